@@ -1,22 +1,21 @@
 /*
  * What a policy is: one table of functions, one row in policies.def, one file in policy/.
  *
- * A policy names tenants, places and orders; it never holds items, so it cannot lose one. Whatever
- * it answers is checked: an answer that makes no sense is replaced by a plain one (who waited
- * longest, alone, on all SMs; first come, first served) and named once in the log. What waits
- * longer than config.starve_ns is granted past it.
+ * A policy names tenants, places and orders. It never holds items, so it cannot lose one. The
+ * scheduler checks each answer. One that makes no sense is logged once, and replaced by a plain
+ * answer: the tenant that has waited longest, alone, on all SMs; for copies, first come, first
+ * served. An item that waits longer than config.starve_ns is granted whatever the policy says.
  *
  * One policy of each kind at most is in force:
  *
- *     NEXT      which tenant has the compute resource, for how long, and may it preempt
- *     TOGETHER  which tenants share it with that one, on which SMs, with how many blocks on each
+ *     NEXT      which tenant leads, for how long, and whether others' kernels are stopped for it
+ *     TOGETHER  which tenants run beside the leader, on which SMs, with how many blocks on each
  *     ORDER     which waiting copy goes first
  *
- * What a policy is shown is valid for the call; only struct weir_policy_tenant stays where it is
- * from joined() to left(), its contents current whenever a function of the policy is called. A
- * policy may look at nothing else: no clock, no randomness but of its own seed, no I/O; then the
- * same trace gives the same decisions. Asked with 64 tenants it should answer within half a
- * microsecond.
+ * What a policy is shown is valid during the call. Only a struct weir_policy_tenant may be kept,
+ * from joined() to left(); it is current whenever one of the policy's functions is called. A policy
+ * uses nothing else: no clock, no I/O, and no randomness except from its own seed. So the same
+ * trace gives the same decisions. With 64 tenants it should answer within half a microsecond.
  *
  * Threads: the scheduler's owner thread.
  * Source: docs/design/scheduling.md
@@ -35,17 +34,17 @@ enum weir_policy_kind {
 
 #define WEIR_POLICY_GROUP_MAX 8u /* tenants that share the device at a time */
 
-/* The first of a tenant's compute work: what runs, else what would be granted next. */
+/* A tenant's first compute item: the one that runs, or else the one that would be granted next. */
 struct weir_policy_kernel {
-    uint64_t key;           /* 0: not known, nothing is measured for it */
+    uint64_t key;           /* 0: not known, so nothing is measured for it */
     uint32_t blocks;        /* 0: not known */
-    uint32_t blocks_per_sm; /* that fit on an SM; 0: not known */
-    uint32_t need_sms;      /* to hold all its blocks at once, at most all; not known: all */
-    uint32_t done_blocks;   /* as last seen */
-    uint64_t predicted_ns;  /* alone, all SMs; 0: not known */
-    uint64_t rest_ns;       /* of that, now; 0: not known */
+    uint32_t blocks_per_sm; /* blocks that fit on an SM; 0: not known */
+    uint32_t need_sms;      /* SMs that hold all its blocks at once; all SMs if not known */
+    uint32_t done_blocks;   /* when last looked at */
+    uint64_t predicted_ns;  /* duration alone on all SMs; 0: not known */
+    uint64_t rest_ns;       /* what is left of that now; 0: not known */
     enum weir_sched_class class;
-    bool unsure; /* predicted_ns is a supposition */
+    bool unsure; /* predicted_ns is unreliable */
     bool begun;  /* it has been granted */
     bool stoppable;
     bool movable; /* places are heeded */
@@ -59,56 +58,55 @@ struct weir_policy_tenant {
     uint32_t weight;   /* 1 .. WEIR_SCHED_WEIGHT_MAX */
     uint32_t sm_limit; /* SMs, 1 .. config.sms */
     enum weir_priority priority;
-    uint64_t service_ns[WEIR_SCHED_RESOURCE_COUNT]; /* ever; compute in SM-nanoseconds */
-    uint64_t committed_ns; /* compute that is granted, will not be stopped, and is yet to be
-                              charged; predicted, in SM-nanoseconds */
-    uint64_t
-        waiting_since_ns;    /* its compute work that has waited longest; UINT64_MAX: none waits */
-    uint64_t ready_since_ns; /* has had compute work since; UINT64_MAX: it has none */
-    uint64_t gap_ns;         /* between the end of its compute work and the next arrival, usually */
-    uint64_t stop_ns;        /* from telling its work to stop until it has, usually */
-    uint32_t waiting;        /* queues with compute work that could be granted */
-    uint32_t granted;        /* items of compute on the device */
-    bool stoppable;          /* all of those can be stopped */
-    bool member;             /* it has the compute resource, alone or with others */
-    bool small;              /* its next item needs a part of the device only, and that is free */
-    struct weir_sched_place place; /* where the last group of kind TOGETHER had it */
+    uint64_t service_ns[WEIR_SCHED_RESOURCE_COUNT]; /* in total; compute in SM-nanoseconds */
+    uint64_t committed_ns;     /* predicted compute that was granted, will not be stopped and is not
+                                  charged yet, in SM-nanoseconds */
+    uint64_t waiting_since_ns; /* when its oldest waiting compute item came; UINT64_MAX: none */
+    uint64_t ready_since_ns;   /* since when it has had compute work; UINT64_MAX: it has none */
+    uint64_t gap_ns;           /* usual time from the end of its compute work to its next arrival */
+    uint64_t stop_ns;          /* usual time from the order to stop until its work has stopped */
+    uint32_t waiting;          /* queues with compute work that could be granted */
+    uint32_t granted;          /* items of compute on the device */
+    bool stoppable;            /* all of those can be stopped */
+    bool member;               /* it is the leader or in the leader's group */
+    bool small;                /* its next item needs a part of the device only, and that is free */
+    struct weir_sched_place place; /* its place in the last group */
     struct weir_policy_kernel kernel;
     void *state[WEIR_POLICY_KIND_COUNT]; /* ops.tenant_bytes, zeroed before joined() */
 };
 
 /* Why a policy is asked. */
 enum weir_policy_why {
-    WEIR_POLICY_ARRIVAL, /* a tenant got compute work that had none; the slice is not over */
+    WEIR_POLICY_ARRIVAL, /* a tenant without compute work got some, within the slice */
     WEIR_POLICY_SLICE,   /* the leader's slice is over */
     WEIR_POLICY_EMPTY,   /* the leader has no work; or there is no leader */
     WEIR_POLICY_CHANGED, /* weights, priorities, tenants or policies changed */
-    WEIR_POLICY_RETRY,   /* it asked to be asked again */
+    WEIR_POLICY_RETRY,   /* the policy has asked for this call */
     WEIR_POLICY_WHY_COUNT
 };
 
 struct weir_policy_next_view {
     uint64_t now_ns;
     enum weir_policy_why why;
-    const struct weir_policy_tenant *const *ready; /* with compute work, of all classes; in the
-                                                      order in which they became ready. 1 or more */
+    const struct weir_policy_tenant *const *ready; /* all tenants with compute work, in the order
+                                                      in which they got it. 1 or more */
     uint32_t ready_count;
-    const struct weir_policy_tenant *leader; /* who has it now, perhaps without work; or NULL */
-    uint64_t used_ns;  /* service that the leader had in this slice, of the whole device's time */
-    uint64_t slice_ns; /* of the leader */
+    const struct weir_policy_tenant *leader; /* may have no work at the moment; NULL: none */
+    uint64_t used_ns;  /* the leader's service in this slice, as time of the whole device */
+    uint64_t slice_ns; /* the leader's slice */
 };
 
-/* Comes filled in with: who waited longest, 1 ms, no lingering, preempting, all SMs. */
+/* Preset to: the tenant that waited longest, 1 ms, no lingering, preempting, all SMs. */
 struct weir_policy_choice {
     uint32_t ready;     /* index. Naming the leader before its slice is over changes nothing else */
-    uint64_t slice_ns;  /* until asked again, in time that it is served; at least 20 us is given */
-    uint64_t linger_ns; /* how long its place is kept when it runs out of work within its slice */
-    bool preempt;       /* stop what others have on the device; else that runs out */
-    uint32_t sms;       /* not 0: it needs that many only, and the old leader keeps the others, if
-                           all its work there can be moved (else it is stopped) */
+    uint64_t slice_ns;  /* service until the policy is asked again; 20 us at least */
+    uint64_t linger_ns; /* how long it stays the leader without work within its slice */
+    bool preempt;       /* stop others' work on the device; false: let it end */
+    uint32_t sms;       /* not 0: it needs only so many, and the old leader keeps the others if
+                           all its work can be moved there; else that work is stopped */
 };
 
-/* Whom the leader may have beside it. */
+/* For choosing the leader's group. */
 struct weir_policy_together_view {
     uint64_t now_ns;
     enum weir_policy_why why;
@@ -122,19 +120,19 @@ struct weir_policy_member {
     struct weir_sched_place place;
 };
 
-/* Comes filled in with the leader alone on all SMs. member[0] must be the leader. */
+/* Preset to the leader alone on all SMs. member[0] must be the leader. */
 struct weir_policy_group {
     struct weir_policy_member member[WEIR_POLICY_GROUP_MAX];
     uint32_t count;
-    bool sample;       /* these places are tried out: the policy is asked again when each member has
-                          finished an item there. Wants a valid_ns, or the next leader ends it */
-    uint64_t valid_ns; /* ask again after that, and not when the lead passes to another member; 0:
-                          when the leader, or whose work is first, changes */
+    bool sample;       /* a trial of these places: ask again when each member has finished an item
+                          there. Needs a valid_ns, or the next change of leader ends it */
+    uint64_t valid_ns; /* ask again after this time, but not when another member becomes leader; 0:
+                          when the leader or a member's first kernel changes */
 };
 
 /*
- * How fast a kernel was at a place: what completions taught, of items that had one place and the
- * same company from beginning to end. The core keeps the latest some thousands.
+ * How fast a kernel was at a place, measured from items whose place and neighbours did not change
+ * while they ran. The core keeps the latest few thousand measures.
  */
 struct weir_policy_measure {
     uint64_t key;
@@ -150,7 +148,7 @@ struct weir_policy_measure {
     double error;           /* mean relative deviation of that */
 };
 
-/* Which copy goes first: one entry a queue whose next item is a copy in view->direction. */
+/* A candidate for the next copy: of each queue whose next item is a copy in view->direction. */
 struct weir_policy_task {
     weir_sched_id item; /* the copy */
     const struct weir_policy_tenant *tenant;
@@ -160,8 +158,8 @@ struct weir_policy_task {
     uint64_t compute_ns;     /* then kernels, */
     uint64_t from_device_ns; /* then copies back: of what waits in the queue, and where it ends
                                 early, as this queue's last task had it */
-    uint64_t memory_bytes;   /* that it holds from its first copy to its last */
-    bool complete;           /* all three are from what waits, nothing from the last task */
+    uint64_t memory_bytes;   /* device memory that it holds from its first copy to its last */
+    bool complete;           /* all three come from waiting items, none from the last task */
 };
 
 struct weir_policy_order_view {
@@ -207,19 +205,18 @@ struct weir_policy_ops {
     /** Weight, priority or limit change: called before, with the old values.
      * NULL: nothing to do. */
     void (*changing)(struct weir_policy *policy, struct weir_policy_tenant *tenant);
-    /** A tenant has compute work that had none. Service so far is charged. NULL: nothing to do. */
+    /** A tenant without compute work got some. Its service is charged up to now. NULL: no-op. */
     void (*ready)(struct weir_policy *policy, uint64_t now_ns, struct weir_policy_tenant *tenant);
-    /** It has none any more. NULL: nothing to do. */
+    /** A tenant has no compute work left. NULL: nothing to do. */
     void (*idle)(struct weir_policy *policy, uint64_t now_ns, struct weir_policy_tenant *tenant);
-    /** An item was measured: what is now known of its kernel there. NULL: not wanted. */
+    /** A measure has changed, because an item was measured. NULL: not wanted. */
     void (*measured)(struct weir_policy *policy, const struct weir_policy_measure *measure);
 
-    /** Kind NEXT. Asked while two tenants or more are ready, or one behind a leader. Mandatory. */
+    /** Kind NEXT. Asked while several tenants are ready, or one that does not lead. Mandatory. */
     void (*next)(struct weir_policy *policy, const struct weir_policy_next_view *view,
                  struct weir_policy_choice *choice);
     /**
-     * Kind NEXT. Who may have what the leader leaves of the device (fill.c)? Asked about every
-     * millisecond. NULL: nobody.
+     * Kind NEXT. Which tenant is the filler (fill.c)? Asked about every millisecond. NULL: nobody.
      * @return index into view->ready, not the leader's; or UINT32_MAX: nobody.
      */
     uint32_t (*filler)(struct weir_policy *policy, const struct weir_policy_next_view *view);
@@ -234,10 +231,10 @@ struct weir_policy_ops {
     void (*together)(struct weir_policy *policy, const struct weir_policy_together_view *view,
                      struct weir_policy_group *group);
     /**
-     * Kind ORDER. Asked when a direction has less than inflight_ns to do: while it is in force a
-     * copy is granted only when it is first of its queue on the device, and two a direction at most
-     * are granted. What it names may have to wait for the end of what is under way; it is not asked
-     * again meanwhile, unless somebody of a higher class comes. Mandatory.
+     * Kind ORDER. Asked when a direction has less than inflight_ns of work left. While such a
+     * policy is in force, a copy is granted only as the front item of its queue, and at most two
+     * copies are granted in a direction. The copy that it names may have to wait for those that
+     * run; it is not asked again meanwhile, unless a tenant of a higher class comes. Mandatory.
      * @return index into view->tasks, or WEIR_POLICY_WAIT: none now; asked again when something
      *         changes, past it after starve_ns.
      */

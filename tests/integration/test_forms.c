@@ -466,7 +466,9 @@ static void slice_any_cut_gives_equal_memory(void **state)
 static void any_stop_gives_equal_memory(uint32_t form_bit)
 {
     the_state.stopped = 0;
-    for (int turn = 0; turn < LOOK_TURNS && the_state.stopped == 0; turn++) {
+    all_rows(&the_state, form_bit);
+    for (int turn = 1; turn < LOOK_TURNS && the_state.stopped == 0 && fb_writes_meanwhile();
+         turn++) {
         all_rows(&the_state, form_bit); /* where processors are few all stops may come too late */
     }
     print_message("%u starts were stopped on their way\n", the_state.stopped);
