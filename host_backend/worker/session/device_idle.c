@@ -215,25 +215,39 @@ static bool wait_until(struct weir_worker *w, uint64_t end_ns)
 }
 
 /* One turn; true: the barrier is closed and the devices have nothing to do. */
-static bool turn(struct weir_worker *w, uint64_t moment_ns, uint64_t end_ns)
+static bool turn(struct weir_worker *w, uint64_t moment_ns, bool *ret_recorded)
 {
     struct weir_device_idle *d = w->device_idle;
-    bool recorded;
 
+    *ret_recorded = false;
     if (!close_barrier(w)) {
         return false;
     }
-    recorded = atomic_load(&d->captures) == 0 && record(w);
-    if (recorded && wait_until(w, weir_clock_now_ns() + moment_ns)) {
+    *ret_recorded = atomic_load(&d->captures) == 0 && record(w);
+    if (*ret_recorded && wait_until(w, weir_clock_now_ns() + moment_ns)) {
         return true;
     }
     open_barrier(d);
+    return false;
+}
+
+/*
+ * Between two turns: until the devices have done what they had, or a capture may have ended. Others
+ * may make their calls meanwhile: who captures must, or its capture never ends.
+ */
+static void wait_apart(struct weir_worker *w, bool recorded, uint64_t end_ns)
+{
+    struct weir_device_idle *d = w->device_idle;
+
+    d->depth--;
+    pthread_mutex_unlock(&d->lock);
     if (recorded) {
         (void)wait_until(w, end_ns);
     } else {
-        rest(0); /* a capture ends when it ends */
+        rest(0);
     }
-    return false;
+    pthread_mutex_lock(&d->lock);
+    d->depth++;
 }
 
 uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_session *caller)
@@ -242,6 +256,7 @@ uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_se
     const struct weir_session *self = caller != NULL ? caller : inside;
     struct weir_device_idle *d = worker->device_idle;
     uint64_t end_ns = weir_clock_now_ns() + WEIR_DEVICE_IDLE_LIMIT_NS, moment_ns = MOMENT_NS;
+    bool recorded;
     uint32_t idle;
 
     if (inside != NULL) { /* or two that wait for an idle device wait for each other */
@@ -252,7 +267,8 @@ uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_se
     if (d->depth++ != 0 || !worker->real || captures_itself(self) || !others_there(worker, self)) {
         return idle;
     }
-    while (!turn(worker, moment_ns, end_ns)) {
+    while (!turn(worker, moment_ns, &recorded)) {
+        wait_apart(worker, recorded, end_ns);
         atomic_fetch_add(&d->turns, 1);
         moment_ns = moment_ns < MOMENT_MAX_NS ? 2 * moment_ns : moment_ns;
         if (weir_clock_now_ns() >= end_ns) {

@@ -165,6 +165,36 @@ static void begin_within_an_own_capture_does_not_wait(void **state)
     assert_int_equal(atomic_load(&f.worker.device_idle->forced), 0);
 }
 
+static void *wait_for_idle(void *unused)
+{
+    (void)unused;
+    weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker, NULL));
+    atomic_store(&f.quit, true);
+    return NULL;
+}
+
+/* The builder waits for the end of a capture, and the capture for a call of the session that makes
+ * it. */
+static void begin_within_an_own_capture_passes_who_waits_for_it(void **state)
+{
+    pthread_t builder;
+
+    (void)state;
+    f.sessions[0]->n_captures = 1;
+    atomic_store(&f.worker.device_idle->captures, 1);
+    assert_int_equal(pthread_create(&builder, NULL, wait_for_idle, NULL), 0);
+    while (atomic_load(&f.worker.device_idle->turns) < 3) {
+    }
+    for (int i = 0; i < 10; i++) {
+        weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker, f.sessions[0]));
+    }
+    assert_false(atomic_load(&f.quit));
+    atomic_store(&f.worker.device_idle->captures, 0);
+    pthread_join(builder, NULL);
+    assert_true(atomic_load(&f.quit));
+    assert_int_equal(atomic_load(&f.worker.device_idle->forced), 0);
+}
+
 static void begin_keeps_the_others_out_until_the_end(void **state)
 {
     pthread_t other;
@@ -264,6 +294,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(begin_beside_a_monitor_asks_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(begin_within_an_own_capture_does_not_wait, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(begin_within_an_own_capture_passes_who_waits_for_it, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(begin_keeps_the_others_out_until_the_end, set_up,
                                         tear_down),
