@@ -20,6 +20,8 @@
  */
 #include "sched/private.h"
 
+#include <assert.h>
+
 #define LONG_NS       50000000u /* nothing that is known takes so long */
 #define FILLED_MAX_NS 5000000u  /* of the device's time: what fillers paid is remembered */
 
@@ -265,6 +267,7 @@ static void share_range(struct part *parts, uint32_t count, uint32_t first)
         sms += parts[i].with == first ? parts[i].item->place.sm_count : 0;
         whole_ns += parts[i].with == first ? parts[i].service_ns : 0;
     }
+    assert(sms != 0); /* the first itself is one of them */
     for (uint32_t i = first; i < count; i++) {
         if (parts[i].with == first) {
             parts[i].service_ns = whole_ns * parts[i].item->place.sm_count / sms;
@@ -303,7 +306,8 @@ static uint32_t deal_small(const struct weir_sched *sched, uint64_t ns, struct p
 static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
 {
     uint32_t left = sched->config.sms;
-    uint32_t count = deal_small(sched, ns, parts, &left);
+    uint32_t small_count = deal_small(sched, ns, parts, &left);
+    uint32_t count = small_count;
     uint64_t sharing = 0;
     uint64_t shared_ns;
 
@@ -337,8 +341,9 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
         }
     }
     shared_ns = ns * left;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = small_count; i < count; i++) {
         if (parts[i].item->place.block_limit != 0) {
+            assert(sharing != 0); /* it was counted above */
             parts[i].service_ns = shared_ns / sharing;
             shared_ns -= parts[i].service_ns;
             sharing--;

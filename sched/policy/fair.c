@@ -57,6 +57,7 @@ static uint64_t to_virtual(const struct weir_policy *self, const struct weir_pol
 {
     uint64_t divisor = (uint64_t)self->config->sms * tenant->weight;
 
+    assert(divisor != 0);                     /* a device has SMs, and a weight is 1 at least */
     if (sm_ns >> (64 - FRACTION_BITS) == 0) { /* most of the cost of a decision is division */
         return (sm_ns << FRACTION_BITS) / divisor;
     }
