@@ -2,7 +2,7 @@
 
 #include "ptx/flow.h"
 
-static bool takes_mask(const struct weir_ptx_inst *inst)
+bool weir_ptx_inst_is_warp_sync(const struct weir_ptx_inst *inst)
 {
     switch (inst->op) {
     case WEIR_PTX_OP_SHFL:
@@ -69,7 +69,7 @@ enum weir_ptx_mask weir_ptx_mask_of(const struct weir_ptx_func *func, uint32_t f
 {
     const struct weir_ptx_inst *it = &func->insts[inst];
 
-    if (!takes_mask(it)) {
+    if (!weir_ptx_inst_is_warp_sync(it)) {
         return WEIR_PTX_MASK_NONE;
     }
     const struct weir_ptx_operand *mask = &it->operands[it->n_operands - 1];

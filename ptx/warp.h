@@ -14,6 +14,13 @@ enum weir_ptx_mask {
 };
 
 /**
+ * Whether an instruction waits for other threads of its warp, by a mask: its last operand.
+ *
+ * @thread any
+ */
+bool weir_ptx_inst_is_warp_sync(const struct weir_ptx_inst *inst);
+
+/**
  * What the mask of an instruction names that waits for threads of its warp by one. Matrix
  * instructions have none: all threads of the warp must be there.
  *

@@ -314,11 +314,12 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
     for (struct item *i = sched->front_first[0]; i != NULL && count < PARTS_MAX;
          i = i->front_next) {
         uint32_t sms = i->place.sm_count != 0 ? i->place.sm_count : sched->config.sms;
-        uint32_t with = find_range(parts, count, i);
+        uint32_t with;
 
         if (small_sms(i) != 0) {
             continue;
         }
+        with = find_range(parts, count, i);
         if (i->place.block_limit != 0) {
             parts[count] = (struct part){.item = i, .with = count};
             count++;

@@ -1,19 +1,18 @@
 /*
- * Small work passes beside the turns.
+ * Small items run beside the leader instead of taking turns.
  *
- * Turns are right for kernels that fill the device. One that needs a part of it leaves the rest
- * idle for the length of its turn, and where many such tenants take turns the device is mostly
- * idle. So what is known to need no more than a part of the device (item->small_sms) is granted
- * beside whoever leads, together with as much else of that kind as the device holds: within a
- * budget of SMs, in the order that the policy says, which for `fair` is virtual time, and nobody
- * who is ahead of its share by more than a slice. That is start-time fair queueing with a depth,
- * where the depth is counted in SMs.
+ * Turns suit kernels that fill the device. A graph that needs only a part of it leaves the rest
+ * idle during its turn, and with many such tenants most of the device is idle. So an item that is
+ * known to need only some of the SMs (item->small_sms) is granted beside the leader, together with
+ * other such items, until they need config.small_sms together. The policy chooses the order: `fair`
+ * chooses the tenant with the least virtual time, and none that is ahead of its share by more than
+ * a slice. This is start-time fair queueing with a depth, where the depth is counted in SMs.
  *
- * Only graphs do so. Of a program that launches kernel by kernel some would pass and others take
- * turns, and its tail got longer by that: eager inference beside a training had a p99 of 20 ms with
- * it, and of 12 without (H100, 2026-11-25).
+ * Only graphs are granted so. A program that launches single kernels would have some of them run
+ * beside the leader while others take turns, and that made its longest waits longer: eager
+ * inference beside a training had a p99 of 20 ms with it, and of 12 without (H100, 2026-11-25).
  *
- * It is charged what it occupies: its SMs for as long as it is on the device (charge.c).
+ * A small item is charged its SMs for as long as it is on the device (charge.c).
  *
  * Source: SFQ(D): Jin, Chase, Kaur, Interposed Proportional Sharing for a Storage Service Utility
  * (SIGMETRICS 2004).
@@ -34,7 +33,7 @@ void small_look(const struct weir_sched *sched, struct item *item)
     item->small_sms = sms <= sched->config.sms / SMALL_PART ? sms : 0;
 }
 
-/* Of the budget: what small work has that is at the front of its queue. */
+/* SMs that the small front items need together. */
 static uint32_t in_use(const struct weir_sched *sched)
 {
     uint32_t sms = 0;
@@ -46,8 +45,8 @@ static uint32_t in_use(const struct weir_sched *sched)
     return sms;
 }
 
-/* Its next item that may pass, if there is one; it need not be the first that the device gets of
- * it. */
+/* A queue of the tenant whose next item is small and may be granted; NULL: there is none. Small
+ * items of the same queue may be on the device already. */
 static struct queue *queue_of_small(const struct weir_sched *sched, const struct tenant *tenant)
 {
     for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
@@ -63,7 +62,7 @@ static struct queue *queue_of_small(const struct weir_sched *sched, const struct
     return NULL;
 }
 
-/* Whose turn it is of those that may, none other than the leader; or NULL. */
+/* The tenant whose small item, of at most `room` SMs, the policy grants next; NULL: none. */
 static struct tenant *ask(struct weir_sched *sched, uint32_t room)
 {
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
@@ -84,7 +83,7 @@ static struct tenant *ask(struct weir_sched *sched, uint32_t room)
         any |= tenant->view.small;
         view_refresh(sched, tenant);
     }
-    if (!any || policy->ops->small == NULL) {
+    if (!any) {
         return NULL;
     }
     i = policy->ops->small(policy, &view);
@@ -97,8 +96,8 @@ void small_pass(struct weir_sched *sched)
     const struct turn *turn = &sched->turn;
     uint32_t used;
 
-    if (sched->config.small_sms == 0 || turn->members != 1 || turn->leader->exclusive ||
-        sched->ready_count < 2) {
+    if (sched->config.small_sms == 0 || sched->policy[WEIR_POLICY_NEXT].ops->small == NULL ||
+        turn->members != 1 || turn->leader->exclusive || sched->ready_count < 2) {
         return;
     }
     used = in_use(sched);

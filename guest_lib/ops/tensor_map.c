@@ -93,6 +93,20 @@ static CUresult begin(struct weir_op_tensor_map_in *in, uint32_t kind, const CUt
     return CUDA_SUCCESS;
 }
 
+/* The end of the three encoders: what each of them is given last. */
+static CUresult encode_as(struct weir_op_tensor_map_in *in, CUtensorMapDataType type,
+                          CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                          CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill,
+                          CUtensorMap *ret_map)
+{
+    in->data_type = (uint32_t)type;
+    in->interleave = (uint32_t)interleave;
+    in->swizzle = (uint32_t)swizzle;
+    in->l2_promotion = (uint32_t)promotion;
+    in->oob_fill = (uint32_t)fill;
+    return encode(in, ret_map);
+}
+
 CUresult weir_guest_cuTensorMapEncodeTiled(
     CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank,
     void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides,
@@ -109,12 +123,7 @@ CUresult weir_guest_cuTensorMapEncodeTiled(
         return result;
     }
     memcpy(in.box, boxDim, tensorRank * sizeof(*boxDim));
-    in.data_type = (uint32_t)tensorDataType;
-    in.interleave = (uint32_t)interleave;
-    in.swizzle = (uint32_t)swizzle;
-    in.l2_promotion = (uint32_t)l2Promotion;
-    in.oob_fill = (uint32_t)oobFill;
-    return encode(&in, tensorMap);
+    return encode_as(&in, tensorDataType, interleave, swizzle, l2Promotion, oobFill, tensorMap);
 }
 
 CUresult weir_guest_cuTensorMapEncodeIm2col(
@@ -138,12 +147,7 @@ CUresult weir_guest_cuTensorMapEncodeIm2col(
     memcpy(in.upper, pixelBoxUpperCorner, (tensorRank - 2) * sizeof(*pixelBoxUpperCorner));
     in.channels = channelsPerPixel;
     in.pixels = pixelsPerColumn;
-    in.data_type = (uint32_t)tensorDataType;
-    in.interleave = (uint32_t)interleave;
-    in.swizzle = (uint32_t)swizzle;
-    in.l2_promotion = (uint32_t)l2Promotion;
-    in.oob_fill = (uint32_t)oobFill;
-    return encode(&in, tensorMap);
+    return encode_as(&in, tensorDataType, interleave, swizzle, l2Promotion, oobFill, tensorMap);
 }
 
 CUresult weir_guest_cuTensorMapEncodeIm2colWide(
@@ -164,13 +168,8 @@ CUresult weir_guest_cuTensorMapEncodeIm2colWide(
     in.upper[0] = pixelBoxUpperCornerWidth;
     in.channels = channelsPerPixel;
     in.pixels = pixelsPerColumn;
-    in.data_type = (uint32_t)tensorDataType;
-    in.interleave = (uint32_t)interleave;
     in.mode = (uint32_t)mode;
-    in.swizzle = (uint32_t)swizzle;
-    in.l2_promotion = (uint32_t)l2Promotion;
-    in.oob_fill = (uint32_t)oobFill;
-    return encode(&in, tensorMap);
+    return encode_as(&in, tensorDataType, interleave, swizzle, l2Promotion, oobFill, tensorMap);
 }
 
 CUresult weir_guest_cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress)

@@ -188,11 +188,9 @@ weir_ptx_copy_reached(struct weir_ptx_twin *twin,
 
 /* warp_exit.c */
 
-/** Whether an instruction waits for other threads of its warp, by a mask: its last operand. */
-bool weir_ptx_inst_is_warp_sync(const struct weir_ptx_inst *inst);
-
 /**
- * Whether a kernel's twin that loops needs votes for such instructions.
+ * Whether a kernel's twin that loops needs votes for instructions that wait for other threads of
+ * their warp (weir_ptx_inst_is_warp_sync()).
  *
  * @param ret_why_not  NULL, or why it cannot have such a twin.
  */

@@ -3,6 +3,7 @@
  * parameter, and then the passes of the form, in the order of passes.def.
  */
 #include "ptx/twin/editor.h"
+#include "ptx/warp.h"
 
 #include <string.h>
 

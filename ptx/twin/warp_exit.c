@@ -20,26 +20,10 @@
  */
 #include "ptx/flow.h"
 #include "ptx/twin/editor.h"
+#include "ptx/warp.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-bool weir_ptx_inst_is_warp_sync(const struct weir_ptx_inst *inst)
-{
-    switch (inst->op) {
-    case WEIR_PTX_OP_SHFL:
-    case WEIR_PTX_OP_VOTE:
-    case WEIR_PTX_OP_MATCH:
-    case WEIR_PTX_OP_REDUX:
-    case WEIR_PTX_OP_ELECT:
-        return true;
-    case WEIR_PTX_OP_BAR:
-    case WEIR_PTX_OP_BARRIER:
-        return weir_ptx_inst_has(inst, WEIR_PTX_MOD_WARP);
-    default:
-        return false;
-    }
-}
 
 static uint32_t block_of(const struct weir_ptx_flow *flow, uint32_t inst)
 {

@@ -244,10 +244,13 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     choice->preempt = true;
 }
 
-/* Of those with work that waits, of the leader's class: who is furthest behind, and not ahead of V
- * by more than a slice. Whose kernel is not known well would not be let. */
-static uint32_t filler_of_equals(const struct weir_policy *self,
-                                 const struct weir_policy_next_view *view)
+typedef bool (*suits_fn)(const struct weir_policy_next_view *view,
+                         const struct weir_policy_tenant *tenant);
+
+/* Of the leader's class, among those that suit: the one that is furthest behind. A tenant that is
+ * ahead of V by more than its slice does not count. */
+static uint32_t furthest_behind(const struct weir_policy *self,
+                                const struct weir_policy_next_view *view, suits_fn suits)
 {
     struct round round = look(self, view);
     uint64_t mean = mean_of(&round);
@@ -258,8 +261,8 @@ static uint32_t filler_of_equals(const struct weir_policy *self,
         uint64_t slice_ns = slice_of(&round, tenant) * self->config->sms;
         int64_t ahead = (int64_t)(fair_of(tenant)->position - mean);
 
-        if (tenant != view->leader && tenant->priority == round.class && tenant->waiting != 0 &&
-            !tenant->kernel.unsure && ahead <= (int64_t)to_virtual(self, tenant, slice_ns) &&
+        if (tenant->priority == round.class && suits(view, tenant) &&
+            ahead <= (int64_t)to_virtual(self, tenant, slice_ns) &&
             (best == UINT32_MAX ||
              (int64_t)(fair_of(tenant)->position - fair_of(view->ready[best])->position) < 0)) {
             best = i;
@@ -268,26 +271,23 @@ static uint32_t filler_of_equals(const struct weir_policy *self,
     return best;
 }
 
-/* Of the leader's class: who is furthest behind, and not ahead of V by more than a slice. */
+/* A kernel whose duration is not known well may not fill. */
+static bool may_fill(const struct weir_policy_next_view *view,
+                     const struct weir_policy_tenant *tenant)
+{
+    return tenant != view->leader && tenant->waiting != 0 && !tenant->kernel.unsure;
+}
+
+static bool is_small(const struct weir_policy_next_view *view,
+                     const struct weir_policy_tenant *tenant)
+{
+    (void)view;
+    return tenant->small;
+}
+
 uint32_t fair_small(struct weir_policy *self, const struct weir_policy_next_view *view)
 {
-    struct round round = look(self, view);
-    uint64_t mean = mean_of(&round);
-    uint32_t best = UINT32_MAX;
-
-    for (uint32_t i = 0; i < view->ready_count; i++) {
-        const struct weir_policy_tenant *tenant = view->ready[i];
-        uint64_t slice_ns = slice_of(&round, tenant) * self->config->sms;
-        int64_t ahead = (int64_t)(fair_of(tenant)->position - mean);
-
-        if (tenant->small && tenant->priority == round.class &&
-            ahead <= (int64_t)to_virtual(self, tenant, slice_ns) &&
-            (best == UINT32_MAX ||
-             (int64_t)(fair_of(tenant)->position - fair_of(view->ready[best])->position) < 0)) {
-            best = i;
-        }
-    }
-    return best;
+    return furthest_behind(self, view, is_small);
 }
 
 /* Of the next lower class: in turns by weight (stride scheduling). Who was away saved few. */
@@ -330,7 +330,7 @@ uint32_t fair_filler(struct weir_policy *self, const struct weir_policy_next_vie
 {
     uint32_t best = filler_below(view);
 
-    return best != UINT32_MAX ? best : filler_of_equals(self, view);
+    return best != UINT32_MAX ? best : furthest_behind(self, view, may_fill);
 }
 
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)

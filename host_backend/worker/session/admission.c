@@ -33,17 +33,12 @@ static struct weir_device_gate *gate_of(const struct weir_session *s)
     return s->worker->gates[s->device];
 }
 
-static struct weir_gate_queue *queue_on(const struct weir_session *s, uint32_t device)
-{
-    return atomic_load_explicit(&s->admission->queues[device], memory_order_relaxed);
-}
-
 struct weir_gate_queue *weir_admission_queue(const struct weir_session *session, uint32_t device)
 {
-    return queue_on(session, device);
+    return atomic_load_explicit(&session->admission->queues[device], memory_order_relaxed);
 }
 
-/* Of the SMs, that the session may use: the lower of its tenant's limit and what it asks for. */
+/* The percentage of the SMs that the session may use: its tenant's limit, or its own if lower. */
 static uint32_t sm_limit_pct(const struct weir_session *session)
 {
     uint32_t granted = weir_tenant_setting(session->tenant, sm_limit_pct);
@@ -80,7 +75,7 @@ bool weir_admission_may_want_runs(const struct weir_session *session)
 
 bool weir_admission_contends(const struct weir_session *session)
 {
-    const struct weir_gate_queue *q = queue_on(session, session->device);
+    const struct weir_gate_queue *q = weir_admission_queue(session, session->device);
 
     return q != NULL && weir_gate_contends(q);
 }
@@ -114,7 +109,7 @@ static void mark(struct weir_session *s, struct weir_host_stream *stream)
     unlist(s, stream);
 }
 
-/* Behind all that a queue's streams were given. Its device is current. */
+/* Put marks behind the unmarked work of all streams of a queue. Its device is current. */
 static void mark_all(void *session, struct weir_gate_queue *queue)
 {
     struct weir_session *s = session;
@@ -148,7 +143,7 @@ void weir_admission_idle(struct weir_session *session)
     uint32_t here = session->device;
 
     for (uint32_t i = 0; i < session->worker->n_devices; i++) {
-        struct weir_gate_queue *q = queue_on(session, i);
+        struct weir_gate_queue *q = weir_admission_queue(session, i);
 
         if (q != NULL && has_unmarked_on(session, q) &&
             weir_session_enter(session, i) == CUDA_SUCCESS) {
@@ -201,7 +196,7 @@ static void place_stream(const struct weir_device_gate *g, struct weir_host_stre
                          uint32_t sms)
 {
     if (g->parts != NULL && (sms != 0 || stream->parts != NULL)) {
-        /* Where it cannot be moved it stays, and what it is given is done there. */
+        /* If it cannot be moved, its work runs where the stream is. */
         (void)weir_parts_move(g->parts, stream, sms);
     }
 }
@@ -255,7 +250,7 @@ static void apply_priority(struct weir_session *s, struct weir_host_stream *stre
     stream->gate.filler = filler;
 }
 
-/* What a stream has of the device is for the kernels that come now; copies need no SMs. */
+/* Move the stream into the part of the device that was granted. Copies need no SMs. */
 static void apply_place(struct weir_session *s, struct weir_host_stream *stream,
                         const struct weir_gate_pass *pass)
 {
@@ -270,9 +265,8 @@ static void apply_place(struct weir_session *s, struct weir_host_stream *stream,
 /* ---------------------------------------------------------------- while it waits in the gate */
 
 /*
- * Nobody is there any more who wants the work done. A session whose guest has gone ends here: the
- * error of what waited is the guest's first news of that, so nothing that stands behind it in the
- * ring may be done and seem to succeed.
+ * Should the thread stop waiting? A session whose guest has gone ends here. The work that waits
+ * then fails, and nothing behind it in the ring may be done, or it would seem to have succeeded.
  */
 static bool is_over(void *session)
 {
@@ -284,7 +278,7 @@ static bool is_over(void *session)
     return atomic_load(&s->ending) || atomic_load(&s->worker->sticky) != 0;
 }
 
-/* A remote guest waits for words. */
+/* Answer remote guests that wait for completion words. */
 static bool attend(void *session)
 {
     return weir_session_answer_waits(session);
@@ -334,7 +328,7 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_host_str
     if (gate_of(session) == NULL || weir_host_stream_capturing(session, stream)) {
         return CUDA_SUCCESS;
     }
-    q = queue_on(session, session->device);
+    q = weir_admission_queue(session, session->device);
     if (q == NULL && (q = make_queue(session)) == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -381,7 +375,7 @@ void weir_admission_leave(struct weir_admission *admission, CUresult result)
 void weir_admission_session_ends(struct weir_session *session)
 {
     for (uint32_t i = 0; i < session->worker->n_devices; i++) {
-        struct weir_gate_queue *q = queue_on(session, i);
+        struct weir_gate_queue *q = weir_admission_queue(session, i);
 
         if (q != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
             mark_all(session, q);
@@ -393,7 +387,7 @@ void weir_admission_session_ends(struct weir_session *session)
 void weir_admission_session_gone(struct weir_session *session)
 {
     for (uint32_t i = 0; i < session->worker->n_devices; i++) {
-        struct weir_gate_queue *q = queue_on(session, i);
+        struct weir_gate_queue *q = weir_admission_queue(session, i);
 
         if (q != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
             atomic_store(&session->admission->queues[i], NULL);
