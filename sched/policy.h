@@ -69,7 +69,7 @@ struct weir_policy_tenant {
     uint32_t granted;          /* items of compute on the device */
     bool stoppable;            /* all of those can be stopped */
     bool member;               /* it is the leader or in the leader's group */
-    bool small;                /* its next item needs a part of the device only, and that is free */
+    bool small;                /* its next item needs only a part of the device, which is free */
     struct weir_sched_place place; /* its place in the last group */
     struct weir_policy_kernel kernel;
     void *state[WEIR_POLICY_KIND_COUNT]; /* ops.tenant_bytes, zeroed before joined() */
@@ -221,9 +221,9 @@ struct weir_policy_ops {
      */
     uint32_t (*filler)(struct weir_policy *policy, const struct weir_policy_next_view *view);
     /**
-     * Kind NEXT. Whose small item is granted next, beside the leader (small.c)? NULL: nobody's ever
-     * is.
-     * @return index into view->ready of one that is `small`; or UINT32_MAX: nobody's now.
+     * Kind NEXT. Names the tenant whose small item is granted next, beside the leader (small.c).
+     * NULL: with this policy no item is granted so.
+     * @return index into view->ready of a tenant that is `small`; UINT32_MAX: none now.
      */
     uint32_t (*small)(struct weir_policy *policy, const struct weir_policy_next_view *view);
     /** Kind TOGETHER. Asked after each choice that changes something, and as the group says.
@@ -231,12 +231,13 @@ struct weir_policy_ops {
     void (*together)(struct weir_policy *policy, const struct weir_policy_together_view *view,
                      struct weir_policy_group *group);
     /**
-     * Kind ORDER. Asked when a direction has less than inflight_ns of work left. While such a
-     * policy is in force, a copy is granted only as the front item of its queue, and at most two
-     * copies are granted in a direction. The copy that it names may have to wait for those that
-     * run; it is not asked again meanwhile, unless a tenant of a higher class comes. Mandatory.
-     * @return index into view->tasks, or WEIR_POLICY_WAIT: none now; asked again when something
-     *         changes, past it after starve_ns.
+     * Kind ORDER. Names the copy that goes next in one direction. Mandatory.
+     * The scheduler asks when the copies under way in that direction need less than inflight_ns.
+     * It then grants at most two copies at a time in a direction, and of each queue only the
+     * first item. The named copy may have to wait for copies that are running. The policy is not
+     * asked again before that, unless a tenant of a higher class arrives.
+     * @return index into view->tasks; or WEIR_POLICY_WAIT: none now. Then the scheduler asks again
+     *         when something changes, and grants a copy by itself after starve_ns.
      */
     uint32_t (*order)(struct weir_policy *policy, const struct weir_policy_order_view *view);
 };

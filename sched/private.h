@@ -398,9 +398,9 @@ void fill_grant(struct weir_sched *sched, struct item *item);
 
 /* small.c */
 #define SMALL_PART 2u /* of the device: what needs more takes turns */
-/** An item has come: does it need only a part of the device? */
+/** Set item->small_sms of an item that has arrived. */
 void small_look(const struct weir_sched *sched, struct item *item);
-/** Grant what is small beside the leader, as far as the device holds it. */
+/** Grant small items beside the leader, up to config.small_sms. */
 void small_pass(struct weir_sched *sched);
 
 /* pair_gain.c */

@@ -88,11 +88,11 @@ struct weir_sched_tenant_params {
 enum weir_sched_item_flags {
     WEIR_SCHED_STOPPABLE = 1, /* env.stop and env.resume may be called for it */
     WEIR_SCHED_MOVABLE = 2,   /* env.start, resume and resize can choose its SMs */
-    WEIR_SCHED_STARTED = 4,   /* it is on the device already, since it passed the gate while its
-                                 tenant was alone: charge it from now on, do not call env.start */
-    WEIR_SCHED_TENSOR = 8,    /* a kernel that uses tensor cores */
-    WEIR_SCHED_UNSURE = 16    /* predicted_ns is unreliable (weir_predict_is_sure()). The scheduler
-                                 itself sets this when it asks config.predict */
+    WEIR_SCHED_STARTED = 4, /* the device has it already, because it passed the gate undecided. The
+                               scheduler does not call env.start, and charges it from now on */
+    WEIR_SCHED_TENSOR = 8,  /* a kernel that uses tensor cores */
+    WEIR_SCHED_UNSURE = 16  /* predicted_ns is unreliable (weir_predict_is_sure()). The scheduler
+                               itself sets this when it asks config.predict */
 };
 
 /* Borrowed for the call of weir_sched_arrive(). */
@@ -182,8 +182,8 @@ struct weir_sched_config {
     uint64_t launch_ns;        /* time from grant to first block */
     uint32_t overhead_ppm;     /* part of the time that may be lost by switching between tenants */
     enum weir_sched_fill fill; /* who may have what the leader leaves: see env.start */
-    uint32_t small_sms;    /* graphs that need only a part of the device run beside the leader, up
-                              to so many SMs together (small.c); 0: none does */
+    uint32_t small_sms;    /* graphs that need only a part of the device may run beside the leader
+                              until they need this many SMs together (small.c); 0: none may */
     uint32_t order_window; /* tasks that an order policy looks at; 2 .. WEIR_SCHED_WINDOW_MAX */
     uint64_t memory_limit_bytes;  /* most memory_bytes of running items together; 0: no limit */
     struct weir_predict *predict; /* borrowed; predicts, and learns from what ended; NULL: none */

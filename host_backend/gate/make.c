@@ -8,10 +8,10 @@
 #define PREDICT_KEYS 16384u
 #define MANY_CORES   8
 /*
- * Small work may need so many times the device's SMs together. A graph needs its SMs only while a
- * kernel of it runs, and between two of them none. 20 services that need 19 of 132 SMs each, on an
- * H100: with 1.5 times 6,636 inferences a second, with 3 times 7,344, with 6 times 7,351
- * (2026-11-25).
+ * The small graphs that run at one time may need this many times the device's SMs together, since a
+ * graph uses its SMs only while one of its kernels runs. Measured on an H100 (2026-11-25) with 20
+ * services that need 19 of 132 SMs each: 1.5 times gives 6,636 inferences a second, 3 times 7,344,
+ * 6 times 7,351.
  */
 #define SMALL_DEVICES 3u
 #define SPINNERS      4u /* one in so many cores at most */
@@ -169,7 +169,8 @@ void weir_gate_policies_set(struct weir_gate *gate, const struct weir_policy_set
         put_in_force_locked(gate, kind, policies->policy[kind]);
     }
     weigh_stopping(gate);
-    weir_gate_kick_locked(gate); /* it carries out what this has led to: no context here */
+    weir_gate_kick_locked(
+        gate); /* the gate's thread carries out the new orders: it has a context */
     pthread_mutex_unlock(&gate->lock);
 }
 
@@ -243,7 +244,8 @@ void weir_gate_tenant_set(struct weir_gate *gate, uint32_t slot,
             weir_log_warn("sched: settings refused tenant=%s", tenant->name);
         }
     }
-    weir_gate_kick_locked(gate); /* it carries out what this has led to: no context here */
+    weir_gate_kick_locked(
+        gate); /* the gate's thread carries out the new orders: it has a context */
     pthread_mutex_unlock(&gate->lock);
 }
 
@@ -254,7 +256,7 @@ void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot)
     pthread_mutex_lock(&gate->lock);
     if (member->id != 0) {
         (void)weir_sched_tenant_remove(gate->sched, weir_clock_now_ns(), member->id);
-        weir_gate_kick_locked(gate); /* it carries out what this has led to */
+        weir_gate_kick_locked(gate); /* likewise */
     }
     for (int k = 0; k < WEIR_PRIORITY_COUNT; k++) {
         if (gate->last_member[k] == member) {

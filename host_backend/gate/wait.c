@@ -9,14 +9,14 @@
 #include <time.h>
 
 #define SPIN_NS           (300 * WEIR_NS_PER_US)
-#define SOON_NS           WEIR_NS_PER_MS /* typical error of a long copy's prediction */
+#define SOON_NS           WEIR_NS_PER_MS /* a long copy's prediction is often wrong by this much */
 #define NAP_NS            (20 * WEIR_NS_PER_US)
 #define NAP_MAX_NS        WEIR_NS_PER_MS
 #define NAP_PART          16u                   /* a sleep is at most 1/16 of the time waited */
-#define ROOM_LOOK_NS      (10 * WEIR_NS_PER_US) /* between two looks whether the turn is over */
-#define ROOM_SLEEP_NS     (50 * WEIR_NS_PER_US) /* the same for threads that do not spin */
+#define ROOM_LOOK_NS      (10 * WEIR_NS_PER_US) /* how often a thread looks whether there is room */
+#define ROOM_SLEEP_NS     (50 * WEIR_NS_PER_US) /* likewise, for threads that do not spin */
 #define WAIT_SLICE_NS     (20 * WEIR_NS_PER_MS)
-#define WAIT_SOON_NS      WEIR_NS_PER_MS /* while the session has other things to do */
+#define WAIT_SOON_NS      WEIR_NS_PER_MS /* longest sleep while the session has other work */
 #define EARLY_PART        8u             /* the next may go for the last 1/8 of the oldest, .. */
 #define EARLY_MAX_NS      WEIR_NS_PER_MS /* .. but at most this long before its end */
 #define STUCK_NS          (500 * WEIR_NS_PER_MS) /* work without progress for this long is stuck */

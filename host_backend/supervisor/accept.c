@@ -1,10 +1,10 @@
 /*
  * Accepting connections when no descriptors are left.
  *
- * A socket whose connection cannot be accepted stays ready, and poll() returns at once, for ever.
- * So some descriptors are kept in reserve. A guest that comes when nothing else is left is accepted
- * with one of them, told so, and closed. Operators (weir status, metrics) get one of them to keep,
- * so that the host can be asked what is wrong.
+ * If accept() fails for want of a descriptor, the socket stays ready, and poll() returns at once
+ * again and again. So the supervisor keeps some descriptors in reserve. With one of them it accepts
+ * a guest that comes too late, sends it an error, and closes the connection. Operators (weir
+ * status, metrics) keep the one that they get, so that they can find out what is wrong.
  */
 #include "host_backend/supervisor/supervisor.h"
 
@@ -18,7 +18,7 @@
 
 #define SAY_NS            (10 * WEIR_NS_PER_S)
 #define OUT_OF_MEMORY     2   /* CUDA_ERROR_OUT_OF_MEMORY */
-#define LEFT_FOR_THE_REST 64u /* of all descriptors: sockets, links, clients */
+#define LEFT_FOR_THE_REST 64u /* descriptors for sockets, links and clients */
 
 static bool is_shortage(int error)
 {
@@ -46,7 +46,7 @@ void weir_sup_reserve_close(struct weir_supervisor *sup)
     }
 }
 
-/* Accept with a descriptor of the reserve; at least least stay there. */
+/* Accept with a descriptor of the reserve, if it has more than `least`. */
 static int accept_with_reserve(struct weir_supervisor *sup, int listen_fd, struct sockaddr *address,
                                socklen_t *bytes, int flags, uint32_t least)
 {

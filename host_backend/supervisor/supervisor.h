@@ -148,7 +148,7 @@ struct weir_sup_spin {
     struct weir_spin_governor governor;
 };
 
-/* Descriptors that are only used when there are no others (accept.c). */
+/* Descriptors to use when no others are left (accept.c). */
 #define WEIR_SUP_RESERVE 8u
 struct weir_sup_reserve {
     int fd[WEIR_SUP_RESERVE];
@@ -198,21 +198,21 @@ struct weir_supervisor {
 
 /* accept.c */
 
-/** Keep descriptors in reserve, as far as there are any. */
+/** Fill the reserve with as many descriptors as can be had. */
 void weir_sup_reserve_fill(struct weir_supervisor *sup);
 void weir_sup_reserve_close(struct weir_supervisor *sup);
 
 /**
- * Accept a guest's connection. When no descriptors are left the guest is told so.
- * @param address, bytes  as of accept(); or NULL.
- * @return the descriptor, which does not block; -1: there is nobody, or nobody any more
+ * Accept a guest's connection. If no descriptors are left, the guest gets an error.
+ * @param address, bytes  as for accept(); or NULL.
+ * @return the descriptor, which does not block; -1: there was no guest, or it was turned away
  */
 int weir_sup_accept_guest(struct weir_supervisor *sup, int listen_fd, struct sockaddr *address,
                           socklen_t *bytes);
 /**
- * Accept an operator's connection, with a descriptor of the reserve if it must be.
- * @param flags  of accept4().
- * @return the descriptor; -1: there is nobody
+ * Accept an operator's connection, with a descriptor of the reserve if no other is left.
+ * @param flags  for accept4().
+ * @return the descriptor; -1: there was no operator, or no descriptor
  */
 int weir_sup_accept_operator(struct weir_supervisor *sup, int listen_fd, int flags);
 

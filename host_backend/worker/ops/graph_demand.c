@@ -1,7 +1,7 @@
 /*
- * What of the device a graph needs, from its kernels: the mean of the SMs that each would need to
- * have all its blocks there at once. A graph is one kernel after another for the most part, so what
- * it occupies over its length is a mean, and what its largest kernel occupies for a moment is not.
+ * How many SMs a graph needs: the mean, over its kernels, of the SMs that would hold all blocks of
+ * the kernel at once. The kernels of most graphs run one after another. So the mean says what the
+ * graph occupies while it runs, and the maximum says only what its largest kernel does.
  */
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/gates.h"
@@ -10,7 +10,7 @@
 
 #define NODES_MAX 65536u /* of a graph that is looked at */
 
-/* SMs that hold all its blocks at once; 0: it is no kernel, or not known. */
+/* SMs that hold all blocks of a kernel node at once; 0: another node, or not known. */
 static uint32_t node_sms(struct weir_session *s, CUgraphNode node, uint32_t all)
 {
     const struct weir_driver *d = s->driver;

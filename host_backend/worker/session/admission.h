@@ -9,10 +9,9 @@
  * the device, and gives them their priorities. The gate (host_backend/gate/gate.h) knows neither.
  * Without [scheduler] there is no gate and a call costs one load.
  *
- * Not everything that a stream is given is work: events, waits, values and host functions pass
- * beside the gate, and so does what is captured.
+ * Events, waits, values and host functions do not pass the gate, nor does what is captured.
  *
- * All of it on the session's own thread, unless it says otherwise.
+ * Functions are for the session's own thread, unless they say otherwise.
  *
  * Source: docs/design/gate.md
  */
@@ -34,8 +33,8 @@ struct weir_admission_stream {
     struct weir_gate_queue *queue;   /* of unmarked */
     struct weir_host_stream *next;   /* in the session's list of streams with unmarked work */
     bool listed;
-    bool filler;                 /* its priority is that of what fills others' gaps */
-    enum weir_priority priority; /* of the tenant, when the stream last got its own */
+    bool filler;                 /* it has the priority of work that fills others' gaps */
+    enum weir_priority priority; /* the tenant's class when the stream's priority was last set */
 };
 
 /* From enter to leave. */
@@ -50,7 +49,7 @@ struct weir_session_admission *weir_session_admission_create(void);
 /** After weir_admission_session_gone(). Accepts NULL. */
 void weir_session_admission_destroy(struct weir_session_admission *admission);
 
-/** The session's queue at the gate of a device; NULL: it has given that no work. */
+/** The session's queue at the gate of a device; NULL: it has not given the device work yet. */
 struct weir_gate_queue *weir_admission_queue(const struct weir_session *session, uint32_t device);
 
 /**
@@ -64,33 +63,31 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_host_str
                               const struct weir_gate_work *work,
                               struct weir_admission *ret_admission);
 
-/** What came of it. @param result  of the driver: other than CUDA_SUCCESS: nothing was given. */
+/** The driver call has been made. @param result  what it returned; if not CUDA_SUCCESS, the stream
+ * got nothing. */
 void weir_admission_leave(struct weir_admission *admission, CUresult result);
 
-/** Is a kernel to be launched so that it can be stopped? Without a scheduler: as its forms say. */
+/** Should a kernel be launched in a form that can be stopped? Without a scheduler: true. */
 bool weir_admission_wants_runs(const struct weir_session *session,
                                const struct weir_gate_hint *hint);
-/** Is there a scheduler, and an SM limit, or another tenant that may come? */
+/** Might weir_admission_wants_runs() say so for some kernel: is there a scheduler, and an SM limit
+ * or a second tenant? */
 bool weir_admission_may_want_runs(const struct weir_session *session);
-/** May what the session's work looks like matter to others now? */
+/** Does the session share its current device with other tenants now? */
 bool weir_admission_contends(const struct weir_session *session);
 
-/**
- * The session will give nothing more for a while: marks behind all unmarked work, so that its end
- * is seen. Costs nothing where nothing is.
- */
+/** The session will give no work for a while: put marks behind all unmarked work, so that the gate
+ * sees when it ends. Cheap if nothing is unmarked. */
 void weir_admission_idle(struct weir_session *session);
-/** Has the session work that no mark stands behind yet? */
+/** Does the session have unmarked work? */
 bool weir_admission_has_unmarked(const struct weir_session *session);
 
-/** The guest waits for what a stream has been given: its end matters now. */
+/** The guest waits for a stream: put a mark behind its unmarked work, if tenants compete. */
 void weir_admission_stream_awaited(struct weir_session *session, struct weir_host_stream *stream);
-/** What a stream is given next may have all SMs, in the stream that it was made as. */
+/** Take a stream out of its part of the device: its next work may use all SMs. */
 void weir_admission_stream_whole(struct weir_session *session, struct weir_host_stream *stream);
-/**
- * A stream is about to be captured: marks behind unmarked work; all of the session's streams are
- * whole while any is.
- */
+/** A stream is about to be captured: put a mark behind its unmarked work, and take all of the
+ * session's streams out of their parts of the device, because a capture may draw any of them in. */
 void weir_admission_stream_captures(struct weir_session *session, struct weir_host_stream *stream);
 /** A stream is about to be destroyed. */
 void weir_admission_stream_gone(struct weir_session *session, struct weir_host_stream *stream);
@@ -101,11 +98,12 @@ int weir_admission_stream_priority(const struct weir_session *session, int asked
 void weir_admission_stream_made(const struct weir_session *session,
                                 struct weir_host_stream *stream);
 
-/** The session's runs will not be stopped again (weir_forms_session_ends()). */
+/** The session ends; its runs will not be stopped again (weir_forms_session_ends()). */
 void weir_admission_session_ends(struct weir_session *session);
-/** Its streams are drained and gone. */
+/** The session's streams have ended their work and are destroyed: remove its queues. */
 void weir_admission_session_gone(struct weir_session *session);
-/** Somebody wants the session to look up from its wait. @thread any, while the session lives */
+/** Make the session's thread, if it waits in the gate, check whether its session ends.
+ * @thread any, while the session lives */
 void weir_admission_session_wake(struct weir_session *session);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Values that streams of a session have been told to wait for. Only its guest would write them, so
- * the session writes them when it ends, and no stream of it waits for ever. The newest
- * WEIR_AWAITED_MAX are known.
+ * Values that streams of a session wait for. Only the guest would have written them. So when a
+ * session ends it writes them itself, or its streams would wait for ever. The last
+ * WEIR_AWAITED_MAX values are kept.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_AWAITED_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_AWAITED_H

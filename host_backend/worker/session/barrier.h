@@ -12,14 +12,16 @@
 #include <stdint.h>
 
 struct weir_device_idle {
-    atomic_uint closed;
-    atomic_uint captures;    /* streams under capture, of all sessions: then nobody may ask */
-    pthread_mutex_t lock;    /* recursive; whoever makes such a call */
-    uint32_t depth;          /* under it */
+    atomic_uint closed;      /* 1: no session may begin a handler */
+    atomic_uint captures;    /* streams under capture, of all sessions; see device_idle.h */
+    pthread_mutex_t lock;    /* recursive; held around each call that wants an idle device */
+    uint32_t depth;          /* how often lock is held; under lock */
     pthread_mutex_t barrier; /* for opened */
     pthread_cond_t opened;   /* closed is 0 again */
-    CUevent events[WEIR_CONTROL_MAX_DEVICES]; /* under lock; made at first need */
-    atomic_uint_fast64_t turns, forced;       /* given up, and made all the same; for tests */
+    CUevent events[WEIR_CONTROL_MAX_DEVICES]; /* by device; NULL until needed; under lock */
+    /* For tests: turns in which the device did not become idle, and calls made although it never
+     * did. */
+    atomic_uint_fast64_t turns, forced;
 };
 
 #endif

@@ -1,21 +1,21 @@
 /*
- * Around driver calls that wait for the device, and keep everybody else out meanwhile.
+ * Makes the device idle for driver calls that wait for all of its work.
  *
- * Measured with tests/bench/driver_waits (docs/measurements/faults-and-limits.md): loading a
- * module, looking up a kernel whose library or code is not loaded yet, unregistering host memory,
- * destroying an array and freeing memory wait until the device has done all its work, and no other
- * thread gets into the driver as long. Unloading a module waits, too: first in a way that lets
- * others in, then, with the driver's lock, for what they have given the device meanwhile. A
- * tenant's kernel that waits for its own program, whose next call is kept out, would then wait for
- * ever; so would a stopped run for the grid that lets it go on. So such a call is made only when
- * the device is idle and nobody can give it work:
+ * Some driver calls wait until the device has done all its work, and meanwhile no other thread can
+ * call the driver: loading a module, looking up a kernel whose library or code is not loaded yet,
+ * unregistering host memory, destroying an array, freeing memory. Unloading a module does the same
+ * at its end. (Measured with tests/bench/driver_waits, docs/measurements/faults-and-limits.md.)
  *
- *     wait, without keeping anybody out, until the device has done what it was given
- *     close the barrier: sessions stay out of their handlers, and soon all of them are out
- *     is the device still idle?  yes: make the call.  Not within a moment: open, and begin again
+ * Such a call could wait for ever: for a kernel that waits for a later call of its own program, or
+ * for a stopped run that a new grid must resume. So it is made only while the device is idle and no
+ * session can give it work. The thread that wants to make it repeats these steps:
  *
- * The moment grows from turn to turn, so that a kernel of any length can end. A kernel that waits
- * for its program gets that program's calls in between. After WEIR_DEVICE_IDLE_LIMIT_NS the call is
+ *     1. close the barrier: no session may begin a handler; wait until all have left theirs
+ *     2. wait a moment for the device to become idle; if it does, make the call
+ *     3. otherwise open the barrier, and wait until the device has done what it had
+ *
+ * The moment grows each time, so that a kernel of any length can end within it. A kernel that waits
+ * for its program gets that program's calls in step 3. After WEIR_DEVICE_IDLE_LIMIT_NS the call is
  * made anyway. Stopped runs are resumed first (runs/run.h), or the device would never be idle.
  *
  * weir_device_barrier_enter() and weir_device_barrier_leave() cost two stores and a load.
@@ -52,20 +52,20 @@ void weir_device_barrier_enter(struct weir_session *session);
 void weir_device_barrier_leave(struct weir_session *session);
 
 /**
- * Wait until the device is idle, and keep it so. At once where no other session is there that may
- * give it work, where the caller's own session is capturing, or where the driver is softgpu, which
- * keeps nobody out. Calls nest.
+ * Wait until the device is idle, and keep it so. Returns at once if no other session may give the
+ * device work, if the caller's own session is capturing, or if the driver is softgpu, which never
+ * keeps other threads out. Calls nest.
  *
- * @param caller  the session whose thread calls; NULL: the one in whose handler this thread is, or,
- * on a thread of the worker's own, none: then a single session is another one, too.
+ * @param caller  the session whose thread calls. NULL: the session in whose handler this thread is;
+ *                if it is in none, as the builder of twins, all sessions count as others.
  * @return for weir_device_idle_end()
  * @thread any with a context, holding no lock; within a handler, too
  */
 uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_session *caller);
 void weir_device_idle_end(struct weir_worker *worker, uint32_t idle);
 
-/** A stream of the session is under capture from now on, or no longer: as long as one is, the
- * driver does not say whether the device is idle. @thread session */
+/** A stream of the session begins or ends a capture. While any stream is captured, the driver
+ * refuses to say whether the device is idle. @thread session */
 void weir_session_capture_begin(struct weir_session *session, struct weir_host_stream *stream);
 void weir_session_capture_end(struct weir_session *session, struct weir_host_stream *stream);
 

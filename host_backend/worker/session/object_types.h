@@ -37,9 +37,9 @@ struct weir_host_ctx {
     struct weir_host_stream *legacy;
     struct weir_host_stream *streams; /* all of the context, the legacy one too */
     /* Legacy order (session/order.c). */
-    uint64_t legacy_epoch; /* operations that the legacy stream has been given */
-    uint64_t event_epoch;  /* legacy_event covers the legacy stream's operations up to this one */
-    CUevent legacy_event;  /* made at first need */
+    uint64_t legacy_epoch; /* how many operations the legacy stream has been given */
+    uint64_t event_epoch;  /* legacy_event was recorded behind this many of them */
+    CUevent legacy_event;  /* NULL until it is needed */
     uint32_t flags;
 };
 
@@ -55,13 +55,13 @@ struct weir_host_stream {
     bool capturing;         /* this stream began a capture that has not ended */
     bool capture_given;     /* into a graph of the guest */
     uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
-    uint64_t seen_epoch;    /* it has waited for the legacy stream's operations up to this one */
-    CUevent join;           /* made at first need */
+    uint64_t seen_epoch;    /* the last operation of the legacy stream that it has waited for */
+    CUevent join;           /* NULL until it is needed */
     struct weir_admission_stream gate;
     struct weir_stream_parts *parts; /* once it was moved (session/part.h); else NULL */
 };
 
-/** What the driver is given work for a stream in: it may be in a part of the device. */
+/** The driver's stream for this stream's work: its own, or one in a part of the device. */
 static inline CUstream weir_host_stream_at(const struct weir_host_stream *stream)
 {
     return stream->parts != NULL ? stream->parts->at : stream->o.native;
@@ -112,7 +112,7 @@ struct weir_host_function {
 struct weir_exec {
     struct weir_object o;
     struct weir_gate_hint hint;
-    uint32_t sms; /* that it needs of its device (ops/graph_demand.c); 0: not known */
+    uint32_t sms; /* how many it needs (ops/graph_demand.c); 0: not known */
 };
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * The one way to the device: what is given to a stream, but for events, waits, values and host
- * functions, goes through weir_submit().
+ * Everything that goes into a stream passes through weir_submit(), except events, waits, values and
+ * host functions. These are its steps:
  *
- *     order     the stream waits for the legacy stream, or the other way round   session/order.h
- *     printf    whoever may print has the device's buffer to itself              session/prints.c
- *     twin      is a kernel launched in a form that can be stopped?              twins/forms.h
- *     gate      wait until the scheduler lets it pass session/admission.h call      the driver's,
- * into the stream or into the part of the device that it is in now mark      a number that the GPU
- * writes behind it, when one is due          session/admission.h
+ * - order: the stream waits for the legacy stream, or the other way round (session/order.h)
+ * - printf: work that may print gets the device's buffer for its session (session/prints.h)
+ * - twin: is a kernel launched in a form that can be stopped? (twins/forms.h)
+ * - gate: wait until the scheduler grants the work (session/admission.h)
+ * - call: the driver call, into the stream, or into the part of the device that the stream has
+ * - mark: sometimes, a number that the GPU writes behind the work (session/admission.h)
  *
  * Source: docs/design/gate.md
  */
@@ -28,7 +28,7 @@ struct weir_submit_kernel {
 /* Borrowed for the call. */
 struct weir_submission {
     struct weir_gate_work
-        work;       /* what the gate is told; of a kernel without flags and blocks_per_sm */
+        work;       /* for the gate. For a kernel weir_submit() adds flags and blocks_per_sm */
     bool may_print; /* a kernel of it may use the device's printf */
     const struct weir_submit_kernel *kernel; /* NULL: it is not a single kernel */
     /**
