@@ -162,7 +162,7 @@ static void kernels_stay_in_their_part(void **state)
         streams[i] = stream_of(greens[i]);
         used[i] = all_places(streams[i], 2);
         assert_int_equal(__builtin_popcount(used[i]), 2);
-        for (uint32_t blocks = 1; blocks <= BLOCKS; blocks++) {
+        for (uint32_t blocks = 1; blocks <= BLOCKS; blocks = 2 * blocks + 1) {
             assert_int_equal(places_in(streams[i], blocks) & ~used[i], 0);
         }
         assert_int_equal(all & used[i], 0);
