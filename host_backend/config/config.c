@@ -44,7 +44,10 @@ struct row {
     const char *const *choices; /* ROW_CHOICE: the index is stored; ends in NULL */
 };
 
-static const char *const isolations[] = {"shared", "process", NULL};
+#define ISOLATION_OLD_TENANT 5 /* "process" is what "tenant" was called first */
+static const char *const isolations[] = {"shared", "group",   "tenant", "program",
+                                         "strict", "process", NULL};
+static const char *const shortages[] = {"share", "refuse", NULL};
 static const char *const shares[] = {"yes", "no", NULL};
 static const char *const forms_modes[] = {"off", "auto", "always", "explore", "default", NULL};
 static const char *const forms_wishes[] = {"default", "off", "auto", "always", NULL};
@@ -72,6 +75,10 @@ static const struct row host_rows[] = {
      NULL},
     {"vmm_base", ROW_U64, AT(weir_host_config, vmm_base), 1 << 30, INT64_C(1) << 46, NULL},
     {"vmm_bytes", ROW_AREA, AT(weir_host_config, vmm_bytes), AREA_UNIT, INT64_C(1) << 45, NULL},
+    {"spare_workers", ROW_U32, AT(weir_host_config, workers.spares), 0, WEIR_SPARE_WORKERS_MAX,
+     NULL},
+    {"worker_idle_s", ROW_U32, AT(weir_host_config, workers.idle_s), 0, 86400, NULL},
+    {"on_shortage", ROW_CHOICE, AT(weir_host_config, workers.on_shortage), 0, 0, shortages},
 };
 static const struct row forms_rows[] = {
     {"mode", ROW_CHOICE, AT(weir_host_config, forms.mode), 0, 0, forms_modes},
@@ -107,6 +114,7 @@ static const struct row tenant_rows[] = {
     {"sm_limit", ROW_PCT, AT(weir_tenant_config, sm_limit_pct), 1, 100, NULL},
     {"share", ROW_CHOICE, AT(weir_tenant_config, share), 0, 0, shares},
     {"isolation", ROW_CHOICE, AT(weir_tenant_config, isolation), 0, 0, isolations},
+    {"group", ROW_NAME, AT(weir_tenant_config, group), 0, 0, NULL},
     {"memory", ROW_AMOUNT, AT(weir_tenant_config, memory), 0, 0, NULL},
     {"pinned", ROW_AMOUNT, AT(weir_tenant_config, pinned), 0, 0, NULL},
     {"devices", ROW_DEVICES, AT(weir_tenant_config, devices), 0, 63, NULL},
@@ -174,7 +182,8 @@ static void host_default(struct weir_host_config *config)
                                         .window_base = 0x200000000000,
                                         .window_bytes = UINT64_C(1) << 40,
                                         .vmm_base = 0x120000000000,
-                                        .vmm_bytes = UINT64_C(14) << 40};
+                                        .vmm_bytes = UINT64_C(14) << 40,
+                                        .workers = {.spares = 2, .idle_s = 60}};
     snprintf(config->driver, sizeof config->driver, "auto");
     snprintf(config->log, sizeof config->log, "info");
     snprintf(config->forms.compiler, sizeof config->forms.compiler, "auto");
@@ -228,7 +237,9 @@ static bool store_text(const struct row *row, char *to, const struct weir_toml_v
         return WRONG(value, "'%s' is too long", row->key);
     }
     if (row->kind == ROW_NAME && !weir_tenant_name_ok(value->string)) {
-        return WRONG(value, "a tenant's name has 1 to 63 of A-Z a-z 0-9 . _ - and is not 'admin'");
+        return WRONG(
+            value,
+            "a tenant's name has 1 to 63 of A-Z a-z 0-9 . _ - and is not 'admin', and a group's");
     }
     if (row->kind == ROW_KEY && !key_ok(value->string)) {
         return WRONG(value, "'key' must be a public key of 40 Z85 characters");
@@ -346,7 +357,10 @@ static bool store_choice(const struct row *row, char *to, const struct weir_toml
 
     for (int i = 0; row->choices[i] != NULL; i++) {
         if (value->kind == WEIR_TOML_STRING && strcmp(value->string, row->choices[i]) == 0) {
-            memcpy(to, &i, sizeof i);
+            int stored =
+                row->choices == isolations && i == ISOLATION_OLD_TENANT ? WEIR_ISOLATION_TENANT : i;
+
+            memcpy(to, &stored, sizeof stored);
             return true;
         }
         strcat(strcat(all, i == 0 ? "" : ", "), row->choices[i]);
@@ -454,6 +468,10 @@ static bool close_table(struct parse *parse, struct weir_diag *diag)
         weir_diag_set(diag, parse->table_line, parse->table_column, "this tenant has no name");
         return false;
     }
+    if (!weir_tenant_group_ok(tenant)) {
+        weir_diag_set(diag, parse->table_line, parse->table_column, "%s", weir_group_rule);
+        return false;
+    }
     for (uint32_t i = 0; i + 1 < parse->config.n_tenants; i++) {
         const struct weir_tenant_config *other = &parse->config.tenants[i];
 
@@ -557,7 +575,8 @@ bool weir_setting_is_live(size_t setting)
 {
     const char *key = setting_row(setting)->key;
 
-    return strcmp(key, "isolation") != 0 && strcmp(key, "devices") != 0 && strcmp(key, "user") != 0;
+    return strcmp(key, "isolation") != 0 && strcmp(key, "group") != 0 &&
+           strcmp(key, "devices") != 0 && strcmp(key, "user") != 0;
 }
 
 int weir_setting_find(const char *key)

@@ -11,13 +11,28 @@
 #define WEIR_CONFIG_TENANTS_MAX 64
 #define WEIR_CONFIG_PATH_BYTES  256
 #define WEIR_CONFIG_USER_BYTES  40
+#define WEIR_SPARE_WORKERS_MAX  32
 #define WEIR_KEY_Z85_BYTES      41 /* 40 characters and NUL */
 #define WEIR_SETTINGS_MAX       16 /* keys of a [[tenant]]; at least weir_setting_count() */
 #define WEIR_SETTING_TEXT_BYTES 192
 
+/* Who is served by one worker: docs/design/workers.md. */
 enum weir_isolation {
-    WEIR_ISOLATION_SHARED,  /* the GPU's worker, with the other tenants */
-    WEIR_ISOLATION_PROCESS, /* a worker of its own */
+    WEIR_ISOLATION_SHARED,  /* all tenants that say so, or nothing */
+    WEIR_ISOLATION_GROUP,   /* the tenants with the same group */
+    WEIR_ISOLATION_TENANT,  /* the tenant's programs */
+    WEIR_ISOLATION_PROGRAM, /* a program */
+    WEIR_ISOLATION_STRICT,  /* a program, never under MPS */
+};
+
+/* What becomes of a program for which no further worker can be made. */
+enum weir_shortage { WEIR_SHORTAGE_SHARE, WEIR_SHORTAGE_REFUSE };
+
+/* The settings of [host] about workers of programs. */
+struct weir_workers_config {
+    uint32_t spares; /* ready, of each list of devices */
+    uint32_t idle_s; /* that a worker waits for the next program of its tenant */
+    enum weir_shortage on_shortage;
 };
 
 /* May its kernels run beside others', where a policy puts some together? */
@@ -41,8 +56,9 @@ struct weir_tenant_config {
     uint32_t sm_limit_pct; /* 1 .. 100: of the multiprocessors */
     enum weir_sharing share;
     enum weir_isolation isolation;
-    struct weir_amount memory; /* of its devices, all together */
-    struct weir_amount pinned; /* of the host's memory */
+    char group[WEIR_TENANT_NAME_BYTES]; /* with WEIR_ISOLATION_GROUP; else "" */
+    struct weir_amount memory;          /* of its devices, all together */
+    struct weir_amount pinned;          /* of the host's memory */
     uint32_t sessions_max;
     char devices[WEIR_DEVICE_LIST_BYTES]; /* some of the host's; "": those */
     enum weir_forms_wish forms;
@@ -66,6 +82,7 @@ struct weir_host_config {
     uint64_t window_bytes;
     uint64_t vmm_base; /* addresses that guests reserve, of all tenants */
     uint64_t vmm_bytes;
+    struct weir_workers_config workers;
     struct weir_forms_config forms;
     struct weir_sched_settings scheduler;
     char metrics_listen[WEIR_CONFIG_PATH_BYTES]; /* "ADDRESS:PORT" or a socket's path; "": none */
@@ -137,6 +154,12 @@ uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes);
 
 /** A tenant as it is when nothing is said of it. */
 void weir_tenant_config_default(struct weir_tenant_config *ret_tenant, const char *name);
+/** Do isolation and group fit together? @thread any */
+bool weir_tenant_group_ok(const struct weir_tenant_config *tenant);
+/** What weir_tenant_group_ok() asks for, in words. */
+extern const char weir_group_rule[];
+/** Has each program of such a tenant a worker of its own? @thread any */
+bool weir_isolation_is_by_program(enum weir_isolation isolation);
 /** What of two tenants must not be the same, and is: "key", "vsock_cid"; NULL: nothing. */
 const char *weir_tenants_clash(const struct weir_tenant_config *a,
                                const struct weir_tenant_config *b);

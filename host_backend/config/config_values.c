@@ -1,4 +1,4 @@
-/* What stands behind the keys of weir.toml: amounts, lists of devices, users. */
+/* What stands behind the keys of weir.toml: amounts, lists of devices, users, isolation. */
 #include "host_backend/config/config.h"
 
 #include <pwd.h>
@@ -143,4 +143,16 @@ enum weir_status weir_user_id(const char *text, uint32_t *ret_uid)
     }
     *ret_uid = known->pw_uid;
     return WEIR_OK;
+}
+
+const char weir_group_rule[] = "a tenant has a 'group' if, and only if, its isolation is 'group'";
+
+bool weir_tenant_group_ok(const struct weir_tenant_config *tenant)
+{
+    return (tenant->isolation == WEIR_ISOLATION_GROUP) == (tenant->group[0] != 0);
+}
+
+bool weir_isolation_is_by_program(enum weir_isolation isolation)
+{
+    return isolation == WEIR_ISOLATION_PROGRAM || isolation == WEIR_ISOLATION_STRICT;
 }

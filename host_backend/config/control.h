@@ -124,7 +124,9 @@ struct weir_status_worker {
     uint32_t n_devices;
     char driver[WEIR_HOST_TEXT_BYTES];
     char tenant[WEIR_TENANT_NAME_BYTES]; /* of a worker that serves one tenant alone; else "" */
-    uint64_t pid;                        /* 0: being restarted */
+    char state[16]; /* of a program's worker: "starting", "spare", "busy", "kept", "stopping"; else
+                       "" */
+    uint64_t pid;   /* 0: being restarted */
     uint32_t restarts;
     uint64_t objects; /* live driver objects of all sessions: 0 when no session lives */
     uint64_t chunks;

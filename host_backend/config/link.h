@@ -32,6 +32,7 @@ enum weir_link_type {
     WEIR_LINK_KEEP,        /* hold this chunk's descriptor */
     WEIR_LINK_DROP,        /* let go of a chunk */
     WEIR_LINK_TENANT_FREE, /* nothing is left of a tenant that was to go */
+    WEIR_LINK_IDLE,        /* no session is left; only if the configuration asks for it */
     WEIR_LINK_CONNECTIONS, /* start it again with that many: it has refused a guest for that */
     WEIR_LINK_ANSWER,      /* to a REQUEST */
     WEIR_LINK_ROW_TENANT,
@@ -49,6 +50,7 @@ struct weir_link_config {
     char name[WEIR_TENANT_NAME_BYTES + 16]; /* of its sockets in the run directory */
     char devices[WEIR_DEVICE_LIST_BYTES];
     uint32_t connections;      /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
+    bool by_program;           /* it serves one program at a time, and says when it is idle */
     bool connections_of_guest; /* the tenant, alone here, may have it started with another number */
     uint64_t window_base;
     uint64_t window_bytes;
@@ -96,6 +98,11 @@ struct weir_link_chunk {
     uint32_t tenant_index;
 };
 
+struct weir_link_idle {
+    uint64_t n_guests; /* GUEST messages that it has read */
+    uint32_t soiled;   /* 1: a limit of its context is not as it was at first */
+};
+
 #define WEIR_LINK_TEXT_BYTES 512
 
 /* A request, and its answer. */
@@ -113,6 +120,7 @@ struct weir_link_message {
         struct weir_link_region region;
         struct weir_link_chunk chunk;
         struct weir_link_text text;
+        struct weir_link_idle idle;
         uint32_t connections;             /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS */
         struct weir_status_worker worker; /* READY, STATUS_END */
         struct weir_status_tenant tenant_row;

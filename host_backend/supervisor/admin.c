@@ -89,7 +89,8 @@ uint64_t weir_sup_admin_gather(struct weir_supervisor *sup)
 static int shared_worker(const struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].ready && sup->workers[i].tenant < 0) {
+        if (sup->workers[i].used && sup->workers[i].ready &&
+            sup->workers[i].kind == WEIR_WORKER_SHARED) {
             return i;
         }
     }
@@ -279,6 +280,25 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
     }
 }
 
+/* A tenant may have several workers; each has counted its own. */
+static void add_row(struct weir_status_tenant *sum, const struct weir_status_tenant *row)
+{
+    sum->quota_bytes = row->quota_bytes;
+    sum->scheduled |= row->scheduled;
+    sum->sessions += row->sessions;
+    sum->used_bytes += row->used_bytes;
+    sum->pinned_bytes += row->pinned_bytes;
+    sum->image_bytes += row->image_bytes;
+    sum->service_sm_ns += row->service_sm_ns;
+    sum->copy_h2d_ns += row->copy_h2d_ns;
+    sum->copy_d2h_ns += row->copy_d2h_ns;
+    sum->copy_h2d_bytes += row->copy_h2d_bytes;
+    sum->copy_d2h_bytes += row->copy_d2h_bytes;
+    sum->wait_ns += row->wait_ns;
+    sum->items += row->items;
+    sum->stops += row->stops;
+}
+
 void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
                             struct weir_status_report *report)
 {
@@ -291,7 +311,7 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
         }
         for (size_t k = 0; k < sup->gathered.n_tenants; k++) {
             if (strcmp(sup->gathered.tenants[k].name, t->config.name) == 0) {
-                row = sup->gathered.tenants[k];
+                add_row(&row, &sup->gathered.tenants[k]);
             }
         }
         weir_tenant_config_show(&t->config, &row);
@@ -314,6 +334,7 @@ static void fill_workers(struct weir_supervisor *sup, struct weir_status_report 
         }
         w->row.pid = (uint64_t)w->pid;
         w->row.restarts = w->restarts;
+        snprintf(w->row.state, sizeof w->row.state, "%s", weir_sup_program_state(w));
         if (w->tenant >= 0) {
             memcpy(w->row.tenant, sup->tenants[w->tenant].config.name, sizeof w->row.tenant);
         }

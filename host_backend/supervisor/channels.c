@@ -42,7 +42,7 @@ void weir_sup_serial_close(struct weir_sup_tenant *tenant)
     }
 }
 
-void weir_sup_serial_accept(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+void weir_sup_serial_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     struct weir_link_message message = {.type = WEIR_LINK_GUEST};
     struct weir_peer peer = {0};
@@ -59,7 +59,8 @@ void weir_sup_serial_accept(struct weir_supervisor *sup, const struct weir_sup_t
     message.guest.uid = peer.uid;
     weir_log_info("supervisor: virtio-serial port tenant=%s pid=%d uid=%u", tenant->config.name,
                   (int)peer.pid, (unsigned)peer.uid);
-    (void)weir_sup_worker_send(sup, tenant->worker, &message, fd); /* else QEMU comes again */
+    /* If it cannot be sent, QEMU comes again. */
+    (void)weir_sup_worker_send(sup, weir_sup_machine_worker(sup, tenant), &message, fd);
     close(fd);
 }
 
@@ -138,8 +139,9 @@ void weir_sup_vsock_accept(struct weir_supervisor *sup)
     struct sockaddr_vm peer = {0};
     socklen_t len = sizeof peer;
     int fd = weir_sup_accept_guest(sup, sup->vsock_fd, (struct sockaddr *)&peer, &len);
-    const struct weir_sup_tenant *tenant;
+    struct weir_sup_tenant *tenant;
     char text[80];
+    int worker;
 
     if (fd < 0) {
         return;
@@ -154,8 +156,9 @@ void weir_sup_vsock_accept(struct weir_supervisor *sup)
     message.guest.channel = WEIR_CHANNEL_VSOCK;
     message.guest.tenant_index = tenant->index;
     message.guest.goings = tenant->goings;
-    if (sup->workers[tenant->worker].ready &&
-        weir_sup_worker_send(sup, tenant->worker, &message, fd)) {
+    worker = weir_sup_machine_worker(sup, tenant);
+    if (worker >= 0 && sup->workers[worker].ready &&
+        weir_sup_worker_send(sup, worker, &message, fd)) {
         close(fd);
     } else {
         refuse(fd, WEIR_ERR_AGAIN, "the worker is not ready");

@@ -17,7 +17,7 @@ void weir_sup_serial_listen(struct weir_supervisor *sup, struct weir_sup_tenant 
 /** Stop listening; the worker hangs up on the ports that are there. */
 void weir_sup_serial_close(struct weir_sup_tenant *tenant);
 /** A QEMU connects a port. */
-void weir_sup_serial_accept(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
+void weir_sup_serial_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 
 /** After any change of the tenants: listen on vsock while one has a CID. */
 void weir_sup_vsock_follow(struct weir_supervisor *sup);

@@ -249,7 +249,7 @@ static struct weir_sup_vm *find_free(struct weir_supervisor *sup)
 
 bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm)
 {
-    const struct weir_sup_tenant *tenant = &sup->tenants[vm->tenant];
+    struct weir_sup_tenant *tenant = &sup->tenants[vm->tenant];
     struct weir_sup_vm *slot = find_free(sup);
 
     if (slot == NULL) {
@@ -261,7 +261,7 @@ bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm
     if (slot->nvdimm) {
         weir_sup_vms_note(sup, tenant); /* the others come from the last host's note */
     }
-    tell(sup, tenant->worker, slot);
+    tell(sup, weir_sup_machine_worker(sup, tenant), slot);
     return true;
 }
 
@@ -298,7 +298,7 @@ void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *ten
                   tenant->config.name, (int)peer.pid, (unsigned)peer.uid,
                   (unsigned long long)(vm->bytes >> 20));
     weir_sup_vms_note(sup, tenant);
-    tell(sup, tenant->worker, vm);
+    tell(sup, weir_sup_machine_worker(sup, tenant), vm);
 }
 
 void weir_sup_vm_read(struct weir_supervisor *sup, struct weir_sup_vm *vm)

@@ -26,7 +26,7 @@
 
 #define POLL_MAX                                                                                   \
     (6 + 4 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
-     WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX)
+     WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX + WEIR_PENDING_MAX)
 
 /* The command line wins over the file. */
 static void override(struct weir_host_config *config, const struct weir_serve_params *params)
@@ -252,6 +252,7 @@ struct source {
         SOURCE_SERIAL,
         SOURCE_VSOCK,
         SOURCE_NVDIMM,
+        SOURCE_PENDING,
         SOURCE_VM
     } kind;
     int index;
@@ -276,6 +277,24 @@ static void watch(struct poll_set *set, int fd, struct source source)
     watch_for(set, fd, POLLIN, source);
 }
 
+/* Guests of a worker that is not ready wait in the socket's backlog; those who get a worker of
+ * their own wait in the supervisor. */
+static void watch_tenant(const struct weir_supervisor *sup, struct poll_set *set, int i)
+{
+    const struct weir_sup_tenant *t = &sup->tenants[i];
+    bool by_program = weir_isolation_is_by_program(t->config.isolation);
+
+    if (!t->used || t->gone) {
+        return;
+    }
+    if (by_program || (t->worker >= 0 && sup->workers[t->worker].ready)) {
+        watch(set, t->listen_fd, (struct source){SOURCE_TENANT, i});
+        watch(set, t->container_fd, (struct source){SOURCE_CONTAINER, i});
+        watch(set, t->serial_fd, (struct source){SOURCE_SERIAL, i});
+    }
+    watch(set, t->vm_listen_fd, (struct source){SOURCE_VM_SOCKET, i});
+}
+
 static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
 {
     set->n = 0;
@@ -290,16 +309,13 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
                   (struct source){SOURCE_METRICS_CLIENT, i});
     }
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        const struct weir_sup_tenant *t = &sup->tenants[i];
+        watch_tenant(sup, set, i);
+    }
+    for (int i = 0; i < WEIR_PENDING_MAX; i++) {
+        const struct weir_sup_pending *p = &sup->pending[i];
 
-        /* Guests of a worker that is not ready wait in the socket's backlog. */
-        if (t->used && !t->gone && t->worker >= 0 && sup->workers[t->worker].ready) {
-            watch(set, t->listen_fd, (struct source){SOURCE_TENANT, i});
-            watch(set, t->container_fd, (struct source){SOURCE_CONTAINER, i});
-            watch(set, t->serial_fd, (struct source){SOURCE_SERIAL, i});
-        }
-        if (t->used && !t->gone) {
-            watch(set, t->vm_listen_fd, (struct source){SOURCE_VM_SOCKET, i});
+        if (p->used) { /* of one that has said hello, only the end is of interest */
+            watch_for(set, p->fd, p->said_hello ? 0 : POLLIN, (struct source){SOURCE_PENDING, i});
         }
     }
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
@@ -359,6 +375,11 @@ static void serve(struct weir_supervisor *sup, struct source source)
             weir_sup_vm_accept(sup, &sup->tenants[source.index]);
         }
         break;
+    case SOURCE_PENDING:
+        if (sup->pending[source.index].used) {
+            weir_sup_pending_look(sup, &sup->pending[source.index]);
+        }
+        break;
     case SOURCE_VM:
         if (sup->vms[source.index].id != 0) {
             weir_sup_vm_read(sup, &sup->vms[source.index]);
@@ -411,6 +432,7 @@ static void loop(struct weir_supervisor *sup)
         wait_ms = sooner(wait_ms, weir_sup_libvirt_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_sup_nvdimm_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_sup_spin_wait_ms(sup, now_ns));
+        wait_ms = sooner(wait_ms, weir_sup_programs_wait_ms(sup, now_ns));
 
         build_set(sup, &set);
         if (poll(set.fds, set.n, wait_ms) < 0 && errno != EINTR) {
@@ -425,6 +447,7 @@ static void loop(struct weir_supervisor *sup)
         }
         now_ns = weir_clock_now_ns();
         weir_sup_workers_tick(sup, now_ns);
+        weir_sup_programs_tick(sup, now_ns);
         weir_sup_admin_tick(sup, now_ns);
         weir_sup_metrics_tick(sup, now_ns);
         weir_sup_libvirt_tick(sup, now_ns);

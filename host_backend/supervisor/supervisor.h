@@ -18,7 +18,9 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#define WEIR_WORKERS_MAX       (WEIR_CONFIG_TENANTS_MAX + 1)
+#define WEIR_PROGRAMS_MAX      160 /* workers of programs: more than a GPU has contexts for */
+#define WEIR_WORKERS_MAX       (WEIR_CONFIG_TENANTS_MAX + 1 + WEIR_PROGRAMS_MAX)
+#define WEIR_PENDING_MAX       512 /* programs that wait for a worker */
 #define WEIR_ADMIN_CLIENTS_MAX 16
 #define WEIR_KEPT_MAX          65536 /* descriptors of device memory; the limit on files is lower */
 
@@ -35,7 +37,7 @@ struct weir_sup_tenant {
     enum weir_origin source;          /* who made it; of WEIR_ORIGIN_FILE only reloads remove it */
     uint8_t origins[WEIR_SETTINGS_MAX]; /* enum weir_origin of each setting in config */
     uint32_t index;
-    int worker; /* index in workers */
+    int worker; /* index in workers; -1: none, or each of its programs has one (programs.c) */
     int listen_fd;
     int container_fd; /* the socket that containers have; -1: none (containers.c) */
     char path[108];
@@ -49,23 +51,54 @@ struct weir_sup_tenant {
     bool gone;       /* removed */
 };
 
+/* Whom a worker serves. */
+enum weir_worker_kind {
+    WEIR_WORKER_SHARED,  /* the tenants of a group, or those of none */
+    WEIR_WORKER_TENANT,  /* a tenant */
+    WEIR_WORKER_PROGRAM, /* a program, or nobody yet (programs.c) */
+};
+
+/* What a worker of kind PROGRAM is at. Zeroed: a spare that has served nobody. */
+struct weir_sup_program {
+    pid_t pid;              /* of the program in its worker; 0: none, or its pid is not known */
+    bool busy;              /* a program is in it, or on its way there */
+    bool stopping;          /* it takes no program any more */
+    bool strict;            /* it was started for strict tenants */
+    uint64_t n_guests;      /* connections that it was given */
+    uint64_t idle_since_ns; /* when its last program had ended; 0: it has served nobody */
+};
+
 struct weir_sup_worker {
     bool used;
+    enum weir_worker_kind kind;
     pid_t pid;                            /* 0: not running */
     int link;                             /* -1: not running */
-    int tenant;                           /* slot of the tenant that it serves alone; -1: shared */
+    int tenant;                           /* slot of the tenant that it serves alone; -1: none */
+    char group[WEIR_TENANT_NAME_BYTES];   /* that it serves; "": tenants of none */
     char devices[WEIR_DEVICE_LIST_BYTES]; /* that it owns; shared by the tenants with this list */
+    struct weir_sup_program program;
     bool ready;
     bool answering; /* has been asked for its status */
     uint32_t restarts;
     uint32_t failures;       /* in a row: back-off */
     uint32_t connections;    /* that a program of its tenant asked for; 0: none did */
     bool connections_failed; /* the worker before found no room for as many */
-    uint64_t renew_by_ns;    /* it is to end for other connections, killed then; 0: it is not */
+    uint64_t stop_by_ns;     /* it is to end, and is killed then; 0: it is not */
     uint64_t renewed_ns;     /* when it was last started for that */
     uint64_t started_ns;
     uint64_t restart_at_ns;
     struct weir_status_worker row;
+};
+
+/* A program's connection that has no worker yet. */
+struct weir_sup_pending {
+    bool used;
+    int fd;
+    bool said_hello;      /* what follows up to connections is known */
+    bool monitor;         /* it only asks */
+    uint32_t connections; /* CUDA_DEVICE_MAX_CONNECTIONS that it wishes; 0: none */
+    uint64_t since_ns;
+    struct weir_link_guest guest; /* for its worker */
 };
 
 struct weir_kept_chunk {
@@ -172,6 +205,8 @@ struct weir_supervisor {
     bool announced; /* READY=1 was said */
     struct weir_sup_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
     struct weir_sup_worker workers[WEIR_WORKERS_MAX];
+    struct weir_sup_pending pending[WEIR_PENDING_MAX];
+    uint64_t no_room_ns; /* when a worker last found no room for a context; 0: none did */
     struct weir_sup_vm vms[WEIR_VMS_MAX];
     uint64_t next_vm;
     int nvdimm_watch_fd; /* inotify; -1: not yet */
@@ -283,6 +318,13 @@ void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant 
 void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t goings);
 /** A worker has died, and with it all that it had of tenants that are gone. */
 void weir_sup_tenants_died(struct weir_supervisor *sup, int worker);
+/** A worker of one of the tenant's programs has died; the tenant may have gone before. */
+void weir_sup_tenant_worker_gone(struct weir_supervisor *sup, uint32_t index);
+/** Tell a worker a tenant's settings. */
+void weir_sup_tenant_tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                          int worker);
+/** The worker of the tenant's machines, started if there is none yet. -1: cannot. */
+int weir_sup_machine_worker(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /**
  * Change one setting in `config`, which becomes the tenant's with weir_sup_tenant_commit().
  * @param text  "": back to what its source says.
@@ -312,9 +354,23 @@ void weir_sup_containers_close(struct weir_supervisor *sup);
 
 /* workers.c */
 
-/** The worker of a tenant; starts it when it is the first of its kind. -1: cannot. */
+/**
+ * The worker that a tenant's programs share, or its machines if each program has one of its own.
+ * Starts it when it is the first of its kind. -1: cannot.
+ */
 int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
 enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) WEIR_MUST_CHECK;
+/**
+ * Start a worker with a slot of its own.
+ * @param like  kind, tenant, group, devices, connections and program of it.
+ * @return its index; -1: there is no slot, or it cannot be started
+ */
+int weir_sup_worker_new(struct weir_supervisor *sup, const struct weir_sup_worker *like);
+/** The devices of a tenant, as its worker has them. */
+const char *weir_sup_devices_of(const struct weir_supervisor *sup,
+                                const struct weir_sup_tenant *tenant);
+/** Have it end by itself; it is killed if it does not within 5 s. */
+void weir_sup_worker_stop(struct weir_supervisor *sup, int worker);
 
 /** All tenants of the configuration have been told:
  * workers, later ones too, may listen for guests. */
@@ -331,6 +387,27 @@ bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
                           const struct weir_link_message *message, int fd);
 /** Tell all to stop, wait at most 5 s, kill the rest. */
 void weir_sup_workers_stop(struct weir_supervisor *sup);
+
+/* programs.c: the workers of programs; docs/design/workers.md */
+
+/** A connection of a tenant with a worker for each program; the descriptor is taken. */
+void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                              int fd, const struct weir_link_guest *guest);
+/** Something happened at a pending connection: its hello came, or it is gone. */
+void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending);
+/** A worker says that no session is left; n_guests: how many connections it had got by then. */
+void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
+                            const struct weir_link_idle *idle);
+/** A worker of kind PROGRAM is gone. @param status  as waitpid() gives it. */
+void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status);
+/** What a worker is at, in a word for people; "": it is not of kind PROGRAM. */
+const char *weir_sup_program_state(const struct weir_sup_worker *worker);
+/** A tenant goes: its programs' workers end, and who waits is turned away. */
+void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
+/** Give workers to programs that wait, start and stop workers. */
+void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** Milliseconds until weir_sup_programs_tick() has something to do; -1: nothing. */
+int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 
 /* keeper.c */
 

@@ -108,14 +108,36 @@ static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup
     return status;
 }
 
+static struct weir_link_message message_of(const struct weir_sup_tenant *tenant, uint32_t type)
+{
+    return (struct weir_link_message){
+        .type = type,
+        .tenant = {.index = tenant->index, .goings = tenant->goings, .config = tenant->config}};
+}
+
+void weir_sup_tenant_tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                          int worker)
+{
+    struct weir_link_message message = message_of(tenant, WEIR_LINK_TENANT);
+
+    (void)weir_sup_worker_send(sup, worker, &message, -1);
+}
+
+static bool is_of_program(const struct weir_sup_worker *w, const struct weir_sup_tenant *tenant)
+{
+    return w->used && w->kind == WEIR_WORKER_PROGRAM && w->tenant == (int)tenant->index;
+}
+
+/* Tell all workers that serve the tenant. */
 static void tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant, uint32_t type)
 {
-    struct weir_link_message message = {.type = type};
+    struct weir_link_message message = message_of(tenant, type);
 
-    message.tenant.index = tenant->index;
-    message.tenant.goings = tenant->goings;
-    message.tenant.config = tenant->config;
-    (void)weir_sup_worker_send(sup, tenant->worker, &message, -1);
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (i == tenant->worker || is_of_program(&sup->workers[i], tenant)) {
+            (void)weir_sup_worker_send(sup, i, &message, -1);
+        }
+    }
 }
 
 const char *weir_origin_text(enum weir_origin origin)
@@ -198,7 +220,8 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, config->name);
     struct weir_tenant_config merged;
 
-    if (tenant != NULL && tenant->config.isolation != config->isolation) {
+    if (tenant != NULL && (tenant->config.isolation != config->isolation ||
+                           strcmp(tenant->config.group, config->group) != 0)) {
         weir_log_warn("supervisor: isolation changes with a restart tenant=%s", config->name);
     } else if (tenant != NULL && strcmp(tenant->config.devices, config->devices) != 0) {
         weir_log_warn("supervisor: devices change with a restart tenant=%s", config->name);
@@ -210,8 +233,8 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
             return WEIR_ERR_QUOTA;
         }
     }
-    enum weir_isolation isolation =
-        tenant->gone && tenant->worker < 0 ? config->isolation : tenant->config.isolation;
+    bool fresh = tenant->gone && tenant->worker < 0;
+    enum weir_isolation isolation = fresh ? config->isolation : tenant->config.isolation;
 
     for (size_t i = 0; i < WEIR_SETTINGS_MAX; i++) {
         if (tenant->gone || tenant->origins[i] == (uint8_t)tenant->source) {
@@ -221,6 +244,9 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     tenant->source = source;
     tenant->base = *config;
     tenant->base.isolation = isolation;
+    if (!fresh) {
+        memcpy(tenant->base.group, tenant->config.group, sizeof tenant->base.group);
+    }
     if (!tenant->gone) {
         memcpy(tenant->base.user, tenant->config.user, sizeof tenant->base.user);
     }
@@ -228,17 +254,26 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     bool changed = !weir_settings_equal(&tenant->config, &merged);
 
     tenant->config = merged;
-    if (tenant->worker < 0) {
-        tenant->worker = weir_sup_worker_for(sup, tenant);
-        if (tenant->worker < 0) {
-            return WEIR_ERR_IO;
-        }
+    if (!weir_isolation_is_by_program(tenant->config.isolation) &&
+        weir_sup_machine_worker(sup, tenant) < 0) {
+        return WEIR_ERR_IO;
     }
     if (tenant->gone || changed) {
         tenant->gone = false;
         tell(sup, tenant, WEIR_LINK_TENANT);
     }
     return tenant->listen_fd >= 0 ? WEIR_OK : open_tenant(sup, tenant);
+}
+
+int weir_sup_machine_worker(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    if (tenant->worker < 0) {
+        tenant->worker = weir_sup_worker_for(sup, tenant);
+        if (tenant->worker >= 0 && !tenant->gone) {
+            weir_sup_tenant_tell(sup, tenant, tenant->worker);
+        }
+    }
+    return tenant->worker;
 }
 
 /* What is there for the tenants together. */
@@ -260,6 +295,28 @@ static void release(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
     tenant->used = false;
 }
 
+/* Release it if no process has anything of it. */
+static void release_if_free(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    bool busy = tenant->worker >= 0 && sup->workers[tenant->worker].pid != 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        busy |= is_of_program(&sup->workers[i], tenant);
+    }
+    if (!busy) {
+        release(sup, tenant);
+    }
+}
+
+void weir_sup_tenant_worker_gone(struct weir_supervisor *sup, uint32_t index)
+{
+    struct weir_sup_tenant *tenant = &sup->tenants[index];
+
+    if (tenant->used && tenant->gone) {
+        release_if_free(sup, tenant);
+    }
+}
+
 void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     close_tenant(sup, tenant);
@@ -268,9 +325,8 @@ void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant 
     tell(sup, tenant, WEIR_LINK_TENANT_GONE);
     weir_log_info("supervisor: tenant removed tenant=%s", tenant->config.name);
     follow(sup);
-    if (tenant->worker < 0 || sup->workers[tenant->worker].pid == 0) {
-        release(sup, tenant);
-    }
+    weir_sup_programs_drop(sup, tenant);
+    release_if_free(sup, tenant);
 }
 
 void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t goings)
@@ -281,7 +337,10 @@ void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t
     if (tenant == NULL || !tenant->used || !tenant->gone || tenant->goings != goings) {
         return; /* it has come back */
     }
-    if (tenant->worker >= 0 && sup->workers[tenant->worker].tenant == (int)index) {
+    if (tenant->worker < 0) {
+        return; /* its programs' workers are stopped as a whole */
+    }
+    if (sup->workers[tenant->worker].tenant == (int)index) {
         (void)weir_sup_worker_send(sup, tenant->worker, &stop, -1); /* weir_sup_tenants_died() */
     } else {
         release(sup, tenant);
@@ -294,7 +353,7 @@ void weir_sup_tenants_died(struct weir_supervisor *sup, int worker)
         struct weir_sup_tenant *tenant = &sup->tenants[i];
 
         if (tenant->used && tenant->gone && tenant->worker == worker) {
-            release(sup, tenant);
+            release_if_free(sup, tenant);
         }
     }
 }
@@ -309,6 +368,10 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
     if (tenant != NULL && !tenant->gone) {
         weir_diag_set(ret_diag, 0, 0, "there is a tenant '%s' already", config->name);
         return WEIR_ERR_EXISTS;
+    }
+    if (!weir_tenant_group_ok(config)) {
+        weir_diag_set(ret_diag, 0, 0, "%s", weir_group_rule);
+        return WEIR_ERR_INVALID;
     }
     if (!weir_devices_among(config->devices, sup->config.devices)) {
         weir_diag_set(ret_diag, 0, 0, "'devices' names some that the host has not");
@@ -362,7 +425,7 @@ enum weir_status weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
         struct weir_sup_tenant *tenant = &sup->tenants[i];
 
         if (tenant->used && !tenant->gone && tenant->worker == worker) {
-            tell(sup, tenant, WEIR_LINK_TENANT);
+            weir_sup_tenant_tell(sup, tenant, worker);
         }
     }
     weir_sup_vms_tell(sup, worker);
@@ -405,6 +468,10 @@ void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_t
     message.guest.goings = tenant->goings;
     message.guest.pid = peer.pid;
     message.guest.uid = peer.uid;
+    if (weir_isolation_is_by_program(tenant->config.isolation)) {
+        weir_sup_program_arrived(sup, tenant, fd, &message.guest);
+        return;
+    }
     if (!weir_sup_worker_send(sup, tenant->worker, &message, fd)) {
         weir_refuse(fd, WEIR_ERR_AGAIN, 999 /* CUDA_ERROR_UNKNOWN */, "the worker is not ready");
     }

@@ -41,31 +41,55 @@ static bool valid(const struct weir_supervisor *sup, int worker)
     return worker >= 0 && worker < WEIR_WORKERS_MAX && sup->workers[worker].used;
 }
 
+const char *weir_sup_devices_of(const struct weir_supervisor *sup,
+                                const struct weir_sup_tenant *tenant)
+{
+    return tenant->config.devices[0] != 0 ? tenant->config.devices : sup->config.devices;
+}
+
+int weir_sup_worker_new(struct weir_supervisor *sup, const struct weir_sup_worker *like)
+{
+    int slot = 0;
+
+    while (slot < WEIR_WORKERS_MAX && sup->workers[slot].used) {
+        slot++;
+    }
+    if (slot == WEIR_WORKERS_MAX) {
+        return -1;
+    }
+    sup->workers[slot] = *like;
+    sup->workers[slot].used = true;
+    sup->workers[slot].link = -1;
+    if (weir_sup_worker_start(sup, slot) != WEIR_OK) {
+        sup->workers[slot].used = false;
+        return -1;
+    }
+    return slot;
+}
+
+static bool is_same_kind(const struct weir_sup_worker *a, const struct weir_sup_worker *b)
+{
+    return a->kind == b->kind && a->tenant == b->tenant && strcmp(a->group, b->group) == 0 &&
+           strcmp(a->devices, b->devices) == 0;
+}
+
 int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
-    int wanted = tenant->config.isolation == WEIR_ISOLATION_PROCESS ? (int)tenant->index : -1;
-    const char *devices =
-        tenant->config.devices[0] != 0 ? tenant->config.devices : sup->config.devices;
-    int free_slot = -1;
+    struct weir_sup_worker wanted = {.kind = WEIR_WORKER_TENANT, .tenant = (int)tenant->index};
 
-    for (int i = WEIR_WORKERS_MAX - 1; i >= 0; i--) {
-        if (sup->workers[i].used && sup->workers[i].tenant == wanted &&
-            strcmp(sup->workers[i].devices, devices) == 0) {
+    if (tenant->config.isolation == WEIR_ISOLATION_SHARED ||
+        tenant->config.isolation == WEIR_ISOLATION_GROUP) {
+        wanted.kind = WEIR_WORKER_SHARED;
+        wanted.tenant = -1;
+        memcpy(wanted.group, tenant->config.group, sizeof wanted.group);
+    }
+    snprintf(wanted.devices, sizeof wanted.devices, "%s", weir_sup_devices_of(sup, tenant));
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && is_same_kind(&sup->workers[i], &wanted)) {
             return i;
         }
-        if (!sup->workers[i].used) {
-            free_slot = i;
-        }
     }
-    if (free_slot >= 0) {
-        sup->workers[free_slot] =
-            (struct weir_sup_worker){.used = true, .link = -1, .tenant = wanted};
-        snprintf(sup->workers[free_slot].devices, WEIR_DEVICE_LIST_BYTES, "%s", devices);
-        if (weir_sup_worker_start(sup, free_slot) != WEIR_OK) {
-            return -1;
-        }
-    }
-    return free_slot;
+    return weir_sup_worker_new(sup, &wanted);
 }
 
 /*
@@ -112,14 +136,17 @@ static _Noreturn void become_worker(const char *program, int link, pid_t supervi
 /* The shared worker of the host's own list: the one that remote guests come to. */
 static bool is_main(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
 {
-    return w->tenant < 0 && strcmp(w->devices, sup->config.devices) == 0;
+    return w->kind == WEIR_WORKER_SHARED && w->group[0] == 0 &&
+           strcmp(w->devices, sup->config.devices) == 0;
 }
 
 /* What its sockets in the run directory are called after. */
 static const char *name_of(const struct weir_supervisor *sup, const struct weir_sup_worker *w,
                            char *room, size_t bytes)
 {
-    if (w->tenant >= 0) {
+    if (w->kind == WEIR_WORKER_PROGRAM) {
+        snprintf(room, bytes, "program@%d", (int)(w - sup->workers));
+    } else if (w->kind == WEIR_WORKER_TENANT) {
         snprintf(room, bytes, "%s", sup->tenants[w->tenant].config.name);
     } else if (is_main(sup, w)) {
         snprintf(room, bytes, "shared");
@@ -145,8 +172,9 @@ static enum weir_status send_config(struct weir_supervisor *sup, int worker)
     }
     (void)name_of(sup, w, c->name, sizeof c->name);
     snprintf(c->devices, sizeof c->devices, "%s", w->devices);
-    c->connections = w->tenant >= 0 ? w->connections : SHARED_CONNECTIONS;
-    c->connections_of_guest = w->tenant >= 0 && !w->connections_failed;
+    c->connections = w->kind == WEIR_WORKER_SHARED ? SHARED_CONNECTIONS : w->connections;
+    c->connections_of_guest = w->kind == WEIR_WORKER_TENANT && !w->connections_failed;
+    c->by_program = w->kind == WEIR_WORKER_PROGRAM;
     c->window_base = sup->config.window_base;
     c->window_bytes = sup->config.window_bytes;
     c->vmm_base = sup->config.vmm_base;
@@ -168,6 +196,21 @@ static void let_listen(struct weir_supervisor *sup, int worker)
     (void)!weir_sup_worker_send(sup, worker, &message, fd); /* as for send_config() */
 }
 
+/* The host is ready when all workers that it began with are. */
+static void announce(struct weir_supervisor *sup)
+{
+    bool all = !sup->announced;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        all &= !sup->workers[i].used || sup->workers[i].ready;
+    }
+    if (all) {
+        sup->announced = true;
+        weir_notify("READY=1\nSTATUS=serving");
+        weir_log_info("supervisor: ready run_dir=%s", sup->config.run_dir);
+    }
+}
+
 void weir_sup_workers_listen(struct weir_supervisor *sup)
 {
     sup->listening = true;
@@ -176,6 +219,8 @@ void weir_sup_workers_listen(struct weir_supervisor *sup)
             let_listen(sup, i);
         }
     }
+    weir_sup_programs_tick(sup, weir_clock_now_ns()); /* spares */
+    announce(sup);
 }
 
 enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
@@ -270,9 +315,9 @@ static void remove_endpoint(const struct weir_supervisor *sup, const struct weir
 /* Was this the end that renew() asked for? Then the next one starts without a pause. */
 static bool on_renewed(struct weir_sup_worker *w, int status, uint64_t now_ns)
 {
-    bool wanted = w->renew_by_ns != 0;
+    bool wanted = w->stop_by_ns != 0;
 
-    w->renew_by_ns = 0;
+    w->stop_by_ns = 0;
     if (!wanted || !WIFEXITED(status) || WEXITSTATUS(status) != WEIR_WORKER_EXIT_OK) {
         return false;
     }
@@ -306,6 +351,10 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     weir_sup_drop_all(sup, worker);
     weir_sup_vms_orphan(sup, worker);
     remove_endpoint(sup, w);
+    if (w->kind == WEIR_WORKER_PROGRAM) {
+        weir_sup_program_died(sup, worker, status);
+        return;
+    }
     weir_sup_tenants_died(sup, worker);
     if (sup->stopping) {
         return;
@@ -353,8 +402,8 @@ void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
 
-        if (w->used && w->pid > 0 && w->renew_by_ns != 0 && w->renew_by_ns <= now_ns) {
-            w->renew_by_ns = 0;
+        if (w->used && w->pid > 0 && w->stop_by_ns != 0 && w->stop_by_ns <= now_ns) {
+            w->stop_by_ns = 0;
             weir_log_warn("supervisor: worker does not stop, killed worker=%d", i);
             kill(w->pid, SIGKILL);
         }
@@ -378,8 +427,8 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
         if (w->used && w->pid == 0 && w->restart_at_ns != 0 && w->restart_at_ns < next_ns) {
             next_ns = w->restart_at_ns;
         }
-        if (w->used && w->pid > 0 && w->renew_by_ns != 0 && w->renew_by_ns < next_ns) {
-            next_ns = w->renew_by_ns;
+        if (w->used && w->pid > 0 && w->stop_by_ns != 0 && w->stop_by_ns < next_ns) {
+            next_ns = w->stop_by_ns;
         }
     }
     return weir_poll_ms(next_ns, now_ns);
@@ -389,21 +438,21 @@ static void on_ready(struct weir_supervisor *sup, int worker,
                      const struct weir_link_message *message)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
-    bool all = true;
 
     w->row = message->worker;
     w->ready = true;
     weir_log_info("supervisor: worker ready worker=%d device=\"%.100s\" devices=%.60s "
                   "driver=\"%.100s\"",
                   worker, w->row.device, w->row.devices, w->row.driver);
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        all &= !sup->workers[i].used || sup->workers[i].ready;
-    }
-    if (all && !sup->announced) {
-        sup->announced = true;
-        weir_notify("READY=1\nSTATUS=serving");
-        weir_log_info("supervisor: ready run_dir=%s", sup->config.run_dir);
-    }
+    announce(sup);
+}
+
+void weir_sup_worker_stop(struct weir_supervisor *sup, int worker)
+{
+    const struct weir_link_message stop = {.type = WEIR_LINK_STOP};
+
+    sup->workers[worker].stop_by_ns = weir_clock_now_ns() + STOP_WAIT_NS;
+    (void)weir_sup_worker_send(sup, worker, &stop, -1); /* a lost link ends it, too */
 }
 
 /*
@@ -413,9 +462,8 @@ static void on_ready(struct weir_supervisor *sup, int worker,
 static void renew(struct weir_supervisor *sup, int worker, uint32_t connections)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
-    const struct weir_link_message stop = {.type = WEIR_LINK_STOP};
 
-    if (w->tenant < 0 || w->renew_by_ns != 0 || connections == 0 ||
+    if (w->kind != WEIR_WORKER_TENANT || w->stop_by_ns != 0 || connections == 0 ||
         connections > WEIR_CONTROL_MAX_CONNECTIONS) {
         weir_log_warn("supervisor: connections refused worker=%d connections=%u", worker,
                       connections);
@@ -424,9 +472,8 @@ static void renew(struct weir_supervisor *sup, int worker, uint32_t connections)
     weir_log_info("supervisor: worker starts again for a program worker=%d connections=%u", worker,
                   connections);
     w->connections = connections;
-    w->renew_by_ns = weir_clock_now_ns() + STOP_WAIT_NS;
     w->ready = false;
-    (void)weir_sup_worker_send(sup, worker, &stop, -1); /* a lost link ends it, too */
+    weir_sup_worker_stop(sup, worker);
 }
 
 void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
@@ -465,6 +512,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         break;
     case WEIR_LINK_TENANT_FREE:
         weir_sup_tenant_freed(sup, message.tenant.index, message.tenant.goings);
+        break;
+    case WEIR_LINK_IDLE:
+        weir_sup_program_ended(sup, worker, &message.idle);
         break;
     case WEIR_LINK_CONNECTIONS:
         renew(sup, worker, message.connections);

@@ -117,6 +117,7 @@ static bool promote(struct arrival *a)
 static void dismiss(struct arrival *a)
 {
     struct weir_worker *worker = a->worker;
+    const uint64_t one = 1;
 
     pthread_mutex_lock(&worker->lock);
     a->tenant->n_arrivals--;
@@ -124,6 +125,9 @@ static void dismiss(struct arrival *a)
     worker->n_sessions--;
     if (a->let_in) {
         weir_connections_leave_locked(worker);
+    }
+    if (worker->n_sessions == 0 && worker->config.by_program) {
+        (void)!write(worker->wake_fd, &one, sizeof one); /* the main thread tells the supervisor */
     }
     pthread_cond_broadcast(&worker->idle);
     pthread_mutex_unlock(&worker->lock);

@@ -43,12 +43,25 @@
 #define LAST_WORDS_NS (200 * WEIR_NS_PER_MS)
 #define GONE_LOOK_MS  50 /* between looks whether the sessions of a tenant have ended */
 
+/* Those that a program may set for its context. */
+static const CUlimit limits[] = {CU_LIMIT_STACK_SIZE,
+                                 CU_LIMIT_PRINTF_FIFO_SIZE,
+                                 CU_LIMIT_MALLOC_HEAP_SIZE,
+                                 CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH,
+                                 CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT,
+                                 CU_LIMIT_MAX_L2_FETCH_GRANULARITY,
+                                 CU_LIMIT_PERSISTING_L2_CACHE_SIZE};
+#define N_LIMITS (sizeof limits / sizeof limits[0])
+
 /* What the supervisor has told, and the main thread alone needs to remember. */
 static struct {
     bool may_listen; /* it knows the tenants that were there when it started */
     int tcp_fd;      /* the supervisor's listener for remote guests, until the guests have it */
     int region_fd;   /* of a region whose bell has not come yet; -1 */
     struct weir_link_region region;
+    uint64_t n_guests;       /* connections that it has sent */
+    uint64_t n_reported;     /* of them, when the worker last said that it is idle */
+    size_t limits[N_LIMITS]; /* of a program's context, at first */
 } told = {.tcp_fd = -1, .region_fd = -1};
 
 static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant *message)
@@ -281,6 +294,7 @@ static bool on_message(struct weir_worker *worker)
         on_tenant_gone(worker, &message.tenant);
         break;
     case WEIR_LINK_GUEST:
+        told.n_guests++;
         if (fd >= 0 && message.guest.channel == WEIR_CHANNEL_PORT) {
             weir_port_arrived(worker, &message.guest, fd);
         } else if (fd >= 0) {
@@ -318,8 +332,43 @@ static bool on_message(struct weir_worker *worker)
     return true;
 }
 
+/* Read the limits of the first device's context; 0: the driver has none of this kind. */
+static void read_limits(struct weir_worker *worker, size_t values[N_LIMITS])
+{
+    (void)weir_worker_enter(worker);
+    for (size_t i = 0; i < N_LIMITS; i++) {
+        if (worker->driver.cuCtxGetLimit(&values[i], limits[i]) != CUDA_SUCCESS) {
+            values[i] = 0;
+        }
+    }
+}
+
+/* Where it serves one program at a time, the supervisor is told when that has gone. */
+static void report_idle(struct weir_worker *worker)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_IDLE,
+                                        .idle = {.n_guests = told.n_guests}};
+    size_t now[N_LIMITS];
+    bool idle;
+
+    if (!worker->config.by_program || told.n_reported == told.n_guests) {
+        return;
+    }
+    pthread_mutex_lock(&worker->lock);
+    idle = worker->n_sessions == 0;
+    pthread_mutex_unlock(&worker->lock);
+    if (idle) {
+        told.n_reported = told.n_guests;
+        read_limits(worker, now);
+        message.idle.soiled = memcmp(now, told.limits, sizeof now) != 0;
+        (void)!weir_link_send(worker->link, &message, -1); /* a lost link is seen by receive */
+    }
+}
+
 static void loop(struct weir_worker *worker)
 {
+    uint64_t woken;
+
     struct pollfd waits[3] = {
         {worker->link, POLLIN, 0}, {worker->wake_fd, POLLIN, 0}, {worker->exports_fd, POLLIN, 0}};
 
@@ -328,12 +377,16 @@ static void loop(struct weir_worker *worker)
             return;
         }
         weir_gates_keep(worker);
+        if (waits[1].revents != 0) {
+            (void)!read(worker->wake_fd, &woken, sizeof woken);
+        }
         if (waits[0].revents != 0 && !on_message(worker)) {
             return;
         }
         if (waits[2].revents != 0) {
             weir_exports_look(worker);
         }
+        report_idle(worker);
     }
 }
 
@@ -398,6 +451,7 @@ static int open_worker(struct weir_worker *worker)
     if (weir_gates_create(worker, &weir_orders_of_runs, WEIR_ORDERS_ROOM) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
+    read_limits(worker, told.limits);
     while (!told.may_listen) {
         if (!on_message(worker)) {
             return WEIR_WORKER_EXIT_FAILED;

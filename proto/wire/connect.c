@@ -26,8 +26,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEFAULT_TIMEOUT_NS (15 * WEIR_NS_PER_S)
-#define AGAIN_FIRST_MS     10 /* between attempts while a worker restarts */
+#define DEFAULT_TIMEOUT_NS (60 * WEIR_NS_PER_S) /* as long as many contexts at once may take */
+#define AGAIN_FIRST_MS     10                   /* between attempts while a worker restarts */
 #define AGAIN_LAST_MS      160
 #define CLOSED_PORT_NS     (1500 * WEIR_NS_PER_MS)
 #define CONNECT_RETRY_MS   2 /* a full backlog of a non-blocking unix socket cannot be polled for */

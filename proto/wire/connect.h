@@ -20,7 +20,7 @@ struct weir_connect_params {
     uint64_t wire_hash;    /* of the generated operations' layout */
     bool monitor;          /* the connection will only ask about device and tenant */
     const struct weir_limit_wish *wish; /* NULL: none */
-    uint64_t timeout_ns;                /* for all attempts; 0 means 15 s */
+    uint64_t timeout_ns;                /* for all attempts; 0 means 60 s */
     const char *public_key; /* tcp: this client's CURVE key: 40 Z85 characters, or a file's path */
     const char *secret_key; /* tcp: likewise */
     const char *server_key; /* tcp: the host's public key, likewise */

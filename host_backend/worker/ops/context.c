@@ -77,7 +77,7 @@ CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_
     return CUDA_SUCCESS;
 }
 
-/* Limits are the shared context's. Each costs device memory, so they may only grow,
+/* Limits of a context that several programs have. Each costs device memory, so they may only grow,
  * within reason. */
 static bool limit_ok(uint32_t limit, uint64_t value)
 {
@@ -108,6 +108,12 @@ CUresult weir_host_ctx_limit_set(struct weir_session *s, const struct weir_op_ct
 
     if (weir_ops_ctx(s, in->c) == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (s->worker->config.by_program) {
+        WEIR_TRY(s->driver->cuCtxSetLimit(limit, in->value));
+        WEIR_TRY(s->driver->cuCtxGetLimit(&now, limit));
+        out->value = now;
+        return CUDA_SUCCESS;
     }
     if (!limit_ok(in->limit, in->value)) {
         return in->limit <= CU_LIMIT_PERSISTING_L2_CACHE_SIZE ? CUDA_ERROR_INVALID_VALUE

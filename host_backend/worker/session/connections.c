@@ -63,6 +63,9 @@ enum weir_status weir_connections_choose(struct weir_worker *worker)
     }
     c->bound = bound != NULL;
     c->most = most;
+    if (worker->config.by_program && connections > most) {
+        connections = most;
+    }
     if (bound != NULL) {
         connections = (uint32_t)strtoul(bound, NULL, 10);
     } else if (connections == 0 && most == MPS_CONNECTIONS) {

@@ -76,7 +76,7 @@ static void parse_whole_file_reads_every_key(void **state)
     assert_true(c.tenants[0].memory.bytes == UINT64_C(8) << 30);
     assert_string_equal(c.tenants[1].name, "b.c-d");
     assert_int_equal(c.tenants[1].weight, 100);
-    assert_int_equal(c.tenants[1].isolation, WEIR_ISOLATION_PROCESS);
+    assert_int_equal(c.tenants[1].isolation, WEIR_ISOLATION_TENANT);
     assert_int_equal(c.tenants[1].memory.pct, 25);
     assert_int_equal(c.tenants[1].sessions_max, 2);
 }
@@ -205,6 +205,27 @@ static void devices_are_listed_without_blanks_and_once(void **state)
     assert_false(weir_devices_among("0,2", list));
 }
 
+static void group_and_isolation_fit_together(void **state)
+{
+    static const struct {
+        enum weir_isolation isolation;
+        const char *group;
+        bool ok;
+    } rows[] = {{WEIR_ISOLATION_GROUP, "g", true},    {WEIR_ISOLATION_GROUP, "", false},
+                {WEIR_ISOLATION_SHARED, "", true},    {WEIR_ISOLATION_SHARED, "g", false},
+                {WEIR_ISOLATION_PROGRAM, "g", false}, {WEIR_ISOLATION_STRICT, "", true}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct weir_tenant_config tenant = {.isolation = rows[i].isolation};
+
+        snprintf(tenant.group, sizeof tenant.group, "%s", rows[i].group);
+        assert_int_equal(weir_tenant_group_ok(&tenant), rows[i].ok);
+    }
+    assert_true(weir_isolation_is_by_program(WEIR_ISOLATION_STRICT));
+    assert_false(weir_isolation_is_by_program(WEIR_ISOLATION_TENANT));
+}
+
 /* What a setting is given, and what it then reads as; NULL: it is refused. */
 static const struct setting_row {
     const char *key, *value, *text;
@@ -239,7 +260,9 @@ static const struct setting_row {
     {"user", "4294967295", NULL},
     {"user", "0x10", NULL},
     {"forms", "off", "off"},
-    {"isolation", "process", "process"},
+    {"isolation", "process", "tenant"}, /* its old name */
+    {"isolation", "program", "program"},
+    {"isolation", "strict", "strict"},
     {"devices", "0, 1", "0,1"},
     {"devices", "1", "1"},
     {"devices", "1,1", NULL},
@@ -324,6 +347,7 @@ int main(void)
         cmocka_unit_test(parse_wrong_text_says_where_and_why),
         cmocka_unit_test(amount_of_whole_never_exceeds_it),
         cmocka_unit_test(devices_are_listed_without_blanks_and_once),
+        cmocka_unit_test(group_and_isolation_fit_together),
         cmocka_unit_test(setting_store_takes_what_a_file_may_say),
         cmocka_unit_test(settings_are_equal_by_what_they_say),
         cmocka_unit_test(setting_find_knows_every_key_and_no_other),

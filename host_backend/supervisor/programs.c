@@ -1,0 +1,510 @@
+/*
+ * The workers of programs: spares that wait, workers with a program, workers kept for a tenant's
+ * next one. docs/design/workers.md has the states and the rules.
+ *
+ * A connection is pending until it has said hello and a worker is there for it. Everything is
+ * decided in weir_sup_programs_tick(), which looks at all pending connections in the order of their
+ * slots; what comes from workers and guests only notes what has changed.
+ */
+#include "host_backend/supervisor/supervisor.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "proto/wire/accept.h"
+#include "proto/wire/control_codec.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define HELLO_WAIT_NS   (5 * WEIR_NS_PER_S)
+#define PLACE_WAIT_NS   WEIR_NS_PER_S        /* for a session that is about to end */
+#define PENDING_WAIT_NS (60 * WEIR_NS_PER_S) /* as long as the guest's library waits */
+#define NO_ROOM_NS      (2 * WEIR_NS_PER_S)  /* until a context is tried for again */
+#define TENANT_PENDING  64u                  /* connections of a tenant that wait, at most */
+#define OUT_OF_MEMORY   2                    /* CUDA_ERROR_OUT_OF_MEMORY */
+#define UNKNOWN         999                  /* CUDA_ERROR_UNKNOWN */
+
+/* ---------------------------------------------------------------- pending connections */
+
+static const struct weir_sup_tenant *tenant_of(const struct weir_supervisor *sup,
+                                               const struct weir_sup_pending *p)
+{
+    return &sup->tenants[p->guest.tenant_index];
+}
+
+static void forget(struct weir_sup_pending *p)
+{
+    close(p->fd);
+    *p = (struct weir_sup_pending){.fd = -1};
+}
+
+static void turn_away(const struct weir_supervisor *sup, struct weir_sup_pending *p,
+                      enum weir_status reason, int32_t result, const char *why)
+{
+    weir_log_warn("supervisor: guest refused tenant=%s pid=%lld why=\"%s\"",
+                  tenant_of(sup, p)->config.name, (long long)p->guest.pid, why);
+    weir_refuse(p->fd, reason, result, why);
+    forget(p);
+}
+
+void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                              int fd, const struct weir_link_guest *guest)
+{
+    struct weir_sup_pending *free_slot = NULL;
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        struct weir_sup_pending *p = &sup->pending[i];
+
+        n += p->used && p->guest.tenant_index == tenant->index;
+        free_slot = free_slot == NULL && !p->used ? p : free_slot;
+    }
+    if (free_slot == NULL || n >= TENANT_PENDING) {
+        weir_refuse(fd, WEIR_ERR_QUOTA, OUT_OF_MEMORY, "too many programs wait for a worker");
+        close(fd);
+        return;
+    }
+    *free_slot = (struct weir_sup_pending){
+        .used = true, .fd = fd, .since_ns = weir_clock_now_ns(), .guest = *guest};
+}
+
+/* Look at the hello, which the worker will read. */
+static void peek_hello(const struct weir_supervisor *sup, struct weir_sup_pending *p)
+{
+    struct weir_hello *hello = NULL;
+    uint8_t *bytes = malloc(WEIR_CONTROL_MAX_BYTES);
+    ssize_t n =
+        bytes == NULL ? -1 : recv(p->fd, bytes, WEIR_CONTROL_MAX_BYTES, MSG_PEEK | MSG_DONTWAIT);
+    bool later = n < 0 && (bytes == NULL || errno == EAGAIN || errno == EINTR);
+
+    if (n > 0 && weir_hello_decode(bytes, (size_t)n, &hello) == WEIR_OK) {
+        p->said_hello = true;
+        p->monitor = hello->monitor;
+        p->connections = hello->monitor ? 0 : hello->wish.connections;
+        weir_hello_destroy(hello);
+    } else if (n > 0) {
+        turn_away(sup, p, WEIR_ERR_PEER, UNKNOWN, "not a hello of this protocol");
+    } else if (!later) {
+        forget(p);
+    }
+    free(bytes);
+}
+
+void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending)
+{
+    if (!pending->said_hello) {
+        peek_hello(sup, pending);
+    } else {
+        forget(pending); /* only its end is waited for */
+    }
+}
+
+/* ---------------------------------------------------------------- which worker */
+
+/* What a worker has to be like for a pending program, as if it were started for it. */
+static struct weir_sup_worker wanted_by(const struct weir_supervisor *sup,
+                                        const struct weir_sup_tenant *tenant, uint32_t connections)
+{
+    struct weir_sup_worker w = {
+        .kind = WEIR_WORKER_PROGRAM,
+        .tenant = -1,
+        .connections = connections,
+        .program = {.strict = tenant->config.isolation == WEIR_ISOLATION_STRICT}};
+
+    snprintf(w.devices, sizeof w.devices, "%s", weir_sup_devices_of(sup, tenant));
+    return w;
+}
+
+static bool is_like(const struct weir_sup_worker *w, const struct weir_sup_worker *wanted)
+{
+    return w->used && w->kind == WEIR_WORKER_PROGRAM && !w->program.stopping &&
+           w->connections == wanted->connections && w->program.strict == wanted->program.strict &&
+           strcmp(w->devices, wanted->devices) == 0;
+}
+
+/* Started or starting, and of no tenant. */
+static bool is_unassigned(const struct weir_sup_worker *w)
+{
+    return w->used && w->kind == WEIR_WORKER_PROGRAM && w->tenant < 0 && !w->program.stopping;
+}
+
+static bool is_free(const struct weir_sup_worker *w)
+{
+    return w->ready && !w->program.busy && !w->program.stopping;
+}
+
+/* The worker that has this process, if any. */
+static int worker_of_process(const struct weir_supervisor *sup, const struct weir_sup_pending *p)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->used && w->kind == WEIR_WORKER_PROGRAM && w->ready && w->program.busy &&
+            !w->program.stopping && w->tenant == (int)p->guest.tenant_index && p->guest.pid > 0 &&
+            w->program.pid == (pid_t)p->guest.pid) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* A free worker that was the tenant's before, or else a spare. */
+static int free_worker(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
+                       const struct weir_sup_worker *wanted)
+{
+    int best = -1;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+        bool kept = w->tenant == (int)p->guest.tenant_index;
+
+        if (is_like(w, wanted) && is_free(w) && (kept || w->tenant < 0) && (best < 0 || kept)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* A busy worker of the tenant, for a program that gets none of its own. */
+static int shared_with(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
+                       const struct weir_sup_worker *wanted)
+{
+    int best = -1;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (is_like(w, wanted) && w->ready && w->tenant == (int)p->guest.tenant_index &&
+            (best < 0 || w->program.n_guests < sup->workers[best].program.n_guests)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+static uint32_t n_busy(const struct weir_supervisor *sup, uint32_t tenant)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        n += w->used && w->kind == WEIR_WORKER_PROGRAM && w->tenant == (int)tenant &&
+             w->program.busy;
+    }
+    return n;
+}
+
+/* Workers like this that are on their way up, or ready, and of no tenant. */
+static uint32_t n_unassigned(const struct weir_supervisor *sup,
+                             const struct weir_sup_worker *wanted)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        n += is_unassigned(&sup->workers[i]) && is_like(&sup->workers[i], wanted);
+    }
+    return n;
+}
+
+/* Pending programs for which workers like this are needed. */
+static uint32_t n_waiting(const struct weir_supervisor *sup, const struct weir_sup_worker *wanted)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        const struct weir_sup_pending *p = &sup->pending[i];
+
+        if (p->used && p->said_hello) {
+            struct weir_sup_worker w = wanted_by(sup, tenant_of(sup, p), p->connections);
+
+            n += w.connections == wanted->connections &&
+                 w.program.strict == wanted->program.strict &&
+                 strcmp(w.devices, wanted->devices) == 0;
+        }
+    }
+    return n;
+}
+
+/* ---------------------------------------------------------------- giving them out */
+
+static void send_to(struct weir_supervisor *sup, struct weir_sup_pending *p, int worker)
+{
+    const struct weir_sup_tenant *tenant = tenant_of(sup, p);
+    struct weir_sup_worker *w = &sup->workers[worker];
+    struct weir_link_message message = {.type = WEIR_LINK_GUEST, .guest = p->guest};
+
+    if (w->tenant < 0) {
+        w->tenant = (int)tenant->index;
+        weir_sup_tenant_tell(sup, tenant, worker);
+    }
+    if (!w->program.busy) {
+        w->program.busy = true;
+        w->program.pid = (pid_t)p->guest.pid;
+    }
+    w->program.n_guests++;
+    if (!weir_sup_worker_send(sup, worker, &message, p->fd)) {
+        weir_refuse(p->fd, WEIR_ERR_AGAIN, UNKNOWN, "the worker is not ready");
+    }
+    forget(p);
+}
+
+static bool has_room(const struct weir_supervisor *sup, uint64_t now_ns)
+{
+    return sup->no_room_ns == 0 || now_ns - sup->no_room_ns >= NO_ROOM_NS;
+}
+
+/* Stop a worker that nobody uses and that fits nobody who waits. */
+static bool make_room(struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->used && w->kind == WEIR_WORKER_PROGRAM && w->program.stopping) {
+            return true; /* one is on its way out already */
+        }
+    }
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->used && w->kind == WEIR_WORKER_PROGRAM && is_free(w)) {
+            w->program.stopping = true;
+            weir_sup_worker_stop(sup, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* No further worker can be made for it now. */
+static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
+                       const struct weir_sup_worker *wanted)
+{
+    bool may_share =
+        sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE && !wanted->program.strict;
+    int worker = may_share ? shared_with(sup, p, wanted) : -1;
+
+    if (worker >= 0) {
+        weir_log_warn("supervisor: no room for another context, so a program shares a worker "
+                      "tenant=%s pid=%lld worker=%d",
+                      tenant_of(sup, p)->config.name, (long long)p->guest.pid, worker);
+        send_to(sup, p, worker);
+    } else if (!make_room(sup)) {
+        turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, "the GPU has no room for another context");
+    }
+}
+
+/* Give the program a worker, start one for it, or turn it away. */
+static void place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint64_t now_ns)
+{
+    const struct weir_sup_tenant *tenant = tenant_of(sup, p);
+    struct weir_sup_worker wanted = wanted_by(sup, tenant, p->connections);
+    int worker = worker_of_process(sup, p);
+
+    if (worker >= 0) {
+        send_to(sup, p, worker);
+        return;
+    }
+    if (n_busy(sup, tenant->index) >= tenant->config.sessions_max) {
+        if (now_ns - p->since_ns >= PLACE_WAIT_NS) {
+            turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, "too many sessions");
+        }
+        return;
+    }
+    worker = free_worker(sup, p, &wanted);
+    if (worker >= 0) {
+        send_to(sup, p, worker);
+    } else if (n_unassigned(sup, &wanted) < n_waiting(sup, &wanted) &&
+               (!has_room(sup, now_ns) || weir_sup_worker_new(sup, &wanted) < 0)) {
+        do_without(sup, p, &wanted);
+    }
+}
+
+static void look_at_pending(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        struct weir_sup_pending *p = &sup->pending[i];
+
+        if (p->used && !p->said_hello) {
+            peek_hello(sup, p);
+        }
+        if (!p->used) {
+            continue;
+        }
+        if (tenant_of(sup, p)->gone || tenant_of(sup, p)->goings != p->guest.goings) {
+            turn_away(sup, p, WEIR_ERR_DENIED, UNKNOWN, "the tenant was removed");
+        } else if (p->said_hello) {
+            place(sup, p, now_ns);
+        } else if (now_ns - p->since_ns >= HELLO_WAIT_NS) {
+            turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "it said no hello");
+        }
+        if (p->used && now_ns - p->since_ns >= PENDING_WAIT_NS) {
+            turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "no worker was ready in time");
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- keeping them */
+
+/* Spares beyond those that are about to be given out. */
+static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *tenant = &sup->tenants[i];
+        struct weir_sup_worker wanted;
+
+        if (!tenant->used || tenant->gone || tenant->config.isolation != WEIR_ISOLATION_PROGRAM) {
+            continue;
+        }
+        wanted = wanted_by(sup, tenant, 0);
+        while (has_room(sup, now_ns) &&
+               n_unassigned(sup, &wanted) < sup->config.workers.spares + n_waiting(sup, &wanted) &&
+               weir_sup_worker_new(sup, &wanted) >= 0) {
+        }
+    }
+}
+
+static uint64_t idle_until_ns(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
+{
+    return w->program.idle_since_ns + sup->config.workers.idle_s * WEIR_NS_PER_S;
+}
+
+static bool is_kept(const struct weir_sup_worker *w)
+{
+    return w->used && w->kind == WEIR_WORKER_PROGRAM && w->tenant >= 0 && is_free(w);
+}
+
+static void stop_idle(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        if (is_kept(w) && idle_until_ns(sup, w) <= now_ns) {
+            w->program.stopping = true;
+            weir_sup_worker_stop(sup, i);
+        }
+    }
+}
+
+void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    look_at_pending(sup, now_ns);
+    keep_spares(sup, now_ns);
+    stop_idle(sup, now_ns);
+}
+
+static uint64_t pending_next_ns(const struct weir_supervisor *sup, const struct weir_sup_pending *p)
+{
+    uint64_t next_ns = p->since_ns + (p->said_hello ? PENDING_WAIT_NS : HELLO_WAIT_NS);
+    uint64_t place_ns = p->since_ns + PLACE_WAIT_NS;
+
+    if (p->said_hello &&
+        n_busy(sup, p->guest.tenant_index) >= tenant_of(sup, p)->config.sessions_max) {
+        next_ns = place_ns < next_ns ? place_ns : next_ns;
+    }
+    return next_ns;
+}
+
+int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+{
+    uint64_t next_ns = has_room(sup, now_ns) ? WEIR_FOREVER : sup->no_room_ns + NO_ROOM_NS;
+
+    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        if (sup->pending[i].used && pending_next_ns(sup, &sup->pending[i]) < next_ns) {
+            next_ns = pending_next_ns(sup, &sup->pending[i]);
+        }
+    }
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (is_kept(w) && idle_until_ns(sup, w) < next_ns) {
+            next_ns = idle_until_ns(sup, w);
+        }
+    }
+    return weir_poll_ms(next_ns, now_ns);
+}
+
+/* ---------------------------------------------------------------- what workers say */
+
+void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
+                            const struct weir_link_idle *idle)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+
+    if (w->kind != WEIR_WORKER_PROGRAM || idle->n_guests != w->program.n_guests) {
+        return; /* another connection is on its way */
+    }
+    w->program.busy = false;
+    w->program.pid = 0;
+    w->program.idle_since_ns = weir_clock_now_ns();
+    if (idle->soiled != 0 && !w->program.stopping) {
+        w->program.stopping = true;
+        weir_sup_worker_stop(sup, worker);
+    }
+}
+
+/* The first worker of all finds no driver: nobody would see a log. */
+static bool is_hopeless(const struct weir_supervisor *sup, int status)
+{
+    return !sup->announced && WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER;
+}
+
+void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+    const char *name = w->tenant >= 0 ? sup->tenants[w->tenant].config.name : "";
+    uint64_t now_ns = weir_clock_now_ns();
+    bool was_ready = w->row.n_devices != 0;
+    int tenant = w->tenant;
+
+    if (w->program.stopping || sup->stopping) {
+        weir_log_info("supervisor: worker of a program ended worker=%d tenant=%s", worker, name);
+        sup->no_room_ns = 0;
+    } else {
+        weir_log_error("supervisor: worker of a program died worker=%d tenant=%s program=%d "
+                       "status=0x%x",
+                       worker, name, (int)w->program.pid, (unsigned)status);
+    }
+    if (!was_ready && !w->program.stopping && !sup->stopping) {
+        sup->no_room_ns = now_ns;
+        if (is_hopeless(sup, status)) {
+            sup->stopping = true;
+            sup->exit_status = 1;
+        }
+    }
+    *w = (struct weir_sup_worker){.link = -1, .tenant = -1};
+    if (tenant >= 0) {
+        weir_sup_tenant_worker_gone(sup, (uint32_t)tenant);
+    }
+}
+
+const char *weir_sup_program_state(const struct weir_sup_worker *worker)
+{
+    if (worker->kind != WEIR_WORKER_PROGRAM) {
+        return "";
+    }
+    if (worker->program.stopping) {
+        return "stopping";
+    }
+    if (!worker->ready) {
+        return "starting";
+    }
+    return worker->program.busy ? "busy" : worker->tenant >= 0 ? "kept" : "spare";
+}
+
+void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->used && w->kind == WEIR_WORKER_PROGRAM && w->tenant == (int)tenant->index &&
+            !w->program.stopping) {
+            w->program.stopping = true;
+            weir_sup_worker_stop(sup, i);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""isolation = "program": a worker for each program, spares, kept workers, ends and shortages."""
+import os
+import shutil
+import subprocess
+
+import lib
+
+SPARES = 2
+
+
+class Programs(lib.Case):
+    def own(self, tenants=None, lines=(), **kwargs):
+        tenants = tenants or {"alice": {"isolation": "program"}, "bob": {"isolation": "program"}}
+        host = self.host(tenants, host_lines=[f"spare_workers = {SPARES}", *lines], **kwargs)
+        self.spares(host)
+        return host
+
+    def workers(self, host, tenant=None, state=None):
+        return [w for w in host.status()["worker"] if (tenant is None or w["tenant"] == tenant) and
+                (state is None or w["state"] == state)]
+
+    def pids(self, host, tenant=None, state=None):
+        return {w["pid"] for w in self.workers(host, tenant, state)}
+
+    def spares(self, host, count=SPARES):
+        """The spares are there again; their pids."""
+        lib.until(lambda: len(self.workers(host, state="spare")) == count, 10, f"{count} spares are ready")
+        return self.pids(host, state="spare")
+
+    def kept(self, host, tenant, count):
+        lib.until(lambda: len(self.workers(host, tenant, "kept")) == count, 10, f"{count} workers are kept")
+        return self.pids(host, tenant, "kept")
+
+    def test_each_program_has_a_worker(self):
+        host = self.own()
+        steady = [self.steady(host, tenant=t) for t in ("alice", "alice", "bob")]
+        self.assertEqual(len(self.pids(host, "alice", "busy")), 2)
+        self.assertEqual(len(self.pids(host, "bob", "busy")), 1)
+        self.spares(host)
+        sessions = {(s["tenant"], s["pid"]) for s in host.status()["session"]}
+        self.assertEqual(sessions, {("alice", steady[0].pid), ("alice", steady[1].pid), ("bob", steady[2].pid)})
+        for s in steady:
+            self.steady_undisturbed(s)
+
+    def test_a_worker_is_kept_for_the_tenant_and_for_nobody_else(self):
+        host = self.own()
+        first = self.spares(host)
+        self.finished(host, "e2e_minimal", tenant="alice")
+        alice = self.kept(host, "alice", 1)
+        self.assertLessEqual(alice, first)
+        self.finished(host, "e2e_minimal", tenant="bob")
+        self.assertTrue(self.kept(host, "bob", 1).isdisjoint(alice))
+        for _ in range(3):
+            self.finished(host, "e2e_minimal", tenant="alice")
+            self.assertEqual(self.kept(host, "alice", 1), alice)
+        self.spares(host)
+
+    def test_an_idle_worker_is_stopped_in_time(self):
+        host = self.own(lines=["worker_idle_s = 1"])
+        self.finished(host, "e2e_minimal", tenant="alice")
+        pid, = self.kept(host, "alice", 1)
+        lib.until(lambda: not self.workers(host, "alice"), 10, "the kept worker has ended")
+        self.assertFalse(lib.pid_is_alive(pid))
+
+    def test_a_fault_ends_its_program_only(self):
+        host = self.own()
+        steady = [self.steady(host, tenant=t) for t in ("alice", "bob")]
+        for kind in ("address", "misaligned"):
+            self.finished(host, "e2e_fault", kind, tenant="alice")
+            for s in steady:
+                self.steady_goes_on(s)
+        self.spares(host)
+        self.finished(host, "e2e_minimal", tenant="alice")
+        for s in steady:
+            self.steady_undisturbed(s)
+        self.assertEqual(sum(w["restarts"] for w in host.status()["worker"]), 0)
+
+    def test_a_killed_program_leaves_a_worker_that_serves_the_next(self):
+        host = self.own()
+        steady = self.steady(host, tenant="alice")
+        worker = self.pids(host, "alice", "busy")
+        steady.kill()
+        self.assertEqual(self.kept(host, "alice", 1), worker)
+        self.finished(host, "e2e_minimal", tenant="alice")
+        self.assertEqual(self.kept(host, "alice", 1), worker)
+
+    def test_a_worker_whose_limits_were_changed_serves_nobody_else(self):
+        host = self.own()
+        before = self.spares(host)
+        self.finished(host, "e2e_limits", tenant="alice")
+        lib.until(lambda: not self.workers(host, "alice"), 10, "the worker has ended")
+        self.assertEqual(len(self.spares(host) & before), SPARES - 1)
+
+    def test_sessions_hold_over_all_workers(self):
+        host = self.own({"alice": {"isolation": "program", "sessions": 2}})
+        steady = [self.steady(host, tenant="alice") for _ in range(2)]
+        third = self.guest(host, "e2e_minimal", tenant="alice")
+        self.assertNotEqual(third.wait(20), 0)
+        lib.until(lambda: "too many sessions" in host.process.err, 5, "the log says why")
+        steady.pop().kill()
+        self.kept(host, "alice", 1)
+        self.finished(host, "e2e_minimal", tenant="alice")
+        self.steady_undisturbed(steady[0])
+
+    def test_many_start_at_once(self):
+        host = self.own()
+        guests = [self.guest(host, "e2e_minimal", tenant=("alice", "bob")[i % 2]) for i in range(48)]
+        for guest in guests:
+            self.assertEqual(guest.wait(60), 0, guest.tail())
+        lib.until(lambda: not self.workers(host, state="busy"), 10, "no worker is busy any more")
+
+    def test_a_tenant_that_goes_takes_its_workers_along(self):
+        host = self.own()
+        steady = self.steady(host, tenant="alice")
+        other = self.steady(host, tenant="bob")
+        pids = self.pids(host, "alice")
+        host.write_config({"bob": {"isolation": "program"}})
+        host.process.signal(1)
+        lib.until(lambda: not any(lib.pid_is_alive(p) for p in pids), 10, "alice's workers have ended")
+        self.assertNotEqual(steady.wait(10), 0)
+        self.steady_undisturbed(other)
+        result = host.weir("tenant", "add", "alice", "isolation=program", "--run-dir", host.run_dir)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.finished(host, "e2e_minimal", tenant="alice")
+
+    def scarce(self, **kwargs):
+        """A host with one worker of a program, alice's, and no way to start another one; its driver's file."""
+        driver = os.path.join(self.folder(), "driver.so")
+        shutil.copy(lib.places.softgpu, driver)
+        host = self.host({"alice": {"isolation": "program"}, "bob": {"isolation": "program"}}, driver=driver,
+                         host_lines=["spare_workers = 1", *kwargs.pop("lines", ())], **kwargs)
+        self.spares(host, 1)
+        os.unlink(driver)
+        steady = self.steady(host, tenant="alice")
+        lib.until(lambda: "died" in host.process.err, 10, "no spare can be started")
+        return host, steady, driver
+
+    def refused(self, host, tenant):
+        guest = self.guest(host, "e2e_minimal", tenant=tenant)
+        self.assertNotEqual(guest.wait(20), 0)
+        lib.until(lambda: f"guest refused tenant={tenant}" in host.process.err, 5, "the log says who was refused")
+        self.assertIn("no room for another context", host.process.err)
+
+    def test_where_contexts_are_short_programs_of_a_tenant_share(self):
+        host, steady, driver = self.scarce()
+        self.finished(host, "e2e_minimal", tenant="alice")
+        self.assertIn("so a program shares a worker tenant=alice", host.process.err)
+        self.assertEqual(len(self.pids(host, "alice")), 1)
+        self.refused(host, "bob")
+        self.steady_goes_on(steady)
+        shutil.copy(lib.places.softgpu, driver)
+        self.spares(host, 1)
+        self.finished(host, "e2e_minimal", tenant="bob")
+        self.steady_undisturbed(steady)
+
+    def test_or_they_are_refused(self):
+        host, steady, _ = self.scarce(lines=['on_shortage = "refuse"'])
+        self.refused(host, "alice")
+        self.steady_undisturbed(steady)
+
+    def test_cuda_programs(self):
+        """All programs that need no toolkit, but for those that share memory between two processes."""
+        names = [n for n in lib.places.cuda_programs("drv_") if not n.endswith("_share")]
+        host = self.own(log="warn")
+        argv = lib.table_argv(lib.places.cuda, lib.arrangements(host, (lib.SOFTGPU, lib.SHM)), only=names, jobs=4)
+        result = subprocess.run(argv, capture_output=True, text=True, env=lib.clean_environment(), timeout=120)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr + host.process.err)
+        self.assertNotIn("died", host.process.err)
+        lib.until(lambda: not self.workers(host, state="busy"), 10, "no worker is busy any more")
+
+    def test_groups_share_a_worker(self):
+        host = self.host({"alice": {"isolation": "group", "group": "one"},
+                          "bob": {"isolation": "group", "group": "one"},
+                          "carol": {"isolation": "group", "group": "two"}, "dora": {}})
+        self.assertEqual(len(self.workers(host)), 3)
+        steady = {t: self.steady(host, tenant=t) for t in ("carol", "dora")}
+        self.finished(host, "e2e_fault", "address", tenant="alice")
+        lib.until(lambda: sum(w["restarts"] for w in self.workers(host)) == 1, 5, "their worker was replaced")
+        self.finished(host, "e2e_minimal", tenant="bob")
+        for s in steady.values():
+            self.steady_undisturbed(s)
+
+    def test_a_group_is_named_by_those_who_are_in_one(self):
+        for settings in ({"isolation": "group"}, {"group": "one"}):
+            host = lib.Host({"alice": settings})
+            result = subprocess.run([lib.places.weir, "serve", "--config", host.config], capture_output=True,
+                                    text=True, timeout=20, env=dict(os.environ))
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn("a tenant has a 'group' if, and only if", result.stderr)
+
+    def test_connections_that_a_program_wants_come_with_its_worker(self):
+        host = self.own()
+        self.finished(host, "e2e_minimal", tenant="alice", env={"CUDA_DEVICE_MAX_CONNECTIONS": "3"})
+        self.assertIn("worker: connections to the GPU connections=3", host.process.err)
+        self.kept(host, "alice", 1)
+        self.finished(host, "e2e_minimal", tenant="alice")
+        self.kept(host, "alice", 2)
+
+
+if __name__ == "__main__":
+    lib.CASE_LIMIT_S = 150
+    lib.main()
