@@ -48,6 +48,7 @@ struct row {
 static const char *const isolations[] = {"shared", "group",   "tenant", "program",
                                          "strict", "process", NULL};
 static const char *const shortages[] = {"share", "refuse", NULL};
+static const char *const mps_words[] = {"off", "auto", "on", NULL};
 static const char *const shares[] = {"yes", "no", NULL};
 static const char *const forms_modes[] = {"off", "auto", "always", "explore", "default", NULL};
 static const char *const forms_wishes[] = {"default", "off", "auto", "always", NULL};
@@ -78,6 +79,7 @@ static const struct row host_rows[] = {
     {"spare_workers", ROW_U32, AT(weir_host_config, workers.spares), 0, WEIR_SPARE_WORKERS_MAX,
      NULL},
     {"worker_idle_s", ROW_U32, AT(weir_host_config, workers.idle_s), 0, 86400, NULL},
+    {"mps", ROW_CHOICE, AT(weir_host_config, workers.mps), 0, 0, mps_words},
     {"on_shortage", ROW_CHOICE, AT(weir_host_config, workers.on_shortage), 0, 0, shortages},
 };
 static const struct row forms_rows[] = {

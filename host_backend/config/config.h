@@ -28,11 +28,15 @@ enum weir_isolation {
 /* What becomes of a program for which no further worker can be made. */
 enum weir_shortage { WEIR_SHORTAGE_SHARE, WEIR_SHORTAGE_REFUSE };
 
+/* Are the workers of programs clients of MPS servers that the host runs? */
+enum weir_mps { WEIR_MPS_OFF, WEIR_MPS_AUTO, WEIR_MPS_ON };
+
 /* The settings of [host] about workers of programs. */
 struct weir_workers_config {
     uint32_t spares; /* ready, of each list of devices */
     uint32_t idle_s; /* that a worker waits for the next program of its tenant */
     enum weir_shortage on_shortage;
+    enum weir_mps mps;
 };
 
 /* May its kernels run beside others', where a policy puts some together? */

@@ -25,8 +25,9 @@ enum weir_link_type {
     WEIR_LINK_REGION, /* a virtual machine's region, its descriptor with it; the bell follows */
     WEIR_LINK_REGION_BELL, /* an eventfd, or none */
     WEIR_LINK_REGION_GONE,
-    WEIR_LINK_REQUEST, /* of requests.def; ANSWER follows */
-    WEIR_LINK_STOP,    /* end all sessions and exit */
+    WEIR_LINK_REQUEST,      /* of requests.def; ANSWER follows */
+    WEIR_LINK_CONTEXT_GONE, /* a fault of another client of its MPS server has ended its context */
+    WEIR_LINK_STOP,         /* end all sessions and exit */
     /* To the supervisor. */
     WEIR_LINK_READY,       /* the driver is open */
     WEIR_LINK_KEEP,        /* hold this chunk's descriptor */

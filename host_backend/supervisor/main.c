@@ -223,6 +223,7 @@ static void on_signals(struct weir_supervisor *sup)
         switch (info.ssi_signo) {
         case SIGCHLD:
             weir_sup_workers_reap(sup);
+            weir_mps_reap(sup);
             weir_sup_libvirt_reap(sup);
             break;
         case SIGHUP:
@@ -433,6 +434,7 @@ static void loop(struct weir_supervisor *sup)
         wait_ms = sooner(wait_ms, weir_sup_nvdimm_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_sup_spin_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_sup_programs_wait_ms(sup, now_ns));
+        wait_ms = sooner(wait_ms, weir_mps_wait_ms(sup, now_ns));
 
         build_set(sup, &set);
         if (poll(set.fds, set.n, wait_ms) < 0 && errno != EINTR) {
@@ -447,6 +449,7 @@ static void loop(struct weir_supervisor *sup)
         }
         now_ns = weir_clock_now_ns();
         weir_sup_workers_tick(sup, now_ns);
+        weir_mps_tick(sup, now_ns);
         weir_sup_programs_tick(sup, now_ns);
         weir_sup_admin_tick(sup, now_ns);
         weir_sup_metrics_tick(sup, now_ns);
@@ -504,6 +507,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     if (sup == NULL) {
         return 1;
     }
+    signal(SIGPIPE, SIG_IGN); /* a program that it talks to may have ended */
     sup->params = *params;
     sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
     sup->vsock_fd = sup->nvdimm_watch_fd = -1;
@@ -545,6 +549,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     weir_sup_libvirt_close(sup);
     if (sup->signal_fd >= 0) {
         weir_sup_workers_stop(sup);
+        weir_mps_close(sup);
     }
     weir_sup_admin_close(sup);
     weir_sup_metrics_close(sup);

@@ -113,7 +113,8 @@ static struct weir_sup_worker wanted_by(const struct weir_supervisor *sup,
         .kind = WEIR_WORKER_PROGRAM,
         .tenant = -1,
         .connections = connections,
-        .program = {.strict = tenant->config.isolation == WEIR_ISOLATION_STRICT}};
+        .program = {.native = !weir_mps_is_wanted(sup) ||
+                              tenant->config.isolation == WEIR_ISOLATION_STRICT}};
 
     snprintf(w.devices, sizeof w.devices, "%s", weir_sup_devices_of(sup, tenant));
     return w;
@@ -122,7 +123,7 @@ static struct weir_sup_worker wanted_by(const struct weir_supervisor *sup,
 static bool is_like(const struct weir_sup_worker *w, const struct weir_sup_worker *wanted)
 {
     return w->used && w->kind == WEIR_WORKER_PROGRAM && !w->program.stopping &&
-           w->connections == wanted->connections && w->program.strict == wanted->program.strict &&
+           w->connections == wanted->connections && w->program.native == wanted->program.native &&
            strcmp(w->devices, wanted->devices) == 0;
 }
 
@@ -223,7 +224,7 @@ static uint32_t n_waiting(const struct weir_supervisor *sup, const struct weir_s
             struct weir_sup_worker w = wanted_by(sup, tenant_of(sup, p), p->connections);
 
             n += w.connections == wanted->connections &&
-                 w.program.strict == wanted->program.strict &&
+                 w.program.native == wanted->program.native &&
                  strcmp(w.devices, wanted->devices) == 0;
         }
     }
@@ -258,6 +259,26 @@ static bool has_room(const struct weir_supervisor *sup, uint64_t now_ns)
     return sup->no_room_ns == 0 || now_ns - sup->no_room_ns >= NO_ROOM_NS;
 }
 
+enum started { STARTED, STARTS_LATER, NOT_STARTED };
+
+/* Start a worker like this, in a domain if it is to be in one. */
+static enum started start_one(struct weir_supervisor *sup, struct weir_sup_worker *wanted,
+                              uint64_t now_ns)
+{
+    enum weir_mps_room room = WEIR_MPS_ROOM;
+
+    if (!has_room(sup, now_ns)) {
+        return NOT_STARTED;
+    }
+    if (!wanted->program.native) {
+        room = weir_mps_room(sup, wanted->devices, &wanted->program.domain);
+    }
+    if (room == WEIR_MPS_ROOM) {
+        return weir_sup_worker_new(sup, wanted) >= 0 ? STARTED : NOT_STARTED;
+    }
+    return room == WEIR_MPS_ROOM_SOON ? STARTS_LATER : NOT_STARTED;
+}
+
 /* Stop a worker that nobody uses and that fits nobody who waits. */
 static bool make_room(struct weir_supervisor *sup)
 {
@@ -284,8 +305,8 @@ static bool make_room(struct weir_supervisor *sup)
 static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
                        const struct weir_sup_worker *wanted)
 {
-    bool may_share =
-        sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE && !wanted->program.strict;
+    bool may_share = sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE &&
+                     tenant_of(sup, p)->config.isolation != WEIR_ISOLATION_STRICT;
     int worker = may_share ? shared_with(sup, p, wanted) : -1;
 
     if (worker >= 0) {
@@ -319,7 +340,7 @@ static void place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint6
     if (worker >= 0) {
         send_to(sup, p, worker);
     } else if (n_unassigned(sup, &wanted) < n_waiting(sup, &wanted) &&
-               (!has_room(sup, now_ns) || weir_sup_worker_new(sup, &wanted) < 0)) {
+               start_one(sup, &wanted, now_ns) == NOT_STARTED) {
         do_without(sup, p, &wanted);
     }
 }
@@ -361,9 +382,8 @@ static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
             continue;
         }
         wanted = wanted_by(sup, tenant, 0);
-        while (has_room(sup, now_ns) &&
-               n_unassigned(sup, &wanted) < sup->config.workers.spares + n_waiting(sup, &wanted) &&
-               weir_sup_worker_new(sup, &wanted) >= 0) {
+        while (n_unassigned(sup, &wanted) < sup->config.workers.spares + n_waiting(sup, &wanted) &&
+               start_one(sup, &wanted, now_ns) == STARTED) {
         }
     }
 }
@@ -453,9 +473,17 @@ static bool is_hopeless(const struct weir_supervisor *sup, int status)
     return !sup->announced && WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER;
 }
 
+/* Has its end ended the contexts of its MPS domain? By a signal it did if work was under way. */
+static bool is_fault(const struct weir_sup_worker *w, int status)
+{
+    return (WIFSIGNALED(status) && w->program.busy && !w->program.terminated) ||
+           (WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY);
+}
+
 void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
+    struct weir_sup_mps *domain = weir_mps_of(sup, w);
     const char *name = w->tenant >= 0 ? sup->tenants[w->tenant].config.name : "";
     uint64_t now_ns = weir_clock_now_ns();
     bool was_ready = w->row.n_devices != 0;
@@ -475,6 +503,9 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
             sup->stopping = true;
             sup->exit_status = 1;
         }
+    }
+    if (domain != NULL && is_fault(w, status)) {
+        weir_mps_faulted(sup, domain);
     }
     *w = (struct weir_sup_worker){.link = -1, .tenant = -1};
     if (tenant >= 0) {

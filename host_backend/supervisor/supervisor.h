@@ -13,6 +13,7 @@
 #include "host_backend/supervisor/channels.h"
 #include "host_backend/supervisor/ivshmem.h"
 #include "host_backend/supervisor/metrics.h"
+#include "host_backend/supervisor/mps.h"
 #include "host_backend/supervisor/nvdimm.h"
 #include <stdbool.h>
 #include <sys/socket.h>
@@ -63,7 +64,9 @@ struct weir_sup_program {
     pid_t pid;              /* of the program in its worker; 0: none, or its pid is not known */
     bool busy;              /* a program is in it, or on its way there */
     bool stopping;          /* it takes no program any more */
-    bool strict;            /* it was started for strict tenants */
+    bool terminated;        /* its MPS server was told to let it go, and then it was killed */
+    bool native;            /* it is never under MPS */
+    uint32_t domain;        /* number of its MPS domain, from 1; 0: none */
     uint64_t n_guests;      /* connections that it was given */
     uint64_t idle_since_ns; /* when its last program had ended; 0: it has served nobody */
 };
@@ -206,6 +209,7 @@ struct weir_supervisor {
     struct weir_sup_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
     struct weir_sup_worker workers[WEIR_WORKERS_MAX];
     struct weir_sup_pending pending[WEIR_PENDING_MAX];
+    struct weir_sup_mps mps[WEIR_MPS_MAX];
     uint64_t no_room_ns; /* when a worker last found no room for a context; 0: none did */
     struct weir_sup_vm vms[WEIR_VMS_MAX];
     uint64_t next_vm;

@@ -110,8 +110,9 @@ static void lower_mappings(void)
 #endif
 }
 
-/* In the child: only async-signal-safe calls until exec, though the supervisor has one thread. */
-static _Noreturn void become_worker(const char *program, int link, pid_t supervisor)
+/* In the child, which may call anything, since the supervisor has one thread. */
+static _Noreturn void become_worker(struct weir_supervisor *sup, const char *program, int worker,
+                                    int link, pid_t supervisor)
 {
     char *argv[] = {(char *)(uintptr_t) "weir", (char *)(uintptr_t) "worker", NULL};
     sigset_t none;
@@ -121,6 +122,7 @@ static _Noreturn void become_worker(const char *program, int link, pid_t supervi
         _exit(WEIR_WORKER_EXIT_FAILED); /* it died before the line above */
     }
     lower_mappings();
+    weir_mps_environment(sup, &sup->workers[worker]);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (link == WEIR_LINK_FD) {
@@ -243,7 +245,7 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
         return WEIR_ERR_IO;
     }
     if (w->pid == 0) {
-        become_worker(program, pair[1], self);
+        become_worker(sup, program, worker, pair[1], self);
     }
     close(pair[1]);
     w->link = pair[0];
@@ -405,7 +407,7 @@ void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns)
         if (w->used && w->pid > 0 && w->stop_by_ns != 0 && w->stop_by_ns <= now_ns) {
             w->stop_by_ns = 0;
             weir_log_warn("supervisor: worker does not stop, killed worker=%d", i);
-            kill(w->pid, SIGKILL);
+            weir_mps_kill(sup, w);
         }
         if (!w->used || w->pid != 0 || w->restart_at_ns == 0 || w->restart_at_ns > now_ns) {
             continue;

@@ -320,6 +320,9 @@ static bool on_message(struct weir_worker *worker)
     case WEIR_LINK_REQUEST:
         weir_worker_request(worker, worker->link, &message.text, &fd);
         break;
+    case WEIR_LINK_CONTEXT_GONE: /* every client gets this error, whatever the fault was */
+        weir_worker_sticky(worker, CUDA_ERROR_ILLEGAL_ADDRESS);
+        break;
     case WEIR_LINK_STOP:
         return false;
     default:

@@ -2,6 +2,7 @@
 """isolation = "program": a worker for each program, spares, kept workers, ends and shortages."""
 import os
 import shutil
+import signal
 import subprocess
 
 import lib
@@ -9,11 +10,13 @@ import lib
 SPARES = 2
 
 
-class Programs(lib.Case):
+class Base(lib.Case):
     def own(self, tenants=None, lines=(), **kwargs):
         tenants = tenants or {"alice": {"isolation": "program"}, "bob": {"isolation": "program"}}
-        host = self.host(tenants, host_lines=[f"spare_workers = {SPARES}", *lines], **kwargs)
-        self.spares(host)
+        spares = [] if any("spare_workers" in line for line in lines) else [f"spare_workers = {SPARES}"]
+        host = self.host(tenants, host_lines=[*spares, *lines], **kwargs)
+        if spares:
+            self.spares(host)
         return host
 
     def workers(self, host, tenant=None, state=None):
@@ -25,13 +28,15 @@ class Programs(lib.Case):
 
     def spares(self, host, count=SPARES):
         """The spares are there again; their pids."""
-        lib.until(lambda: len(self.workers(host, state="spare")) == count, 10, f"{count} spares are ready")
+        lib.until(lambda: len(self.workers(host, state="spare")) == count, 20, f"{count} spares are ready")
         return self.pids(host, state="spare")
 
     def kept(self, host, tenant, count):
         lib.until(lambda: len(self.workers(host, tenant, "kept")) == count, 10, f"{count} workers are kept")
         return self.pids(host, tenant, "kept")
 
+
+class Programs(Base):
     def test_each_program_has_a_worker(self):
         host = self.own()
         steady = [self.steady(host, tenant=t) for t in ("alice", "alice", "bob")]
@@ -196,6 +201,99 @@ class Programs(lib.Case):
         self.kept(host, "alice", 1)
         self.finished(host, "e2e_minimal", tenant="alice")
         self.kept(host, "alice", 2)
+
+
+# What stands for NVIDIA's control program: a daemon with a file where its socket would be, which writes down
+# what it is told.
+CONTROL = """#!/bin/sh
+if [ "$1" = -f ]; then
+    trap 'exit 0' TERM
+    : > "$CUDA_MPS_PIPE_DIRECTORY/control"
+    while [ ! -e "$CUDA_MPS_PIPE_DIRECTORY/quit" ]; do sleep 0.05; done
+    rm "$CUDA_MPS_PIPE_DIRECTORY/quit"
+    exit 0
+fi
+while read -r line; do
+    echo "$line" >> "$WEIR_TEST_SAID"
+    case $line in
+        get_server_list) echo 4242 ;;
+        quit*) : > "$CUDA_MPS_PIPE_DIRECTORY/quit" ;;
+    esac
+done
+"""
+
+
+class Domains(Base):
+    """Programs' workers under MPS: which server, what a fault ends, how a worker is killed."""
+
+    def under_mps(self, tenants=None, lines=()):
+        folder = self.folder()
+        control = os.path.join(folder, "nvidia-cuda-mps-control")
+        with open(control, "w") as f:
+            f.write(CONTROL)
+        os.chmod(control, 0o755)
+        self.said_path = os.path.join(folder, "said")
+        tenants = tenants or {name: {"isolation": "program"} for name in ("alice", "bob")}
+        return self.own({**tenants, "carol": {"isolation": "strict"}}, lines=['mps = "on"', *lines],
+                        env={"PATH": f"{folder}:{os.environ['PATH']}", "WEIR_TEST_SAID": self.said_path})
+
+    def said(self):
+        if not os.path.exists(self.said_path):
+            return []
+        with open(self.said_path) as f:
+            return f.read().splitlines()
+
+    def folder_of(self, pid):
+        with open(f"/proc/{pid}/environ", "rb") as f:
+            found = dict(line.split(b"=", 1) for line in f.read().split(b"\0") if b"=" in line)
+        return found.get(b"CUDA_MPS_PIPE_DIRECTORY", b"").decode()
+
+    def test_workers_of_programs_are_its_clients(self):
+        host = self.under_mps()
+        steady = [self.steady(host, tenant=t) for t in ("alice", "carol")]
+        for pid in self.pids(host, "alice") | self.spares(host):
+            self.assertEqual(self.folder_of(pid), os.path.join(host.run_dir, "mps-0"))
+        for pid in self.pids(host, "carol"):
+            self.assertEqual(self.folder_of(pid), "/nonexistent")
+        for s in steady:
+            self.steady_undisturbed(s)
+        self.assertEqual(host.stop(), 0)
+        self.assertEqual(self.said(), ["quit -t 1"])
+        self.assertFalse(os.path.exists(os.path.join(host.run_dir, "mps-0")))
+
+    def test_a_fault_ends_the_domain_and_it_comes_back(self):
+        host = self.under_mps()
+        before = self.spares(host)
+        strict = self.steady(host, tenant="carol")
+        neighbour = self.steady(host, tenant="bob")
+        self.finished(host, "e2e_fault", "address", tenant="alice")
+        self.assertNotEqual(neighbour.wait(10), 0)
+        self.assertIn("700", neighbour.out + neighbour.err)
+        lib.until(lambda: self.pids(host, state="spare") and before.isdisjoint(self.pids(host)), 10,
+                  "none of the old workers is left")
+        self.spares(host)
+        for tenant in ("alice", "bob"):
+            self.finished(host, "e2e_minimal", tenant=tenant)
+        self.steady_undisturbed(strict)
+
+    def test_a_worker_is_killed_after_its_server_has_let_it_go(self):
+        host = self.under_mps()
+        steady = {t: self.steady(host, tenant=t) for t in ("alice", "bob")}
+        worker, = self.pids(host, "alice")
+        os.kill(worker, signal.SIGSTOP)
+        result = host.weir("tenant", "remove", "alice", "--run-dir", host.run_dir)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lib.until(lambda: not lib.pid_is_alive(worker), 20, "the worker has ended")
+        self.assertEqual(self.said(), ["get_server_list", f"terminate_client 4242 {worker}"])
+        self.steady_undisturbed(steady["bob"])
+
+    def test_a_second_domain_opens_when_the_first_is_full(self):
+        host = self.under_mps(lines=["spare_workers = 32"])
+        steady = [self.steady(host, tenant="alice") for _ in range(18)]
+        folders = {self.folder_of(pid) for pid in self.spares(host, 32) | self.pids(host, "alice")}
+        self.assertEqual({os.path.basename(f) for f in folders}, {"mps-0", "mps-1"})
+        for s in steady:
+            self.steady_goes_on(s)
 
 
 if __name__ == "__main__":

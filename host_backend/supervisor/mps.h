@@ -1,0 +1,67 @@
+/*
+ * Fault domains of workers of programs: MPS servers that the supervisor runs (mps.c).
+ *
+ * All functions: @thread main
+ */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_MPS_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_MPS_H
+
+#include "host_backend/config/config.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct weir_supervisor;
+struct weir_sup_worker;
+
+#define WEIR_MPS_MAX 8 /* domains */
+
+/* A domain. Zeroed: none. */
+struct weir_sup_mps {
+    bool used;
+    pid_t pid;                            /* of the control daemon; 0: not running */
+    bool ready;                           /* it takes clients */
+    bool leaving;                         /* after a fault, until all its workers have ended */
+    char devices[WEIR_DEVICE_LIST_BYTES]; /* of its workers */
+    char folder[108];                     /* of its pipes and logs */
+    uint64_t started_ns;                  /* when the daemon was last started, or tried to be */
+    uint64_t leave_by_ns;                 /* workers that have not left by then are killed */
+    uint64_t again_ns;                    /* after a fault: it takes clients from then on */
+};
+
+/** Is NVIDIA's control program on the PATH? */
+bool weir_mps_is_installed(void);
+/** Are programs' workers to be under MPS? As the configuration says; `auto` asks what is there. */
+bool weir_mps_is_wanted(const struct weir_supervisor *sup);
+
+enum weir_mps_room {
+    WEIR_MPS_ROOM,
+    WEIR_MPS_ROOM_SOON, /* a domain starts, or recovers from a fault */
+    WEIR_MPS_NO_ROOM,
+};
+/**
+ * Find a domain for one more worker with these devices, or open one.
+ * @param ret_domain  written with WEIR_MPS_ROOM: for weir_sup_program.domain.
+ */
+enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *devices,
+                                 uint32_t *ret_domain);
+/** A worker's domain; NULL: it is under none. */
+struct weir_sup_mps *weir_mps_of(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
+/** A client's context has died: all others' have, too, so they leave. */
+void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *domain);
+/** Kill a worker, without a fault for the others of its domain. */
+void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker);
+
+/** In a child that is about to become this worker: say where its MPS daemon is, or that it has
+ * none. */
+void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
+/** Look after daemons and domains. */
+void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** Milliseconds until weir_mps_tick() has something to do; -1: nothing. */
+int weir_mps_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** Look for daemons that have ended (SIGCHLD). */
+void weir_mps_reap(struct weir_supervisor *sup);
+/** End all daemons; their workers have ended. */
+void weir_mps_close(struct weir_supervisor *sup);
+
+#endif
