@@ -154,13 +154,13 @@ static void fill_session_row(const struct weir_session *s, struct weir_status_se
 
 static void fill_worker_row(struct weir_worker *worker, struct weir_status_worker *row)
 {
-    weir_worker_device_text(worker, row->device, sizeof row->device);
-    row->n_devices = worker->n_devices;
-    for (uint32_t i = 0, at = 0; i < worker->n_devices && at < sizeof row->devices; i++) {
+    weir_platform_text(&worker->platform, row->device, sizeof row->device);
+    row->n_devices = worker->platform.n_devices;
+    for (uint32_t i = 0, at = 0; i < worker->platform.n_devices && at < sizeof row->devices; i++) {
         at += (uint32_t)snprintf(row->devices + at, sizeof row->devices - at, "%s%d",
-                                 i == 0 ? "" : ",", (int)worker->devices[i].cu);
+                                 i == 0 ? "" : ",", (int)worker->platform.devices[i].cu);
     }
-    snprintf(row->driver, sizeof row->driver, "%s", worker->driver_name);
+    snprintf(row->driver, sizeof row->driver, "%s", worker->platform.driver_name);
     row->pid = (uint64_t)getpid();
     row->objects = atomic_load(&worker->counts.objects);
     row->chunks = atomic_load(&worker->counts.chunks);
@@ -365,7 +365,7 @@ static int open_worker(struct weir_worker *worker)
         return WEIR_WORKER_EXIT_USAGE;
     }
     worker->config = message.config;
-    if (weir_spin_page_map(fd, &worker->spin.page) != WEIR_OK) {
+    if (weir_spin_page_map(fd, &worker->platform.spin.page) != WEIR_OK) {
         return WEIR_WORKER_EXIT_USAGE;
     }
     close(fd);
@@ -390,9 +390,10 @@ static int open_worker(struct weir_worker *worker)
                        weir_status_text(status));
         return WEIR_WORKER_EXIT_DRIVER;
     }
-    if (worker->driver.cuFuncLoad == NULL) {
+    if (worker->platform.driver.cuFuncLoad == NULL) {
         weir_log_info("worker: kernels cannot be stopped: the driver is older than CUDA 12.4");
-    } else if (worker->write_value_ok && weir_forms_create(worker, &worker->forms) != WEIR_OK) {
+    } else if (worker->platform.write_value_ok &&
+               weir_forms_create(worker, &worker->forms) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
     if (weir_gates_create(worker, &weir_orders_of_runs, WEIR_ORDERS_ROOM) != WEIR_OK) {

@@ -80,7 +80,8 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     }
     s->worker = params->worker;
     s->tenant = params->tenant;
-    s->driver = &params->worker->driver;
+    s->platform = weir_worker_platform(params->worker);
+    s->driver = &s->platform->driver;
     s->channel->transport = params->transport;
     s->channel->remote = params->remote;
     s->channel->region_end = params->region_end;

@@ -148,7 +148,7 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
 
     (void)in;
     (void)s->driver->cuMemGetInfo_v2(&device_free, &device_total);
-    out->total = s->worker->devices[s->device].about.total_memory_bytes;
+    out->total = s->platform->devices[s->device].about.total_memory_bytes;
     if (out->total > quota) {
         out->total = quota; /* of all devices together */
     }

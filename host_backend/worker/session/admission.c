@@ -142,7 +142,7 @@ void weir_admission_idle(struct weir_session *session)
 {
     uint32_t here = session->device;
 
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
         struct weir_gate_queue *q = weir_admission_queue(session, i);
 
         if (q != NULL && has_unmarked_on(session, q) &&
@@ -374,7 +374,7 @@ void weir_admission_leave(struct weir_admission *admission, CUresult result)
 
 void weir_admission_session_ends(struct weir_session *session)
 {
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
         struct weir_gate_queue *q = weir_admission_queue(session, i);
 
         if (q != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
@@ -386,7 +386,7 @@ void weir_admission_session_ends(struct weir_session *session)
 
 void weir_admission_session_gone(struct weir_session *session)
 {
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
         struct weir_gate_queue *q = weir_admission_queue(session, i);
 
         if (q != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
@@ -398,7 +398,7 @@ void weir_admission_session_gone(struct weir_session *session)
 
 void weir_admission_session_wake(struct weir_session *session)
 {
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
         struct weir_gate_queue *q =
             atomic_load_explicit(&session->admission->queues[i], memory_order_acquire);
 

@@ -90,7 +90,7 @@ void weir_session_work_streams_end(struct weir_session *session)
 
 void weir_session_look_at_contexts(struct weir_session *session)
 {
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
         CUstream stream = session->holdings->work_streams[i];
         CUresult result = stream != NULL ? session->driver->cuStreamQuery(stream) : CUDA_SUCCESS;
 

@@ -20,7 +20,7 @@
 
 CUresult weir_session_switch(struct weir_session *session, uint32_t device)
 {
-    CUresult result = session->driver->cuCtxSetCurrent(session->worker->devices[device].context);
+    CUresult result = session->driver->cuCtxSetCurrent(session->platform->devices[device].context);
 
     if (result == CUDA_SUCCESS) {
         session->device = device;

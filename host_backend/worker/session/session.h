@@ -24,6 +24,7 @@ struct weir_handles;
 struct weir_holdings;
 struct weir_host_calls;
 struct weir_object;
+struct weir_platform;
 struct weir_record;
 struct weir_region_end;
 struct weir_session_about;
@@ -61,8 +62,9 @@ struct weir_session {
     uint64_t id;
     struct weir_worker *worker;
     struct weir_tenant *tenant; /* a reference */
-    const struct weir_driver *driver;
-    struct weir_session *next; /* in the worker's list, under its lock */
+    const struct weir_platform *platform;
+    const struct weir_driver *driver; /* the platform's */
+    struct weir_session *next;        /* in the worker's list, under its lock */
     struct weir_operation op;
     uint32_t device;     /* whose context is current in this thread */
     uint32_t n_captures; /* streams under capture (session/device_idle.h) */

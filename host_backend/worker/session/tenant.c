@@ -55,8 +55,9 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
     tenant->gone = false;
     pthread_mutex_unlock(&tenant->worker->lock);
     weir_gates_tenant_changed(tenant);
-    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
-                           weir_amount_of(config->memory, weir_worker_total_bytes(tenant->worker)));
+    weir_account_limit_set(
+        &tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
+        weir_amount_of(config->memory, weir_platform_total_bytes(&tenant->worker->platform)));
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_PINNED_MEMORY,
                            weir_amount_of(config->pinned, host_bytes));
 }
@@ -86,14 +87,15 @@ bool weir_window_reclaim(uint64_t base, uint64_t bytes)
 
 static CUresult reserve_locked(struct weir_tenant *tenant)
 {
-    const struct weir_driver *driver = &tenant->worker->driver;
+    const struct weir_driver *driver = &tenant->worker->platform.driver;
     uint64_t base = weir_tenant_window_base(tenant);
     uint64_t half = tenant->worker->config.window_bytes / 2;
     CUdeviceptr got = 0;
     CUresult result;
     void *host;
 
-    result = driver->cuMemAddressReserve(&got, half, tenant->worker->granularity_bytes, base, 0);
+    result = driver->cuMemAddressReserve(&got, half, tenant->worker->platform.granularity_bytes,
+                                         base, 0);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -135,7 +137,7 @@ void weir_tenant_destroy(struct weir_tenant *tenant)
     weir_gates_tenant_gone(tenant);
     weir_exports_drop_all(tenant);
     if (tenant->reserved) {
-        (void)tenant->worker->driver.cuMemAddressFree(tenant->device_window.base, half);
+        (void)tenant->worker->platform.driver.cuMemAddressFree(tenant->device_window.base, half);
         munmap((void *)(uintptr_t)tenant->host_window.base, half);
     }
     weir_window_finish(&tenant->device_window);

@@ -142,8 +142,8 @@ struct weir_forms_job {
 
 struct weir_forms_device {
     struct weir_forms *forms;
+    const struct weir_worker_device *gpu; /* session/platform.h */
     uint32_t index, sm, sms, sm_shared_bytes;
-    CUcontext context;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t work;
     pthread_t builder, explorer;
@@ -157,6 +157,8 @@ struct weir_forms_device {
 
 struct weir_forms {
     struct weir_worker *worker;
+    const struct weir_driver *driver;
+    bool real; /* NVIDIA's driver, not softgpu */
     struct weir_forms_config config;
     struct weir_file_cache cache;
     struct weir_forms_compiler compiler;
