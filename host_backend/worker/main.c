@@ -392,9 +392,11 @@ static int open_worker(struct weir_worker *worker)
     }
     if (worker->platform.driver.cuFuncLoad == NULL) {
         weir_log_info("worker: kernels cannot be stopped: the driver is older than CUDA 12.4");
-    } else if (worker->platform.write_value_ok &&
-               weir_forms_create(worker, &worker->forms) != WEIR_OK) {
-        return WEIR_WORKER_EXIT_FAILED;
+    } else if (worker->platform.write_value_ok) {
+        if (weir_forms_create(worker, &worker->config.forms, &worker->forms) != WEIR_OK) {
+            return WEIR_WORKER_EXIT_FAILED;
+        }
+        worker->hooks = &weir_forms_hooks;
     }
     if (weir_gates_create(worker, &weir_orders_of_runs, WEIR_ORDERS_ROOM) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
@@ -420,6 +422,7 @@ static void close_worker(struct weir_worker *worker)
     weir_guests_destroy(worker->guests);
     weir_regions_finish(worker);
     weir_forms_destroy(worker->forms);
+    worker->hooks = NULL;
     worker->forms = NULL; /* tenants end with the device idle, without them */
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (worker->tenants[i] != NULL) {

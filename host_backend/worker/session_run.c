@@ -15,8 +15,9 @@
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/nvml.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/segment.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/twins/forms.h"
 #include "proto/host_dispatch.h"
 #include <string.h>

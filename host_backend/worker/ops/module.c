@@ -1,7 +1,8 @@
 /* Images, modules and libraries. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
-#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/forms.h"
 
 #include "host_backend/worker/session/image_ready.h"

@@ -8,6 +8,7 @@
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/segment.h"
+#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include <stdlib.h>
@@ -275,7 +276,7 @@ static bool is_over(void *session)
     if (weir_session_peer_gone(s)) {
         weir_session_end(s);
     }
-    return atomic_load(&s->ending) || atomic_load(&s->worker->sticky) != 0;
+    return atomic_load(&s->ending) || weir_worker_sticky_error(s->worker) != CUDA_SUCCESS;
 }
 
 /* Answer remote guests that wait for completion words. */

@@ -7,6 +7,7 @@
  */
 #include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/session/nvml.h"
+#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/worker.h"
 
 #include "base/clock.h"
@@ -437,11 +438,6 @@ void weir_worker_close_device(struct weir_worker *worker)
     }
     worker->platform.n_devices = 0;
     weir_driver_close(&worker->platform.driver);
-}
-
-const struct weir_platform *weir_worker_platform(const struct weir_worker *worker)
-{
-    return &worker->platform;
 }
 
 uint64_t weir_platform_total_bytes(const struct weir_platform *platform)

@@ -263,7 +263,7 @@ uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_se
     if (inside != NULL) { /* or two that wait for an idle device wait for each other */
         atomic_store_explicit(&inside->idle->inside, 0, memory_order_release);
     }
-    idle = worker->hooks != NULL ? worker->hooks->device_idle_begin(worker) : 0;
+    idle = worker->hooks != NULL ? worker->hooks->device_idle_begin(worker->forms) : 0;
     pthread_mutex_lock(&d->lock);
     if (d->depth++ != 0 || !worker->platform.real || captures_itself(self) ||
         !others_there(worker, self)) {
@@ -292,7 +292,7 @@ void weir_device_idle_end(struct weir_worker *worker, uint32_t idle)
     }
     pthread_mutex_unlock(&d->lock);
     if (worker->hooks != NULL) {
-        worker->hooks->device_idle_end(worker, idle);
+        worker->hooks->device_idle_end(worker->forms, idle);
     }
     if (self != NULL) {
         enter(self);

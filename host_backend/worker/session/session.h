@@ -84,6 +84,14 @@ struct weir_session {
     struct weir_forms_exposures *exposures;   /* variables of modules with twins; NULL: none */
 };
 
+/**
+ * Take the worker's lock, under which its list of sessions does not change.
+ * @return the first; each has the next as ->next. NULL: there is none.
+ * @thread any
+ */
+struct weir_session *weir_sessions_lock(struct weir_worker *worker);
+void weir_sessions_unlock(struct weir_worker *worker);
+
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);
 

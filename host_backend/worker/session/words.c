@@ -1,8 +1,9 @@
 /* Completion words: written by the GPU behind a stream's work, read by the guest. */
 #include "host_backend/worker/session/channel.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/segment.h"
 #include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/session/sticky.h"
 #include "proto/ops.h"
 #include <stdlib.h>
 
@@ -102,7 +103,7 @@ bool weir_session_answer_waits(struct weir_session *session)
     if (c->n_waits == 0) {
         return false;
     }
-    sticky = (CUresult)atomic_load(&session->worker->sticky);
+    sticky = weir_worker_sticky_error(session->worker);
     for (uint32_t i = 0; i < c->n_waits;) {
         struct weir_word_wait wait = c->waits[i];
 

@@ -38,7 +38,7 @@ struct weir_worker {
     atomic_int sticky; /* CUresult that ended the context */
     struct weir_worker_counts counts;
 
-    pthread_mutex_t lock; /* guards what follows, up to ended */
+    pthread_mutex_t lock; /* guards what follows, up to ended (weir_sessions_lock()) */
     pthread_cond_t idle;  /* n_sessions became smaller */
     struct weir_session *sessions;
     uint32_t n_sessions; /* also those on their way up or down */
@@ -65,10 +65,5 @@ struct weir_worker {
  */
 enum weir_status weir_worker_open_device(struct weir_worker *worker) WEIR_MUST_CHECK;
 void weir_worker_close_device(struct weir_worker *worker);
-/** Note an error that no context survives: tells all sessions; the worker then exits.
- * @thread any */
-void weir_worker_sticky(struct weir_worker *worker, CUresult error);
-/** Is this an error that ends a context? */
-bool weir_error_is_sticky(CUresult error);
 
 #endif

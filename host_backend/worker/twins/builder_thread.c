@@ -8,7 +8,7 @@
  * one.
  */
 #include "host_backend/worker/session/images.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"
@@ -439,7 +439,9 @@ static uint32_t attribute(const struct weir_worker_device *device, int32_t id)
     return a != NULL && a->value > 0 ? (uint32_t)a->value : 0;
 }
 
-enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms **ret_forms)
+enum weir_status weir_forms_create(struct weir_worker *worker,
+                                   const struct weir_forms_config *config,
+                                   struct weir_forms **ret_forms)
 {
     const struct weir_platform *platform = weir_worker_platform(worker);
     struct weir_forms *forms = calloc(1, sizeof *forms);
@@ -450,7 +452,7 @@ enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms
     forms->worker = worker;
     forms->driver = &platform->driver;
     forms->real = platform->real;
-    forms->config = worker->config.forms;
+    forms->config = *config;
     forms->n_devices = platform->n_devices;
     weir_file_cache_init(&forms->cache, forms->config.cache_dir, forms->config.cache_bytes,
                          ".twins");
@@ -473,7 +475,6 @@ enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms
     }
     weir_log_debug("forms: compiler=\"%s\" cache=%s", forms->compiler.id,
                    forms->cache.dir[0] != 0 ? forms->cache.dir : "none");
-    worker->hooks = &weir_forms_hooks;
     *ret_forms = forms;
     return WEIR_OK;
 }
@@ -535,7 +536,6 @@ void weir_forms_destroy(struct weir_forms *forms)
         device_finish(&forms->devices[i]);
     }
     weir_file_cache_finish(&forms->cache);
-    forms->worker->hooks = NULL;
     free(forms);
 }
 

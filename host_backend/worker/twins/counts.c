@@ -3,7 +3,6 @@
 
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/worker.h"
 
 #include "host_backend/config/status_text.h"
 #include <stdio.h>
@@ -21,7 +20,7 @@ void weir_forms_note(struct weir_session *session, enum weir_forms_launched what
 {
     atomic_uint_fast64_t *n = &session->about->launched[what];
 
-    if (session->worker->forms != NULL) {
+    if (weir_worker_forms(session->worker) != NULL) {
         atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + 1,
                               memory_order_relaxed);
     }

@@ -3,7 +3,6 @@
 #define WEIR_HOST_BACKEND_WORKER_TWINS_PRIVATE_H
 
 #include "host_backend/worker/runs/run.h"
-#include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/twins/carve_out.h"
 #include "host_backend/worker/twins/fit.h"
 #include "host_backend/worker/twins/forms.h"
@@ -240,10 +239,4 @@ struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device,
 void weir_forms_explore_begun(struct weir_forms_device *device, struct weir_run *run);
 /** The thread that stops, resumes and resizes. */
 void *weir_forms_explore(void *device);
-
-/* module_life.c */
-
-/** What sessions ask while there are forms. */
-extern const struct weir_session_hooks weir_forms_hooks;
-
 #endif
