@@ -356,7 +356,7 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
     return status;
 }
 
-enum weir_status weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
+void weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_sup_tenant *tenant = &sup->tenants[i];
@@ -366,7 +366,6 @@ enum weir_status weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
         }
     }
     weir_sup_vms_tell(sup, worker);
-    return sup->workers[worker].link >= 0 ? WEIR_OK : WEIR_ERR_CLOSED;
 }
 
 /* The program's name, for people; best effort, and only a name. */

@@ -129,7 +129,8 @@ static const char *name_of(const struct weir_supervisor *sup, const struct weir_
     return room;
 }
 
-static enum weir_status send_config(struct weir_supervisor *sup, int worker)
+/* @param page_fd  as of WEIR_LINK_CONFIG: the first time; -1: again. */
+static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_link_message message = {.type = WEIR_LINK_CONFIG};
@@ -153,10 +154,16 @@ static enum weir_status send_config(struct weir_supervisor *sup, int worker)
     c->vmm_bytes = sup->config.vmm_bytes;
     c->forms = sup->config.forms;
     c->scheduler = sup->config.scheduler;
-    if (!weir_sup_worker_send(sup, worker, &message, sup->spin.page_fd)) {
-        return WEIR_ERR_CLOSED;
+    return weir_sup_worker_send(sup, worker, &message, page_fd);
+}
+
+void weir_sup_workers_configure(struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].pid != 0) {
+            (void)send_config(sup, i, -1);
+        }
     }
-    return weir_sup_tenants_tell(sup, worker);
 }
 
 /* A worker that listened before it knows the tenants would turn their keys away. */
@@ -207,7 +214,9 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     w->restart_at_ns = 0;
     w->started_ns = weir_clock_now_ns();
     weir_log_info("supervisor: worker started worker=%d pid=%d", worker, (int)w->pid);
-    (void)!send_config(sup, worker); /* a worker that is gone already is seen by SIGCHLD */
+    if (send_config(sup, worker, sup->spin.page_fd)) { /* one that is gone is seen by SIGCHLD */
+        weir_sup_tenants_tell(sup, worker);
+    }
     if (sup->listening) {
         let_listen(sup, worker);
     }

@@ -274,6 +274,9 @@ static bool on_message(struct weir_worker *worker)
         told.tcp_fd = fd;
         fd = -1;
         break;
+    case WEIR_LINK_CONFIG: /* again */
+        weir_gates_policies_set(worker, message.config.scheduler.policy);
+        break;
     case WEIR_LINK_TENANT:
         on_tenant(worker, &message.tenant);
         break;
