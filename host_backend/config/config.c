@@ -166,6 +166,12 @@ const char *weir_tenants_clash(const struct weir_tenant_config *a,
     return a->vsock_cid != 0 && a->vsock_cid == b->vsock_cid ? "vsock_cid" : NULL;
 }
 
+bool weir_tenant_devices_ok(const struct weir_tenant_config *tenant,
+                            const struct weir_host_config *host)
+{
+    return weir_devices_among(tenant->devices, host->devices);
+}
+
 static void host_default(struct weir_host_config *config)
 {
     *config = (struct weir_host_config){.socket_mode = 0660,

@@ -314,6 +314,14 @@ void weir_sup_containers_close(struct weir_supervisor *sup);
 
 /** The worker of a tenant; starts it when it is the first of its kind. -1: cannot. */
 int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
+/**
+ * New settings for a tenant that there is: those that choose its worker change with a restart of
+ * the host. Logs which one is different.
+ * @param settings  gets the isolation back that the tenant's worker has.
+ * @return true: none is
+ */
+bool weir_sup_worker_keep(const struct weir_sup_tenant *tenant,
+                          struct weir_tenant_config *settings);
 enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) WEIR_MUST_CHECK;
 
 /** All tenants of the configuration have been told:

@@ -68,6 +68,25 @@ int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenan
     return free_slot;
 }
 
+bool weir_sup_worker_keep(const struct weir_sup_tenant *tenant, struct weir_tenant_config *settings)
+{
+    const struct weir_tenant_config *now = &tenant->config;
+    const char *changed = NULL;
+
+    if (now->isolation != settings->isolation) {
+        changed = "isolation changes";
+    } else if (strcmp(now->devices, settings->devices) != 0) {
+        changed = "devices change";
+    }
+    if (changed != NULL) {
+        weir_log_warn("supervisor: %s with a restart tenant=%s", changed, now->name);
+    }
+    if (!tenant->gone || tenant->worker >= 0) {
+        settings->isolation = now->isolation;
+    }
+    return changed == NULL;
+}
+
 /*
  * Guests' memory is registered at the guests' own addresses, so the worker keeps away from where
  * programs have theirs: the kernel begins a process's mappings below the room that its stack may
