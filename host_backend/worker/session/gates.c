@@ -2,6 +2,7 @@
 #include "host_backend/worker/session/gates.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include <stdio.h>
@@ -239,9 +240,11 @@ void weir_gates_trace_stop(struct weir_worker *worker, char *text, size_t bytes)
 
 void weir_gates_tenant_changed(struct weir_tenant *tenant)
 {
+    struct weir_sched_tenant_params params = weir_admission_params(&tenant->config);
+
     for (uint32_t i = 0; i < tenant->worker->platform.n_devices; i++) {
         if (tenant->worker->gates[i] != NULL) {
-            weir_gate_tenant_set(tenant->worker->gates[i]->gate, tenant->index, &tenant->config);
+            weir_gate_tenant_set(tenant->worker->gates[i]->gate, tenant->index, &params);
         }
     }
 }
