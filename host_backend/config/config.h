@@ -167,6 +167,9 @@ bool weir_isolation_is_by_program(enum weir_isolation isolation);
 /** What of two tenants must not be the same, and is: "key", "vsock_cid"; NULL: nothing. */
 const char *weir_tenants_clash(const struct weir_tenant_config *a,
                                const struct weir_tenant_config *b);
+/** Are all of its devices the host's? */
+bool weir_tenant_devices_ok(const struct weir_tenant_config *tenant,
+                            const struct weir_host_config *host);
 /** May a tenant be called so? */
 bool weir_tenant_name_ok(const char *name);
 size_t weir_setting_count(void);

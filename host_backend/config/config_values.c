@@ -156,3 +156,9 @@ bool weir_isolation_is_by_program(enum weir_isolation isolation)
 {
     return isolation == WEIR_ISOLATION_PROGRAM || isolation == WEIR_ISOLATION_STRICT;
 }
+
+bool weir_tenant_devices_ok(const struct weir_tenant_config *tenant,
+                            const struct weir_host_config *host)
+{
+    return weir_devices_among(tenant->devices, host->devices);
+}

@@ -15,7 +15,8 @@
 
 enum weir_link_type {
     /* To the worker. */
-    WEIR_LINK_CONFIG = 1, /* the first message; the page of spin.h goes with it */
+    WEIR_LINK_CONFIG = 1, /* the first message; the page of spin.h goes with it. Again, without a
+                             page: the scheduler's policies are others */
     WEIR_LINK_LISTEN, /* the tenants are told: guests may come; with the socket for remote ones */
     WEIR_LINK_TENANT, /* a tenant, new or changed */
     WEIR_LINK_TENANT_GONE,

@@ -35,23 +35,22 @@ bool weir_gate_contends(const struct weir_gate_queue *queue)
 }
 
 static enum weir_status add_member_locked(struct weir_gate *gate, uint32_t slot,
-                                          const struct weir_tenant_config *tenant)
+                                          const struct weir_sched_tenant_params *settings)
 {
     struct weir_gate_member *member = &gate->members[slot];
-    struct weir_sched_tenant_params params;
     enum weir_status status;
 
     if (member->id != 0) {
         return WEIR_OK;
     }
-    params = weir_gate_member_set_locked(member, tenant);
-    status = weir_sched_tenant_add(gate->sched, weir_clock_now_ns(), &params, &member->id);
+    weir_gate_member_set_locked(member, settings);
+    status = weir_sched_tenant_add(gate->sched, weir_clock_now_ns(), &member->params, &member->id);
     weir_gate_trace_name_locked(gate, member);
     return status;
 }
 
 enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot,
-                                        const struct weir_tenant_config *tenant,
+                                        const struct weir_sched_tenant_params *tenant,
                                         uint32_t sm_limit_pct,
                                         const struct weir_gate_session_ops *ops, void *session,
                                         struct weir_gate_queue **ret_queue)

@@ -186,11 +186,12 @@ void weir_gate_policies_set(struct weir_gate *gate, const struct weir_policy_set
 
 /**
  * Change a tenant's settings.
- * @param slot  its number, below WEIR_CONFIG_TENANTS_MAX.
+ * @param slot      its number, below WEIR_CONFIG_TENANTS_MAX.
+ * @param settings  borrowed for the call, as is the name, which is not NULL.
  * @thread main
  */
 void weir_gate_tenant_set(struct weir_gate *gate, uint32_t slot,
-                          const struct weir_tenant_config *tenant);
+                          const struct weir_sched_tenant_params *settings);
 /** Remove a tenant that has no queue. @thread main */
 void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot);
 /** Add what the tenant has used to usage. @thread any */
@@ -212,14 +213,14 @@ bool weir_gate_trace_stop(struct weir_gate *gate, char *text, size_t bytes);
 /**
  * A session begins to use the device.
  *
- * @param tenant  its settings, needed for the slot's first queue.
+ * @param tenant  its settings, as above; needed for the slot's first queue.
  * @param sm_limit_pct  the session's own limit; 100: none.
  * @param ops     borrowed.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_MANY
  * @thread session
  */
 enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot,
-                                        const struct weir_tenant_config *tenant,
+                                        const struct weir_sched_tenant_params *tenant,
                                         uint32_t sm_limit_pct,
                                         const struct weir_gate_session_ops *ops, void *session,
                                         struct weir_gate_queue **ret_queue) WEIR_MUST_CHECK;

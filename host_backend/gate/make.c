@@ -2,6 +2,7 @@
 #include "host_backend/gate/private.h"
 
 #include "base/log.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -212,36 +213,26 @@ void weir_gate_destroy(struct weir_gate *gate)
 
 /* ---------------------------------------------------------------- tenants */
 
-struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant_config *tenant)
+void weir_gate_member_set_locked(struct weir_gate_member *member,
+                                 const struct weir_sched_tenant_params *settings)
 {
-    return (struct weir_sched_tenant_params){.name = tenant->name,
-                                             .weight = tenant->weight,
-                                             .sm_limit = tenant->sm_limit_pct,
-                                             .priority = tenant->priority,
-                                             .exclusive = tenant->share == WEIR_SHARE_NO};
-}
-
-struct weir_sched_tenant_params
-weir_gate_member_set_locked(struct weir_gate_member *member,
-                            const struct weir_tenant_config *settings)
-{
-    member->settings = *settings;
-    atomic_store(&member->sm_limit_pct, settings->sm_limit_pct);
-    return weir_gate_tenant_params(&member->settings);
+    snprintf(member->name, sizeof member->name, "%s", settings->name);
+    member->params = *settings;
+    member->params.name = member->name;
+    atomic_store(&member->sm_limit_pct, settings->sm_limit);
 }
 
 void weir_gate_tenant_set(struct weir_gate *gate, uint32_t slot,
-                          const struct weir_tenant_config *tenant)
+                          const struct weir_sched_tenant_params *settings)
 {
     struct weir_gate_member *member = &gate->members[slot];
 
     pthread_mutex_lock(&gate->lock);
     if (member->id != 0) {
-        struct weir_sched_tenant_params params = weir_gate_member_set_locked(member, tenant);
-
-        if (weir_sched_tenant_set(gate->sched, weir_clock_now_ns(), member->id, &params) !=
+        weir_gate_member_set_locked(member, settings);
+        if (weir_sched_tenant_set(gate->sched, weir_clock_now_ns(), member->id, &member->params) !=
             WEIR_OK) {
-            weir_log_warn("sched: settings refused tenant=%s", tenant->name);
+            weir_log_warn("sched: settings refused tenant=%s", member->name);
         }
     }
     weir_gate_kick_locked(

@@ -97,7 +97,9 @@ struct weir_gate_queue {
 /* A tenant on a device. All but sm_limit_pct is under the gate's lock. */
 struct weir_gate_member {
     weir_sched_id id;
-    struct weir_tenant_config settings;
+    char name[WEIR_TENANT_NAME_BYTES];
+    struct weir_sched_tenant_params params; /* its settings; the name is the one above */
+
     atomic_uint sm_limit_pct; /* a copy of the settings' */
     uint64_t seen_ns;         /* when it last took the gate's lock for an item */
     uint64_t alone_sm_ns;     /* compute that passed without a decision */
@@ -295,12 +297,9 @@ static inline unsigned weir_gate_peers(const struct weir_gate *gate, enum weir_p
     return gate->levels ? (unsigned)priority : 0;
 }
 
-/** A tenant's settings in the scheduler's terms. */
-struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant_config *tenant);
-/** Store a member's settings, and give them in the scheduler's terms. */
-struct weir_sched_tenant_params
-weir_gate_member_set_locked(struct weir_gate_member *member,
-                            const struct weir_tenant_config *settings);
+/** Store a copy of a member's settings. */
+void weir_gate_member_set_locked(struct weir_gate_member *member,
+                                 const struct weir_sched_tenant_params *settings);
 
 /** The part of the SMs that a queue may use: the lower of its tenant's limit and its own. */
 static inline uint32_t weir_gate_sm_limit_pct(const struct weir_gate_queue *queue)

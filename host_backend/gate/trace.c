@@ -42,7 +42,7 @@ void weir_gate_trace_name_locked(struct weir_gate *gate, const struct weir_gate_
 {
     if (gate->trace != NULL && member->id != 0) {
         weir_sched_trace_tenant_name(gate->trace->trace, weir_clock_now_ns(), member->id,
-                                     member->settings.name);
+                                     member->name);
     }
 }
 
@@ -85,14 +85,13 @@ static uint64_t wall_ns(void)
 static void put_tenant(struct weir_gate_trace *t, const struct weir_gate_member *member,
                        uint64_t now_ns)
 {
-    const struct weir_sched_tenant_params p = weir_gate_tenant_params(&member->settings);
     const struct weir_sched_record record = {.at_ns = now_ns,
                                              .tenant = member->id,
                                              .kind = WEIR_SCHED_REC_TENANT_ADD,
-                                             .value = weir_sched_tenant_packed(&p)};
+                                             .value = weir_sched_tenant_packed(&member->params)};
 
     t->records += weir_sched_trace_put(t->trace, &record);
-    weir_sched_trace_tenant_name(t->trace, now_ns, member->id, member->settings.name);
+    weir_sched_trace_tenant_name(t->trace, now_ns, member->id, member->name);
 }
 
 /* What the scheduler knows at the beginning. */

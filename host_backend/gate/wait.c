@@ -209,7 +209,7 @@ static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
         q->gate->ops->describe(item->room, run, sizeof run);
     }
     weir_log_warn("sched: work in flight does not end tenant=\"%s\" class=%u ms=%llu %s",
-                  q->member->settings.name, oldest->work.class,
+                  q->member->name, oldest->work.class,
                   (unsigned long long)((now_ns - oldest_of(q).since_ns) / WEIR_NS_PER_MS), run);
 }
 

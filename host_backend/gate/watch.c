@@ -72,7 +72,7 @@ void weir_gate_kick_locked(struct weir_gate *gate)
 
 void weir_gate_seen_locked(struct weir_gate *gate, struct weir_gate_member *member, uint64_t now_ns)
 {
-    unsigned peers = weir_gate_peers(gate, member->settings.priority);
+    unsigned peers = weir_gate_peers(gate, member->params.priority);
 
     member->seen_ns = now_ns;
     if (gate->last_member[peers] != member && gate->last_member[peers] != NULL) {

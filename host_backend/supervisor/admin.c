@@ -97,18 +97,6 @@ static int shared_worker(const struct weir_supervisor *sup)
     return -1;
 }
 
-void weir_sup_workers_ask(struct weir_supervisor *sup, const char *text)
-{
-    struct weir_link_message message = {.type = WEIR_LINK_REQUEST};
-
-    snprintf(message.text.text, sizeof message.text.text, "%s", text);
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].pid != 0) {
-            (void)weir_sup_worker_send(sup, i, &message, -1);
-        }
-    }
-}
-
 /* The workers do it; their answers come before their next rows. */
 static bool pass_on(struct weir_supervisor *sup, struct weir_admin_client *client, char **words,
                     size_t n_words)

@@ -94,7 +94,7 @@ static enum weir_status load(const struct weir_serve_params *params,
         return WEIR_ERR_INVALID;
     }
     for (uint32_t i = 0; status == WEIR_OK && i < config->n_tenants; i++) {
-        if (!weir_devices_among(config->tenants[i].devices, config->devices)) {
+        if (!weir_tenant_devices_ok(&config->tenants[i], config)) {
             fprintf(stderr, "tenant '%s' has devices that the host has not\n",
                     config->tenants[i].name);
             return WEIR_ERR_INVALID;

@@ -13,7 +13,6 @@
 
 bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct weir_diag *diag)
 {
-    char request[WEIR_LINK_TEXT_BYTES];
     char *now = sup->config.scheduler.policy;
 
     if (strlen(policy) >= sizeof sup->config.scheduler.policy) {
@@ -31,8 +30,7 @@ bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct
         weir_log_info("supervisor: policy changed from=\"%s\" to=\"%s\"", now, policy);
     }
     snprintf(now, sizeof sup->config.scheduler.policy, "%s", policy);
-    snprintf(request, sizeof request, "policy\t%s", policy);
-    weir_sup_workers_ask(sup, request); /* one that is dead is told at its start */
+    weir_sup_workers_configure(sup);
     return true;
 }
 

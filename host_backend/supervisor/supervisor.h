@@ -347,7 +347,7 @@ void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_t
 /** Close all tenants' sockets. */
 void weir_sup_tenants_close(struct weir_supervisor *sup);
 /** Send a worker all that it must know of tenants. */
-enum weir_status weir_sup_tenants_tell(struct weir_supervisor *sup, int worker) WEIR_MUST_CHECK;
+void weir_sup_tenants_tell(struct weir_supervisor *sup, int worker);
 
 /* containers.c */
 
@@ -363,6 +363,14 @@ void weir_sup_containers_close(struct weir_supervisor *sup);
  * Starts it when it is the first of its kind. -1: cannot.
  */
 int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
+/**
+ * New settings for a tenant that there is: those that choose its worker change with a restart of
+ * the host. Logs which one is different.
+ * @param settings  gets isolation, group and devices back as the tenant's worker has them.
+ * @return true: none is
+ */
+bool weir_sup_worker_keep(const struct weir_sup_tenant *tenant,
+                          struct weir_tenant_config *settings);
 enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) WEIR_MUST_CHECK;
 /**
  * Start a worker with a slot of its own.
@@ -387,6 +395,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker);
 /** Look for dead workers (SIGCHLD). */
 void weir_sup_workers_reap(struct weir_supervisor *sup);
 /** Send to one worker; a broken link is closed. @return true when it went out */
+/** The host's policies are others: tell the workers that have been started. Those that are dead
+ * hear it at their start. */
+void weir_sup_workers_configure(struct weir_supervisor *sup);
 bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
                           const struct weir_link_message *message, int fd);
 /** Tell all to stop, wait at most 5 s, kill the rest. */
@@ -466,8 +477,6 @@ uint64_t weir_sup_admin_gather(struct weir_supervisor *sup);
 
 void weir_sup_admin_accept(struct weir_supervisor *sup);
 void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *client);
-/** Have all workers that have been started do a request, whatever they answer. */
-void weir_sup_workers_ask(struct weir_supervisor *sup, const char *text);
 /** What a worker says to a client's request. */
 void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_text *answer);
 /** A worker's status message, and the file that came with it, borrowed, or -1. */

@@ -218,35 +218,24 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
                                   const struct weir_tenant_config *config)
 {
     struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, config->name);
-    struct weir_tenant_config merged;
+    struct weir_tenant_config base = *config, merged;
 
-    if (tenant != NULL && (tenant->config.isolation != config->isolation ||
-                           strcmp(tenant->config.group, config->group) != 0)) {
-        weir_log_warn("supervisor: isolation changes with a restart tenant=%s", config->name);
-    } else if (tenant != NULL && strcmp(tenant->config.devices, config->devices) != 0) {
-        weir_log_warn("supervisor: devices change with a restart tenant=%s", config->name);
-    } else if (tenant != NULL && !tenant->gone && strcmp(tenant->config.user, config->user) != 0) {
-        weir_log_warn("supervisor: the user changes with a restart tenant=%s", config->name);
-    } else if (tenant == NULL) {
+    if (tenant == NULL) {
         tenant = slot_for(sup, config->name);
         if (tenant == NULL) {
             return WEIR_ERR_QUOTA;
         }
+    } else if (weir_sup_worker_keep(tenant, &base) && !tenant->gone &&
+               strcmp(tenant->config.user, config->user) != 0) {
+        weir_log_warn("supervisor: the user changes with a restart tenant=%s", config->name);
     }
-    bool fresh = tenant->gone && tenant->worker < 0;
-    enum weir_isolation isolation = fresh ? config->isolation : tenant->config.isolation;
-
     for (size_t i = 0; i < WEIR_SETTINGS_MAX; i++) {
         if (tenant->gone || tenant->origins[i] == (uint8_t)tenant->source) {
             tenant->origins[i] = (uint8_t)source;
         }
     }
     tenant->source = source;
-    tenant->base = *config;
-    tenant->base.isolation = isolation;
-    if (!fresh) {
-        memcpy(tenant->base.group, tenant->config.group, sizeof tenant->base.group);
-    }
+    tenant->base = base;
     if (!tenant->gone) {
         memcpy(tenant->base.user, tenant->config.user, sizeof tenant->base.user);
     }
@@ -373,7 +362,7 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
         weir_diag_set(ret_diag, 0, 0, "%s", weir_group_rule);
         return WEIR_ERR_INVALID;
     }
-    if (!weir_devices_among(config->devices, sup->config.devices)) {
+    if (!weir_tenant_devices_ok(config, &sup->config)) {
         weir_diag_set(ret_diag, 0, 0, "'devices' names some that the host has not");
         return WEIR_ERR_INVALID;
     }
@@ -419,7 +408,7 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
     return status;
 }
 
-enum weir_status weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
+void weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_sup_tenant *tenant = &sup->tenants[i];
@@ -429,7 +418,6 @@ enum weir_status weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
         }
     }
     weir_sup_vms_tell(sup, worker);
-    return sup->workers[worker].link >= 0 ? WEIR_OK : WEIR_ERR_CLOSED;
 }
 
 /* The program's name, for people; best effort, and only a name. */

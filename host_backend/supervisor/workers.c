@@ -92,6 +92,28 @@ int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenan
     return weir_sup_worker_new(sup, &wanted);
 }
 
+bool weir_sup_worker_keep(const struct weir_sup_tenant *tenant, struct weir_tenant_config *settings)
+{
+    const struct weir_tenant_config *now = &tenant->config;
+    const char *changed = NULL;
+
+    if (tenant->gone && tenant->worker < 0) {
+        return true; /* nothing holds it to what it was */
+    }
+    if (now->isolation != settings->isolation || strcmp(now->group, settings->group) != 0) {
+        changed = "isolation changes";
+    } else if (strcmp(now->devices, settings->devices) != 0) {
+        changed = "devices change";
+    }
+    if (changed != NULL) {
+        weir_log_warn("supervisor: %s with a restart tenant=%s", changed, now->name);
+    }
+    settings->isolation = now->isolation;
+    memcpy(settings->group, now->group, sizeof settings->group);
+    memcpy(settings->devices, now->devices, sizeof settings->devices);
+    return changed == NULL;
+}
+
 /*
  * Guests' memory is registered at the guests' own addresses, so the worker keeps away from where
  * programs have theirs: the kernel begins a process's mappings below the room that its stack may
@@ -158,7 +180,8 @@ static const char *name_of(const struct weir_supervisor *sup, const struct weir_
     return room;
 }
 
-static enum weir_status send_config(struct weir_supervisor *sup, int worker)
+/* @param page_fd  as of WEIR_LINK_CONFIG: the first time; -1: again. */
+static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_link_message message = {.type = WEIR_LINK_CONFIG};
@@ -183,10 +206,16 @@ static enum weir_status send_config(struct weir_supervisor *sup, int worker)
     c->vmm_bytes = sup->config.vmm_bytes;
     c->forms = sup->config.forms;
     c->scheduler = sup->config.scheduler;
-    if (!weir_sup_worker_send(sup, worker, &message, sup->spin.page_fd)) {
-        return WEIR_ERR_CLOSED;
+    return weir_sup_worker_send(sup, worker, &message, page_fd);
+}
+
+void weir_sup_workers_configure(struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].pid != 0) {
+            (void)send_config(sup, i, -1);
+        }
     }
-    return weir_sup_tenants_tell(sup, worker);
 }
 
 /* A worker that listened before it knows the tenants would turn their keys away. */
@@ -254,7 +283,9 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     w->restart_at_ns = 0;
     w->started_ns = weir_clock_now_ns();
     weir_log_info("supervisor: worker started worker=%d pid=%d", worker, (int)w->pid);
-    (void)!send_config(sup, worker); /* a worker that is gone already is seen by SIGCHLD */
+    if (send_config(sup, worker, sup->spin.page_fd)) { /* one that is gone is seen by SIGCHLD */
+        weir_sup_tenants_tell(sup, worker);
+    }
     if (sup->listening) {
         let_listen(sup, worker);
     }

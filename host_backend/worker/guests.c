@@ -197,11 +197,11 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
                                          .window_base = weir_tenant_window_base(a->tenant),
                                          .window_bytes = w->config.window_bytes,
                                          .devices = devices,
-                                         .n_devices = w->n_devices};
+                                         .n_devices = w->platform.n_devices};
 
     params.memory_quota_bytes = weir_account_limit(&a->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY);
-    for (uint32_t i = 0; i < w->n_devices; i++) {
-        devices[i] = w->devices[i].about;
+    for (uint32_t i = 0; i < w->platform.n_devices; i++) {
+        devices[i] = w->platform.devices[i].about;
         if (devices[i].total_memory_bytes > params.memory_quota_bytes) {
             devices[i].total_memory_bytes = params.memory_quota_bytes;
         }
@@ -347,7 +347,7 @@ static void *guest_thread(void *argument)
         refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many sessions");
     } else if (atomic_load(&a->worker->sticky) != 0) {
         refuse(a, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the worker is being replaced");
-    } else if (weir_worker_enter(a->worker) != CUDA_SUCCESS) {
+    } else if (weir_platform_enter(&a->worker->platform) != CUDA_SUCCESS) {
         refuse(a, WEIR_ERR_DRIVER, CUDA_ERROR_UNKNOWN, "the GPU's context is gone");
     } else if (weir_tenant_reserve(a->tenant) != CUDA_SUCCESS) {
         refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "the tenant's window is not to be had");

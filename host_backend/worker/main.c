@@ -14,6 +14,7 @@
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/prints.h"
+#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
@@ -167,13 +168,13 @@ static void fill_session_row(const struct weir_session *s, struct weir_status_se
 
 static void fill_worker_row(struct weir_worker *worker, struct weir_status_worker *row)
 {
-    weir_worker_device_text(worker, row->device, sizeof row->device);
-    row->n_devices = worker->n_devices;
-    for (uint32_t i = 0, at = 0; i < worker->n_devices && at < sizeof row->devices; i++) {
+    weir_platform_text(&worker->platform, row->device, sizeof row->device);
+    row->n_devices = worker->platform.n_devices;
+    for (uint32_t i = 0, at = 0; i < worker->platform.n_devices && at < sizeof row->devices; i++) {
         at += (uint32_t)snprintf(row->devices + at, sizeof row->devices - at, "%s%d",
-                                 i == 0 ? "" : ",", (int)worker->devices[i].cu);
+                                 i == 0 ? "" : ",", (int)worker->platform.devices[i].cu);
     }
-    snprintf(row->driver, sizeof row->driver, "%s", worker->driver_name);
+    snprintf(row->driver, sizeof row->driver, "%s", worker->platform.driver_name);
     row->pid = (uint64_t)getpid();
     row->objects = atomic_load(&worker->counts.objects);
     row->chunks = atomic_load(&worker->counts.chunks);
@@ -287,6 +288,9 @@ static bool on_message(struct weir_worker *worker)
         told.tcp_fd = fd;
         fd = -1;
         break;
+    case WEIR_LINK_CONFIG: /* again */
+        weir_gates_policies_set(worker, message.config.scheduler.policy);
+        break;
     case WEIR_LINK_TENANT:
         on_tenant(worker, &message.tenant);
         break;
@@ -338,9 +342,9 @@ static bool on_message(struct weir_worker *worker)
 /* Read the limits of the first device's context; 0: the driver has none of this kind. */
 static void read_limits(struct weir_worker *worker, size_t values[N_LIMITS])
 {
-    (void)weir_worker_enter(worker);
+    (void)weir_platform_enter(&worker->platform);
     for (size_t i = 0; i < N_LIMITS; i++) {
-        if (worker->driver.cuCtxGetLimit(&values[i], limits[i]) != CUDA_SUCCESS) {
+        if (worker->platform.driver.cuCtxGetLimit(&values[i], limits[i]) != CUDA_SUCCESS) {
             values[i] = 0;
         }
     }
@@ -421,7 +425,7 @@ static int open_worker(struct weir_worker *worker)
         return WEIR_WORKER_EXIT_USAGE;
     }
     worker->config = message.config;
-    if (weir_spin_page_map(fd, &worker->spin.page) != WEIR_OK) {
+    if (weir_spin_page_map(fd, &worker->platform.spin.page) != WEIR_OK) {
         return WEIR_WORKER_EXIT_USAGE;
     }
     close(fd);
@@ -446,10 +450,13 @@ static int open_worker(struct weir_worker *worker)
                        weir_status_text(status));
         return WEIR_WORKER_EXIT_DRIVER;
     }
-    if (worker->driver.cuFuncLoad == NULL) {
+    if (worker->platform.driver.cuFuncLoad == NULL) {
         weir_log_info("worker: kernels cannot be stopped: the driver is older than CUDA 12.4");
-    } else if (worker->write_value_ok && weir_forms_create(worker, &worker->forms) != WEIR_OK) {
-        return WEIR_WORKER_EXIT_FAILED;
+    } else if (worker->platform.write_value_ok) {
+        if (weir_forms_create(worker, &worker->config.forms, &worker->forms) != WEIR_OK) {
+            return WEIR_WORKER_EXIT_FAILED;
+        }
+        worker->hooks = &weir_forms_hooks;
     }
     if (weir_gates_create(worker, &weir_orders_of_runs, WEIR_ORDERS_ROOM) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
@@ -476,6 +483,7 @@ static void close_worker(struct weir_worker *worker)
     weir_guests_destroy(worker->guests);
     weir_regions_finish(worker);
     weir_forms_destroy(worker->forms);
+    worker->hooks = NULL;
     worker->forms = NULL; /* tenants end with the device idle, without them */
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (worker->tenants[i] != NULL) {

@@ -41,17 +41,6 @@ void weir_worker_request(struct weir_worker *worker, int link, struct weir_link_
     (void)!weir_link_send(link, &message, -1); /* a lost link is seen by receive */
 }
 
-void weir_worker_policy_request(struct weir_worker *worker, char **words, size_t n_words, int *fd,
-                                char *answer, size_t answer_bytes)
-{
-    (void)fd;
-    (void)answer;
-    (void)answer_bytes;
-    if (n_words == 2) {
-        weir_gates_policies_set(worker, words[1]);
-    }
-}
-
 /* trace start DEVICE, with a file; trace stop */
 void weir_worker_trace_request(struct weir_worker *worker, char **words, size_t n_words, int *fd,
                                char *answer, size_t answer_bytes)

@@ -14,11 +14,12 @@
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/region.h"
 #include "host_backend/worker/session/segment.h"
+#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/vmm.h"
-#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/forms.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +81,8 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     }
     s->worker = params->worker;
     s->tenant = params->tenant;
-    s->driver = &params->worker->driver;
+    s->platform = weir_worker_platform(params->worker);
+    s->driver = &s->platform->driver;
     s->channel->transport = params->transport;
     s->channel->remote = params->remote;
     s->channel->region_end = params->region_end;
@@ -125,7 +127,7 @@ static bool stream_drained(struct weir_session *s, struct weir_host_stream *stre
     }
     while (weir_host_stream_wait(s->driver, weir_host_stream_at(stream), DRAIN_STEP_NS) ==
            CUDA_ERROR_TIMEOUT) {
-        if (weir_clock_now_ns() >= end_ns || atomic_load(&s->worker->sticky) != 0) {
+        if (weir_clock_now_ns() >= end_ns || weir_worker_sticky_error(s->worker) != CUDA_SUCCESS) {
             return false;
         }
         weir_awaited_write(s);
@@ -144,7 +146,7 @@ static void drain(struct weir_session *s)
             if (stream_drained(s, stream, end_ns)) {
                 continue;
             }
-            if (atomic_load(&s->worker->sticky) == 0) {
+            if (weir_worker_sticky_error(s->worker) == CUDA_SUCCESS) {
                 weir_log_error("session: its work does not end session=%llu tenant=%s",
                                (unsigned long long)s->id, s->tenant->name);
                 weir_worker_sticky(s->worker, CUDA_ERROR_LAUNCH_TIMEOUT);

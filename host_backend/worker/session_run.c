@@ -15,8 +15,9 @@
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/nvml.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/segment.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/twins/forms.h"
 #include "proto/host_dispatch.h"
 #include <string.h>
@@ -92,7 +93,7 @@ static void handle(struct weir_session *s, const struct weir_record *record)
         protocol_error(s, record, "not of a monitor");
         return;
     }
-    if ((record->flags != 0 && !posted) || record->device >= s->worker->n_devices) {
+    if ((record->flags != 0 && !posted) || record->device >= s->platform->n_devices) {
         protocol_error(s, record, "impossible flags or device");
         return;
     }
@@ -138,13 +139,13 @@ static void handle(struct weir_session *s, const struct weir_record *record)
  */
 static uint64_t spin_for(struct weir_session *s)
 {
-    uint64_t spin_ns = s->worker->spin.ns;
+    uint64_t spin_ns = s->platform->spin.ns;
 
-    if (!weir_spin_host_may(s->worker->spin.page)) {
+    if (!weir_spin_host_may(s->platform->spin.page)) {
         return spin_ns < WEIR_SHORT_SPIN_NS ? spin_ns : WEIR_SHORT_SPIN_NS;
     }
-    if (s->worker->spin.owed_ns > spin_ns && weir_session_words_open(s)) {
-        spin_ns = s->worker->spin.owed_ns;
+    if (s->platform->spin.owed_ns > spin_ns && weir_session_words_open(s)) {
+        spin_ns = s->platform->spin.owed_ns;
     }
     return spin_ns;
 }
@@ -152,7 +153,7 @@ static uint64_t spin_for(struct weir_session *s)
 /* Count the session active, and tell its guest whether it may wait by spinning. */
 static void note_spin(struct weir_session *s)
 {
-    enum weir_spin_level level = weir_spin_note(s->worker->spin.page, &s->channel->spin_epoch);
+    enum weir_spin_level level = weir_spin_note(s->platform->spin.page, &s->channel->spin_epoch);
     uint32_t told = level == WEIR_SPIN_NOBODY ? WEIR_SEGMENT_SPIN_NO : WEIR_SEGMENT_SPIN_YES;
 
     if (s->channel->remote || s->channel->region_end != NULL) {

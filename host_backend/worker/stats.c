@@ -121,8 +121,8 @@ static void write_live(FILE *out, const struct weir_session *s)
 
 static void write_predictions(FILE *out, struct weir_worker *worker)
 {
-    for (uint32_t i = 0; i < worker->n_devices; i++) {
-        struct weir_status_prediction row = {.device = (uint32_t)worker->devices[i].cu};
+    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
+        struct weir_status_prediction row = {.device = (uint32_t)worker->platform.devices[i].cu};
 
         snprintf(row.worker, sizeof row.worker, "%.63s", worker->config.name);
         if (weir_gates_prediction(worker, i, &row)) {

@@ -381,8 +381,8 @@ static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill
     struct weir_worker *w = &fx.worker;
 
     memset(&fx, 0, sizeof fx);
-    w->real = levels;
-    w->spin.page = &spin_page;
+    w->platform.real = levels;
+    w->platform.spin.page = &spin_page;
     atomic_store(&time_ns, __real_weir_clock_now_ns() + 3600 * WEIR_NS_PER_S);
     memset(&runs, 0, sizeof runs);
     device.n = 0;
@@ -395,14 +395,14 @@ static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill
     if (fill == WEIR_SCHED_FILL_PARTS) {
         have_parts(&fx.driver);
     }
-    w->driver = fx.driver;
-    w->write_value_ok = true;
-    w->n_devices = 1;
+    w->platform.driver = fx.driver;
+    w->platform.write_value_ok = true;
+    w->platform.n_devices = 1;
     fx.attributes[0] = (struct weir_device_attribute){
         .id = CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, .value = GATE_SMS};
-    w->devices[0].about.attributes = fx.attributes;
-    w->devices[0].about.n_attributes = 1;
-    w->devices[0].about.stream_priority_greatest = -5;
+    w->platform.devices[0].about.attributes = fx.attributes;
+    w->platform.devices[0].about.n_attributes = 1;
+    w->platform.devices[0].about.stream_priority_greatest = -5;
     snprintf(w->config.forms.cache_dir, sizeof w->config.forms.cache_dir, "none");
     w->config.scheduler = weir_sched_settings_default();
     w->config.scheduler.starve_ms = 60000;
@@ -480,7 +480,8 @@ struct guest *guest_new(uint32_t tenant, uint32_t sm_pct)
     guest->transport.ops = &transport_ops;
     guest->session.worker = &fx.worker;
     guest->session.tenant = &fx.tenants[tenant];
-    guest->session.driver = &fx.worker.driver;
+    guest->session.platform = &fx.worker.platform;
+    guest->session.driver = &fx.worker.platform.driver;
     guest->channel.transport = &guest->transport;
     guest->session.channel = &guest->channel;
     guest->about.wish.sm_pct = sm_pct;
@@ -514,9 +515,9 @@ void guest_gone(struct guest *guest)
     weir_admission_session_ends(&guest->session);
     device_reaches(guest);
     weir_admission_stream_gone(&guest->session, &guest->stream);
-    weir_parts_stream_gone(&fx.worker.driver, &guest->stream);
+    weir_parts_stream_gone(&fx.worker.platform.driver, &guest->stream);
     if (guest->stream.join != NULL) {
-        (void)fx.worker.driver.cuEventDestroy_v2(guest->stream.join);
+        (void)fx.worker.platform.driver.cuEventDestroy_v2(guest->stream.join);
     }
     weir_admission_session_gone(&guest->session);
     weir_session_admission_destroy(guest->session.admission);

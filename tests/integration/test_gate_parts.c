@@ -132,7 +132,7 @@ static void streams_that_may_be_captured_are_whole(void **state)
     weir_admission_stream_captures(&b->session, &b->stream);
     assert_int_equal(b->stream.parts->sms, 0);
     b->session.n_captures = 1; /* of another stream, which may come to wait for this one */
-    fx.worker.driver.cuStreamIsCapturing = not_capturing;
+    fx.worker.platform.driver.cuStreamIsCapturing = not_capturing;
     clock_forward(100 * WEIR_NS_PER_MS); /* nobody's place is kept any more */
     fill_beside(a, b, kernel_of_blocks(1000));
     assert_int_equal(b->stream.parts->sms, 0);

@@ -1,8 +1,8 @@
 /* Contexts, limits, printf, echo. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/tenant.h"
-#include "host_backend/worker/session/worker.h"
 
 #include "base/log.h"
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 CUcontext weir_ops_context(const struct weir_session *s)
 {
-    return s->worker->devices[s->device].context;
+    return s->platform->devices[s->device].context;
 }
 
 CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_create_in *in,
@@ -25,7 +25,7 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     CUresult result;
 
     (void)out;
-    if (in->device < 0 || (uint32_t)in->device >= s->worker->n_devices) {
+    if (in->device < 0 || (uint32_t)in->device >= s->platform->n_devices) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (!weir_session_word_ok(s, in->legacy_word)) {
@@ -109,7 +109,7 @@ CUresult weir_host_ctx_limit_set(struct weir_session *s, const struct weir_op_ct
     if (weir_ops_ctx(s, in->c) == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if (s->worker->config.by_program) {
+    if (s->platform->by_program) {
         WEIR_TRY(s->driver->cuCtxSetLimit(limit, in->value));
         WEIR_TRY(s->driver->cuCtxGetLimit(&now, limit));
         out->value = now;

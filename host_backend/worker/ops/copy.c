@@ -1,7 +1,6 @@
 /* Copies and fills: every address and extent is checked before the driver sees it. */
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/tenant.h"
-#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/submit/submit.h"
 
 #include <string.h>
@@ -21,7 +20,7 @@ static CUresult place(struct weir_session *s, bool arena, uint64_t address, uint
 /* Does an address lie in the host's memory: pinned by Weir, or the guest's own and registered? */
 static bool of_host(const struct weir_session *s, bool arena, uint64_t address)
 {
-    uint64_t base = weir_tenant_window_base(s->tenant), whole = s->worker->config.window_bytes;
+    uint64_t base = weir_tenant_window_base(s->tenant), whole = weir_tenant_window_bytes(s->tenant);
 
     return arena || (address >= base + whole / 2 && address - base < whole) ||
            weir_session_registered(s, address);

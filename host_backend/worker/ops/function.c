@@ -1,6 +1,6 @@
 /* Functions and kernels: found by name, with everything about them that cannot change. */
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/twins/forms.h"
 
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static void read_attributes(struct weir_session *s, const struct weir_host_funct
         int value = 0;
         CUresult result =
             f->kernel != NULL
-                ? d->cuKernelGetAttribute(&value, id, f->kernel, s->worker->devices[s->device].cu)
+                ? d->cuKernelGetAttribute(&value, id, f->kernel, s->platform->devices[s->device].cu)
                 : d->cuFuncGetAttribute(&value, id, f->o.native);
 
         if (result == CUDA_SUCCESS) {
@@ -228,7 +228,7 @@ CUresult weir_host_library_kernels(struct weir_session *s,
 static CUresult enter_device(struct weir_session *s, const struct weir_host_function *f,
                              int32_t device)
 {
-    if (device < 0 || (uint32_t)device >= s->worker->n_devices) {
+    if (device < 0 || (uint32_t)device >= s->platform->n_devices) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     return weir_session_enter(s, f->kernel != NULL ? (uint32_t)device : f->o.device);
@@ -246,7 +246,7 @@ CUresult weir_host_function_attribute_get(struct weir_session *s,
     }
     WEIR_TRY(enter_device(s, f, in->device));
     return f->kernel != NULL ? s->driver->cuKernelGetAttribute(&out->value, id, f->kernel,
-                                                               s->worker->devices[s->device].cu)
+                                                               s->platform->devices[s->device].cu)
                              : s->driver->cuFuncGetAttribute(&out->value, id, f->o.native);
 }
 
@@ -258,7 +258,7 @@ CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_host_functio
     WEIR_TRY(weir_function_here(s, f, &native));
     if (f->kernel != NULL) {
         WEIR_TRY(s->driver->cuKernelSetAttribute(id, value, f->kernel,
-                                                 s->worker->devices[s->device].cu));
+                                                 s->platform->devices[s->device].cu));
     }
     /* Launches go through the function, which was made from the kernel before this. */
     return s->driver->cuFuncSetAttribute(native, id, value);

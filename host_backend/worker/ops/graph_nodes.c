@@ -1,7 +1,7 @@
 /* Nodes of graphs whose parameters need more than forwarding. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/prints.h"
-#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/forms.h"
 
 #include "host_backend/worker/session/host_calls.h"
@@ -159,7 +159,7 @@ static void look_at_function(weir_handle handle, void *object, void *user)
     struct weir_host_function *f = object;
 
     (void)handle;
-    for (uint32_t i = 0; f->elsewhere != NULL && i < search->session->worker->n_devices; i++) {
+    for (uint32_t i = 0; f->elsewhere != NULL && i < search->session->platform->n_devices; i++) {
         if (f->elsewhere[i] == search->wanted) {
             search->found = &f->o;
         }
@@ -172,7 +172,7 @@ static struct weir_object *find_function(struct weir_session *s, CUfunction nati
     struct kernel_search search = {s, native, NULL};
 
     search.found = weir_host_object_find(s, WEIR_KIND_FUNCTION, native);
-    if (search.found == NULL && native != NULL && s->worker->n_devices > 1) {
+    if (search.found == NULL && native != NULL && s->platform->n_devices > 1) {
         weir_host_objects_visit(s, WEIR_KIND_FUNCTION, look_at_function, &search);
     }
     return search.found;

@@ -1,7 +1,7 @@
 /* Kernel launches, and what fits of them. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/tenant.h"
-#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/submit/submit.h"
 #include "host_backend/worker/twins/forms.h"
 
@@ -228,7 +228,7 @@ CUresult weir_host_launch(struct weir_session *s, const struct weir_op_launch_in
     }
     WEIR_TRY(weir_ops_params(s, f, &launch.params, &launch.bytes));
     WEIR_TRY(weir_function_here(s, f, &launch.native));
-    if (s->worker->forms != NULL) {
+    if (weir_worker_forms(s->worker) != NULL) {
         WEIR_TRY(weir_function_load(s, f, launch.native));
     }
     if (s->exposures != NULL) {

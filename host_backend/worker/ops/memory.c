@@ -2,6 +2,7 @@
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/ipc.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/tenant.h"
 
 #include "base/clock.h"
@@ -9,7 +10,6 @@
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/region.h"
-#include "host_backend/worker/session/worker.h"
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdlib.h>
@@ -148,7 +148,7 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
 
     (void)in;
     (void)s->driver->cuMemGetInfo_v2(&device_free, &device_total);
-    out->total = s->worker->devices[s->device].about.total_memory_bytes;
+    out->total = s->platform->devices[s->device].about.total_memory_bytes;
     if (out->total > quota) {
         out->total = quota; /* of all devices together */
     }
@@ -201,24 +201,6 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
     free(registration);
 }
 
-/* The windows of 64 tenants would reach over the heaps of most programs: only those there are. And
- * nothing may lie where guests' reservations will. */
-static bool overlaps_windows(struct weir_worker *w, uint64_t address, uint64_t bytes)
-{
-    bool found =
-        address < w->config.vmm_base + w->config.vmm_bytes && address + bytes > w->config.vmm_base;
-
-    pthread_mutex_lock(&w->lock);
-    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX && !found; i++) {
-        uint64_t base = w->config.window_base + i * w->config.window_bytes;
-
-        found = w->tenants[i] != NULL && address < base + w->config.window_bytes &&
-                address + bytes > base;
-    }
-    pthread_mutex_unlock(&w->lock);
-    return found;
-}
-
 /* Where the guest has it, if that is free here; else in the window. */
 static CUresult map_guest(struct weir_session *s, struct weir_registration *r, int fd,
                           uint64_t offset)
@@ -227,7 +209,7 @@ static CUresult map_guest(struct weir_session *s, struct weir_registration *r, i
     struct weir_tenant *t = s->tenant;
     void *at = MAP_FAILED;
 
-    if (!overlaps_windows(s->worker, r->address, r->bytes)) {
+    if (!weir_tenant_windows_overlap(s->worker, r->address, r->bytes)) {
         at = mmap((void *)(uintptr_t)r->address, r->bytes, protection,
                   MAP_SHARED | MAP_FIXED_NOREPLACE, fd, (off_t)offset);
         if (at != MAP_FAILED && at != (void *)(uintptr_t)r->address) {

@@ -1,7 +1,8 @@
 /* Images, modules and libraries. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
-#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/forms.h"
 
 #include "host_backend/worker/session/image_ready.h"
@@ -218,7 +219,7 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
     if (load->image == NULL) {
         return CUDA_ERROR_NOT_FOUND;
     }
-    switch ((int)weir_image_ready(&s->tenant->images, load->image, load->is_bundle, s->worker->sm,
+    switch ((int)weir_image_ready(&s->tenant->images, load->image, load->is_bundle, s->platform->sm,
                                   &load->code, &load->uses_printf)) {
     case WEIR_OK:
         break;

@@ -2,7 +2,7 @@
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/about.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/session/platform.h"
 
 #include <string.h>
 
@@ -20,7 +20,7 @@ CUresult weir_host_nvml_call(struct weir_session *s, const struct weir_op_nvml_c
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(question.arguments, in->arguments, sizeof question.arguments);
-    out->result = (int32_t)weir_nvml_ask(s->worker->devices[s->device].nvml, &question, answer);
+    out->result = (int32_t)weir_nvml_ask(s->platform->devices[s->device].nvml, &question, answer);
     out->data = answer->data;
     out->n_data = answer->n_data;
     return CUDA_SUCCESS;
@@ -45,9 +45,8 @@ CUresult weir_host_nvml_processes(struct weir_session *s,
     if (pids == NULL || used == NULL || names == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    pthread_mutex_lock(&s->worker->lock);
-    for (struct weir_session *other = s->worker->sessions; other != NULL && n < PROCESSES_MAX;
-         other = other->next) {
+    for (struct weir_session *other = weir_sessions_lock(s->worker);
+         other != NULL && n < PROCESSES_MAX; other = other->next) {
         if (!is_shown(other, s->tenant)) {
             continue;
         }
@@ -60,7 +59,7 @@ CUresult weir_host_nvml_processes(struct weir_session *s,
         n_names += (uint32_t)len + 1;
         n++;
     }
-    pthread_mutex_unlock(&s->worker->lock);
+    weir_sessions_unlock(s->worker);
     *out = (struct weir_op_nvml_processes_out){.pids = pids,
                                                .n_pids = n,
                                                .used_bytes = used,

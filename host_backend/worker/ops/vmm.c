@@ -10,8 +10,8 @@
 #include "host_backend/worker/session/tenant.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/vmm.h"
-#include "host_backend/worker/session/worker.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -74,7 +74,7 @@ CUresult weir_host_vmm_create(struct weir_session *s, const struct weir_op_vmm_c
 
     (void)out;
     WEIR_TRY(weir_session_device(s, in->device, &device));
-    if (in->bytes == 0 || in->bytes % s->worker->granularity_bytes != 0) {
+    if (in->bytes == 0 || in->bytes % s->platform->granularity_bytes != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if ((in->handle_types & ~known) != 0) {

@@ -8,6 +8,7 @@
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/segment.h"
+#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include <stdlib.h>
@@ -36,6 +37,15 @@ static struct weir_device_gate *gate_of(const struct weir_session *s)
 struct weir_gate_queue *weir_admission_queue(const struct weir_session *session, uint32_t device)
 {
     return atomic_load_explicit(&session->admission->queues[device], memory_order_relaxed);
+}
+
+struct weir_sched_tenant_params weir_admission_params(const struct weir_tenant_config *tenant)
+{
+    return (struct weir_sched_tenant_params){.name = tenant->name,
+                                             .weight = tenant->weight,
+                                             .sm_limit = tenant->sm_limit_pct,
+                                             .priority = tenant->priority,
+                                             .exclusive = tenant->share == WEIR_SHARE_NO};
 }
 
 /* The percentage of the SMs that the session may use: its tenant's limit, or its own if lower. */
@@ -142,7 +152,7 @@ void weir_admission_idle(struct weir_session *session)
 {
     uint32_t here = session->device;
 
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
         struct weir_gate_queue *q = weir_admission_queue(session, i);
 
         if (q != NULL && has_unmarked_on(session, q) &&
@@ -275,7 +285,7 @@ static bool is_over(void *session)
     if (weir_session_peer_gone(s)) {
         weir_session_end(s);
     }
-    return atomic_load(&s->ending) || atomic_load(&s->worker->sticky) != 0;
+    return atomic_load(&s->ending) || weir_worker_sticky_error(s->worker) != CUDA_SUCCESS;
 }
 
 /* Answer remote guests that wait for completion words. */
@@ -299,10 +309,11 @@ static struct weir_gate_queue *make_queue(struct weir_session *s)
     static const struct weir_gate_session_ops ops = {
         .is_over = is_over, .attend = attend, .rests = rests, .mark_all = mark_all};
     struct weir_tenant_config tenant = weir_tenant_settings(s->tenant);
+    struct weir_sched_tenant_params params = weir_admission_params(&tenant);
     uint32_t limit_pct = s->about->wish.sm_pct != 0 ? s->about->wish.sm_pct : 100;
     struct weir_gate_queue *q;
 
-    if (weir_gate_queue_create(gate_of(s)->gate, s->tenant->index, &tenant, limit_pct, &ops, s,
+    if (weir_gate_queue_create(gate_of(s)->gate, s->tenant->index, &params, limit_pct, &ops, s,
                                &q) != WEIR_OK) {
         return NULL;
     }
@@ -374,7 +385,7 @@ void weir_admission_leave(struct weir_admission *admission, CUresult result)
 
 void weir_admission_session_ends(struct weir_session *session)
 {
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
         struct weir_gate_queue *q = weir_admission_queue(session, i);
 
         if (q != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
@@ -386,7 +397,7 @@ void weir_admission_session_ends(struct weir_session *session)
 
 void weir_admission_session_gone(struct weir_session *session)
 {
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
         struct weir_gate_queue *q = weir_admission_queue(session, i);
 
         if (q != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
@@ -398,7 +409,7 @@ void weir_admission_session_gone(struct weir_session *session)
 
 void weir_admission_session_wake(struct weir_session *session)
 {
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
         struct weir_gate_queue *q =
             atomic_load_explicit(&session->admission->queues[i], memory_order_acquire);
 

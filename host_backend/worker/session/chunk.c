@@ -75,8 +75,8 @@ CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_
     memset(&prop, 0, sizeof prop);
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    prop.location.id = worker->devices[device].cu;
-    if (worker->posix_fds) {
+    prop.location.id = worker->platform.devices[device].cu;
+    if (worker->platform.posix_fds) {
         prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     }
     for (int i = 0; i < MEMORY_TRIES && result == CUDA_ERROR_OUT_OF_MEMORY; i++) {
@@ -85,7 +85,7 @@ CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_
         if (i > 0) {
             nanosleep(&pause, NULL);
         }
-        result = worker->driver.cuMemCreate(ret_memory, bytes, &prop, 0);
+        result = worker->platform.driver.cuMemCreate(ret_memory, bytes, &prop, 0);
     }
     return result;
 }
@@ -98,8 +98,8 @@ bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle m
     bool kept;
     int fd = -1;
 
-    if (!w->posix_fds || w->link < 0 ||
-        w->driver.cuMemExportToShareableHandle(
+    if (!w->platform.posix_fds || w->link < 0 ||
+        w->platform.driver.cuMemExportToShareableHandle(
             &fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) != CUDA_SUCCESS) {
         return false;
     }
@@ -128,20 +128,20 @@ CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint64_
     CUresult result;
 
     memset(access, 0, sizeof access);
-    for (uint32_t i = 0; i < worker->n_devices; i++) {
+    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
         size_t at = i == device ? 0 : n;
 
-        if (i == device || (worker->devices[i].peers >> device & 1) != 0) {
+        if (i == device || (worker->platform.devices[i].peers >> device & 1) != 0) {
             access[at].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-            access[at].location.id = worker->devices[i].cu;
+            access[at].location.id = worker->platform.devices[i].cu;
             access[at].flags = flags;
             n += i != device;
         }
     }
-    result = worker->driver.cuMemSetAccess(base, bytes, access, n);
+    result = worker->platform.driver.cuMemSetAccess(base, bytes, access, n);
     if (result != CUDA_SUCCESS && n > 1) {
         /* The links to peers are limited in number: copies are staged then. */
-        result = worker->driver.cuMemSetAccess(base, bytes, access, 1);
+        result = worker->platform.driver.cuMemSetAccess(base, bytes, access, 1);
     }
     return result;
 }
@@ -155,22 +155,22 @@ static CUresult map_device(struct weir_host_chunk *chunk, CUstream stream)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = w->driver.cuMemMap(chunk->base, chunk->bytes, 0, chunk->memory, 0);
+    result = w->platform.driver.cuMemMap(chunk->base, chunk->bytes, 0, chunk->memory, 0);
     if (result != CUDA_SUCCESS) {
-        (void)w->driver.cuMemRelease(chunk->memory);
+        (void)w->platform.driver.cuMemRelease(chunk->memory);
         return result;
     }
     result = weir_memory_access(w, chunk->device, chunk->base, chunk->bytes,
                                 CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     if (result == CUDA_SUCCESS) {
-        result = w->driver.cuMemsetD8Async(chunk->base, 0, chunk->bytes, stream);
+        result = w->platform.driver.cuMemsetD8Async(chunk->base, 0, chunk->bytes, stream);
     }
     if (result == CUDA_SUCCESS) {
-        result = w->driver.cuStreamSynchronize(stream);
+        result = w->platform.driver.cuStreamSynchronize(stream);
     }
     if (result != CUDA_SUCCESS) {
-        (void)w->driver.cuMemUnmap(chunk->base, chunk->bytes);
-        (void)w->driver.cuMemRelease(chunk->memory);
+        (void)w->platform.driver.cuMemUnmap(chunk->base, chunk->bytes);
+        (void)w->platform.driver.cuMemRelease(chunk->memory);
         return result;
     }
     chunk->kept =
@@ -218,7 +218,7 @@ static bool guard_pages(const struct weir_host_chunk *chunk)
 
 static CUresult map_pinned(struct weir_host_chunk *chunk)
 {
-    const struct weir_driver *driver = &chunk->tenant->worker->driver;
+    const struct weir_driver *driver = &chunk->tenant->worker->platform.driver;
     void *at = (void *)(uintptr_t)chunk->base;
     CUdeviceptr device = 0;
     CUresult result;
@@ -258,7 +258,7 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
                            struct weir_host_chunk **ret_chunk)
 {
     struct weir_worker *w = session->worker;
-    uint64_t unit = w->granularity_bytes;
+    uint64_t unit = w->platform.granularity_bytes;
     struct weir_host_chunk *chunk;
     CUresult result;
 
@@ -296,7 +296,7 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
 
 static void unmap(struct weir_host_chunk *chunk)
 {
-    const struct weir_driver *driver = &chunk->tenant->worker->driver;
+    const struct weir_driver *driver = &chunk->tenant->worker->platform.driver;
 
     if (chunk->pinned) {
         uint32_t idle = weir_device_idle_begin(chunk->tenant->worker, NULL);

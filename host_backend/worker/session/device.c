@@ -7,6 +7,7 @@
  */
 #include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/session/nvml.h"
+#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/worker.h"
 
 #include "base/clock.h"
@@ -65,23 +66,23 @@ void weir_worker_sticky(struct weir_worker *worker, CUresult error)
 static enum weir_status open_driver(struct weir_worker *worker, const char *path, int *ret_devices)
 {
     char why[200] = "";
-    enum weir_status status = weir_driver_open(path, &worker->driver, why, sizeof why);
+    enum weir_status status = weir_driver_open(path, &worker->platform.driver, why, sizeof why);
     CUresult result;
 
     if (status != WEIR_OK) {
         weir_log_debug("worker: driver not loaded path=%s why=\"%s\"", path, why);
         return status;
     }
-    result = worker->driver.cuInit(0);
+    result = worker->platform.driver.cuInit(0);
     if (result == CUDA_SUCCESS) {
-        result = worker->driver.cuDeviceGetCount(ret_devices);
+        result = worker->platform.driver.cuDeviceGetCount(ret_devices);
     }
     if (result != CUDA_SUCCESS || *ret_devices == 0) {
         weir_log_info("worker: driver has no device path=%s result=%d", path, (int)result);
-        weir_driver_close(&worker->driver);
+        weir_driver_close(&worker->platform.driver);
         return WEIR_ERR_NOT_FOUND;
     }
-    snprintf(worker->driver_name, sizeof worker->driver_name, "%s", path);
+    snprintf(worker->platform.driver_name, sizeof worker->platform.driver_name, "%s", path);
     return WEIR_OK;
 }
 
@@ -129,10 +130,10 @@ static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devic
         status = open_softgpu(worker, ret_devices);
     } else if (strcmp(wanted, "auto") != 0 && strcmp(wanted, "nvidia") != 0) {
         status = open_driver(worker, wanted, ret_devices);
-        worker->real = status == WEIR_OK && strstr(wanted, "softgpu") == NULL;
+        worker->platform.real = status == WEIR_OK && strstr(wanted, "softgpu") == NULL;
     } else {
         status = open_driver(worker, "libcuda.so.1", ret_devices);
-        worker->real = status == WEIR_OK;
+        worker->platform.real = status == WEIR_OK;
         if (status != WEIR_OK && strcmp(wanted, "auto") == 0) {
             status = open_softgpu(worker, ret_devices);
         }
@@ -163,8 +164,8 @@ static enum weir_status describe_attributes(struct weir_worker *worker,
     }
     for (int id = 1; id <= N_ATTRIBUTES; id++) {
         int value = 0;
-        CUresult result =
-            worker->driver.cuDeviceGetAttribute(&value, (CUdevice_attribute)id, device->cu);
+        CUresult result = worker->platform.driver.cuDeviceGetAttribute(
+            &value, (CUdevice_attribute)id, device->cu);
 
         d->attributes[d->n_attributes++] =
             (struct weir_device_attribute){id, (int32_t)result, result == CUDA_SUCCESS ? value : 0};
@@ -173,7 +174,7 @@ static enum weir_status describe_attributes(struct weir_worker *worker,
         char key[32];
         size_t value;
 
-        if (worker->driver.cuCtxGetLimit(&value, (CUlimit)limit) == CUDA_SUCCESS) {
+        if (worker->platform.driver.cuCtxGetLimit(&value, (CUlimit)limit) == CUDA_SUCCESS) {
             snprintf(key, sizeof key, "limit.%d", limit);
             (void)add_fact(d, key, value);
         }
@@ -184,17 +185,17 @@ static enum weir_status describe_attributes(struct weir_worker *worker,
 /* What it may do with the others' memory. */
 static void describe_peers(struct weir_worker *worker, uint32_t index)
 {
-    const struct weir_driver *driver = &worker->driver;
-    struct weir_worker_device *device = &worker->devices[index];
+    const struct weir_driver *driver = &worker->platform.driver;
+    struct weir_worker_device *device = &worker->platform.devices[index];
 
-    for (uint32_t i = 0; i < worker->n_devices; i++) {
+    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
         int can = 0, value;
         char key[32];
 
         if (i == index) {
             continue;
         }
-        if (driver->cuDeviceCanAccessPeer(&can, device->cu, worker->devices[i].cu) ==
+        if (driver->cuDeviceCanAccessPeer(&can, device->cu, worker->platform.devices[i].cu) ==
                 CUDA_SUCCESS &&
             can != 0) {
             device->peers |= 1u << i;
@@ -203,7 +204,7 @@ static void describe_peers(struct weir_worker *worker, uint32_t index)
         (void)add_fact(&device->about, key, can != 0);
         for (int id = 1; id <= P2P_ATTRIBUTES; id++) {
             if (driver->cuDeviceGetP2PAttribute(&value, (CUdevice_P2PAttribute)id, device->cu,
-                                                worker->devices[i].cu) == CUDA_SUCCESS) {
+                                                worker->platform.devices[i].cu) == CUDA_SUCCESS) {
                 snprintf(key, sizeof key, "p2p.%u.%d", i, id);
                 (void)add_fact(&device->about, key, (uint64_t)value);
             }
@@ -213,7 +214,7 @@ static void describe_peers(struct weir_worker *worker, uint32_t index)
 
 static enum weir_status describe(struct weir_worker *worker, struct weir_worker_device *device)
 {
-    const struct weir_driver *driver = &worker->driver;
+    const struct weir_driver *driver = &worker->platform.driver;
     struct weir_device *d = &device->about;
     CUmemAllocationProp prop;
     size_t bytes = 0, granularity = 2 << 20;
@@ -224,7 +225,7 @@ static enum weir_status describe(struct weir_worker *worker, struct weir_worker_
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     prop.location.id = device->cu;
-    d->real = worker->real;
+    d->real = worker->platform.real;
     if (driver->cuDriverGetVersion(&d->driver_version) != CUDA_SUCCESS ||
         driver->cuDeviceGetName(d->name, sizeof d->name, device->cu) != CUDA_SUCCESS ||
         driver->cuDeviceTotalMem_v2(&bytes, device->cu) != CUDA_SUCCESS) {
@@ -241,12 +242,12 @@ static enum weir_status describe(struct weir_worker *worker, struct weir_worker_
     (void)driver->cuMemGetAllocationGranularity(&granularity, &prop,
                                                 CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     d->granularity_bytes = granularity;
-    if (granularity > worker->granularity_bytes) {
-        worker->granularity_bytes = granularity;
+    if (granularity > worker->platform.granularity_bytes) {
+        worker->platform.granularity_bytes = granularity;
     }
     (void)driver->cuDeviceGetAttribute(
         &fd_ok, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device->cu);
-    worker->posix_fds = worker->posix_fds && fd_ok != 0;
+    worker->platform.posix_fds = worker->platform.posix_fds && fd_ok != 0;
     if (describe_attributes(worker, device) != WEIR_OK) {
         return WEIR_ERR_NO_MEMORY;
     }
@@ -258,7 +259,8 @@ static enum weir_status describe(struct weir_worker *worker, struct weir_worker_
 
         uint32_t sm = (uint32_t)(major->value * 10 + minor->value);
 
-        worker->sm = device == &worker->devices[0] || worker->sm == sm ? sm : 0;
+        worker->platform.sm =
+            device == &worker->platform.devices[0] || worker->platform.sm == sm ? sm : 0;
     }
     return WEIR_OK;
 }
@@ -266,7 +268,7 @@ static enum weir_status describe(struct weir_worker *worker, struct weir_worker_
 /* Does the GPU's own write to registered memory arrive? Tried, because attributes have lied. */
 static bool try_write_value(struct weir_worker *worker)
 {
-    const struct weir_driver *driver = &worker->driver;
+    const struct weir_driver *driver = &worker->platform.driver;
     size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
     void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CUdeviceptr address;
@@ -291,14 +293,14 @@ static bool try_write_value(struct weir_worker *worker)
     return ok;
 }
 
-CUresult weir_worker_enter(struct weir_worker *worker)
+CUresult weir_platform_enter(const struct weir_platform *platform)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    CUresult result = worker->driver.cuCtxSetCurrent(worker->devices[0].context);
+    CUresult result = platform->driver.cuCtxSetCurrent(platform->devices[0].context);
 
     if (result == CUDA_SUCCESS) {
         /* One guest's capture must not forbid another's allocation. */
-        (void)worker->driver.cuThreadExchangeStreamCaptureMode(&mode);
+        (void)platform->driver.cuThreadExchangeStreamCaptureMode(&mode);
     }
     return result;
 }
@@ -313,7 +315,7 @@ static bool names_device(struct weir_worker *worker, const char *item, CUdevice 
     if (strncasecmp(item, "GPU-", 4) != 0) {
         return strtol(item, &end, 10) == ordinal && end != item && *end == 0;
     }
-    if (worker->driver.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
+    if (worker->platform.driver.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS) {
         return false;
     }
     for (int i = 0; i < 16; i++) {
@@ -330,19 +332,19 @@ static bool add_device(struct weir_worker *worker, const char *item, int ordinal
     CUdevice device;
 
     for (int i = item != NULL ? 0 : ordinal; i < n_driver; i++) {
-        if (worker->driver.cuDeviceGet(&device, i) != CUDA_SUCCESS ||
+        if (worker->platform.driver.cuDeviceGet(&device, i) != CUDA_SUCCESS ||
             (item != NULL && !names_device(worker, item, device, i))) {
             continue;
         }
-        for (uint32_t k = 0; k < worker->n_devices; k++) {
-            if (worker->devices[k].cu == device) {
+        for (uint32_t k = 0; k < worker->platform.n_devices; k++) {
+            if (worker->platform.devices[k].cu == device) {
                 return false; /* named twice */
             }
         }
-        if (worker->n_devices == WEIR_DEVICES_MAX) {
+        if (worker->platform.n_devices == WEIR_DEVICES_MAX) {
             return false;
         }
-        worker->devices[worker->n_devices++].cu = device;
+        worker->platform.devices[worker->platform.n_devices++].cu = device;
         return true;
     }
     return false;
@@ -357,7 +359,7 @@ static enum weir_status choose_devices(struct weir_worker *worker, int n_driver)
         for (int i = 0; i < n_driver && i < (int)WEIR_DEVICES_MAX; i++) {
             (void)add_device(worker, NULL, i, n_driver);
         }
-        return worker->n_devices != 0 ? WEIR_OK : WEIR_ERR_NOT_FOUND;
+        return worker->platform.n_devices != 0 ? WEIR_OK : WEIR_ERR_NOT_FOUND;
     }
     while ((item = strsep(&rest, ",")) != NULL) {
         if (!add_device(worker, item, 0, n_driver)) {
@@ -371,7 +373,7 @@ static enum weir_status choose_devices(struct weir_worker *worker, int n_driver)
 
 static enum weir_status open_context(struct weir_worker *worker, struct weir_worker_device *device)
 {
-    const struct weir_driver *driver = &worker->driver;
+    const struct weir_driver *driver = &worker->platform.driver;
 
     /* The worker itself waits only at clean-up: never by spinning. */
     (void)driver->cuDevicePrimaryCtxSetFlags_v2(device->cu,
@@ -396,73 +398,74 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
         return WEIR_ERR_NOT_FOUND;
     }
     status = choose_devices(worker, n_driver);
-    worker->posix_fds = true;
-    worker->write_value_ok = true;
-    for (uint32_t i = 0; status == WEIR_OK && i < worker->n_devices; i++) {
-        status = open_context(worker, &worker->devices[i]);
-        if (status == WEIR_OK && worker->write_value_ok) {
-            worker->write_value_ok = try_write_value(worker);
+    worker->platform.posix_fds = true;
+    worker->platform.write_value_ok = true;
+    worker->platform.by_program = worker->config.by_program;
+    for (uint32_t i = 0; status == WEIR_OK && i < worker->platform.n_devices; i++) {
+        status = open_context(worker, &worker->platform.devices[i]);
+        if (status == WEIR_OK && worker->platform.write_value_ok) {
+            worker->platform.write_value_ok = try_write_value(worker);
         }
     }
-    if (status == WEIR_OK && weir_worker_enter(worker) != CUDA_SUCCESS) {
+    if (status == WEIR_OK && weir_platform_enter(&worker->platform) != CUDA_SUCCESS) {
         status = WEIR_ERR_DRIVER;
     }
-    for (uint32_t i = 0; status == WEIR_OK && i < worker->n_devices; i++) {
-        struct weir_worker_device *device = &worker->devices[i];
+    for (uint32_t i = 0; status == WEIR_OK && i < worker->platform.n_devices; i++) {
+        struct weir_worker_device *device = &worker->platform.devices[i];
 
         describe_peers(worker, i);
-        status = weir_nvml_create(worker->real ? "libnvidia-ml.so.1" : NULL, &device->about,
-                                  &device->nvml);
+        status = weir_nvml_create(worker->platform.real ? "libnvidia-ml.so.1" : NULL,
+                                  &device->about, &device->nvml);
     }
     /* Spinning pays where a core is to spare and a launch costs microseconds. */
-    worker->spin.ns = cores >= 8 ? 200 * WEIR_NS_PER_US : WEIR_SHORT_SPIN_NS;
-    worker->spin.owed_ns = cores >= 8 && worker->real ? 10 * WEIR_NS_PER_MS : 0;
+    worker->platform.spin.ns = cores >= 8 ? 200 * WEIR_NS_PER_US : WEIR_SHORT_SPIN_NS;
+    worker->platform.spin.owed_ns = cores >= 8 && worker->platform.real ? 10 * WEIR_NS_PER_MS : 0;
     weir_connections_opened(worker);
     return status;
 }
 
 void weir_worker_close_device(struct weir_worker *worker)
 {
-    for (uint32_t i = 0; i < worker->n_devices; i++) {
-        struct weir_worker_device *device = &worker->devices[i];
+    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
+        struct weir_worker_device *device = &worker->platform.devices[i];
 
         if (device->context != NULL) {
-            (void)worker->driver.cuDevicePrimaryCtxRelease_v2(device->cu);
+            (void)worker->platform.driver.cuDevicePrimaryCtxRelease_v2(device->cu);
         }
         weir_nvml_destroy(device->nvml);
         free(device->about.attributes);
         free(device->about.facts);
         *device = (struct weir_worker_device){0};
     }
-    worker->n_devices = 0;
-    weir_driver_close(&worker->driver);
+    worker->platform.n_devices = 0;
+    weir_driver_close(&worker->platform.driver);
 }
 
-uint64_t weir_worker_total_bytes(const struct weir_worker *worker)
+uint64_t weir_platform_total_bytes(const struct weir_platform *platform)
 {
     uint64_t bytes = 0;
 
-    for (uint32_t i = 0; i < worker->n_devices; i++) {
-        bytes += worker->devices[i].about.total_memory_bytes;
+    for (uint32_t i = 0; i < platform->n_devices; i++) {
+        bytes += platform->devices[i].about.total_memory_bytes;
     }
     return bytes;
 }
 
-void weir_worker_device_text(const struct weir_worker *worker, char *text, size_t bytes)
+void weir_platform_text(const struct weir_platform *platform, char *text, size_t bytes)
 {
-    const char *first = worker->devices[0].about.name;
+    const char *first = platform->devices[0].about.name;
     bool alike = true;
     size_t at = 0;
 
-    for (uint32_t i = 1; i < worker->n_devices; i++) {
-        alike = alike && strcmp(first, worker->devices[i].about.name) == 0;
+    for (uint32_t i = 1; i < platform->n_devices; i++) {
+        alike = alike && strcmp(first, platform->devices[i].about.name) == 0;
     }
-    if (alike && worker->n_devices > 1) {
-        snprintf(text, bytes, "%u x %.*s", worker->n_devices, (int)bytes - 8, first);
+    if (alike && platform->n_devices > 1) {
+        snprintf(text, bytes, "%u x %.*s", platform->n_devices, (int)bytes - 8, first);
         return;
     }
-    for (uint32_t i = 0; i < worker->n_devices && at < bytes; i++) {
+    for (uint32_t i = 0; i < platform->n_devices && at < bytes; i++) {
         at += (size_t)snprintf(text + at, bytes - at, "%s%s", i == 0 ? "" : ", ",
-                               worker->devices[i].about.name);
+                               platform->devices[i].about.name);
     }
 }

@@ -47,9 +47,9 @@ void weir_device_idle_destroy(struct weir_worker *worker)
 {
     struct weir_device_idle *d = worker->device_idle;
 
-    for (uint32_t i = 0; i < worker->n_devices; i++) {
+    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
         if (d->events[i] != NULL) {
-            (void)worker->driver.cuEventDestroy_v2(d->events[i]);
+            (void)worker->platform.driver.cuEventDestroy_v2(d->events[i]);
         }
     }
     pthread_cond_destroy(&d->opened);
@@ -184,17 +184,18 @@ static bool close_barrier(struct weir_worker *w)
 static bool record(struct weir_worker *w)
 {
     CUcontext here = NULL;
-    bool ok = w->driver.cuCtxGetCurrent(&here) == CUDA_SUCCESS;
+    bool ok = w->platform.driver.cuCtxGetCurrent(&here) == CUDA_SUCCESS;
 
-    for (uint32_t i = 0; i < w->n_devices && ok; i++) {
+    for (uint32_t i = 0; i < w->platform.n_devices && ok; i++) {
         CUevent *event = &w->device_idle->events[i];
 
-        ok = w->driver.cuCtxSetCurrent(w->devices[i].context) == CUDA_SUCCESS &&
+        ok = w->platform.driver.cuCtxSetCurrent(w->platform.devices[i].context) == CUDA_SUCCESS &&
              (*event != NULL ||
-              w->driver.cuEventCreate(event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) &&
-             w->driver.cuCtxRecordEvent(w->devices[i].context, *event) == CUDA_SUCCESS;
+              w->platform.driver.cuEventCreate(event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) &&
+             w->platform.driver.cuCtxRecordEvent(w->platform.devices[i].context, *event) ==
+                 CUDA_SUCCESS;
     }
-    (void)w->driver.cuCtxSetCurrent(here);
+    (void)w->platform.driver.cuCtxSetCurrent(here);
     return ok;
 }
 
@@ -203,8 +204,8 @@ static bool wait_until(struct weir_worker *w, uint64_t end_ns)
 {
     uint64_t now_ns = weir_clock_now_ns();
 
-    for (uint32_t i = 0; i < w->n_devices; i++) {
-        while (w->driver.cuEventQuery(w->device_idle->events[i]) == CUDA_ERROR_NOT_READY) {
+    for (uint32_t i = 0; i < w->platform.n_devices; i++) {
+        while (w->platform.driver.cuEventQuery(w->device_idle->events[i]) == CUDA_ERROR_NOT_READY) {
             if (weir_clock_now_ns() >= end_ns) {
                 return false;
             }
@@ -262,9 +263,10 @@ uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_se
     if (inside != NULL) { /* or two that wait for an idle device wait for each other */
         atomic_store_explicit(&inside->idle->inside, 0, memory_order_release);
     }
-    idle = worker->hooks != NULL ? worker->hooks->device_idle_begin(worker) : 0;
+    idle = worker->hooks != NULL ? worker->hooks->device_idle_begin(worker->forms) : 0;
     pthread_mutex_lock(&d->lock);
-    if (d->depth++ != 0 || !worker->real || captures_itself(self) || !others_there(worker, self)) {
+    if (d->depth++ != 0 || !worker->platform.real || captures_itself(self) ||
+        !others_there(worker, self)) {
         return idle;
     }
     while (!turn(worker, moment_ns, &recorded)) {
@@ -290,7 +292,7 @@ void weir_device_idle_end(struct weir_worker *worker, uint32_t idle)
     }
     pthread_mutex_unlock(&d->lock);
     if (worker->hooks != NULL) {
-        worker->hooks->device_idle_end(worker, idle);
+        worker->hooks->device_idle_end(worker->forms, idle);
     }
     if (self != NULL) {
         enter(self);

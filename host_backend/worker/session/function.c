@@ -1,7 +1,7 @@
 /* A function on the session's current device: see objects.h. */
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/objects.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/session/session.h"
 
 #include <stdlib.h>
 
@@ -30,18 +30,18 @@ CUresult weir_function_here(struct weir_session *s, struct weir_host_function *f
 
 CUresult weir_function_load(struct weir_session *s, struct weir_host_function *f, CUfunction native)
 {
-    const struct weir_session_hooks *hooks = s->worker->hooks;
+    const struct weir_session_hooks *hooks = weir_worker_hooks(s->worker);
     CUresult result;
     uint32_t idle;
 
     if ((f->loaded_on >> s->device & 1) != 0) {
         return CUDA_SUCCESS;
     }
-    idle = hooks != NULL ? hooks->device_idle_begin(s->worker) : 0;
+    idle = hooks != NULL ? hooks->device_idle_begin(weir_worker_forms(s->worker)) : 0;
     result =
         s->driver->cuFuncLoad != NULL ? s->driver->cuFuncLoad(native) : CUDA_ERROR_NOT_SUPPORTED;
     if (hooks != NULL) {
-        hooks->device_idle_end(s->worker, idle);
+        hooks->device_idle_end(weir_worker_forms(s->worker), idle);
     }
     f->loaded_on |= result == CUDA_SUCCESS ? 1u << s->device : 0;
     return result;

@@ -2,6 +2,7 @@
 #include "host_backend/worker/session/gates.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include <stdio.h>
@@ -18,7 +19,8 @@ static void thread_begins(void *user)
 {
     const struct weir_device_gate *g = user;
 
-    (void)g->worker->driver.cuCtxSetCurrent(g->worker->devices[g->device].context);
+    (void)g->worker->platform.driver.cuCtxSetCurrent(
+        g->worker->platform.devices[g->device].context);
 }
 
 static bool event_reached(void *user, void *event)
@@ -36,28 +38,29 @@ static void event_put(void *user, void *event)
 uint32_t weir_worker_sms(const struct weir_worker *worker, uint32_t device)
 {
     const struct weir_device_attribute *a = weir_device_attribute_get(
-        &worker->devices[device].about, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+        &worker->platform.devices[device].about, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 
     return a != NULL && a->value > 0 ? (uint32_t)a->value : 1;
 }
 
 static bool has_levels(const struct weir_device_gate *g)
 {
-    return g->worker->real && g->priority_least - g->priority_greatest + 1 >= LEVELS_MIN;
+    return g->worker->platform.real && g->priority_least - g->priority_greatest + 1 >= LEVELS_MIN;
 }
 
 /* What the device can do of what is wished. The context is current. */
 static enum weir_sched_fill fill_of(struct weir_device_gate *g, enum weir_sched_fill wished)
 {
-    const struct weir_worker_device *device = &g->worker->devices[g->device];
+    const struct weir_worker_device *device = &g->worker->platform.devices[g->device];
     enum weir_status status;
 
     if (!has_levels(g)) {
         return WEIR_SCHED_FILL_NONE;
     }
     if (wished == WEIR_SCHED_FILL_PARTS) {
-        (void)g->worker->driver.cuCtxSetCurrent(device->context);
-        status = weir_parts_create(&g->worker->driver, device->cu, g->priority_least, &g->parts);
+        (void)g->worker->platform.driver.cuCtxSetCurrent(device->context);
+        status = weir_parts_create(&g->worker->platform.driver, device->cu, g->priority_least,
+                                   &g->parts);
         if (status != WEIR_OK) {
             weir_log_warn("sched: no parts of the device, so what fills has all of it device=%u "
                           "why=\"%s\"",
@@ -72,7 +75,7 @@ static enum weir_sched_fill fill_of(struct weir_device_gate *g, enum weir_sched_
  * for itself: the two would overwrite each other's. */
 static void times_of(const struct weir_device_gate *g, char *text, size_t bytes)
 {
-    const struct weir_worker_device *device = &g->worker->devices[g->device];
+    const struct weir_worker_device *device = &g->worker->platform.devices[g->device];
     const struct weir_device *about = &device->about;
     int n = snprintf(text, bytes, "times\n%s\n%s\n%d\n%u\n", g->worker->config.name, about->name,
                      (int)about->driver_version, weir_worker_sms(g->worker, g->device));
@@ -110,19 +113,20 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     g->ops.thread_begins = thread_begins;
     g->ops.event_reached = event_reached;
     g->ops.event_put = event_put;
-    g->priority_least = worker->devices[device].about.stream_priority_least;
-    g->priority_greatest = worker->devices[device].about.stream_priority_greatest;
+    g->priority_least = worker->platform.devices[device].about.stream_priority_least;
+    g->priority_greatest = worker->platform.devices[device].about.stream_priority_greatest;
     times_of(g, of, sizeof of);
-    status = weir_marks_create(&worker->driver, worker->write_value_ok, &g->marks);
+    status =
+        weir_marks_create(&worker->platform.driver, worker->platform.write_value_ok, &g->marks);
     if (status == WEIR_OK) {
         params = (struct weir_gate_params){.device = device,
                                            .sms = weir_worker_sms(worker, device),
                                            .levels = has_levels(g),
-                                           .real = worker->real,
+                                           .real = worker->platform.real,
                                            .fill = fill_of(g, settings->fill),
                                            .settings = settings,
                                            .policies = policies,
-                                           .spin = worker->spin.page,
+                                           .spin = worker->platform.spin.page,
                                            .times_dir = worker->config.forms.cache_dir,
                                            .times_of = of,
                                            .item_room = item_room,
@@ -153,7 +157,7 @@ enum weir_status weir_gates_create(struct weir_worker *worker, const struct weir
         weir_log_error("sched: no such policies policy=\"%s\" why=\"%s\"", policy, diag.message);
         return WEIR_ERR_INVALID;
     }
-    for (uint32_t i = 0; status == WEIR_OK && i < worker->n_devices; i++) {
+    for (uint32_t i = 0; status == WEIR_OK && i < worker->platform.n_devices; i++) {
         status = create(worker, i, &policies, runs, item_room, &worker->gates[i]);
     }
     return status;
@@ -164,7 +168,7 @@ void weir_gates_destroy(struct weir_worker *worker)
     char text[WEIR_HOST_TEXT_BYTES];
 
     weir_gates_trace_stop(worker, text, sizeof text);
-    for (uint32_t i = 0; i < worker->n_devices; i++) {
+    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
         if (worker->gates[i] != NULL) {
             destroy(worker->gates[i]);
             worker->gates[i] = NULL;
@@ -182,7 +186,7 @@ void weir_gates_policies_set(struct weir_worker *worker, const char *policy)
         return; /* the supervisor has looked at it */
     }
     snprintf(worker->config.scheduler.policy, sizeof worker->config.scheduler.policy, "%s", policy);
-    for (uint32_t i = 0; i < worker->n_devices; i++) {
+    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
         if (worker->gates[i] != NULL) {
             weir_gate_policies_set(worker->gates[i]->gate, &policies);
         }
@@ -192,7 +196,7 @@ void weir_gates_policies_set(struct weir_worker *worker, const char *policy)
 
 void weir_gates_keep(struct weir_worker *worker)
 {
-    for (uint32_t i = 0; i < worker->n_devices; i++) {
+    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
         if (worker->gates[i] != NULL) {
             weir_gate_keep(worker->gates[i]->gate);
         }
@@ -212,10 +216,10 @@ bool weir_gates_prediction(struct weir_worker *worker, uint32_t device,
 void weir_gates_trace_start(struct weir_worker *worker, uint64_t device, int fd, char *text,
                             size_t bytes)
 {
-    if (device >= worker->n_devices || worker->gates[device] == NULL) {
+    if (device >= worker->platform.n_devices || worker->gates[device] == NULL) {
         snprintf(text, bytes, "error: %s",
-                 device >= worker->n_devices ? "there is no such device"
-                                             : "there is no scheduler (policy \"off\")");
+                 device >= worker->platform.n_devices ? "there is no such device"
+                                                      : "there is no scheduler (policy \"off\")");
         close(fd);
         return;
     }
@@ -225,7 +229,7 @@ void weir_gates_trace_start(struct weir_worker *worker, uint64_t device, int fd,
 void weir_gates_trace_stop(struct weir_worker *worker, char *text, size_t bytes)
 {
     snprintf(text, bytes, "nothing was being recorded");
-    for (uint32_t i = 0; i < worker->n_devices; i++) {
+    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
         if (worker->gates[i] != NULL) {
             (void)weir_gate_trace_stop(worker->gates[i]->gate, text, bytes);
         }
@@ -236,16 +240,18 @@ void weir_gates_trace_stop(struct weir_worker *worker, char *text, size_t bytes)
 
 void weir_gates_tenant_changed(struct weir_tenant *tenant)
 {
-    for (uint32_t i = 0; i < tenant->worker->n_devices; i++) {
+    struct weir_sched_tenant_params params = weir_admission_params(&tenant->config);
+
+    for (uint32_t i = 0; i < tenant->worker->platform.n_devices; i++) {
         if (tenant->worker->gates[i] != NULL) {
-            weir_gate_tenant_set(tenant->worker->gates[i]->gate, tenant->index, &tenant->config);
+            weir_gate_tenant_set(tenant->worker->gates[i]->gate, tenant->index, &params);
         }
     }
 }
 
 void weir_gates_tenant_gone(struct weir_tenant *tenant)
 {
-    for (uint32_t i = 0; i < tenant->worker->n_devices; i++) {
+    for (uint32_t i = 0; i < tenant->worker->platform.n_devices; i++) {
         if (tenant->worker->gates[i] != NULL) {
             weir_gate_tenant_remove(tenant->worker->gates[i]->gate, tenant->index);
         }
@@ -257,7 +263,7 @@ bool weir_gates_usage(struct weir_tenant *tenant, struct weir_gate_usage *ret_us
     bool any = false;
 
     *ret_usage = (struct weir_gate_usage){0};
-    for (uint32_t i = 0; i < tenant->worker->n_devices; i++) {
+    for (uint32_t i = 0; i < tenant->worker->platform.n_devices; i++) {
         if (tenant->worker->gates[i] != NULL) {
             any = true;
             weir_gate_tenant_usage(tenant->worker->gates[i]->gate, tenant->index, ret_usage);

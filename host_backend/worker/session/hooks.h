@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct weir_forms;
 struct weir_host_module;
 struct weir_session;
 struct weir_worker;
@@ -16,8 +17,8 @@ struct weir_worker;
 struct weir_session_hooks {
     /** Around a driver call that may wait for the whole device: nothing is stopped meanwhile.
      * @return for device_idle_end() */
-    uint32_t (*device_idle_begin)(struct weir_worker *worker);
-    void (*device_idle_end)(struct weir_worker *worker, uint32_t idle);
+    uint32_t (*device_idle_begin)(struct weir_forms *forms);
+    void (*device_idle_end)(struct weir_forms *forms, uint32_t idle);
     /** It is about to be unloaded. @return true: it will be, behind work that still needs it */
     bool (*module_unloading)(struct weir_session *session, struct weir_host_module *module);
     /** The session's streams are about to be waited for, for the last time. */
@@ -25,5 +26,10 @@ struct weir_session_hooks {
     /** An operation is about to write memory. */
     void (*will_write)(struct weir_session *session, uint64_t address, uint64_t bytes);
 };
+
+/** A worker's; NULL: nobody wants to be asked. @thread any, after the worker's start */
+const struct weir_session_hooks *weir_worker_hooks(const struct weir_worker *worker);
+/** What they are asked about (twins/forms.h); NULL: all kernels are originals. @thread as above */
+struct weir_forms *weir_worker_forms(const struct weir_worker *worker);
 
 #endif

@@ -4,7 +4,6 @@
 #include "host_backend/worker/session/tenant.h"
 
 #include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/worker.h"
 
 /* By what its guest asked to be held to. */
 static bool may_hold(const struct weir_session *session, uint32_t device, uint64_t bytes)
@@ -45,13 +44,13 @@ static uint64_t held_by_process(const struct weir_session *session, uint32_t dev
     if (!session->about->monitor) {
         return atomic_load(&session->about->device_bytes[device]);
     }
-    pthread_mutex_lock(&session->worker->lock);
-    for (const struct weir_session *s = session->worker->sessions; s != NULL; s = s->next) {
+    for (const struct weir_session *s = weir_sessions_lock(session->worker); s != NULL;
+         s = s->next) {
         if (s->tenant == session->tenant && s->about->pid == session->about->pid) {
             held += atomic_load(&s->about->device_bytes[device]);
         }
     }
-    pthread_mutex_unlock(&session->worker->lock);
+    weir_sessions_unlock(session->worker);
     return held;
 }
 

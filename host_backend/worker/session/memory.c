@@ -2,7 +2,8 @@
 
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/hooks.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/session/sticky.h"
 #include "proto/wire/session_api.h"
 #include <stdlib.h>
 
@@ -42,7 +43,7 @@ CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address,
 CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes)
 {
     if (__builtin_expect(session->exposures != NULL, 0)) {
-        session->worker->hooks->will_write(session, address, bytes);
+        weir_worker_hooks(session->worker)->will_write(session, address, bytes);
     }
     return weir_vmm_touches_read_only(&session->holdings->vmm, address, bytes)
                ? CUDA_ERROR_INVALID_VALUE
@@ -90,7 +91,7 @@ void weir_session_work_streams_end(struct weir_session *session)
 
 void weir_session_look_at_contexts(struct weir_session *session)
 {
-    for (uint32_t i = 0; i < session->worker->n_devices; i++) {
+    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
         CUstream stream = session->holdings->work_streams[i];
         CUresult result = stream != NULL ? session->driver->cuStreamQuery(stream) : CUDA_SUCCESS;
 

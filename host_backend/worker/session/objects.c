@@ -470,7 +470,7 @@ CUresult weir_session_use(struct weir_session *session, enum weir_kind kind, uin
     }
     *ret_object = o->native;
     if (kind == WEIR_KIND_CONTEXT) {
-        *ret_object = session->worker->devices[o->device].context;
+        *ret_object = session->platform->devices[o->device].context;
     } else if (kind == WEIR_KIND_FUNCTION) {
         return weir_function_here(session, (struct weir_host_function *)o,
                                   (CUfunction *)ret_object);
@@ -498,10 +498,10 @@ CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle
 
 CUresult weir_session_device(struct weir_session *session, int32_t ordinal, CUdevice *ret_device)
 {
-    if (ordinal < 0 || (uint32_t)ordinal >= session->worker->n_devices) {
+    if (ordinal < 0 || (uint32_t)ordinal >= session->platform->n_devices) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    *ret_device = session->worker->devices[ordinal].cu;
+    *ret_device = session->platform->devices[ordinal].cu;
     return CUDA_SUCCESS;
 }
 

@@ -11,8 +11,9 @@
 #include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/host_calls.h"
+#include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
-#include "host_backend/worker/session/worker.h"
 #include "proto/ops.h"
 #include <stdlib.h>
 
@@ -20,7 +21,7 @@
 
 CUresult weir_session_switch(struct weir_session *session, uint32_t device)
 {
-    CUresult result = session->driver->cuCtxSetCurrent(session->worker->devices[device].context);
+    CUresult result = session->driver->cuCtxSetCurrent(session->platform->devices[device].context);
 
     if (result == CUDA_SUCCESS) {
         session->device = device;
@@ -43,7 +44,7 @@ enum weir_status weir_session_send(struct weir_session *session, struct weir_rec
     pthread_mutex_lock(&channel->send_lock);
     record->deferred_seq = channel->deferred_seq;
     record->deferred_error = channel->deferred_error;
-    record->sticky_error = (uint32_t)atomic_load(&session->worker->sticky);
+    record->sticky_error = (uint32_t)weir_worker_sticky_error(session->worker);
     status =
         channel->transport->ops->send(channel->transport, record, bulk, bulk_bytes, SEND_WAIT_NS);
     pthread_mutex_unlock(&channel->send_lock);
@@ -132,10 +133,10 @@ void weir_session_say_stats(struct weir_session *session, struct weir_stats_set 
 {
     struct weir_stats_set *old;
 
-    pthread_mutex_lock(&session->worker->lock);
+    (void)weir_sessions_lock(session->worker);
     old = session->about->stats;
     session->about->stats = set;
-    pthread_mutex_unlock(&session->worker->lock);
+    weir_sessions_unlock(session->worker);
     free(old);
 }
 

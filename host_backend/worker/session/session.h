@@ -24,6 +24,7 @@ struct weir_handles;
 struct weir_holdings;
 struct weir_host_calls;
 struct weir_object;
+struct weir_platform;
 struct weir_record;
 struct weir_region_end;
 struct weir_session_about;
@@ -61,8 +62,9 @@ struct weir_session {
     uint64_t id;
     struct weir_worker *worker;
     struct weir_tenant *tenant; /* a reference */
-    const struct weir_driver *driver;
-    struct weir_session *next; /* in the worker's list, under its lock */
+    const struct weir_platform *platform;
+    const struct weir_driver *driver; /* the platform's */
+    struct weir_session *next;        /* in the worker's list, under its lock */
     struct weir_operation op;
     uint32_t device;     /* whose context is current in this thread */
     uint32_t n_captures; /* streams under capture (session/device_idle.h) */
@@ -81,6 +83,14 @@ struct weir_session {
     struct weir_session_prints *prints;       /* NULL: it has no kernel that prints */
     struct weir_forms_exposures *exposures;   /* variables of modules with twins; NULL: none */
 };
+
+/**
+ * Take the worker's lock, under which its list of sessions does not change.
+ * @return the first; each has the next as ->next. NULL: there is none.
+ * @thread any
+ */
+struct weir_session *weir_sessions_lock(struct weir_worker *worker);
+void weir_sessions_unlock(struct weir_worker *worker);
 
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);

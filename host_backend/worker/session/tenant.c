@@ -19,9 +19,32 @@
 
 #define IMAGES_CAP_BYTES (UINT64_C(4) << 30) /* all of PyTorch's libraries are 1 to 2 GiB */
 
+uint64_t weir_tenant_window_bytes(const struct weir_tenant *tenant)
+{
+    return tenant->worker->config.window_bytes;
+}
+
 uint64_t weir_tenant_window_base(const struct weir_tenant *tenant)
 {
-    return tenant->worker->config.window_base + tenant->index * tenant->worker->config.window_bytes;
+    return tenant->worker->config.window_base + tenant->index * weir_tenant_window_bytes(tenant);
+}
+
+/* The windows of 64 tenants would reach over the heaps of most programs: only those there are. And
+ * nothing may lie where guests' reservations will. */
+bool weir_tenant_windows_overlap(struct weir_worker *worker, uint64_t address, uint64_t bytes)
+{
+    const struct weir_link_config *c = &worker->config;
+    bool found = address < c->vmm_base + c->vmm_bytes && address + bytes > c->vmm_base;
+
+    pthread_mutex_lock(&worker->lock);
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX && !found; i++) {
+        uint64_t base = c->window_base + i * c->window_bytes;
+
+        found = worker->tenants[i] != NULL && address < base + c->window_bytes &&
+                address + bytes > base;
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return found;
 }
 
 /* Copy word by word: weir_tenant_setting() reads meanwhile. */
@@ -55,8 +78,9 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
     tenant->gone = false;
     pthread_mutex_unlock(&tenant->worker->lock);
     weir_gates_tenant_changed(tenant);
-    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
-                           weir_amount_of(config->memory, weir_worker_total_bytes(tenant->worker)));
+    weir_account_limit_set(
+        &tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
+        weir_amount_of(config->memory, weir_platform_total_bytes(&tenant->worker->platform)));
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_PINNED_MEMORY,
                            weir_amount_of(config->pinned, host_bytes));
 }
@@ -86,14 +110,15 @@ bool weir_window_reclaim(uint64_t base, uint64_t bytes)
 
 static CUresult reserve_locked(struct weir_tenant *tenant)
 {
-    const struct weir_driver *driver = &tenant->worker->driver;
+    const struct weir_driver *driver = &tenant->worker->platform.driver;
     uint64_t base = weir_tenant_window_base(tenant);
-    uint64_t half = tenant->worker->config.window_bytes / 2;
+    uint64_t half = weir_tenant_window_bytes(tenant) / 2;
     CUdeviceptr got = 0;
     CUresult result;
     void *host;
 
-    result = driver->cuMemAddressReserve(&got, half, tenant->worker->granularity_bytes, base, 0);
+    result = driver->cuMemAddressReserve(&got, half, tenant->worker->platform.granularity_bytes,
+                                         base, 0);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -130,12 +155,12 @@ CUresult weir_tenant_reserve(struct weir_tenant *tenant)
 
 void weir_tenant_destroy(struct weir_tenant *tenant)
 {
-    uint64_t half = tenant->worker->config.window_bytes / 2;
+    uint64_t half = weir_tenant_window_bytes(tenant) / 2;
 
     weir_gates_tenant_gone(tenant);
     weir_exports_drop_all(tenant);
     if (tenant->reserved) {
-        (void)tenant->worker->driver.cuMemAddressFree(tenant->device_window.base, half);
+        (void)tenant->worker->platform.driver.cuMemAddressFree(tenant->device_window.base, half);
         munmap((void *)(uintptr_t)tenant->host_window.base, half);
     }
     weir_window_finish(&tenant->device_window);

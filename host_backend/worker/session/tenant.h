@@ -56,5 +56,13 @@ void weir_tenant_destroy(struct weir_tenant *tenant);
 /** Reserve the window's halves once. @thread a session's */
 CUresult weir_tenant_reserve(struct weir_tenant *tenant);
 uint64_t weir_tenant_window_base(const struct weir_tenant *tenant);
+/** Of both halves. @thread any */
+uint64_t weir_tenant_window_bytes(const struct weir_tenant *tenant);
+/**
+ * Does a range overlap the window of a tenant that there is, or the addresses for reservations
+ * (session/vmm_area.h)?
+ * @thread any, without the worker's lock
+ */
+bool weir_tenant_windows_overlap(struct weir_worker *worker, uint64_t address, uint64_t bytes);
 
 #endif

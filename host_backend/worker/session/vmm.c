@@ -75,7 +75,7 @@ void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc)
     if (!last) {
         return;
     }
-    (void)t->worker->driver.cuMemRelease(alloc->memory);
+    (void)t->worker->platform.driver.cuMemRelease(alloc->memory);
     if (alloc->kept) {
         weir_memory_drop(t->worker, alloc->id);
     }
@@ -98,7 +98,7 @@ static CUresult wait_cleared(const struct weir_driver *driver, CUstream stream)
 
 static CUresult clear_mapped(struct weir_vmm_alloc *alloc, uint64_t at, CUstream stream)
 {
-    const struct weir_driver *driver = &alloc->tenant->worker->driver;
+    const struct weir_driver *driver = &alloc->tenant->worker->platform.driver;
 
     WEIR_TRY(driver->cuMemsetD8Async(at + alloc->cleared_bytes, 0,
                                      alloc->bytes - alloc->cleared_bytes, stream));
@@ -110,14 +110,14 @@ static CUresult clear_mapped(struct weir_vmm_alloc *alloc, uint64_t at, CUstream
 CUresult weir_vmm_alloc_clear(struct weir_vmm_alloc *alloc, CUstream stream)
 {
     struct weir_worker *w = alloc->tenant->worker;
-    const struct weir_driver *driver = &w->driver;
+    const struct weir_driver *driver = &w->platform.driver;
     CUdeviceptr at = 0;
     CUresult result;
 
     if (alloc->cleared_bytes == alloc->bytes) {
         return CUDA_SUCCESS;
     }
-    WEIR_TRY(driver->cuMemAddressReserve(&at, alloc->bytes, w->granularity_bytes, 0, 0));
+    WEIR_TRY(driver->cuMemAddressReserve(&at, alloc->bytes, w->platform.granularity_bytes, 0, 0));
     result = driver->cuMemMap(at, alloc->bytes, 0, alloc->memory, 0);
     if (result == CUDA_SUCCESS) {
         result = weir_memory_access(w, alloc->device, at, alloc->bytes,
@@ -216,14 +216,14 @@ static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignm
 static CUresult reserve_area(struct weir_session *s, uint64_t alignment, uint64_t hint,
                              struct weir_vmm_space *space)
 {
-    const struct weir_driver *driver = &s->worker->driver;
+    const struct weir_driver *driver = s->driver;
 
     for (int i = 0; i < RESERVE_TRIES; i++) {
         CUdeviceptr got = 0;
         CUresult result;
 
         WEIR_TRY(take_area(s, hint, alignment, space));
-        result = driver->cuMemAddressReserve(&got, space->bytes, s->worker->granularity_bytes,
+        result = driver->cuMemAddressReserve(&got, space->bytes, s->platform->granularity_bytes,
                                              space->base, 0);
         if (result != CUDA_SUCCESS) {
             give_area(s, space);
@@ -245,7 +245,7 @@ CUresult weir_session_vmm_reserve(struct weir_session *s, uint64_t bytes, uint64
                                   uint64_t hint, uint64_t *ret_base)
 {
     struct weir_worker *w = s->worker;
-    uint64_t unit = w->granularity_bytes;
+    uint64_t unit = w->platform.granularity_bytes;
     struct weir_vmm_space space = {.bytes = bytes};
 
     alignment = alignment > unit ? alignment : unit;
@@ -260,7 +260,7 @@ CUresult weir_session_vmm_reserve(struct weir_session *s, uint64_t bytes, uint64
     space.room = (bytes + alignment - 1) & ~(alignment - 1);
     WEIR_TRY(reserve_area(s, alignment, hint, &space));
     if (weir_vmm_space_add(&s->holdings->vmm, space) != WEIR_OK) {
-        (void)w->driver.cuMemAddressFree(space.base, bytes);
+        (void)w->platform.driver.cuMemAddressFree(space.base, bytes);
         give_area(s, &space);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -292,7 +292,7 @@ CUresult weir_session_vmm_unreserve(struct weir_session *s, uint64_t base)
 CUresult weir_session_vmm_map(struct weir_session *s, uint64_t base, uint64_t bytes,
                               struct weir_vmm_alloc *alloc)
 {
-    uint64_t unit = s->worker->granularity_bytes;
+    uint64_t unit = s->platform->granularity_bytes;
     struct weir_session_vmm_map map = {.base = base, .bytes = bytes, .alloc = alloc};
     enum weir_status status;
     CUresult result;
@@ -376,7 +376,7 @@ static CUresult set_access(struct weir_session *s, size_t first, size_t n, uint6
 {
     struct weir_worker *w = s->worker;
 
-    if (w->n_devices == 1) {
+    if (w->platform.n_devices == 1) {
         return weir_memory_access(w, 0, base, bytes, (CUmemAccess_flags)flags);
     }
     for (size_t i = first; i < first + n; i++) {

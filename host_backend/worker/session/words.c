@@ -1,8 +1,9 @@
 /* Completion words: written by the GPU behind a stream's work, read by the guest. */
 #include "host_backend/worker/session/channel.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/segment.h"
 #include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/session/sticky.h"
 #include "proto/ops.h"
 #include <stdlib.h>
 
@@ -50,7 +51,7 @@ CUresult weir_session_word_write(struct weir_session *session, CUstream stream, 
         return CUDA_SUCCESS;
     }
     c->marks[c->n_marks++ % WEIR_MARKS_WATCHED] = (struct weir_recent_mark){word, value};
-    if (session->worker->write_value_ok) {
+    if (session->platform->write_value_ok) {
         return session->driver->cuStreamWriteValue32_v2(stream, c->words_dptr + UINT64_C(4) * word,
                                                         value, CU_STREAM_WRITE_VALUE_DEFAULT);
     }
@@ -102,7 +103,7 @@ bool weir_session_answer_waits(struct weir_session *session)
     if (c->n_waits == 0) {
         return false;
     }
-    sticky = (CUresult)atomic_load(&session->worker->sticky);
+    sticky = weir_worker_sticky_error(session->worker);
     for (uint32_t i = 0; i < c->n_waits;) {
         struct weir_word_wait wait = c->waits[i];
 

@@ -5,14 +5,11 @@
 #define WEIR_HOST_BACKEND_WORKER_SESSION_WORKER_H
 
 #include "host_backend/config/link.h"
-#include "host_backend/config/spin.h"
-#include "host_backend/worker/session/session.h"
-#include "proto/wire/control.h"
+#include "host_backend/worker/session/platform.h"
 #include <pthread.h>
 
 struct weir_device_gate;
 struct weir_forms;
-struct weir_nvml;
 struct weir_prints;
 struct weir_session;
 struct weir_session_hooks;
@@ -22,22 +19,6 @@ struct weir_connections;
 struct weir_device_idle;
 struct weir_guests;
 struct weir_vmm_area;
-
-/* One GPU of a worker. What follows about is set at the start and immutable. */
-struct weir_worker_device {
-    CUdevice cu;
-    CUcontext context;        /* its primary context, retained */
-    struct weir_device about; /* snapshot for guests */
-    struct weir_nvml *nvml;
-    uint32_t peers; /* bit per device of the worker whose memory this one can reach */
-};
-
-/* How long a session's thread spins; immutable. */
-struct weir_worker_spin {
-    struct weir_spin_page *page; /* who may spin now; as the supervisor says */
-    uint64_t ns;                 /* for the next record, where the host may spin */
-    uint64_t owed_ns;            /* the same while the GPU owes the guest a word */
-};
 
 struct weir_worker_counts {
     atomic_uint_fast64_t next_chunk;                   /* ids of memory that were given */
@@ -50,23 +31,14 @@ struct weir_worker_counts {
  */
 struct weir_worker {
     struct weir_link_config config;
-    struct weir_driver driver;
-    char driver_name[WEIR_HOST_TEXT_BYTES];
-    struct weir_worker_device devices[WEIR_DEVICES_MAX]; /* as the configuration lists them */
-    uint32_t n_devices;
-    uint32_t sm;         /* compute capability times ten; 0: softgpu, or devices that differ */
-    bool real;           /* NVIDIA's driver, not softgpu */
-    bool write_value_ok; /* cuStreamWriteValue32 works, on all */
-    bool posix_fds;      /* memory can be exported, of all */
-    uint64_t granularity_bytes; /* the largest of them */
-    struct weir_worker_spin spin;
+    struct weir_platform platform;
     int link;          /* to the supervisor */
     int wake_fd;       /* an eventfd: the main thread looks at stopping and sticky */
     int exports_fd;    /* an epoll set of the exports' descriptors (session/export.c) */
     atomic_int sticky; /* CUresult that ended the context */
     struct weir_worker_counts counts;
 
-    pthread_mutex_t lock; /* guards what follows, up to ended */
+    pthread_mutex_t lock; /* guards what follows, up to ended (weir_sessions_lock()) */
     pthread_cond_t idle;  /* n_sessions became smaller */
     struct weir_session *sessions;
     uint32_t n_sessions; /* also those on their way up or down */
@@ -93,16 +65,5 @@ struct weir_worker {
  */
 enum weir_status weir_worker_open_device(struct weir_worker *worker) WEIR_MUST_CHECK;
 void weir_worker_close_device(struct weir_worker *worker);
-/** Make the first device's context current in this thread, with relaxed capture. */
-CUresult weir_worker_enter(struct weir_worker *worker);
-/** Bytes of all devices. */
-uint64_t weir_worker_total_bytes(const struct weir_worker *worker);
-/** "NVIDIA H200", or "2 x NVIDIA H200", or both names where they differ. */
-void weir_worker_device_text(const struct weir_worker *worker, char *text, size_t bytes);
-/** Note an error that no context survives: tells all sessions; the worker then exits.
- * @thread any */
-void weir_worker_sticky(struct weir_worker *worker, CUresult error);
-/** Is this an error that ends a context? */
-bool weir_error_is_sticky(CUresult error);
 
 #endif

@@ -8,7 +8,7 @@
  * one.
  */
 #include "host_backend/worker/session/images.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"
@@ -64,11 +64,11 @@ static void log_counts(const struct weir_forms_module *m)
 static void module_destroy(struct weir_forms_module *m)
 {
     struct weir_worker *worker = m->device->forms->worker;
-    const struct weir_driver *d = &worker->driver;
+    const struct weir_driver *d = m->device->forms->driver;
     uint32_t idle = weir_device_idle_begin(worker, NULL);
     CUcontext before;
 
-    if (d->cuCtxPushCurrent_v2(m->device->context) == CUDA_SUCCESS) {
+    if (d->cuCtxPushCurrent_v2(m->device->gpu->context) == CUDA_SUCCESS) {
         if (m->twins != NULL) {
             (void)d->cuModuleUnload(m->twins);
         }
@@ -136,7 +136,7 @@ static enum weir_status extract(struct weir_forms_module *m, struct weir_host_im
 {
     const struct weir_forms *forms = m->device->forms;
     struct weir_image_ptx_want want = {.sm = m->device->sm,
-                                       .code_runs = forms->worker->real,
+                                       .code_runs = forms->real,
                                        .any_arch = forms->config.ptx == WEIR_FORMS_PTX_ANY,
                                        .max_bytes = WEIR_FORMS_TEXT_MAX_BYTES};
     enum weir_status status =
@@ -183,7 +183,7 @@ static CUresult find_twins(const struct weir_driver *d, struct weir_forms_module
 
 static enum weir_status load(struct weir_forms_module *m)
 {
-    const struct weir_driver *d = &m->device->forms->worker->driver;
+    const struct weir_driver *d = m->device->forms->driver;
     CUresult loaded;
     uint32_t idle;
 
@@ -221,12 +221,11 @@ static void build_here(struct build *b)
     struct weir_forms_module *m = b->module;
     const struct weir_forms_other *o = b->other;
     struct weir_forms *forms = m->device->forms;
-    struct weir_worker_device *about = &forms->worker->devices[m->device->index];
     struct weir_forms_build_params params = {
         .cache = &forms->cache,
         .compiler = &forms->compiler,
-        .driver = &forms->worker->driver,
-        .driver_version = about->about.driver_version,
+        .driver = forms->driver,
+        .driver_version = m->device->gpu->about.driver_version,
         .sm = m->device->sm,
         .twins = forms->config.twins,
         .kernel = b->kernel != NULL ? b->kernel->info->name : NULL,
@@ -252,7 +251,7 @@ static void *build_nicely(void *user)
 
     (void)prctl(PR_SET_NAME, "weir-build");
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(), BUILD_NICE);
-    (void)device->forms->worker->driver.cuCtxSetCurrent(device->context);
+    (void)device->forms->driver->cuCtxSetCurrent(device->gpu->context);
     build_here(b);
     return NULL;
 }
@@ -271,7 +270,7 @@ static void build(struct build *b)
 /* It has no copies of constants: these would have to follow the original's, too. */
 static bool load_other(struct weir_forms_kernel *k, struct weir_forms_other *c)
 {
-    const struct weir_driver *d = &k->module->device->forms->worker->driver;
+    const struct weir_driver *d = k->module->device->forms->driver;
     const struct weir_forms_twin *twin;
     CUresult loaded;
     uint32_t idle;
@@ -318,7 +317,7 @@ static bool have_runs(struct weir_forms_device *device)
     struct weir_runs *runs = atomic_load(&device->runs);
 
     if (runs == NULL &&
-        weir_runs_create(&forms->worker->driver, device->context, device->sms, &runs) == WEIR_OK) {
+        weir_runs_create(forms->driver, device->gpu->context, device->sms, &runs) == WEIR_OK) {
         atomic_store(&device->runs, runs);
         if (forms->config.mode == WEIR_FORMS_EXPLORE) {
             device->exploring =
@@ -389,11 +388,11 @@ static struct weir_forms_job next_job_locked(struct weir_forms_device *device)
 static void *builder(void *user)
 {
     struct weir_forms_device *device = user;
-    const struct weir_driver *d = &device->forms->worker->driver;
+    const struct weir_driver *d = device->forms->driver;
     struct weir_forms_job job;
 
     (void)prctl(PR_SET_NAME, "weir-forms");
-    (void)d->cuCtxSetCurrent(device->context);
+    (void)d->cuCtxSetCurrent(device->gpu->context);
     do {
         pthread_mutex_lock(&device->lock);
         job = next_job_locked(device);
@@ -440,38 +439,42 @@ static uint32_t attribute(const struct weir_worker_device *device, int32_t id)
     return a != NULL && a->value > 0 ? (uint32_t)a->value : 0;
 }
 
-enum weir_status weir_forms_create(struct weir_worker *worker, struct weir_forms **ret_forms)
+enum weir_status weir_forms_create(struct weir_worker *worker,
+                                   const struct weir_forms_config *config,
+                                   struct weir_forms **ret_forms)
 {
+    const struct weir_platform *platform = weir_worker_platform(worker);
     struct weir_forms *forms = calloc(1, sizeof *forms);
 
     if (forms == NULL) {
         return WEIR_ERR_NO_MEMORY;
     }
     forms->worker = worker;
-    forms->config = worker->config.forms;
-    forms->n_devices = worker->n_devices;
+    forms->driver = &platform->driver;
+    forms->real = platform->real;
+    forms->config = *config;
+    forms->n_devices = platform->n_devices;
     weir_file_cache_init(&forms->cache, forms->config.cache_dir, forms->config.cache_bytes,
                          ".twins");
-    weir_forms_compiler_find(forms->config.compiler, worker->real, &forms->compiler);
+    weir_forms_compiler_find(forms->config.compiler, platform->real, &forms->compiler);
     for (uint32_t i = 0; i < forms->n_devices; i++) {
         struct weir_forms_device *device = &forms->devices[i];
-        const struct weir_worker_device *about = &worker->devices[i];
+        const struct weir_worker_device *gpu = &platform->devices[i];
 
         device->forms = forms;
         device->index = i;
-        device->context = about->context;
-        device->sms = attribute(about, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+        device->gpu = gpu;
+        device->sms = attribute(gpu, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
         device->sm_shared_bytes =
-            attribute(about, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
-        device->sm = attribute(about, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
-                     attribute(about, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+            attribute(gpu, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+        device->sm = attribute(gpu, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
+                     attribute(gpu, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
         pthread_mutex_init(&device->lock, NULL);
         pthread_mutex_init(&device->needs.lock, NULL);
         pthread_cond_init(&device->work, NULL);
     }
     weir_log_debug("forms: compiler=\"%s\" cache=%s", forms->compiler.id,
                    forms->cache.dir[0] != 0 ? forms->cache.dir : "none");
-    worker->hooks = &weir_forms_hooks;
     *ret_forms = forms;
     return WEIR_OK;
 }
@@ -533,7 +536,6 @@ void weir_forms_destroy(struct weir_forms *forms)
         device_finish(&forms->devices[i]);
     }
     weir_file_cache_finish(&forms->cache);
-    forms->worker->hooks = NULL;
     free(forms);
 }
 
@@ -547,7 +549,7 @@ uint32_t weir_forms_device_idle_begin(struct weir_forms *forms)
     if (forms == NULL) {
         return 0;
     }
-    end_ns = weir_clock_now_ns() + (forms->worker->real ? IDLE_LIMIT_NS : SOFT_LIMIT_NS);
+    end_ns = weir_clock_now_ns() + (forms->real ? IDLE_LIMIT_NS : SOFT_LIMIT_NS);
     for (uint32_t i = 0; i < forms->n_devices; i++) {
         struct weir_runs *runs = atomic_load(&forms->devices[i].runs);
         uint64_t now_ns = weir_clock_now_ns();

@@ -23,7 +23,6 @@
 #include "host_backend/worker/twins/private.h"
 
 #include "base/log.h"
-#include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/fit.h"
 #include <string.h>
 
@@ -147,8 +146,7 @@ static bool wants_other(const struct weir_forms_kernel *k, enum weir_forms_varia
     return atomic_load_explicit(&k->others[variant].state, memory_order_relaxed) ==
                WEIR_FORMS_OTHER_UNKNOWN &&
            k->fit.form == WEIR_PTX_FORM_PERSISTENT && k->fit.native_blocks != 0 &&
-           (test ||
-            (forms->worker->real && (often || (fits_less && variant == WEIR_FORMS_CAPPED))));
+           (test || (forms->real && (often || (fits_less && variant == WEIR_FORMS_CAPPED))));
 }
 
 static void look_for_others(const struct weir_driver *d, struct weir_forms_kernel *k,
@@ -381,7 +379,7 @@ void weir_forms_timing_over(struct weir_forms_kernel *k, bool whole)
 
 void weir_forms_variant_finish(struct weir_forms_kernel *k)
 {
-    const struct weir_driver *d = &k->module->device->forms->worker->driver;
+    const struct weir_driver *d = k->module->device->forms->driver;
 
     if (k->timing.begin != NULL) {
         (void)d->cuEventDestroy_v2(k->timing.begin);

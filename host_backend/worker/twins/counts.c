@@ -2,7 +2,7 @@
 #include "host_backend/worker/twins/private.h"
 
 #include "host_backend/worker/session/about.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/session/platform.h"
 
 #include "host_backend/config/status_text.h"
 #include <stdio.h>
@@ -20,7 +20,7 @@ void weir_forms_note(struct weir_session *session, enum weir_forms_launched what
 {
     atomic_uint_fast64_t *n = &session->about->launched[what];
 
-    if (session->worker->forms != NULL) {
+    if (weir_worker_forms(session->worker) != NULL) {
         atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + 1,
                               memory_order_relaxed);
     }
@@ -57,7 +57,7 @@ void weir_forms_write_runs(FILE *out, struct weir_forms *forms)
 {
     for (uint32_t i = 0; forms != NULL && i < forms->n_devices; i++) {
         struct weir_runs *runs = weir_forms_runs_of(forms, i);
-        int device = (int)forms->worker->devices[i].cu;
+        int device = (int)forms->devices[i].gpu->cu;
         struct weir_runs_counts c;
 
         if (runs != NULL) {

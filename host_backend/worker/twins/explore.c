@@ -3,7 +3,7 @@
  * shows that no moment, place or task size changes what a kernel computes. A seed makes it
  * repeatable.
  */
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"
@@ -80,7 +80,7 @@ void *weir_forms_explore(void *user)
     bool quit = false;
 
     (void)prctl(PR_SET_NAME, "weir-explore");
-    (void)device->forms->worker->driver.cuCtxSetCurrent(device->context);
+    (void)device->forms->driver->cuCtxSetCurrent(device->gpu->context);
     while (!quit) {
         uint64_t draw = weir_forms_draw(device->forms);
         struct weir_run *run = weir_runs_pick(runs, (uint32_t)draw);

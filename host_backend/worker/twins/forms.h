@@ -11,6 +11,7 @@
 #define WEIR_HOST_BACKEND_WORKER_TWINS_FORMS_H
 
 #include "host_backend/worker/runs/run.h"
+#include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/twins/compile.h"
@@ -22,8 +23,12 @@ struct weir_forms_kernel;
 struct weir_forms_module;
 struct weir_worker;
 
+/** What sessions ask while there are forms. */
+extern const struct weir_session_hooks weir_forms_hooks;
+
 /** The worker's driver must be open. Starts no thread. @return WEIR_OK, WEIR_ERR_NO_MEMORY */
 enum weir_status weir_forms_create(struct weir_worker *worker,
+                                   const struct weir_forms_config *config,
                                    struct weir_forms **ret_forms) WEIR_MUST_CHECK;
 
 /** No session may be left. Waits for a running compiler. Accepts NULL. */

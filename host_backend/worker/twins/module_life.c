@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/worker.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +29,7 @@ static bool copy_options(struct weir_forms_module *m, const struct weir_forms_op
 void weir_forms_loaded(struct weir_session *session, struct weir_host_module *module,
                        const struct weir_forms_options *options)
 {
-    struct weir_forms *forms = session->worker->forms;
+    struct weir_forms *forms = weir_worker_forms(session->worker);
     struct weir_tenant *tenant = session->tenant;
     struct weir_forms_module *m;
     enum weir_forms_mode mode;
@@ -138,7 +137,7 @@ void weir_forms_attribute_set(struct weir_session *session, struct weir_host_fun
 
 void weir_forms_session_ends(struct weir_session *session)
 {
-    struct weir_forms *forms = session->worker->forms;
+    struct weir_forms *forms = weir_worker_forms(session->worker);
 
     for (uint32_t i = 0; forms != NULL && i < forms->n_devices; i++) {
         struct weir_runs *runs = atomic_load(&forms->devices[i].runs);
@@ -156,18 +155,10 @@ void weir_forms_session_gone(struct weir_session *session)
 
 /* ---------------------------------------------------------------- what sessions ask */
 
-static uint32_t device_idle_begin(struct weir_worker *worker)
-{
-    return weir_forms_device_idle_begin(worker->forms);
-}
-
-static void device_idle_end(struct weir_worker *worker, uint32_t idle)
-{
-    weir_forms_device_idle_end(worker->forms, idle);
-}
-
-const struct weir_session_hooks weir_forms_hooks = {.device_idle_begin = device_idle_begin,
-                                                    .device_idle_end = device_idle_end,
-                                                    .module_unloading = weir_forms_unloading,
-                                                    .streams_end = weir_forms_session_ends,
-                                                    .will_write = weir_forms_touch};
+const struct weir_session_hooks weir_forms_hooks = {
+    .device_idle_begin = weir_forms_device_idle_begin,
+    .device_idle_end = weir_forms_device_idle_end,
+    .module_unloading = weir_forms_unloading,
+    .streams_end = weir_forms_session_ends,
+    .will_write = weir_forms_touch,
+};

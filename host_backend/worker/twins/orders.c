@@ -2,7 +2,7 @@
 #include "host_backend/worker/twins/orders.h"
 
 #include "host_backend/worker/session/gates.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/session/hooks.h"
 #include <stdio.h>
 
 /* ---------------------------------------------------------------- what the gate hears */
@@ -60,7 +60,7 @@ static enum weir_gate_stop stop(void *user, void *room, uint64_t lease_ns)
     CUresult result;
 
     if (run == NULL) { /* it was launched as it was */
-        weir_forms_stop_missed(gate->worker->forms, gate->device);
+        weir_forms_stop_missed(weir_worker_forms(gate->worker), gate->device);
         return WEIR_GATE_STOPS_NEVER;
     }
     result = weir_run_stop(run, lease_ns);

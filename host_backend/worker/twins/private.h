@@ -3,7 +3,6 @@
 #define WEIR_HOST_BACKEND_WORKER_TWINS_PRIVATE_H
 
 #include "host_backend/worker/runs/run.h"
-#include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/twins/carve_out.h"
 #include "host_backend/worker/twins/fit.h"
 #include "host_backend/worker/twins/forms.h"
@@ -142,8 +141,8 @@ struct weir_forms_job {
 
 struct weir_forms_device {
     struct weir_forms *forms;
+    const struct weir_worker_device *gpu; /* session/platform.h */
     uint32_t index, sm, sms, sm_shared_bytes;
-    CUcontext context;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t work;
     pthread_t builder, explorer;
@@ -157,6 +156,8 @@ struct weir_forms_device {
 
 struct weir_forms {
     struct weir_worker *worker;
+    const struct weir_driver *driver;
+    bool real; /* NVIDIA's driver, not softgpu */
     struct weir_forms_config config;
     struct weir_file_cache cache;
     struct weir_forms_compiler compiler;
@@ -238,10 +239,4 @@ struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device,
 void weir_forms_explore_begun(struct weir_forms_device *device, struct weir_run *run);
 /** The thread that stops, resumes and resizes. */
 void *weir_forms_explore(void *device);
-
-/* module_life.c */
-
-/** What sessions ask while there are forms. */
-extern const struct weir_session_hooks weir_forms_hooks;
-
 #endif

@@ -67,14 +67,14 @@ static int set_up(void **state)
     f.worker.device_idle = weir_device_idle_create();
     assert_non_null(f.worker.device_idle);
     pthread_mutex_init(&f.worker.lock, NULL);
-    f.worker.real = true;
-    f.worker.n_devices = 1;
-    f.worker.driver.cuCtxGetCurrent = ctx_get;
-    f.worker.driver.cuCtxSetCurrent = ctx_set;
-    f.worker.driver.cuEventCreate = event_create;
-    f.worker.driver.cuEventDestroy_v2 = event_destroy;
-    f.worker.driver.cuCtxRecordEvent = record;
-    f.worker.driver.cuEventQuery = query;
+    f.worker.platform.real = true;
+    f.worker.platform.n_devices = 1;
+    f.worker.platform.driver.cuCtxGetCurrent = ctx_get;
+    f.worker.platform.driver.cuCtxSetCurrent = ctx_set;
+    f.worker.platform.driver.cuEventCreate = event_create;
+    f.worker.platform.driver.cuEventDestroy_v2 = event_destroy;
+    f.worker.platform.driver.cuCtxRecordEvent = record;
+    f.worker.platform.driver.cuEventQuery = query;
     for (int i = 0; i < 2; i++) {
         f.sessions[i] = calloc(1, sizeof *f.sessions[i]);
         assert_non_null(f.sessions[i]);

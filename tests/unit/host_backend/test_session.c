@@ -45,20 +45,20 @@ static int set_up(void **state)
 
     (void)state;
     memset(&f, 0, sizeof f);
-    fake_driver_init(&f.worker.driver);
-    f.worker.write_value_ok = true;
-    f.worker.spin.page = &spin_page;
+    fake_driver_init(&f.worker.platform.driver);
+    f.worker.platform.write_value_ok = true;
+    f.worker.platform.spin.page = &spin_page;
     f.worker.wake_fd = f.worker.link = -1;
-    f.worker.granularity_bytes = UNIT;
+    f.worker.platform.granularity_bytes = UNIT;
     f.worker.config.vmm_base = FAKE_VMM_BASE;
     f.worker.config.vmm_bytes = FAKE_VMM_BYTES;
     f.worker.vmm_area = weir_vmm_area_create();
     f.worker.device_idle = weir_device_idle_create();
     assert_true(f.worker.vmm_area != NULL && f.worker.device_idle != NULL);
-    f.worker.n_devices = 2;
-    f.worker.devices[0].context = (CUcontext)100;
-    f.worker.devices[1].context = (CUcontext)101;
-    f.worker.devices[0].about.total_memory_bytes = 1 << 30;
+    f.worker.platform.n_devices = 2;
+    f.worker.platform.devices[0].context = (CUcontext)100;
+    f.worker.platform.devices[1].context = (CUcontext)101;
+    f.worker.platform.devices[0].about.total_memory_bytes = 1 << 30;
     pthread_mutex_init(&f.worker.lock, NULL);
     f.tenant = weir_tenant_create(&f.worker, 0, &config);
     assert_non_null(f.tenant);

@@ -1,0 +1,54 @@
+/*
+ * What a worker's sessions run on: the driver, its devices with a context each, and how long a
+ * thread spins for them. Constant from weir_worker_open_device() on.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_PLATFORM_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_PLATFORM_H
+
+#include "host_backend/config/control.h"
+#include "host_backend/config/spin.h"
+#include "host_backend/worker/session/session.h"
+
+struct weir_nvml;
+
+/* One GPU of a worker. */
+struct weir_worker_device {
+    CUdevice cu;
+    CUcontext context;        /* its primary context, retained */
+    struct weir_device about; /* snapshot for guests */
+    struct weir_nvml *nvml;
+    uint32_t peers; /* bit per device of the worker whose memory this one can reach */
+};
+
+/* How long a session's thread spins. */
+struct weir_worker_spin {
+    struct weir_spin_page *page; /* who may spin now; as the supervisor says */
+    uint64_t ns;                 /* for the next record, where the host may spin */
+    uint64_t owed_ns;            /* the same while the GPU owes the guest a word */
+};
+
+struct weir_platform {
+    struct weir_driver driver;
+    char driver_name[WEIR_HOST_TEXT_BYTES];
+    struct weir_worker_device devices[WEIR_DEVICES_MAX]; /* as the configuration lists them */
+    uint32_t n_devices;
+    uint32_t sm;         /* compute capability times ten; 0: softgpu, or devices that differ */
+    bool by_program;     /* its contexts belong to one program at a time */
+    bool real;           /* NVIDIA's driver, not softgpu */
+    bool write_value_ok; /* cuStreamWriteValue32 works, on all */
+    bool posix_fds;      /* memory can be exported, of all */
+    uint64_t granularity_bytes; /* the largest of them */
+    struct weir_worker_spin spin;
+};
+
+/** A worker's. Sessions have it as session->platform. @thread any */
+const struct weir_platform *weir_worker_platform(const struct weir_worker *worker);
+
+/** Bytes of all devices. @thread any */
+uint64_t weir_platform_total_bytes(const struct weir_platform *platform);
+/** "NVIDIA H200", or "2 x NVIDIA H200", or both names where they differ. @thread any */
+void weir_platform_text(const struct weir_platform *platform, char *text, size_t bytes);
+/** Make the first device's context current in this thread, with relaxed capture. @thread any */
+CUresult weir_platform_enter(const struct weir_platform *platform);
+
+#endif
