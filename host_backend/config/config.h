@@ -162,8 +162,6 @@ void weir_tenant_config_default(struct weir_tenant_config *ret_tenant, const cha
 bool weir_tenant_group_ok(const struct weir_tenant_config *tenant);
 /** What weir_tenant_group_ok() asks for, in words. */
 extern const char weir_group_rule[];
-/** Has each program of such a tenant a worker of its own? @thread any */
-bool weir_isolation_is_by_program(enum weir_isolation isolation);
 /** What of two tenants must not be the same, and is: "key", "vsock_cid"; NULL: nothing. */
 const char *weir_tenants_clash(const struct weir_tenant_config *a,
                                const struct weir_tenant_config *b);

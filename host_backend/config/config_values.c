@@ -152,11 +152,6 @@ bool weir_tenant_group_ok(const struct weir_tenant_config *tenant)
     return (tenant->isolation == WEIR_ISOLATION_GROUP) == (tenant->group[0] != 0);
 }
 
-bool weir_isolation_is_by_program(enum weir_isolation isolation)
-{
-    return isolation == WEIR_ISOLATION_PROGRAM || isolation == WEIR_ISOLATION_STRICT;
-}
-
 bool weir_tenant_devices_ok(const struct weir_tenant_config *tenant,
                             const struct weir_host_config *host)
 {

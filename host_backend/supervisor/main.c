@@ -283,7 +283,7 @@ static void watch(struct poll_set *set, int fd, struct source source)
 static void watch_tenant(const struct weir_supervisor *sup, struct poll_set *set, int i)
 {
     const struct weir_sup_tenant *t = &sup->tenants[i];
-    bool by_program = weir_isolation_is_by_program(t->config.isolation);
+    bool by_program = weir_sup_by_program(t);
 
     if (!t->used || t->gone) {
         return;

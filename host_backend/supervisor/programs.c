@@ -113,8 +113,7 @@ static struct weir_sup_worker wanted_by(const struct weir_supervisor *sup,
         .kind = WEIR_WORKER_PROGRAM,
         .tenant = -1,
         .connections = connections,
-        .program = {.native = !weir_mps_is_wanted(sup) ||
-                              tenant->config.isolation == WEIR_ISOLATION_STRICT}};
+        .program = {.native = !weir_mps_is_wanted(sup) || weir_sup_is_strict(tenant)}};
 
     snprintf(w.devices, sizeof w.devices, "%s", weir_sup_devices_of(sup, tenant));
     return w;
@@ -306,7 +305,7 @@ static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
                        const struct weir_sup_worker *wanted)
 {
     bool may_share = sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE &&
-                     tenant_of(sup, p)->config.isolation != WEIR_ISOLATION_STRICT;
+                     !weir_sup_is_strict(tenant_of(sup, p));
     int worker = may_share ? shared_with(sup, p, wanted) : -1;
 
     if (worker >= 0) {
@@ -378,7 +377,8 @@ static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
         const struct weir_sup_tenant *tenant = &sup->tenants[i];
         struct weir_sup_worker wanted;
 
-        if (!tenant->used || tenant->gone || tenant->config.isolation != WEIR_ISOLATION_PROGRAM) {
+        if (!tenant->used || tenant->gone || !weir_sup_by_program(tenant) ||
+            weir_sup_is_strict(tenant)) {
             continue;
         }
         wanted = wanted_by(sup, tenant, 0);

@@ -378,6 +378,10 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) 
  * @return its index; -1: there is no slot, or it cannot be started
  */
 int weir_sup_worker_new(struct weir_supervisor *sup, const struct weir_sup_worker *like);
+/** Has each of the tenant's programs a worker of its own? */
+bool weir_sup_by_program(const struct weir_sup_tenant *tenant);
+/** May none of its workers be under MPS, nor serve two programs at a time? */
+bool weir_sup_is_strict(const struct weir_sup_tenant *tenant);
 /** The devices of a tenant, as its worker has them. */
 const char *weir_sup_devices_of(const struct weir_supervisor *sup,
                                 const struct weir_sup_tenant *tenant);

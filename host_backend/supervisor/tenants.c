@@ -243,8 +243,7 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     bool changed = !weir_settings_equal(&tenant->config, &merged);
 
     tenant->config = merged;
-    if (!weir_isolation_is_by_program(tenant->config.isolation) &&
-        weir_sup_machine_worker(sup, tenant) < 0) {
+    if (!weir_sup_by_program(tenant) && weir_sup_machine_worker(sup, tenant) < 0) {
         return WEIR_ERR_IO;
     }
     if (tenant->gone || changed) {
@@ -456,7 +455,7 @@ void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_t
     message.guest.goings = tenant->goings;
     message.guest.pid = peer.pid;
     message.guest.uid = peer.uid;
-    if (weir_isolation_is_by_program(tenant->config.isolation)) {
+    if (weir_sup_by_program(tenant)) {
         weir_sup_program_arrived(sup, tenant, fd, &message.guest);
         return;
     }

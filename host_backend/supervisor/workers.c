@@ -41,6 +41,16 @@ static bool valid(const struct weir_supervisor *sup, int worker)
     return worker >= 0 && worker < WEIR_WORKERS_MAX && sup->workers[worker].used;
 }
 
+bool weir_sup_by_program(const struct weir_sup_tenant *tenant)
+{
+    return tenant->config.isolation == WEIR_ISOLATION_PROGRAM || weir_sup_is_strict(tenant);
+}
+
+bool weir_sup_is_strict(const struct weir_sup_tenant *tenant)
+{
+    return tenant->config.isolation == WEIR_ISOLATION_STRICT;
+}
+
 const char *weir_sup_devices_of(const struct weir_supervisor *sup,
                                 const struct weir_sup_tenant *tenant)
 {

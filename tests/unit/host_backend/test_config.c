@@ -222,8 +222,6 @@ static void group_and_isolation_fit_together(void **state)
         snprintf(tenant.group, sizeof tenant.group, "%s", rows[i].group);
         assert_int_equal(weir_tenant_group_ok(&tenant), rows[i].ok);
     }
-    assert_true(weir_isolation_is_by_program(WEIR_ISOLATION_STRICT));
-    assert_false(weir_isolation_is_by_program(WEIR_ISOLATION_TENANT));
 }
 
 /* What a setting is given, and what it then reads as; NULL: it is refused. */
