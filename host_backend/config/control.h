@@ -94,6 +94,9 @@ struct weir_status_tenant {
     char source[16];  /* who made it: "weir.toml", "weir tenant", "libvirt" */
     uint32_t changed; /* settings that differ from its source's */
     uint32_t sm_limit_pct;
+    uint64_t faults;           /* GPU faults that it alone can have caused */
+    uint64_t suspected_faults; /* that it or another may have caused */
+    double fault_age_s;        /* since the last of either; 0: there was none */
     uint32_t
         scheduled; /* 1: there is a scheduler, which fills what follows since the worker began */
     uint64_t service_sm_ns; /* nanoseconds of one multiprocessor, summed */

@@ -34,6 +34,7 @@ enum weir_link_type {
     WEIR_LINK_TENANT_FREE, /* nothing is left of a tenant that was to go */
     WEIR_LINK_CONNECTIONS, /* start it again with that many: it has refused a guest for that */
     WEIR_LINK_ANSWER,      /* to a REQUEST */
+    WEIR_LINK_FAULT,       /* for each tenant that may have ended the context; then it exits */
     WEIR_LINK_ROW_TENANT,
     WEIR_LINK_ROW_SESSION,
     WEIR_LINK_STATUS_END,
@@ -96,6 +97,14 @@ struct weir_link_chunk {
     uint32_t tenant_index;
 };
 
+struct weir_link_fault {
+    uint32_t tenant_index;
+    uint32_t goings; /* as of weir_link_guest */
+    int32_t error;   /* CUresult */
+    uint32_t
+        n_suspects; /* tenants that may have caused it, this one included; 1: it was this one */
+};
+
 #define WEIR_LINK_TEXT_BYTES 512
 
 /* A request, and its answer. */
@@ -113,6 +122,7 @@ struct weir_link_message {
         struct weir_link_region region;
         struct weir_link_chunk chunk;
         struct weir_link_text text;
+        struct weir_link_fault fault;
         uint32_t connections;             /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS */
         struct weir_status_worker worker; /* READY, STATUS_END */
         struct weir_status_tenant tenant_row;

@@ -296,6 +296,7 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
         }
         weir_tenant_config_show(&t->config, &row);
         snprintf(row.source, sizeof row.source, "%s", weir_origin_text(t->source));
+        weir_sup_faults_show(t, &row);
         row.changed = 0;
         for (size_t k = 0; k < weir_setting_count(); k++) {
             row.changed += !weir_setting_equal(k, &t->config, &t->base);

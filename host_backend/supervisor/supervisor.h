@@ -29,6 +29,13 @@ enum weir_origin {
     WEIR_ORIGIN_LIBVIRT, /* a domain's metadata */
 };
 
+/* Of a tenant, by what its workers report. */
+struct weir_sup_faults {
+    uint64_t sure;      /* that it alone can have caused */
+    uint64_t suspected; /* that it or another may have caused */
+    uint64_t last_ns;   /* of either; 0: none yet */
+};
+
 struct weir_sup_tenant {
     struct weir_tenant_config config; /* in effect */
     struct weir_tenant_config base;   /* as its source has it: what a restart goes back to */
@@ -44,6 +51,7 @@ struct weir_sup_tenant {
     int serial_fd; /* for QEMU's virtio-serial ports (channels.c); -1: none */
     char serial_path[108];
     struct weir_sup_nvdimm nvdimm;
+    struct weir_sup_faults faults;
     uint32_t goings; /* how often it was removed, or a tenant before it in this slot */
     bool used;       /* this slot: until nothing is left of it in its worker */
     bool gone;       /* removed */
@@ -331,6 +339,13 @@ bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
                           const struct weir_link_message *message, int fd);
 /** Tell all to stop, wait at most 5 s, kill the rest. */
 void weir_sup_workers_stop(struct weir_supervisor *sup);
+
+/* faults.c */
+
+/** A worker says that a tenant has ended, or may have ended, its GPU context. */
+void weir_sup_fault(struct weir_supervisor *sup, const struct weir_link_fault *fault);
+/** Fill a tenant's row with its faults. */
+void weir_sup_faults_show(const struct weir_sup_tenant *tenant, struct weir_status_tenant *row);
 
 /* keeper.c */
 

@@ -295,12 +295,24 @@ static bool drop_connections(struct weir_sup_worker *w, int status)
     return w->connections_failed;
 }
 
+/* What it said before it died: whose fault that was, say. */
+static void take_last_messages(struct weir_supervisor *sup, int worker)
+{
+    const struct weir_sup_worker *w = &sup->workers[worker];
+    struct pollfd wait = {w->link, POLLIN, 0};
+
+    while (w->link >= 0 && poll(&wait, 1, 0) > 0) {
+        weir_sup_worker_receive(sup, worker); /* closes the link at its end */
+    }
+}
+
 static void on_death(struct weir_supervisor *sup, int worker, int status)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
     uint64_t now_ns = weir_clock_now_ns(), pause_ns = PAUSE_FIRST_NS;
     char why[64];
 
+    take_last_messages(sup, worker);
     close_link(w);
     w->pid = 0;
     weir_sup_drop_all(sup, worker);
@@ -468,6 +480,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         break;
     case WEIR_LINK_CONNECTIONS:
         renew(sup, worker, message.connections);
+        break;
+    case WEIR_LINK_FAULT:
+        weir_sup_fault(sup, &message.fault);
         break;
     case WEIR_LINK_ANSWER:
         weir_sup_admin_answer(sup, &message.text);

@@ -40,7 +40,8 @@ static bool make_parts(struct weir_session *s)
            (s->holdings = weir_holdings_create()) != NULL &&
            (s->admission = weir_session_admission_create()) != NULL &&
            (s->awaited = weir_awaited_create()) != NULL &&
-           (s->idle = weir_session_idle_create()) != NULL;
+           (s->idle = weir_session_idle_create()) != NULL &&
+           (s->faults = weir_session_faults_create()) != NULL;
 }
 
 static void free_parts(struct weir_session *s)
@@ -62,6 +63,7 @@ static void free_parts(struct weir_session *s)
     weir_conditions_destroy(s->conditions);
     weir_session_prints_destroy(s->prints);
     weir_session_idle_destroy(s->idle);
+    weir_session_faults_destroy(s->faults);
 }
 
 enum weir_status weir_session_create(const struct weir_session_params *params,
@@ -147,7 +149,7 @@ static void drain(struct weir_session *s)
             if (atomic_load(&s->worker->sticky) == 0) {
                 weir_log_error("session: its work does not end session=%llu tenant=%s",
                                (unsigned long long)s->id, s->tenant->name);
-                weir_worker_sticky(s->worker, CUDA_ERROR_LAUNCH_TIMEOUT);
+                weir_session_fault(s, CUDA_ERROR_LAUNCH_TIMEOUT);
             }
             return;
         }

@@ -1,11 +1,23 @@
 #!/usr/bin/env python3
-"""A kernel that faults: its program hears of it, the worker is replaced, later programs work."""
+"""A kernel that faults: its program hears of it, the host says whose it was, later programs work."""
+import os
+import re
+import shutil
+import urllib.request
+
 import lib
 
-KINDS = ("address", "misaligned")
+KINDS = {"address": 700, "misaligned": 716, "assert": 710, "trap": 719}
 
 
 class Fault(lib.Case):
+    def said(self, host, pattern, limit_s=10):
+        """The first line of the host's log that matches."""
+        def look():
+            return next((line for line in list(host.process.errors) if re.search(pattern, line)), None)
+
+        return lib.until(look, limit_s, f"the host says '{pattern}'", 0.02)
+
     def fault(self, host, kind, arrangement, tenant="alice"):
         restarts = sum(w["restarts"] for w in host.status()["worker"])
         self.finished(host, "e2e_fault", kind, arrangement=arrangement, tenant=tenant)
@@ -21,6 +33,60 @@ class Fault(lib.Case):
                     self.finished(host, "e2e_minimal", tenant=tenant, arrangement=arrangement)
         host.wait_idle()
         self.assertEqual(host.stop(), 0)
+
+    def metrics(self, host):
+        address = re.search(r"metrics listen=(\S+)", self.said(host, "metrics listen="))[1]
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+            return answer.read().decode()
+
+    def test_fault_is_its_tenants(self):
+        """The log, status and metrics name the tenant, program and kernel; who was touched, too."""
+        for kind, error in KINDS.items():
+            with self.subTest(kind):
+                host = self.host(args=["--metrics", "127.0.0.1:0"])
+                beside = self.guest(host, "e2e_fault", "beside", error, tenant="bob")
+                beside.wait_line("^ready$")
+                self.fault(host, kind, lib.SHM)
+                kernel = f"fail_{kind}" if kind in ("assert", "trap") else "mix"
+                self.said(host, rf"fault: the GPU context died.* result={error} .*cause=\"tenant=alice\"")
+                self.said(host, rf'fault: caused by session=\d+ tenant=alice program="e2e_fault" '
+                                rf'kernels="{kernel}"')
+                self.said(host, r'fault: ends a session that had no kernel .*tenant=bob '
+                                r'program="e2e_fault" cause="tenant=alice"')
+                beside.close_stdin()
+                self.assertEqual(beside.wait(), 0, beside.tail())
+                alice, bob = host.tenant("alice"), host.tenant("bob")
+                self.assertEqual((alice["faults"], alice["suspected_faults"]), (1, 0))
+                self.assertGreater(alice["fault_age_s"], 0)
+                self.assertEqual((bob["faults"], bob["suspected_faults"]), (0, 0))
+                metrics = self.metrics(host)
+                self.assertIn('weir_tenant_faults_total{tenant="alice",suspects="one"} 1\n', metrics)
+                self.assertIn('weir_tenant_faults_total{tenant="bob",suspects="one"} 0\n', metrics)
+                shown = host.weir("status", "--run-dir", host.run_dir).stdout
+                self.assertRegex(shown, r"FAULTS +SUSPECTED +LAST\nalice +1 +0 +\d+s ago\n")
+                self.assertEqual(host.stop(), 0)
+
+    def test_fault_while_others_compute(self):
+        """With kernels of two tenants on the GPU, it is one of theirs."""
+        host = self.host()
+        endless = self.guest(host, "e2e_fault", "endless", tenant="bob")
+        endless.wait_line("^ready$")
+        self.fault(host, "address", lib.SHM)
+        self.said(host, r'fault: the GPU context died.*cause="one of tenant=alice tenant=bob"')
+        for tenant, kernel in (("alice", "mix"), ("bob", "turn")):
+            self.said(host, rf"fault: caused by one of those .*tenant={tenant} .*kernels=\"{kernel}\"")
+            self.assertEqual(host.tenant(tenant)["faults"], 0)
+            self.assertEqual(host.tenant(tenant)["suspected_faults"], 1)
+
+    def test_names_are_escaped(self):
+        """What a guest calls itself cannot forge a line of the log."""
+        host = self.host()
+        path = os.path.join(self.folder(), 'x" tenant=bob\x1b[2J')
+        shutil.copy(lib.places.program("e2e_fault"), path)
+        self.finished(host, path, "trap")
+        line = self.said(host, "fault: caused by ")
+        self.assertIn("tenant=alice program=\"x' tenant=bob", line)
+        self.assertNotIn("\x1b", line)
 
     def test_programs_that_come_at_once(self):
         """Whoever connects while the worker is being replaced waits, and then works."""

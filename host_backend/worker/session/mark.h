@@ -17,6 +17,7 @@
 #include "host_backend/gate/gate.h"
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -28,6 +29,10 @@ struct weir_mark_word {
     CUdeviceptr dptr;
     uint32_t next;
     void *page; /* it lies in */
+    /* Kernels and graphs, for weir_mark_kernels_pending(). The stream's thread writes. */
+    atomic_uint given; /* to the stream */
+    atomic_uint value; /* the first mark behind the last of them that has one */
+    atomic_uint ahead; /* how many of them stand before that mark */
 };
 
 /**
@@ -59,6 +64,14 @@ bool weir_mark_event_reached(const struct weir_marks *marks, CUevent event);
 
 /** The event of a mark that nobody asks for any more. @thread any */
 void weir_mark_event_put(struct weir_marks *marks, CUevent event);
+
+/** Count a kernel or graph that the stream is given (1), or was not given after all (-1).
+ * @thread the stream's */
+void weir_mark_kernel_given(struct weir_mark_word *word, int n);
+
+/** May the stream have kernels that have not ended? Those without a mark, or whose mark is an
+ * event, may. @thread any, while the word lives */
+bool weir_mark_kernels_pending(const struct weir_mark_word *word);
 
 /** The stream goes; its work may still be under way. Accepts a zeroed word. @thread the stream's */
 void weir_mark_word_put(struct weir_marks *marks, struct weir_mark_word *word);

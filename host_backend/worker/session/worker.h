@@ -99,9 +99,6 @@ CUresult weir_worker_enter(struct weir_worker *worker);
 uint64_t weir_worker_total_bytes(const struct weir_worker *worker);
 /** "NVIDIA H200", or "2 x NVIDIA H200", or both names where they differ. */
 void weir_worker_device_text(const struct weir_worker *worker, char *text, size_t bytes);
-/** Note an error that no context survives: tells all sessions; the worker then exits.
- * @thread any */
-void weir_worker_sticky(struct weir_worker *worker, CUresult error);
 /** Is this an error that ends a context? */
 bool weir_error_is_sticky(CUresult error);
 
