@@ -67,11 +67,15 @@ static void print_sessions(const struct weir_status_report *report)
         if (s->sm_limit_pct) {
             snprintf(sm, sizeof(sm), "%u", s->sm_limit_pct);
         }
-        printf("%-8llu %-16s %8llu %-20s %-6s %12s %10s %4s %12llu %10.0f %7.0fs\n",
+        char orphan[48] = "";
+        if (s->orphan_age_s > 0) {
+            snprintf(orphan, sizeof orphan, "  gone, work left behind for %.0fs", s->orphan_age_s);
+        }
+        printf("%-8llu %-16s %8llu %-20s %-6s %12s %10s %4s %12llu %10.0f %7.0fs%s\n",
                (unsigned long long)s->id, s->tenant, (unsigned long long)s->pid,
                weir_text_visible(s->program, program, sizeof program), s->transport,
                weir_human_bytes(s->used_bytes, used), limit, sm, (unsigned long long)s->calls,
-               s->calls_per_s, s->age_s);
+               s->calls_per_s, s->age_s, orphan);
     }
     if (!report->n_sessions) {
         printf("(none)\n");

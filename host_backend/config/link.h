@@ -49,6 +49,7 @@ struct weir_link_config {
     char server_key[WEIR_CONFIG_PATH_BYTES];
     char name[WEIR_TENANT_NAME_BYTES + 16]; /* of its sockets in the run directory */
     char devices[WEIR_DEVICE_LIST_BYTES];
+    bool alone;                /* it serves one tenant */
     uint32_t connections;      /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
     bool connections_of_guest; /* the tenant, alone here, may have it started with another number */
     uint64_t window_base;

@@ -31,6 +31,8 @@ static const struct series tenant_series[] = {
      true, false, UNIT_PERCENT, TENANT(sm_limit_pct)},
     {"weir_tenant_sessions", "gauge", "Connected processes.", "", true, false, UNIT_ONE,
      TENANT(sessions)},
+    {"weir_tenant_orphans", "gauge", "Of these, programs that are gone and left work behind.", "",
+     true, false, UNIT_ONE, TENANT(orphans)},
     {"weir_tenant_memory_bytes", "gauge", "Device memory that its sessions hold.", "", false, false,
      UNIT_ONE, TENANT(used_bytes)},
     {"weir_tenant_memory_limit_bytes", "gauge", "Device memory that its sessions may hold.", "",

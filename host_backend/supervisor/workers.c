@@ -145,6 +145,7 @@ static enum weir_status send_config(struct weir_supervisor *sup, int worker)
     }
     (void)name_of(sup, w, c->name, sizeof c->name);
     snprintf(c->devices, sizeof c->devices, "%s", w->devices);
+    c->alone = w->tenant >= 0;
     c->connections = w->tenant >= 0 ? w->connections : SHARED_CONNECTIONS;
     c->connections_of_guest = w->tenant >= 0 && !w->connections_failed;
     c->window_base = sup->config.window_base;
@@ -249,6 +250,8 @@ static const char *why_text(int status, char *room, size_t bytes)
         snprintf(room, bytes, "signal %d", WTERMSIG(status));
     } else if (WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY) {
         snprintf(room, bytes, "the GPU context died");
+    } else if (WEXITSTATUS(status) == WEIR_WORKER_EXIT_OVERDUE) {
+        snprintf(room, bytes, "work of a program that is gone was given up");
     } else if (WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER) {
         snprintf(room, bytes, "no driver or no device");
     } else {
@@ -337,7 +340,8 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
         sup->exit_status = 1;
         return;
     }
-    bool by_guest = WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY;
+    bool by_guest = WIFEXITED(status) && (WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY ||
+                                          WEXITSTATUS(status) == WEIR_WORKER_EXIT_OVERDUE);
 
     /* A guest's fault says nothing against the next worker. */
     w->failures = by_guest || now_ns - w->started_ns > SOUND_AFTER_NS ? 1 : w->failures + 1;

@@ -136,6 +136,24 @@ static bool free_gone(struct weir_worker *worker)
     return others;
 }
 
+static double orphan_age_s(const struct weir_session *s)
+{
+    uint64_t since_ns = atomic_load(&s->about->orphaned_ns);
+
+    return since_ns != 0 ? (double)(weir_clock_now_ns() - since_ns) / (double)WEIR_NS_PER_S : 0;
+}
+
+static uint32_t orphans_of_locked(const struct weir_worker *worker,
+                                  const struct weir_tenant *tenant)
+{
+    uint32_t n = 0;
+
+    for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+        n += s->tenant == tenant && atomic_load(&s->about->orphaned_ns) != 0;
+    }
+    return n;
+}
+
 static void fill_session_row(const struct weir_session *s, struct weir_status_session *row)
 {
     uint64_t calls = atomic_load(&s->about->calls_total);
@@ -149,6 +167,7 @@ static void fill_session_row(const struct weir_session *s, struct weir_status_se
     row->memory_limit_bytes = s->about->wish.memory_bytes[0];
     row->sm_limit_pct = s->about->wish.sm_pct;
     row->age_s = (double)(weir_clock_now_ns() - s->about->started_ns) / (double)WEIR_NS_PER_S;
+    row->orphan_age_s = orphan_age_s(s);
     row->calls_per_s = row->age_s > 0 ? (double)calls / row->age_s : 0;
 }
 
@@ -209,6 +228,7 @@ static void on_status(struct weir_worker *worker, bool stats)
         message.type = WEIR_LINK_ROW_TENANT;
         snprintf(row->name, sizeof row->name, "%s", t->name);
         row->sessions = t->n_sessions;
+        row->orphans = orphans_of_locked(worker, t);
         row->image_bytes = weir_host_image_store_bytes(&t->images);
         row->quota_bytes = weir_account_limit(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
         row->used_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
@@ -485,7 +505,8 @@ int weir_worker_main(int argc, char **argv)
     loop(worker);
     if (atomic_load(&worker->sticky) != 0) {
         nanosleep(&pause, NULL); /* guests read the error before the end of the connection */
-        _exit(WEIR_WORKER_EXIT_STICKY);
+        _exit(atomic_load(&worker->sticky) == CUDA_ERROR_LAUNCH_TIMEOUT ? WEIR_WORKER_EXIT_OVERDUE
+                                                                        : WEIR_WORKER_EXIT_STICKY);
     }
     /* First: when the supervisor was killed, so are we any moment now, and a guest of which one
      * call has failed would wait for the beat with the others. */

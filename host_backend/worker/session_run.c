@@ -217,5 +217,5 @@ void weir_session_run(struct weir_session *session)
             (void)weir_session_answer_waits(session);
         }
     }
-    weir_session_end(session);
+    weir_session_finish(session);
 }

@@ -3,11 +3,16 @@
 import os
 import re
 import shutil
+import unittest
 import urllib.request
 
 import lib
 
 KINDS = {"address": 700, "misaligned": 716, "assert": 710, "trap": 719}
+
+SOFTGPU = lib.DRIVER == "softgpu"
+LONG_ROUNDS = 150_000_000 if SOFTGPU else 2_000_000_000  # some seconds
+needs_calls_beside_kernels = unittest.skipUnless(SOFTGPU, "a GPU's driver loads modules when it is idle")
 
 
 class Fault(lib.Case):
@@ -51,7 +56,7 @@ class Fault(lib.Case):
                 self.said(host, rf"fault: the GPU context died.* result={error} .*cause=\"tenant=alice\"")
                 self.said(host, rf'fault: caused by session=\d+ tenant=alice program="e2e_fault" '
                                 rf'kernels="{kernel}"')
-                self.said(host, r'fault: ends a session that had no kernel .*tenant=bob '
+                self.said(host, r'fault: ends a session that is not to blame .*tenant=bob '
                                 r'program="e2e_fault" cause="tenant=alice"')
                 beside.close_stdin()
                 self.assertEqual(beside.wait(), 0, beside.tail())
@@ -87,6 +92,86 @@ class Fault(lib.Case):
         line = self.said(host, "fault: caused by ")
         self.assertIn("tenant=alice program=\"x' tenant=bob", line)
         self.assertNotIn("\x1b", line)
+
+    def left_behind(self, host, *args, tenant="bob"):
+        """A program is killed while its kernel runs; the host says that it leaves work behind."""
+        guest = self.guest(host, "e2e_fault", *args, tenant=tenant)
+        guest.wait_line("^ready$")
+        guest.kill()
+        return self.said(host, rf"session: its program is gone, but not its work .*tenant={tenant}")
+
+    def orphans(self, host):
+        return [s for s in host.status()["session"] if s["orphan_age_s"] > 0]
+
+    @needs_calls_beside_kernels
+    def test_endless_kernel_is_left_behind(self):
+        """It is its tenant's, stays within the tenant's limits, and others go on."""
+        host = self.host({"alice": {}, "bob": {"sessions": 1}})
+        steady = self.steady(host, tenant="alice")
+        line = self.left_behind(host, "endless")
+        self.assertIn('kernels="turn"', line)
+        self.steady_goes_on(steady)
+        orphan, = self.orphans(host)
+        self.assertEqual((orphan["tenant"], orphan["program"]), ("bob", "e2e_fault"))
+        self.assertGreater(orphan["used_bytes"], 0)
+        bob = host.tenant("bob")
+        self.assertEqual((bob["sessions"], bob["orphans"], bob["faults"]), (1, 1, 0))
+        self.assertGreater(bob["used_bytes"], 0)
+        shown = host.weir("status", "--run-dir", host.run_dir).stdout
+        self.assertRegex(shown, r"e2e_fault .* gone, work left behind for \d+s\n")
+        refused = self.guest(host, "e2e_minimal", tenant="bob")
+        self.assertNotEqual(refused.wait(), 0, refused.tail())  # its one session is taken
+        self.steady_undisturbed(steady)
+        self.finished(host, "e2e_minimal", tenant="alice")
+        self.assertEqual(host.worker()["restarts"], 0)
+        self.assertEqual(host.stop(), 0)
+
+    def test_long_kernel_is_left_behind(self):
+        """When it ends, all of its session goes, and nobody has noticed anything."""
+        host = self.host()
+        steady = self.steady(host, tenant="alice")
+        self.left_behind(host, "long", LONG_ROUNDS)
+        self.said(host, "session: the work of a program that is gone has ended .*tenant=bob", 40)
+        self.assertEqual(self.orphans(host), [])
+        self.assertEqual(host.tenant("bob")["used_bytes"], 0)
+        self.steady_undisturbed(steady)
+        host.wait_idle()
+        self.assertEqual(host.worker()["restarts"], 0)
+
+    def test_work_left_behind_for_too_long(self):
+        """orphan_s: then the worker is replaced, and the log says whose work it was."""
+        host = self.host({"alice": {}, "bob": {"orphan_s": 3}})
+        beside = self.guest(host, "e2e_fault", "beside", 702, tenant="alice")
+        beside.wait_line("^ready$")
+        self.left_behind(host, "endless")
+        self.assertEqual(host.worker()["restarts"], 0)
+        self.said(host, r'fault: the GPU context is given up.* result=702 .*cause="tenant=bob"')
+        self.said(host, r'fault: caused by session=\d+ tenant=bob program="e2e_fault" kernels="turn"')
+        self.said(host, r'fault: ends a session that is not to blame .*tenant=alice .*cause="tenant=bob"')
+        beside.close_stdin()
+        self.assertEqual(beside.wait(), 0, beside.tail())
+        for tenant in ("alice", "bob"):
+            self.finished(host, "e2e_minimal", tenant=tenant)
+        host.wait_idle()
+        self.assertEqual(host.worker()["restarts"], 1)
+        self.assertEqual(host.tenant("bob")["faults"], 1)
+
+    @needs_calls_beside_kernels
+    def test_work_left_behind_in_a_worker_of_its_own(self):
+        """Nobody waits for it there, so a new worker comes at once; with another program it stays."""
+        host = self.host({"alice": {}, "bob": {"isolation": "process"}})
+        steady = self.steady(host, tenant="alice")
+        beside = self.guest(host, "e2e_fault", "beside", 0, tenant="bob")
+        beside.wait_line("^ready$")
+        self.left_behind(host, "endless")
+        self.assertEqual(len(self.orphans(host)), 1)
+        beside.close_stdin()
+        self.assertEqual(beside.wait(), 0, beside.tail())
+        self.said(host, "supervisor: worker died .*work of a program that is gone was given up")
+        self.finished(host, "e2e_minimal", tenant="bob")
+        self.steady_undisturbed(steady)
+        host.wait_idle()
+        self.assertEqual(host.tenant("bob")["faults"], 0)
 
     def test_programs_that_come_at_once(self):
         """Whoever connects while the worker is being replaced waits, and then works."""

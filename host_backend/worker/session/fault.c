@@ -179,21 +179,36 @@ static void name_suspects(const struct weir_worker *worker, struct suspects *sus
     }
 }
 
-static void find_suspects_locked(const struct weir_worker *worker, struct suspects *suspects)
+/* @param culprit  whose fault it is; NULL: of one of those with kernels */
+static bool is_suspect(const struct weir_session *s, const struct weir_session *culprit,
+                       char *kernels, size_t bytes)
+{
+    bool has_kernels = weir_fault_kernels(s, kernels, bytes);
+
+    return culprit != NULL ? s == culprit : has_kernels;
+}
+
+static void find_suspects_locked(const struct weir_worker *worker,
+                                 const struct weir_session *culprit, struct suspects *suspects)
 {
     char kernels[WEIR_FAULT_TEXT_BYTES];
 
     for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
-        if (weir_fault_kernels(s, kernels, sizeof kernels)) {
+        if (is_suspect(s, culprit, kernels, sizeof kernels)) {
             add_suspect(suspects, s->tenant);
         }
     }
     name_suspects(worker, suspects);
 }
 
+struct report {
+    CUresult error;
+    const struct weir_session *reporter; /* its call met the error; NULL: none did */
+    const struct weir_session *culprit;  /* NULL: not known yet */
+};
+
 /* One line for each program of the worker: what it had on the GPU, or that it is not to blame. */
-static void log_sessions_locked(const struct weir_worker *worker,
-                                const struct weir_session *reporter,
+static void log_sessions_locked(const struct weir_worker *worker, const struct report *report,
                                 const struct suspects *suspects)
 {
     char kernels[WEIR_FAULT_TEXT_BYTES], program[2 * WEIR_HOST_TEXT_BYTES];
@@ -203,15 +218,15 @@ static void log_sessions_locked(const struct weir_worker *worker,
             continue;
         }
         quotable(weir_session_program(s), program, sizeof program);
-        if (weir_fault_kernels(s, kernels, sizeof kernels)) {
-            weir_log_error("fault: %s session=%llu tenant=%s program=\"%s\" kernels=\"%s\"%s",
-                           suspects->n_sessions > 1 ? "caused by one of those with kernels:"
-                                                    : "caused by",
+        if (is_suspect(s, report->culprit, kernels, sizeof kernels) && suspects->n_tenants != 0) {
+            weir_log_error("fault: caused by%s session=%llu tenant=%s program=\"%s\" "
+                           "kernels=\"%s\"%s",
+                           suspects->n_sessions > 1 ? " one of those with kernels:" : "",
                            (unsigned long long)s->id, s->tenant->name, program, kernels,
-                           s == reporter ? " (its call met the error first)" : "");
+                           s == report->reporter ? " (its call met the error first)" : "");
         } else {
-            weir_log_error("fault: ends a session that had no kernel on the GPU session=%llu "
-                           "tenant=%s program=\"%s\" cause=\"%s\"",
+            weir_log_error("fault: ends a session that is not to blame session=%llu tenant=%s "
+                           "program=\"%s\" cause=\"%s\"",
                            (unsigned long long)s->id, s->tenant->name, program, suspects->names);
         }
     }
@@ -243,30 +258,36 @@ static const char *error_name(const struct weir_worker *worker, CUresult error)
                : "unknown";
 }
 
-/* Uncorrectable memory is the hardware's fault. */
-static bool has_culprit(CUresult error)
-{
-    return error != CUDA_ERROR_ECC_UNCORRECTABLE;
-}
-
-static void report(struct weir_worker *worker, const struct weir_session *reporter, CUresult error)
+static void report_locked(struct weir_worker *worker, const struct report *report)
 {
     struct suspects suspects = {.n_tenants = 0};
-    uint64_t one = 1;
 
-    pthread_mutex_lock(&worker->lock);
-    if (has_culprit(error)) {
-        find_suspects_locked(worker, &suspects);
-    } else {
+    if (report->error == CUDA_ERROR_ECC_UNCORRECTABLE) {
         snprintf(suspects.names, sizeof suspects.names, "the GPU's memory");
+    } else {
+        find_suspects_locked(worker, report->culprit, &suspects);
     }
-    weir_log_error(
-        "fault: the GPU context died, all its sessions end result=%d name=%s cause=\"%s\"",
-        (int)error, error_name(worker, error), suspects.names);
-    log_sessions_locked(worker, reporter, &suspects);
-    tell_supervisor(worker, &suspects, error);
+    weir_log_error("fault: the GPU context %s, all its sessions end result=%d name=%s cause=\"%s\"",
+                   report->culprit != NULL ? "is given up" : "died", (int)report->error,
+                   error_name(worker, report->error), suspects.names);
+    log_sessions_locked(worker, report, &suspects);
+    if (report->culprit == NULL || !worker->config.alone) { /* else nobody was touched */
+        tell_supervisor(worker, &suspects, report->error);
+    }
+}
+
+static void end_context(struct weir_worker *worker, const struct report *report)
+{
+    uint64_t one = 1;
+    int none = 0;
+
+    if (!atomic_compare_exchange_strong(&worker->sticky, &none, (int)report->error)) {
+        return;
+    }
+    pthread_mutex_lock(&worker->lock);
+    report_locked(worker, report);
     for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
-        weir_session_show_sticky(s, error);
+        weir_session_show_sticky(s, report->error);
     }
     pthread_mutex_unlock(&worker->lock);
     if (worker->wake_fd >= 0) {
@@ -276,9 +297,14 @@ static void report(struct weir_worker *worker, const struct weir_session *report
 
 void weir_session_fault(struct weir_session *session, CUresult error)
 {
-    int none = 0;
+    const struct report report = {.error = error, .reporter = session};
 
-    if (atomic_compare_exchange_strong(&session->worker->sticky, &none, (int)error)) {
-        report(session->worker, session, error);
-    }
+    end_context(session->worker, &report);
+}
+
+void weir_session_overdue(struct weir_session *session)
+{
+    const struct report report = {.error = CUDA_ERROR_LAUNCH_TIMEOUT, .culprit = session};
+
+    end_context(session->worker, &report);
 }

@@ -73,4 +73,11 @@ bool weir_fault_kernels(const struct weir_session *session, char *text, size_t b
  */
 void weir_session_fault(struct weir_session *session, CUresult error);
 
+/**
+ * Give up work that a session's program has left behind and that has taken longer than its tenant
+ * may: as weir_session_fault() with CUDA_ERROR_LAUNCH_TIMEOUT, but whose fault it was is known.
+ * @thread as weir_session_fault()
+ */
+void weir_session_overdue(struct weir_session *session);
+
 #endif
