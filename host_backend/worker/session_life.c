@@ -199,13 +199,53 @@ static void drain(struct weir_session *s)
     }
 }
 
+/* Are all unfinished kernels of the session runs, of which there is one? A kernel that cannot be
+ * stopped must find what the runs ahead of it would have computed, or it faults. */
+static bool only_runs_pending(const struct weir_session *s)
+{
+    bool any = false;
+
+    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx != NULL; ctx = ctx->next) {
+        for (struct weir_host_stream *stream = ctx->streams; stream != NULL;
+             stream = stream->next) {
+            if (weir_mark_originals_pending(&stream->gate.word)) {
+                return false;
+            }
+            any |= weir_mark_kernels_pending(&stream->gate.word);
+        }
+    }
+    return any;
+}
+
+/* Can other processes wait for its streams? Their kernels, too, must find what was computed. */
+static bool others_may_wait(const struct weir_session *s)
+{
+    bool any;
+
+    pthread_mutex_lock(&s->tenant->lock);
+    any = s->tenant->events != NULL;
+    pthread_mutex_unlock(&s->tenant->lock);
+    return any;
+}
+
+static void end_runs(struct weir_session *s)
+{
+    if (only_runs_pending(s) && !others_may_wait(s)) {
+        weir_log_info("session: its kernels are stopped for good session=%llu tenant=%s",
+                      (unsigned long long)s->id, s->tenant->name);
+        weir_forms_session_withdraw(s);
+    } else {
+        weir_forms_session_ends(s);
+    }
+}
+
 void weir_session_finish(struct weir_session *session)
 {
     weir_session_end(session);
     if (session->channel->region_end != NULL) {
         weir_region_end_closing(session->channel->region_end);
     }
-    weir_forms_session_ends(session);
+    end_runs(session);
     weir_admission_session_ends(session);
     drain(session);
 }

@@ -8,7 +8,7 @@
  *
  *     e2e_fault beside ERROR    its kernel has ended; then every call returns ERROR
  *     e2e_fault endless         its kernel never ends
- *     e2e_fault long ROUNDS     its kernel counts to ROUNDS
+ *     e2e_fault long ROUNDS [BLOCKS]   each of its kernel's blocks counts to ROUNDS
  */
 #include "tests/cuda/check_driver.h"
 #include "tests/e2e/kernels.h"
@@ -149,11 +149,11 @@ static int endless(void)
     return check_end();
 }
 
-static int count_to(uint32_t rounds)
+static int count_to(uint32_t rounds, unsigned blocks)
 {
     void *params[] = {&block, &rounds};
 
-    driver_launch(driver_function(module, "spin"), 1, 1, NULL, params);
+    driver_launch(driver_function(module, "spin"), blocks, 1, NULL, params);
     wait_for_stdin();
     return check_end();
 }
@@ -163,9 +163,11 @@ int main(int argc, char **argv)
     const char *kind = argc > 1 ? argv[1] : "";
     uint32_t number = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
 
+    unsigned blocks = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 1;
+
     if (argc < 2) {
         fprintf(stderr, "usage: e2e_fault address | misaligned | assert | trap\n"
-                        "       e2e_fault beside ERROR | endless | long ROUNDS\n");
+                        "       e2e_fault beside ERROR | endless | long ROUNDS [BLOCKS]\n");
         return 2;
     }
     driver_begin("e2e_fault");
@@ -174,6 +176,6 @@ int main(int argc, char **argv)
     DRV(cu.MemAlloc_v2(&block, 4096));
     return strcmp(kind, "beside") == 0    ? beside((CUresult)number)
            : strcmp(kind, "endless") == 0 ? endless()
-           : strcmp(kind, "long") == 0    ? count_to(number)
+           : strcmp(kind, "long") == 0    ? count_to(number, blocks)
                                           : fault(kind);
 }

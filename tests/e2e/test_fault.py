@@ -12,6 +12,7 @@ KINDS = {"address": 700, "misaligned": 716, "assert": 710, "trap": 719}
 
 SOFTGPU = lib.DRIVER == "softgpu"
 LONG_ROUNDS = 150_000_000 if SOFTGPU else 2_000_000_000  # some seconds
+ROUNDS_OF_BLOCK, BLOCKS = (100_000, 20_000) if SOFTGPU else (10_000_000, 1_000_000)  # long together
 needs_calls_beside_kernels = unittest.skipUnless(SOFTGPU, "a GPU's driver loads modules when it is idle")
 
 
@@ -137,6 +138,20 @@ class Fault(lib.Case):
         self.steady_undisturbed(steady)
         host.wait_idle()
         self.assertEqual(host.worker()["restarts"], 0)
+
+    def test_stoppable_kernel_is_not_left_behind(self):
+        """A kernel that can be stopped is, for good, when its program is killed."""
+        host = self.host(host_lines=lib.forms_lines(self.folder()))
+        steady = self.steady(host, tenant="alice")
+        guest = self.guest(host, "e2e_fault", "long", ROUNDS_OF_BLOCK, BLOCKS, tenant="bob")
+        guest.wait_line("^ready$")
+        guest.kill()
+        self.said(host, "session: its kernels are stopped for good .*tenant=bob")
+        self.said(host, "session: ended .*tenant=bob")
+        self.assertFalse(any("tenant=bob" in line and "not its work" in line
+                             for line in list(host.process.errors)))
+        self.steady_undisturbed(steady)
+        host.wait_idle()
 
     def test_work_left_behind_for_too_long(self):
         """orphan_s: then the worker is replaced, and the log says whose work it was."""

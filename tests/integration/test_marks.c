@@ -128,12 +128,22 @@ static void kernels_are_pending_until_their_mark(void **state)
     weir_mark_kernel_given(&word, -1);
     assert_false(weir_mark_kernels_pending(&word)); /* it was refused */
     weir_mark_kernel_given(&word, 1);
+    assert_false(weir_mark_originals_pending(&word)); /* it can be stopped */
+    weir_mark_original_given(&word);
+    assert_true(weir_mark_originals_pending(&word));
     stop_here(f.stream);
     assert_int_equal(weir_mark_stream(f.marks, &word, f.stream, &first), CUDA_SUCCESS);
     assert_true(weir_mark_kernels_pending(&word)); /* the GPU has not come that far */
+    assert_true(weir_mark_originals_pending(&word));
     go_on();
     await(&first);
     assert_false(weir_mark_kernels_pending(&word));
+    assert_false(weir_mark_originals_pending(&word));
+    weir_mark_kernel_given(&word, 1);
+    assert_true(weir_mark_kernels_pending(&word));
+    assert_false(weir_mark_originals_pending(&word));
+    assert_int_equal(weir_mark_stream(f.marks, &word, f.stream, &first), CUDA_SUCCESS);
+    await(&first);
     stop_here(f.stream);
     assert_int_equal(weir_mark_stream(f.marks, &word, f.stream, &second), CUDA_SUCCESS);
     assert_false(weir_mark_kernels_pending(&word)); /* the second is of other work, a copy, say */

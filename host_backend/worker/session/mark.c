@@ -200,12 +200,34 @@ void weir_mark_kernel_given(struct weir_mark_word *word, int n)
 static void note_kernels(struct weir_mark_word *word)
 {
     unsigned given = atomic_load_explicit(&word->given, memory_order_relaxed);
+    unsigned ahead = atomic_load_explicit(&word->ahead, memory_order_relaxed);
 
-    if (atomic_load_explicit(&word->ahead, memory_order_relaxed) != given) {
+    if (ahead != given) {
+        if ((int32_t)(word->original - ahead) > 0) {
+            word->original_value = word->next;
+        }
         atomic_store_explicit(&word->value, word->next, memory_order_relaxed);
         /* K1: publishes word and value; meets the acquire in weir_mark_kernels_pending(). */
         atomic_store_explicit(&word->ahead, given, memory_order_release);
     }
+}
+
+void weir_mark_original_given(struct weir_mark_word *word)
+{
+    word->original = atomic_load_explicit(&word->given, memory_order_relaxed);
+}
+
+static bool is_before(const uint32_t *word, uint32_t value)
+{
+    return (int32_t)(__atomic_load_n(word, __ATOMIC_RELAXED) - value) < 0;
+}
+
+bool weir_mark_originals_pending(const struct weir_mark_word *word)
+{
+    unsigned ahead = atomic_load_explicit(&word->ahead, memory_order_relaxed);
+
+    return word->original != 0 &&
+           ((int32_t)(word->original - ahead) > 0 || is_before(word->word, word->original_value));
 }
 
 bool weir_mark_kernels_pending(const struct weir_mark_word *word)
@@ -216,7 +238,7 @@ bool weir_mark_kernels_pending(const struct weir_mark_word *word)
     if (ahead != atomic_load_explicit(&word->given, memory_order_relaxed)) {
         return true;
     }
-    return ahead != 0 && (int32_t)(__atomic_load_n(word->word, __ATOMIC_RELAXED) - value) < 0;
+    return ahead != 0 && is_before(word->word, value);
 }
 
 /* ---------------------------------------------------------------- marks */

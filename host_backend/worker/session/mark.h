@@ -33,6 +33,9 @@ struct weir_mark_word {
     atomic_uint given; /* to the stream */
     atomic_uint value; /* the first mark behind the last of them that has one */
     atomic_uint ahead; /* how many of them stand before that mark */
+    /* Those that cannot be stopped, for weir_mark_originals_pending(). The stream's thread only. */
+    uint32_t original;       /* which of those given was the last; 0: none */
+    uint32_t original_value; /* the first mark behind it */
 };
 
 /**
@@ -68,6 +71,12 @@ void weir_mark_event_put(struct weir_marks *marks, CUevent event);
 /** Count a kernel or graph that the stream is given (1), or was not given after all (-1).
  * @thread the stream's */
 void weir_mark_kernel_given(struct weir_mark_word *word, int n);
+
+/** The last one that was counted cannot be stopped: it is no run. @thread the stream's */
+void weir_mark_original_given(struct weir_mark_word *word);
+
+/** As weir_mark_kernels_pending(), of those that cannot be stopped. @thread the stream's */
+bool weir_mark_originals_pending(const struct weir_mark_word *word);
 
 /** May the stream have kernels that have not ended? Those without a mark, or whose mark is an
  * event, may. @thread any, while the word lives */

@@ -111,12 +111,15 @@ CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stre
     }
     WEIR_TRY(weir_admission_enter(s, stream, &work, &admission));
     noted = note_kernel(s, stream, what);
-    if (!twin || !weir_forms_launch(s, &choice, stream, what->kernel->in,
-                                    weir_orders_begin(&admission.pass))) {
+    twin = twin && weir_forms_launch(s, &choice, stream, what->kernel->in,
+                                     weir_orders_begin(&admission.pass));
+    if (!twin) {
         result = call_driver(s, stream, what);
     }
     if (noted && result != CUDA_SUCCESS) {
         weir_fault_kernel_refused(stream);
+    } else if (noted && !twin) {
+        weir_mark_original_given(&stream->gate.word);
     }
     weir_admission_leave(&admission, result);
     if (result == CUDA_SUCCESS) {
