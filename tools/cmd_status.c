@@ -34,6 +34,23 @@ static void print_tenants(const struct weir_status_report *report)
     }
 }
 
+static void print_faults(const struct weir_status_report *report)
+{
+    bool any = false;
+    for (size_t i = 0; i < report->n_tenants; i++) {
+        const struct weir_status_tenant *t = &report->tenants[i];
+        if (!t->faults && !t->suspected_faults) {
+            continue;
+        }
+        if (!any) {
+            printf("\n%-20s %8s %10s %12s\n", "TENANT", "FAULTS", "SUSPECTED", "LAST");
+        }
+        any = true;
+        printf("%-20s %8llu %10llu %7.0fs ago\n", t->name, (unsigned long long)t->faults,
+               (unsigned long long)t->suspected_faults, t->fault_age_s);
+    }
+}
+
 static void print_sessions(const struct weir_status_report *report)
 {
     printf("\n%-8s %-16s %8s %-20s %-6s %12s %10s %4s %12s %10s %8s\n", "SESSION", "TENANT", "PID",
@@ -50,11 +67,15 @@ static void print_sessions(const struct weir_status_report *report)
         if (s->sm_limit_pct) {
             snprintf(sm, sizeof(sm), "%u", s->sm_limit_pct);
         }
-        printf("%-8llu %-16s %8llu %-20s %-6s %12s %10s %4s %12llu %10.0f %7.0fs\n",
+        char orphan[48] = "";
+        if (s->orphan_age_s > 0) {
+            snprintf(orphan, sizeof orphan, "  gone, work left behind for %.0fs", s->orphan_age_s);
+        }
+        printf("%-8llu %-16s %8llu %-20s %-6s %12s %10s %4s %12llu %10.0f %7.0fs%s\n",
                (unsigned long long)s->id, s->tenant, (unsigned long long)s->pid,
                weir_text_visible(s->program, program, sizeof program), s->transport,
                weir_human_bytes(s->used_bytes, used), limit, sm, (unsigned long long)s->calls,
-               s->calls_per_s, s->age_s);
+               s->calls_per_s, s->age_s, orphan);
     }
     if (!report->n_sessions) {
         printf("(none)\n");
@@ -101,6 +122,7 @@ int weir_cmd_status(int argc, char **argv)
            (unsigned long long)report->kept_fds);
     print_workers(report);
     print_tenants(report);
+    print_faults(report);
     print_sessions(report);
     weir_status_report_destroy(report);
     return WEIR_EXIT_OK;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define FILE_MAX_BYTES (1u << 20)
+#define SECONDS_MAX    (365 * 24 * 3600)
 #define AREA_UNIT      (UINT64_C(1) << 30)
 
 enum row_kind {
@@ -122,6 +123,7 @@ static const struct row tenant_rows[] = {
     {"devices", ROW_DEVICES, AT(weir_tenant_config, devices), 0, 63, NULL},
     {"forms", ROW_CHOICE, AT(weir_tenant_config, forms), 0, 0, forms_wishes},
     {"sessions", ROW_U32, AT(weir_tenant_config, sessions_max), 1, 1024, NULL},
+    {"orphan_s", ROW_U32, AT(weir_tenant_config, orphan_s), 0, SECONDS_MAX, NULL},
     {"user", ROW_USER, AT(weir_tenant_config, user), 0, UINT32_MAX - 1, NULL},
 };
 #define N_ROWS(rows) (sizeof(rows) / sizeof((rows)[0]))

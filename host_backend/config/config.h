@@ -64,6 +64,7 @@ struct weir_tenant_config {
     struct weir_amount memory;          /* of its devices, all together */
     struct weir_amount pinned;          /* of the host's memory */
     uint32_t sessions_max;
+    uint32_t orphan_s; /* how long work may go on whose program is gone; 0: until it ends */
     char devices[WEIR_DEVICE_LIST_BYTES]; /* some of the host's; "": those */
     enum weir_forms_wish forms;
     char user[WEIR_CONFIG_USER_BYTES]; /* name or number of who owns its sockets; "": socket_mode */

@@ -53,16 +53,18 @@ int weir_serve_main(const struct weir_serve_params *params);
 /**
  * Be a worker: what the supervisor executes. Its descriptor 3 is the link to the supervisor.
  *
- * @return an exit status; WEIR_WORKER_EXIT_STICKY when the GPU context died.
+ * @return an exit status; WEIR_WORKER_EXIT_STICKY or WEIR_WORKER_EXIT_OVERDUE when the GPU context
+ *         is to be replaced.
  * @thread call from main
  */
 int weir_worker_main(int argc, char **argv);
 
-#define WEIR_WORKER_EXIT_OK     0
-#define WEIR_WORKER_EXIT_FAILED 1
-#define WEIR_WORKER_EXIT_USAGE  2
-#define WEIR_WORKER_EXIT_DRIVER 3 /* no driver, or no device */
-#define WEIR_WORKER_EXIT_STICKY 4 /* an error that ended the context of all sessions */
+#define WEIR_WORKER_EXIT_OK      0
+#define WEIR_WORKER_EXIT_FAILED  1
+#define WEIR_WORKER_EXIT_USAGE   2
+#define WEIR_WORKER_EXIT_DRIVER  3 /* no driver, or no device */
+#define WEIR_WORKER_EXIT_STICKY  4 /* an error that ended the context of all sessions */
+#define WEIR_WORKER_EXIT_OVERDUE 5 /* work that a program had left behind was given up */
 
 /* Stack room that a worker is started with, so that its mappings begin 16 TiB lower than a
  * program's. */
@@ -94,6 +96,10 @@ struct weir_status_tenant {
     char source[16];  /* who made it: "weir.toml", "weir tenant", "libvirt" */
     uint32_t changed; /* settings that differ from its source's */
     uint32_t sm_limit_pct;
+    uint32_t orphans; /* of its sessions: those whose program is gone, but not their work */
+    uint64_t faults;  /* GPU faults that it alone can have caused */
+    uint64_t suspected_faults; /* that it or another may have caused */
+    double fault_age_s;        /* since the last of either; 0: there was none */
     uint32_t
         scheduled; /* 1: there is a scheduler, which fills what follows since the worker began */
     uint64_t service_sm_ns; /* nanoseconds of one multiprocessor, summed */
@@ -116,6 +122,7 @@ struct weir_status_session {
     uint64_t calls;
     double calls_per_s;
     double age_s;
+    double orphan_age_s; /* since its program left work behind; 0: it did not */
 };
 
 struct weir_status_worker {

@@ -35,8 +35,11 @@ enum weir_link_type {
     WEIR_LINK_DROP,        /* let go of a chunk */
     WEIR_LINK_TENANT_FREE, /* nothing is left of a tenant that was to go */
     WEIR_LINK_IDLE,        /* no session is left; only if the configuration asks for it */
+    WEIR_LINK_LEFT_BEHIND, /* its program is gone and its work does not end: the worker is to be
+                              killed */
     WEIR_LINK_CONNECTIONS, /* start it again with that many: it has refused a guest for that */
     WEIR_LINK_ANSWER,      /* to a REQUEST */
+    WEIR_LINK_FAULT,       /* for each tenant that may have ended the context; then it exits */
     WEIR_LINK_ROW_TENANT,
     WEIR_LINK_ROW_SESSION,
     WEIR_LINK_STATUS_END,
@@ -51,6 +54,7 @@ struct weir_link_config {
     char server_key[WEIR_CONFIG_PATH_BYTES];
     char name[WEIR_TENANT_NAME_BYTES + 16]; /* of its sockets in the run directory */
     char devices[WEIR_DEVICE_LIST_BYTES];
+    bool alone;                /* it serves one tenant */
     uint32_t connections;      /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
     bool by_program;           /* it serves one program at a time, and says when it is idle */
     bool connections_of_guest; /* the tenant, alone here, may have it started with another number */
@@ -105,6 +109,14 @@ struct weir_link_idle {
     uint32_t soiled;   /* 1: a limit of its context is not as it was at first */
 };
 
+struct weir_link_fault {
+    uint32_t tenant_index;
+    uint32_t goings; /* as of weir_link_guest */
+    int32_t error;   /* CUresult */
+    uint32_t
+        n_suspects; /* tenants that may have caused it, this one included; 1: it was this one */
+};
+
 #define WEIR_LINK_TEXT_BYTES 512
 
 /* A request, and its answer. */
@@ -123,6 +135,7 @@ struct weir_link_message {
         struct weir_link_chunk chunk;
         struct weir_link_text text;
         struct weir_link_idle idle;
+        struct weir_link_fault fault;
         uint32_t connections;             /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS */
         struct weir_status_worker worker; /* READY, STATUS_END */
         struct weir_status_tenant tenant_row;

@@ -274,6 +274,7 @@ static void add_row(struct weir_status_tenant *sum, const struct weir_status_ten
     sum->quota_bytes = row->quota_bytes;
     sum->scheduled |= row->scheduled;
     sum->sessions += row->sessions;
+    sum->orphans += row->orphans;
     sum->used_bytes += row->used_bytes;
     sum->pinned_bytes += row->pinned_bytes;
     sum->image_bytes += row->image_bytes;
@@ -304,6 +305,7 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
         }
         weir_tenant_config_show(&t->config, &row);
         snprintf(row.source, sizeof row.source, "%s", weir_origin_text(t->source));
+        weir_sup_faults_show(t, &row);
         row.changed = 0;
         for (size_t k = 0; k < weir_setting_count(); k++) {
             row.changed += !weir_setting_equal(k, &t->config, &t->base);

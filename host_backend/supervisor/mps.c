@@ -225,6 +225,23 @@ static uint32_t n_workers(const struct weir_supervisor *sup, const struct weir_s
     return n;
 }
 
+uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_sup_mps *domain)
+{
+    bool there[WEIR_CONFIG_TENANTS_MAX] = {false};
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->used && w->kind == WEIR_WORKER_PROGRAM && w->program.busy &&
+            w->program.domain == (uint32_t)(domain - sup->mps) + 1 && !there[w->tenant]) {
+            there[w->tenant] = true;
+            n++;
+        }
+    }
+    return n;
+}
+
 static struct weir_sup_mps *open_domain(struct weir_supervisor *sup, const char *devices)
 {
     for (int i = 0; i < WEIR_MPS_MAX; i++) {

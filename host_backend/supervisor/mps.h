@@ -47,6 +47,8 @@ enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *device
                                  uint32_t *ret_domain);
 /** A worker's domain; NULL: it is under none. */
 struct weir_sup_mps *weir_mps_of(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
+/** Of how many tenants are programs in the domain? */
+uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_sup_mps *domain);
 /** A client's context has died: all others' have, too, so they leave. */
 void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *domain);
 /** Kill a worker, without a fault for the others of its domain. */

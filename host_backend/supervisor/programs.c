@@ -467,6 +467,19 @@ void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
     }
 }
 
+void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+
+    if (w->kind == WEIR_WORKER_PROGRAM && w->pid > 0) {
+        weir_log_warn("supervisor: worker killed for work that its program left behind worker=%d "
+                      "tenant=%s",
+                      worker, w->tenant >= 0 ? sup->tenants[w->tenant].config.name : "");
+        w->program.stopping = true;
+        weir_mps_kill(sup, w);
+    }
+}
+
 /* The first worker of all finds no driver: nobody would see a log. */
 static bool is_hopeless(const struct weir_supervisor *sup, int status)
 {

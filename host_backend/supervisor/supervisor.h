@@ -32,6 +32,13 @@ enum weir_origin {
     WEIR_ORIGIN_LIBVIRT, /* a domain's metadata */
 };
 
+/* Of a tenant, by what its workers report. */
+struct weir_sup_faults {
+    uint64_t sure;      /* that it alone can have caused */
+    uint64_t suspected; /* that it or another may have caused */
+    uint64_t last_ns;   /* of either; 0: none yet */
+};
+
 struct weir_sup_tenant {
     struct weir_tenant_config config; /* in effect */
     struct weir_tenant_config base;   /* as its source has it: what a restart goes back to */
@@ -47,6 +54,7 @@ struct weir_sup_tenant {
     int serial_fd; /* for QEMU's virtio-serial ports (channels.c); -1: none */
     char serial_path[108];
     struct weir_sup_nvdimm nvdimm;
+    struct weir_sup_faults faults;
     uint32_t goings; /* how often it was removed, or a tenant before it in this slot */
     bool used;       /* this slot: until nothing is left of it in its worker */
     bool gone;       /* removed */
@@ -417,6 +425,8 @@ void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending 
 /** A worker says that no session is left; n_guests: how many connections it had got by then. */
 void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
                             const struct weir_link_idle *idle);
+/** A worker says that the work of its program, which is gone, does not end. */
+void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker);
 /** A worker of kind PROGRAM is gone. @param status  as waitpid() gives it. */
 void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status);
 /** What a worker is at, in a word for people; "": it is not of kind PROGRAM. */
@@ -427,6 +437,12 @@ void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_t
 void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Milliseconds until weir_sup_programs_tick() has something to do; -1: nothing. */
 int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/* faults.c */
+
+/** A worker says that a tenant has ended, or may have ended, its GPU context. */
+void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_link_fault *fault);
+/** Fill a tenant's row with its faults. */
+void weir_sup_faults_show(const struct weir_sup_tenant *tenant, struct weir_status_tenant *row);
 
 /* keeper.c */
 

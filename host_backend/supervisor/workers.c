@@ -210,6 +210,7 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     c->connections = w->kind == WEIR_WORKER_SHARED ? SHARED_CONNECTIONS : w->connections;
     c->connections_of_guest = w->kind == WEIR_WORKER_TENANT && !w->connections_failed;
     c->by_program = w->kind == WEIR_WORKER_PROGRAM;
+    c->alone = w->kind != WEIR_WORKER_SHARED;
     c->window_base = sup->config.window_base;
     c->window_bytes = sup->config.window_bytes;
     c->vmm_base = sup->config.vmm_base;
@@ -337,6 +338,8 @@ static const char *why_text(int status, char *room, size_t bytes)
         snprintf(room, bytes, "signal %d", WTERMSIG(status));
     } else if (WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY) {
         snprintf(room, bytes, "the GPU context died");
+    } else if (WEXITSTATUS(status) == WEIR_WORKER_EXIT_OVERDUE) {
+        snprintf(room, bytes, "work of a program that is gone was given up");
     } else if (WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER) {
         snprintf(room, bytes, "no driver or no device");
     } else {
@@ -383,12 +386,24 @@ static bool drop_connections(struct weir_sup_worker *w, int status)
     return w->connections_failed;
 }
 
+/* What it said before it died: whose fault that was, say. */
+static void take_last_messages(struct weir_supervisor *sup, int worker)
+{
+    const struct weir_sup_worker *w = &sup->workers[worker];
+    struct pollfd wait = {w->link, POLLIN, 0};
+
+    while (w->link >= 0 && poll(&wait, 1, 0) > 0) {
+        weir_sup_worker_receive(sup, worker); /* closes the link at its end */
+    }
+}
+
 static void on_death(struct weir_supervisor *sup, int worker, int status)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
     uint64_t now_ns = weir_clock_now_ns(), pause_ns = PAUSE_FIRST_NS;
     char why[64];
 
+    take_last_messages(sup, worker);
     close_link(w);
     w->pid = 0;
     weir_sup_drop_all(sup, worker);
@@ -417,7 +432,8 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
         sup->exit_status = 1;
         return;
     }
-    bool by_guest = WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY;
+    bool by_guest = WIFEXITED(status) && (WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY ||
+                                          WEXITSTATUS(status) == WEIR_WORKER_EXIT_OVERDUE);
 
     /* A guest's fault says nothing against the next worker. */
     w->failures = by_guest || now_ns - w->started_ns > SOUND_AFTER_NS ? 1 : w->failures + 1;
@@ -559,8 +575,14 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
     case WEIR_LINK_IDLE:
         weir_sup_program_ended(sup, worker, &message.idle);
         break;
+    case WEIR_LINK_LEFT_BEHIND:
+        weir_sup_program_left_behind(sup, worker);
+        break;
     case WEIR_LINK_CONNECTIONS:
         renew(sup, worker, message.connections);
+        break;
+    case WEIR_LINK_FAULT:
+        weir_sup_fault(sup, worker, &message.fault);
         break;
     case WEIR_LINK_ANSWER:
         weir_sup_admin_answer(sup, &message.text);

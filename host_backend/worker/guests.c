@@ -35,7 +35,8 @@
 #define STACK_BYTES   (8u << 20) /* the driver compiles PTX on this stack */
 
 struct weir_guests {
-    uint64_t next_session; /* under the worker's lock */
+    uint64_t next_session; /* under the worker's lock, as is: */
+    uint32_t n_going;      /* of the worker's n_sessions: those that have nothing left but to go */
     struct weir_zmq_server *zmq;
     char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
 };
@@ -49,6 +50,7 @@ struct arrival {
     struct weir_worker *worker;
     struct weir_tenant *tenant; /* counted in its n_arrivals */
     bool counted;               /* in its n_sessions too */
+    bool going;                 /* in the worker's n_going */
     bool let_in;                /* by weir_connections_admit() */
     int fd;                     /* -1: it came in another way: */
     int64_t pid;
@@ -122,6 +124,7 @@ static void dismiss(struct arrival *a)
     pthread_mutex_lock(&worker->lock);
     a->tenant->n_arrivals--;
     a->tenant->n_sessions -= a->counted;
+    worker->guests->n_going -= a->going;
     worker->n_sessions--;
     if (a->let_in) {
         weir_connections_leave_locked(worker);
@@ -267,6 +270,32 @@ static void delist(struct weir_session *session)
     pthread_mutex_unlock(&w->lock);
 }
 
+/* Its session holds nothing any more, but may still have to wait for an idle GPU. */
+static void give_up_place(struct arrival *a)
+{
+    pthread_mutex_lock(&a->worker->lock);
+    a->tenant->n_sessions -= a->counted;
+    a->counted = false;
+    a->going = true;
+    a->worker->guests->n_going++;
+    pthread_cond_broadcast(&a->worker->idle);
+    pthread_mutex_unlock(&a->worker->lock);
+}
+
+bool weir_guests_only_orphans(struct weir_worker *worker)
+{
+    uint32_t n = 0;
+    bool only;
+
+    pthread_mutex_lock(&worker->lock);
+    for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+        n += atomic_load(&s->about->orphaned_ns) != 0;
+    }
+    only = n + worker->guests->n_going == worker->n_sessions;
+    pthread_mutex_unlock(&worker->lock);
+    return only;
+}
+
 static void serve(struct arrival *a, struct weir_transport *transport, uint64_t id)
 {
     const char *name = transport->ops->name;
@@ -301,6 +330,8 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
                   (unsigned long long)atomic_load(&session->about->calls_total),
                   (unsigned long long)atomic_load(&session->about->objects),
                   (unsigned long long)atomic_load(&session->about->held_bytes));
+    weir_session_clear(session);
+    give_up_place(a);
     weir_session_destroy(session);
 }
 

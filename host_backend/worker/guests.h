@@ -34,6 +34,10 @@ void weir_guest_thread_attr(pthread_attr_t *attr);
 void weir_guest_wrote(struct weir_worker *worker, const struct weir_link_guest *guest,
                       struct weir_region_mail *mail, const struct weir_hello *hello);
 
+/** Has every program of the worker gone, so that it runs only work that they have left behind?
+ * @thread any, without the worker's lock */
+bool weir_guests_only_orphans(struct weir_worker *worker);
+
 /** A worker's part. NULL: out of memory. @thread main */
 struct weir_guests *weir_guests_create(void);
 

@@ -12,9 +12,9 @@
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/prints.h"
-#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
@@ -150,6 +150,24 @@ static bool free_gone(struct weir_worker *worker)
     return others;
 }
 
+static double orphan_age_s(const struct weir_session *s)
+{
+    uint64_t since_ns = atomic_load(&s->about->orphaned_ns);
+
+    return since_ns != 0 ? (double)(weir_clock_now_ns() - since_ns) / (double)WEIR_NS_PER_S : 0;
+}
+
+static uint32_t orphans_of_locked(const struct weir_worker *worker,
+                                  const struct weir_tenant *tenant)
+{
+    uint32_t n = 0;
+
+    for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+        n += s->tenant == tenant && atomic_load(&s->about->orphaned_ns) != 0;
+    }
+    return n;
+}
+
 static void fill_session_row(const struct weir_session *s, struct weir_status_session *row)
 {
     uint64_t calls = atomic_load(&s->about->calls_total);
@@ -163,6 +181,7 @@ static void fill_session_row(const struct weir_session *s, struct weir_status_se
     row->memory_limit_bytes = s->about->wish.memory_bytes[0];
     row->sm_limit_pct = s->about->wish.sm_pct;
     row->age_s = (double)(weir_clock_now_ns() - s->about->started_ns) / (double)WEIR_NS_PER_S;
+    row->orphan_age_s = orphan_age_s(s);
     row->calls_per_s = row->age_s > 0 ? (double)calls / row->age_s : 0;
 }
 
@@ -223,6 +242,7 @@ static void on_status(struct weir_worker *worker, bool stats)
         message.type = WEIR_LINK_ROW_TENANT;
         snprintf(row->name, sizeof row->name, "%s", t->name);
         row->sessions = t->n_sessions;
+        row->orphans = orphans_of_locked(worker, t);
         row->image_bytes = weir_host_image_store_bytes(&t->images);
         row->quota_bytes = weir_account_limit(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
         row->used_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
@@ -324,8 +344,8 @@ static bool on_message(struct weir_worker *worker)
     case WEIR_LINK_REQUEST:
         weir_worker_request(worker, worker->link, &message.text, &fd);
         break;
-    case WEIR_LINK_CONTEXT_GONE: /* every client gets this error, whatever the fault was */
-        weir_worker_sticky(worker, CUDA_ERROR_ILLEGAL_ADDRESS);
+    case WEIR_LINK_CONTEXT_GONE:
+        weir_worker_fault_elsewhere(worker);
         break;
     case WEIR_LINK_STOP:
         return false;
@@ -522,10 +542,28 @@ static void give_up_stack_room(void)
     pthread_attr_destroy(&attr);
 }
 
+/*
+ * The context is gone, or given up. A client of MPS that ends while it has work on the GPU ends the
+ * contexts of all others, so a worker that may be one is killed by the supervisor, which can have
+ * the server let it go before.
+ */
+static _Noreturn void leave(struct weir_worker *worker)
+{
+    const struct weir_link_message message = {.type = WEIR_LINK_LEFT_BEHIND};
+    bool overdue = atomic_load(&worker->sticky) == CUDA_ERROR_LAUNCH_TIMEOUT;
+    struct timespec pause = {0, LAST_WORDS_NS};
+
+    nanosleep(&pause, NULL); /* guests read the error before the end of the connection */
+    if (overdue && worker->config.by_program &&
+        weir_link_send(worker->link, &message, -1) == WEIR_OK) {
+        sleep(STOP_WAIT_S);
+    }
+    _exit(overdue ? WEIR_WORKER_EXIT_OVERDUE : WEIR_WORKER_EXIT_STICKY);
+}
+
 int weir_worker_main(int argc, char **argv)
 {
     struct weir_worker *worker = calloc(1, sizeof *worker);
-    struct timespec pause = {0, LAST_WORDS_NS};
     int result;
 
     (void)argv;
@@ -549,8 +587,7 @@ int weir_worker_main(int argc, char **argv)
     }
     loop(worker);
     if (atomic_load(&worker->sticky) != 0) {
-        nanosleep(&pause, NULL); /* guests read the error before the end of the connection */
-        _exit(WEIR_WORKER_EXIT_STICKY);
+        leave(worker);
     }
     /* First: when the supervisor was killed, so are we any moment now, and a guest of which one
      * call has failed would wait for the beat with the others. */

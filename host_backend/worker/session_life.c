@@ -1,4 +1,5 @@
 /* How a session comes and goes; at its end it takes everything apart. */
+#include "host_backend/worker/guests.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/sessions.h"
 
@@ -9,6 +10,7 @@
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/host_calls.h"
 #include "host_backend/worker/session/memory.h"
@@ -25,7 +27,7 @@
 #include <stdlib.h>
 
 #define DRAIN_STEP_NS   (20 * WEIR_NS_PER_MS)
-#define DRAIN_WAIT_NS   (60 * WEIR_NS_PER_S) /* then the GPU is taken to hang */
+#define ORPHAN_AFTER_NS WEIR_NS_PER_S /* about as long as a worker's restart takes */
 #define ARENA_CAP_BYTES (8u << 20)
 
 static bool make_parts(struct weir_session *s)
@@ -41,7 +43,8 @@ static bool make_parts(struct weir_session *s)
            (s->holdings = weir_holdings_create()) != NULL &&
            (s->admission = weir_session_admission_create()) != NULL &&
            (s->awaited = weir_awaited_create()) != NULL &&
-           (s->idle = weir_session_idle_create()) != NULL;
+           (s->idle = weir_session_idle_create()) != NULL &&
+           (s->faults = weir_session_faults_create()) != NULL;
 }
 
 static void free_parts(struct weir_session *s)
@@ -63,6 +66,7 @@ static void free_parts(struct weir_session *s)
     weir_conditions_destroy(s->conditions);
     weir_session_prints_destroy(s->prints);
     weir_session_idle_destroy(s->idle);
+    weir_session_faults_destroy(s->faults);
 }
 
 enum weir_status weir_session_create(const struct weir_session_params *params,
@@ -99,6 +103,7 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     weir_arena_init(&s->op.arena, ARENA_CAP_BYTES);
     if (!s->about->monitor && (weir_session_register(s) != CUDA_SUCCESS ||
                                weir_session_work_stream(s, &work) != CUDA_SUCCESS)) {
+        weir_session_clear(s);
         weir_session_destroy(s);
         return WEIR_ERR_DRIVER;
     }
@@ -113,7 +118,45 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
 
 /* ---------------------------------------------------------------- the end */
 
-static bool stream_drained(struct weir_session *s, struct weir_host_stream *stream, uint64_t end_ns)
+/*
+ * A program may leave work behind: it was killed, or ended without waiting. Long kernels are legal,
+ * and nothing but the end of its context ends a kernel. So the session stays as an orphan, with its
+ * memory and its place among its tenant's sessions, until its work has ended.
+ */
+
+static void orphan(struct weir_session *s, uint64_t since_ns)
+{
+    char kernels[WEIR_FAULT_TEXT_BYTES];
+
+    (void)weir_fault_kernels(s, kernels, sizeof kernels);
+    weir_log_warn("session: its program is gone, but not its work session=%llu tenant=%s "
+                  "kernels=\"%s\" orphan_s=%u",
+                  (unsigned long long)s->id, s->tenant->name, kernels,
+                  weir_tenant_setting(s->tenant, orphan_s));
+    atomic_store(&s->about->orphaned_ns, since_ns);
+}
+
+/* Now and then while work of an ended session goes on, since when. */
+static void look_at_orphan(struct weir_session *s, uint64_t since_ns)
+{
+    uint64_t age_ns = weir_clock_now_ns() - since_ns;
+    uint32_t limit_s = weir_tenant_setting(s->tenant, orphan_s);
+
+    if (age_ns < ORPHAN_AFTER_NS) {
+        return;
+    }
+    if (atomic_load(&s->about->orphaned_ns) == 0) {
+        orphan(s, since_ns);
+    }
+    if (limit_s != 0 && age_ns > limit_s * WEIR_NS_PER_S) {
+        weir_session_overdue(s);
+    } else if (s->platform->alone && weir_guests_only_orphans(s->worker)) {
+        weir_session_overdue(s); /* nobody waits for the results: a new worker is there sooner */
+    }
+}
+
+static bool stream_drained(struct weir_session *s, struct weir_host_stream *stream,
+                           uint64_t since_ns)
 {
     CUgraph graph = NULL;
 
@@ -127,7 +170,8 @@ static bool stream_drained(struct weir_session *s, struct weir_host_stream *stre
     }
     while (weir_host_stream_wait(s->driver, weir_host_stream_at(stream), DRAIN_STEP_NS) ==
            CUDA_ERROR_TIMEOUT) {
-        if (weir_clock_now_ns() >= end_ns || weir_worker_sticky_error(s->worker) != CUDA_SUCCESS) {
+        look_at_orphan(s, since_ns);
+        if (weir_worker_sticky_error(s->worker) != CUDA_SUCCESS) {
             return false;
         }
         weir_awaited_write(s);
@@ -135,25 +179,77 @@ static bool stream_drained(struct weir_session *s, struct weir_host_stream *stre
     return true;
 }
 
-/* Wait for all work of the session. A GPU that does not come back is given up as a whole. */
+/* Wait for all work of the session; not once the context is dead. */
 static void drain(struct weir_session *s)
 {
-    uint64_t end_ns = weir_clock_now_ns() + DRAIN_WAIT_NS;
+    uint64_t since_ns = weir_clock_now_ns();
 
     for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx != NULL; ctx = ctx->next) {
         for (struct weir_host_stream *stream = ctx->streams; stream != NULL;
              stream = stream->next) {
-            if (stream_drained(s, stream, end_ns)) {
-                continue;
+            if (!stream_drained(s, stream, since_ns)) {
+                return;
             }
-            if (weir_worker_sticky_error(s->worker) == CUDA_SUCCESS) {
-                weir_log_error("session: its work does not end session=%llu tenant=%s",
-                               (unsigned long long)s->id, s->tenant->name);
-                weir_worker_sticky(s->worker, CUDA_ERROR_LAUNCH_TIMEOUT);
-            }
-            return;
         }
     }
+    if (atomic_load(&s->about->orphaned_ns) != 0) {
+        weir_log_info(
+            "session: the work of a program that is gone has ended session=%llu tenant=%s "
+            "after_s=%.1f",
+            (unsigned long long)s->id, s->tenant->name,
+            (double)(weir_clock_now_ns() - since_ns) / (double)WEIR_NS_PER_S);
+    }
+}
+
+/* Are all unfinished kernels of the session runs, of which there is one? A kernel that cannot be
+ * stopped must find what the runs ahead of it would have computed, or it faults. */
+static bool only_runs_pending(const struct weir_session *s)
+{
+    bool any = false;
+
+    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx != NULL; ctx = ctx->next) {
+        for (struct weir_host_stream *stream = ctx->streams; stream != NULL;
+             stream = stream->next) {
+            if (weir_mark_originals_pending(&stream->gate.word)) {
+                return false;
+            }
+            any |= weir_mark_kernels_pending(&stream->gate.word);
+        }
+    }
+    return any;
+}
+
+/* Can other processes wait for its streams? Their kernels, too, must find what was computed. */
+static bool others_may_wait(const struct weir_session *s)
+{
+    bool any;
+
+    pthread_mutex_lock(&s->tenant->lock);
+    any = s->tenant->events != NULL;
+    pthread_mutex_unlock(&s->tenant->lock);
+    return any;
+}
+
+static void end_runs(struct weir_session *s)
+{
+    if (only_runs_pending(s) && !others_may_wait(s)) {
+        weir_log_info("session: its kernels are stopped for good session=%llu tenant=%s",
+                      (unsigned long long)s->id, s->tenant->name);
+        weir_forms_session_withdraw(s);
+    } else {
+        weir_forms_session_ends(s);
+    }
+}
+
+void weir_session_finish(struct weir_session *session)
+{
+    weir_session_end(session);
+    if (session->channel->region_end != NULL) {
+        weir_region_end_closing(session->channel->region_end);
+    }
+    end_runs(session);
+    weir_admission_session_ends(session);
+    drain(session);
 }
 
 static void destroy_objects(struct weir_session *s)
@@ -185,21 +281,11 @@ static void release_memory(struct weir_session *s)
     weir_uploads_free(s->uploads);
 }
 
-void weir_session_destroy(struct weir_session *session)
+void weir_session_clear(struct weir_session *session)
 {
     struct weir_session *s = session;
-    uint32_t idle;
 
-    if (s == NULL) {
-        return;
-    }
     weir_session_end(s);
-    if (s->channel->region_end != NULL) {
-        weir_region_end_closing(s->channel->region_end);
-    }
-    weir_forms_session_ends(s);
-    weir_admission_session_ends(s);
-    drain(s);
     weir_prints_forget(s, NULL);
     if (s->n_captures != 0) { /* the device does not come to rest before they end */
         weir_host_objects_destroy_all(s, WEIR_KIND_STREAM, NULL);
@@ -212,6 +298,16 @@ void weir_session_destroy(struct weir_session *session)
     weir_admission_session_gone(s);
     release_memory(s);
     weir_session_work_streams_end(s);
+}
+
+void weir_session_destroy(struct weir_session *session)
+{
+    struct weir_session *s = session;
+    uint32_t idle;
+
+    if (s == NULL) {
+        return;
+    }
     idle = weir_device_idle_begin(s->worker, s);
     weir_session_unregister(s);
     weir_device_idle_end(s->worker, idle);

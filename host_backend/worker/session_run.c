@@ -13,6 +13,7 @@
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/session/platform.h"
@@ -119,7 +120,7 @@ static void handle(struct weir_session *s, const struct weir_record *record)
         weir_forms_wrote_unseen(s);
     }
     if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
-        weir_worker_sticky(s->worker, result);
+        weir_session_fault(s, result);
     }
     if (posted) {
         if (result != CUDA_SUCCESS) {
@@ -217,5 +218,5 @@ void weir_session_run(struct weir_session *session)
             (void)weir_session_answer_waits(session);
         }
     }
-    weir_session_end(session);
+    weir_session_finish(session);
 }

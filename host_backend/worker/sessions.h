@@ -29,13 +29,27 @@ struct weir_session_params {
 enum weir_status weir_session_create(const struct weir_session_params *params,
                                      struct weir_session **ret_session) WEIR_MUST_CHECK;
 
-/** Serve records until the guest goes, breaks the protocol, or the session is ended.
- * @thread owner */
+/** Serve records until the guest goes, breaks the protocol, or the session is ended; then
+ * weir_session_finish(). @thread owner */
 void weir_session_run(struct weir_session *session);
 
 /**
- * Free everything that the session holds: cancels host functions, waits for its own streams,
- * destroys its objects, clears and returns its memory. Accepts NULL.
+ * Take no more records, and wait until the work that the session has given the GPU has ended: for
+ * ever, unless its tenant has orphan_s or the context dies.
+ * @thread owner
+ */
+void weir_session_finish(struct weir_session *session);
+
+/**
+ * Give up what the session holds: destroy its objects, clear and return its memory. Its work has
+ * ended (weir_session_finish()), or it had none.
+ * @thread owner
+ */
+void weir_session_clear(struct weir_session *session);
+
+/**
+ * Free a session that holds nothing (weir_session_clear()). May wait until the GPU is idle, for its
+ * words are registered with the driver. Accepts NULL.
  * @thread owner
  */
 void weir_session_destroy(struct weir_session *session);

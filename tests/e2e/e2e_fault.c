@@ -2,7 +2,13 @@
  * A program whose kernel faults, and which goes on asking: the error comes at the first
  * synchronising call and at every later one, also once the host has replaced its worker.
  *
- *     e2e_fault address | misaligned
+ *     e2e_fault address | misaligned | assert | trap
+ *
+ * Or the program beside it, which prints "ready" and waits for the end of stdin:
+ *
+ *     e2e_fault beside ERROR    its kernel has ended; then every call returns ERROR
+ *     e2e_fault endless         its kernel never ends
+ *     e2e_fault long ROUNDS [BLOCKS]   each of its kernel's blocks counts to ROUNDS
  */
 #include "tests/cuda/check_driver.h"
 #include "tests/e2e/kernels.h"
@@ -11,13 +17,68 @@
 
 #define LATER_MS 1500 /* by then the faulted worker is gone */
 
+/* fail_assert(), fail_trap(), and turn(p): until another value than 0 is at p. */
+static const char fault_ptx[] = ".version 6.4\n"
+                                ".target sm_75\n"
+                                ".address_size 64\n"
+                                ".extern .func __assertfail(.param .b64 a, .param .b64 b,\n"
+                                "    .param .b32 c, .param .b64 d, .param .b64 e);\n"
+                                ".global .align 1 .b8 text[5] = {102, 97, 108, 115, 0};\n"
+                                ".visible .entry fail_assert()\n"
+                                "{\n"
+                                "    .reg .b64 %d<2>;\n"
+                                "    .param .b64 a;\n"
+                                "    .param .b64 b;\n"
+                                "    .param .b32 c;\n"
+                                "    .param .b64 d;\n"
+                                "    .param .b64 e;\n"
+                                "    mov.u64 %d0, text;\n"
+                                "    cvta.global.u64 %d1, %d0;\n"
+                                "    st.param.b64 [a], %d1;\n"
+                                "    st.param.b64 [b], %d1;\n"
+                                "    st.param.b32 [c], 1;\n"
+                                "    st.param.b64 [d], %d1;\n"
+                                "    st.param.b64 [e], 1;\n"
+                                "    call.uni __assertfail, (a, b, c, d, e);\n"
+                                "    ret;\n"
+                                "}\n"
+                                ".visible .entry fail_trap()\n"
+                                "{\n"
+                                "    trap;\n"
+                                "    ret;\n"
+                                "}\n"
+                                ".visible .entry turn(.param .u64 p)\n"
+                                "{\n"
+                                "    .reg .pred %q;\n"
+                                "    .reg .b32 %r0;\n"
+                                "    .reg .b64 %d<2>;\n"
+                                "    ld.param.u64 %d0, [p];\n"
+                                "    cvta.to.global.u64 %d1, %d0;\n"
+                                "again:\n"
+                                "    ld.volatile.global.u32 %r0, [%d1];\n"
+                                "    setp.eq.u32 %q, %r0, 0;\n"
+                                "    @%q bra again;\n"
+                                "    ret;\n"
+                                "}\n";
+
+static CUmodule module, fault_module;
+static CUdeviceptr block;
+
 static void sleep_ms(long ms)
 {
     struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&pause, NULL);
 }
 
-static void every_call(CUdeviceptr block, CUresult want, const char *when)
+static void wait_for_stdin(void)
+{
+    printf("ready\n");
+    fflush(stdout);
+    while (getchar() != EOF) {
+    }
+}
+
+static void every_call(CUresult want, const char *when)
 {
     uint32_t word = 0;
     CUdeviceptr other = 0;
@@ -31,28 +92,90 @@ static void every_call(CUdeviceptr block, CUresult want, const char *when)
     check_code(cu.MemcpyDtoH_v2(&word, block, sizeof word), want, line);
 }
 
-int main(int argc, char **argv)
+static void launch_mix(CUdeviceptr at)
 {
     uint32_t n = 1, a = 1, b = 1;
-    CUdeviceptr block = 0, bad;
-    CUmodule module;
-    CUresult want;
+    void *params[] = {&at, &n, &a, &b};
 
-    if (argc != 2) {
-        fprintf(stderr, "usage: e2e_fault address | misaligned\n");
+    driver_launch(driver_function(module, "mix"), 1, 1, NULL, params);
+}
+
+/* Launch a kernel that faults. @return the error that it causes */
+static CUresult launch_fault(const char *kind)
+{
+    if (strcmp(kind, "assert") == 0) {
+        driver_launch(driver_function(fault_module, "fail_assert"), 1, 1, NULL, NULL);
+        return CUDA_ERROR_ASSERT;
+    }
+    if (strcmp(kind, "trap") == 0) {
+        driver_launch(driver_function(fault_module, "fail_trap"), 1, 1, NULL, NULL);
+        return CUDA_ERROR_LAUNCH_FAILED;
+    }
+    if (strcmp(kind, "misaligned") == 0) {
+        launch_mix(block + 2);
+        return CUDA_ERROR_MISALIGNED_ADDRESS;
+    }
+    launch_mix(16);
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+static int fault(const char *kind)
+{
+    CUresult want = launch_fault(kind);
+
+    every_call(want, "after the fault");
+    every_call(want, "again");
+    sleep_ms(LATER_MS);
+    every_call(want, "when the worker is gone");
+    return check_end();
+}
+
+static int beside(CUresult want)
+{
+    launch_mix(block);
+    DRV(cu.CtxSynchronize());
+    wait_for_stdin();
+    every_call(want, "after another's fault");
+    return check_end();
+}
+
+static int endless(void)
+{
+    void *params[] = {&block};
+
+    DRV(cu.MemsetD32_v2(block, 0, 1));
+    driver_launch(driver_function(fault_module, "turn"), 1, 1, NULL, params);
+    wait_for_stdin();
+    return check_end();
+}
+
+static int count_to(uint32_t rounds, unsigned blocks)
+{
+    void *params[] = {&block, &rounds};
+
+    driver_launch(driver_function(module, "spin"), blocks, 1, NULL, params);
+    wait_for_stdin();
+    return check_end();
+}
+
+int main(int argc, char **argv)
+{
+    const char *kind = argc > 1 ? argv[1] : "";
+    uint32_t number = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
+
+    unsigned blocks = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 1;
+
+    if (argc < 2) {
+        fprintf(stderr, "usage: e2e_fault address | misaligned | assert | trap\n"
+                        "       e2e_fault beside ERROR | endless | long ROUNDS [BLOCKS]\n");
         return 2;
     }
     driver_begin("e2e_fault");
     DRV(cu.ModuleLoadData(&module, e2e_ptx));
+    DRV(cu.ModuleLoadData(&fault_module, fault_ptx));
     DRV(cu.MemAlloc_v2(&block, 4096));
-    int misaligned = strcmp(argv[1], "misaligned") == 0;
-    bad = misaligned ? block + 2 : 16;
-    want = misaligned ? CUDA_ERROR_MISALIGNED_ADDRESS : CUDA_ERROR_ILLEGAL_ADDRESS;
-    void *params[] = {&bad, &n, &a, &b};
-    driver_launch(driver_function(module, "mix"), 1, 1, NULL, params);
-    every_call(block, want, "after the fault");
-    every_call(block, want, "again");
-    sleep_ms(LATER_MS);
-    every_call(block, want, "when the worker is gone");
-    return check_end();
+    return strcmp(kind, "beside") == 0    ? beside((CUresult)number)
+           : strcmp(kind, "endless") == 0 ? endless()
+           : strcmp(kind, "long") == 0    ? count_to(number, blocks)
+                                          : fault(kind);
 }

@@ -35,6 +35,15 @@ class Base(lib.Case):
         lib.until(lambda: len(self.workers(host, tenant, "kept")) == count, 10, f"{count} workers are kept")
         return self.pids(host, tenant, "kept")
 
+    def endless(self, host, tenant="alice"):
+        """A program is killed while its kernel runs that does not end; its worker."""
+        before = self.pids(host, tenant)
+        guest = self.guest(host, "e2e_fault", "endless", tenant=tenant)
+        guest.wait_line("^ready$")
+        worker, = self.pids(host, tenant) - before
+        guest.kill()
+        return worker
+
 
 class Programs(Base):
     def test_each_program_has_a_worker(self):
@@ -96,6 +105,16 @@ class Programs(Base):
         self.finished(host, "e2e_limits", tenant="alice")
         lib.until(lambda: not self.workers(host, "alice"), 10, "the worker has ended")
         self.assertEqual(len(self.spares(host) & before), SPARES - 1)
+
+    def test_work_that_a_killed_program_left_behind_ends_its_worker_only(self):
+        host = self.own()
+        other = self.steady(host, tenant="alice")
+        worker = self.endless(host)
+        lib.until(lambda: not lib.pid_is_alive(worker), 10, "the worker has been killed")
+        self.assertIn("killed for work that its program left behind", host.process.err)
+        self.spares(host)
+        self.finished(host, "e2e_minimal", tenant="alice")
+        self.steady_undisturbed(other)
 
     def test_sessions_hold_over_all_workers(self):
         host = self.own({"alice": {"isolation": "program", "sessions": 2}})
@@ -286,6 +305,14 @@ class Domains(Base):
         lib.until(lambda: not lib.pid_is_alive(worker), 20, "the worker has ended")
         self.assertEqual(self.said(), ["get_server_list", f"terminate_client 4242 {worker}"])
         self.steady_undisturbed(steady["bob"])
+
+    def test_so_is_one_whose_work_was_left_behind(self):
+        host = self.under_mps()
+        neighbour = self.steady(host, tenant="bob")
+        worker = self.endless(host)
+        lib.until(lambda: not lib.pid_is_alive(worker), 10, "the worker has been killed")
+        self.assertEqual(self.said(), ["get_server_list", f"terminate_client 4242 {worker}"])
+        self.steady_undisturbed(neighbour)
 
     def test_a_second_domain_opens_when_the_first_is_full(self):
         host = self.under_mps(lines=["spare_workers = 32"])

@@ -114,6 +114,44 @@ static void by_event_in_order(void **state)
     marks_come_in_their_order(false);
 }
 
+/* Which kernels may still run is known from the words alone. */
+static void kernels_are_pending_until_their_mark(void **state)
+{
+    struct weir_mark_word word = {0};
+    struct weir_gate_mark first, second;
+
+    (void)state;
+    open_marks(true);
+    assert_false(weir_mark_kernels_pending(&word)); /* none yet */
+    weir_mark_kernel_given(&word, 1);
+    assert_true(weir_mark_kernels_pending(&word)); /* nothing stands behind it */
+    weir_mark_kernel_given(&word, -1);
+    assert_false(weir_mark_kernels_pending(&word)); /* it was refused */
+    weir_mark_kernel_given(&word, 1);
+    assert_false(weir_mark_originals_pending(&word)); /* it can be stopped */
+    weir_mark_original_given(&word);
+    assert_true(weir_mark_originals_pending(&word));
+    stop_here(f.stream);
+    assert_int_equal(weir_mark_stream(f.marks, &word, f.stream, &first), CUDA_SUCCESS);
+    assert_true(weir_mark_kernels_pending(&word)); /* the GPU has not come that far */
+    assert_true(weir_mark_originals_pending(&word));
+    go_on();
+    await(&first);
+    assert_false(weir_mark_kernels_pending(&word));
+    assert_false(weir_mark_originals_pending(&word));
+    weir_mark_kernel_given(&word, 1);
+    assert_true(weir_mark_kernels_pending(&word));
+    assert_false(weir_mark_originals_pending(&word));
+    assert_int_equal(weir_mark_stream(f.marks, &word, f.stream, &first), CUDA_SUCCESS);
+    await(&first);
+    stop_here(f.stream);
+    assert_int_equal(weir_mark_stream(f.marks, &word, f.stream, &second), CUDA_SUCCESS);
+    assert_false(weir_mark_kernels_pending(&word)); /* the second is of other work, a copy, say */
+    go_on();
+    await(&second);
+    weir_mark_word_put(f.marks, &word);
+}
+
 /* A stream may go while the GPU has yet to write its word: nobody else may get that word before. */
 static void word_is_not_handed_on_too_early(void **state)
 {
@@ -161,6 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(by_word_in_order, tear_down),
         cmocka_unit_test_teardown(by_event_in_order, tear_down),
+        cmocka_unit_test_teardown(kernels_are_pending_until_their_mark, tear_down),
         cmocka_unit_test_teardown(word_is_not_handed_on_too_early, tear_down),
     };
 

@@ -370,6 +370,37 @@ static void release_resumes_and_forbids_stopping(void **state)
     weir_run_put(other);
 }
 
+/* Of runs that run, are stopped, and have not begun; the stream goes on behind them. */
+static void withdraw_leaves_blocks_undone_and_lets_the_stream_on(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        uint32_t first = (uint32_t)i * 1000;
+        struct weir_run *run;
+
+        memset(&f.seen, 0, sizeof f.seen);
+        assert_int_equal(start(forms[i], 900, first, (struct weir_run_place){0}, &run),
+                         CUDA_SUCCESS);
+        assert_int_equal(start(forms[i], 100, first + 900, (struct weir_run_place){0}, NULL),
+                         CUDA_SUCCESS);
+        while (counted(first, 900) == 0) {
+        }
+        if (i == 0) {
+            assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
+            await(WEIR_RUN_HAS_STOPPED, 1);
+        }
+        weir_runs_withdraw(f.runs, &f);
+        assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_ERROR_NOT_PERMITTED);
+        assert_int_equal(weir_run_resume(run), CUDA_SUCCESS); /* too late */
+        DRV(cuStreamSynchronize(f.stream));
+        assert_in_range(counted(first, 900), 1, 899);
+        assert_int_equal(counted(first + 900, 100), 0);
+        assert_true(weir_runs_wait(f.runs, &f, WAIT_NS));
+        assert_int_equal(atomic_load(&f.seen.ended), 2);
+        weir_run_put(run);
+    }
+}
+
 static void device_idle_resumes_and_refuses_to_stop(void **state)
 {
     struct weir_run *run, *second;
@@ -557,6 +588,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(resize_moves_shrinks_and_grows, set_up, tear_down),
         cmocka_unit_test_setup_teardown(look_always_is_asked_from_start_to_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(release_resumes_and_forbids_stopping, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(withdraw_leaves_blocks_undone_and_lets_the_stream_on,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(device_idle_resumes_and_refuses_to_stop, set_up, tear_down),
         cmocka_unit_test_setup_teardown(device_idle_lifts_restrictions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(

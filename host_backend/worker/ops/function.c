@@ -118,7 +118,7 @@ CUresult weir_host_module_function(struct weir_session *s,
     }
     WEIR_TRY(s->driver->cuModuleGetFunction(&native, m->o.native, in->name));
     WEIR_TRY(enter(s, m, in->f, native, NULL, out));
-    return m->forms != NULL ? keep_name(s, in->f, in->name) : CUDA_SUCCESS;
+    return keep_name(s, in->f, in->name);
 }
 
 CUresult weir_host_library_kernel(struct weir_session *s,

@@ -152,18 +152,14 @@ CUresult weir_ops_params(struct weir_session *s, const struct weir_host_function
 static uint64_t kernel_key(struct weir_session *s, struct weir_host_function *f)
 {
     const struct weir_host_module *m = (const struct weir_host_module *)f->o.owner;
-    const char *name = f->name;
     uint64_t of[3], key = 0;
 
     if (f->hint.kernel != 0) {
         return f->hint.kernel;
     }
-    if (name == NULL && weir_driver_has(s->driver, cuFuncGetName)) {
-        (void)s->driver->cuFuncGetName(&name, f->o.native);
-    }
-    if (m != NULL && m->image != NULL && name != NULL) {
+    if (m != NULL && m->image != NULL && f->name != NULL) {
         memcpy(&of[0], m->image->hash.bytes, sizeof of[0]);
-        of[1] = weir_hash64_of(name, strlen(name));
+        of[1] = weir_hash64_of(f->name, strlen(f->name));
         of[2] = weir_hash64_of(s->tenant->name, strlen(s->tenant->name));
         key = weir_hash64_of(of, sizeof of);
     }

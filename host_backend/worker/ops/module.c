@@ -269,7 +269,7 @@ static CUresult enter(struct weir_session *s, enum weir_kind kind, uint64_t hand
 static CUresult refused(struct weir_session *s, CUresult result)
 {
     if (weir_error_is_sticky(result)) {
-        weir_worker_sticky(s->worker, result);
+        weir_session_fault(s, result);
     }
     return CUDA_SUCCESS;
 }

@@ -325,6 +325,20 @@ out:
 
 /* ---------------------------------------------------------------- stop, resume, resize */
 
+static CUresult begin_stop_locked(struct weir_run *run)
+{
+    CUresult result = weir_run_ask(run, run->runs->control, true);
+
+    if (result == CUDA_SUCCESS) {
+        run->state = WEIR_RUN_STOPPING;
+        run->plain = run->sure = false;
+        run->stop_ns = weir_clock_now_ns();
+        run->runs->counts.stops++;
+        pthread_cond_signal(&run->runs->work);
+    }
+    return result;
+}
+
 CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
 {
     struct weir_runs *runs = run->runs;
@@ -341,14 +355,7 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
         runs->counts.no_idle++;
         result = CUDA_ERROR_NOT_READY;
     } else if (run->state == WEIR_RUN_RUNNING) {
-        result = weir_run_ask(run, runs->control, true);
-        if (result == CUDA_SUCCESS) {
-            run->state = WEIR_RUN_STOPPING;
-            run->plain = run->sure = false;
-            run->stop_ns = weir_clock_now_ns();
-            runs->counts.stops++;
-            pthread_cond_signal(&runs->work);
-        }
+        result = begin_stop_locked(run);
     }
     if (result == CUDA_SUCCESS) {
         run->lease_end_ns = weir_clock_now_ns() + lease_ns;
@@ -392,6 +399,9 @@ CUresult weir_run_resume_locked(struct weir_run *run)
     struct weir_runs *runs = run->runs;
     CUresult result = CUDA_SUCCESS;
 
+    if (run->withdrawn) {
+        return CUDA_SUCCESS;
+    }
     if (run->state == WEIR_RUN_STOPPING) {
         run->want_resume = true;
         return CUDA_SUCCESS;
@@ -524,6 +534,25 @@ void weir_runs_release(struct weir_runs *runs, const void *owner)
     pthread_mutex_unlock(&runs->lock);
 }
 
+/* All are told before any stream goes on, so that none begins on what another has left undone. The
+ * watcher sees a run that could not be told to its end. */
+void weir_runs_withdraw(struct weir_runs *runs, const void *owner)
+{
+    pthread_mutex_lock(&runs->lock);
+    for (struct weir_run *run = runs->first; run != NULL; run = run->next) {
+        if (run->p.owner != owner || run->state == WEIR_RUN_FINISHED) {
+            continue;
+        }
+        run->no_stop = true;
+        if (run->state != WEIR_RUN_RUNNING || begin_stop_locked(run) == CUDA_SUCCESS) {
+            run->withdrawn = true;
+            run->want_resume = false;
+        }
+    }
+    pthread_cond_signal(&runs->work);
+    pthread_mutex_unlock(&runs->lock);
+}
+
 bool weir_runs_any_stopped_locked(const struct weir_runs *runs)
 {
     const struct weir_run *run = runs->first;
@@ -541,7 +570,8 @@ static bool any_needs_us_locked(const struct weir_runs *runs)
 {
     const struct weir_run *run = runs->first;
 
-    while (run != NULL && (run->plain || run->sure || run->state == WEIR_RUN_FINISHED)) {
+    while (run != NULL &&
+           (run->plain || run->sure || run->let_on || run->state == WEIR_RUN_FINISHED)) {
         run = run->next;
     }
     return run != NULL || runs->starting != 0;

@@ -139,6 +139,14 @@ void weir_run_put(struct weir_run *run);
 void weir_runs_release(struct weir_runs *runs, const void *owner);
 
 /**
+ * Stop all runs of an owner for good: blocks that have not begun are never done, and streams go on
+ * behind their runs once the blocks that have begun have ended. Nothing in these streams may depend
+ * on what the runs would have computed. Does not wait: weir_runs_wait().
+ * @thread any with the context
+ */
+void weir_runs_withdraw(struct weir_runs *runs, const void *owner);
+
+/**
  * Resume all stopped runs, and refuse to stop any until weir_runs_device_idle_end().
  *
  * For driver calls that may wait for all work on the device while they hold the driver's locks

@@ -23,6 +23,8 @@ struct weir_run {
     bool first_gone;  /* the grid in the guest's stream has ended */
     bool begun;       /* a block has been taken */
     bool no_stop;     /* its owner goes, or it does not obey */
+    bool withdrawn;   /* it stops for good (weir_runs_withdraw()) */
+    bool let_on;      /* .. and its stream has been told to go on */
     bool want_resume; /* when stopped, or when there is a lane */
     bool want_grow;   /* when begun */
     bool sure;        /* a grid that nothing keeps from finishing it is launched or to come */

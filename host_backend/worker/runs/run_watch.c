@@ -91,6 +91,20 @@ static void does_not_stop(struct weir_run *run)
     tell(runs, run, WEIR_RUN_DOES_NOT_STOP);
 }
 
+/* It has stopped for good: what stands behind it in its stream goes on as if it had finished. */
+static void let_on(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+    CUdeviceptr at = weir_run_control(run) + offsetof(struct weir_ptx_control, finished);
+
+    if (!run->let_on && runs->driver->cuStreamWriteValue32_v2(
+                            runs->control, at, 1, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS) {
+        run->let_on = true;
+        runs->counts.withdrawn++;
+        pthread_cond_broadcast(&runs->ended);
+    }
+}
+
 static void look_stopping(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
@@ -116,6 +130,10 @@ static void look_stopping(struct weir_run *run)
     }
     run->state = WEIR_RUN_STOPPED;
     runs->counts.stopped += !run->stuck;
+    if (run->withdrawn) {
+        let_on(run);
+        return;
+    }
     tell(runs, run, WEIR_RUN_HAS_STOPPED);
     if (run->want_resume && run->state == WEIR_RUN_STOPPED) {
         (void)weir_run_resume_locked(run);
@@ -127,6 +145,10 @@ static void look_stopped(struct weir_run *run)
     struct weir_runs *runs = run->runs;
     bool over = weir_clock_now_ns() >= run->lease_end_ns;
 
+    if (run->withdrawn) {
+        let_on(run);
+        return;
+    }
     if (!over && !run->want_resume && !run->no_stop) {
         return;
     }

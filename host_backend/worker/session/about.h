@@ -27,6 +27,7 @@ struct weir_session_about {
     atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes, by device */
     atomic_uint_fast64_t objects;
     atomic_uint n_contexts;
+    atomic_uint_fast64_t orphaned_ns; /* when its program left work behind; 0: it did not */
     atomic_uint_fast64_t launched[WEIR_FORMS_LAUNCHED_COUNT]; /* by enum weir_forms_launched */
 
     struct weir_stats_set *stats; /* what a remote guest last said, under the worker's lock */

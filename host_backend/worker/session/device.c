@@ -44,25 +44,6 @@ bool weir_error_is_sticky(CUresult error)
     }
 }
 
-void weir_worker_sticky(struct weir_worker *worker, CUresult error)
-{
-    uint64_t one = 1;
-    int none = 0;
-
-    if (!atomic_compare_exchange_strong(&worker->sticky, &none, (int)error)) {
-        return;
-    }
-    weir_log_error("worker: the GPU context died result=%d: all its sessions end", (int)error);
-    pthread_mutex_lock(&worker->lock);
-    for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
-        weir_session_show_sticky(s, error);
-    }
-    pthread_mutex_unlock(&worker->lock);
-    if (worker->wake_fd >= 0) {
-        (void)!write(worker->wake_fd, &one, sizeof one);
-    }
-}
-
 static enum weir_status open_driver(struct weir_worker *worker, const char *path, int *ret_devices)
 {
     char why[200] = "";
@@ -400,6 +381,7 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
     status = choose_devices(worker, n_driver);
     worker->platform.posix_fds = true;
     worker->platform.write_value_ok = true;
+    worker->platform.alone = worker->config.alone;
     worker->platform.by_program = worker->config.by_program;
     for (uint32_t i = 0; status == WEIR_OK && i < worker->platform.n_devices; i++) {
         status = open_context(worker, &worker->platform.devices[i]);

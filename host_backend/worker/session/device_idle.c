@@ -5,6 +5,7 @@
 #include "host_backend/worker/session/barrier.h"
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/object_types.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include <sched.h>
 #include <stdlib.h>
@@ -251,6 +252,31 @@ static void wait_apart(struct weir_worker *w, bool recorded, uint64_t end_ns)
     d->depth++;
 }
 
+/*
+ * Is the device kept busy by work that a program has left behind? It may never end, and a driver
+ * call that waited for it would keep all other sessions out of the driver. So such a call is not
+ * made: its own session waits, and nobody else. Not once the context is dead.
+ */
+static bool waits_for_orphan(struct weir_worker *w)
+{
+    bool any = false;
+
+    if (atomic_load(&w->sticky) != 0) {
+        return false;
+    }
+    pthread_mutex_lock(&w->lock);
+    for (const struct weir_session *s = w->sessions; s != NULL && !any; s = s->next) {
+        any = atomic_load(&s->about->orphaned_ns) != 0;
+        if (any) {
+            weir_log_warn("worker: a call that needs an idle GPU waits for work that a program has "
+                          "left behind session=%llu tenant=%s",
+                          (unsigned long long)s->id, s->tenant->name);
+        }
+    }
+    pthread_mutex_unlock(&w->lock);
+    return any;
+}
+
 uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_session *caller)
 {
     struct weir_session *inside = inside_of;
@@ -264,20 +290,26 @@ uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_se
         atomic_store_explicit(&inside->idle->inside, 0, memory_order_release);
     }
     idle = worker->hooks != NULL ? worker->hooks->device_idle_begin(worker->forms) : 0;
+    if (!worker->platform.real) {
+        return idle; /* a call that waits keeps nobody else waiting */
+    }
     pthread_mutex_lock(&d->lock);
-    if (d->depth++ != 0 || !worker->platform.real || captures_itself(self) ||
-        !others_there(worker, self)) {
+    if (d->depth++ != 0 || captures_itself(self) || !others_there(worker, self)) {
         return idle;
     }
     while (!turn(worker, moment_ns, &recorded)) {
         wait_apart(worker, recorded, end_ns);
         atomic_fetch_add(&d->turns, 1);
         moment_ns = moment_ns < MOMENT_MAX_NS ? 2 * moment_ns : moment_ns;
-        if (weir_clock_now_ns() >= end_ns) {
+        if (weir_clock_now_ns() < end_ns) {
+            continue;
+        }
+        if (!waits_for_orphan(worker)) {
             atomic_fetch_add(&d->forced, 1);
             weir_log_warn("worker: the device does not come to rest, a call that needs it waits");
             break;
         }
+        end_ns = weir_clock_now_ns() + WEIR_DEVICE_IDLE_LIMIT_NS;
     }
     return idle;
 }
@@ -287,10 +319,12 @@ void weir_device_idle_end(struct weir_worker *worker, uint32_t idle)
     struct weir_session *self = inside_of;
     struct weir_device_idle *d = worker->device_idle;
 
-    if (--d->depth == 0 && atomic_load(&d->closed) != 0) {
-        open_barrier(d);
+    if (worker->platform.real) {
+        if (--d->depth == 0 && atomic_load(&d->closed) != 0) {
+            open_barrier(d);
+        }
+        pthread_mutex_unlock(&d->lock);
     }
-    pthread_mutex_unlock(&d->lock);
     if (worker->hooks != NULL) {
         worker->hooks->device_idle_end(worker->forms, idle);
     }

@@ -16,7 +16,8 @@
  *
  * The moment grows each time, so that a kernel of any length can end within it. A kernel that waits
  * for its program gets that program's calls in step 3. After WEIR_DEVICE_IDLE_LIMIT_NS the call is
- * made anyway. Stopped runs are resumed first (runs/run.h), or the device would never be idle.
+ * made anyway, unless the work of a program that is gone may be what it waits for. Stopped runs are
+ * resumed first (runs/run.h), or the device would never be idle.
  *
  * weir_device_barrier_enter() and weir_device_barrier_leave() cost two stores and a load.
  */

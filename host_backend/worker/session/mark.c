@@ -187,6 +187,60 @@ void weir_mark_event_put(struct weir_marks *marks, CUevent event)
     }
 }
 
+/* ---------------------------------------------------------------- kernels behind marks */
+
+void weir_mark_kernel_given(struct weir_mark_word *word, int n)
+{
+    unsigned given = atomic_load_explicit(&word->given, memory_order_relaxed);
+
+    atomic_store_explicit(&word->given, given + (unsigned)n, memory_order_relaxed);
+}
+
+/* The mark that was just put stands behind all kernels so far. */
+static void note_kernels(struct weir_mark_word *word)
+{
+    unsigned given = atomic_load_explicit(&word->given, memory_order_relaxed);
+    unsigned ahead = atomic_load_explicit(&word->ahead, memory_order_relaxed);
+
+    if (ahead != given) {
+        if ((int32_t)(word->original - ahead) > 0) {
+            word->original_value = word->next;
+        }
+        atomic_store_explicit(&word->value, word->next, memory_order_relaxed);
+        /* K1: publishes word and value; meets the acquire in weir_mark_kernels_pending(). */
+        atomic_store_explicit(&word->ahead, given, memory_order_release);
+    }
+}
+
+void weir_mark_original_given(struct weir_mark_word *word)
+{
+    word->original = atomic_load_explicit(&word->given, memory_order_relaxed);
+}
+
+static bool is_before(const uint32_t *word, uint32_t value)
+{
+    return (int32_t)(__atomic_load_n(word, __ATOMIC_RELAXED) - value) < 0;
+}
+
+bool weir_mark_originals_pending(const struct weir_mark_word *word)
+{
+    unsigned ahead = atomic_load_explicit(&word->ahead, memory_order_relaxed);
+
+    return word->original != 0 &&
+           ((int32_t)(word->original - ahead) > 0 || is_before(word->word, word->original_value));
+}
+
+bool weir_mark_kernels_pending(const struct weir_mark_word *word)
+{
+    unsigned ahead = atomic_load_explicit(&word->ahead, memory_order_acquire); /* K1 */
+    unsigned value = atomic_load_explicit(&word->value, memory_order_relaxed);
+
+    if (ahead != atomic_load_explicit(&word->given, memory_order_relaxed)) {
+        return true;
+    }
+    return ahead != 0 && is_before(word->word, value);
+}
+
 /* ---------------------------------------------------------------- marks */
 
 CUresult weir_mark_stream(struct weir_marks *marks, struct weir_mark_word *word, CUstream stream,
@@ -203,7 +257,10 @@ CUresult weir_mark_stream(struct weir_marks *marks, struct weir_mark_word *word,
         mark.value = word->next + 1;
         result = marks->driver->cuStreamWriteValue32_v2(stream, word->dptr, mark.value,
                                                         CU_STREAM_WRITE_VALUE_DEFAULT);
-        word->next += result == CUDA_SUCCESS;
+        if (result == CUDA_SUCCESS) {
+            word->next++;
+            note_kernels(word);
+        }
     } else {
         mark.event = take_event(marks);
         if (mark.event == NULL) {

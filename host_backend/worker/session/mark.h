@@ -17,6 +17,7 @@
 #include "host_backend/gate/gate.h"
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -28,6 +29,13 @@ struct weir_mark_word {
     CUdeviceptr dptr;
     uint32_t next;
     void *page; /* it lies in */
+    /* Kernels and graphs, for weir_mark_kernels_pending(). The stream's thread writes. */
+    atomic_uint given; /* to the stream */
+    atomic_uint value; /* the first mark behind the last of them that has one */
+    atomic_uint ahead; /* how many of them stand before that mark */
+    /* Those that cannot be stopped, for weir_mark_originals_pending(). The stream's thread only. */
+    uint32_t original;       /* which of those given was the last; 0: none */
+    uint32_t original_value; /* the first mark behind it */
 };
 
 /**
@@ -59,6 +67,20 @@ bool weir_mark_event_reached(const struct weir_marks *marks, CUevent event);
 
 /** The event of a mark that nobody asks for any more. @thread any */
 void weir_mark_event_put(struct weir_marks *marks, CUevent event);
+
+/** Count a kernel or graph that the stream is given (1), or was not given after all (-1).
+ * @thread the stream's */
+void weir_mark_kernel_given(struct weir_mark_word *word, int n);
+
+/** The last one that was counted cannot be stopped: it is no run. @thread the stream's */
+void weir_mark_original_given(struct weir_mark_word *word);
+
+/** As weir_mark_kernels_pending(), of those that cannot be stopped. @thread the stream's */
+bool weir_mark_originals_pending(const struct weir_mark_word *word);
+
+/** May the stream have kernels that have not ended? Those without a mark, or whose mark is an
+ * event, may. @thread any, while the word lives */
+bool weir_mark_kernels_pending(const struct weir_mark_word *word);
 
 /** The stream goes; its work may still be under way. Accepts a zeroed word. @thread the stream's */
 void weir_mark_word_put(struct weir_marks *marks, struct weir_mark_word *word);

@@ -1,5 +1,6 @@
 #include "host_backend/worker/session/memory.h"
 
+#include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/platform.h"
@@ -96,7 +97,7 @@ void weir_session_look_at_contexts(struct weir_session *session)
         CUresult result = stream != NULL ? session->driver->cuStreamQuery(stream) : CUDA_SUCCESS;
 
         if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
-            weir_worker_sticky(session->worker, result);
+            weir_session_fault(session, result);
         }
     }
 }

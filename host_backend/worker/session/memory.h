@@ -39,7 +39,7 @@ bool weir_session_registered(const struct weir_session *session, uint64_t addres
 CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream);
 /** Destroy those of all devices. */
 void weir_session_work_streams_end(struct weir_session *session);
-/** Ask the driver if the contexts live: a dead one is the worker's end (weir_worker_sticky()). */
+/** Ask the driver if the contexts live: a dead one is the worker's end (weir_session_fault()). */
 void weir_session_look_at_contexts(struct weir_session *session);
 
 /**

@@ -9,6 +9,7 @@
 
 #include "base/id_table.h"
 #include "host_backend/worker/session/admission.h"
+#include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/part.h"
 #include "proto/cuda_abi.h"
 
@@ -58,6 +59,7 @@ struct weir_host_stream {
     uint64_t seen_epoch;    /* the last operation of the legacy stream that it has waited for */
     CUevent join;           /* NULL until it is needed */
     struct weir_admission_stream gate;
+    struct weir_fault_stream fault;
     struct weir_stream_parts *parts; /* once it was moved (session/part.h); else NULL */
 };
 
@@ -95,7 +97,7 @@ struct weir_host_function {
     struct weir_object o;  /* native: the CUfunction */
     CUkernel kernel;       /* of a library; or NULL */
     CUfunction *elsewhere; /* a kernel's function on each device; NULL until there is a second */
-    char *name;            /* of a library's kernel or one with twins, to find it; or NULL */
+    char *name;            /* the guest's; NULL: none yet */
     struct weir_forms_module *forms;            /* its module's */
     struct weir_forms_kernel *form;             /* of those, once found */
     uint32_t set_mask;                          /* attributes that the guest has set .. */

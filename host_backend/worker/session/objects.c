@@ -241,6 +241,7 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_host_st
     if (s->capturing) {
         weir_session_capture_end(session, s);
     }
+    weir_fault_stream_gone(session, s);
     weir_admission_stream_gone(session, s);
     weir_prints_forget(session, s->o.native);
     (void)weir_order_leave(session, s);

@@ -33,6 +33,7 @@ struct weir_platform {
     struct weir_worker_device devices[WEIR_DEVICES_MAX]; /* as the configuration lists them */
     uint32_t n_devices;
     uint32_t sm;         /* compute capability times ten; 0: softgpu, or devices that differ */
+    bool alone;          /* it serves one tenant */
     bool by_program;     /* its contexts belong to one program at a time */
     bool real;           /* NVIDIA's driver, not softgpu */
     bool write_value_ok; /* cuStreamWriteValue32 works, on all */

@@ -129,6 +129,16 @@ uint64_t weir_session_started_ns(const struct weir_session *session)
     return session->about->started_ns;
 }
 
+const char *weir_session_program(const struct weir_session *session)
+{
+    return session->about->program;
+}
+
+bool weir_session_is_monitor(const struct weir_session *session)
+{
+    return session->about->monitor;
+}
+
 void weir_session_say_stats(struct weir_session *session, struct weir_stats_set *set)
 {
     struct weir_stats_set *old;

@@ -30,6 +30,7 @@ struct weir_region_end;
 struct weir_session_about;
 struct weir_session_admission;
 struct weir_session_channel;
+struct weir_session_faults;
 struct weir_session_idle;
 struct weir_session_prints;
 struct weir_stats_set;
@@ -76,6 +77,7 @@ struct weir_session {
     struct weir_holdings *holdings;           /* memory that it may name */
     struct weir_session_admission *admission; /* to the gates */
     struct weir_session_idle *idle;           /* what it has to do with idle devices */
+    struct weir_session_faults *faults;       /* which streams have kernels */
     struct weir_host_calls *host_calls;       /* functions of the guest in the GPU's queue */
     struct weir_awaited *awaited;             /* values that its streams wait for */
     struct weir_upload *uploads;              /* images that are on their way */
@@ -127,6 +129,10 @@ uint64_t weir_session_started_ns(const struct weir_session *session);
 /** What a remote guest says about its calls. @param set  taken. @thread owner */
 void weir_session_say_stats(struct weir_session *session, struct weir_stats_set *set);
 
+/** Its program's name, as the guest says it. @return borrowed; never changes. @thread any */
+const char *weir_session_program(const struct weir_session *session);
+/** May it only ask? @thread any */
+bool weir_session_is_monitor(const struct weir_session *session);
 /** Is its guest on another machine? @thread any */
 bool weir_session_is_remote(const struct weir_session *session);
 /** Is its guest gone, as far as the transport can tell? @thread any */

@@ -9,9 +9,6 @@ struct weir_worker;
 
 /** Is this an error that ends a context? @thread any */
 bool weir_error_is_sticky(CUresult error);
-/** Note such an error: tells all sessions; the worker then exits.
- * @thread any, without the worker's lock */
-void weir_worker_sticky(struct weir_worker *worker, CUresult error);
 /** The error that was noted; CUDA_SUCCESS: the contexts live. @thread any */
 CUresult weir_worker_sticky_error(const struct weir_worker *worker);
 

@@ -2,6 +2,7 @@
 #include "host_backend/worker/submit/submit.h"
 
 #include "host_backend/worker/session/admission.h"
+#include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/twins/forms.h"
@@ -61,6 +62,21 @@ static bool choose_form(struct weir_session *s, const struct weir_host_stream *s
     return twin;
 }
 
+/* ---------------------------------------------------------------- faults */
+
+/* Note a kernel or graph in case it faults; not one that goes into a capture. @return was it? */
+static bool note_kernel(struct weir_session *s, struct weir_host_stream *stream,
+                        const struct weir_submission *what)
+{
+    bool runs_code = what->work.class == WEIR_SCHED_KERNEL || what->work.class == WEIR_SCHED_GRAPH;
+
+    if (!runs_code || weir_host_stream_capturing(s, stream)) {
+        return false;
+    }
+    weir_fault_kernel_given(s, stream, what->kernel != NULL ? what->kernel->function->name : NULL);
+    return true;
+}
+
 /* ---------------------------------------------------------------- the call */
 
 static CUresult call_driver(struct weir_session *s, struct weir_host_stream *stream,
@@ -83,7 +99,7 @@ CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stre
     struct weir_forms_choice choice;
     struct weir_admission admission;
     CUresult result = CUDA_SUCCESS;
-    bool twin = false;
+    bool twin = false, noted;
 
     WEIR_TRY(weir_order_begin(s, stream));
     if (what->may_print) {
@@ -94,9 +110,16 @@ CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stre
         twin = choose_form(s, stream, what, &work, &choice);
     }
     WEIR_TRY(weir_admission_enter(s, stream, &work, &admission));
-    if (!twin || !weir_forms_launch(s, &choice, stream, what->kernel->in,
-                                    weir_orders_begin(&admission.pass))) {
+    noted = note_kernel(s, stream, what);
+    twin = twin && weir_forms_launch(s, &choice, stream, what->kernel->in,
+                                     weir_orders_begin(&admission.pass));
+    if (!twin) {
         result = call_driver(s, stream, what);
+    }
+    if (noted && result != CUDA_SUCCESS) {
+        weir_fault_kernel_refused(stream);
+    } else if (noted && !twin) {
+        weir_mark_original_given(&stream->gate.word);
     }
     weir_admission_leave(&admission, result);
     if (result == CUDA_SUCCESS) {

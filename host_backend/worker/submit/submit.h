@@ -6,6 +6,7 @@
  * - printf: work that may print gets the device's buffer for its session (session/prints.h)
  * - twin: is a kernel launched in a form that can be stopped? (twins/forms.h)
  * - gate: wait until the scheduler grants the work (session/admission.h)
+ * - fault: the stream notes the kernel, in case it faults (session/fault.h)
  * - call: the driver call, into the stream, or into the part of the device that the stream has
  * - mark: sometimes, a number that the GPU writes behind the work (session/admission.h)
  *

@@ -69,6 +69,9 @@ void weir_forms_attribute_set(struct weir_session *session, struct weir_host_fun
 
 /** The session ends: resume its runs, and stop none again. Call it before waiting for streams. */
 void weir_forms_session_ends(struct weir_session *session);
+/** The session ends, and nothing else runs code behind its runs: stop them for good. Instead of
+ * weir_forms_session_ends(). */
+void weir_forms_session_withdraw(struct weir_session *session);
 /** The session is gone: free its list of exposures. */
 void weir_forms_session_gone(struct weir_session *session);
 

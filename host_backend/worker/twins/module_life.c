@@ -135,7 +135,9 @@ void weir_forms_attribute_set(struct weir_session *session, struct weir_host_fun
 
 /* ---------------------------------------------------------------- the end of a session */
 
-void weir_forms_session_ends(struct weir_session *session)
+/* Do something to the session's runs on all devices. */
+static void with_runs(struct weir_session *session,
+                      void (*act)(struct weir_runs *runs, const void *owner))
 {
     struct weir_forms *forms = weir_worker_forms(session->worker);
 
@@ -143,9 +145,19 @@ void weir_forms_session_ends(struct weir_session *session)
         struct weir_runs *runs = atomic_load(&forms->devices[i].runs);
 
         if (runs != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
-            weir_runs_release(runs, session);
+            act(runs, session);
         }
     }
+}
+
+void weir_forms_session_ends(struct weir_session *session)
+{
+    with_runs(session, weir_runs_release);
+}
+
+void weir_forms_session_withdraw(struct weir_session *session)
+{
+    with_runs(session, weir_runs_withdraw);
 }
 
 void weir_forms_session_gone(struct weir_session *session)

@@ -251,6 +251,7 @@ static const struct setting_row {
     {"memory", "-1GiB", NULL},
     {"pinned", "lots", NULL},
     {"sessions", "12", "12"},
+    {"orphan_s", "90", "90"},
     {"user", "root", "root"},
     {"user", "4000000000", "4000000000"}, /* needs no name */
     {"user", "no such user", NULL},

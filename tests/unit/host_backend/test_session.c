@@ -32,6 +32,7 @@ static struct weir_spin_page spin_page = {.level = WEIR_SPIN_ALL};
 static void *run(void *argument)
 {
     weir_session_run(argument);
+    weir_session_clear(argument);
     weir_session_destroy(argument);
     return NULL;
 }

@@ -1,0 +1,323 @@
+/*
+ * Whose kernel ended the contexts: see fault.h.
+ *
+ * The report is made once for each worker, by the thread that meets the error first. It reads the
+ * streams of all sessions: those in the worker's list, under the worker's lock, and each session's
+ * streams under a lock of their own, because a session destroys streams without the worker's lock.
+ */
+#include "host_backend/worker/session/fault.h"
+
+#include "base/log.h"
+#include "base/text.h"
+#include "host_backend/config/link.h"
+#include "host_backend/worker/session/mark.h"
+#include "host_backend/worker/session/object_types.h"
+#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/worker.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME_BYTES    (WEIR_FAULT_NAME_WORDS * 8u)
+#define VISIBLE_BYTES (4u * NAME_BYTES) /* each byte may become \xNN */
+
+struct weir_session_faults {
+    pthread_mutex_t lock; /* guards what follows */
+    struct weir_fault_stream *streams;
+};
+
+struct weir_session_faults *weir_session_faults_create(void)
+{
+    struct weir_session_faults *faults = calloc(1, sizeof *faults);
+
+    if (faults != NULL) {
+        pthread_mutex_init(&faults->lock, NULL);
+    }
+    return faults;
+}
+
+void weir_session_faults_destroy(struct weir_session_faults *faults)
+{
+    if (faults != NULL) {
+        pthread_mutex_destroy(&faults->lock);
+        free(faults);
+    }
+}
+
+/* ---------------------------------------------------------------- what streams were given */
+
+static void store_name(struct weir_fault_stream *stream, const char *name)
+{
+    uint64_t words[WEIR_FAULT_NAME_WORDS] = {0};
+    size_t n = name != NULL ? strnlen(name, NAME_BYTES - 1) : 0;
+
+    memcpy(words, name != NULL ? name : "", n);
+    for (size_t i = 0; i <= n / 8; i++) { /* up to the word with the NUL */
+        atomic_store_explicit(&stream->name[i], words[i], memory_order_relaxed);
+    }
+}
+
+void weir_fault_kernel_given(struct weir_session *session, struct weir_host_stream *stream,
+                             const char *name)
+{
+    struct weir_session_faults *faults = session->faults;
+
+    store_name(&stream->fault, name);
+    weir_mark_kernel_given(&stream->gate.word, 1);
+    if (!stream->fault.listed) {
+        stream->fault.listed = true;
+        stream->fault.marks = &stream->gate.word;
+        pthread_mutex_lock(&faults->lock);
+        stream->fault.next = faults->streams;
+        faults->streams = &stream->fault;
+        pthread_mutex_unlock(&faults->lock);
+    }
+}
+
+void weir_fault_kernel_refused(struct weir_host_stream *stream)
+{
+    weir_mark_kernel_given(&stream->gate.word, -1);
+}
+
+void weir_fault_stream_gone(struct weir_session *session, struct weir_host_stream *stream)
+{
+    struct weir_session_faults *faults = session->faults;
+    struct weir_fault_stream **at;
+
+    if (!stream->fault.listed) {
+        return;
+    }
+    pthread_mutex_lock(&faults->lock);
+    for (at = &faults->streams; *at != &stream->fault; at = &(*at)->next) {
+    }
+    *at = stream->fault.next;
+    pthread_mutex_unlock(&faults->lock);
+    stream->fault.listed = false;
+}
+
+/* ---------------------------------------------------------------- unfinished kernels */
+
+/* Fit for a quoted value of a log line. */
+static void quotable(const char *name, char *text, size_t bytes)
+{
+    (void)weir_text_visible(name, text, bytes);
+    for (char *quote = text; (quote = strchr(quote, '"')) != NULL;) {
+        *quote = '\'';
+    }
+}
+
+static void load_name(const struct weir_fault_stream *stream, char *text, size_t bytes)
+{
+    char name[NAME_BYTES + 1];
+
+    for (size_t i = 0; i < WEIR_FAULT_NAME_WORDS; i++) {
+        uint64_t word = atomic_load_explicit(&stream->name[i], memory_order_relaxed);
+
+        memcpy(name + 8 * i, &word, sizeof word);
+    }
+    name[NAME_BYTES] = 0;
+    if (name[0] == 0) {
+        snprintf(text, bytes, "(a graph)");
+    } else {
+        quotable(name, text, bytes);
+    }
+}
+
+bool weir_fault_kernels(const struct weir_session *session, char *text, size_t bytes)
+{
+    struct weir_session_faults *faults = session->faults;
+    char name[VISIBLE_BYTES];
+    size_t used = 0;
+    bool any = false;
+
+    text[0] = 0;
+    pthread_mutex_lock(&faults->lock);
+    for (const struct weir_fault_stream *s = faults->streams; s != NULL; s = s->next) {
+        if (!weir_mark_kernels_pending(s->marks)) {
+            continue;
+        }
+        load_name(s, name, sizeof name);
+        if (used + 2 + strlen(name) < bytes) {
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", any ? ", " : "", name);
+        }
+        any = true;
+    }
+    pthread_mutex_unlock(&faults->lock);
+    return any;
+}
+
+/* ---------------------------------------------------------------- the report */
+
+/* Tenants by index. Filled under the worker's lock. */
+struct suspects {
+    bool tenant[WEIR_CONFIG_TENANTS_MAX];
+    uint32_t n_tenants, n_sessions;
+    char names[WEIR_FAULT_TEXT_BYTES]; /* "tenant=a", or "one of tenant=a tenant=b" */
+};
+
+static void add_suspect(struct suspects *suspects, const struct weir_tenant *tenant)
+{
+    suspects->n_tenants += !suspects->tenant[tenant->index];
+    suspects->tenant[tenant->index] = true;
+    suspects->n_sessions++;
+}
+
+static void name_suspects(const struct weir_worker *worker, struct suspects *suspects)
+{
+    size_t used = (size_t)snprintf(suspects->names, sizeof suspects->names, "%s",
+                                   suspects->n_tenants > 1    ? "one of"
+                                   : suspects->n_tenants == 0 ? "not known"
+                                                              : "");
+
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (suspects->tenant[i] && used < sizeof suspects->names) {
+            used += (size_t)snprintf(suspects->names + used, sizeof suspects->names - used,
+                                     "%stenant=%s", used == 0 ? "" : " ", worker->tenants[i]->name);
+        }
+    }
+}
+
+/* @param culprit  whose fault it is; NULL: of one of those with kernels */
+static bool is_suspect(const struct weir_session *s, const struct weir_session *culprit,
+                       char *kernels, size_t bytes)
+{
+    bool has_kernels = weir_fault_kernels(s, kernels, bytes);
+
+    return culprit != NULL ? s == culprit : has_kernels;
+}
+
+static void find_suspects_locked(const struct weir_worker *worker,
+                                 const struct weir_session *culprit, struct suspects *suspects)
+{
+    char kernels[WEIR_FAULT_TEXT_BYTES];
+
+    for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+        if (is_suspect(s, culprit, kernels, sizeof kernels)) {
+            add_suspect(suspects, s->tenant);
+        }
+    }
+    name_suspects(worker, suspects);
+}
+
+struct report {
+    CUresult error;
+    const struct weir_session *reporter; /* its call met the error; NULL: none did */
+    const struct weir_session *culprit;  /* NULL: not known yet */
+    bool elsewhere;                      /* the fault was in another worker */
+};
+
+/* One line for each program of the worker: what it had on the GPU, or that it is not to blame. */
+static void log_sessions_locked(const struct weir_worker *worker, const struct report *report,
+                                const struct suspects *suspects)
+{
+    char kernels[WEIR_FAULT_TEXT_BYTES], program[2 * WEIR_HOST_TEXT_BYTES];
+
+    for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+        if (weir_session_is_monitor(s)) {
+            continue;
+        }
+        quotable(weir_session_program(s), program, sizeof program);
+        if (is_suspect(s, report->culprit, kernels, sizeof kernels) && suspects->n_tenants != 0) {
+            weir_log_error("fault: caused by%s session=%llu tenant=%s program=\"%s\" "
+                           "kernels=\"%s\"%s",
+                           suspects->n_sessions > 1 ? " one of those with kernels:" : "",
+                           (unsigned long long)s->id, s->tenant->name, program, kernels,
+                           s == report->reporter ? " (its call met the error first)" : "");
+        } else {
+            weir_log_error("fault: ends a session that is not to blame session=%llu tenant=%s "
+                           "program=\"%s\" cause=\"%s\"",
+                           (unsigned long long)s->id, s->tenant->name, program, suspects->names);
+        }
+    }
+}
+
+static void tell_supervisor(const struct weir_worker *worker, const struct suspects *suspects,
+                            CUresult error)
+{
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_link_message message = {.type = WEIR_LINK_FAULT};
+
+        if (suspects->tenant[i]) {
+            message.fault = (struct weir_link_fault){.tenant_index = i,
+                                                     .goings = worker->tenants[i]->goings,
+                                                     .error = (int32_t)error,
+                                                     .n_suspects = suspects->n_tenants};
+            (void)!weir_link_send(worker->link, &message, -1); /* a lost link: it is gone, too */
+        }
+    }
+}
+
+static const char *error_name(const struct weir_worker *worker, CUresult error)
+{
+    const char *name = NULL;
+
+    return worker->platform.driver.cuGetErrorName != NULL &&
+                   worker->platform.driver.cuGetErrorName(error, &name) == CUDA_SUCCESS &&
+                   name != NULL
+               ? name
+               : "unknown";
+}
+
+static void report_locked(struct weir_worker *worker, const struct report *report)
+{
+    struct suspects suspects = {.n_tenants = 0};
+
+    if (report->error == CUDA_ERROR_ECC_UNCORRECTABLE) {
+        snprintf(suspects.names, sizeof suspects.names, "the GPU's memory");
+    } else if (report->elsewhere) {
+        snprintf(suspects.names, sizeof suspects.names, "another program of its MPS server");
+    } else {
+        find_suspects_locked(worker, report->culprit, &suspects);
+    }
+    weir_log_error("fault: the GPU context %s, all its sessions end result=%d name=%s cause=\"%s\"",
+                   report->culprit != NULL ? "is given up" : "died", (int)report->error,
+                   error_name(worker, report->error), suspects.names);
+    log_sessions_locked(worker, report, &suspects);
+    if (!report->elsewhere &&
+        (report->culprit == NULL || !worker->config.alone)) { /* else nobody was touched */
+        tell_supervisor(worker, &suspects, report->error);
+    }
+}
+
+static void end_context(struct weir_worker *worker, const struct report *report)
+{
+    uint64_t one = 1;
+    int none = 0;
+
+    if (!atomic_compare_exchange_strong(&worker->sticky, &none, (int)report->error)) {
+        return;
+    }
+    pthread_mutex_lock(&worker->lock);
+    report_locked(worker, report);
+    for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+        weir_session_show_sticky(s, report->error);
+    }
+    pthread_mutex_unlock(&worker->lock);
+    if (worker->wake_fd >= 0) {
+        (void)!write(worker->wake_fd, &one, sizeof one);
+    }
+}
+
+void weir_session_fault(struct weir_session *session, CUresult error)
+{
+    const struct report report = {.error = error, .reporter = session};
+
+    end_context(session->worker, &report);
+}
+
+void weir_worker_fault_elsewhere(struct weir_worker *worker)
+{
+    /* Every client of the server gets this error, whatever the fault was. */
+    const struct report report = {.error = CUDA_ERROR_ILLEGAL_ADDRESS, .elsewhere = true};
+
+    end_context(worker, &report);
+}
+
+void weir_session_overdue(struct weir_session *session)
+{
+    const struct report report = {.error = CUDA_ERROR_LAUNCH_TIMEOUT, .culprit = session};
+
+    end_context(session->worker, &report);
+}
