@@ -43,7 +43,9 @@ static bool valid(const struct weir_supervisor *sup, int worker)
 
 int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
-    int wanted = tenant->config.isolation == WEIR_ISOLATION_PROCESS ? (int)tenant->index : -1;
+    bool alone =
+        tenant->config.isolation == WEIR_ISOLATION_PROCESS || tenant->faults.quarantine_end_ns != 0;
+    int wanted = alone ? (int)tenant->index : -1;
     const char *devices =
         tenant->config.devices[0] != 0 ? tenant->config.devices : sup->config.devices;
     int free_slot = -1;
@@ -329,7 +331,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
         weir_log_info("supervisor: worker ended with its tenant worker=%d", worker);
         return;
     }
-    if (on_renewed(w, status, now_ns)) {
+    if (weir_sup_quarantine_end(sup, worker) || on_renewed(w, status, now_ns)) {
         return;
     }
     weir_log_error("supervisor: worker died worker=%d why=\"%s\"", worker,
@@ -350,6 +352,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     }
     w->restart_at_ns = now_ns + (pause_ns < PAUSE_LAST_NS ? pause_ns : PAUSE_LAST_NS);
     w->restarts++;
+    weir_sup_quarantine_begin(sup, worker);
 }
 
 void weir_sup_workers_reap(struct weir_supervisor *sup)
@@ -484,6 +487,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         break;
     case WEIR_LINK_CONNECTIONS:
         renew(sup, worker, message.connections);
+        break;
+    case WEIR_LINK_STAYS:
+        w->ready = w->renew_by_ns == 0;
         break;
     case WEIR_LINK_FAULT:
         weir_sup_fault(sup, &message.fault);
