@@ -39,15 +39,22 @@ static void print_faults(const struct weir_status_report *report)
     bool any = false;
     for (size_t i = 0; i < report->n_tenants; i++) {
         const struct weir_status_tenant *t = &report->tenants[i];
+        char quarantine[16] = "-";
         if (!t->faults && !t->suspected_faults) {
             continue;
         }
         if (!any) {
-            printf("\n%-20s %8s %10s %12s\n", "TENANT", "FAULTS", "SUSPECTED", "LAST");
+            printf("\n%-20s %8s %10s %12s %12s\n", "TENANT", "FAULTS", "SUSPECTED", "LAST",
+                   "QUARANTINE");
         }
         any = true;
-        printf("%-20s %8llu %10llu %7.0fs ago\n", t->name, (unsigned long long)t->faults,
-               (unsigned long long)t->suspected_faults, t->fault_age_s);
+        if (t->quarantined && t->quarantine_s > 0) {
+            snprintf(quarantine, sizeof quarantine, "%.0fs", t->quarantine_s);
+        } else if (t->quarantined) {
+            snprintf(quarantine, sizeof quarantine, "ending");
+        }
+        printf("%-20s %8llu %10llu %7.0fs ago %12s\n", t->name, (unsigned long long)t->faults,
+               (unsigned long long)t->suspected_faults, t->fault_age_s, quarantine);
     }
 }
 

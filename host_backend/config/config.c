@@ -70,6 +70,7 @@ static const struct row host_rows[] = {
     {"vsock_port", ROW_U32, AT(weir_host_config, vsock_port), 0, UINT32_MAX - 1, NULL},
     {"vm_region", ROW_BYTES, AT(weir_host_config, vm_region_bytes), 1 << 26, INT64_C(1) << 36,
      NULL},
+    {"quarantine_s", ROW_U32, AT(weir_host_config, quarantine_s), 0, SECONDS_MAX, NULL},
     {"devices", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL},
     {"device", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL}, /* of one */
     {"window_base", ROW_U64, AT(weir_host_config, window_base), 1 << 30, INT64_C(1) << 46, NULL},
@@ -183,6 +184,7 @@ static void host_default(struct weir_host_config *config)
     *config = (struct weir_host_config){.socket_mode = 0660,
                                         .vsock_port = 7070,
                                         .vm_region_bytes = UINT64_C(1) << 30,
+                                        .quarantine_s = 300,
                                         .window_base = 0x200000000000,
                                         .window_bytes = UINT64_C(1) << 40,
                                         .vmm_base = 0x120000000000,

@@ -81,6 +81,7 @@ struct weir_host_config {
     uint32_t socket_mode;                 /* of the tenants' sockets */
     char vm_user[WEIR_CONFIG_PATH_BYTES]; /* that QEMU runs as; "": libvirt's usual one */
     uint32_t vsock_port;                  /* 0: none is listened on */
+    uint32_t quarantine_s;                /* after a fault; 0: there is none */
     uint64_t vm_region_bytes;             /* of each virtual machine; 0: none is served */
     char devices[WEIR_DEVICE_LIST_BYTES];
     uint64_t window_base;

@@ -99,6 +99,8 @@ struct weir_status_tenant {
     uint32_t orphans; /* of its sessions: those whose program is gone, but not their work */
     uint64_t faults;  /* GPU faults that it alone can have caused */
     uint64_t suspected_faults; /* that it or another may have caused */
+    uint32_t quarantined;      /* 1: it has a worker of its own since a fault */
+    double quarantine_s;       /* how much longer at least */
     double fault_age_s;        /* since the last of either; 0: there was none */
     uint32_t
         scheduled; /* 1: there is a scheduler, which fills what follows since the worker began */

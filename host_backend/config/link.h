@@ -29,6 +29,7 @@ enum weir_link_type {
     WEIR_LINK_REQUEST,      /* of requests.def; ANSWER follows */
     WEIR_LINK_CONTEXT_GONE, /* a fault of another client of its MPS server has ended its context */
     WEIR_LINK_STOP,         /* end all sessions and exit */
+    WEIR_LINK_RELEASE,      /* exit if there is no session; else STAYS follows */
     /* To the supervisor. */
     WEIR_LINK_READY,       /* the driver is open */
     WEIR_LINK_KEEP,        /* hold this chunk's descriptor */
@@ -39,6 +40,7 @@ enum weir_link_type {
                               killed */
     WEIR_LINK_CONNECTIONS, /* start it again with that many: it has refused a guest for that */
     WEIR_LINK_ANSWER,      /* to a REQUEST */
+    WEIR_LINK_STAYS,       /* answers RELEASE */
     WEIR_LINK_FAULT,       /* for each tenant that may have ended the context; then it exits */
     WEIR_LINK_ROW_TENANT,
     WEIR_LINK_ROW_SESSION,
@@ -111,10 +113,10 @@ struct weir_link_idle {
 
 struct weir_link_fault {
     uint32_t tenant_index;
-    uint32_t goings; /* as of weir_link_guest */
-    int32_t error;   /* CUresult */
-    uint32_t
-        n_suspects; /* tenants that may have caused it, this one included; 1: it was this one */
+    uint32_t goings;     /* as of weir_link_guest */
+    int32_t error;       /* CUresult */
+    uint32_t n_suspects; /* tenants that may have caused it, with this one; 1: it was this one */
+    bool marks;          /* it is known which kernels had ended */
 };
 
 #define WEIR_LINK_TEXT_BYTES 512

@@ -1,8 +1,25 @@
-/* GPU faults: counted against the tenants that caused them, or may have. */
+/*
+ * GPU faults: counted against the tenants that caused them, or may have; and quarantine.
+ *
+ * A fault ends everybody's work in a shared worker. So a tenant that has caused one, or may have,
+ * gets a worker of its own when the shared one has died: its next faults end nobody else's work.
+ * After quarantine_s without a fault, its worker is asked once a second whether it has a session.
+ * When it has none it exits, and the tenant is back in the shared worker. While the worker is
+ * asked, the tenant's guests wait in their socket's backlog.
+ *
+ * Of several suspects all are moved: one alone would often be the wrong one, and the next fault
+ * would end everybody's work again. That needs marks, without which every tenant is a suspect. Only
+ * the shared worker hears remote guests, so a tenant that has them is moved only for certain.
+ *
+ * Programs under MPS share a server in the same way. A tenant of whose program its server may have
+ * died gets workers outside MPS for that time.
+ */
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/clock.h"
 #include "base/log.h"
+
+#define RELEASE_PAUSE_NS WEIR_NS_PER_S /* between questions whether a worker can end */
 
 /* Who reported it may be about a tenant that has gone since, or another one in its slot. */
 static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
@@ -16,6 +33,144 @@ static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
     tenant = &sup->tenants[fault->tenant_index];
     return tenant->used && !tenant->gone && tenant->goings == fault->goings ? tenant : NULL;
 }
+
+/* ---------------------------------------------------------------- quarantine */
+
+static bool has_remote_guests(const struct weir_supervisor *sup,
+                              const struct weir_sup_tenant *tenant)
+{
+    return sup->config.listen_tcp[0] != 0 && tenant->config.key[0] != 0;
+}
+
+static bool is_to_be_moved(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                           const struct weir_link_fault *fault)
+{
+    bool certain = fault->n_suspects == 1;
+
+    return sup->config.quarantine_s != 0 && weir_sup_shares_worker(tenant) &&
+           (certain || (fault->marks && !has_remote_guests(sup, tenant)));
+}
+
+/* Has it a worker that only its quarantine has given it? */
+static bool is_moved(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+{
+    return tenant->used && tenant->faults.quarantine_end_ns != 0 &&
+           weir_sup_shares_worker(tenant) && tenant->worker >= 0 &&
+           sup->workers[tenant->worker].tenant == (int)tenant->index;
+}
+
+/* Has its quarantine taken its programs out of MPS? */
+static bool is_outside_mps(const struct weir_sup_tenant *tenant)
+{
+    return tenant->used && weir_sup_by_program(tenant) && tenant->faults.quarantine_end_ns != 0;
+}
+
+/* Under MPS, somebody else was touched. */
+static void take_out_of_mps(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    if (sup->config.quarantine_s != 0) {
+        tenant->faults.quarantine_end_ns =
+            weir_clock_now_ns() + sup->config.quarantine_s * WEIR_NS_PER_S;
+        weir_log_warn("supervisor: quarantine begun tenant=%s seconds=%u (outside MPS)",
+                      tenant->config.name, sup->config.quarantine_s);
+    }
+}
+
+void weir_sup_quarantine_begin(struct weir_supervisor *sup, int worker)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_sup_tenant *tenant = &sup->tenants[i];
+        int own;
+
+        if (!tenant->used || tenant->gone || tenant->worker != worker ||
+            tenant->faults.quarantine_end_ns == 0 || is_moved(sup, tenant)) {
+            continue;
+        }
+        own = weir_sup_worker_for(sup, tenant);
+        if (own < 0) {
+            tenant->faults.quarantine_end_ns = 0;
+            weir_log_error("supervisor: no worker for a quarantine, the tenant stays tenant=%s",
+                           tenant->config.name);
+            continue;
+        }
+        weir_sup_tenant_move(sup, tenant, own);
+        weir_log_warn("supervisor: quarantine begun tenant=%s worker=%d seconds=%u%s",
+                      tenant->config.name, own, sup->config.quarantine_s,
+                      has_remote_guests(sup, tenant) ? " (its remote guests are turned away)" : "");
+    }
+}
+
+static bool is_over(const struct weir_sup_tenant *tenant, uint64_t now_ns)
+{
+    return tenant->faults.quarantine_end_ns <= now_ns;
+}
+
+bool weir_sup_quarantine_end(struct weir_supervisor *sup, int worker)
+{
+    int index = sup->workers[worker].tenant;
+    struct weir_sup_tenant *tenant = index >= 0 ? &sup->tenants[index] : NULL;
+    int shared;
+
+    if (tenant == NULL || !is_moved(sup, tenant) || tenant->gone ||
+        !is_over(tenant, weir_clock_now_ns())) {
+        return false;
+    }
+    tenant->faults.quarantine_end_ns = 0;
+    shared = weir_sup_worker_for(sup, tenant);
+    if (shared < 0) {
+        tenant->faults.quarantine_end_ns = weir_clock_now_ns(); /* when this one dies again */
+        return false;
+    }
+    sup->workers[worker].used = false;
+    weir_sup_tenant_move(sup, tenant, shared);
+    weir_log_info("supervisor: quarantine ended tenant=%s", tenant->config.name);
+    return true;
+}
+
+void weir_sup_quarantine_tick(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    const struct weir_link_message release = {.type = WEIR_LINK_RELEASE};
+
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_sup_tenant *tenant = &sup->tenants[i];
+
+        if (is_outside_mps(tenant) && is_over(tenant, now_ns)) {
+            tenant->faults.quarantine_end_ns = 0;
+            weir_log_info("supervisor: quarantine ended tenant=%s", tenant->config.name);
+        }
+        if (!is_moved(sup, tenant) || !is_over(tenant, now_ns) || tenant->gone ||
+            tenant->faults.release_ns > now_ns) {
+            continue;
+        }
+        tenant->faults.release_ns = now_ns + RELEASE_PAUSE_NS;
+        if (sup->workers[tenant->worker].ready) {
+            sup->workers[tenant->worker].ready = false;
+            (void)weir_sup_worker_send(sup, tenant->worker, &release, -1); /* a lost link ends it */
+        }
+    }
+}
+
+int weir_sup_quarantine_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+{
+    uint64_t next_ns = WEIR_FOREVER;
+
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *tenant = &sup->tenants[i];
+        const struct weir_sup_faults *f = &tenant->faults;
+        uint64_t due_ns =
+            f->release_ns > f->quarantine_end_ns ? f->release_ns : f->quarantine_end_ns;
+
+        if (is_moved(sup, tenant) && !tenant->gone && due_ns < next_ns) {
+            next_ns = due_ns;
+        }
+        if (is_outside_mps(tenant) && f->quarantine_end_ns < next_ns) {
+            next_ns = f->quarantine_end_ns;
+        }
+    }
+    return weir_poll_ms(next_ns, now_ns);
+}
+
+/* ---------------------------------------------------------------- faults */
 
 /* Under MPS every client meets the error of one. The first to say so is a suspect, no more, unless
  * all programs of the domain are of its tenant. */
@@ -32,6 +187,7 @@ void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_l
 {
     struct weir_sup_mps *domain = weir_mps_of(sup, &sup->workers[worker]);
     struct weir_sup_tenant *tenant = tenant_of(sup, fault);
+    struct weir_sup_faults *f;
     uint32_t n_suspects = suspects_of(sup, worker, fault);
 
     if (domain != NULL && domain->leaving) {
@@ -43,21 +199,34 @@ void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_l
     if (tenant == NULL) {
         return;
     }
-    tenant->faults.sure += n_suspects == 1;
-    tenant->faults.suspected += n_suspects != 1;
-    tenant->faults.last_ns = weir_clock_now_ns();
+    f = &tenant->faults;
+    f->sure += n_suspects == 1;
+    f->suspected += n_suspects != 1;
+    f->last_ns = weir_clock_now_ns();
+    if (is_to_be_moved(sup, tenant, fault)) {
+        f->quarantine_end_ns = f->last_ns + sup->config.quarantine_s * WEIR_NS_PER_S;
+    } else if (domain != NULL && n_suspects != 1) {
+        take_out_of_mps(sup, tenant);
+    }
     weir_log_warn(
         "supervisor: GPU fault tenant=%s suspects=%u result=%d faults=%llu suspected=%llu",
-        tenant->config.name, n_suspects, fault->error, (unsigned long long)tenant->faults.sure,
-        (unsigned long long)tenant->faults.suspected);
+        tenant->config.name, n_suspects, fault->error, (unsigned long long)f->sure,
+        (unsigned long long)f->suspected);
+}
+
+static double seconds(uint64_t from_ns, uint64_t to_ns)
+{
+    return to_ns > from_ns ? (double)(to_ns - from_ns) / (double)WEIR_NS_PER_S : 0;
 }
 
 void weir_sup_faults_show(const struct weir_sup_tenant *tenant, struct weir_status_tenant *row)
 {
     const struct weir_sup_faults *f = &tenant->faults;
+    uint64_t now_ns = weir_clock_now_ns();
 
     row->faults = f->sure;
     row->suspected_faults = f->suspected;
-    row->fault_age_s =
-        f->last_ns != 0 ? (double)(weir_clock_now_ns() - f->last_ns) / (double)WEIR_NS_PER_S : 0;
+    row->fault_age_s = f->last_ns != 0 ? seconds(f->last_ns, now_ns) : 0;
+    row->quarantined = f->quarantine_end_ns != 0;
+    row->quarantine_s = seconds(now_ns, f->quarantine_end_ns);
 }

@@ -340,6 +340,15 @@ void weir_sup_vms_tell(struct weir_supervisor *sup, int worker)
     }
 }
 
+void weir_sup_vms_follow(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+{
+    for (int i = 0; i < WEIR_VMS_MAX; i++) {
+        if (sup->vms[i].id != 0 && sup->vms[i].tenant == tenant->index) {
+            tell(sup, tenant->worker, &sup->vms[i]);
+        }
+    }
+}
+
 void weir_sup_vms_orphan(struct weir_supervisor *sup, int worker)
 {
     for (int i = 0; i < WEIR_VMS_MAX; i++) {

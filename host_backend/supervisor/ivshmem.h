@@ -65,6 +65,8 @@ bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm
 void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
 /** Find the machines that the host before this one has noted. */
 void weir_sup_vms_adopt(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** Tell a tenant's worker, which is a new one for it, of its machines. */
+void weir_sup_vms_follow(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
 /** Tell a worker that has started of the regions of its tenants. */
 void weir_sup_vms_tell(struct weir_supervisor *sup, int worker);
 /** Remove the sockets' folder, when the host stops. */

@@ -435,6 +435,7 @@ static void loop(struct weir_supervisor *sup)
         wait_ms = sooner(wait_ms, weir_sup_spin_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_sup_programs_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_mps_wait_ms(sup, now_ns));
+        wait_ms = sooner(wait_ms, weir_sup_quarantine_wait_ms(sup, now_ns));
 
         build_set(sup, &set);
         if (poll(set.fds, set.n, wait_ms) < 0 && errno != EINTR) {
@@ -456,6 +457,7 @@ static void loop(struct weir_supervisor *sup)
         weir_sup_libvirt_tick(sup, now_ns);
         weir_sup_nvdimm_tick(sup, now_ns);
         weir_sup_spin_tick(sup, now_ns);
+        weir_sup_quarantine_tick(sup, now_ns);
         weir_sup_reserve_fill(sup);
     }
 }

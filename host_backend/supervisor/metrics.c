@@ -47,6 +47,8 @@ static const struct series tenant_series[] = {
      ",suspects=\"one\"", false, false, UNIT_ONE, TENANT(faults)},
     {"weir_tenant_faults_total", "counter", "GPU faults that ended a worker's context.",
      ",suspects=\"several\"", false, false, UNIT_ONE, TENANT(suspected_faults)},
+    {"weir_tenant_quarantined", "gauge", "1: it has a worker of its own since a GPU fault.", "",
+     true, false, UNIT_ONE, TENANT(quarantined)},
     {"weir_tenant_sm_seconds_total", "counter",
      "Multiprocessor time: seconds times multiprocessors.", "", false, true, UNIT_NANOSECONDS,
      TENANT(service_sm_ns)},

@@ -109,11 +109,12 @@ void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending 
 static struct weir_sup_worker wanted_by(const struct weir_supervisor *sup,
                                         const struct weir_sup_tenant *tenant, uint32_t connections)
 {
-    struct weir_sup_worker w = {
-        .kind = WEIR_WORKER_PROGRAM,
-        .tenant = -1,
-        .connections = connections,
-        .program = {.native = !weir_mps_is_wanted(sup) || weir_sup_is_strict(tenant)}};
+    struct weir_sup_worker w = {.kind = WEIR_WORKER_PROGRAM,
+                                .tenant = -1,
+                                .connections = connections,
+                                .program = {.native = !weir_mps_is_wanted(sup) ||
+                                                      weir_sup_is_strict(tenant) ||
+                                                      tenant->faults.quarantine_end_ns != 0}};
 
     snprintf(w.devices, sizeof w.devices, "%s", weir_sup_devices_of(sup, tenant));
     return w;
@@ -378,7 +379,7 @@ static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
         struct weir_sup_worker wanted;
 
         if (!tenant->used || tenant->gone || !weir_sup_by_program(tenant) ||
-            weir_sup_is_strict(tenant)) {
+            weir_sup_is_strict(tenant) || tenant->faults.quarantine_end_ns != 0) {
             continue;
         }
         wanted = wanted_by(sup, tenant, 0);

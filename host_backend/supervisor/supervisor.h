@@ -34,9 +34,12 @@ enum weir_origin {
 
 /* Of a tenant, by what its workers report. */
 struct weir_sup_faults {
-    uint64_t sure;      /* that it alone can have caused */
-    uint64_t suspected; /* that it or another may have caused */
-    uint64_t last_ns;   /* of either; 0: none yet */
+    uint64_t sure;              /* that it alone can have caused */
+    uint64_t suspected;         /* that it or another may have caused */
+    uint64_t last_ns;           /* of either; 0: none yet */
+    uint64_t quarantine_end_ns; /* until then, and its programs' end, it has a worker of its own; 0:
+                                   it is in no quarantine */
+    uint64_t release_ns;        /* when its worker is asked next whether it can end */
 };
 
 struct weir_sup_tenant {
@@ -352,6 +355,8 @@ const char *weir_origin_text(enum weir_origin origin);
 /** Take one connection of one of its sockets and pass it to the tenant's worker. */
 void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                             int listen_fd);
+/** Have another worker serve a tenant from now on. Nothing of it is in the one before. */
+void weir_sup_tenant_move(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker);
 /** Close all tenants' sockets. */
 void weir_sup_tenants_close(struct weir_supervisor *sup);
 /** Send a worker all that it must know of tenants. */
@@ -388,6 +393,8 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) 
 int weir_sup_worker_new(struct weir_supervisor *sup, const struct weir_sup_worker *like);
 /** Has each of the tenant's programs a worker of its own? */
 bool weir_sup_by_program(const struct weir_sup_tenant *tenant);
+/** Does it share a worker with other tenants, but for a quarantine? */
+bool weir_sup_shares_worker(const struct weir_sup_tenant *tenant);
 /** May none of its workers be under MPS, nor serve two programs at a time? */
 bool weir_sup_is_strict(const struct weir_sup_tenant *tenant);
 /** The devices of a tenant, as its worker has them. */
@@ -441,6 +448,18 @@ int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns
 
 /** A worker says that a tenant has ended, or may have ended, its GPU context. */
 void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_link_fault *fault);
+/** Give tenants in quarantine whose shared worker has died workers of their own. */
+void weir_sup_quarantine_begin(struct weir_supervisor *sup, int worker);
+/**
+ * A worker has died: if its tenant's quarantine is over, the tenant returns to the worker that it
+ * shares, and this one is not started again.
+ * @return was that so?
+ */
+bool weir_sup_quarantine_end(struct weir_supervisor *sup, int worker);
+/** Ask workers whose tenants' quarantines are over whether they can end. */
+void weir_sup_quarantine_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** Milliseconds until weir_sup_quarantine_tick() has something to do; -1: nothing. */
+int weir_sup_quarantine_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 /** Fill a tenant's row with its faults. */
 void weir_sup_faults_show(const struct weir_sup_tenant *tenant, struct weir_status_tenant *row);
 

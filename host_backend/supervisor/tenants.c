@@ -140,6 +140,13 @@ static void tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tena
     }
 }
 
+void weir_sup_tenant_move(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker)
+{
+    tenant->worker = worker;
+    tell(sup, tenant, WEIR_LINK_TENANT);
+    weir_sup_vms_follow(sup, tenant);
+}
+
 const char *weir_origin_text(enum weir_origin origin)
 {
     static const char *const texts[] = {"weir.toml", "weir tenant", "libvirt"};

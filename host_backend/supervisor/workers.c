@@ -46,6 +46,12 @@ bool weir_sup_by_program(const struct weir_sup_tenant *tenant)
     return tenant->config.isolation == WEIR_ISOLATION_PROGRAM || weir_sup_is_strict(tenant);
 }
 
+bool weir_sup_shares_worker(const struct weir_sup_tenant *tenant)
+{
+    return tenant->config.isolation == WEIR_ISOLATION_SHARED ||
+           tenant->config.isolation == WEIR_ISOLATION_GROUP;
+}
+
 bool weir_sup_is_strict(const struct weir_sup_tenant *tenant)
 {
     return tenant->config.isolation == WEIR_ISOLATION_STRICT;
@@ -87,8 +93,7 @@ int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenan
 {
     struct weir_sup_worker wanted = {.kind = WEIR_WORKER_TENANT, .tenant = (int)tenant->index};
 
-    if (tenant->config.isolation == WEIR_ISOLATION_SHARED ||
-        tenant->config.isolation == WEIR_ISOLATION_GROUP) {
+    if (weir_sup_shares_worker(tenant) && tenant->faults.quarantine_end_ns == 0) {
         wanted.kind = WEIR_WORKER_SHARED;
         wanted.tenant = -1;
         memcpy(wanted.group, tenant->config.group, sizeof wanted.group);
@@ -421,7 +426,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
         weir_log_info("supervisor: worker ended with its tenant worker=%d", worker);
         return;
     }
-    if (on_renewed(w, status, now_ns)) {
+    if (weir_sup_quarantine_end(sup, worker) || on_renewed(w, status, now_ns)) {
         return;
     }
     weir_log_error("supervisor: worker died worker=%d why=\"%s\"", worker,
@@ -442,6 +447,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     }
     w->restart_at_ns = now_ns + (pause_ns < PAUSE_LAST_NS ? pause_ns : PAUSE_LAST_NS);
     w->restarts++;
+    weir_sup_quarantine_begin(sup, worker);
 }
 
 void weir_sup_workers_reap(struct weir_supervisor *sup)
@@ -580,6 +586,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         break;
     case WEIR_LINK_CONNECTIONS:
         renew(sup, worker, message.connections);
+        break;
+    case WEIR_LINK_STAYS:
+        w->ready = w->stop_by_ns == 0;
         break;
     case WEIR_LINK_FAULT:
         weir_sup_fault(sup, worker, &message.fault);

@@ -36,6 +36,7 @@
 
 struct weir_guests {
     uint64_t next_session; /* under the worker's lock, as is: */
+    bool closed;           /* the worker ends */
     uint32_t n_going;      /* of the worker's n_sessions: those that have nothing left but to go */
     struct weir_zmq_server *zmq;
     char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
@@ -72,6 +73,11 @@ static bool is_for(const struct weir_tenant *t, const struct weir_link_guest *gu
                         : t->index == guest->tenant_index && t->goings == guest->goings;
 }
 
+static bool is_ending_locked(const struct weir_worker *worker)
+{
+    return worker->guests->closed || atomic_load(&worker->sticky) != 0;
+}
+
 /* Count an arrival of a tenant, by name if there is one; NULL when there are too many at once, or
  * no such tenant. */
 static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_link_guest *guest,
@@ -84,8 +90,7 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
         struct weir_tenant *t = worker->tenants[i];
 
         if (t != NULL && !t->gone && is_for(t, guest, name) &&
-            t->n_arrivals < t->config.sessions_max + ARRIVALS_MAX &&
-            atomic_load(&worker->sticky) == 0) {
+            t->n_arrivals < t->config.sessions_max + ARRIVALS_MAX && !is_ending_locked(worker)) {
             t->n_arrivals++;
             worker->n_sessions++;
             found = t;
@@ -158,8 +163,11 @@ static struct arrival *arrive(struct weir_worker *worker, const struct weir_link
 /* Why an arrival was not counted: a worker that is about to be replaced says "again". */
 static enum weir_status why_not(struct weir_worker *worker, const char **ret_text)
 {
-    bool dying = atomic_load(&worker->sticky) != 0;
+    bool dying;
 
+    pthread_mutex_lock(&worker->lock);
+    dying = is_ending_locked(worker);
+    pthread_mutex_unlock(&worker->lock);
     *ret_text = dying ? "the worker is being replaced" : "too many connections";
     return dying ? WEIR_ERR_AGAIN : WEIR_ERR_QUOTA;
 }
@@ -280,6 +288,17 @@ static void give_up_place(struct arrival *a)
     a->worker->guests->n_going++;
     pthread_cond_broadcast(&a->worker->idle);
     pthread_mutex_unlock(&a->worker->lock);
+}
+
+bool weir_guests_close(struct weir_worker *worker)
+{
+    bool none;
+
+    pthread_mutex_lock(&worker->lock);
+    none = worker->n_sessions == 0;
+    worker->guests->closed = none;
+    pthread_mutex_unlock(&worker->lock);
+    return none;
 }
 
 bool weir_guests_only_orphans(struct weir_worker *worker)

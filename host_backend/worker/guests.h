@@ -38,6 +38,10 @@ void weir_guest_wrote(struct weir_worker *worker, const struct weir_link_guest *
  * @thread any, without the worker's lock */
 bool weir_guests_only_orphans(struct weir_worker *worker);
 
+/** Let no guest in any more, if there is none: who comes is told to come again. @return is there
+ * none? @thread main */
+bool weir_guests_close(struct weir_worker *worker);
+
 /** A worker's part. NULL: out of memory. @thread main */
 struct weir_guests *weir_guests_create(void);
 

@@ -216,7 +216,7 @@ static void fill_usage(struct weir_tenant *tenant, struct weir_status_tenant *ro
     row->stops = usage.stops;
 }
 
-static void send_row(struct weir_worker *worker, const struct weir_link_message *message)
+static void send_message(struct weir_worker *worker, const struct weir_link_message *message)
 {
     (void)!weir_link_send(worker->link, message, -1); /* a lost link is seen by receive */
 }
@@ -229,7 +229,7 @@ static void on_status(struct weir_worker *worker, bool stats)
     for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
         message.type = WEIR_LINK_ROW_SESSION;
         fill_session_row(s, &message.session_row);
-        send_row(worker, &message);
+        send_message(worker, &message);
     }
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_tenant *t = worker->tenants[i];
@@ -248,7 +248,7 @@ static void on_status(struct weir_worker *worker, bool stats)
         row->used_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
         row->pinned_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_PINNED_MEMORY);
         fill_usage(t, row);
-        send_row(worker, &message);
+        send_message(worker, &message);
     }
     pthread_mutex_unlock(&worker->lock);
     memset(&message, 0, sizeof message);
@@ -257,13 +257,13 @@ static void on_status(struct weir_worker *worker, bool stats)
     if (stats) {
         int fd = weir_stats_file(worker);
 
-        (void)!weir_link_send(worker->link, &message, fd); /* as in send_row() */
+        (void)!weir_link_send(worker->link, &message, fd); /* as in send_message() */
         if (fd >= 0) {
             close(fd);
         }
         return;
     }
-    send_row(worker, &message);
+    send_message(worker, &message);
 }
 
 /* A region comes in two messages, a descriptor each. */
@@ -346,6 +346,13 @@ static bool on_message(struct weir_worker *worker)
         break;
     case WEIR_LINK_CONTEXT_GONE:
         weir_worker_fault_elsewhere(worker);
+        break;
+    case WEIR_LINK_RELEASE:
+        if (weir_guests_close(worker)) {
+            return false;
+        }
+        message.type = WEIR_LINK_STAYS;
+        send_message(worker, &message);
         break;
     case WEIR_LINK_STOP:
         return false;

@@ -8,6 +8,7 @@ import urllib.request
 
 import lib
 
+# How a kernel faults, and the error that its program gets.
 KINDS = {"address": 700, "misaligned": 716, "assert": 710, "trap": 719}
 
 SOFTGPU = lib.DRIVER == "softgpu"
@@ -31,7 +32,7 @@ class Fault(lib.Case):
                   "the worker was replaced once", 0.02)
 
     def test_fault_and_after(self):
-        host = self.host()
+        host = self.host(host_lines=["quarantine_s = 0"])
         for arrangement in (lib.SHM, lib.ZMQ):
             for kind in KINDS:
                 self.fault(host, kind, arrangement)
@@ -69,7 +70,7 @@ class Fault(lib.Case):
                 self.assertIn('weir_tenant_faults_total{tenant="alice",suspects="one"} 1\n', metrics)
                 self.assertIn('weir_tenant_faults_total{tenant="bob",suspects="one"} 0\n', metrics)
                 shown = host.weir("status", "--run-dir", host.run_dir).stdout
-                self.assertRegex(shown, r"FAULTS +SUSPECTED +LAST\nalice +1 +0 +\d+s ago\n")
+                self.assertRegex(shown, r"FAULTS +SUSPECTED +LAST +QUARANTINE\nalice +1 +0 +\d+s ago +\d+s\n")
                 self.assertEqual(host.stop(), 0)
 
     def test_fault_while_others_compute(self):
@@ -83,6 +84,9 @@ class Fault(lib.Case):
             self.said(host, rf"fault: caused by one of those .*tenant={tenant} .*kernels=\"{kernel}\"")
             self.assertEqual(host.tenant(tenant)["faults"], 0)
             self.assertEqual(host.tenant(tenant)["suspected_faults"], 1)
+            self.assertEqual(host.tenant(tenant)["quarantined"], 1)  # the next fault hurts only its own
+        for tenant in ("alice", "bob"):
+            self.finished(host, "e2e_minimal", tenant=tenant)
 
     def test_names_are_escaped(self):
         """What a guest calls itself cannot forge a line of the log."""
@@ -188,9 +192,64 @@ class Fault(lib.Case):
         host.wait_idle()
         self.assertEqual(host.tenant("bob")["faults"], 0)
 
+    def quick_fault(self, host, tenant):
+        """A program that faults, without a look at what comes after."""
+        guest = self.guest(host, "e2e_fault", "trap", tenant=tenant)
+        guest.wait_line("^ok +synchronise after the fault")
+        guest.kill()
+
+    def test_faults_in_a_loop(self):
+        """They end others' work once; then the tenant has a worker of its own, for a while."""
+        host = self.host(host_lines=["quarantine_s = 5"])
+        self.finished(host, "e2e_minimal", tenant="bob")
+        self.quick_fault(host, "bob")
+        self.said(host, "supervisor: quarantine begun tenant=bob worker=1 seconds=5")
+        steady = self.steady(host, tenant="alice")
+        for _ in range(3):
+            self.quick_fault(host, "bob")
+            self.steady_goes_on(steady)
+        bob = host.tenant("bob")
+        self.assertEqual((bob["faults"], bob["quarantined"]), (4, 1))
+        self.assertGreater(bob["quarantine_s"], 0)
+        self.assertEqual([w["tenant"] for w in host.status()["worker"]], ["", "bob"])
+        shown = host.weir("status", "--run-dir", host.run_dir).stdout
+        self.assertRegex(shown, r"QUARANTINE\nbob +4 +0 +\d+s ago +\d+s\n")
+        self.said(host, "supervisor: quarantine ended tenant=bob", 15)
+        self.finished(host, "e2e_minimal", tenant="bob")
+        self.assertEqual(host.tenant("bob")["quarantined"], 0)
+        self.assertEqual([w["tenant"] for w in host.status()["worker"]], [""])
+        self.steady_undisturbed(steady)
+        host.wait_idle()
+        self.assertEqual(host.stop(), 0)
+
+    def test_quarantine_ends_between_programs(self):
+        """A program that is there when the time is over is left alone."""
+        host = self.host(host_lines=["quarantine_s = 2"])
+        self.quick_fault(host, "bob")
+        self.said(host, "supervisor: quarantine begun tenant=bob")
+        beside = self.guest(host, "e2e_fault", "beside", 0, tenant="bob")
+        beside.wait_line("^ready$")
+        lib.until(lambda: host.tenant("bob")["quarantine_s"] == 0, 10, "the time is over", 0.1)
+        self.finished(host, "e2e_minimal", tenant="bob")
+        self.assertEqual(host.tenant("bob")["quarantined"], 1)
+        beside.close_stdin()
+        self.assertEqual(beside.wait(), 0, beside.tail())
+        late = [self.guest(host, "e2e_minimal", tenant="bob") for _ in range(3)]
+        for guest in late:
+            self.assertEqual(guest.wait(20), 0, guest.tail())
+        self.said(host, "supervisor: quarantine ended tenant=bob")
+        self.finished(host, "e2e_minimal", tenant="bob")
+        host.wait_idle()
+
+    def test_no_quarantine(self):
+        host = self.host(host_lines=["quarantine_s = 0"])
+        self.fault(host, "trap", lib.SHM)
+        self.assertEqual(host.tenant("alice")["quarantined"], 0)
+        self.assertEqual(len(host.status()["worker"]), 1)
+
     def test_programs_that_come_at_once(self):
         """Whoever connects while the worker is being replaced waits, and then works."""
-        host = self.host()
+        host = self.host(host_lines=["quarantine_s = 0"])
         for arrangement in (lib.SHM, lib.ZMQ):
             faulting = self.guest(host, "e2e_fault", "address", arrangement=arrangement)
             faulting.wait_line("^ok +synchronise after the fault")

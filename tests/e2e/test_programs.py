@@ -295,6 +295,22 @@ class Domains(Base):
             self.finished(host, "e2e_minimal", tenant=tenant)
         self.steady_undisturbed(strict)
 
+    def test_a_tenant_that_has_ended_a_domain_is_kept_out_of_it_for_a_while(self):
+        host = self.under_mps(lines=["quarantine_s = 4"])
+        self.steady(host, tenant="bob")
+        self.finished(host, "e2e_fault", "address", tenant="alice")
+        self.spares(host)
+        neighbour = self.steady(host, tenant="bob")
+        self.finished(host, "e2e_fault", "address", tenant="alice")
+        self.steady_goes_on(neighbour)
+        alice = self.steady(host, tenant="alice")
+        self.assertEqual({self.folder_of(pid) for pid in self.pids(host, "alice", "busy")}, {"/nonexistent"})
+        alice.kill()
+        lib.until(lambda: host.tenant("alice")["quarantined"] == 0, 10, "the quarantine has ended")
+        self.steady(host, tenant="alice")
+        self.assertEqual({os.path.basename(self.folder_of(pid)) for pid in self.pids(host, "alice", "busy")}, {"mps-0"})
+        self.steady_undisturbed(neighbour)
+
     def test_a_worker_is_killed_after_its_server_has_let_it_go(self):
         host = self.under_mps()
         steady = {t: self.steady(host, tenant=t) for t in ("alice", "bob")}

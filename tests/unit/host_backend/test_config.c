@@ -146,6 +146,8 @@ static const struct bad_row {
     {"[host]\nvmm_base = 0x2000_4000_0000\n", 0, 0, "overlaps the windows"},
     {"[host]\nvmm_base = 0x1200_0020_0000\n", 0, 0, "multiples of 1 GiB"},
     {"[host]\nwindow_bytes = \"3GiB\"\n", 2, 16, "a power of two between 256MiB and 4TiB"},
+    {"[host]\nquarantine_s = -1\n", 2, 16, "'quarantine_s' must lie between 0 and 31536000"},
+    {"[[tenant]]\nname = \"a\"\norphan_s = 31536001\n", 3, 12, "between 0 and 31536000"},
     {"[host]\nvm_region = \"128GiB\"\n", 2, 13, "a power of two between 64MiB and 64GiB"},
     {"[host]\nvmm_bytes = \"512MiB\"\n", 2, 13, "a multiple of 1GiB between 1GiB and 32TiB"},
     {"[host]\nvmm_bytes = \"1025MiB\"\n", 2, 13, "a multiple of 1GiB between 1GiB and 32TiB"},
