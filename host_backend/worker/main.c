@@ -13,6 +13,7 @@
 #include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
@@ -376,7 +377,9 @@ static int open_worker(struct weir_worker *worker)
     worker->guests = weir_guests_create();
     worker->vmm_area = weir_vmm_area_create();
     worker->device_idle = weir_device_idle_create();
-    if (worker->guests == NULL || worker->vmm_area == NULL || worker->device_idle == NULL) {
+    worker->counts.pool = weir_worker_pool_create();
+    if (worker->guests == NULL || worker->vmm_area == NULL || worker->device_idle == NULL ||
+        worker->counts.pool == NULL) {
         return WEIR_WORKER_EXIT_FAILED;
     }
     worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -434,6 +437,7 @@ static void close_worker(struct weir_worker *worker)
     close(worker->exports_fd);
     weir_vmm_area_destroy(worker->vmm_area);
     weir_connections_destroy(worker);
+    free(worker->counts.pool);
     pthread_cond_destroy(&worker->idle);
     pthread_mutex_destroy(&worker->lock);
     free(worker);

@@ -92,6 +92,7 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
         }
         out->n_fds = 1;
     }
+    weir_chunk_close_file(chunk);
     out->fd_offset = chunk->region_offset;
     out->base = chunk->base;
     out->bytes = chunk->bytes;

@@ -52,6 +52,17 @@ void weir_session_look_at_contexts(struct weir_session *session);
 CUresult weir_session_charge(struct weir_session *session, uint32_t device,
                              enum weir_account_item item, uint64_t bytes);
 
+/** The same for several items; a refusal of something else than memory is logged. */
+CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
+                                 const struct weir_amounts *amounts);
+
+/**
+ * Divide among tenants what this process has once, such as descriptors.
+ * @return owned by the caller: free(); NULL: out of memory
+ * @thread main
+ */
+struct weir_account_pool *weir_worker_pool_create(void);
+
 /** Count device memory that it has got, or given back. */
 void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes);
 void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t bytes);

@@ -59,6 +59,22 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
                            weir_amount_of(config->memory, weir_worker_total_bytes(tenant->worker)));
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_PINNED_MEMORY,
                            weir_amount_of(config->pinned, host_bytes));
+    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_DESCRIPTORS, UINT64_MAX); /* the pool's */
+}
+
+CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amounts *amounts)
+{
+    enum weir_account_item refused;
+
+    if (weir_account_charge_all(&tenant->account, amounts, &refused)) {
+        return CUDA_SUCCESS;
+    }
+    if (refused != WEIR_ACCOUNT_DEVICE_MEMORY && refused != WEIR_ACCOUNT_PINNED_MEMORY) {
+        weir_log_warn("tenant: it may have no more %s tenant=%s used=%llu",
+                      weir_account_item_text(refused), tenant->name,
+                      (unsigned long long)weir_account_used(&tenant->account, refused));
+    }
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t index,
@@ -71,6 +87,7 @@ struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t inde
     }
     tenant->worker = worker;
     tenant->index = index;
+    tenant->account.pool = worker->counts.pool;
     memcpy(tenant->name, config->name, sizeof tenant->name);
     pthread_mutex_init(&tenant->lock, NULL);
     weir_host_image_store_init(&tenant->images, IMAGES_CAP_BYTES);

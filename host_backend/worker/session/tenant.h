@@ -36,7 +36,6 @@ struct weir_tenant {
     struct weir_ipc_token *tokens;
     struct weir_ipc_event *events;
     struct weir_export *exports;
-    uint32_t n_exports;
     uint64_t vmm_bytes; /* reserved of the VMM area; under the worker's vmm_area's lock */
 
     struct weir_host_image_store images; /* internally locked */
@@ -53,6 +52,13 @@ struct weir_tenant_config weir_tenant_settings(struct weir_tenant *tenant);
     __atomic_load_n(&(tenant)->config.setting, __ATOMIC_RELAXED)
 /** No session may be left. */
 void weir_tenant_destroy(struct weir_tenant *tenant);
+/**
+ * Charge several items to a tenant; a refusal of something else than memory is logged.
+ * weir_account_release_all() gives them back.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
+ * @thread any
+ */
+CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amounts *amounts);
 /** Reserve the window's halves once. @thread a session's */
 CUresult weir_tenant_reserve(struct weir_tenant *tenant);
 uint64_t weir_tenant_window_base(const struct weir_tenant *tenant);

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""A tenant that takes all that it can get: it is refused in time, and nobody else notices.
+
+Each case gives the greedy tenant one thing without end (e2e_takes.c). It must be refused with CUDA's error,
+the log must name it, another tenant's programs must start and end well meanwhile, and what was taken must be there
+again afterwards.
+"""
+import lib
+
+DESCRIPTORS = 2048  # of the host's processes: a half is for connections, of the rest a half for one tenant alone
+OUT_OF_MEMORY = lib.CUDA_ERROR_OUT_OF_MEMORY
+
+
+class Takes(lib.Case):
+    def greedy(self, host, kind, item=None):
+        """Who has taken all; gives the guest and how much it got."""
+        guest = self.guest(host, "e2e_takes", kind)
+        taken = guest.wait_line(rf"^{kind} (\d+), then (\d+)$", limit_s=40)
+        self.assertEqual(int(taken[2]), OUT_OF_MEMORY, guest.tail())
+        if item:
+            lib.until(lambda: f"no more {item} tenant=alice" in host.process.err, 5, "the log names who was refused")
+        return guest, int(taken[1])
+
+    def others_go_on(self, host, worker):
+        for _ in range(3):
+            self.finished(host, "e2e_minimal", tenant="bob")
+        self.assertEqual(host.worker_pid(), worker, "the worker died of it")
+
+    def given_back(self, host, guest):
+        guest.close_stdin()
+        self.assertEqual(guest.wait(40), 0, guest.tail())
+        host.wait_idle(20)
+
+    def check(self, host, kind, most, item=None):
+        """Twice: what the first guest took is there for the second."""
+        worker = host.worker_pid()
+        counts = []
+        for _ in range(2):
+            guest, taken = self.greedy(host, kind, item)
+            self.assertLessEqual(taken, most)
+            self.others_go_on(host, worker)
+            self.given_back(host, guest)
+            counts.append(taken)
+        self.assertGreater(counts[0], 0)
+        self.assertEqual(counts[1], counts[0])
+
+    def test_exports(self):
+        host = self.host(descriptors=DESCRIPTORS)
+        self.check(host, "exports", DESCRIPTORS // 2, "descriptors")
+
+    def test_device_memory_in_pieces(self):
+        if lib.DRIVER != "softgpu":
+            self.skipTest("NVIDIA's driver keeps no descriptor of device memory")
+        host = self.host(descriptors=DESCRIPTORS)
+        self.check(host, "chunks", DESCRIPTORS // 2, "descriptors")
+
+    def test_pinned_memory_costs_no_descriptor(self):
+        host = self.host({"alice": {"pinned": "1GiB"}, "bob": {}})
+        worker = host.worker_pid()
+        self.finished(host, "e2e_minimal")
+        before = len(lib.fds_of(worker))
+        guest, taken = self.greedy(host, "pinned")
+        self.assertGreaterEqual(taken, 48)
+        self.assertLess(len(lib.fds_of(worker)) - before, 16)
+        self.others_go_on(host, worker)
+        self.given_back(host, guest)
+
+
+if __name__ == "__main__":
+    lib.main()
