@@ -19,6 +19,7 @@ enum weir_account_item {
     WEIR_ACCOUNT_DEVICE_MEMORY, /* bytes on all devices together */
     WEIR_ACCOUNT_PINNED_MEMORY, /* bytes of host memory that devices reach */
     WEIR_ACCOUNT_DESCRIPTORS,   /* of a process, beside those of connections */
+    WEIR_ACCOUNT_MAPPINGS,      /* of a process's address space, for memory of the host */
     WEIR_ACCOUNT_COUNT,
 };
 

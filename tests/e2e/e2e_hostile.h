@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "proto/transport/transport.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct client {
@@ -37,11 +38,18 @@ void hostile_expect_alive(struct client *c, const char *what);
 
 /** Call and give the result; the reply must come. */
 int32_t hostile_call(struct client *c, int op, const void *message);
+/** The same, with a descriptor behind it (borrowed). */
+int32_t hostile_call_with_fd(struct client *c, int op, const void *message, int fd);
 void hostile_post(struct client *c, int op, const void *message);
 /** The host must end the session because of `what`; disconnects. */
 void hostile_expect_end(struct client *c, const char *what);
 
+/** A memfd of so many bytes. */
+int hostile_memory_file(size_t bytes, bool sealed);
+
 void hostile_scenario_vmm(void);
+void hostile_scenario_greedy(void);
+void hostile_scenario_registered(void);
 void hostile_scenario_garbage_hello(void);
 void hostile_scenario_silent(void);
 void hostile_scenario_wrong_hash(void);

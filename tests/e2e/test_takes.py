@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
 """A tenant that takes all that it can get: it is refused in time, and nobody else notices.
 
-Each case gives the greedy tenant one thing without end (e2e_takes.c). It must be refused with CUDA's error,
+Each case gives the greedy tenant one thing without end (e2e_takes.c, e2e_hostile_takes.c). It must be refused with CUDA's error,
 the log must name it, another tenant's programs must start and end well meanwhile, and what was taken must be there
 again afterwards.
 """
 import lib
 
 DESCRIPTORS = 2048  # of the host's processes: a half is for connections, of the rest a half for one tenant alone
+RAW = ("registered",)  # of e2e_hostile_takes.c
 OUT_OF_MEMORY = lib.CUDA_ERROR_OUT_OF_MEMORY
 
 
 class Takes(lib.Case):
     def greedy(self, host, kind, item=None):
         """Who has taken all; gives the guest and how much it got."""
-        guest = self.guest(host, "e2e_takes", kind)
+        if kind in RAW:
+            guest = self.guest(host, "e2e_hostile", f"ipc://{host.socket('alice')}", kind, arrangement=lib.NATIVE)
+        else:
+            guest = self.guest(host, "e2e_takes", kind)
         taken = guest.wait_line(rf"^{kind} (\d+), then (\d+)$", limit_s=40)
         self.assertEqual(int(taken[2]), OUT_OF_MEMORY, guest.tail())
         if item:
@@ -64,6 +68,13 @@ class Takes(lib.Case):
         self.assertLess(len(lib.fds_of(worker)) - before, 16)
         self.others_go_on(host, worker)
         self.given_back(host, guest)
+
+    def test_registered_pages(self):
+        with open("/proc/sys/vm/max_map_count") as f:
+            mappings = int(f.read())
+        if mappings > 70000:
+            self.skipTest(f"taking {mappings} mappings takes too long")
+        self.check(self.host(), "registered", mappings // 4, "mappings")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@
 static struct weir_amounts cost_of(const struct weir_host_chunk *chunk)
 {
     if (chunk->pinned) {
-        return (struct weir_amounts){.of = {[WEIR_ACCOUNT_PINNED_MEMORY] = chunk->bytes}};
+        return weir_host_memory_cost(chunk->bytes);
     }
     return weir_device_memory_cost(chunk->tenant->worker, chunk->bytes);
 }

@@ -5,6 +5,8 @@
 
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/worker.h"
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -25,6 +27,19 @@ static uint64_t descriptors_of_tenants(void)
     return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur / 2 : 0;
 }
 
+/* A half is for sessions' segments and threads, for the driver and for this process. */
+static uint64_t mappings_of_tenants(void)
+{
+    FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
+    uint64_t most = 65530; /* the kernel's default */
+
+    if (file != NULL) {
+        (void)!fscanf(file, "%" SCNu64, &most);
+        fclose(file);
+    }
+    return most / 2;
+}
+
 struct weir_account_pool *weir_worker_pool_create(void)
 {
     struct weir_account_pool *pool = malloc(sizeof *pool);
@@ -32,6 +47,8 @@ struct weir_account_pool *weir_worker_pool_create(void)
     if (pool != NULL) {
         weir_account_pool_init(pool);
         weir_account_pool_divide(pool, WEIR_ACCOUNT_DESCRIPTORS, descriptors_of_tenants(),
+                                 WEIR_CONFIG_TENANTS_MAX);
+        weir_account_pool_divide(pool, WEIR_ACCOUNT_MAPPINGS, mappings_of_tenants(),
                                  WEIR_CONFIG_TENANTS_MAX);
     }
     return pool;

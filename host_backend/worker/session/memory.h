@@ -63,6 +63,14 @@ CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
  */
 struct weir_account_pool *weir_worker_pool_create(void);
 
+/** What host memory is charged as that a session maps for the GPU: pinned or registered. */
+static inline struct weir_amounts weir_host_memory_cost(uint64_t bytes)
+{
+    /* Its mapping splits the one in whose place it comes. */
+    return (struct weir_amounts){
+        .of = {[WEIR_ACCOUNT_PINNED_MEMORY] = bytes, [WEIR_ACCOUNT_MAPPINGS] = 2}};
+}
+
 /** Count device memory that it has got, or given back. */
 void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes);
 void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t bytes);

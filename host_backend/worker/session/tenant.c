@@ -59,7 +59,9 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
                            weir_amount_of(config->memory, weir_worker_total_bytes(tenant->worker)));
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_PINNED_MEMORY,
                            weir_amount_of(config->pinned, host_bytes));
-    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_DESCRIPTORS, UINT64_MAX); /* the pool's */
+    for (int item = WEIR_ACCOUNT_DESCRIPTORS; item < WEIR_ACCOUNT_COUNT; item++) { /* the pool's */
+        weir_account_limit_set(&tenant->account, (enum weir_account_item)item, UINT64_MAX);
+    }
 }
 
 CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amounts *amounts)
