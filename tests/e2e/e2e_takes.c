@@ -4,6 +4,7 @@
  * e2e_takes exports    descriptors of one piece of memory.
  * e2e_takes pinned     pinned memory, in pieces that are chunks of their own.
  * e2e_takes chunks     device memory without addresses, 2 MiB at a time.
+ * e2e_takes globals    modules with a variable of 32 MiB.
  *
  * Prints "KIND N, then ERROR".
  */
@@ -39,6 +40,15 @@ static CUresult take_chunk(void)
     return cu.MemCreate(&handle, PIECE_BYTES, &prop, 0);
 }
 
+static CUresult take_global(void)
+{
+    static const char text[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                               ".visible .global .align 8 .b8 big[33554432];\n";
+    CUmodule module;
+
+    return cu.ModuleLoadData(&module, text);
+}
+
 static const struct {
     const char *name;
     CUresult (*take)(void);
@@ -46,6 +56,7 @@ static const struct {
     {"exports", take_export},
     {"pinned", take_pinned},
     {"chunks", take_chunk},
+    {"globals", take_global},
 };
 
 static void take_all(const char *name, CUresult (*take)(void))
@@ -70,6 +81,6 @@ int main(int argc, char **argv)
             return driver_end();
         }
     }
-    fprintf(stderr, "usage: e2e_takes exports|pinned|chunks\n");
+    fprintf(stderr, "usage: e2e_takes exports|pinned|chunks|globals\n");
     return 2;
 }

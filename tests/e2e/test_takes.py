@@ -76,6 +76,14 @@ class Takes(lib.Case):
             self.skipTest(f"taking {mappings} mappings takes too long")
         self.check(self.host(), "registered", mappings // 4, "mappings")
 
+    def test_variables_of_modules_are_device_memory(self):
+        host = self.host({"alice": {"memory": "256MiB"}, "bob": {}})
+        guest, taken = self.greedy(host, "globals")
+        self.assertIn(taken, (6, 7))  # 2 MiB are taken already
+        self.assertGreaterEqual(host.tenant("alice")["used_bytes"], taken * 32 << 20)
+        self.others_go_on(host, host.worker_pid())
+        self.given_back(host, guest)
+
 
 if __name__ == "__main__":
     lib.main()

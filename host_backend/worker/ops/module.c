@@ -5,6 +5,7 @@
 #include "host_backend/worker/twins/forms.h"
 
 #include "host_backend/worker/session/image_ready.h"
+#include "host_backend/worker/session/memory.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,10 +199,12 @@ void weir_ops_jit_logs(struct weir_host_jit_options *options, char *info, char *
 
 /* ---------------------------------------------------------------- what the driver is given */
 
+/* Its variables are charged. */
 struct load {
     struct weir_host_image *image; /* a reference */
     const void *code;              /* what the driver is given; the image's */
-    bool uses_printf, is_bundle;
+    struct weir_image_facts facts;
+    bool is_bundle;
     char *info, *error; /* of one operation; NULL: not wanted */
 };
 
@@ -219,7 +222,7 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
         return CUDA_ERROR_NOT_FOUND;
     }
     switch ((int)weir_image_ready(&s->tenant->images, load->image, load->is_bundle, s->worker->sm,
-                                  &load->code, &load->uses_printf)) {
+                                  &load->code, &load->facts)) {
     case WEIR_OK:
         break;
     case WEIR_ERR_NO_MEMORY:
@@ -235,6 +238,10 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
             result = CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
+    if (result == CUDA_SUCCESS) {
+        result =
+            weir_session_charge(s, s->device, WEIR_ACCOUNT_DEVICE_MEMORY, load->facts.global_bytes);
+    }
     if (result != CUDA_SUCCESS) {
         weir_image_put(&s->tenant->images, load->image);
     }
@@ -243,6 +250,7 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
 
 static void give_up(struct weir_session *s, struct load *load)
 {
+    weir_account_release(&s->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, load->facts.global_bytes);
     weir_image_put(&s->tenant->images, load->image);
 }
 
@@ -258,7 +266,9 @@ static CUresult enter(struct weir_session *s, enum weir_kind kind, uint64_t hand
     m->library = kind == WEIR_KIND_LIBRARY;
     m->image = load->image;
     m->code = load->code;
-    m->uses_printf = load->uses_printf;
+    m->uses_printf = load->facts.uses_printf;
+    o->charged_bytes = load->facts.global_bytes;
+    weir_session_hold(s, o->device, o->charged_bytes);
     m->is_bundle = load->is_bundle;
     *ret_uses_printf = m->uses_printf;
     return CUDA_SUCCESS;

@@ -6,7 +6,7 @@
  */
 #include "host_backend/worker/session/image_ready.h"
 
-#include "host_backend/worker/session/image_check.h"
+#include "host_backend/worker/session/image_globals.h"
 #include <stdlib.h>
 
 #define WRAPPER_MAGIC 0x466243b1u
@@ -23,7 +23,7 @@ struct weir_image_code {
     uint32_t sm;
     bool is_bundle;
     enum weir_status verdict;
-    bool uses_printf;
+    struct weir_image_facts facts;
     const void *given;       /* into copies, the wrapper, or the image */
     struct wrapper *wrapper; /* of a bundle, its list behind it; owned */
     uint8_t **copies;        /* owned; a place is NULL where the image's own bytes serve */
@@ -56,14 +56,15 @@ void weir_image_codes_destroy(struct weir_image_code *codes)
 static enum weir_status select_part(struct weir_image_code *code, uint32_t i, const uint8_t *data,
                                     uint64_t bytes, const void **ret_given)
 {
-    bool prints;
+    struct weir_image_facts facts;
     enum weir_status status =
-        weir_fatbin_select(data, bytes, code->sm, &code->budget, &code->copies[i], &prints);
+        weir_fatbin_select(data, bytes, code->sm, &code->budget, &code->copies[i], &facts);
 
     if (status == WEIR_OK) {
         const uint8_t *copy = code->copies[i];
 
-        code->uses_printf |= prints;
+        code->facts.uses_printf |= facts.uses_printf;
+        code->facts.global_bytes = weir_globals_sum(code->facts.global_bytes, facts.global_bytes);
         code->bytes += copy != NULL ? weir_fatbin_bytes(copy) : 0;
         *ret_given = copy != NULL ? copy : data;
     }
@@ -117,7 +118,9 @@ static enum weir_status ready_plain(struct weir_image_code *code,
     }
     status = weir_image_check(image->data, image->bytes, &form);
     code->given = image->data;
-    code->uses_printf = weir_image_uses_printf(image->data, image->bytes);
+    if (status == WEIR_OK) {
+        code->facts = weir_image_facts(image->data, image->bytes, form);
+    }
     return status;
 }
 
@@ -150,7 +153,7 @@ static struct weir_image_code *find_locked(struct weir_host_image *image, bool i
 
 enum weir_status weir_image_ready(struct weir_host_image_store *store,
                                   struct weir_host_image *image, bool is_bundle, uint32_t sm,
-                                  const void **ret_code, bool *ret_uses_printf)
+                                  const void **ret_code, struct weir_image_facts *ret_facts)
 {
     struct weir_image_code *code;
     uint64_t grew = 0;
@@ -170,7 +173,7 @@ enum weir_status weir_image_ready(struct weir_host_image_store *store,
     }
     if (code->verdict == WEIR_OK) {
         *ret_code = code->given;
-        *ret_uses_printf = code->uses_printf;
+        *ret_facts = code->facts;
     }
     return code->verdict;
 }

@@ -1,11 +1,13 @@
 /* The image store and the checks that stand between a guest's image and the driver. */
 #include "host_backend/worker/session/image_check.h"
+#include "host_backend/worker/session/image_globals.h"
 #include "host_backend/worker/session/image_ready.h"
 #include "host_backend/worker/session/images.h"
 
 #include "../../lib/tl_cmocka.h"
 #include "proto/wire/bundle.h"
 #include <elf.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
@@ -190,12 +192,16 @@ static enum weir_status ready(const uint8_t *bytes, size_t n, bool is_bundle, bo
 {
     struct weir_host_image_store store;
     struct weir_host_image *image;
+    struct weir_image_facts facts;
     enum weir_status status;
     const void *code;
 
     weir_host_image_store_init(&store, 1 << 20);
     image = store_bytes(&store, bytes, n);
-    status = weir_image_ready(&store, image, is_bundle, 0, &code, ret_prints);
+    status = weir_image_ready(&store, image, is_bundle, 0, &code, &facts);
+    if (status == WEIR_OK) {
+        *ret_prints = facts.uses_printf;
+    }
     weir_image_put(&store, image);
     weir_host_image_store_finish(&store);
     return status;
@@ -312,8 +318,8 @@ static void select_keeps_what_the_device_runs(void **state)
         uint8_t *copy = NULL;
         const uint8_t *given;
         uint64_t budget = WEIR_UNPACK_MAX_BYTES;
-        bool prints;
-        enum weir_status status = weir_fatbin_select(data, n, 90, &budget, &copy, &prints);
+        struct weir_image_facts facts;
+        enum weir_status status = weir_fatbin_select(data, n, 90, &budget, &copy, &facts);
 
         print_message("%s\n", rows[r].name);
         assert_int_equal(status, rows[r].refused ? WEIR_ERR_INVALID : WEIR_OK);
@@ -426,11 +432,11 @@ static void select_shows_the_driver_nothing_unseen(void **state)
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         uint64_t budget = rows[r].budget;
         uint8_t *copy;
-        bool prints;
+        struct weir_image_facts facts;
 
         print_message("%s\n", rows[r].name);
         put_u64(data + 16 + 0x38, rows[r].claimed);
-        assert_int_equal(weir_fatbin_select(data, n, 90, &budget, &copy, &prints),
+        assert_int_equal(weir_fatbin_select(data, n, 90, &budget, &copy, &facts),
                          rows[r].refused ? WEIR_ERR_INVALID : WEIR_OK);
         assert_true(rows[r].refused || budget == rows[r].budget - rows[r].claimed);
     }
@@ -444,21 +450,73 @@ static void ready_is_done_once_and_counted(void **state)
     struct weir_host_image_store store;
     struct weir_host_image *image;
     const void *code, *again, *all;
-    bool prints;
+    struct weir_image_facts facts;
 
     (void)state;
     weir_host_image_store_init(&store, 1 << 20);
     image = store_bytes(&store, data, n);
-    assert_int_equal(weir_image_ready(&store, image, false, 90, &code, &prints), WEIR_OK);
+    assert_int_equal(weir_image_ready(&store, image, false, 90, &code, &facts), WEIR_OK);
     assert_ptr_not_equal(code, image->data);
     assert_true(weir_host_image_store_bytes(&store) == n + 16 + 224);
-    assert_int_equal(weir_image_ready(&store, image, false, 90, &again, &prints), WEIR_OK);
+    assert_int_equal(weir_image_ready(&store, image, false, 90, &again, &facts), WEIR_OK);
     assert_ptr_equal(code, again);
     assert_true(weir_host_image_store_bytes(&store) == n + 16 + 224);
-    assert_int_equal(weir_image_ready(&store, image, false, 0, &all, &prints), WEIR_OK);
+    assert_int_equal(weir_image_ready(&store, image, false, 0, &all, &facts), WEIR_OK);
     assert_ptr_equal(all, image->data);
     weir_image_put(&store, image);
     weir_host_image_store_finish(&store);
+}
+
+static void variables_are_added_up_in_ptx(void **state)
+{
+    static const struct {
+        const char *body;
+        uint64_t bytes;
+    } rows[] = {
+        {".global .u32 a;", 4},
+        {".visible .global .align 8 .b8 a[1000];\n.global .v4 .f32 b[2][3];", 1000 + 96},
+        {"/* */.global .b8 a[(1 << 20) * 3];", 3 << 20},
+        {".extern .global .b8 a[];", 0},
+        {".const .b8 a[64];\n.shared .b8 b[64];", 0},
+        {".visible .entry k(.param .u64 .ptr .global .align 4 p) { ret; }", 0},
+        {".visible .entry k() { .reg .u64 %r; .global .u64 x; ld.global.u64 %r, [x]; ret; }", 8},
+        {".global .b8 a[0xffffffff];\n.global .b8 b[0xffffffff];", 2 * UINT64_C(0xffffffff)},
+        {"no PTX .global", 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[256];
+        int n = snprintf(text, sizeof text, ".version 8.0\n.target sm_80\n.address_size 64\n%s\n",
+                         rows[i].body);
+
+        if (weir_ptx_globals(text, (uint64_t)n) != rows[i].bytes) {
+            fail_msg("%s: %llu bytes", rows[i].body,
+                     (unsigned long long)weir_ptx_globals(text, (uint64_t)n));
+        }
+    }
+}
+
+static void variables_are_added_up_in_a_cubin(void **state)
+{
+    static const char names[] = "\0.nv.global\0.nv.global.init\0.nv.shared.k\0.text.k";
+    Elf64_Ehdr h = {.e_shoff = sizeof h, .e_shentsize = sizeof(Elf64_Shdr), .e_shnum = 5};
+    Elf64_Shdr s[5] = {[1] = {.sh_name = 1, .sh_type = SHT_NOBITS, .sh_size = 1000},
+                       [2] = {.sh_name = 12, .sh_type = SHT_PROGBITS, .sh_size = 30},
+                       [3] = {.sh_name = 28, .sh_type = SHT_NOBITS, .sh_size = 500},
+                       [4] = {.sh_type = SHT_STRTAB, .sh_size = sizeof names}};
+    uint8_t data[sizeof h + sizeof s + sizeof names];
+
+    (void)state;
+    h.e_shstrndx = 4;
+    s[4].sh_offset = sizeof h + sizeof s;
+    memcpy(data, &h, sizeof h);
+    memcpy(data + sizeof h, s, sizeof s);
+    memcpy(data + sizeof h + sizeof s, names, sizeof names);
+    assert_true(weir_elf_globals(data, sizeof data) == 1030);
+    s[4].sh_offset = UINT64_MAX; /* names that lie elsewhere */
+    memcpy(data + sizeof h, s, sizeof s);
+    assert_true(weir_elf_globals(data, sizeof data) == 0);
 }
 
 int main(void)
@@ -471,6 +529,8 @@ int main(void)
         cmocka_unit_test(check_of_text_wants_text),
         cmocka_unit_test(bundle_is_ready_or_refused),
         cmocka_unit_test(uses_printf_is_seen_or_assumed),
+        cmocka_unit_test(variables_are_added_up_in_ptx),
+        cmocka_unit_test(variables_are_added_up_in_a_cubin),
         cmocka_unit_test(select_keeps_what_the_device_runs),
         cmocka_unit_test(select_shows_the_driver_nothing_unseen),
         cmocka_unit_test(ready_is_done_once_and_counted),
