@@ -61,6 +61,28 @@ static void keep(struct client *c, const char *what, int n, int32_t result)
     hostile_expect_alive(c, "a refusal");
 }
 
+/* Images of which only the first bytes ever come: as many as two sessions may begin. */
+void hostile_scenario_images(void)
+{
+    struct client clients[2];
+    int32_t result = 0;
+    int n = 0;
+
+    hostile_connect(&clients[0]);
+    hostile_connect(&clients[1]);
+    for (; n < 16; n++) {
+        struct weir_op_image_put_in in = {
+            .hash = {(uint8_t)n}, .bytes = 1u << 30, .piece_bytes = 1};
+
+        result = hostile_call(&clients[n / 8], WEIR_OP_image_put, &in);
+        if (result != 0) {
+            break;
+        }
+    }
+    keep(&clients[0], "images", n, result);
+    hostile_disconnect(&clients[1]);
+}
+
 /* One page of a file again and again, never beside itself. */
 void hostile_scenario_registered(void)
 {

@@ -8,7 +8,7 @@ again afterwards.
 import lib
 
 DESCRIPTORS = 2048  # of the host's processes: a half is for connections, of the rest a half for one tenant alone
-RAW = ("registered",)  # of e2e_hostile_takes.c
+RAW = ("images", "registered")  # of e2e_hostile_takes.c
 OUT_OF_MEMORY = lib.CUDA_ERROR_OUT_OF_MEMORY
 
 
@@ -75,6 +75,9 @@ class Takes(lib.Case):
         if mappings > 70000:
             self.skipTest(f"taking {mappings} mappings takes too long")
         self.check(self.host(), "registered", mappings // 4, "mappings")
+
+    def test_unfinished_images(self):
+        self.check(self.host(), "images", 4, "host memory")
 
     def test_variables_of_modules_are_device_memory(self):
         host = self.host({"alice": {"memory": "256MiB"}, "bob": {}})

@@ -43,6 +43,7 @@ static void pick(const uint8_t *data, size_t bytes)
 
 static void store(const uint8_t *data, size_t bytes, bool is_bundle)
 {
+    struct weir_account account = {0};
     uint8_t *own = calloc(1, bytes + WEIR_IMAGE_TAIL_BYTES);
     struct weir_hash hash = weir_hash_of(data, bytes);
     struct weir_host_image_store images;
@@ -52,13 +53,16 @@ static void store(const uint8_t *data, size_t bytes, bool is_bundle)
 
     require(own != NULL);
     memcpy(own, data, bytes);
-    weir_host_image_store_init(&images, 1 << 24);
+    weir_account_limit_set(&account, WEIR_ACCOUNT_HOST_MEMORY, UINT64_MAX);
+    weir_host_image_store_init(&images, &account);
+    require(weir_image_reserve(&images, bytes) == WEIR_OK);
     require(weir_image_add(&images, &hash, own, bytes, &image) == WEIR_OK);
     if (weir_image_ready(&images, image, is_bundle, SM, &code, &facts) == WEIR_OK) {
         require(code != NULL);
     }
     weir_image_put(&images, image);
     weir_host_image_store_finish(&images);
+    require(weir_account_used(&account, WEIR_ACCOUNT_HOST_MEMORY) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

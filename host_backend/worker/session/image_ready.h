@@ -17,14 +17,15 @@
 /**
  * Make an image ready to be loaded; later calls give the same answer at once.
  *
- * @param store      the image's: what is kept beside the image counts against its cap.
+ * @param store      the image's: what is kept beside the image is charged.
  * @param image      with a reference of the caller's, which must outlast the use of *ret_code.
  * @param is_bundle  it is a bundle (proto/wire/bundle.h): *ret_code is a wrapper of version 2.
  * @param sm         the device's compute capability times ten; 0: keep all (softgpu runs PTX
  * alone).
  * @param ret_code   what a load function takes; the image's own.
  * @param ret_facts  of the code.
- * @return WEIR_OK, WEIR_ERR_INVALID (truncated, or lengths that lie), WEIR_ERR_NO_MEMORY
+ * @return WEIR_OK, WEIR_ERR_INVALID (truncated, or lengths that lie), WEIR_ERR_NO_MEMORY,
+ *         WEIR_ERR_QUOTA (the tenant may have no more host memory)
  * @thread any; the first caller does the work, others wait for it
  */
 enum weir_status weir_image_ready(struct weir_host_image_store *store,

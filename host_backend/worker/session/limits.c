@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 /* By what its guest asked to be held to. */
 static bool may_hold(const struct weir_session *session, uint32_t device, uint64_t bytes)
@@ -40,6 +41,12 @@ static uint64_t mappings_of_tenants(void)
     return most / 2;
 }
 
+/* A half is for pinned memory, for the driver and for all else on this machine. */
+static uint64_t host_memory_of_tenants(void)
+{
+    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
+}
+
 struct weir_account_pool *weir_worker_pool_create(void)
 {
     struct weir_account_pool *pool = malloc(sizeof *pool);
@@ -49,6 +56,8 @@ struct weir_account_pool *weir_worker_pool_create(void)
         weir_account_pool_divide(pool, WEIR_ACCOUNT_DESCRIPTORS, descriptors_of_tenants(),
                                  WEIR_CONFIG_TENANTS_MAX);
         weir_account_pool_divide(pool, WEIR_ACCOUNT_MAPPINGS, mappings_of_tenants(),
+                                 WEIR_CONFIG_TENANTS_MAX);
+        weir_account_pool_divide(pool, WEIR_ACCOUNT_HOST_MEMORY, host_memory_of_tenants(),
                                  WEIR_CONFIG_TENANTS_MAX);
     }
     return pool;

@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define IMAGES_CAP_BYTES (UINT64_C(4) << 30) /* all of PyTorch's libraries are 1 to 2 GiB */
+#define HOST_MEMORY_BYTES (UINT64_C(4) << 30) /* all of PyTorch's libraries are 1 to 2 GiB */
 
 uint64_t weir_tenant_window_base(const struct weir_tenant *tenant)
 {
@@ -59,9 +59,17 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
                            weir_amount_of(config->memory, weir_worker_total_bytes(tenant->worker)));
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_PINNED_MEMORY,
                            weir_amount_of(config->pinned, host_bytes));
-    for (int item = WEIR_ACCOUNT_DESCRIPTORS; item < WEIR_ACCOUNT_COUNT; item++) { /* the pool's */
-        weir_account_limit_set(&tenant->account, (enum weir_account_item)item, UINT64_MAX);
-    }
+    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_HOST_MEMORY, HOST_MEMORY_BYTES);
+    /* Of these only the worker's pool says how many. */
+    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_DESCRIPTORS, UINT64_MAX);
+    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_MAPPINGS, UINT64_MAX);
+}
+
+void weir_tenant_refused(struct weir_tenant *tenant, enum weir_account_item item)
+{
+    weir_log_warn("tenant: it may have no more %s tenant=%s used=%llu",
+                  weir_account_item_text(item), tenant->name,
+                  (unsigned long long)weir_account_used(&tenant->account, item));
 }
 
 CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amounts *amounts)
@@ -72,9 +80,7 @@ CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amount
         return CUDA_SUCCESS;
     }
     if (refused != WEIR_ACCOUNT_DEVICE_MEMORY && refused != WEIR_ACCOUNT_PINNED_MEMORY) {
-        weir_log_warn("tenant: it may have no more %s tenant=%s used=%llu",
-                      weir_account_item_text(refused), tenant->name,
-                      (unsigned long long)weir_account_used(&tenant->account, refused));
+        weir_tenant_refused(tenant, refused);
     }
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -92,7 +98,7 @@ struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t inde
     tenant->account.pool = worker->counts.pool;
     memcpy(tenant->name, config->name, sizeof tenant->name);
     pthread_mutex_init(&tenant->lock, NULL);
-    weir_host_image_store_init(&tenant->images, IMAGES_CAP_BYTES);
+    weir_host_image_store_init(&tenant->images, &tenant->account);
     weir_tenant_configure(tenant, config);
     return tenant;
 }

@@ -59,6 +59,8 @@ void weir_tenant_destroy(struct weir_tenant *tenant);
  * @thread any
  */
 CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amounts *amounts);
+/** Say in the log that there is no more of an item for the tenant. @thread any */
+void weir_tenant_refused(struct weir_tenant *tenant, enum weir_account_item item);
 /** Reserve the window's halves once. @thread a session's */
 CUresult weir_tenant_reserve(struct weir_tenant *tenant);
 uint64_t weir_tenant_window_base(const struct weir_tenant *tenant);

@@ -12,6 +12,20 @@
 #include <string.h>
 #include <zstd.h>
 
+static struct weir_account account;
+
+static void init_store(struct weir_host_image_store *store, uint64_t most)
+{
+    account = (struct weir_account){0};
+    weir_account_limit_set(&account, WEIR_ACCOUNT_HOST_MEMORY, most);
+    weir_host_image_store_init(store, &account);
+}
+
+static uint64_t charged(void)
+{
+    return weir_account_used(&account, WEIR_ACCOUNT_HOST_MEMORY);
+}
+
 static uint8_t *image_data(uint8_t fill, size_t bytes)
 {
     uint8_t *data = calloc(1, bytes + WEIR_IMAGE_TAIL_BYTES);
@@ -24,9 +38,15 @@ static uint8_t *image_data(uint8_t fill, size_t bytes)
 static enum weir_status add(struct weir_host_image_store *store, uint8_t fill, size_t bytes,
                             struct weir_host_image **ret)
 {
-    uint8_t *data = image_data(fill, bytes);
-    struct weir_hash hash = weir_hash_of(data, bytes);
+    enum weir_status status = weir_image_reserve(store, bytes);
+    struct weir_hash hash;
+    uint8_t *data;
 
+    if (status != WEIR_OK) {
+        return status;
+    }
+    data = image_data(fill, bytes);
+    hash = weir_hash_of(data, bytes);
     return weir_image_add(store, &hash, data, bytes, ret);
 }
 
@@ -37,9 +57,11 @@ static void add_of_wrong_hash_is_refused(void **state)
     struct weir_host_image *image;
 
     (void)state;
-    weir_host_image_store_init(&store, 1000);
+    init_store(&store, 1000);
+    assert_int_equal(weir_image_reserve(&store, 10), WEIR_OK);
     assert_int_equal(weir_image_add(&store, &wrong, image_data(1, 10), 10, &image),
                      WEIR_ERR_INVALID);
+    assert_true(charged() == 0);
     assert_true(weir_host_image_store_bytes(&store) == 0);
     weir_host_image_store_finish(&store);
 }
@@ -51,7 +73,7 @@ static void add_over_the_cap_drops_the_longest_unused(void **state)
     struct weir_hash hash_a, hash_b;
 
     (void)state;
-    weir_host_image_store_init(&store, 1000);
+    init_store(&store, 1000);
     assert_int_equal(add(&store, 1, 400, &a), WEIR_OK);
     assert_int_equal(add(&store, 2, 400, &b), WEIR_OK);
     hash_a = a->hash;
@@ -65,9 +87,11 @@ static void add_over_the_cap_drops_the_longest_unused(void **state)
     assert_null(weir_image_get(&store, &hash_b, 400));
     a = weir_image_get(&store, &hash_a, 400);
     assert_non_null(a);
+    weir_account_limit_set(&account, WEIR_ACCOUNT_HOST_MEMORY, 1200);
     assert_int_equal(add(&store, 1, 400, &d), WEIR_OK); /* the same content is stored once */
     assert_ptr_equal(a, d);
     assert_true(weir_host_image_store_bytes(&store) == 800);
+    assert_true(charged() == 800);
     weir_image_put(&store, a);
     weir_image_put(&store, d);
     weir_image_put(&store, c);
@@ -183,6 +207,7 @@ static struct weir_host_image *store_bytes(struct weir_host_image_store *store,
 
     assert_non_null(data);
     memcpy(data, bytes, n);
+    assert_int_equal(weir_image_reserve(store, n), WEIR_OK);
     assert_int_equal(weir_image_add(store, &hash, data, n, &image), WEIR_OK);
     return image;
 }
@@ -196,7 +221,7 @@ static enum weir_status ready(const uint8_t *bytes, size_t n, bool is_bundle, bo
     enum weir_status status;
     const void *code;
 
-    weir_host_image_store_init(&store, 1 << 20);
+    init_store(&store, 1 << 20);
     image = store_bytes(&store, bytes, n);
     status = weir_image_ready(&store, image, is_bundle, 0, &code, &facts);
     if (status == WEIR_OK) {
@@ -453,7 +478,7 @@ static void ready_is_done_once_and_counted(void **state)
     struct weir_image_facts facts;
 
     (void)state;
-    weir_host_image_store_init(&store, 1 << 20);
+    init_store(&store, 1 << 20);
     image = store_bytes(&store, data, n);
     assert_int_equal(weir_image_ready(&store, image, false, 90, &code, &facts), WEIR_OK);
     assert_ptr_not_equal(code, image->data);
@@ -463,6 +488,29 @@ static void ready_is_done_once_and_counted(void **state)
     assert_true(weir_host_image_store_bytes(&store) == n + 16 + 224);
     assert_int_equal(weir_image_ready(&store, image, false, 0, &all, &facts), WEIR_OK);
     assert_ptr_equal(all, image->data);
+    assert_true(charged() == n + 16 + 224);
+    weir_image_put(&store, image);
+    weir_host_image_store_finish(&store);
+    assert_true(charged() == 0);
+}
+
+static void copies_are_refused_where_there_is_no_more_memory(void **state)
+{
+    static const struct part parts[] = {{2, 80, false}, {2, 90, false}};
+    uint8_t data[16 + 2 * 224];
+    size_t n = make_parts(data, parts, 2);
+    struct weir_host_image_store store;
+    struct weir_host_image *image;
+    struct weir_image_facts facts;
+    const void *code;
+
+    (void)state;
+    init_store(&store, n + 100);
+    image = store_bytes(&store, data, n);
+    assert_int_equal(weir_image_ready(&store, image, false, 90, &code, &facts), WEIR_ERR_QUOTA);
+    assert_true(charged() == n);
+    weir_account_limit_set(&account, WEIR_ACCOUNT_HOST_MEMORY, n + 16 + 224);
+    assert_int_equal(weir_image_ready(&store, image, false, 90, &code, &facts), WEIR_OK);
     weir_image_put(&store, image);
     weir_host_image_store_finish(&store);
 }
@@ -529,6 +577,7 @@ int main(void)
         cmocka_unit_test(check_of_text_wants_text),
         cmocka_unit_test(bundle_is_ready_or_refused),
         cmocka_unit_test(uses_printf_is_seen_or_assumed),
+        cmocka_unit_test(copies_are_refused_where_there_is_no_more_memory),
         cmocka_unit_test(variables_are_added_up_in_ptx),
         cmocka_unit_test(variables_are_added_up_in_a_cubin),
         cmocka_unit_test(select_keeps_what_the_device_runs),
