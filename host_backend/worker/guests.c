@@ -317,6 +317,7 @@ static void *guest_thread(void *argument)
     enum weir_status status = WEIR_OK;
     uint64_t id;
 
+    weir_log_limit_thread(&a->tenant->log_rate, a->tenant->name);
     pthread_mutex_lock(&a->worker->lock);
     id = ++a->worker->guests->next_session;
     pthread_mutex_unlock(&a->worker->lock);
@@ -363,6 +364,7 @@ static void *guest_thread(void *argument)
         a->stream->ops->destroy(a->stream);
     }
     weir_hello_destroy(hello);
+    weir_log_limit_thread(NULL, NULL);
     dismiss(a);
     return NULL;
 }

@@ -5,6 +5,8 @@ Each case gives the greedy tenant one thing without end (e2e_takes.c, e2e_hostil
 the log must name it, another tenant's programs must start and end well meanwhile, and what was taken must be there
 again afterwards.
 """
+import socket
+
 import lib
 
 DESCRIPTORS = 2048  # of the host's processes: a half is for connections, of the rest a half for one tenant alone
@@ -86,6 +88,20 @@ class Takes(lib.Case):
         self.assertGreaterEqual(host.tenant("alice")["used_bytes"], taken * 32 << 20)
         self.others_go_on(host, host.worker_pid())
         self.given_back(host, guest)
+
+    def test_lines_of_the_log(self):
+        host = self.host()
+        for _ in range(300):  # each would be a line
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+                s.connect(host.socket("alice"))
+        lines = lambda: sum("no hello tenant=alice" in line for line in list(host.process.errors))
+        lib.until(lambda: "more are left out tenant=alice" in host.process.err, 10, "the log says that it leaves out")
+        self.finished(host, "e2e_minimal", tenant="bob")
+        self.assertEqual(lines(), 200)
+        self.assertRegex(host.process.err, "session: begun .*tenant=bob")
+        lib.until(lambda: self.finished(host, "e2e_minimal") and "left out tenant=alice lines=" in host.process.err, 25,
+                  "the log says how many", 1)
+        self.assertIn("session: begun session", host.process.err)
 
 
 if __name__ == "__main__":

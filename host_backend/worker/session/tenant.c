@@ -98,6 +98,7 @@ struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t inde
     tenant->account.pool = worker->counts.pool;
     memcpy(tenant->name, config->name, sizeof tenant->name);
     pthread_mutex_init(&tenant->lock, NULL);
+    weir_log_rate_init(&tenant->log_rate);
     weir_host_image_store_init(&tenant->images, &tenant->account);
     weir_tenant_configure(tenant, config);
     return tenant;
@@ -166,6 +167,7 @@ void weir_tenant_destroy(struct weir_tenant *tenant)
     weir_window_finish(&tenant->device_window);
     weir_window_finish(&tenant->host_window);
     weir_host_image_store_finish(&tenant->images);
+    weir_log_rate_finish(&tenant->log_rate);
     pthread_mutex_destroy(&tenant->lock);
     free(tenant);
 }

@@ -6,6 +6,7 @@
 #define WEIR_HOST_BACKEND_WORKER_SESSION_TENANT_H
 
 #include "base/account.h"
+#include "base/log_rate.h"
 #include "host_backend/config/link.h"
 #include "host_backend/worker/session/images.h"
 #include "host_backend/worker/session/window.h"
@@ -26,8 +27,9 @@ struct weir_tenant {
     uint32_t n_sessions;               /* under the worker's lock, as is what follows */
     uint32_t n_arrivals; /* connections: sessions, and those that have not said hello */
     bool gone;
-    uint32_t goings;             /* of weir_link_tenant */
-    struct weir_account account; /* what it has and may have; internally locked */
+    uint32_t goings;               /* of weir_link_tenant */
+    struct weir_account account;   /* what it has and may have; internally locked */
+    struct weir_log_rate log_rate; /* lines of its sessions' threads; internally locked */
 
     pthread_mutex_t lock; /* guards what follows */
     bool reserved;        /* the window's two halves */
