@@ -122,6 +122,7 @@ const char *weir_account_item_text(enum weir_account_item item)
         [WEIR_ACCOUNT_PINNED_MEMORY] = "pinned memory",
         [WEIR_ACCOUNT_DESCRIPTORS] = "descriptors",
         [WEIR_ACCOUNT_MAPPINGS] = "mappings",
+        [WEIR_ACCOUNT_BUS_GUARDS] = "guards of shared files",
         [WEIR_ACCOUNT_HOST_MEMORY] = "host memory",
     };
 

@@ -20,6 +20,7 @@ enum weir_account_item {
     WEIR_ACCOUNT_PINNED_MEMORY, /* bytes of host memory that devices reach */
     WEIR_ACCOUNT_DESCRIPTORS,   /* of a process, beside those of connections */
     WEIR_ACCOUNT_MAPPINGS,      /* of a process's address space, for memory of the host */
+    WEIR_ACCOUNT_BUS_GUARDS,    /* places in a process's table of pages that may go away */
     WEIR_ACCOUNT_HOST_MEMORY,   /* bytes of a process's own, such as images */
     WEIR_ACCOUNT_COUNT,
 };

@@ -737,6 +737,7 @@ static const struct {
     {"comings_and_goings", hostile_scenario_comings_and_goings, "handshake"},
     {"sessions", hostile_scenario_sessions, "limit"},
     {"registered", hostile_scenario_registered, "limit"},
+    {"guarded", hostile_scenario_guarded, "limit"},
     {"images", hostile_scenario_images, "limit"},
 };
 

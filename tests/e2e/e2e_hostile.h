@@ -50,6 +50,7 @@ int hostile_memory_file(size_t bytes, bool sealed);
 void hostile_scenario_vmm(void);
 void hostile_scenario_greedy(void);
 void hostile_scenario_registered(void);
+void hostile_scenario_guarded(void);
 void hostile_scenario_images(void);
 void hostile_scenario_garbage_hello(void);
 void hostile_scenario_silent(void);

@@ -84,10 +84,10 @@ void hostile_scenario_images(void)
 }
 
 /* One page of a file again and again, never beside itself. */
-void hostile_scenario_registered(void)
+static void register_pages(const char *what, bool sealed)
 {
     struct client c;
-    int fd = hostile_memory_file(PAGE_BYTES, true), n = 0;
+    int fd = hostile_memory_file(PAGE_BYTES, sealed), n = 0;
     int32_t result = 0;
 
     connect_with_context(&c);
@@ -103,5 +103,16 @@ void hostile_scenario_registered(void)
         }
     }
     close(fd);
-    keep(&c, "registered", n, result);
+    keep(&c, what, n, result);
+}
+
+void hostile_scenario_registered(void)
+{
+    register_pages("registered", true);
+}
+
+/* Of a file that could be cut short. */
+void hostile_scenario_guarded(void)
+{
+    register_pages("guarded", false);
 }

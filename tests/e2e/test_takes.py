@@ -10,7 +10,7 @@ import socket
 import lib
 
 DESCRIPTORS = 2048  # of the host's processes: a half is for connections, of the rest a half for one tenant alone
-RAW = ("images", "registered")  # of e2e_hostile_takes.c
+RAW = ("guarded", "images", "registered")  # of e2e_hostile_takes.c
 OUT_OF_MEMORY = lib.CUDA_ERROR_OUT_OF_MEMORY
 
 
@@ -77,6 +77,9 @@ class Takes(lib.Case):
         if mappings > 70000:
             self.skipTest(f"taking {mappings} mappings takes too long")
         self.check(self.host(), "registered", mappings // 4, "mappings")
+
+    def test_guards_of_files_that_can_be_cut(self):
+        self.check(self.host(), "guarded", 4096 // 4 + 16, "guards of shared files")
 
     def test_unfinished_images(self):
         self.check(self.host(), "images", 4, "host memory")

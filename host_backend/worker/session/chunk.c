@@ -26,10 +26,16 @@
 
 #define MEMORY_TRIES 4 /* the supervisor may still be letting go of what was just freed */
 
+/* Can QEMU take its pages away? */
+static bool is_loose(const struct weir_host_chunk *chunk)
+{
+    return chunk->region_end != NULL && weir_region_end_is_loose(chunk->region_end);
+}
+
 static struct weir_amounts cost_of(const struct weir_host_chunk *chunk)
 {
     if (chunk->pinned) {
-        return weir_host_memory_cost(chunk->bytes);
+        return weir_host_memory_cost(chunk->bytes, is_loose(chunk));
     }
     return weir_device_memory_cost(chunk->tenant->worker, chunk->bytes);
 }
@@ -211,7 +217,7 @@ void weir_chunk_close_file(struct weir_host_chunk *chunk)
 static void give_pages(struct weir_host_chunk *chunk)
 {
     if (chunk->region_end != NULL) {
-        if (weir_region_end_is_loose(chunk->region_end)) {
+        if (is_loose(chunk)) {
             weir_bus_unguard(chunk->base, chunk->bytes);
         }
         weir_region_give(chunk->region_end, chunk->region_offset, chunk->bytes);
@@ -228,11 +234,9 @@ static off_t offset_of_pages(const struct weir_host_chunk *chunk)
                : (off_t)weir_region_file_offset(chunk->region_end, chunk->region_offset);
 }
 
-/* Those that QEMU could take away need the guard. */
 static bool guard_pages(const struct weir_host_chunk *chunk)
 {
-    return chunk->region_end == NULL || !weir_region_end_is_loose(chunk->region_end) ||
-           weir_bus_guard(chunk->base, chunk->bytes);
+    return !is_loose(chunk) || weir_bus_guard(chunk->base, chunk->bytes);
 }
 
 static CUresult map_pinned(struct weir_host_chunk *chunk)

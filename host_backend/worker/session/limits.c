@@ -1,5 +1,6 @@
 /* What a session's memory and the like are charged to: see memory.h. */
 #include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/tenant.h"
 
@@ -56,6 +57,9 @@ struct weir_account_pool *weir_worker_pool_create(void)
         weir_account_pool_divide(pool, WEIR_ACCOUNT_DESCRIPTORS, descriptors_of_tenants(),
                                  WEIR_CONFIG_TENANTS_MAX);
         weir_account_pool_divide(pool, WEIR_ACCOUNT_MAPPINGS, mappings_of_tenants(),
+                                 WEIR_CONFIG_TENANTS_MAX);
+        weir_account_pool_divide(pool, WEIR_ACCOUNT_BUS_GUARDS,
+                                 WEIR_BUS_GUARDS_MAX / 2, /* a half is for virtual machines */
                                  WEIR_CONFIG_TENANTS_MAX);
         weir_account_pool_divide(pool, WEIR_ACCOUNT_HOST_MEMORY, host_memory_of_tenants(),
                                  WEIR_CONFIG_TENANTS_MAX);

@@ -63,12 +63,16 @@ CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
  */
 struct weir_account_pool *weir_worker_pool_create(void);
 
-/** What host memory is charged as that a session maps for the GPU: pinned or registered. */
-static inline struct weir_amounts weir_host_memory_cost(uint64_t bytes)
+/**
+ * What host memory is charged as that a session maps for the GPU: pinned or registered.
+ * @param guarded  its pages can be taken away (session/bus_guard.h).
+ */
+static inline struct weir_amounts weir_host_memory_cost(uint64_t bytes, bool guarded)
 {
     /* Its mapping splits the one in whose place it comes. */
-    return (struct weir_amounts){
-        .of = {[WEIR_ACCOUNT_PINNED_MEMORY] = bytes, [WEIR_ACCOUNT_MAPPINGS] = 2}};
+    return (struct weir_amounts){.of = {[WEIR_ACCOUNT_PINNED_MEMORY] = bytes,
+                                        [WEIR_ACCOUNT_MAPPINGS] = 2,
+                                        [WEIR_ACCOUNT_BUS_GUARDS] = guarded}};
 }
 
 /** Count device memory that it has got, or given back. */

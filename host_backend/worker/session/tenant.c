@@ -63,6 +63,7 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
     /* Of these only the worker's pool says how many. */
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_DESCRIPTORS, UINT64_MAX);
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_MAPPINGS, UINT64_MAX);
+    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_BUS_GUARDS, UINT64_MAX);
 }
 
 void weir_tenant_refused(struct weir_tenant *tenant, enum weir_account_item item)
