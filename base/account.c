@@ -124,6 +124,8 @@ const char *weir_account_item_text(enum weir_account_item item)
         [WEIR_ACCOUNT_MAPPINGS] = "mappings",
         [WEIR_ACCOUNT_BUS_GUARDS] = "guards of shared files",
         [WEIR_ACCOUNT_HOST_MEMORY] = "host memory",
+        [WEIR_ACCOUNT_SESSIONS] = "sessions",
+        [WEIR_ACCOUNT_MONITORS] = "monitors",
     };
 
     return texts[item];

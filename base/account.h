@@ -22,6 +22,8 @@ enum weir_account_item {
     WEIR_ACCOUNT_MAPPINGS,      /* of a process's address space, for memory of the host */
     WEIR_ACCOUNT_BUS_GUARDS,    /* places in a process's table of pages that may go away */
     WEIR_ACCOUNT_HOST_MEMORY,   /* bytes of a process's own, such as images */
+    WEIR_ACCOUNT_SESSIONS,      /* of programs that use the GPU */
+    WEIR_ACCOUNT_MONITORS,      /* connections that only ask, by NVML */
     WEIR_ACCOUNT_COUNT,
 };
 

@@ -2,8 +2,8 @@
  * Guests arriving at the worker.
  *
  * Each gets a detached thread: it says hello, is welcomed or refused, is served, and is cleaned up
- * after. What is bounded is bounded before the thread exists: a tenant's sessions, counting those
- * that have not said hello yet.
+ * after. A tenant's connections are bounded before the thread exists, its sessions and monitors
+ * when they have said hello.
  */
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/session/tenant.h"
@@ -48,9 +48,10 @@ struct weir_guests *weir_guests_create(void)
 struct arrival {
     struct weir_worker *worker;
     struct weir_tenant *tenant; /* counted in its n_arrivals */
-    bool counted;               /* in its n_sessions too */
-    bool let_in;                /* by weir_connections_admit() */
-    int fd;                     /* -1: it came in another way: */
+    bool counted;               /* in its account too, as item: */
+    enum weir_account_item item;
+    bool let_in; /* by weir_connections_admit() */
+    int fd;      /* -1: it came in another way: */
     int64_t pid;
     uint32_t guest_pid;
     bool monitor;
@@ -94,24 +95,23 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
 }
 
 /*
- * It has said hello: may it have a session? Monitors are bounded by the arrivals. A guest that
- * comes as another goes waits for the place: the other's memory takes a while to clear.
+ * It has said hello: may it have a session, or be a monitor? A guest that comes as another goes
+ * waits for the place: the other's memory takes a while to clear.
  */
 static bool promote(struct arrival *a)
 {
     struct timespec end;
     int waited = 0;
 
+    a->item = a->monitor ? WEIR_ACCOUNT_MONITORS : WEIR_ACCOUNT_SESSIONS;
     (void)clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += PLACE_WAIT_S;
     pthread_mutex_lock(&a->worker->lock);
-    while (!a->monitor && a->tenant->n_sessions >= a->tenant->config.sessions_max && waited == 0) {
+    while (!(a->counted = weir_account_charge(&a->tenant->account, a->item, 1)) && waited == 0) {
         waited = pthread_cond_timedwait(&a->worker->idle, &a->worker->lock, &end);
     }
-    a->counted = !a->monitor && a->tenant->n_sessions < a->tenant->config.sessions_max;
-    a->tenant->n_sessions += a->counted;
     pthread_mutex_unlock(&a->worker->lock);
-    return a->counted || a->monitor;
+    return a->counted;
 }
 
 static void dismiss(struct arrival *a)
@@ -120,7 +120,9 @@ static void dismiss(struct arrival *a)
 
     pthread_mutex_lock(&worker->lock);
     a->tenant->n_arrivals--;
-    a->tenant->n_sessions -= a->counted;
+    if (a->counted) {
+        weir_account_release(&a->tenant->account, a->item, 1);
+    }
     worker->n_sessions--;
     if (a->let_in) {
         weir_connections_leave_locked(worker);
@@ -341,7 +343,8 @@ static void *guest_thread(void *argument)
     } else if (!let_in(a)) {
         refuse(a, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the worker starts with other connections");
     } else if (!promote(a)) {
-        refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many sessions");
+        refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY,
+               a->monitor ? "too many monitors" : "too many sessions");
     } else if (atomic_load(&a->worker->sticky) != 0) {
         refuse(a, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the worker is being replaced");
     } else if (weir_worker_enter(a->worker) != CUDA_SUCCESS) {

@@ -209,7 +209,7 @@ static void on_status(struct weir_worker *worker, bool stats)
         memset(&message, 0, sizeof message);
         message.type = WEIR_LINK_ROW_TENANT;
         snprintf(row->name, sizeof row->name, "%s", t->name);
-        row->sessions = t->n_sessions;
+        row->sessions = (uint32_t)weir_account_used(&t->account, WEIR_ACCOUNT_SESSIONS);
         row->image_bytes = weir_host_image_store_bytes(&t->images);
         row->quota_bytes = weir_account_limit(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
         row->used_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);

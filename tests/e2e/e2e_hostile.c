@@ -81,6 +81,11 @@ enum weir_status hostile_try_connect(struct client *c, uint64_t wire_hash, char 
     return status;
 }
 
+void hostile_as_monitor(void)
+{
+    as_monitor = true;
+}
+
 void hostile_connect(struct client *c)
 {
     char said[256];
@@ -736,6 +741,7 @@ static const struct {
     {"no_transport", hostile_scenario_no_transport, "handshake"},
     {"comings_and_goings", hostile_scenario_comings_and_goings, "handshake"},
     {"sessions", hostile_scenario_sessions, "limit"},
+    {"monitors", hostile_scenario_monitors, "limit"},
     {"registered", hostile_scenario_registered, "limit"},
     {"guarded", hostile_scenario_guarded, "limit"},
     {"images", hostile_scenario_images, "limit"},

@@ -29,6 +29,8 @@ uint64_t hostile_limit_ns(uint64_t calm_ns);
 
 /** Connect with this hash; said: the host's words. */
 enum weir_status hostile_try_connect(struct client *c, uint64_t wire_hash, char said[256]);
+/** From now on connections say that they are monitors. */
+void hostile_as_monitor(void);
 void hostile_connect(struct client *c);
 void hostile_disconnect(struct client *c);
 bool hostile_echo_works(struct client *c);
@@ -59,5 +61,6 @@ void hostile_scenario_wrong_protocol(void);
 void hostile_scenario_no_transport(void);
 void hostile_scenario_comings_and_goings(void);
 void hostile_scenario_sessions(void);
+void hostile_scenario_monitors(void);
 
 #endif

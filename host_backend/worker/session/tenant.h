@@ -24,8 +24,8 @@ struct weir_tenant {
     uint32_t index;
     char name[WEIR_TENANT_NAME_BYTES]; /* never changes */
     struct weir_tenant_config config;  /* under the worker's lock, but for weir_tenant_setting() */
-    uint32_t n_sessions;               /* under the worker's lock, as is what follows */
-    uint32_t n_arrivals; /* connections: sessions, and those that have not said hello */
+    uint32_t n_arrivals; /* connections: sessions, monitors, and those that have not said hello;
+                          * under the worker's lock, as is what follows */
     bool gone;
     uint32_t goings;               /* of weir_link_tenant */
     struct weir_account account;   /* what it has and may have; internally locked */
