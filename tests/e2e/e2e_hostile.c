@@ -744,6 +744,7 @@ static const struct {
     {"monitors", hostile_scenario_monitors, "limit"},
     {"registered", hostile_scenario_registered, "limit"},
     {"guarded", hostile_scenario_guarded, "limit"},
+    {"windows", hostile_scenario_windows, "limit"},
     {"images", hostile_scenario_images, "limit"},
 };
 

@@ -13,10 +13,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PAGE_BYTES 4096u
-#define MANY       100000
-#define CONTEXT    weir_handle_make(WEIR_KIND_CONTEXT, false, 1, 1)
-#define SOMEWHERE  0x7d0000000000ull /* nothing of the worker's lies there */
+#define PAGE_BYTES   4096u
+#define MANY         100000
+#define CONTEXT      weir_handle_make(WEIR_KIND_CONTEXT, false, 1, 1)
+#define FIRST_WINDOW 0x200000000000ull /* by default; each has 1 TiB */
+#define SOMEWHERE    0x7d0000000000ull /* nothing of the worker's lies there */
 
 static void connect_with_context(struct client *c)
 {
@@ -109,6 +110,25 @@ static void register_pages(const char *what, bool sealed)
 void hostile_scenario_registered(void)
 {
     register_pages("registered", true);
+}
+
+/* A page in the window of each tenant that there can be. */
+void hostile_scenario_windows(void)
+{
+    struct client c;
+    int fd = hostile_memory_file(PAGE_BYTES, true);
+    int32_t result = 0;
+    int n = 0;
+
+    connect_with_context(&c);
+    for (; n < 64 && result == 0; n++) {
+        struct weir_op_host_register_in in = {
+            .c = CONTEXT, .address = FIRST_WINDOW + ((uint64_t)n << 40), .bytes = PAGE_BYTES};
+
+        result = hostile_call_with_fd(&c, WEIR_OP_host_register, &in, fd);
+    }
+    close(fd);
+    keep(&c, "windows", n, result);
 }
 
 /* Of a file that could be cut short. */

@@ -10,19 +10,19 @@ import socket
 import lib
 
 DESCRIPTORS = 2048  # of the host's processes: a half is for connections, of the rest a half for one tenant alone
-RAW = ("guarded", "images", "registered")  # of e2e_hostile_takes.c
+RAW = ("guarded", "images", "registered", "windows")  # of e2e_hostile_takes.c
 OUT_OF_MEMORY = lib.CUDA_ERROR_OUT_OF_MEMORY
 
 
 class Takes(lib.Case):
-    def greedy(self, host, kind, item=None):
+    def greedy(self, host, kind, item=None, error=OUT_OF_MEMORY):
         """Who has taken all; gives the guest and how much it got."""
         if kind in RAW:
             guest = self.guest(host, "e2e_hostile", f"ipc://{host.socket('alice')}", kind, arrangement=lib.NATIVE)
         else:
             guest = self.guest(host, "e2e_takes", kind)
         taken = guest.wait_line(rf"^{kind} (\d+), then (\d+)$", limit_s=40)
-        self.assertEqual(int(taken[2]), OUT_OF_MEMORY, guest.tail())
+        self.assertEqual(int(taken[2]), error, guest.tail())
         if item:
             lib.until(lambda: f"no more {item} tenant=alice" in host.process.err, 5, "the log names who was refused")
         return guest, int(taken[1])
@@ -90,6 +90,15 @@ class Takes(lib.Case):
         self.assertIn(taken, (6, 7))  # 2 MiB are taken already
         self.assertGreaterEqual(host.tenant("alice")["used_bytes"], taken * 32 << 20)
         self.others_go_on(host, host.worker_pid())
+        self.given_back(host, guest)
+
+    def test_windows_of_tenants_that_come_later(self):
+        host = self.host()
+        guest, taken = self.greedy(host, "windows", error=lib.CUDA_SUCCESS)
+        self.assertEqual(taken, 64)
+        added = host.weir("tenant", "add", "carol", "--run-dir", host.run_dir)
+        self.assertEqual(added.returncode, 0, added.stderr)
+        self.finished(host, "e2e_minimal", tenant="carol")
         self.given_back(host, guest)
 
     def test_lines_of_the_log(self):

@@ -22,6 +22,9 @@
 #define FD_WAIT_NS      WEIR_NS_PER_S /* it was sent right after the request */
 #define LOWEST_ADDRESS  0x10000u
 #define HIGHEST_ADDRESS 0x7ffffffff000u
+/* Where Linux on x86-64 loads programs that may lie anywhere (ELF_ET_DYN_BASE); elsewhere it is
+ * higher. */
+#define LOWEST_HEAP 0x555555554000u
 /* Of the window, when the guest's address is not free here. */
 #define REGISTRATION_UNIT (2u << 20)
 
@@ -202,8 +205,12 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
     free(registration);
 }
 
-/* The windows of 64 tenants would reach over the heaps of most programs: only those there are. And
- * nothing may lie where guests' reservations will. */
+/*
+ * Nothing may lie in a tenant's window, nor where one that comes later will have its own. But the
+ * windows of the last of 64 tenants reach over the heaps of most programs: of those that end above
+ * the lowest such heap only the ones that there are. And nothing may lie where guests' reservations
+ * will.
+ */
 static bool overlaps_windows(struct weir_worker *w, uint64_t address, uint64_t bytes)
 {
     bool found =
@@ -213,8 +220,8 @@ static bool overlaps_windows(struct weir_worker *w, uint64_t address, uint64_t b
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX && !found; i++) {
         uint64_t base = w->config.window_base + i * w->config.window_bytes;
 
-        found = w->tenants[i] != NULL && address < base + w->config.window_bytes &&
-                address + bytes > base;
+        found = address < base + w->config.window_bytes && address + bytes > base &&
+                (w->tenants[i] != NULL || base + w->config.window_bytes <= LOWEST_HEAP);
     }
     pthread_mutex_unlock(&w->lock);
     return found;
