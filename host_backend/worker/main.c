@@ -371,7 +371,7 @@ static int open_worker(struct weir_worker *worker)
     }
     close(fd);
     if (weir_log_init(worker->config.log, "worker") != WEIR_OK ||
-        weir_prints_create(&worker->prints) != WEIR_OK) {
+        weir_prints_create(WEIR_PRINTS_SETTLE_NS, &worker->prints) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
     worker->guests = weir_guests_create();
