@@ -2,6 +2,7 @@
 #include "base/account.h"
 
 #include <assert.h>
+#include <stddef.h>
 
 void weir_account_limit_set(struct weir_account *account, enum weir_account_item item,
                             uint64_t limit)
@@ -9,27 +10,125 @@ void weir_account_limit_set(struct weir_account *account, enum weir_account_item
     atomic_store_explicit(&account->limit[item], limit, memory_order_relaxed);
 }
 
-bool weir_account_charge(struct weir_account *account, enum weir_account_item item, uint64_t amount)
+void weir_account_pool_init(struct weir_account_pool *pool)
 {
-    uint64_t limit = weir_account_limit(account, item);
-    uint_fast64_t used = weir_account_used(account, item);
+    for (int i = 0; i < WEIR_ACCOUNT_COUNT; i++) {
+        pool->share[i] = UINT64_MAX;
+        pool->limit[i] = 0;
+        atomic_init(&pool->used[i], 0);
+    }
+}
+
+void weir_account_pool_divide(struct weir_account_pool *pool, enum weir_account_item item,
+                              uint64_t total, uint32_t n_accounts)
+{
+    pool->share[item] = total / 2 / n_accounts;
+    pool->limit[item] = total - pool->share[item] * n_accounts;
+}
+
+/* What comes from the pool when an account's use grows from less to more. */
+static uint64_t from_pool(const struct weir_account *account, enum weir_account_item item,
+                          uint64_t less, uint64_t more)
+{
+    uint64_t share = account->pool != NULL ? account->pool->share[item] : UINT64_MAX;
+
+    return more > share ? more - (less > share ? less : share) : 0;
+}
+
+static bool take_from_pool(struct weir_account_pool *pool, enum weir_account_item item,
+                           uint64_t amount)
+{
+    uint_fast64_t used = atomic_load_explicit(&pool->used[item], memory_order_relaxed);
 
     do {
+        if (amount > pool->limit[item] - used) {
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&pool->used[item], &used, used + amount,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
+
+static void subtract(atomic_uint_fast64_t *used, uint64_t amount, uint64_t *ret_before)
+{
+    *ret_before = atomic_fetch_sub_explicit(used, amount, memory_order_relaxed);
+    assert(*ret_before >= amount);
+}
+
+bool weir_account_charge(struct weir_account *account, enum weir_account_item item, uint64_t amount)
+{
+    uint_fast64_t used = weir_account_used(account, item);
+
+    for (;;) {
+        uint64_t limit = weir_account_limit(account, item), pooled, before;
+
         if (used > limit || amount > limit - used) {
             return false;
         }
-    } while (!atomic_compare_exchange_weak_explicit(&account->used[item], &used, used + amount,
-                                                    memory_order_relaxed, memory_order_relaxed));
-    return true;
+        pooled = from_pool(account, item, used, used + amount);
+        if (pooled != 0 && !take_from_pool(account->pool, item, pooled)) {
+            return false;
+        }
+        if (atomic_compare_exchange_strong_explicit(&account->used[item], &used, used + amount,
+                                                    memory_order_relaxed, memory_order_relaxed)) {
+            return true;
+        }
+        if (pooled != 0) { /* another thread was faster: once more, with what it has left */
+            subtract(&account->pool->used[item], pooled, &before);
+        }
+    }
 }
 
 void weir_account_release(struct weir_account *account, enum weir_account_item item,
                           uint64_t amount)
 {
-    uint64_t before = atomic_fetch_sub_explicit(&account->used[item], amount, memory_order_relaxed);
+    uint64_t before, pooled;
 
-    assert(before >= amount);
-    (void)before;
+    subtract(&account->used[item], amount, &before);
+    pooled = from_pool(account, item, before - amount, before);
+    if (pooled != 0) {
+        subtract(&account->pool->used[item], pooled, &before);
+    }
+}
+
+bool weir_account_charge_all(struct weir_account *account, const struct weir_amounts *amounts,
+                             enum weir_account_item *ret_refused)
+{
+    for (int i = 0; i < WEIR_ACCOUNT_COUNT; i++) {
+        if (amounts->of[i] == 0 ||
+            weir_account_charge(account, (enum weir_account_item)i, amounts->of[i])) {
+            continue;
+        }
+        *ret_refused = (enum weir_account_item)i;
+        while (i-- > 0) {
+            weir_account_release(account, (enum weir_account_item)i, amounts->of[i]);
+        }
+        return false;
+    }
+    return true;
+}
+
+void weir_account_release_all(struct weir_account *account, const struct weir_amounts *amounts)
+{
+    for (int i = 0; i < WEIR_ACCOUNT_COUNT; i++) {
+        weir_account_release(account, (enum weir_account_item)i, amounts->of[i]);
+    }
+}
+
+const char *weir_account_item_text(enum weir_account_item item)
+{
+    static const char *const texts[WEIR_ACCOUNT_COUNT] = {
+        [WEIR_ACCOUNT_DEVICE_MEMORY] = "device memory",
+        [WEIR_ACCOUNT_PINNED_MEMORY] = "pinned memory",
+        [WEIR_ACCOUNT_DESCRIPTORS] = "descriptors",
+        [WEIR_ACCOUNT_MAPPINGS] = "mappings",
+        [WEIR_ACCOUNT_BUS_GUARDS] = "guards of shared files",
+        [WEIR_ACCOUNT_HOST_MEMORY] = "host memory",
+        [WEIR_ACCOUNT_SESSIONS] = "sessions",
+        [WEIR_ACCOUNT_MONITORS] = "monitors",
+    };
+
+    return texts[item];
 }
 
 uint64_t weir_account_used(const struct weir_account *account, enum weir_account_item item)

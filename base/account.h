@@ -3,6 +3,10 @@
  *
  * One row for each thing that is counted. To count another one, add its row to enum
  * weir_account_item, set its limit, and charge and release it where it is taken and given back.
+ *
+ * Some things are there once for all accounts, such as a process's descriptors. For these a *pool*
+ * guarantees each account an equal share, whatever the others use; shares together are half of all
+ * there is. The other half goes to whoever asks first.
  */
 #ifndef WEIR_BASE_ACCOUNT_H
 #define WEIR_BASE_ACCOUNT_H
@@ -14,14 +18,49 @@
 enum weir_account_item {
     WEIR_ACCOUNT_DEVICE_MEMORY, /* bytes on all devices together */
     WEIR_ACCOUNT_PINNED_MEMORY, /* bytes of host memory that devices reach */
+    WEIR_ACCOUNT_DESCRIPTORS,   /* of a process, beside those of connections */
+    WEIR_ACCOUNT_MAPPINGS,      /* of a process's address space, for memory of the host */
+    WEIR_ACCOUNT_BUS_GUARDS,    /* places in a process's table of pages that may go away */
+    WEIR_ACCOUNT_HOST_MEMORY,   /* bytes of a process's own, such as images */
+    WEIR_ACCOUNT_SESSIONS,      /* of programs that use the GPU */
+    WEIR_ACCOUNT_MONITORS,      /* connections that only ask, by NVML */
     WEIR_ACCOUNT_COUNT,
+};
+
+/* So much of each item. */
+struct weir_amounts {
+    uint64_t of[WEIR_ACCOUNT_COUNT];
+};
+
+/* Zeroed: nothing is there. Internally locked (lock-free). */
+struct weir_account_pool {
+    uint64_t share[WEIR_ACCOUNT_COUNT]; /* that each account is guaranteed; immutable */
+    uint64_t limit[WEIR_ACCOUNT_COUNT]; /* of what all use above their shares; immutable */
+    atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* of that */
 };
 
 /* Zeroed: nothing is used, and nothing may be. Internally locked (lock-free). */
 struct weir_account {
     atomic_uint_fast64_t limit[WEIR_ACCOUNT_COUNT];
     atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT];
+    struct weir_account_pool *pool; /* borrowed; NULL: the limits alone count */
 };
+
+/**
+ * Make a pool that limits nothing.
+ * @thread before any account uses it
+ */
+void weir_account_pool_init(struct weir_account_pool *pool);
+
+/**
+ * Divide an item among accounts: a half of it in equal shares, the rest to whoever asks first.
+ *
+ * @param total       in the item's unit.
+ * @param n_accounts  1 or more: how many accounts can have this pool at once.
+ * @thread before any account uses it
+ */
+void weir_account_pool_divide(struct weir_account_pool *pool, enum weir_account_item item,
+                              uint64_t total, uint32_t n_accounts);
 
 /**
  * Set how much of an item the account may have. A limit below what is used takes nothing away:
@@ -34,10 +73,11 @@ void weir_account_limit_set(struct weir_account *account, enum weir_account_item
                             uint64_t limit);
 
 /**
- * Count something, unless that would go over the limit. Exact also where several threads charge.
+ * Count something, unless that would go over the limit or what the pool has left. Exact also where
+ * several threads charge.
  *
  * @param amount  in the item's unit.
- * @return false: over the limit; nothing is counted.
+ * @return false: there is no more; nothing is counted.
  * @thread any
  */
 bool weir_account_charge(struct weir_account *account, enum weir_account_item item,
@@ -46,6 +86,22 @@ bool weir_account_charge(struct weir_account *account, enum weir_account_item it
 /** Something that was charged is given back. @thread any */
 void weir_account_release(struct weir_account *account, enum weir_account_item item,
                           uint64_t amount);
+
+/**
+ * Charge several items together.
+ *
+ * @param ret_refused  on failure, the item of which there is no more.
+ * @return false: nothing is counted.
+ * @thread any
+ */
+bool weir_account_charge_all(struct weir_account *account, const struct weir_amounts *amounts,
+                             enum weir_account_item *ret_refused);
+
+/** What was charged together is given back. @thread any */
+void weir_account_release_all(struct weir_account *account, const struct weir_amounts *amounts);
+
+/** An item's name for people, such as "descriptors". @thread any */
+const char *weir_account_item_text(enum weir_account_item item);
 
 /** How much of an item is used, and its limit. @thread any */
 uint64_t weir_account_used(const struct weir_account *account, enum weir_account_item item);

@@ -3,10 +3,13 @@
  * lines of several threads and processes that share a file do not mix.
  */
 #include "base/log.h"
+#include "base/clock.h"
+#include "base/log_rate.h"
 #include "base/text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -21,6 +24,10 @@ static const char *const level_names[WEIR_LOG_COUNT] = {"none", "error", "warn",
 static int current_level = WEIR_LOG_NONE;
 static int log_fd = STDERR_FILENO;
 static const char *log_who;
+
+/* Whose lines this thread writes; NULL: they are not limited. */
+static _Thread_local struct weir_log_rate *thread_rate;
+static _Thread_local const char *thread_whose;
 
 static int parse_level(const char *name, size_t len)
 {
@@ -79,18 +86,11 @@ static int format_prefix(char *line, enum weir_log_level level)
     return len;
 }
 
-void weir_log_write(enum weir_log_level level, const char *fmt, ...)
+static void write_line(enum weir_log_level level, const char *fmt, va_list args)
 {
-    if (level <= WEIR_LOG_NONE || level >= WEIR_LOG_COUNT || level > weir_log_level()) {
-        return;
-    }
-    int saved_errno = errno;
     char line[LINE_MAX_BYTES];
     int len = format_prefix(line, level);
-    va_list args;
-    va_start(args, fmt);
     int n = vsnprintf(line + len, (size_t)(LINE_MAX_BYTES - len - 1), fmt, args);
-    va_end(args);
     if (n > 0) {
         int room = LINE_MAX_BYTES - len - 2;
         len += n < room ? n : room;
@@ -101,5 +101,54 @@ void weir_log_write(enum weir_log_level level, const char *fmt, ...)
     line[len++] = '\n';
     ssize_t written = write(log_fd, line, (size_t)len);
     (void)written; /* there is nobody to tell */
+}
+
+/* A line about lines, which is not limited itself. */
+static void WEIR_PRINTF(1, 2) say(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    write_line(WEIR_LOG_WARN, fmt, args);
+    va_end(args);
+}
+
+/* May this thread write a line of this level now? Says what was left out before. */
+static bool may_write(enum weir_log_level level)
+{
+    uint64_t left_out;
+    if (!thread_rate) {
+        return true;
+    }
+    enum weir_log_verdict verdict =
+        weir_log_rate_ask(thread_rate, level, weir_clock_now_ns(), &left_out);
+    if (left_out) {
+        say("log: lines were left out tenant=%s lines=%llu", thread_whose,
+            (unsigned long long)left_out);
+    }
+    if (verdict == WEIR_LOG_WRITE_LAST) {
+        say("log: %d lines of a level in %d s, more are left out tenant=%s", WEIR_LOG_RATE_LINES,
+            WEIR_LOG_RATE_INTERVAL_S, thread_whose);
+    }
+    return verdict != WEIR_LOG_LEAVE_OUT;
+}
+
+void weir_log_limit_thread(struct weir_log_rate *rate, const char *whose)
+{
+    thread_rate = rate;
+    thread_whose = whose;
+}
+
+void weir_log_write(enum weir_log_level level, const char *fmt, ...)
+{
+    if (level <= WEIR_LOG_NONE || level >= WEIR_LOG_COUNT || level > weir_log_level()) {
+        return;
+    }
+    int saved_errno = errno;
+    if (may_write(level)) {
+        va_list args;
+        va_start(args, fmt);
+        write_line(level, fmt, args);
+        va_end(args);
+    }
     errno = saved_errno;
 }

@@ -170,15 +170,6 @@ void weir_tenant_config_default(struct weir_tenant_config *tenant, const char *n
     snprintf(tenant->name, sizeof tenant->name, "%s", name);
 }
 
-const char *weir_tenants_clash(const struct weir_tenant_config *a,
-                               const struct weir_tenant_config *b)
-{
-    if (a->key[0] != 0 && strcmp(a->key, b->key) == 0) {
-        return "key";
-    }
-    return a->vsock_cid != 0 && a->vsock_cid == b->vsock_cid ? "vsock_cid" : NULL;
-}
-
 static void host_default(struct weir_host_config *config)
 {
     *config = (struct weir_host_config){.socket_mode = 0660,

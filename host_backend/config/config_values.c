@@ -157,3 +157,12 @@ bool weir_tenant_devices_ok(const struct weir_tenant_config *tenant,
 {
     return weir_devices_among(tenant->devices, host->devices);
 }
+
+const char *weir_tenants_clash(const struct weir_tenant_config *a,
+                               const struct weir_tenant_config *b)
+{
+    if (a->key[0] != 0 && strcmp(a->key, b->key) == 0) {
+        return "key";
+    }
+    return a->vsock_cid != 0 && a->vsock_cid == b->vsock_cid ? "vsock_cid" : NULL;
+}

@@ -12,13 +12,11 @@
 #include "proto/wire/accept.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SAY_NS            (10 * WEIR_NS_PER_S)
-#define OUT_OF_MEMORY     2   /* CUDA_ERROR_OUT_OF_MEMORY */
-#define LEFT_FOR_THE_REST 64u /* descriptors for sockets, links and clients */
+#define SAY_NS        (10 * WEIR_NS_PER_S)
+#define OUT_OF_MEMORY 2 /* CUDA_ERROR_OUT_OF_MEMORY */
 
 static bool is_shortage(int error)
 {
@@ -90,15 +88,4 @@ int weir_sup_accept_operator(struct weir_supervisor *sup, int listen_fd, int fla
         fd = accept_with_reserve(sup, listen_fd, NULL, NULL, flags, 1);
     }
     return fd;
-}
-
-size_t weir_sup_kept_max(void)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-        limit.rlim_cur > WEIR_KEPT_MAX) {
-        return WEIR_KEPT_MAX;
-    }
-    return limit.rlim_cur > LEFT_FOR_THE_REST ? (size_t)limit.rlim_cur - LEFT_FOR_THE_REST : 0;
 }

@@ -517,6 +517,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     sup->started_ns = weir_clock_now_ns();
     allow_descriptors();
     weir_sup_reserve_fill(sup);
+    weir_sup_keeper_init(sup);
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         sup->clients[i].fd = -1;
     }

@@ -7,6 +7,7 @@
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_SUPERVISOR_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_SUPERVISOR_H
 
+#include "base/account.h"
 #include "host_backend/config/config.h"
 #include "host_backend/config/link.h"
 #include "host_backend/config/spin.h"
@@ -23,7 +24,6 @@
 #define WEIR_WORKERS_MAX       (WEIR_CONFIG_TENANTS_MAX + 1 + WEIR_PROGRAMS_MAX)
 #define WEIR_PENDING_MAX       512 /* programs that wait for a worker */
 #define WEIR_ADMIN_CLIENTS_MAX 16
-#define WEIR_KEPT_MAX          65536 /* descriptors of device memory; the limit on files is lower */
 
 /* Who said a setting, or made a tenant. */
 enum weir_origin {
@@ -228,6 +228,8 @@ struct weir_supervisor {
     int vsock_fd;        /* -1: no tenant has a CID */
     struct weir_kept_chunk *kept;
     size_t n_kept, kept_room;
+    struct weir_account_pool kept_pool; /* descriptors for them, and each tenant's part of it */
+    struct weir_account kept_of[WEIR_CONFIG_TENANTS_MAX];
     struct weir_admin_client clients[WEIR_ADMIN_CLIENTS_MAX];
     uint64_t last_client; /* its id */
     bool gathering;
@@ -265,9 +267,6 @@ int weir_sup_accept_guest(struct weir_supervisor *sup, int listen_fd, struct soc
  * @return the descriptor; -1: there was no operator, or no descriptor
  */
 int weir_sup_accept_operator(struct weir_supervisor *sup, int listen_fd, int flags);
-
-/** How many descriptors of device memory may be kept, so that some are left for all else. */
-size_t weir_sup_kept_max(void);
 
 /* main.c */
 
@@ -465,7 +464,9 @@ void weir_sup_faults_show(const struct weir_sup_tenant *tenant, struct weir_stat
 
 /* keeper.c */
 
-/** Hold a chunk's descriptor (taken). */
+/** Divide the descriptors that this process may have among the tenants: once, at the start. */
+void weir_sup_keeper_init(struct weir_supervisor *sup);
+/** Hold a chunk's descriptor (taken). If its tenant has no more descriptors, it is closed. */
 void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_link_chunk *chunk,
                    int fd);
 void weir_sup_drop(struct weir_supervisor *sup, int worker, uint64_t id);

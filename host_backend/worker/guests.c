@@ -2,8 +2,8 @@
  * Guests arriving at the worker.
  *
  * Each gets a detached thread: it says hello, is welcomed or refused, is served, and is cleaned up
- * after. What is bounded is bounded before the thread exists: a tenant's sessions, counting those
- * that have not said hello yet.
+ * after. A tenant's connections are bounded before the thread exists, its sessions and monitors
+ * when they have said hello.
  */
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/session/tenant.h"
@@ -50,10 +50,11 @@ struct weir_guests *weir_guests_create(void)
 struct arrival {
     struct weir_worker *worker;
     struct weir_tenant *tenant; /* counted in its n_arrivals */
-    bool counted;               /* in its n_sessions too */
-    bool going;                 /* in the worker's n_going */
-    bool let_in;                /* by weir_connections_admit() */
-    int fd;                     /* -1: it came in another way: */
+    bool counted;               /* in its account too, as item: */
+    enum weir_account_item item;
+    bool going;  /* in the worker's n_going */
+    bool let_in; /* by weir_connections_admit() */
+    int fd;      /* -1: it came in another way: */
     int64_t pid;
     uint32_t guest_pid;
     bool monitor;
@@ -90,7 +91,8 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
         struct weir_tenant *t = worker->tenants[i];
 
         if (t != NULL && !t->gone && is_for(t, guest, name) &&
-            t->n_arrivals < t->config.sessions_max + ARRIVALS_MAX && !is_ending_locked(worker)) {
+            t->n_arrivals < weir_account_limit(&t->account, WEIR_ACCOUNT_SESSIONS) + ARRIVALS_MAX &&
+            !is_ending_locked(worker)) {
             t->n_arrivals++;
             worker->n_sessions++;
             found = t;
@@ -101,24 +103,23 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
 }
 
 /*
- * It has said hello: may it have a session? Monitors are bounded by the arrivals. A guest that
- * comes as another goes waits for the place: the other's memory takes a while to clear.
+ * It has said hello: may it have a session, or be a monitor? A guest that comes as another goes
+ * waits for the place: the other's memory takes a while to clear.
  */
 static bool promote(struct arrival *a)
 {
     struct timespec end;
     int waited = 0;
 
+    a->item = a->monitor ? WEIR_ACCOUNT_MONITORS : WEIR_ACCOUNT_SESSIONS;
     (void)clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += PLACE_WAIT_S;
     pthread_mutex_lock(&a->worker->lock);
-    while (!a->monitor && a->tenant->n_sessions >= a->tenant->config.sessions_max && waited == 0) {
+    while (!(a->counted = weir_account_charge(&a->tenant->account, a->item, 1)) && waited == 0) {
         waited = pthread_cond_timedwait(&a->worker->idle, &a->worker->lock, &end);
     }
-    a->counted = !a->monitor && a->tenant->n_sessions < a->tenant->config.sessions_max;
-    a->tenant->n_sessions += a->counted;
     pthread_mutex_unlock(&a->worker->lock);
-    return a->counted || a->monitor;
+    return a->counted;
 }
 
 static void dismiss(struct arrival *a)
@@ -128,7 +129,9 @@ static void dismiss(struct arrival *a)
 
     pthread_mutex_lock(&worker->lock);
     a->tenant->n_arrivals--;
-    a->tenant->n_sessions -= a->counted;
+    if (a->counted) {
+        weir_account_release(&a->tenant->account, a->item, 1);
+    }
     worker->guests->n_going -= a->going;
     worker->n_sessions--;
     if (a->let_in) {
@@ -282,7 +285,9 @@ static void delist(struct weir_session *session)
 static void give_up_place(struct arrival *a)
 {
     pthread_mutex_lock(&a->worker->lock);
-    a->tenant->n_sessions -= a->counted;
+    if (a->counted) {
+        weir_account_release(&a->tenant->account, a->item, 1);
+    }
     a->counted = false;
     a->going = true;
     a->worker->guests->n_going++;
@@ -371,6 +376,7 @@ static void *guest_thread(void *argument)
     enum weir_status status = WEIR_OK;
     uint64_t id;
 
+    weir_log_limit_thread(&a->tenant->log_rate, a->tenant->name);
     pthread_mutex_lock(&a->worker->lock);
     id = ++a->worker->guests->next_session;
     pthread_mutex_unlock(&a->worker->lock);
@@ -394,7 +400,8 @@ static void *guest_thread(void *argument)
     } else if (!let_in(a)) {
         refuse(a, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the worker starts with other connections");
     } else if (!promote(a)) {
-        refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "too many sessions");
+        refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY,
+               a->monitor ? "too many monitors" : "too many sessions");
     } else if (atomic_load(&a->worker->sticky) != 0) {
         refuse(a, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the worker is being replaced");
     } else if (weir_platform_enter(&a->worker->platform) != CUDA_SUCCESS) {
@@ -417,6 +424,7 @@ static void *guest_thread(void *argument)
         a->stream->ops->destroy(a->stream);
     }
     weir_hello_destroy(hello);
+    weir_log_limit_thread(NULL, NULL);
     dismiss(a);
     return NULL;
 }

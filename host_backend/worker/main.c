@@ -14,6 +14,7 @@
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
@@ -241,7 +242,7 @@ static void on_status(struct weir_worker *worker, bool stats)
         memset(&message, 0, sizeof message);
         message.type = WEIR_LINK_ROW_TENANT;
         snprintf(row->name, sizeof row->name, "%s", t->name);
-        row->sessions = t->n_sessions;
+        row->sessions = (uint32_t)weir_account_used(&t->account, WEIR_ACCOUNT_SESSIONS);
         row->orphans = orphans_of_locked(worker, t);
         row->image_bytes = weir_host_image_store_bytes(&t->images);
         row->quota_bytes = weir_account_limit(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
@@ -457,13 +458,15 @@ static int open_worker(struct weir_worker *worker)
     }
     close(fd);
     if (weir_log_init(worker->config.log, "worker") != WEIR_OK ||
-        weir_prints_create(&worker->prints) != WEIR_OK) {
+        weir_prints_create(WEIR_PRINTS_SETTLE_NS, &worker->prints) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
     worker->guests = weir_guests_create();
     worker->vmm_area = weir_vmm_area_create();
     worker->device_idle = weir_device_idle_create();
-    if (worker->guests == NULL || worker->vmm_area == NULL || worker->device_idle == NULL) {
+    worker->counts.pool = weir_worker_pool_create();
+    if (worker->guests == NULL || worker->vmm_area == NULL || worker->device_idle == NULL ||
+        worker->counts.pool == NULL) {
         return WEIR_WORKER_EXIT_FAILED;
     }
     worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -526,6 +529,7 @@ static void close_worker(struct weir_worker *worker)
     close(worker->exports_fd);
     weir_vmm_area_destroy(worker->vmm_area);
     weir_connections_destroy(worker);
+    free(worker->counts.pool);
     pthread_cond_destroy(&worker->idle);
     pthread_mutex_destroy(&worker->lock);
     free(worker);

@@ -278,7 +278,7 @@ static void release_memory(struct weir_session *s)
     while (s->holdings->grants != NULL) {
         weir_grant_drop(s, s->holdings->grants);
     }
-    weir_uploads_free(s->uploads);
+    weir_uploads_free(&s->tenant->images, s->uploads);
 }
 
 void weir_session_clear(struct weir_session *session)

@@ -81,6 +81,11 @@ enum weir_status hostile_try_connect(struct client *c, uint64_t wire_hash, char 
     return status;
 }
 
+void hostile_as_monitor(void)
+{
+    as_monitor = true;
+}
+
 void hostile_connect(struct client *c)
 {
     char said[256];
@@ -199,6 +204,25 @@ int32_t hostile_call(struct client *c, int op, const void *message)
 {
     int32_t result = -1;
     enum weir_status status = call(c, (enum weir_op)op, message, &result);
+    if (status != WEIR_OK) {
+        hostile_fail("no reply to %s: %s", weir_ops[op].name, weir_status_text(status));
+    }
+    return result;
+}
+
+int32_t hostile_call_with_fd(struct client *c, int op, const void *message, int fd)
+{
+    struct weir_record *record = make_record(c, (enum weir_op)op, message, 0);
+    int32_t result = -1;
+    enum weir_status status =
+        c->transport->ops->send(c->transport, record, NULL, 0, hostile_limit_ns(SHORT_NS));
+    if (status == WEIR_OK) {
+        status = c->transport->ops->send_fd(c->transport, fd);
+    }
+    if (status == WEIR_OK) {
+        status = await(c, record->seq, &result, hostile_limit_ns(8 * WEIR_NS_PER_S));
+    }
+    free(record);
     if (status != WEIR_OK) {
         hostile_fail("no reply to %s: %s", weir_ops[op].name, weir_status_text(status));
     }
@@ -543,43 +567,6 @@ static void scenario_sequence(void)
     hostile_disconnect(&c);
 }
 
-/* Allocations without end: refused by the quota, and gone with the session. */
-static void scenario_greedy(void)
-{
-    struct client c;
-    hostile_connect(&c);
-    struct weir_op_ctx_create_in context = {.c = weir_handle_make(WEIR_KIND_CONTEXT, false, 1, 1),
-                                            .legacy =
-                                                weir_handle_make(WEIR_KIND_STREAM, false, 1, 1),
-                                            .legacy_word = 1};
-    struct weir_record *record = make_record(&c, WEIR_OP_ctx_create, &context, WEIR_RECORD_POSTED);
-    if (c.transport->ops->send(c.transport, record, NULL, 0, hostile_limit_ns(SHORT_NS)) !=
-        WEIR_OK) {
-        hostile_fail("no context");
-    }
-    free(record);
-    int granted = 0;
-    int32_t result = 0;
-    for (int i = 0; i < 10000 && result == 0; i++) {
-        struct weir_op_mem_grant_in in = {.c = context.c,
-                                          .bytes = i % 2 ? 1ull << 62 : 32ull << 20};
-        enum weir_status status = call(&c, WEIR_OP_mem_grant, &in, &result);
-        if (status != WEIR_OK) {
-            hostile_fail("grant %d: %s", i, weir_status_text(status));
-        }
-        if (i % 2 && result == 0) {
-            hostile_fail("granted 4 EiB");
-        }
-        granted += result == 0;
-        result = i % 2 ? 0 : result;
-    }
-    printf("%d chunks of 32 MiB, then error %d\n", granted, (int)result);
-    if (granted == 0 || result != CUDA_ERROR_OUT_OF_MEMORY) {
-        hostile_fail("neither memory nor the end of it");
-    }
-    hostile_expect_alive(&c, "a refused grant");
-}
-
 /* Streams without end: some limit, or all of them gone with the session. */
 static void scenario_hoard(void)
 {
@@ -628,7 +615,7 @@ static void scenario_no_read(void)
 
 /* ---------------------------------------------------------------- descriptors */
 
-static int memory_file(size_t bytes, bool sealed)
+int hostile_memory_file(size_t bytes, bool sealed)
 {
     int fd = memfd_create("e2e-hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
@@ -680,10 +667,10 @@ static void scenario_descriptors(void)
     register_with(pipes[0], 1u << 20, "a pipe");
     close(pipes[1]);
     register_with(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), 4096, "a file of a disk");
-    register_with(memory_file(4096, true), 1u << 20, "a file that is too short");
-    register_with(memory_file(1u << 20, true), 0, "no bytes at all");
-    register_with(memory_file(1u << 20, true), ~0ull & ~4095ull, "all bytes there are");
-    register_with(memory_file(1u << 20, true), 12345, "bytes that are no pages");
+    register_with(hostile_memory_file(4096, true), 1u << 20, "a file that is too short");
+    register_with(hostile_memory_file(1u << 20, true), 0, "no bytes at all");
+    register_with(hostile_memory_file(1u << 20, true), ~0ull & ~4095ull, "all bytes there are");
+    register_with(hostile_memory_file(1u << 20, true), 12345, "bytes that are no pages");
 }
 
 /* Descriptors that nobody asked for. */
@@ -741,7 +728,7 @@ static const struct {
     {"nonsense", scenario_nonsense, "record"},
     {"monitor", scenario_monitor, "record"},
     {"sequence", scenario_sequence, "record"},
-    {"greedy", scenario_greedy, "record"},
+    {"greedy", hostile_scenario_greedy, "record"},
     {"hoard", scenario_hoard, "record"},
     {"vmm", hostile_scenario_vmm, "record"},
     {"no_read", scenario_no_read, "blocked"},
@@ -754,6 +741,11 @@ static const struct {
     {"no_transport", hostile_scenario_no_transport, "handshake"},
     {"comings_and_goings", hostile_scenario_comings_and_goings, "handshake"},
     {"sessions", hostile_scenario_sessions, "limit"},
+    {"monitors", hostile_scenario_monitors, "limit"},
+    {"registered", hostile_scenario_registered, "limit"},
+    {"guarded", hostile_scenario_guarded, "limit"},
+    {"windows", hostile_scenario_windows, "limit"},
+    {"images", hostile_scenario_images, "limit"},
 };
 
 int main(int argc, char **argv)

@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "proto/transport/transport.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct client {
@@ -28,6 +29,8 @@ uint64_t hostile_limit_ns(uint64_t calm_ns);
 
 /** Connect with this hash; said: the host's words. */
 enum weir_status hostile_try_connect(struct client *c, uint64_t wire_hash, char said[256]);
+/** From now on connections say that they are monitors. */
+void hostile_as_monitor(void);
 void hostile_connect(struct client *c);
 void hostile_disconnect(struct client *c);
 bool hostile_echo_works(struct client *c);
@@ -37,11 +40,21 @@ void hostile_expect_alive(struct client *c, const char *what);
 
 /** Call and give the result; the reply must come. */
 int32_t hostile_call(struct client *c, int op, const void *message);
+/** The same, with a descriptor behind it (borrowed). */
+int32_t hostile_call_with_fd(struct client *c, int op, const void *message, int fd);
 void hostile_post(struct client *c, int op, const void *message);
 /** The host must end the session because of `what`; disconnects. */
 void hostile_expect_end(struct client *c, const char *what);
 
+/** A memfd of so many bytes. */
+int hostile_memory_file(size_t bytes, bool sealed);
+
 void hostile_scenario_vmm(void);
+void hostile_scenario_greedy(void);
+void hostile_scenario_registered(void);
+void hostile_scenario_guarded(void);
+void hostile_scenario_images(void);
+void hostile_scenario_windows(void);
 void hostile_scenario_garbage_hello(void);
 void hostile_scenario_silent(void);
 void hostile_scenario_wrong_hash(void);
@@ -49,5 +62,6 @@ void hostile_scenario_wrong_protocol(void);
 void hostile_scenario_no_transport(void);
 void hostile_scenario_comings_and_goings(void);
 void hostile_scenario_sessions(void);
+void hostile_scenario_monitors(void);
 
 #endif

@@ -157,7 +157,7 @@ void hostile_scenario_comings_and_goings(void)
 }
 
 /* Many sessions at once, until refused: the limit is told. */
-void hostile_scenario_sessions(void)
+static void take_connections(const char *what)
 {
     static struct client clients[4096];
     int n = 0;
@@ -167,14 +167,25 @@ void hostile_scenario_sessions(void)
            (status = hostile_try_connect(&clients[n], weir_op_hash(), said)) == WEIR_OK) {
         n++;
     }
-    printf("sessions %d, then: %s: %s\n", n, weir_status_text(status), said);
+    printf("%s %d, then: %s: %s\n", what, n, weir_status_text(status), said);
     if (n == 4096 || status != WEIR_ERR_QUOTA || !said[0]) {
-        hostile_fail("a limit of sessions must be told");
+        hostile_fail("a limit of %s must be told", what);
     }
     if (!hostile_echo_works(&clients[0]) || !hostile_echo_works(&clients[n - 1])) {
-        hostile_fail("the sessions that were taken must go on");
+        hostile_fail("those that were taken must go on");
     }
     for (int i = 0; i < n; i++) {
         hostile_disconnect(&clients[i]);
     }
+}
+
+void hostile_scenario_sessions(void)
+{
+    take_connections("sessions");
+}
+
+void hostile_scenario_monitors(void)
+{
+    hostile_as_monitor();
+    take_connections("monitors");
 }

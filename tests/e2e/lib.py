@@ -322,7 +322,7 @@ class Host:
     """`weir serve` in a temporary run directory; start() returns when it says that it is ready."""
 
     def __init__(self, tenants=("alice", "bob"), remote=None, driver=None, host_lines=(), args=(),
-                 run_dir=None, log="info", env=None):
+                 run_dir=None, log="info", env=None, descriptors=None):
         self.folder = tempfile.mkdtemp(prefix="weir-e2e-")
         self.run_dir = run_dir or os.path.join(self.folder, "run")
         self.config = os.path.join(self.folder, "weir.toml")
@@ -331,6 +331,7 @@ class Host:
         self.args = list(args)
         self.env = dict(env or {})
         self.log = log
+        self.descriptors = descriptors  # that each of its processes may have; None: as this one
         self.process = None
         self.host_lines = list(host_lines)
         self.write_config(tenants)
@@ -363,6 +364,8 @@ class Host:
                     "--driver", self.driver, "--log", self.log, *self.args]
             if self.remote and self.remote.namespaces:
                 argv = ["ip", "netns", "exec", self.remote.namespaces.host, *argv]
+            if self.descriptors:
+                argv = ["prlimit", f"--nofile={self.descriptors}", *argv]
             env = dict(clean_environment(), XDG_CACHE_HOME=cache_home(), **self.env, NOTIFY_SOCKET=notify_path)
             self.process = Process(argv, env=env, name="weir serve")
 

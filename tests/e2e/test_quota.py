@@ -81,6 +81,16 @@ class Quota(lib.Case):
         self.steady_undisturbed(steady)
         host.wait_idle()
 
+    def test_hostile_monitors_limit(self):
+        host = self.quota_host(sessions=5)
+        steady = self.steady(host)
+        result = self.finished(host, "e2e_hostile", f"ipc://{host.socket('alice')}", "monitors",
+                               arrangement=lib.NATIVE)
+        self.assertRegex(result.out, r"monitors 5, then: .*too many monitors")
+        self.finished(host, "e2e_minimal")
+        self.steady_undisturbed(steady)
+        host.wait_idle()
+
 
 if __name__ == "__main__":
     lib.main()

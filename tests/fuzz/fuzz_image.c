@@ -24,9 +24,9 @@ static void pick(const uint8_t *data, size_t bytes)
 {
     uint64_t budget = 1 << 20, left;
     uint8_t *copy = NULL, *again = NULL;
-    bool prints;
+    struct weir_image_facts facts;
 
-    if (weir_fatbin_select(data, bytes, SM, &budget, &copy, &prints) != WEIR_OK) {
+    if (weir_fatbin_select(data, bytes, SM, &budget, &copy, &facts) != WEIR_OK) {
         return;
     }
     left = budget;
@@ -34,7 +34,7 @@ static void pick(const uint8_t *data, size_t bytes)
     if (copy != NULL) {
         budget = 1 << 20;
         require(weir_fatbin_bytes(copy) <= bytes);
-        require(weir_fatbin_select(copy, weir_fatbin_bytes(copy), SM, &budget, &again, &prints) ==
+        require(weir_fatbin_select(copy, weir_fatbin_bytes(copy), SM, &budget, &again, &facts) ==
                 WEIR_OK);
         require(again == NULL && budget == left);
     }
@@ -43,22 +43,26 @@ static void pick(const uint8_t *data, size_t bytes)
 
 static void store(const uint8_t *data, size_t bytes, bool is_bundle)
 {
+    struct weir_account account = {0};
     uint8_t *own = calloc(1, bytes + WEIR_IMAGE_TAIL_BYTES);
     struct weir_hash hash = weir_hash_of(data, bytes);
     struct weir_host_image_store images;
     struct weir_host_image *image;
     const void *code = NULL;
-    bool prints;
+    struct weir_image_facts facts;
 
     require(own != NULL);
     memcpy(own, data, bytes);
-    weir_host_image_store_init(&images, 1 << 24);
+    weir_account_limit_set(&account, WEIR_ACCOUNT_HOST_MEMORY, UINT64_MAX);
+    weir_host_image_store_init(&images, &account);
+    require(weir_image_reserve(&images, bytes) == WEIR_OK);
     require(weir_image_add(&images, &hash, own, bytes, &image) == WEIR_OK);
-    if (weir_image_ready(&images, image, is_bundle, SM, &code, &prints) == WEIR_OK) {
+    if (weir_image_ready(&images, image, is_bundle, SM, &code, &facts) == WEIR_OK) {
         require(code != NULL);
     }
     weir_image_put(&images, image);
     weir_host_image_store_finish(&images);
+    require(weir_account_used(&account, WEIR_ACCOUNT_HOST_MEMORY) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

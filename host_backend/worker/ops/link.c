@@ -128,8 +128,13 @@ CUresult weir_host_link_complete(struct weir_session *s, const struct weir_op_li
     if (out->result != CUDA_SUCCESS) {
         return CUDA_SUCCESS;
     }
+    if (weir_image_reserve(&s->tenant->images, bytes) != WEIR_OK) {
+        weir_tenant_refused(s->tenant, WEIR_ACCOUNT_HOST_MEMORY);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     data = calloc(1, bytes + WEIR_IMAGE_TAIL_BYTES);
     if (data == NULL) {
+        weir_image_unreserve(&s->tenant->images, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(data, cubin, bytes);

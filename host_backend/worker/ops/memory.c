@@ -92,6 +92,7 @@ CUresult weir_host_mem_grant(struct weir_session *s, const struct weir_op_mem_gr
         }
         out->n_fds = 1;
     }
+    weir_chunk_close_file(chunk);
     out->fd_offset = chunk->region_offset;
     out->base = chunk->base;
     out->bytes = chunk->bytes;
@@ -192,7 +193,7 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
         weir_region_give(weir_session_region(session), registration->region_offset,
                          registration->bytes);
     }
-    weir_account_release(&t->account, WEIR_ACCOUNT_PINNED_MEMORY, registration->bytes);
+    weir_account_release_all(&t->account, &registration->charged);
     pthread_mutex_lock(&t->lock);
     if (registration->in_window) {
         (void)!weir_window_give(&t->host_window, registration->device, registration->room);
@@ -318,7 +319,8 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     r->address = in->address;
     r->bytes = in->bytes;
     r->guarded = !sealed;
-    result = weir_session_charge(s, s->device, WEIR_ACCOUNT_PINNED_MEMORY, in->bytes);
+    r->charged = weir_host_memory_cost(in->bytes, r->guarded);
+    result = weir_session_charge_all(s, s->device, &r->charged);
     if (result != CUDA_SUCCESS) {
         free(r);
         return result;
@@ -327,7 +329,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     if (result != CUDA_SUCCESS) {
         if (r->device == 0) {
             s->holdings->registrations = r->next; /* nothing was mapped */
-            weir_account_release(&t->account, WEIR_ACCOUNT_PINNED_MEMORY, r->bytes);
+            weir_account_release_all(&t->account, &r->charged);
             free(r);
         } else {
             weir_registration_drop(s, r);

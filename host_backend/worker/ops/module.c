@@ -6,6 +6,7 @@
 #include "host_backend/worker/twins/forms.h"
 
 #include "host_backend/worker/session/image_ready.h"
+#include "host_backend/worker/session/memory.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,21 +33,10 @@ CUresult weir_host_image_query(struct weir_session *s, const struct weir_op_imag
     return CUDA_SUCCESS;
 }
 
-static struct weir_upload *find_upload(struct weir_session *s,
-                                       const struct weir_op_image_put_in *in)
+static struct weir_upload *new_upload(struct weir_session *s, const struct weir_op_image_put_in *in)
 {
-    struct weir_upload *u;
-    unsigned n = 0;
+    struct weir_upload *u = calloc(1, sizeof *u);
 
-    for (u = s->uploads; u != NULL; u = u->next, n++) {
-        if (u->bytes == in->bytes && memcmp(u->hash.bytes, in->hash, sizeof in->hash) == 0) {
-            return u;
-        }
-    }
-    if (in->offset != 0 || in->bytes == 0 || in->bytes > IMAGE_MAX_BYTES || n >= WEIR_UPLOADS_MAX) {
-        return NULL;
-    }
-    u = calloc(1, sizeof *u);
     if (u == NULL) {
         return NULL;
     }
@@ -63,7 +53,40 @@ static struct weir_upload *find_upload(struct weir_session *s,
     return u;
 }
 
-static void drop_upload(struct weir_session *s, struct weir_upload *upload)
+/* The upload that a piece belongs to; the first piece begins it. */
+static CUresult find_upload(struct weir_session *s, const struct weir_op_image_put_in *in,
+                            struct weir_upload **ret_upload)
+{
+    struct weir_host_image_store *store = &s->tenant->images;
+    struct weir_upload *u;
+    unsigned n = 0;
+
+    for (u = s->uploads; u != NULL; u = u->next, n++) {
+        if (u->bytes == in->bytes && memcmp(u->hash.bytes, in->hash, sizeof in->hash) == 0) {
+            *ret_upload = u;
+            return CUDA_SUCCESS;
+        }
+    }
+    if (in->bytes > IMAGE_MAX_BYTES) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (in->offset != 0 || in->bytes == 0 || n >= WEIR_UPLOADS_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (weir_image_reserve(store, in->bytes) != WEIR_OK) {
+        weir_tenant_refused(s->tenant, WEIR_ACCOUNT_HOST_MEMORY);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret_upload = new_upload(s, in);
+    if (*ret_upload == NULL) {
+        weir_image_unreserve(store, in->bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Out of the list; its bytes stay reserved. */
+static void unlist_upload(struct weir_session *s, const struct weir_upload *upload)
 {
     struct weir_upload **at = &s->uploads;
 
@@ -71,41 +94,41 @@ static void drop_upload(struct weir_session *s, struct weir_upload *upload)
         at = &(*at)->next;
     }
     *at = upload->next;
-    free(upload->data);
-    free(upload);
 }
 
-CUresult weir_host_image_put(struct weir_session *s, const struct weir_op_image_put_in *in,
-                             struct weir_op_image_put_out *out)
+/* All of it is here: store it. */
+static CUresult store_upload(struct weir_session *s, struct weir_upload *u)
 {
-    struct weir_upload *u = find_upload(s, in);
     struct weir_host_image *image;
     enum weir_status status;
-    const uint8_t *piece = weir_session_arena(s, in->arena, in->piece_bytes);
-    uint8_t *data;
 
-    (void)out;
-    if (u == NULL) {
-        return in->bytes > IMAGE_MAX_BYTES ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
-    }
-    if (in->offset != u->received || in->piece_bytes > u->bytes - u->received || piece == NULL) {
-        drop_upload(s, u);
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    memcpy(u->data + u->received, piece, in->piece_bytes);
-    u->received += in->piece_bytes;
-    if (u->received < u->bytes) {
-        return CUDA_SUCCESS;
-    }
-    data = u->data;
-    u->data = NULL;
-    status = weir_image_add(&s->tenant->images, &u->hash, data, u->bytes, &image);
-    drop_upload(s, u);
+    unlist_upload(s, u);
+    status = weir_image_add(&s->tenant->images, &u->hash, u->data, u->bytes, &image);
+    free(u);
     if (status != WEIR_OK) {
         return status == WEIR_ERR_INVALID ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
     }
     weir_image_put(&s->tenant->images, image);
     return CUDA_SUCCESS;
+}
+
+CUresult weir_host_image_put(struct weir_session *s, const struct weir_op_image_put_in *in,
+                             struct weir_op_image_put_out *out)
+{
+    const uint8_t *piece = weir_session_arena(s, in->arena, in->piece_bytes);
+    struct weir_upload *u;
+
+    (void)out;
+    WEIR_TRY(find_upload(s, in, &u));
+    if (in->offset != u->received || in->piece_bytes > u->bytes - u->received || piece == NULL) {
+        unlist_upload(s, u);
+        u->next = NULL;
+        weir_uploads_free(&s->tenant->images, u);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(u->data + u->received, piece, in->piece_bytes);
+    u->received += in->piece_bytes;
+    return u->received < u->bytes ? CUDA_SUCCESS : store_upload(s, u);
 }
 
 CUresult weir_host_image_get(struct weir_session *s, const struct weir_op_image_get_in *in,
@@ -199,10 +222,12 @@ void weir_ops_jit_logs(struct weir_host_jit_options *options, char *info, char *
 
 /* ---------------------------------------------------------------- what the driver is given */
 
+/* Its variables are charged. */
 struct load {
     struct weir_host_image *image; /* a reference */
     const void *code;              /* what the driver is given; the image's */
-    bool uses_printf, is_bundle;
+    struct weir_image_facts facts;
+    bool is_bundle;
     char *info, *error; /* of one operation; NULL: not wanted */
 };
 
@@ -220,8 +245,12 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
         return CUDA_ERROR_NOT_FOUND;
     }
     switch ((int)weir_image_ready(&s->tenant->images, load->image, load->is_bundle, s->platform->sm,
-                                  &load->code, &load->uses_printf)) {
+                                  &load->code, &load->facts)) {
     case WEIR_OK:
+        break;
+    case WEIR_ERR_QUOTA:
+        weir_tenant_refused(s->tenant, WEIR_ACCOUNT_HOST_MEMORY);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
         break;
     case WEIR_ERR_NO_MEMORY:
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -236,6 +265,10 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
             result = CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
+    if (result == CUDA_SUCCESS) {
+        result =
+            weir_session_charge(s, s->device, WEIR_ACCOUNT_DEVICE_MEMORY, load->facts.global_bytes);
+    }
     if (result != CUDA_SUCCESS) {
         weir_image_put(&s->tenant->images, load->image);
     }
@@ -244,6 +277,7 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
 
 static void give_up(struct weir_session *s, struct load *load)
 {
+    weir_account_release(&s->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, load->facts.global_bytes);
     weir_image_put(&s->tenant->images, load->image);
 }
 
@@ -259,7 +293,9 @@ static CUresult enter(struct weir_session *s, enum weir_kind kind, uint64_t hand
     m->library = kind == WEIR_KIND_LIBRARY;
     m->image = load->image;
     m->code = load->code;
-    m->uses_printf = load->uses_printf;
+    m->uses_printf = load->facts.uses_printf;
+    o->charged_bytes = load->facts.global_bytes;
+    weir_session_hold(s, o->device, o->charged_bytes);
     m->is_bundle = load->is_bundle;
     *ret_uses_printf = m->uses_printf;
     return CUDA_SUCCESS;

@@ -26,18 +26,29 @@
 
 #define MEMORY_TRIES 4 /* the supervisor may still be letting go of what was just freed */
 
-static enum weir_account_item item_of(const struct weir_host_chunk *chunk)
+/* Can QEMU take its pages away? */
+static bool is_loose(const struct weir_host_chunk *chunk)
 {
-    return chunk->pinned ? WEIR_ACCOUNT_PINNED_MEMORY : WEIR_ACCOUNT_DEVICE_MEMORY;
+    return chunk->region_end != NULL && weir_region_end_is_loose(chunk->region_end);
+}
+
+static struct weir_amounts cost_of(const struct weir_host_chunk *chunk)
+{
+    if (chunk->pinned) {
+        return weir_host_memory_cost(chunk->bytes, is_loose(chunk));
+    }
+    return weir_device_memory_cost(chunk->tenant->worker, chunk->bytes);
 }
 
 static CUresult take_address(struct weir_session *session, struct weir_host_chunk *chunk,
                              uint64_t alignment)
 {
     struct weir_tenant *t = chunk->tenant;
-    CUresult result = weir_session_charge(session, chunk->device, item_of(chunk), chunk->bytes);
+    CUresult result;
     enum weir_status status;
 
+    chunk->charged = cost_of(chunk);
+    result = weir_session_charge_all(session, chunk->device, &chunk->charged);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -46,7 +57,7 @@ static CUresult take_address(struct weir_session *session, struct weir_host_chun
                               alignment, &chunk->base);
     pthread_mutex_unlock(&t->lock);
     if (status != WEIR_OK) {
-        weir_account_release(&t->account, item_of(chunk), chunk->bytes);
+        weir_account_release_all(&t->account, &chunk->charged);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return CUDA_SUCCESS;
@@ -56,7 +67,7 @@ static void give_address(struct weir_host_chunk *chunk)
 {
     struct weir_tenant *t = chunk->tenant;
 
-    weir_account_release(&t->account, item_of(chunk), chunk->bytes);
+    weir_account_release_all(&t->account, &chunk->charged);
     pthread_mutex_lock(&t->lock);
     if (weir_window_give(chunk->pinned ? &t->host_window : &t->device_window, chunk->base,
                          chunk->bytes) != WEIR_OK) {
@@ -64,6 +75,13 @@ static void give_address(struct weir_host_chunk *chunk)
                        (unsigned long long)chunk->base);
     }
     pthread_mutex_unlock(&t->lock);
+}
+
+struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, uint64_t bytes)
+{
+    return (struct weir_amounts){
+        .of = {[WEIR_ACCOUNT_DEVICE_MEMORY] = bytes,
+               [WEIR_ACCOUNT_DESCRIPTORS] = worker->platform.real ? 0 : 1}};
 }
 
 CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
@@ -189,15 +207,23 @@ static bool take_pages(struct weir_host_chunk *chunk, int *ret_fd)
     return chunk->fd >= 0;
 }
 
+void weir_chunk_close_file(struct weir_host_chunk *chunk)
+{
+    if (chunk->fd >= 0) {
+        close(chunk->fd);
+        chunk->fd = -1;
+    }
+}
+
 static void give_pages(struct weir_host_chunk *chunk)
 {
     if (chunk->region_end != NULL) {
-        if (weir_region_end_is_loose(chunk->region_end)) {
+        if (is_loose(chunk)) {
             weir_bus_unguard(chunk->base, chunk->bytes);
         }
         weir_region_give(chunk->region_end, chunk->region_offset, chunk->bytes);
     } else {
-        close(chunk->fd);
+        weir_chunk_close_file(chunk);
     }
 }
 
@@ -209,11 +235,9 @@ static off_t offset_of_pages(const struct weir_host_chunk *chunk)
                : (off_t)weir_region_file_offset(chunk->region_end, chunk->region_offset);
 }
 
-/* Those that QEMU could take away need the guard. */
 static bool guard_pages(const struct weir_host_chunk *chunk)
 {
-    return chunk->region_end == NULL || !weir_region_end_is_loose(chunk->region_end) ||
-           weir_bus_guard(chunk->base, chunk->bytes);
+    return !is_loose(chunk) || weir_bus_guard(chunk->base, chunk->bytes);
 }
 
 static CUresult map_pinned(struct weir_host_chunk *chunk)

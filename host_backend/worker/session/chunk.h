@@ -2,6 +2,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_CHUNK_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_CHUNK_H
 
+#include "base/account.h"
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,11 +20,12 @@ struct weir_host_chunk {
     bool pinned;
     uint8_t device;                      /* index in the worker's: where it lies */
     CUmemGenericAllocationHandle memory; /* device */
-    int fd;                              /* pinned: the memfd; -1: a part of a region */
-    struct weir_region_end *region_end;  /* pinned, of a virtual machine's session: whose room */
-    uint64_t region_offset;              /* .. and where in its region */
-    bool kept;                           /* the supervisor holds a descriptor */
-    uint32_t refs;                       /* under the tenant's lock */
+    struct weir_amounts charged;
+    int fd;                             /* pinned: the memfd, until the guest has it; else -1 */
+    struct weir_region_end *region_end; /* pinned, of a virtual machine's session: whose room */
+    uint64_t region_offset;             /* .. and where in its region */
+    bool kept;                          /* the supervisor holds a descriptor */
+    uint32_t refs;                      /* under the tenant's lock */
 };
 
 /**
@@ -37,11 +39,15 @@ struct weir_host_chunk {
 CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                            bool pinned, CUstream stream, struct weir_region_end *end,
                            struct weir_host_chunk **ret_chunk);
+/** The guest has the file of pinned memory, or needs none: close it; its mapping stays. */
+void weir_chunk_close_file(struct weir_host_chunk *chunk);
 /** Drop a reference; the last unmaps and releases. The device has no work with it. */
 void weir_chunk_put(struct weir_host_chunk *chunk);
 /** The host half's protection back over a range. */
 bool weir_window_reclaim(uint64_t base, uint64_t bytes);
 
+/** What device memory is charged as: softgpu keeps a file of each piece, NVIDIA's driver none. */
+struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, uint64_t bytes);
 /** Memory of a device without an address, exportable if the driver can. */
 CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
                             CUmemGenericAllocationHandle *ret_memory);

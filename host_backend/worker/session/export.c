@@ -21,8 +21,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define EXPORTS_MAX 8192 /* a tenant: each is a descriptor of ours */
-#define LOOK_AT     64
+#define LOOK_AT 64
+
+/* Our end. */
+static const struct weir_amounts cost = {.of = {[WEIR_ACCOUNT_DESCRIPTORS] = 1}};
 
 struct weir_export {
     struct weir_export *next; /* in the tenant, under its lock */
@@ -36,6 +38,7 @@ struct weir_export {
 static void free_export(struct weir_export *export)
 {
     close(export->fd);
+    weir_account_release_all(&export->tenant->account, &cost);
     if (export->alloc != NULL) {
         weir_vmm_alloc_put(export->alloc);
     }
@@ -71,11 +74,9 @@ static bool enter(struct weir_export *export)
     bool ok = false;
 
     pthread_mutex_lock(&t->lock);
-    if (t->n_exports < EXPORTS_MAX &&
-        epoll_ctl(t->worker->exports_fd, EPOLL_CTL_ADD, export->fd, &event) == 0) {
+    if (epoll_ctl(t->worker->exports_fd, EPOLL_CTL_ADD, export->fd, &event) == 0) {
         export->next = t->exports;
         t->exports = export;
-        t->n_exports++;
         if (export->alloc != NULL) {
             export->alloc->refs++;
         }
@@ -85,8 +86,9 @@ static bool enter(struct weir_export *export)
     return ok;
 }
 
-CUresult weir_export_create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
-                            const uint8_t name[16], int *ret_fd)
+/* Make and enter what has been charged. */
+static CUresult create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
+                       const uint8_t name[16], int *ret_fd)
 {
     struct weir_export *export = calloc(1, sizeof *export);
 
@@ -108,6 +110,21 @@ CUresult weir_export_create(struct weir_tenant *tenant, struct weir_vmm_alloc *a
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return CUDA_SUCCESS;
+}
+
+CUresult weir_export_create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
+                            const uint8_t name[16], int *ret_fd)
+{
+    CUresult result = weir_tenant_charge(tenant, &cost);
+
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = create(tenant, alloc, name, ret_fd);
+    if (result != CUDA_SUCCESS) {
+        weir_account_release_all(&tenant->account, &cost);
+    }
+    return result;
 }
 
 static struct weir_export *find_locked(struct weir_tenant *t, const uint8_t token[16])
@@ -171,7 +188,6 @@ void weir_exports_look(struct weir_worker *worker)
         for (struct weir_export **at = &t->exports; *at != NULL; at = &(*at)->next) {
             if (*at == export) {
                 *at = export->next;
-                t->n_exports--;
                 break;
             }
         }
@@ -188,5 +204,4 @@ void weir_exports_drop_all(struct weir_tenant *tenant)
         tenant->exports = export->next;
         free_export(export);
     }
-    tenant->n_exports = 0;
 }

@@ -5,6 +5,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_HOLDINGS_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_HOLDINGS_H
 
+#include "base/account.h"
 #include "host_backend/worker/session/ranges.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/vmm_book.h"
@@ -26,6 +27,7 @@ struct weir_registration {
     uint64_t address; /* of the guest */
     uint64_t device;  /* where it is mapped here, and what the GPU uses */
     uint64_t bytes;
+    struct weir_amounts charged;
     uint64_t room;  /* taken of the window */
     bool in_region; /* the pages are a part of the virtual machine's region, from here: */
     uint64_t region_offset;

@@ -9,6 +9,7 @@
 #include "host_backend/worker/session/image_check.h"
 
 #include "base/cubin.h"
+#include "host_backend/worker/session/image_globals.h"
 #include "host_backend/worker/session/images.h"
 #include "proto/wire/bundle.h"
 #include <elf.h>
@@ -189,6 +190,58 @@ static bool mentions_printf(const uint8_t *data, uint64_t bytes)
     return memmem(data, bytes, "vprintf", 7) != NULL;
 }
 
+/* Variables by kind and architecture: the driver takes all entries of one of them. */
+struct tally {
+    struct {
+        uint64_t global_bytes;
+        uint32_t arch;
+        uint16_t kind;
+    } of[16]; /* more architectures are taken together */
+    unsigned n;
+    bool uses_printf;
+};
+
+static void add_globals(struct tally *tally, const struct entry *entry, uint64_t bytes)
+{
+    const unsigned most = sizeof tally->of / sizeof tally->of[0];
+    unsigned i = 0;
+
+    while (i < tally->n && (tally->of[i].arch != entry->arch || tally->of[i].kind != entry->kind)) {
+        i++;
+    }
+    if (i == most) {
+        i--;
+    } else if (i == tally->n) {
+        tally->of[tally->n].arch = entry->arch;
+        tally->of[tally->n++].kind = entry->kind;
+    }
+    tally->of[i].global_bytes = weir_globals_sum(tally->of[i].global_bytes, bytes);
+}
+
+static struct weir_image_facts facts_of(const struct tally *tally)
+{
+    struct weir_image_facts facts = {.uses_printf = tally->uses_printf};
+
+    for (unsigned i = 0; i < tally->n; i++) {
+        if (tally->of[i].global_bytes > facts.global_bytes) {
+            facts.global_bytes = tally->of[i].global_bytes;
+        }
+    }
+    return facts;
+}
+
+/* Look at an entry's text or code, unpacked. */
+static void look_at(struct tally *tally, const struct entry *entry, const uint8_t *data,
+                    uint64_t bytes)
+{
+    tally->uses_printf |= entry->kind > KIND_ELF || mentions_printf(data, bytes);
+    if (entry->kind == KIND_PTX) {
+        add_globals(tally, entry, weir_ptx_globals((const char *)data, bytes));
+    } else if (entry->kind == KIND_ELF) {
+        add_globals(tally, entry, weir_elf_globals(data, bytes));
+    }
+}
+
 static bool is_good_elf(const uint8_t *data, uint64_t bytes)
 {
     return bytes >= SELFMAG && memcmp(data, ELFMAG, SELFMAG) == 0 && elf_ok(data, bytes);
@@ -198,7 +251,7 @@ static bool is_good_elf(const uint8_t *data, uint64_t bytes)
  * A packed entry that the driver may be shown: driver 580 believes the sizes and does not survive a
  * lie. So one that is too large to be looked at here, or comes after too many, is refused.
  */
-static bool packed_ok(const struct entry *entry, uint64_t *budget, bool *prints)
+static bool packed_ok(const struct entry *entry, uint64_t *budget, struct tally *tally)
 {
     uint64_t n = 0;
     uint8_t *room;
@@ -213,19 +266,24 @@ static bool packed_ok(const struct entry *entry, uint64_t *budget, bool *prints)
         return false;
     }
     good = entry->kind == KIND_ELF ? is_good_elf(room, n) : n == entry->unpacked;
-    *prints |= entry->kind > KIND_ELF || mentions_printf(room, n);
+    if (good) {
+        look_at(tally, entry, room, n);
+    }
     free(room);
     return good;
 }
 
-static bool entry_ok(const struct entry *entry, uint64_t *budget, bool *prints)
+static bool entry_ok(const struct entry *entry, uint64_t *budget, struct tally *tally)
 {
     if (entry->packed != 0) {
-        return packed_ok(entry, budget, prints);
+        return packed_ok(entry, budget, tally);
     }
-    *prints |= entry->kind > KIND_ELF || mentions_printf(entry->data, entry->stored);
-    return entry->kind != KIND_ELF || (entry->flags & (ENTRY_LZ4 | ENTRY_ZSTD)) != 0 ||
-           is_good_elf(entry->data, entry->stored);
+    if (entry->kind == KIND_ELF && !is_good_elf(entry->data, entry->stored)) {
+        tally->uses_printf |= mentions_printf(entry->data, entry->stored);
+        return (entry->flags & (ENTRY_LZ4 | ENTRY_ZSTD)) != 0;
+    }
+    look_at(tally, entry, entry->data, entry->stored);
+    return true;
 }
 
 /* Binary code runs on its own generation, from its own minor version on. */
@@ -272,10 +330,11 @@ static bool choose(const uint8_t *payload, uint64_t bytes, uint32_t sm, enum kee
 }
 
 enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_t sm,
-                                    uint64_t *budget, uint8_t **ret_copy, bool *ret_uses_printf)
+                                    uint64_t *budget, uint8_t **ret_copy,
+                                    struct weir_image_facts *ret_facts)
 {
     uint64_t payload, at = 0, kept = 0;
-    bool prints = false;
+    struct tally tally = {0};
     struct entry entry;
     uint8_t *copy;
     enum keep keep;
@@ -299,7 +358,7 @@ enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_
         if (!is_kept(&entry, keep, sm)) {
             continue;
         }
-        if (!entry_ok(&entry, budget, &prints)) {
+        if (!entry_ok(&entry, budget, &tally)) {
             free(copy);
             return WEIR_ERR_INVALID;
         }
@@ -317,7 +376,7 @@ enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_
         memcpy(copy + 8, &kept, sizeof kept);
     }
     *ret_copy = copy;
-    *ret_uses_printf = prints;
+    *ret_facts = facts_of(&tally);
     return WEIR_OK;
 }
 
@@ -439,10 +498,10 @@ uint64_t weir_fatbin_bytes(const uint8_t *data)
 static bool fatbin_ok(const uint8_t *data, uint64_t bytes)
 {
     uint64_t budget = WEIR_UNPACK_MAX_BYTES;
-    bool prints;
+    struct weir_image_facts facts;
     uint8_t *copy;
 
-    if (weir_fatbin_select(data, bytes, 0, &budget, &copy, &prints) != WEIR_OK) {
+    if (weir_fatbin_select(data, bytes, 0, &budget, &copy, &facts) != WEIR_OK) {
         return false;
     }
     free(copy);
@@ -516,7 +575,15 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
     return WEIR_OK;
 }
 
-bool weir_image_uses_printf(const uint8_t *data, uint64_t bytes)
+struct weir_image_facts weir_image_facts(const uint8_t *data, uint64_t bytes,
+                                         enum weir_image_form form)
 {
-    return mentions_printf(data, bytes);
+    struct weir_image_facts facts = {.uses_printf = mentions_printf(data, bytes)};
+
+    if (form == WEIR_IMAGE_PTX) {
+        facts.global_bytes = weir_ptx_globals((const char *)data, bytes);
+    } else if (form == WEIR_IMAGE_ELF) {
+        facts.global_bytes = weir_elf_globals(data, bytes);
+    }
+    return facts;
 }

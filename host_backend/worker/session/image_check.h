@@ -40,6 +40,12 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
                                    struct weir_bundle_part **ret_parts,
                                    uint32_t *ret_n_parts) WEIR_MUST_CHECK;
 
+/* What is known of the code that a driver is given. */
+struct weir_image_facts {
+    bool uses_printf;      /* it may call printf; true when it cannot be told */
+    uint64_t global_bytes; /* of device memory that its variables take */
+};
+
 #define WEIR_UNPACK_MAX_BYTES (UINT64_C(4) << 30) /* of an image: some seconds */
 
 /**
@@ -53,13 +59,14 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
  *                  is packed beyond it is refused, so that a load ends in bounded time.
  * @param ret_copy  of malloc, the caller's, with WEIR_IMAGE_TAIL_BYTES of NUL behind it: a fatbin
  * of what was kept; NULL: everything was kept, use data.
- * @param ret_uses_printf  may code that was kept call printf? True when it cannot be told.
+ * @param ret_facts  of what was kept. Of several texts or codes, of which the driver takes those of
+ *                   one architecture, those with the most variables count.
  * @return WEIR_OK, WEIR_ERR_INVALID (of what was kept, or any entry's lengths), WEIR_ERR_NO_MEMORY
  * @thread any
  */
 enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_t sm,
                                     uint64_t *budget, uint8_t **ret_copy,
-                                    bool *ret_uses_printf) WEIR_MUST_CHECK;
+                                    struct weir_image_facts *ret_facts) WEIR_MUST_CHECK;
 
 /* Which text of an image is looked for. */
 struct weir_image_ptx_want {
@@ -90,7 +97,8 @@ bool weir_fatbin_begins(const uint8_t *data, uint64_t bytes);
 /** Length of a fatbin that was checked. */
 uint64_t weir_fatbin_bytes(const uint8_t *data);
 
-/** May code of this image, which is no fatbin, call printf? */
-bool weir_image_uses_printf(const uint8_t *data, uint64_t bytes);
+/** What is known of an image that was checked and is no fatbin. */
+struct weir_image_facts weir_image_facts(const uint8_t *data, uint64_t bytes,
+                                         enum weir_image_form form);
 
 #endif

@@ -6,7 +6,7 @@
  */
 #include "host_backend/worker/session/image_ready.h"
 
-#include "host_backend/worker/session/image_check.h"
+#include "host_backend/worker/session/image_globals.h"
 #include <stdlib.h>
 
 #define WRAPPER_MAGIC 0x466243b1u
@@ -23,7 +23,7 @@ struct weir_image_code {
     uint32_t sm;
     bool is_bundle;
     enum weir_status verdict;
-    bool uses_printf;
+    struct weir_image_facts facts;
     const void *given;       /* into copies, the wrapper, or the image */
     struct wrapper *wrapper; /* of a bundle, its list behind it; owned */
     uint8_t **copies;        /* owned; a place is NULL where the image's own bytes serve */
@@ -56,14 +56,15 @@ void weir_image_codes_destroy(struct weir_image_code *codes)
 static enum weir_status select_part(struct weir_image_code *code, uint32_t i, const uint8_t *data,
                                     uint64_t bytes, const void **ret_given)
 {
-    bool prints;
+    struct weir_image_facts facts;
     enum weir_status status =
-        weir_fatbin_select(data, bytes, code->sm, &code->budget, &code->copies[i], &prints);
+        weir_fatbin_select(data, bytes, code->sm, &code->budget, &code->copies[i], &facts);
 
     if (status == WEIR_OK) {
         const uint8_t *copy = code->copies[i];
 
-        code->uses_printf |= prints;
+        code->facts.uses_printf |= facts.uses_printf;
+        code->facts.global_bytes = weir_globals_sum(code->facts.global_bytes, facts.global_bytes);
         code->bytes += copy != NULL ? weir_fatbin_bytes(copy) : 0;
         *ret_given = copy != NULL ? copy : data;
     }
@@ -117,60 +118,70 @@ static enum weir_status ready_plain(struct weir_image_code *code,
     }
     status = weir_image_check(image->data, image->bytes, &form);
     code->given = image->data;
-    code->uses_printf = weir_image_uses_printf(image->data, image->bytes);
+    if (status == WEIR_OK) {
+        code->facts = weir_image_facts(image->data, image->bytes, form);
+    }
     return status;
 }
 
 static struct weir_image_code *find_locked(struct weir_host_image *image, bool is_bundle,
                                            uint32_t sm)
 {
-    struct weir_image_code *code;
+    struct weir_image_code *code = image->codes;
 
-    for (code = image->codes; code != NULL; code = code->next) {
-        if (code->is_bundle == is_bundle && code->sm == sm) {
-            return code;
-        }
+    while (code != NULL && (code->is_bundle != is_bundle || code->sm != sm)) {
+        code = code->next;
     }
-    code = calloc(1, sizeof *code);
+    return code;
+}
+
+/* Make an image's answer; the copies that it keeps are charged. What is short now may be there the
+ * next time, so then no answer is kept. */
+static enum weir_status make_locked(struct weir_host_image_store *store,
+                                    struct weir_host_image *image, bool is_bundle, uint32_t sm,
+                                    struct weir_image_code **ret_code)
+{
+    struct weir_image_code *code = calloc(1, sizeof *code);
+    enum weir_status status;
+
     if (code == NULL) {
-        return NULL;
+        return WEIR_ERR_NO_MEMORY;
     }
     code->sm = sm;
     code->budget = WEIR_UNPACK_MAX_BYTES;
     code->is_bundle = is_bundle;
     code->verdict = is_bundle ? ready_bundle(code, image) : ready_plain(code, image);
-    if (code->verdict == WEIR_ERR_NO_MEMORY) {
-        destroy_code(code); /* may be better next time */
-        return NULL;
+    status = code->verdict == WEIR_ERR_NO_MEMORY ? WEIR_ERR_NO_MEMORY
+                                                 : weir_image_reserve(store, code->bytes);
+    if (status != WEIR_OK) {
+        destroy_code(code);
+        return status;
     }
+    weir_image_grew(store, image, code->bytes);
     code->next = image->codes;
-    image->codes = code;
-    return code;
+    image->codes = *ret_code = code;
+    return WEIR_OK;
 }
 
 enum weir_status weir_image_ready(struct weir_host_image_store *store,
                                   struct weir_host_image *image, bool is_bundle, uint32_t sm,
-                                  const void **ret_code, bool *ret_uses_printf)
+                                  const void **ret_code, struct weir_image_facts *ret_facts)
 {
+    enum weir_status status = WEIR_OK;
     struct weir_image_code *code;
-    uint64_t grew = 0;
 
     pthread_mutex_lock(&image->lock);
     code = find_locked(image, is_bundle, sm);
-    if (code != NULL) {
-        grew = code->bytes;
-        code->bytes = 0; /* counted once */
+    if (code == NULL) {
+        status = make_locked(store, image, is_bundle, sm, &code);
     }
     pthread_mutex_unlock(&image->lock);
-    if (code == NULL) {
-        return WEIR_ERR_NO_MEMORY;
-    }
-    if (grew != 0) {
-        weir_image_grew(store, image, grew);
+    if (status != WEIR_OK) {
+        return status;
     }
     if (code->verdict == WEIR_OK) {
         *ret_code = code->given;
-        *ret_uses_printf = code->uses_printf;
+        *ret_facts = code->facts;
     }
     return code->verdict;
 }

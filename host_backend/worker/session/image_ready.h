@@ -11,24 +11,27 @@
 #define WEIR_HOST_BACKEND_WORKER_SESSION_IMAGE_READY_H
 
 #include "base/status.h"
+#include "host_backend/worker/session/image_check.h"
 #include "host_backend/worker/session/images.h"
 
 /**
  * Make an image ready to be loaded; later calls give the same answer at once.
  *
- * @param store      the image's: what is kept beside the image counts against its cap.
+ * @param store      the image's: what is kept beside the image is charged.
  * @param image      with a reference of the caller's, which must outlast the use of *ret_code.
  * @param is_bundle  it is a bundle (proto/wire/bundle.h): *ret_code is a wrapper of version 2.
  * @param sm         the device's compute capability times ten; 0: keep all (softgpu runs PTX
  * alone).
  * @param ret_code   what a load function takes; the image's own.
- * @param ret_uses_printf  may code of it call printf? True when it cannot be told.
- * @return WEIR_OK, WEIR_ERR_INVALID (truncated, or lengths that lie), WEIR_ERR_NO_MEMORY
+ * @param ret_facts  of the code.
+ * @return WEIR_OK, WEIR_ERR_INVALID (truncated, or lengths that lie), WEIR_ERR_NO_MEMORY,
+ *         WEIR_ERR_QUOTA (the tenant may have no more host memory)
  * @thread any; the first caller does the work, others wait for it
  */
 enum weir_status weir_image_ready(struct weir_host_image_store *store,
                                   struct weir_host_image *image, bool is_bundle, uint32_t sm,
-                                  const void **ret_code, bool *ret_uses_printf) WEIR_MUST_CHECK;
+                                  const void **ret_code,
+                                  struct weir_image_facts *ret_facts) WEIR_MUST_CHECK;
 
 /** What an image leaves. Accepts NULL. */
 void weir_image_codes_destroy(struct weir_image_code *codes);

@@ -8,9 +8,9 @@
 
 #define ANY_BYTES UINT64_MAX
 
-void weir_host_image_store_init(struct weir_host_image_store *store, uint64_t cap_bytes)
+void weir_host_image_store_init(struct weir_host_image_store *store, struct weir_account *account)
 {
-    *store = (struct weir_host_image_store){.cap_bytes = cap_bytes};
+    *store = (struct weir_host_image_store){.account = account};
     pthread_mutex_init(&store->lock, NULL);
 }
 
@@ -28,6 +28,7 @@ void weir_host_image_store_finish(struct weir_host_image_store *store)
         struct weir_host_image *image = store->images;
 
         store->images = image->next;
+        weir_image_unreserve(store, image->bytes + image->more_bytes);
         destroy_image(image);
     }
     pthread_mutex_destroy(&store->lock);
@@ -80,52 +81,65 @@ void weir_image_put(struct weir_host_image_store *store, struct weir_host_image 
     }
 }
 
-/* Drop unused images from the end until bytes more fit. */
-static bool make_room_locked(struct weir_host_image_store *store, uint64_t bytes)
+/* Drop the longest unused image. false: all are in use. */
+static bool drop_one_locked(struct weir_host_image_store *store)
 {
-    while (store->bytes + bytes > store->cap_bytes) {
-        struct weir_host_image **last = NULL, *victim;
+    struct weir_host_image **last = NULL, *victim;
+    uint64_t bytes;
 
-        for (struct weir_host_image **at = &store->images; *at != NULL; at = &(*at)->next) {
-            last = (*at)->refs == 0 ? at : last;
-        }
-        if (last == NULL) {
-            return false;
-        }
-        victim = *last;
-        *last = victim->next;
-        store->bytes -= victim->bytes + victim->more_bytes;
-        destroy_image(victim);
+    for (struct weir_host_image **at = &store->images; *at != NULL; at = &(*at)->next) {
+        last = (*at)->refs == 0 ? at : last;
     }
+    if (last == NULL) {
+        return false;
+    }
+    victim = *last;
+    *last = victim->next;
+    bytes = victim->bytes + victim->more_bytes;
+    store->bytes -= bytes;
+    weir_image_unreserve(store, bytes);
+    destroy_image(victim);
     return true;
+}
+
+enum weir_status weir_image_reserve(struct weir_host_image_store *store, uint64_t bytes)
+{
+    bool good;
+
+    if (bytes > weir_account_limit(store->account, WEIR_ACCOUNT_HOST_MEMORY)) {
+        return WEIR_ERR_QUOTA;
+    }
+    pthread_mutex_lock(&store->lock);
+    do {
+        good = weir_account_charge(store->account, WEIR_ACCOUNT_HOST_MEMORY, bytes);
+    } while (!good && drop_one_locked(store));
+    pthread_mutex_unlock(&store->lock);
+    return good ? WEIR_OK : WEIR_ERR_QUOTA;
+}
+
+void weir_image_unreserve(struct weir_host_image_store *store, uint64_t bytes)
+{
+    weir_account_release(store->account, WEIR_ACCOUNT_HOST_MEMORY, bytes);
 }
 
 enum weir_status weir_image_add(struct weir_host_image_store *store, const struct weir_hash *hash,
                                 uint8_t *data, uint64_t bytes, struct weir_host_image **ret_image)
 {
     struct weir_hash real = weir_hash_of(data, bytes);
-    enum weir_status status = WEIR_OK;
-    struct weir_host_image *image;
+    struct weir_host_image *image, *made = NULL;
 
     if (memcmp(&real, hash, sizeof real) != 0) {
+        weir_image_unreserve(store, bytes);
         free(data);
         return WEIR_ERR_INVALID;
     }
     pthread_mutex_lock(&store->lock);
-    image = find_locked(store, hash, bytes);
-    if (image != NULL) {
-        free(data); /* another session was faster */
-    } else if (bytes > store->cap_bytes || !make_room_locked(store, bytes)) {
-        free(data);
-        status = WEIR_ERR_QUOTA;
-    } else if ((image = calloc(1, sizeof *image)) == NULL) {
-        free(data);
-        status = WEIR_ERR_NO_MEMORY;
-    } else {
-        *image = (struct weir_host_image){
+    image = find_locked(store, hash, bytes); /* another session may have been faster */
+    if (image == NULL && (made = calloc(1, sizeof *made)) != NULL) {
+        *made = (struct weir_host_image){
             .next = store->images, .hash = real, .data = data, .bytes = bytes};
-        pthread_mutex_init(&image->lock, NULL);
-        store->images = image;
+        pthread_mutex_init(&made->lock, NULL);
+        store->images = image = made;
         store->bytes += bytes;
     }
     if (image != NULL) {
@@ -133,7 +147,11 @@ enum weir_status weir_image_add(struct weir_host_image_store *store, const struc
         *ret_image = image;
     }
     pthread_mutex_unlock(&store->lock);
-    return status;
+    if (made == NULL) {
+        weir_image_unreserve(store, bytes);
+        free(data);
+    }
+    return image != NULL ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
 void weir_image_grew(struct weir_host_image_store *store, struct weir_host_image *image,
@@ -167,12 +185,13 @@ uint64_t weir_host_image_store_bytes(struct weir_host_image_store *store)
     return bytes;
 }
 
-void weir_uploads_free(struct weir_upload *first)
+void weir_uploads_free(struct weir_host_image_store *store, struct weir_upload *first)
 {
     while (first != NULL) {
         struct weir_upload *upload = first;
 
         first = upload->next;
+        weir_image_unreserve(store, upload->bytes);
         free(upload->data);
         free(upload);
     }

@@ -52,6 +52,29 @@ void weir_session_look_at_contexts(struct weir_session *session);
 CUresult weir_session_charge(struct weir_session *session, uint32_t device,
                              enum weir_account_item item, uint64_t bytes);
 
+/** The same for several items; a refusal of something else than memory is logged. */
+CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
+                                 const struct weir_amounts *amounts);
+
+/**
+ * Divide among tenants what this process has once, such as descriptors.
+ * @return owned by the caller: free(); NULL: out of memory
+ * @thread main
+ */
+struct weir_account_pool *weir_worker_pool_create(void);
+
+/**
+ * What host memory is charged as that a session maps for the GPU: pinned or registered.
+ * @param guarded  its pages can be taken away (session/bus_guard.h).
+ */
+static inline struct weir_amounts weir_host_memory_cost(uint64_t bytes, bool guarded)
+{
+    /* Its mapping splits the one in whose place it comes. */
+    return (struct weir_amounts){.of = {[WEIR_ACCOUNT_PINNED_MEMORY] = bytes,
+                                        [WEIR_ACCOUNT_MAPPINGS] = 2,
+                                        [WEIR_ACCOUNT_BUS_GUARDS] = guarded}};
+}
+
 /** Count device memory that it has got, or given back. */
 void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes);
 void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t bytes);

@@ -1,6 +1,7 @@
 /*
- * See prints.h. The lock is held over the waits: it orders printing sessions among themselves,
- * nobody else.
+ * See prints.h. The lock is held while a session waits for the output of the one before it: so it
+ * orders printing sessions among themselves, nobody else. What a session waits for of its own, it
+ * waits for without the lock.
  */
 #include "host_backend/worker/session/prints.h"
 
@@ -18,13 +19,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SETTLE_WAIT_NS                                                                             \
-    (10 * WEIR_NS_PER_S) /* a guest that never finishes holds others up no longer */
 #define TEXT_MAX_BYTES                                                                             \
     (8u << 20) /* of one session; more is lost, as the device's buffer loses it */
 
 struct weir_prints {
     pthread_mutex_t lock; /* guards all of it, and sessions' text; driver calls are made under it */
+    uint64_t settle_ns;   /* a guest that never finishes holds another one up no longer */
     int fd;               /* a file in memory that is this process's stdout */
     struct weir_session *owner;
     CUstream *streams; /* where the owner's printing kernels went */
@@ -34,9 +34,11 @@ struct weir_prints {
 struct weir_session_prints {
     char *text;
     size_t bytes;
+    bool is_late; /* another session has given up waiting for this stream of it: */
+    CUstream late;
 };
 
-enum weir_status weir_prints_create(struct weir_prints **ret_prints)
+enum weir_status weir_prints_create(uint64_t settle_ns, struct weir_prints **ret_prints)
 {
     struct weir_prints *prints = calloc(1, sizeof *prints);
 
@@ -44,6 +46,7 @@ enum weir_status weir_prints_create(struct weir_prints **ret_prints)
         return WEIR_ERR_NO_MEMORY;
     }
     pthread_mutex_init(&prints->lock, NULL);
+    prints->settle_ns = settle_ns;
     prints->fd = memfd_create("weir-printf", MFD_CLOEXEC);
     if (prints->fd < 0 || dup2(prints->fd, STDOUT_FILENO) < 0) {
         weir_prints_destroy(prints);
@@ -109,29 +112,78 @@ static void collect_locked(struct weir_prints *prints, struct weir_session_print
     }
 }
 
+/* All of the owner's streams together have settle_ns. */
 static CUresult settle_locked(struct weir_prints *prints)
 {
+    uint64_t end_ns = weir_clock_now_ns() + prints->settle_ns;
+    struct weir_session *owner = prints->owner;
     CUresult result = CUDA_SUCCESS;
 
-    if (prints->owner == NULL) {
+    if (owner == NULL) {
         return CUDA_SUCCESS;
     }
     for (size_t i = 0; i < prints->n_streams; i++) {
-        const struct weir_driver *driver = prints->owner->driver;
-        CUresult one = weir_host_stream_wait(driver, prints->streams[i], SETTLE_WAIT_NS);
+        CUstream stream = prints->streams[i];
+        uint64_t now_ns = weir_clock_now_ns();
+        CUresult one =
+            weir_host_stream_wait(owner->driver, stream, now_ns < end_ns ? end_ns - now_ns : 0);
 
         if (one == CUDA_SUCCESS) {
-            one = driver->cuStreamSynchronize(prints->streams[i]); /* a query prints nothing */
+            one = owner->driver->cuStreamSynchronize(stream); /* a query prints nothing */
+        } else if (one == CUDA_ERROR_TIMEOUT) {
+            owner->prints->is_late = true;
+            owner->prints->late = stream;
         }
         /* A stream under capture has printed nothing yet. */
         if (one != CUDA_SUCCESS && one != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
             result = one;
         }
     }
-    collect_locked(prints, prints->owner->prints);
+    collect_locked(prints, owner->prints);
     prints->n_streams = 0;
     prints->owner = NULL;
     return result;
+}
+
+/* The session's own stream of this place, which nobody but its thread destroys. */
+static bool own_stream(struct weir_session *session, size_t at, CUstream *ret_stream)
+{
+    struct weir_prints *prints = session->worker->prints;
+    bool there;
+
+    pthread_mutex_lock(&prints->lock);
+    there = prints->owner == session && at < prints->n_streams;
+    if (there) {
+        *ret_stream = prints->streams[at];
+    }
+    pthread_mutex_unlock(&prints->lock);
+    return there;
+}
+
+static void wait_for_own(struct weir_session *session)
+{
+    CUstream stream;
+
+    for (size_t i = 0; own_stream(session, i, &stream); i++) {
+        (void)weir_host_stream_wait(session->driver, stream, session->worker->prints->settle_ns);
+    }
+}
+
+/* It held somebody up: it prints no more before that has ended, or as much time has passed. */
+static void wait_for_late(struct weir_session *session)
+{
+    struct weir_prints *prints = session->worker->prints;
+    CUstream late;
+    bool is_late;
+
+    pthread_mutex_lock(&prints->lock);
+    is_late = session->prints->is_late;
+    late = session->prints->late;
+    session->prints->is_late = false;
+    pthread_mutex_unlock(&prints->lock);
+    if (is_late) {
+        (void)weir_host_stream_wait(session->driver, late, prints->settle_ns);
+    }
 }
 
 static CUresult remember_locked(struct weir_prints *prints, CUstream stream)
@@ -163,6 +215,7 @@ CUresult weir_prints_begin(struct weir_session *session, CUstream stream)
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    wait_for_late(session);
     pthread_mutex_lock(&prints->lock);
     if (prints->owner != session) {
         (void)settle_locked(prints); /* another session's error is its own to report */
@@ -181,6 +234,7 @@ CUresult weir_prints_collect(struct weir_session *session)
     if (session->prints == NULL) {
         return CUDA_SUCCESS;
     }
+    wait_for_own(session);
     pthread_mutex_lock(&prints->lock);
     if (prints->owner == session) {
         result = settle_locked(prints);
@@ -203,23 +257,30 @@ void weir_prints_take(struct weir_session *session, void *to, size_t n)
     own->bytes -= n;
 }
 
+/* Has the session printed in this stream? */
+static bool is_own(struct weir_session *session, CUstream stream)
+{
+    CUstream own;
+
+    for (size_t i = 0; own_stream(session, i, &own); i++) {
+        if (own == stream) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void weir_prints_forget(struct weir_session *session, CUstream stream)
 {
-    struct weir_prints *prints = session->worker->prints;
-
     if (session->prints == NULL) {
         return;
     }
-    pthread_mutex_lock(&prints->lock);
-    if (prints->owner == session) {
-        bool there = stream == NULL;
-
-        for (size_t i = 0; i < prints->n_streams; i++) {
-            there |= prints->streams[i] == stream;
-        }
-        if (there) {
-            (void)settle_locked(prints);
-        }
+    if (stream == NULL || is_own(session, stream)) {
+        (void)weir_prints_collect(session);
     }
-    pthread_mutex_unlock(&prints->lock);
+    pthread_mutex_lock(&session->worker->prints->lock);
+    if (stream == NULL || session->prints->late == stream) {
+        session->prints->is_late = false;
+    }
+    pthread_mutex_unlock(&session->worker->prints->lock);
 }

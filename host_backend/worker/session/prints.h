@@ -9,6 +9,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_PRINTS_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_PRINTS_H
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
@@ -18,12 +19,17 @@ struct weir_prints;
 struct weir_session;
 struct weir_session_prints;
 
+#define WEIR_PRINTS_SETTLE_NS (10 * WEIR_NS_PER_S)
+
 /**
  * Take over descriptor 1: the worker's part.
+ * @param settle_ns  how long a session that is about to print waits for the kernels of the one that
+ *                   printed before it, all together; WEIR_PRINTS_SETTLE_NS but in tests.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO
  * @thread main
  */
-enum weir_status weir_prints_create(struct weir_prints **ret_prints) WEIR_MUST_CHECK;
+enum weir_status weir_prints_create(uint64_t settle_ns,
+                                    struct weir_prints **ret_prints) WEIR_MUST_CHECK;
 /** No session may be left. Accepts NULL. @thread main */
 void weir_prints_destroy(struct weir_prints *prints);
 
@@ -34,8 +40,12 @@ void weir_prints_destroy(struct weir_prints *prints);
  */
 CUresult weir_prints_expect(struct weir_session *session);
 
-/** A kernel that may print is about to go to stream; waits for other sessions' output.
- * @thread session */
+/**
+ * A kernel that may print is about to go to stream. Waits for other sessions' output; what does not
+ * come in time may be lost, or be taken for this session's. A session whose kernels held up another
+ * one that long waits for them first, as long again.
+ * @thread session
+ */
 CUresult weir_prints_begin(struct weir_session *session, CUstream stream);
 
 /** Wait for the session's printing streams and collect their text. @thread session */

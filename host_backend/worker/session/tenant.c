@@ -17,7 +17,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define IMAGES_CAP_BYTES (UINT64_C(4) << 30) /* all of PyTorch's libraries are 1 to 2 GiB */
+/* Where Linux on x86-64 loads programs that may lie anywhere (ELF_ET_DYN_BASE); elsewhere it is
+ * higher. */
+#define LOWEST_HEAP       0x555555554000u
+#define HOST_MEMORY_BYTES (UINT64_C(4) << 30) /* all of PyTorch's libraries are 1 to 2 GiB */
 
 uint64_t weir_tenant_window_bytes(const struct weir_tenant *tenant)
 {
@@ -29,8 +32,12 @@ uint64_t weir_tenant_window_base(const struct weir_tenant *tenant)
     return tenant->worker->config.window_base + tenant->index * weir_tenant_window_bytes(tenant);
 }
 
-/* The windows of 64 tenants would reach over the heaps of most programs: only those there are. And
- * nothing may lie where guests' reservations will. */
+/*
+ * Nothing may lie in a tenant's window, nor where one that comes later will have its own. But the
+ * windows of the last of 64 tenants reach over the heaps of most programs: of those that end above
+ * the lowest such heap only the ones that there are. And nothing may lie where guests' reservations
+ * will.
+ */
 bool weir_tenant_windows_overlap(struct weir_worker *worker, uint64_t address, uint64_t bytes)
 {
     const struct weir_link_config *c = &worker->config;
@@ -40,8 +47,8 @@ bool weir_tenant_windows_overlap(struct weir_worker *worker, uint64_t address, u
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX && !found; i++) {
         uint64_t base = c->window_base + i * c->window_bytes;
 
-        found = worker->tenants[i] != NULL && address < base + c->window_bytes &&
-                address + bytes > base;
+        found = address < base + c->window_bytes && address + bytes > base &&
+                (worker->tenants[i] != NULL || base + c->window_bytes <= LOWEST_HEAP);
     }
     pthread_mutex_unlock(&worker->lock);
     return found;
@@ -83,6 +90,33 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
         weir_amount_of(config->memory, weir_platform_total_bytes(&tenant->worker->platform)));
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_PINNED_MEMORY,
                            weir_amount_of(config->pinned, host_bytes));
+    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_HOST_MEMORY, HOST_MEMORY_BYTES);
+    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_SESSIONS, config->sessions_max);
+    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_MONITORS, config->sessions_max);
+    /* Of these only the worker's pool says how many. */
+    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_DESCRIPTORS, UINT64_MAX);
+    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_MAPPINGS, UINT64_MAX);
+    weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_BUS_GUARDS, UINT64_MAX);
+}
+
+void weir_tenant_refused(struct weir_tenant *tenant, enum weir_account_item item)
+{
+    weir_log_warn("tenant: it may have no more %s tenant=%s used=%llu",
+                  weir_account_item_text(item), tenant->name,
+                  (unsigned long long)weir_account_used(&tenant->account, item));
+}
+
+CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amounts *amounts)
+{
+    enum weir_account_item refused;
+
+    if (weir_account_charge_all(&tenant->account, amounts, &refused)) {
+        return CUDA_SUCCESS;
+    }
+    if (refused != WEIR_ACCOUNT_DEVICE_MEMORY && refused != WEIR_ACCOUNT_PINNED_MEMORY) {
+        weir_tenant_refused(tenant, refused);
+    }
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t index,
@@ -95,9 +129,11 @@ struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t inde
     }
     tenant->worker = worker;
     tenant->index = index;
+    tenant->account.pool = worker->counts.pool;
     memcpy(tenant->name, config->name, sizeof tenant->name);
     pthread_mutex_init(&tenant->lock, NULL);
-    weir_host_image_store_init(&tenant->images, IMAGES_CAP_BYTES);
+    weir_log_rate_init(&tenant->log_rate);
+    weir_host_image_store_init(&tenant->images, &tenant->account);
     weir_tenant_configure(tenant, config);
     return tenant;
 }
@@ -166,6 +202,7 @@ void weir_tenant_destroy(struct weir_tenant *tenant)
     weir_window_finish(&tenant->device_window);
     weir_window_finish(&tenant->host_window);
     weir_host_image_store_finish(&tenant->images);
+    weir_log_rate_finish(&tenant->log_rate);
     pthread_mutex_destroy(&tenant->lock);
     free(tenant);
 }

@@ -6,6 +6,7 @@
 #define WEIR_HOST_BACKEND_WORKER_SESSION_TENANT_H
 
 #include "base/account.h"
+#include "base/log_rate.h"
 #include "host_backend/config/link.h"
 #include "host_backend/worker/session/images.h"
 #include "host_backend/worker/session/window.h"
@@ -23,11 +24,12 @@ struct weir_tenant {
     uint32_t index;
     char name[WEIR_TENANT_NAME_BYTES]; /* never changes */
     struct weir_tenant_config config;  /* under the worker's lock, but for weir_tenant_setting() */
-    uint32_t n_sessions;               /* under the worker's lock, as is what follows */
-    uint32_t n_arrivals; /* connections: sessions, and those that have not said hello */
+    uint32_t n_arrivals; /* connections: sessions, monitors, and those that have not said hello;
+                          * under the worker's lock, as is what follows */
     bool gone;
-    uint32_t goings;             /* of weir_link_tenant */
-    struct weir_account account; /* what it has and may have; internally locked */
+    uint32_t goings;               /* of weir_link_tenant */
+    struct weir_account account;   /* what it has and may have; internally locked */
+    struct weir_log_rate log_rate; /* lines of its sessions' threads; internally locked */
 
     pthread_mutex_t lock; /* guards what follows */
     bool reserved;        /* the window's two halves */
@@ -36,7 +38,6 @@ struct weir_tenant {
     struct weir_ipc_token *tokens;
     struct weir_ipc_event *events;
     struct weir_export *exports;
-    uint32_t n_exports;
     uint64_t vmm_bytes; /* reserved of the VMM area; under the worker's vmm_area's lock */
 
     struct weir_host_image_store images; /* internally locked */
@@ -53,6 +54,15 @@ struct weir_tenant_config weir_tenant_settings(struct weir_tenant *tenant);
     __atomic_load_n(&(tenant)->config.setting, __ATOMIC_RELAXED)
 /** No session may be left. */
 void weir_tenant_destroy(struct weir_tenant *tenant);
+/**
+ * Charge several items to a tenant; a refusal of something else than memory is logged.
+ * weir_account_release_all() gives them back.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
+ * @thread any
+ */
+CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amounts *amounts);
+/** Say in the log that there is no more of an item for the tenant. @thread any */
+void weir_tenant_refused(struct weir_tenant *tenant, enum weir_account_item item);
 /** Reserve the window's halves once. @thread a session's */
 CUresult weir_tenant_reserve(struct weir_tenant *tenant);
 uint64_t weir_tenant_window_base(const struct weir_tenant *tenant);

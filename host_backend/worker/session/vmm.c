@@ -36,24 +36,26 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
 {
     struct weir_tenant *tenant = session->tenant;
     struct weir_worker *w = tenant->worker;
+    const struct weir_amounts cost = weir_device_memory_cost(w, bytes);
     struct weir_vmm_alloc *alloc;
     CUresult result;
 
-    WEIR_TRY(weir_session_charge(session, device, WEIR_ACCOUNT_DEVICE_MEMORY, bytes));
+    WEIR_TRY(weir_session_charge_all(session, device, &cost));
     alloc = calloc(1, sizeof *alloc);
     if (alloc == NULL) {
-        weir_account_release(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, bytes);
+        weir_account_release_all(&tenant->account, &cost);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *alloc = (struct weir_vmm_alloc){.tenant = tenant,
                                      .id = atomic_fetch_add(&w->counts.next_chunk, 1) + 1,
                                      .bytes = bytes,
+                                     .charged = cost,
                                      .handle_types = handle_types,
                                      .device = device,
                                      .refs = 1};
     result = weir_memory_create(w, device, bytes, &alloc->memory);
     if (result != CUDA_SUCCESS) {
-        weir_account_release(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, bytes);
+        weir_account_release_all(&tenant->account, &cost);
         free(alloc);
         return result;
     }
@@ -79,7 +81,7 @@ void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc)
     if (alloc->kept) {
         weir_memory_drop(t->worker, alloc->id);
     }
-    weir_account_release(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY, alloc->bytes);
+    weir_account_release_all(&t->account, &alloc->charged);
     atomic_fetch_sub(&t->worker->counts.chunks, 1);
     atomic_fetch_sub(&t->worker->counts.chunk_bytes, alloc->bytes);
     free(alloc);

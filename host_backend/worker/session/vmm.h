@@ -11,6 +11,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_VMM_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_VMM_H
 
+#include "base/account.h"
 #include "host_backend/worker/session/object_types.h"
 
 struct weir_session;
@@ -22,8 +23,9 @@ struct weir_vmm_alloc {
     struct weir_tenant *tenant;
     uint64_t id, bytes;
     uint64_t cleared_bytes; /* from the beginning; all of it before a second session sees it */
-    uint32_t handle_types;  /* what it may be exported as */
-    uint32_t device;        /* of the worker's: where it lies */
+    struct weir_amounts charged;
+    uint32_t handle_types; /* what it may be exported as */
+    uint32_t device;       /* of the worker's: where it lies */
     CUmemGenericAllocationHandle memory;
     bool kept;     /* the supervisor holds a descriptor */
     uint32_t refs; /* under the tenant's lock */

@@ -15,6 +15,7 @@ struct weir_session;
 struct weir_session_hooks;
 struct weir_tenant;
 struct region;
+struct weir_account_pool;
 struct weir_connections;
 struct weir_device_idle;
 struct weir_guests;
@@ -23,6 +24,7 @@ struct weir_vmm_area;
 struct weir_worker_counts {
     atomic_uint_fast64_t next_chunk;                   /* ids of memory that were given */
     atomic_uint_fast64_t objects, chunks, chunk_bytes; /* that there are */
+    struct weir_account_pool *pool; /* what tenants divide; owned; NULL: nothing (limits.c) */
 };
 
 /*

@@ -107,6 +107,93 @@ static void threads_together_reach_the_limit_and_no_more(void **state)
     assert_true(weir_account_used(&shared, MEMORY) == 50000);
 }
 
+/* Of 100 descriptors two accounts are guaranteed 25 each. */
+static struct weir_account_pool pool;
+static struct weir_account pair[2];
+
+static void divide(void)
+{
+    weir_account_pool_init(&pool);
+    weir_account_pool_divide(&pool, WEIR_ACCOUNT_DESCRIPTORS, 100, 2);
+    for (int i = 0; i < 2; i++) {
+        pair[i] = (struct weir_account){.pool = &pool};
+        weir_account_limit_set(&pair[i], WEIR_ACCOUNT_DESCRIPTORS, UINT64_MAX);
+    }
+}
+
+static void a_greedy_account_leaves_the_others_their_share(void **state)
+{
+    (void)state;
+    divide();
+    assert_true(weir_account_charge(&pair[0], WEIR_ACCOUNT_DESCRIPTORS, 20));
+    assert_true(weir_account_charge(&pair[0], WEIR_ACCOUNT_DESCRIPTORS, 55));
+    assert_false(weir_account_charge(&pair[0], WEIR_ACCOUNT_DESCRIPTORS, 1));
+    assert_true(weir_account_charge(&pair[1], WEIR_ACCOUNT_DESCRIPTORS, 25));
+    assert_false(weir_account_charge(&pair[1], WEIR_ACCOUNT_DESCRIPTORS, 1));
+    weir_account_release(&pair[0], WEIR_ACCOUNT_DESCRIPTORS, 70); /* 50 of them are the pool's */
+    assert_true(weir_account_charge(&pair[1], WEIR_ACCOUNT_DESCRIPTORS, 50));
+    assert_true(weir_account_charge(&pair[0], WEIR_ACCOUNT_DESCRIPTORS, 20));
+    assert_false(weir_account_charge(&pair[0], WEIR_ACCOUNT_DESCRIPTORS, 1));
+}
+
+static void a_pool_limits_only_what_it_divides(void **state)
+{
+    (void)state;
+    divide();
+    weir_account_limit_set(&pair[0], MEMORY, 1000);
+    assert_true(weir_account_charge(&pair[0], MEMORY, 1000));
+    assert_false(weir_account_charge(&pair[0], MEMORY, 1));
+}
+
+static void of_several_items_all_are_charged_or_none(void **state)
+{
+    const struct weir_amounts amounts = {
+        .of = {[WEIR_ACCOUNT_PINNED_MEMORY] = 8, [WEIR_ACCOUNT_DESCRIPTORS] = 60}};
+    enum weir_account_item refused = WEIR_ACCOUNT_COUNT;
+
+    (void)state;
+    divide();
+    weir_account_limit_set(&pair[0], PINNED, 100);
+    assert_true(weir_account_charge_all(&pair[0], &amounts, &refused));
+    assert_false(weir_account_charge_all(&pair[0], &amounts, &refused));
+    assert_int_equal(refused, WEIR_ACCOUNT_DESCRIPTORS);
+    assert_string_equal(weir_account_item_text(refused), "descriptors");
+    assert_true(weir_account_used(&pair[0], PINNED) == 8);
+    weir_account_release_all(&pair[0], &amounts);
+    assert_true(weir_account_used(&pair[0], PINNED) == 0);
+    assert_true(atomic_load(&pool.used[WEIR_ACCOUNT_DESCRIPTORS]) == 0);
+}
+
+/* Charge and release without end, around the share. */
+static void *swing(void *user)
+{
+    struct weir_account *account = user;
+
+    for (int i = 0; i < 20000; i++) {
+        if (weir_account_charge(account, WEIR_ACCOUNT_DESCRIPTORS, 10)) {
+            weir_account_release(account, WEIR_ACCOUNT_DESCRIPTORS, 10);
+        }
+    }
+    return NULL;
+}
+
+static void threads_leave_a_pool_as_it_was(void **state)
+{
+    pthread_t threads[4];
+
+    (void)state;
+    divide();
+    assert_true(weir_account_charge(&pair[0], WEIR_ACCOUNT_DESCRIPTORS, 21));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, swing, &pair[0]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    assert_true(weir_account_used(&pair[0], WEIR_ACCOUNT_DESCRIPTORS) == 21);
+    assert_true(atomic_load(&pool.used[WEIR_ACCOUNT_DESCRIPTORS]) == 0);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -116,6 +203,10 @@ int main(void)
         cmocka_unit_test(a_limit_below_what_is_used_takes_nothing_away),
         cmocka_unit_test(items_do_not_share_a_limit),
         cmocka_unit_test(threads_together_reach_the_limit_and_no_more),
+        cmocka_unit_test(a_greedy_account_leaves_the_others_their_share),
+        cmocka_unit_test(a_pool_limits_only_what_it_divides),
+        cmocka_unit_test(of_several_items_all_are_charged_or_none),
+        cmocka_unit_test(threads_leave_a_pool_as_it_was),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -140,24 +140,38 @@ static void with_descriptors_left_guests_get_in(void **state)
     close(guest);
 }
 
-static void kept_memory_leaves_some_for_all_else(void **state)
+/* Offer this many pieces of a tenant's memory; how many are held then. */
+static size_t keep(uint32_t tenant, int n)
 {
-    struct rlimit low = {LIMIT + 64, f.before.rlim_max};
-    struct weir_link_chunk chunk = {.id = 1};
+    struct weir_link_chunk chunk = {.tenant_index = tenant};
+    size_t before = f.sup.n_kept;
 
-    (void)state;
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
-    assert_int_equal(weir_sup_kept_max(), LIMIT);
-    for (int i = 0; i < LIMIT + 10; i++) {
+    for (int i = 0; i < n; i++) {
         int fd = dup(f.listen_fd);
 
         assert_true(fd >= 0);
-        chunk.id = (uint64_t)i;
+        chunk.id = tenant * 1000u + (unsigned)i;
         weir_sup_keep(&f.sup, 0, &chunk, fd);
     }
-    assert_int_equal(f.sup.n_kept, LIMIT);
+    return f.sup.n_kept - before;
+}
+
+static void kept_memory_of_a_tenant_leaves_some_for_all_else(void **state)
+{
+    struct rlimit low = {512, f.before.rlim_max};
+
+    (void)state;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    weir_sup_keeper_init(&f.sup);
+    assert_int_equal(keep(0, 300), 128 + 2); /* a quarter of all, and a share of its own */
+    assert_int_equal(keep(1, 10), 2);
+    assert_int_equal(keep(WEIR_CONFIG_TENANTS_MAX, 1), 0);
+    weir_sup_drop(&f.sup, 0, 0);
+    assert_int_equal(keep(0, 10), 1);
     weir_sup_drop_all(&f.sup, 0);
     assert_int_equal(f.sup.n_kept, 0);
+    assert_int_equal(keep(1, 300), 128 + 2);
+    weir_sup_drop_all(&f.sup, 0);
     free(f.sup.kept);
     f.sup.kept = NULL;
 }
@@ -168,7 +182,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(guests_are_told_and_nothing_stays_ready, set_up, tear_down),
         cmocka_unit_test_setup_teardown(operators_get_in_but_never_the_last_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(with_descriptors_left_guests_get_in, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(kept_memory_leaves_some_for_all_else, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(kept_memory_of_a_tenant_leaves_some_for_all_else, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

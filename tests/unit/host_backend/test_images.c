@@ -1,14 +1,30 @@
 /* The image store and the checks that stand between a guest's image and the driver. */
 #include "host_backend/worker/session/image_check.h"
+#include "host_backend/worker/session/image_globals.h"
 #include "host_backend/worker/session/image_ready.h"
 #include "host_backend/worker/session/images.h"
 
 #include "../../lib/tl_cmocka.h"
 #include "proto/wire/bundle.h"
 #include <elf.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
+
+static struct weir_account account;
+
+static void init_store(struct weir_host_image_store *store, uint64_t most)
+{
+    account = (struct weir_account){0};
+    weir_account_limit_set(&account, WEIR_ACCOUNT_HOST_MEMORY, most);
+    weir_host_image_store_init(store, &account);
+}
+
+static uint64_t charged(void)
+{
+    return weir_account_used(&account, WEIR_ACCOUNT_HOST_MEMORY);
+}
 
 static uint8_t *image_data(uint8_t fill, size_t bytes)
 {
@@ -22,9 +38,15 @@ static uint8_t *image_data(uint8_t fill, size_t bytes)
 static enum weir_status add(struct weir_host_image_store *store, uint8_t fill, size_t bytes,
                             struct weir_host_image **ret)
 {
-    uint8_t *data = image_data(fill, bytes);
-    struct weir_hash hash = weir_hash_of(data, bytes);
+    enum weir_status status = weir_image_reserve(store, bytes);
+    struct weir_hash hash;
+    uint8_t *data;
 
+    if (status != WEIR_OK) {
+        return status;
+    }
+    data = image_data(fill, bytes);
+    hash = weir_hash_of(data, bytes);
     return weir_image_add(store, &hash, data, bytes, ret);
 }
 
@@ -35,9 +57,11 @@ static void add_of_wrong_hash_is_refused(void **state)
     struct weir_host_image *image;
 
     (void)state;
-    weir_host_image_store_init(&store, 1000);
+    init_store(&store, 1000);
+    assert_int_equal(weir_image_reserve(&store, 10), WEIR_OK);
     assert_int_equal(weir_image_add(&store, &wrong, image_data(1, 10), 10, &image),
                      WEIR_ERR_INVALID);
+    assert_true(charged() == 0);
     assert_true(weir_host_image_store_bytes(&store) == 0);
     weir_host_image_store_finish(&store);
 }
@@ -49,7 +73,7 @@ static void add_over_the_cap_drops_the_longest_unused(void **state)
     struct weir_hash hash_a, hash_b;
 
     (void)state;
-    weir_host_image_store_init(&store, 1000);
+    init_store(&store, 1000);
     assert_int_equal(add(&store, 1, 400, &a), WEIR_OK);
     assert_int_equal(add(&store, 2, 400, &b), WEIR_OK);
     hash_a = a->hash;
@@ -63,9 +87,11 @@ static void add_over_the_cap_drops_the_longest_unused(void **state)
     assert_null(weir_image_get(&store, &hash_b, 400));
     a = weir_image_get(&store, &hash_a, 400);
     assert_non_null(a);
+    weir_account_limit_set(&account, WEIR_ACCOUNT_HOST_MEMORY, 1200);
     assert_int_equal(add(&store, 1, 400, &d), WEIR_OK); /* the same content is stored once */
     assert_ptr_equal(a, d);
     assert_true(weir_host_image_store_bytes(&store) == 800);
+    assert_true(charged() == 800);
     weir_image_put(&store, a);
     weir_image_put(&store, d);
     weir_image_put(&store, c);
@@ -181,6 +207,7 @@ static struct weir_host_image *store_bytes(struct weir_host_image_store *store,
 
     assert_non_null(data);
     memcpy(data, bytes, n);
+    assert_int_equal(weir_image_reserve(store, n), WEIR_OK);
     assert_int_equal(weir_image_add(store, &hash, data, n, &image), WEIR_OK);
     return image;
 }
@@ -190,12 +217,16 @@ static enum weir_status ready(const uint8_t *bytes, size_t n, bool is_bundle, bo
 {
     struct weir_host_image_store store;
     struct weir_host_image *image;
+    struct weir_image_facts facts;
     enum weir_status status;
     const void *code;
 
-    weir_host_image_store_init(&store, 1 << 20);
+    init_store(&store, 1 << 20);
     image = store_bytes(&store, bytes, n);
-    status = weir_image_ready(&store, image, is_bundle, 0, &code, ret_prints);
+    status = weir_image_ready(&store, image, is_bundle, 0, &code, &facts);
+    if (status == WEIR_OK) {
+        *ret_prints = facts.uses_printf;
+    }
     weir_image_put(&store, image);
     weir_host_image_store_finish(&store);
     return status;
@@ -312,8 +343,8 @@ static void select_keeps_what_the_device_runs(void **state)
         uint8_t *copy = NULL;
         const uint8_t *given;
         uint64_t budget = WEIR_UNPACK_MAX_BYTES;
-        bool prints;
-        enum weir_status status = weir_fatbin_select(data, n, 90, &budget, &copy, &prints);
+        struct weir_image_facts facts;
+        enum weir_status status = weir_fatbin_select(data, n, 90, &budget, &copy, &facts);
 
         print_message("%s\n", rows[r].name);
         assert_int_equal(status, rows[r].refused ? WEIR_ERR_INVALID : WEIR_OK);
@@ -426,11 +457,11 @@ static void select_shows_the_driver_nothing_unseen(void **state)
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         uint64_t budget = rows[r].budget;
         uint8_t *copy;
-        bool prints;
+        struct weir_image_facts facts;
 
         print_message("%s\n", rows[r].name);
         put_u64(data + 16 + 0x38, rows[r].claimed);
-        assert_int_equal(weir_fatbin_select(data, n, 90, &budget, &copy, &prints),
+        assert_int_equal(weir_fatbin_select(data, n, 90, &budget, &copy, &facts),
                          rows[r].refused ? WEIR_ERR_INVALID : WEIR_OK);
         assert_true(rows[r].refused || budget == rows[r].budget - rows[r].claimed);
     }
@@ -444,21 +475,96 @@ static void ready_is_done_once_and_counted(void **state)
     struct weir_host_image_store store;
     struct weir_host_image *image;
     const void *code, *again, *all;
-    bool prints;
+    struct weir_image_facts facts;
 
     (void)state;
-    weir_host_image_store_init(&store, 1 << 20);
+    init_store(&store, 1 << 20);
     image = store_bytes(&store, data, n);
-    assert_int_equal(weir_image_ready(&store, image, false, 90, &code, &prints), WEIR_OK);
+    assert_int_equal(weir_image_ready(&store, image, false, 90, &code, &facts), WEIR_OK);
     assert_ptr_not_equal(code, image->data);
     assert_true(weir_host_image_store_bytes(&store) == n + 16 + 224);
-    assert_int_equal(weir_image_ready(&store, image, false, 90, &again, &prints), WEIR_OK);
+    assert_int_equal(weir_image_ready(&store, image, false, 90, &again, &facts), WEIR_OK);
     assert_ptr_equal(code, again);
     assert_true(weir_host_image_store_bytes(&store) == n + 16 + 224);
-    assert_int_equal(weir_image_ready(&store, image, false, 0, &all, &prints), WEIR_OK);
+    assert_int_equal(weir_image_ready(&store, image, false, 0, &all, &facts), WEIR_OK);
     assert_ptr_equal(all, image->data);
+    assert_true(charged() == n + 16 + 224);
     weir_image_put(&store, image);
     weir_host_image_store_finish(&store);
+    assert_true(charged() == 0);
+}
+
+static void copies_are_refused_where_there_is_no_more_memory(void **state)
+{
+    static const struct part parts[] = {{2, 80, false}, {2, 90, false}};
+    uint8_t data[16 + 2 * 224];
+    size_t n = make_parts(data, parts, 2);
+    struct weir_host_image_store store;
+    struct weir_host_image *image;
+    struct weir_image_facts facts;
+    const void *code;
+
+    (void)state;
+    init_store(&store, n + 100);
+    image = store_bytes(&store, data, n);
+    assert_int_equal(weir_image_ready(&store, image, false, 90, &code, &facts), WEIR_ERR_QUOTA);
+    assert_true(charged() == n);
+    weir_account_limit_set(&account, WEIR_ACCOUNT_HOST_MEMORY, n + 16 + 224);
+    assert_int_equal(weir_image_ready(&store, image, false, 90, &code, &facts), WEIR_OK);
+    weir_image_put(&store, image);
+    weir_host_image_store_finish(&store);
+}
+
+static void variables_are_added_up_in_ptx(void **state)
+{
+    static const struct {
+        const char *body;
+        uint64_t bytes;
+    } rows[] = {
+        {".global .u32 a;", 4},
+        {".visible .global .align 8 .b8 a[1000];\n.global .v4 .f32 b[2][3];", 1000 + 96},
+        {"/* */.global .b8 a[(1 << 20) * 3];", 3 << 20},
+        {".extern .global .b8 a[];", 0},
+        {".const .b8 a[64];\n.shared .b8 b[64];", 0},
+        {".visible .entry k(.param .u64 .ptr .global .align 4 p) { ret; }", 0},
+        {".visible .entry k() { .reg .u64 %r; .global .u64 x; ld.global.u64 %r, [x]; ret; }", 8},
+        {".global .b8 a[0xffffffff];\n.global .b8 b[0xffffffff];", 2 * UINT64_C(0xffffffff)},
+        {"no PTX .global", 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[256];
+        int n = snprintf(text, sizeof text, ".version 8.0\n.target sm_80\n.address_size 64\n%s\n",
+                         rows[i].body);
+
+        if (weir_ptx_globals(text, (uint64_t)n) != rows[i].bytes) {
+            fail_msg("%s: %llu bytes", rows[i].body,
+                     (unsigned long long)weir_ptx_globals(text, (uint64_t)n));
+        }
+    }
+}
+
+static void variables_are_added_up_in_a_cubin(void **state)
+{
+    static const char names[] = "\0.nv.global\0.nv.global.init\0.nv.shared.k\0.text.k";
+    Elf64_Ehdr h = {.e_shoff = sizeof h, .e_shentsize = sizeof(Elf64_Shdr), .e_shnum = 5};
+    Elf64_Shdr s[5] = {[1] = {.sh_name = 1, .sh_type = SHT_NOBITS, .sh_size = 1000},
+                       [2] = {.sh_name = 12, .sh_type = SHT_PROGBITS, .sh_size = 30},
+                       [3] = {.sh_name = 28, .sh_type = SHT_NOBITS, .sh_size = 500},
+                       [4] = {.sh_type = SHT_STRTAB, .sh_size = sizeof names}};
+    uint8_t data[sizeof h + sizeof s + sizeof names];
+
+    (void)state;
+    h.e_shstrndx = 4;
+    s[4].sh_offset = sizeof h + sizeof s;
+    memcpy(data, &h, sizeof h);
+    memcpy(data + sizeof h, s, sizeof s);
+    memcpy(data + sizeof h + sizeof s, names, sizeof names);
+    assert_true(weir_elf_globals(data, sizeof data) == 1030);
+    s[4].sh_offset = UINT64_MAX; /* names that lie elsewhere */
+    memcpy(data + sizeof h, s, sizeof s);
+    assert_true(weir_elf_globals(data, sizeof data) == 0);
 }
 
 int main(void)
@@ -471,6 +577,9 @@ int main(void)
         cmocka_unit_test(check_of_text_wants_text),
         cmocka_unit_test(bundle_is_ready_or_refused),
         cmocka_unit_test(uses_printf_is_seen_or_assumed),
+        cmocka_unit_test(copies_are_refused_where_there_is_no_more_memory),
+        cmocka_unit_test(variables_are_added_up_in_ptx),
+        cmocka_unit_test(variables_are_added_up_in_a_cubin),
         cmocka_unit_test(select_keeps_what_the_device_runs),
         cmocka_unit_test(select_shows_the_driver_nothing_unseen),
         cmocka_unit_test(ready_is_done_once_and_counted),
