@@ -257,6 +257,21 @@ class Fault(lib.Case):
         self.finished(host, "e2e_minimal", tenant="bob")
         host.wait_idle()
 
+    def test_quarantine_of_a_remote_tenant(self):
+        """Only the shared worker hears remote guests: those of the tenant wait until the end."""
+        host = self.host(remote=self.remote(), host_lines=["quarantine_s = 3"])
+        self.finished(host, "e2e_minimal", tenant="alice", arrangement=lib.TCP)
+        faulting = self.guest(host, "e2e_fault", "trap", tenant="alice", arrangement=lib.TCP)
+        faulting.wait_line("^ok +synchronise after the fault")
+        self.said(host, "supervisor: quarantine begun tenant=alice .*remote guests are turned away")
+        self.finished(host, "e2e_minimal", tenant="bob", arrangement=lib.TCP)
+        self.finished(host, "e2e_minimal", tenant="alice")  # by the socket
+        self.assertEqual(faulting.wait(20), 0, faulting.tail())
+        self.said(host, "supervisor: quarantine ended tenant=alice")
+        for tenant in ("alice", "bob"):
+            self.finished(host, "e2e_minimal", tenant=tenant, arrangement=lib.TCP)
+        host.wait_idle(limit_s=20)
+
     def test_no_quarantine(self):
         host = self.host(host_lines=["quarantine_s = 0"])
         self.fault(host, "trap", lib.SHM)
