@@ -88,6 +88,22 @@ class Fault(lib.Case):
         for tenant in ("alice", "bob"):
             self.finished(host, "e2e_minimal", tenant=tenant)
 
+    def test_fault_without_a_scheduler(self):
+        """Nobody knows then which kernels have ended: all are suspects, so none is moved."""
+        host = self.host(host_lines=["[scheduler]", 'policy = "off"'])
+        beside = self.guest(host, "e2e_fault", "beside", KINDS["trap"], tenant="bob")
+        beside.wait_line("^ready$")
+        self.fault(host, "trap", lib.SHM)
+        self.said(host, r'fault: the GPU context died.*cause="one of tenant=alice tenant=bob"')
+        beside.close_stdin()
+        self.assertEqual(beside.wait(), 0, beside.tail())
+        for tenant in ("alice", "bob"):
+            row = host.tenant(tenant)
+            self.assertEqual((row["suspected_faults"], row["quarantined"]), (1, 0))
+        self.fault(host, "trap", lib.SHM)  # alone it must have been alice
+        alice = host.tenant("alice")
+        self.assertEqual((alice["faults"], alice["quarantined"]), (1, 1))
+
     def test_names_are_escaped(self):
         """What a guest calls itself cannot forge a line of the log."""
         host = self.host()
@@ -240,6 +256,21 @@ class Fault(lib.Case):
         self.said(host, "supervisor: quarantine ended tenant=bob")
         self.finished(host, "e2e_minimal", tenant="bob")
         host.wait_idle()
+
+    def test_quarantine_of_a_remote_tenant(self):
+        """Only the shared worker hears remote guests: those of the tenant wait until the end."""
+        host = self.host(remote=self.remote(), host_lines=["quarantine_s = 3"])
+        self.finished(host, "e2e_minimal", tenant="alice", arrangement=lib.TCP)
+        faulting = self.guest(host, "e2e_fault", "trap", tenant="alice", arrangement=lib.TCP)
+        faulting.wait_line("^ok +synchronise after the fault")
+        self.said(host, "supervisor: quarantine begun tenant=alice .*remote guests are turned away")
+        self.finished(host, "e2e_minimal", tenant="bob", arrangement=lib.TCP)
+        self.finished(host, "e2e_minimal", tenant="alice")  # by the socket
+        self.assertEqual(faulting.wait(20), 0, faulting.tail())
+        self.said(host, "supervisor: quarantine ended tenant=alice")
+        for tenant in ("alice", "bob"):
+            self.finished(host, "e2e_minimal", tenant=tenant, arrangement=lib.TCP)
+        host.wait_idle(limit_s=20)
 
     def test_no_quarantine(self):
         host = self.host(host_lines=["quarantine_s = 0"])

@@ -60,11 +60,14 @@ static void store_name(struct weir_fault_stream *stream, const char *name)
 }
 
 void weir_fault_kernel_given(struct weir_session *session, struct weir_host_stream *stream,
-                             const char *name)
+                             const char *name, uint64_t key)
 {
     struct weir_session_faults *faults = session->faults;
 
-    store_name(&stream->fault, name);
+    if (stream->fault.key != key) {
+        stream->fault.key = key;
+        store_name(&stream->fault, name);
+    }
     weir_mark_kernel_given(&stream->gate.word, 1);
     if (!stream->fault.listed) {
         stream->fault.listed = true;

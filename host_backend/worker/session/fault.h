@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define WEIR_FAULT_NAME_WORDS 16u /* of a kernel's name; what is longer is cut */
 #define WEIR_FAULT_TEXT_BYTES 512u
@@ -34,7 +35,8 @@ struct weir_worker;
 struct weir_fault_stream {
     struct weir_fault_stream *next; /* of the session's, under its lock */
     const struct weir_mark_word *marks;
-    bool listed; /* session's thread only */
+    bool listed;  /* session's thread only, as is: */
+    uint64_t key; /* of the kernel that name is of */
     /* The session's thread writes, whoever reports a fault reads. All 0: a graph. */
     atomic_uint_fast64_t name[WEIR_FAULT_NAME_WORDS];
 };
@@ -47,10 +49,11 @@ void weir_session_faults_destroy(struct weir_session_faults *faults);
 /**
  * A kernel or a graph is about to be given to a stream.
  * @param name  the kernel's; copied; NULL: a graph, or not known.
+ * @param key   a number for the name, the same for no other (weir_gate_hint.kernel); 0: a graph.
  * @thread session
  */
 void weir_fault_kernel_given(struct weir_session *session, struct weir_host_stream *stream,
-                             const char *name);
+                             const char *name, uint64_t key);
 /** The driver has refused what weir_fault_kernel_given() announced. @thread session */
 void weir_fault_kernel_refused(struct weir_host_stream *stream);
 /** A stream is about to be destroyed. @thread session */

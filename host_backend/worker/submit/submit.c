@@ -68,12 +68,13 @@ static bool choose_form(struct weir_session *s, const struct weir_host_stream *s
 static bool note_kernel(struct weir_session *s, struct weir_host_stream *stream,
                         const struct weir_submission *what)
 {
+    const struct weir_host_function *f = what->kernel != NULL ? what->kernel->function : NULL;
     bool runs_code = what->work.class == WEIR_SCHED_KERNEL || what->work.class == WEIR_SCHED_GRAPH;
 
     if (!runs_code || weir_host_stream_capturing(s, stream)) {
         return false;
     }
-    weir_fault_kernel_given(s, stream, what->kernel != NULL ? what->kernel->function->name : NULL);
+    weir_fault_kernel_given(s, stream, f != NULL ? f->name : NULL, f != NULL ? f->hint.kernel : 0);
     return true;
 }
 
