@@ -49,13 +49,74 @@ static bool take_from_pool(struct weir_account_pool *pool, enum weir_account_ite
     return true;
 }
 
+/* Is this an item that a tenant's processes have together? The others each process has itself. */
+static bool is_common(enum weir_account_item item)
+{
+    return item == WEIR_ACCOUNT_DEVICE_MEMORY || item == WEIR_ACCOUNT_PINNED_MEMORY ||
+           item == WEIR_ACCOUNT_HOST_MEMORY || item == WEIR_ACCOUNT_SESSIONS ||
+           item == WEIR_ACCOUNT_MONITORS;
+}
+
+static struct weir_account_page *page_for(const struct weir_account *account,
+                                          enum weir_account_item item)
+{
+    return is_common(item) ? account->page : NULL;
+}
+
+/* For all first: if the process dies between, too much stays counted, not too little. */
+static bool charge_page(struct weir_account *account, enum weir_account_item item, uint64_t amount)
+{
+    struct weir_account_page *page = page_for(account, item);
+    uint64_t limit = weir_account_limit(account, item);
+    uint_fast64_t used;
+
+    if (page == NULL) {
+        return true;
+    }
+    used = atomic_load_explicit(&page->used[item], memory_order_relaxed);
+    do {
+        if (used > limit || amount > limit - used) {
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&page->used[item], &used, used + amount,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    atomic_fetch_add_explicit(&page->of[account->place][item], amount, memory_order_relaxed);
+    return true;
+}
+
+static void release_page(struct weir_account *account, enum weir_account_item item, uint64_t amount)
+{
+    struct weir_account_page *page = page_for(account, item);
+
+    if (page != NULL) {
+        atomic_fetch_sub_explicit(&page->of[account->place][item], amount, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&page->used[item], amount, memory_order_relaxed);
+    }
+}
+
+void weir_account_page_settle(struct weir_account_page *page, uint32_t place)
+{
+    for (int i = 0; i < WEIR_ACCOUNT_COUNT; i++) {
+        uint64_t had = atomic_exchange_explicit(&page->of[place][i], 0, memory_order_relaxed);
+
+        atomic_fetch_sub_explicit(&page->used[i], had, memory_order_relaxed);
+    }
+}
+
+void weir_account_page_clear(struct weir_account_page *page)
+{
+    for (int i = 0; i < WEIR_ACCOUNT_COUNT; i++) {
+        atomic_store_explicit(&page->used[i], 0, memory_order_relaxed);
+    }
+}
+
 static void subtract(atomic_uint_fast64_t *used, uint64_t amount, uint64_t *ret_before)
 {
     *ret_before = atomic_fetch_sub_explicit(used, amount, memory_order_relaxed);
     assert(*ret_before >= amount);
 }
 
-bool weir_account_charge(struct weir_account *account, enum weir_account_item item, uint64_t amount)
+static bool charge_own(struct weir_account *account, enum weir_account_item item, uint64_t amount)
 {
     uint_fast64_t used = weir_account_used(account, item);
 
@@ -79,11 +140,24 @@ bool weir_account_charge(struct weir_account *account, enum weir_account_item it
     }
 }
 
+bool weir_account_charge(struct weir_account *account, enum weir_account_item item, uint64_t amount)
+{
+    if (!charge_page(account, item, amount)) {
+        return false;
+    }
+    if (!charge_own(account, item, amount)) {
+        release_page(account, item, amount);
+        return false;
+    }
+    return true;
+}
+
 void weir_account_release(struct weir_account *account, enum weir_account_item item,
                           uint64_t amount)
 {
     uint64_t before, pooled;
 
+    release_page(account, item, amount);
     subtract(&account->used[item], amount, &before);
     pooled = from_pool(account, item, before - amount, before);
     if (pooled != 0) {
@@ -143,7 +217,10 @@ uint64_t weir_account_limit(const struct weir_account *account, enum weir_accoun
 
 uint64_t weir_account_left(const struct weir_account *account, enum weir_account_item item)
 {
-    uint64_t limit = weir_account_limit(account, item), used = weir_account_used(account, item);
+    const struct weir_account_page *page = page_for(account, item);
+    uint64_t limit = weir_account_limit(account, item);
+    uint64_t used = page != NULL ? atomic_load_explicit(&page->used[item], memory_order_relaxed)
+                                 : weir_account_used(account, item);
 
     return used < limit ? limit - used : 0;
 }

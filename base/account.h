@@ -7,6 +7,10 @@
  * Some things are there once for all accounts, such as a process's descriptors. For these a *pool*
  * guarantees each account an equal share, whatever the others use; shares together are half of all
  * there is. The other half goes to whoever asks first.
+ *
+ * And what belongs to somebody as a whole may be used in several processes. There the account of
+ * each process also charges a *page* of memory that all of them share, which the limits then hold
+ * for. The page knows what each process has, so that whoever outlives it can give that back.
  */
 #ifndef WEIR_BASE_ACCOUNT_H
 #define WEIR_BASE_ACCOUNT_H
@@ -39,11 +43,21 @@ struct weir_account_pool {
     atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* of that */
 };
 
+#define WEIR_ACCOUNT_PLACES 256 /* processes that share a page */
+
+/* In memory that is shared. Zeroed: nothing is used. Internally locked (lock-free). */
+struct weir_account_page {
+    atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* of items that processes have together */
+    atomic_uint_fast64_t of[WEIR_ACCOUNT_PLACES][WEIR_ACCOUNT_COUNT]; /* the part of each process */
+};
+
 /* Zeroed: nothing is used, and nothing may be. Internally locked (lock-free). */
 struct weir_account {
     atomic_uint_fast64_t limit[WEIR_ACCOUNT_COUNT];
     atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT];
     struct weir_account_pool *pool; /* borrowed; NULL: the limits alone count */
+    struct weir_account_page *page; /* borrowed; NULL: nobody else uses what this counts */
+    uint32_t place;                 /* of this process in the page */
 };
 
 /**
@@ -61,6 +75,16 @@ void weir_account_pool_init(struct weir_account_pool *pool);
  */
 void weir_account_pool_divide(struct weir_account_pool *pool, enum weir_account_item item,
                               uint64_t total, uint32_t n_accounts);
+
+/**
+ * Give back what a process had that has ended. If it died in the middle of a charge, that amount
+ * may stay counted until weir_account_page_clear().
+ * @param place  its place, below WEIR_ACCOUNT_PLACES.
+ * @thread any, but for nobody that charges from this place
+ */
+void weir_account_page_settle(struct weir_account_page *page, uint32_t place);
+/** No process uses the page: nothing is used. @thread any */
+void weir_account_page_clear(struct weir_account_page *page);
 
 /**
  * Set how much of an item the account may have. A limit below what is used takes nothing away:
@@ -103,11 +127,12 @@ void weir_account_release_all(struct weir_account *account, const struct weir_am
 /** An item's name for people, such as "descriptors". @thread any */
 const char *weir_account_item_text(enum weir_account_item item);
 
-/** How much of an item is used, and its limit. @thread any */
+/** How much of an item is used in this process, and its limit. @thread any */
 uint64_t weir_account_used(const struct weir_account *account, enum weir_account_item item);
 uint64_t weir_account_limit(const struct weir_account *account, enum weir_account_item item);
 
-/** How much more may be charged; 0 where more than the limit is used. @thread any */
+/** How much more may be charged, by this process or another; 0 where more than the limit is used.
+ * @thread any */
 uint64_t weir_account_left(const struct weir_account *account, enum weir_account_item item);
 
 #endif

@@ -20,10 +20,11 @@ enum weir_link_type {
     WEIR_LINK_LISTEN, /* the tenants are told: guests may come; with the socket for remote ones */
     WEIR_LINK_TENANT, /* a tenant, new or changed */
     WEIR_LINK_TENANT_GONE,
-    WEIR_LINK_GUEST,  /* an accepted connection; the descriptor goes with it */
-    WEIR_LINK_STATUS, /* wants ROW_* messages and then STATUS_END */
-    WEIR_LINK_STATS,  /* the same; rows of statistics come as a file with STATUS_END */
-    WEIR_LINK_REGION, /* a virtual machine's region, its descriptor with it; the bell follows */
+    WEIR_LINK_ACCOUNT, /* the page that the tenant's workers charge together goes with it */
+    WEIR_LINK_GUEST,   /* an accepted connection; the descriptor goes with it */
+    WEIR_LINK_STATUS,  /* wants ROW_* messages and then STATUS_END */
+    WEIR_LINK_STATS,   /* the same; rows of statistics come as a file with STATUS_END */
+    WEIR_LINK_REGION,  /* a virtual machine's region, its descriptor with it; the bell follows */
     WEIR_LINK_REGION_BELL, /* an eventfd, or none */
     WEIR_LINK_REGION_GONE,
     WEIR_LINK_REQUEST,      /* of requests.def; ANSWER follows */
@@ -72,6 +73,11 @@ struct weir_link_tenant {
     uint32_t index;  /* picks the window; another tenant's only after TENANT_FREE */
     uint32_t goings; /* counts the index's TENANT_GONE; TENANT_FREE answers that one */
     struct weir_tenant_config config;
+};
+
+struct weir_link_account {
+    uint32_t tenant_index;
+    uint32_t place; /* of the worker in the page */
 };
 
 enum weir_link_channel {
@@ -132,6 +138,7 @@ struct weir_link_message {
     union {
         struct weir_link_config config;
         struct weir_link_tenant tenant;
+        struct weir_link_account account;
         struct weir_link_guest guest;
         struct weir_link_region region;
         struct weir_link_chunk chunk;

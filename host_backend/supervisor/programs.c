@@ -235,13 +235,13 @@ static uint32_t n_waiting(const struct weir_supervisor *sup, const struct weir_s
 
 static void send_to(struct weir_supervisor *sup, struct weir_sup_pending *p, int worker)
 {
-    const struct weir_sup_tenant *tenant = tenant_of(sup, p);
+    struct weir_sup_tenant *tenant = &sup->tenants[p->guest.tenant_index];
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_link_message message = {.type = WEIR_LINK_GUEST, .guest = p->guest};
 
     if (w->tenant < 0) {
         w->tenant = (int)tenant->index;
-        weir_sup_tenant_tell(sup, tenant, worker);
+        weir_sup_tenant_join(sup, tenant, worker);
     }
     if (!w->program.busy) {
         w->program.busy = true;

@@ -8,6 +8,7 @@
 #define WEIR_HOST_BACKEND_SUPERVISOR_SUPERVISOR_H
 
 #include "base/account.h"
+#include "host_backend/config/account_page.h"
 #include "host_backend/config/config.h"
 #include "host_backend/config/link.h"
 #include "host_backend/config/spin.h"
@@ -24,6 +25,8 @@
 #define WEIR_WORKERS_MAX       (WEIR_CONFIG_TENANTS_MAX + 1 + WEIR_PROGRAMS_MAX)
 #define WEIR_PENDING_MAX       512 /* programs that wait for a worker */
 #define WEIR_ADMIN_CLIENTS_MAX 16
+
+_Static_assert(WEIR_WORKERS_MAX <= WEIR_ACCOUNT_PLACES, "a place on a tenant's page for each");
 
 /* Who said a setting, or made a tenant. */
 enum weir_origin {
@@ -58,6 +61,9 @@ struct weir_sup_tenant {
     char serial_path[108];
     struct weir_sup_nvdimm nvdimm;
     struct weir_sup_faults faults;
+    struct weir_account_page
+        *account;    /* of its workers together; NULL: it has one worker, or none */
+    int account_fd;  /* of that */
     uint32_t goings; /* how often it was removed, or a tenant before it in this slot */
     bool used;       /* this slot: until nothing is left of it in its worker */
     bool gone;       /* removed */
@@ -334,6 +340,13 @@ void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t
 void weir_sup_tenants_died(struct weir_supervisor *sup, int worker);
 /** A worker of one of the tenant's programs has died; the tenant may have gone before. */
 void weir_sup_tenant_worker_gone(struct weir_supervisor *sup, uint32_t index);
+/**
+ * Tell a worker that begins to serve a tenant its settings and, if it is not the tenant's only
+ * worker, the page that they charge together.
+ */
+void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker);
+/** A worker has ended: give back what it had charged. */
+void weir_sup_tenants_settle(struct weir_supervisor *sup, int worker);
 /** Tell a worker a tenant's settings. */
 void weir_sup_tenant_tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                           int worker);

@@ -123,6 +123,37 @@ void weir_sup_tenant_tell(struct weir_supervisor *sup, const struct weir_sup_ten
     (void)weir_sup_worker_send(sup, worker, &message, -1);
 }
 
+static bool share_account(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker)
+{
+    struct weir_link_message message = {
+        .type = WEIR_LINK_ACCOUNT,
+        .account = {.tenant_index = tenant->index, .place = (uint32_t)worker}};
+
+    if (tenant->account == NULL &&
+        weir_account_page_create(&tenant->account_fd, &tenant->account) != WEIR_OK) {
+        return false;
+    }
+    return weir_sup_worker_send(sup, worker, &message, tenant->account_fd);
+}
+
+void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker)
+{
+    weir_sup_tenant_tell(sup, tenant, worker);
+    if (weir_sup_by_program(tenant) && !share_account(sup, tenant, worker)) {
+        weir_log_error("supervisor: a worker counts for itself worker=%d tenant=%s", worker,
+                       tenant->config.name);
+    }
+}
+
+void weir_sup_tenants_settle(struct weir_supervisor *sup, int worker)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (sup->tenants[i].account != NULL) {
+            weir_account_page_settle(sup->tenants[i].account, (uint32_t)worker);
+        }
+    }
+}
+
 static bool is_of_program(const struct weir_sup_worker *w, const struct weir_sup_tenant *tenant)
 {
     return w->used && w->kind == WEIR_WORKER_PROGRAM && w->tenant == (int)tenant->index;
@@ -265,7 +296,7 @@ int weir_sup_machine_worker(struct weir_supervisor *sup, struct weir_sup_tenant 
     if (tenant->worker < 0) {
         tenant->worker = weir_sup_worker_for(sup, tenant);
         if (tenant->worker >= 0 && !tenant->gone) {
-            weir_sup_tenant_tell(sup, tenant, tenant->worker);
+            weir_sup_tenant_join(sup, tenant, tenant->worker);
         }
     }
     return tenant->worker;
@@ -287,18 +318,28 @@ static void release(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
     if (own != NULL && own->tenant == (int)tenant->index && own->pid == 0) {
         own->used = false;
     }
+    if (tenant->account != NULL) {
+        weir_account_page_unmap(tenant->account);
+        close(tenant->account_fd);
+        tenant->account = NULL;
+    }
     tenant->used = false;
 }
 
-/* Release it if no process has anything of it. */
-static void release_if_free(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+/* Has a process something of it? */
+static bool has_workers(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
-    bool busy = tenant->worker >= 0 && sup->workers[tenant->worker].pid != 0;
+    bool has = tenant->worker >= 0 && sup->workers[tenant->worker].pid != 0;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        busy |= is_of_program(&sup->workers[i], tenant);
+        has |= is_of_program(&sup->workers[i], tenant);
     }
-    if (!busy) {
+    return has;
+}
+
+static void release_if_free(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    if (!has_workers(sup, tenant)) {
         release(sup, tenant);
     }
 }
@@ -307,6 +348,9 @@ void weir_sup_tenant_worker_gone(struct weir_supervisor *sup, uint32_t index)
 {
     struct weir_sup_tenant *tenant = &sup->tenants[index];
 
+    if (tenant->account != NULL && !has_workers(sup, tenant)) {
+        weir_account_page_clear(tenant->account);
+    }
     if (tenant->used && tenant->gone) {
         release_if_free(sup, tenant);
     }
@@ -420,7 +464,7 @@ void weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
         struct weir_sup_tenant *tenant = &sup->tenants[i];
 
         if (tenant->used && !tenant->gone && tenant->worker == worker) {
-            weir_sup_tenant_tell(sup, tenant, worker);
+            weir_sup_tenant_join(sup, tenant, worker);
         }
     }
     weir_sup_vms_tell(sup, worker);

@@ -412,6 +412,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     close_link(w);
     w->pid = 0;
     weir_sup_drop_all(sup, worker);
+    weir_sup_tenants_settle(sup, worker);
     weir_sup_vms_orphan(sup, worker);
     remove_endpoint(sup, w);
     if (w->kind == WEIR_WORKER_PROGRAM) {

@@ -5,6 +5,7 @@
  * It ends with the supervisor (the link's end, or the parent-death signal), when told to stop, or
  * when the GPU's context has died; then a little time is left for guests to read why.
  */
+#include "host_backend/config/account_page.h"
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/requests.h"
@@ -90,6 +91,23 @@ static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant 
     pthread_mutex_lock(&worker->lock);
     worker->tenants[message->index] = tenant;
     pthread_mutex_unlock(&worker->lock);
+}
+
+/* The tenant has other workers, too. No guest of it has come yet. */
+static void on_account(struct weir_worker *worker, const struct weir_link_account *message, int fd)
+{
+    struct weir_tenant *tenant = message->tenant_index < WEIR_CONFIG_TENANTS_MAX
+                                     ? worker->tenants[message->tenant_index]
+                                     : NULL;
+
+    if (tenant == NULL || tenant->account.page != NULL || message->place >= WEIR_ACCOUNT_PLACES) {
+        return;
+    }
+    tenant->account.place = message->place;
+    if (fd < 0 || weir_account_page_map(fd, &tenant->account.page) != WEIR_OK) {
+        weir_log_error("worker: counts for itself, without the tenant's other workers tenant=%s",
+                       tenant->name);
+    }
 }
 
 /* End the sessions of a tenant, or of all when it is NULL. */
@@ -317,6 +335,9 @@ static bool on_message(struct weir_worker *worker)
         break;
     case WEIR_LINK_TENANT_GONE:
         on_tenant_gone(worker, &message.tenant);
+        break;
+    case WEIR_LINK_ACCOUNT:
+        on_account(worker, &message.account, fd);
         break;
     case WEIR_LINK_GUEST:
         told.n_guests++;

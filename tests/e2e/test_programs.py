@@ -116,6 +116,32 @@ class Programs(Base):
         self.finished(host, "e2e_minimal", tenant="alice")
         self.steady_undisturbed(other)
 
+    def test_the_quota_holds_over_all_workers(self):
+        host = self.own({"alice": {"isolation": "program", "memory": "256MiB"}, "bob": {"isolation": "program"}})
+        first = self.guest(host, "e2e_quota", "hold", 160 << 20, tenant="alice")
+        first.wait_line("^held$")
+        self.finished(host, "e2e_quota", "fails", 160 << 20, tenant="alice")
+        second = self.guest(host, "e2e_quota", "hold", 64 << 20, tenant="alice")
+        second.wait_line("^held$")
+        self.assertEqual(len(self.pids(host, "alice", "busy")), 2)
+        self.assertEqual(host.tenant("alice")["used_bytes"], 224 << 20)
+        first.kill()
+        self.kept(host, "alice", 1)
+        third = self.guest(host, "e2e_quota", "hold", 160 << 20, tenant="alice")
+        third.wait_line("^held$")
+
+    def test_the_quota_comes_back_when_a_worker_dies(self):
+        host = self.own({"alice": {"isolation": "program", "memory": "256MiB"}})
+        first = self.guest(host, "e2e_quota", "hold", 200 << 20, tenant="alice")
+        first.wait_line("^held$")
+        worker, = self.pids(host, "alice", "busy")
+        other = self.guest(host, "e2e_quota", "hold", 8 << 20, tenant="alice")
+        other.wait_line("^held$")
+        os.kill(worker, signal.SIGKILL)
+        lib.until(lambda: len(self.pids(host, "alice")) < 3, 10, "its worker is gone")
+        last = self.guest(host, "e2e_quota", "hold", 200 << 20, tenant="alice")
+        last.wait_line("^held$")
+
     def test_sessions_hold_over_all_workers(self):
         host = self.own({"alice": {"isolation": "program", "sessions": 2}})
         steady = [self.steady(host, tenant="alice") for _ in range(2)]

@@ -49,6 +49,49 @@ static void a_charge_near_the_largest_number_does_not_wrap(void **state)
     assert_false(weir_account_charge(&account, MEMORY, 1));
 }
 
+static void accounts_with_a_page_share_their_limit(void **state)
+{
+    static struct weir_account_page page;
+    struct weir_account a = {.page = &page, .place = 3}, b = {.page = &page, .place = 250};
+
+    (void)state;
+    weir_account_limit_set(&a, MEMORY, 100);
+    weir_account_limit_set(&b, MEMORY, 100);
+    weir_account_limit_set(&a, WEIR_ACCOUNT_MAPPINGS, 10);
+    weir_account_limit_set(&b, WEIR_ACCOUNT_MAPPINGS, 10);
+    assert_true(weir_account_charge(&a, MEMORY, 60));
+    assert_false(weir_account_charge(&b, MEMORY, 41));
+    assert_true(weir_account_used(&b, MEMORY) == 0);
+    assert_true(weir_account_left(&b, MEMORY) == 40);
+    assert_true(weir_account_charge(&b, MEMORY, 40));
+    assert_true(weir_account_charge(&a, WEIR_ACCOUNT_MAPPINGS, 10)); /* each process has its own */
+    assert_true(weir_account_charge(&b, WEIR_ACCOUNT_MAPPINGS, 10));
+    weir_account_release(&a, MEMORY, 10);
+    assert_true(weir_account_charge(&b, MEMORY, 10));
+    weir_account_page_settle(&page, 3); /* the process of a has died */
+    assert_true(weir_account_left(&b, MEMORY) == 50);
+    weir_account_page_settle(&page, 3);
+    assert_true(weir_account_left(&b, MEMORY) == 50);
+    weir_account_page_clear(&page);
+    assert_true(weir_account_left(&b, MEMORY) == 100);
+}
+
+/* What the pool does not have is given back to the page. */
+static void a_page_counts_nothing_that_the_pool_refuses(void **state)
+{
+    static struct weir_account_page page;
+    struct weir_account_pool pool;
+    struct weir_account account = {.page = &page, .pool = &pool};
+
+    (void)state;
+    weir_account_pool_init(&pool);
+    weir_account_pool_divide(&pool, WEIR_ACCOUNT_HOST_MEMORY, 100, 1);
+    weir_account_limit_set(&account, WEIR_ACCOUNT_HOST_MEMORY, UINT64_MAX);
+    assert_false(weir_account_charge(&account, WEIR_ACCOUNT_HOST_MEMORY, 101));
+    assert_true(atomic_load(&page.used[WEIR_ACCOUNT_HOST_MEMORY]) == 0);
+    assert_true(atomic_load(&page.of[0][WEIR_ACCOUNT_HOST_MEMORY]) == 0);
+}
+
 static void a_limit_below_what_is_used_takes_nothing_away(void **state)
 {
     struct weir_account account = {0};
@@ -200,6 +243,8 @@ int main(void)
         cmocka_unit_test(a_zeroed_account_may_have_nothing),
         cmocka_unit_test(a_charge_is_exact_at_the_limit),
         cmocka_unit_test(a_charge_near_the_largest_number_does_not_wrap),
+        cmocka_unit_test(accounts_with_a_page_share_their_limit),
+        cmocka_unit_test(a_page_counts_nothing_that_the_pool_refuses),
         cmocka_unit_test(a_limit_below_what_is_used_takes_nothing_away),
         cmocka_unit_test(items_do_not_share_a_limit),
         cmocka_unit_test(threads_together_reach_the_limit_and_no_more),
