@@ -59,6 +59,7 @@ struct weir_link_config {
     char devices[WEIR_DEVICE_LIST_BYTES];
     bool alone;                /* it serves one tenant */
     uint32_t connections;      /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
+    bool under_mps;            /* the supervisor finds out whose a fault is */
     bool by_program;           /* it serves one program at a time, and says when it is idle */
     bool connections_of_guest; /* the tenant, alone here, may have it started with another number */
     uint64_t window_base;

@@ -127,7 +127,7 @@ bool weir_sup_quarantine_end(struct weir_supervisor *sup, int worker)
     return true;
 }
 
-void weir_sup_quarantine_tick(struct weir_supervisor *sup, uint64_t now_ns)
+static void quarantine_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     const struct weir_link_message release = {.type = WEIR_LINK_RELEASE};
 
@@ -172,46 +172,51 @@ int weir_sup_quarantine_wait_ms(const struct weir_supervisor *sup, uint64_t now_
 
 /* ---------------------------------------------------------------- faults */
 
-/* Under MPS every client meets the error of one. The first to say so is a suspect, no more, unless
- * all programs of the domain are of its tenant. */
-static uint32_t suspects_of(struct weir_supervisor *sup, int worker,
-                            const struct weir_link_fault *fault)
+static void count(struct weir_supervisor *sup, const struct weir_link_fault *fault, bool mps)
 {
-    struct weir_sup_mps *domain = weir_mps_of(sup, &sup->workers[worker]);
-    uint32_t n = domain != NULL ? weir_mps_tenants(sup, domain) : 1;
+    struct weir_sup_tenant *tenant = tenant_of(sup, fault);
+    struct weir_sup_faults *f;
 
-    return n > fault->n_suspects ? n : fault->n_suspects;
+    if (tenant == NULL) {
+        return;
+    }
+    f = &tenant->faults;
+    f->sure += fault->n_suspects == 1;
+    f->suspected += fault->n_suspects != 1;
+    f->last_ns = weir_clock_now_ns();
+    if (is_to_be_moved(sup, tenant, fault)) {
+        f->quarantine_end_ns = f->last_ns + sup->config.quarantine_s * WEIR_NS_PER_S;
+    } else if (mps) {
+        take_out_of_mps(sup, tenant);
+    }
+    weir_log_warn(
+        "supervisor: GPU fault tenant=%s suspects=%u result=%d faults=%llu suspected=%llu",
+        tenant->config.name, fault->n_suspects, fault->error, (unsigned long long)f->sure,
+        (unsigned long long)f->suspected);
 }
 
 void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_link_fault *fault)
 {
     struct weir_sup_mps *domain = weir_mps_of(sup, &sup->workers[worker]);
-    struct weir_sup_tenant *tenant = tenant_of(sup, fault);
-    struct weir_sup_faults *f;
-    uint32_t n_suspects = suspects_of(sup, worker, fault);
 
-    if (domain != NULL && domain->leaving) {
-        return; /* another was the first */
-    }
-    if (domain != NULL) {
+    if (domain == NULL) {
+        count(sup, fault, false);
+    } else if (!domain->leaving) { /* else another was the first */
+        weir_mps_blame_begin(sup, domain, fault);
         weir_mps_faulted(sup, domain);
     }
-    if (tenant == NULL) {
-        return;
+}
+
+void weir_sup_faults_tick(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    struct weir_link_fault fault;
+
+    for (int i = 0; i < WEIR_MPS_MAX; i++) {
+        if (sup->mps[i].used && weir_mps_blame_end(&sup->mps[i], now_ns, &fault)) {
+            count(sup, &fault, true);
+        }
     }
-    f = &tenant->faults;
-    f->sure += n_suspects == 1;
-    f->suspected += n_suspects != 1;
-    f->last_ns = weir_clock_now_ns();
-    if (is_to_be_moved(sup, tenant, fault)) {
-        f->quarantine_end_ns = f->last_ns + sup->config.quarantine_s * WEIR_NS_PER_S;
-    } else if (domain != NULL && n_suspects != 1) {
-        take_out_of_mps(sup, tenant);
-    }
-    weir_log_warn(
-        "supervisor: GPU fault tenant=%s suspects=%u result=%d faults=%llu suspected=%llu",
-        tenant->config.name, n_suspects, fault->error, (unsigned long long)f->sure,
-        (unsigned long long)f->suspected);
+    quarantine_tick(sup, now_ns);
 }
 
 static double seconds(uint64_t from_ns, uint64_t to_ns)

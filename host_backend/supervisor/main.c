@@ -457,7 +457,7 @@ static void loop(struct weir_supervisor *sup)
         weir_sup_libvirt_tick(sup, now_ns);
         weir_sup_nvdimm_tick(sup, now_ns);
         weir_sup_spin_tick(sup, now_ns);
-        weir_sup_quarantine_tick(sup, now_ns);
+        weir_sup_faults_tick(sup, now_ns);
         weir_sup_reserve_fill(sup);
     }
 }

@@ -122,8 +122,19 @@ static bool make_folder(const struct weir_supervisor *sup, struct weir_sup_mps *
         (mkdir(m->folder, 0700) != 0 && errno != EEXIST)) {
         return false;
     }
+    snprintf(path, sizeof path, "%s/" WEIR_MPS_LOG, m->folder);
+    (void)unlink(path);
     snprintf(path, sizeof path, "%s/control", m->folder);
     return unlink(path) == 0 || errno == ENOENT;
+}
+
+/* In the foreground the daemon says to its output what it would write into this file else. */
+static int open_log(const struct weir_sup_mps *m)
+{
+    char path[sizeof m->folder + 16];
+
+    snprintf(path, sizeof path, "%s/" WEIR_MPS_LOG, m->folder);
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 }
 
 static void start(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
@@ -132,16 +143,17 @@ static void start(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t 
 
     m->started_ns = now_ns;
     m->ready = false;
+    m->log_seen = 0;
     if (!make_folder(sup, m)) {
         weir_log_error("mps: no folder path=%s why=\"%s\"", m->folder, strerror(errno));
         return;
     }
     m->pid = fork();
     if (m->pid == 0) {
-        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+        int null = open("/dev/null", O_RDWR | O_CLOEXEC), log = open_log(m);
 
         prctl(PR_SET_PDEATHSIG, SIGTERM);
-        if (getppid() != self || null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0) {
+        if (getppid() != self || dup2(null, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0) {
             _exit(127);
         }
         become_control(m, true);
@@ -265,7 +277,8 @@ enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *device
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         struct weir_sup_mps *m = &sup->mps[i];
 
-        if (!m->used || strcmp(m->devices, devices) != 0 || n_workers(sup, m) >= CLIENTS_MAX) {
+        if (!m->used || strcmp(m->devices, devices) != 0 ||
+            n_workers(sup, m) >= WEIR_MPS_CLIENTS_MAX) {
             continue;
         }
         if (m->ready && !m->leaving && m->again_ns <= weir_clock_now_ns()) {
@@ -405,6 +418,9 @@ int weir_mps_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
             at_ns = m->leave_by_ns;
         } else if (m->again_ns > now_ns) {
             at_ns = m->again_ns;
+        }
+        if (weir_mps_blame_next_ns(m, now_ns) < at_ns) {
+            at_ns = weir_mps_blame_next_ns(m, now_ns);
         }
         next_ns = at_ns < next_ns ? at_ns : next_ns;
     }

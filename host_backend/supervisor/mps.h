@@ -7,6 +7,7 @@
 #define WEIR_HOST_BACKEND_SUPERVISOR_MPS_H
 
 #include "host_backend/config/config.h"
+#include "host_backend/config/link.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -14,7 +15,24 @@
 struct weir_supervisor;
 struct weir_sup_worker;
 
-#define WEIR_MPS_MAX 8 /* domains */
+#define WEIR_MPS_MAX         8            /* domains */
+#define WEIR_MPS_CLIENTS_MAX 48           /* of a server, until CUDA 13.1 */
+#define WEIR_MPS_LOG         "server.log" /* in a domain's folder */
+
+/* A program's worker that was there when its domain died. */
+struct weir_mps_client {
+    pid_t pid;
+    uint32_t tenant_index, goings; /* as of weir_link_fault */
+};
+
+/* A fault of which it is not known yet whose it was (mps_blame.c). */
+struct weir_mps_blame {
+    bool open;
+    uint64_t by_ns;               /* then the first to report it is a suspect */
+    struct weir_link_fault first; /* of the first to report it */
+    struct weir_mps_client clients[WEIR_MPS_CLIENTS_MAX];
+    uint32_t n;
+};
 
 /* A domain. Zeroed: none. */
 struct weir_sup_mps {
@@ -26,7 +44,9 @@ struct weir_sup_mps {
     char folder[108];                     /* of its pipes and logs */
     uint64_t started_ns;                  /* when the daemon was last started, or tried to be */
     uint64_t leave_by_ns;                 /* workers that have not left by then are killed */
-    uint64_t again_ns;                    /* after a fault: it takes clients from then on */
+    off_t log_seen;                       /* of the log: read so far */
+    struct weir_mps_blame blame;
+    uint64_t again_ns; /* after a fault: it takes clients from then on */
 };
 
 /** Is NVIDIA's control program on the PATH? */
@@ -51,6 +71,24 @@ struct weir_sup_mps *weir_mps_of(struct weir_supervisor *sup, const struct weir_
 uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_sup_mps *domain);
 /** A client's context has died: all others' have, too, so they leave. */
 void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *domain);
+/* mps_blame.c */
+
+/** The process that a line of an MPS server's log names as cause of a fault; 0: none does. */
+pid_t weir_mps_log_culprit(const char *text);
+/** A worker of the domain is the first to report a fault: find out whose it was. */
+void weir_mps_blame_begin(struct weir_supervisor *sup, struct weir_sup_mps *domain,
+                          const struct weir_link_fault *first);
+/**
+ * Is it known now whose fault it was, or is there no more hope of that?
+ * @param ret_fault  written if so: n_suspects is 1 if it is known.
+ */
+bool weir_mps_blame_end(struct weir_sup_mps *domain, uint64_t now_ns,
+                        struct weir_link_fault *ret_fault);
+/** When to ask that next; WEIR_FOREVER: nothing is open. */
+uint64_t weir_mps_blame_next_ns(const struct weir_sup_mps *domain, uint64_t now_ns);
+
+/* mps.c */
+
 /** Kill a worker, without a fault for the others of its domain. */
 void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker);
 

@@ -468,9 +468,10 @@ void weir_sup_quarantine_begin(struct weir_supervisor *sup, int worker);
  * @return was that so?
  */
 bool weir_sup_quarantine_end(struct weir_supervisor *sup, int worker);
-/** Ask workers whose tenants' quarantines are over whether they can end. */
-void weir_sup_quarantine_tick(struct weir_supervisor *sup, uint64_t now_ns);
-/** Milliseconds until weir_sup_quarantine_tick() has something to do; -1: nothing. */
+/** Look whose faults were under MPS; ask workers whose tenants' quarantines are over whether they
+ * can end. */
+void weir_sup_faults_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** Milliseconds until weir_sup_faults_tick() has, for quarantines, something to do; -1: nothing. */
 int weir_sup_quarantine_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 /** Fill a tenant's row with its faults. */
 void weir_sup_faults_show(const struct weir_sup_tenant *tenant, struct weir_status_tenant *row);

@@ -214,6 +214,7 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     snprintf(c->devices, sizeof c->devices, "%s", w->devices);
     c->connections = w->kind == WEIR_WORKER_SHARED ? SHARED_CONNECTIONS : w->connections;
     c->connections_of_guest = w->kind == WEIR_WORKER_TENANT && !w->connections_failed;
+    c->under_mps = weir_mps_of(sup, w) != NULL;
     c->by_program = w->kind == WEIR_WORKER_PROGRAM;
     c->alone = w->kind != WEIR_WORKER_SHARED;
     c->window_base = sup->config.window_base;

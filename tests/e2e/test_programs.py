@@ -321,10 +321,28 @@ class Domains(Base):
             self.finished(host, "e2e_minimal", tenant=tenant)
         self.steady_undisturbed(strict)
 
+    def faults_of(self, host, tenant):
+        row = host.tenant(tenant)
+        return row["faults"], row["suspected_faults"]
+
+    def test_the_fault_is_whose_the_server_says(self):
+        """Every client meets the error, so who reports it first need not be whose it is."""
+        host = self.under_mps()
+        neighbour = self.steady(host, tenant="bob")
+        worker, = self.pids(host, "bob", "busy")
+        with open(os.path.join(host.run_dir, "mps-0", "server.log"), "a") as log:
+            log.write(f"[2026-11-25 17:53:06.911 Server  6590] Client {{PID: {worker}, Context: 1}} encountered "
+                      "a fatal GPU error.\n")
+        self.finished(host, "e2e_fault", "address", tenant="alice")
+        lib.until(lambda: self.faults_of(host, "bob") == (1, 0), 5, "it is bob's")
+        self.assertEqual(self.faults_of(host, "alice"), (0, 0))
+        self.assertNotEqual(neighbour.wait(10), 0)
+
     def test_a_tenant_that_has_ended_a_domain_is_kept_out_of_it_for_a_while(self):
         host = self.under_mps(lines=["quarantine_s = 4"])
         self.steady(host, tenant="bob")
         self.finished(host, "e2e_fault", "address", tenant="alice")
+        lib.until(lambda: self.faults_of(host, "alice") == (0, 1), 5, "the first to report it is suspected")
         self.spares(host)
         neighbour = self.steady(host, tenant="bob")
         self.finished(host, "e2e_fault", "address", tenant="alice")

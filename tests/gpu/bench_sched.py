@@ -501,7 +501,8 @@ class Bench:
         many = bench_services.Services(self)
         rows_of["workers"] = (many.workers, ["Weir isolated off"], ["MPS", "MPS Weir off"],
                               ["arrangement", "ready", "the last after, s"])
-        rows_of["services"] = (many.services, ["Weir fair", "Weir off", "Weir isolated off"],
+        rows_of["services"] = (many.services, ["Weir fair", "Weir off", "Weir isolated off",
+                                                "Weir programs off", "Weir programs MPS off", "Weir programs MPS fair"],
                                ["MPS", "MPS Weir off", "MPS Weir fair"],
                                ["arrangement", "inferences a second", "of one service", "p50 ms", "worst p99 ms", "max ms",
                                 "GPU memory MiB"])

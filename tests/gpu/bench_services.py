@@ -4,11 +4,11 @@ services    SERVICES processes, each of which replays a CUDA graph of ResNet-18'
             again and again: inferences a second of all together, of the one that got least and the one that got most,
             the median and the worst service's 99th percentile of an inference's time, and the GPU memory in use.
             Needs PyTorch in --python.
-workers     how long WORKERS tenants with isolation = "process" take until all their workers are ready, beside as many
+workers     how long WORKERS tenants with isolation = "tenant" take until all their workers are ready, beside as many
             native contexts made at once.
 
-In "MPS Weir" each tenant has a worker of its own, a client of MPS; in "Weir isolated" the same without MPS. The others
-have one worker for all tenants.
+In "MPS Weir" each tenant has a worker of its own, a client of MPS; in "Weir isolated" the same without MPS. In "Weir programs" each
+program has one, and with "MPS" behind that under MPS servers that the host runs. The others have one worker for all tenants.
 
 As a program this file is such a service: bench_services.py SECONDS.
 """
@@ -65,7 +65,8 @@ class Services:
 
     def settings(self, kind, count):
         isolated = "isolated" in kind or kind.startswith("MPS")
-        return {f"t{i}": {"isolation": "process" if isolated else "shared"} for i in range(count)}
+        isolation = "program" if "programs" in kind else "tenant" if isolated else "shared"
+        return {f"t{i}": {"isolation": isolation} for i in range(count)}
 
     @contextlib.contextmanager
     def host_for(self, kind, count):
@@ -74,7 +75,8 @@ class Services:
             yield None, 0
             return
         env = self.bench.mps.env if kind.startswith("MPS") else {}
-        host = self.lib.Host(self.settings(kind, count), driver=self.suite.driver, env=env,
+        lines = ['mps = "on"'] if "programs MPS" in kind else []
+        host = self.lib.Host(self.settings(kind, count), driver=self.suite.driver, env=env, host_lines=lines,
                              args=["--policy", kind.split(" ")[-1]])
         try:
             begin = time.monotonic()

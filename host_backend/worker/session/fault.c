@@ -223,15 +223,17 @@ static void log_sessions_locked(const struct weir_worker *worker, const struct r
         }
         quotable(weir_session_program(s), program, sizeof program);
         if (is_suspect(s, report->culprit, kernels, sizeof kernels) && suspects->n_tenants != 0) {
-            weir_log_error("fault: caused by%s session=%llu tenant=%s program=\"%s\" "
-                           "kernels=\"%s\"%s",
-                           suspects->n_sessions > 1 ? " one of those with kernels:" : "",
+            weir_log_error("fault: %s session=%llu tenant=%s program=\"%s\" kernels=\"%s\"%s",
+                           worker->config.under_mps   ? "may be caused by"
+                           : suspects->n_sessions > 1 ? "caused by one of those with kernels:"
+                                                      : "caused by",
                            (unsigned long long)s->id, s->tenant->name, program, kernels,
                            s == report->reporter ? " (its call met the error first)" : "");
         } else {
-            weir_log_error("fault: ends a session that is not to blame session=%llu tenant=%s "
+            weir_log_error("fault: ends a session that %s not to blame session=%llu tenant=%s "
                            "program=\"%s\" cause=\"%s\"",
-                           (unsigned long long)s->id, s->tenant->name, program, suspects->names);
+                           report->elsewhere ? "may be" : "is", (unsigned long long)s->id,
+                           s->tenant->name, program, suspects->names);
         }
     }
 }
@@ -272,7 +274,7 @@ static void report_locked(struct weir_worker *worker, const struct report *repor
     if (report->error == CUDA_ERROR_ECC_UNCORRECTABLE) {
         snprintf(suspects.names, sizeof suspects.names, "the GPU's memory");
     } else if (report->elsewhere) {
-        snprintf(suspects.names, sizeof suspects.names, "another program of its MPS server");
+        snprintf(suspects.names, sizeof suspects.names, "a program of the same MPS server");
     } else {
         find_suspects_locked(worker, report->culprit, &suspects);
     }
