@@ -125,6 +125,11 @@ static void unlink_locked(struct weir_host_call *call)
     free(call);
 }
 
+uint64_t weir_host_call_token(const struct weir_host_call *call)
+{
+    return call->token;
+}
+
 void weir_host_call_cancel(struct weir_host_call *call)
 {
     struct weir_session *session = call->session;

@@ -32,6 +32,9 @@ void weir_host_calls_end(struct weir_session *session);
 struct weir_host_call *weir_host_call_create(struct weir_session *session, uint64_t token,
                                              bool once);
 
+/** The guest's number for the function. @thread session */
+uint64_t weir_host_call_token(const struct weir_host_call *call);
+
 /** The driver did not take it. */
 void weir_host_call_cancel(struct weir_host_call *call);
 
