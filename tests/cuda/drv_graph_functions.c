@@ -260,6 +260,7 @@ static void around(CUstream stream, CUstream side)
  * an earlier function has written it, CUDA leaves open. */
 static void plain(CUstream stream, CUstream side)
 {
+    void *params[] = {&a, &words};
     CUevent done;
 
     DRV(cu.EventCreate(&done, CU_EVENT_DISABLE_TIMING));
@@ -277,6 +278,13 @@ static void plain(CUstream stream, CUstream side)
     DRV(cu.LaunchHostFunc(side, judge, NULL));
     DRV(cu.StreamSynchronize(side));
     check_rounds(1, "a function of another stream");
+    DRV(cu.LaunchHostFunc(CU_STREAM_LEGACY, be_slow, NULL));
+    DRV(cu.LaunchHostFunc(CU_STREAM_LEGACY, make, NULL));
+    DRV(cu.MemcpyHtoD_v2(a, in, bytes)); /* waits for the stream before it reads */
+    driver_launch(chain, (words + 255) / 256, 256, CU_STREAM_LEGACY, params);
+    DRV(cu.MemcpyDtoH_v2(out, a, bytes));
+    judge(NULL);
+    check_rounds(1, "a copy that waits, behind a function");
     DRV(cu.EventDestroy_v2(done));
 }
 
