@@ -6,6 +6,7 @@
 #include "guest_lib/callback.h"
 #include "base/log.h"
 #include "guest_lib/entry.h"
+#include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
 #include <pthread.h>
 #include <signal.h>
@@ -43,6 +44,16 @@ static struct {
     bool started;
     bool stop;
 } runner = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* What the function that runs has asked its host for. Guarded by runner.lock. */
+static struct {
+    uint8_t *to; /* NULL: nothing */
+    uint64_t bytes;
+    bool answered;
+    bool good;
+} wanted;
+
+static __thread uint64_t own_ticket; /* of the function that this thread runs; 0: none */
 
 static uint32_t pending; /* atomic; functions entered and neither removed nor, if once, run */
 
@@ -88,7 +99,9 @@ static void run_job(const struct job *job)
     }
     pthread_mutex_unlock(&runner.lock);
     if (fn) {
+        own_ticket = job->ticket;
         fn(user);
+        own_ticket = 0;
         __atomic_sub_fetch(&pending, last, __ATOMIC_RELEASE);
     } else {
         weir_log_warn("guest: the host asked for an unknown function, token=%llu",
@@ -210,9 +223,100 @@ bool weir_callbacks_pending(void)
     return __atomic_load_n(&pending, __ATOMIC_ACQUIRE) != 0;
 }
 
+/* ---------------------------------------------------------------- a remote host's arena */
+
+static bool within_remote_function(void)
+{
+    return own_ticket && weir_guest.channel.remote;
+}
+
+CUresult weir_callback_staging_write(uint64_t offset, const void *data, uint64_t bytes)
+{
+    if (!within_remote_function()) {
+        return weir_staging_write(offset, data, bytes);
+    }
+    CUresult rc = CUDA_SUCCESS;
+    for (uint64_t done = 0; done < bytes && rc == CUDA_SUCCESS;) {
+        uint64_t left = bytes - done;
+        uint32_t piece =
+            left < WEIR_HOST_FUNC_DATA_BYTES ? (uint32_t)left : WEIR_HOST_FUNC_DATA_BYTES;
+        const struct weir_op_host_func_write_in in = {.ticket = own_ticket,
+                                                      .offset = offset + done,
+                                                      .data = (const uint8_t *)data + done,
+                                                      .n_data = piece};
+        rc = weir_post_host_func_write(weir_guest_channel(), &in);
+        done += piece;
+    }
+    return rc;
+}
+
+/* Ask for a piece, and read the channel until it is here, or somebody else has received it. */
+static CUresult read_piece(uint64_t offset, uint8_t *to, uint64_t bytes)
+{
+    struct weir_channel *channel = weir_guest_channel();
+    const struct weir_op_host_func_read_in in = {own_ticket, offset, bytes};
+    pthread_mutex_lock(&runner.lock);
+    wanted.to = to;
+    wanted.bytes = bytes;
+    wanted.answered = wanted.good = false;
+    pthread_mutex_unlock(&runner.lock);
+    CUresult rc = weir_post_host_func_read(channel, &in);
+    pthread_mutex_lock(&runner.lock);
+    while (rc == CUDA_SUCCESS && !wanted.answered) {
+        pthread_mutex_unlock(&runner.lock);
+        bool led = weir_channel_pump(channel, OTHER_READ_NS);
+        rc = (CUresult)__atomic_load_n(&channel->dead, __ATOMIC_ACQUIRE);
+        pthread_mutex_lock(&runner.lock);
+        if (!led && !wanted.answered) {
+            nap_locked(OTHER_READ_NS);
+        }
+    }
+    wanted.to = NULL;
+    rc = rc == CUDA_SUCCESS && !wanted.good ? CUDA_ERROR_UNKNOWN : rc;
+    pthread_mutex_unlock(&runner.lock);
+    return rc;
+}
+
+CUresult weir_callback_staging_read(uint64_t offset, void *ret_data, uint64_t bytes)
+{
+    if (!within_remote_function()) {
+        return weir_staging_read(offset, ret_data, bytes);
+    }
+    CUresult rc = CUDA_SUCCESS;
+    for (uint64_t done = 0; done < bytes && rc == CUDA_SUCCESS;) {
+        uint64_t left = bytes - done;
+        uint64_t piece = left < WEIR_HOST_FUNC_DATA_BYTES ? left : WEIR_HOST_FUNC_DATA_BYTES;
+        rc = read_piece(offset + done, (uint8_t *)ret_data + done, piece);
+        done += piece;
+    }
+    return rc;
+}
+
+static void take_data(const void *body, size_t body_bytes)
+{
+    struct weir_op_host_func_data_in in;
+    bool good = weir_ops[WEIR_OP_host_func_data].in_decode(body, body_bytes, &in);
+    pthread_mutex_lock(&runner.lock);
+    if (wanted.to && !wanted.answered) {
+        wanted.good = good && in.n_data == wanted.bytes;
+        if (wanted.good) {
+            memcpy(wanted.to, in.data, in.n_data);
+        }
+        wanted.answered = true;
+        pthread_cond_signal(&runner.changed);
+    }
+    pthread_mutex_unlock(&runner.lock);
+}
+
+/* ---------------------------------------------------------------- notifications */
+
 void weir_callback_notify(void *user, enum weir_op op, const void *body, size_t body_bytes)
 {
     (void)user;
+    if (op == WEIR_OP_host_func_data) {
+        take_data(body, body_bytes);
+        return;
+    }
     struct weir_op_host_func_call_in call;
     if (op != WEIR_OP_host_func_call || !weir_ops[op].in_decode(body, body_bytes, &call)) {
         weir_log_error("guest: malformed notification, op=%d", (int)op);

@@ -32,6 +32,15 @@ void weir_callback_remove(uint64_t token);
 /** May a function that was entered still run? @thread any */
 bool weir_callbacks_pending(void);
 
+/**
+ * As weir_staging_write() and weir_staging_read(), which wait for the session's thread of a remote
+ * host. Within a function these do not: that thread may wait for work that waits for the function.
+ *
+ * @thread any
+ */
+CUresult weir_callback_staging_write(uint64_t offset, const void *data, uint64_t bytes);
+CUresult weir_callback_staging_read(uint64_t offset, void *ret_data, uint64_t bytes);
+
 /** weir_channel_notify_fn of the session's channel. */
 void weir_callback_notify(void *user, enum weir_op op, const void *body, size_t body_bytes);
 

@@ -191,9 +191,9 @@ static CUresult copy_in_program(const struct weir_guest_copy_side *dst,
     return rc;
 }
 
-CUresult weir_copy_source_ready(struct weir_guest_stream *stream)
+CUresult weir_copy_source_ready(struct weir_guest_stream *stream, bool sync)
 {
-    if (!weir_guest.channel.remote || !weir_callbacks_pending()) {
+    if (!(sync || weir_guest.channel.remote) || !weir_callbacks_pending()) {
         return CUDA_SUCCESS;
     }
     return weir_guest_stream_synchronize(stream);
@@ -216,7 +216,7 @@ CUresult weir_copy_linear(const struct weir_guest_copy_side *dst,
         return rc;
     }
     if (from_program) {
-        rc = weir_copy_source_ready(stream);
+        rc = weir_copy_source_ready(stream, sync);
         rc = rc != CUDA_SUCCESS
                  ? rc
                  : copy_in(dst->address, (const uint8_t *)(uintptr_t)src->address, bytes, stream);

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct weir_graph_function;
 struct weir_graph_set;
 struct weir_user_object;
 
@@ -36,8 +37,8 @@ CUresult weir_graph_set_add_update(uint64_t handle, uint64_t other);
 /** The graph or instantiated graph is destroyed. Destructors run when the last holder is gone. */
 void weir_graph_set_drop(uint64_t handle);
 
-/** The set takes a callback's token: removed with the set. */
-CUresult weir_graph_set_token(struct weir_graph_set *set, uint64_t token);
+/** The set takes a function: freed with the set. */
+void weir_graph_set_function(struct weir_graph_set *set, struct weir_graph_function *function);
 
 /** The set takes a pageable copy and its arena block. */
 CUresult weir_graph_set_copy(struct weir_graph_set *set,
@@ -56,10 +57,47 @@ CUresult weir_graph_set_auto_free(uint64_t handle);
 bool weir_graph_set_user_object(struct weir_graph_set *set, struct weir_user_object *object,
                                 int64_t delta);
 
-/** Before a launch: wait for the last one that used the same blocks, then pack what goes in. */
+/* ---------------------------------------------------------------- launches */
+
+/**
+ * A function of a graph, which the host may call from now on.
+ *
+ * @param ret_token  what host_func or graph_add_host carries.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
+ * @thread any
+ */
+CUresult weir_graph_function_new(CUhostFn fn, void *user, struct weir_graph_function **ret_function,
+                                 uint64_t *ret_token);
+
+/** Of a function that no set has. Accepts NULL. @thread any; no lock held */
+void weir_graph_function_free(struct weir_graph_function *function);
+
+/** The function does for launches of an executable graph (by handle) what the one of token does. */
+CUresult weir_graph_function_replace(uint64_t handle, uint64_t token,
+                                     struct weir_graph_function *function);
+
+/**
+ * Before a graph (by handle) becomes executable: find out which functions read or write the
+ * program's memory behind or before its pageable copies.
+ *
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the host's
+ * @return CUDA_ERROR_NOT_SUPPORTED  such a copy goes through device memory, as large copies of a
+ *                                   remote session do; or the graph is too large.
+ * @thread any; no lock held
+ */
+CUresult weir_graph_function_order(uint64_t handle);
+
+/**
+ * Before a launch: wait for the last one that used the same blocks, then pack what goes in.
+ * @thread any; no lock held
+ */
 CUresult weir_graph_set_before_launch(struct weir_graph_set *set, struct weir_guest_stream *stream);
 
-/** After a launch on a stream: unpack what comes out once it has passed. */
+/**
+ * After a launch on a stream: what comes out and no function of the graph has taken is unpacked in
+ * the stream's order, before any later work of it.
+ * @thread any; no lock held
+ */
 CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_guest_stream *stream);
 
 /* ---------------------------------------------------------------- user objects */
@@ -129,7 +167,7 @@ void weir_graph_block_side(const struct weir_graph_block *block, uint64_t width,
  * @param stream  of the launch, in whose order a block of device memory is written and read; not
  *                used for others. What is read from one is waited for.
  * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (its context is gone), the host's
- * @thread any; for a block of device memory, no lock held
+ * @thread any, also the callback runner; for a block of device memory, no lock held
  */
 CUresult weir_graph_block_move(const struct weir_stream_capture_copy *copy,
                                struct weir_guest_stream *stream);
@@ -140,6 +178,20 @@ CUresult weir_graph_block_move(const struct weir_stream_capture_copy *copy,
 bool weir_graph_capture_copy(struct weir_guest_stream *stream,
                              struct weir_stream_capture_copy *copy,
                              struct weir_guest_copy_side *ret_side, CUresult *ret_result);
+
+/** Does the stream take part in a capture? @thread any; no lock held */
+bool weir_graph_is_captured(struct weir_guest_stream *stream);
+
+/**
+ * If the stream is capturing, make the function one of the graph that is captured.
+ *
+ * @param ret_token   on CUDA_SUCCESS, what host_func carries; not written otherwise.
+ * @param ret_result  if true is returned: CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the host's
+ * @return false: the stream is not capturing.
+ * @thread any; no lock held
+ */
+bool weir_graph_capture_function(struct weir_guest_stream *stream, CUhostFn fn, void *user,
+                                 uint64_t *ret_token, CUresult *ret_result);
 
 /* ---------------------------------------------------------------- copies of nodes */
 

@@ -8,6 +8,7 @@
  */
 #include "guest_lib/graph.h"
 
+#include "guest_lib/callback.h"
 #include "guest_lib/entry.h"
 
 static uint64_t kept_bytes; /* atomic: of the arena, by all graphs */
@@ -86,8 +87,8 @@ static CUresult move_row(const struct weir_graph_block *block, uint64_t at, uint
     void *pinned = (void *)(uintptr_t)(block->at + at);
     switch (block->place) {
     case WEIR_GRAPH_BLOCK_ARENA:
-        return to_gpu ? weir_staging_write(block->at + at, row, bytes)
-                      : weir_staging_read(block->at + at, row, bytes);
+        return to_gpu ? weir_callback_staging_write(block->at + at, row, bytes)
+                      : weir_callback_staging_read(block->at + at, row, bytes);
     case WEIR_GRAPH_BLOCK_PINNED:
         weir_parallel_copy(to_gpu ? pinned : row, to_gpu ? row : pinned, bytes);
         return CUDA_SUCCESS;

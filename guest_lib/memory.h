@@ -226,10 +226,13 @@ CUresult weir_copy_classify(uint64_t address, uint64_t bytes,
                             struct weir_guest_copy_side *ret_side);
 
 /**
- * The program's memory is about to be read for work on the stream. A remote session's pinned memory
- * is read here and now, so host functions that come before the copy, and may write it, come first.
+ * The program's memory is about to be read for work on the stream, here and now. So host functions
+ * that come before the copy, and may write it, come first: for a copy that waits (sync), and for
+ * any copy of a remote session, whose pinned memory is read in this way, too.
+ *
+ * @thread any; no lock held
  */
-CUresult weir_copy_source_ready(struct weir_guest_stream *stream);
+CUresult weir_copy_source_ready(struct weir_guest_stream *stream, bool sync);
 
 /** Linear copy in stream order. sync: as the synchronous entry points. @thread any */
 CUresult weir_copy_linear(const struct weir_guest_copy_side *dst,

@@ -2,8 +2,8 @@
  * Stream capture. The driver captures in the worker; here is only the count of captures under way
  * (which turns posted stream work into calls) and what a captured graph will need of this process.
  *
- * Pageable copies and memory nodes met during a capture wait in a list under the capture's id until
- * the capture ends and its graph has a name.
+ * Pageable copies, functions and memory nodes met during a capture wait in a list under the
+ * capture's id until the capture ends and its graph has a name.
  */
 #include "guest_lib/entry.h"
 #include "guest_lib/graph.h"
@@ -16,13 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum pending_kind { PENDING_COPY, PENDING_ALLOC, PENDING_FREE };
+enum pending_kind { PENDING_COPY, PENDING_FUNCTION, PENDING_ALLOC, PENDING_FREE };
 
 struct pending {
     uint64_t capture;
     enum pending_kind kind;
     uint64_t address; /* of the block of PENDING_ALLOC and PENDING_FREE */
     struct weir_stream_capture_copy copy;
+    struct weir_graph_function *function;
     struct pending *next;
 };
 
@@ -45,6 +46,13 @@ static bool capture_of(struct weir_guest_stream *stream, uint64_t *ret_id, CUres
     }
     *ret_id = out.id;
     return true;
+}
+
+bool weir_graph_is_captured(struct weir_guest_stream *stream)
+{
+    uint64_t id;
+    CUresult result;
+    return weir_guest_capturing() && capture_of(stream, &id, &result);
 }
 
 static CUresult remember(const struct pending *item)
@@ -80,6 +88,24 @@ bool weir_graph_capture_copy(struct weir_guest_stream *stream,
         weir_graph_block_free(&copy->block);
     }
     weir_graph_block_side(&copy->block, copy->row_bytes, copy->n_rows, ret_side);
+    return true;
+}
+
+bool weir_graph_capture_function(struct weir_guest_stream *stream, CUhostFn fn, void *user,
+                                 uint64_t *ret_token, CUresult *ret_result)
+{
+    struct pending item = {.kind = PENDING_FUNCTION};
+    if (!capture_of(stream, &item.capture, ret_result)) {
+        return *ret_result != CUDA_SUCCESS;
+    }
+    *ret_result = weir_graph_function_new(fn, user, &item.function, ret_token);
+    if (*ret_result != CUDA_SUCCESS) {
+        return true;
+    }
+    *ret_result = remember(&item);
+    if (*ret_result != CUDA_SUCCESS) {
+        weir_graph_function_free(item.function);
+    }
     return true;
 }
 
@@ -166,6 +192,9 @@ static CUresult give(struct weir_graph_set *set, const struct pending *item)
     switch (item->kind) {
     case PENDING_COPY:
         return weir_graph_set_copy(set, &item->copy);
+    case PENDING_FUNCTION:
+        weir_graph_set_function(set, item->function);
+        return CUDA_SUCCESS;
     case PENDING_ALLOC:
         return weir_graph_set_mem(set, item->address, false);
     case PENDING_FREE:
@@ -179,6 +208,9 @@ static void let_go(const struct pending *item)
     switch (item->kind) {
     case PENDING_COPY:
         weir_graph_block_free(&item->copy.block);
+        break;
+    case PENDING_FUNCTION:
+        weir_graph_function_free(item->function);
         break;
     case PENDING_ALLOC:
         weir_graph_mem_drop(item->address);

@@ -113,7 +113,10 @@ static CUresult instantiate(CUgraphExec *ret_exec, CUgraph graph, uint64_t flags
     if (!ret_exec) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_guest_reserve(WEIR_KIND_EXEC, &in.x);
+    CUresult result = weir_graph_function_order((uintptr_t)graph);
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_reserve(WEIR_KIND_EXEC, &in.x);
+    }
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -219,7 +222,10 @@ CUresult weir_guest_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     if (!resultInfo) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_call_graph_exec_update(weir_guest_channel(), &in, &out);
+    CUresult result = weir_graph_function_order((uintptr_t)hGraph);
+    if (result == CUDA_SUCCESS) {
+        result = weir_call_graph_exec_update(weir_guest_channel(), &in, &out);
+    }
     if (result != CUDA_SUCCESS) {
         return result;
     }

@@ -465,6 +465,7 @@ CUresult weir_guest_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                        const CUgraphNode *dependencies, size_t numDependencies,
                                        const CUDA_HOST_NODE_PARAMS *p)
 {
+    struct weir_graph_function *function = NULL;
     struct addition add;
     uint64_t token;
     if (!p || !p->fn) {
@@ -475,7 +476,8 @@ CUresult weir_guest_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
         return result;
     }
     struct weir_graph_set *set = weir_graph_set_of(add.graph);
-    result = set ? weir_callback_add(p->fn, p->userData, false, &token) : CUDA_ERROR_OUT_OF_MEMORY;
+    result = set ? weir_graph_function_new(p->fn, p->userData, &function, &token)
+                 : CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) {
         return end_add(result, &add, phGraphNode);
     }
@@ -488,9 +490,9 @@ CUresult weir_guest_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     };
     result = weir_call_graph_add_host(weir_guest_channel(), &in, NULL);
     if (result == CUDA_SUCCESS) {
-        result = weir_graph_set_token(set, token);
+        weir_graph_set_function(set, function);
     } else {
-        weir_callback_remove(token);
+        weir_graph_function_free(function);
     }
     if (result == CUDA_SUCCESS) {
         const struct weir_graph_node record = {
@@ -504,23 +506,28 @@ CUresult weir_guest_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
  * an earlier launch may still call it. */
 static CUresult set_host(uint64_t exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *p)
 {
+    struct weir_graph_function *function = NULL;
+    struct weir_op_graph_host_set_out out;
     uint64_t token;
     if (!p || !p->fn) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_graph_set *set = weir_graph_set_of(exec ? exec : (uintptr_t)node);
-    CUresult result =
-        set ? weir_callback_add(p->fn, p->userData, false, &token) : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = set ? weir_graph_function_new(p->fn, p->userData, &function, &token)
+                          : CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) {
         return result;
     }
     const struct weir_op_graph_host_set_in in = {.x = exec, .n = (uintptr_t)node, .token = token};
-    result = weir_call_graph_host_set(weir_guest_channel(), &in, NULL);
+    result = weir_call_graph_host_set(weir_guest_channel(), &in, &out);
     if (result != CUDA_SUCCESS) {
-        weir_callback_remove(token);
+        weir_graph_function_free(function);
         return result;
     }
-    result = weir_graph_set_token(set, token);
+    weir_graph_set_function(set, function);
+    if (exec) {
+        result = weir_graph_function_replace(exec, out.replaced, function);
+    }
     if (result == CUDA_SUCCESS && !exec) {
         const struct weir_graph_node record = {
             .handle = (uintptr_t)node, .type = CU_GRAPH_NODE_TYPE_HOST, .params = {.host = *p}};

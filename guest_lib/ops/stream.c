@@ -1,6 +1,7 @@
 /* Stream entry points but capture, which lives with the graphs. */
 #include "guest_lib/stream.h"
 #include "guest_lib/callback.h"
+#include "guest_lib/graph.h"
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
@@ -275,19 +276,22 @@ CUresult weir_guest_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
 
 static CUresult enqueue_function(struct weir_guest_stream *stream, weir_callback_fn fn, void *user)
 {
-    uint64_t token;
-    /* While capturing it becomes a node, which runs at every launch. */
+    struct weir_op_host_func_in in = {.s = stream->handle};
     bool capturing = weir_guest_capturing();
-    CUresult rc = weir_callback_add(fn, user, !capturing, &token);
+    CUresult rc;
+    /* Captured it becomes a node, which runs at every launch; the graph has it, or its capture. */
+    bool captured = capturing && weir_graph_capture_function(stream, fn, user, &in.token, &rc);
+    if (!captured) {
+        rc = weir_callback_add(fn, user, true, &in.token);
+    }
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    struct weir_op_host_func_in in = {.s = stream->handle, .token = token};
     weir_guest_stream_work_begin(stream);
     rc = capturing ? weir_call_host_func(weir_guest_channel(), &in, NULL)
                    : weir_post_host_func(weir_guest_channel(), &in);
-    if (rc != CUDA_SUCCESS) {
-        weir_callback_remove(token);
+    if (rc != CUDA_SUCCESS && !captured) {
+        weir_callback_remove(in.token);
     }
     return weir_guest_stream_work_end(stream, rc);
 }

@@ -40,6 +40,9 @@ enum weir_image_kind {
     WEIR_IMAGE_KIND_COUNT
 };
 
+/* host_func_data, host_func_write: the most bytes of one record, as ops.toml has it */
+#define WEIR_HOST_FUNC_DATA_BYTES 131072u
+
 /* launch: flags */
 #define WEIR_LAUNCH_COOPERATIVE 1u
 

@@ -173,6 +173,9 @@
     X(GraphAddMemsetNode)                                                                          \
     X(GraphAddMemcpyNode)                                                                          \
     X(GraphAddHostNode)                                                                            \
+    X(GraphAddChildGraphNode)                                                                      \
+    X(GraphClone)                                                                                  \
+    X(GraphExecHostNodeSetParams)                                                                  \
     X(GraphAddEmptyNode)                                                                           \
     X(GraphAddMemAllocNode)                                                                        \
     X(GraphAddMemFreeNode)                                                                         \

@@ -18,7 +18,8 @@ import kvm
 import lib
 import test_kvm
 
-PROGRAMS = ["drv_vector_add", "drv_copies_large", "drv_memory", "drv_modules", "drv_streams_events", "drv_graph"]
+PROGRAMS = ["drv_vector_add", "drv_copies_large", "drv_memory", "drv_modules", "drv_streams_events", "drv_graph",
+            "drv_graph_functions"]
 GUEST_PROGRAMS = [*PROGRAMS, "drv_threads"]
 SILENT_S = 10  # until an opener that does not beat is taken for dead (transport/stream_port.c)
 LOST = 9  # errors that e2e_lost prints when its host is gone

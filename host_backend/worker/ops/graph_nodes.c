@@ -370,9 +370,10 @@ CUresult weir_host_graph_host_set(struct weir_session *s,
     CUgraphNode node;
     CUresult result;
 
-    (void)out;
     WEIR_TRY(exec_of(s, in->x, &exec));
     WEIR_TRY(node_of(s, in->n, &node));
+    WEIR_TRY(s->driver->cuGraphHostNodeGetParams(node, &params));
+    out->replaced = params.fn == weir_host_call_run ? weir_host_call_token(params.userData) : 0;
     call = weir_host_call_create(s, in->token, false);
     if (call == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -203,6 +203,25 @@ CUresult weir_host_host_func_done(struct weir_session *s,
     return weir_session_is_remote(s) ? CUDA_SUCCESS : result; /* remote: noticed as it arrived */
 }
 
+/* Both are done as they arrive (weir_host_call_glance()). */
+CUresult weir_host_host_func_read(struct weir_session *s,
+                                  const struct weir_op_host_func_read_in *in,
+                                  struct weir_op_host_func_read_out *out)
+{
+    (void)in;
+    (void)out;
+    return weir_session_is_remote(s) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir_host_host_func_write(struct weir_session *s,
+                                   const struct weir_op_host_func_write_in *in,
+                                   struct weir_op_host_func_write_out *out)
+{
+    (void)in;
+    (void)out;
+    return weir_session_is_remote(s) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 /* ---------------------------------------------------------------- words, seen from afar */
 
 CUresult weir_host_word_wait(struct weir_session *s, const struct weir_op_word_wait_in *in,

@@ -10,14 +10,20 @@
  * to a word of the segment that the trampoline sleeps on, and a remote guest's host_func_done is
  * noticed as it arrives (weir_host_call_glance()): by the transport's I/O thread, or, where it has
  * none, by whoever waits, the trampoline among them.
+ *
+ * For the same reason a remote guest reads and writes its arena during a function by
+ * host_func_read, which the trampoline answers, and host_func_write, which is done as it arrives.
  */
 #include "host_backend/worker/session/host_calls.h"
 #include "host_backend/worker/session/channel.h"
+#include "host_backend/worker/session/segment.h"
 #include "host_backend/worker/session/session.h"
 
 #include "base/clock.h"
 #include "proto/ops.h"
+#include "proto/wire/op_kinds.h"
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 /* How late a trampoline may notice that the session ends, or that the guest is gone. */
@@ -40,6 +46,8 @@ struct ticket {
     uint64_t ticket;
     uint32_t word; /* the guest writes there that it is done; WEIR_WORD_NONE: it sends a record */
     bool done;
+    bool wants; /* the guest waits for read_bytes of its arena, from read_offset on */
+    uint64_t read_offset, read_bytes;
 };
 
 struct weir_host_calls {
@@ -117,6 +125,11 @@ static void unlink_locked(struct weir_host_call *call)
     free(call);
 }
 
+uint64_t weir_host_call_token(const struct weir_host_call *call)
+{
+    return call->token;
+}
+
 void weir_host_call_cancel(struct weir_host_call *call)
 {
     struct weir_session *session = call->session;
@@ -142,6 +155,27 @@ static bool send_call(struct weir_session *session, uint64_t token, const struct
     weir_ops[WEIR_OP_host_func_call].in_encode(&in, room.body);
     room.record.len_bytes = (uint32_t)(sizeof room.record + bytes);
     return weir_session_send(session, &room.record, NULL, 0) == WEIR_OK;
+}
+
+/* Answer a host_func_read. What is no block of the arena is answered by nothing. */
+static void send_data(struct weir_session *session, uint64_t offset, uint64_t bytes)
+{
+    const uint8_t *from = weir_session_arena(session, offset, bytes);
+    bool good = from != NULL && bytes <= WEIR_HOST_FUNC_DATA_BYTES;
+    struct weir_op_host_func_data_in in = {.data = from, .n_data = good ? (uint32_t)bytes : 0};
+    size_t body_bytes = weir_ops[WEIR_OP_host_func_data].in_bytes(&in);
+    struct weir_record *record = calloc(1, sizeof *record + body_bytes);
+
+    if (record == NULL) {
+        weir_session_end(session);
+        return;
+    }
+    record->op = WEIR_OP_host_func_data;
+    record->flags = WEIR_RECORD_NOTIFY;
+    record->len_bytes = (uint32_t)(sizeof *record + body_bytes);
+    weir_ops[WEIR_OP_host_func_data].in_encode(&in, record + 1);
+    (void)!weir_session_send(session, record, NULL, 0);
+    free(record);
 }
 
 static uint32_t first_ticket_word(const struct weir_session *session)
@@ -187,30 +221,46 @@ static void wait_for_word(struct weir_session *session, const struct ticket *tic
     }
 }
 
+/* Sleep until the ticket changes, or for a slice; where somebody must read for that, read. */
+static void wait_for_change(struct weir_session *session, const struct ticket *ticket)
+{
+    void (*attend)(struct weir_transport *, uint64_t) = session->channel->transport->ops->attend;
+    struct timespec end;
+
+    if (attend != NULL) {
+        attend(session->channel->transport, SLICE_NS);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_nsec += (long)SLICE_NS;
+    end.tv_sec += end.tv_nsec / (long)WEIR_NS_PER_S;
+    end.tv_nsec %= (long)WEIR_NS_PER_S;
+    pthread_mutex_lock(&session->host_calls->lock);
+    if (!ticket->done && !ticket->wants) {
+        pthread_cond_timedwait(&session->host_calls->done, &session->host_calls->lock, &end);
+    }
+    pthread_mutex_unlock(&session->host_calls->lock);
+}
+
 static void wait_for_guest(struct weir_session *session, struct ticket *ticket)
 {
     if (ticket->word != WEIR_WORD_NONE) {
         wait_for_word(session, ticket);
         return;
     }
-    void (*attend)(struct weir_transport *, uint64_t) = session->channel->transport->ops->attend;
     bool done = false;
 
     while (!done && !hopeless(session)) {
-        struct timespec end;
-
-        clock_gettime(CLOCK_REALTIME, &end);
-        end.tv_nsec += (long)SLICE_NS;
-        end.tv_sec += end.tv_nsec / (long)WEIR_NS_PER_S;
-        end.tv_nsec %= (long)WEIR_NS_PER_S;
         pthread_mutex_lock(&session->host_calls->lock);
-        if (!ticket->done && attend == NULL) {
-            pthread_cond_timedwait(&session->host_calls->done, &session->host_calls->lock, &end);
-        }
-        done = ticket->done;
+        struct ticket now = *ticket;
+
+        ticket->wants = false;
         pthread_mutex_unlock(&session->host_calls->lock);
-        if (!done && attend != NULL) {
-            attend(session->channel->transport, SLICE_NS);
+        done = now.done;
+        if (now.wants) {
+            send_data(session, now.read_offset, now.read_bytes);
+        } else if (!done) {
+            wait_for_change(session, ticket);
         }
     }
 }
@@ -262,31 +312,80 @@ void CUDA_CB weir_host_call_run(void *user_data)
     pthread_mutex_unlock(&session->host_calls->lock);
 }
 
+static struct ticket *find_ticket_locked(struct weir_session *session, uint64_t number)
+{
+    struct ticket *t = session->host_calls->tickets;
+
+    while (t != NULL && (t->ticket != number || t->done)) {
+        t = t->next;
+    }
+    return t;
+}
+
 CUresult weir_host_call_done(struct weir_session *session, uint64_t ticket)
 {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
 
     pthread_mutex_lock(&session->host_calls->lock);
-    for (struct ticket *t = session->host_calls->tickets; t != NULL; t = t->next) {
-        if (t->ticket == ticket && !t->done) {
-            t->done = true;
-            result = CUDA_SUCCESS;
-            pthread_cond_broadcast(&session->host_calls->done);
-            break;
-        }
+    struct ticket *found = find_ticket_locked(session, ticket);
+
+    if (found != NULL) {
+        found->done = true;
+        result = CUDA_SUCCESS;
+        pthread_cond_broadcast(&session->host_calls->done);
     }
     pthread_mutex_unlock(&session->host_calls->lock);
     return result;
 }
 
+static void note_read(struct weir_session *session, const struct weir_op_host_func_read_in *in)
+{
+    pthread_mutex_lock(&session->host_calls->lock);
+    struct ticket *ticket = find_ticket_locked(session, in->ticket);
+
+    if (ticket != NULL) {
+        ticket->wants = true;
+        ticket->read_offset = in->offset;
+        ticket->read_bytes = in->bytes;
+        pthread_cond_broadcast(&session->host_calls->done);
+    }
+    pthread_mutex_unlock(&session->host_calls->lock);
+}
+
+static void write_arena(struct weir_session *session, const struct weir_op_host_func_write_in *in)
+{
+    pthread_mutex_lock(&session->host_calls->lock);
+    uint8_t *to = find_ticket_locked(session, in->ticket) != NULL
+                      ? weir_session_arena(session, in->offset, in->n_data)
+                      : NULL;
+
+    if (to != NULL && in->n_data != 0) {
+        memcpy(to, in->data, in->n_data);
+    }
+    pthread_mutex_unlock(&session->host_calls->lock);
+}
+
 void weir_host_call_glance(void *user, const struct weir_record *record)
 {
     struct weir_session *session = user;
-    struct weir_op_host_func_done_in in;
+    size_t bytes = record->len_bytes - sizeof *record;
+    union {
+        struct weir_op_host_func_done_in done;
+        struct weir_op_host_func_read_in read;
+        struct weir_op_host_func_write_in write;
+    } in;
 
-    if (record->op == WEIR_OP_host_func_done &&
-        weir_ops[record->op].in_decode(record + 1, record->len_bytes - sizeof *record, &in)) {
-        (void)weir_host_call_done(session, in.ticket);
+    if ((record->op != WEIR_OP_host_func_done && record->op != WEIR_OP_host_func_read &&
+         record->op != WEIR_OP_host_func_write) ||
+        !weir_ops[record->op].in_decode(record + 1, bytes, &in)) {
+        return;
+    }
+    if (record->op == WEIR_OP_host_func_done) {
+        (void)weir_host_call_done(session, in.done.ticket);
+    } else if (record->op == WEIR_OP_host_func_read) {
+        note_read(session, &in.read);
+    } else {
+        write_arena(session, &in.write);
     }
 }
 

@@ -32,6 +32,9 @@ void weir_host_calls_end(struct weir_session *session);
 struct weir_host_call *weir_host_call_create(struct weir_session *session, uint64_t token,
                                              bool once);
 
+/** The guest's number for the function. @thread session */
+uint64_t weir_host_call_token(const struct weir_host_call *call);
+
 /** The driver did not take it. */
 void weir_host_call_cancel(struct weir_host_call *call);
 
@@ -42,7 +45,8 @@ void CUDA_CB weir_host_call_run(void *user_data);
 CUresult weir_host_call_done(struct weir_session *session, uint64_t ticket);
 
 /**
- * A weir_transport.glance: notices host_func_done as it arrives at a remote session.
+ * A weir_transport.glance: notices host_func_done, host_func_read and host_func_write as they
+ * arrive at a remote session.
  * @param user  the session. @thread the transport's I/O thread
  */
 void weir_host_call_glance(void *user, const struct weir_record *record);

@@ -1,0 +1,90 @@
+/*
+ * The inside of sets (graph.h), shared by graph_set.c, which keeps them, and graph_launch.c, which
+ * does what launches need.
+ */
+#ifndef WEIR_GUEST_LIB_GRAPH_PRIVATE_H
+#define WEIR_GUEST_LIB_GRAPH_PRIVATE_H
+
+#include "guest_lib/callback.h"
+#include "guest_lib/graph.h"
+#include <pthread.h>
+
+/*
+ * A pageable copy. It is *due* from a launch on until its bytes have reached the program (a copy
+ * from the GPU), or until the launch has ended (one to the GPU). Launches of graphs that share
+ * copies wait for each other, so this is said of one launch.
+ */
+struct bound_copy {
+    struct weir_stream_capture_copy copy;
+    bool due;
+    bool for_function;   /* a function of the graph comes after it and unpacks it */
+    uint64_t listed;     /* mark of the last list that has it (mark_listed_locked()) */
+    uint32_t references; /* of its set, and of functions */
+    struct bound_copy *next;
+};
+
+struct bound_function_copy {
+    struct bound_copy *copy;
+    struct bound_function_copy *next;
+};
+
+/* A function of the program, and the copies that are unpacked before it or packed after it. */
+struct weir_graph_function {
+    uint64_t token;
+    weir_callback_fn fn;
+    void *user;
+    struct bound_function_copy *copies;
+    struct weir_graph_function *next; /* of its set */
+};
+
+struct bound_object {
+    struct weir_user_object *object;
+    uint32_t count;
+    struct bound_object *next;
+};
+
+struct bound_mem {
+    uint64_t base;
+    bool freed; /* a free node's: not owned */
+    struct bound_mem *next;
+};
+
+struct bound_set {
+    struct weir_graph_set *set;
+    struct bound_set *next;
+};
+
+struct weir_graph_set {
+    uint64_t handle;
+    uint32_t references;
+    struct bound_copy *copies; /* as they were made */
+    struct bound_copy *last_copy;
+    struct weir_graph_function *functions;
+    struct bound_object *objects;
+    struct bound_mem *mems;
+    struct bound_set *included;
+    bool auto_free;
+    bool launched;
+    struct weir_stream_point last_launch; /* of anything that executes what the set has */
+    struct weir_graph_set *next;          /* in its bucket; out of it once its handle is dropped */
+};
+
+/* Guards all sets, and what is in them. */
+extern pthread_mutex_t weir_graph_lock;
+
+/** Drop a reference; the last one frees the set and drops those that it holds. No lock held. */
+void weir_graph_set_put(struct weir_graph_set *set);
+
+/** Drop a reference to a copy; its set, which has one, frees the block. No lock held. */
+void weir_graph_copy_put(struct bound_copy *copy);
+
+/** Has the set, or one that it includes, nodes of memory? */
+bool weir_graph_has_mems_locked(const struct weir_graph_set *set);
+
+/** Is anything still allocated by an earlier launch? */
+bool weir_graph_any_live_locked(const struct weir_graph_set *set);
+
+/** A launch allocates (freed: frees) what its nodes say. */
+void weir_graph_account_locked(const struct weir_graph_set *set, bool freed);
+
+#endif

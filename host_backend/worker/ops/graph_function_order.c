@@ -1,0 +1,445 @@
+/*
+ * Which copies of a graph lie before and behind which functions of the guest.
+ *
+ * The guest moves the bytes of pageable copies between the program's memory and their blocks. It
+ * must do so before a function that reads what was copied, and after one that writes what is to be
+ * copied. The driver knows the nodes and edges, also of captured graphs, clones and child graphs,
+ * so the worker finds out here.
+ *
+ * The graph and its child graphs become one list of items with links. A child graph is two items,
+ * its begin and its end: a path from a node to another exists in the list if the driver runs the
+ * one before the other. From each function one search goes back and one forth. A search ends at
+ * other functions, since those have searches of their own.
+ */
+#include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/host_calls.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define ITEMS_MAX 262144u /* of a graph with its child graphs */
+#define LINKS_MAX 1048576u
+#define DEPTH_MAX 16                  /* of child graphs within child graphs */
+#define STEPS_MAX (UINT64_C(1) << 28) /* of all searches; keeps one call to some seconds */
+#define NONE      UINT32_MAX
+
+struct item {
+    uint64_t token;  /* of a function */
+    uint32_t block;  /* of a copy; else NONE */
+    bool function;   /* token is valid */
+    uint32_t end;    /* of a child graph: its other item; else the item itself */
+    uint32_t search; /* the last search that has been here */
+};
+
+struct link {
+    uint32_t from, to;
+};
+
+struct named_block {
+    uint64_t address;
+    uint32_t to_gpu, number;
+};
+
+/* Links by the item that they leave (or, reversed, enter): those of item i are first[i] .. first[i
+ * + 1]. */
+struct neighbours {
+    uint32_t *first, *items;
+};
+
+struct plan {
+    const struct weir_driver *driver;
+    struct named_block *blocks; /* by address */
+    uint32_t n_blocks;
+    struct item *items;
+    uint32_t n_items, room_items;
+    struct link *links;
+    uint32_t n_links, room_links;
+    uint32_t n_searches;
+    uint64_t n_steps;
+    uint32_t *queue; /* as many as there are items */
+    uint64_t *tokens;
+    uint32_t *found; /* pairs: what the guest gets */
+    uint32_t n_pairs;
+};
+
+/* Room for `more` elements; false: no memory, or over the limit. */
+static bool make_room(void **array, uint32_t *room, uint32_t n, size_t more, size_t element_bytes,
+                      uint32_t limit)
+{
+    size_t wanted = n + more;
+    void *larger;
+
+    if (wanted <= *room) {
+        return true;
+    }
+    if (wanted > limit) {
+        return false;
+    }
+    wanted = wanted < 64 ? 64 : wanted > limit / 2 ? limit : 2 * wanted;
+    larger = realloc(*array, wanted * element_bytes);
+    if (larger == NULL) {
+        return false;
+    }
+    *array = larger;
+    *room = (uint32_t)wanted;
+    return true;
+}
+
+static bool add_link(struct plan *p, uint32_t from, uint32_t to)
+{
+    if (!make_room((void **)&p->links, &p->room_links, p->n_links, 1, sizeof *p->links,
+                   LINKS_MAX)) {
+        return false;
+    }
+    p->links[p->n_links++] = (struct link){from, to};
+    return true;
+}
+
+/* ---------------------------------------------------------------- blocks */
+
+static int compare_blocks(const void *a, const void *b)
+{
+    const struct named_block *one = a, *other = b;
+
+    return one->address != other->address ? (one->address < other->address ? -1 : 1)
+                                          : (int)one->to_gpu - (int)other->to_gpu;
+}
+
+static CUresult name_blocks(struct weir_session *s,
+                            const struct weir_op_graph_function_order_in *in, struct plan *p)
+{
+    p->n_blocks = in->n_places;
+    p->blocks = calloc(in->n_places + 1u, sizeof *p->blocks);
+    if (p->blocks == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < in->n_places; i++) {
+        CUdeviceptr address = in->places[i];
+
+        if (in->in_arena[i] != 0) {
+            WEIR_TRY(weir_session_arena_dptr(s, in->places[i], 1, &address));
+        }
+        p->blocks[i] = (struct named_block){address, in->to_gpu[i] != 0, i};
+    }
+    qsort(p->blocks, p->n_blocks, sizeof *p->blocks, compare_blocks);
+    return CUDA_SUCCESS;
+}
+
+static uint32_t find_block(const struct plan *p, CUmemorytype type, const void *host,
+                           CUdeviceptr device, bool to_gpu)
+{
+    const struct named_block key = {type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : device, to_gpu,
+                                    0};
+    const struct named_block *found =
+        bsearch(&key, p->blocks, p->n_blocks, sizeof key, compare_blocks);
+
+    return type != CU_MEMORYTYPE_ARRAY && found != NULL ? found->number : NONE;
+}
+
+static uint32_t block_of(const struct plan *p, CUgraphNode node)
+{
+    CUDA_MEMCPY3D copy;
+    uint32_t block;
+
+    if (p->driver->cuGraphMemcpyNodeGetParams(node, &copy) != CUDA_SUCCESS) {
+        return NONE;
+    }
+    block = find_block(p, copy.dstMemoryType, copy.dstHost, copy.dstDevice, false);
+    return block != NONE ? block
+                         : find_block(p, copy.srcMemoryType, copy.srcHost, copy.srcDevice, true);
+}
+
+/* ---------------------------------------------------------------- from the driver's graph */
+
+/* The nodes and edges of one graph. */
+struct level {
+    CUgraphNode *nodes; /* by address; item first + i is nodes[i] */
+    CUgraphNode *from, *to;
+    size_t n_nodes, n_edges;
+    uint32_t first;
+};
+
+static int compare_nodes(const void *a, const void *b)
+{
+    uintptr_t one = (uintptr_t) * (const CUgraphNode *)a;
+    uintptr_t other = (uintptr_t) * (const CUgraphNode *)b;
+
+    return one < other ? -1 : one > other;
+}
+
+static CUresult read_edges(const struct weir_driver *d, CUgraph graph, struct level *level)
+{
+    CUgraphEdgeData *data = NULL;
+    CUresult result;
+
+    if (!weir_driver_has(d, cuGraphGetEdges_v2)) {
+        return d->cuGraphGetEdges(graph, level->from, level->to, &level->n_edges);
+    }
+    if (level->from != NULL) { /* without room for them, it would refuse special edges */
+        data = calloc(level->n_edges + 1, sizeof *data);
+        if (data == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    result = d->cuGraphGetEdges_v2(graph, level->from, level->to, data, &level->n_edges);
+    free(data);
+    return result;
+}
+
+static CUresult read_level(const struct weir_driver *d, CUgraph graph, struct level *level)
+{
+    WEIR_TRY(d->cuGraphGetNodes(graph, NULL, &level->n_nodes));
+    WEIR_TRY(read_edges(d, graph, level));
+    if (level->n_nodes > ITEMS_MAX || level->n_edges > LINKS_MAX) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    level->nodes = calloc(level->n_nodes + 1, sizeof(CUgraphNode));
+    level->from = calloc(level->n_edges + 1, sizeof(CUgraphNode));
+    level->to = calloc(level->n_edges + 1, sizeof(CUgraphNode));
+    if (level->nodes == NULL || level->from == NULL || level->to == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (level->n_nodes != 0) {
+        WEIR_TRY(d->cuGraphGetNodes(graph, level->nodes, &level->n_nodes));
+        qsort(level->nodes, level->n_nodes, sizeof(CUgraphNode), compare_nodes);
+    }
+    return level->n_edges != 0 ? read_edges(d, graph, level) : CUDA_SUCCESS;
+}
+
+static void free_level(struct level *level)
+{
+    free(level->nodes);
+    free(level->from);
+    free(level->to);
+}
+
+static uint32_t item_of(const struct level *level, CUgraphNode node)
+{
+    const CUgraphNode *at =
+        bsearch(&node, level->nodes, level->n_nodes, sizeof node, compare_nodes);
+
+    return at != NULL ? level->first + (uint32_t)(at - level->nodes) : NONE;
+}
+
+static CUresult add_items(struct plan *p, struct level *level)
+{
+    if (!make_room((void **)&p->items, &p->room_items, p->n_items, level->n_nodes, sizeof *p->items,
+                   ITEMS_MAX)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    level->first = p->n_items;
+    for (size_t i = 0; i < level->n_nodes; i++) {
+        struct item *item = &p->items[p->n_items];
+        CUDA_HOST_NODE_PARAMS host;
+        CUgraphNodeType type;
+
+        WEIR_TRY(p->driver->cuGraphNodeGetType(level->nodes[i], &type));
+        *item = (struct item){.block = NONE, .end = p->n_items++};
+        if (type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+            item->block = block_of(p, level->nodes[i]);
+        } else if (type == CU_GRAPH_NODE_TYPE_HOST) {
+            WEIR_TRY(p->driver->cuGraphHostNodeGetParams(level->nodes[i], &host));
+            item->function = host.fn == weir_host_call_run;
+            item->token = item->function ? weir_host_call_token(host.userData) : 0;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult add_edges(struct plan *p, const struct level *level)
+{
+    for (size_t i = 0; i < level->n_edges; i++) {
+        uint32_t from = item_of(level, level->from[i]), to = item_of(level, level->to[i]);
+
+        if (from == NONE || to == NONE) {
+            return CUDA_ERROR_UNKNOWN; /* an edge of a node that the driver did not list */
+        }
+        assert(p->items != NULL);
+        if (!add_link(p, p->items[from].end, to)) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult add_graph(struct plan *p, CUgraph graph, unsigned int depth);
+
+/* Everything in the child graph is behind its begin and before its end. */
+static CUresult add_child(struct plan *p, CUgraphNode node, uint32_t begin, unsigned int depth)
+{
+    uint32_t first = p->n_items, end;
+    CUgraph graph;
+
+    WEIR_TRY(p->driver->cuGraphChildGraphNodeGetGraph(node, &graph));
+    WEIR_TRY(add_graph(p, graph, depth + 1));
+    end = p->n_items;
+    if (!make_room((void **)&p->items, &p->room_items, end, 1, sizeof *p->items, ITEMS_MAX) ||
+        !add_link(p, begin, end)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    p->items[p->n_items++] = (struct item){.block = NONE, .end = end};
+    for (uint32_t i = first; i < end; i++) {
+        if (!add_link(p, begin, i) || !add_link(p, i, end)) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+    }
+    p->items[begin].end = end;
+    return CUDA_SUCCESS;
+}
+
+static CUresult add_children(struct plan *p, const struct level *level, unsigned int depth)
+{
+    for (size_t i = 0; i < level->n_nodes; i++) {
+        CUgraphNodeType type;
+
+        WEIR_TRY(p->driver->cuGraphNodeGetType(level->nodes[i], &type));
+        if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
+            WEIR_TRY(add_child(p, level->nodes[i], level->first + (uint32_t)i, depth));
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Recursion as deep as child graphs lie in each other, DEPTH_MAX. */
+static CUresult add_graph(struct plan *p, CUgraph graph, unsigned int depth)
+{
+    struct level level = {0};
+    CUresult result =
+        depth < DEPTH_MAX ? read_level(p->driver, graph, &level) : CUDA_ERROR_NOT_SUPPORTED;
+
+    if (result == CUDA_SUCCESS) {
+        result = add_items(p, &level);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = add_children(p, &level, depth);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = add_edges(p, &level);
+    }
+    free_level(&level);
+    return result;
+}
+
+/* ---------------------------------------------------------------- searches */
+
+static CUresult list_neighbours(const struct plan *p, bool back, struct neighbours *ret)
+{
+    uint32_t *first = calloc(p->n_items + 2u, sizeof *first);
+    uint32_t *items = calloc(p->n_links + 1u, sizeof *items);
+
+    *ret = (struct neighbours){first, items};
+    if (first == NULL || items == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < p->n_links; i++) {
+        first[(back ? p->links[i].to : p->links[i].from) + 2]++;
+    }
+    for (uint32_t i = 2; i < p->n_items + 2; i++) {
+        first[i] += first[i - 1];
+    }
+    for (uint32_t i = 0; i < p->n_links; i++) {
+        const struct link *l = &p->links[i];
+
+        items[first[(back ? l->to : l->from) + 1]++] = back ? l->from : l->to;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* A function comes after copies to the program, and before copies from it. */
+static bool is_wanted(const struct weir_op_graph_function_order_in *in, const struct item *item,
+                      bool back)
+{
+    return item->block != NONE && (in->to_gpu[item->block] != 0) != back;
+}
+
+/* From one function. */
+static CUresult search(struct plan *p, const struct weir_op_graph_function_order_in *in,
+                       uint32_t start, const struct neighbours *near, bool back)
+{
+    uint32_t n = 0, number = ++p->n_searches;
+
+    p->items[start].search = number;
+    p->queue[n++] = start;
+    for (uint32_t at = 0; at < n; at++) {
+        for (uint32_t i = near->first[p->queue[at]]; i < near->first[p->queue[at] + 1]; i++) {
+            struct item *item = &p->items[near->items[i]];
+
+            if (++p->n_steps > STEPS_MAX) {
+                return CUDA_ERROR_NOT_SUPPORTED;
+            }
+            if (item->search == number || item->function) {
+                continue;
+            }
+            item->search = number;
+            p->queue[n++] = near->items[i];
+            if (!is_wanted(in, item, back)) {
+                continue;
+            }
+            if (p->n_pairs == WEIR_OP_graph_function_order_out_tokens_max) {
+                return CUDA_ERROR_NOT_SUPPORTED;
+            }
+            p->tokens[p->n_pairs] = p->items[start].token;
+            p->found[p->n_pairs++] = item->block;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult search_all(struct plan *p, const struct weir_op_graph_function_order_in *in,
+                           bool back)
+{
+    struct neighbours near;
+    CUresult result = list_neighbours(p, back, &near);
+
+    for (uint32_t i = 0; i < p->n_items && result == CUDA_SUCCESS; i++) {
+        if (p->items[i].function) {
+            result = search(p, in, i, &near, back);
+        }
+    }
+    free(near.first);
+    free(near.items);
+    return result;
+}
+
+static CUresult find_pairs(struct weir_session *s, const struct weir_op_graph_function_order_in *in,
+                           CUgraph graph, struct plan *p)
+{
+    const size_t most = WEIR_OP_graph_function_order_out_tokens_max;
+
+    WEIR_TRY(name_blocks(s, in, p));
+    WEIR_TRY(add_graph(p, graph, 0));
+    p->queue = calloc(p->n_items + 1u, sizeof *p->queue);
+    p->tokens = weir_session_alloc(s, most * sizeof *p->tokens);
+    p->found = weir_session_alloc(s, most * sizeof *p->found);
+    if (p->queue == NULL || p->tokens == NULL || p->found == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    WEIR_TRY(search_all(p, in, true));
+    return search_all(p, in, false);
+}
+
+CUresult weir_host_graph_function_order(struct weir_session *s,
+                                        const struct weir_op_graph_function_order_in *in,
+                                        struct weir_op_graph_function_order_out *out)
+{
+    struct weir_object *graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g);
+    struct plan plan = {.driver = s->driver};
+    CUresult result;
+
+    if (graph == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (in->n_in_arena != in->n_places || in->n_to_gpu != in->n_places) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    result = find_pairs(s, in, graph->native, &plan);
+    out->tokens = plan.tokens;
+    out->n_tokens = plan.n_pairs;
+    out->blocks = plan.found;
+    out->n_blocks = plan.n_pairs;
+    free(plan.blocks);
+    free(plan.items);
+    free(plan.links);
+    free(plan.queue);
+    return result;
+}
