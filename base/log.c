@@ -86,7 +86,7 @@ static int format_prefix(char *line, enum weir_log_level level)
     return len;
 }
 
-static void write_line(enum weir_log_level level, const char *fmt, va_list args)
+static void WEIR_PRINTF(2, 0) write_line(enum weir_log_level level, const char *fmt, va_list args)
 {
     char line[LINE_MAX_BYTES];
     int len = format_prefix(line, level);
