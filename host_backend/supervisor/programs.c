@@ -170,7 +170,14 @@ static int free_worker(const struct weir_supervisor *sup, const struct weir_sup_
     return best;
 }
 
-/* A busy worker of the tenant, for a program that gets none of its own. */
+static bool is_better_to_share(const struct weir_sup_worker *a, const struct weir_sup_worker *b)
+{
+    return a->program.busy != b->program.busy ? a->program.busy
+                                              : a->program.n_guests < b->program.n_guests;
+}
+
+/* A worker of the tenant, for a connection that gets none of its own: a busy one if there is one.
+ */
 static int shared_with(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
                        const struct weir_sup_worker *wanted)
 {
@@ -180,7 +187,7 @@ static int shared_with(const struct weir_supervisor *sup, const struct weir_sup_
         const struct weir_sup_worker *w = &sup->workers[i];
 
         if (is_like(w, wanted) && w->ready && w->tenant == (int)p->guest.tenant_index &&
-            (best < 0 || w->program.n_guests < sup->workers[best].program.n_guests)) {
+            (best < 0 || is_better_to_share(w, &sup->workers[best]))) {
             best = i;
         }
     }
@@ -326,6 +333,9 @@ static void place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint6
     struct weir_sup_worker wanted = wanted_by(sup, tenant, p->connections);
     int worker = worker_of_process(sup, p);
 
+    if (worker < 0 && p->monitor) {
+        worker = shared_with(sup, p, &wanted); /* who only asks needs no context of its own */
+    }
     if (worker >= 0) {
         send_to(sup, p, worker);
         return;

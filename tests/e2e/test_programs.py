@@ -4,10 +4,21 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 
 import lib
 
 SPARES = 2
+
+# A program that asks NVML how much memory its tenant uses, and no more.
+ASKS = """
+import ctypes
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+device, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
+assert nvml.nvmlInit_v2() == 0 and nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+assert nvml.nvmlDeviceGetMemoryInfo(device, memory) == 0
+print("used", memory[2] >> 20, "MiB")
+"""
 
 
 class Base(lib.Case):
@@ -115,6 +126,18 @@ class Programs(Base):
         self.spares(host)
         self.finished(host, "e2e_minimal", tenant="alice")
         self.steady_undisturbed(other)
+
+    def test_who_only_asks_gets_no_worker_of_its_own(self):
+        host = self.own()
+        steady = self.steady(host, tenant="alice")
+        spares = self.spares(host)
+        for _ in range(2):
+            guest = self.finished(host, sys.executable, "-c", ASKS, tenant="alice")
+            self.assertIn("used 32 MiB", guest.lines)
+        self.assertEqual(len(self.workers(host, "alice")), 1)
+        self.assertEqual(self.spares(host), spares)
+        self.steady_undisturbed(steady)
+        self.kept(host, "alice", 1)
 
     def test_the_quota_holds_over_all_workers(self):
         host = self.own({"alice": {"isolation": "program", "memory": "256MiB"}, "bob": {"isolation": "program"}})
