@@ -180,7 +180,7 @@ static void host_default(struct weir_host_config *config)
                                         .window_bytes = UINT64_C(1) << 40,
                                         .vmm_base = 0x120000000000,
                                         .vmm_bytes = UINT64_C(14) << 40,
-                                        .workers = {.spares = 2, .idle_s = 60}};
+                                        .workers = {.spares = 2, .idle_s = 10}};
     snprintf(config->driver, sizeof config->driver, "auto");
     snprintf(config->log, sizeof config->log, "info");
     snprintf(config->forms.compiler, sizeof config->forms.compiler, "auto");

@@ -39,6 +39,7 @@ enum weir_link_type {
     WEIR_LINK_IDLE,        /* no session is left; only if the configuration asks for it */
     WEIR_LINK_LEFT_BEHIND, /* its program is gone and its work does not end: the worker is to be
                               killed */
+    WEIR_LINK_NO_MEMORY,   /* of a device; workers that serve nobody may have some */
     WEIR_LINK_CONNECTIONS, /* start it again with that many: it has refused a guest for that */
     WEIR_LINK_ANSWER,      /* to a REQUEST */
     WEIR_LINK_STAYS,       /* answers RELEASE */

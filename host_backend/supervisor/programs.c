@@ -24,6 +24,7 @@
 #define PLACE_WAIT_NS   WEIR_NS_PER_S        /* for a session that is about to end */
 #define PENDING_WAIT_NS (60 * WEIR_NS_PER_S) /* as long as the guest's library waits */
 #define NO_ROOM_NS      (2 * WEIR_NS_PER_S)  /* until a context is tried for again */
+#define NO_SPARES_NS    (30 * WEIR_NS_PER_S) /* the same for spares, and after a lack of memory */
 #define TENANT_PENDING  64u                  /* connections of a tenant that wait, at most */
 #define OUT_OF_MEMORY   2                    /* CUDA_ERROR_OUT_OF_MEMORY */
 #define UNKNOWN         999                  /* CUDA_ERROR_UNKNOWN */
@@ -176,8 +177,7 @@ static bool is_better_to_share(const struct weir_sup_worker *a, const struct wei
                                               : a->program.n_guests < b->program.n_guests;
 }
 
-/* A worker of the tenant, for a connection that gets none of its own: a busy one if there is one.
- */
+/* A worker of the tenant for a connection that gets none of its own: a busy one if any is. */
 static int shared_with(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
                        const struct weir_sup_worker *wanted)
 {
@@ -384,6 +384,9 @@ static void look_at_pending(struct weir_supervisor *sup, uint64_t now_ns)
 /* Spares beyond those that are about to be given out. */
 static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
 {
+    if (now_ns < sup->spares_from_ns) {
+        return;
+    }
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *tenant = &sup->tenants[i];
         struct weir_sup_worker wanted;
@@ -421,11 +424,51 @@ static void stop_idle(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
+/* Workers that are there for nobody: they can be given up. */
+static bool is_idle(const struct weir_sup_worker *w)
+{
+    return w->used && w->kind == WEIR_WORKER_PROGRAM && !w->program.busy && !w->program.stopping;
+}
+
+/* Workers that lack memory may ask for what these have. */
+static void show_idle(struct weir_supervisor *sup)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        n += sup->workers[i].used && sup->workers[i].kind == WEIR_WORKER_PROGRAM &&
+             !sup->workers[i].program.busy;
+    }
+    if (sup->spin.page != NULL) {
+        atomic_store_explicit(&sup->spin.page->idle_workers, n, memory_order_relaxed);
+    }
+}
+
+void weir_sup_programs_give_way(struct weir_supervisor *sup)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (is_idle(&sup->workers[i])) {
+            sup->workers[i].program.stopping = true;
+            weir_sup_worker_stop(sup, i);
+            n++;
+        }
+    }
+    sup->spares_from_ns = now_ns + NO_SPARES_NS;
+    if (n != 0) {
+        weir_log_info("supervisor: idle workers give way to a program that lacks memory workers=%u",
+                      n);
+    }
+}
+
 void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     look_at_pending(sup, now_ns);
     keep_spares(sup, now_ns);
     stop_idle(sup, now_ns);
+    show_idle(sup);
 }
 
 static uint64_t pending_next_ns(const struct weir_supervisor *sup, const struct weir_sup_pending *p)
@@ -443,6 +486,10 @@ static uint64_t pending_next_ns(const struct weir_supervisor *sup, const struct 
 int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 {
     uint64_t next_ns = has_room(sup, now_ns) ? WEIR_FOREVER : sup->no_room_ns + NO_ROOM_NS;
+
+    if (now_ns < sup->spares_from_ns && sup->spares_from_ns < next_ns) {
+        next_ns = sup->spares_from_ns;
+    }
 
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
         if (sup->pending[i].used && pending_next_ns(sup, &sup->pending[i]) < next_ns) {
@@ -523,6 +570,7 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
     }
     if (!was_ready && !w->program.stopping && !sup->stopping) {
         sup->no_room_ns = now_ns;
+        sup->spares_from_ns = now_ns + NO_SPARES_NS;
         if (is_hopeless(sup, status)) {
             sup->stopping = true;
             sup->exit_status = 1;

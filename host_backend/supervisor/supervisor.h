@@ -227,7 +227,8 @@ struct weir_supervisor {
     struct weir_sup_worker workers[WEIR_WORKERS_MAX];
     struct weir_sup_pending pending[WEIR_PENDING_MAX];
     struct weir_sup_mps mps[WEIR_MPS_MAX];
-    uint64_t no_room_ns; /* when a worker last found no room for a context; 0: none did */
+    uint64_t spares_from_ns; /* no spare is started before that */
+    uint64_t no_room_ns;     /* when a worker last found no room for a context; 0: none did */
     struct weir_sup_vm vms[WEIR_VMS_MAX];
     uint64_t next_vm;
     int nvdimm_watch_fd; /* inotify; -1: not yet */
@@ -446,6 +447,8 @@ void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
                             const struct weir_link_idle *idle);
 /** A worker says that the work of its program, which is gone, does not end. */
 void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker);
+/** A worker finds no device memory: all workers that serve nobody end, spares for a while, too. */
+void weir_sup_programs_give_way(struct weir_supervisor *sup);
 /** A worker of kind PROGRAM is gone. @param status  as waitpid() gives it. */
 void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status);
 /** What a worker is at, in a word for people; "": it is not of kind PROGRAM. */

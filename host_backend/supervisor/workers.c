@@ -583,6 +583,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
     case WEIR_LINK_IDLE:
         weir_sup_program_ended(sup, worker, &message.idle);
         break;
+    case WEIR_LINK_NO_MEMORY:
+        weir_sup_programs_give_way(sup);
+        break;
     case WEIR_LINK_LEFT_BEHIND:
         weir_sup_program_left_behind(sup, worker);
         break;

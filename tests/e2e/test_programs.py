@@ -223,8 +223,7 @@ class Programs(Base):
         self.refused(host, "bob")
         self.steady_goes_on(steady)
         shutil.copy(lib.places.softgpu, driver)
-        self.spares(host, 1)
-        self.finished(host, "e2e_minimal", tenant="bob")
+        lib.until(lambda: self.guest(host, "e2e_minimal", tenant="bob").wait(20) == 0, 10, "bob's programs work again")
         self.steady_undisturbed(steady)
 
     def test_or_they_are_refused(self):

@@ -14,6 +14,7 @@
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memfd.h"
 #include "host_backend/worker/session/device_idle.h"
@@ -24,6 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define GIVE_WAY_NS  (3 * WEIR_NS_PER_S)
 #define MEMORY_TRIES 4 /* the supervisor may still be letting go of what was just freed */
 
 /* Can QEMU take its pages away? */
@@ -84,6 +86,32 @@ struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, ui
                [WEIR_ACCOUNT_DESCRIPTORS] = worker->platform.real ? 0 : 1}};
 }
 
+static void pause_ms(long ms)
+{
+    struct timespec pause = {0, ms * 1000 * 1000};
+
+    nanosleep(&pause, NULL);
+}
+
+/*
+ * A context takes some 500 MiB, also of a worker that serves nobody: those end before a program is
+ * refused memory. false: there are none, or they did not end.
+ */
+static bool idle_workers_gave_way(struct weir_worker *worker)
+{
+    const struct weir_link_message message = {.type = WEIR_LINK_NO_MEMORY};
+    const atomic_uint *idle = &worker->platform.spin.page->idle_workers;
+    uint64_t end_ns = weir_clock_now_ns() + GIVE_WAY_NS;
+
+    if (atomic_load(idle) == 0 || weir_link_send(worker->link, &message, -1) != WEIR_OK) {
+        return false;
+    }
+    while (atomic_load(idle) != 0 && weir_clock_now_ns() < end_ns) {
+        pause_ms(4);
+    }
+    return atomic_load(idle) == 0;
+}
+
 CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
                             CUmemGenericAllocationHandle *ret_memory)
 {
@@ -98,11 +126,12 @@ CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_
         prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     }
     for (int i = 0; i < MEMORY_TRIES && result == CUDA_ERROR_OUT_OF_MEMORY; i++) {
-        struct timespec pause = {0, 4 * 1000 * 1000};
-
         if (i > 0) {
-            nanosleep(&pause, NULL);
+            pause_ms(4);
         }
+        result = worker->platform.driver.cuMemCreate(ret_memory, bytes, &prop, 0);
+    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && idle_workers_gave_way(worker)) {
         result = worker->platform.driver.cuMemCreate(ret_memory, bytes, &prop, 0);
     }
     return result;
