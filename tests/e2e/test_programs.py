@@ -199,6 +199,8 @@ class Programs(Base):
 
     def scarce(self, **kwargs):
         """A host with one worker of a program, alice's, and no way to start another one; its driver's file."""
+        if lib.DRIVER != "softgpu":
+            self.skipTest("takes the driver's file away")
         driver = os.path.join(self.folder(), "driver.so")
         shutil.copy(lib.places.softgpu, driver)
         host = self.host({"alice": {"isolation": "program"}, "bob": {"isolation": "program"}}, driver=driver,
@@ -294,6 +296,8 @@ class Domains(Base):
     """Programs' workers under MPS: which server, what a fault ends, how a worker is killed."""
 
     def under_mps(self, tenants=None, lines=()):
+        if lib.DRIVER != "softgpu":
+            self.skipTest("a real client of MPS does not talk to what stands for the daemon here")
         folder = self.folder()
         control = os.path.join(folder, "nvidia-cuda-mps-control")
         with open(control, "w") as f:
