@@ -74,7 +74,7 @@ class Programs(Base):
         self.finished(host, "e2e_minimal", tenant="alice")
         alice = self.kept(host, "alice", 1)
         self.assertLessEqual(alice, first)
-        self.finished(host, "e2e_minimal", tenant="bob")
+        self.finished(host, "e2e_minimal", tenant="bob", arrangement=lib.ZMQ)
         self.assertTrue(self.kept(host, "bob", 1).isdisjoint(alice))
         for _ in range(3):
             self.finished(host, "e2e_minimal", tenant="alice")
