@@ -257,7 +257,7 @@ class Programs(Base):
 
     def test_a_group_is_named_by_those_who_are_in_one(self):
         for settings in ({"isolation": "group"}, {"group": "one"}):
-            host = lib.Host({"alice": settings})
+            host = self.host({"alice": settings}, start=False)
             result = subprocess.run([lib.places.weir, "serve", "--config", host.config], capture_output=True,
                                     text=True, timeout=20, env=dict(os.environ))
             self.assertNotEqual(result.returncode, 0)
