@@ -50,7 +50,9 @@ class Base(lib.Case):
 
     def finished_in(self, machine, program, *args, expect=0, limit_s=30):
         guest = self.start(machine, program, *args)
-        self.assertEqual(guest.wait(limit_s), expect, guest.tail())
+        code = guest.wait(limit_s)
+        said = [line for host in self.hosts for line in host.process.errors[-15:]]
+        self.assertEqual(code, expect, "\n".join([guest.tail(), "--- host", *said]))
         return guest
 
 
