@@ -2,12 +2,8 @@
 #include "host_backend/config/spin.h"
 
 #include "base/clock.h"
-#include "base/memfd.h"
+#include "host_backend/config/shared_page.h"
 #include <assert.h>
-#include <errno.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define PAGE_BYTES    4096
 #define HOLD_FIRST_NS WEIR_NS_PER_S
@@ -15,43 +11,27 @@
 /* A level that was raised and had to be lowered within this time was raised too soon. */
 #define SOON_NS (4 * WEIR_NS_PER_S)
 
-static enum weir_status map_page(int fd, struct weir_spin_page **ret_page)
-{
-    void *page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-    if (page == MAP_FAILED) {
-        return WEIR_ERR_NO_MEMORY;
-    }
-    *ret_page = page;
-    return WEIR_OK;
-}
-
 enum weir_status weir_spin_page_create(int *ret_fd, struct weir_spin_page **ret_page)
 {
-    int fd = weir_memfd_sealed("weir-spin", PAGE_BYTES);
-    enum weir_status status;
+    void *page;
+    enum weir_status status = weir_shared_page_create("weir-spin", PAGE_BYTES, ret_fd, &page);
 
-    if (fd < 0) {
-        return errno == ENOMEM ? WEIR_ERR_NO_MEMORY : WEIR_ERR_IO;
+    if (status == WEIR_OK) {
+        *ret_page = page;
+        atomic_store(&(*ret_page)->level, WEIR_SPIN_ALL);
     }
-    status = map_page(fd, ret_page);
-    if (status != WEIR_OK) {
-        close(fd);
-        return status;
-    }
-    atomic_store(&(*ret_page)->level, WEIR_SPIN_ALL);
-    *ret_fd = fd;
-    return WEIR_OK;
+    return status;
 }
 
 enum weir_status weir_spin_page_map(int fd, struct weir_spin_page **ret_page)
 {
-    struct stat info;
+    void *page;
+    enum weir_status status = weir_shared_page_map(fd, PAGE_BYTES, &page);
 
-    if (fstat(fd, &info) != 0 || info.st_size < PAGE_BYTES) {
-        return WEIR_ERR_INVALID;
+    if (status == WEIR_OK) {
+        *ret_page = page;
     }
-    return map_page(fd, ret_page);
+    return status;
 }
 
 #define EPOCHS (sizeof((struct weir_spin_governor){0}).running / sizeof(uint32_t))

@@ -8,7 +8,6 @@
 #define WEIR_HOST_BACKEND_SUPERVISOR_SUPERVISOR_H
 
 #include "base/account.h"
-#include "host_backend/config/account_page.h"
 #include "host_backend/config/config.h"
 #include "host_backend/config/link.h"
 #include "host_backend/config/spin.h"

@@ -8,11 +8,13 @@
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/log.h"
+#include "host_backend/config/shared_page.h"
 #include "proto/wire/accept.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -129,9 +131,14 @@ static bool share_account(struct weir_supervisor *sup, struct weir_sup_tenant *t
         .type = WEIR_LINK_ACCOUNT,
         .account = {.tenant_index = tenant->index, .place = (uint32_t)worker}};
 
-    if (tenant->account == NULL &&
-        weir_account_page_create(&tenant->account_fd, &tenant->account) != WEIR_OK) {
-        return false;
+    if (tenant->account == NULL) {
+        void *page;
+
+        if (weir_shared_page_create("weir-account", sizeof *tenant->account, &tenant->account_fd,
+                                    &page) != WEIR_OK) {
+            return false;
+        }
+        tenant->account = page;
     }
     return weir_sup_worker_send(sup, worker, &message, tenant->account_fd);
 }
@@ -319,7 +326,7 @@ static void release(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
         own->used = false;
     }
     if (tenant->account != NULL) {
-        weir_account_page_unmap(tenant->account);
+        munmap(tenant->account, sizeof *tenant->account);
         close(tenant->account_fd);
         tenant->account = NULL;
     }

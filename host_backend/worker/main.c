@@ -5,7 +5,7 @@
  * It ends with the supervisor (the link's end, or the parent-death signal), when told to stop, or
  * when the GPU's context has died; then a little time is left for guests to read why.
  */
-#include "host_backend/config/account_page.h"
+#include "host_backend/config/shared_page.h"
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/requests.h"
@@ -99,12 +99,15 @@ static void on_account(struct weir_worker *worker, const struct weir_link_accoun
     struct weir_tenant *tenant = message->tenant_index < WEIR_CONFIG_TENANTS_MAX
                                      ? worker->tenants[message->tenant_index]
                                      : NULL;
+    void *page;
 
     if (tenant == NULL || tenant->account.page != NULL || message->place >= WEIR_ACCOUNT_PLACES) {
         return;
     }
     tenant->account.place = message->place;
-    if (fd < 0 || weir_account_page_map(fd, &tenant->account.page) != WEIR_OK) {
+    if (weir_shared_page_map(fd, sizeof *tenant->account.page, &page) == WEIR_OK) {
+        tenant->account.page = page;
+    } else {
         weir_log_error("worker: counts for itself, without the tenant's other workers tenant=%s",
                        tenant->name);
     }

@@ -5,7 +5,6 @@
  * for pinned host memory. Both happen when the first session comes, so idle tenants cost nothing.
  */
 #include "host_backend/worker/session/tenant.h"
-#include "host_backend/config/account_page.h"
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/vmm.h"
@@ -204,7 +203,9 @@ void weir_tenant_destroy(struct weir_tenant *tenant)
     weir_window_finish(&tenant->host_window);
     weir_host_image_store_finish(&tenant->images);
     weir_log_rate_finish(&tenant->log_rate);
-    weir_account_page_unmap(tenant->account.page);
+    if (tenant->account.page != NULL) {
+        munmap(tenant->account.page, sizeof *tenant->account.page);
+    }
     pthread_mutex_destroy(&tenant->lock);
     free(tenant);
 }
