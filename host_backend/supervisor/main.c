@@ -470,6 +470,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
         fprintf(stderr, "%s: %s\n", sup->config.run_dir, strerror(errno));
         return WEIR_ERR_IO;
     }
+    sup->mps_wanted = weir_mps_is_wanted(&sup->config);
     status = open_signals(sup);
     if (status == WEIR_OK) {
         status = open_admin(sup);

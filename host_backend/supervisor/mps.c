@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/config/program_path.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -31,8 +32,7 @@
 #include <unistd.h>
 
 #define CONTROL       "nvidia-cuda-mps-control"
-#define CLIENTS_MAX   48u /* of a server, until CUDA 13.1 */
-#define LOOK_MS       20  /* how often a daemon is looked at that starts */
+#define LOOK_MS       20 /* how often a daemon is looked at that starts */
 #define START_WAIT_NS (5 * WEIR_NS_PER_S)
 #define RETRY_NS      (2 * WEIR_NS_PER_S)    /* after a daemon has ended by itself */
 #define LEAVE_WAIT_NS (500 * WEIR_NS_PER_MS) /* for workers whose context is gone */
@@ -40,38 +40,22 @@
 #define SAY_WAIT_MS   1000
 #define QUIT_WAIT_MS  2000
 #define ANSWER_BYTES  512u
+#define PATH_BYTES    (sizeof((struct weir_sup_mps *)NULL)->folder + 32) /* of a file in a folder */
+/* In the foreground the daemon says to its output what else it would write into this file. */
+#define LOG "server.log"
 
 /* ---------------------------------------------------------------- is it there */
 
-static bool is_executable(const char *folder, size_t bytes)
+bool weir_mps_is_wanted(const struct weir_host_config *config)
 {
     char path[512];
-    int n = snprintf(path, sizeof path, "%.*s/" CONTROL, (int)bytes, folder);
 
-    return n > 0 && (size_t)n < sizeof path && access(path, X_OK) == 0;
-}
-
-bool weir_mps_is_installed(void)
-{
-    const char *folders = getenv("PATH");
-    bool found = false;
-
-    while (folders != NULL && *folders != 0 && !found) {
-        size_t bytes = strcspn(folders, ":");
-
-        found = bytes != 0 && is_executable(folders, bytes);
-        folders += bytes + (folders[bytes] == ':');
-    }
-    return found;
-}
-
-bool weir_mps_is_wanted(const struct weir_supervisor *sup)
-{
-    switch (sup->config.workers.mps) {
+    switch (config->workers.mps) {
     case WEIR_MPS_ON:
         return true;
     case WEIR_MPS_AUTO:
-        return strcmp(sup->config.driver, "softgpu") != 0 && weir_mps_is_installed();
+        return strcmp(config->driver, "softgpu") != 0 &&
+               weir_program_find(CONTROL, path, sizeof path);
     case WEIR_MPS_OFF:
     default:
         return false;
@@ -103,18 +87,23 @@ static _Noreturn void become_control(const struct weir_sup_mps *m, bool daemon)
     _exit(127);
 }
 
+static const char *path_of(const struct weir_sup_mps *m, const char *name, char *room, size_t bytes)
+{
+    snprintf(room, bytes, "%s/%s", m->folder, name);
+    return room;
+}
+
 static bool is_there(const struct weir_sup_mps *m)
 {
-    char path[sizeof m->folder + 16];
+    char path[PATH_BYTES];
 
-    snprintf(path, sizeof path, "%s/control", m->folder);
-    return access(path, F_OK) == 0;
+    return access(path_of(m, "control", path, sizeof path), F_OK) == 0;
 }
 
 /* What a killed host left would be taken for a daemon that is ready. */
 static bool make_folder(const struct weir_supervisor *sup, struct weir_sup_mps *m)
 {
-    char path[sizeof m->folder + 32];
+    char path[PATH_BYTES];
     int n = snprintf(m->folder, sizeof m->folder, "%s/mps-%d", sup->config.run_dir,
                      (int)(m - sup->mps));
 
@@ -122,19 +111,15 @@ static bool make_folder(const struct weir_supervisor *sup, struct weir_sup_mps *
         (mkdir(m->folder, 0700) != 0 && errno != EEXIST)) {
         return false;
     }
-    snprintf(path, sizeof path, "%s/" WEIR_MPS_LOG, m->folder);
-    (void)unlink(path);
-    snprintf(path, sizeof path, "%s/control", m->folder);
-    return unlink(path) == 0 || errno == ENOENT;
+    (void)unlink(path_of(m, LOG, path, sizeof path));
+    return unlink(path_of(m, "control", path, sizeof path)) == 0 || errno == ENOENT;
 }
 
-/* In the foreground the daemon says to its output what it would write into this file else. */
-static int open_log(const struct weir_sup_mps *m)
+int weir_mps_log_open(const struct weir_sup_mps *m, int flags)
 {
-    char path[sizeof m->folder + 16];
+    char path[PATH_BYTES];
 
-    snprintf(path, sizeof path, "%s/" WEIR_MPS_LOG, m->folder);
-    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    return open(path_of(m, LOG, path, sizeof path), flags | O_CLOEXEC, 0600);
 }
 
 static void start(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
@@ -150,7 +135,8 @@ static void start(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t 
     }
     m->pid = fork();
     if (m->pid == 0) {
-        int null = open("/dev/null", O_RDWR | O_CLOEXEC), log = open_log(m);
+        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+        int log = weir_mps_log_open(m, O_WRONLY | O_CREAT | O_APPEND);
 
         prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != self || dup2(null, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0) {
@@ -224,15 +210,19 @@ struct weir_sup_mps *weir_mps_of(struct weir_supervisor *sup, const struct weir_
                : NULL;
 }
 
+bool weir_mps_has(const struct weir_supervisor *sup, const struct weir_sup_mps *m,
+                  const struct weir_sup_worker *worker)
+{
+    return worker->used && worker->kind == WEIR_WORKER_PROGRAM &&
+           worker->program.domain == (uint32_t)(m - sup->mps) + 1;
+}
+
 static uint32_t n_workers(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
 {
     uint32_t n = 0;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        const struct weir_sup_worker *w = &sup->workers[i];
-
-        n += w->used && w->kind == WEIR_WORKER_PROGRAM &&
-             w->program.domain == (uint32_t)(m - sup->mps) + 1;
+        n += weir_mps_has(sup, m, &sup->workers[i]);
     }
     return n;
 }
@@ -245,8 +235,7 @@ uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_s
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        if (w->used && w->kind == WEIR_WORKER_PROGRAM && w->program.busy &&
-            w->program.domain == (uint32_t)(domain - sup->mps) + 1 && !there[w->tenant]) {
+        if (weir_mps_has(sup, domain, w) && w->program.busy && !there[w->tenant]) {
             there[w->tenant] = true;
             n++;
         }
@@ -306,7 +295,7 @@ void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *m)
     weir_log_warn("mps: a fault, so all of its programs end folder=%s workers=%u", m->folder,
                   n_workers(sup, m));
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && weir_mps_of(sup, &sup->workers[i]) == m) {
+        if (weir_mps_has(sup, m, &sup->workers[i])) {
             sup->workers[i].program.stopping = true;
             (void)weir_sup_worker_send(sup, i, &message, -1);
         }
@@ -378,8 +367,7 @@ static void look_at_leaving(struct weir_supervisor *sup, struct weir_sup_mps *m,
     }
     m->leave_by_ns = now_ns + LEAVE_WAIT_NS;
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].pid > 0 &&
-            weir_mps_of(sup, &sup->workers[i]) == m) {
+        if (weir_mps_has(sup, m, &sup->workers[i]) && sup->workers[i].pid > 0) {
             kill(sup->workers[i].pid, SIGKILL);
         }
     }
@@ -446,10 +434,14 @@ void weir_mps_reap(struct weir_supervisor *sup)
 
 void weir_mps_close(struct weir_supervisor *sup)
 {
-    char answer[ANSWER_BYTES], path[sizeof sup->mps[0].folder + 32];
-    static const char *const files[] = {
-        "control",     "control_lock", "control_privileged",         "log",
-        "control.log", "server.log",   "nvidia-cuda-mps-control.pid"};
+    char answer[ANSWER_BYTES], path[PATH_BYTES];
+    static const char *const files[] = {"control",
+                                        "control_lock",
+                                        "control_privileged",
+                                        "log",
+                                        "control.log",
+                                        LOG,
+                                        "nvidia-cuda-mps-control.pid"};
 
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         struct weir_sup_mps *m = &sup->mps[i];
@@ -467,8 +459,7 @@ void weir_mps_close(struct weir_supervisor *sup)
             waitpid(m->pid, NULL, 0);
         }
         for (size_t k = 0; k < sizeof files / sizeof files[0]; k++) {
-            snprintf(path, sizeof path, "%s/%s", m->folder, files[k]);
-            unlink(path);
+            unlink(path_of(m, files[k], path, sizeof path));
         }
         rmdir(m->folder);
         m->used = false;

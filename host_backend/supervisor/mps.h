@@ -15,9 +15,8 @@
 struct weir_supervisor;
 struct weir_sup_worker;
 
-#define WEIR_MPS_MAX         8            /* domains */
-#define WEIR_MPS_CLIENTS_MAX 48           /* of a server, until CUDA 13.1 */
-#define WEIR_MPS_LOG         "server.log" /* in a domain's folder */
+#define WEIR_MPS_MAX         8  /* domains */
+#define WEIR_MPS_CLIENTS_MAX 48 /* of a server, until CUDA 13.1 */
 
 /* A program's worker that was there when its domain died. */
 struct weir_mps_client {
@@ -49,10 +48,9 @@ struct weir_sup_mps {
     uint64_t again_ns; /* after a fault: it takes clients from then on */
 };
 
-/** Is NVIDIA's control program on the PATH? */
-bool weir_mps_is_installed(void);
-/** Are programs' workers to be under MPS? As the configuration says; `auto` asks what is there. */
-bool weir_mps_is_wanted(const struct weir_supervisor *sup);
+/** Are programs' workers to be under MPS? As the configuration says; with `auto`, if NVIDIA's
+ * control program is on the PATH of a host with a GPU. */
+bool weir_mps_is_wanted(const struct weir_host_config *config);
 
 enum weir_mps_room {
     WEIR_MPS_ROOM,
@@ -67,10 +65,16 @@ enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *device
                                  uint32_t *ret_domain);
 /** A worker's domain; NULL: it is under none. */
 struct weir_sup_mps *weir_mps_of(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
+/** Is the worker in the domain? */
+bool weir_mps_has(const struct weir_supervisor *sup, const struct weir_sup_mps *domain,
+                  const struct weir_sup_worker *worker);
 /** Of how many tenants are programs in the domain? */
 uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_sup_mps *domain);
 /** A client's context has died: all others' have, too, so they leave. */
 void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *domain);
+/** Open the log of a domain's daemon and server. @param flags  of open(). @return -1: see errno */
+int weir_mps_log_open(const struct weir_sup_mps *domain, int flags);
+
 /* mps_blame.c */
 
 /** The process that a line of an MPS server's log names as cause of a fault; 0: none does. */

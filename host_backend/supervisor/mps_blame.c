@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,19 +35,11 @@ pid_t weir_mps_log_culprit(const char *text)
     return line != NULL && line < at ? (pid_t)strtol(line + sizeof client - 1, NULL, 10) : 0;
 }
 
-static int open_log(const struct weir_sup_mps *m)
-{
-    char path[sizeof m->folder + 16];
-
-    snprintf(path, sizeof path, "%s/" WEIR_MPS_LOG, m->folder);
-    return open(path, O_RDONLY | O_CLOEXEC);
-}
-
 /* The process that the log has named since the domain's last fault; 0: none yet. */
 static pid_t read_culprit(struct weir_sup_mps *m)
 {
     char text[TAIL_BYTES + 1];
-    int fd = open_log(m);
+    int fd = weir_mps_log_open(m, O_RDONLY);
     ssize_t n = fd >= 0 ? pread(fd, text, TAIL_BYTES, m->log_seen) : -1;
 
     if (fd >= 0) {
@@ -60,7 +51,7 @@ static pid_t read_culprit(struct weir_sup_mps *m)
 
 static void skip_log(struct weir_sup_mps *m)
 {
-    int fd = open_log(m);
+    int fd = weir_mps_log_open(m, O_RDONLY);
 
     if (fd >= 0) {
         m->log_seen = lseek(fd, 0, SEEK_END);
@@ -79,7 +70,7 @@ void weir_mps_blame_begin(struct weir_supervisor *sup, struct weir_sup_mps *m,
     for (int i = 0; i < WEIR_WORKERS_MAX && b->n < WEIR_MPS_CLIENTS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        if (w->used && weir_mps_of(sup, w) == m && w->program.busy) {
+        if (weir_mps_has(sup, m, w) && w->program.busy) {
             b->clients[b->n++] = (struct weir_mps_client){.pid = w->pid,
                                                           .tenant_index = (uint32_t)w->tenant,
                                                           .goings = sup->tenants[w->tenant].goings};

@@ -113,7 +113,7 @@ static struct weir_sup_worker wanted_by(const struct weir_supervisor *sup,
     struct weir_sup_worker w = {.kind = WEIR_WORKER_PROGRAM,
                                 .tenant = -1,
                                 .connections = connections,
-                                .program = {.native = !weir_mps_is_wanted(sup) ||
+                                .program = {.native = !sup->mps_wanted ||
                                                       weir_sup_is_strict(tenant) ||
                                                       tenant->faults.quarantine_end_ns != 0}};
 

@@ -225,6 +225,7 @@ struct weir_supervisor {
     struct weir_sup_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
     struct weir_sup_worker workers[WEIR_WORKERS_MAX];
     struct weir_sup_pending pending[WEIR_PENDING_MAX];
+    bool mps_wanted; /* programs' workers are to be under MPS */
     struct weir_sup_mps mps[WEIR_MPS_MAX];
     uint64_t spares_from_ns; /* no spare is started before that */
     uint64_t no_room_ns;     /* when a worker last found no room for a context; 0: none did */
@@ -425,10 +426,10 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 void weir_sup_worker_receive(struct weir_supervisor *sup, int worker);
 /** Look for dead workers (SIGCHLD). */
 void weir_sup_workers_reap(struct weir_supervisor *sup);
-/** Send to one worker; a broken link is closed. @return true when it went out */
 /** The host's policies are others: tell the workers that have been started. Those that are dead
  * hear it at their start. */
 void weir_sup_workers_configure(struct weir_supervisor *sup);
+/** Send to one worker; a broken link is closed. @return true when it went out */
 bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
                           const struct weir_link_message *message, int fd);
 /** Tell all to stop, wait at most 5 s, kill the rest. */

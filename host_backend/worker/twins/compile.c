@@ -4,6 +4,7 @@
  * which copies no page tables, and has none of the worker's descriptors.
  */
 #include "host_backend/worker/twins/compile.h"
+#include "host_backend/config/program_path.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -29,32 +30,6 @@
 
 /* ---------------------------------------------------------------- which */
 
-static bool is_program(const char *path)
-{
-    struct stat info;
-
-    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, X_OK) == 0;
-}
-
-static bool look_on_path(char *path, size_t bytes)
-{
-    const char *at = getenv("PATH");
-
-    while (at != NULL && *at != 0) {
-        size_t n = strcspn(at, ":");
-
-        if (n > 1 && at[0] == '/' && n + sizeof "/ptxas" <= bytes) {
-            snprintf(path, bytes, "%.*s/ptxas", (int)n, at);
-            if (is_program(path)) {
-                return true;
-            }
-        }
-        at += n + (at[n] == ':');
-    }
-    snprintf(path, bytes, "/usr/local/cuda/bin/ptxas");
-    return is_program(path);
-}
-
 void weir_forms_compiler_find(const char *wanted, bool real,
                               struct weir_forms_compiler *ret_compiler)
 {
@@ -67,10 +42,14 @@ void weir_forms_compiler_find(const char *wanted, bool real,
         return;
     }
     if (strcmp(wanted, "auto") == 0) {
-        found = look_on_path(c->ptxas, sizeof c->ptxas);
+        found = weir_program_find("ptxas", c->ptxas, sizeof c->ptxas);
+        if (!found) {
+            snprintf(c->ptxas, sizeof c->ptxas, "/usr/local/cuda/bin/ptxas");
+            found = weir_is_program(c->ptxas);
+        }
     } else {
         snprintf(c->ptxas, sizeof c->ptxas, "%s", wanted);
-        found = is_program(wanted);
+        found = weir_is_program(wanted);
         if (!found) {
             weir_log_warn("forms: no such compiler, the driver compiles path=%s", wanted);
         }
