@@ -2,9 +2,9 @@
  * The workers of programs: spares that wait, workers with a program, workers kept for a tenant's
  * next one. docs/design/workers.md has the states and the rules.
  *
- * A connection is pending until it has said hello and a worker is there for it. Everything is
- * decided in weir_sup_programs_tick(), which looks at all pending connections in the order of their
- * slots; what comes from workers and guests only notes what has changed.
+ * A guest's connection is pending until the guest has said hello and there is a worker for it.
+ * weir_sup_programs_tick() decides who gets which worker: it goes through all pending connections,
+ * in the order of their slots.
  */
 #include "host_backend/supervisor/supervisor.h"
 
@@ -106,6 +106,11 @@ void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending 
 
 /* ---------------------------------------------------------------- which worker */
 
+static bool is_of_programs(const struct weir_sup_worker *w)
+{
+    return w->used && w->kind == WEIR_WORKER_PROGRAM;
+}
+
 /* What a worker has to be like for a pending program, as if it were started for it. */
 static struct weir_sup_worker wanted_by(const struct weir_supervisor *sup,
                                         const struct weir_sup_tenant *tenant, uint32_t connections)
@@ -121,22 +126,38 @@ static struct weir_sup_worker wanted_by(const struct weir_supervisor *sup,
     return w;
 }
 
-static bool is_like(const struct weir_sup_worker *w, const struct weir_sup_worker *wanted)
+static bool is_alike(const struct weir_sup_worker *a, const struct weir_sup_worker *b)
 {
-    return w->used && w->kind == WEIR_WORKER_PROGRAM && !w->program.stopping &&
-           w->connections == wanted->connections && w->program.native == wanted->program.native &&
-           strcmp(w->devices, wanted->devices) == 0;
+    return a->connections == b->connections && a->program.native == b->program.native &&
+           strcmp(a->devices, b->devices) == 0;
 }
 
-/* Started or starting, and of no tenant. */
-static bool is_unassigned(const struct weir_sup_worker *w)
+/* Started or starting, and not told to end. */
+static bool is_there(const struct weir_sup_worker *w)
 {
-    return w->used && w->kind == WEIR_WORKER_PROGRAM && w->tenant < 0 && !w->program.stopping;
+    return is_of_programs(w) && !w->program.stopping;
+}
+
+/* It is there for nobody, so it can be given up. */
+static bool is_idle(const struct weir_sup_worker *w)
+{
+    return is_there(w) && !w->program.busy;
 }
 
 static bool is_free(const struct weir_sup_worker *w)
 {
-    return w->ready && !w->program.busy && !w->program.stopping;
+    return is_idle(w) && w->ready;
+}
+
+static bool is_kept(const struct weir_sup_worker *w)
+{
+    return is_free(w) && w->tenant >= 0;
+}
+
+static void stop(struct weir_supervisor *sup, int worker)
+{
+    sup->workers[worker].program.stopping = true;
+    weir_sup_worker_stop(sup, worker);
 }
 
 /* The worker that has this process, if any. */
@@ -145,9 +166,8 @@ static int worker_of_process(const struct weir_supervisor *sup, const struct wei
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        if (w->used && w->kind == WEIR_WORKER_PROGRAM && w->ready && w->program.busy &&
-            !w->program.stopping && w->tenant == (int)p->guest.tenant_index && p->guest.pid > 0 &&
-            w->program.pid == (pid_t)p->guest.pid) {
+        if (is_there(w) && w->ready && w->program.busy && w->tenant == (int)p->guest.tenant_index &&
+            p->guest.pid > 0 && w->program.pid == (pid_t)p->guest.pid) {
             return i;
         }
     }
@@ -164,7 +184,7 @@ static int free_worker(const struct weir_supervisor *sup, const struct weir_sup_
         const struct weir_sup_worker *w = &sup->workers[i];
         bool kept = w->tenant == (int)p->guest.tenant_index;
 
-        if (is_like(w, wanted) && is_free(w) && (kept || w->tenant < 0) && (best < 0 || kept)) {
+        if (is_free(w) && is_alike(w, wanted) && (kept || w->tenant < 0) && (best < 0 || kept)) {
             best = i;
         }
     }
@@ -186,7 +206,8 @@ static int shared_with(const struct weir_supervisor *sup, const struct weir_sup_
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        if (is_like(w, wanted) && w->ready && w->tenant == (int)p->guest.tenant_index &&
+        if (is_there(w) && w->ready && is_alike(w, wanted) &&
+            w->tenant == (int)p->guest.tenant_index &&
             (best < 0 || is_better_to_share(w, &sup->workers[best]))) {
             best = i;
         }
@@ -201,8 +222,7 @@ static uint32_t n_busy(const struct weir_supervisor *sup, uint32_t tenant)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        n += w->used && w->kind == WEIR_WORKER_PROGRAM && w->tenant == (int)tenant &&
-             w->program.busy;
+        n += is_of_programs(w) && w->tenant == (int)tenant && w->program.busy;
     }
     return n;
 }
@@ -214,7 +234,9 @@ static uint32_t n_unassigned(const struct weir_supervisor *sup,
     uint32_t n = 0;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        n += is_unassigned(&sup->workers[i]) && is_like(&sup->workers[i], wanted);
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        n += is_there(w) && w->tenant < 0 && is_alike(w, wanted);
     }
     return n;
 }
@@ -230,9 +252,7 @@ static uint32_t n_waiting(const struct weir_supervisor *sup, const struct weir_s
         if (p->used && p->said_hello) {
             struct weir_sup_worker w = wanted_by(sup, tenant_of(sup, p), p->connections);
 
-            n += w.connections == wanted->connections &&
-                 w.program.native == wanted->program.native &&
-                 strcmp(w.devices, wanted->devices) == 0;
+            n += is_alike(&w, wanted);
         }
     }
     return n;
@@ -286,26 +306,23 @@ static enum started start_one(struct weir_supervisor *sup, struct weir_sup_worke
     return room == WEIR_MPS_ROOM_SOON ? STARTS_LATER : NOT_STARTED;
 }
 
-/* Stop a worker that nobody uses and that fits nobody who waits. */
+/* Stop a worker that nobody uses, unless one is on its way out already. false: all are used. */
 static bool make_room(struct weir_supervisor *sup)
 {
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        struct weir_sup_worker *w = &sup->workers[i];
+    int unused = -1;
 
-        if (w->used && w->kind == WEIR_WORKER_PROGRAM && w->program.stopping) {
-            return true; /* one is on its way out already */
-        }
-    }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        struct weir_sup_worker *w = &sup->workers[i];
+        const struct weir_sup_worker *w = &sup->workers[i];
 
-        if (w->used && w->kind == WEIR_WORKER_PROGRAM && is_free(w)) {
-            w->program.stopping = true;
-            weir_sup_worker_stop(sup, i);
+        if (is_of_programs(w) && w->program.stopping) {
             return true;
         }
+        unused = unused < 0 && is_free(w) ? i : unused;
     }
-    return false;
+    if (unused >= 0) {
+        stop(sup, unused);
+    }
+    return unused >= 0;
 }
 
 /* No further worker can be made for it now. */
@@ -360,9 +377,6 @@ static void look_at_pending(struct weir_supervisor *sup, uint64_t now_ns)
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
         struct weir_sup_pending *p = &sup->pending[i];
 
-        if (p->used && !p->said_hello) {
-            peek_hello(sup, p);
-        }
         if (!p->used) {
             continue;
         }
@@ -407,27 +421,15 @@ static uint64_t idle_until_ns(const struct weir_supervisor *sup, const struct we
     return w->program.idle_since_ns + sup->config.workers.idle_s * WEIR_NS_PER_S;
 }
 
-static bool is_kept(const struct weir_sup_worker *w)
-{
-    return w->used && w->kind == WEIR_WORKER_PROGRAM && w->tenant >= 0 && is_free(w);
-}
-
 static void stop_idle(struct weir_supervisor *sup, uint64_t now_ns)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        struct weir_sup_worker *w = &sup->workers[i];
+        const struct weir_sup_worker *w = &sup->workers[i];
 
         if (is_kept(w) && idle_until_ns(sup, w) <= now_ns) {
-            w->program.stopping = true;
-            weir_sup_worker_stop(sup, i);
+            stop(sup, i);
         }
     }
-}
-
-/* Workers that are there for nobody: they can be given up. */
-static bool is_idle(const struct weir_sup_worker *w)
-{
-    return w->used && w->kind == WEIR_WORKER_PROGRAM && !w->program.busy && !w->program.stopping;
 }
 
 /* Workers that lack memory may ask for what these have. */
@@ -436,8 +438,7 @@ static void show_idle(struct weir_supervisor *sup)
     uint32_t n = 0;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        n += sup->workers[i].used && sup->workers[i].kind == WEIR_WORKER_PROGRAM &&
-             !sup->workers[i].program.busy;
+        n += is_of_programs(&sup->workers[i]) && !sup->workers[i].program.busy;
     }
     if (sup->spin.page != NULL) {
         atomic_store_explicit(&sup->spin.page->idle_workers, n, memory_order_relaxed);
@@ -451,8 +452,7 @@ void weir_sup_programs_give_way(struct weir_supervisor *sup)
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (is_idle(&sup->workers[i])) {
-            sup->workers[i].program.stopping = true;
-            weir_sup_worker_stop(sup, i);
+            stop(sup, i);
             n++;
         }
     }
@@ -490,7 +490,6 @@ int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns
     if (now_ns < sup->spares_from_ns && sup->spares_from_ns < next_ns) {
         next_ns = sup->spares_from_ns;
     }
-
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
         if (sup->pending[i].used && pending_next_ns(sup, &sup->pending[i]) < next_ns) {
             next_ns = pending_next_ns(sup, &sup->pending[i]);
@@ -520,8 +519,7 @@ void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
     w->program.pid = 0;
     w->program.idle_since_ns = weir_clock_now_ns();
     if (idle->soiled != 0 && !w->program.stopping) {
-        w->program.stopping = true;
-        weir_sup_worker_stop(sup, worker);
+        stop(sup, worker);
     }
 }
 
@@ -602,12 +600,8 @@ const char *weir_sup_program_state(const struct weir_sup_worker *worker)
 void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        struct weir_sup_worker *w = &sup->workers[i];
-
-        if (w->used && w->kind == WEIR_WORKER_PROGRAM && w->tenant == (int)tenant->index &&
-            !w->program.stopping) {
-            w->program.stopping = true;
-            weir_sup_worker_stop(sup, i);
+        if (is_there(&sup->workers[i]) && sup->workers[i].tenant == (int)tenant->index) {
+            stop(sup, i);
         }
     }
 }
