@@ -515,7 +515,9 @@ static int open_worker(struct weir_worker *worker)
     if (weir_gates_create(worker, &weir_orders_of_runs, WEIR_ORDERS_ROOM) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
-    read_limits(worker, told.limits);
+    if (worker->config.by_program) {
+        read_limits(worker, told.limits);
+    }
     while (!told.may_listen) {
         if (!on_message(worker)) {
             return WEIR_WORKER_EXIT_FAILED;
