@@ -72,24 +72,21 @@ class Quota(lib.Case):
         self.steady_undisturbed(steady)
         host.wait_idle()
 
-    def test_hostile_sessions_limit(self):
+    def hostile_limit(self, kind, expected):
         host = self.quota_host(sessions=5)
         steady = self.steady(host)
-        result = self.finished(host, "e2e_hostile", f"ipc://{host.socket('alice')}", "sessions",
+        result = self.finished(host, "e2e_hostile", f"ipc://{host.socket('alice')}", kind,
                                arrangement=lib.NATIVE)
-        self.assertRegex(result.out, r"sessions 5, then")
-        self.steady_undisturbed(steady)
-        host.wait_idle()
-
-    def test_hostile_monitors_limit(self):
-        host = self.quota_host(sessions=5)
-        steady = self.steady(host)
-        result = self.finished(host, "e2e_hostile", f"ipc://{host.socket('alice')}", "monitors",
-                               arrangement=lib.NATIVE)
-        self.assertRegex(result.out, r"monitors 5, then: .*too many monitors")
+        self.assertRegex(result.out, expected)
         self.finished(host, "e2e_minimal")
         self.steady_undisturbed(steady)
         host.wait_idle()
+
+    def test_hostile_sessions_limit(self):
+        self.hostile_limit("sessions", r"sessions 5, then")
+
+    def test_hostile_monitors_limit(self):
+        self.hostile_limit("monitors", r"monitors 5, then: .*too many monitors")
 
 
 if __name__ == "__main__":
