@@ -11,8 +11,8 @@
  * would end everybody's work again. That needs marks, without which every tenant is a suspect. Only
  * the shared worker hears remote guests, so a tenant that has them is moved only for certain.
  *
- * Programs under MPS share a server in the same way. A tenant of whose program its server may have
- * died gets workers outside MPS for that time.
+ * Programs under MPS share a server in the same way. If a tenant's program may have caused the
+ * server's death, the tenant's programs get workers outside MPS until its quarantine ends.
  */
 #include "host_backend/supervisor/supervisor.h"
 
@@ -21,7 +21,7 @@
 
 #define RELEASE_PAUSE_NS WEIR_NS_PER_S /* between questions whether a worker can end */
 
-/* Who reported it may be about a tenant that has gone since, or another one in its slot. */
+/* NULL: the tenant that the report is about has gone; another may have its slot by now. */
 static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
                                          const struct weir_link_fault *fault)
 {
@@ -65,7 +65,7 @@ static bool is_outside_mps(const struct weir_sup_tenant *tenant)
     return tenant->used && weir_sup_by_program(tenant) && tenant->faults.quarantine_end_ns != 0;
 }
 
-/* Under MPS, somebody else was touched. */
+/* A fault under MPS ends programs of others, so the tenant's next ones run outside it. */
 static void take_out_of_mps(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     if (sup->config.quarantine_s != 0) {
@@ -118,7 +118,7 @@ bool weir_sup_quarantine_end(struct weir_supervisor *sup, int worker)
     tenant->faults.quarantine_end_ns = 0;
     shared = weir_sup_worker_for(sup, tenant);
     if (shared < 0) {
-        tenant->faults.quarantine_end_ns = weir_clock_now_ns(); /* when this one dies again */
+        tenant->faults.quarantine_end_ns = weir_clock_now_ns(); /* tried again at its next death */
         return false;
     }
     sup->workers[worker].used = false;
@@ -201,7 +201,7 @@ void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_l
 
     if (domain == NULL) {
         count(sup, fault, false);
-    } else if (!domain->leaving) { /* else another was the first */
+    } else if (!domain->leaving) { /* else another worker has reported it */
         weir_mps_blame_begin(sup, domain, fault);
         weir_mps_faulted(sup, domain);
     }

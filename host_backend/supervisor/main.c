@@ -278,8 +278,8 @@ static void watch(struct poll_set *set, int fd, struct source source)
     watch_for(set, fd, POLLIN, source);
 }
 
-/* Guests of a worker that is not ready wait in the socket's backlog; those who get a worker of
- * their own wait in the supervisor. */
+/* Guests of a worker that is not ready are not accepted: they wait in the socket's backlog. Where
+ * each program gets a worker of its own, guests are accepted and wait in the supervisor. */
 static void watch_tenant(const struct weir_supervisor *sup, struct poll_set *set, int i)
 {
     const struct weir_sup_tenant *t = &sup->tenants[i];

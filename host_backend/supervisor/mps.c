@@ -309,7 +309,7 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
     pid_t helper;
 
     worker->program.terminated = true;
-    if (m == NULL || m->leaving || pidfd < 0) { /* of a context that is gone nothing is left */
+    if (m == NULL || m->leaving || pidfd < 0) { /* a context that is gone can do no harm */
         kill(worker->pid, SIGKILL);
         if (pidfd >= 0) {
             close(pidfd);

@@ -27,7 +27,7 @@ struct weir_mps_client {
 /* A fault of which it is not known yet whose it was (mps_blame.c). */
 struct weir_mps_blame {
     bool open;
-    uint64_t by_ns;               /* then the first to report it is a suspect */
+    uint64_t by_ns; /* then the search ends, and the first to report it is a suspect */
     struct weir_link_fault first; /* of the first to report it */
     struct weir_mps_client clients[WEIR_MPS_CLIENTS_MAX];
     uint32_t n;
@@ -70,7 +70,7 @@ bool weir_mps_has(const struct weir_supervisor *sup, const struct weir_sup_mps *
                   const struct weir_sup_worker *worker);
 /** Of how many tenants are programs in the domain? */
 uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_sup_mps *domain);
-/** A client's context has died: all others' have, too, so they leave. */
+/** A client's context has died, and with it those of all others in the domain: have them leave. */
 void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *domain);
 /** Open the log of a domain's daemon and server. @param flags  of open(). @return -1: see errno */
 int weir_mps_log_open(const struct weir_sup_mps *domain, int flags);

@@ -542,7 +542,8 @@ static bool is_hopeless(const struct weir_supervisor *sup, int status)
     return !sup->announced && WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER;
 }
 
-/* Has its end ended the contexts of its MPS domain? By a signal it did if work was under way. */
+/* Has the worker's end ended the other contexts of its MPS domain? So does a signal that kills one
+ * while a program is in it. */
 static bool is_fault(const struct weir_sup_worker *w, int status)
 {
     return (WIFSIGNALED(status) && w->program.busy && !w->program.terminated) ||

@@ -113,7 +113,7 @@ struct weir_sup_worker {
 struct weir_sup_pending {
     bool used;
     int fd;
-    bool said_hello;      /* what follows up to connections is known */
+    bool said_hello;      /* then monitor and connections are known */
     bool monitor;         /* it only asks */
     uint32_t connections; /* CUDA_DEVICE_MAX_CONNECTIONS that it wishes; 0: none */
     uint64_t since_ns;
@@ -304,7 +304,7 @@ enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 /** Make the page that tells workers who may spin.
  * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY */
 enum weir_status weir_sup_spin_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
-/** Accepts one that was never opened. The page stays mapped. */
+/** Close its files, also if it was never opened. The page stays mapped. */
 void weir_sup_spin_close(struct weir_supervisor *sup);
 /** Until the end of the epoch, in ms, for poll(). */
 int weir_sup_spin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
@@ -483,10 +483,12 @@ void weir_sup_faults_show(const struct weir_sup_tenant *tenant, struct weir_stat
 
 /** Divide the descriptors that this process may have among the tenants: once, at the start. */
 void weir_sup_keeper_init(struct weir_supervisor *sup);
-/** Hold a chunk's descriptor (taken). If its tenant has no more descriptors, it is closed. */
+/** Take over a chunk's descriptor and hold it; if its tenant may have no more of them, close it. */
 void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_link_chunk *chunk,
                    int fd);
+/** Close the descriptor of a worker's chunk. */
 void weir_sup_drop(struct weir_supervisor *sup, int worker, uint64_t id);
+/** Close those of all of its chunks. */
 void weir_sup_drop_all(struct weir_supervisor *sup, int worker);
 
 /*

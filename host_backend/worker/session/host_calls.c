@@ -11,8 +11,9 @@
  * noticed as it arrives (weir_host_call_glance()): by the transport's I/O thread, or, where it has
  * none, by whoever waits, the trampoline among them.
  *
- * For the same reason a remote guest reads and writes its arena during a function by
- * host_func_read, which the trampoline answers, and host_func_write, which is done as it arrives.
+ * For the same reason a remote guest that reads or writes its arena during a function does not ask
+ * the session's thread: the trampoline answers host_func_read, and host_func_write is carried out
+ * by whoever notices that it has arrived.
  */
 #include "host_backend/worker/session/host_calls.h"
 #include "host_backend/worker/session/channel.h"

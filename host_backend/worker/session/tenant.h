@@ -23,7 +23,8 @@ struct weir_tenant {
     struct weir_worker *worker;
     uint32_t index;
     char name[WEIR_TENANT_NAME_BYTES]; /* never changes */
-    struct weir_tenant_config config;  /* under the worker's lock, but for weir_tenant_setting() */
+    /* Guarded by the worker's lock; weir_tenant_setting() reads single settings without it. */
+    struct weir_tenant_config config;
     uint32_t n_arrivals; /* connections: sessions, monitors, and those that have not said hello;
                           * under the worker's lock, as is what follows */
     bool gone;
