@@ -173,6 +173,8 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
     tenant->view.ready_since_ns = NEVER;
     tenant->view.gap_ns = NEVER;
     tenant->view.stop_ns = sched->config.stop_ns;
+    tenant->view.switch_ns = sched->switch_ns;
+    tenant->one_domain = true;
     status = ready_reserve(sched);
     if (status == WEIR_OK) {
         status = policies_join(sched, tenant);
@@ -237,6 +239,40 @@ enum weir_status weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns
     return WEIR_OK;
 }
 
+/* Are there tenants in different domains? */
+static bool are_apart(const struct weir_sched *sched)
+{
+    const struct tenant *first = NULL, *tenant;
+    uint32_t index = 0;
+
+    while ((tenant = table_next(&sched->tenants, &index)) != NULL) {
+        if (tenant->queues != NULL) {
+            first = first != NULL ? first : tenant;
+            if (!is_beside(first, tenant)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* A tenant's queues have changed: are they of one domain? */
+static void domain_refresh(struct weir_sched *sched, struct tenant *tenant)
+{
+    uint32_t index = 0;
+    const struct queue *queue = tenant->queues;
+
+    tenant->domain = queue != NULL ? queue->domain : 0;
+    tenant->one_domain = true;
+    for (; queue != NULL; queue = queue->next) {
+        tenant->one_domain &= queue->domain == tenant->domain;
+    }
+    sched->switch_ns = are_apart(sched) ? SWITCH_NS : 0;
+    while ((tenant = table_next(&sched->tenants, &index)) != NULL) {
+        tenant->view.switch_ns = sched->switch_ns;
+    }
+}
+
 static void drop_queue(struct weir_sched *sched, struct queue *queue)
 {
     struct tenant *tenant = queue->tenant;
@@ -249,6 +285,7 @@ static void drop_queue(struct weir_sched *sched, struct queue *queue)
         queue->next->prev = queue->prev;
     }
     tenant->queue_count--;
+    domain_refresh(sched, tenant);
     limit_drop(sched, tenant, &queue->limit);
     table_remove(&sched->queues, queue->id);
 }
@@ -279,7 +316,7 @@ enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now
 }
 
 enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id tenant_id,
-                                      uint32_t sm_limit, weir_sched_id *ret_queue)
+                                      uint32_t sm_limit, uint32_t domain, weir_sched_id *ret_queue)
 {
     struct tenant *tenant = table_get(&sched->tenants, tenant_id);
     struct queue *queue;
@@ -297,14 +334,17 @@ enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id te
     }
     queue->id = *ret_queue;
     queue->tenant = tenant;
+    queue->domain = domain;
     queue->next = tenant->queues;
     if (queue->next != NULL) {
         queue->next->prev = queue;
     }
     tenant->queues = queue;
     tenant->queue_count++;
+    domain_refresh(sched, tenant);
     limit_set(sched, tenant, &queue->limit, sm_limit);
-    trace(sched, WEIR_SCHED_REC_QUEUE_ADD, tenant, queue, NULL, sm_limit < 100 ? sm_limit : 0);
+    trace(sched, WEIR_SCHED_REC_QUEUE_ADD, tenant, queue, NULL,
+          weir_sched_queue_packed(sm_limit, domain));
     return WEIR_OK;
 }
 

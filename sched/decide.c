@@ -552,6 +552,25 @@ void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_
 }
 
 /*
+ * Has somebody of another domain work on the device? The device would slice its time between the
+ * two, so neither would be served as is charged, and both would seem to take longer than they do.
+ */
+static bool is_foreign(const struct weir_sched *sched)
+{
+    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+
+    if (sched->switch_ns == 0 || sched->now_ns >= sched->turn.clear_by_ns + CLEAR_DOMAIN_NS) {
+        return false;
+    }
+    while (front != NULL &&
+           (front->queue->tenant->view.member || front->state != WEIR_SCHED_GRANTED ||
+            is_beside(front->queue->tenant, sched->turn.leader))) {
+        front = front->front_next;
+    }
+    return front != NULL;
+}
+
+/*
  * Has somebody who is not a member more than one piece of work on the device, which nobody stops?
  * Streams take turns there: the member's work would come between them, and who is served when could
  * not be told from what is seen done. So the members begin when the last of it runs, whose SMs they
@@ -645,15 +664,19 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
         group_ask(sched, sched->group_why);
     }
     evict(sched, wake_ns);
-    if (is_crowded(sched)) {
+    if (is_foreign(sched)) {
+        *wake_ns = min_u64(*wake_ns, turn->clear_by_ns + CLEAR_DOMAIN_NS);
+    } else if (is_crowded(sched)) {
         *wake_ns = min_u64(*wake_ns, turn->clear_by_ns);
     } else {
         for (uint32_t i = 0; i < turn->members; i++) {
             serve_member(sched, turn->member[i], &turn->place[i], wake_ns);
         }
     }
-    small_pass(sched);
-    fill(sched, wake_ns);
+    if (!is_foreign(sched)) {
+        small_pass(sched);
+        fill(sched, wake_ns);
+    }
     *wake_ns = min_u64(*wake_ns, sched->rescue_after_ns);
     if (turn->linger_until_ns != 0) {
         *wake_ns = min_u64(*wake_ns, turn->linger_until_ns);

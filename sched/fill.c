@@ -172,7 +172,8 @@ bool fills(const struct weir_sched *sched, const struct item *item)
     const struct tenant *leader = sched->turn.leader;
     const struct tenant *tenant = item->queue->tenant;
 
-    if (!is_compute(item) || is_stoppable(item) || limit_sms(item->queue) < sched->config.sms) {
+    if (!is_compute(item) || is_stoppable(item) || limit_sms(item->queue) < sched->config.sms ||
+        !is_beside(tenant, leader)) {
         return false;
     }
     if (tenant->view.priority < leader->view.priority) {

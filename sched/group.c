@@ -254,7 +254,8 @@ void order_ready(struct weir_sched *sched)
     sched->order[0] = &sched->turn.leader->view;
     for (uint32_t i = 0; i < sched->ready_count; i++) {
         view_refresh(sched, tenant_of(sched->ready[i]));
-        if (sched->ready[i] != sched->order[0] && !tenant_of(sched->ready[i])->exclusive) {
+        if (sched->ready[i] != sched->order[0] && !tenant_of(sched->ready[i])->exclusive &&
+            is_beside(tenant_of(sched->ready[i]), sched->turn.leader)) {
             sched->order[count++] = sched->ready[i];
         }
     }

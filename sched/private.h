@@ -20,10 +20,12 @@
 #define SLICE_MIN_NS     20000u
 #define SLICE_MAX_NS     1000000000u
 #define RESCUE_SLICE_NS  500000u
-#define RESCUE_EVERY     10u      /* rescues take at most that part of the time */
-#define WAKE_MIN_NS      10000u   /* timers are not set for less */
-#define CLEAR_MAX_NS     1000000u /* a newcomer waits no longer for what others queued */
-#define UNKNOWN_MAX      2u       /* items on the device behind one of which nothing is known */
+#define RESCUE_EVERY     10u       /* rescues take at most that part of the time */
+#define WAKE_MIN_NS      10000u    /* timers are not set for less */
+#define CLEAR_MAX_NS     1000000u  /* a newcomer waits no longer for what others queued .. */
+#define CLEAR_DOMAIN_NS  50000000u /* .. in its own domain, and no longer than this in others */
+#define SWITCH_NS        150000u   /* a GPU changes its context: 148 us on an H100 */
+#define UNKNOWN_MAX      2u        /* items on the device behind one of which nothing is known */
 #define UNPAIRED_SLOTS   256u
 #define PAIR_GAIN_SLOTS  256u
 #define UNSURE_PART      8u /* of a long item's predicted time: it may end so much sooner .. */
@@ -106,6 +108,7 @@ struct queue {
     struct item *candidate;              /* the first that waits */
     struct item *listed;                 /* the candidate, if it could be granted */
     struct queue *list_next, *list_prev; /* of a direction, if `listed` is a copy */
+    uint32_t domain;                     /* of weir_sched_queue_add() */
     uint32_t on_device;
     bool heads;         /* its first item is compute and on the device */
     uint64_t device_ns; /* counted_ns of what is on the device */
@@ -137,6 +140,8 @@ struct tenant {
     uint32_t copies[RESOURCES]; /* of each direction: items on the device, and queues listed */
     uint64_t clean_ns;          /* when it last began to lead without fillers; fill.c */
     uint64_t unsure_ns;         /* until then its durations are still to be learned */
+    uint32_t domain;            /* of its queues .. */
+    bool one_domain;            /* .. if all are of the same one */
     int64_t owed_ns;            /* what it did not get done in groups that it led; group.c */
     double part;                /* of both one's time, that was its own there */
     bool is_ready;
@@ -245,6 +250,7 @@ struct weir_sched {
     uint64_t memory_bytes;              /* of tasks under way */
 
     uint32_t busy_tenants; /* with items */
+    uint64_t switch_ns;    /* 0: all tenants are in one domain */
     struct tenant *sole;   /* the only one of them, at its last arrival */
     uint64_t sole_since_ns;
 
@@ -297,6 +303,11 @@ static inline bool is_like(const struct item *a, const struct item *b)
 static inline bool is_at_work(const struct item *item)
 {
     return item->state == WEIR_SCHED_GRANTED || item->state == WEIR_SCHED_STOPPING;
+}
+/* May both have work on the device at a time, and run at a time? */
+static inline bool is_beside(const struct tenant *a, const struct tenant *b)
+{
+    return a->one_domain && b->one_domain && a->domain == b->domain;
 }
 static inline struct tenant *tenant_of(const struct weir_policy_tenant *view)
 {

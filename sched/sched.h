@@ -37,7 +37,7 @@ struct weir_policy_ops;
 struct weir_sched;
 struct weir_sched_record;
 
-/* A tenant, queue or item of one scheduler. 0 is none. */
+/* A tenant, queue or item of one scheduler, below 2^63. 0 is none. */
 typedef uint64_t weir_sched_id;
 
 enum weir_sched_class {
@@ -315,11 +315,14 @@ enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now
 
 /**
  * @param sm_limit  as the tenant's, of this queue alone; the lower one holds. 100: none.
+ * @param domain    names the context, or the MPS server, that its work runs in. The device runs
+ * work of one domain at a time, so tenants share it side by side only in one domain.
  * @return WEIR_OK, WEIR_ERR_STALE, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_BIG
  * @thread owner
  */
 enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id tenant,
-                                      uint32_t sm_limit, weir_sched_id *ret_queue) WEIR_MUST_CHECK;
+                                      uint32_t sm_limit, uint32_t domain,
+                                      weir_sched_id *ret_queue) WEIR_MUST_CHECK;
 
 /** Its items are withdrawn. @return WEIR_OK, WEIR_ERR_STALE @thread owner */
 enum weir_status weir_sched_queue_remove(struct weir_sched *sched, uint64_t now_ns,
@@ -485,7 +488,7 @@ enum weir_sched_record_kind {
     WEIR_SCHED_REC_TENANT_ADD, /* value: weir_sched_tenant_packed() */
     WEIR_SCHED_REC_TENANT_SET, /* the same */
     WEIR_SCHED_REC_TENANT_REMOVE,
-    WEIR_SCHED_REC_QUEUE_ADD, /* value: sm_limit, 0: none */
+    WEIR_SCHED_REC_QUEUE_ADD, /* value: weir_sched_queue_packed() */
     WEIR_SCHED_REC_QUEUE_REMOVE,
     WEIR_SCHED_REC_ARRIVE,  /* class, flags, key, bytes, blocks, blocks a SM; value: predicted_ns */
     WEIR_SCHED_REC_START,   /* place; value: 1 for a filler */
@@ -500,6 +503,22 @@ enum weir_sched_record_kind {
     WEIR_SCHED_REC_TICK,
     WEIR_SCHED_REC_KIND_COUNT
 };
+
+/** A queue's parameters as they stand in records: its SM limit, 0: none; its domain. @thread any */
+static inline uint64_t weir_sched_queue_packed(uint32_t sm_limit, uint32_t domain)
+{
+    return (sm_limit < 100 ? sm_limit : 0) | (uint64_t)domain << 8;
+}
+/** The SM limit of such a value: 1 .. 100 if it is one. @thread any */
+static inline uint32_t weir_sched_queue_sm_limit(uint64_t value)
+{
+    return (value & 0xff) != 0 ? (uint32_t)(value & 0xff) : 100;
+}
+/** Its domain. @thread any */
+static inline uint32_t weir_sched_queue_domain(uint64_t value)
+{
+    return (uint32_t)(value >> 8);
+}
 
 /** A tenant's parameters as they stand in records: not its name, nor user. @thread any */
 static inline uint64_t weir_sched_tenant_packed(const struct weir_sched_tenant_params *params)

@@ -77,7 +77,9 @@ static struct tenant *ask(struct weir_sched *sched, uint32_t room)
     for (i = 0; i < sched->ready_count; i++) {
         struct tenant *tenant = tenant_of(sched->ready[i]);
         const struct queue *queue =
-            tenant->view.member || tenant->exclusive ? NULL : queue_of_small(sched, tenant);
+            tenant->view.member || tenant->exclusive || !is_beside(tenant, sched->turn.leader)
+                ? NULL
+                : queue_of_small(sched, tenant);
 
         tenant->view.small = queue != NULL && queue->listed->small_sms <= room;
         any |= tenant->view.small;

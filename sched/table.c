@@ -3,6 +3,7 @@
 #include <string.h>
 
 #define TABLE_CHUNK 64u
+#define GENERATIONS 0x7fffffffu /* ids stay below 2^63: their owner may use the highest bit */
 
 /* Before each object. */
 struct slot {
@@ -75,7 +76,7 @@ enum weir_status table_add(struct table *table, weir_sched_id *ret_id, void **re
         index = table->made++;
     }
     slot = slot_at(table, index);
-    slot->generation++;
+    slot->generation = (slot->generation + 1) & GENERATIONS;
     memset(slot + 1, 0, table->object_bytes);
     table->live++;
     *ret_id = (uint64_t)slot->generation << 32 | index;
@@ -100,7 +101,7 @@ void table_remove(struct table *table, weir_sched_id id)
     uint32_t index = (uint32_t)id;
     struct slot *slot = slot_at(table, index);
 
-    slot->generation++;
+    slot->generation = (slot->generation + 1) & GENERATIONS;
     slot->next_free = table->free_first;
     table->free_first = index + 1;
     table->live--;

@@ -12,6 +12,11 @@ int weir_cmd_worker(int argc, char **argv)
     return weir_worker_main(argc, argv);
 }
 
+int weir_cmd_gate(int argc, char **argv)
+{
+    return weir_gate_main(argc, argv);
+}
+
 int weir_cmd_serve(int argc, char **argv)
 {
     struct weir_serve_params params = {.check_only = false};

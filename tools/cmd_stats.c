@@ -183,9 +183,8 @@ static void show_runs(const struct weir_status_report *report, bool json)
 
 static void print_prediction(const struct weir_status_prediction *p)
 {
-    printf("device %u, worker %s: %u keys, %u were found on disk; asked %llu, known %llu\n",
-           p->device, p->worker, p->keys, p->keys_found, (unsigned long long)p->asked,
-           (unsigned long long)p->known);
+    printf("GPU %u: %u keys, %u were found on disk; asked %llu, known %llu\n", p->device, p->keys,
+           p->keys_found, (unsigned long long)p->asked, (unsigned long long)p->known);
     printf("%-44s %10llu compared, error median %.1f %%, mean %.1f %%\n", "kernels and graphs",
            (unsigned long long)p->kernels, p->kernel_median * 100, p->kernel_mean * 100);
     printf("%-44s %10llu compared, error median %.1f %%, mean %.1f %%\n\n", "copies and memsets",
@@ -194,10 +193,10 @@ static void print_prediction(const struct weir_status_prediction *p)
 
 static void print_prediction_json(const struct weir_status_prediction *p)
 {
-    printf("{\"device\":%u,\"worker\":\"%s\",\"keys\":%u,\"keys_found\":%u,\"asked\":%llu,"
+    printf("{\"device\":%u,\"keys\":%u,\"keys_found\":%u,\"asked\":%llu,"
            "\"known\":%llu,\"kernels\":%llu,\"kernel_median\":%.3f,\"kernel_mean\":%.3f,"
            "\"copies\":%llu,\"copy_median\":%.3f,\"copy_mean\":%.3f}\n",
-           p->device, p->worker, p->keys, p->keys_found, (unsigned long long)p->asked,
+           p->device, p->keys, p->keys_found, (unsigned long long)p->asked,
            (unsigned long long)p->known, (unsigned long long)p->kernels, p->kernel_median,
            p->kernel_mean, (unsigned long long)p->copies, p->copy_median, p->copy_mean);
 }

@@ -3,6 +3,7 @@
  *
  * tools/ and slurm/ use this header and no other of host_backend. `weir serve` is
  * weir_serve_main(), `weir worker` (hidden: the supervisor executes it) is weir_worker_main(),
+ * `weir gate` (likewise) is weir_gate_main(),
  * `weir status` is weir_control_status().
  *
  * Source: docs/design/host.md
@@ -58,6 +59,14 @@ int weir_serve_main(const struct weir_serve_params *params);
  * @thread call from main
  */
 int weir_worker_main(int argc, char **argv);
+
+/**
+ * Be the gate process: what the supervisor executes. Its descriptor 3 is the link to the
+ * supervisor.
+ * @return an exit status
+ * @thread call from main
+ */
+int weir_gate_main(int argc, char **argv);
 
 #define WEIR_WORKER_EXIT_OK      0
 #define WEIR_WORKER_EXIT_FAILED  1
@@ -165,13 +174,12 @@ struct weir_status_function {
     uint32_t counted; /* index of its session in the report; not in the text */
 };
 
-/* What a device's scheduler knows of durations, and how good that is (weir stats). Since the worker
- * began. An error of 0.05 is 5 %. */
+/* What a GPU's scheduler knows of durations, and how good that is (weir stats). Since the gate
+ * process began. An error of 0.05 is 5 %. */
 struct weir_status_prediction {
-    char worker[WEIR_TENANT_NAME_BYTES]; /* "shared", or the tenant that it serves alone */
-    uint32_t device;                     /* the driver's ordinal */
-    uint32_t keys;                       /* kernels with a geometry, kinds of copies */
-    uint32_t keys_found;                 /* on disk when the worker began */
+    uint32_t device;     /* in the order in which workers named the GPUs */
+    uint32_t keys;       /* kernels with a geometry, kinds of copies */
+    uint32_t keys_found; /* on disk when the gate process began */
     uint64_t asked;
     uint64_t known;     /* of those questions */
     uint64_t kernels;   /* predictions that were compared with what was seen */

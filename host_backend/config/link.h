@@ -1,5 +1,6 @@
 /*
- * What supervisor and worker say to each other over their socket pair (SOCK_SEQPACKET).
+ * What the supervisor and a worker, or the gate process, say to each other over their socket pair
+ * (SOCK_SEQPACKET).
  *
  * Both are the same program, so a message is a plain struct; at most one descriptor goes with it.
  * Either end's closing ends the other: the worker exits, the supervisor starts a new one.
@@ -27,10 +28,17 @@ enum weir_link_type {
     WEIR_LINK_REGION,  /* a virtual machine's region, its descriptor with it; the bell follows */
     WEIR_LINK_REGION_BELL, /* an eventfd, or none */
     WEIR_LINK_REGION_GONE,
-    WEIR_LINK_REQUEST,      /* of requests.def; ANSWER follows */
     WEIR_LINK_CONTEXT_GONE, /* a fault of another client of its MPS server has ended its context */
     WEIR_LINK_STOP,         /* end all sessions and exit */
     WEIR_LINK_RELEASE,      /* exit if there is no session; else STAYS follows */
+    WEIR_LINK_GATE_LOST,    /* the gate process has died */
+    /* To the gate process, which gets CONFIG, TENANT, TENANT_GONE, STATUS and STOP as well. */
+    WEIR_LINK_GATE_PORT,        /* a worker starts: make a port for it. The answer has the same
+                                   type, and the port goes with it; the supervisor passes that on */
+    WEIR_LINK_GATE_BELL,        /* the port's bell follows in the same way */
+    WEIR_LINK_GATE_PORT_TENANT, /* its worker serves this tenant alone from now on */
+    WEIR_LINK_GATE_PORT_GONE,   /* the worker is gone */
+    WEIR_LINK_REQUEST,          /* of requests.def; ANSWER follows */
     /* To the supervisor. */
     WEIR_LINK_READY,       /* the driver is open */
     WEIR_LINK_KEEP,        /* hold this chunk's descriptor */
@@ -59,6 +67,7 @@ struct weir_link_config {
     char name[WEIR_TENANT_NAME_BYTES + 16]; /* of its sockets in the run directory */
     char devices[WEIR_DEVICE_LIST_BYTES];
     bool alone;                /* it serves one tenant */
+    bool gate_comes;           /* a port to the gate process follows, or GATE_LOST */
     uint32_t connections;      /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
     bool under_mps;            /* the supervisor finds out whose a fault is */
     bool by_program;           /* it serves one program at a time, and says when it is idle */
@@ -80,6 +89,13 @@ struct weir_link_tenant {
 struct weir_link_account {
     uint32_t tenant_index;
     uint32_t place; /* of the worker in the page */
+};
+
+struct weir_link_gate_port {
+    uint32_t id;     /* names the port */
+    uint32_t worker; /* the supervisor's number for it */
+    int32_t tenant;  /* whose work it has, and nobody else's; -1: anybody's */
+    uint32_t domain; /* as of weir_sched_queue_add(): its MPS server, or its own context */
 };
 
 enum weir_link_channel {
@@ -141,6 +157,7 @@ struct weir_link_message {
         struct weir_link_config config;
         struct weir_link_tenant tenant;
         struct weir_link_account account;
+        struct weir_link_gate_port gate_port;
         struct weir_link_guest guest;
         struct weir_link_region region;
         struct weir_link_chunk chunk;

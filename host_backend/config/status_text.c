@@ -79,19 +79,13 @@ static const struct field function_fields[] = {F(function, name, TEXT),   F(func
                                                F(function, posted, U64),  F(function, waited, U64),
                                                F(function, wait_ns, U64), F(function, max_ns, U64),
                                                F(function, busy_ns, U64), {0}};
-static const struct field prediction_fields[] = {F(prediction, worker, TEXT),
-                                                 F(prediction, device, U32),
-                                                 F(prediction, keys, U32),
-                                                 F(prediction, keys_found, U32),
-                                                 F(prediction, asked, U64),
-                                                 F(prediction, known, U64),
-                                                 F(prediction, kernels, U64),
-                                                 F(prediction, kernel_mean, REAL),
-                                                 F(prediction, kernel_median, REAL),
-                                                 F(prediction, copies, U64),
-                                                 F(prediction, copy_mean, REAL),
-                                                 F(prediction, copy_median, REAL),
-                                                 {0}};
+static const struct field prediction_fields[] = {
+    F(prediction, device, U32),       F(prediction, keys, U32),
+    F(prediction, keys_found, U32),   F(prediction, asked, U64),
+    F(prediction, known, U64),        F(prediction, kernels, U64),
+    F(prediction, kernel_mean, REAL), F(prediction, kernel_median, REAL),
+    F(prediction, copies, U64),       F(prediction, copy_mean, REAL),
+    F(prediction, copy_median, REAL), {0}};
 
 static const struct field form_fields[] = {F(count, name, TEXT), F(count, n, U64), {0}};
 static const struct field run_fields[] = {

@@ -30,8 +30,7 @@
 
 bool weir_gate_contends(const struct weir_gate_queue *queue)
 {
-    return atomic_load_explicit(&queue->gate->shared->alone, memory_order_relaxed) !=
-           queue->member->id;
+    return !weir_gate_is_alone(queue);
 }
 
 static enum weir_status add_member_locked(struct weir_gate *gate, uint32_t slot,
@@ -55,6 +54,15 @@ enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot,
                                         const struct weir_gate_session_ops *ops, void *session,
                                         struct weir_gate_queue **ret_queue)
 {
+    return weir_gate_queue_create_in(gate, 0, slot, tenant, sm_limit_pct, ops, session, ret_queue);
+}
+
+enum weir_status weir_gate_queue_create_in(struct weir_gate *gate, uint32_t domain, uint32_t slot,
+                                           const struct weir_sched_tenant_params *tenant,
+                                           uint32_t sm_limit_pct,
+                                           const struct weir_gate_session_ops *ops, void *session,
+                                           struct weir_gate_queue **ret_queue)
+{
     struct weir_gate_queue *q = calloc(1, sizeof *q);
     enum weir_status status;
 
@@ -65,16 +73,18 @@ enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot,
     q->ops = ops;
     q->session = session;
     q->sm_limit_pct = sm_limit_pct;
+    q->domain = domain;
     pthread_mutex_init(&q->lock, NULL);
     pthread_mutex_lock(&gate->lock);
     status = add_member_locked(gate, slot, tenant);
     if (status == WEIR_OK) {
         q->member = &gate->members[slot];
-        status = weir_sched_queue_add(gate->sched, q->member->id, q->sm_limit_pct, &q->id);
+        status = weir_sched_queue_add(gate->sched, q->member->id, q->sm_limit_pct, domain, &q->id);
     }
     if (status == WEIR_OK) {
         q->next = gate->queues;
         gate->queues = q;
+        weir_gate_enlist_locked(q);
         weir_gate_kick_locked(gate); /* a limit may have ended somebody's being alone */
     }
     pthread_mutex_unlock(&gate->lock);
@@ -165,6 +175,13 @@ static void close_locked(struct weir_gate_queue *q, uint64_t now_ns)
     struct weir_gate *gate = q->gate;
     weir_sched_id alone = atomic_load(&gate->shared->alone);
 
+    if (weir_gate_queue_client(q) != NULL) { /* the gate process closes the way for others */
+        weir_gate_look_locked(q, now_ns);
+        if (!weir_gate_is_alone(q)) {
+            weir_gate_adopt_locked(q, now_ns);
+        }
+        return;
+    }
     if (alone != 0 && alone != q->member->id) {
         (void)weir_sched_close(gate->sched);
         for (struct weir_gate_queue *other = gate->queues; other != NULL; other = other->next) {
@@ -206,7 +223,7 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
     item->sure = sure;
     item->stoppable = (work->flags & WEIR_SCHED_STOPPABLE) != 0;
     item->brought_ns = now_ns;
-    status = weir_sched_arrive(gate->sched, now_ns, q->id, &params, &item->id);
+    status = weir_gate_arrive_locked(q, now_ns, &params, &item->id);
     if (status != WEIR_OK) {
         item->gone = true;
         weir_gate_item_put_locked(gate, item);
@@ -214,7 +231,7 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
     }
     gate->n_items++;
     q->member->gated++;
-    q->waiting = atomic_load(&item->granted) ? NULL : item;
+    q->waiting = weir_gate_is_granted(item) ? NULL : item;
     weir_gate_kick_locked(gate);
     *ret_item = item;
     return WEIR_OK;
@@ -237,8 +254,7 @@ static enum weir_status through(struct weir_gate_queue *q, const struct weir_gat
     if (status != WEIR_OK) {
         return WEIR_ERR_NO_MEMORY;
     }
-    if (!atomic_load_explicit(&item->granted, memory_order_acquire) &&
-        !weir_gate_wait_room(q, item)) {
+    if (!weir_gate_is_granted(item) && !weir_gate_wait_room(q, item)) {
         q->ops->mark_all(q->session,
                          q); /* this item, or others, may wait for the end of unmarked work */
     }
@@ -248,6 +264,7 @@ static enum weir_status through(struct weir_gate_queue *q, const struct weir_gat
         weir_gate_unlock(gate);
         return WEIR_ERR_CLOSED;
     }
+    weir_gate_granted(q, item, work, pass);
     pass->item = item;
     pass->place = item->place;
     pass->fills = item->fills;
@@ -420,6 +437,29 @@ bool weir_gate_leave(struct weir_gate_pass *pass, struct weir_gate_batch *batch,
     return is_mark_due(pass, batch);
 }
 
+static bool is_crowded(const struct weir_gate *gate, unsigned peers)
+{
+    const struct weir_gate_client *client = weir_gate_client_of(gate);
+
+    if (client != NULL) {
+        return (atomic_load_explicit(&weir_gate_news_of(client, gate->device)->crowded,
+                                     memory_order_relaxed) >>
+                    peers &
+                1) != 0;
+    }
+    return atomic_load_explicit(&gate->crowded[peers], memory_order_relaxed);
+}
+
+static uint64_t usually_worth_stopping_ns(const struct weir_gate *gate)
+{
+    const struct weir_gate_client *client = weir_gate_client_of(gate);
+
+    return client != NULL
+               ? atomic_load_explicit(&weir_gate_news_of(client, gate->device)->worth_stopping_ns,
+                                      memory_order_relaxed)
+               : atomic_load_explicit(&gate->worth_stopping_ns, memory_order_relaxed);
+}
+
 /* A run costs about 10 us of the stream's time, and slows its kernel by a few percent. */
 static uint64_t worth_stopping_ns(const struct weir_gate *gate, uint32_t sm_limit_pct,
                                   enum weir_sched_unpaired unpaired)
@@ -428,7 +468,7 @@ static uint64_t worth_stopping_ns(const struct weir_gate *gate, uint32_t sm_limi
         return WEIR_GATE_MOVABLE_NS;
     }
     if (!gate->levels || unpaired == WEIR_SCHED_NOT_UNPAIRED) {
-        return atomic_load_explicit(&gate->worth_stopping_ns, memory_order_relaxed);
+        return usually_worth_stopping_ns(gate);
     }
     return unpaired == WEIR_SCHED_STEADY_UNPAIRED ? WEIR_GATE_STEADY_TURN_NS : WEIR_GATE_TURN_NS;
 }
@@ -439,9 +479,7 @@ bool weir_gate_wants_runs(const struct weir_gate *gate, enum weir_priority prior
     if (hint->ns != 0 && hint->ns < worth_stopping_ns(gate, sm_limit_pct, hint->unpaired)) {
         return false;
     }
-    return atomic_load_explicit(&gate->crowded[weir_gate_peers(gate, priority)],
-                                memory_order_relaxed) ||
-           sm_limit_pct < 100;
+    return is_crowded(gate, weir_gate_peers(gate, priority)) || sm_limit_pct < 100;
 }
 
 /* ---------------------------------------------------------------- a session's end */
@@ -457,7 +495,7 @@ void weir_gate_queue_ends(struct weir_gate_queue *queue)
         struct weir_gate_entry *e = &q->ring[(q->first + k) % WEIR_GATE_ENTRIES];
 
         for (struct weir_gate_item *item = e->work.first; item != NULL; item = item->next) {
-            (void)weir_sched_running(q->gate->sched, now_ns, item->id, false);
+            weir_gate_running_locked(q->gate, now_ns, item->id, false);
         }
     }
     weir_gate_unlock(q->gate);
@@ -490,6 +528,7 @@ void weir_gate_queue_destroy(struct weir_gate_queue *queue)
     if (q->unmarked_started != 0) {
         gate->n_items--;
     }
+    weir_gate_delist_locked(q);
     (void)weir_sched_queue_remove(gate->sched, now_ns, q->id);
     for (at = &gate->queues; *at != q; at = &(*at)->next) {
     }

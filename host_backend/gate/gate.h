@@ -34,10 +34,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct weir_gate;       /* one GPU's gate; internally locked */
-struct weir_gate_item;  /* a piece of work that the scheduler decides about */
-struct weir_gate_queue; /* one session's work on that GPU */
+struct weir_gate;        /* one GPU's gate; internally locked */
+struct weir_gate_item;   /* a piece of work that the scheduler decides about */
+struct weir_gate_queue;  /* one session's work on that GPU */
+struct weir_gate_client; /* a worker's end of its port to the gate process */
 struct weir_status_prediction;
+struct weir_status_tenant;
 
 /* ---------------------------------------------------------------- plain data */
 
@@ -155,7 +157,9 @@ struct weir_gate_params {
     const struct weir_spin_page *spin;          /* borrowed: who may spin now */
     const char *times_dir; /* borrowed for the call: folder for the durations that are learned
                               (host_backend/config/file_cache.h) */
-    const char *times_of;  /* borrowed for the call: what they are valid for: GPU, driver, worker */
+    const uint8_t *uuid;   /* of the GPU, 16 bytes, borrowed for the call: durations are kept for
+                              it, and gates of one GPU in different workers are one in the gate
+                              process */
     size_t item_room;      /* bytes in each item for the worker's own use; zeroed at first */
     const struct weir_gate_ops *ops; /* borrowed */
     void *user;                      /* for ops */
@@ -175,14 +179,44 @@ enum weir_status weir_gate_create(const struct weir_gate_params *params,
  */
 void weir_gate_destroy(struct weir_gate *gate);
 
+/* ---------------------------------------------------------------- the gate process */
+
+/**
+ * Open a worker's end of a port (port.h).
+ *
+ * @param port_fd  borrowed.
+ * @param bell_fd  kept, and closed in the end.
+ * @param older    the one that it replaces, whose gates are detached; taken; or NULL.
+ * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_VERSION, WEIR_ERR_NO_MEMORY (nothing was taken)
+ * @thread main
+ */
+enum weir_status weir_gate_client_create(int port_fd, int bell_fd, struct weir_gate_client *older,
+                                         struct weir_gate_client **ret_client) WEIR_MUST_CHECK;
+/** With all that it has replaced. Their gates are gone. Accepts NULL. @thread main */
+void weir_gate_client_destroy(struct weir_gate_client *client);
+
+/**
+ * From now on the gate process decides about what arrives; what is in flight ends where it began.
+ * @param client  borrowed until the gate is destroyed.
+ * @thread main
+ */
+void weir_gate_attach(struct weir_gate *gate, struct weir_gate_client *client);
+/** The gate process is lost: what waits for it passes, and what it has stopped goes on. Does
+ * nothing if the gate is not attached. @thread any with the context */
+void weir_gate_detach(struct weir_gate *gate);
+
 /** Fill a row of weir-stats(1) about predictions. @thread any */
 void weir_gate_prediction(struct weir_gate *gate, struct weir_status_prediction *row);
 
-/** Save the learned durations if it is time. Call it now and then. @thread main */
+/** Save the learned durations if it is time; where a gate process was, it does that. Call it now
+ * and then. @thread main */
 void weir_gate_keep(struct weir_gate *gate);
 
 /** Put other policies in force. @thread main */
 void weir_gate_policies_set(struct weir_gate *gate, const struct weir_policy_set *policies);
+
+/** What of a tenant's settings a gate heeds. The name is borrowed from them. @thread any */
+struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant_config *tenant);
 
 /**
  * Change a tenant's settings.
@@ -194,6 +228,8 @@ void weir_gate_tenant_set(struct weir_gate *gate, uint32_t slot,
                           const struct weir_sched_tenant_params *settings);
 /** Remove a tenant that has no queue. @thread main */
 void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot);
+/** Store usage in a row of weir-status(1). @thread any */
+void weir_gate_usage_show(const struct weir_gate_usage *usage, struct weir_status_tenant *row);
 /** Add what the tenant has used to usage. @thread any */
 void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_gate_usage *usage);
 

@@ -1,11 +1,12 @@
 /*
- * Saves the learned durations, so that the next worker need not learn them again, and reports how
- * good predictions are. There is a file for each GPU, driver and worker, next to the cache of
- * twins. Like that cache (host_backend/config/file_cache.h), a file is written under another name
- * and renamed, its size is bounded, and a damaged file is removed with a line in the log.
+ * Saves the learned durations, so that the next host need not learn them again, and reports how
+ * good predictions are. There is a file for each GPU, next to the cache of twins. The gate process
+ * writes it, and a worker that never had one; workers read it when they start. Like that cache
+ * (host_backend/config/file_cache.h), a file is written under another name and renamed, its size is
+ * bounded, and a damaged file is removed with a line in the log.
  *
- * The file is written when the worker ends, and every KEEP_NS if something was learned. Copying the
- * table holds the gate's lock, so this waits for a moment without work, but not for ever.
+ * The file is written when the process ends, and every KEEP_NS if something was learned. Copying
+ * the table holds the gate's lock, so this waits for a moment without work, but not for ever.
  */
 #include "host_backend/config/control.h"
 #include "host_backend/gate/private.h"
@@ -20,15 +21,19 @@
 #define KEEP_NS     (60 * WEIR_NS_PER_S)
 #define WAIT_NS     (600 * WEIR_NS_PER_S)
 
-void weir_gate_times_open(struct weir_gate *gate, const char *dir, const char *times_of)
+void weir_gate_times_open(struct weir_gate *gate, const char *dir)
 {
+    const uint64_t *uuid = (const uint64_t *)(const void *)gate->uuid;
+    char of[64];
     struct weir_predict_stats stats;
     enum weir_status status;
     uint8_t *bytes;
     size_t n_bytes;
 
     weir_file_cache_init(&gate->times, dir, FILES_BYTES, SUFFIX);
-    gate->times_key = weir_hash_of(times_of, strlen(times_of));
+    snprintf(of, sizeof of, "times\n%u\n%016llx%016llx", gate->sms, (unsigned long long)uuid[0],
+             (unsigned long long)uuid[1]);
+    gate->times_key = weir_hash_of(of, strlen(of));
     gate->kept_ns = weir_clock_now_ns();
     if (weir_file_cache_get(&gate->times, &gate->times_key, &bytes, &n_bytes) != WEIR_OK) {
         return;
@@ -66,7 +71,8 @@ static uint8_t *copy(struct weir_gate *gate, bool when_idle, size_t *ret_bytes)
 static void keep(struct weir_gate *gate, bool when_idle)
 {
     size_t n_bytes = 0;
-    uint8_t *bytes = gate->times.dir[0] != 0 ? copy(gate, when_idle, &n_bytes) : NULL;
+    bool keeps = gate->times.dir[0] != 0 && !gate->attached_once;
+    uint8_t *bytes = keeps ? copy(gate, when_idle, &n_bytes) : NULL;
 
     if (bytes == NULL) {
         return;

@@ -2,8 +2,10 @@
 #include "host_backend/gate/private.h"
 
 #include "base/log.h"
+#include "host_backend/config/control.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define PREDICT_KEYS 16384u
@@ -26,7 +28,10 @@ static void weigh_stopping(struct weir_gate *gate)
     atomic_store(&gate->worth_stopping_ns, turns ? WEIR_GATE_TURN_NS : WEIR_GATE_MOVABLE_NS);
 }
 
-static enum weir_status make_sched(struct weir_gate *gate, const struct weir_gate_params *params)
+typedef void (*env_init_fn)(struct weir_gate *gate, struct weir_sched_env *ret_env);
+
+static enum weir_status make_sched(struct weir_gate *gate, const struct weir_gate_params *params,
+                                   env_init_fn env_init)
 {
     const struct weir_sched_settings *c = params->settings;
     const struct weir_policy_set *policies = params->policies;
@@ -50,7 +55,7 @@ static enum weir_status make_sched(struct weir_gate *gate, const struct weir_gat
     gate->config = config;
     gate->alone_limit_ns = config.alone_ns;
     gate->inflight_ns = config.inflight_ns;
-    weir_gate_env_init(gate, &env);
+    env_init(gate, &env);
     gate->policies = *policies;
     weigh_stopping(gate);
     status = weir_sched_create(&config, &env, &gate->sched);
@@ -73,6 +78,9 @@ static void destroy(struct weir_gate *gate)
         pthread_mutex_lock(&gate->lock);
         gate->quit = true;
         pthread_cond_signal(&gate->work);
+        if (weir_gate_client_of(gate) != NULL) {
+            weir_gate_port_call(weir_gate_client_of(gate)->port);
+        }
         pthread_mutex_unlock(&gate->lock);
         pthread_join(gate->watcher, NULL);
     }
@@ -107,8 +115,8 @@ static void init_locks(struct weir_gate *gate)
     pthread_condattr_destroy(&attr);
 }
 
-enum weir_status weir_gate_create(const struct weir_gate_params *params,
-                                  struct weir_gate **ret_gate)
+enum weir_status weir_gate_create_served(const struct weir_gate_params *params,
+                                         env_init_fn env_init, struct weir_gate **ret_gate)
 {
     struct weir_gate *gate = calloc(1, sizeof *gate);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -127,16 +135,32 @@ enum weir_status weir_gate_create(const struct weir_gate_params *params,
     gate->spinners_max = gate->spin ? (uint32_t)cores / SPINNERS : 0;
     gate->timer_ns = UINT64_MAX;
     gate->levels = params->levels;
+    gate->real = params->real;
+    memcpy(gate->uuid, params->uuid, sizeof gate->uuid);
     init_locks(gate);
-    status = make_sched(gate, params);
-    if (status == WEIR_OK) {
-        weir_gate_times_open(gate, params->times_dir, params->times_of);
-        gate->watching = pthread_create(&gate->watcher, NULL, weir_gate_watch, gate) == 0;
-        status = gate->watching ? WEIR_OK : WEIR_ERR_NO_MEMORY;
-    }
+    status = make_sched(gate, params, env_init);
     if (status != WEIR_OK) {
         destroy(gate);
         return status;
+    }
+    weir_gate_times_open(gate, params->times_dir);
+    *ret_gate = gate;
+    return WEIR_OK;
+}
+
+enum weir_status weir_gate_create(const struct weir_gate_params *params,
+                                  struct weir_gate **ret_gate)
+{
+    struct weir_gate *gate;
+    enum weir_status status = weir_gate_create_served(params, weir_gate_env_init, &gate);
+
+    if (status != WEIR_OK) {
+        return status;
+    }
+    gate->watching = pthread_create(&gate->watcher, NULL, weir_gate_watch, gate) == 0;
+    if (!gate->watching) {
+        destroy(gate);
+        return WEIR_ERR_NO_MEMORY;
     }
     *ret_gate = gate;
     return WEIR_OK;
@@ -213,6 +237,25 @@ void weir_gate_destroy(struct weir_gate *gate)
 
 /* ---------------------------------------------------------------- tenants */
 
+struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant_config *tenant)
+{
+    return (struct weir_sched_tenant_params){.name = tenant->name,
+                                             .weight = tenant->weight,
+                                             .sm_limit = tenant->sm_limit_pct,
+                                             .priority = tenant->priority,
+                                             .exclusive = tenant->share == WEIR_SHARE_NO};
+}
+
+void weir_gate_member_charge_locked(struct weir_gate *gate, struct weir_gate_member *member,
+                                    uint8_t class, uint64_t took_ns)
+{
+    if (weir_gate_is_copy(class)) {
+        member->alone_ns[class == WEIR_SCHED_D2H] += took_ns;
+    } else {
+        member->alone_sm_ns += took_ns * gate->sms;
+    }
+}
+
 void weir_gate_member_set_locked(struct weir_gate_member *member,
                                  const struct weir_sched_tenant_params *settings)
 {
@@ -257,6 +300,18 @@ void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot)
     gate->passed_gone += member->passed;
     *member = (struct weir_gate_member){0}; /* another tenant's, perhaps */
     pthread_mutex_unlock(&gate->lock);
+}
+
+void weir_gate_usage_show(const struct weir_gate_usage *usage, struct weir_status_tenant *row)
+{
+    row->service_sm_ns = usage->sm_ns;
+    row->copy_h2d_ns = usage->h2d_ns;
+    row->copy_d2h_ns = usage->d2h_ns;
+    row->copy_h2d_bytes = usage->h2d_bytes;
+    row->copy_d2h_bytes = usage->d2h_bytes;
+    row->wait_ns = usage->wait_ns;
+    row->items = usage->items;
+    row->stops = usage->stops;
 }
 
 static void add_usage_locked(struct weir_gate *gate, const struct weir_gate_member *m,

@@ -30,7 +30,9 @@ void weir_gate_ask_locked(struct weir_gate *gate, const struct weir_gate_work *w
         hint->sure = weir_predict_is_sure(gate->predict, work->class, work->key);
         hint->item_key = work->key;
         hint->blocks = work->blocks;
-        hint->unpaired = weir_sched_is_unpaired(gate->sched, now_ns, work->key);
+        if (weir_gate_client_of(gate) == NULL) { /* else the last grant has said it */
+            hint->unpaired = weir_sched_is_unpaired(gate->sched, now_ns, work->key);
+        }
         hint->uses = 0;
     }
     pass->guessed = ns == 0;

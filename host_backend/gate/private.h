@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "host_backend/config/config.h"
 #include "host_backend/config/file_cache.h"
+#include "host_backend/gate/client.h"
 #include "host_backend/gate/gate.h"
 #include "sched/predict.h"
 #include <pthread.h>
@@ -35,9 +36,11 @@ struct weir_gate_item {
     bool stoppable;
     enum weir_sched_fill fills; /* valid once granted, like the place */
     struct weir_sched_place place;
-    bool sure;          /* its predicted duration is reliable */
-    atomic_bool halted; /* its run is stopped, or about to be */
-    atomic_bool soon;   /* it will be granted soon: its thread may spin */
+    bool sure;                   /* its predicted duration is reliable */
+    struct weir_gate_slot *slot; /* where the gate process grants it; NULL: this process decides */
+    uint32_t sequence;           /* its arrival's, there */
+    atomic_bool halted;          /* its run is stopped, or about to be */
+    atomic_bool soon;            /* it will be granted soon: its thread may spin */
     /* Under the gate's lock. */
     uint32_t refs;               /* held by the queue, by actions and by the run */
     bool given;                  /* it went to its stream */
@@ -66,6 +69,11 @@ struct weir_gate_queue {
     void *session; /* for ops */
     weir_sched_id id;
     uint32_t sm_limit_pct; /* the session's own; 100: none */
+    uint32_t domain;       /* of weir_sched_queue_add(); 0 where this process decides */
+    /* The gate process knows the queue by this slot; NULL: this process decides about it. Written
+     * under the gate's lock. */
+    struct weir_gate_client *_Atomic client;
+    uint32_t slot;
 
     /* Written by the session's thread; others read the sums. */
     const struct weir_gate_hint *last; /* names the last launch without a decision; not followed */
@@ -135,8 +143,9 @@ struct weir_gate {
     bool spin;             /* the machine has enough cores: weir_gate_may_spin() */
     uint32_t spinners_max; /* sessions that may spin at the same time */
     atomic_uint spinners;
-    bool levels;                            /* as in weir_gate_params */
-    atomic_uint_fast64_t worth_stopping_ns; /* one of WEIR_GATE_*_NS, by the policies in force */
+    bool levels, real;                       /* as in weir_gate_params */
+    struct weir_gate_client *_Atomic client; /* NULL: it is attached to no gate process */
+    atomic_uint_fast64_t worth_stopping_ns;  /* one of WEIR_GATE_*_NS, by the policies in force */
     /* Several tenants of the class had work in the last second; without levels: of all classes. */
     atomic_bool crowded[WEIR_PRIORITY_COUNT];
 
@@ -146,6 +155,8 @@ struct weir_gate {
     uint64_t kept_ns, kept_learned;
     uint32_t keys_found; /* on disk */
     bool told_not_kept;
+    bool attached_once; /* the gate process keeps the durations */
+    _Alignas(uint64_t) uint8_t uuid[16];
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t work;
@@ -176,7 +187,87 @@ static inline bool weir_gate_may_spin(const struct weir_gate *gate)
     return gate->spin && weir_spin_host_may(gate->spin_page);
 }
 
+static inline struct weir_gate_client *weir_gate_client_of(const struct weir_gate *gate)
+{
+    return atomic_load_explicit(&gate->client, memory_order_acquire);
+}
+
+static inline struct weir_gate_client *weir_gate_queue_client(const struct weir_gate_queue *queue)
+{
+    return atomic_load_explicit(&queue->client, memory_order_acquire);
+}
+
+/* What the gate process publishes about a device. */
+static inline struct weir_gate_news *weir_gate_news_of(const struct weir_gate_client *client,
+                                                       uint32_t device)
+{
+    return &client->port->news[device];
+}
+
+/* tell.c: what the scheduler is told, here or in the gate process */
+
+/** As weir_sched_arrive(); with params->user NULL for undecided work that is reported. */
+enum weir_status weir_gate_arrive_locked(struct weir_gate_queue *queue, uint64_t now_ns,
+                                         const struct weir_sched_item_params *params,
+                                         weir_sched_id *ret_id) WEIR_MUST_CHECK;
+/** As weir_sched_finished(). */
+void weir_gate_finished_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id,
+                               uint64_t took_ns);
+/** As weir_sched_withdraw(). */
+void weir_gate_forget_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id);
+/** As weir_sched_done_together(). */
+void weir_gate_together_locked(struct weir_gate *gate, uint64_t now_ns, const weir_sched_id *ids,
+                               uint32_t n);
+/** As weir_sched_running(). */
+void weir_gate_running_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id,
+                              bool may_stop);
+/** As weir_sched_stopped(). */
+void weir_gate_stopped_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id,
+                              uint32_t done_blocks);
+/** A waiting item passes without a grant: the scheduler is told that the device has it. */
+void weir_gate_pass_locked(struct weir_gate_queue *queue, struct weir_gate_item *item,
+                           uint64_t now_ns);
+/** Undecided work, all alike, took so long each. */
+void weir_gate_learn_locked(struct weir_gate_queue *queue, const struct weir_gate_batch *work,
+                            uint64_t each_ns);
+/** Undecided work took so long together. */
+void weir_gate_charge_locked(struct weir_gate_queue *queue, uint8_t class, uint64_t took_ns);
+
+/** Is the item granted? Then its place and fills are valid. @thread session */
+bool weir_gate_is_granted(struct weir_gate_item *item);
+/** An item is granted: take over what the gate process said about it. @thread session */
+void weir_gate_granted(struct weir_gate_queue *queue, struct weir_gate_item *item,
+                       const struct weir_gate_work *work, struct weir_gate_pass *pass);
+/** As weir_sched_waits_for_room(). @thread session */
+bool weir_gate_waits_for_room(struct weir_gate *gate, const struct weir_gate_item *item);
+/** Will it be granted soon? Says so once. @thread session */
+bool weir_gate_is_soon(struct weir_gate_item *item);
+
+/** A queue begins: the gate process gets to know it, if there is one. */
+void weir_gate_enlist_locked(struct weir_gate_queue *queue);
+/** A queue goes. */
+void weir_gate_delist_locked(struct weir_gate_queue *queue);
+/** Note the orders that the gate process has sent. */
+void weir_gate_take_orders_locked(struct weir_gate *gate);
+
+/* gate.c */
+
+/** As weir_gate_queue_create(), for work in a domain (weir_sched_queue_add()). */
+enum weir_status weir_gate_queue_create_in(struct weir_gate *gate, uint32_t domain, uint32_t slot,
+                                           const struct weir_sched_tenant_params *tenant,
+                                           uint32_t sm_limit_pct,
+                                           const struct weir_gate_session_ops *ops, void *session,
+                                           struct weir_gate_queue **ret_queue) WEIR_MUST_CHECK;
+
 /* watch.c: the scheduler's side */
+
+/** The scheduler orders: a run is to stop, to go on, to move. */
+void weir_gate_stop_locked(struct weir_gate_item *item, uint64_t lease_ns);
+void weir_gate_resume_locked(struct weir_gate_item *item, const struct weir_sched_place *place);
+void weir_gate_resize_locked(struct weir_gate_item *item, const struct weir_sched_place *place);
+
+/** The time of the scheduler's timer may have come, and the end of a crowded second. */
+void weir_gate_tick_locked(struct weir_gate *gate, uint64_t now_ns);
 
 /** The functions that the scheduler calls. */
 void weir_gate_env_init(struct weir_gate *gate, struct weir_sched_env *ret_env);
@@ -276,7 +367,7 @@ bool weir_gate_wait_done(struct weir_gate_queue *queue, uint64_t given_ns, bool 
  * show the end of that work. Waits about as long as one batch takes.
  * @return true if granted; false: put marks behind the unmarked work before waiting further
  */
-bool weir_gate_wait_room(struct weir_gate_queue *queue, const struct weir_gate_item *item);
+bool weir_gate_wait_room(struct weir_gate_queue *queue, struct weir_gate_item *item);
 
 /** Wait until an item is granted. @param ns  predicted. @return false: the session is over. */
 bool weir_gate_wait_granted(struct weir_gate_queue *queue, struct weir_gate_item *item,
@@ -285,17 +376,30 @@ bool weir_gate_wait_granted(struct weir_gate_queue *queue, struct weir_gate_item
 /* keep.c. Main thread. */
 
 /** Load the durations that are on disk, if any. */
-void weir_gate_times_open(struct weir_gate *gate, const char *dir, const char *times_of);
+void weir_gate_times_open(struct weir_gate *gate, const char *dir);
 /** Save the durations. */
 void weir_gate_times_close(struct weir_gate *gate);
 
 /* make.c */
+
+/**
+ * As weir_gate_create(), for the gate process: without a thread, and its scheduler calls others.
+ * @param env_init  fills in the functions that the scheduler calls.
+ */
+enum weir_status weir_gate_create_served(const struct weir_gate_params *params,
+                                         void (*env_init)(struct weir_gate *gate,
+                                                          struct weir_sched_env *ret_env),
+                                         struct weir_gate **ret_gate) WEIR_MUST_CHECK;
 
 /** A tenant's index in crowded[]: its class if the device runs higher ones first, else 0. */
 static inline unsigned weir_gate_peers(const struct weir_gate *gate, enum weir_priority priority)
 {
     return gate->levels ? (unsigned)priority : 0;
 }
+
+/** Undecided work of a tenant took so long. */
+void weir_gate_member_charge_locked(struct weir_gate *gate, struct weir_gate_member *member,
+                                    uint8_t class, uint64_t took_ns);
 
 /** Store a copy of a member's settings. */
 void weir_gate_member_set_locked(struct weir_gate_member *member,

@@ -109,12 +109,12 @@ static void put_beginning_locked(struct weir_gate *gate, struct weir_gate_trace 
         }
     }
     for (struct weir_gate_queue *q = gate->queues; q != NULL; q = q->next) {
-        const struct weir_sched_record record = {.at_ns = now_ns,
-                                                 .tenant = q->member->id,
-                                                 .queue = q->id,
-                                                 .value =
-                                                     q->sm_limit_pct < 100 ? q->sm_limit_pct : 0,
-                                                 .kind = WEIR_SCHED_REC_QUEUE_ADD};
+        const struct weir_sched_record record = {
+            .at_ns = now_ns,
+            .tenant = q->member->id,
+            .queue = q->id,
+            .value = weir_sched_queue_packed(q->sm_limit_pct, q->domain),
+            .kind = WEIR_SCHED_REC_QUEUE_ADD};
 
         t->records += weir_sched_trace_put(t->trace, &record);
     }

@@ -48,7 +48,15 @@ bool weir_gate_below(const struct weir_gate_queue *q, uint64_t ns)
 
 bool weir_gate_is_alone(const struct weir_gate_queue *q)
 {
-    return atomic_load_explicit(&q->gate->shared->alone, memory_order_acquire) == q->member->id;
+    const struct weir_gate_client *client = weir_gate_queue_client(q);
+    uint32_t tenant;
+
+    if (client == NULL) {
+        return atomic_load_explicit(&q->gate->shared->alone, memory_order_acquire) == q->member->id;
+    }
+    tenant = (uint32_t)(q->member - q->gate->members);
+    return atomic_load_explicit(&weir_gate_news_of(client, q->gate->device)->alone,
+                                memory_order_acquire) == tenant + 1;
 }
 
 /* The oldest work in flight, up to a mark. */
@@ -222,56 +230,75 @@ static void pass_stuck(struct weir_gate_queue *q, struct weir_gate_item *item)
 {
     struct weir_gate *gate = q->gate;
     uint64_t now_ns = weir_clock_now_ns();
-    struct weir_sched_item_info info;
 
     pthread_mutex_lock(&gate->lock);
-    if (!atomic_load(&item->granted) &&
-        weir_sched_item_query(gate->sched, item->id, &info) == WEIR_OK) {
-        (void)weir_sched_withdraw(gate->sched, now_ns, item->id);
-        info.params.flags |= WEIR_SCHED_STARTED;
-        if (weir_sched_arrive(gate->sched, now_ns, q->id, &info.params, &item->id) != WEIR_OK) {
-            item->id = 0; /* charged to nobody */
-        }
-        q->waiting = NULL;
+    if (!weir_gate_is_granted(item)) {
+        weir_gate_pass_locked(q, item, now_ns);
         tell_of_stuck_locked(q, now_ns);
         gate->passed_stuck++;
-        atomic_store(&item->granted, true);
     }
     weir_gate_unlock(gate);
 }
 
 /* Spin instead of sleeping: a wake-up costs about 10 us, and the device may be idle meanwhile.
  * false: too many threads spin already. */
-static bool spin(struct weir_gate *gate, const struct weir_gate_item *item, uint64_t ns)
+static bool spin(struct weir_gate *gate, struct weir_gate_item *item, uint64_t ns)
 {
     uint64_t begin_ns = weir_clock_now_ns();
     bool may =
         atomic_fetch_add_explicit(&gate->spinners, 1, memory_order_relaxed) < gate->spinners_max &&
         weir_gate_may_spin(gate);
 
-    while (may && !atomic_load_explicit(&item->granted, memory_order_acquire) &&
-           weir_clock_now_ns() - begin_ns < ns) {
+    while (may && !weir_gate_is_granted(item) && weir_clock_now_ns() - begin_ns < ns) {
         weir_cpu_pause();
     }
     atomic_fetch_sub_explicit(&gate->spinners, 1, memory_order_relaxed);
     return may;
 }
 
+/* What the thread sleeps on: a futex of its session's, or where the gate process grants. */
+static uint32_t *word_of(struct weir_gate_queue *q, const struct weir_gate_item *item)
+{
+    return item->slot != NULL ? &item->slot->word : &q->word;
+}
+
+static void sleep_on(struct weir_gate_queue *q, struct weir_gate_item *item, uint32_t word,
+                     uint64_t ns)
+{
+    if (item->slot != NULL) {
+        atomic_store(&item->slot->sleeps, 1);
+    }
+    (void)weir_futex_wait(word_of(q, item), word, ns);
+    if (item->slot != NULL) {
+        atomic_store(&item->slot->sleeps, 0);
+    }
+}
+
+/* A gate process that reads nothing decides nothing: go on without it. */
+static void leave_deaf(struct weir_gate_queue *q, uint64_t now_ns)
+{
+    struct weir_gate_client *client = weir_gate_queue_client(q);
+
+    if (client != NULL && weir_gate_client_is_deaf(client, now_ns)) {
+        weir_gate_detach(q->gate);
+    }
+}
+
 static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t ns)
 {
     (void)spin(q->gate, item, SPIN_NS);
     for (;;) {
-        uint32_t word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
+        uint32_t word = __atomic_load_n(word_of(q, item), __ATOMIC_ACQUIRE);
         uint64_t now_ns = weir_clock_now_ns(), slice_ns, patience_ns;
 
-        if (atomic_load_explicit(&item->granted, memory_order_acquire)) {
+        if (weir_gate_is_granted(item)) {
             return true;
         }
         if (q->ops->is_over(q->session)) {
             return false;
         }
         slice_ns = q->ops->attend(q->session) ? WAIT_SOON_NS : WAIT_SLICE_NS;
-        if (atomic_exchange_explicit(&item->soon, false, memory_order_acquire)) {
+        if (weir_gate_is_soon(item)) {
             (void)spin(q->gate, item, SOON_NS);
             continue;
         }
@@ -280,7 +307,8 @@ static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *it
             pass_stuck(q, item);
             continue;
         }
-        (void)weir_futex_wait(&q->word, word, slice_ns < patience_ns ? slice_ns : patience_ns);
+        leave_deaf(q, now_ns);
+        sleep_on(q, item, word, slice_ns < patience_ns ? slice_ns : patience_ns);
     }
 }
 
@@ -304,34 +332,31 @@ bool weir_gate_wait_done(struct weir_gate_queue *q, uint64_t given_ns, bool *ret
     return good;
 }
 
-bool weir_gate_wait_room(struct weir_gate_queue *q, const struct weir_gate_item *item)
+bool weir_gate_wait_room(struct weir_gate_queue *q, struct weir_gate_item *item)
 {
     struct weir_gate *gate = q->gate;
     uint64_t left_ns = weir_sched_fill_bound_ns(&gate->config, gate->config.fill);
     bool room = true;
 
-    while (!atomic_load_explicit(&item->granted, memory_order_acquire) && room && left_ns != 0) {
-        uint32_t word = __atomic_load_n(&q->word, __ATOMIC_ACQUIRE);
+    while (!weir_gate_is_granted(item) && room && left_ns != 0) {
+        uint32_t word = __atomic_load_n(word_of(q, item), __ATOMIC_ACQUIRE);
         uint64_t ns = ROOM_LOOK_NS;
 
-        pthread_mutex_lock(&gate->lock);
-        room = weir_sched_waits_for_room(gate->sched, item->id);
-        pthread_mutex_unlock(&gate->lock);
-        if (room && !spin(gate, item, ns) &&
-            !atomic_load_explicit(&item->granted, memory_order_acquire)) {
+        room = weir_gate_waits_for_room(gate, item);
+        if (room && !spin(gate, item, ns) && !weir_gate_is_granted(item)) {
             ns = ROOM_SLEEP_NS;
-            (void)weir_futex_wait(&q->word, word, ns);
+            sleep_on(q, item, word, ns);
         }
         left_ns -= ns < left_ns ? ns : left_ns;
     }
-    return atomic_load_explicit(&item->granted, memory_order_acquire);
+    return weir_gate_is_granted(item);
 }
 
 bool weir_gate_wait_granted(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t ns)
 {
     bool good;
 
-    if (atomic_load_explicit(&item->granted, memory_order_acquire)) {
+    if (weir_gate_is_granted(item)) {
         return true;
     }
     q->ops->rests(q->session, true);
@@ -344,4 +369,9 @@ void weir_gate_queue_wake(struct weir_gate_queue *queue)
 {
     __atomic_fetch_add(&queue->word, 1, __ATOMIC_RELEASE);
     weir_futex_wake(&queue->word, 1);
+    pthread_mutex_lock(&queue->gate->lock);
+    if (weir_gate_queue_client(queue) != NULL) {
+        weir_gate_slot_changed(&queue->client->port->slot[queue->slot]);
+    }
+    pthread_mutex_unlock(&queue->gate->lock);
 }

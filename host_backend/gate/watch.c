@@ -57,7 +57,7 @@ void weir_gate_withdraw_locked(struct weir_gate_item *item, uint64_t now_ns)
         item->queue->waiting = NULL;
     }
     if (!item->gone) {
-        (void)weir_sched_withdraw(item->gate->sched, now_ns, item->id);
+        weir_gate_forget_locked(item->gate, now_ns, item->id);
     }
     gone_locked(item);
 }
@@ -67,6 +67,9 @@ void weir_gate_kick_locked(struct weir_gate *gate)
     if (gate->idle) {
         gate->idle = false;
         pthread_cond_signal(&gate->work);
+        if (weir_gate_client_of(gate) != NULL) {
+            weir_gate_port_call(weir_gate_client_of(gate)->port);
+        }
     }
 }
 
@@ -150,12 +153,8 @@ static void on_soon(void *user, weir_sched_id id, void *item_user)
     }
 }
 
-static void on_stop(void *user, weir_sched_id id, void *item_user, uint64_t lease_ns)
+void weir_gate_stop_locked(struct weir_gate_item *item, uint64_t lease_ns)
 {
-    struct weir_gate_item *item = item_user;
-
-    (void)user;
-    (void)id;
     atomic_store(&item->halted, true);
     if (!item->given) {
         item->stop_late = true;
@@ -165,28 +164,43 @@ static void on_stop(void *user, weir_sched_id id, void *item_user, uint64_t leas
     }
 }
 
-static void on_resume(void *user, weir_sched_id id, void *item_user,
-                      const struct weir_sched_place *place)
+void weir_gate_resume_locked(struct weir_gate_item *item, const struct weir_sched_place *place)
 {
-    (void)user;
-    (void)id;
-    atomic_store(&((struct weir_gate_item *)item_user)->halted, false);
-    note_locked(item_user, WEIR_GATE_RESUME, place, 0);
+    atomic_store(&item->halted, false);
+    note_locked(item, WEIR_GATE_RESUME, place, 0);
 }
 
-static void on_resize(void *user, weir_sched_id id, void *item_user,
-                      const struct weir_sched_place *place)
+void weir_gate_resize_locked(struct weir_gate_item *item, const struct weir_sched_place *place)
 {
-    struct weir_gate_item *item = item_user;
-
-    (void)user;
-    (void)id;
     if (!item->given) {
         item->resize_late = true;
         item->late_place = *place;
     } else {
         note_locked(item, WEIR_GATE_RESIZE, place, 0);
     }
+}
+
+static void on_stop(void *user, weir_sched_id id, void *item_user, uint64_t lease_ns)
+{
+    (void)user;
+    (void)id;
+    weir_gate_stop_locked(item_user, lease_ns);
+}
+
+static void on_resume(void *user, weir_sched_id id, void *item_user,
+                      const struct weir_sched_place *place)
+{
+    (void)user;
+    (void)id;
+    weir_gate_resume_locked(item_user, place);
+}
+
+static void on_resize(void *user, weir_sched_id id, void *item_user,
+                      const struct weir_sched_place *place)
+{
+    (void)user;
+    (void)id;
+    weir_gate_resize_locked(item_user, place);
 }
 
 static void on_timer(void *user, uint64_t at_ns)
@@ -240,7 +254,7 @@ static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
         if (says != WEIR_GATE_STOPS) { /* it was launched as it was, or must not stop now */
             pthread_mutex_lock(&gate->lock);
             atomic_store(&a->item->halted, false);
-            (void)weir_sched_running(gate->sched, weir_clock_now_ns(), a->item->id,
+            weir_gate_running_locked(gate, weir_clock_now_ns(), a->item->id,
                                      says == WEIR_GATE_STOPS_NOT_NOW);
             pthread_mutex_unlock(&gate->lock);
         }
@@ -307,7 +321,7 @@ void weir_gate_run_stopped(struct weir_gate_item *item, uint32_t done_blocks)
 
     pthread_mutex_lock(&item->gate->lock);
     if (!item->gone) {
-        (void)weir_sched_stopped(item->gate->sched, now_ns, item->id, done_blocks);
+        weir_gate_stopped_locked(item->gate, now_ns, item->id, done_blocks);
     }
     weir_gate_unlock(item->gate);
 }
@@ -319,7 +333,7 @@ void weir_gate_run_goes_on(struct weir_gate_item *item, bool may_stop)
     pthread_mutex_lock(&item->gate->lock);
     if (!item->gone) {
         atomic_store(&item->halted, false);
-        (void)weir_sched_running(item->gate->sched, now_ns, item->id, may_stop);
+        weir_gate_running_locked(item->gate, now_ns, item->id, may_stop);
     }
     weir_gate_unlock(item->gate);
 }
@@ -368,7 +382,6 @@ static uint64_t begin_late_ns(const struct weir_gate_queue *q, const struct weir
 static void account_alone(struct weir_gate_queue *q, const struct weir_gate_batch *work,
                           uint64_t now_ns, uint64_t late_ns)
 {
-    struct weir_gate_member *m = q->member;
     uint64_t took_ns = span_ns(q, work, now_ns);
     bool exactly = is_exact(late_ns, took_ns);
     bool stalled = atomic_load(&q->stalled_at) == atomic_load(&q->done_ns) + 1;
@@ -378,22 +391,16 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_batc
         /* What waited for work that was held back would be given longer each time. */
         uint64_t own_ns = stalled && took_ns > WEIR_GATE_STALL_NS ? WEIR_GATE_STALL_NS : took_ns;
 
-        weir_predict_learn_alike(q->gate->predict, (enum weir_sched_class)work->class, work->key,
-                                 work->size, own_ns / work->n, work->n);
+        weir_gate_learn_locked(q, work, own_ns / work->n);
     } else if (work->alike && !work->guessed && most_ns < work->ns) {
         /* Seen late, it still shows that the prediction is too long:
          * it would hold back the next. */
-        weir_predict_learn_alike(q->gate->predict, (enum weir_sched_class)work->class, work->key,
-                                 work->size, most_ns / work->n, work->n);
+        weir_gate_learn_locked(q, work, most_ns / work->n);
     }
     if (!exactly && !work->guessed && took_ns > work->ns * LATE_FACTOR) {
         took_ns = work->ns * LATE_FACTOR; /* seen late: the session had nothing to do meanwhile */
     }
-    if (weir_gate_is_copy(work->class)) {
-        m->alone_ns[work->class == WEIR_SCHED_D2H] += took_ns;
-    } else {
-        m->alone_sm_ns += took_ns * q->gate->sms;
-    }
+    weir_gate_charge_locked(q, work->class, took_ns);
 }
 
 /* The scheduler learns from the sum of their times, or from the first for all if they are alike. */
@@ -409,7 +416,7 @@ static void tell_together_locked(struct weir_gate_queue *q, const struct weir_ga
     for (const struct weir_gate_item *item = work->first; item != NULL; item = item->next) {
         ids[n++] = item->id;
     }
-    weir_sched_done_together(q->gate->sched, now_ns, ids, n);
+    weir_gate_together_locked(q->gate, now_ns, ids, n);
 }
 
 /* The time of several items is only known as a sum. A kernel may be granted long before its thread,
@@ -440,7 +447,7 @@ static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_batc
         struct weir_gate_item *item = work->first;
 
         work->first = item->next;
-        (void)weir_sched_finished(q->gate->sched, now_ns, item->id, took_ns);
+        weir_gate_finished_locked(q->gate, now_ns, item->id, took_ns);
         took_ns = work->n > 1 ? WEIR_SCHED_UNKNOWN : 0;
         gone_locked(item);
     }
@@ -452,7 +459,7 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
     struct weir_gate *gate = q->gate;
 
     if (e->started != 0) {
-        (void)weir_sched_finished(gate->sched, now_ns, e->started, 0);
+        weir_gate_finished_locked(gate, now_ns, e->started, 0);
         gate->n_items--;
     } else if (e->work.first == NULL) {
         account_alone(q, &e->work, now_ns, late_ns);
@@ -480,7 +487,7 @@ static void settle_unmarked_locked(struct weir_gate_queue *q, uint64_t now_ns)
     if (last != NULL && last->started == 0 && last->work.first == NULL) {
         last->started = q->unmarked_started;
     } else {
-        (void)weir_sched_finished(q->gate->sched, now_ns, q->unmarked_started, 0);
+        weir_gate_finished_locked(q->gate, now_ns, q->unmarked_started, 0);
         q->gate->n_items--;
     }
     q->unmarked_started = 0;
@@ -516,7 +523,7 @@ static weir_sched_id adopt_one(struct weir_gate_queue *q, enum weir_sched_class 
         .class = class, .flags = WEIR_SCHED_STARTED, .predicted_ns = ns != 0 ? ns : 1};
     weir_sched_id id = 0;
 
-    if (weir_sched_arrive(q->gate->sched, now_ns, q->id, &params, &id) == WEIR_OK) {
+    if (weir_gate_arrive_locked(q, now_ns, &params, &id) == WEIR_OK) {
         q->gate->n_items++;
         return id;
     }
@@ -545,10 +552,9 @@ void weir_gate_adopt_locked(struct weir_gate_queue *q, uint64_t now_ns)
 }
 
 /* Work that passed undecided while that was being forbidden. */
-static void adopt_stragglers_locked(struct weir_gate *gate, struct weir_gate_queue *q,
-                                    uint64_t now_ns)
+static void adopt_stragglers_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
-    if (atomic_load(&gate->shared->alone) != q->member->id && q->waiting == NULL &&
+    if (!weir_gate_is_alone(q) && q->waiting == NULL &&
         (q->n != 0 || atomic_load(&q->unmarked_ns) != 0)) {
         weir_gate_adopt_locked(q, now_ns);
     }
@@ -560,8 +566,14 @@ static void look_all_locked(struct weir_gate *gate, uint64_t now_ns)
         if (q->n != 0 || q->unmarked_started != 0) {
             weir_gate_look_locked(q, now_ns);
         }
-        adopt_stragglers_locked(gate, q, now_ns);
+        adopt_stragglers_locked(q, now_ns);
     }
+    weir_gate_take_orders_locked(gate);
+    weir_gate_tick_locked(gate, now_ns);
+}
+
+void weir_gate_tick_locked(struct weir_gate *gate, uint64_t now_ns)
+{
     if (now_ns >= gate->timer_ns) {
         gate->timer_ns = UINT64_MAX;
         weir_sched_tick(gate->sched, now_ns);
@@ -575,7 +587,25 @@ static void look_all_locked(struct weir_gate *gate, uint64_t now_ns)
 
 /* ---------------------------------------------------------------- the thread */
 
-static void sleep_locked(struct weir_gate *gate)
+/* Until the gate process calls, or somebody of this process. */
+static void sleep_attached_locked(struct weir_gate *gate, struct weir_gate_port *port,
+                                  uint32_t attention, uint64_t end_ns)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    pthread_mutex_unlock(&gate->lock);
+    atomic_fetch_add(&port->watchers, 1);
+    if (end_ns > now_ns) {
+        (void)weir_futex_wait(&port->attention, attention,
+                              end_ns == UINT64_MAX ? WEIR_FOREVER : end_ns - now_ns);
+    }
+    atomic_fetch_sub(&port->watchers, 1);
+    pthread_mutex_lock(&gate->lock);
+}
+
+/* @param attention  of the client's port, before the last look; not looked at without one. */
+static void sleep_locked(struct weir_gate *gate, struct weir_gate_client *client,
+                         uint32_t attention)
 {
     uint64_t end_ns = gate->timer_ns;
     struct timespec end;
@@ -586,7 +616,9 @@ static void sleep_locked(struct weir_gate *gate)
         }
     }
     gate->idle = true;
-    if (end_ns == UINT64_MAX) {
+    if (client != NULL) {
+        sleep_attached_locked(gate, client->port, attention, end_ns);
+    } else if (end_ns == UINT64_MAX) {
         (void)pthread_cond_wait(&gate->work, &gate->lock);
     } else {
         end = (struct timespec){(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
@@ -617,11 +649,14 @@ void *weir_gate_watch(void *user)
     gate->ops->thread_begins(gate->user);
     pthread_mutex_lock(&gate->lock);
     while (!gate->quit) {
+        struct weir_gate_client *client = weir_gate_client_of(gate);
+        uint32_t attention =
+            client != NULL ? __atomic_load_n(&client->port->attention, __ATOMIC_SEQ_CST) : 0;
         uint64_t now_ns = weir_clock_now_ns(), event_ns;
 
         look_all_locked(gate, now_ns);
         if (gate->n_items == 0 && gate->n_actions == 0) {
-            sleep_locked(gate);
+            sleep_locked(gate, client, attention);
             continue;
         }
         event_ns = gate->event_ns;

@@ -70,6 +70,7 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
     sup->gather_deadline_ns = weir_clock_now_ns() + GATHER_WAIT_NS;
     sup->gathered.n_sessions = 0;
     sup->gathered.n_tenants = 0;
+    weir_sup_gate_ask(sup, &message);
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
 
@@ -85,21 +86,9 @@ uint64_t weir_sup_admin_gather(struct weir_supervisor *sup)
     return sup->n_gatherings;
 }
 
-/* The worker that all tenants share, or -1. */
-static int shared_worker(const struct weir_supervisor *sup)
-{
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].ready &&
-            sup->workers[i].kind == WEIR_WORKER_SHARED) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-/* The workers do it; their answers come before their next rows. */
-static bool pass_on(struct weir_supervisor *sup, struct weir_admin_client *client, char **words,
-                    size_t n_words)
+/* The gate process does it; its answer comes before its next rows. */
+bool weir_sup_trace_request(struct weir_supervisor *sup, struct weir_admin_client *client,
+                            char **words, size_t n_words)
 {
     struct weir_link_message message = {.type = WEIR_LINK_REQUEST};
     size_t at = 0;
@@ -112,14 +101,11 @@ static bool pass_on(struct weir_supervisor *sup, struct weir_admin_client *clien
             return false;
         }
     }
-    if (client->has_passed) {
-        (void)weir_sup_worker_send(sup, shared_worker(sup), &message, client->passed_fd);
-        return true;
-    }
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].ready) {
-            (void)weir_sup_worker_send(sup, i, &message, -1);
-        }
+    if (!weir_sup_gate_request(sup, &message, client->has_passed ? client->passed_fd : -1)) {
+        weir_sup_note(client->report, "error",
+                      strcmp(sup->config.scheduler.policy, "off") == 0
+                          ? "there is no scheduler (policy \"off\")"
+                          : "the gate process does not run now, try again");
     }
     return true;
 }
@@ -143,11 +129,9 @@ static const struct {
     const char *name;
     weir_sup_request_fn handle;
 } requests[] = {
-#define WEIR_SUP_REQUEST(name, handler)    {name, handler},
-#define WEIR_WORKER_REQUEST(name, handler) {name, pass_on},
+#define WEIR_SUP_REQUEST(name, handler) {name, handler},
 #include "host_backend/config/requests.def"
 #undef WEIR_SUP_REQUEST
-#undef WEIR_WORKER_REQUEST
 };
 
 /* What a whole line asks for is done as far as that needs no answer. false: nothing known. */
@@ -260,18 +244,24 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
         weir_sup_append((void **)&g->tenants, &g->n_tenants, &message->tenant_row,
                         sizeof message->tenant_row);
     } else {
-        sup->workers[worker].row = message->worker;
-        sup->workers[worker].answering = false;
+        if (worker >= 0) {
+            sup->workers[worker].row = message->worker;
+            sup->workers[worker].answering = false;
+        } else {
+            sup->gate.answering = false;
+        }
         if (fd >= 0 && sup->gathering_stats) {
             take_stats(sup, fd);
         }
     }
 }
 
-/* A tenant may have several workers; each has counted its own. */
+/* A tenant may have several workers; each has counted its own, and so has the gate process. */
 static void add_row(struct weir_status_tenant *sum, const struct weir_status_tenant *row)
 {
-    sum->quota_bytes = row->quota_bytes;
+    if (row->quota_bytes != 0) { /* the gate process knows of none */
+        sum->quota_bytes = row->quota_bytes;
+    }
     sum->scheduled |= row->scheduled;
     sum->sessions += row->sessions;
     sum->orphans += row->orphans;
@@ -466,7 +456,7 @@ static bool answer_all(struct weir_supervisor *sup, bool *ret_stats)
 
 void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
-    bool complete = sup->gathering, again = false, stats = false;
+    bool complete = sup->gathering && !sup->gate.answering, again = false, stats = false;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         complete &= !sup->workers[i].used || !sup->workers[i].answering;

@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #define POLL_MAX                                                                                   \
-    (6 + 4 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
+    (7 + 4 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
      WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX + WEIR_PENDING_MAX)
 
 /* The command line wins over the file. */
@@ -223,6 +223,7 @@ static void on_signals(struct weir_supervisor *sup)
         switch (info.ssi_signo) {
         case SIGCHLD:
             weir_sup_workers_reap(sup);
+            weir_sup_gate_reap(sup);
             weir_mps_reap(sup);
             weir_sup_libvirt_reap(sup);
             break;
@@ -245,6 +246,7 @@ struct source {
         SOURCE_TENANT,
         SOURCE_CONTAINER,
         SOURCE_WORKER,
+        SOURCE_GATE,
         SOURCE_CLIENT,
         SOURCE_METRICS,
         SOURCE_METRICS_CLIENT,
@@ -303,6 +305,7 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
     watch(set, sup->admin_fd, (struct source){SOURCE_ADMIN, 0});
     watch(set, sup->metrics_fd, (struct source){SOURCE_METRICS, 0});
     watch(set, sup->libvirt.link, (struct source){SOURCE_LIBVIRT, 0});
+    watch(set, sup->gate.link, (struct source){SOURCE_GATE, 0});
     watch(set, sup->vsock_fd, (struct source){SOURCE_VSOCK, 0});
     watch(set, sup->nvdimm_watch_fd, (struct source){SOURCE_NVDIMM, 0});
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
@@ -391,6 +394,11 @@ static void serve(struct weir_supervisor *sup, struct source source)
             weir_sup_worker_receive(sup, source.index);
         }
         break;
+    case SOURCE_GATE:
+        if (sup->gate.link >= 0) {
+            weir_sup_gate_receive(sup);
+        }
+        break;
     case SOURCE_CLIENT:
         if (sup->clients[source.index].fd >= 0) {
             weir_sup_admin_read(sup, &sup->clients[source.index]);
@@ -435,6 +443,7 @@ static void loop(struct weir_supervisor *sup)
         wait_ms = sooner(wait_ms, weir_sup_spin_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_sup_programs_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_mps_wait_ms(sup, now_ns));
+        wait_ms = sooner(wait_ms, weir_sup_gate_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_sup_quarantine_wait_ms(sup, now_ns));
 
         build_set(sup, &set);
@@ -450,6 +459,7 @@ static void loop(struct weir_supervisor *sup)
         }
         now_ns = weir_clock_now_ns();
         weir_sup_workers_tick(sup, now_ns);
+        weir_sup_gate_tick(sup, now_ns);
         weir_mps_tick(sup, now_ns);
         weir_sup_programs_tick(sup, now_ns);
         weir_sup_admin_tick(sup, now_ns);
@@ -481,6 +491,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
         }
     }
     status = status == WEIR_OK ? weir_sup_spin_open(sup) : status;
+    status = status == WEIR_OK ? weir_sup_gate_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_tcp_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_metrics_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_tenants_apply(sup, &sup->config) : status;
@@ -514,7 +525,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     sup->params = *params;
     sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
     sup->vsock_fd = sup->nvdimm_watch_fd = -1;
-    sup->spin.page_fd = sup->spin.loadavg_fd = -1;
+    sup->spin.page_fd = sup->spin.loadavg_fd = sup->gate.link = -1;
     sup->started_ns = weir_clock_now_ns();
     allow_descriptors();
     weir_sup_reserve_fill(sup);
@@ -553,6 +564,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     weir_sup_libvirt_close(sup);
     if (sup->signal_fd >= 0) {
         weir_sup_workers_stop(sup);
+        weir_sup_gate_close(sup);
         weir_mps_close(sup);
     }
     weir_sup_admin_close(sup);

@@ -87,6 +87,17 @@ struct weir_sup_program {
     uint64_t idle_since_ns; /* when its last program had ended; 0: it has served nobody */
 };
 
+/* The gate process (gate.c). */
+struct weir_sup_gate {
+    pid_t pid;      /* 0: not running */
+    int link;       /* -1: not running */
+    bool answering; /* has been asked for its status */
+    uint32_t last_port;
+    uint32_t failures; /* in a row: back-off */
+    uint64_t started_ns;
+    uint64_t restart_at_ns; /* 0: it need not */
+};
+
 struct weir_sup_worker {
     bool used;
     enum weir_worker_kind kind;
@@ -97,7 +108,8 @@ struct weir_sup_worker {
     char devices[WEIR_DEVICE_LIST_BYTES]; /* that it owns; shared by the tenants with this list */
     struct weir_sup_program program;
     bool ready;
-    bool answering; /* has been asked for its status */
+    bool answering;     /* has been asked for its status */
+    uint32_t gate_port; /* that the gate process was asked for; 0: none */
     uint32_t restarts;
     uint32_t failures;       /* in a row: back-off */
     uint32_t connections;    /* that a program of its tenant asked for; 0: none did */
@@ -224,6 +236,7 @@ struct weir_supervisor {
     bool announced; /* READY=1 was said */
     struct weir_sup_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
     struct weir_sup_worker workers[WEIR_WORKERS_MAX];
+    struct weir_sup_gate gate;
     struct weir_sup_pending pending[WEIR_PENDING_MAX];
     bool mps_wanted; /* programs' workers are to be under MPS */
     struct weir_sup_mps mps[WEIR_MPS_MAX];
@@ -312,6 +325,9 @@ int weir_sup_spin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_spin_tick(struct weir_supervisor *sup, uint64_t now_ns);
 
 /* tenants.c */
+
+/** Tell the gate process about all tenants. */
+void weir_sup_tenants_tell_gate(struct weir_supervisor *sup);
 
 /** Apply the configuration: open sockets of new tenants, close those of gone ones, tell workers. */
 enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
@@ -507,10 +523,8 @@ typedef bool (*weir_sup_request_fn)(struct weir_supervisor *sup, struct weir_adm
 #define WEIR_SUP_REQUEST(name, handler)                                                            \
     bool handler(struct weir_supervisor *sup, struct weir_admin_client *client, char **words,      \
                  size_t n_words);
-#define WEIR_WORKER_REQUEST(name, handler)
 #include "host_backend/config/requests.def"
 #undef WEIR_SUP_REQUEST
-#undef WEIR_WORKER_REQUEST
 
 /** One thing to say of a request; a lack of memory loses it. */
 void weir_sup_note(struct weir_status_report *report, const char *kind, const char *text);
@@ -521,6 +535,47 @@ bool weir_sup_may_change(const struct weir_admin_client *client);
 
 /** Give all schedulers other policies. @return false: the diagnosis says why not */
 bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct weir_diag *diag);
+
+/* workers.c */
+
+/** Fill in what the workers and the gate process are configured alike. */
+void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_config *config);
+/**
+ * Start this program again as another of its processes.
+ * @param subcommand  "worker" or "gate".
+ * @param worker      its slot; -1: it is none.
+ * @param ret_link    gives our end of the link to it.
+ * @return WEIR_OK, WEIR_ERR_IO
+ */
+enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const char *subcommand, int worker,
+                                pid_t *ret_pid, int *ret_link) WEIR_MUST_CHECK;
+
+/* gate.c */
+
+/** Start the gate process, if there is a scheduler.
+ * @return WEIR_OK, WEIR_ERR_IO */
+enum weir_status weir_sup_gate_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/** The scheduler's policies are others. */
+void weir_sup_gate_configure(struct weir_supervisor *sup);
+/** Pass a message on; if it does not run, it is told when it starts. */
+void weir_sup_gate_tell(struct weir_supervisor *sup, const struct weir_link_message *message);
+/** Pass a request on. @param fd  goes with it; borrowed; or -1. @return false: nobody heard it */
+bool weir_sup_gate_request(struct weir_supervisor *sup, const struct weir_link_message *message,
+                           int fd);
+/** Ask it for its status. */
+void weir_sup_gate_ask(struct weir_supervisor *sup, const struct weir_link_message *message);
+/** A worker starts: it gets a port. */
+void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker);
+/** A worker serves one tenant alone from now on. */
+void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker);
+/** A worker is gone: so is its work. */
+void weir_sup_gate_worker_gone(struct weir_supervisor *sup, int worker);
+void weir_sup_gate_receive(struct weir_supervisor *sup);
+void weir_sup_gate_reap(struct weir_supervisor *sup);
+void weir_sup_gate_tick(struct weir_supervisor *sup, uint64_t now_ns);
+int weir_sup_gate_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** It has time to save what it knows, and is killed if it takes longer. */
+void weir_sup_gate_close(struct weir_supervisor *sup);
 
 /* admin.c */
 
@@ -536,9 +591,10 @@ uint64_t weir_sup_admin_gather(struct weir_supervisor *sup);
 
 void weir_sup_admin_accept(struct weir_supervisor *sup);
 void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *client);
-/** What a worker says to a client's request. */
+/** What the gate process says to a client's request. */
 void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_text *answer);
-/** A worker's status message, and the file that came with it, borrowed, or -1. */
+/** A status message of a worker, or of the gate process (-1), and the file that came with it,
+ * borrowed, or -1. */
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
                         const struct weir_link_message *message, int fd);
 /** Answer what is complete or overdue. */

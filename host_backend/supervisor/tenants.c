@@ -176,6 +176,18 @@ static void tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tena
             (void)weir_sup_worker_send(sup, i, &message, -1);
         }
     }
+    weir_sup_gate_tell(sup, &message);
+}
+
+void weir_sup_tenants_tell_gate(struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (sup->tenants[i].used && !sup->tenants[i].gone) {
+            struct weir_link_message message = message_of(&sup->tenants[i], WEIR_LINK_TENANT);
+
+            weir_sup_gate_tell(sup, &message);
+        }
+    }
 }
 
 void weir_sup_tenant_move(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker)

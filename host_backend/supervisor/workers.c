@@ -148,18 +148,21 @@ static void lower_mappings(void)
 }
 
 /* In the child, which may call anything, since the supervisor has one thread. */
-static _Noreturn void become_worker(struct weir_supervisor *sup, const char *program, int worker,
-                                    int link, pid_t supervisor)
+static _Noreturn void become(struct weir_supervisor *sup, const char *subcommand, int worker,
+                             int link, pid_t supervisor)
 {
-    char *argv[] = {(char *)(uintptr_t) "weir", (char *)(uintptr_t) "worker", NULL};
+    const char *program = sup->params.program != NULL ? sup->params.program : "/proc/self/exe";
+    char *argv[] = {(char *)(uintptr_t) "weir", (char *)(uintptr_t)subcommand, NULL};
     sigset_t none;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != supervisor) {
         _exit(WEIR_WORKER_EXIT_FAILED); /* it died before the line above */
     }
-    lower_mappings();
-    weir_mps_environment(sup, &sup->workers[worker]);
+    if (worker >= 0) {
+        lower_mappings();
+        weir_mps_environment(sup, &sup->workers[worker]);
+    }
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (link == WEIR_LINK_FD) {
@@ -195,6 +198,20 @@ static const char *name_of(const struct weir_supervisor *sup, const struct weir_
     return room;
 }
 
+void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_config *config)
+{
+    snprintf(config->driver, sizeof config->driver, "%s", sup->config.driver);
+    snprintf(config->softgpu, sizeof config->softgpu, "%s", sup->config.softgpu);
+    snprintf(config->log, sizeof config->log, "%s", sup->config.log);
+    snprintf(config->run_dir, sizeof config->run_dir, "%s", sup->config.run_dir);
+    config->window_base = sup->config.window_base;
+    config->window_bytes = sup->config.window_bytes;
+    config->vmm_base = sup->config.vmm_base;
+    config->vmm_bytes = sup->config.vmm_bytes;
+    config->forms = sup->config.forms;
+    config->scheduler = sup->config.scheduler;
+}
+
 /* @param page_fd  as of WEIR_LINK_CONFIG: the first time; -1: again. */
 static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
 {
@@ -202,10 +219,7 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     struct weir_link_message message = {.type = WEIR_LINK_CONFIG};
     struct weir_link_config *c = &message.config;
 
-    snprintf(c->driver, sizeof c->driver, "%s", sup->config.driver);
-    snprintf(c->softgpu, sizeof c->softgpu, "%s", sup->config.softgpu);
-    snprintf(c->log, sizeof c->log, "%s", sup->config.log);
-    snprintf(c->run_dir, sizeof c->run_dir, "%s", sup->config.run_dir);
+    weir_sup_config_fill(sup, c);
     if (is_main(sup, w)) {
         snprintf(c->listen_tcp, sizeof c->listen_tcp, "%s", sup->config.listen_tcp);
         snprintf(c->server_key, sizeof c->server_key, "%s", sup->config.server_key);
@@ -217,12 +231,7 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     c->under_mps = weir_mps_of(sup, w) != NULL;
     c->by_program = w->kind == WEIR_WORKER_PROGRAM;
     c->alone = w->kind != WEIR_WORKER_SHARED;
-    c->window_base = sup->config.window_base;
-    c->window_bytes = sup->config.window_bytes;
-    c->vmm_base = sup->config.vmm_base;
-    c->vmm_bytes = sup->config.vmm_bytes;
-    c->forms = sup->config.forms;
-    c->scheduler = sup->config.scheduler;
+    c->gate_comes = sup->gate.link >= 0;
     return weir_sup_worker_send(sup, worker, &message, page_fd);
 }
 
@@ -233,6 +242,7 @@ void weir_sup_workers_configure(struct weir_supervisor *sup)
             (void)send_config(sup, i, -1);
         }
     }
+    weir_sup_gate_configure(sup);
 }
 
 /* A worker that listened before it knows the tenants would turn their keys away. */
@@ -271,11 +281,10 @@ void weir_sup_workers_listen(struct weir_supervisor *sup)
     announce(sup);
 }
 
-enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
+enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const char *subcommand, int worker,
+                                pid_t *ret_pid, int *ret_link)
 {
-    struct weir_sup_worker *w = &sup->workers[worker];
-    const char *program = sup->params.program != NULL ? sup->params.program : "/proc/self/exe";
-    pid_t self = getpid();
+    pid_t self = getpid(), pid;
     int pair[2], bytes = LINK_BUFFER;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
@@ -283,18 +292,29 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     }
     (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     (void)setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-    w->pid = fork();
-    if (w->pid < 0) {
-        w->pid = 0;
+    pid = fork();
+    if (pid < 0) {
         close(pair[0]);
         close(pair[1]);
         return WEIR_ERR_IO;
     }
-    if (w->pid == 0) {
-        become_worker(sup, program, worker, pair[1], self);
+    if (pid == 0) {
+        become(sup, subcommand, worker, pair[1], self);
     }
     close(pair[1]);
-    w->link = pair[0];
+    *ret_pid = pid;
+    *ret_link = pair[0];
+    return WEIR_OK;
+}
+
+enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+    enum weir_status status = weir_sup_spawn(sup, "worker", worker, &w->pid, &w->link);
+
+    if (status != WEIR_OK) {
+        return status;
+    }
     w->ready = false;
     w->answering = false;
     w->restart_at_ns = 0;
@@ -302,6 +322,7 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     weir_log_info("supervisor: worker started worker=%d pid=%d", worker, (int)w->pid);
     if (send_config(sup, worker, sup->spin.page_fd)) { /* one that is gone is seen by SIGCHLD */
         weir_sup_tenants_tell(sup, worker);
+        weir_sup_gate_worker_starts(sup, worker);
     }
     if (sup->listening) {
         let_listen(sup, worker);
@@ -412,6 +433,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     take_last_messages(sup, worker);
     close_link(w);
     w->pid = 0;
+    weir_sup_gate_worker_gone(sup, worker);
     weir_sup_drop_all(sup, worker);
     weir_sup_tenants_settle(sup, worker);
     weir_sup_vms_orphan(sup, worker);
@@ -597,9 +619,6 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         break;
     case WEIR_LINK_FAULT:
         weir_sup_fault(sup, worker, &message.fault);
-        break;
-    case WEIR_LINK_ANSWER:
-        weir_sup_admin_answer(sup, &message.text);
         break;
     case WEIR_LINK_ROW_TENANT:
     case WEIR_LINK_ROW_SESSION:

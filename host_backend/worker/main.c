@@ -8,7 +8,6 @@
 #include "host_backend/config/shared_page.h"
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/regions.h"
-#include "host_backend/worker/requests.h"
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/connections.h"
@@ -65,7 +64,9 @@ static struct {
     uint64_t n_guests;       /* connections that it has sent */
     uint64_t n_reported;     /* of them, when the worker last said that it is idle */
     size_t limits[N_LIMITS]; /* of a program's context, at first */
-} told = {.tcp_fd = -1, .region_fd = -1};
+    int gate_port_fd;        /* a port, until its bell comes; -1: none */
+    bool gate_known;         /* it has come, or does not come */
+} told = {.tcp_fd = -1, .region_fd = -1, .gate_port_fd = -1};
 
 static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant *message)
 {
@@ -228,14 +229,7 @@ static void fill_usage(struct weir_tenant *tenant, struct weir_status_tenant *ro
     struct weir_gate_usage usage;
 
     row->scheduled = weir_gates_usage(tenant, &usage);
-    row->service_sm_ns = usage.sm_ns;
-    row->copy_h2d_ns = usage.h2d_ns;
-    row->copy_d2h_ns = usage.d2h_ns;
-    row->copy_h2d_bytes = usage.h2d_bytes;
-    row->copy_d2h_bytes = usage.d2h_bytes;
-    row->wait_ns = usage.wait_ns;
-    row->items = usage.items;
-    row->stops = usage.stops;
+    weir_gate_usage_show(&usage, row);
 }
 
 static void send_message(struct weir_worker *worker, const struct weir_link_message *message)
@@ -308,6 +302,27 @@ static void on_region_bell(struct weir_worker *worker, int fd)
     }
 }
 
+/* So does a port to the gate process. */
+static void keep_gate_port(int fd)
+{
+    if (told.gate_port_fd >= 0) {
+        close(told.gate_port_fd);
+    }
+    told.gate_port_fd = fd;
+}
+
+static void on_gate_bell(struct weir_worker *worker, int fd)
+{
+    (void)weir_platform_enter(&worker->platform); /* what the last gate has stopped goes on */
+    if (told.gate_port_fd >= 0 && fd >= 0) {
+        weir_gates_attach(worker, told.gate_port_fd, fd);
+    } else if (fd >= 0) {
+        close(fd);
+    }
+    keep_gate_port(-1);
+    told.gate_known = true;
+}
+
 /* One message; false: stop. */
 static bool on_message(struct weir_worker *worker)
 {
@@ -366,8 +381,18 @@ static bool on_message(struct weir_worker *worker)
     case WEIR_LINK_STATS:
         on_status(worker, message.type == WEIR_LINK_STATS);
         break;
-    case WEIR_LINK_REQUEST:
-        weir_worker_request(worker, worker->link, &message.text, &fd);
+    case WEIR_LINK_GATE_PORT:
+        keep_gate_port(fd);
+        fd = -1;
+        break;
+    case WEIR_LINK_GATE_BELL:
+        on_gate_bell(worker, fd);
+        fd = -1;
+        break;
+    case WEIR_LINK_GATE_LOST:
+        (void)weir_platform_enter(&worker->platform);
+        weir_gates_detach(worker);
+        told.gate_known = true;
         break;
     case WEIR_LINK_CONTEXT_GONE:
         weir_worker_fault_elsewhere(worker);
@@ -518,7 +543,8 @@ static int open_worker(struct weir_worker *worker)
     if (worker->config.by_program) {
         read_limits(worker, told.limits);
     }
-    while (!told.may_listen) {
+    told.gate_known = !worker->config.gate_comes;
+    while (!told.may_listen || !told.gate_known) {
         if (!on_message(worker)) {
             return WEIR_WORKER_EXIT_FAILED;
         }

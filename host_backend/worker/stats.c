@@ -119,18 +119,6 @@ static void write_live(FILE *out, const struct weir_session *s)
     }
 }
 
-static void write_predictions(FILE *out, struct weir_worker *worker)
-{
-    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
-        struct weir_status_prediction row = {.device = (uint32_t)worker->platform.devices[i].cu};
-
-        snprintf(row.worker, sizeof row.worker, "%.63s", worker->config.name);
-        if (weir_gates_prediction(worker, i, &row)) {
-            weir_status_text_prediction(out, &row);
-        }
-    }
-}
-
 int weir_stats_file(struct weir_worker *worker)
 {
     int fd = memfd_create("weir-stats", MFD_CLOEXEC);
@@ -154,7 +142,6 @@ int weir_stats_file(struct weir_worker *worker)
         write_set(out, &e->about, e->launched, e->set);
     }
     pthread_mutex_unlock(&worker->lock);
-    write_predictions(out, worker);
     weir_forms_write_runs(out, worker->forms);
     fclose(out);
     return fd;

@@ -6,7 +6,8 @@
  *
  *     sum(O_i) / (T * sum(W_i)) <= max_overhead
  *
- * Here as there T follows from what stopping was measured to cost (tenant->stop_ns, and a launch).
+ * Here as there T follows from what stopping was measured to cost (tenant->stop_ns, and a launch),
+ * and from what a change of context costs where tenants are in different ones (switch_ns).
  * What differs:
  *
  * - Rounds cannot give exact shares when work cannot be stopped at an epoch's end, or comes and
@@ -87,7 +88,8 @@ static uint64_t position(const struct weir_policy *self, const struct weir_polic
 static uint64_t switch_cost_ns(const struct weir_policy *self,
                                const struct weir_policy_tenant *tenant)
 {
-    return self->config->launch_ns + (tenant->kernel.stoppable ? tenant->stop_ns : 0);
+    return self->config->launch_ns + tenant->switch_ns +
+           (tenant->kernel.stoppable ? tenant->stop_ns : 0);
 }
 
 /* Of the highest class that is ready: what a decision is made from. */

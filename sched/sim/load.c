@@ -172,8 +172,12 @@ static enum weir_status add_queue(struct reading *r, const struct weir_sched_rec
         status = add_one(&load->queues, &load->n_queues, &load->cap_queues, sizeof *load->queues);
     }
     if (status == WEIR_OK) {
-        load->queues[load->n_queues - 1] = (struct weir_sim_queue){
-            tenant, WEIR_SIM_NONE, WEIR_SIM_NONE, rec->value ? (uint32_t)rec->value : 100};
+        load->queues[load->n_queues - 1] =
+            (struct weir_sim_queue){.tenant = tenant,
+                                    .first = WEIR_SIM_NONE,
+                                    .last = WEIR_SIM_NONE,
+                                    .sm_limit = weir_sched_queue_sm_limit(rec->value),
+                                    .domain = weir_sched_queue_domain(rec->value)};
     }
     return status;
 }

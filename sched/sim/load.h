@@ -36,6 +36,7 @@ struct weir_sim_queue {
     uint32_t first; /* item, or WEIR_SIM_NONE */
     uint32_t last;
     uint32_t sm_limit; /* of 100, 1 .. 100 */
+    uint32_t domain;   /* of weir_sched_queue_add() */
 };
 
 struct weir_sim_tenant {

@@ -168,7 +168,8 @@ static enum weir_status tell(struct replay *r, const struct weir_sched_record *r
         return tell_tenant(r, rec);
     case WEIR_SCHED_REC_QUEUE_ADD:
         status = weir_sched_queue_add(r->sched, mapped(r, rec->tenant, TENANT),
-                                      rec->value ? (uint32_t)rec->value : 100, &id);
+                                      weir_sched_queue_sm_limit(rec->value),
+                                      weir_sched_queue_domain(rec->value), &id);
         return status == WEIR_OK && !map(r, rec->queue, QUEUE, id) ? WEIR_ERR_NO_MEMORY : status;
     case WEIR_SCHED_REC_QUEUE_REMOVE:
         return weir_sched_queue_remove(r->sched, rec->at_ns, mapped(r, rec->queue, QUEUE));

@@ -685,7 +685,7 @@ static enum weir_status add_tenants(struct run *run)
     for (uint32_t i = 0; status == WEIR_OK && i < load->n_queues; i++) {
         const struct weir_sim_queue *queue = &load->queues[i];
         status = weir_sched_queue_add(run->sched, run->tenants[queue->tenant], queue->sm_limit,
-                                      &run->queues[i]);
+                                      queue->domain, &run->queues[i]);
         if (queue->first != WEIR_SIM_NONE) {
             heap_push(run, (struct arrival){load->items[queue->first].delay_ns, queue->first});
         }

@@ -130,8 +130,9 @@ static const char *check_core(const struct weir_sched_record *r, uint32_t sms)
         return r->tenant ? NULL : "a tenant without an id";
     case WEIR_SCHED_REC_QUEUE_ADD:
         return !r->tenant || !r->queue ? "a queue without tenant or id"
-               : r->value > 100        ? "an SM limit that is not 1 .. 100"
-                                       : NULL;
+               : weir_sched_queue_sm_limit(r->value) > 100 || r->value >> 40 != 0
+                   ? "an SM limit that is not 1 .. 100, or no domain"
+                   : NULL;
     case WEIR_SCHED_REC_QUEUE_REMOVE:
         return r->queue ? NULL : "a queue without an id";
     case WEIR_SCHED_REC_ARRIVE:

@@ -101,8 +101,11 @@ static void print_core(FILE *out, const struct weir_sched_record *r)
     case WEIR_SCHED_REC_QUEUE_ADD:
     case WEIR_SCHED_REC_QUEUE_REMOVE:
         fprintf(out, " queue=%" PRIx64, r->queue);
-        if (r->value) {
-            fprintf(out, " sm_limit=%u", (uint32_t)r->value);
+        if (weir_sched_queue_sm_limit(r->value) < 100) {
+            fprintf(out, " sm_limit=%u", weir_sched_queue_sm_limit(r->value));
+        }
+        if (weir_sched_queue_domain(r->value) != 0) {
+            fprintf(out, " domain=%u", weir_sched_queue_domain(r->value));
         }
         break;
     case WEIR_SCHED_REC_ARRIVE:

@@ -4,6 +4,7 @@
 What is measured is what the worker accounts (service_sm_ns of weir status) and what the programs count
 themselves. softgpu's kernels run on cores that others use, too, so shares are compared over seconds.
 """
+import collections
 import glob
 import json
 import os
@@ -67,13 +68,16 @@ class Sched(lib.Case):
         lib.until(lambda: time.monotonic() >= end, 5, "they have met", 0.02)
 
     def counts(self, host):
-        """Stops the host; what its scheduler came to. Nothing may be left in it."""
+        """Stops the host; what its schedulers came to, the worker's and the gate process's. Nothing may be left."""
         self.assertEqual(host.stop(), 0)
-        line, = [m for m in (re.search(r"sched: device=0 .*", text) for text in host.process.errors) if m]
-        counts = {k: float(v) for k, v in re.findall(r"(\w+)=([\d.]+)", line[0])}
-        self.assertEqual(counts["left"], 0, line[0])
-        self.assertEqual(counts["nonsense"], 0, line[0])
-        self.assertEqual(counts["arrivals"], counts["finishes"] + counts["withdrawals"], line[0])
+        lines = [m[0] for m in (re.search(r"sched: device=0 .*", text) for text in host.process.errors) if m]
+        counts = collections.Counter()
+        for line in lines:
+            counts.update({k: float(v) for k, v in re.findall(r"(\w+)=([\d.]+)", line)})
+        self.assertEqual(len(lines), 2)
+        self.assertEqual(counts["left"], 0, lines)
+        self.assertEqual(counts["nonsense"], 0, lines)
+        self.assertEqual(counts["arrivals"], counts["finishes"] + counts["withdrawals"], lines)
         return counts
 
     def test_weights_are_shares_and_change_while_they_run(self):
@@ -96,6 +100,47 @@ class Sched(lib.Case):
             self.loop(host, tenant)
         self.settle()
         self.assertShare(host, "alice", 0.5)
+
+    def test_weights_hold_between_workers_of_all_kinds(self):
+        """A worker of its own for a program, for a tenant, and one that tenants share: one gate decides for all."""
+        host = self.tenants("fair", alice={"weight": 300, "isolation": "program"},
+                            bob={"weight": 200, "isolation": "tenant"}, carol={"weight": 100})
+        for tenant in ("alice", "bob", "carol"):
+            self.loop(host, tenant)
+        self.settle()
+        self.assertGreaterEqual(len({row["pid"] for row in host.status()["worker"]}), 3)
+        self.assertShare(host, "alice", 1 / 2)
+        self.assertShare(host, "bob", 1 / 3)
+        result = host.weir("tenant", "set", "--run-dir", host.run_dir, "alice", "weight=100")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.settle()
+        self.assertShare(host, "bob", 1 / 2)
+
+    def gate(self, host):
+        """The gate process's pid; None: there is none now."""
+        result = lib.subprocess.run(["pgrep", "-P", str(host.process.pid), "-x", "weir-gate"],
+                                    stdout=lib.subprocess.PIPE, text=True, check=False)
+        return int(result.stdout) if result.stdout else None
+
+    def test_work_goes_on_when_the_gate_dies(self):
+        """Killed, and stopped so that it answers nobody: workers decide for themselves, until there is another."""
+        host = self.tenants("fair", alice={"weight": 300, "isolation": "program"},
+                            bob={"weight": 100, "isolation": "program"}, carol={"isolation": "program"})
+        steady = self.steady(host, "carol")
+        for signal in (lib.signal.SIGKILL, lib.signal.SIGSTOP):
+            gate = self.gate(host)
+            os.kill(gate, signal)
+            self.steady_goes_on(steady)
+            if signal == lib.signal.SIGSTOP:
+                os.kill(gate, lib.signal.SIGKILL)
+            lib.until(lambda g=gate: self.gate(host) not in (None, g), 20, "there is another gate", 0.05)
+            self.steady_goes_on(steady)
+        self.steady_undisturbed(steady)
+        for name in ("alice", "bob"):
+            self.loop(host, name)
+        self.settle()
+        self.assertShare(host, "alice", 0.75)
+        self.assertEqual([line for line in host.process.errors if "worker died" in line], [])
 
     def test_high_priority_goes_first(self):
         host = self.tenants("priority", alice={"priority": "high"}, bob={"priority": "low"})

@@ -50,6 +50,7 @@ struct tl_sim_load {
     uint64_t think_ns; /* of an asynchronous one: between items given and brought */
     uint32_t queues;   /* 0: 1 */
     uint32_t sm_limit; /* of each queue, of 100; 0: none */
+    uint32_t domain;   /* of each queue */
     uint64_t from_ns;  /* when it begins */
     uint32_t count;    /* items per queue, 0: endless */
 };

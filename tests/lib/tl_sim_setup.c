@@ -112,7 +112,7 @@ uint32_t tl_sim_tenant(struct tl_sim *sim, uint32_t weight, enum weir_priority p
         lane->tenant = number;
         assert_int_equal(weir_sched_queue_add(sim->sched, tenant->id,
                                               load->sm_limit != 0 ? load->sm_limit : 100,
-                                              &lane->queue),
+                                              load->domain, &lane->queue),
                          WEIR_OK);
         sim_bring_next(sim, lane, load->from_ns);
     }

@@ -39,15 +39,6 @@ struct weir_gate_queue *weir_admission_queue(const struct weir_session *session,
     return atomic_load_explicit(&session->admission->queues[device], memory_order_relaxed);
 }
 
-struct weir_sched_tenant_params weir_admission_params(const struct weir_tenant_config *tenant)
-{
-    return (struct weir_sched_tenant_params){.name = tenant->name,
-                                             .weight = tenant->weight,
-                                             .sm_limit = tenant->sm_limit_pct,
-                                             .priority = tenant->priority,
-                                             .exclusive = tenant->share == WEIR_SHARE_NO};
-}
-
 /* The percentage of the SMs that the session may use: its tenant's limit, or its own if lower. */
 static uint32_t sm_limit_pct(const struct weir_session *session)
 {
@@ -309,7 +300,7 @@ static struct weir_gate_queue *make_queue(struct weir_session *s)
     static const struct weir_gate_session_ops ops = {
         .is_over = is_over, .attend = attend, .rests = rests, .mark_all = mark_all};
     struct weir_tenant_config tenant = weir_tenant_settings(s->tenant);
-    struct weir_sched_tenant_params params = weir_admission_params(&tenant);
+    struct weir_sched_tenant_params params = weir_gate_tenant_params(&tenant);
     uint32_t limit_pct = s->about->wish.sm_pct != 0 ? s->about->wish.sm_pct : 100;
     struct weir_gate_queue *q;
 

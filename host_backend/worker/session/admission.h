@@ -25,7 +25,6 @@
 struct weir_session;
 struct weir_session_admission;
 struct weir_host_stream;
-struct weir_tenant_config;
 
 /* In each stream. */
 struct weir_admission_stream {
@@ -49,9 +48,6 @@ struct weir_admission {
 struct weir_session_admission *weir_session_admission_create(void);
 /** After weir_admission_session_gone(). Accepts NULL. */
 void weir_session_admission_destroy(struct weir_session_admission *admission);
-
-/** What of a tenant's settings its gates heed. The name is borrowed from them. @thread any */
-struct weir_sched_tenant_params weir_admission_params(const struct weir_tenant_config *tenant);
 
 /** The session's queue at the gate of a device; NULL: it has not given the device work yet. */
 struct weir_gate_queue *weir_admission_queue(const struct weir_session *session, uint32_t device);

@@ -71,20 +71,6 @@ static enum weir_sched_fill fill_of(struct weir_device_gate *g, enum weir_sched_
     return wished;
 }
 
-/* What is learned of durations holds for a GPU and a driver. A worker that serves one tenant learns
- * for itself: the two would overwrite each other's. */
-static void times_of(const struct weir_device_gate *g, char *text, size_t bytes)
-{
-    const struct weir_worker_device *device = &g->worker->platform.devices[g->device];
-    const struct weir_device *about = &device->about;
-    int n = snprintf(text, bytes, "times\n%s\n%s\n%d\n%u\n", g->worker->config.name, about->name,
-                     (int)about->driver_version, weir_worker_sms(g->worker, g->device));
-
-    for (size_t i = 0; i < sizeof about->uuid && n >= 0 && (size_t)n < bytes; i++) {
-        n += snprintf(text + n, bytes - (size_t)n, "%02x", about->uuid[i]);
-    }
-}
-
 static void destroy(struct weir_device_gate *g)
 {
     weir_gate_destroy(g->gate);
@@ -102,7 +88,6 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     struct weir_device_gate *g = calloc(1, sizeof *g);
     struct weir_gate_params params;
     enum weir_status status;
-    char of[256] = "";
 
     if (g == NULL) {
         return WEIR_ERR_NO_MEMORY;
@@ -115,7 +100,6 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     g->ops.event_put = event_put;
     g->priority_least = worker->platform.devices[device].about.stream_priority_least;
     g->priority_greatest = worker->platform.devices[device].about.stream_priority_greatest;
-    times_of(g, of, sizeof of);
     status =
         weir_marks_create(&worker->platform.driver, worker->platform.write_value_ok, &g->marks);
     if (status == WEIR_OK) {
@@ -128,7 +112,7 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
                                            .policies = policies,
                                            .spin = worker->platform.spin.page,
                                            .times_dir = worker->config.forms.cache_dir,
-                                           .times_of = of,
+                                           .uuid = worker->platform.devices[device].about.uuid,
                                            .item_room = item_room,
                                            .ops = &g->ops,
                                            .user = g};
@@ -165,15 +149,15 @@ enum weir_status weir_gates_create(struct weir_worker *worker, const struct weir
 
 void weir_gates_destroy(struct weir_worker *worker)
 {
-    char text[WEIR_HOST_TEXT_BYTES];
+    struct weir_gate_client *client = worker->gates[0] != NULL ? worker->gates[0]->client : NULL;
 
-    weir_gates_trace_stop(worker, text, sizeof text);
     for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
         if (worker->gates[i] != NULL) {
             destroy(worker->gates[i]);
             worker->gates[i] = NULL;
         }
     }
+    weir_gate_client_destroy(client);
 }
 
 /* ---------------------------------------------------------------- all of them */
@@ -203,35 +187,34 @@ void weir_gates_keep(struct weir_worker *worker)
     }
 }
 
-bool weir_gates_prediction(struct weir_worker *worker, uint32_t device,
-                           struct weir_status_prediction *row)
+void weir_gates_attach(struct weir_worker *worker, int port_fd, int bell_fd)
 {
-    if (worker->gates[device] == NULL) {
-        return false;
-    }
-    weir_gate_prediction(worker->gates[device]->gate, row);
-    return true;
-}
+    struct weir_device_gate *first = worker->gates[0];
+    struct weir_gate_client *client;
+    enum weir_status status = WEIR_ERR_INVALID;
 
-void weir_gates_trace_start(struct weir_worker *worker, uint64_t device, int fd, char *text,
-                            size_t bytes)
-{
-    if (device >= worker->platform.n_devices || worker->gates[device] == NULL) {
-        snprintf(text, bytes, "error: %s",
-                 device >= worker->platform.n_devices ? "there is no such device"
-                                                      : "there is no scheduler (policy \"off\")");
-        close(fd);
+    weir_gates_detach(worker);
+    if (first != NULL) {
+        status = weir_gate_client_create(port_fd, bell_fd, first->client, &client);
+    }
+    if (status != WEIR_OK) {
+        weir_log_error("sched: no port to the gate process why=\"%s\"", weir_status_text(status));
+        close(bell_fd);
         return;
     }
-    weir_gate_trace_start(worker->gates[device]->gate, fd, text, bytes);
-}
-
-void weir_gates_trace_stop(struct weir_worker *worker, char *text, size_t bytes)
-{
-    snprintf(text, bytes, "nothing was being recorded");
+    first->client = client;
     for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
         if (worker->gates[i] != NULL) {
-            (void)weir_gate_trace_stop(worker->gates[i]->gate, text, bytes);
+            weir_gate_attach(worker->gates[i]->gate, client);
+        }
+    }
+}
+
+void weir_gates_detach(struct weir_worker *worker)
+{
+    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
+        if (worker->gates[i] != NULL) {
+            weir_gate_detach(worker->gates[i]->gate);
         }
     }
 }
@@ -240,7 +223,7 @@ void weir_gates_trace_stop(struct weir_worker *worker, char *text, size_t bytes)
 
 void weir_gates_tenant_changed(struct weir_tenant *tenant)
 {
-    struct weir_sched_tenant_params params = weir_admission_params(&tenant->config);
+    struct weir_sched_tenant_params params = weir_gate_tenant_params(&tenant->config);
 
     for (uint32_t i = 0; i < tenant->worker->platform.n_devices; i++) {
         if (tenant->worker->gates[i] != NULL) {

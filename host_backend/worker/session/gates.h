@@ -14,11 +14,12 @@
 struct weir_tenant;
 struct weir_worker;
 
-/* One device's. Constant after it was made. */
+/* One device's. Constant after it was made, but for the client, which is the main thread's. */
 struct weir_device_gate {
     struct weir_worker *worker;
     uint32_t device;
     struct weir_gate *gate;
+    struct weir_gate_client *client; /* the first device's, for all; NULL: never attached */
     struct weir_gate_ops ops;
     struct weir_marks *marks;
     struct weir_parts *parts;              /* NULL: kernels as they are have all SMs */
@@ -42,10 +43,6 @@ enum weir_status weir_gates_create(struct weir_worker *worker, const struct weir
 /** No session and no tenant may be left. @thread main */
 void weir_gates_destroy(struct weir_worker *worker);
 
-/** What is known of durations on a device. @return false: it has no scheduler. @thread any */
-bool weir_gates_prediction(struct weir_worker *worker, uint32_t device,
-                           struct weir_status_prediction *row);
-
 /** Now and then: weir_gate_keep() of each. @thread main */
 void weir_gates_keep(struct weir_worker *worker);
 
@@ -65,15 +62,13 @@ int weir_device_gate_priority(const struct weir_device_gate *gate, enum weir_pri
                               int asked);
 
 /**
- * Begin to record a device.
- * @param device  of the worker's list.
- * @param fd      takes it.
- * @param text    as of weir_gate_trace_start().
+ * The gate process decides from now on (host_backend/gate/port.h).
+ * @param port_fd  borrowed.
+ * @param bell_fd  taken.
  * @thread main
  */
-void weir_gates_trace_start(struct weir_worker *worker, uint64_t device, int fd, char *text,
-                            size_t bytes);
-/** End all recordings. @param text  gets what is in the files. @thread main */
-void weir_gates_trace_stop(struct weir_worker *worker, char *text, size_t bytes);
+void weir_gates_attach(struct weir_worker *worker, int port_fd, int bell_fd);
+/** The gate process is lost. @thread main, with the first device's context */
+void weir_gates_detach(struct weir_worker *worker);
 
 #endif

@@ -109,7 +109,7 @@ static struct result measure(const char *policy, enum weir_sched_fill fill, uint
         weir_sched_id tenant;
 
         assert_int_equal(weir_sched_tenant_add(sched, 0, &params, &tenant), WEIR_OK);
-        assert_int_equal(weir_sched_queue_add(sched, tenant, 100, &queues[i]), WEIR_OK);
+        assert_int_equal(weir_sched_queue_add(sched, tenant, 100, 0, &queues[i]), WEIR_OK);
         for (uint32_t k = 0; k < depth; k++) {
             bring(sched, now_ns, queues, i, duration_ns);
         }

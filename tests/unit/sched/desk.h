@@ -134,7 +134,7 @@ static inline weir_sched_id queue(struct desk *b, weir_sched_id tenant_id)
 {
     weir_sched_id id;
 
-    assert_int_equal(weir_sched_queue_add(b->sched, tenant_id, 100, &id), WEIR_OK);
+    assert_int_equal(weir_sched_queue_add(b->sched, tenant_id, 100, 0, &id), WEIR_OK);
     return id;
 }
 

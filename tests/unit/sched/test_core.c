@@ -99,7 +99,7 @@ static void ids_of_what_is_gone_are_refused(void **state)
     assert_int_equal(weir_sched_finished(b.sched, 0, i, 0), WEIR_ERR_STALE);
     assert_int_equal(weir_sched_tenant_remove(b.sched, 0, t), WEIR_OK);
     assert_int_equal(weir_sched_arrive(b.sched, 0, q, &params, &out), WEIR_ERR_STALE);
-    assert_int_equal(weir_sched_queue_add(b.sched, t, 100, &out), WEIR_ERR_STALE);
+    assert_int_equal(weir_sched_queue_add(b.sched, t, 100, 0, &out), WEIR_ERR_STALE);
     assert_int_equal(weir_sched_queue_remove(b.sched, 0, q), WEIR_ERR_STALE);
     assert_int_equal(weir_sched_tenant_set(b.sched, 0, t, &tenant_params), WEIR_ERR_STALE);
     assert_int_equal(weir_sched_tenant_remove(b.sched, 0, t), WEIR_ERR_STALE);

@@ -69,7 +69,7 @@ static enum weir_status fill(struct weir_sched *sched)
         weir_sched_id id;
         enum weir_status status = weir_sched_tenant_add(sched, 1, &params, &tenant);
 
-        status = status == WEIR_OK ? weir_sched_queue_add(sched, tenant, 100, &queue) : status;
+        status = status == WEIR_OK ? weir_sched_queue_add(sched, tenant, 100, 0, &queue) : status;
         status = status == WEIR_OK ? weir_sched_arrive(sched, 1, queue, &item, &id) : status;
         if (status != WEIR_OK) {
             return status;

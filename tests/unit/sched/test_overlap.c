@@ -445,7 +445,7 @@ static uint64_t run_apps(const struct overlap_task *tasks, const uint8_t *arriva
         weir_sched_id queue;
 
         assert_int_equal(weir_sched_tenant_add(engines.sched, 0, &params, &tenant), WEIR_OK);
-        assert_int_equal(weir_sched_queue_add(engines.sched, tenant, 100, &queue), WEIR_OK);
+        assert_int_equal(weir_sched_queue_add(engines.sched, tenant, 100, 0, &queue), WEIR_OK);
         for (int k = 0; k < 3; k++) {
             struct piece *piece = &engines.pieces[pieces++];
             struct weir_sched_item_params item = {
@@ -514,7 +514,7 @@ static void core_tells_of_whole_tasks_and_asks_late(void **state)
         weir_sched_id tenant;
 
         assert_int_equal(weir_sched_tenant_add(engines.sched, 0, &params, &tenant), WEIR_OK);
-        assert_int_equal(weir_sched_queue_add(engines.sched, tenant, 100, &queue[i]), WEIR_OK);
+        assert_int_equal(weir_sched_queue_add(engines.sched, tenant, 100, 0, &queue[i]), WEIR_OK);
     }
     arrive(&engines, queue[0], WEIR_SCHED_H2D, 1000000);
     for (int k = 0; k < 3; k++) {

@@ -583,7 +583,7 @@ static void order_policy_sees_what_the_last_task_was_like(void **state)
     (void)state;
     memset(&order_seen, 0, sizeof(order_seen));
     tenant = tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &idle);
-    assert_int_equal(weir_sched_queue_add(sched, tl_sim_id(sim, tenant), 100, &queue), WEIR_OK);
+    assert_int_equal(weir_sched_queue_add(sched, tl_sim_id(sim, tenant), 100, 0, &queue), WEIR_OK);
     for (int i = 0; i < 6; i++) {
         struct weir_sched_item_params params = {.class = classes[i % 3], .predicted_ns = 70000};
         weir_sched_id item;

@@ -1,0 +1,133 @@
+#include "host_backend/gate/port.h"
+
+#include "base/clock.h"
+#include "host_backend/config/shared_page.h"
+#include <limits.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum weir_status weir_gate_port_create(int *ret_fd, int *ret_bell)
+{
+    struct weir_gate_port *port;
+    enum weir_status status;
+    void *page;
+
+    *ret_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (*ret_bell < 0) {
+        return WEIR_ERR_IO;
+    }
+    status = weir_shared_page_create("weir-gate-port", sizeof *port, ret_fd, &page);
+    if (status != WEIR_OK) {
+        close(*ret_bell);
+        return status;
+    }
+    port = page;
+    port->version = WEIR_GATE_PORT_VERSION;
+    weir_gate_port_unmap(port);
+    return WEIR_OK;
+}
+
+enum weir_status weir_gate_port_map(int fd, struct weir_gate_port **ret_port)
+{
+    void *page;
+    enum weir_status status = weir_shared_page_map(fd, sizeof **ret_port, &page);
+
+    if (status != WEIR_OK) {
+        return status;
+    }
+    *ret_port = page;
+    if ((*ret_port)->version != WEIR_GATE_PORT_VERSION) {
+        weir_gate_port_unmap(*ret_port);
+        return WEIR_ERR_VERSION;
+    }
+    return WEIR_OK;
+}
+
+void weir_gate_port_unmap(struct weir_gate_port *port)
+{
+    if (port != NULL) {
+        (void)munmap(port, sizeof *port);
+    }
+}
+
+/* ---------------------------------------------------------------- requests */
+
+bool weir_gate_port_post(struct weir_gate_port *port, int bell,
+                         const struct weir_gate_request *request)
+{
+    uint32_t head = atomic_load_explicit(&port->head, memory_order_relaxed);
+    const uint64_t one = 1;
+
+    /* P1: meets the release in weir_gate_port_take(): the place has been read. */
+    if (head - atomic_load_explicit(&port->tail, memory_order_acquire) >= WEIR_GATE_PORT_REQUESTS) {
+        return false;
+    }
+    port->request[head % WEIR_GATE_PORT_REQUESTS] = *request;
+    /* P2: publishes the request; meets the acquire in weir_gate_port_take(). Sequentially
+     * consistent, like the store and load of a gate that goes to sleep: one of the two sees what
+     * the other has written. */
+    atomic_store(&port->head, head + 1);
+    if (atomic_load(&port->asleep) != 0 && atomic_exchange(&port->asleep, 0) != 0) {
+        (void)!write(bell, &one, sizeof one); /* a full counter wakes, too */
+    }
+    return true;
+}
+
+bool weir_gate_port_take(struct weir_gate_port *port, struct weir_gate_request *ret_request)
+{
+    uint32_t tail = atomic_load_explicit(&port->tail, memory_order_relaxed);
+
+    if (atomic_load(&port->head) == tail) { /* P2 */
+        return false;
+    }
+    *ret_request = port->request[tail % WEIR_GATE_PORT_REQUESTS];
+    atomic_store_explicit(&port->tail, tail + 1, memory_order_release); /* P1 */
+    return true;
+}
+
+/* ---------------------------------------------------------------- orders */
+
+bool weir_gate_port_send(struct weir_gate_port *port, uint32_t device,
+                         const struct weir_gate_order *order)
+{
+    struct weir_gate_orders *orders = &port->orders[device];
+    uint32_t head = atomic_load_explicit(&orders->head, memory_order_relaxed);
+
+    if (head - atomic_load_explicit(&orders->tail, memory_order_acquire) >= WEIR_GATE_PORT_ORDERS) {
+        return false;
+    }
+    orders->ring[head % WEIR_GATE_PORT_ORDERS] = *order;
+    atomic_store(&orders->head, head + 1); /* P3: meets the load in weir_gate_port_order() */
+    return true;
+}
+
+bool weir_gate_port_order(struct weir_gate_port *port, uint32_t device,
+                          struct weir_gate_order *ret_order)
+{
+    struct weir_gate_orders *orders = &port->orders[device];
+    uint32_t tail = atomic_load_explicit(&orders->tail, memory_order_relaxed);
+
+    if (atomic_load(&orders->head) == tail) { /* P3 */
+        return false;
+    }
+    *ret_order = orders->ring[tail % WEIR_GATE_PORT_ORDERS];
+    atomic_store_explicit(&orders->tail, tail + 1, memory_order_release);
+    return true;
+}
+
+void weir_gate_port_call(struct weir_gate_port *port)
+{
+    __atomic_fetch_add(&port->attention, 1, __ATOMIC_SEQ_CST);
+    if (atomic_load(&port->watchers) != 0) {
+        weir_futex_wake(&port->attention, INT_MAX);
+    }
+}
+
+void weir_gate_slot_changed(struct weir_gate_slot *slot)
+{
+    __atomic_fetch_add(&slot->word, 1, __ATOMIC_SEQ_CST);
+    if (atomic_load(&slot->sleeps) != 0) {
+        weir_futex_wake(&slot->word, 1);
+    }
+}

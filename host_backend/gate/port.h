@@ -1,0 +1,179 @@
+/*
+ * A port: the memory through which a worker and the gate process talk about scheduling.
+ *
+ * The supervisor makes a port for each worker and passes it to both. It holds a ring of requests
+ * to the gate (arrivals, ends, withdrawals), a ring of orders for each of the worker's devices
+ * (stop, resume, resize), a slot for each queue in which the gate grants, and a few words that the
+ * gate publishes. All of it is plain data: indices, never pointers.
+ *
+ * Both sides can write all of it. A worker that writes nonsense harms its own programs only,
+ * because the gate copies what it reads once and checks it. A worker needs no permission to bypass
+ * the gate either: it owns a context and could launch what it likes.
+ *
+ *     worker                                    gate
+ *     weir_gate_port_post()      ─ requests ─▶  weir_gate_port_take()
+ *     weir_gate_port_order()     ◀─ orders ──   weir_gate_port_send()
+ *     weir_gate_slot.granted     ◀─────────────  the grant, with its place
+ *
+ * Whoever sleeps says so in a word, and is woken by the other: the gate by the port's bell, an
+ * eventfd; the worker's watchers by the futex `attention`; a session's thread by its slot's `word`.
+ *
+ * Source: docs/design/gate.md
+ */
+#ifndef WEIR_HOST_BACKEND_GATE_PORT_H
+#define WEIR_HOST_BACKEND_GATE_PORT_H
+
+#include "base/status.h"
+#include "sched/sched.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WEIR_GATE_PORT_VERSION  1u
+#define WEIR_GATE_PORT_DEVICES  16u    /* of a worker */
+#define WEIR_GATE_PORT_REQUESTS 8192u  /* a power of two */
+#define WEIR_GATE_PORT_ORDERS   256u   /* a power of two */
+#define WEIR_GATE_PORT_QUEUES   1024u  /* of a worker: a session has one for each device */
+#define WEIR_GATE_PORT_ITEMS    65536u /* of a worker that have not ended */
+
+enum weir_gate_request_kind {
+    WEIR_GATE_REQUEST_DEVICE = 1, /* a device: key and size are its UUID, blocks its SMs, class
+                                     its enum weir_sched_fill, flags its abilities */
+    WEIR_GATE_REQUEST_QUEUE,      /* a queue begins: item is its tenant's slot, blocks its own SM
+                                     limit in percent */
+    WEIR_GATE_REQUEST_QUEUE_GONE, /* its items are withdrawn */
+    WEIR_GATE_REQUEST_ARRIVE,     /* class, flags, key, size, blocks, blocks_per_sm; ns: predicted,
+                                     0: not known; sequence: for the grant, 0 if it is STARTED */
+    WEIR_GATE_REQUEST_STUCK,      /* a waiting item has passed without a grant */
+    WEIR_GATE_REQUEST_FINISHED,   /* ns: as took_ns of weir_sched_finished() */
+    WEIR_GATE_REQUEST_TOGETHER,   /* one of several items that ended together; blocks: how many
+                                     more follow */
+    WEIR_GATE_REQUEST_WITHDRAW,
+    WEIR_GATE_REQUEST_STOPPED, /* blocks: that have ended */
+    WEIR_GATE_REQUEST_RUNNING, /* flags: 1: it may be stopped again */
+    WEIR_GATE_REQUEST_LEARN,   /* class, key, size; ns: each took; blocks: how many alike */
+    WEIR_GATE_REQUEST_CHARGE,  /* undecided work of the queue has ended: class, ns */
+};
+
+/* In flags of WEIR_GATE_REQUEST_DEVICE. */
+#define WEIR_GATE_DEVICE_LEVELS 1u /* it runs streams of a higher priority class first */
+#define WEIR_GATE_DEVICE_REAL   2u /* a GPU, not softgpu */
+
+struct weir_gate_request {
+    uint8_t kind; /* enum weir_gate_request_kind */
+    uint8_t class;
+    uint16_t flags;
+    uint32_t device;
+    uint32_t queue;      /* its slot */
+    uint32_t item;       /* its index .. */
+    uint32_t generation; /* .. and how often that was used */
+    uint32_t sequence;
+    uint64_t at_ns; /* when it happened, CLOCK_MONOTONIC */
+    uint64_t key, size, ns;
+    uint32_t blocks, blocks_per_sm;
+};
+
+enum weir_gate_order_kind {
+    WEIR_GATE_ORDER_STOP = 1,
+    WEIR_GATE_ORDER_RESUME,
+    WEIR_GATE_ORDER_RESIZE
+};
+
+struct weir_gate_order {
+    uint32_t kind; /* enum weir_gate_order_kind */
+    uint32_t item, generation;
+    struct weir_sched_place place; /* RESUME, RESIZE */
+    uint64_t lease_ns;             /* STOP */
+};
+
+/* Where the gate answers a queue's arrivals. A queue has one item that waits at most. */
+struct weir_gate_slot {
+    _Alignas(64) _Atomic uint32_t granted; /* the sequence of the item that was granted last */
+    _Atomic uint32_t soon;                 /* of the item that will be granted soon */
+    _Atomic uint32_t seen;                 /* of the arrival that was taken in last .. */
+    _Atomic uint32_t room;   /* .. and the same if it waits only for earlier work of its queue */
+    _Atomic uint32_t sleeps; /* the worker writes: its thread sleeps on `word` */
+    uint32_t word;           /* a futex; changes with each of the above */
+    /* About the item that is granted; valid once that says so. */
+    struct weir_sched_place place;
+    uint32_t fills;    /* enum weir_sched_fill */
+    uint32_t sure;     /* ns is reliable */
+    uint32_t unpaired; /* enum weir_sched_unpaired */
+    uint64_t ns;       /* what it is predicted to take; 0: not known */
+};
+
+struct weir_gate_orders {
+    _Alignas(64) _Atomic uint32_t head; /* written by the gate */
+    _Alignas(64) _Atomic uint32_t tail; /* written by the worker */
+    struct weir_gate_order ring[WEIR_GATE_PORT_ORDERS];
+};
+
+/* What the gate publishes about a device of the worker. */
+struct weir_gate_news {
+    _Alignas(
+        64) _Atomic uint32_t alone; /* 1 + slot of the tenant that may pass undecided; 0: none */
+    _Atomic uint32_t crowded;       /* a bit for each priority class: gate/private.h */
+    _Atomic uint64_t worth_stopping_ns;
+};
+
+struct weir_gate_port {
+    uint32_t version;                     /* WEIR_GATE_PORT_VERSION; written by the supervisor */
+    _Alignas(64) _Atomic uint32_t asleep; /* the gate sleeps: ring the bell */
+    _Atomic uint32_t tail;                /* of the requests; written by the gate */
+    _Alignas(64) _Atomic uint32_t head;   /* of the requests; written by the worker */
+    _Alignas(64) uint32_t attention;      /* a futex: the gate has orders or news */
+    _Atomic uint32_t watchers;            /* of the worker that sleep on it */
+    struct weir_gate_news news[WEIR_GATE_PORT_DEVICES];
+    struct weir_gate_orders orders[WEIR_GATE_PORT_DEVICES];
+    struct weir_gate_slot slot[WEIR_GATE_PORT_QUEUES];
+    struct weir_gate_request request[WEIR_GATE_PORT_REQUESTS];
+};
+
+/**
+ * Make a port.
+ * @param ret_fd    gives a sealed memfd for weir_gate_port_map() in the worker and in the gate.
+ * @param ret_bell  gives an eventfd: the worker rings, the gate hears.
+ * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_gate_port_create(int *ret_fd, int *ret_bell) WEIR_MUST_CHECK;
+
+/**
+ * Map a port.
+ * @param fd  borrowed.
+ * @return WEIR_OK, WEIR_ERR_INVALID (no port, or a smaller one), WEIR_ERR_VERSION,
+ *         WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_gate_port_map(int fd, struct weir_gate_port **ret_port) WEIR_MUST_CHECK;
+/** Accepts NULL. @thread any */
+void weir_gate_port_unmap(struct weir_gate_port *port);
+
+/**
+ * The worker: put a request into the ring, and ring the bell if the gate sleeps.
+ * @param bell  borrowed.
+ * @return false: the ring is full, because the gate does not read it.
+ * @thread one at a time
+ */
+bool weir_gate_port_post(struct weir_gate_port *port, int bell,
+                         const struct weir_gate_request *request);
+/** The gate: take the oldest request. @return false: there is none. @thread one at a time */
+bool weir_gate_port_take(struct weir_gate_port *port, struct weir_gate_request *ret_request);
+
+/**
+ * The gate: put an order for a device into its ring. weir_gate_port_call() must follow.
+ * @return false: the ring is full, because the worker does not read it.
+ * @thread one at a time
+ */
+bool weir_gate_port_send(struct weir_gate_port *port, uint32_t device,
+                         const struct weir_gate_order *order);
+/** The worker: take the oldest order. @return false: there is none. @thread one for a device */
+bool weir_gate_port_order(struct weir_gate_port *port, uint32_t device,
+                          struct weir_gate_order *ret_order);
+
+/** The gate: wake the worker's watchers, if one sleeps. @thread any */
+void weir_gate_port_call(struct weir_gate_port *port);
+/** The gate: a slot has changed; wake its session's thread, if it sleeps. @thread any */
+void weir_gate_slot_changed(struct weir_gate_slot *slot);
+
+#endif

@@ -1,0 +1,213 @@
+/* A GPU's scheduler in the gate process: what it orders goes to ports. */
+#include "host_backend/gate/process/served.h"
+
+#include "base/log.h"
+
+/* ---------------------------------------------------------------- what the scheduler orders */
+
+static void on_start(void *user, weir_sched_id id, void *item_user,
+                     const struct weir_sched_place *place, enum weir_sched_fill fills)
+{
+    struct served_item *item = item_user;
+    struct weir_gate_slot *slot = item->queue->slot;
+
+    (void)user;
+    (void)id;
+    slot->place = *place;
+    slot->fills = (uint32_t)fills;
+    if (item->queue->waiting == item) {
+        item->queue->waiting = NULL;
+    }
+    /* P4: publishes what the slot says about the item; meets the acquire in
+     * weir_gate_is_granted(). */
+    atomic_store_explicit(&slot->granted, item->sequence, memory_order_release);
+    weir_gate_slot_changed(slot);
+}
+
+static void on_soon(void *user, weir_sched_id id, void *item_user)
+{
+    struct served_item *item = item_user;
+
+    (void)id;
+    if (item->queue->waiting == item && weir_gate_may_spin(user)) {
+        atomic_store(&item->queue->slot->soon, item->sequence);
+        weir_gate_slot_changed(item->queue->slot);
+    }
+}
+
+/* A worker that does not read its orders does not get more: what it has goes on. */
+static bool send(struct served_item *item, enum weir_gate_order_kind kind,
+                 const struct weir_sched_place *place, uint64_t lease_ns)
+{
+    struct served_queue *queue = item->queue;
+    const struct weir_gate_order order = {.kind = kind,
+                                          .item = item->index,
+                                          .generation = item->generation,
+                                          .place =
+                                              place != NULL ? *place : (struct weir_sched_place){0},
+                                          .lease_ns = lease_ns};
+    bool sent = weir_gate_port_send(queue->port->port, queue->device, &order);
+
+    queue->port->has_orders = true;
+    if (!sent) {
+        weir_log_warn("gate: a worker does not read its orders port=%u", queue->port->id);
+    }
+    return sent;
+}
+
+static void on_stop(void *user, weir_sched_id id, void *item_user, uint64_t lease_ns)
+{
+    (void)user;
+    (void)id;
+    /* One that was not sent is like one that the worker does not heed: the lease ends it. */
+    (void)send(item_user, WEIR_GATE_ORDER_STOP, NULL, lease_ns);
+}
+
+static void on_resume(void *user, weir_sched_id id, void *item_user,
+                      const struct weir_sched_place *place)
+{
+    (void)user;
+    (void)id;
+    (void)send(item_user, WEIR_GATE_ORDER_RESUME, place, 0);
+}
+
+static void on_resize(void *user, weir_sched_id id, void *item_user,
+                      const struct weir_sched_place *place)
+{
+    (void)user;
+    (void)id;
+    (void)send(item_user, WEIR_GATE_ORDER_RESIZE, place, 0);
+}
+
+void served_env_init(struct weir_gate *gate, struct weir_sched_env *ret_env)
+{
+    weir_gate_env_init(gate, ret_env);
+    ret_env->start = on_start;
+    ret_env->soon = on_soon;
+    ret_env->stop = on_stop;
+    ret_env->resume = on_resume;
+    ret_env->resize = on_resize;
+}
+
+/* ---------------------------------------------------------------- news */
+
+static uint32_t slot_of(const struct weir_gate *gate, weir_sched_id tenant)
+{
+    for (uint32_t i = 0; tenant != 0 && i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (gate->members[i].id == tenant) {
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+void served_gpu_tell(const struct served_gpu *gpu, struct served_port *port, uint32_t device)
+{
+    struct weir_gate_news *news = &port->port->news[device];
+
+    atomic_store_explicit(&news->crowded, gpu->crowded, memory_order_relaxed);
+    atomic_store_explicit(&news->worth_stopping_ns, gpu->worth_stopping_ns, memory_order_relaxed);
+    /* As P4: who reads its own tenant's slot here has seen all before it. */
+    atomic_store_explicit(&news->alone, gpu->alone_slot, memory_order_release);
+}
+
+static bool has_queue_of(const struct served_port *port, const struct served_gpu *gpu,
+                         uint32_t tenant)
+{
+    for (const struct served_queue *q = port->queues; q != NULL; q = q->next) {
+        if (q->gpu == gpu && q->tenant == tenant) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A tenant that is no longer alone is to report what has passed: its workers are called. */
+static void tell_all(struct weir_gate_process *process, const struct served_gpu *gpu,
+                     uint32_t was_alone_slot)
+{
+    bool ended = was_alone_slot != 0 && was_alone_slot != gpu->alone_slot;
+
+    for (uint32_t i = 0; i < process->n_ports; i++) {
+        struct served_port *port = process->ports[i];
+
+        for (uint32_t d = 0; d < WEIR_GATE_PORT_DEVICES; d++) {
+            if (port->gpu[d] == gpu) {
+                served_gpu_tell(gpu, port, d);
+            }
+        }
+        port->has_orders |= ended && has_queue_of(port, gpu, was_alone_slot - 1);
+    }
+}
+
+void served_gpu_tick(struct weir_gate_process *process, struct served_gpu *gpu, uint64_t now_ns)
+{
+    struct weir_gate *gate = gpu->gate;
+    uint64_t worth_ns = atomic_load(&gate->worth_stopping_ns);
+    uint32_t crowded = 0, was_slot = gpu->alone_slot;
+    weir_sched_id alone;
+
+    pthread_mutex_lock(&gate->lock);
+    weir_gate_tick_locked(gate, now_ns);
+    alone = atomic_load(&gate->shared->alone);
+    for (uint32_t i = 0; i < WEIR_PRIORITY_COUNT; i++) {
+        crowded |= (uint32_t)atomic_load(&gate->crowded[i]) << i;
+    }
+    pthread_mutex_unlock(&gate->lock);
+    if (alone == gpu->alone && crowded == gpu->crowded && worth_ns == gpu->worth_stopping_ns) {
+        return;
+    }
+    if (alone != gpu->alone) {
+        gpu->alone_slot = slot_of(gate, alone);
+    }
+    gpu->alone = alone;
+    gpu->crowded = crowded;
+    gpu->worth_stopping_ns = worth_ns;
+    tell_all(process, gpu, was_slot);
+}
+
+/* ---------------------------------------------------------------- GPUs */
+
+static struct served_gpu *make(struct weir_gate_process *process,
+                               const struct weir_gate_request *request)
+{
+    static const struct weir_gate_ops no_ops;
+    struct served_gpu *gpu = &process->gpus[process->n_gpus];
+    struct weir_gate_params params = {.device = process->n_gpus,
+                                      .sms = request->blocks,
+                                      .levels = (request->flags & WEIR_GATE_DEVICE_LEVELS) != 0,
+                                      .real = (request->flags & WEIR_GATE_DEVICE_REAL) != 0,
+                                      .fill = (enum weir_sched_fill)request->class,
+                                      .settings = &process->settings,
+                                      .policies = &process->policies,
+                                      .spin = process->spin,
+                                      .times_dir = process->times_dir,
+                                      .ops = &no_ops};
+    uint64_t uuid[2] = {request->key, request->size};
+
+    if (process->n_gpus == SERVED_GPUS_MAX) {
+        return NULL;
+    }
+    *gpu = (struct served_gpu){.uuid = {request->key, request->size}};
+    params.uuid = (const uint8_t *)uuid;
+    if (weir_gate_create_served(&params, served_env_init, &gpu->gate) != WEIR_OK) {
+        return NULL;
+    }
+    process->n_gpus++;
+    process->real |= params.real;
+    weir_log_info("gate: a GPU gpu=%u sms=%u", params.device, params.sms);
+    return gpu;
+}
+
+struct served_gpu *served_gpu_of(struct weir_gate_process *process,
+                                 const struct weir_gate_request *request)
+{
+    for (uint32_t i = 0; i < process->n_gpus; i++) {
+        struct served_gpu *gpu = &process->gpus[i];
+
+        if (gpu->uuid[0] == request->key && gpu->uuid[1] == request->size) {
+            return gpu;
+        }
+    }
+    return make(process, request);
+}

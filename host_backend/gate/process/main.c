@@ -1,0 +1,296 @@
+/*
+ * The gate process: what it hears from the supervisor, over the same kind of link as a worker's
+ * (host_backend/config/link.h).
+ *
+ * It makes the ports. The supervisor asks for one when it starts a worker and passes the two
+ * descriptors on, so a worker never has a port that another could write to.
+ */
+#include "host_backend/gate/process/process.h"
+
+#include "base/log.h"
+#include "host_backend/config/control.h"
+#include "host_backend/config/link.h"
+#include "host_backend/config/status_text.h"
+#include "host_backend/gate/port.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define WORDS_MAX 8
+
+struct host {
+    int link;
+    struct weir_link_config config;
+    struct weir_spin_page *spin;
+    struct weir_gate_process *process;
+    bool known[WEIR_CONFIG_TENANTS_MAX]; /* tenants, and what they are called */
+    char name[WEIR_CONFIG_TENANTS_MAX][WEIR_TENANT_NAME_BYTES];
+};
+
+static void reply(const struct host *host, const struct weir_link_message *message, int fd)
+{
+    (void)!weir_link_send(host->link, message, fd); /* a lost link is seen by receive */
+}
+
+/* ---------------------------------------------------------------- ports */
+
+static void on_port(const struct host *host, const struct weir_link_gate_port *wanted)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT, .gate_port = *wanted};
+    enum weir_status status;
+    int fd, bell;
+
+    status = weir_gate_port_create(&fd, &bell);
+    if (status == WEIR_OK) {
+        status = weir_gate_process_port_add(host->process, wanted->id, wanted->tenant,
+                                            wanted->domain, fd, bell);
+        if (status == WEIR_OK) {
+            reply(host, &message, fd);
+            message.type = WEIR_LINK_GATE_BELL;
+            reply(host, &message, bell);
+        }
+        close(fd);
+        close(bell);
+    }
+    if (status != WEIR_OK) {
+        weir_log_error("gate: no port for a worker port=%u why=\"%s\"", wanted->id,
+                       weir_status_text(status));
+    }
+}
+
+/* ---------------------------------------------------------------- tenants */
+
+static void on_tenant(struct host *host, const struct weir_link_tenant *tenant)
+{
+    struct weir_sched_tenant_params params = weir_gate_tenant_params(&tenant->config);
+
+    if (tenant->index < WEIR_CONFIG_TENANTS_MAX) {
+        host->known[tenant->index] = true;
+        snprintf(host->name[tenant->index], sizeof host->name[0], "%s", tenant->config.name);
+        weir_gate_process_tenant_set(host->process, tenant->index, &params);
+    }
+}
+
+static void on_tenant_gone(struct host *host, const struct weir_link_tenant *tenant)
+{
+    if (tenant->index < WEIR_CONFIG_TENANTS_MAX && host->known[tenant->index]) {
+        host->known[tenant->index] = false;
+        weir_gate_process_tenant_remove(host->process, tenant->index);
+    }
+}
+
+/* A file with the rows of weir-stats(1); -1: none could be made. */
+static int stats_file(const struct host *host)
+{
+    struct weir_status_prediction row = {0};
+    int fd = memfd_create("weir-stats", MFD_CLOEXEC), copy = fd >= 0 ? dup(fd) : -1;
+    FILE *out = copy >= 0 ? fdopen(copy, "w") : NULL;
+
+    for (uint32_t i = 0; out != NULL && weir_gate_process_prediction(host->process, i, &row); i++) {
+        weir_status_text_prediction(out, &row);
+    }
+    if (out != NULL) {
+        fclose(out);
+    } else if (copy >= 0) {
+        close(copy);
+    }
+    return fd;
+}
+
+static void on_stats(const struct host *host)
+{
+    const struct weir_link_message message = {.type = WEIR_LINK_STATUS_END};
+    int fd = stats_file(host);
+
+    reply(host, &message, fd);
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+static void on_status(const struct host *host)
+{
+    struct weir_link_message message = {0};
+
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_gate_usage usage;
+
+        if (!host->known[i] || !weir_gate_process_usage(host->process, i, &usage)) {
+            continue;
+        }
+        message = (struct weir_link_message){.type = WEIR_LINK_ROW_TENANT};
+        snprintf(message.tenant_row.name, sizeof message.tenant_row.name, "%s", host->name[i]);
+        weir_gate_usage_show(&usage, &message.tenant_row);
+        message.tenant_row.scheduled = true;
+        reply(host, &message, -1);
+    }
+    message = (struct weir_link_message){.type = WEIR_LINK_STATUS_END};
+    reply(host, &message, -1);
+}
+
+/* ---------------------------------------------------------------- requests */
+
+/* trace start DEVICE, with a file; trace stop */
+static void on_trace(const struct host *host, char **words, size_t n_words, int *fd, char *answer,
+                     size_t answer_bytes)
+{
+    unsigned long device;
+    char *end;
+
+    if (n_words == 2 && strcmp(words[1], "stop") == 0) {
+        weir_gate_process_trace_stop(host->process, answer, answer_bytes);
+        return;
+    }
+    device = n_words == 3 ? strtoul(words[2], &end, 10) : 0;
+    if (n_words != 3 || strcmp(words[1], "start") != 0 || words[2][0] < '0' || words[2][0] > '9' ||
+        *end != 0 || *fd < 0) {
+        snprintf(answer, answer_bytes, "error: start, a device and a file are wanted, or stop");
+        return;
+    }
+    weir_gate_process_trace_start(host->process, device, *fd, answer, answer_bytes);
+    *fd = -1;
+}
+
+static void on_request(const struct host *host, struct weir_link_text *request, int *fd)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_ANSWER};
+    char *words[WORDS_MAX], *rest = NULL;
+    size_t n = 0;
+
+    request->text[sizeof request->text - 1] = 0;
+    message.text.client = request->client;
+    for (char *word = strtok_r(request->text, "\t", &rest); word != NULL && n < WORDS_MAX;
+         word = strtok_r(NULL, "\t", &rest)) {
+        words[n++] = word;
+    }
+    if (n != 0 && strcmp(words[0], "trace") == 0) {
+        on_trace(host, words, n, fd, message.text.text, sizeof message.text.text);
+    }
+    reply(host, &message, -1);
+}
+
+/* ---------------------------------------------------------------- the link */
+
+static void on_config(const struct host *host, const struct weir_link_config *config)
+{
+    struct weir_policy_set policies;
+
+    if (weir_policy_set_parse(config->scheduler.policy, &policies, NULL) == WEIR_OK) {
+        weir_gate_process_policies_set(host->process, &policies);
+        weir_log_info("gate: policy=\"%s\"", config->scheduler.policy);
+    }
+}
+
+/* false: stop. */
+static bool on_message(void *user)
+{
+    struct host *host = user;
+    struct weir_link_message message;
+    enum weir_status status;
+    int fd;
+
+    status = weir_link_receive(host->link, &message, &fd);
+    if (status == WEIR_ERR_NO_MEMORY) {
+        weir_log_error("gate: no descriptors left, a message dropped type=%u", message.type);
+        return true;
+    }
+    if (status != WEIR_OK) {
+        return false;
+    }
+    switch (message.type) {
+    case WEIR_LINK_CONFIG:
+        on_config(host, &message.config);
+        break;
+    case WEIR_LINK_TENANT:
+        on_tenant(host, &message.tenant);
+        break;
+    case WEIR_LINK_TENANT_GONE:
+        on_tenant_gone(host, &message.tenant);
+        break;
+    case WEIR_LINK_GATE_PORT:
+        on_port(host, &message.gate_port);
+        break;
+    case WEIR_LINK_GATE_PORT_TENANT:
+        weir_gate_process_port_tenant(host->process, message.gate_port.id,
+                                      message.gate_port.tenant);
+        break;
+    case WEIR_LINK_GATE_PORT_GONE:
+        weir_gate_process_port_remove(host->process, message.gate_port.id);
+        break;
+    case WEIR_LINK_STATUS:
+        on_status(host);
+        break;
+    case WEIR_LINK_STATS:
+        on_stats(host);
+        break;
+    case WEIR_LINK_REQUEST:
+        on_request(host, &message.text, &fd);
+        break;
+    case WEIR_LINK_STOP:
+        return false;
+    default:
+        weir_log_warn("gate: unknown message type=%u", message.type);
+        break;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return true;
+}
+
+static int open_host(struct host *host)
+{
+    struct weir_gate_process_params params = {.settings = &host->config.scheduler,
+                                              .times_dir = host->config.forms.cache_dir};
+    struct weir_link_message message;
+    struct weir_policy_set policies;
+    int fd;
+
+    if (weir_link_receive(host->link, &message, &fd) != WEIR_OK ||
+        message.type != WEIR_LINK_CONFIG) {
+        return WEIR_WORKER_EXIT_USAGE;
+    }
+    host->config = message.config;
+    if (weir_spin_page_map(fd, &host->spin) != WEIR_OK) {
+        return WEIR_WORKER_EXIT_USAGE;
+    }
+    close(fd);
+    if (weir_log_init(host->config.log, "gate") != WEIR_OK ||
+        weir_policy_set_parse(host->config.scheduler.policy, &policies, NULL) != WEIR_OK) {
+        return WEIR_WORKER_EXIT_USAGE;
+    }
+    params.policies = &policies;
+    params.spin = host->spin;
+    return weir_gate_process_create(&params, &host->process) == WEIR_OK ? WEIR_WORKER_EXIT_OK
+                                                                        : WEIR_WORKER_EXIT_FAILED;
+}
+
+int weir_gate_main(int argc, char **argv)
+{
+    struct host *host = calloc(1, sizeof *host);
+    int result;
+
+    (void)argv;
+    if (host == NULL || argc > 1) {
+        fprintf(stderr, "weir gate: started by weir serve, not by hand\n");
+        free(host);
+        return WEIR_WORKER_EXIT_USAGE;
+    }
+    (void)prctl(PR_SET_NAME, "weir-gate");
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGINT, SIG_IGN); /* a terminal sends it to all: the supervisor decides */
+    host->link = WEIR_LINK_FD;
+    result = open_host(host);
+    if (result == WEIR_WORKER_EXIT_OK) {
+        result = weir_gate_process_run(host->process, host->link, on_message, host) == WEIR_OK
+                     ? WEIR_WORKER_EXIT_OK
+                     : WEIR_WORKER_EXIT_FAILED;
+    }
+    weir_gate_process_destroy(host->process);
+    free(host);
+    return result;
+}

@@ -1,0 +1,412 @@
+/*
+ * The loop: reads all ports in turn, lets time pass, tells what is new, and sleeps.
+ *
+ * It sleeps when no port has a request. It says so in every port before it looks a last time, so a
+ * worker that posts then rings the port's bell. After a request it looks on for a while before it
+ * sleeps, if threads of the host may spin now.
+ */
+#include "host_backend/gate/process/served.h"
+
+#include "base/log.h"
+#include "host_backend/config/control.h"
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SLACK_NS   1000ul                 /* of our sleeps; the default is 50 us */
+#define SPIN_NS    (100 * WEIR_NS_PER_US) /* after a request */
+#define PAUSES     16
+#define LINK_NS    (5 * WEIR_NS_PER_MS) /* the supervisor is heard so often while there is work */
+#define KEEP_NS    (10 * WEIR_NS_PER_S) /* the learned durations are looked at so often */
+#define MANY_CORES 8
+#define EVENTS     64
+
+/* ---------------------------------------------------------------- begin, end */
+
+enum weir_status weir_gate_process_create(const struct weir_gate_process_params *params,
+                                          struct weir_gate_process **ret_process)
+{
+    struct weir_gate_process *process = calloc(1, sizeof *process);
+
+    if (process == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    process->settings = *params->settings;
+    process->policies = *params->policies;
+    process->spin = params->spin;
+    process->times_dir = params->times_dir;
+    process->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (process->epoll < 0) {
+        free(process);
+        return WEIR_ERR_IO;
+    }
+    *ret_process = process;
+    return WEIR_OK;
+}
+
+void weir_gate_process_destroy(struct weir_gate_process *process)
+{
+    char text[WEIR_HOST_TEXT_BYTES];
+
+    if (process == NULL) {
+        return;
+    }
+    while (process->n_ports != 0) {
+        weir_gate_process_port_remove(process, process->ports[0]->id);
+    }
+    weir_gate_process_trace_stop(process, text, sizeof text);
+    for (uint32_t i = 0; i < process->n_gpus; i++) {
+        weir_gate_destroy(process->gpus[i].gate);
+    }
+    close(process->epoll);
+    free(process);
+}
+
+/* ---------------------------------------------------------------- ports */
+
+static struct served_port *port_of(struct weir_gate_process *process, uint32_t id,
+                                   uint32_t *ret_index)
+{
+    for (uint32_t i = 0; i < process->n_ports; i++) {
+        if (process->ports[i]->id == id) {
+            *ret_index = i;
+            return process->ports[i];
+        }
+    }
+    return NULL;
+}
+
+static enum weir_status open_port(struct weir_gate_process *process, struct served_port *port,
+                                  int port_fd, int bell_fd)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = -1};
+    enum weir_status status = weir_gate_port_map(port_fd, &port->port);
+
+    if (status != WEIR_OK) {
+        return status;
+    }
+    port->bell = dup(bell_fd);
+    event.data.fd = port->bell;
+    if (port->bell < 0 || epoll_ctl(process->epoll, EPOLL_CTL_ADD, port->bell, &event) != 0) {
+        close(port->bell);
+        weir_gate_port_unmap(port->port);
+        return WEIR_ERR_IO;
+    }
+    return WEIR_OK;
+}
+
+enum weir_status weir_gate_process_port_add(struct weir_gate_process *process, uint32_t id,
+                                            int32_t tenant, uint32_t domain, int port_fd,
+                                            int bell_fd)
+{
+    struct served_port *port;
+    enum weir_status status;
+    uint32_t index;
+
+    if (port_of(process, id, &index) != NULL || process->n_ports == SERVED_PORTS_MAX) {
+        return WEIR_ERR_EXISTS;
+    }
+    port = calloc(1, sizeof *port);
+    if (port == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    port->id = id;
+    port->tenant = tenant;
+    port->domain = domain;
+    status = open_port(process, port, port_fd, bell_fd);
+    if (status != WEIR_OK) {
+        free(port);
+        return status;
+    }
+    process->ports[process->n_ports++] = port;
+    return WEIR_OK;
+}
+
+void weir_gate_process_port_tenant(struct weir_gate_process *process, uint32_t id, int32_t tenant)
+{
+    uint32_t index;
+    struct served_port *port = port_of(process, id, &index);
+
+    if (port != NULL) {
+        port->tenant = tenant;
+    }
+}
+
+void weir_gate_process_port_remove(struct weir_gate_process *process, uint32_t id)
+{
+    uint32_t index;
+    struct served_port *port = port_of(process, id, &index);
+
+    if (port != NULL) {
+        process->ports[index] = process->ports[--process->n_ports];
+        (void)epoll_ctl(process->epoll, EPOLL_CTL_DEL, port->bell, NULL);
+        close(port->bell);
+        served_port_close(port);
+    }
+}
+
+/* ---------------------------------------------------------------- tenants, policies */
+
+void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t slot,
+                                  const struct weir_sched_tenant_params *settings)
+{
+    struct served_tenant *tenant = &process->tenants[slot];
+
+    snprintf(tenant->name, sizeof tenant->name, "%s", settings->name);
+    tenant->params = *settings;
+    tenant->params.name = tenant->name;
+    tenant->known = true;
+    for (uint32_t i = 0; i < process->n_gpus; i++) {
+        weir_gate_tenant_set(process->gpus[i].gate, slot, &tenant->params);
+    }
+}
+
+static void close_queues_of(struct served_port *port, uint32_t tenant)
+{
+    struct served_queue *next;
+
+    for (struct served_queue *q = port->queues; q != NULL; q = next) {
+        next = q->next;
+        if (q->tenant == tenant) {
+            served_queue_close(q);
+        }
+    }
+}
+
+void weir_gate_process_tenant_remove(struct weir_gate_process *process, uint32_t slot)
+{
+    for (uint32_t i = 0; i < process->n_ports; i++) {
+        close_queues_of(process->ports[i], slot);
+    }
+    for (uint32_t i = 0; i < process->n_gpus; i++) {
+        weir_gate_tenant_remove(process->gpus[i].gate, slot);
+    }
+    process->tenants[slot].known = false;
+}
+
+void weir_gate_process_policies_set(struct weir_gate_process *process,
+                                    const struct weir_policy_set *policies)
+{
+    process->policies = *policies;
+    for (uint32_t i = 0; i < process->n_gpus; i++) {
+        weir_gate_policies_set(process->gpus[i].gate, policies);
+    }
+}
+
+bool weir_gate_process_usage(struct weir_gate_process *process, uint32_t slot,
+                             struct weir_gate_usage *ret_usage)
+{
+    *ret_usage = (struct weir_gate_usage){0};
+    for (uint32_t i = 0; i < process->n_gpus; i++) {
+        weir_gate_tenant_usage(process->gpus[i].gate, slot, ret_usage);
+    }
+    return process->tenants[slot].known;
+}
+
+bool weir_gate_process_prediction(struct weir_gate_process *process, uint32_t gpu,
+                                  struct weir_status_prediction *row)
+{
+    if (gpu >= process->n_gpus) {
+        return false;
+    }
+    row->device = gpu;
+    weir_gate_prediction(process->gpus[gpu].gate, row);
+    return true;
+}
+
+/* ---------------------------------------------------------------- traces */
+
+void weir_gate_process_trace_start(struct weir_gate_process *process, uint64_t gpu, int fd,
+                                   char *text, size_t bytes)
+{
+    if (gpu >= process->n_gpus) {
+        snprintf(text, bytes, "error: there is no such device, or nothing has used it yet");
+        close(fd);
+        return;
+    }
+    weir_gate_trace_start(process->gpus[gpu].gate, fd, text, bytes);
+}
+
+void weir_gate_process_trace_stop(struct weir_gate_process *process, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "nothing was being recorded");
+    for (uint32_t i = 0; i < process->n_gpus; i++) {
+        (void)weir_gate_trace_stop(process->gpus[i].gate, text, bytes);
+    }
+}
+
+/* ---------------------------------------------------------------- the loop */
+
+/* @return how many requests there were */
+static uint32_t read_ports(struct weir_gate_process *process)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < process->n_ports; i++) {
+        n += served_port_read(process, process->ports[i]);
+    }
+    return n;
+}
+
+static void tell_ports(struct weir_gate_process *process)
+{
+    for (uint32_t i = 0; i < process->n_gpus; i++) {
+        served_gpu_tick(process, &process->gpus[i], weir_clock_now_ns());
+    }
+    for (uint32_t i = 0; i < process->n_ports; i++) {
+        struct served_port *port = process->ports[i];
+
+        served_port_rooms(port);
+        if (port->has_orders) {
+            port->has_orders = false;
+            weir_gate_port_call(port->port);
+        }
+    }
+}
+
+/* When a scheduler wants to be called. */
+static uint64_t next_ns(const struct weir_gate_process *process)
+{
+    uint64_t at_ns = UINT64_MAX;
+
+    for (uint32_t i = 0; i < process->n_gpus; i++) {
+        const struct weir_gate *gate = process->gpus[i].gate;
+
+        at_ns = gate->timer_ns < at_ns ? gate->timer_ns : at_ns;
+        for (int k = 0; k < WEIR_PRIORITY_COUNT; k++) {
+            if (atomic_load(&gate->crowded[k]) && gate->crowded_until_ns[k] < at_ns) {
+                at_ns = gate->crowded_until_ns[k];
+            }
+        }
+    }
+    return at_ns;
+}
+
+static bool any_request(const struct weir_gate_process *process)
+{
+    for (uint32_t i = 0; i < process->n_ports; i++) {
+        const struct weir_gate_port *port = process->ports[i]->port;
+
+        if (atomic_load(&port->head) != atomic_load(&port->tail)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void say_asleep(struct weir_gate_process *process, bool asleep)
+{
+    for (uint32_t i = 0; i < process->n_ports; i++) {
+        atomic_store(&process->ports[i]->port->asleep, asleep);
+    }
+}
+
+/* @return whether the owner's descriptor can be read */
+static bool wait_for_events(struct weir_gate_process *process, int fd, uint64_t for_ns)
+{
+    struct timespec limit = {(time_t)(for_ns / WEIR_NS_PER_S), (long)(for_ns % WEIR_NS_PER_S)};
+    struct pollfd all = {process->epoll, POLLIN, 0};
+    struct epoll_event events[EVENTS];
+    bool mine = false;
+    uint64_t rung;
+    int n;
+
+    /* epoll_wait() counts milliseconds. */
+    if (for_ns != 0 && ppoll(&all, 1, &limit, NULL) <= 0) {
+        return false;
+    }
+    n = epoll_wait(process->epoll, events, EVENTS, 0);
+    for (int i = 0; i < n; i++) {
+        if (events[i].data.fd == fd) {
+            mine = true;
+        } else {
+            (void)!read(events[i].data.fd, &rung, sizeof rung);
+        }
+    }
+    return mine;
+}
+
+static bool sleep_until(struct weir_gate_process *process, int fd, uint64_t at_ns)
+{
+    uint64_t now_ns = weir_clock_now_ns(), for_ns = at_ns > now_ns ? at_ns - now_ns : 0;
+    bool mine;
+
+    say_asleep(process, true);
+    mine = wait_for_events(process, fd, any_request(process) ? 0 : for_ns);
+    say_asleep(process, false);
+    return mine;
+}
+
+static void keep_times(struct weir_gate_process *process)
+{
+    for (uint32_t i = 0; i < process->n_gpus; i++) {
+        weir_gate_keep(process->gpus[i].gate);
+    }
+}
+
+/* When things last happened. */
+struct times {
+    uint64_t request_ns, heard_ns, kept_ns;
+};
+
+/* Look on for a while. @return as wait_for_events(): the owner is heard now and then */
+static bool look_on(struct weir_gate_process *process, int fd, struct times *times, uint32_t n)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    for (int i = 0; n == 0 && i < PAUSES; i++) {
+        weir_cpu_pause();
+    }
+    if (now_ns - times->heard_ns <= LINK_NS) {
+        return false;
+    }
+    times->heard_ns = now_ns;
+    return wait_for_events(process, fd, 0);
+}
+
+/* Read, decide, tell, and wait for more. @return as wait_for_events() */
+static bool go_round(struct weir_gate_process *process, int fd, struct times *times, bool spins)
+{
+    uint32_t n = read_ports(process);
+    uint64_t now_ns = weir_clock_now_ns(), at_ns;
+
+    tell_ports(process);
+    times->request_ns = n != 0 ? now_ns : times->request_ns;
+    if (now_ns - times->kept_ns > KEEP_NS) {
+        keep_times(process);
+        times->kept_ns = now_ns;
+    }
+    if (n != 0 ||
+        (spins && now_ns - times->request_ns < SPIN_NS && weir_spin_host_may(process->spin))) {
+        return look_on(process, fd, times, n);
+    }
+    at_ns = next_ns(process);
+    return sleep_until(process, fd, at_ns < now_ns + KEEP_NS ? at_ns : now_ns + KEEP_NS);
+}
+
+enum weir_status weir_gate_process_run(struct weir_gate_process *process, int fd,
+                                       bool (*handle)(void *user), void *user)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    bool many_cores = sysconf(_SC_NPROCESSORS_ONLN) >= MANY_CORES, goes_on = true;
+    struct times times = {.kept_ns = weir_clock_now_ns()};
+
+    (void)prctl(PR_SET_TIMERSLACK, SLACK_NS);
+    if (epoll_ctl(process->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+        return WEIR_ERR_IO;
+    }
+    while (goes_on) {
+        if (go_round(process, fd, &times, many_cores && process->real)) {
+            (void)read_ports(process); /* what was posted before the owner wrote comes first */
+            goes_on = handle(user);
+        }
+    }
+    (void)epoll_ctl(process->epoll, EPOLL_CTL_DEL, fd, NULL);
+    return WEIR_OK;
+}

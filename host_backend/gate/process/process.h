@@ -1,0 +1,98 @@
+/*
+ * The gate process: the schedulers of all GPUs, for all workers.
+ *
+ * It knows no CUDA. Workers post what happens into their ports (host_backend/gate/port.h); the
+ * schedulers decide; grants, orders and news go back the same way. GPUs have no number here: a
+ * worker names each of its devices by UUID, and queues of one UUID share one scheduler, whichever
+ * worker they come from.
+ *
+ * What comes from a port is hostile input: it is copied once and checked. A request that makes no
+ * sense is dropped and counted. A worker can harm the order of its own work, and nothing else.
+ *
+ * One thread does everything. It sleeps when there is nothing to decide.
+ *
+ * Source: docs/design/gate.md
+ */
+#ifndef WEIR_HOST_BACKEND_GATE_PROCESS_PROCESS_H
+#define WEIR_HOST_BACKEND_GATE_PROCESS_PROCESS_H
+
+#include "host_backend/gate/gate.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_gate_process;
+
+struct weir_gate_process_params {
+    const struct weir_sched_settings *settings; /* borrowed for the call */
+    const struct weir_policy_set *policies;     /* likewise */
+    const struct weir_spin_page *spin;          /* borrowed: who may spin now */
+    const char *times_dir;                      /* as in weir_gate_params; borrowed until destroy */
+};
+
+/** @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO @thread any */
+enum weir_status weir_gate_process_create(const struct weir_gate_process_params *params,
+                                          struct weir_gate_process **ret_process) WEIR_MUST_CHECK;
+/** Save the learned durations and free everything. Accepts NULL. @thread owner */
+void weir_gate_process_destroy(struct weir_gate_process *process);
+
+/**
+ * A worker's port.
+ *
+ * @param id       names it until it is removed; not in use.
+ * @param tenant   the slot of the only tenant whose queues it may have; -1: any tenant's.
+ * @param domain   that its contexts are in, as of weir_sched_queue_add().
+ * @param port_fd  borrowed.
+ * @param bell_fd  borrowed.
+ * @return WEIR_OK, WEIR_ERR_EXISTS, WEIR_ERR_INVALID, WEIR_ERR_VERSION, WEIR_ERR_NO_MEMORY,
+ *         WEIR_ERR_IO
+ * @thread owner
+ */
+enum weir_status weir_gate_process_port_add(struct weir_gate_process *process, uint32_t id,
+                                            int32_t tenant, uint32_t domain, int port_fd,
+                                            int bell_fd) WEIR_MUST_CHECK;
+/** Its worker serves one tenant alone from now on. @param tenant  as above. @thread owner */
+void weir_gate_process_port_tenant(struct weir_gate_process *process, uint32_t id, int32_t tenant);
+/** The worker is gone: its work is withdrawn. Does nothing if there is no such port.
+ * @thread owner */
+void weir_gate_process_port_remove(struct weir_gate_process *process, uint32_t id);
+
+/** As weir_gate_tenant_set(), on all GPUs, those to come included. @thread owner */
+void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t slot,
+                                  const struct weir_sched_tenant_params *settings);
+/** The tenant goes: its queues, if it has some, are withdrawn. @thread owner */
+void weir_gate_process_tenant_remove(struct weir_gate_process *process, uint32_t slot);
+/** As weir_gate_policies_set(). @thread owner */
+void weir_gate_process_policies_set(struct weir_gate_process *process,
+                                    const struct weir_policy_set *policies);
+
+/** What a tenant has used on all GPUs. @return false: nothing is known of it. @thread owner */
+bool weir_gate_process_usage(struct weir_gate_process *process, uint32_t slot,
+                             struct weir_gate_usage *ret_usage);
+
+/** Fill a row about a GPU's predictions. @param gpu  as below. @return false: there is none.
+ * @thread owner */
+bool weir_gate_process_prediction(struct weir_gate_process *process, uint32_t gpu,
+                                  struct weir_status_prediction *row);
+
+/**
+ * As weir_gate_trace_start().
+ * @param gpu  0: the GPU that a worker named first, and so on.
+ * @thread owner
+ */
+void weir_gate_process_trace_start(struct weir_gate_process *process, uint64_t gpu, int fd,
+                                   char *text, size_t bytes);
+/** End all recordings. @param text  gets what is in the files. @thread owner */
+void weir_gate_process_trace_stop(struct weir_gate_process *process, char *text, size_t bytes);
+
+/**
+ * Serve until it is told to stop.
+ *
+ * @param fd       heard as well: handle() is called whenever it can be read.
+ * @param handle   returns false to stop.
+ * @return WEIR_OK, WEIR_ERR_IO
+ * @thread owner: everything here is called from handle(), or while nothing runs
+ */
+enum weir_status weir_gate_process_run(struct weir_gate_process *process, int fd,
+                                       bool (*handle)(void *user), void *user);
+
+#endif

@@ -1,0 +1,484 @@
+/* What workers post: each request is checked, and then told to the GPU's scheduler. */
+#include "host_backend/gate/process/served.h"
+
+#include "base/log.h"
+#include <stdlib.h>
+
+#define REQUESTS_AT_ONCE 256u /* of a port: one that posts much delays the others little */
+#define SMS_MAX          65536u
+#define NS_MAX           (3600 * WEIR_NS_PER_S) /* of a piece of work */
+#define ITEM_FLAGS                                                                                 \
+    ((uint32_t)(WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED |                   \
+                WEIR_SCHED_TENSOR | WEIR_SCHED_UNSURE))
+
+/* A request, and what it is about. */
+struct about {
+    struct weir_gate_process *process;
+    struct served_port *port;
+    const struct weir_gate_request *request;
+    struct served_gpu *gpu;     /* of its device; NULL: there is none */
+    struct served_queue *queue; /* likewise */
+    struct served_item *item;   /* in use, and named rightly */
+    uint64_t now_ns;            /* when it happened */
+};
+
+static bool is_class(uint8_t class)
+{
+    return class < WEIR_SCHED_CLASS_COUNT;
+}
+
+/* A graph's key is its worker's own: two workers' graphs of one key are not the same. */
+static uint64_t key_of(const struct served_port *port, const struct weir_gate_request *request)
+{
+    return request->class == WEIR_SCHED_GRAPH
+               ? (request->key ^ port->id) * UINT64_C(0x9e3779b97f4a7c15)
+               : request->key;
+}
+
+/* ---------------------------------------------------------------- items */
+
+/* A place in the port's table of items; NULL: no memory. */
+static struct served_item *item_at(struct served_port *port, uint32_t index)
+{
+    struct served_item **chunk = &port->items[index / SERVED_ITEMS_CHUNK];
+
+    if (*chunk == NULL) {
+        *chunk = calloc(SERVED_ITEMS_CHUNK, sizeof **chunk);
+    }
+    return *chunk != NULL ? &(*chunk)[index % SERVED_ITEMS_CHUNK] : NULL;
+}
+
+static struct served_item *item_of(struct served_port *port,
+                                   const struct weir_gate_request *request)
+{
+    struct served_item *chunk, *item;
+
+    if (request->item >= WEIR_GATE_PORT_ITEMS) {
+        return NULL;
+    }
+    chunk = port->items[request->item / SERVED_ITEMS_CHUNK];
+    item = chunk != NULL ? &chunk[request->item % SERVED_ITEMS_CHUNK] : NULL;
+    return item != NULL && item->id != 0 && item->generation == request->generation ? item : NULL;
+}
+
+static void forget(struct served_item *item)
+{
+    if (item->queue->waiting == item) {
+        item->queue->waiting = NULL;
+    }
+    item->id = 0;
+}
+
+/* ---------------------------------------------------------------- arrivals */
+
+/* The tenant that was alone no longer is. Its workers are called after this round. */
+static void close_way_locked(struct weir_gate *gate, weir_sched_id comes)
+{
+    weir_sched_id alone = atomic_load(&gate->shared->alone);
+
+    if (alone != 0 && alone != comes) {
+        (void)weir_sched_close(gate->sched);
+    }
+}
+
+/*
+ * What is known here holds for all workers alike; only where it is not sure may a worker's own
+ * prediction be better. The answer is in the slot before the grant is.
+ */
+static void predict_locked(const struct about *a, struct weir_sched_item_params *params)
+{
+    struct weir_gate *gate = a->gpu->gate;
+    struct weir_gate_slot *slot = a->queue->slot;
+    bool names = params->class == WEIR_SCHED_KERNEL || params->class == WEIR_SCHED_GRAPH;
+    bool sure = (params->flags & WEIR_SCHED_UNSURE) == 0 && params->predicted_ns != 0;
+    uint64_t ns = weir_predict_ask(gate->predict, params->class, params->key,
+                                   names ? params->blocks : params->bytes);
+    bool known = !names || params->key == 0 ||
+                 weir_predict_is_sure(gate->predict, params->class, params->key);
+
+    if (ns != 0 && (known || !sure)) {
+        params->predicted_ns = ns;
+        sure = known;
+    }
+    params->flags &= ~(uint32_t)WEIR_SCHED_UNSURE;
+    params->flags |= sure ? 0 : WEIR_SCHED_UNSURE;
+    slot->ns = params->predicted_ns;
+    slot->sure = sure;
+    slot->unpaired = (uint32_t)weir_sched_is_unpaired(gate->sched, a->now_ns, params->key);
+}
+
+/* Nothing can be decided about it, so it passes, or its thread would wait for ever. */
+static void pass(const struct about *a)
+{
+    const struct weir_gate_request *r = a->request;
+
+    if (r->sequence != 0 && r->queue < WEIR_GATE_PORT_QUEUES) {
+        struct weir_gate_slot *slot = &a->port->port->slot[r->queue];
+
+        slot->place = (struct weir_sched_place){0};
+        slot->fills = WEIR_SCHED_FILL_NONE;
+        slot->ns = 0;
+        atomic_store_explicit(&slot->granted, r->sequence, memory_order_release); /* P4 */
+        weir_gate_slot_changed(slot);
+    }
+}
+
+static void arrive_locked(const struct about *a, struct served_item *item,
+                          struct weir_sched_item_params *params)
+{
+    struct weir_gate *gate = a->gpu->gate;
+
+    if (item->sequence != 0) {
+        weir_gate_seen_locked(gate, a->queue->queue->member, a->now_ns);
+        close_way_locked(gate, a->queue->queue->member->id);
+        predict_locked(a, params);
+        a->queue->waiting = item;
+    }
+    if (weir_sched_arrive(gate->sched, a->now_ns, a->queue->queue->id, params, &item->id) !=
+        WEIR_OK) {
+        forget(item);
+        pass(a);
+        return;
+    }
+    if (item->sequence != 0) {
+        a->queue->queue->member->gated++;
+        atomic_store(&a->queue->slot->seen, item->sequence);
+    }
+}
+
+static bool on_arrive(const struct about *a)
+{
+    const struct weir_gate_request *r = a->request;
+    struct weir_sched_item_params params = {.class = (enum weir_sched_class)r->class,
+                                            .flags = r->flags & ITEM_FLAGS,
+                                            .key = key_of(a->port, r),
+                                            .bytes = r->size,
+                                            .blocks = r->blocks,
+                                            .blocks_per_sm = r->blocks_per_sm,
+                                            .predicted_ns = r->ns < NS_MAX ? r->ns : NS_MAX};
+    bool started = (r->flags & WEIR_SCHED_STARTED) != 0;
+    struct served_item *item;
+
+    if (a->queue == NULL || !is_class(r->class) || r->item >= WEIR_GATE_PORT_ITEMS ||
+        started != (r->sequence == 0) || (!started && a->queue->waiting != NULL)) {
+        pass(a);
+        return false;
+    }
+    item = item_at(a->port, r->item);
+    if (item == NULL || item->id != 0) {
+        pass(a);
+        return false;
+    }
+    *item = (struct served_item){
+        .queue = a->queue, .generation = r->generation, .index = r->item, .sequence = r->sequence};
+    params.user = item;
+    arrive_locked(a, item, &params);
+    return true;
+}
+
+/* It has passed without a grant, since its queue's work in flight does not end. */
+static bool on_stuck(const struct about *a)
+{
+    struct weir_sched *sched = a->gpu->gate->sched;
+    struct weir_sched_item_info info;
+
+    if (a->item == NULL) {
+        return true; /* it was granted and has ended meanwhile */
+    }
+    if (a->item->queue->waiting != a->item ||
+        weir_sched_item_query(sched, a->item->id, &info) != WEIR_OK) {
+        return true;
+    }
+    (void)weir_sched_withdraw(sched, a->now_ns, a->item->id);
+    a->item->queue->waiting = NULL;
+    info.params.flags |= WEIR_SCHED_STARTED;
+    if (weir_sched_arrive(sched, a->now_ns, a->item->queue->queue->id, &info.params,
+                          &a->item->id) != WEIR_OK) {
+        forget(a->item);
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------- ends */
+
+/* Items whose names are not valid have ended with their queue or their tenant. */
+static bool on_finished(const struct about *a)
+{
+    const struct weir_gate_request *r = a->request;
+    uint64_t took_ns = r->ns == WEIR_SCHED_UNKNOWN || r->ns < NS_MAX ? r->ns : NS_MAX;
+
+    if (a->item != NULL) {
+        if (a->item->queue->waiting == a->item) { /* it cannot have ended */
+            (void)weir_sched_withdraw(a->gpu->gate->sched, a->now_ns, a->item->id);
+        } else {
+            (void)weir_sched_finished(a->gpu->gate->sched, a->now_ns, a->item->id, took_ns);
+        }
+        forget(a->item);
+    }
+    return true;
+}
+
+static bool on_together(const struct about *a)
+{
+    struct served_port *port = a->port;
+    bool good = a->item != NULL && port->n_together < WEIR_GATE_BATCH_MAX;
+
+    if (good) {
+        port->together[port->n_together++] = a->item->id;
+    }
+    if (a->request->blocks == 0 || !good) {
+        weir_sched_done_together(a->gpu->gate->sched, a->now_ns, port->together,
+                                 good ? port->n_together : 0);
+        port->n_together = 0;
+    }
+    return true;
+}
+
+static bool on_withdraw(const struct about *a)
+{
+    if (a->item != NULL) {
+        (void)weir_sched_withdraw(a->gpu->gate->sched, a->now_ns, a->item->id);
+        forget(a->item);
+    }
+    return true;
+}
+
+static bool on_stopped(const struct about *a)
+{
+    return a->item == NULL || weir_sched_stopped(a->gpu->gate->sched, a->now_ns, a->item->id,
+                                                 a->request->blocks) != WEIR_ERR_STALE;
+}
+
+static bool on_running(const struct about *a)
+{
+    return a->item == NULL || weir_sched_running(a->gpu->gate->sched, a->now_ns, a->item->id,
+                                                 a->request->flags != 0) != WEIR_ERR_STALE;
+}
+
+static bool on_learn(const struct about *a)
+{
+    const struct weir_gate_request *r = a->request;
+
+    if (!is_class(r->class) || r->blocks == 0 || r->ns > NS_MAX) {
+        return false;
+    }
+    weir_predict_learn_alike(a->gpu->gate->predict, (enum weir_sched_class)r->class,
+                             key_of(a->port, r), r->size, r->ns, r->blocks);
+    return true;
+}
+
+static bool on_charge(const struct about *a)
+{
+    const struct weir_gate_request *r = a->request;
+
+    if (a->queue == NULL || !is_class(r->class)) {
+        return false;
+    }
+    weir_gate_member_charge_locked(a->gpu->gate, a->queue->queue->member, r->class,
+                                   r->ns < NS_MAX ? r->ns : NS_MAX);
+    return true;
+}
+
+/* ---------------------------------------------------------------- devices and queues */
+
+static bool on_device(const struct about *a)
+{
+    const struct weir_gate_request *r = a->request;
+    struct served_gpu *gpu;
+
+    if (a->gpu != NULL || r->blocks == 0 || r->blocks > SMS_MAX ||
+        r->class > WEIR_SCHED_FILL_PARTS) {
+        return false;
+    }
+    gpu = served_gpu_of(a->process, r);
+    if (gpu == NULL) {
+        weir_log_error("gate: no room for a GPU port=%u", a->port->id);
+        return false;
+    }
+    a->port->gpu[r->device] = gpu;
+    served_gpu_tell(gpu, a->port, r->device);
+    return true;
+}
+
+static struct weir_sched_tenant_params tenant_params(const struct weir_gate_process *process,
+                                                     uint32_t tenant)
+{
+    const struct served_tenant *t = &process->tenants[tenant];
+
+    return t->known ? t->params
+                    : (struct weir_sched_tenant_params){.name = "", /* the supervisor tells soon */
+                                                        .weight = 1,
+                                                        .sm_limit = 100,
+                                                        .priority = WEIR_PRIORITY_NORMAL};
+}
+
+static bool on_queue(const struct about *a)
+{
+    const struct weir_gate_request *r = a->request;
+    struct weir_sched_tenant_params params;
+    struct served_queue *queue;
+
+    if (a->gpu == NULL || a->queue != NULL || r->queue >= WEIR_GATE_PORT_QUEUES ||
+        r->item >= WEIR_CONFIG_TENANTS_MAX || r->blocks == 0 || r->blocks > 100 ||
+        (a->port->tenant >= 0 && (uint32_t)a->port->tenant != r->item)) {
+        return false;
+    }
+    queue = calloc(1, sizeof *queue);
+    params = tenant_params(a->process, r->item);
+    if (queue == NULL ||
+        weir_gate_queue_create_in(a->gpu->gate, a->port->domain, r->item, &params, r->blocks, NULL,
+                                  NULL, &queue->queue) != WEIR_OK) {
+        free(queue);
+        return false; /* what arrives there passes */
+    }
+    queue->port = a->port;
+    queue->gpu = a->gpu;
+    queue->slot = &a->port->port->slot[r->queue];
+    queue->index = r->queue;
+    queue->device = r->device;
+    queue->tenant = r->item;
+    queue->next = a->port->queues;
+    a->port->queues = queue;
+    a->port->queue[r->queue] = queue;
+    return true;
+}
+
+void served_queue_close(struct served_queue *queue)
+{
+    struct served_port *port = queue->port;
+    struct served_queue **at = &port->queues;
+
+    for (uint32_t i = 0; i < WEIR_GATE_PORT_ITEMS / SERVED_ITEMS_CHUNK; i++) {
+        for (uint32_t k = 0; port->items[i] != NULL && k < SERVED_ITEMS_CHUNK; k++) {
+            struct served_item *item = &port->items[i][k];
+
+            item->id = item->queue == queue ? 0 : item->id;
+        }
+    }
+    while (*at != queue) {
+        at = &(*at)->next;
+    }
+    *at = queue->next;
+    port->queue[queue->index] = NULL;
+    weir_gate_queue_destroy(queue->queue);
+    free(queue);
+}
+
+static bool on_queue_gone(const struct about *a)
+{
+    if (a->queue != NULL) {
+        served_queue_close(a->queue);
+    }
+    return a->queue != NULL;
+}
+
+/* ---------------------------------------------------------------- all of them */
+
+typedef bool (*handler)(const struct about *about);
+
+/* With the gate's lock, which belongs to this process alone. */
+static handler locked_handler(uint8_t kind)
+{
+    switch (kind) {
+    case WEIR_GATE_REQUEST_ARRIVE:
+        return on_arrive;
+    case WEIR_GATE_REQUEST_STUCK:
+        return on_stuck;
+    case WEIR_GATE_REQUEST_FINISHED:
+        return on_finished;
+    case WEIR_GATE_REQUEST_TOGETHER:
+        return on_together;
+    case WEIR_GATE_REQUEST_WITHDRAW:
+        return on_withdraw;
+    case WEIR_GATE_REQUEST_STOPPED:
+        return on_stopped;
+    case WEIR_GATE_REQUEST_RUNNING:
+        return on_running;
+    case WEIR_GATE_REQUEST_LEARN:
+        return on_learn;
+    case WEIR_GATE_REQUEST_CHARGE:
+        return on_charge;
+    default:
+        return NULL;
+    }
+}
+
+static handler plain_handler(uint8_t kind)
+{
+    return kind == WEIR_GATE_REQUEST_DEVICE       ? on_device
+           : kind == WEIR_GATE_REQUEST_QUEUE      ? on_queue
+           : kind == WEIR_GATE_REQUEST_QUEUE_GONE ? on_queue_gone
+                                                  : NULL;
+}
+
+/* false: it makes no sense. */
+static bool handle(struct about *a)
+{
+    const struct weir_gate_request *r = a->request;
+    handler plain = plain_handler(r->kind), locked = locked_handler(r->kind);
+    bool good;
+
+    if (r->device >= WEIR_GATE_PORT_DEVICES || (plain == NULL && locked == NULL)) {
+        return false;
+    }
+    a->gpu = a->port->gpu[r->device];
+    a->queue = r->queue < WEIR_GATE_PORT_QUEUES ? a->port->queue[r->queue] : NULL;
+    a->item = item_of(a->port, r);
+    if (plain != NULL) {
+        return plain(a);
+    }
+    if (a->gpu == NULL || (a->queue != NULL && a->queue->gpu != a->gpu) ||
+        (a->item != NULL && a->item->queue->gpu != a->gpu)) {
+        return false;
+    }
+    pthread_mutex_lock(&a->gpu->gate->lock);
+    good = locked(a);
+    pthread_mutex_unlock(&a->gpu->gate->lock);
+    return good;
+}
+
+uint32_t served_port_read(struct weir_gate_process *process, struct served_port *port)
+{
+    struct weir_gate_request request;
+    struct about about = {.process = process, .port = port, .request = &request};
+    uint32_t n = 0;
+
+    while (n < REQUESTS_AT_ONCE && weir_gate_port_take(port->port, &request)) {
+        uint64_t now_ns = weir_clock_now_ns();
+
+        about.now_ns = request.at_ns != 0 && request.at_ns < now_ns ? request.at_ns : now_ns;
+        if (!handle(&about) && port->dropped++ == 0) {
+            weir_log_warn("gate: a request that makes no sense port=%u kind=%u", port->id,
+                          request.kind);
+        }
+        n++;
+    }
+    return n;
+}
+
+void served_port_rooms(struct served_port *port)
+{
+    for (struct served_queue *q = port->queues; q != NULL; q = q->next) {
+        bool room;
+
+        if (q->waiting == NULL) {
+            continue;
+        }
+        pthread_mutex_lock(&q->gpu->gate->lock);
+        room = weir_sched_waits_for_room(q->gpu->gate->sched, q->waiting->id);
+        pthread_mutex_unlock(&q->gpu->gate->lock);
+        atomic_store(&q->slot->room, room ? q->waiting->sequence : 0);
+    }
+}
+
+void served_port_close(struct served_port *port)
+{
+    while (port->queues != NULL) {
+        served_queue_close(port->queues);
+    }
+    for (uint32_t i = 0; i < WEIR_GATE_PORT_ITEMS / SERVED_ITEMS_CHUNK; i++) {
+        free(port->items[i]);
+    }
+    weir_gate_port_unmap(port->port);
+    free(port);
+}

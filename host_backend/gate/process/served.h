@@ -1,0 +1,102 @@
+/* What the files of this folder share. */
+#ifndef WEIR_HOST_BACKEND_GATE_PROCESS_SERVED_H
+#define WEIR_HOST_BACKEND_GATE_PROCESS_SERVED_H
+
+#include "host_backend/gate/port.h"
+#include "host_backend/gate/private.h"
+#include "host_backend/gate/process/process.h"
+
+#define SERVED_GPUS_MAX    32u
+#define SERVED_PORTS_MAX   1024u
+#define SERVED_ITEMS_CHUNK 1024u
+
+struct served_queue;
+
+/* An item that a worker has named. Its index names it in the port's table. */
+struct served_item {
+    struct served_queue *queue;
+    weir_sched_id id;    /* 0: not in use */
+    uint32_t generation; /* as the worker counts them */
+    uint32_t index;
+    uint32_t sequence; /* of its arrival; 0: it was STARTED */
+};
+
+struct served_gpu {
+    struct weir_gate *gate; /* without a thread: its scheduler, its tenants, its trace */
+    uint64_t uuid[2];
+    weir_sched_id alone; /* as the ports were told last .. */
+    uint32_t alone_slot; /* .. with the slot of that tenant, + 1 */
+    uint32_t crowded;
+    uint64_t worth_stopping_ns;
+};
+
+struct served_queue {
+    struct served_queue *next; /* of its port */
+    struct served_port *port;
+    struct served_gpu *gpu;
+    struct weir_gate_queue *queue;
+    struct weir_gate_slot *slot; /* in the port */
+    uint32_t index, device, tenant;
+    struct served_item *waiting; /* not granted yet */
+};
+
+struct served_port {
+    struct weir_gate_port *port;
+    int bell;
+    uint32_t id;
+    int32_t tenant;  /* whose queues it may have; -1: anybody's */
+    uint32_t domain; /* of its work */
+    struct served_gpu *gpu[WEIR_GATE_PORT_DEVICES];
+    struct served_queue *queues;                       /* all of them .. */
+    struct served_queue *queue[WEIR_GATE_PORT_QUEUES]; /* .. by their slots */
+    struct served_item *items[WEIR_GATE_PORT_ITEMS / SERVED_ITEMS_CHUNK];
+    weir_sched_id together[WEIR_GATE_BATCH_MAX];
+    uint32_t n_together;
+    uint64_t dropped; /* requests that made no sense */
+    bool has_orders;  /* since the worker was called last */
+};
+
+struct served_tenant {
+    bool known;
+    char name[WEIR_TENANT_NAME_BYTES];
+    struct weir_sched_tenant_params params;
+};
+
+struct weir_gate_process {
+    struct weir_sched_settings settings;
+    struct weir_policy_set policies;
+    const struct weir_spin_page *spin;
+    const char *times_dir;
+    int epoll;
+    bool real; /* a port has a GPU, not softgpu: waiting by spinning may pay */
+    struct served_gpu gpus[SERVED_GPUS_MAX];
+    uint32_t n_gpus;
+    struct served_port *ports[SERVED_PORTS_MAX];
+    uint32_t n_ports;
+    struct served_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
+};
+
+/* gpus.c */
+
+/** The GPU of that UUID, made if there is none. NULL: no memory, or too many. */
+struct served_gpu *served_gpu_of(struct weir_gate_process *process,
+                                 const struct weir_gate_request *request);
+/** The scheduler's functions (sched/sched.h) for a gate whose workers are behind ports. */
+void served_env_init(struct weir_gate *gate, struct weir_sched_env *ret_env);
+/** Time passes on a GPU; its ports hear what is new. */
+void served_gpu_tick(struct weir_gate_process *process, struct served_gpu *gpu, uint64_t now_ns);
+/** Tell a port what its device is at. */
+void served_gpu_tell(const struct served_gpu *gpu, struct served_port *port, uint32_t device);
+
+/* requests.c */
+
+/** Handle what a port has, up to a bound. @return how many requests that were */
+uint32_t served_port_read(struct weir_gate_process *process, struct served_port *port);
+/** Its waiting items may have begun or ceased to wait only for room. */
+void served_port_rooms(struct served_port *port);
+/** Withdraw a queue's items and free it. */
+void served_queue_close(struct served_queue *queue);
+/** Withdraw everything and free it. */
+void served_port_close(struct served_port *port);
+
+#endif

@@ -1,0 +1,426 @@
+/*
+ * Tells the scheduler what happens, and attaches a gate to the gate process.
+ *
+ * A gate that is attached has its scheduler in the gate process: what arrives is posted there
+ * (client.h), and grants come by the queue's slot. One that is not has it in this process. An
+ * item's id says whose it is, so items that are in flight when that changes end where they began.
+ *
+ * When the gate process is lost, items that waited for its grant pass, and runs that it had stopped
+ * go on. From then on this process decides about its own sessions, until the next is attached.
+ */
+#include "host_backend/gate/private.h"
+
+#include "base/log.h"
+#include <string.h>
+
+/* The client that knows the id; NULL: it is this process's, or of a gate process that is gone. */
+static struct weir_gate_client *client_of(struct weir_gate *gate, weir_sched_id id)
+{
+    return weir_gate_is_remote(id) ? weir_gate_client_of(gate) : NULL;
+}
+
+static void post(struct weir_gate *gate, weir_sched_id id, struct weir_gate_request *request)
+{
+    struct weir_gate_client *client = client_of(gate, id);
+
+    request->device = gate->device;
+    if (client != NULL) {
+        weir_gate_client_post_item(client, id, request);
+    }
+}
+
+/* ---------------------------------------------------------------- items */
+
+static enum weir_status arrive_remotely(struct weir_gate_queue *q, uint64_t now_ns,
+                                        const struct weir_sched_item_params *params,
+                                        weir_sched_id *ret_id)
+{
+    struct weir_gate_item *item = params->user;
+    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_ARRIVE,
+                                        .class = (uint8_t)params->class,
+                                        .flags = (uint16_t)params->flags,
+                                        .queue = q->slot,
+                                        .at_ns = now_ns,
+                                        .key = params->key,
+                                        .size = params->bytes,
+                                        .ns = params->predicted_ns,
+                                        .blocks = params->blocks,
+                                        .blocks_per_sm = params->blocks_per_sm};
+
+    *ret_id = weir_gate_client_name(q->client, item);
+    if (*ret_id == 0) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    if (item != NULL) {
+        request.sequence = ++q->client->sequence[q->slot];
+        request.sequence += request.sequence == 0; /* 0: none */
+        q->client->sequence[q->slot] = request.sequence;
+        item->sequence = request.sequence;
+        item->slot = &q->client->port->slot[q->slot];
+    }
+    post(q->gate, *ret_id, &request);
+    return WEIR_OK;
+}
+
+enum weir_status weir_gate_arrive_locked(struct weir_gate_queue *q, uint64_t now_ns,
+                                         const struct weir_sched_item_params *params,
+                                         weir_sched_id *ret_id)
+{
+    return q->client != NULL ? arrive_remotely(q, now_ns, params, ret_id)
+                             : weir_sched_arrive(q->gate->sched, now_ns, q->id, params, ret_id);
+}
+
+void weir_gate_finished_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id,
+                               uint64_t took_ns)
+{
+    struct weir_gate_request request = {
+        .kind = WEIR_GATE_REQUEST_FINISHED, .at_ns = now_ns, .ns = took_ns};
+
+    if (!weir_gate_is_remote(id)) {
+        (void)weir_sched_finished(gate->sched, now_ns, id, took_ns);
+        return;
+    }
+    post(gate, id, &request);
+    if (client_of(gate, id) != NULL) {
+        weir_gate_client_unname(client_of(gate, id), id);
+    }
+}
+
+void weir_gate_forget_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id)
+{
+    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_WITHDRAW, .at_ns = now_ns};
+
+    if (!weir_gate_is_remote(id)) {
+        (void)weir_sched_withdraw(gate->sched, now_ns, id);
+        return;
+    }
+    post(gate, id, &request);
+    if (client_of(gate, id) != NULL) {
+        weir_gate_client_unname(client_of(gate, id), id);
+    }
+}
+
+void weir_gate_together_locked(struct weir_gate *gate, uint64_t now_ns, const weir_sched_id *ids,
+                               uint32_t n)
+{
+    if (n == 0 || !weir_gate_is_remote(ids[0])) {
+        weir_sched_done_together(gate->sched, now_ns, ids, n);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct weir_gate_request request = {
+            .kind = WEIR_GATE_REQUEST_TOGETHER, .at_ns = now_ns, .blocks = n - 1 - i};
+
+        post(gate, ids[i], &request);
+    }
+}
+
+void weir_gate_running_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id,
+                              bool may_stop)
+{
+    struct weir_gate_request request = {
+        .kind = WEIR_GATE_REQUEST_RUNNING, .at_ns = now_ns, .flags = may_stop};
+
+    if (weir_gate_is_remote(id)) {
+        post(gate, id, &request);
+    } else {
+        (void)weir_sched_running(gate->sched, now_ns, id, may_stop);
+    }
+}
+
+void weir_gate_stopped_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id,
+                              uint32_t done_blocks)
+{
+    struct weir_gate_request request = {
+        .kind = WEIR_GATE_REQUEST_STOPPED, .at_ns = now_ns, .blocks = done_blocks};
+
+    if (weir_gate_is_remote(id)) {
+        post(gate, id, &request);
+    } else {
+        (void)weir_sched_stopped(gate->sched, now_ns, id, done_blocks);
+    }
+}
+
+static void pass_locally(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t now_ns)
+{
+    struct weir_sched *sched = q->gate->sched;
+    struct weir_sched_item_info info;
+
+    if (weir_sched_item_query(sched, item->id, &info) == WEIR_OK) {
+        (void)weir_sched_withdraw(sched, now_ns, item->id);
+        info.params.flags |= WEIR_SCHED_STARTED;
+        if (weir_sched_arrive(sched, now_ns, q->id, &info.params, &item->id) != WEIR_OK) {
+            item->id = 0; /* charged to nobody */
+        }
+    }
+}
+
+void weir_gate_pass_locked(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t now_ns)
+{
+    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_STUCK, .at_ns = now_ns};
+
+    if (weir_gate_is_remote(item->id)) {
+        post(q->gate, item->id, &request);
+    } else {
+        pass_locally(q, item, now_ns);
+    }
+    q->waiting = NULL;
+    atomic_store(&item->granted, true);
+}
+
+/* ---------------------------------------------------------------- what undecided work took */
+
+void weir_gate_learn_locked(struct weir_gate_queue *q, const struct weir_gate_batch *work,
+                            uint64_t each_ns)
+{
+    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_LEARN,
+                                        .class = work->class,
+                                        .device = q->gate->device,
+                                        .queue = q->slot,
+                                        .key = work->key,
+                                        .size = work->size,
+                                        .ns = each_ns,
+                                        .blocks = work->n};
+
+    weir_predict_learn_alike(q->gate->predict, (enum weir_sched_class)work->class, work->key,
+                             work->size, each_ns, work->n);
+    if (q->client != NULL) {
+        weir_gate_client_post(q->client, &request);
+    }
+}
+
+void weir_gate_charge_locked(struct weir_gate_queue *q, uint8_t class, uint64_t took_ns)
+{
+    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_CHARGE,
+                                        .class = class,
+                                        .device = q->gate->device,
+                                        .queue = q->slot,
+                                        .ns = took_ns};
+
+    if (q->client != NULL) {
+        weir_gate_client_post(q->client, &request);
+    } else {
+        weir_gate_member_charge_locked(q->gate, q->member, class, took_ns);
+    }
+}
+
+/* ---------------------------------------------------------------- what the gate process answers */
+
+bool weir_gate_is_granted(struct weir_gate_item *item)
+{
+    const struct weir_gate_slot *slot = item->slot;
+
+    if (atomic_load_explicit(&item->granted, memory_order_acquire)) { /* G1 */
+        return true;
+    }
+    /* P4: acquires what the gate process says about the item; meets its store of `granted`. */
+    if (slot == NULL ||
+        atomic_load_explicit(&slot->granted, memory_order_acquire) != item->sequence) {
+        return false;
+    }
+    item->place = slot->place;
+    item->fills = slot->fills <= WEIR_SCHED_FILL_PARTS ? (enum weir_sched_fill)slot->fills
+                                                       : WEIR_SCHED_FILL_NONE;
+    item->sure = slot->sure != 0;
+    atomic_store_explicit(&item->granted, true, memory_order_release);
+    return true;
+}
+
+/* The gate process knows the item's duration better than this process. */
+static void take_prediction(const struct weir_gate_slot *slot, struct weir_gate *gate,
+                            const struct weir_gate_work *work, struct weir_gate_pass *pass)
+{
+    struct weir_gate_hint *hint = work->hint;
+
+    if (slot->ns == 0) {
+        return;
+    }
+    if (pass->guessed) {
+        pass->guessed = false;
+        weir_predict_suppose(gate->predict, work->class, work->key, weir_gate_size_of(work),
+                             slot->ns);
+    }
+    pass->ns = slot->ns;
+    if (hint != NULL) {
+        hint->ns = slot->ns;
+        hint->sure = slot->sure != 0;
+        hint->unpaired = slot->unpaired <= WEIR_SCHED_STEADY_UNPAIRED
+                             ? (enum weir_sched_unpaired)slot->unpaired
+                             : WEIR_SCHED_NOT_UNPAIRED;
+    }
+}
+
+void weir_gate_granted(struct weir_gate_queue *q, struct weir_gate_item *item,
+                       const struct weir_gate_work *work, struct weir_gate_pass *pass)
+{
+    struct weir_gate *gate = q->gate;
+
+    if (item->slot == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&gate->lock);
+    if (q->waiting == item) {
+        q->waiting = NULL;
+    }
+    take_prediction(item->slot, gate, work, pass);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+bool weir_gate_waits_for_room(struct weir_gate *gate, const struct weir_gate_item *item)
+{
+    bool room;
+
+    if (item->slot != NULL) {
+        return atomic_load(&item->slot->seen) != item->sequence ||
+               atomic_load(&item->slot->room) == item->sequence;
+    }
+    pthread_mutex_lock(&gate->lock);
+    room = weir_sched_waits_for_room(gate->sched, item->id);
+    pthread_mutex_unlock(&gate->lock);
+    return room;
+}
+
+bool weir_gate_is_soon(struct weir_gate_item *item)
+{
+    uint32_t expected = item->sequence;
+
+    return atomic_exchange_explicit(&item->soon, false, memory_order_acquire) || /* G2 */
+           (item->slot != NULL && atomic_compare_exchange_strong(&item->slot->soon, &expected, 0));
+}
+
+static void take_order_locked(struct weir_gate *gate, struct weir_gate_client *client,
+                              const struct weir_gate_order *order)
+{
+    struct weir_gate_item *item = weir_gate_client_item(client, order->item, order->generation);
+
+    if (item == NULL || item->gate != gate) {
+        return;
+    }
+    switch (order->kind) {
+    case WEIR_GATE_ORDER_STOP:
+        weir_gate_stop_locked(item, order->lease_ns);
+        break;
+    case WEIR_GATE_ORDER_RESUME:
+        weir_gate_resume_locked(item, &order->place);
+        break;
+    default:
+        weir_gate_resize_locked(item, &order->place);
+        break;
+    }
+}
+
+/* ---------------------------------------------------------------- attach */
+
+/* The queue is the gate process's from now on. */
+static void enlist_locked(struct weir_gate_queue *q, struct weir_gate_client *client)
+{
+    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_QUEUE,
+                                        .device = q->gate->device,
+                                        .item = (uint32_t)(q->member - q->gate->members),
+                                        .blocks = q->sm_limit_pct};
+    uint32_t slot = weir_gate_client_slot_take(client);
+
+    if (slot == WEIR_GATE_PORT_QUEUES) {
+        weir_log_warn("sched: too many queues for the gate process device=%u", q->gate->device);
+        return; /* this process decides about it */
+    }
+    q->slot = request.queue = slot;
+    weir_gate_client_post(client, &request);
+    atomic_store_explicit(&q->client, client, memory_order_release);
+}
+
+void weir_gate_enlist_locked(struct weir_gate_queue *q)
+{
+    struct weir_gate_client *client = weir_gate_client_of(q->gate);
+
+    if (client != NULL) {
+        enlist_locked(q, client);
+    }
+}
+
+void weir_gate_delist_locked(struct weir_gate_queue *q)
+{
+    struct weir_gate_request request = {
+        .kind = WEIR_GATE_REQUEST_QUEUE_GONE, .device = q->gate->device, .queue = q->slot};
+
+    if (q->client != NULL) {
+        weir_gate_client_post(q->client, &request);
+        weir_gate_client_slot_put(q->client, q->slot);
+        q->client = NULL;
+    }
+}
+
+void weir_gate_attach(struct weir_gate *gate, struct weir_gate_client *client)
+{
+    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_DEVICE,
+                                        .class = (uint8_t)gate->config.fill,
+                                        .flags = (gate->levels ? WEIR_GATE_DEVICE_LEVELS : 0) |
+                                                 (gate->real ? WEIR_GATE_DEVICE_REAL : 0),
+                                        .device = gate->device,
+                                        .blocks = gate->sms};
+
+    memcpy(&request.key, gate->uuid, sizeof request.key);
+    memcpy(&request.size, gate->uuid + sizeof request.key, sizeof request.size);
+    pthread_mutex_lock(&gate->lock);
+    weir_gate_client_post(client, &request);
+    for (struct weir_gate_queue *q = gate->queues; q != NULL; q = q->next) {
+        enlist_locked(q, client);
+    }
+    gate->attached_once = true;
+    weir_gate_kick_locked(gate);
+    atomic_store_explicit(&gate->client, client, memory_order_release);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+/* Nobody will resume or grant them any more. */
+static void let_go_locked(struct weir_gate *gate, struct weir_gate_client *client)
+{
+    static const struct weir_sched_place everywhere;
+
+    for (uint32_t i = 0; i < WEIR_GATE_PORT_ITEMS; i++) {
+        struct weir_gate_item *item = weir_gate_client_item_at(client, i);
+
+        if (item != NULL && item->gate == gate && atomic_load(&item->halted)) {
+            item->stop_late = false;
+            weir_gate_resume_locked(item, &everywhere);
+        }
+    }
+}
+
+void weir_gate_detach(struct weir_gate *gate)
+{
+    struct weir_gate_client *client;
+
+    pthread_mutex_lock(&gate->lock);
+    client = weir_gate_client_of(gate);
+    if (client == NULL) {
+        pthread_mutex_unlock(&gate->lock);
+        return;
+    }
+    for (struct weir_gate_queue *q = gate->queues; q != NULL; q = q->next) {
+        struct weir_gate_item *item = q->waiting;
+
+        q->client = NULL;
+        if (item != NULL && weir_gate_is_remote(item->id)) {
+            q->waiting = NULL;
+            atomic_store_explicit(&item->granted, true, memory_order_release); /* G1 */
+            weir_gate_slot_changed(item->slot);
+        }
+    }
+    let_go_locked(gate, client);
+    atomic_store_explicit(&gate->client, NULL, memory_order_release);
+    weir_gate_port_call(client->port); /* a watcher that sleeps on it */
+    weir_gate_unlock(gate);
+    weir_log_warn("sched: the gate process is lost, each worker decides for itself device=%u",
+                  gate->device);
+}
+
+void weir_gate_take_orders_locked(struct weir_gate *gate)
+{
+    struct weir_gate_client *client = weir_gate_client_of(gate);
+    struct weir_gate_order order;
+
+    while (client != NULL && weir_gate_port_order(client->port, gate->device, &order)) {
+        take_order_locked(gate, client, &order);
+    }
+}

@@ -1,0 +1,302 @@
+/*
+ * The gate process: started by fork and exec of this program, like a worker, and started again
+ * when it dies. It makes a port for each worker; the supervisor passes that on.
+ *
+ * A worker does not need the gate to work. Until it has a port, and when the gate has died, it
+ * decides about its own sessions.
+ */
+#include "host_backend/supervisor/supervisor.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PAUSE_FIRST_NS (100 * WEIR_NS_PER_MS)
+#define PAUSE_LAST_NS  (10 * WEIR_NS_PER_S)
+#define SOUND_AFTER_NS (30 * WEIR_NS_PER_S)
+#define STOP_WAIT_NS   (2 * WEIR_NS_PER_S)
+#define SITE_DOMAIN    0xffffu /* above the numbers of our MPS servers */
+#define OWN_DOMAIN     0x10000u
+
+static bool is_wanted(const struct weir_supervisor *sup)
+{
+    return strcmp(sup->config.scheduler.policy, "off") != 0;
+}
+
+static bool send_to_gate(struct weir_supervisor *sup, const struct weir_link_message *message,
+                         int fd)
+{
+    struct weir_sup_gate *gate = &sup->gate;
+    enum weir_status status =
+        gate->link >= 0 ? weir_link_send(gate->link, message, fd) : WEIR_ERR_CLOSED;
+
+    if (status != WEIR_OK && gate->link >= 0) {
+        weir_log_warn("supervisor: link to the gate lost why=\"%s\"", weir_status_text(status));
+        close(gate->link); /* it sees the end and exits */
+        gate->link = -1;
+    }
+    return status == WEIR_OK;
+}
+
+/* ---------------------------------------------------------------- what it is told */
+
+void weir_sup_gate_configure(struct weir_supervisor *sup)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_CONFIG};
+
+    weir_sup_config_fill(sup, &message.config);
+    (void)send_to_gate(sup, &message, -1);
+}
+
+void weir_sup_gate_tell(struct weir_supervisor *sup, const struct weir_link_message *message)
+{
+    (void)send_to_gate(sup, message, -1);
+}
+
+bool weir_sup_gate_request(struct weir_supervisor *sup, const struct weir_link_message *message,
+                           int fd)
+{
+    return send_to_gate(sup, message, fd);
+}
+
+void weir_sup_gate_ask(struct weir_supervisor *sup, const struct weir_link_message *message)
+{
+    sup->gate.answering = send_to_gate(sup, message, -1);
+}
+
+/* ---------------------------------------------------------------- ports of workers */
+
+/* Does the site run an MPS server, which our workers become clients of? */
+static bool has_site_mps(void)
+{
+    const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/control", folder != NULL ? folder : "/tmp/nvidia-mps");
+    return access(path, F_OK) == 0;
+}
+
+/* Workers under one MPS server run side by side; any other's contexts take turns on the GPU. */
+static uint32_t domain_of(const struct weir_supervisor *sup, int worker)
+{
+    const struct weir_sup_worker *w = &sup->workers[worker];
+
+    if (w->program.domain != 0) {
+        return w->program.domain;
+    }
+    return !w->program.native && has_site_mps() ? SITE_DOMAIN : OWN_DOMAIN + (uint32_t)worker;
+}
+
+void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+    struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT};
+
+    if (sup->gate.link < 0) {
+        return;
+    }
+    w->gate_port = ++sup->gate.last_port;
+    message.gate_port = (struct weir_link_gate_port){
+        .id = w->gate_port,
+        .worker = (uint32_t)worker,
+        .tenant = w->tenant,
+        .domain = domain_of(sup, worker),
+    };
+    (void)send_to_gate(sup, &message, -1);
+}
+
+void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker)
+{
+    const struct weir_sup_worker *w = &sup->workers[worker];
+    const struct weir_link_message message = {
+        .type = WEIR_LINK_GATE_PORT_TENANT,
+        .gate_port = {.id = w->gate_port, .worker = (uint32_t)worker, .tenant = w->tenant}};
+
+    if (w->gate_port != 0) {
+        (void)send_to_gate(sup, &message, -1);
+    }
+}
+
+void weir_sup_gate_worker_gone(struct weir_supervisor *sup, int worker)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT_GONE,
+                                        .gate_port = {.id = sup->workers[worker].gate_port}};
+
+    if (sup->workers[worker].gate_port != 0) {
+        sup->workers[worker].gate_port = 0;
+        (void)send_to_gate(sup, &message, -1);
+    }
+}
+
+/* A port that it has made; its worker may be gone already. */
+static void pass_on(struct weir_supervisor *sup, const struct weir_link_message *message, int fd)
+{
+    uint32_t worker = message->gate_port.worker;
+
+    if (worker < WEIR_WORKERS_MAX && sup->workers[worker].used && fd >= 0 &&
+        sup->workers[worker].gate_port == message->gate_port.id) {
+        (void)weir_sup_worker_send(sup, (int)worker, message, fd);
+    }
+}
+
+/* ---------------------------------------------------------------- its life */
+
+static enum weir_status start(struct weir_supervisor *sup)
+{
+    struct weir_sup_gate *gate = &sup->gate;
+    struct weir_link_message message = {.type = WEIR_LINK_CONFIG};
+    enum weir_status status = weir_sup_spawn(sup, "gate", -1, &gate->pid, &gate->link);
+
+    if (status != WEIR_OK) {
+        return status;
+    }
+    gate->started_ns = weir_clock_now_ns();
+    gate->restart_at_ns = 0;
+    weir_log_info("supervisor: gate started pid=%d", (int)gate->pid);
+    weir_sup_config_fill(sup, &message.config);
+    if (send_to_gate(sup, &message, sup->spin.page_fd)) { /* one that is gone is seen by SIGCHLD */
+        weir_sup_tenants_tell_gate(sup);
+    }
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].pid > 0) {
+            weir_sup_gate_worker_starts(sup, i);
+        }
+    }
+    return WEIR_OK;
+}
+
+enum weir_status weir_sup_gate_open(struct weir_supervisor *sup)
+{
+    return is_wanted(sup) ? start(sup) : WEIR_OK;
+}
+
+void weir_sup_gate_receive(struct weir_supervisor *sup)
+{
+    struct weir_link_message message;
+    enum weir_status status;
+    int fd;
+
+    status = weir_link_receive(sup->gate.link, &message, &fd);
+    if (status == WEIR_ERR_AGAIN || status == WEIR_ERR_NO_MEMORY) {
+        return;
+    }
+    if (status != WEIR_OK) {
+        close(sup->gate.link);
+        sup->gate.link = -1;
+        return;
+    }
+    switch (message.type) {
+    case WEIR_LINK_GATE_PORT:
+    case WEIR_LINK_GATE_BELL:
+        pass_on(sup, &message, fd);
+        break;
+    case WEIR_LINK_ANSWER:
+        weir_sup_admin_answer(sup, &message.text);
+        break;
+    case WEIR_LINK_ROW_TENANT:
+    case WEIR_LINK_STATUS_END:
+        weir_sup_admin_row(sup, -1, &message, fd);
+        break;
+    default:
+        weir_log_warn("supervisor: unknown message of the gate type=%u", message.type);
+        break;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+/* The workers go on by themselves until there is another. */
+static void on_death(struct weir_supervisor *sup, int wait_status)
+{
+    const struct weir_link_message lost = {.type = WEIR_LINK_GATE_LOST};
+    struct weir_sup_gate *gate = &sup->gate;
+    uint64_t now_ns = weir_clock_now_ns(), pause_ns = PAUSE_FIRST_NS;
+
+    if (gate->link >= 0) {
+        close(gate->link);
+    }
+    gate->link = -1;
+    gate->pid = 0;
+    gate->answering = false;
+    if (sup->stopping) {
+        return;
+    }
+    weir_log_error("supervisor: gate died %s=%d",
+                   WIFSIGNALED(wait_status) ? "signal" : "exit_status",
+                   WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status));
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].gate_port != 0) {
+            sup->workers[i].gate_port = 0;
+            (void)weir_sup_worker_send(sup, i, &lost, -1);
+        }
+    }
+    gate->failures = now_ns - gate->started_ns > SOUND_AFTER_NS ? 1 : gate->failures + 1;
+    for (uint32_t i = 1; i < gate->failures && pause_ns < PAUSE_LAST_NS; i++) {
+        pause_ns *= 2;
+    }
+    gate->restart_at_ns = now_ns + (pause_ns < PAUSE_LAST_NS ? pause_ns : PAUSE_LAST_NS);
+}
+
+void weir_sup_gate_reap(struct weir_supervisor *sup)
+{
+    int status;
+
+    if (sup->gate.pid > 0 && waitpid(sup->gate.pid, &status, WNOHANG) == sup->gate.pid) {
+        on_death(sup, status);
+    }
+}
+
+void weir_sup_gate_tick(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    struct weir_sup_gate *gate = &sup->gate;
+
+    if (gate->restart_at_ns != 0 && gate->restart_at_ns <= now_ns && start(sup) != WEIR_OK) {
+        gate->restart_at_ns = now_ns + PAUSE_LAST_NS;
+        weir_log_error("supervisor: cannot start the gate");
+    }
+}
+
+int weir_sup_gate_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+{
+    return weir_poll_ms(sup->gate.restart_at_ns != 0 ? sup->gate.restart_at_ns : WEIR_FOREVER,
+                        now_ns);
+}
+
+static void await_end(pid_t pid)
+{
+    const struct timespec pause = {0, 5 * WEIR_NS_PER_MS};
+    uint64_t end_ns = weir_clock_now_ns() + STOP_WAIT_NS;
+
+    while (waitpid(pid, NULL, WNOHANG) == 0) {
+        if (weir_clock_now_ns() > end_ns) {
+            weir_log_warn("supervisor: the gate does not stop, killed");
+            (void)kill(pid, SIGKILL);
+            (void)waitpid(pid, NULL, 0);
+            return;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+void weir_sup_gate_close(struct weir_supervisor *sup)
+{
+    const struct weir_link_message stop = {.type = WEIR_LINK_STOP};
+
+    if (sup->gate.pid > 0) {
+        (void)send_to_gate(sup, &stop, -1);
+        await_end(sup->gate.pid);
+        sup->gate.pid = 0;
+    }
+    if (sup->gate.link >= 0) {
+        close(sup->gate.link);
+        sup->gate.link = -1;
+    }
+}
