@@ -23,7 +23,9 @@
  * - What is granted and cannot be stopped counts as served already: else whoever comes behind a
  * long kernel would be chosen as if it cost nothing.
  * - Idle tenants accumulate no credit: who becomes ready starts at V, or where it was if that is
- * ahead.
+ * ahead. Who was away only as long as a program takes between two pieces of work keeps what it is
+ * behind, up to a bound: a service that has one graph at a time on the device is without work
+ * after each, and would never get a greater share otherwise.
  * - A tenant that synchronizes after each kernel is without work for some microseconds each time.
  * Its place is kept that long if it usually is back within LINGER_MAX_NS, for less than stopping
  * another would cost; it pays for that.
@@ -42,7 +44,10 @@
 #define SLICE_MAX_NS  8000000u
 #define ROUND_MAX_NS  10000000000u /* ten seconds: slices have their own bound */
 #define LINGER_MAX_NS 50000u
-#define FORGET_NS     200000u    /* away for longer: no credit */
+#define FORGET_NS     200000u    /* away for longer: what it is behind is bounded .. */
+#define CREDIT_NS     8000000u   /* .. by so much of the device's time .. */
+#define AWAY_NS       2000000u   /* .. and away for longer than this it has no credit */
+#define AHEAD_NS      4000000u   /* what runs beside turns may be so far ahead of V */
 #define DEBT_MAX_NS   20000000u  /* what who was away still owes of what it had too much */
 #define FILL_TURN     (1u << 20) /* what a turn below a higher class counts, at weight 1 */
 #define FILL_SAVED    (8u * FILL_TURN / 100)
@@ -109,21 +114,27 @@ static uint64_t mean_of(const struct round *round) /* V */
 
 /*
  * Who comes back, or comes from another class, finds its place among those who were there before
- * it: at V, or at most so far ahead of it as debts go.
+ * it: at V, at most so far ahead of it as debts go, or behind it as credit goes.
  */
 static void place(const struct weir_policy *self, const struct round *round,
                   const struct weir_policy_tenant *tenant)
 {
     struct fair_tenant *fair = fair_of(tenant);
     uint64_t debt_max = to_virtual(self, tenant, (uint64_t)DEBT_MAX_NS * self->config->sms);
+    uint64_t credit_max;
     int64_t ahead;
 
     if (round->weights == 0) {
         return;
     }
     ahead = (int64_t)(fair->virtual_ns - mean_of(round));
-    if (ahead < 0 || fair->class != tenant->priority) {
+    credit_max =
+        fair->keeps_credit ? to_virtual(self, tenant, (uint64_t)CREDIT_NS * self->config->sms) : 0;
+    if (fair->class != tenant->priority) {
         ahead = 0;
+    }
+    if (ahead < -(int64_t)credit_max) {
+        ahead = -(int64_t)credit_max;
     }
     if (ahead > (int64_t)debt_max) {
         ahead = (int64_t)debt_max;
@@ -250,9 +261,10 @@ typedef bool (*suits_fn)(const struct weir_policy_next_view *view,
                          const struct weir_policy_tenant *tenant);
 
 /* Of the leader's class, among those that suit: the one that is furthest behind. A tenant that is
- * ahead of V by more than its slice does not count. */
+ * ahead of V by more than its slice, and by more than least_ns, does not count. */
 static uint32_t furthest_behind(const struct weir_policy *self,
-                                const struct weir_policy_next_view *view, suits_fn suits)
+                                const struct weir_policy_next_view *view, suits_fn suits,
+                                uint64_t least_ns)
 {
     struct round round = look(self, view);
     uint64_t mean = mean_of(&round);
@@ -260,11 +272,12 @@ static uint32_t furthest_behind(const struct weir_policy *self,
 
     for (uint32_t i = 0; i < view->ready_count; i++) {
         const struct weir_policy_tenant *tenant = view->ready[i];
-        uint64_t slice_ns = slice_of(&round, tenant) * self->config->sms;
+        uint64_t slice_ns = slice_of(&round, tenant),
+                 most_ns = slice_ns > least_ns ? slice_ns : least_ns;
         int64_t ahead = (int64_t)(fair_of(tenant)->position - mean);
 
         if (tenant->priority == round.class && suits(view, tenant) &&
-            ahead <= (int64_t)to_virtual(self, tenant, slice_ns) &&
+            ahead <= (int64_t)to_virtual(self, tenant, most_ns * self->config->sms) &&
             (best == UINT32_MAX ||
              (int64_t)(fair_of(tenant)->position - fair_of(view->ready[best])->position) < 0)) {
             best = i;
@@ -289,7 +302,7 @@ static bool is_small(const struct weir_policy_next_view *view,
 
 uint32_t fair_small(struct weir_policy *self, const struct weir_policy_next_view *view)
 {
-    return furthest_behind(self, view, is_small);
+    return furthest_behind(self, view, is_small, AHEAD_NS);
 }
 
 /* Of the next lower class: in turns by weight (stride scheduling). Who was away saved few. */
@@ -332,7 +345,7 @@ uint32_t fair_filler(struct weir_policy *self, const struct weir_policy_next_vie
 {
     uint32_t best = filler_below(view);
 
-    return best != UINT32_MAX ? best : furthest_behind(self, view, may_fill);
+    return best != UINT32_MAX ? best : furthest_behind(self, view, may_fill, 0);
 }
 
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)
@@ -340,6 +353,7 @@ void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_te
     struct fair_tenant *fair = fair_of(tenant);
 
     (void)self;
+    fair->keeps_credit = fair->idle_ns != 0 && now_ns - fair->idle_ns <= AWAY_NS;
     fair->placed = fair->placed && now_ns - fair->idle_ns <= FORGET_NS;
 }
 

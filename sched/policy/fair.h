@@ -12,6 +12,7 @@ struct fair_tenant {
     uint64_t idle_ns;
     enum weir_priority class; /* in which virtual_ns counts */
     bool placed;
+    bool keeps_credit;  /* it was away for a moment only */
     uint64_t fill_pass; /* turns below a higher class, each divided by the weight */
 };
 

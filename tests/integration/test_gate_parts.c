@@ -9,7 +9,8 @@
 #define LEADS_NS (400 * WEIR_NS_PER_US)
 #define FILLS_NS (10 * WEIR_NS_PER_US)
 #define AHEAD    10
-#define PART     2u /* SMs: by weight one of them, but they are cut by two */
+#define AWAY_NS  (2 * WEIR_NS_PER_MS) /* after that fair knows no credit */
+#define PART     2u                   /* SMs: by weight one of them, but they are cut by two */
 
 /* Who leads goes on leading when the other comes. */
 static void open_for(struct guest **ret_leader, struct guest **ret_guest)
@@ -31,6 +32,7 @@ static void fill_beside(struct guest *leader, struct guest *guest, struct weir_g
         clock_forward(FILLS_NS);
         finish(guest);
     }
+    clock_forward(AWAY_NS);
     for (int i = 0; i < 3; i++) { /* then it is sure what it takes */
         (void)kernel_of(1, LEADS_NS);
     }
