@@ -345,8 +345,7 @@ static void make_alone(struct worker *w)
 
 /* ---------------------------------------------------------------- cases */
 
-/* Both queues have a long kernel on the device: each next one waits until its own queue's is over.
- */
+/* Each queue has a long kernel on the device: its next one waits until that is over. */
 static void grants_come_from_the_process(void **state)
 {
     struct worker *a, *b;
