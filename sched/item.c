@@ -123,9 +123,11 @@ static void grant(struct weir_sched *sched, struct item *item)
     item->started_ns = sched->now_ns;
     fill_grant(sched, item);
     if (resource != WEIR_SCHED_COMPUTE) {
+        copy_tag(sched, item);
+        copy_share_grant(sched, item);
         queue->copies_ns += item->counted_ns;
         sched->copies_on[resource]++;
-        sched->copy_tenants[resource] += tenant->copies[resource]++ == 0;
+        copies_count(sched, tenant, resource, true);
     }
     task_grow(sched, item);
     if (item == queue->first) {
@@ -289,7 +291,7 @@ static void leave_device(struct weir_sched *sched, struct item *item)
     if (resource != WEIR_SCHED_COMPUTE) {
         queue->copies_ns -= item->counted_ns;
         sched->copies_on[resource]--;
-        sched->copy_tenants[resource] -= --tenant->copies[resource] == 0;
+        copies_count(sched, tenant, resource, false);
     }
     if (item->state == WEIR_SCHED_STOPPED) {
         tenant->stopped--;
@@ -306,6 +308,9 @@ void item_drop(struct weir_sched *sched, struct item *item)
     struct item *next = item->next;
     bool was_first = item == queue->first;
 
+    if (item->tagged) {
+        copy_share_end(sched, item);
+    }
     if (item->state == WEIR_SCHED_WAITING) {
         tenant->waiting--;
         queue->candidate = queue->candidate == item ? next : queue->candidate;

@@ -1,6 +1,6 @@
 /*
- * Copies: bounds of a direction, whose end is waited for, what a policy of order is asked, and what
- * copies teach that always have company.
+ * Copies: bounds of a direction, shares of it, whose end is waited for, what a policy of order is
+ * asked, and what copies teach that always have company.
  */
 #include "sched/policy.h"
 #include "sched/predict.h"
@@ -204,6 +204,160 @@ static void long_copies_do_not_keep_a_lower_class_for_ever(void **state)
     desk_finish(&b);
 }
 
+#define COPIERS_MAX 4u
+
+/* Tenants that have two copies of 1 ms waiting at any time, on a bus that takes one at a time. */
+struct copiers {
+    struct desk desk;
+    enum weir_sched_class class;
+    uint32_t count;
+    weir_sched_id queue[COPIERS_MAX], item[COPIERS_MAX][2];
+    uint32_t done[COPIERS_MAX];
+};
+
+static void copier_joins(struct copiers *c, uint32_t weight)
+{
+    uint32_t i = c->count++;
+    weir_sched_id id = tenant_of_weight(&c->desk, weight, WEIR_PRIORITY_NORMAL, 100);
+
+    c->queue[i] = queue(&c->desk, id);
+    c->item[i][0] = work(&c->desk, c->queue[i], c->class, 1000, 0);
+    c->item[i][1] = work(&c->desk, c->queue[i], c->class, 1000, 0);
+}
+
+static void copiers_init(struct copiers *c, enum weir_sched_class class)
+{
+    memset(c, 0, sizeof(*c));
+    desk_init(&c->desk);
+    c->class = class;
+}
+
+/* The copies of so many milliseconds. */
+static void copiers_run(struct copiers *c, uint32_t ms)
+{
+    for (; ms > 0; ms--) {
+        bool any = false;
+
+        later(&c->desk, 1000);
+        c->desk.count = 0;
+        for (uint32_t i = 0; i < c->count && !any; i++) {
+            if (state_of(&c->desk, c->item[i][0]) == WEIR_SCHED_GRANTED) {
+                any = true;
+                finished(&c->desk, c->item[i][0]);
+                c->item[i][0] = c->item[i][1];
+                c->item[i][1] = work(&c->desk, c->queue[i], c->class, 1000, 0);
+                c->done[i]++;
+            }
+        }
+        assert_true(any); /* the bus is never idle */
+    }
+}
+
+static void both_directions_are_shared_by_weight(void **state)
+{
+    static const enum weir_sched_class classes[] = {WEIR_SCHED_H2D, WEIR_SCHED_D2H};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct copiers c;
+
+        copiers_init(&c, classes[i]);
+        copier_joins(&c, 10);
+        copier_joins(&c, 1);
+        copier_joins(&c, 5);
+        copiers_run(&c, 320);
+        assert_in_range(c.done[0], 198, 202);
+        assert_in_range(c.done[1], 19, 21);
+        assert_in_range(c.done[2], 98, 102);
+        desk_finish(&c.desk);
+    }
+}
+
+/* Neither what others had before it came, nor the time in which it was idle, is made up for. */
+static void a_newcomer_has_its_share_from_now_on(void **state)
+{
+    struct copiers c;
+
+    (void)state;
+    copiers_init(&c, WEIR_SCHED_H2D);
+    copier_joins(&c, 1);
+    copiers_run(&c, 50);
+    copier_joins(&c, 1);
+    copiers_run(&c, 20);
+    assert_in_range(c.done[0], 59, 61);
+    assert_in_range(c.done[1], 9, 11);
+    desk_finish(&c.desk);
+}
+
+/* An order policy that always prefers whoever came last, of those that it is shown. */
+static void an_order_policy_is_kept_within_shares(void **state)
+{
+    struct copiers c;
+
+    (void)state;
+    copiers_init(&c, WEIR_SCHED_H2D);
+    assert_int_equal(weir_sched_policy_set(c.desk.sched, c.desk.now_ns, &last_first), WEIR_OK);
+    copier_joins(&c, 3);
+    copier_joins(&c, 1);
+    copiers_run(&c, 400);
+    assert_in_range(c.done[0], 288, 312); /* 300, and the slack of 10 ms, and a copy */
+    assert_in_range(c.done[1], 88, 112);
+    desk_finish(&c.desk);
+}
+
+/* A tenant that waits for each of its copies and is soon back is waited for, while it is behind. */
+static void a_copy_that_is_expected_soon_is_waited_for(void **state)
+{
+    struct desk b;
+    weir_sched_id sync, other, copy, of_other;
+    uint32_t done = 0;
+
+    (void)state;
+    desk_init(&b);
+    sync = queue(&b, tenant_of_weight(&b, 10, WEIR_PRIORITY_NORMAL, 100));
+    other = queue(&b, tenant_of_weight(&b, 1, WEIR_PRIORITY_NORMAL, 100));
+    copy = work(&b, sync, WEIR_SCHED_H2D, 1000, 0);
+    for (uint32_t i = 0; i < 2; i++) { /* so that its pauses are known */
+        later(&b, 1000);
+        finished(&b, copy);
+        later(&b, 20);
+        copy = work(&b, sync, WEIR_SCHED_H2D, 1000, 0);
+    }
+    of_other = work(&b, other, WEIR_SCHED_H2D, 1000, 0);
+    for (bool waits = true; waits && done < 100; done += waits) {
+        b.count = 0;
+        later(&b, 1000);
+        finished(&b, copy);
+        later(&b, 20);
+        waits = state_of(&b, of_other) == WEIR_SCHED_WAITING;
+        copy = work(&b, sync, WEIR_SCHED_H2D, 1000, 0);
+    }
+    assert_in_range(done, 0, 1); /* a newcomer starts at once */
+    for (uint32_t round = 0; round < 3; round++) {
+        later(&b, 1000);
+        finished(&b, of_other);
+        of_other = work(&b, other, WEIR_SCHED_H2D, 1000, 0);
+        for (done = 0; state_of(&b, of_other) == WEIR_SCHED_WAITING && done < 100; done++) {
+            b.count = 0;
+            later(&b, 1000);
+            finished(&b, copy);
+            later(&b, 20);
+            copy = work(&b, sync, WEIR_SCHED_H2D, 1000, 0);
+        }
+        assert_in_range(done, 9, 10);
+    }
+    later(&b, 1000); /* and not for longer than it is usually away */
+    finished(&b, of_other);
+    of_other = work(&b, other, WEIR_SCHED_H2D, 1000, 0);
+    later(&b, 1000);
+    finished(&b, copy);
+    later(&b, 45);
+    assert_int_equal(state_of(&b, of_other), WEIR_SCHED_WAITING);
+    later(&b, 10);
+    assert_int_equal(state_of(&b, of_other), WEIR_SCHED_GRANTED);
+    desk_finish(&b);
+}
+
 /* A copy of so many MB, of which nobody says how long it takes. */
 static weir_sched_id unknown_copy(struct desk *b, weir_sched_id queue_id, uint64_t mb)
 {
@@ -252,6 +406,10 @@ int main(void)
         cmocka_unit_test(a_long_copy_waits_for_the_end_of_a_short_one),
         cmocka_unit_test(an_ordered_copy_is_named_once_and_waits_for_a_long_one),
         cmocka_unit_test(long_copies_do_not_keep_a_lower_class_for_ever),
+        cmocka_unit_test(both_directions_are_shared_by_weight),
+        cmocka_unit_test(a_newcomer_has_its_share_from_now_on),
+        cmocka_unit_test(an_order_policy_is_kept_within_shares),
+        cmocka_unit_test(a_copy_that_is_expected_soon_is_waited_for),
         cmocka_unit_test(copies_that_always_have_company_are_learned_from),
     };
 
