@@ -2,14 +2,17 @@
  * Copies: each direction has a list of queues whose next item is a copy that way, higher classes
  * first, then by their tenants' shares (copy_share.c).
  *
- * Without a policy of kind ORDER they are granted in that order: while one tenant alone copies that
- * way, up to alone_ns; else, and for a moment after that, up to inflight_ns of predicted rest in
- * the direction, so that the copy engine never waits and a newcomer waits for little more than the
- * copy that runs. With such a policy a copy is granted when it is first of its queue and the device
- * has less than inflight_ns to do in that direction: one runs, one follows at once, everything else
- * is still to be decided. It chooses among the tenants that are not ahead of the first of the list
- * by more than ORDER_SLACK_NS. One of LONG_COPY_NS or more has the direction for itself, where
- * several tenants copy: it waits for the end of those before it, and the next for its.
+ * Without a policy of kind ORDER the shortest of the first few whose shares allow it is granted:
+ * while one tenant alone copies that way, up to alone_ns; else, and for a moment after that, up to
+ * inflight_ns of predicted rest in the direction, so that the copy engine never waits and a
+ * newcomer waits for little more than the copy that runs. With such a policy a copy is granted when
+ * the device has less than inflight_ns to do in that direction: one runs, one follows at once,
+ * everything else is still to be decided. It chooses among the tenants that are not ahead of the
+ * first of the list by more than ORDER_SLACK_NS.
+ *
+ * A copy in pieces goes on before another is chosen (copy_share.c). One of LONG_COPY_NS or more has
+ * the direction for itself, where several tenants copy: it waits for the end of those before it,
+ * and the next for its.
  *
  * A task, as CuMAS has it: copies to the device, then compute, then copies back. A queue's task
  * under way and its last one are kept, because live the items behind the next one are not known
@@ -22,6 +25,8 @@
 
 #define LONG_COPY_NS      300000u
 #define ORDERED_ON_DEVICE 2u
+#define SHORT_SLACK_NS    1000000u
+#define LOOK_AT           16u
 #define ORDER_SLACK_NS    10000000u /* about two of the longest copies of CuMAS's applications */
 
 /* ---- tasks ---- */
@@ -61,6 +66,12 @@ void task_shrink(struct weir_sched *sched, struct queue *queue)
     }
 }
 
+/* Of a copy in pieces, those that have not come yet. */
+static uint64_t rest_behind_ns(const struct item *item)
+{
+    return item->next == NULL ? item->rest_ns : 0;
+}
+
 /* What is to come of the task that a queue's candidate stands in. */
 static struct weir_policy_task task_ahead(const struct queue *queue)
 {
@@ -73,11 +84,11 @@ static struct weir_policy_task task_ahead(const struct queue *queue)
         .item = copy->id,
         .tenant = &queue->tenant->view,
         .arrived_ns = copy->arrived_ns,
-        .copy_ns = copy->predicted_ns,
+        .copy_ns = copy->predicted_ns != 0 ? copy->predicted_ns + copy->rest_ns : 0,
     };
 
     for (; item != NULL && !begins_task(&ahead, resource_of(item)); item = item->next) {
-        ahead.ns[resource_of(item)] += item->counted_ns;
+        ahead.ns[resource_of(item)] += item->counted_ns + rest_behind_ns(item);
         ahead.memory_bytes += item->params.memory_bytes;
     }
     task.complete = item != NULL || ahead.ns[WEIR_SCHED_FROM_DEVICE] > 0;
@@ -134,7 +145,7 @@ static void task_rest(const struct weir_sched *sched, const struct queue *queue,
 
     *ret_rest = (struct task){0};
     for (; item != queue->candidate; item = item->next) {
-        ret_rest->ns[resource_of(item)] += rest_ns(sched, item);
+        ret_rest->ns[resource_of(item)] += rest_ns(sched, item) + rest_behind_ns(item);
     }
     for (; item != NULL && resource_of(item) != WEIR_SCHED_TO_DEVICE &&
            !begins_task(&known, resource_of(item));
@@ -197,22 +208,22 @@ static bool is_long(const struct item *copy)
 }
 
 /*
- * Does a copy have to wait for the end of those at work in its direction, and until when? For that
- * of a long one, and if it is long itself, for that of any. Where the long one is under way by
- * then, too, the other's end is not seen before its own, nor does what the other's stream holds
- * next begin (H200, 2026-11-23: kernels waited 3 ms for data that had long been there, and 2.5 to 5
- * ms where a copy of 0.1 ms had been granted just before the long one). Once an end is overdue it
- * is waited for no longer: it may be waiting itself.
+ * Does a copy have to wait for the end of those at work in its direction, but for pieces of its
+ * own, and until when? For that of a long one, and if it is long itself, for that of any. Where the
+ * long one is under way by then, too, the other's end is not seen before its own, nor does what the
+ * other's stream holds next begin (H200, 2026-11-23: kernels waited 3 ms for data that had long
+ * been there, and 2.5 to 5 ms where a copy of 0.1 ms had been granted just before the long one).
+ * Once an end is overdue it is waited for no longer: it may be waiting itself.
  */
-static bool has_to_wait(const struct weir_sched *sched, enum weir_sched_resource way, bool for_any,
-                        uint64_t *wake_ns)
+static bool has_to_wait(const struct weir_sched *sched, enum weir_sched_resource way,
+                        const struct queue *own, bool for_any, uint64_t *wake_ns)
 {
     uint64_t hold = 0;
 
     for (const struct item *i = sched->front_first[way]; i != NULL; i = i->front_next) {
         uint64_t patience_ns = copy_patience_ns(sched, i);
 
-        if ((is_long(i) || for_any) && i->busy_ns < patience_ns) {
+        if (i->queue != own && (is_long(i) || for_any) && i->busy_ns < patience_ns) {
             hold = max_u64(hold, patience_ns - i->busy_ns);
         }
     }
@@ -225,9 +236,10 @@ static bool is_held(struct weir_sched *sched, enum weir_sched_resource way,
                     const struct queue *queue, uint64_t *wake_ns)
 {
     uint64_t until_ns = copy_expected_ns(sched, way, queue);
+    const struct queue *own = copy_going_on(sched, way, queue) == queue ? queue : NULL;
 
     if (sched->copy_tenants[way] > 1 &&
-        has_to_wait(sched, way, is_long(queue->listed) || until_ns == NEVER, wake_ns)) {
+        has_to_wait(sched, way, own, is_long(queue->listed) || until_ns == NEVER, wake_ns)) {
         return true;
     }
     if (until_ns == 0 || until_ns == NEVER) {
@@ -256,16 +268,57 @@ static void grant_copy(struct weir_sched *sched, struct queue *queue)
     tenant_refresh(sched, queue->tenant);
 }
 
-/* The first queue of a list that has room for more of its own. */
-static struct queue *first_with_room(const struct weir_sched *sched, enum weir_sched_resource way,
-                                     uint64_t bound_ns)
+/* The queue whose copy goes on before `next`, if its next piece is there. */
+static struct queue *next_piece(const struct weir_sched *sched, enum weir_sched_resource way,
+                                const struct queue *next)
 {
-    for (struct queue *queue = sched->copy_first[way]; queue != NULL; queue = queue->list_next) {
-        if (queue->on_device == 0 || queue_rest_ns(sched, queue) < bound_ns) {
-            return queue;
+    struct queue *queue = copy_going_on(sched, way, next);
+
+    return queue != NULL && queue->listed != NULL && resource_of(queue->listed) == way ? queue
+                                                                                       : NULL;
+}
+
+/*
+ * Of the queues that have room for more of their own: the shortest copy among the first LOOK_AT
+ * whose tenants are not ahead of the first by more than SHORT_SLACK_NS. What waits for the data of
+ * a short copy need not wait for a long one, too.
+ */
+static struct queue *shortest_with_room(const struct weir_sched *sched,
+                                        enum weir_sched_resource way, uint64_t bound_ns)
+{
+    struct queue *first = NULL;
+    struct queue *best = NULL;
+    uint32_t seen = 0;
+
+    for (struct queue *queue = sched->copy_first[way]; queue != NULL && seen < LOOK_AT;
+         queue = queue->list_next) {
+        if (queue->on_device != 0 && queue_rest_ns(sched, queue) >= bound_ns) {
+            continue;
         }
+        if (first == NULL) {
+            first = best = queue;
+        } else if (queue->tenant->view.priority < first->tenant->view.priority ||
+                   !copy_is_within(queue, first->listed->copy_start, SHORT_SLACK_NS)) {
+            break;
+        } else if (copy_whole_ns(queue->listed) < copy_whole_ns(best->listed)) {
+            best = queue;
+        }
+        seen++;
     }
-    return NULL;
+    return best;
+}
+
+/* Whose copy is next, without a policy: NULL if none has room. */
+static struct queue *next_by_shares(const struct weir_sched *sched, enum weir_sched_resource way,
+                                    uint64_t bound_ns)
+{
+    struct queue *best = shortest_with_room(sched, way, bound_ns);
+    struct queue *whole = next_piece(sched, way, best != NULL ? best : sched->copy_first[way]);
+
+    if (whole == NULL) {
+        return best;
+    }
+    return whole->on_device == 0 || queue_rest_ns(sched, whole) < bound_ns ? whole : NULL;
 }
 
 /* Somebody of a lower class has waited too long: its queue, once each starve_ns at most. */
@@ -301,7 +354,7 @@ static bool grant_first(struct weir_sched *sched, enum weir_sched_resource way, 
     const struct weir_sched_config *config = &sched->config;
     bool shared = copies_are_shared(sched, way);
     uint64_t rest_ns = busy_ns(sched, way);
-    struct queue *queue = first_with_room(
+    struct queue *queue = next_by_shares(
         sched, way, sched->copy_tenants[way] > 1 ? config->inflight_ns : config->alone_ns);
 
     if (queue != NULL && is_held(sched, way, queue, wake_ns)) {
@@ -392,12 +445,13 @@ static uint32_t ask_order(struct weir_sched *sched, enum weir_sched_resource way
 static bool is_due(const struct weir_sched *sched, enum weir_sched_resource way, uint64_t *wake_ns)
 {
     uint64_t left_ns = busy_ns(sched, way);
+    bool has_room = sched->copies_on[way] < ORDERED_ON_DEVICE ||
+                    next_piece(sched, way, sched->copy_first[way]) != NULL;
 
-    if (sched->copies_on[way] == 0 ||
-        (sched->copies_on[way] < ORDERED_ON_DEVICE && left_ns <= sched->config.inflight_ns)) {
+    if (sched->copies_on[way] == 0 || (has_room && left_ns <= sched->config.inflight_ns)) {
         return true;
     }
-    if (sched->copies_on[way] < ORDERED_ON_DEVICE) {
+    if (has_room) {
         *wake_ns = min_u64(*wake_ns, sched->now_ns +
                                          max_u64(left_ns - sched->config.inflight_ns, WAKE_MIN_NS));
     }
@@ -416,6 +470,9 @@ static struct queue *next_in_order(struct weir_sched *sched, enum weir_sched_res
     uint32_t count;
     uint32_t pick;
 
+    if (next_piece(sched, way, sched->copy_first[way]) != NULL) {
+        return next_piece(sched, way, sched->copy_first[way]);
+    }
     if (chosen != NULL &&
         chosen->tenant->view.priority >= sched->copy_first[way]->tenant->view.priority) {
         return chosen;
@@ -429,7 +486,8 @@ static void grant_in_order(struct weir_sched *sched, enum weir_sched_resource wa
                            uint64_t *wake_ns)
 {
     while (sched->copy_first[way] != NULL && is_due(sched, way, wake_ns)) {
-        struct queue *queue = has_to_wait(sched, way, false, wake_ns) ? NULL : starved(sched, way);
+        struct queue *queue =
+            has_to_wait(sched, way, NULL, false, wake_ns) ? NULL : starved(sched, way);
 
         if (queue != NULL) {
             policy_blame(sched, WEIR_POLICY_ORDER, MISTAKE_STARVED, "let somebody wait",

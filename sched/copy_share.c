@@ -17,6 +17,11 @@
  * would get every second copy whatever its weight. If such a tenant is behind its share and is
  * usually back soon, the others wait for it (deceptive idleness), and it pays for the idle time.
  *
+ * A copy that comes in pieces (staged, or cut by the worker) is chosen once and then has the
+ * direction for all its pieces, as if it were one item. It gives way to a higher class, and when it
+ * has had the direction for COPY_SLICE_NS, the next one is chosen by tags again. While its next
+ * piece is not there yet, it is waited for like any other copy that is expected soon.
+ *
  * docs/design/scheduling.md states the bound on shares that follows.
  *
  * Source: Goyal, Vin, Cheng, Start-time Fair Queueing (SIGCOMM 1996); Iyer and Druschel,
@@ -26,8 +31,10 @@
 
 #define FRACTION_BITS 10 /* virtual time counts in 1/1024 ns at weight 1 */
 #define WAIT_PART     8u /* of a tenant's copies between two pauses: others wait no longer .. */
-#define WAIT_MAX_NS   500000u /* .. nor longer than this */
-#define END_SEEN_NS   40000u  /* until the end of a copy is seen and the next one has begun */
+#define WAIT_MAX_NS   500000u             /* .. nor longer than this */
+#define COPY_SLICE_NS 5000000u            /* a change costs some 60 us: little more than 1 % */
+#define COPY_TAIL_NS  (COPY_SLICE_NS / 4) /* a rest so short is not put off */
+#define END_SEEN_NS   40000u /* until the end of a copy is seen and the next one has begun */
 
 static uint64_t to_virtual(const struct tenant *tenant, uint64_t ns)
 {
@@ -183,6 +190,10 @@ void copy_share_grant(struct weir_sched *sched, struct item *copy)
     }
     share->now[class] = later_of(share->now[class], now);
     pay_for_waiting(sched, share, way);
+    share->whole_ns = share->whole == copy->queue->id ? share->whole_ns : 0;
+    share->whole_ns += copy->counted_ns;
+    share->left_ns = copy->rest_ns;
+    share->whole = copy->rest_ns != 0 ? copy->queue->id : 0;
     share->tenant = copy->queue->tenant->view.id;
 }
 
@@ -229,26 +240,57 @@ static bool has_front(const struct weir_sched *sched, enum weir_sched_resource w
     return false;
 }
 
+/* The sum of both copies' ends is least if the shorter goes first. An order policy knows better. */
+static bool is_shorter(const struct weir_sched *sched, const struct queue *next, uint64_t left_ns)
+{
+    return sched->policy[WEIR_POLICY_ORDER].ops == NULL &&
+           copy_whole_ns(next->listed) + END_SEEN_NS < left_ns;
+}
+
+struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_resource way,
+                            const struct queue *next)
+{
+    const struct copy_share *share = &sched->copy_share[way];
+    struct queue *queue = share->whole != 0 ? table_get(&sched->queues, share->whole) : NULL;
+
+    if (queue == NULL || next->tenant->view.priority > queue->tenant->view.priority ||
+        (share->whole_ns >= COPY_SLICE_NS && share->left_ns > COPY_TAIL_NS) ||
+        is_shorter(sched, next, share->left_ns)) {
+        return NULL;
+    }
+    return queue;
+}
+
+/* Does a tenant usually have its next copy there before the bus would have been idle for long? */
+static bool is_soon_back(const struct copy_gap *gap)
+{
+    return gap->usual_ns <= WAIT_MAX_NS &&
+           (gap->usual_ns + END_SEEN_NS) * WAIT_PART <= gap->stretch_ns;
+}
+
 uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way,
                           const struct queue *next)
 {
     struct copy_share *share = &sched->copy_share[way];
     const struct tenant *tenant = table_get(&sched->tenants, share->tenant);
+    const struct queue *whole = copy_going_on(sched, way, next);
     const struct copy_gap *gap;
     uint64_t until_ns;
 
     if (tenant == NULL || tenant == next->tenant ||
         tenant->view.priority != next->tenant->view.priority ||
-        !is_before(tenant->copy_end[way], next->listed->copy_start)) {
+        (whole == NULL && !is_before(tenant->copy_end[way], next->listed->copy_start))) {
         return 0;
     }
     gap = &tenant->copy_gap[way];
-    if (gap->usual_ns > WAIT_MAX_NS ||
-        (gap->usual_ns + END_SEEN_NS) * WAIT_PART > gap->stretch_ns) {
+    if (!is_soon_back(gap) && (whole == NULL || gap->usual_ns != NEVER)) {
         return 0;
     }
     if (tenant->copies[way] > 0) {
         return has_front(sched, way, tenant) ? NEVER : 0;
+    }
+    if (gap->usual_ns == NEVER) {
+        return 0;
     }
     until_ns = gap->since_ns + 2 * gap->usual_ns + WAKE_MIN_NS;
     if (until_ns <= sched->now_ns) {

@@ -46,7 +46,7 @@ static void trace_flagged(struct weir_sched *sched, enum weir_sched_record_kind 
         record.blocks = item->done_blocks;
     }
     if (kind == WEIR_SCHED_REC_ARRIVE) {
-        record.key = item->params.key;
+        record.key = is_compute(item) ? item->params.key : item->params.rest_bytes;
         record.bytes = item->params.bytes;
         record.blocks = item->params.blocks;
         record.blocks_per_sm = item->params.blocks_per_sm;
@@ -216,6 +216,19 @@ static void look_alone(struct weir_sched *sched, struct tenant *tenant)
     }
 }
 
+/* What the pieces of a copy behind this one take, if they are as fast. */
+static uint64_t rest_of(const struct item *item)
+{
+    const struct weir_sched_item_params *p = &item->params;
+    double ns;
+
+    if (p->rest_bytes == 0 || p->bytes == 0 || is_compute(item)) {
+        return 0;
+    }
+    ns = (double)item->counted_ns * ((double)p->rest_bytes / (double)p->bytes);
+    return ns < PREDICTED_MAX_NS ? (uint64_t)ns : PREDICTED_MAX_NS;
+}
+
 static void params_take(struct weir_sched *sched, struct item *item,
                         const struct weir_sched_item_params *params)
 {
@@ -229,6 +242,7 @@ static void params_take(struct weir_sched *sched, struct item *item,
             ? item->predicted_ns
             : min_u64(weir_sched_guess_ns(&sched->config, params->class, params->bytes),
                       PREDICTED_MAX_NS);
+    item->rest_ns = rest_of(item);
     item->arrived_ns = sched->now_ns;
     small_look(sched, item);
     item->disturbed = (params->flags & WEIR_SCHED_STARTED) != 0;

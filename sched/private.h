@@ -74,6 +74,7 @@ struct item {
     uint64_t partner_ns; /* of that, in the company of `partner` alone */
     struct company partner;
     uint64_t copy_start; /* start tag of a copy, in virtual time */
+    uint64_t rest_ns;    /* of a copy in pieces, what those behind this one will take */
 };
 
 /* A task in CuMAS's sense: copies to the device, then compute, then copies back. */
@@ -214,6 +215,9 @@ struct copy_share {
     uint64_t now[WEIR_PRIORITY_COUNT]; /* virtual time of each class */
     uint64_t latest;                   /* the latest end of any copy */
     weir_sched_id tenant;              /* whose copy was granted last */
+    weir_sched_id whole;               /* queue of the copy whose pieces are under way; 0: none */
+    uint64_t whole_ns;                 /* its pieces granted since another's was chosen .. */
+    uint64_t left_ns;                  /* .. and what it has left */
     uint64_t idle_since_ns;            /* nobody copies, for the sake of its next one; 0: no */
     uint64_t shared_until_ns;          /* of late several tenants had copies */
 };
@@ -468,6 +472,14 @@ void copy_share_end(struct weir_sched *sched, const struct item *copy);
 bool copies_are_shared(struct weir_sched *sched, enum weir_sched_resource way);
 /** How long the end of a copy is waited for. */
 uint64_t copy_patience_ns(const struct weir_sched *sched, const struct item *copy);
+/** What a copy takes with all its pieces behind it. */
+static inline uint64_t copy_whole_ns(const struct item *copy)
+{
+    return copy->counted_ns + copy->rest_ns;
+}
+/** The queue whose copy, of several pieces, goes on before `next` is granted; NULL: none. */
+struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_resource way,
+                            const struct queue *next);
 /** Is the listed copy of a queue no more than so much of its tenant's service behind a tag? */
 bool copy_is_within(const struct queue *queue, uint64_t start, uint64_t slack_ns);
 /**

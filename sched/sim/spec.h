@@ -41,6 +41,8 @@ struct weir_sim_group {
     struct weir_sim_range h2d_bytes; /* before them; 0: none */
     struct weir_sim_range d2h_bytes; /* behind them */
     uint64_t memory_bytes;           /* of a task */
+    uint64_t cut_bytes;              /* copies come in pieces of so many; 0: whole */
+    struct weir_sim_range stage_ns;  /* from the start of a piece until the next one comes */
     enum weir_sim_arrivals arrivals;
     struct weir_sim_range think_ns;
     uint32_t depth; /* tasks that are sent before the first of them is waited for */
