@@ -251,7 +251,7 @@ static double fill_kernel(const struct generator *g, struct stream *s)
     const struct weir_sim_group *group = s->group;
     uint32_t index = (uint32_t)(next_random(&s->random) % group->keys);
     const struct kernel kernel = kernel_of(g, group, index);
-    r->class = WEIR_SCHED_KERNEL;
+    r->class = group->graph_sms.high > 0 ? WEIR_SCHED_GRAPH : WEIR_SCHED_KERNEL;
     r->flags = (uint16_t)group->flags;
     r->key = kernel.key;
     r->blocks = kernel.blocks;

@@ -46,6 +46,15 @@ struct weir_sim_gpu_params {
 enum weir_status weir_sim_gpu_find(const char *text, struct weir_sim_gpu_params *ret_params,
                                    char *ret_error) WEIR_MUST_CHECK;
 
+/**
+ * Change one figure.
+ * @param text  "stop_ns=5000", of so many characters: a column of gpus.def.
+ * @return WEIR_OK, WEIR_ERR_INVALID (no such column, or not a value of it)
+ * @thread any
+ */
+enum weir_status weir_sim_gpu_set(struct weir_sim_gpu_params *params, const char *text,
+                                  size_t length) WEIR_MUST_CHECK;
+
 /** The i-th row of gpus.def, or NULL behind the last. @thread any */
 const struct weir_sim_gpu_params *weir_sim_gpu_at(size_t i);
 

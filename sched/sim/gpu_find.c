@@ -64,7 +64,6 @@ static bool read_number(const char *text, size_t length, uint64_t min, uint64_t 
     return true;
 }
 
-/* "name=value" of so many characters. */
 static bool set(struct weir_sim_gpu_params *params, const char *text, size_t length)
 {
     const char *equals = memchr(text, '=', length);
@@ -92,6 +91,12 @@ static bool set(struct weir_sim_gpu_params *params, const char *text, size_t len
         }
     }
     return false;
+}
+
+enum weir_status weir_sim_gpu_set(struct weir_sim_gpu_params *params, const char *text,
+                                  size_t length)
+{
+    return set(params, text, length) ? WEIR_OK : WEIR_ERR_INVALID;
 }
 
 enum weir_status weir_sim_gpu_find(const char *text, struct weir_sim_gpu_params *ret_params,

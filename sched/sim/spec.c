@@ -4,6 +4,8 @@
  */
 #include "sched/sim/spec.h"
 
+#include "sched/sim/gpu.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +35,7 @@ static const struct key keys[] = {
     {"kernel", SPAN, AT(kernel_ns), 100, SECONDS_MAX * 1e9},
     {"blocks", PLAIN, AT(blocks), 1, 2147483647},
     {"per_sm", COUNT, AT(blocks_per_sm), 1, 32},
+    {"graph", PLAIN, AT(graph_sms), 1, WEIR_SIM_SMS_MAX},
     {"jitter", PART, AT(jitter), 0, 0.99},
     {"need", PART, AT(need), 0, 1},
     {"memory", PART, AT(memory), 0, 1},
@@ -327,6 +330,11 @@ static enum weir_status read_group(struct scan *scan, struct weir_sim_group *gro
         weir_diag_set(scan->diag, group->line, group->column,
                       "a task without kernels and copies is none");
         return WEIR_ERR_SYNTAX;
+    }
+    if (group->graph_sms.high > 0) { /* nobody stops a graph, or moves it */
+        group->flags &= ~(uint32_t)(WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE);
+        group->blocks = group->graph_sms;
+        group->blocks_per_sm = 1;
     }
     group->flags |= group->tensor > 0 ? WEIR_SCHED_TENSOR : 0;
     return WEIR_OK;

@@ -34,8 +34,9 @@ struct weir_sim_group {
     struct weir_sim_range kernel_ns; /* alone; drawn for each key */
     struct weir_sim_range blocks;    /* likewise; 0: eight times what fits */
     uint32_t blocks_per_sm;
-    uint32_t flags; /* of the kernels: enum weir_sched_item_flags */
-    double jitter;  /* of each launch: its time lies within that part of the kernel's */
+    struct weir_sim_range graph_sms; /* kernels are graphs that need so many SMs; 0: they are not */
+    uint32_t flags;                  /* of the kernels: enum weir_sched_item_flags */
+    double jitter; /* of each launch: its time lies within that part of the kernel's */
     double need, memory, tensor;
     uint32_t kernels;                /* of a task */
     struct weir_sim_range h2d_bytes; /* before them; 0: none */

@@ -152,6 +152,68 @@ static void shares_hold_with_learned_durations_and_stops(void **state)
     }
 }
 
+/* ------------------------------------------------------------------ many small graphs */
+
+#define SERVICES_NS 400000000
+
+/* As 20 services that replay ResNet-18's graph were measured on an H100, where each graph needs 19
+ * SMs and all together get 7,344 done a second: docs/measurements/other-programs.md. */
+#define SERVICE "graph=19 kernel=510us memory=0.267 think=60us"
+#define HOST    "h200,launch_ns=60000,notice_ns=60000"
+
+static struct weir_sim_result services(const struct weir_sim_load *load, uint32_t small_sms)
+{
+    struct weir_sim_params params = params_of(load, HOST, "fair");
+    params.config.fill = WEIR_SCHED_FILL_ALL;
+    params.config.small_sms = small_sms;
+    params.until_ns = SERVICES_NS;
+    return result_of(load, &params);
+}
+
+/* Of all tenants, a second; and the least and most of one. */
+static double finished_of(const struct weir_sim_result *result, double *ret_least, double *ret_most)
+{
+    double sum = 0;
+    *ret_least = 1e9;
+    *ret_most = 0;
+    for (uint32_t i = 0; i < result->n_tenants; i++) {
+        double one = (double)result->tenants[i].finished * 1e9 / SERVICES_NS;
+        sum += one;
+        *ret_least = one < *ret_least ? one : *ret_least;
+        *ret_most = one > *ret_most ? one : *ret_most;
+    }
+    return sum;
+}
+
+static void small_graphs_pass_and_collapse_in_turns(void **state)
+{
+    static const struct {
+        const char *spec;
+        double spread; /* of what one gets done, most to least */
+    } cases[] = {
+        {"name=s tenants=20 " SERVICE, 1.05},
+        {"name=s tenants=64 " SERVICE, 1.1},
+        {"name=s tenants=1000 " SERVICE, 4}, /* each has time for three */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct weir_sim_load load = load_of(cases[i].spec, HOST, SERVICES_NS);
+        struct weir_sim_result passing = services(&load, 3 * 132);
+        struct weir_sim_result turns = services(&load, 0);
+        double least, most;
+        double passed = finished_of(&passing, &least, &most);
+        print_message("%s: %.0f a second, one %.0f to %.0f; ", cases[i].spec, passed, least, most);
+        assert_true(passed > 7100 && passed < 7600);
+        assert_true(most <= cases[i].spread * least);
+        passed = finished_of(&turns, &least, &most);
+        print_message("in turns %.0f\n", passed);
+        assert_true(passed > 1400 && passed < 1800);
+        weir_sim_result_finish(&passing);
+        weir_sim_result_finish(&turns);
+        weir_sim_load_finish(&load);
+    }
+}
+
 /* ------------------------------------------------------------------ recordings */
 
 struct recorder {
@@ -467,6 +529,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_that_fill_get_more_done_and_keep_their_shares),
         cmocka_unit_test(shares_hold_with_learned_durations_and_stops),
+        cmocka_unit_test(small_graphs_pass_and_collapse_in_turns),
         cmocka_unit_test(run_repeats_to_the_last_bit),
         cmocka_unit_test(replay_of_every_policy_decides_alike),
         cmocka_unit_test(replay_names_the_decision_that_differs),
