@@ -395,7 +395,7 @@ static void grant_by_shares(struct weir_sched *sched, enum weir_sched_resource w
 /* Could the listed copy begin as soon as the direction is free? Not behind kernels of its queue. */
 static bool could_begin(const struct queue *queue, enum weir_sched_resource way)
 {
-    return queue->on_device == 0 || (queue->on_device == 1 && resource_of(queue->first) == way);
+    return queue->on_device == 0 || (queue->kernels == 0 && resource_of(queue->first) == way);
 }
 
 static uint32_t collect(const struct weir_sched *sched, enum weir_sched_resource way,
@@ -460,7 +460,7 @@ static bool is_due(const struct weir_sched *sched, enum weir_sched_resource way,
 
 /*
  * Whose copy is next: asked for once, though it may have to wait for the end of another then,
- * unless somebody of a higher class comes. NULL: nobody's.
+ * unless somebody comes of a higher class, or who is behind it by too much. NULL: nobody's.
  */
 static struct queue *next_in_order(struct weir_sched *sched, enum weir_sched_resource way)
 {
@@ -474,7 +474,8 @@ static struct queue *next_in_order(struct weir_sched *sched, enum weir_sched_res
         return next_piece(sched, way, sched->copy_first[way]);
     }
     if (chosen != NULL &&
-        chosen->tenant->view.priority >= sched->copy_first[way]->tenant->view.priority) {
+        chosen->tenant->view.priority >= sched->copy_first[way]->tenant->view.priority &&
+        copy_is_within(chosen, sched->copy_first[way]->listed->copy_start, ORDER_SLACK_NS)) {
         return chosen;
     }
     count = collect(sched, way, tasks, queues);

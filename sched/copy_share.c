@@ -7,8 +7,8 @@
  * list of a direction is sorted by class, then by tags, then by arrival: with equal weights and one
  * copy each this is first come, first served.
  *
- *     virtual time   the least tag among the copy that was granted last and those that wait; when
- *                    nobody of the direction has copies, the latest end
+ *     virtual time   the least tag among the copies that are under way or wait; when nobody of the
+ *                    direction has copies, the latest end
  *     newcomer       starts at the virtual time, so being idle saves nothing
  *     end of a copy  its tenant's end moves by the difference of what the copy was served and what
  *                    was predicted
@@ -188,6 +188,11 @@ void copy_share_grant(struct weir_sched *sched, struct item *copy)
         is_before(first->listed->copy_start, now)) {
         now = first->listed->copy_start;
     }
+    for (const struct item *i = sched->front_first[way]; i != NULL; i = i->front_next) {
+        if (i->queue->tenant->view.priority == class && is_before(i->copy_start, now)) {
+            now = i->copy_start;
+        }
+    }
     share->now[class] = later_of(share->now[class], now);
     pay_for_waiting(sched, share, way);
     share->whole_ns = share->whole == copy->queue->id ? share->whole_ns : 0;
@@ -261,6 +266,13 @@ struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_reso
     return queue;
 }
 
+/* Has a tenant had copies for so long without a pause that its next one is about to come? */
+static bool goes_on(const struct tenant *tenant, enum weir_sched_resource way)
+{
+    return tenant->view.service_ns[way] - tenant->copy_gap[way].before_ns >=
+           (uint64_t)WAIT_PART * END_SEEN_NS;
+}
+
 /* Does a tenant usually have its next copy there before the bus would have been idle for long? */
 static bool is_soon_back(const struct copy_gap *gap)
 {
@@ -283,13 +295,13 @@ uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way
         return 0;
     }
     gap = &tenant->copy_gap[way];
-    if (!is_soon_back(gap) && (whole == NULL || gap->usual_ns != NEVER)) {
-        return 0;
-    }
     if (tenant->copies[way] > 0) {
-        return has_front(sched, way, tenant) ? NEVER : 0;
+        bool comes =
+            is_soon_back(gap) || goes_on(tenant, way) || (whole != NULL && gap->usual_ns == NEVER);
+
+        return comes && has_front(sched, way, tenant) ? NEVER : 0;
     }
-    if (gap->usual_ns == NEVER) {
+    if (!is_soon_back(gap)) {
         return 0;
     }
     until_ns = gap->since_ns + 2 * gap->usual_ns + WAKE_MIN_NS;

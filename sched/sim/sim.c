@@ -405,6 +405,9 @@ static enum weir_status called(struct run *run, uint64_t began_ns, enum weir_sta
     struct weir_sim_decisions *decisions = &run->result->decisions;
     uint64_t cost_ns = clock_of(run) - began_ns;
     decisions->calls++;
+    if (run->params->watch.called) {
+        run->params->watch.called(run->params->watch.user, run->now_ns, run->sched, run->tenants);
+    }
     decisions->cost_ns += cost_ns;
     decisions->cost_max_ns = cost_ns > decisions->cost_max_ns ? cost_ns : decisions->cost_max_ns;
     if (status == WEIR_ERR_STALE || status == WEIR_ERR_INVALID) {

@@ -30,6 +30,9 @@ struct weir_sim_watch {
     weir_sim_hold_fn hold; /* owner: the tenant's index */
     /* As struct weir_sched_env's trace: what a recording of the run would be made of. */
     void (*record)(void *user, const struct weir_sched_record *record);
+    /* After each call into the scheduler. tenants: their ids, by index. */
+    void (*called)(void *user, uint64_t now_ns, const struct weir_sched *sched,
+                   const weir_sched_id *tenants);
 };
 
 struct weir_sim_params {
