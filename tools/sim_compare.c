@@ -136,6 +136,8 @@ static void print_sums(const struct weir_sim_compare *c, const struct side *s)
               engine_pct(&s[1], WEIR_SIM_H2D));
     print_row("bus from the device, %", engine_pct(&s[0], WEIR_SIM_D2H),
               engine_pct(&s[1], WEIR_SIM_D2H));
+    print_row("changes of GPU context", (double)s[0].result.usage.switches,
+              (double)s[1].result.usage.switches);
     print_row("changes of leader", (double)s[0].result.decisions.counts.switches,
               (double)s[1].result.decisions.counts.switches);
 }

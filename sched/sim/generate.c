@@ -21,6 +21,8 @@
 /* Of waves of blocks that a kernel is made of when the line says nothing. */
 #define WAVES 8u
 
+#define OWN_CONTEXTS 100000u /* above those that a line can name */
+
 #define RING_RECORDS  4096u
 #define FLUSH_RECORDS 2048u
 #define PPM           1e6
@@ -343,9 +345,11 @@ static void introduce_tenant(struct generator *g, const struct weir_sim_group *g
     (void)snprintf(name, sizeof name, group->tenants > 1 ? "%s-%u" : "%s", group->name, nth + 1);
     const struct weir_sched_tenant_params params = {
         .weight = (uint32_t)weight, .priority = group->priority, .sm_limit = group->sm_limit};
-    put(g, &(struct weir_sched_record){.tenant = id,
-                                       .kind = WEIR_SCHED_REC_TENANT_ADD,
-                                       .value = weir_sched_tenant_packed(&params)});
+    put(g, &(struct weir_sched_record){
+               .tenant = id,
+               .kind = WEIR_SCHED_REC_TENANT_ADD,
+               .bytes = group->context == WEIR_SIM_OWN_CONTEXT ? OWN_CONTEXTS + id : group->context,
+               .value = weir_sched_tenant_packed(&params)});
     weir_sched_trace_tenant_name(g->trace, 0, id, name);
     for (uint32_t i = 0; i < group->streams; i++) {
         put(g, &(struct weir_sched_record){.tenant = id,

@@ -124,6 +124,7 @@ static enum weir_status add_tenant(struct reading *r, const struct weir_sched_re
     }
     if (status == WEIR_OK) {
         load->tenants[load->n_tenants - 1].params = weir_sched_tenant_unpacked(rec->value);
+        load->tenants[load->n_tenants - 1].context = weir_sched_trace_context(rec);
     }
     return status;
 }

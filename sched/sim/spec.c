@@ -55,6 +55,7 @@ static const struct key keys[] = {
     {"form", WORD, 0, 0, 0},
     {"arrive", WORD, 0, 0, 0},
     {"predicted", WORD, 0, 0, 0},
+    {"context", WORD, 0, 0, 0},
 };
 
 struct scan {
@@ -191,6 +192,22 @@ static bool set_predicted(struct weir_sim_group *group, const char *text)
     return group->is_predicted || strcmp(text, "no") == 0;
 }
 
+/* "own" or a number. */
+static bool set_context(struct weir_sim_group *group, const char *text)
+{
+    static const struct key number = {.min = 0, .max = 10000};
+    double value;
+    if (strcmp(text, "own") == 0) {
+        group->context = WEIR_SIM_OWN_CONTEXT;
+        return true;
+    }
+    if (!read_number(text, no_units, &number, &value) || value != floor(value)) {
+        return false;
+    }
+    group->context = (uint32_t)value;
+    return true;
+}
+
 static bool set_word(struct weir_sim_group *group, const char *name, char *text)
 {
     switch (*name) {
@@ -198,6 +215,8 @@ static bool set_word(struct weir_sim_group *group, const char *name, char *text)
         return name[2] == 'i' ? set_priority(group, text) : set_predicted(group, text);
     case 'f':
         return set_form(group, text);
+    case 'c':
+        return set_context(group, text);
     default:
         return set_arrivals(group, text);
     }

@@ -21,6 +21,8 @@ enum weir_sim_arrivals {
     WEIR_SIM_BURST,   /* burst tasks at once, every period */
 };
 
+#define WEIR_SIM_OWN_CONTEXT UINT32_MAX
+
 struct weir_sim_group {
     uint32_t line; /* where it begins in the text */
     uint32_t column;
@@ -29,6 +31,7 @@ struct weir_sim_group {
     struct weir_sim_range weight;
     enum weir_priority priority;
     uint32_t sm_limit;
+    uint32_t context; /* GPU context of all of them; WEIR_SIM_OWN_CONTEXT: one for each */
     uint32_t streams;
     uint32_t keys;                   /* different kernels */
     struct weir_sim_range kernel_ns; /* alone; drawn for each key */

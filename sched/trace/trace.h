@@ -97,6 +97,15 @@ static inline bool weir_sched_trace_is_open(const struct weir_sched_record *arri
     return arrive->place.block_limit == 1;
 }
 
+/*
+ * In generated files a TENANT_ADD says in `bytes` in which GPU context the tenant works. Recordings
+ * of a host have 0: it records the worker that all share.
+ */
+static inline uint32_t weir_sched_trace_context(const struct weir_sched_record *tenant_add)
+{
+    return (uint32_t)tenant_add->bytes;
+}
+
 /* What kernels of a key are like, in millionths; 0 need: 1. See struct weir_sim_work. */
 struct weir_sched_trace_nature {
     uint32_t need_ppm;
