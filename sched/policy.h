@@ -3,8 +3,9 @@
  *
  * A policy names tenants, places and orders. It never holds items, so it cannot lose one. The
  * scheduler checks each answer. One that makes no sense is logged once, and replaced by a plain
- * answer: the tenant that has waited longest, alone, on all SMs; for copies, first come, first
- * served. An item that waits longer than config.starve_ns is granted whatever the policy says.
+ * answer: the tenant that has waited longest, alone, on all SMs; for copies, the one whose turn it
+ * is by shares. An item that waits longer than config.starve_ns is granted whatever the policy
+ * says.
  *
  * One policy of each kind at most is in force:
  *
