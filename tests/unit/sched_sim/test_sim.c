@@ -214,6 +214,37 @@ static void small_graphs_pass_and_collapse_in_turns(void **state)
     }
 }
 
+/* ------------------------------------------------------------------ copies by weight */
+
+/* Endless copies at weights 10:1: pinned, in pieces as of pageable memory, and each waited for. */
+static void copies_have_their_shares_within_two_percent(void **state)
+{
+    static const char *const forms[] = {"depth=64", "cut=4M", "depth=64 cut=4M stage=30us",
+                                        "think=20us"};
+    static const char *const gpus[] = {"h200", "h200,h2d_ns=60000,d2h_ns=60000"};
+    (void)state;
+    for (size_t i = 0; i < 16; i++) {
+        char spec[256];
+        const char *way = i % 2 ? "h2d" : "d2h";
+        const char *form = forms[i / 2 % 4];
+        const char *gpu = gpus[i / 8];
+        (void)snprintf(spec, sizeof spec,
+                       "name=a weight=10 %s=64M kernels=0 %s; name=b %s=64M kernels=0 %s", way,
+                       form, way, form);
+        struct weir_sim_load load = load_of(spec, gpu, 1000000000);
+        struct weir_sim_params params = params_of(&load, gpu, "fair");
+        params.until_ns = 1000000000;
+        struct weir_sim_result result = result_of(&load, &params);
+        const struct weir_sim_tenant_result *t = result.tenants;
+        double a = (double)(t[0].copied_bytes[0] + t[0].copied_bytes[1]);
+        double b = (double)(t[1].copied_bytes[0] + t[1].copied_bytes[1]);
+        print_message("%s %s on %s: %.4f\n", way, form, gpu, a / (a + b));
+        assert_float_equal(a / (a + b), 10.0 / 11, 0.02 * 10 / 11);
+        weir_sim_result_finish(&result);
+        weir_sim_load_finish(&load);
+    }
+}
+
 /* ------------------------------------------------------------------ contexts, waking */
 
 /* SMs held, of all, by two tenants that take turns of one kernel each. */
@@ -592,6 +623,7 @@ int main(void)
         cmocka_unit_test(equals_that_fill_get_more_done_and_keep_their_shares),
         cmocka_unit_test(shares_hold_with_learned_durations_and_stops),
         cmocka_unit_test(small_graphs_pass_and_collapse_in_turns),
+        cmocka_unit_test(copies_have_their_shares_within_two_percent),
         cmocka_unit_test(contexts_cost_what_was_measured),
         cmocka_unit_test(who_waits_for_long_has_to_wake_up),
         cmocka_unit_test(run_repeats_to_the_last_bit),
