@@ -36,15 +36,22 @@ CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_guest_
     return CUDA_SUCCESS;
 }
 
-static CUresult post_copy(uint64_t dst, uint64_t src, uint64_t bytes,
-                          struct weir_guest_stream *stream, uint32_t flags)
+/* rest: bytes of the same copy that its next pieces have. */
+static CUresult post_piece(uint64_t dst, uint64_t src, uint64_t bytes, uint64_t rest,
+                           struct weir_guest_stream *stream, uint32_t flags)
 {
     struct weir_op_copy_in in = {
-        .dst = dst, .src = src, .bytes = bytes, .s = stream->handle, .flags = flags};
+        .dst = dst, .src = src, .bytes = bytes, .rest = rest, .s = stream->handle, .flags = flags};
     weir_guest_stream_work_begin(stream);
     CUresult rc = weir_guest_capturing() ? weir_call_copy(weir_guest_channel(), &in, NULL)
                                          : weir_post_copy(weir_guest_channel(), &in);
     return weir_guest_stream_work_end(stream, rc);
+}
+
+static CUresult post_copy(uint64_t dst, uint64_t src, uint64_t bytes,
+                          struct weir_guest_stream *stream, uint32_t flags)
+{
+    return post_piece(dst, src, bytes, 0, stream, flags);
 }
 
 /* Four pieces or more of a large copy are under way together; a small one goes in one. */
@@ -71,7 +78,8 @@ static CUresult copy_in(uint64_t dst, const uint8_t *src, uint64_t bytes,
         }
         rc = weir_staging_write(offset, src + done, n);
         if (rc == CUDA_SUCCESS) {
-            rc = post_copy(dst + done, offset, n, stream, WEIR_COPY_SRC_IN_ARENA);
+            rc =
+                post_piece(dst + done, offset, n, bytes - done - n, stream, WEIR_COPY_SRC_IN_ARENA);
         }
         struct weir_stream_point point = weir_guest_stream_here(stream);
         weir_staging_free_after(offset, &point);
@@ -98,10 +106,11 @@ static CUresult receive_piece(const struct incoming *piece)
 }
 
 /* The piece has its staging block. */
-static CUresult send_for_piece(struct incoming *piece, uint64_t src,
+static CUresult send_for_piece(struct incoming *piece, uint64_t src, uint64_t rest,
                                struct weir_guest_stream *stream)
 {
-    CUresult rc = post_copy(piece->offset, src, piece->bytes, stream, WEIR_COPY_DST_IN_ARENA);
+    CUresult rc =
+        post_piece(piece->offset, src, piece->bytes, rest, stream, WEIR_COPY_DST_IN_ARENA);
     piece->point = weir_guest_stream_here(stream);
     if (rc == CUDA_SUCCESS) {
         rc = weir_guest_stream_mark(&piece->point);
@@ -136,7 +145,7 @@ static CUresult copy_out(uint8_t *dst, uint64_t src, uint64_t bytes,
             if (room) {
                 next->bytes = n;
                 next->dst = dst + sent;
-                rc = send_for_piece(next, src + sent, stream);
+                rc = send_for_piece(next, src + sent, bytes - sent - n, stream);
                 count += rc == CUDA_SUCCESS;
                 sent += n;
                 continue;

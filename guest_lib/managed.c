@@ -110,6 +110,7 @@ static CUresult transfer_on(struct weir_guest_stream *stream, uint64_t address, 
             .dst = to_device ? address + at : arena,
             .src = to_device ? arena : address + at,
             .bytes = piece,
+            .rest = bytes - at - piece,
             .s = stream->handle,
             .flags = to_device ? 2 : 1,
         };

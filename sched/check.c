@@ -146,6 +146,16 @@ static const char *check_tenant(const struct weir_sched *sched, const struct ten
     return NULL;
 }
 
+/* Two neighbours of a direction's list. */
+static bool is_in_order(const struct queue *a, const struct queue *b)
+{
+    enum weir_priority of_a = a->tenant->view.priority;
+    enum weir_priority of_b = b->tenant->view.priority;
+
+    return of_a > of_b ||
+           (of_a == of_b && (int64_t)(b->listed->copy_start - a->listed->copy_start) >= 0);
+}
+
 static const char *check_lists(const struct weir_sched *sched, const struct sums *sums)
 {
     for (int i = 0; i < RESOURCES; i++) {
@@ -171,6 +181,10 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
         }
         for (const struct queue *queue = sched->copy_first[i]; queue != NULL;
              queue = queue->list_next) {
+            if (!queue->listed->tagged ||
+                (queue->list_next != NULL && !is_in_order(queue, queue->list_next))) {
+                return "copies do not wait in the order of their shares";
+            }
             listed++;
             next_listed |= queue == sched->copy_next[i];
         }

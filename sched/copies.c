@@ -1,14 +1,18 @@
 /*
  * Copies: each direction has a list of queues whose next item is a copy that way, higher classes
- * first, then as they came.
+ * first, then by their tenants' shares (copy_share.c).
  *
- * Without a policy of kind ORDER they are granted in that order: while one tenant alone copies that
- * way, up to alone_ns; else up to inflight_ns of predicted rest in the direction, so that the copy
- * engine never waits and a newcomer waits for little more than the copy that runs. With such a
- * policy a copy is granted when it is first of its queue and the device has less than inflight_ns
- * to do in that direction: one runs, one follows at once, everything else is still to be decided.
- * One of LONG_COPY_NS or more has the direction for itself, where several tenants copy: it waits
- * for the end of those before it, and the next for its.
+ * Without a policy of kind ORDER the shortest of the first few whose shares allow it is granted:
+ * while one tenant alone copies that way, up to alone_ns; else, and for a moment after that, up to
+ * inflight_ns of predicted rest in the direction, so that the copy engine never waits and a
+ * newcomer waits for little more than the copy that runs. With such a policy a copy is granted when
+ * the device has less than inflight_ns to do in that direction: one runs, one follows at once,
+ * everything else is still to be decided. It chooses among the tenants that are not ahead of the
+ * first of the list by more than ORDER_SLACK_NS.
+ *
+ * A copy in pieces goes on before another is chosen (copy_share.c). One of LONG_COPY_NS or more has
+ * the direction for itself, where several tenants copy: it waits for the end of those before it,
+ * and the next for its.
  *
  * A task, as CuMAS has it: copies to the device, then compute, then copies back. A queue's task
  * under way and its last one are kept, because live the items behind the next one are not known
@@ -21,36 +25,9 @@
 
 #define LONG_COPY_NS      300000u
 #define ORDERED_ON_DEVICE 2u
-
-void copy_list(struct weir_sched *sched, struct queue *queue)
-{
-    enum weir_sched_resource way = resource_of(queue->listed);
-    struct queue *after = sched->copy_last[way];
-
-    while (after != NULL && after->tenant->view.priority < queue->tenant->view.priority) {
-        after = after->list_prev;
-    }
-    queue->list_prev = after;
-    queue->list_next = after != NULL ? after->list_next : sched->copy_first[way];
-    *(queue->list_next != NULL ? &queue->list_next->list_prev : &sched->copy_last[way]) = queue;
-    *(after != NULL ? &after->list_next : &sched->copy_first[way]) = queue;
-    sched->copy_tenants[way] += queue->tenant->copies[way]++ == 0;
-}
-
-void copy_unlist(struct weir_sched *sched, struct queue *queue)
-{
-    enum weir_sched_resource way = resource_of(queue->listed);
-
-    *(queue->list_prev != NULL ? &queue->list_prev->list_next : &sched->copy_first[way]) =
-        queue->list_next;
-    *(queue->list_next != NULL ? &queue->list_next->list_prev : &sched->copy_last[way]) =
-        queue->list_prev;
-    queue->list_next = queue->list_prev = NULL;
-    sched->copy_tenants[way] -= --queue->tenant->copies[way] == 0;
-    if (sched->copy_next[way] == queue) {
-        sched->copy_next[way] = NULL;
-    }
-}
+#define SHORT_SLACK_NS    1000000u
+#define LOOK_AT           16u
+#define ORDER_SLACK_NS    10000000u /* about two of the longest copies of CuMAS's applications */
 
 /* ---- tasks ---- */
 
@@ -89,6 +66,12 @@ void task_shrink(struct weir_sched *sched, struct queue *queue)
     }
 }
 
+/* Of a copy in pieces, those that have not come yet. */
+static uint64_t rest_behind_ns(const struct item *item)
+{
+    return item->next == NULL ? item->rest_ns : 0;
+}
+
 /* What is to come of the task that a queue's candidate stands in. */
 static struct weir_policy_task task_ahead(const struct queue *queue)
 {
@@ -101,11 +84,11 @@ static struct weir_policy_task task_ahead(const struct queue *queue)
         .item = copy->id,
         .tenant = &queue->tenant->view,
         .arrived_ns = copy->arrived_ns,
-        .copy_ns = copy->predicted_ns,
+        .copy_ns = copy->predicted_ns != 0 ? copy->predicted_ns + copy->rest_ns : 0,
     };
 
     for (; item != NULL && !begins_task(&ahead, resource_of(item)); item = item->next) {
-        ahead.ns[resource_of(item)] += item->counted_ns;
+        ahead.ns[resource_of(item)] += item->counted_ns + rest_behind_ns(item);
         ahead.memory_bytes += item->params.memory_bytes;
     }
     task.complete = item != NULL || ahead.ns[WEIR_SCHED_FROM_DEVICE] > 0;
@@ -129,13 +112,13 @@ static uint64_t rest_ns(const struct weir_sched *sched, const struct item *item)
     return item->counted_ns - min_u64(served_time_ns(sched, item), item->counted_ns);
 }
 
-/* Predicted rest of what is at work in a direction, or on the SMs. */
-static uint64_t busy_ns(const struct weir_sched *sched, enum weir_sched_resource resource)
+/* Predicted rest of what is at work in a direction: fronts, and the copies behind each. */
+static uint64_t busy_ns(const struct weir_sched *sched, enum weir_sched_resource way)
 {
     uint64_t sum_ns = 0;
 
-    for (const struct item *i = sched->front_first[resource]; i != NULL; i = i->front_next) {
-        sum_ns += rest_ns(sched, i);
+    for (const struct item *i = sched->front_first[way]; i != NULL; i = i->front_next) {
+        sum_ns += i->queue->copies_ns - i->counted_ns + rest_ns(sched, i);
     }
     return sum_ns;
 }
@@ -162,7 +145,7 @@ static void task_rest(const struct weir_sched *sched, const struct queue *queue,
 
     *ret_rest = (struct task){0};
     for (; item != queue->candidate; item = item->next) {
-        ret_rest->ns[resource_of(item)] += rest_ns(sched, item);
+        ret_rest->ns[resource_of(item)] += rest_ns(sched, item) + rest_behind_ns(item);
     }
     for (; item != NULL && resource_of(item) != WEIR_SCHED_TO_DEVICE &&
            !begins_task(&known, resource_of(item));
@@ -225,27 +208,45 @@ static bool is_long(const struct item *copy)
 }
 
 /*
- * Does a copy have to wait for the end of those at work in its direction, and until when? For that
- * of a long one, and if it is long itself, for that of any. Where the long one is under way by
- * then, too, the other's end is not seen before its own, nor does what the other's stream holds
- * next begin (H200, 2026-11-23: kernels waited 3 ms for data that had long been there, and 2.5 to 5
- * ms where a copy of 0.1 ms had been granted just before the long one). Once an end is overdue it
- * is waited for no longer: it may be waiting itself.
+ * Does a copy have to wait for the end of those at work in its direction, but for pieces of its
+ * own, and until when? For that of a long one, and if it is long itself, for that of any. Where the
+ * long one is under way by then, too, the other's end is not seen before its own, nor does what the
+ * other's stream holds next begin (H200, 2026-11-23: kernels waited 3 ms for data that had long
+ * been there, and 2.5 to 5 ms where a copy of 0.1 ms had been granted just before the long one).
+ * Once an end is overdue it is waited for no longer: it may be waiting itself.
  */
-static bool has_to_wait(const struct weir_sched *sched, enum weir_sched_resource way, bool for_any,
-                        uint64_t *wake_ns)
+static bool has_to_wait(const struct weir_sched *sched, enum weir_sched_resource way,
+                        const struct queue *own, bool for_any, uint64_t *wake_ns)
 {
     uint64_t hold = 0;
 
     for (const struct item *i = sched->front_first[way]; i != NULL; i = i->front_next) {
-        uint64_t patience_ns = i->counted_ns + i->counted_ns / 4 + sched->config.inflight_ns;
+        uint64_t patience_ns = copy_patience_ns(sched, i);
 
-        if ((is_long(i) || for_any) && i->busy_ns < patience_ns) {
+        if (i->queue != own && (is_long(i) || for_any) && i->busy_ns < patience_ns) {
             hold = max_u64(hold, patience_ns - i->busy_ns);
         }
     }
     *wake_ns = hold != 0 ? min_u64(*wake_ns, sched->now_ns + hold) : *wake_ns;
     return hold != 0;
+}
+
+/* Does a queue's copy have to wait for another's end, or for the next of who had the direction? */
+static bool is_held(struct weir_sched *sched, enum weir_sched_resource way,
+                    const struct queue *queue, uint64_t *wake_ns)
+{
+    uint64_t until_ns = copy_expected_ns(sched, way, queue);
+    const struct queue *own = copy_going_on(sched, way, queue) == queue ? queue : NULL;
+
+    if (sched->copy_tenants[way] > 1 &&
+        has_to_wait(sched, way, own, is_long(queue->listed) || until_ns == NEVER, wake_ns)) {
+        return true;
+    }
+    if (until_ns == 0 || until_ns == NEVER) {
+        return false;
+    }
+    *wake_ns = min_u64(*wake_ns, until_ns);
+    return true;
 }
 
 /* It goes next, when it has not to wait any more. */
@@ -267,16 +268,57 @@ static void grant_copy(struct weir_sched *sched, struct queue *queue)
     tenant_refresh(sched, queue->tenant);
 }
 
-/* The first queue of a list that has room for more of its own. */
-static struct queue *first_with_room(const struct weir_sched *sched, enum weir_sched_resource way,
-                                     uint64_t bound_ns)
+/* The queue whose copy goes on before `next`, if its next piece is there. */
+static struct queue *next_piece(const struct weir_sched *sched, enum weir_sched_resource way,
+                                const struct queue *next)
 {
-    for (struct queue *queue = sched->copy_first[way]; queue != NULL; queue = queue->list_next) {
-        if (queue->on_device == 0 || queue_rest_ns(sched, queue) < bound_ns) {
-            return queue;
+    struct queue *queue = copy_going_on(sched, way, next);
+
+    return queue != NULL && queue->listed != NULL && resource_of(queue->listed) == way ? queue
+                                                                                       : NULL;
+}
+
+/*
+ * Of the queues that have room for more of their own: the shortest copy among the first LOOK_AT
+ * whose tenants are not ahead of the first by more than SHORT_SLACK_NS. What waits for the data of
+ * a short copy need not wait for a long one, too.
+ */
+static struct queue *shortest_with_room(const struct weir_sched *sched,
+                                        enum weir_sched_resource way, uint64_t bound_ns)
+{
+    struct queue *first = NULL;
+    struct queue *best = NULL;
+    uint32_t seen = 0;
+
+    for (struct queue *queue = sched->copy_first[way]; queue != NULL && seen < LOOK_AT;
+         queue = queue->list_next) {
+        if (queue->on_device != 0 && queue_rest_ns(sched, queue) >= bound_ns) {
+            continue;
         }
+        if (first == NULL) {
+            first = best = queue;
+        } else if (queue->tenant->view.priority < first->tenant->view.priority ||
+                   !copy_is_within(queue, first->listed->copy_start, SHORT_SLACK_NS)) {
+            break;
+        } else if (copy_whole_ns(queue->listed) < copy_whole_ns(best->listed)) {
+            best = queue;
+        }
+        seen++;
     }
-    return NULL;
+    return best;
+}
+
+/* Whose copy is next, without a policy: NULL if none has room. */
+static struct queue *next_by_shares(const struct weir_sched *sched, enum weir_sched_resource way,
+                                    uint64_t bound_ns)
+{
+    struct queue *best = shortest_with_room(sched, way, bound_ns);
+    struct queue *whole = next_piece(sched, way, best != NULL ? best : sched->copy_first[way]);
+
+    if (whole == NULL) {
+        return best;
+    }
+    return whole->on_device == 0 || queue_rest_ns(sched, whole) < bound_ns ? whole : NULL;
 }
 
 /* Somebody of a lower class has waited too long: its queue, once each starve_ns at most. */
@@ -298,43 +340,62 @@ static struct queue *starved(struct weir_sched *sched, enum weir_sched_resource 
     return oldest;
 }
 
-static void grant_as_they_come(struct weir_sched *sched, enum weir_sched_resource way,
-                               uint64_t *wake_ns)
+/* Wake when the direction has no more than inflight_ns left to do, or soon if it has less. */
+static void wake_near_end(const struct weir_sched *sched, uint64_t rest_ns, uint64_t *wake_ns)
 {
-    bool contended = sched->copy_tenants[way] > 1;
-    uint64_t bound_ns = contended ? sched->config.inflight_ns : sched->config.alone_ns;
-    struct queue *queue;
-    uint64_t rest_ns;
+    uint64_t early_ns = rest_ns - min_u64(sched->config.inflight_ns, rest_ns);
 
-    queue = starved(sched, way);
+    *wake_ns = min_u64(*wake_ns, sched->now_ns + max_u64(early_ns, WAKE_MIN_NS));
+}
+
+/* Grant the first copy of the list that may go now. @return false: none may */
+static bool grant_first(struct weir_sched *sched, enum weir_sched_resource way, uint64_t *wake_ns)
+{
+    const struct weir_sched_config *config = &sched->config;
+    bool shared = copies_are_shared(sched, way);
+    uint64_t rest_ns = busy_ns(sched, way);
+    struct queue *queue = next_by_shares(
+        sched, way, sched->copy_tenants[way] > 1 ? config->inflight_ns : config->alone_ns);
+
+    if (queue != NULL && is_held(sched, way, queue, wake_ns)) {
+        if (rest_ns <= config->inflight_ns) {
+            name_next(sched, way, queue);
+        } else {
+            wake_near_end(sched, rest_ns, wake_ns);
+        }
+        return false;
+    }
+    if (queue == NULL ||
+        (shared && sched->front_first[way] != NULL && rest_ns >= config->inflight_ns)) {
+        if (sched->front_first[way] != NULL) {
+            wake_near_end(sched, rest_ns, wake_ns);
+        }
+        return false;
+    }
+    grant_copy(sched, queue);
+    return true;
+}
+
+static void grant_by_shares(struct weir_sched *sched, enum weir_sched_resource way,
+                            uint64_t *wake_ns)
+{
+    struct queue *queue = starved(sched, way);
+
     if (queue != NULL) {
         sched->counts.rescues++;
         grant_copy(sched, queue);
     }
-    while (sched->copy_first[way] != NULL) {
-        rest_ns = busy_ns(sched, way);
-        queue = first_with_room(sched, way, bound_ns);
-        if (queue != NULL && contended &&
-            has_to_wait(sched, way, is_long(queue->listed), wake_ns)) {
-            if (rest_ns <= bound_ns) {
-                name_next(sched, way, queue);
-            } else {
-                *wake_ns = min_u64(*wake_ns, sched->now_ns + rest_ns - bound_ns);
-            }
-            *wake_ns = min_u64(*wake_ns, sched->copy_check_ns[way]);
-            return;
-        }
-        if (queue == NULL ||
-            (contended && sched->front_first[way] != NULL && rest_ns >= bound_ns)) {
-            rest_ns = rest_ns > bound_ns + WAKE_MIN_NS ? rest_ns - bound_ns : WAKE_MIN_NS;
-            if (sched->front_first[way] != NULL) {
-                *wake_ns = min_u64(*wake_ns, sched->now_ns + rest_ns);
-            }
-            *wake_ns = min_u64(*wake_ns, sched->copy_check_ns[way]);
-            return;
-        }
-        grant_copy(sched, queue);
+    while (sched->copy_first[way] != NULL && grant_first(sched, way, wake_ns)) {
     }
+    if (sched->copy_first[way] != NULL) {
+        *wake_ns = min_u64(*wake_ns, sched->copy_check_ns[way]);
+    }
+}
+
+/* Could the listed copy begin as soon as the direction is free? Not behind kernels of its queue. */
+static bool could_begin(const struct queue *queue, enum weir_sched_resource way)
+{
+    return queue->on_device == 0 || (queue->kernels == 0 && resource_of(queue->first) == way);
 }
 
 static uint32_t collect(const struct weir_sched *sched, enum weir_sched_resource way,
@@ -347,7 +408,8 @@ static uint32_t collect(const struct weir_sched *sched, enum weir_sched_resource
         if (count > 0 && queue->tenant->view.priority < queues[0]->tenant->view.priority) {
             break;
         }
-        if (queue->on_device == 0) {
+        if (could_begin(queue, way) &&
+            (count == 0 || copy_is_within(queue, queues[0]->listed->copy_start, ORDER_SLACK_NS))) {
             queues[count] = queue;
             tasks[count++] = task_ahead(queue);
         }
@@ -383,12 +445,13 @@ static uint32_t ask_order(struct weir_sched *sched, enum weir_sched_resource way
 static bool is_due(const struct weir_sched *sched, enum weir_sched_resource way, uint64_t *wake_ns)
 {
     uint64_t left_ns = busy_ns(sched, way);
+    bool has_room = sched->copies_on[way] < ORDERED_ON_DEVICE ||
+                    next_piece(sched, way, sched->copy_first[way]) != NULL;
 
-    if (sched->copies_on[way] == 0 ||
-        (sched->copies_on[way] < ORDERED_ON_DEVICE && left_ns <= sched->config.inflight_ns)) {
+    if (sched->copies_on[way] == 0 || (has_room && left_ns <= sched->config.inflight_ns)) {
         return true;
     }
-    if (sched->copies_on[way] < ORDERED_ON_DEVICE) {
+    if (has_room) {
         *wake_ns = min_u64(*wake_ns, sched->now_ns +
                                          max_u64(left_ns - sched->config.inflight_ns, WAKE_MIN_NS));
     }
@@ -397,7 +460,7 @@ static bool is_due(const struct weir_sched *sched, enum weir_sched_resource way,
 
 /*
  * Whose copy is next: asked for once, though it may have to wait for the end of another then,
- * unless somebody of a higher class comes. NULL: nobody's.
+ * unless somebody comes of a higher class, or who is behind it by too much. NULL: nobody's.
  */
 static struct queue *next_in_order(struct weir_sched *sched, enum weir_sched_resource way)
 {
@@ -407,8 +470,12 @@ static struct queue *next_in_order(struct weir_sched *sched, enum weir_sched_res
     uint32_t count;
     uint32_t pick;
 
+    if (next_piece(sched, way, sched->copy_first[way]) != NULL) {
+        return next_piece(sched, way, sched->copy_first[way]);
+    }
     if (chosen != NULL &&
-        chosen->tenant->view.priority >= sched->copy_first[way]->tenant->view.priority) {
+        chosen->tenant->view.priority >= sched->copy_first[way]->tenant->view.priority &&
+        copy_is_within(chosen, sched->copy_first[way]->listed->copy_start, ORDER_SLACK_NS)) {
         return chosen;
     }
     count = collect(sched, way, tasks, queues);
@@ -420,7 +487,8 @@ static void grant_in_order(struct weir_sched *sched, enum weir_sched_resource wa
                            uint64_t *wake_ns)
 {
     while (sched->copy_first[way] != NULL && is_due(sched, way, wake_ns)) {
-        struct queue *queue = has_to_wait(sched, way, false, wake_ns) ? NULL : starved(sched, way);
+        struct queue *queue =
+            has_to_wait(sched, way, NULL, false, wake_ns) ? NULL : starved(sched, way);
 
         if (queue != NULL) {
             policy_blame(sched, WEIR_POLICY_ORDER, MISTAKE_STARVED, "let somebody wait",
@@ -430,7 +498,7 @@ static void grant_in_order(struct weir_sched *sched, enum weir_sched_resource wa
             continue;
         }
         queue = next_in_order(sched, way);
-        if (queue == NULL || has_to_wait(sched, way, is_long(queue->listed), wake_ns)) {
+        if (queue == NULL || is_held(sched, way, queue, wake_ns)) {
             if (queue != NULL) {
                 name_next(sched, way, queue);
             }
@@ -445,12 +513,13 @@ void copies_decide(struct weir_sched *sched, uint64_t *wake_ns)
 {
     for (int way = WEIR_SCHED_TO_DEVICE; way < RESOURCES; way++) {
         if (sched->copy_first[way] == NULL) {
+            sched->copy_share[way].idle_since_ns = 0;
             continue;
         }
         if (sched->policy[WEIR_POLICY_ORDER].ops != NULL) {
             grant_in_order(sched, (enum weir_sched_resource)way, wake_ns);
         } else {
-            grant_as_they_come(sched, (enum weir_sched_resource)way, wake_ns);
+            grant_by_shares(sched, (enum weir_sched_resource)way, wake_ns);
         }
     }
 }

@@ -172,6 +172,9 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
     tenant->view.waiting_since_ns = NEVER;
     tenant->view.ready_since_ns = NEVER;
     tenant->view.gap_ns = NEVER;
+    for (int way = WEIR_SCHED_TO_DEVICE; way < RESOURCES; way++) {
+        tenant->copy_gap[way] = (struct copy_gap){.since_ns = NEVER, .usual_ns = NEVER};
+    }
     tenant->view.stop_ns = sched->config.stop_ns;
     tenant->view.switch_ns = sched->switch_ns;
     tenant->one_domain = true;
@@ -201,6 +204,7 @@ static void resort(struct weir_sched *sched, struct tenant *tenant, enum weir_pr
         }
     }
     tenant->view.priority = priority;
+    copies_change_class(sched, tenant);
     for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
         if (queue->first != NULL && is_at_work(queue->first)) {
             front_add(sched, queue->first);

@@ -46,7 +46,7 @@ static void trace_flagged(struct weir_sched *sched, enum weir_sched_record_kind 
         record.blocks = item->done_blocks;
     }
     if (kind == WEIR_SCHED_REC_ARRIVE) {
-        record.key = item->params.key;
+        record.key = is_compute(item) ? item->params.key : item->params.rest_bytes;
         record.bytes = item->params.bytes;
         record.blocks = item->params.blocks;
         record.blocks_per_sm = item->params.blocks_per_sm;
@@ -123,9 +123,11 @@ static void grant(struct weir_sched *sched, struct item *item)
     item->started_ns = sched->now_ns;
     fill_grant(sched, item);
     if (resource != WEIR_SCHED_COMPUTE) {
+        copy_tag(sched, item);
+        copy_share_grant(sched, item);
         queue->copies_ns += item->counted_ns;
         sched->copies_on[resource]++;
-        sched->copy_tenants[resource] += tenant->copies[resource]++ == 0;
+        copies_count(sched, tenant, resource, true);
     }
     task_grow(sched, item);
     if (item == queue->first) {
@@ -214,6 +216,19 @@ static void look_alone(struct weir_sched *sched, struct tenant *tenant)
     }
 }
 
+/* What the pieces of a copy behind this one take, if they are as fast. */
+static uint64_t rest_of(const struct item *item)
+{
+    const struct weir_sched_item_params *p = &item->params;
+    double ns;
+
+    if (p->rest_bytes == 0 || p->bytes == 0 || is_compute(item)) {
+        return 0;
+    }
+    ns = (double)item->counted_ns * ((double)p->rest_bytes / (double)p->bytes);
+    return ns < PREDICTED_MAX_NS ? (uint64_t)ns : PREDICTED_MAX_NS;
+}
+
 static void params_take(struct weir_sched *sched, struct item *item,
                         const struct weir_sched_item_params *params)
 {
@@ -227,6 +242,7 @@ static void params_take(struct weir_sched *sched, struct item *item,
             ? item->predicted_ns
             : min_u64(weir_sched_guess_ns(&sched->config, params->class, params->bytes),
                       PREDICTED_MAX_NS);
+    item->rest_ns = rest_of(item);
     item->arrived_ns = sched->now_ns;
     small_look(sched, item);
     item->disturbed = (params->flags & WEIR_SCHED_STARTED) != 0;
@@ -289,7 +305,7 @@ static void leave_device(struct weir_sched *sched, struct item *item)
     if (resource != WEIR_SCHED_COMPUTE) {
         queue->copies_ns -= item->counted_ns;
         sched->copies_on[resource]--;
-        sched->copy_tenants[resource] -= --tenant->copies[resource] == 0;
+        copies_count(sched, tenant, resource, false);
     }
     if (item->state == WEIR_SCHED_STOPPED) {
         tenant->stopped--;
@@ -306,6 +322,9 @@ void item_drop(struct weir_sched *sched, struct item *item)
     struct item *next = item->next;
     bool was_first = item == queue->first;
 
+    if (item->tagged) {
+        copy_share_end(sched, item);
+    }
     if (item->state == WEIR_SCHED_WAITING) {
         tenant->waiting--;
         queue->candidate = queue->candidate == item ? next : queue->candidate;

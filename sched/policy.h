@@ -3,8 +3,9 @@
  *
  * A policy names tenants, places and orders. It never holds items, so it cannot lose one. The
  * scheduler checks each answer. One that makes no sense is logged once, and replaced by a plain
- * answer: the tenant that has waited longest, alone, on all SMs; for copies, first come, first
- * served. An item that waits longer than config.starve_ns is granted whatever the policy says.
+ * answer: the tenant that has waited longest, alone, on all SMs; for copies, the one whose turn it
+ * is by shares. An item that waits longer than config.starve_ns is granted whatever the policy
+ * says.
  *
  * One policy of each kind at most is in force:
  *
@@ -150,7 +151,8 @@ struct weir_policy_measure {
     double error;           /* mean relative deviation of that */
 };
 
-/* A candidate for the next copy: of each queue whose next item is a copy in view->direction. */
+/* A candidate for the next copy: of each queue whose next item is a copy in view->direction, unless
+ * its tenant is ahead of its share. */
 struct weir_policy_task {
     weir_sched_id item; /* the copy */
     const struct weir_policy_tenant *tenant;
@@ -235,9 +237,9 @@ struct weir_policy_ops {
     /**
      * Kind ORDER. Names the copy that goes next in one direction. Mandatory.
      * The scheduler asks when the copies under way in that direction need less than inflight_ns.
-     * It then grants at most two copies at a time in a direction, and of each queue only the
-     * first item. The named copy may have to wait for copies that are running. The policy is not
-     * asked again before that, unless a tenant of a higher class arrives.
+     * It then grants at most two copies at a time in a direction. The named copy may have to wait
+     * for copies that are running. The policy is not asked again before that, unless a tenant of a
+     * higher class arrives.
      * @return index into view->tasks; or WEIR_POLICY_WAIT: none now. Then the scheduler asks again
      *         when something changes, and grants a copy by itself after starve_ns.
      */

@@ -54,6 +54,7 @@ struct item {
     bool beside_waits;    /* while it was served there was one that waited, as it seemed */
     bool beside_filler; /* one was on the device meanwhile: what it took is taken for a hint only */
     bool disturbed;     /* moved, or not seen from its beginning: nothing is learned from it */
+    bool tagged;        /* a copy that has its start tag: copy_share.c */
     bool interrupted;   /* has been stopped: what is learned is the time it was served */
     struct weir_sched_item_params params;
     enum weir_sched_item_state state;
@@ -74,6 +75,8 @@ struct item {
     int64_t beyond_ns;   /* charged for it beyond served_ns: claims, less what was credited */
     uint64_t partner_ns; /* of that, in the company of `partner` alone */
     struct company partner;
+    uint64_t copy_start; /* start tag of a copy, in virtual time */
+    uint64_t rest_ns;    /* of a copy in pieces, what those behind this one will take */
 };
 
 /* A task in CuMAS's sense: copies to the device, then compute, then copies back. */
@@ -123,6 +126,14 @@ struct queue {
     bool held; /* by its limit or its tenant's: its compute waits */
 };
 
+/* A tenant's pauses between its copies of a direction. */
+struct copy_gap {
+    uint64_t since_ns;   /* it has had none, or had none last; NEVER: it always had some */
+    uint64_t usual_ns;   /* NEVER: not known */
+    uint64_t before_ns;  /* service of the direction up to the last pause */
+    uint64_t stretch_ns; /* between the last two pauses */
+};
+
 struct tenant {
     struct weir_policy_tenant view; /* what policies see, and where id, weight .. are kept */
     uint32_t sm_limit_pct;
@@ -145,8 +156,10 @@ struct tenant {
     int64_t owed_ns;            /* what it did not get done in groups that it led; group.c */
     double part;                /* of both one's time, that was its own there */
     bool is_ready;
-    bool stale;       /* view.kernel and its neighbours are to be made anew */
-    uint64_t idle_ns; /* when it was last ready; NEVER: not yet */
+    bool stale;                   /* view.kernel and its neighbours are to be made anew */
+    uint64_t idle_ns;             /* when it was last ready; NEVER: not yet */
+    uint64_t copy_end[RESOURCES]; /* where its tagged copies end, in virtual time */
+    struct copy_gap copy_gap[RESOURCES];
 };
 
 /* What kernels took that were launched in the same way. */
@@ -202,6 +215,18 @@ struct turn {
     uint64_t valid_until_ns; /* 0: until the kernels change */
 };
 
+/* How a copy direction is shared: copy_share.c. */
+struct copy_share {
+    uint64_t now[WEIR_PRIORITY_COUNT]; /* virtual time of each class */
+    uint64_t latest;                   /* the latest end of any copy */
+    weir_sched_id tenant;              /* whose copy was granted last */
+    weir_sched_id whole;               /* queue of the copy whose pieces are under way; 0: none */
+    uint64_t whole_ns;                 /* its pieces granted since another's was chosen .. */
+    uint64_t left_ns;                  /* .. and what it has left */
+    uint64_t idle_since_ns;            /* nobody copies, for the sake of its next one; 0: no */
+    uint64_t shared_until_ns;          /* of late several tenants had copies */
+};
+
 struct weir_sched {
     struct weir_sched_config config;
     struct weir_sched_env env;
@@ -247,7 +272,8 @@ struct weir_sched {
     uint32_t copies_on[RESOURCES];      /* on the device */
     uint64_t copy_check_ns[RESOURCES];  /* nobody can have waited too long before */
     uint64_t copy_done_ns[RESOURCES];   /* when the last one of a direction was done */
-    uint64_t memory_bytes;              /* of tasks under way */
+    struct copy_share copy_share[RESOURCES];
+    uint64_t memory_bytes; /* of tasks under way */
 
     uint32_t busy_tenants; /* with items */
     uint64_t switch_ns;    /* 0: all tenants are in one domain */
@@ -439,10 +465,43 @@ void group_owe(struct weir_sched *sched, const struct item *item);
 void order_ready(struct weir_sched *sched);
 bool group_is_over(struct weir_sched *sched);
 
-/* copies.c */
-void copies_decide(struct weir_sched *sched, uint64_t *wake_ns);
+/* copy_share.c: whose copy is first in a direction */
 void copy_list(struct weir_sched *sched, struct queue *queue);
 void copy_unlist(struct weir_sched *sched, struct queue *queue);
+/** A tenant has one copy of a direction more, or less: on the device, or listed. */
+void copies_count(struct weir_sched *sched, struct tenant *tenant, enum weir_sched_resource way,
+                  bool more);
+/** The tenant is in another class now; its queues are not listed yet. */
+void copies_change_class(struct weir_sched *sched, struct tenant *tenant);
+/** Give a copy its start tag, unless it has one. */
+void copy_tag(struct weir_sched *sched, struct item *item);
+/** A copy goes to the device; it is still listed. */
+void copy_share_grant(struct weir_sched *sched, struct item *copy);
+/** A tagged copy goes: it costs what it was served. */
+void copy_share_end(struct weir_sched *sched, const struct item *copy);
+/** Do several tenants have copies of a direction, or had them until a moment ago? */
+bool copies_are_shared(struct weir_sched *sched, enum weir_sched_resource way);
+/** How long the end of a copy is waited for. */
+uint64_t copy_patience_ns(const struct weir_sched *sched, const struct item *copy);
+/** What a copy takes with all its pieces behind it. */
+static inline uint64_t copy_whole_ns(const struct item *copy)
+{
+    return copy->counted_ns + copy->rest_ns;
+}
+/** The queue whose copy, of several pieces, goes on before `next` is granted; NULL: none. */
+struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_resource way,
+                            const struct queue *next);
+/** Is the listed copy of a queue no more than so much of its tenant's service behind a tag? */
+bool copy_is_within(const struct queue *queue, uint64_t start, uint64_t slack_ns);
+/**
+ * Should a queue wait for the next copy of the tenant that had the direction last?
+ * @return until when; NEVER: until the end of that tenant's copy on the device; 0: no
+ */
+uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way,
+                          const struct queue *next);
+
+/* copies.c */
+void copies_decide(struct weir_sched *sched, uint64_t *wake_ns);
 void task_grow(struct weir_sched *sched, struct item *item);
 void task_shrink(struct weir_sched *sched, struct queue *queue);
 

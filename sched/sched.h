@@ -98,10 +98,12 @@ enum weir_sched_item_flags {
 /* Borrowed for the call of weir_sched_arrive(). */
 struct weir_sched_item_params {
     enum weir_sched_class class;
-    uint32_t flags;         /* enum weir_sched_item_flags */
-    uint64_t key;           /* names the kernel and its block geometry; 0: not known, or a copy */
-    uint64_t bytes;         /* copies and memsets: how much */
-    uint32_t blocks;        /* kernels: of the grid; graphs: SMs that they need; 0: not known */
+    uint32_t flags;      /* enum weir_sched_item_flags */
+    uint64_t key;        /* names the kernel and its block geometry; 0: not known, or a copy */
+    uint64_t bytes;      /* copies and memsets: how much */
+    uint64_t rest_bytes; /* a copy that comes in pieces: bytes of the pieces behind this one, which
+                            are the queue's next items; 0: this is the last */
+    uint32_t blocks;     /* kernels: of the grid; graphs: SMs that they need; 0: not known */
     uint32_t blocks_per_sm; /* kernels: blocks that fit on an SM; such graphs: 1; 0: not known */
     uint64_t predicted_ns;  /* duration alone on the device; 0: config.predict is asked */
     uint64_t memory_bytes;  /* simulation: device memory that it allocates while it runs; live: 0 */
@@ -490,7 +492,8 @@ enum weir_sched_record_kind {
     WEIR_SCHED_REC_TENANT_REMOVE,
     WEIR_SCHED_REC_QUEUE_ADD, /* value: weir_sched_queue_packed() */
     WEIR_SCHED_REC_QUEUE_REMOVE,
-    WEIR_SCHED_REC_ARRIVE,  /* class, flags, key, bytes, blocks, blocks a SM; value: predicted_ns */
+    WEIR_SCHED_REC_ARRIVE,  /* class, flags, key, bytes, blocks, blocks a SM; value: predicted_ns.
+                               key of a copy: its rest_bytes */
     WEIR_SCHED_REC_START,   /* place; value: 1 for a filler */
     WEIR_SCHED_REC_STOP,    /* value: lease_ns */
     WEIR_SCHED_REC_STOPPED, /* blocks: done */

@@ -5,7 +5,9 @@
 #include "sched/sim/svg.h"
 #include "sched/sim/timeline.h"
 #include "tools/command.h"
+#include "tools/sim_compare.h"
 #include "tools/sim_report.h"
+#include "tools/sim_settings.h"
 #include "tools/trace_file.h"
 
 #include <errno.h>
@@ -20,7 +22,7 @@
 
 struct wish {
     const char *trace, *generate, *seed, *duration, *policy, *gpu, *until, *interval, *fill;
-    const char *timeline, *svg, *from, *to, *record;
+    const char *timeline, *svg, *from, *to, *record, *set, *compare;
     bool open, learn, replay, quick, shares, all, json, cost;
 };
 
@@ -150,13 +152,18 @@ static bool open_listeners(const struct wish *wish, const struct weir_sim_load *
     return true;
 }
 
+static bool picture_times(const struct wish *wish, uint64_t *from_ns, uint64_t *to_ns)
+{
+    return (!wish->from || weir_option_time("from", wish->from, from_ns)) &&
+           (!wish->to || weir_option_time("to", wish->to, to_ns));
+}
+
 static bool draw_svg(const struct wish *wish, const struct listeners *l, const char *policies,
                      const struct weir_sim_result *result)
 {
     char title[256];
     uint64_t from_ns = 0, to_ns = result->end_ns;
-    if ((wish->from && !weir_option_time("from", wish->from, &from_ns)) ||
-        (wish->to && !weir_option_time("to", wish->to, &to_ns))) {
+    if (!picture_times(wish, &from_ns, &to_ns)) {
         return false;
     }
     if (to_ns <= from_ns) {
@@ -203,20 +210,24 @@ static bool set_times(const struct wish *wish, struct weir_sim_params *params)
     return true;
 }
 
+static bool set(struct weir_sim_params *params, const char *option, const char *settings)
+{
+    char error[WEIR_SIM_SETTINGS_ERROR_BYTES];
+    if (settings && !weir_sim_settings_apply(params, settings, error)) {
+        fprintf(stderr, "weir sim: --%s: %s\n", option, error);
+        return false;
+    }
+    return true;
+}
+
 static bool set_fill(const struct wish *wish, struct weir_sim_params *params)
 {
-    uint32_t i = 0;
-    if (!wish->fill) {
-        return true;
-    }
-    while (weir_sched_fill_words[i] && strcmp(weir_sched_fill_words[i], wish->fill) != 0) {
-        i++;
-    }
-    if (!weir_sched_fill_words[i]) {
+    char setting[64], error[WEIR_SIM_SETTINGS_ERROR_BYTES];
+    (void)snprintf(setting, sizeof setting, "fill=%.40s", wish->fill ? wish->fill : "");
+    if (wish->fill && !weir_sim_settings_apply(params, setting, error)) {
         fprintf(stderr, "weir sim: --fill %s: not one of none, lower, all, parts\n", wish->fill);
         return false;
     }
-    params->config.fill = (enum weir_sched_fill)i;
     return true;
 }
 
@@ -270,6 +281,21 @@ static void name_policies(const struct weir_policy_set *set, char *ret_text, siz
     }
 }
 
+/* The same load with other settings, too. */
+static bool compare(const struct wish *wish, const struct weir_sim_load *load,
+                    const struct weir_sim_params *params)
+{
+    struct weir_sim_compare c = {
+        .load = load,
+        .params = {*params, *params},
+        .label = {wish->set ? wish->set : "as it is", wish->compare},
+        .rows = wish->all ? UINT32_MAX : ROWS_SHOWN,
+        .svg = wish->svg,
+    };
+    return set(&c.params[1], "compare", wish->compare) &&
+           picture_times(wish, &c.from_ns, &c.to_ns) && weir_sim_compare(&c);
+}
+
 static bool simulate(const struct wish *wish, const struct weir_sim_gpu_params *gpu,
                      const struct weir_policy_set *policies, const void *data, uint64_t bytes)
 {
@@ -289,9 +315,15 @@ static bool simulate(const struct wish *wish, const struct weir_sim_gpu_params *
     params.clock = wish->cost ? weir_clock_now_ns : NULL;
     params.log = on_log;
     name_policies(policies, names, sizeof names);
-    bool is_good = set_times(wish, &params) && set_fill(wish, &params) &&
-                   open_listeners(wish, &load, &params, &listeners) &&
-                   run_and_report(wish, &load, &params, names, &listeners);
+    bool is_good =
+        set_times(wish, &params) && set_fill(wish, &params) && set(&params, "set", wish->set);
+    if (is_good && wish->compare) {
+        is_good = compare(wish, &load, &params);
+        weir_sim_load_finish(&load);
+        return is_good;
+    }
+    is_good = is_good && open_listeners(wish, &load, &params, &listeners) &&
+              run_and_report(wish, &load, &params, names, &listeners);
     is_good = close_listeners(wish, &listeners, is_good);
     weir_sim_load_finish(&load);
     return is_good;
@@ -367,6 +399,10 @@ int weir_cmd_sim(int argc, char **argv)
         {"fill", "WHO",
          "none, lower, all or parts: who may have what a leader leaves (default: the trace's)",
          &wish.fill, NULL},
+        {"set", "KEY=VALUE,...", "settings of the scheduler and the device: see weir-sim(1)",
+         &wish.set, NULL},
+        {"compare", "KEY=VALUE,...", "run it with these settings, too, and show both side by side",
+         &wish.compare, NULL},
         {"open", NULL, "everything arrives when it did, waiting for nothing", NULL, &wish.open},
         {"learn", NULL, "forget recorded predictions, learn in the run", NULL, &wish.learn},
         {"cost", NULL, "measure what deciding costs here", NULL, &wish.cost},

@@ -205,6 +205,7 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
                                             .flags = work->flags,
                                             .key = work->key,
                                             .bytes = work->bytes,
+                                            .rest_bytes = work->rest_bytes,
                                             .blocks = work->blocks,
                                             .blocks_per_sm = work->blocks_per_sm,
                                             .predicted_ns = pass->guessed ? 0 : pass->ns};

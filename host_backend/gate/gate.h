@@ -66,6 +66,7 @@ struct weir_gate_work {
     enum weir_sched_class class;
     uint64_t key;                /* kernels and graphs */
     uint64_t bytes;              /* copies and memsets */
+    uint64_t rest_bytes;         /* of a copy in pieces, those behind this one; 0: the last */
     uint32_t blocks;             /* kernels */
     uint32_t blocks_per_sm;      /* 0: not known */
     uint32_t flags;              /* enum weir_sched_item_flags */

@@ -42,8 +42,9 @@ enum weir_gate_request_kind {
     WEIR_GATE_REQUEST_QUEUE,      /* a queue begins: item is its tenant's slot, blocks its own SM
                                      limit in percent */
     WEIR_GATE_REQUEST_QUEUE_GONE, /* its items are withdrawn */
-    WEIR_GATE_REQUEST_ARRIVE,     /* class, flags, key, size, blocks, blocks_per_sm; ns: predicted,
-                                     0: not known; sequence: for the grant, 0 if it is STARTED */
+    WEIR_GATE_REQUEST_ARRIVE,     /* class, flags, key (of a copy rest_bytes), size, blocks,
+                                     blocks_per_sm; ns: predicted, 0: not known; sequence: for the
+                                     grant, 0 if it is STARTED */
     WEIR_GATE_REQUEST_STUCK,      /* a waiting item has passed without a grant */
     WEIR_GATE_REQUEST_FINISHED,   /* ns: as took_ns of weir_sched_finished() */
     WEIR_GATE_REQUEST_TOGETHER,   /* one of several items that ended together; blocks: how many

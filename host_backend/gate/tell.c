@@ -36,12 +36,13 @@ static enum weir_status arrive_remotely(struct weir_gate_queue *q, uint64_t now_
                                         weir_sched_id *ret_id)
 {
     struct weir_gate_item *item = params->user;
+    bool copies = weir_gate_is_copy(params->class);
     struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_ARRIVE,
                                         .class = (uint8_t)params->class,
                                         .flags = (uint16_t)params->flags,
                                         .queue = q->slot,
                                         .at_ns = now_ns,
-                                        .key = params->key,
+                                        .key = copies ? params->rest_bytes : params->key,
                                         .size = params->bytes,
                                         .ns = params->predicted_ns,
                                         .blocks = params->blocks,

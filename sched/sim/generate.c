@@ -21,6 +21,8 @@
 /* Of waves of blocks that a kernel is made of when the line says nothing. */
 #define WAVES 8u
 
+#define OWN_CONTEXTS 100000u /* above those that a line can name */
+
 #define RING_RECORDS  4096u
 #define FLUSH_RECORDS 2048u
 #define PPM           1e6
@@ -44,6 +46,8 @@ struct stream {
     uint64_t due_ns;    /* when the next task comes by itself */
     uint64_t finish_ns; /* of the last item */
     uint64_t last_arrive_ns;
+    uint64_t last_start_ns;
+    uint64_t rest_bytes; /* of a copy, that its next pieces have */
     struct item next;
 };
 
@@ -207,6 +211,9 @@ static uint64_t arrival_of(struct stream *s)
         plan_task(s);
         return group->arrivals == WEIR_SIM_LOOP ? group->start_ns : s->due_ns;
     }
+    if (s->rest_bytes != 0) {
+        return s->last_start_ns + (uint64_t)draw(&s->random, &group->stage_ns);
+    }
     if (s->part) {
         return s->last_arrive_ns; /* a task is sent at once */
     }
@@ -231,7 +238,12 @@ static double fill_copy(const struct generator *g, struct stream *s, bool is_fir
     struct weir_sched_record *r = &s->next.arrival;
     const struct weir_sim_group *group = s->group;
     r->class = is_first ? WEIR_SCHED_H2D : WEIR_SCHED_D2H;
-    r->bytes = (uint64_t)draw(&s->random, is_first ? &group->h2d_bytes : &group->d2h_bytes);
+    uint64_t bytes = s->rest_bytes;
+    if (bytes == 0) {
+        bytes = (uint64_t)draw(&s->random, is_first ? &group->h2d_bytes : &group->d2h_bytes);
+    }
+    r->bytes = group->cut_bytes != 0 && bytes > group->cut_bytes ? group->cut_bytes : bytes;
+    r->key = s->rest_bytes = bytes - r->bytes;
     return copy_ns(g, r->class, r->bytes);
 }
 
@@ -241,7 +253,7 @@ static double fill_kernel(const struct generator *g, struct stream *s)
     const struct weir_sim_group *group = s->group;
     uint32_t index = (uint32_t)(next_random(&s->random) % group->keys);
     const struct kernel kernel = kernel_of(g, group, index);
-    r->class = WEIR_SCHED_KERNEL;
+    r->class = group->graph_sms.high > 0 ? WEIR_SCHED_GRAPH : WEIR_SCHED_KERNEL;
     r->flags = (uint16_t)group->flags;
     r->key = kernel.key;
     r->blocks = kernel.blocks;
@@ -278,11 +290,14 @@ static bool make_item(struct generator *g, uint32_t index)
     r->place.sm_first = is_first ? (uint32_t)group->memory_bytes : 0;
     r->place.sm_count = is_first ? (uint32_t)(group->memory_bytes >> 32) : 0;
     s->next.finish_ns = (s->finish_ns > arrive_ns ? s->finish_ns : arrive_ns) + took_ns;
+    s->last_start_ns = s->next.finish_ns - took_ns;
     s->finish_ns = s->next.finish_ns;
     s->last_arrive_ns = arrive_ns;
     s->made++;
-    s->part = is_last ? 0 : s->part + 1;
-    s->task += is_last;
+    if (s->rest_bytes == 0) {
+        s->part = is_last ? 0 : s->part + 1;
+        s->task += is_last;
+    }
     return true;
 }
 
@@ -330,9 +345,11 @@ static void introduce_tenant(struct generator *g, const struct weir_sim_group *g
     (void)snprintf(name, sizeof name, group->tenants > 1 ? "%s-%u" : "%s", group->name, nth + 1);
     const struct weir_sched_tenant_params params = {
         .weight = (uint32_t)weight, .priority = group->priority, .sm_limit = group->sm_limit};
-    put(g, &(struct weir_sched_record){.tenant = id,
-                                       .kind = WEIR_SCHED_REC_TENANT_ADD,
-                                       .value = weir_sched_tenant_packed(&params)});
+    put(g, &(struct weir_sched_record){
+               .tenant = id,
+               .kind = WEIR_SCHED_REC_TENANT_ADD,
+               .bytes = group->context == WEIR_SIM_OWN_CONTEXT ? OWN_CONTEXTS + id : group->context,
+               .value = weir_sched_tenant_packed(&params)});
     weir_sched_trace_tenant_name(g->trace, 0, id, name);
     for (uint32_t i = 0; i < group->streams; i++) {
         put(g, &(struct weir_sched_record){.tenant = id,

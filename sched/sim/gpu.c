@@ -19,6 +19,9 @@
 
 #define NEVER UINT64_MAX
 
+/* A context has the SMs for so long while another one waits for them; the driver's default. */
+#define CONTEXT_SLICE_NS 2000000u
+
 /* No unit of work is longer: a day. Keeps sums of times far from overflow. */
 #define TIME_MAX_NS UINT64_C(86400000000000)
 
@@ -173,7 +176,7 @@ enum weir_status weir_sim_gpu_start(struct weir_sim_gpu *gpu, uint64_t now_ns, u
     }
     unit->id = id;
     unit->place = *place;
-    unit->ready_ns = now_ns + gpu->params.launch_ns;
+    unit->ready_ns = now_ns + gpu->params.launch_ns + work->delay_ns;
     unit->launched = gpu->launches++;
     unit->head = true;
     for (size_t i = 0; i < gpu->n_units; i++) {
@@ -181,6 +184,11 @@ enum weir_status weir_sim_gpu_start(struct weir_sim_gpu *gpu, uint64_t now_ns, u
             unit->head = false;
         }
     }
+    if (work->engine == WEIR_SIM_COMPUTE && !gpu->has_context) {
+        gpu->has_context = true;
+        gpu->context = work->context;
+    }
+    gpu->has_others |= work->engine == WEIR_SIM_COMPUTE && work->context != gpu->context;
     gpu->units[gpu->n_units++] = unit;
     return WEIR_OK;
 }
@@ -294,6 +302,56 @@ static bool engine_is_busy(const struct weir_sim_gpu *gpu, enum weir_sim_engine 
     return false;
 }
 
+static bool is_waiting_compute(const struct weir_sim_unit *unit)
+{
+    return unit->work.engine == WEIR_SIM_COMPUTE && unit->head &&
+           unit->state == WEIR_SIM_UNIT_QUEUED;
+}
+
+/* Does another context's kernel wait for longer than a time slice? Then no more of this begin. */
+static bool has_to_yield(const struct weir_sim_gpu *gpu)
+{
+    for (size_t i = 0; i < gpu->n_units; i++) {
+        const struct weir_sim_unit *unit = gpu->units[i];
+        uint64_t since_ns = unit->ready_ns > gpu->context_ns ? unit->ready_ns : gpu->context_ns;
+        if (is_waiting_compute(unit) && unit->work.context != gpu->context &&
+            since_ns + CONTEXT_SLICE_NS <= gpu->now_ns) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Does the context that has the SMs keep them: by what runs, or by what begins now? */
+static bool is_kept(const struct weir_sim_gpu *gpu)
+{
+    bool is_wanted = false;
+    for (size_t i = 0; i < gpu->n_units; i++) {
+        const struct weir_sim_unit *unit = gpu->units[i];
+        if (weir_sim_unit_holds(unit)) {
+            return true;
+        }
+        is_wanted |= is_waiting_compute(unit) && unit->work.context == gpu->context &&
+                     unit->ready_ns <= gpu->now_ns;
+    }
+    return gpu->context_ns > gpu->now_ns || (is_wanted && !has_to_yield(gpu));
+}
+
+/* When the head of a stream may begin, as far as contexts are concerned. */
+static uint64_t context_lets(const struct weir_sim_gpu *gpu, const struct weir_sim_unit *unit)
+{
+    if (unit->work.engine != WEIR_SIM_COMPUTE || !gpu->has_others) {
+        return unit->ready_ns;
+    }
+    if (unit->work.context != gpu->context) {
+        return is_kept(gpu) ? NEVER : unit->ready_ns;
+    }
+    if (has_to_yield(gpu)) {
+        return NEVER;
+    }
+    return unit->ready_ns > gpu->context_ns ? unit->ready_ns : gpu->context_ns;
+}
+
 /* When something becomes of a unit by itself. */
 static uint64_t unit_next_ns(const struct weir_sim_gpu *gpu, const struct weir_sim_unit *unit)
 {
@@ -301,7 +359,7 @@ static uint64_t unit_next_ns(const struct weir_sim_gpu *gpu, const struct weir_s
     switch (unit->state) {
     case WEIR_SIM_UNIT_QUEUED:
         if (unit->head && !engine_is_busy(gpu, unit->work.engine)) {
-            next = unit->ready_ns;
+            next = context_lets(gpu, unit);
         }
         break;
     case WEIR_SIM_UNIT_RUNNING:
@@ -363,8 +421,23 @@ static void work_until(struct weir_sim_gpu *gpu, uint64_t to_ns)
     gpu->now_ns = to_ns;
 }
 
+/* The SMs go to another context; what asked for it begins when that is done. */
+static bool change_context(struct weir_sim_gpu *gpu, const struct weir_sim_unit *unit)
+{
+    if (unit->work.engine != WEIR_SIM_COMPUTE || unit->work.context == gpu->context) {
+        return false;
+    }
+    gpu->context = unit->work.context;
+    gpu->context_ns = gpu->now_ns + gpu->params.switch_ns;
+    gpu->usage.switches++;
+    return true;
+}
+
 static void begin(struct weir_sim_gpu *gpu, struct weir_sim_unit *unit)
 {
+    if (change_context(gpu, unit)) {
+        return;
+    }
     unit->state = WEIR_SIM_UNIT_RUNNING;
     if (unit->work.engine != WEIR_SIM_COMPUTE) {
         unit->has_begun = true;

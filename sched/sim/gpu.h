@@ -32,6 +32,9 @@ struct weir_sim_gpu_params {
     uint64_t stop_ns;
     uint64_t resume_ns;
     uint64_t drain_ps; /* for each warp */
+    uint64_t switch_ns;
+    uint64_t wake_ns; /* this and the next are for whoever starts the work */
+    uint64_t spin_ns;
 };
 
 /**
@@ -46,6 +49,15 @@ struct weir_sim_gpu_params {
 enum weir_status weir_sim_gpu_find(const char *text, struct weir_sim_gpu_params *ret_params,
                                    char *ret_error) WEIR_MUST_CHECK;
 
+/**
+ * Change one figure.
+ * @param text  "stop_ns=5000", of so many characters: a column of gpus.def.
+ * @return WEIR_OK, WEIR_ERR_INVALID (no such column, or not a value of it)
+ * @thread any
+ */
+enum weir_status weir_sim_gpu_set(struct weir_sim_gpu_params *params, const char *text,
+                                  size_t length) WEIR_MUST_CHECK;
+
 /** The i-th row of gpus.def, or NULL behind the last. @thread any */
 const struct weir_sim_gpu_params *weir_sim_gpu_at(size_t i);
 
@@ -59,12 +71,14 @@ enum weir_sim_engine {
 /* A piece of work as the GPU sees it. */
 struct weir_sim_work {
     enum weir_sim_engine engine;
-    uint64_t owner;  /* whose it is: tenant; only handed on */
-    uint32_t stream; /* work of one stream runs in the order of its starts */
-    uint32_t rank;   /* stream priority: of two that want SMs the higher goes first */
-    uint64_t bytes;  /* copies */
-    uint64_t sm_ns;  /* compute: SM-nanoseconds of all its blocks, undisturbed */
-    uint32_t blocks; /* compute; 1 or more */
+    uint64_t owner;    /* whose it is: tenant; only handed on */
+    uint32_t stream;   /* work of one stream runs in the order of its starts */
+    uint32_t rank;     /* stream priority: of two that want SMs the higher goes first */
+    uint32_t context;  /* compute: kernels of one context only are on the SMs at a time */
+    uint64_t delay_ns; /* until it is launched */
+    uint64_t bytes;    /* copies */
+    uint64_t sm_ns;    /* compute: SM-nanoseconds of all its blocks, undisturbed */
+    uint32_t blocks;   /* compute; 1 or more */
     uint32_t block_threads;
     uint32_t blocks_per_sm; /* that fit; 1 or more */
     uint32_t task_blocks;   /* of a persistent form: a stop waits for so many; 0: 1 */
@@ -115,6 +129,7 @@ struct weir_sim_usage {
     double dram_ns;                     /* full-bandwidth nanoseconds */
     double engine_ns[WEIR_SIM_ENGINES]; /* busy; of compute: any kernel at work */
     double idle_sm_ns;                  /* not held while some compute was started or stopping */
+    uint64_t switches;                  /* from one context to another */
 };
 
 /* Called with every piece of SM time held; NULL: not wanted. */

@@ -10,9 +10,9 @@
 
 static const struct weir_sim_gpu_params gpus[] = {
 #define WEIR_SIM_GPU(name, about, sms, h2d_mb_s, d2h_mb_s, launch_ns, notice_ns, h2d_ns, d2h_ns,   \
-                     stop_ns, resume_ns, drain_ps)                                                 \
-    {#name,     about,  sms,    h2d_mb_s, d2h_mb_s,  launch_ns,                                    \
-     notice_ns, h2d_ns, d2h_ns, stop_ns,  resume_ns, drain_ps},
+                     stop_ns, resume_ns, drain_ps, switch_ns, wake_ns, spin_ns)                    \
+    {#name,  about,   sms,       h2d_mb_s, d2h_mb_s,  launch_ns, notice_ns, h2d_ns,                \
+     d2h_ns, stop_ns, resume_ns, drain_ps, switch_ns, wake_ns,   spin_ns},
 #include "sched/sim/gpus.def"
 #undef WEIR_SIM_GPU
 };
@@ -41,9 +41,9 @@ struct column {
 
 /* All but sms, which is no uint64_t. */
 static const struct column columns[] = {
-    BANDWIDTH(h2d_mb_s), BANDWIDTH(d2h_mb_s), LATENCY(launch_ns),
-    LATENCY(notice_ns),  LATENCY(h2d_ns),     LATENCY(d2h_ns),
-    LATENCY(stop_ns),    LATENCY(resume_ns),  LATENCY(drain_ps),
+    BANDWIDTH(h2d_mb_s), BANDWIDTH(d2h_mb_s), LATENCY(launch_ns), LATENCY(notice_ns),
+    LATENCY(h2d_ns),     LATENCY(d2h_ns),     LATENCY(stop_ns),   LATENCY(resume_ns),
+    LATENCY(drain_ps),   LATENCY(switch_ns),  LATENCY(wake_ns),   LATENCY(spin_ns),
 };
 
 static bool read_number(const char *text, size_t length, uint64_t min, uint64_t max,
@@ -64,7 +64,6 @@ static bool read_number(const char *text, size_t length, uint64_t min, uint64_t 
     return true;
 }
 
-/* "name=value" of so many characters. */
 static bool set(struct weir_sim_gpu_params *params, const char *text, size_t length)
 {
     const char *equals = memchr(text, '=', length);
@@ -92,6 +91,12 @@ static bool set(struct weir_sim_gpu_params *params, const char *text, size_t len
         }
     }
     return false;
+}
+
+enum weir_status weir_sim_gpu_set(struct weir_sim_gpu_params *params, const char *text,
+                                  size_t length)
+{
+    return set(params, text, length) ? WEIR_OK : WEIR_ERR_INVALID;
 }
 
 enum weir_status weir_sim_gpu_find(const char *text, struct weir_sim_gpu_params *ret_params,

@@ -48,6 +48,10 @@ struct weir_sim_gpu {
     uint64_t launches;
     struct weir_sim_unit **sorted; /* scratch, as long as units */
     bool is_stale;                 /* shares and rates must be found anew */
+    bool has_context;              /* a kernel has come */
+    bool has_others;               /* kernels of two contexts have come */
+    uint32_t context;              /* whose kernels may be on the SMs .. */
+    uint64_t context_ns;           /* .. from then on */
     uint64_t now_ns;
     weir_sim_hold_fn hold;
     void *hold_user;

@@ -124,6 +124,7 @@ static enum weir_status add_tenant(struct reading *r, const struct weir_sched_re
     }
     if (status == WEIR_OK) {
         load->tenants[load->n_tenants - 1].params = weir_sched_tenant_unpacked(rec->value);
+        load->tenants[load->n_tenants - 1].context = weir_sched_trace_context(rec);
     }
     return status;
 }
@@ -198,8 +199,9 @@ static void fill_item(struct reading *r, const struct weir_sched_record *rec, ui
         .next = WEIR_SIM_NONE,
         .params = {.class = (enum weir_sched_class)rec->class,
                    .flags = rec->flags & ~(uint32_t)WEIR_SCHED_STARTED,
-                   .key = rec->key,
+                   .key = weir_sched_trace_key(rec),
                    .bytes = rec->bytes,
+                   .rest_bytes = weir_sched_trace_rest_bytes(rec),
                    .blocks = rec->blocks,
                    .blocks_per_sm = rec->blocks_per_sm,
                    .predicted_ns = rec->value,
@@ -208,7 +210,7 @@ static void fill_item(struct reading *r, const struct weir_sched_record *rec, ui
         .blocks = rec->blocks && rec->blocks_per_sm ? rec->blocks : load->header.sms,
         .blocks_per_sm = rec->blocks && rec->blocks_per_sm ? rec->blocks_per_sm : 1,
     };
-    if (weir_sim_idmap_get(&r->natures, rec->key, &value)) {
+    if (weir_sim_idmap_get(&r->natures, item->params.key, &value)) {
         const struct weir_sched_record nature = {.value = value};
         item->nature = weir_sched_trace_nature_of(&nature);
     }

@@ -43,6 +43,7 @@ struct weir_sim_tenant {
     char name[WEIR_SCHED_TRACE_NAME_BYTES]; /* "" when the trace does not say */
     struct weir_sched_tenant_params params; /* name: not used */
     uint32_t n_items;
+    uint32_t context; /* tenants of one context share the SMs at a time, others take turns */
 };
 
 /* Somebody changed a tenant's weight, priority or limit. */

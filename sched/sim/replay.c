@@ -116,8 +116,9 @@ static enum weir_status tell_arrival(struct replay *r, const struct weir_sched_r
     const struct weir_sched_item_params params = {
         .class = (enum weir_sched_class)rec->class,
         .flags = rec->flags,
-        .key = rec->key,
+        .key = weir_sched_trace_key(rec),
         .bytes = rec->bytes,
+        .rest_bytes = weir_sched_trace_rest_bytes(rec),
         .blocks = rec->blocks,
         .blocks_per_sm = rec->blocks_per_sm,
         .predicted_ns = rec->value,

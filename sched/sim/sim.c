@@ -300,6 +300,7 @@ static struct weir_sim_work work_of(const struct run *run, uint32_t i)
         .owner = item->tenant,
         .stream = item->queue,
         .rank = RANK_OF_CLASSES + tenant->params.priority,
+        .context = run->params->own_contexts ? item->tenant + 1 : tenant->context,
         .bytes = item->params.bytes,
         .sm_ns = item->sm_ns,
         .blocks = item->blocks,
@@ -352,6 +353,13 @@ static enum weir_status started(struct run *run, uint32_t item)
     return WEIR_OK;
 }
 
+/* Whoever waited for the grant spun for a while, and then slept. */
+static uint64_t wake_ns(const struct run *run, uint32_t item)
+{
+    uint64_t waited_ns = run->now_ns - run->result->arrived_ns[item];
+    return waited_ns > run->params->gpu.spin_ns ? run->params->gpu.wake_ns : 0;
+}
+
 static enum weir_status carry_out_one(struct run *run, const struct order *order)
 {
     struct weir_sim_work work = work_of(run, order->item);
@@ -359,6 +367,7 @@ static enum weir_status carry_out_one(struct run *run, const struct order *order
     work.rank = order->filler ? RANK_OF_FILLERS : work.rank;
     switch (order->kind) {
     case ORDER_START:
+        work.delay_ns = wake_ns(run, order->item);
         status = weir_sim_gpu_start(run->gpu, run->now_ns, order->item, &work, &order->place);
         return status == WEIR_OK ? started(run, order->item) : status;
     case ORDER_STOP:
@@ -405,6 +414,9 @@ static enum weir_status called(struct run *run, uint64_t began_ns, enum weir_sta
     struct weir_sim_decisions *decisions = &run->result->decisions;
     uint64_t cost_ns = clock_of(run) - began_ns;
     decisions->calls++;
+    if (run->params->watch.called) {
+        run->params->watch.called(run->params->watch.user, run->now_ns, run->sched, run->tenants);
+    }
     decisions->cost_ns += cost_ns;
     decisions->cost_max_ns = cost_ns > decisions->cost_max_ns ? cost_ns : decisions->cost_max_ns;
     if (status == WEIR_ERR_STALE || status == WEIR_ERR_INVALID) {

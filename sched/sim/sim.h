@@ -30,12 +30,16 @@ struct weir_sim_watch {
     weir_sim_hold_fn hold; /* owner: the tenant's index */
     /* As struct weir_sched_env's trace: what a recording of the run would be made of. */
     void (*record)(void *user, const struct weir_sched_record *record);
+    /* After each call into the scheduler. tenants: their ids, by index. */
+    void (*called)(void *user, uint64_t now_ns, const struct weir_sched *sched,
+                   const weir_sched_id *tenants);
 };
 
 struct weir_sim_params {
     struct weir_sim_gpu_params gpu;
     struct weir_policy_set policies;
     struct weir_sched_config config; /* sms is taken from gpu; predict from learns */
+    bool own_contexts;  /* each tenant is in a GPU context of its own, whatever the load says */
     bool learns;        /* predictions are learned in the run instead of taken from the trace */
     uint64_t until_ns;  /* it ends there at the latest; 0: when all work is done */
     uint64_t bucket_ns; /* of shares over time; 0: none are kept */

@@ -4,6 +4,8 @@
  */
 #include "sched/sim/spec.h"
 
+#include "sched/sim/gpu.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +35,7 @@ static const struct key keys[] = {
     {"kernel", SPAN, AT(kernel_ns), 100, SECONDS_MAX * 1e9},
     {"blocks", PLAIN, AT(blocks), 1, 2147483647},
     {"per_sm", COUNT, AT(blocks_per_sm), 1, 32},
+    {"graph", PLAIN, AT(graph_sms), 1, WEIR_SIM_SMS_MAX},
     {"jitter", PART, AT(jitter), 0, 0.99},
     {"need", PART, AT(need), 0, 1},
     {"memory", PART, AT(memory), 0, 1},
@@ -41,6 +44,8 @@ static const struct key keys[] = {
     {"h2d", SIZE, AT(h2d_bytes), 1, 1e13},
     {"d2h", SIZE, AT(d2h_bytes), 1, 1e13},
     {"memory_bytes", AMOUNT_BYTES, AT(memory_bytes), 0, 1e15},
+    {"cut", AMOUNT_BYTES, AT(cut_bytes), 4096, 1e13},
+    {"stage", SPAN, AT(stage_ns), 0, SECONDS_MAX * 1e9},
     {"think", SPAN, AT(think_ns), 0, SECONDS_MAX * 1e9},
     {"depth", COUNT, AT(depth), 1, 1024},
     {"start", AMOUNT_NS, AT(start_ns), 0, SECONDS_MAX * 1e9},
@@ -50,6 +55,7 @@ static const struct key keys[] = {
     {"form", WORD, 0, 0, 0},
     {"arrive", WORD, 0, 0, 0},
     {"predicted", WORD, 0, 0, 0},
+    {"context", WORD, 0, 0, 0},
 };
 
 struct scan {
@@ -186,6 +192,22 @@ static bool set_predicted(struct weir_sim_group *group, const char *text)
     return group->is_predicted || strcmp(text, "no") == 0;
 }
 
+/* "own" or a number. */
+static bool set_context(struct weir_sim_group *group, const char *text)
+{
+    static const struct key number = {.min = 0, .max = 10000};
+    double value;
+    if (strcmp(text, "own") == 0) {
+        group->context = WEIR_SIM_OWN_CONTEXT;
+        return true;
+    }
+    if (!read_number(text, no_units, &number, &value) || value != floor(value)) {
+        return false;
+    }
+    group->context = (uint32_t)value;
+    return true;
+}
+
 static bool set_word(struct weir_sim_group *group, const char *name, char *text)
 {
     switch (*name) {
@@ -193,6 +215,8 @@ static bool set_word(struct weir_sim_group *group, const char *name, char *text)
         return name[2] == 'i' ? set_priority(group, text) : set_predicted(group, text);
     case 'f':
         return set_form(group, text);
+    case 'c':
+        return set_context(group, text);
     default:
         return set_arrivals(group, text);
     }
@@ -325,6 +349,11 @@ static enum weir_status read_group(struct scan *scan, struct weir_sim_group *gro
         weir_diag_set(scan->diag, group->line, group->column,
                       "a task without kernels and copies is none");
         return WEIR_ERR_SYNTAX;
+    }
+    if (group->graph_sms.high > 0) { /* nobody stops a graph, or moves it */
+        group->flags &= ~(uint32_t)(WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE);
+        group->blocks = group->graph_sms;
+        group->blocks_per_sm = 1;
     }
     group->flags |= group->tensor > 0 ? WEIR_SCHED_TENSOR : 0;
     return WEIR_OK;

@@ -21,6 +21,8 @@ enum weir_sim_arrivals {
     WEIR_SIM_BURST,   /* burst tasks at once, every period */
 };
 
+#define WEIR_SIM_OWN_CONTEXT UINT32_MAX
+
 struct weir_sim_group {
     uint32_t line; /* where it begins in the text */
     uint32_t column;
@@ -29,18 +31,22 @@ struct weir_sim_group {
     struct weir_sim_range weight;
     enum weir_priority priority;
     uint32_t sm_limit;
+    uint32_t context; /* GPU context of all of them; WEIR_SIM_OWN_CONTEXT: one for each */
     uint32_t streams;
     uint32_t keys;                   /* different kernels */
     struct weir_sim_range kernel_ns; /* alone; drawn for each key */
     struct weir_sim_range blocks;    /* likewise; 0: eight times what fits */
     uint32_t blocks_per_sm;
-    uint32_t flags; /* of the kernels: enum weir_sched_item_flags */
-    double jitter;  /* of each launch: its time lies within that part of the kernel's */
+    struct weir_sim_range graph_sms; /* kernels are graphs that need so many SMs; 0: they are not */
+    uint32_t flags;                  /* of the kernels: enum weir_sched_item_flags */
+    double jitter; /* of each launch: its time lies within that part of the kernel's */
     double need, memory, tensor;
     uint32_t kernels;                /* of a task */
     struct weir_sim_range h2d_bytes; /* before them; 0: none */
     struct weir_sim_range d2h_bytes; /* behind them */
     uint64_t memory_bytes;           /* of a task */
+    uint64_t cut_bytes;              /* copies come in pieces of so many; 0: whole */
+    struct weir_sim_range stage_ns;  /* from the start of a piece until the next one comes */
     enum weir_sim_arrivals arrivals;
     struct weir_sim_range think_ns;
     uint32_t depth; /* tasks that are sent before the first of them is waited for */

@@ -417,13 +417,22 @@ static void draw_legend(const struct weir_sim_svg *svg, FILE *out, double top)
     }
 }
 
-static void draw_head(const struct weir_sim_svg *svg, FILE *out, const struct grid *g,
-                      const char *title, double height)
+#define WIDTH_PX (LEFT_PX + COLUMNS + 20)
+
+/* Begin an SVG element; at y if it stands in another. */
+static void open_svg(FILE *out, double y, double height)
 {
     fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-            "viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\">\n<title>",
-            LEFT_PX + COLUMNS + 20, height, LEFT_PX + COLUMNS + 20, height);
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" y=\"%.0f\" width=\"%.0f\" height=\"%.0f\" "
+            "viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\">\n",
+            y, WIDTH_PX, height, WIDTH_PX, height);
+}
+
+static void draw_head(const struct weir_sim_svg *svg, FILE *out, const struct grid *g,
+                      const char *title, double y, double height)
+{
+    open_svg(out, y, height);
+    fputs("<title>", out);
     put_text(out, title);
     fputs("</title>\n<style>.tick{font-size:11px;text-anchor:middle}.side{font-size:11px;"
           "text-anchor:end}.name{font-size:12px}.head{font-size:15px;font-weight:bold}"
@@ -452,14 +461,24 @@ static void draw_head(const struct weir_sim_svg *svg, FILE *out, const struct gr
     fputs("</text>\n", out);
 }
 
-enum weir_status weir_sim_svg_draw(const struct weir_sim_svg *svg, FILE *out, const char *title,
-                                   uint64_t from_ns, uint64_t to_ns)
+static struct layout layout_of(const struct weir_sim_svg *svg, double *ret_height)
+{
+    uint32_t named = svg->load->n_tenants < LEGEND ? svg->load->n_tenants : LEGEND + 1;
+    struct layout l = {.chart_px = fmax(CHART_MIN, fmin(CHART_MAX, svg->sms * ROW_PX))};
+    l.row_px = l.chart_px / svg->sms;
+    l.lanes_top = TOP_PX + l.chart_px + 10;
+    l.bottom = l.lanes_top + 2 * (LANE_PX + 4);
+    *ret_height = l.bottom + 34 + (named + 5) / 6 * 20.0 + 10;
+    return l;
+}
+
+/* One picture; at y if it stands in another. false: out of memory. */
+static bool draw_one(const struct weir_sim_svg *svg, FILE *out, const char *title, uint64_t from_ns,
+                     uint64_t to_ns, double y)
 {
     struct grid g;
-    struct layout l = {.chart_px = fmax(CHART_MIN, fmin(CHART_MAX, svg->sms * ROW_PX))};
-    if (to_ns <= from_ns) {
-        return WEIR_ERR_INVALID;
-    }
+    double height;
+    const struct layout l = layout_of(svg, &height);
     struct piece *sorted = malloc((svg->n_pieces + 1) * sizeof *sorted);
     size_t *live = malloc((svg->n_pieces + 1) * sizeof *live);
     bool is_good = grid_make(svg, from_ns, to_ns, &g) && sorted && live && !svg->is_short;
@@ -471,11 +490,7 @@ enum weir_status weir_sim_svg_draw(const struct weir_sim_svg *svg, FILE *out, co
         is_good = fill_grid(&g, sorted, svg->n_pieces, live);
     }
     if (is_good) {
-        uint32_t named = svg->load->n_tenants < LEGEND ? svg->load->n_tenants : LEGEND + 1;
-        l.row_px = l.chart_px / svg->sms;
-        l.lanes_top = TOP_PX + l.chart_px + 10;
-        l.bottom = l.lanes_top + 2 * (LANE_PX + 4);
-        draw_head(svg, out, &g, title, l.bottom + 34 + (named + 5) / 6 * 20.0 + 10);
+        draw_head(svg, out, &g, title, y, height);
         draw_axes(svg, out, &g, &l);
         draw_cells(svg, out, &g, &l);
         draw_legend(svg, out, l.bottom + 28);
@@ -484,5 +499,36 @@ enum weir_status weir_sim_svg_draw(const struct weir_sim_svg *svg, FILE *out, co
     free(sorted);
     free(live);
     grid_finish(&g);
+    return is_good;
+}
+
+static enum weir_status drawn(FILE *out, bool is_good)
+{
     return !is_good ? WEIR_ERR_NO_MEMORY : fflush(out) != 0 || ferror(out) ? WEIR_ERR_IO : WEIR_OK;
+}
+
+enum weir_status weir_sim_svg_draw(const struct weir_sim_svg *svg, FILE *out, const char *title,
+                                   uint64_t from_ns, uint64_t to_ns)
+{
+    if (to_ns <= from_ns) {
+        return WEIR_ERR_INVALID;
+    }
+    return drawn(out, draw_one(svg, out, title, from_ns, to_ns, 0));
+}
+
+enum weir_status weir_sim_svg_draw_pair(const struct weir_sim_svg *const svg[2], FILE *out,
+                                        const char *const title[2], uint64_t from_ns,
+                                        uint64_t to_ns)
+{
+    double height[2];
+    if (to_ns <= from_ns) {
+        return WEIR_ERR_INVALID;
+    }
+    (void)layout_of(svg[0], &height[0]);
+    (void)layout_of(svg[1], &height[1]);
+    open_svg(out, 0, height[0] + height[1]);
+    bool is_good = draw_one(svg[0], out, title[0], from_ns, to_ns, 0) &&
+                   draw_one(svg[1], out, title[1], from_ns, to_ns, height[0]);
+    fputs("</svg>\n", out);
+    return drawn(out, is_good);
 }

@@ -28,6 +28,14 @@ void weir_sim_svg_hold(struct weir_sim_svg *svg, const struct weir_sim_hold *hol
 enum weir_status weir_sim_svg_draw(const struct weir_sim_svg *svg, FILE *out, const char *title,
                                    uint64_t from_ns, uint64_t to_ns) WEIR_MUST_CHECK;
 
+/**
+ * Draw two runs of one load, the second below the first, with the same time from left to right.
+ * @return as weir_sim_svg_draw()
+ */
+enum weir_status weir_sim_svg_draw_pair(const struct weir_sim_svg *const svg[2], FILE *out,
+                                        const char *const title[2], uint64_t from_ns,
+                                        uint64_t to_ns) WEIR_MUST_CHECK;
+
 /** Accepts NULL. */
 void weir_sim_svg_destroy(struct weir_sim_svg *svg);
 

@@ -54,7 +54,7 @@ const char *weir_sched_trace_class_word(uint8_t class_)
 static void print_arrival(FILE *out, const struct weir_sched_record *r)
 {
     fprintf(out, " queue=%" PRIx64 " class=%s", r->queue, class_words[r->class]);
-    if (r->key) {
+    if (weir_sched_trace_key(r)) {
         fprintf(out, " key=%" PRIx64, r->key);
     }
     if (r->blocks) {
@@ -62,6 +62,9 @@ static void print_arrival(FILE *out, const struct weir_sched_record *r)
     }
     if (r->bytes) {
         fprintf(out, " bytes=%" PRIu64, r->bytes);
+    }
+    if (weir_sched_trace_rest_bytes(r)) {
+        fprintf(out, " rest=%" PRIu64, weir_sched_trace_rest_bytes(r));
     }
     if (weir_sched_trace_memory_bytes(r)) {
         fprintf(out, " memory=%" PRIu64, weir_sched_trace_memory_bytes(r));
@@ -97,6 +100,9 @@ static void print_core(FILE *out, const struct weir_sched_record *r)
         fprintf(out, " weight=%u priority=%s sm_limit=%u%s", tenant.weight,
                 weir_priority_names[tenant.priority], tenant.sm_limit,
                 tenant.exclusive ? " exclusive" : "");
+        if (weir_sched_trace_context(r) != 0) {
+            fprintf(out, " context=%u", weir_sched_trace_context(r));
+        }
         break;
     case WEIR_SCHED_REC_QUEUE_ADD:
     case WEIR_SCHED_REC_QUEUE_REMOVE:

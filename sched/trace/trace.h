@@ -74,6 +74,20 @@ static inline uint64_t weir_sched_trace_memory_bytes(const struct weir_sched_rec
     return arrive->place.sm_first | (uint64_t)arrive->place.sm_count << 32;
 }
 
+/* The key of an arrival is a kernel's or graph's, or the rest_bytes of a copy. */
+static inline bool weir_sched_trace_is_copy(const struct weir_sched_record *arrive)
+{
+    return arrive->class == WEIR_SCHED_H2D || arrive->class == WEIR_SCHED_D2H;
+}
+static inline uint64_t weir_sched_trace_key(const struct weir_sched_record *arrive)
+{
+    return weir_sched_trace_is_copy(arrive) ? 0 : arrive->key;
+}
+static inline uint64_t weir_sched_trace_rest_bytes(const struct weir_sched_record *arrive)
+{
+    return weir_sched_trace_is_copy(arrive) ? arrive->key : 0;
+}
+
 /*
  * In files an arrival may say that it comes at its time, whatever became of those before it in its
  * queue: place.block_limit is 1. Without that, a simulation has it wait for what it waited for.
@@ -81,6 +95,15 @@ static inline uint64_t weir_sched_trace_memory_bytes(const struct weir_sched_rec
 static inline bool weir_sched_trace_is_open(const struct weir_sched_record *arrive)
 {
     return arrive->place.block_limit == 1;
+}
+
+/*
+ * In generated files a TENANT_ADD says in `bytes` in which GPU context the tenant works. Recordings
+ * of a host have 0: it records the worker that all share.
+ */
+static inline uint32_t weir_sched_trace_context(const struct weir_sched_record *tenant_add)
+{
+    return (uint32_t)tenant_add->bytes;
 }
 
 /* What kernels of a key are like, in millionths; 0 need: 1. See struct weir_sim_work. */

@@ -5,8 +5,9 @@
  *     sched_load calibrate --us T                rounds of a block so that a kernel takes T, alone
  *     sched_load loop --rounds R ...             one kernel behind the other until the time is over
  *     sched_load pulse --rounds R --gap-us G ... one kernel, wait for it, a pause, again
- *     sched_load copy --bytes N --way h2d|d2h    pinned copies, one behind the other
- *     sched_load tasks --rounds R TASK...        copies and kernels of applications, when told
+ *     sched_load copy --bytes N --way h2d|d2h    copies, one behind the other: pinned, or
+ * --pageable sched_load tasks --rounds R TASK...        copies and kernels of applications, when
+ * told
  *
  * A kernel has --waves times as many blocks as the GPU holds; a block counts to R and touches no
  * memory, so the GPU's time is the same whoever else uses its caches. It is PTX with a plain grid:
@@ -84,7 +85,7 @@ static struct {
     double us, seconds, gap_us, slot_ms;
     unsigned rounds, waves, blocks, batch, depth, smem;
     size_t bytes;
-    bool wait, high;
+    bool wait, high, pageable;
 } o = {.way = "h2d",
        .us = 200,
        .seconds = 3,
@@ -228,7 +229,10 @@ static void loop(bool copies)
 
     if (copies) {
         CHECK(cu.cuMemAlloc_v2(&device, o.bytes));
-        CHECK(cu.cuMemHostAlloc(&host, o.bytes, 0));
+        host = o.pageable ? calloc(1, o.bytes) : NULL;
+        if (host == NULL) {
+            CHECK(cu.cuMemHostAlloc(&host, o.bytes, 0));
+        }
     }
     for (unsigned i = 0; i < o.depth; i++) {
         CHECK(cu.cuEventCreate(&events[i], CU_EVENT_DISABLE_TIMING));
@@ -417,6 +421,10 @@ static int option(char **argv)
     }
     if (strcmp(argv[0], "--high") == 0) {
         o.high = true;
+        return 1;
+    }
+    if (strcmp(argv[0], "--pageable") == 0) {
+        o.pageable = true;
         return 1;
     }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {

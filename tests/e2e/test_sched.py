@@ -44,15 +44,15 @@ class Sched(lib.Case):
         after = self.rows(host)
         return {name: after[name][key] - before[name][key] for name in after}
 
-    def share(self, host, tenant, seconds=MEASURE_S):
-        served = self.served(host, seconds)
+    def share(self, host, tenant, seconds=MEASURE_S, key="service_sm_ns"):
+        served = self.served(host, seconds, key)
         return served[tenant] / max(sum(served.values()), 1)
 
-    def assertShare(self, host, tenant, wanted):
+    def assertShare(self, host, tenant, wanted, key="service_sm_ns"):
         """Soon, and over a while: programs that get no CPU have no work for a time, which is nobody's share."""
         seen = []
         for _ in range(TRIES):
-            seen.append(self.share(host, tenant))
+            seen.append(self.share(host, tenant, key=key))
             if abs(seen[-1] - wanted) < CLOSE:
                 return
         self.fail(f"{tenant} should have {wanted:.2f}, but had {seen}")
@@ -93,6 +93,17 @@ class Sched(lib.Case):
             guest.kill()
         host.wait_idle()
         self.counts(host)
+
+    def test_copies_are_shared_by_weight(self):
+        for way in ("h2d", "d2h"):
+            with self.subTest(way=way):
+                host = self.tenants("fair", alice={"weight": 300}, bob={"weight": 100})
+                for tenant in ("alice", "bob"):
+                    self.guest(host, "sched_load", "copy", "--way", way, "--bytes", 16 << 20, "--depth", 8,
+                               "--seconds", 600, tenant=tenant).wait_line("^ready$")
+                self.settle()
+                self.assertShare(host, "alice", 0.75, key=f"copy_{way}_bytes")
+                host.stop()
 
     def test_sessions_of_a_tenant_have_one_share(self):
         host = self.tenants("fair", alice={}, bob={})

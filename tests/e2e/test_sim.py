@@ -62,6 +62,24 @@ class Simulation(lib.Case):
         cut = json.loads(self.weir("sim", "--json", "--quick", "--until", "20ms", path).stdout)
         self.assertEqual((cut["cut"], cut["time_s"]), (True, 0.02))
 
+    def test_compare(self):
+        svg = os.path.join(self.folder(), "two.svg")
+        spec = "name=s tenants=8 graph=19 kernel=510us"
+        text = self.weir("sim", "--generate", spec, "--duration", "50ms", "--until", "50ms", "--set", "fill=all",
+                         "--compare", "small_sms=0", "--svg", svg, "--from", "10ms", "--to", "20ms").stdout
+        self.assertIn("A  fill=all\nB  small_sms=0\n", text)
+        row, = [line.split() for line in text.splitlines() if line.startswith("finished, items a second")]
+        self.assertGreater(float(row[-3]), 2 * float(row[-2]), text)
+        self.assertEqual(len(re.findall("^s-[1-8] ", text, re.M)), 8, text)
+        root = ElementTree.parse(svg).getroot()
+        inner = root.findall("{http://www.w3.org/2000/svg}svg")
+        self.assertEqual([part.find("{http://www.w3.org/2000/svg}title").text for part in inner],
+                         ["A: fill=all", "B: small_sms=0"])
+        self.assertEqual(float(inner[1].get("y")), float(inner[0].get("height")))
+        for wrong in ("small_sms=x", "nothing=1", "fill", "policy=fair+fair", "order_window=99", "sms=0"):
+            self.assertIn("no setting", self.weir("sim", "--generate", spec, "--compare", wrong,
+                                                  expect=1).stderr)
+
     def test_priority_beats_fair_for_the_high_one(self):
         path = self.trace()
         waits = {}

@@ -2,6 +2,7 @@
 """weir trace start and stop: a live host's scheduling, recorded; the same decisions when told again."""
 import json
 import os
+import re
 import socket
 
 import lib
@@ -98,6 +99,37 @@ class Trace(lib.Case):
         movable, tensor = ({words[2] for words in arrivals if flag in words} for flag in ("movable", "tensor"))
         self.assertEqual(len(movable), 2)
         self.assertEqual(len(tensor), 1)
+
+    def copies(self, host, *options):
+        """(bytes, rest) of the copies that came, in order."""
+        path = os.path.join(self.folder(), "copies.trace")
+        self.trace(host, "start", path)
+        guest = self.guest(host, "sched_load", "copy", "--seconds", "0.1", "--depth", "1", *options,
+                           tenant="alice")
+        guest.wait_line("^total ")
+        guest.kill()
+        host.wait_idle()
+        self.trace(host, "stop")
+        lines = [line for line in self.weir("trace", "show", path).stdout.splitlines()
+                 if " arrive " in line and re.search(" class=(h2d|d2h)", line)]
+        self.assertRegex(self.weir("sim", "--replay", path).stdout, "all equal\n$")
+        return [(int(re.search(" bytes=([0-9]+)", line)[1]),
+                 int((re.search(" rest=([0-9]+)", line) or "00")[1])) for line in lines]
+
+    def test_a_piece_of_a_copy_says_what_follows(self):
+        mib = 1 << 20
+        for options, piece, pieces in ((("--way", "h2d", "--pageable"), 4 * mib, 18),
+                                       (("--way", "d2h", "--pageable"), 4 * mib, 18),
+                                       (("--way", "h2d"), 32 * mib, 3), (("--way", "d2h"), 32 * mib, 3)):
+            with self.subTest(options=options):
+                host = self.tenants()
+                seen = self.copies(host, "--bytes", str(70 * mib), *options)
+                whole = [(min(piece, 70 * mib - at), max(70 * mib - at - piece, 0))
+                         for at in range(0, 70 * mib, piece)]
+                self.assertEqual(len(whole), pieces)
+                at = seen.index(whole[0])
+                self.assertEqual(seen[at:at + pieces], whole)
+                host.stop()
 
     def test_a_host_that_stops_ends_its_recording(self):
         host = self.tenants()

@@ -405,6 +405,7 @@ static void arrive(struct tl_sim *sim, struct lane *lane)
         .flags = load->flags,
         .key = load->key,
         .bytes = load->bytes,
+        .rest_bytes = load->rest_bytes,
         .blocks = load->blocks,
         .blocks_per_sm = load->blocks_per_sm,
         .user = work,

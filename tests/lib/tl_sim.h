@@ -45,14 +45,15 @@ struct tl_sim_load {
     uint32_t enough_blocks; /* the same, of blocks per SM */
     uint64_t key;
     uint64_t bytes;
-    bool predicted;    /* the scheduler is told the duration */
-    bool sync;         /* the next comes think_ns after the last is done; else at once */
-    uint64_t think_ns; /* of an asynchronous one: between items given and brought */
-    uint32_t queues;   /* 0: 1 */
-    uint32_t sm_limit; /* of each queue, of 100; 0: none */
-    uint32_t domain;   /* of each queue */
-    uint64_t from_ns;  /* when it begins */
-    uint32_t count;    /* items per queue, 0: endless */
+    uint64_t rest_bytes; /* of a copy: that each says are to follow, whether they do or not */
+    bool predicted;      /* the scheduler is told the duration */
+    bool sync;           /* the next comes think_ns after the last is done; else at once */
+    uint64_t think_ns;   /* of an asynchronous one: between items given and brought */
+    uint32_t queues;     /* 0: 1 */
+    uint32_t sm_limit;   /* of each queue, of 100; 0: none */
+    uint32_t domain;     /* of each queue */
+    uint64_t from_ns;    /* when it begins */
+    uint32_t count;      /* items per queue, 0: endless */
 };
 
 struct tl_sim *tl_sim_create(const struct tl_sim_params *params);

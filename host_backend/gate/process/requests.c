@@ -149,10 +149,12 @@ static void arrive_locked(const struct about *a, struct served_item *item,
 static bool on_arrive(const struct about *a)
 {
     const struct weir_gate_request *r = a->request;
+    bool copies = weir_gate_is_copy((enum weir_sched_class)r->class);
     struct weir_sched_item_params params = {.class = (enum weir_sched_class)r->class,
                                             .flags = r->flags & ITEM_FLAGS,
-                                            .key = key_of(a->port, r),
+                                            .key = copies ? 0 : key_of(a->port, r),
                                             .bytes = r->size,
+                                            .rest_bytes = copies ? r->key : 0,
                                             .blocks = r->blocks,
                                             .blocks_per_sm = r->blocks_per_sm,
                                             .predicted_ns = r->ns < NS_MAX ? r->ns : NS_MAX};

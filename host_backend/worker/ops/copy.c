@@ -1,9 +1,16 @@
 /* Copies and fills: every address and extent is checked before the driver sees it. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/submit/submit.h"
 
 #include <string.h>
+
+/*
+ * Copies between host and device go to the driver in pieces of this size, because nothing stops one
+ * that is under way: others wait for a piece, 0.6 ms of an H200's bus, instead of all of it.
+ */
+#define PIECE_BYTES (UINT64_C(32) << 20)
 
 /* Where an arena offset is for the driver. */
 static CUresult place(struct weir_session *s, bool arena, uint64_t address, uint64_t bytes,
@@ -46,6 +53,34 @@ static CUresult call_copy(struct weir_session *s, CUstream at, const void *user)
     return s->driver->cuMemcpyAsync(c->dst, c->src, c->bytes, at);
 }
 
+/* What is one copy to the program stays one copy where it is captured. */
+static uint64_t piece_bytes(struct weir_session *s, struct weir_host_stream *stream,
+                            enum weir_sched_class class, uint64_t bytes)
+{
+    bool whole = bytes <= PIECE_BYTES || class == WEIR_SCHED_D2D;
+
+    return whole || weir_host_stream_capturing(s, stream) ? bytes : PIECE_BYTES;
+}
+
+static CUresult submit_copy(struct weir_session *s, struct weir_host_stream *stream,
+                            const struct copy *whole, enum weir_sched_class class, uint64_t rest)
+{
+    uint64_t piece = piece_bytes(s, stream, class, whole->bytes);
+
+    for (uint64_t done = 0; done < whole->bytes; done += piece) {
+        uint64_t left = whole->bytes - done;
+        struct copy copy = {whole->dst + done, whole->src + done, left < piece ? left : piece};
+        struct weir_submission what = {.call = call_copy, .user = &copy};
+
+        what.work = (struct weir_gate_work){.class = class, .bytes = copy.bytes};
+        if (__builtin_add_overflow(left - copy.bytes, rest, &what.work.rest_bytes)) {
+            what.work.rest_bytes = UINT64_MAX; /* the guest says what it likes */
+        }
+        WEIR_TRY(weir_submit(s, stream, &what));
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in,
                         struct weir_op_copy_out *out)
 {
@@ -53,7 +88,7 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     bool src_in_arena = (in->flags & WEIR_COPY_SRC_IN_ARENA) != 0;
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct copy copy = {.bytes = in->bytes};
-    struct weir_submission what = {.call = call_copy, .user = &copy};
+    struct weir_gate_work work;
 
     (void)out;
     if (stream == NULL) {
@@ -64,9 +99,8 @@ CUresult weir_host_copy(struct weir_session *s, const struct weir_op_copy_in *in
     }
     WEIR_TRY(place(s, dst_in_arena, in->dst, in->bytes, true, &copy.dst));
     WEIR_TRY(place(s, src_in_arena, in->src, in->bytes, false, &copy.src));
-    what.work =
-        work_of(of_host(s, dst_in_arena, in->dst), of_host(s, src_in_arena, in->src), in->bytes);
-    return weir_submit(s, stream, &what);
+    work = work_of(of_host(s, dst_in_arena, in->dst), of_host(s, src_in_arena, in->src), in->bytes);
+    return submit_copy(s, stream, &copy, work.class, in->rest);
 }
 
 /* Bytes from the address of a side to the end of what a copy touches; false on overflow. */

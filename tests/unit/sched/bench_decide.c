@@ -1,6 +1,7 @@
 /*
- * What deciding costs, in CPU time of this thread: 64 tenants in endless loops, one tenant alone.
- * Prints; fails on gross regressions only, because other machines are slower, or busy.
+ * What deciding costs, in CPU time of this thread: 64 tenants in endless loops of kernels or
+ * copies, one tenant alone. Prints; fails on gross regressions only, because other machines are
+ * slower, or busy.
  *
  *     build/dev/tests/unit/sched/bench_decide
  */
@@ -15,6 +16,8 @@
 #define FLIGHT   4096u
 #define NONE     WEIR_SCHED_FILL_NONE
 #define ALL      WEIR_SCHED_FILL_ALL
+#define KERNEL   WEIR_SCHED_KERNEL
+#define H2D      WEIR_SCHED_H2D
 
 struct flight {
     weir_sched_id item[FLIGHT]; /* a ring: started and not finished, in order */
@@ -53,9 +56,9 @@ struct result {
 };
 
 static void bring(struct weir_sched *sched, uint64_t now_ns, const weir_sched_id *queues,
-                  uint32_t index, uint64_t duration_ns)
+                  uint32_t index, enum weir_sched_class class, uint64_t duration_ns)
 {
-    struct weir_sched_item_params params = {.class = WEIR_SCHED_KERNEL,
+    struct weir_sched_item_params params = {.class = class,
                                             .flags = WEIR_SCHED_MOVABLE |
                                                      (index % 2 != 0 ? WEIR_SCHED_TENSOR : 0),
                                             .key = index + 1,
@@ -83,7 +86,7 @@ static bool finish_first(struct weir_sched *sched, struct flight *flight, uint64
 }
 
 static struct result measure(const char *policy, enum weir_sched_fill fill, uint32_t tenants,
-                             uint64_t duration_ns, uint32_t depth)
+                             enum weir_sched_class class, uint64_t duration_ns, uint32_t depth)
 {
     struct flight *flight = calloc(1, sizeof(*flight));
     struct weir_sched_env env = {.user = flight, .start = on_start, .timer = on_timer};
@@ -111,7 +114,7 @@ static struct result measure(const char *policy, enum weir_sched_fill fill, uint
         assert_int_equal(weir_sched_tenant_add(sched, 0, &params, &tenant), WEIR_OK);
         assert_int_equal(weir_sched_queue_add(sched, tenant, 100, 0, &queues[i]), WEIR_OK);
         for (uint32_t k = 0; k < depth; k++) {
-            bring(sched, now_ns, queues, i, duration_ns);
+            bring(sched, now_ns, queues, i, class, duration_ns);
         }
     }
     begun_ns = cpu_ns();
@@ -128,7 +131,7 @@ static struct result measure(const char *policy, enum weir_sched_fill fill, uint
         now_ns = done_ns;
         done_ns += duration_ns;
         if (finish_first(sched, flight, now_ns, &queue)) {
-            bring(sched, now_ns, queues, queue, duration_ns);
+            bring(sched, now_ns, queues, queue, class, duration_ns);
             calls += 2;
         }
     }
@@ -149,27 +152,31 @@ static void deciding_is_quick(void **state)
         const char *policy;
         enum weir_sched_fill fill;
         uint32_t tenants;
+        enum weir_sched_class class;
         uint64_t duration_ns;
         uint32_t depth; /* of each queue */
     } cases[] = {
-        {"fair", NONE, 1, 20000, 2},         {"fair", NONE, 1, 2000, 2000},
-        {"fair", NONE, 2, 20000, 2},         {"fair", NONE, 2, 2000, 2000},
-        {"fair", NONE, 64, 20000, 2},        {"fair", NONE, 64, 20000000, 2},
-        {"fair", ALL, 2, 20000, 2},          {"fair", ALL, 64, 20000, 2},
-        {"fair", ALL, 64, 400000, 2},        {"priority", NONE, 64, 20000, 2},
-        {"fair", NONE, 1000, 20000, 2},      {"fair", ALL, 1000, 20000, 2},
-        {"complement", NONE, 64, 400000, 2}, {"waterfill", NONE, 64, 400000, 2},
-        {"tensor", NONE, 64, 400000, 2},
+        {"fair", NONE, 1, KERNEL, 20000, 2},         {"fair", NONE, 1, KERNEL, 2000, 2000},
+        {"fair", NONE, 2, KERNEL, 20000, 2},         {"fair", NONE, 2, KERNEL, 2000, 2000},
+        {"fair", NONE, 64, KERNEL, 20000, 2},        {"fair", NONE, 64, KERNEL, 20000000, 2},
+        {"fair", ALL, 2, KERNEL, 20000, 2},          {"fair", ALL, 64, KERNEL, 20000, 2},
+        {"fair", ALL, 64, KERNEL, 400000, 2},        {"priority", NONE, 64, KERNEL, 20000, 2},
+        {"fair", NONE, 1000, KERNEL, 20000, 2},      {"fair", ALL, 1000, KERNEL, 20000, 2},
+        {"complement", NONE, 64, KERNEL, 400000, 2}, {"waterfill", NONE, 64, KERNEL, 400000, 2},
+        {"tensor", NONE, 64, KERNEL, 400000, 2},     {"fair", NONE, 2, H2D, 80000, 2},
+        {"fair", NONE, 64, H2D, 80000, 2},           {"fair", NONE, 1000, H2D, 80000, 2},
+        {"overlap", NONE, 64, H2D, 1000000, 2},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct result result = measure(cases[i].policy, cases[i].fill, cases[i].tenants,
-                                       cases[i].duration_ns, cases[i].depth);
+                                       cases[i].class, cases[i].duration_ns, cases[i].depth);
 
-        print_message("%-10s fill %-4s %4u tenants, kernels of %5llu us, %4u each: %.0f ns a call, "
+        print_message("%-10s fill %-4s %4u tenants, %s of %5llu us, %4u each: %.0f ns a call, "
                       "%.2f decisions\n",
                       cases[i].policy, weir_sched_fill_words[cases[i].fill], cases[i].tenants,
+                      cases[i].class == KERNEL ? "kernels" : "copies",
                       (unsigned long long)cases[i].duration_ns / 1000, cases[i].depth,
                       result.call_ns, result.asked);
         assert_true(result.call_ns < (cases[i].tenants > 64 ? 10 : 1) * GROSS_NS);

@@ -111,6 +111,7 @@ static struct tl_sim_load random_load(struct tl_sim *sim)
         .class = classes[tl_sim_random(sim, 8)],
         .key = 1 + tl_sim_random(sim, 5),
         .bytes = tl_sim_random(sim, 1000000),
+        .rest_bytes = tl_sim_random(sim, 3) == 0 ? tl_sim_random(sim, 1000000000000) : 0,
         .predicted = tl_sim_random(sim, 2),
         .sync = tl_sim_random(sim, 2),
         .think_ns = 1000 + tl_sim_random(sim, 30000),

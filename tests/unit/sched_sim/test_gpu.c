@@ -401,6 +401,62 @@ static void start_refuses_impossible_work(void **state)
     weir_sim_gpu_destroy(NULL);
 }
 
+static struct weir_sim_work kernel_of(uint32_t context, uint32_t stream, uint32_t blocks)
+{
+    struct weir_sim_work work = kernel(stream, blocks);
+    work.context = context;
+    return work;
+}
+
+/* Beside each other there would be room for both. */
+static void contexts_take_turns_and_a_change_takes_its_time(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct weir_sim_usage usage;
+    make(&b, "ideal,sms=10,switch_ns=140");
+    start(&b, 0, 1, kernel_of(7, 1, 4), anywhere);
+    start(&b, 0, 2, kernel_of(8, 2, 4), anywhere);
+    start(&b, 100, 3, kernel_of(7, 3, 4), anywhere);
+    until(&b, 100000);
+    assert_ends(&b, 1, 1000);
+    assert_ends(&b, 3, 1100); /* beside the first: its own context's */
+    assert_ends(&b, 2, 1100 + 140 + 1000);
+    weir_sim_gpu_usage(b.gpu, &usage);
+    assert_int_equal(usage.switches, 1);
+    finish(&b);
+}
+
+static void context_that_waits_for_a_time_slice_is_next(void **state)
+{
+    (void)state;
+    struct bench b;
+    make(&b, "ideal,sms=10,switch_ns=140000");
+    for (uint32_t i = 0; i < 3; i++) { /* each of 1.5 ms */
+        start(&b, 0, i + 1, kernel_of(1, 1, 15000), anywhere);
+    }
+    start(&b, 0, 9, kernel_of(2, 2, 10000), anywhere);
+    until(&b, 20000000);
+    assert_ends(&b, 2, 3000000);
+    assert_ends(&b, 9, 3000000 + 140000 + 1000000); /* 2 ms were over when the second ended */
+    assert_ends(&b, 3, 4140000 + 140000 + 1500000);
+    finish(&b);
+}
+
+static void copies_pass_beside_other_contexts(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct weir_sim_work copy = {.engine = WEIR_SIM_H2D, .stream = 2, .bytes = 1000, .context = 8};
+    make(&b, "ideal,sms=10,switch_ns=140,h2d_mb_s=1000");
+    start(&b, 0, 1, kernel_of(7, 1, 40), anywhere);
+    start(&b, 0, 2, copy, anywhere);
+    until(&b, 100000);
+    assert_ends(&b, 2, 1000);
+    assert_ends(&b, 1, 4000);
+    finish(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -420,6 +476,9 @@ int main(void)
         cmocka_unit_test(advance_in_small_steps_gives_the_same),
         cmocka_unit_test(find_reads_settings_and_refuses_others),
         cmocka_unit_test(start_refuses_impossible_work),
+        cmocka_unit_test(contexts_take_turns_and_a_change_takes_its_time),
+        cmocka_unit_test(context_that_waits_for_a_time_slice_is_next),
+        cmocka_unit_test(copies_pass_beside_other_contexts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,315 @@
+/*
+ * Shares of a copy direction, by start-time fair queueing.
+ *
+ * Each direction has a virtual time for each class. A copy gets a start tag when it becomes its
+ * queue's next item: the direction's virtual time, or the end of its tenant's copies before it, if
+ * that is later. Its end is its start and its predicted time, divided by the tenant's weight. The
+ * list of a direction is sorted by class, then by tags, then by arrival: with equal weights and one
+ * copy each this is first come, first served.
+ *
+ *     virtual time   the least tag among the copies that are under way or wait; when nobody of the
+ *                    direction has copies, the latest end
+ *     newcomer       starts at the virtual time, so being idle saves nothing
+ *     end of a copy  its tenant's end moves by the difference of what the copy was served and what
+ *                    was predicted
+ *
+ * A program that waits for each of its copies has none waiting when the next one is chosen, so it
+ * would get every second copy whatever its weight. If such a tenant is behind its share and is
+ * usually back soon, the others wait for it (deceptive idleness), and it pays for the idle time.
+ *
+ * A copy that comes in pieces (staged, or cut by the worker) is chosen once and then has the
+ * direction for all its pieces, as if it were one item. It gives way to a higher class, and when it
+ * has had the direction for COPY_SLICE_NS, the next one is chosen by tags again. While its next
+ * piece is not there yet, it is waited for like any other copy that is expected soon.
+ *
+ * docs/design/scheduling.md states the bound on shares that follows.
+ *
+ * Source: Goyal, Vin, Cheng, Start-time Fair Queueing (SIGCOMM 1996); Iyer and Druschel,
+ * Anticipatory Scheduling (SOSP 2001).
+ */
+#include "sched/private.h"
+
+#define FRACTION_BITS 10 /* virtual time counts in 1/1024 ns at weight 1 */
+#define WAIT_PART     8u /* of a tenant's copies between two pauses: others wait no longer .. */
+#define WAIT_MAX_NS   500000u             /* .. nor longer than this */
+#define COPY_SLICE_NS 5000000u            /* a change costs some 60 us: little more than 1 % */
+#define COPY_TAIL_NS  (COPY_SLICE_NS / 4) /* a rest so short is not put off */
+#define END_SEEN_NS   40000u /* until the end of a copy is seen and the next one has begun */
+
+static uint64_t to_virtual(const struct tenant *tenant, uint64_t ns)
+{
+    return (min_u64(ns, PREDICTED_MAX_NS) << FRACTION_BITS) / tenant->view.weight;
+}
+
+/* Virtual times run free. */
+static bool is_before(uint64_t a, uint64_t b)
+{
+    return (int64_t)(a - b) < 0;
+}
+
+static uint64_t later_of(uint64_t a, uint64_t b)
+{
+    return is_before(a, b) ? b : a;
+}
+
+void copy_tag(struct weir_sched *sched, struct item *item)
+{
+    enum weir_sched_resource way = resource_of(item);
+    struct tenant *tenant = item->queue->tenant;
+    struct copy_share *share = &sched->copy_share[way];
+    uint64_t start;
+
+    if (item->tagged) {
+        return;
+    }
+    start = later_of(tenant->copy_end[way], share->now[tenant->view.priority]);
+    item->tagged = true;
+    item->copy_start = start;
+    tenant->copy_end[way] = start + to_virtual(tenant, item->counted_ns);
+    share->latest = later_of(share->latest, tenant->copy_end[way]);
+}
+
+/* A tenant has copies of a direction again: how long had it none? */
+static void note_gap(const struct weir_sched *sched, struct tenant *tenant,
+                     enum weir_sched_resource way)
+{
+    struct copy_gap *gap = &tenant->copy_gap[way];
+    uint64_t ns = sched->now_ns - gap->since_ns;
+
+    if (gap->since_ns != NEVER) {
+        gap->usual_ns = gap->usual_ns == NEVER ? ns : (3 * gap->usual_ns + ns) / 4;
+    }
+}
+
+static void begin_gap(const struct weir_sched *sched, struct tenant *tenant,
+                      enum weir_sched_resource way)
+{
+    struct copy_gap *gap = &tenant->copy_gap[way];
+
+    gap->since_ns = sched->now_ns;
+    gap->stretch_ns = tenant->view.service_ns[way] - gap->before_ns;
+    gap->before_ns = tenant->view.service_ns[way];
+}
+
+void copies_count(struct weir_sched *sched, struct tenant *tenant, enum weir_sched_resource way,
+                  bool more)
+{
+    uint32_t before = tenant->copies[way];
+
+    tenant->copies[way] += more ? 1 : -1u;
+    if (more && before == 0) {
+        sched->copy_tenants[way]++;
+        note_gap(sched, tenant, way);
+    } else if (!more && before == 1) {
+        sched->copy_tenants[way]--;
+        begin_gap(sched, tenant, way);
+    }
+    if (sched->copy_tenants[way] == 0) {
+        for (int class = 0; class < WEIR_PRIORITY_COUNT; class ++) {
+            sched->copy_share[way].now[class] = sched->copy_share[way].latest;
+        }
+    }
+}
+
+static bool goes_before(const struct queue *a, const struct queue *b)
+{
+    if (a->tenant->view.priority != b->tenant->view.priority) {
+        return a->tenant->view.priority > b->tenant->view.priority;
+    }
+    return is_before(a->listed->copy_start, b->listed->copy_start);
+}
+
+void copy_list(struct weir_sched *sched, struct queue *queue)
+{
+    enum weir_sched_resource way = resource_of(queue->listed);
+    struct queue *after = sched->copy_last[way];
+
+    copy_tag(sched, queue->listed);
+    while (after != NULL && goes_before(queue, after)) {
+        after = after->list_prev;
+    }
+    queue->list_prev = after;
+    queue->list_next = after != NULL ? after->list_next : sched->copy_first[way];
+    *(queue->list_next != NULL ? &queue->list_next->list_prev : &sched->copy_last[way]) = queue;
+    *(after != NULL ? &after->list_next : &sched->copy_first[way]) = queue;
+    copies_count(sched, queue->tenant, way, true);
+}
+
+void copy_unlist(struct weir_sched *sched, struct queue *queue)
+{
+    enum weir_sched_resource way = resource_of(queue->listed);
+
+    *(queue->list_prev != NULL ? &queue->list_prev->list_next : &sched->copy_first[way]) =
+        queue->list_next;
+    *(queue->list_next != NULL ? &queue->list_next->list_prev : &sched->copy_last[way]) =
+        queue->list_prev;
+    queue->list_next = queue->list_prev = NULL;
+    copies_count(sched, queue->tenant, way, false);
+    if (sched->copy_next[way] == queue) {
+        sched->copy_next[way] = NULL;
+    }
+}
+
+/* In another class its place is at that class's virtual time. */
+void copies_change_class(struct weir_sched *sched, struct tenant *tenant)
+{
+    for (int way = WEIR_SCHED_TO_DEVICE; way < RESOURCES; way++) {
+        tenant->copy_end[way] = sched->copy_share[way].now[tenant->view.priority];
+    }
+    for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+        if (queue->listed != NULL) {
+            queue->listed->tagged = false;
+        }
+    }
+}
+
+/* The tenant that others waited for pays for the time in which nobody copied. */
+static void pay_for_waiting(struct weir_sched *sched, struct copy_share *share,
+                            enum weir_sched_resource way)
+{
+    struct tenant *tenant = table_get(&sched->tenants, share->tenant);
+
+    if (share->idle_since_ns != 0 && tenant != NULL) {
+        tenant->copy_end[way] += to_virtual(tenant, sched->now_ns - share->idle_since_ns);
+        share->latest = later_of(share->latest, tenant->copy_end[way]);
+    }
+    share->idle_since_ns = 0;
+}
+
+void copy_share_grant(struct weir_sched *sched, struct item *copy)
+{
+    enum weir_sched_resource way = resource_of(copy);
+    enum weir_priority class = copy->queue->tenant->view.priority;
+    struct copy_share *share = &sched->copy_share[way];
+    const struct queue *first = sched->copy_first[way];
+    uint64_t now = copy->copy_start;
+
+    if (first != NULL && first->tenant->view.priority == class &&
+        is_before(first->listed->copy_start, now)) {
+        now = first->listed->copy_start;
+    }
+    for (const struct item *i = sched->front_first[way]; i != NULL; i = i->front_next) {
+        if (i->queue->tenant->view.priority == class && is_before(i->copy_start, now)) {
+            now = i->copy_start;
+        }
+    }
+    share->now[class] = later_of(share->now[class], now);
+    pay_for_waiting(sched, share, way);
+    share->whole_ns = share->whole == copy->queue->id ? share->whole_ns : 0;
+    share->whole_ns += copy->counted_ns;
+    share->left_ns = copy->rest_ns;
+    share->whole = copy->rest_ns != 0 ? copy->queue->id : 0;
+    share->tenant = copy->queue->tenant->view.id;
+}
+
+bool copies_are_shared(struct weir_sched *sched, enum weir_sched_resource way)
+{
+    struct copy_share *share = &sched->copy_share[way];
+
+    if (sched->copy_tenants[way] > 1) {
+        share->shared_until_ns = sched->now_ns + sched->config.quiet_ns;
+    }
+    return sched->now_ns < share->shared_until_ns;
+}
+
+uint64_t copy_patience_ns(const struct weir_sched *sched, const struct item *copy)
+{
+    return copy->counted_ns + copy->counted_ns / 4 + sched->config.inflight_ns;
+}
+
+void copy_share_end(struct weir_sched *sched, const struct item *copy)
+{
+    struct tenant *tenant = copy->queue->tenant;
+    enum weir_sched_resource way = resource_of(copy);
+    uint64_t served_ns = min_u64(copy->served_ns, copy_patience_ns(sched, copy));
+
+    tenant->copy_end[way] += to_virtual(tenant, served_ns) - to_virtual(tenant, copy->counted_ns);
+    sched->copy_share[way].latest = later_of(sched->copy_share[way].latest, tenant->copy_end[way]);
+}
+
+bool copy_is_within(const struct queue *queue, uint64_t start, uint64_t slack_ns)
+{
+    uint64_t slack = to_virtual(queue->tenant, slack_ns);
+
+    return !is_before(start + slack, queue->listed->copy_start);
+}
+
+static bool has_front(const struct weir_sched *sched, enum weir_sched_resource way,
+                      const struct tenant *tenant)
+{
+    for (const struct item *i = sched->front_first[way]; i != NULL; i = i->front_next) {
+        if (i->queue->tenant == tenant) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The sum of both copies' ends is least if the shorter goes first. An order policy knows better. */
+static bool is_shorter(const struct weir_sched *sched, const struct queue *next, uint64_t left_ns)
+{
+    return sched->policy[WEIR_POLICY_ORDER].ops == NULL &&
+           copy_whole_ns(next->listed) + END_SEEN_NS < left_ns;
+}
+
+struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_resource way,
+                            const struct queue *next)
+{
+    const struct copy_share *share = &sched->copy_share[way];
+    struct queue *queue = share->whole != 0 ? table_get(&sched->queues, share->whole) : NULL;
+
+    if (queue == NULL || next->tenant->view.priority > queue->tenant->view.priority ||
+        (share->whole_ns >= COPY_SLICE_NS && share->left_ns > COPY_TAIL_NS) ||
+        is_shorter(sched, next, share->left_ns)) {
+        return NULL;
+    }
+    return queue;
+}
+
+/* Has a tenant had copies for so long without a pause that its next one is about to come? */
+static bool goes_on(const struct tenant *tenant, enum weir_sched_resource way)
+{
+    return tenant->view.service_ns[way] - tenant->copy_gap[way].before_ns >=
+           (uint64_t)WAIT_PART * END_SEEN_NS;
+}
+
+/* Does a tenant usually have its next copy there before the bus would have been idle for long? */
+static bool is_soon_back(const struct copy_gap *gap)
+{
+    return gap->usual_ns <= WAIT_MAX_NS &&
+           (gap->usual_ns + END_SEEN_NS) * WAIT_PART <= gap->stretch_ns;
+}
+
+uint64_t copy_expected_ns(struct weir_sched *sched, enum weir_sched_resource way,
+                          const struct queue *next)
+{
+    struct copy_share *share = &sched->copy_share[way];
+    const struct tenant *tenant = table_get(&sched->tenants, share->tenant);
+    const struct queue *whole = copy_going_on(sched, way, next);
+    const struct copy_gap *gap;
+    uint64_t until_ns;
+
+    if (tenant == NULL || tenant == next->tenant ||
+        tenant->view.priority != next->tenant->view.priority ||
+        (whole == NULL && !is_before(tenant->copy_end[way], next->listed->copy_start))) {
+        return 0;
+    }
+    gap = &tenant->copy_gap[way];
+    if (tenant->copies[way] > 0) {
+        bool comes =
+            is_soon_back(gap) || goes_on(tenant, way) || (whole != NULL && gap->usual_ns == NEVER);
+
+        return comes && has_front(sched, way, tenant) ? NEVER : 0;
+    }
+    if (!is_soon_back(gap)) {
+        return 0;
+    }
+    until_ns = gap->since_ns + 2 * gap->usual_ns + WAKE_MIN_NS;
+    if (until_ns <= sched->now_ns) {
+        return 0;
+    }
+    if (share->idle_since_ns == 0 && sched->copies_on[way] == 0) {
+        share->idle_since_ns = sched->now_ns;
+    }
+    return until_ns;
+}

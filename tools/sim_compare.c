@@ -1,0 +1,208 @@
+/*
+ * The same load twice, under two settings: what it did in a table with a column each, and who held
+ * which SMs in a picture with one run below the other, on one axis of time.
+ */
+#include "tools/sim_compare.h"
+
+#include "sched/sim/svg.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NEVER UINT64_MAX
+
+struct side {
+    struct weir_sim_result result;
+    struct weir_sim_svg *svg;
+    uint64_t wait_p50_ns, wait_p99_ns, wait_max_ns; /* of all items */
+};
+
+static void on_span(void *user, const struct weir_sim_span *span)
+{
+    weir_sim_svg_span(user, span);
+}
+
+static void on_hold(void *user, const struct weir_sim_hold *hold)
+{
+    weir_sim_svg_hold(user, hold);
+}
+
+static int by_value(const void *left, const void *right)
+{
+    uint64_t a, b;
+    memcpy(&a, left, sizeof a);
+    memcpy(&b, right, sizeof b);
+    return a < b ? -1 : a > b;
+}
+
+/* How long items waited, from arrival to start. */
+static bool fill_waits(struct side *side)
+{
+    uint64_t *waits = calloc(side->result.n_items + 1u, sizeof *waits);
+    uint32_t n = 0;
+    if (waits == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < side->result.n_items; i++) {
+        if (side->result.waited_ns[i] != NEVER) {
+            waits[n++] = side->result.waited_ns[i];
+        }
+    }
+    qsort(waits, n, sizeof *waits, by_value);
+    if (n != 0) {
+        side->wait_p50_ns = waits[(n - 1) / 2];
+        side->wait_p99_ns = waits[(uint64_t)(n - 1) * 99 / 100];
+        side->wait_max_ns = waits[n - 1];
+    }
+    free(waits);
+    return true;
+}
+
+static bool run_side(struct weir_sim_compare *c, int i, struct side *side)
+{
+    char error[WEIR_SIM_ERROR_BYTES];
+    struct weir_sim_params *params = &c->params[i];
+    if (c->svg != NULL) {
+        if (weir_sim_svg_create(c->load, params->gpu.sms, &side->svg) != WEIR_OK) {
+            fprintf(stderr, "weir sim: out of memory\n");
+            return false;
+        }
+        params->watch =
+            (struct weir_sim_watch){.user = side->svg, .span = on_span, .hold = on_hold};
+    }
+    if (weir_sim_run(c->load, params, &side->result, error) != WEIR_OK) {
+        fprintf(stderr, "weir sim: %s: %s\n", c->label[i], error);
+        return false;
+    }
+    if (!fill_waits(side)) {
+        fprintf(stderr, "weir sim: out of memory\n");
+        return false;
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ the tables */
+
+static void print_row(const char *what, double a, double b)
+{
+    printf("%-32s %14.2f %14.2f", what, a, b);
+    if (a > 0) {
+        printf(" %10.3f", b / a);
+    }
+    putchar('\n');
+}
+
+static double seconds(const struct side *side)
+{
+    return (double)side->result.end_ns / 1e9;
+}
+
+static double finished(const struct side *side)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < side->result.n_tenants; i++) {
+        sum += side->result.tenants[i].finished;
+    }
+    return (double)sum;
+}
+
+static double used_pct(const struct weir_sim_compare *c, const struct side *side, int i)
+{
+    double all = (double)side->result.end_ns * c->params[i].gpu.sms;
+    return all > 0 ? 100 * side->result.usage.sm_ns / all : 0;
+}
+
+static double engine_pct(const struct side *side, enum weir_sim_engine engine)
+{
+    double all = (double)side->result.end_ns;
+    return all > 0 ? 100 * side->result.usage.engine_ns[engine] / all : 0;
+}
+
+static void print_sums(const struct weir_sim_compare *c, const struct side *s)
+{
+    printf("A  %s\nB  %s\n\n%-32s %14s %14s %10s\n", c->label[0], c->label[1], "", "A", "B",
+           "B / A");
+    print_row("time, s", seconds(&s[0]), seconds(&s[1]));
+    print_row("finished, items a second", finished(&s[0]) / seconds(&s[0]),
+              finished(&s[1]) / seconds(&s[1]));
+    print_row("waited, p50, us", (double)s[0].wait_p50_ns / 1e3, (double)s[1].wait_p50_ns / 1e3);
+    print_row("waited, p99, us", (double)s[0].wait_p99_ns / 1e3, (double)s[1].wait_p99_ns / 1e3);
+    print_row("waited, longest, us", (double)s[0].wait_max_ns / 1e3,
+              (double)s[1].wait_max_ns / 1e3);
+    print_row("SMs held, %", used_pct(c, &s[0], 0), used_pct(c, &s[1], 1));
+    print_row("bus to the device, %", engine_pct(&s[0], WEIR_SIM_H2D),
+              engine_pct(&s[1], WEIR_SIM_H2D));
+    print_row("bus from the device, %", engine_pct(&s[0], WEIR_SIM_D2H),
+              engine_pct(&s[1], WEIR_SIM_D2H));
+    print_row("changes of GPU context", (double)s[0].result.usage.switches,
+              (double)s[1].result.usage.switches);
+    print_row("changes of leader", (double)s[0].result.decisions.counts.switches,
+              (double)s[1].result.decisions.counts.switches);
+}
+
+static void print_tenants(const struct weir_sim_compare *c, const struct side *s)
+{
+    uint32_t n = c->load->n_tenants < c->rows ? c->load->n_tenants : c->rows;
+    printf("\n%-24s %6s %14s %14s %10s %14s %14s\n", "FINISHED A SECOND", "WEIGHT", "A", "B",
+           "B / A", "A: SHARE% SMs", "B: SHARE% SMs");
+    for (uint32_t i = 0; i < n; i++) {
+        const struct weir_sim_tenant_result *a = &s[0].result.tenants[i];
+        const struct weir_sim_tenant_result *b = &s[1].result.tenants[i];
+        double of_a = (double)a->finished / seconds(&s[0]);
+        double of_b = (double)b->finished / seconds(&s[1]);
+        const char *name = c->load->tenants[i].name;
+        printf("%-24s %6u %14.2f %14.2f %10.3f %14.2f %14.2f\n", name[0] != '\0' ? name : "?",
+               c->load->tenants[i].params.weight, of_a, of_b, of_a > 0 ? of_b / of_a : 0,
+               s[0].result.usage.sm_ns > 0 ? 100 * a->sm_ns / s[0].result.usage.sm_ns : 0,
+               s[1].result.usage.sm_ns > 0 ? 100 * b->sm_ns / s[1].result.usage.sm_ns : 0);
+    }
+    if (n < c->load->n_tenants) {
+        printf("(%u more: --all)\n", c->load->n_tenants - n);
+    }
+}
+
+/* ------------------------------------------------------------------ the picture */
+
+static bool draw(const struct weir_sim_compare *c, const struct side *s)
+{
+    const struct weir_sim_svg *const svg[2] = {s[0].svg, s[1].svg};
+    char text[2][256];
+    const char *const title[2] = {text[0], text[1]};
+    uint64_t longer_ns =
+        s[0].result.end_ns > s[1].result.end_ns ? s[0].result.end_ns : s[1].result.end_ns;
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(text[i], sizeof text[i], "%c: %s", 'A' + i, c->label[i]);
+    }
+    FILE *file = fopen(c->svg, "we");
+    if (file == NULL) {
+        fprintf(stderr, "weir sim: %s: %s\n", c->svg, strerror(errno));
+        return false;
+    }
+    enum weir_status status =
+        weir_sim_svg_draw_pair(svg, file, title, c->from_ns, c->to_ns != 0 ? c->to_ns : longer_ns);
+    if (fclose(file) != 0 || status != WEIR_OK) {
+        fprintf(stderr, "weir sim: %s: %s\n", c->svg,
+                status == WEIR_ERR_INVALID ? "no time lies between --from and --to"
+                                           : "it could not be written");
+        return false;
+    }
+    return true;
+}
+
+bool weir_sim_compare(struct weir_sim_compare *compare)
+{
+    struct side sides[2] = {0};
+    bool is_good = run_side(compare, 0, &sides[0]) && run_side(compare, 1, &sides[1]) &&
+                   (compare->svg == NULL || draw(compare, sides));
+    if (is_good) {
+        print_sums(compare, sides);
+        print_tenants(compare, sides);
+    }
+    for (int i = 0; i < 2; i++) {
+        weir_sim_svg_destroy(sides[i].svg);
+        weir_sim_result_finish(&sides[i].result);
+    }
+    return is_good;
+}

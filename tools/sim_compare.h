@@ -1,0 +1,22 @@
+/* Two runs of one load under different settings, side by side: weir sim --compare. */
+#ifndef WEIR_TOOLS_SIM_COMPARE_H
+#define WEIR_TOOLS_SIM_COMPARE_H
+
+#include "sched/sim/sim.h"
+
+struct weir_sim_compare {
+    const struct weir_sim_load *load;
+    struct weir_sim_params params[2];
+    const char *label[2];    /* what is said of the settings of each */
+    uint32_t rows;           /* of tenants, at most */
+    const char *svg;         /* where the picture goes; NULL: nowhere */
+    uint64_t from_ns, to_ns; /* of the picture; to_ns 0: the end of the longer run */
+};
+
+/**
+ * Run both, print the tables, and draw the picture.
+ * @return false: after a complaint on stderr.
+ */
+bool weir_sim_compare(struct weir_sim_compare *compare);
+
+#endif

@@ -1,0 +1,124 @@
+#include "tools/sim_settings.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORD_BYTES    128u
+#define SMALL_DEVICES 3u /* as host_backend/gate/make.c has it */
+#define AT(field)     offsetof(struct weir_sched_config, field)
+
+/* A number of struct weir_sched_config; those of 64 bits are times. */
+static const struct number {
+    const char *name;
+    size_t offset;
+    uint64_t factor; /* of a time, in ns; 0: it is a number of 32 bits */
+    uint64_t min, max;
+} numbers[] = {
+    {"alone_us", AT(alone_ns), 1000, 1, 1000000},
+    {"inflight_us", AT(inflight_ns), 1000, 1, 1000000},
+    {"guess_us", AT(guess_ns), 1000, 1, 1000000},
+    {"quiet_us", AT(quiet_ns), 1000, 1, 1000000},
+    {"starve_ms", AT(starve_ns), 1000000, 1, 1000000},
+    {"lease_ms", AT(lease_ns), 1000000, 1, 1000000},
+    {"overhead_ppm", AT(overhead_ppm), 0, 1, 1000000},
+    {"small_sms", AT(small_sms), 0, 0, 1000000},
+    {"order_window", AT(order_window), 0, 2, WEIR_SCHED_WINDOW_MAX},
+};
+
+static bool read_whole(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value)
+{
+    char *end;
+    if (*text < '0' || *text > '9') {
+        return false;
+    }
+    errno = 0;
+    *ret_value = strtoull(text, &end, 10);
+    return errno == 0 && *end == '\0' && *ret_value >= min && *ret_value <= max;
+}
+
+static bool set_number(struct weir_sched_config *config, const struct number *number,
+                       const char *value)
+{
+    uint64_t read;
+    if (!read_whole(value, number->min, number->max, &read)) {
+        return false;
+    }
+    if (number->factor != 0) {
+        uint64_t ns = read * number->factor;
+        memcpy((char *)config + number->offset, &ns, sizeof ns);
+    } else {
+        uint32_t narrow = (uint32_t)read;
+        memcpy((char *)config + number->offset, &narrow, sizeof narrow);
+    }
+    return true;
+}
+
+static bool set_fill(struct weir_sim_params *params, const char *value)
+{
+    uint32_t i = 0;
+    while (weir_sched_fill_words[i] != NULL && strcmp(weir_sched_fill_words[i], value) != 0) {
+        i++;
+    }
+    if (weir_sched_fill_words[i] == NULL) {
+        return false;
+    }
+    params->config.fill = (enum weir_sched_fill)i;
+    params->config.small_sms = i == WEIR_SCHED_FILL_ALL ? SMALL_DEVICES * params->gpu.sms : 0;
+    return true;
+}
+
+/* Names with '+' between them, as commas are between settings. */
+static bool set_policies(struct weir_sim_params *params, char *value)
+{
+    for (char *at = strchr(value, '+'); at != NULL; at = strchr(at, '+')) {
+        *at = ',';
+    }
+    return weir_policy_set_parse(value, &params->policies, NULL) == WEIR_OK;
+}
+
+static bool set_one(struct weir_sim_params *params, const char *word)
+{
+    char copy[WORD_BYTES];
+    char *value;
+    (void)snprintf(copy, sizeof copy, "%s", word);
+    value = strchr(copy, '=');
+    if (value == NULL || strlen(word) >= sizeof copy) {
+        return false;
+    }
+    *value++ = '\0';
+    if (strcmp(copy, "policy") == 0) {
+        return set_policies(params, value);
+    }
+    if (strcmp(copy, "fill") == 0) {
+        return set_fill(params, value);
+    }
+    if (strcmp(copy, "contexts") == 0) {
+        params->own_contexts = strcmp(value, "own") == 0;
+        return params->own_contexts || strcmp(value, "load") == 0;
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (strcmp(copy, numbers[i].name) == 0) {
+            return set_number(&params->config, &numbers[i], value);
+        }
+    }
+    return weir_sim_gpu_set(&params->gpu, word, strlen(word)) == WEIR_OK;
+}
+
+bool weir_sim_settings_apply(struct weir_sim_params *params, const char *text, char *ret_error)
+{
+    while (*text != '\0') {
+        char word[WORD_BYTES];
+        size_t length = strcspn(text, ",");
+        (void)snprintf(word, sizeof word, "%.*s", (int)(length < WORD_BYTES ? length : WORD_BYTES),
+                       text);
+        if (length >= sizeof word || !set_one(params, word)) {
+            (void)snprintf(ret_error, WEIR_SIM_SETTINGS_ERROR_BYTES,
+                           "'%.60s' is no setting with a value that it may have", word);
+            return false;
+        }
+        text += length + (text[length] == ',');
+    }
+    return true;
+}

@@ -1,0 +1,20 @@
+/* Settings of a simulated run by name, as --set and --compare of weir sim take them. */
+#ifndef WEIR_TOOLS_SIM_SETTINGS_H
+#define WEIR_TOOLS_SIM_SETTINGS_H
+
+#include "sched/sim/sim.h"
+
+#define WEIR_SIM_SETTINGS_ERROR_BYTES 256u
+
+/**
+ * Change parameters of a run: "policy=fair+overlap,fill=all,small_sms=0,switch_ns=140000".
+ *
+ * Names are those of the scheduler's settings, as weir-sim(1) lists them, and the columns of
+ * gpus.def. fill=all also sets small_sms, as a host does; a small_sms behind it overrides that.
+ *
+ * @param ret_error  WEIR_SIM_SETTINGS_ERROR_BYTES; what is wrong, unless true is returned.
+ * @return false: a name is not known, or a value is none of its.
+ */
+bool weir_sim_settings_apply(struct weir_sim_params *params, const char *text, char *ret_error);
+
+#endif
