@@ -149,7 +149,7 @@ class Programs(Base):
         self.assertEqual(len(self.pids(host, "alice", "busy")), 2)
         self.assertEqual(host.tenant("alice")["used_bytes"], 224 << 20)
         first.kill()
-        self.kept(host, "alice", 1)
+        lib.until(lambda: host.tenant("alice")["used_bytes"] == 64 << 20, 10, "what the first had is free")
         third = self.guest(host, "e2e_quota", "hold", 160 << 20, tenant="alice")
         third.wait_line("^held$")
 
