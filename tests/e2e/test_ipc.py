@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What programs of a tenant share: memory, events, pools and descriptors."""
+"""What programs of a tenant share: memory, events, pools and descriptors; in one worker, and over several."""
+import ctypes
 import os
 import signal
 
@@ -9,6 +10,16 @@ MIB = 1 << 20
 BYTES = 3 * MIB  # of an allocation
 PIECE = 4 * MIB  # of cuMemCreate
 INVALID_VALUE, NOT_READY = 1, 600
+
+
+def fetched(pid, fd):
+    """A process's descriptor, in this one (pidfd_getfd)."""
+    process = os.pidfd_open(pid)
+    got = ctypes.CDLL(None, use_errno=True).syscall(438, process, fd, 0)
+    os.close(process)
+    if got < 0:
+        raise OSError(ctypes.get_errno(), "pidfd_getfd")
+    return got
 
 
 class Peer:
@@ -56,7 +67,10 @@ class Peer:
 
 
 class Shared(lib.Case):
+    """Both programs are in one worker."""
+
     isolation = "shared"
+    n_workers = 1
 
     def setUp(self):
         super().setUp()
@@ -86,6 +100,11 @@ class Shared(lib.Case):
         """An allocation of one, open in the other."""
         maker.do("alloc", BYTES, 11)
         taker.do("open", maker.do("give"), BYTES)
+
+    def test_as_many_workers_as_expected(self):
+        self.peers()
+        workers = [w for w in self.served.status()["worker"] if w["state"] in ("", "busy")]
+        self.assertEqual(len(workers), self.n_workers)
 
     def test_memory(self):
         maker, taker = self.peers()
@@ -287,6 +306,165 @@ class Shared(lib.Case):
             taker.do("unmap")
         lib.until(lambda: self.used() == before, 10, "nobody has it")
         self.frees_all(maker, *takers)
+
+
+class Programs(Shared):
+    """Each program has a worker of its own."""
+
+    isolation = "program"
+    n_workers = 2
+
+    def maker_and_its_worker(self):
+        """A program, its worker, and a second program."""
+        maker, = self.peers("alice")
+        worker, = [w["pid"] for w in self.served.status()["worker"] if w["state"] == "busy"]
+        taker, = self.peers("alice")
+        return maker, worker, taker
+
+    def worker_killed(self, pid):
+        os.kill(pid, signal.SIGKILL)
+        lib.until(lambda: pid not in {w["pid"] for w in self.served.status()["worker"]}, 10, "its worker is gone")
+
+    def test_memory_outlives_the_worker_that_made_it(self):
+        maker, worker, taker = self.maker_and_its_worker()
+        self.given(maker, taker)
+        self.worker_killed(worker)
+        taker.has(11)
+        taker.do("fill", 15)
+        taker.has(15)
+        self.assertGreaterEqual(self.used(), BYTES, "and stays charged")
+        taker.do("close")
+        self.frees_all(taker)
+
+    def test_a_descriptor_outlives_the_worker_that_made_it(self):
+        maker, worker, taker = self.maker_and_its_worker()
+        maker.do("create", PIECE, 51)
+        self.by_descriptor(maker, taker, "SCM_RIGHTS")
+        self.worker_killed(worker)
+        maker.killed()
+        taker.do("import", PIECE)
+        taker.has(51)
+        self.frees_all(taker)
+
+    def test_a_descriptor_outlives_all_workers(self):
+        """Charged as long as it is open anywhere: here in a process without CUDA."""
+        maker, worker, taker = self.maker_and_its_worker()
+        taker.process.close_stdin()
+        maker.do("create", PIECE, 51)
+        pid, fd = (int(text) for text in maker.do("descriptor").split())
+        kept = fetched(pid, fd)
+        maker.killed()
+        for w in self.served.status()["worker"]:
+            if w["tenant"] == "alice":
+                self.worker_killed(w["pid"])
+        self.assertEqual(self.used(), PIECE)
+        late, = self.peers("alice")
+        late.do("fetch", os.getpid(), kept)
+        os.close(kept)
+        late.do("import", PIECE)
+        late.has(51)
+        self.frees_all(late)
+
+    def test_an_importers_worker_dies(self):
+        maker, = self.peers("alice")
+        before = {w["pid"] for w in self.served.status()["worker"] if w["state"] == "busy"}
+        taker, = self.peers("alice")
+        worker, = {w["pid"] for w in self.served.status()["worker"] if w["state"] == "busy"} - before
+        self.given(maker, taker)
+        self.worker_killed(worker)
+        maker.has(11)
+        maker.do("free")
+        self.frees_all(maker)
+
+    def test_the_quota_counts_what_outlives_its_worker(self):
+        self.serve({"memory": "256MiB"})
+        maker, worker, taker = self.maker_and_its_worker()
+        maker.do("create", 160 * MIB, 91)
+        self.by_descriptor(maker, taker, "pidfd_getfd")
+        taker.do("import", 160 * MIB)
+        self.worker_killed(worker)
+        self.finished(self.served, "e2e_quota", "fails", 160 * MIB)
+        taker.do("close_fd")
+        taker.do("unmap")
+        maker.killed()
+        lib.until(lambda: self.used() < 64 * MIB, 10, "it is free")
+        third = self.guest(self.served, "e2e_quota", "hold", 160 * MIB)
+        third.wait_line("^held$")
+
+    def test_a_tenant_that_goes_takes_what_it_shares_along(self):
+        maker, taker = self.peers()
+        self.given(maker, taker)
+        maker.do("create", PIECE, 51)
+        result = self.served.weir("tenant", "remove", "alice", "--run-dir", self.served.run_dir)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lib.until(lambda: self.served.status()["host"][0]["kept_fds"] == 0, 10, "no memory is kept")
+
+    def test_who_waits_for_a_worker_that_died_can_be_killed(self):
+        """Whether its stream goes on is the driver's to say; the host does."""
+        maker, worker, taker = self.maker_and_its_worker()
+        maker.do("event")
+        taker.do("open_event", maker.do("give_event"))
+        maker.do("gate")
+        maker.do("record")
+        taker.do("wait")
+        self.worker_killed(worker)
+        taker.killed()
+        lib.until(lambda: not self.served.status()["session"], 10, "its session has ended, or its worker")
+        self.finished(self.served, "e2e_minimal")
+        self.served.wait_idle()
+
+    def test_a_descriptor_outlives_a_worker_that_was_not_needed_any_more(self):
+        self.serve(host_lines=["worker_idle_s = 1"])
+        maker, = self.peers("alice")
+        maker.do("create", PIECE, 51)
+        kept = fetched(*(int(text) for text in maker.do("descriptor").split()))
+        maker.killed()
+        lib.until(lambda: not [w for w in self.served.status()["worker"] if w["tenant"] == "alice"], 10,
+                  "its worker has ended")
+        taker, = self.peers("alice")
+        taker.do("fetch", os.getpid(), kept)
+        os.close(kept)
+        taker.do("import", PIECE)
+        taker.has(51)
+        self.frees_all(taker)
+
+    def test_what_a_tenant_shares_is_limited(self):
+        self.serve(descriptors=2048)
+        counts = []
+        for _ in range(2):
+            greedy = self.guest(self.served, "e2e_takes", "exports")
+            taken = greedy.wait_line(r"^exports (\d+), then (\d+)$", limit_s=40)
+            self.assertEqual(int(taken[2]), lib.CUDA_ERROR_OUT_OF_MEMORY, greedy.tail())
+            counts.append(int(taken[1]))
+            maker, taker = self.peers("bob", "bob")
+            self.given(maker, taker)
+            taker.has(11)
+            greedy.close_stdin()
+            self.assertEqual(greedy.wait(40), 0, greedy.tail())
+            self.frees_all(maker, taker)
+        self.assertTrue(0 < counts[0] < 1024, counts)
+        self.assertEqual(counts[0], counts[1], "what the first took is there for the second")
+
+    def test_memory_of_the_second_device(self):
+        if lib.DRIVER != "softgpu" and lib.gpus() < 2:
+            self.skipTest("needs two GPUs")
+        self.serve(env={"WEIR_SOFTGPU_DEVICES": "2"})
+        maker, taker = self.peers()
+        maker.do("use", 1)
+        self.given(maker, taker)
+        taker.has(11)
+        self.assertEqual(taker.do("device"), "1")
+        taker.do("close")
+        maker.do("create", PIECE, 51)
+        self.by_descriptor(maker, taker, "pidfd_getfd")
+        taker.do("import", PIECE)
+        taker.has(51)
+        self.assertEqual(taker.do("device"), "1")
+        self.frees_all(maker, taker)
+
+
+class Strict(Programs):
+    isolation = "strict"
 
 
 if __name__ == "__main__":

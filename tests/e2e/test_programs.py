@@ -234,8 +234,9 @@ class Programs(Base):
         self.steady_undisturbed(steady)
 
     def test_cuda_programs(self):
-        """All programs that need no toolkit, but for those that share memory between two processes."""
-        names = [n for n in lib.places.cuda_programs("drv_") if not n.endswith("_share")]
+        """All programs that need no toolkit, also those of two processes, which have a worker each."""
+        names = lib.places.cuda_programs("drv_")
+        self.assertLess({"drv_vmm_share", "drv_pool_share"}, set(names))
         host = self.own(log="warn")
         argv = lib.table_argv(lib.places.cuda, lib.arrangements(host, (lib.SOFTGPU, lib.SHM)), only=names, jobs=4)
         result = subprocess.run(argv, capture_output=True, text=True, env=lib.clean_environment(), timeout=120)

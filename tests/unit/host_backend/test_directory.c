@@ -1,9 +1,14 @@
-/* The directory: what the supervisor enters, finds and forgets. */
+/* The directory: what the supervisor enters, finds and forgets, and how a worker asks it. */
 #include "host_backend/supervisor/supervisor.h"
+#include "host_backend/worker/session/directory.h"
+#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/vmm.h"
+#include "host_backend/worker/session/worker.h"
 
 #include "../../lib/tl_cmocka.h"
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -293,6 +298,141 @@ static void all_of_a_tenant_goes_with_it(void **state)
     close(memory);
 }
 
+/* ---------------------------------------------------------------- the worker's half */
+
+static struct weir_worker worker;
+static struct weir_tenant *tenant;
+static int supervisors_end;
+
+static int set_up_worker(void **state)
+{
+    struct weir_tenant_config config = {.name = "a", .weight = 1, .sessions_max = 1};
+    int pair[2];
+
+    (void)state;
+    memset(&worker, 0, sizeof worker);
+    memset(pages, 0, sizeof pages);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    worker.link = pair[0];
+    supervisors_end = pair[1];
+    pthread_mutex_init(&worker.lock, NULL);
+    worker.directory = weir_directory_create(worker.link);
+    tenant = weir_tenant_create(&worker, 0, &config);
+    assert_non_null(tenant);
+    tenant->account.page = &pages[A];
+    return 0;
+}
+
+static int tear_down_worker(void **state)
+{
+    (void)state;
+    tenant->account.page = NULL;
+    weir_tenant_destroy(tenant);
+    weir_directory_destroy(worker.directory);
+    pthread_mutex_destroy(&worker.lock);
+    close(worker.link);
+    close(supervisors_end);
+    return 0;
+}
+
+struct search {
+    pthread_t thread;
+    struct weir_link_entry entry;
+    CUresult result;
+    int fd;
+};
+
+static void *search(void *user)
+{
+    struct search *s = user;
+
+    s->result = weir_directory_find(tenant, &s->entry, &s->fd);
+    return NULL;
+}
+
+/* Begin a search, and take its question. */
+static struct weir_link_entry begin(struct search *s, uint32_t kind)
+{
+    struct weir_link_message message;
+    int no_fd;
+
+    *s = (struct search){.entry = {.kind = kind}, .fd = -1};
+    assert_int_equal(pthread_create(&s->thread, NULL, search, s), 0);
+    assert_int_equal(weir_link_receive(supervisors_end, &message, &no_fd), WEIR_OK);
+    assert_int_equal(message.type, WEIR_LINK_FIND);
+    return message.entry;
+}
+
+static void each_gets_its_own_answer(void **state)
+{
+    struct search pool, memory;
+    struct weir_link_entry of_pool = begin(&pool, WEIR_ENTRY_POOL);
+    struct weir_link_entry of_memory = begin(&memory, WEIR_ENTRY_MEMORY);
+    int null = open("/dev/null", O_RDWR);
+
+    (void)state;
+    of_memory.bytes = 60;
+    weir_directory_answered(&worker, &of_memory, null);
+    pthread_join(memory.thread, NULL);
+    assert_int_equal(memory.result, CUDA_SUCCESS);
+    assert_int_equal(memory.entry.bytes, 60);
+    assert_int_equal(memory.fd, null);
+    close(null);
+    of_pool.status = WEIR_ERR_NOT_FOUND;
+    weir_directory_answered(&worker, &of_pool, -1);
+    pthread_join(pool.thread, NULL);
+    assert_int_equal(pool.result, CUDA_ERROR_INVALID_VALUE);
+}
+
+/* The descriptor was lost on its way: what was found is given up again. */
+static void memory_without_its_descriptor_is_withdrawn(void **state)
+{
+    struct weir_link_message message;
+    struct search memory;
+    struct weir_link_entry answer = begin(&memory, WEIR_ENTRY_DESCRIPTOR);
+    int no_fd;
+
+    (void)state;
+    memset(answer.value, 'k', sizeof answer.value);
+    weir_directory_answered(&worker, &answer, -1);
+    pthread_join(memory.thread, NULL);
+    assert_int_equal(memory.result, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(weir_link_receive(supervisors_end, &message, &no_fd), WEIR_OK);
+    assert_int_equal(message.type, WEIR_LINK_WITHDRAW);
+    assert_int_equal(message.entry.kind, WEIR_ENTRY_MEMORY);
+    assert_memory_equal(message.entry.key, answer.value, WEIR_ENTRY_KEY_BYTES);
+}
+
+static void who_waits_at_the_end_is_told(void **state)
+{
+    struct weir_link_entry answer;
+    struct search first, second = {.entry = {.kind = WEIR_ENTRY_POOL}};
+    int ends[2];
+
+    (void)state;
+    answer = begin(&first, WEIR_ENTRY_MEMORY);
+    weir_directory_close(&worker);
+    pthread_join(first.thread, NULL);
+    assert_int_equal(first.result, CUDA_ERROR_DEVICE_UNAVAILABLE);
+    search(&second); /* does not wait */
+    assert_int_equal(second.result, CUDA_ERROR_DEVICE_UNAVAILABLE);
+    assert_int_equal(pipe(ends), 0);
+    weir_directory_answered(&worker, &answer, ends[1]); /* nobody takes it */
+    assert_true(is_gone(ends[0]));
+    close(ends[0]);
+}
+
+static void a_tenant_of_one_worker_asks_nobody(void **state)
+{
+    uint8_t token[16] = {0}, name[16];
+
+    (void)state;
+    assert_true(weir_directory_is_used(tenant));
+    tenant->account.page = NULL;
+    assert_false(weir_directory_is_used(tenant));
+    assert_int_equal(weir_export_find_name(tenant, token, name), CUDA_ERROR_INVALID_VALUE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +446,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_makes_no_sense_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(entries_are_limited, set_up, tear_down),
         cmocka_unit_test_setup_teardown(all_of_a_tenant_goes_with_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(each_gets_its_own_answer, set_up_worker, tear_down_worker),
+        cmocka_unit_test_setup_teardown(memory_without_its_descriptor_is_withdrawn, set_up_worker,
+                                        tear_down_worker),
+        cmocka_unit_test_setup_teardown(who_waits_at_the_end_is_told, set_up_worker,
+                                        tear_down_worker),
+        cmocka_unit_test_setup_teardown(a_tenant_of_one_worker_asks_nobody, set_up_worker,
+                                        tear_down_worker),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
