@@ -106,8 +106,32 @@ void weir_account_page_settle(struct weir_account_page *page, uint32_t place)
 void weir_account_page_clear(struct weir_account_page *page)
 {
     for (int i = 0; i < WEIR_ACCOUNT_COUNT; i++) {
-        atomic_store_explicit(&page->used[i], 0, memory_order_relaxed);
+        uint64_t kept = atomic_load_explicit(&page->of[WEIR_ACCOUNT_KEPT][i], memory_order_relaxed);
+
+        atomic_store_explicit(&page->used[i], kept, memory_order_relaxed);
     }
+}
+
+bool weir_account_page_keep(struct weir_account_page *page, uint32_t place,
+                            enum weir_account_item item, uint64_t amount)
+{
+    uint_fast64_t had = atomic_load_explicit(&page->of[place][item], memory_order_relaxed);
+
+    do {
+        if (amount > had) {
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&page->of[place][item], &had, had - amount,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    atomic_fetch_add_explicit(&page->of[WEIR_ACCOUNT_KEPT][item], amount, memory_order_relaxed);
+    return true;
+}
+
+void weir_account_page_release(struct weir_account_page *page, enum weir_account_item item,
+                               uint64_t amount)
+{
+    atomic_fetch_sub_explicit(&page->of[WEIR_ACCOUNT_KEPT][item], amount, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&page->used[item], amount, memory_order_relaxed);
 }
 
 static void subtract(atomic_uint_fast64_t *used, uint64_t amount, uint64_t *ret_before)
@@ -152,17 +176,23 @@ bool weir_account_charge(struct weir_account *account, enum weir_account_item it
     return true;
 }
 
-void weir_account_release(struct weir_account *account, enum weir_account_item item,
-                          uint64_t amount)
+void weir_account_passed_on(struct weir_account *account, enum weir_account_item item,
+                            uint64_t amount)
 {
     uint64_t before, pooled;
 
-    release_page(account, item, amount);
     subtract(&account->used[item], amount, &before);
     pooled = from_pool(account, item, before - amount, before);
     if (pooled != 0) {
         subtract(&account->pool->used[item], pooled, &before);
     }
+}
+
+void weir_account_release(struct weir_account *account, enum weir_account_item item,
+                          uint64_t amount)
+{
+    release_page(account, item, amount);
+    weir_account_passed_on(account, item, amount);
 }
 
 bool weir_account_charge_all(struct weir_account *account, const struct weir_amounts *amounts,

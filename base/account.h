@@ -10,7 +10,8 @@
  *
  * And what belongs to somebody as a whole may be used in several processes. There the account of
  * each process also charges a *page* of memory that all of them share, which the limits then hold
- * for. The page knows what each process has, so that whoever outlives it can give that back.
+ * for. The page knows what each process has, so that whoever outlives it can give that back. What
+ * several of them use, or none at the moment, has a place of its own: it is *kept*.
  */
 #ifndef WEIR_BASE_ACCOUNT_H
 #define WEIR_BASE_ACCOUNT_H
@@ -43,7 +44,8 @@ struct weir_account_pool {
     atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* of that */
 };
 
-#define WEIR_ACCOUNT_PLACES 256 /* processes that share a page */
+#define WEIR_ACCOUNT_PLACES 256                       /* of a page */
+#define WEIR_ACCOUNT_KEPT   (WEIR_ACCOUNT_PLACES - 1) /* the place of no process */
 
 /* In memory that is shared. Zeroed: nothing is used. Internally locked (lock-free). */
 struct weir_account_page {
@@ -83,8 +85,20 @@ void weir_account_pool_divide(struct weir_account_pool *pool, enum weir_account_
  * @thread any, but for nobody that charges from this place
  */
 void weir_account_page_settle(struct weir_account_page *page, uint32_t place);
-/** No process uses the page: nothing is used. @thread any */
+/** No process uses the page: only what is kept is used. @thread any */
 void weir_account_page_clear(struct weir_account_page *page);
+/**
+ * Keep what a process has charged: from now on its end does not give it back. The process then
+ * calls weir_account_passed_on().
+ * @param place  of the process; not WEIR_ACCOUNT_KEPT.
+ * @return false: it has not charged as much; nothing is changed.
+ * @thread any
+ */
+bool weir_account_page_keep(struct weir_account_page *page, uint32_t place,
+                            enum weir_account_item item, uint64_t amount);
+/** Something that was kept is given back. @thread any */
+void weir_account_page_release(struct weir_account_page *page, enum weir_account_item item,
+                               uint64_t amount);
 
 /**
  * Set how much of an item the account may have. A limit below what is used takes nothing away:
@@ -110,6 +124,10 @@ bool weir_account_charge(struct weir_account *account, enum weir_account_item it
 /** Something that was charged is given back. @thread any */
 void weir_account_release(struct weir_account *account, enum weir_account_item item,
                           uint64_t amount);
+
+/** Something that was charged is kept in the page now: this process has it no more. @thread any */
+void weir_account_passed_on(struct weir_account *account, enum weir_account_item item,
+                            uint64_t amount);
 
 /**
  * Charge several items together.

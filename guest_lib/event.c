@@ -176,7 +176,7 @@ static CUresult record_locked(struct weir_guest_event *event, struct weir_guest_
     bool captured = false;
     weir_guest_stream_work_begin(stream);
     /* Another process that is told of the record must find it made: it has a ring of its own. */
-    if (weir_guest_capturing() || event->exported || event->imported) {
+    if (weir_guest_capturing() || weir_event_is_shared(event)) {
         struct weir_op_event_record_out out = {0};
         rc = weir_call_event_record(weir_guest_channel(), &in, &out);
         captured = out.captured != 0;
@@ -254,9 +254,14 @@ CUresult weir_event_launch_end(struct weir_guest_event *event, struct weir_guest
     return rc;
 }
 
+bool weir_event_is_shared(const struct weir_guest_event *event)
+{
+    return event->imported || event->exported;
+}
+
 CUresult weir_event_query(struct weir_guest_event *event)
 {
-    if (event->imported || (weir_guest.channel.remote && event->recorded)) {
+    if (weir_event_is_shared(event) || (weir_guest.channel.remote && event->recorded)) {
         return weir_call_event_query(weir_guest_channel(),
                                      &(struct weir_op_event_query_in){.e = event->wire}, NULL);
     }
@@ -268,8 +273,8 @@ CUresult weir_event_query(struct weir_guest_event *event)
     return rc;
 }
 
-/* An event of another process has no word here: ask, in growing intervals. */
-static CUresult wait_imported(struct weir_guest_event *event)
+/* What another process records has no word here: ask, in growing intervals. */
+static CUresult wait_shared(struct weir_guest_event *event)
 {
     uint32_t nobody = 0;
     uint64_t pause_ns = 20 * WEIR_NS_PER_US;
@@ -283,8 +288,8 @@ static CUresult wait_imported(struct weir_guest_event *event)
 
 CUresult weir_event_wait(struct weir_guest_event *event)
 {
-    if (event->imported) {
-        return wait_imported(event);
+    if (weir_event_is_shared(event)) {
+        return wait_shared(event);
     }
     weir_lock_acquire(&event->lock);
     bool captured = event->captured;

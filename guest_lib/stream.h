@@ -195,7 +195,7 @@ struct weir_guest_event {
     struct weir_guest_ctx *ctx;
     unsigned int flags;
     bool imported; /* opened from another process: has no word, ask the host */
-    bool exported; /* another process may have it: never changes its name */
+    bool exported; /* another process may record it: never changes its name, ask the host */
 
     struct weir_lock lock; /* guards what follows */
     uint64_t wire;         /* its name on the wire now; == handle until it moved */
@@ -212,6 +212,8 @@ struct weir_guest_event {
  */
 CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event);
 
+/** Can another process record it, or wait for it? */
+bool weir_event_is_shared(const struct weir_guest_event *event);
 /** cuEventCreate in a context. imported: only reserve it, the caller opens it on the host. */
 CUresult weir_event_new(struct weir_guest_ctx *ctx, unsigned int flags, bool imported,
                         struct weir_guest_event **ret_event);

@@ -1,6 +1,7 @@
 /*
  * cuIpc*: between guest processes of one tenant. The 64 bytes are an unguessable name that the host
- * keeps; the memory has the same address in every process of the tenant.
+ * keeps. The memory has the same address in all processes of a worker; in another worker's it has
+ * one that is free there.
  */
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"

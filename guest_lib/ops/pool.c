@@ -552,7 +552,7 @@ CUresult weir_guest_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, v
     return rc;
 }
 
-/* The pointer's name is that of cuIpcGetMemHandle: its memory has one address in all processes. */
+/* The pointer's name is that of cuIpcGetMemHandle. */
 CUresult weir_guest_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr)
 {
     struct weir_mem mem;

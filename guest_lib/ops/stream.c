@@ -172,7 +172,8 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool capturing = weir_guest_capturing();
-    if (!capturing && !event->imported && !event->exported && !weir_guest.channel.remote &&
+    bool shared = weir_event_is_shared(event);
+    if (!capturing && !shared && !weir_guest.channel.remote &&
         weir_event_query(event) == CUDA_SUCCESS) {
         return weir_guest_report(); /* nothing to wait for */
     }
@@ -180,8 +181,9 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
     struct weir_op_stream_wait_event_in in = {
         .s = stream->handle, .e = event->wire, .flags = Flags};
     weir_guest_stream_work_begin(stream);
-    rc = capturing ? weir_call_stream_wait_event(weir_guest_channel(), &in, NULL)
-                   : weir_post_stream_wait_event(weir_guest_channel(), &in);
+    /* Another process that is told of the wait may record anew: it waits for the record before. */
+    rc = capturing || shared ? weir_call_stream_wait_event(weir_guest_channel(), &in, NULL)
+                             : weir_post_stream_wait_event(weir_guest_channel(), &in);
     weir_lock_release(&event->lock);
     return weir_guest_stream_work_end(stream, rc);
 }

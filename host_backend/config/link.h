@@ -29,6 +29,7 @@ enum weir_link_type {
     WEIR_LINK_REGION_BELL, /* an eventfd, or none */
     WEIR_LINK_REGION_GONE,
     WEIR_LINK_CONTEXT_GONE, /* a fault of another client of its MPS server has ended its context */
+    WEIR_LINK_FOUND,        /* answers PUBLISH and FIND; of memory a descriptor goes with it */
     WEIR_LINK_STOP,         /* end all sessions and exit */
     WEIR_LINK_RELEASE,      /* exit if there is no session; else STAYS follows */
     WEIR_LINK_GATE_LOST,    /* the gate process has died */
@@ -43,6 +44,9 @@ enum weir_link_type {
     WEIR_LINK_READY,       /* the driver is open */
     WEIR_LINK_KEEP,        /* hold this chunk's descriptor */
     WEIR_LINK_DROP,        /* let go of a chunk */
+    WEIR_LINK_PUBLISH,     /* enter in the directory; FOUND follows */
+    WEIR_LINK_FIND,        /* look up in the directory; FOUND follows */
+    WEIR_LINK_WITHDRAW,    /* the worker has no more use of what it published or found, once */
     WEIR_LINK_TENANT_FREE, /* nothing is left of a tenant that was to go */
     WEIR_LINK_IDLE,        /* no session is left; only if the configuration asks for it */
     WEIR_LINK_LEFT_BEHIND, /* its program is gone and its work does not end: the worker is to be
@@ -130,6 +134,30 @@ struct weir_link_chunk {
     uint32_t tenant_index;
 };
 
+#define WEIR_ENTRY_KEY_BYTES   32
+#define WEIR_ENTRY_VALUE_BYTES 64
+
+/* What is in the supervisor's directory (docs/design/ipc.md). */
+enum weir_entry_kind {
+    WEIR_ENTRY_MEMORY,     /* of a device */
+    WEIR_ENTRY_DESCRIPTOR, /* a guest's descriptor for memory; value: the key of that */
+    WEIR_ENTRY_POOL,       /* a guest's descriptor for a pool; value: its name */
+    WEIR_ENTRY_EVENT,      /* value: a CUipcEventHandle */
+};
+
+struct weir_link_entry {
+    uint64_t question; /* a number that FOUND repeats */
+    uint32_t kind;     /* enum weir_entry_kind */
+    uint32_t tenant_index;
+    int32_t status; /* FOUND: WEIR_OK; NOT_FOUND, QUOTA, INVALID */
+    /* Of memory, and FOUND's of a descriptor for memory: */
+    uint32_t device; /* index in the worker's */
+    uint32_t handle_types;
+    uint64_t bytes;
+    uint8_t key[WEIR_ENTRY_KEY_BYTES]; /* random: who knows it may have it */
+    uint8_t value[WEIR_ENTRY_VALUE_BYTES];
+};
+
 struct weir_link_idle {
     uint64_t n_guests; /* GUEST messages that it has read */
     uint32_t soiled;   /* 1: a limit of its context is not as it was at first */
@@ -161,6 +189,7 @@ struct weir_link_message {
         struct weir_link_guest guest;
         struct weir_link_region region;
         struct weir_link_chunk chunk;
+        struct weir_link_entry entry;
         struct weir_link_text text;
         struct weir_link_idle idle;
         struct weir_link_fault fault;

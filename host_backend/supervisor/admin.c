@@ -293,6 +293,7 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
                 add_row(&row, &sup->gathered.tenants[k]);
             }
         }
+        row.used_bytes += weir_sup_directory_bytes(t);
         weir_tenant_config_show(&t->config, &row);
         snprintf(row.source, sizeof row.source, "%s", weir_origin_text(t->source));
         weir_sup_faults_show(t, &row);
@@ -350,7 +351,7 @@ static void fill_config_path(const struct weir_supervisor *sup, struct weir_stat
 static void fill_host(const struct weir_supervisor *sup, struct weir_status_report *report)
 {
     report->pid = (uint64_t)getpid();
-    report->kept_fds = sup->n_kept;
+    report->kept_fds = sup->n_kept + sup->directory.n_memory;
     snprintf(report->version, sizeof report->version, "%s", WEIR_VERSION);
     memcpy(report->run_dir, sup->config.run_dir,
            strnlen(sup->config.run_dir, sizeof report->run_dir - 1));

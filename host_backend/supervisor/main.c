@@ -256,6 +256,7 @@ struct source {
         SOURCE_VSOCK,
         SOURCE_NVDIMM,
         SOURCE_PENDING,
+        SOURCE_DIRECTORY,
         SOURCE_VM
     } kind;
     int index;
@@ -308,6 +309,7 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
     watch(set, sup->gate.link, (struct source){SOURCE_GATE, 0});
     watch(set, sup->vsock_fd, (struct source){SOURCE_VSOCK, 0});
     watch(set, sup->nvdimm_watch_fd, (struct source){SOURCE_NVDIMM, 0});
+    watch(set, sup->directory.watch_fd, (struct source){SOURCE_DIRECTORY, 0});
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
         watch_for(set, sup->metrics[i].fd, weir_sup_metrics_events(&sup->metrics[i]),
                   (struct source){SOURCE_METRICS_CLIENT, i});
@@ -373,6 +375,9 @@ static void serve(struct weir_supervisor *sup, struct source source)
         break;
     case SOURCE_NVDIMM:
         weir_sup_nvdimm_read(sup);
+        break;
+    case SOURCE_DIRECTORY:
+        weir_sup_directory_look(sup);
         break;
     case SOURCE_VM_SOCKET:
         if (sup->tenants[source.index].vm_listen_fd >= 0) {
@@ -490,6 +495,9 @@ static enum weir_status open_all(struct weir_supervisor *sup)
                                               : weir_status_text(status));
         }
     }
+    if (status == WEIR_OK && !weir_sup_directory_open(sup)) {
+        status = WEIR_ERR_IO;
+    }
     status = status == WEIR_OK ? weir_sup_spin_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_gate_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_tcp_open(sup) : status;
@@ -524,7 +532,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     signal(SIGPIPE, SIG_IGN); /* a program that it talks to may have ended */
     sup->params = *params;
     sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
-    sup->vsock_fd = sup->nvdimm_watch_fd = -1;
+    sup->vsock_fd = sup->nvdimm_watch_fd = sup->directory.watch_fd = -1;
     sup->spin.page_fd = sup->spin.loadavg_fd = sup->gate.link = -1;
     sup->started_ns = weir_clock_now_ns();
     allow_descriptors();
@@ -570,6 +578,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     weir_sup_admin_close(sup);
     weir_sup_metrics_close(sup);
     weir_sup_spin_close(sup);
+    weir_sup_directory_close(sup);
     weir_sup_reserve_close(sup);
     if (sup->signal_fd >= 0) {
         close(sup->signal_fd);

@@ -25,7 +25,7 @@
 #define WEIR_PENDING_MAX       512 /* programs that wait for a worker */
 #define WEIR_ADMIN_CLIENTS_MAX 16
 
-_Static_assert(WEIR_WORKERS_MAX <= WEIR_ACCOUNT_PLACES, "a place on a tenant's page for each");
+_Static_assert(WEIR_WORKERS_MAX <= WEIR_ACCOUNT_KEPT, "a place on a tenant's page for each");
 
 /* Who said a setting, or made a tenant. */
 enum weir_origin {
@@ -136,6 +136,17 @@ struct weir_kept_chunk {
     int fd;
     int worker;
     struct weir_link_chunk chunk;
+};
+
+#define WEIR_DIRECTORY_BUCKETS 1024 /* by the key, which is random */
+
+struct weir_sup_entry;
+
+/* What tenants' programs share over their workers (directory.c). */
+struct weir_sup_directory {
+    struct weir_sup_entry *buckets[WEIR_DIRECTORY_BUCKETS];
+    size_t n_memory; /* entries that are memory */
+    int watch_fd;    /* an epoll set of our ends of guests' descriptors; -1: not open */
 };
 
 #define WEIR_ADMIN_WORDS_MAX (4 + 2 * WEIR_SETTINGS_MAX) /* of a request */
@@ -250,6 +261,7 @@ struct weir_supervisor {
     size_t n_kept, kept_room;
     struct weir_account_pool kept_pool; /* descriptors for them, and each tenant's part of it */
     struct weir_account kept_of[WEIR_CONFIG_TENANTS_MAX];
+    struct weir_sup_directory directory;
     struct weir_admin_client clients[WEIR_ADMIN_CLIENTS_MAX];
     uint64_t last_client; /* its id */
     bool gathering;
@@ -506,6 +518,29 @@ void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_li
 void weir_sup_drop(struct weir_supervisor *sup, int worker, uint64_t id);
 /** Close those of all of its chunks. */
 void weir_sup_drop_all(struct weir_supervisor *sup, int worker);
+
+/* directory.c */
+
+/** @return false: this process can open no more descriptors */
+bool weir_sup_directory_open(struct weir_supervisor *sup);
+void weir_sup_directory_close(struct weir_supervisor *sup);
+/** A worker publishes something: enter it, and answer. @param fd  taken; -1: none */
+void weir_sup_publish(struct weir_supervisor *sup, int worker, const struct weir_link_entry *entry,
+                      int fd);
+/** A worker asks for something: answer. */
+void weir_sup_find(struct weir_supervisor *sup, int worker, const struct weir_link_entry *entry);
+/** A worker has no more use of something that it published or found. */
+void weir_sup_withdraw(struct weir_supervisor *sup, int worker,
+                       const struct weir_link_entry *entry);
+/** Guests have closed descriptors. */
+void weir_sup_directory_look(struct weir_supervisor *sup);
+/** A worker has died: it has nothing more. */
+void weir_sup_directory_worker_gone(struct weir_supervisor *sup, int worker);
+/** A tenant goes, and all that it has published. */
+void weir_sup_directory_tenant_gone(struct weir_supervisor *sup,
+                                    const struct weir_sup_tenant *tenant);
+/** Device memory that is charged to the tenant and to none of its workers. */
+uint64_t weir_sup_directory_bytes(const struct weir_sup_tenant *tenant);
 
 /*
  * Requests of host_backend/config/requests.def. What a client asks is done at once, and

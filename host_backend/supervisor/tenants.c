@@ -384,6 +384,7 @@ void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant 
     weir_log_info("supervisor: tenant removed tenant=%s", tenant->config.name);
     follow(sup);
     weir_sup_programs_drop(sup, tenant);
+    weir_sup_directory_tenant_gone(sup, tenant);
     release_if_free(sup, tenant);
 }
 

@@ -435,6 +435,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     w->pid = 0;
     weir_sup_gate_worker_gone(sup, worker);
     weir_sup_drop_all(sup, worker);
+    weir_sup_directory_worker_gone(sup, worker);
     weir_sup_tenants_settle(sup, worker);
     weir_sup_vms_orphan(sup, worker);
     remove_endpoint(sup, w);
@@ -580,6 +581,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         WEIR_ERR_NO_MEMORY) { /* of memory: it is lost if the worker dies, and only then */
         weir_log_error("supervisor: no descriptors left, a message dropped worker=%d type=%u",
                        worker, message.type);
+        if (message.type == WEIR_LINK_PUBLISH) { /* somebody waits for the answer */
+            weir_sup_publish(sup, worker, &message.entry, -1);
+        }
         return;
     }
     if (status != WEIR_OK) {
@@ -598,6 +602,16 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         break;
     case WEIR_LINK_DROP:
         weir_sup_drop(sup, worker, message.chunk.id);
+        break;
+    case WEIR_LINK_PUBLISH:
+        weir_sup_publish(sup, worker, &message.entry, fd);
+        fd = -1;
+        break;
+    case WEIR_LINK_FIND:
+        weir_sup_find(sup, worker, &message.entry);
+        break;
+    case WEIR_LINK_WITHDRAW:
+        weir_sup_withdraw(sup, worker, &message.entry);
         break;
     case WEIR_LINK_TENANT_FREE:
         weir_sup_tenant_freed(sup, message.tenant.index, message.tenant.goings);

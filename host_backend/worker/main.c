@@ -12,6 +12,7 @@
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/directory.h"
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/memory.h"
@@ -32,7 +33,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -333,6 +333,9 @@ static bool on_message(struct weir_worker *worker)
     status = weir_link_receive(worker->link, &message, &fd);
     if (status == WEIR_ERR_NO_MEMORY) { /* a guest's connection, say: that guest is turned away */
         weir_log_error("worker: no descriptors left, a message dropped type=%u", message.type);
+        if (message.type == WEIR_LINK_FOUND) { /* somebody waits */
+            weir_directory_answered(worker, &message.entry, -1);
+        }
         return true;
     }
     if (status != WEIR_OK) {
@@ -394,6 +397,10 @@ static bool on_message(struct weir_worker *worker)
         weir_gates_detach(worker);
         told.gate_known = true;
         break;
+    case WEIR_LINK_FOUND:
+        weir_directory_answered(worker, &message.entry, fd);
+        fd = -1;
+        break;
     case WEIR_LINK_CONTEXT_GONE:
         weir_worker_fault_elsewhere(worker);
         break;
@@ -453,8 +460,9 @@ static void loop(struct weir_worker *worker)
 {
     uint64_t woken;
 
-    struct pollfd waits[3] = {
-        {worker->link, POLLIN, 0}, {worker->wake_fd, POLLIN, 0}, {worker->exports_fd, POLLIN, 0}};
+    struct pollfd waits[3] = {{worker->link, POLLIN, 0},
+                              {worker->wake_fd, POLLIN, 0},
+                              {weir_directory_watch_fd(worker), POLLIN, 0}};
 
     while (atomic_load(&worker->sticky) == 0) {
         if (poll(waits, 3, free_gone(worker) ? GONE_LOOK_MS : KEEP_MS) < 0 && errno != EINTR) {
@@ -512,15 +520,15 @@ static int open_worker(struct weir_worker *worker)
     }
     worker->guests = weir_guests_create();
     worker->vmm_area = weir_vmm_area_create();
+    worker->directory = weir_directory_create(worker->link);
     worker->device_idle = weir_device_idle_create();
     worker->counts.pool = weir_worker_pool_create();
-    if (worker->guests == NULL || worker->vmm_area == NULL || worker->device_idle == NULL ||
-        worker->counts.pool == NULL) {
+    if (worker->guests == NULL || worker->vmm_area == NULL || worker->directory == NULL ||
+        worker->device_idle == NULL || worker->counts.pool == NULL) {
         return WEIR_WORKER_EXIT_FAILED;
     }
     worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    worker->exports_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (worker->wake_fd < 0 || worker->exports_fd < 0) {
+    if (worker->wake_fd < 0) {
         return WEIR_WORKER_EXIT_FAILED;
     }
     status = weir_worker_open_device(worker);
@@ -578,8 +586,8 @@ static void close_worker(struct weir_worker *worker)
     weir_prints_destroy(worker->prints);
     weir_stats_finish(worker);
     close(worker->wake_fd);
-    close(worker->exports_fd);
     weir_vmm_area_destroy(worker->vmm_area);
+    weir_directory_destroy(worker->directory);
     weir_connections_destroy(worker);
     free(worker->counts.pool);
     pthread_cond_destroy(&worker->idle);
@@ -641,7 +649,7 @@ int weir_worker_main(int argc, char **argv)
     weir_bus_guard_init();
     signal(SIGINT, SIG_IGN); /* a terminal sends it to all: the supervisor decides */
     worker->link = WEIR_LINK_FD;
-    worker->wake_fd = worker->exports_fd = -1;
+    worker->wake_fd = -1;
     pthread_mutex_init(&worker->lock, NULL);
     pthread_cond_init(&worker->idle, NULL);
     result = open_worker(worker);
@@ -657,6 +665,7 @@ int weir_worker_main(int argc, char **argv)
     weir_regions_leave(worker);
     weir_ports_stop(worker, WEIR_PORTS_ALL);
     end_sessions(worker, NULL);
+    weir_directory_close(worker); /* from here on nobody reads answers */
     if (!wait_for_sessions(worker)) {
         weir_log_warn("worker: sessions do not end, left behind");
         _exit(WEIR_WORKER_EXIT_OK);

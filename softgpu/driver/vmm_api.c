@@ -10,6 +10,7 @@
 #include "softgpu/memory.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #define GRANULARITY_BYTES (2ull << 20)
+#define CHUNK_NAME        "weir-softgpu-chunk:"
 
 struct reservation {
     uint64_t base, bytes;
@@ -166,6 +168,38 @@ static CUresult chunk_make(int fd, uint64_t bytes, const CUmemAllocationProp *pr
     return CUDA_SUCCESS;
 }
 
+/* The file's name says which device the memory lies on, to whoever imports it. */
+static int chunk_file(const struct weir_soft_device *device)
+{
+    char name[64];
+    snprintf(name, sizeof(name), CHUNK_NAME "%d", device->pci_bus);
+    return memfd_create(name, MFD_CLOEXEC);
+}
+
+static struct weir_soft_device *device_on_bus(int pci_bus)
+{
+    for (uint32_t i = 0; i < weir_soft_device_count(); i++) {
+        struct weir_soft_device *device = weir_soft_device_at((int)i);
+        if (device->pci_bus == pci_bus) {
+            return device;
+        }
+    }
+    return NULL;
+}
+
+/* NULL: the descriptor is none of a chunk, or of a device that this process does not see. */
+static struct weir_soft_device *chunk_file_device(int fd)
+{
+    static const char start[] = "/memfd:" CHUNK_NAME;
+    char path[64], target[128];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(path, target, sizeof(target) - 1);
+    target[n > 0 ? n : 0] = '\0';
+    return strncmp(target, start, sizeof(start) - 1) == 0
+               ? device_on_bus(atoi(target + sizeof(start) - 1))
+               : NULL;
+}
+
 CUresult weir_soft_cuMemCreate(CUmemGenericAllocationHandle *ret, size_t bytes,
                                const CUmemAllocationProp *prop, unsigned long long flags)
 {
@@ -178,7 +212,7 @@ CUresult weir_soft_cuMemCreate(CUmemGenericAllocationHandle *ret, size_t bytes,
     if (bytes > device->total_bytes || device->used_bytes > device->total_bytes - bytes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    int fd = memfd_create("weir-softgpu-chunk", MFD_CLOEXEC);
+    int fd = chunk_file(device);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0) {
         if (fd >= 0) {
             close(fd);
@@ -362,15 +396,16 @@ CUresult weir_soft_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *
     if (fd < 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size <= 0 ||
-        (uint64_t)info.st_size % GRANULARITY_BYTES != 0) {
+    struct weir_soft_device *device = chunk_file_device(fd);
+    if (device == NULL || fstat(fd, &info) != 0 || info.st_size <= 0) {
         close(fd);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-    return chunk_make(fd, (uint64_t)info.st_size, &prop, weir_soft_device_at(0), ret);
+    CUmemAllocationProp prop = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->ordinal}};
+    return chunk_make(fd, (uint64_t)info.st_size, &prop, device, ret);
 }
 
 CUresult weir_soft_cuMemGetAllocationGranularity(size_t *granularity,

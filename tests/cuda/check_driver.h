@@ -157,6 +157,11 @@
     X(StreamEndCapture)                                                                            \
     X(StreamIsCapturing)                                                                           \
     X(StreamWaitValue32_v2)                                                                        \
+    X(IpcGetMemHandle)                                                                             \
+    X(IpcOpenMemHandle_v2)                                                                         \
+    X(IpcCloseMemHandle)                                                                           \
+    X(IpcGetEventHandle)                                                                           \
+    X(IpcOpenEventHandle)                                                                          \
     X(StreamWriteValue32_v2)                                                                       \
     X(StreamGetGreenCtx)                                                                           \
     X(EventCreate)                                                                                 \

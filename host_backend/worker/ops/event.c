@@ -2,15 +2,29 @@
 #include "host_backend/worker/ops/ops.h"
 
 #include "base/clock.h"
+#include "host_backend/worker/session/ipc.h"
 #include <sched.h>
 
 #define BEHIND_WORD_NS (20 * WEIR_NS_PER_MS)
+
+static CUresult make_native(struct weir_session *s, uint32_t flags, CUevent *ret_native,
+                            struct weir_ipc_event **ret_shared)
+{
+    if ((flags & CU_EVENT_INTERPROCESS) == 0) {
+        *ret_shared = NULL;
+        return s->driver->cuEventCreate(ret_native, flags & CU_EVENT_DISABLE_TIMING);
+    }
+    WEIR_TRY(weir_ipc_event_create(s, ret_shared));
+    *ret_native = (*ret_shared)->native;
+    return CUDA_SUCCESS;
+}
 
 CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_event_create_in *in,
                                 struct weir_op_event_create_out *out)
 {
     const uint32_t known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_ipc_event *shared;
     struct weir_object *o;
     CUevent native;
     CUresult result;
@@ -23,14 +37,15 @@ CUresult weir_host_event_create(struct weir_session *s, const struct weir_op_eve
         ((in->flags & CU_EVENT_INTERPROCESS) != 0 && (in->flags & CU_EVENT_DISABLE_TIMING) == 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    /* Processes of a tenant share this worker, so the driver's own IPC is not needed. */
-    WEIR_TRY(s->driver->cuEventCreate(&native, in->flags & CU_EVENT_DISABLE_TIMING));
+    WEIR_TRY(make_native(s, in->flags, &native, &shared));
     result = weir_host_object_create(s, WEIR_KIND_EVENT, sizeof(struct weir_host_event), in->e,
                                      native, ctx, &o);
     if (result != CUDA_SUCCESS) {
-        (void)s->driver->cuEventDestroy_v2(native);
+        (void)(shared != NULL ? weir_ipc_event_put(s, shared)
+                              : s->driver->cuEventDestroy_v2(native));
         return result;
     }
+    ((struct weir_host_event *)o)->shared = shared;
     ((struct weir_host_event *)o)->word = in->word;
     ((struct weir_host_event *)o)->flags = in->flags;
     return CUDA_SUCCESS;

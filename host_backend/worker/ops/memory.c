@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -415,36 +416,29 @@ CUresult weir_host_host_unregister(struct weir_session *s,
 
 /* ---------------------------------------------------------------- memory of a sister process */
 
+/* A guest may ask for any part of a chunk whose key it knows: its kernels reach all of it. */
+static bool lies_in(const struct weir_ipc_handle *handle, const struct weir_host_chunk *chunk)
+{
+    return handle->bytes != 0 && handle->offset < chunk->bytes &&
+           handle->bytes <= chunk->bytes - handle->offset;
+}
+
 CUresult weir_host_ipc_open(struct weir_session *s, const struct weir_op_ipc_open_in *in,
                             struct weir_op_ipc_open_out *out)
 {
-    struct weir_tenant *t = s->tenant;
-    struct weir_ipc_token *token;
-    struct weir_host_chunk *chunk = NULL;
+    struct weir_ipc_handle handle;
+    struct weir_host_chunk *chunk;
     struct weir_grant *grant;
-    uint64_t base = 0, bytes = 0;
 
-    pthread_mutex_lock(&t->lock);
-    for (token = t->tokens; token != NULL && chunk == NULL; token = token->next) {
-        unsigned differ = 0;
-
-        for (size_t i = 0; i < sizeof token->handle; i++) {
-            differ |= (unsigned)(token->handle[i] ^ in->handle[i]);
-        }
-        if (differ == 0) {
-            chunk = token->chunk;
-            chunk->refs++;
-            base = token->base;
-            bytes = token->bytes;
-        }
-    }
-    pthread_mutex_unlock(&t->lock);
-    if (chunk == NULL) {
+    memcpy(&handle, in->handle, sizeof handle);
+    WEIR_TRY(weir_chunk_open(s, handle.key, &chunk));
+    if (!lies_in(&handle, chunk)) {
+        weir_chunk_put(chunk);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_TRY(add_grant(s, chunk, true, base, bytes, &grant));
-    out->base = base;
-    out->bytes = bytes;
+    WEIR_TRY(add_grant(s, chunk, true, chunk->base + handle.offset, handle.bytes, &grant));
+    out->base = grant->base;
+    out->bytes = grant->bytes;
     out->device = chunk->device;
     out->reference = grant->reference;
     return CUDA_SUCCESS;

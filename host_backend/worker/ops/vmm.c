@@ -157,11 +157,9 @@ CUresult weir_host_vmm_export(struct weir_session *s, const struct weir_op_vmm_e
 CUresult weir_host_vmm_import(struct weir_session *s, const struct weir_op_vmm_import_in *in,
                               struct weir_op_vmm_import_out *out)
 {
-    struct weir_vmm_alloc *alloc = weir_export_find_alloc(s->tenant, in->token);
+    struct weir_vmm_alloc *alloc;
 
-    if (alloc == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    WEIR_TRY(weir_export_find_alloc(s->tenant, in->token, &alloc));
     out->bytes = alloc->bytes;
     out->handle_types = alloc->handle_types;
     out->device = alloc->device;
@@ -178,6 +176,5 @@ CUresult weir_host_pool_export(struct weir_session *s, const struct weir_op_pool
 CUresult weir_host_pool_import(struct weir_session *s, const struct weir_op_pool_import_in *in,
                                struct weir_op_pool_import_out *out)
 {
-    return weir_export_find_name(s->tenant, in->token, out->name) ? CUDA_SUCCESS
-                                                                  : CUDA_ERROR_INVALID_VALUE;
+    return weir_export_find_name(s->tenant, in->token, out->name);
 }

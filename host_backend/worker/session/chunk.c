@@ -5,11 +5,15 @@
  * its descriptor goes to the supervisor. Pinned: a sealed memfd over the window's host half,
  * registered with the driver, so that host and device addresses are one. Driver calls are made
  * outside the tenant's lock.
+ *
+ * Device memory of another worker is a chunk, too: at an address of this worker's own, not charged
+ * again, and not cleared.
  */
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/memory.h"
+#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/region.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
@@ -34,12 +38,13 @@ static bool is_loose(const struct weir_host_chunk *chunk)
     return chunk->region_end != NULL && weir_region_end_is_loose(chunk->region_end);
 }
 
+/* What another worker has published is charged already. */
 static struct weir_amounts cost_of(const struct weir_host_chunk *chunk)
 {
     if (chunk->pinned) {
         return weir_host_memory_cost(chunk->bytes, is_loose(chunk));
     }
-    return weir_device_memory_cost(chunk->tenant->worker, chunk->bytes);
+    return weir_device_memory_cost(chunk->tenant->worker, chunk->published ? 0 : chunk->bytes);
 }
 
 static CUresult take_address(struct weir_session *session, struct weir_host_chunk *chunk,
@@ -193,30 +198,42 @@ CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint64_
     return result;
 }
 
+/* Map the chunk's memory at its address. */
+static CUresult map_memory(struct weir_host_chunk *chunk)
+{
+    struct weir_worker *w = chunk->tenant->worker;
+    CUresult result;
+
+    WEIR_TRY(w->platform.driver.cuMemMap(chunk->base, chunk->bytes, 0, chunk->memory, 0));
+    result = weir_memory_access(w, chunk->device, chunk->base, chunk->bytes,
+                                CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (result != CUDA_SUCCESS) {
+        (void)w->platform.driver.cuMemUnmap(chunk->base, chunk->bytes);
+    }
+    return result;
+}
+
+static CUresult clear_device(const struct weir_host_chunk *chunk, CUstream stream)
+{
+    const struct weir_driver *driver = &chunk->tenant->worker->platform.driver;
+    CUresult result = driver->cuMemsetD8Async(chunk->base, 0, chunk->bytes, stream);
+
+    result = result == CUDA_SUCCESS ? driver->cuStreamSynchronize(stream) : result;
+    if (result != CUDA_SUCCESS) {
+        (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
+    }
+    return result;
+}
+
 static CUresult map_device(struct weir_host_chunk *chunk, CUstream stream)
 {
     struct weir_worker *w = chunk->tenant->worker;
     CUresult result;
 
-    result = weir_memory_create(w, chunk->device, chunk->bytes, &chunk->memory);
+    WEIR_TRY(weir_memory_create(w, chunk->device, chunk->bytes, &chunk->memory));
+    result = map_memory(chunk);
+    result = result == CUDA_SUCCESS ? clear_device(chunk, stream) : result;
     if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = w->platform.driver.cuMemMap(chunk->base, chunk->bytes, 0, chunk->memory, 0);
-    if (result != CUDA_SUCCESS) {
-        (void)w->platform.driver.cuMemRelease(chunk->memory);
-        return result;
-    }
-    result = weir_memory_access(w, chunk->device, chunk->base, chunk->bytes,
-                                CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    if (result == CUDA_SUCCESS) {
-        result = w->platform.driver.cuMemsetD8Async(chunk->base, 0, chunk->bytes, stream);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = w->platform.driver.cuStreamSynchronize(stream);
-    }
-    if (result != CUDA_SUCCESS) {
-        (void)w->platform.driver.cuMemUnmap(chunk->base, chunk->bytes);
         (void)w->platform.driver.cuMemRelease(chunk->memory);
         return result;
     }
@@ -306,6 +323,14 @@ static CUresult map_pinned(struct weir_host_chunk *chunk)
     return result;
 }
 
+static void count(const struct weir_host_chunk *chunk)
+{
+    struct weir_worker_counts *counts = &chunk->tenant->worker->counts;
+
+    atomic_fetch_add(&counts->chunks, 1);
+    atomic_fetch_add(&counts->chunk_bytes, chunk->bytes);
+}
+
 CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                            bool pinned, CUstream stream, struct weir_region_end *end,
                            struct weir_host_chunk **ret_chunk)
@@ -341,11 +366,137 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
         free(chunk);
         return result;
     }
-    atomic_fetch_add(&w->counts.chunks, 1);
-    atomic_fetch_add(&w->counts.chunk_bytes, chunk->bytes);
+    count(chunk);
     *ret_chunk = chunk;
     return CUDA_SUCCESS;
 }
+
+/* ---------------------------------------------------------------- for other processes */
+
+/* From now on sessions of this worker find it. */
+static void enter_shared(struct weir_host_chunk *chunk)
+{
+    struct weir_tenant *t = chunk->tenant;
+
+    pthread_mutex_lock(&t->lock);
+    chunk->shared = true;
+    chunk->next_shared = t->shared_chunks;
+    t->shared_chunks = chunk;
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void leave_shared_locked(struct weir_host_chunk *chunk)
+{
+    for (struct weir_host_chunk **at = &chunk->tenant->shared_chunks; *at != NULL;
+         at = &(*at)->next_shared) {
+        if (*at == chunk) {
+            *at = chunk->next_shared;
+            return;
+        }
+    }
+}
+
+CUresult weir_chunk_share(struct weir_host_chunk *chunk)
+{
+    struct weir_link_entry entry = {.device = chunk->device, .bytes = chunk->bytes};
+
+    if (chunk->shared) {
+        return CUDA_SUCCESS;
+    }
+    if (weir_directory_is_used(chunk->tenant)) {
+        WEIR_TRY(weir_ipc_memory_publish(chunk->tenant, chunk->memory, &entry, &chunk->charged));
+        chunk->published = true;
+    } else if (!weir_directory_new_key(entry.key)) {
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    memcpy(chunk->key, entry.key, sizeof chunk->key);
+    enter_shared(chunk);
+    return CUDA_SUCCESS;
+}
+
+static bool is_same_key(const uint8_t *a, const uint8_t *b)
+{
+    unsigned differ = 0;
+
+    for (size_t i = 0; i < WEIR_ENTRY_KEY_BYTES; i++) {
+        differ |= (unsigned)(a[i] ^ b[i]);
+    }
+    return differ == 0;
+}
+
+static struct weir_host_chunk *find_shared(struct weir_tenant *t, const uint8_t *key)
+{
+    struct weir_host_chunk *chunk;
+
+    pthread_mutex_lock(&t->lock);
+    chunk = t->shared_chunks;
+    while (chunk != NULL && !is_same_key(chunk->key, key)) {
+        chunk = chunk->next_shared;
+    }
+    if (chunk != NULL) {
+        chunk->refs++;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return chunk;
+}
+
+/* Find a place for memory of another worker, and map it there. */
+static CUresult map_import(struct weir_session *session, struct weir_host_chunk *chunk)
+{
+    CUresult result;
+
+    WEIR_TRY(take_address(session, chunk, session->platform->granularity_bytes));
+    result = map_memory(chunk);
+    if (result != CUDA_SUCCESS) {
+        give_address(chunk);
+    }
+    return result;
+}
+
+static CUresult import_chunk(struct weir_session *session, const uint8_t *key,
+                             struct weir_host_chunk **ret_chunk)
+{
+    struct weir_tenant *t = session->tenant;
+    struct weir_link_entry entry = {.kind = WEIR_ENTRY_MEMORY};
+    struct weir_host_chunk *chunk = calloc(1, sizeof *chunk);
+    CUresult result = chunk != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+
+    WEIR_TRY(result);
+    memcpy(entry.key, key, sizeof entry.key);
+    *chunk = (struct weir_host_chunk){.tenant = t, .fd = -1, .refs = 1, .published = true};
+    result = weir_ipc_memory_import(t, &entry, &chunk->memory);
+    if (result != CUDA_SUCCESS) {
+        free(chunk);
+        return result;
+    }
+    chunk->device = (uint8_t)entry.device;
+    chunk->bytes = entry.bytes;
+    memcpy(chunk->key, key, sizeof chunk->key);
+    result = map_import(session, chunk);
+    if (result != CUDA_SUCCESS) {
+        (void)session->driver->cuMemRelease(chunk->memory);
+        weir_directory_withdraw(t, WEIR_ENTRY_MEMORY, key);
+        free(chunk);
+        return result;
+    }
+    count(chunk);
+    enter_shared(chunk);
+    *ret_chunk = chunk;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_chunk_open(struct weir_session *session, const uint8_t key[WEIR_ENTRY_KEY_BYTES],
+                         struct weir_host_chunk **ret_chunk)
+{
+    *ret_chunk = find_shared(session->tenant, key);
+    if (*ret_chunk != NULL) {
+        return CUDA_SUCCESS;
+    }
+    return weir_directory_is_used(session->tenant) ? import_chunk(session, key, ret_chunk)
+                                                   : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---------------------------------------------------------------- the end */
 
 static void unmap(struct weir_host_chunk *chunk)
 {
@@ -364,6 +515,9 @@ static void unmap(struct weir_host_chunk *chunk)
         if (chunk->kept) {
             weir_memory_drop(chunk->tenant->worker, chunk->id);
         }
+        if (chunk->published) {
+            weir_directory_withdraw(chunk->tenant, WEIR_ENTRY_MEMORY, chunk->key);
+        }
     }
 }
 
@@ -374,17 +528,8 @@ void weir_chunk_put(struct weir_host_chunk *chunk)
 
     pthread_mutex_lock(&t->lock);
     last = --chunk->refs == 0;
-    if (last) {
-        for (struct weir_ipc_token **at = &t->tokens; *at != NULL;) {
-            struct weir_ipc_token *token = *at;
-
-            if (token->chunk == chunk) {
-                *at = token->next;
-                free(token);
-            } else {
-                at = &token->next;
-            }
-        }
+    if (last && chunk->shared) {
+        leave_shared_locked(chunk);
     }
     pthread_mutex_unlock(&t->lock);
     if (!last) {

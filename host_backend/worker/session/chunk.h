@@ -3,6 +3,7 @@
 #define WEIR_HOST_BACKEND_WORKER_SESSION_CHUNK_H
 
 #include "base/account.h"
+#include "host_backend/config/link.h"
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,7 +26,12 @@ struct weir_host_chunk {
     struct weir_region_end *region_end; /* pinned, of a virtual machine's session: whose room */
     uint64_t region_offset;             /* .. and where in its region */
     bool kept;                          /* the supervisor holds a descriptor */
+    bool published;                     /* it is in the directory, by this worker or another */
     uint32_t refs;                      /* under the tenant's lock */
+    /* Of device memory that has a key, for other processes (session/ipc.h): */
+    struct weir_host_chunk *next_shared; /* in the tenant, under its lock */
+    uint8_t key[WEIR_ENTRY_KEY_BYTES];
+    bool shared;
 };
 
 /**
@@ -43,6 +49,20 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
 void weir_chunk_close_file(struct weir_host_chunk *chunk);
 /** Drop a reference; the last unmaps and releases. The device has no work with it. */
 void weir_chunk_put(struct weir_host_chunk *chunk);
+/**
+ * Give device memory that was granted to a session a key, if it has none yet.
+ * @return CUDA_SUCCESS, as weir_ipc_memory_publish()
+ * @thread the session's
+ */
+CUresult weir_chunk_share(struct weir_host_chunk *chunk);
+/**
+ * The chunk of a key, with a reference: of this worker, or mapped here from another one.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (none, or of another tenant), as
+ *         weir_chunk_create()
+ * @thread a session's
+ */
+CUresult weir_chunk_open(struct weir_session *session, const uint8_t key[WEIR_ENTRY_KEY_BYTES],
+                         struct weir_host_chunk **ret_chunk);
 /** The host half's protection back over a range. */
 bool weir_window_reclaim(uint64_t base, uint64_t bytes);
 

@@ -6,11 +6,15 @@
  * could be the guest's own end. When the last copy of the guests' end is closed, in whatever
  * process, ours hangs up: the main thread sees it through one epoll descriptor and drops the
  * reference. A guest that shuts its end down, or eats the token, harms its own tenant alone.
+ *
+ * Where the tenant has other workers, the supervisor gets a copy of our end and watches it, too: so
+ * the descriptor outlives this worker.
  */
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/worker.h"
 #include "proto/wire/export.h"
@@ -37,6 +41,9 @@ struct weir_export {
 
 static void free_export(struct weir_export *export)
 {
+    /* The supervisor may have a copy, so that closing would not take it out. */
+    (void)epoll_ctl(weir_directory_watch_fd(export->tenant->worker), EPOLL_CTL_DEL, export->fd,
+                    NULL);
     close(export->fd);
     weir_account_release_all(&export->tenant->account, &cost);
     if (export->alloc != NULL) {
@@ -74,7 +81,7 @@ static bool enter(struct weir_export *export)
     bool ok = false;
 
     pthread_mutex_lock(&t->lock);
-    if (epoll_ctl(t->worker->exports_fd, EPOLL_CTL_ADD, export->fd, &event) == 0) {
+    if (epoll_ctl(weir_directory_watch_fd(t->worker), EPOLL_CTL_ADD, export->fd, &event) == 0) {
         export->next = t->exports;
         t->exports = export;
         if (export->alloc != NULL) {
@@ -86,10 +93,52 @@ static bool enter(struct weir_export *export)
     return ok;
 }
 
+/* Once, however many sessions of this worker export it. */
+static CUresult publish_alloc(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc)
+{
+    struct weir_link_entry entry = {
+        .device = alloc->device, .bytes = alloc->bytes, .handle_types = alloc->handle_types};
+
+    if (alloc->published) {
+        return CUDA_SUCCESS;
+    }
+    WEIR_TRY(weir_ipc_memory_publish(tenant, alloc->memory, &entry, &alloc->charged));
+    memcpy(alloc->key, entry.key, sizeof alloc->key);
+    alloc->published = true;
+    return CUDA_SUCCESS;
+}
+
+static CUresult publish_locked(const struct weir_export *export)
+{
+    struct weir_link_entry entry = {.kind = WEIR_ENTRY_POOL};
+
+    memcpy(entry.key, export->token, sizeof export->token);
+    memcpy(entry.value, export->name, sizeof export->name);
+    if (export->alloc != NULL) {
+        WEIR_TRY(publish_alloc(export->tenant, export->alloc));
+        entry.kind = WEIR_ENTRY_DESCRIPTOR;
+        memcpy(entry.value, export->alloc->key, sizeof export->alloc->key);
+    }
+    return weir_directory_publish(export->tenant, &entry, export->fd);
+}
+
+static CUresult publish(const struct weir_export *export)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    if (weir_directory_is_used(export->tenant)) {
+        pthread_mutex_lock(&export->tenant->publishing);
+        result = publish_locked(export);
+        pthread_mutex_unlock(&export->tenant->publishing);
+    }
+    return result;
+}
+
 /* Make and enter what has been charged. */
 static CUresult create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
                        const uint8_t name[16], int *ret_fd)
 {
+    CUresult result;
     struct weir_export *export = calloc(1, sizeof *export);
 
     if (export == NULL) {
@@ -103,13 +152,16 @@ static CUresult create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
         free(export);
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
-    if (!enter(export)) {
-        close(*ret_fd);
+    result = publish(export);
+    if (result == CUDA_SUCCESS && !enter(export)) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        close(*ret_fd); /* the supervisor's copy hangs up */
         close(export->fd);
         free(export);
-        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return CUDA_SUCCESS;
+    return result;
 }
 
 CUresult weir_export_create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
@@ -144,7 +196,8 @@ static struct weir_export *find_locked(struct weir_tenant *t, const uint8_t toke
     return found;
 }
 
-struct weir_vmm_alloc *weir_export_find_alloc(struct weir_tenant *tenant, const uint8_t token[16])
+CUresult weir_export_find_alloc(struct weir_tenant *tenant, const uint8_t token[16],
+                                struct weir_vmm_alloc **ret_alloc)
 {
     struct weir_vmm_alloc *alloc = NULL;
     const struct weir_export *export;
@@ -156,11 +209,32 @@ struct weir_vmm_alloc *weir_export_find_alloc(struct weir_tenant *tenant, const 
         alloc->refs++;
     }
     pthread_mutex_unlock(&tenant->lock);
-    return alloc;
+    if (alloc != NULL) {
+        *ret_alloc = alloc;
+        return CUDA_SUCCESS;
+    }
+    return weir_directory_is_used(tenant) ? weir_vmm_alloc_import(tenant, token, ret_alloc)
+                                          : CUDA_ERROR_INVALID_VALUE;
 }
 
-bool weir_export_find_name(struct weir_tenant *tenant, const uint8_t token[16],
-                           uint8_t ret_name[16])
+/* The name of a pool of another worker. */
+static CUresult find_name_elsewhere(struct weir_tenant *tenant, const uint8_t token[16],
+                                    uint8_t ret_name[16])
+{
+    struct weir_link_entry entry = {.kind = WEIR_ENTRY_POOL};
+    int no_fd;
+
+    if (!weir_directory_is_used(tenant)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(entry.key, token, WEIR_EXPORT_TOKEN_BYTES);
+    WEIR_TRY(weir_directory_find(tenant, &entry, &no_fd));
+    memcpy(ret_name, entry.value, 16);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_export_find_name(struct weir_tenant *tenant, const uint8_t token[16],
+                               uint8_t ret_name[16])
 {
     const struct weir_export *export;
     bool found;
@@ -172,13 +246,13 @@ bool weir_export_find_name(struct weir_tenant *tenant, const uint8_t token[16],
         memcpy(ret_name, export->name, sizeof export->name);
     }
     pthread_mutex_unlock(&tenant->lock);
-    return found;
+    return found ? CUDA_SUCCESS : find_name_elsewhere(tenant, token, ret_name);
 }
 
 void weir_exports_look(struct weir_worker *worker)
 {
     struct epoll_event events[LOOK_AT];
-    int n = epoll_wait(worker->exports_fd, events, LOOK_AT, 0);
+    int n = epoll_wait(weir_directory_watch_fd(worker), events, LOOK_AT, 0);
 
     for (int i = 0; i < n; i++) {
         struct weir_export *export = events[i].data.ptr;
@@ -192,7 +266,7 @@ void weir_exports_look(struct weir_worker *worker)
             }
         }
         pthread_mutex_unlock(&t->lock);
-        free_export(export); /* closing takes it out of the epoll set */
+        free_export(export);
     }
 }
 

@@ -73,7 +73,7 @@ struct weir_host_event {
     struct weir_object o;
     uint32_t word;
     uint32_t flags;
-    struct weir_ipc_event *shared; /* this object holds a reference; or NULL */
+    struct weir_ipc_event *shared; /* interprocess: a reference; else NULL */
 };
 
 /* A module or a library. */

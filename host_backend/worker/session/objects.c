@@ -255,26 +255,8 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_host_st
 /* A shared event is destroyed by whoever drops its last reference. */
 static CUresult destroy_event(struct weir_session *session, struct weir_host_event *e)
 {
-    struct weir_tenant *tenant = session->tenant;
-    bool last = false;
-
-    if (e->shared == NULL) {
-        return session->driver->cuEventDestroy_v2(e->o.native);
-    }
-    pthread_mutex_lock(&tenant->lock);
-    last = --e->shared->refs == 0;
-    for (struct weir_ipc_event **at = &tenant->events; last && *at != NULL; at = &(*at)->next) {
-        if (*at == e->shared) {
-            *at = e->shared->next;
-            break;
-        }
-    }
-    pthread_mutex_unlock(&tenant->lock);
-    if (!last) {
-        return CUDA_SUCCESS;
-    }
-    free(e->shared);
-    return session->driver->cuEventDestroy_v2(e->o.native);
+    return e->shared != NULL ? weir_ipc_event_put(session, e->shared)
+                             : session->driver->cuEventDestroy_v2(e->o.native);
 }
 
 /* What is no more than the driver's handle. */

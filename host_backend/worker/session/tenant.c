@@ -132,6 +132,7 @@ struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t inde
     tenant->account.pool = worker->counts.pool;
     memcpy(tenant->name, config->name, sizeof tenant->name);
     pthread_mutex_init(&tenant->lock, NULL);
+    pthread_mutex_init(&tenant->publishing, NULL);
     weir_log_rate_init(&tenant->log_rate);
     weir_host_image_store_init(&tenant->images, &tenant->account);
     weir_tenant_configure(tenant, config);
@@ -206,6 +207,7 @@ void weir_tenant_destroy(struct weir_tenant *tenant)
     if (tenant->account.page != NULL) {
         munmap(tenant->account.page, sizeof *tenant->account.page);
     }
+    pthread_mutex_destroy(&tenant->publishing);
     pthread_mutex_destroy(&tenant->lock);
     free(tenant);
 }

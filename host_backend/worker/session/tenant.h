@@ -15,8 +15,8 @@
 #include <stdatomic.h>
 
 struct weir_export;
+struct weir_host_chunk;
 struct weir_ipc_event;
-struct weir_ipc_token;
 struct weir_worker;
 
 struct weir_tenant {
@@ -36,10 +36,11 @@ struct weir_tenant {
     bool reserved;        /* the window's two halves */
     struct weir_window device_window;
     struct weir_window host_window;
-    struct weir_ipc_token *tokens;
+    struct weir_host_chunk *shared_chunks; /* that have a key */
     struct weir_ipc_event *events;
     struct weir_export *exports;
-    uint64_t vmm_bytes; /* reserved of the VMM area; under the worker's vmm_area's lock */
+    pthread_mutex_t publishing; /* held while a guest's descriptor is published; before lock */
+    uint64_t vmm_bytes;         /* reserved of the VMM area; under the worker's vmm_area's lock */
 
     struct weir_host_image_store images; /* internally locked */
 };

@@ -12,11 +12,13 @@
 #include "base/log.h"
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/holdings.h"
+#include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm_area.h"
 #include "host_backend/worker/session/worker.h"
+#include "proto/wire/export.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +32,14 @@
 #define CLEAR_SPIN_NS (200 * WEIR_NS_PER_US)
 
 /* ---------------------------------------------------------------- memory */
+
+static void count(const struct weir_vmm_alloc *alloc)
+{
+    struct weir_worker_counts *counts = &alloc->tenant->worker->counts;
+
+    atomic_fetch_add(&counts->chunks, 1);
+    atomic_fetch_add(&counts->chunk_bytes, alloc->bytes);
+}
 
 CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                                uint32_t handle_types, struct weir_vmm_alloc **ret_alloc)
@@ -60,8 +70,46 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
         return result;
     }
     alloc->kept = weir_memory_keep(tenant, alloc->memory, alloc->id, 0, bytes);
-    atomic_fetch_add(&w->counts.chunks, 1);
-    atomic_fetch_add(&w->counts.chunk_bytes, bytes);
+    count(alloc);
+    *ret_alloc = alloc;
+    return CUDA_SUCCESS;
+}
+
+/* Get the memory of a token for an alloc that has been charged what is its own. */
+static CUresult import_memory(struct weir_vmm_alloc *alloc, const uint8_t token[16])
+{
+    struct weir_link_entry entry = {.kind = WEIR_ENTRY_DESCRIPTOR};
+
+    memcpy(entry.key, token, WEIR_EXPORT_TOKEN_BYTES);
+    WEIR_TRY(weir_ipc_memory_import(alloc->tenant, &entry, &alloc->memory));
+    alloc->bytes = alloc->cleared_bytes = entry.bytes;
+    alloc->handle_types = entry.handle_types;
+    alloc->device = entry.device;
+    alloc->published = true;
+    memcpy(alloc->key, entry.key, sizeof alloc->key);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_vmm_alloc_import(struct weir_tenant *tenant, const uint8_t token[16],
+                               struct weir_vmm_alloc **ret_alloc)
+{
+    const struct weir_amounts cost = weir_device_memory_cost(tenant->worker, 0);
+    struct weir_vmm_alloc *alloc;
+    CUresult result;
+
+    WEIR_TRY(weir_tenant_charge(tenant, &cost));
+    alloc = calloc(1, sizeof *alloc);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (alloc != NULL) {
+        *alloc = (struct weir_vmm_alloc){.tenant = tenant, .charged = cost, .refs = 1};
+        result = import_memory(alloc, token);
+    }
+    if (result != CUDA_SUCCESS) {
+        weir_account_release_all(&tenant->account, &cost);
+        free(alloc);
+        return result;
+    }
+    count(alloc);
     *ret_alloc = alloc;
     return CUDA_SUCCESS;
 }
@@ -80,6 +128,9 @@ void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc)
     (void)t->worker->platform.driver.cuMemRelease(alloc->memory);
     if (alloc->kept) {
         weir_memory_drop(t->worker, alloc->id);
+    }
+    if (alloc->published) {
+        weir_directory_withdraw(t, WEIR_ENTRY_MEMORY, alloc->key);
     }
     weir_account_release_all(&t->account, &alloc->charged);
     atomic_fetch_sub(&t->worker->counts.chunks, 1);

@@ -12,6 +12,7 @@
 #define WEIR_HOST_BACKEND_WORKER_SESSION_VMM_H
 
 #include "base/account.h"
+#include "host_backend/config/link.h"
 #include "host_backend/worker/session/object_types.h"
 
 struct weir_session;
@@ -27,8 +28,10 @@ struct weir_vmm_alloc {
     uint32_t handle_types; /* what it may be exported as */
     uint32_t device;       /* of the worker's: where it lies */
     CUmemGenericAllocationHandle memory;
-    bool kept;     /* the supervisor holds a descriptor */
-    uint32_t refs; /* under the tenant's lock */
+    bool kept;                         /* the supervisor holds a descriptor */
+    bool published;                    /* it is in the directory, by this worker or another */
+    uint8_t key[WEIR_ENTRY_KEY_BYTES]; /* .. by this key */
+    uint32_t refs;                     /* under the tenant's lock */
 };
 
 /* The object behind a guest's handle. */
@@ -41,6 +44,15 @@ struct weir_host_vmm_handle {
 /** Make memory with one reference, charged to the session's tenant. @thread the session's */
 CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                                uint32_t handle_types, struct weir_vmm_alloc **ret_alloc);
+/**
+ * Memory of another worker, with one reference. It is not charged again.
+ * @param token  of a guest's descriptor.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (none, or of another tenant), as
+ *         weir_ipc_memory_import()
+ * @thread a session's
+ */
+CUresult weir_vmm_alloc_import(struct weir_tenant *tenant, const uint8_t token[16],
+                               struct weir_vmm_alloc **ret_alloc);
 /** Drop a reference; the last releases the memory. @thread any with the context current */
 void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc);
 /** Clear what no guest has seen yet, through a mapping of our own. stream: of its device */
@@ -79,11 +91,16 @@ void weir_vmm_handle_drop(struct weir_session *session, struct weir_host_vmm_han
  */
 CUresult weir_export_create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
                             const uint8_t name[16], int *ret_fd);
-/** The memory of a token, with a reference; NULL: none, or of another tenant. */
-struct weir_vmm_alloc *weir_export_find_alloc(struct weir_tenant *tenant, const uint8_t token[16]);
-/** The pool's name of a token. */
-bool weir_export_find_name(struct weir_tenant *tenant, const uint8_t token[16],
-                           uint8_t ret_name[16]);
+/**
+ * The memory of a token, with a reference, or the name of its pool: of this worker or another.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (none, or of another tenant), as
+ *         weir_directory_find(), as weir_vmm_alloc_import()
+ * @thread a session's
+ */
+CUresult weir_export_find_alloc(struct weir_tenant *tenant, const uint8_t token[16],
+                                struct weir_vmm_alloc **ret_alloc);
+CUresult weir_export_find_name(struct weir_tenant *tenant, const uint8_t token[16],
+                               uint8_t ret_name[16]);
 /** Descriptors were closed: forget their exports. @thread main */
 void weir_exports_look(struct weir_worker *worker);
 /** Forget all of a tenant that is being destroyed. */

@@ -1,6 +1,7 @@
 /* What of a worker is handed to those that do not see all of it. */
 #include "host_backend/worker/session/worker.h"
 
+#include "host_backend/worker/session/directory.h"
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/sticky.h"
 
@@ -17,6 +18,11 @@ const struct weir_session_hooks *weir_worker_hooks(const struct weir_worker *wor
 struct weir_forms *weir_worker_forms(const struct weir_worker *worker)
 {
     return worker->forms;
+}
+
+struct weir_directory *weir_worker_directory(const struct weir_worker *worker)
+{
+    return worker->directory;
 }
 
 CUresult weir_worker_sticky_error(const struct weir_worker *worker)

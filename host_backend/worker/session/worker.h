@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 struct weir_device_gate;
+struct weir_directory;
 struct weir_forms;
 struct weir_prints;
 struct weir_session;
@@ -36,7 +37,6 @@ struct weir_worker {
     struct weir_platform platform;
     int link;          /* to the supervisor */
     int wake_fd;       /* an eventfd: the main thread looks at stopping and sticky */
-    int exports_fd;    /* an epoll set of the exports' descriptors (session/export.c) */
     atomic_int sticky; /* CUresult that ended the context */
     struct weir_worker_counts counts;
 
@@ -49,11 +49,12 @@ struct weir_worker {
     struct served_port *ports;        /* likewise (worker/stream_ports.c) */
     struct weir_ended_session *ended; /* the last ones' statistics, newest first (worker/stats.c) */
 
-    struct weir_connections *connections;             /* to the GPU */
-    struct weir_guests *guests;                       /* on their way in (worker/guests.c) */
-    struct weir_vmm_area *vmm_area;                   /* addresses that sessions reserve */
-    struct weir_device_idle *device_idle;             /* around calls that wait for the device */
-    struct weir_prints *prints;                       /* who owns the device's printf */
+    struct weir_connections *connections; /* to the GPU */
+    struct weir_guests *guests;           /* on their way in (worker/guests.c) */
+    struct weir_directory *directory;     /* what programs share (session/directory.h) */
+    struct weir_vmm_area *vmm_area;       /* addresses that sessions reserve */
+    struct weir_device_idle *device_idle; /* around calls that wait for the device */
+    struct weir_prints *prints;           /* who owns the device's printf */
     struct weir_device_gate *gates[WEIR_DEVICES_MAX]; /* NULL: no scheduler */
     const struct weir_session_hooks *hooks;           /* NULL: nobody wants to be asked */
     struct weir_forms *forms;                         /* NULL: all kernels are originals */

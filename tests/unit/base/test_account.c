@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -77,6 +78,33 @@ static void accounts_with_a_page_share_their_limit(void **state)
 }
 
 /* What the pool does not have is given back to the page. */
+/* One of two processes has passed on what both use: neither's end gives it back. */
+static void what_is_kept_outlives_who_charged_it(void **state)
+{
+    static struct weir_account_page page;
+    struct weir_account pair[2];
+
+    (void)state;
+    memset(&page, 0, sizeof page);
+    memset(pair, 0, sizeof pair);
+    for (uint32_t i = 0; i < 2; i++) {
+        pair[i].page = &page;
+        pair[i].place = i;
+        weir_account_limit_set(&pair[i], MEMORY, 100);
+    }
+    assert_true(weir_account_charge(&pair[0], MEMORY, 70));
+    assert_false(weir_account_page_keep(&page, 1, MEMORY, 60));
+    assert_true(weir_account_page_keep(&page, 0, MEMORY, 60));
+    weir_account_passed_on(&pair[0], MEMORY, 60);
+    assert_true(weir_account_used(&pair[0], MEMORY) == 10);
+    weir_account_page_settle(&page, 0);
+    assert_true(weir_account_left(&pair[1], MEMORY) == 40);
+    weir_account_page_clear(&page);
+    assert_true(weir_account_left(&pair[1], MEMORY) == 40);
+    weir_account_page_release(&page, MEMORY, 60);
+    assert_true(weir_account_left(&pair[1], MEMORY) == 100);
+}
+
 static void a_page_counts_nothing_that_the_pool_refuses(void **state)
 {
     static struct weir_account_page page;
@@ -244,6 +272,7 @@ int main(void)
         cmocka_unit_test(a_charge_is_exact_at_the_limit),
         cmocka_unit_test(a_charge_near_the_largest_number_does_not_wrap),
         cmocka_unit_test(accounts_with_a_page_share_their_limit),
+        cmocka_unit_test(what_is_kept_outlives_who_charged_it),
         cmocka_unit_test(a_page_counts_nothing_that_the_pool_refuses),
         cmocka_unit_test(a_limit_below_what_is_used_takes_nothing_away),
         cmocka_unit_test(items_do_not_share_a_limit),

@@ -167,6 +167,19 @@ static void vmm_maps_one_chunk_at_two_addresses(void **state)
     OK(cuMemAddressFree(base, 2 * step));
 }
 
+/* A file of another program could be cut short under a kernel. */
+static void only_chunks_are_imported(void **state)
+{
+    (void)state;
+    CUmemGenericAllocationHandle chunk;
+    int fd = memfd_create("something else", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(fd, 2 << 20), 0);
+    assert_int_equal(cuMemImportFromShareableHandle(&chunk, (void *)(intptr_t)fd,
+                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                     CUDA_ERROR_INVALID_VALUE);
+    close(fd);
+}
+
 static void pool_memory_is_freed_in_stream_order(void **state)
 {
     (void)state;
@@ -199,6 +212,7 @@ int main(void)
         cmocka_unit_test(pointer_attributes_follow_the_kind_of_memory),
         cmocka_unit_test(register_twice_or_what_is_not_mapped_is_refused),
         cmocka_unit_test(vmm_maps_one_chunk_at_two_addresses),
+        cmocka_unit_test(only_chunks_are_imported),
         cmocka_unit_test(pool_memory_is_freed_in_stream_order),
     };
     return cmocka_run_group_tests(tests, enter_context, leave_context);
