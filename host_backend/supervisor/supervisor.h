@@ -382,6 +382,17 @@ void weir_sup_containers_follow(struct weir_supervisor *sup);
 /** Close those sockets and remove the file. */
 void weir_sup_containers_close(struct weir_supervisor *sup);
 
+/* worker_process.c */
+
+/**
+ * Fork a process that becomes a worker.
+ * @param link      the worker's end, borrowed.
+ * @param listener  its socket for ZeroMQ, borrowed; -1: none.
+ * @return its pid; -1: there is no process
+ */
+pid_t weir_sup_worker_fork(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
+                           int link, int listener);
+
 /* workers.c */
 
 /**

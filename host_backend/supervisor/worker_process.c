@@ -1,0 +1,97 @@
+/*
+ * How a process becomes a worker: between fork and exec.
+ *
+ * The child gets its descriptors in their places and opens what the worker could not open by
+ * itself. All other descriptors of the supervisor are closed.
+ */
+#include "host_backend/supervisor/supervisor.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define OUT_OF_THE_WAY 16 /* above all places that descriptors are moved to */
+
+/*
+ * Guests' memory is registered at the guests' own addresses, so the worker keeps away from where
+ * programs have theirs: the kernel begins a process's mappings below the room that its stack may
+ * take, and the worker gives that room up again (worker/main.c). ThreadSanitizer knows no mappings
+ * as low as that: its worker stays where it is, and some registrations find their addresses taken.
+ */
+static void lower_mappings(void)
+{
+#ifndef __SANITIZE_THREAD__
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_max == RLIM_INFINITY) {
+        limit.rlim_cur = WEIR_WORKER_STACK_ROOM;
+        (void)setrlimit(RLIMIT_STACK, &limit);
+    }
+#endif
+}
+
+/* A log in a file is the worker's standard error: the file may be root's. */
+static bool open_log(const char *spec)
+{
+    const char *path = strchr(spec, ':');
+    int fd;
+
+    if (path == NULL) {
+        return true;
+    }
+    fd = open(path + 1, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
+    return fd >= 0 && dup2(fd, STDERR_FILENO) == STDERR_FILENO;
+}
+
+/* dup2() to itself would keep close-on-exec, and one place may be what the other lies in. */
+static bool place_descriptors(int link, int listener)
+{
+    link = fcntl(link, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
+    if (listener >= 0) {
+        listener = fcntl(listener, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
+    }
+    if (link < 0 || dup2(link, WEIR_LINK_FD) < 0 ||
+        (listener >= 0 && dup2(listener, WEIR_LINK_LISTENER_FD) < 0)) {
+        return false;
+    }
+    /* All are closed on exec anyway, unless one was forgotten; old kernels have no such call. */
+    (void)close_range(listener >= 0 ? WEIR_LINK_LISTENER_FD + 1 : WEIR_LINK_FD + 1, ~0u, 0);
+    return true;
+}
+
+/* In the child, which may call anything, since the supervisor has one thread. */
+static _Noreturn void become_worker(struct weir_supervisor *sup, const struct weir_sup_worker *w,
+                                    int link, int listener, pid_t supervisor)
+{
+    const char *program = sup->params.program != NULL ? sup->params.program : "/proc/self/exe";
+    char *argv[] = {(char *)(uintptr_t) "weir", (char *)(uintptr_t) "worker", NULL};
+    sigset_t none;
+
+    lower_mappings();
+    weir_mps_environment(sup, w);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (!open_log(sup->config.log) || !place_descriptors(link, listener)) {
+        _exit(WEIR_WORKER_EXIT_FAILED);
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != supervisor) {
+        _exit(WEIR_WORKER_EXIT_FAILED); /* it died before the line above */
+    }
+    execv(program, argv);
+    _exit(WEIR_WORKER_EXIT_FAILED);
+}
+
+pid_t weir_sup_worker_fork(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
+                           int link, int listener)
+{
+    pid_t self = getpid(), pid = fork();
+
+    if (pid == 0) {
+        become_worker(sup, worker, link, listener, self);
+    }
+    return pid;
+}
