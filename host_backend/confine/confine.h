@@ -86,7 +86,7 @@ enum weir_confine_keeps {
  *
  * @param keeps  enum weir_confine_keeps, added up. What an earlier call has refused stays refused.
  * @return WEIR_OK, WEIR_ERR_UNSUPPORTED (the kernel or the architecture has no seccomp filters)
- * @thread the only one of its process; weir_confine_drop_privileges() came before
+ * @thread the only one of its process
  */
 enum weir_status weir_confine_refuse_calls(unsigned keeps) WEIR_MUST_CHECK;
 

@@ -159,6 +159,7 @@ enum weir_status weir_confine_refuse_calls(unsigned keeps)
     make(&p, keeps);
     loaded.len = p.n;
     if (p.n > CODE_MAX || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 ||
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
         syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &loaded) != 0) {
         return WEIR_ERR_UNSUPPORTED;
     }

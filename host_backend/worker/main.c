@@ -67,6 +67,8 @@ static struct {
     size_t limits[N_LIMITS]; /* of a program's context, at first */
 } told = {.tcp_fd = -1, .region_fd = -1};
 
+static struct weir_forms_compiler compiler = {.ptxas.socket_fd = -1}; /* of twins */
+
 static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant *message)
 {
     struct weir_tenant *tenant;
@@ -466,6 +468,14 @@ static bool wait_for_sessions(struct weir_worker *worker)
     return none;
 }
 
+/* While it may still start processes: which driver there is shows only later. */
+static void open_compiler(const struct weir_worker *worker)
+{
+    bool soft = strcmp(worker->config.driver, "softgpu") == 0;
+
+    weir_forms_compiler_open(soft ? "driver" : worker->config.forms.compiler, &compiler);
+}
+
 static int open_worker(struct weir_worker *worker)
 {
     struct weir_link_message message;
@@ -498,16 +508,21 @@ static int open_worker(struct weir_worker *worker)
     if (worker->wake_fd < 0 || worker->exports_fd < 0) {
         return WEIR_WORKER_EXIT_FAILED;
     }
+    open_compiler(worker);
     status = weir_worker_open_device(worker);
     if (status != WEIR_OK) {
         weir_log_error("worker: no device driver=%s why=\"%s\"", worker->config.driver,
                        weir_status_text(status));
         return WEIR_WORKER_EXIT_DRIVER;
     }
+    if (!worker->platform.real) {
+        weir_forms_compiler_close(&compiler); /* softgpu runs PTX, so ptxas is no use to it */
+    }
     if (worker->platform.driver.cuFuncLoad == NULL) {
         weir_log_info("worker: kernels cannot be stopped: the driver is older than CUDA 12.4");
     } else if (worker->platform.write_value_ok) {
-        if (weir_forms_create(worker, &worker->config.forms, &worker->forms) != WEIR_OK) {
+        if (weir_forms_create(worker, &worker->config.forms, &compiler, &worker->forms) !=
+            WEIR_OK) {
             return WEIR_WORKER_EXIT_FAILED;
         }
         worker->hooks = &weir_forms_hooks;
@@ -539,6 +554,7 @@ static void close_worker(struct weir_worker *worker)
     weir_guests_destroy(worker->guests);
     weir_regions_finish(worker);
     weir_forms_destroy(worker->forms);
+    weir_forms_compiler_close(&compiler);
     worker->hooks = NULL;
     worker->forms = NULL; /* tenants end with the device idle, without them */
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
