@@ -11,6 +11,7 @@
 #include "host_backend/config/config.h"
 #include "host_backend/config/link.h"
 #include "host_backend/config/spin.h"
+#include "host_backend/confine/confine.h"
 #include "host_backend/supervisor/channels.h"
 #include "host_backend/supervisor/ivshmem.h"
 #include "host_backend/supervisor/metrics.h"
@@ -225,7 +226,9 @@ struct weir_supervisor {
     struct weir_sup_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
     struct weir_sup_worker workers[WEIR_WORKERS_MAX];
     struct weir_sup_pending pending[WEIR_PENDING_MAX];
-    bool mps_wanted; /* programs' workers are to be under MPS */
+    struct weir_confine_user worker_user;
+    char cache_dir[WEIR_FORMS_PATH_BYTES]; /* if workers run as another user; "": none */
+    bool mps_wanted;                       /* programs' workers are to be under MPS */
     struct weir_sup_mps mps[WEIR_MPS_MAX];
     uint64_t spares_from_ns; /* no spare is started before that */
     uint64_t no_room_ns;     /* when a worker last found no room for a context; 0: none did */
@@ -381,6 +384,17 @@ void weir_sup_tenants_tell(struct weir_supervisor *sup, int worker);
 void weir_sup_containers_follow(struct weir_supervisor *sup);
 /** Close those sockets and remove the file. */
 void weir_sup_containers_close(struct weir_supervisor *sup);
+
+/* worker_user.c */
+
+/**
+ * Find the workers' user, and give that user what workers write. Prints what is wrong with
+ * worker_user; logs who it is.
+ * @return WEIR_OK, WEIR_ERR_NOT_FOUND, WEIR_ERR_DENIED, WEIR_ERR_TOO_BIG
+ */
+enum weir_status weir_sup_worker_user_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/** The folder of the caches as workers are told it. */
+void weir_sup_worker_user_cache(const struct weir_supervisor *sup, struct weir_forms_config *forms);
 
 /* worker_process.c */
 

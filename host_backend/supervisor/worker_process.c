@@ -2,12 +2,16 @@
  * How a process becomes a worker: between fork and exec.
  *
  * The child gets its descriptors in their places and opens what the worker could not open by
- * itself. All other descriptors of the supervisor are closed.
+ * itself. All other descriptors of the supervisor are closed. Then it becomes the workers' user and
+ * gives up its privileges (host_backend/confine/).
  */
 #include "host_backend/supervisor/supervisor.h"
 
+#include "base/log.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -37,13 +41,16 @@ static void lower_mappings(void)
 static bool open_log(const char *spec)
 {
     const char *path = strchr(spec, ':');
+    char level[16];
     int fd;
 
     if (path == NULL) {
         return true;
     }
+    snprintf(level, sizeof level, "%.*s", (int)(path - spec), spec);
     fd = open(path + 1, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
-    return fd >= 0 && dup2(fd, STDERR_FILENO) == STDERR_FILENO;
+    return fd >= 0 && dup2(fd, STDERR_FILENO) == STDERR_FILENO &&
+           weir_log_init(level, "weir serve") == WEIR_OK; /* until exec */
 }
 
 /* dup2() to itself would keep close-on-exec, and one place may be what the other lies in. */
@@ -62,6 +69,26 @@ static bool place_descriptors(int link, int listener)
     return true;
 }
 
+/* For the GPU: root is not bound by this limit, other users are. */
+static void allow_locked_memory(void)
+{
+    const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+
+    (void)setrlimit(RLIMIT_MEMLOCK, &none); /* not root's to raise: it stays */
+}
+
+/* All or nothing: a worker that could not be confined would be root. */
+static void confine(const struct weir_confine_user *user)
+{
+    allow_locked_memory();
+    weir_confine_drop_bounding();
+    if (!weir_confine_become(user) || !weir_confine_drop_privileges()) {
+        weir_log_error("supervisor: cannot confine a worker user=%s why=\"%s\"",
+                       user->is_other ? user->name : "", strerror(errno));
+        _exit(WEIR_WORKER_EXIT_FAILED);
+    }
+}
+
 /* In the child, which may call anything, since the supervisor has one thread. */
 static _Noreturn void become_worker(struct weir_supervisor *sup, const struct weir_sup_worker *w,
                                     int link, int listener, pid_t supervisor)
@@ -77,11 +104,14 @@ static _Noreturn void become_worker(struct weir_supervisor *sup, const struct we
     if (!open_log(sup->config.log) || !place_descriptors(link, listener)) {
         _exit(WEIR_WORKER_EXIT_FAILED);
     }
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    confine(&sup->worker_user);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* another user would have lost it */
     if (getppid() != supervisor) {
         _exit(WEIR_WORKER_EXIT_FAILED); /* it died before the line above */
     }
     execv(program, argv);
+    weir_log_error("supervisor: cannot execute a worker program=%s why=\"%s\"", program,
+                   strerror(errno));
     _exit(WEIR_WORKER_EXIT_FAILED);
 }
 

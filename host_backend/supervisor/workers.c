@@ -190,6 +190,7 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     c->vmm_base = sup->config.vmm_base;
     c->vmm_bytes = sup->config.vmm_bytes;
     c->forms = sup->config.forms;
+    weir_sup_worker_user_cache(sup, &c->forms);
     c->scheduler = sup->config.scheduler;
     return weir_sup_worker_send(sup, worker, &message, page_fd);
 }

@@ -6,6 +6,7 @@
  * when the GPU's context has died; then a little time is left for guests to read why.
  */
 #include "host_backend/config/shared_page.h"
+#include "host_backend/confine/confine.h"
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/requests.h"
@@ -476,6 +477,17 @@ static void open_compiler(const struct weir_worker *worker)
     weir_forms_compiler_open(soft ? "driver" : worker->config.forms.compiler, &compiler);
 }
 
+/* Before there are threads, the driver, or guests. */
+static void give_up_calls(const struct weir_worker *worker)
+{
+    bool serves_tcp = worker->config.listen_tcp[0] != 0;
+
+    if (weir_confine_refuse_calls(serves_tcp ? WEIR_CONFINE_KEEPS_INET : WEIR_CONFINE_KEEPS_NONE) !=
+        WEIR_OK) {
+        weir_log_warn("worker: this kernel has no system call filters");
+    }
+}
+
 static int open_worker(struct weir_worker *worker)
 {
     struct weir_link_message message;
@@ -495,6 +507,8 @@ static int open_worker(struct weir_worker *worker)
         weir_prints_create(WEIR_PRINTS_SETTLE_NS, &worker->prints) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
+    open_compiler(worker);
+    give_up_calls(worker);
     worker->guests = weir_guests_create();
     worker->vmm_area = weir_vmm_area_create();
     worker->device_idle = weir_device_idle_create();
@@ -508,7 +522,6 @@ static int open_worker(struct weir_worker *worker)
     if (worker->wake_fd < 0 || worker->exports_fd < 0) {
         return WEIR_WORKER_EXIT_FAILED;
     }
-    open_compiler(worker);
     status = weir_worker_open_device(worker);
     if (status != WEIR_OK) {
         weir_log_error("worker: no device driver=%s why=\"%s\"", worker->config.driver,

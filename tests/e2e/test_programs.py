@@ -304,6 +304,8 @@ class Domains(Base):
             f.write(CONTROL)
         os.chmod(control, 0o755)
         self.said_path = os.path.join(folder, "said")
+        with open(self.said_path, "w"):
+            os.chmod(self.said_path, 0o666)  # the daemon runs as the workers' user
         tenants = tenants or {name: {"isolation": "program"} for name in ("alice", "bob")}
         return self.own({**tenants, "carol": {"isolation": "strict"}}, lines=['mps = "on"', *lines],
                         env={"PATH": f"{folder}:{os.environ['PATH']}", "WEIR_TEST_SAID": self.said_path})
