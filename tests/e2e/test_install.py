@@ -35,7 +35,7 @@ class Install(lib.Case):
         self.assertTrue(guest.stdout.startswith(os.path.realpath(prefix)), guest.stdout)
         self.assertIn("PASS e2e_minimal", guest.stdout)
         worker = host.worker_pid()
-        with open(f"/proc/{worker}/maps") as f:
+        with lib.looking_into(worker), open(f"/proc/{worker}/maps") as f:
             softgpu = re.search(r"\S*libweir-softgpu.so", f.read())[0]
         self.assertTrue(softgpu.startswith(os.path.realpath(prefix)), softgpu)
         self.assertEqual(host.stop(), 0)

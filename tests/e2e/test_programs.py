@@ -317,7 +317,7 @@ class Domains(Base):
             return f.read().splitlines()
 
     def folder_of(self, pid):
-        with open(f"/proc/{pid}/environ", "rb") as f:
+        with lib.looking_into(pid), open(f"/proc/{pid}/environ", "rb") as f:
             found = dict(line.split(b"=", 1) for line in f.read().split(b"\0") if b"=" in line)
         return found.get(b"CUDA_MPS_PIPE_DIRECTORY", b"").decode()
 
