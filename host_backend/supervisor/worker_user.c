@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define DEVICE "/dev/nvidiactl"
+#define UVM    "/dev/nvidia-uvm" /* the driver makes it at its first use by root */
 
 static const char *why_not(enum weir_status status)
 {
@@ -40,7 +41,6 @@ static void give_cache(struct weir_supervisor *sup)
 static void report(const struct weir_supervisor *sup)
 {
     const struct weir_confine_user *user = &sup->worker_user;
-    bool soft = strcmp(sup->config.driver, "softgpu") == 0;
 
     if (user->is_other) {
         weir_log_info("supervisor: workers run as user=%s", user->name);
@@ -50,10 +50,23 @@ static void report(const struct weir_supervisor *sup)
         weir_log_warn("supervisor: workers run as root: make the user " WEIR_CONFINE_USER
                       ", or set worker_user");
     }
-    if (!soft && access(DEVICE, F_OK) == 0 && !weir_confine_user_may_open(user, DEVICE)) {
+}
+
+static void report_devices(const struct weir_supervisor *sup)
+{
+    const struct weir_confine_user *user = &sup->worker_user;
+
+    if (strcmp(sup->config.driver, "softgpu") == 0 || access(DEVICE, F_OK) != 0) {
+        return;
+    }
+    if (!weir_confine_user_may_open(user, DEVICE)) {
         weir_log_error("supervisor: workers may not open " DEVICE
                        ": give it to a group of their user's user=%s",
                        user->name);
+    }
+    if (access(UVM, F_OK) != 0) {
+        weir_log_error("supervisor: there is no " UVM
+                       ", which workers cannot make: run nvidia-modprobe -u -c 0");
     }
 }
 
@@ -69,6 +82,7 @@ enum weir_status weir_sup_worker_user_open(struct weir_supervisor *sup)
         give_cache(sup);
     }
     report(sup);
+    report_devices(sup);
     return WEIR_OK;
 }
 

@@ -105,6 +105,23 @@ class Confine(lib.Case):
         self.assertEqual(len(said), 1)
         self.assertIn(DEFAULT_USER, said[0])
 
+    @as_root
+    def test_the_log_says_when_workers_cannot_open_the_gpu(self):
+        """With files that stand for the driver's, in a /dev of the host's own."""
+        def said(mode, files):
+            make = "".join(f"mknod -m {mode} /dev/{name} c 1 3 && " for name in files)
+            prefix = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt && cp -a /dev/null /dev/urandom /mnt && "
+                      f'mkdir /mnt/shm && mount --rbind /dev/shm /mnt/shm && mount --move /mnt /dev && {make}exec "$@"', "sh"]
+            if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
+                self.skipTest("no mount namespaces, or devices, here")
+            lines = [f'worker_user = "{USER}"', f'softgpu = "{lib.places.softgpu}"']
+            host = self.host(host_lines=lines, prefix=prefix, driver=lib.places.softgpu)
+            return host.process.err
+
+        self.assertIn("workers may not open /dev/nvidiactl", said("600", ["nvidiactl", "nvidia-uvm"]))
+        self.assertIn("there is no /dev/nvidia-uvm", said("666", ["nvidiactl"]))
+        self.assertNotIn("/dev/nvidia", said("666", ["nvidiactl", "nvidia-uvm"]))
+
     def refused(self, user, why):
         host = self.host(host_lines=[f'worker_user = "{user}"'], start=False)
         with self.assertRaisesRegex(lib.Stuck, why):
