@@ -8,6 +8,8 @@
  */
 #include "base/clock.h"
 #include "host_backend/config/control.h"
+#include "host_backend/config/proc_text.h"
+#include "host_backend/confine/confine.h"
 #include "proto/cuda_abi.h"
 #include "proto/wire/discover.h"
 #include "tools/command.h"
@@ -15,6 +17,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,6 +187,72 @@ static const char *tenant_url(const char *run_dir, const struct weir_status_repo
     return room;
 }
 
+/* What the kernel says of a process in /proc/PID/status. */
+struct confinement {
+    uid_t uid;
+    bool capable; /* it has capabilities, or could get some */
+    bool no_new_privileges;
+    bool filtered; /* system calls */
+};
+
+/* The number behind a name. */
+static uint64_t fact_of(const char *text, const char *name, int base)
+{
+    const char *at = strstr(text, name);
+    return at ? strtoull(at + strlen(name), NULL, base) : 0;
+}
+
+static bool look_at_process(uint64_t pid, struct confinement *ret_found)
+{
+    char path[40];
+    char text[4096];
+    snprintf(path, sizeof path, "/proc/%llu/status", (unsigned long long)pid);
+    if (!weir_proc_text(path, text, sizeof text)) {
+        return false;
+    }
+    ret_found->uid = (uid_t)fact_of(text, "\nUid:", 10);
+    ret_found->capable = (fact_of(text, "\nCapPrm:", 16) | fact_of(text, "\nCapInh:", 16)) != 0;
+    ret_found->no_new_privileges = fact_of(text, "\nNoNewPrivs:", 10) == 1;
+    ret_found->filtered = fact_of(text, "\nSeccomp:", 10) == 2;
+    return true;
+}
+
+static void check_worker_user(const struct confinement *worker, const struct confinement *host)
+{
+    const struct passwd *known = getpwuid(worker->uid);
+    const char *name = known ? known->pw_name : "?";
+    if (worker->uid == 0) {
+        mend("warning", "make a system user " WEIR_CONFINE_USER ", or set worker_user in weir.toml",
+             "workers run as root");
+    } else if (worker->uid == host->uid) {
+        mend("warning", "run the host as root, with a user " WEIR_CONFINE_USER " for its workers",
+             "workers run as the host's own user, %s", name);
+    } else {
+        ok("workers run as %s", name);
+    }
+}
+
+/* All workers are made alike: one is looked at. */
+static void check_workers(const struct weir_status_report *report)
+{
+    struct confinement worker, host;
+    if (report->n_workers == 0 || !look_at_process(report->workers[0].pid, &worker) ||
+        !look_at_process(report->pid, &host)) {
+        return;
+    }
+    check_worker_user(&worker, &host);
+    if (worker.capable || !worker.no_new_privileges) {
+        mend("warning", "look at the host's log", "workers have privileges");
+    }
+    if (!worker.filtered) {
+        mend("warning", "use a kernel with seccomp filters (CONFIG_SECCOMP_FILTER)",
+             "no system calls are refused to workers");
+    } else {
+        ok("workers have %sprivileges, and system calls are refused to them",
+           worker.capable || !worker.no_new_privileges ? "" : "no ");
+    }
+}
+
 /* Gives what a program is to be tried with; NULL: there is no host. */
 static const char *check_host(const char *run_dir, const char *url, char room[PATH_MAX])
 {
@@ -209,6 +278,7 @@ static const char *check_host(const char *run_dir, const char *url, char room[PA
             mend("problem", "restart the host after an upgrade: systemctl restart weir",
                  "this is version %s", WEIR_VERSION);
         }
+        check_workers(report);
         url = tenant_url(run_dir, report, url, room);
         weir_status_report_destroy(report);
         return url;

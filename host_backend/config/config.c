@@ -67,6 +67,7 @@ static const struct row host_rows[] = {
     {"cdi", ROW_TEXT, AT(weir_host_config, cdi), 0, 0, NULL},
     {"socket_mode", ROW_U32, AT(weir_host_config, socket_mode), 0, 0777, NULL},
     {"vm_user", ROW_TEXT, AT(weir_host_config, vm_user), 0, 0, NULL},
+    {"worker_user", ROW_TEXT, AT(weir_host_config, worker_user), 0, 0, NULL},
     {"vsock_port", ROW_U32, AT(weir_host_config, vsock_port), 0, UINT32_MAX - 1, NULL},
     {"vm_region", ROW_BYTES, AT(weir_host_config, vm_region_bytes), 1 << 26, INT64_C(1) << 36,
      NULL},

@@ -88,6 +88,7 @@ struct weir_host_config {
     uint64_t window_bytes;
     uint64_t vmm_base; /* addresses that guests reserve, of all tenants */
     uint64_t vmm_bytes;
+    char worker_user[WEIR_CONFIG_USER_BYTES]; /* name or number; "": weir-worker, if there is one */
     struct weir_workers_config workers;
     struct weir_forms_config forms;
     struct weir_sched_settings scheduler;

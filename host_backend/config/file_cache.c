@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +56,82 @@ static bool make_dirs(const char *dir)
     return mkdir(path, 0700) == 0 || errno == EEXIST;
 }
 
+void weir_file_cache_find(const char *dir, char *ret_dir, size_t bytes)
+{
+    if (strcmp(dir, "none") == 0) {
+        ret_dir[0] = 0;
+    } else if (dir[0] != 0) {
+        snprintf(ret_dir, bytes, "%s", dir);
+    } else {
+        default_dir(ret_dir, bytes);
+    }
+}
+
+/* A file of some cache, or what a worker that was killed has left of making one. */
+static bool is_of_a_cache(const char *name)
+{
+    return (strlen(name) == NAME_BYTES - 1 &&
+            strspn(name, "0123456789abcdef") == 2 * (size_t)WEIR_HASH_BYTES) ||
+           strncmp(name, "tmp.", 4) == 0 || strncmp(name, "ptxas.", 6) == 0;
+}
+
+/* Gives the files, or, with a look alone, says whether all of them may be given. */
+static bool for_each_file(int dir, bool give, uid_t uid, gid_t gid)
+{
+    int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
+    DIR *entries = copy >= 0 ? fdopendir(copy) : NULL;
+    const struct dirent *entry;
+    bool good = entries != NULL;
+
+    if (entries == NULL) {
+        if (copy >= 0) {
+            close(copy);
+        }
+        return false;
+    }
+    rewinddir(entries);
+    while (good && (entry = readdir(entries)) != NULL) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
+            continue;
+        }
+        good = give ? fchownat(dir, entry->d_name, uid, gid, AT_SYMLINK_NOFOLLOW) == 0
+                    : is_of_a_cache(entry->d_name);
+    }
+    closedir(entries);
+    return good;
+}
+
+/* While the folder is root's alone, nobody else has put anything there. */
+static bool give_folder(int dir, uid_t uid, gid_t gid)
+{
+    struct stat info;
+
+    if (fstat(dir, &info) != 0 || (info.st_mode & 022) != 0) {
+        return false;
+    }
+    if (info.st_uid == uid) {
+        return true;
+    }
+    return info.st_uid == geteuid() && for_each_file(dir, false, uid, gid) &&
+           for_each_file(dir, true, uid, gid) && fchown(dir, uid, gid) == 0;
+}
+
+bool weir_file_cache_give(const char *dir, uid_t uid, gid_t gid)
+{
+    bool given = false;
+    int fd;
+
+    if (!make_dirs(dir)) {
+        return false;
+    }
+    fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0) {
+        given = give_folder(fd, uid, gid);
+        close(fd);
+    }
+    return given;
+}
+
 void weir_file_cache_init(struct weir_file_cache *cache, const char *dir, uint64_t limit_bytes,
                           const char *suffix)
 {
@@ -64,14 +139,7 @@ void weir_file_cache_init(struct weir_file_cache *cache, const char *dir, uint64
 
     *cache = (struct weir_file_cache){.limit_bytes = limit_bytes, .suffix = suffix};
     pthread_mutex_init(&cache->lock, NULL);
-    if (strcmp(dir, "none") == 0) {
-        return;
-    }
-    if (dir[0] != 0) {
-        snprintf(cache->dir, sizeof cache->dir, "%s", dir);
-    } else {
-        default_dir(cache->dir, sizeof cache->dir);
-    }
+    weir_file_cache_find(dir, cache->dir, sizeof cache->dir);
     if (cache->dir[0] == 0) {
         return;
     }

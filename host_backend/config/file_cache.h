@@ -13,8 +13,10 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct weir_file_cache {
     char dir[256];        /* "": none */
@@ -22,6 +24,26 @@ struct weir_file_cache {
     uint64_t limit_bytes; /* of all files with that suffix together */
     pthread_mutex_t lock; /* one writer at a time */
 };
+
+/**
+ * Which folder is meant.
+ *
+ * @param dir      as of weir_file_cache_init().
+ * @param ret_dir  "": none.
+ * @thread any
+ */
+void weir_file_cache_find(const char *dir, char *ret_dir, size_t bytes);
+
+/**
+ * Make the folder, and give it with the files in it to another user. Only root can do that.
+ *
+ * A folder of root's that has anything but files of caches is left alone: its owner would own more
+ * than a cache. One that is the user's already stays as it is.
+ *
+ * @return whether the folder is that user's now
+ * @thread any
+ */
+bool weir_file_cache_give(const char *dir, uid_t uid, gid_t gid) WEIR_MUST_CHECK;
 
 /**
  * Find and make the folder.

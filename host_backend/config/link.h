@@ -12,7 +12,9 @@
 #include "host_backend/config/config.h"
 #include "host_backend/config/control.h"
 
-#define WEIR_LINK_FD 3 /* the worker's end after exec */
+/* The worker's descriptors after exec, beside the standard ones. */
+#define WEIR_LINK_FD          3 /* its end of the link */
+#define WEIR_LINK_LISTENER_FD 4 /* listens for ZeroMQ; there if Weir is built with it */
 
 enum weir_link_type {
     /* To the worker. */
@@ -64,10 +66,10 @@ enum weir_link_type {
 struct weir_link_config {
     char driver[WEIR_CONFIG_PATH_BYTES];
     char softgpu[WEIR_CONFIG_PATH_BYTES];
-    char log[WEIR_CONFIG_PATH_BYTES];
+    char log[WEIR_CONFIG_PATH_BYTES]; /* a level: where it goes is standard error */
     char run_dir[WEIR_CONFIG_PATH_BYTES];
     char listen_tcp[WEIR_CONFIG_PATH_BYTES];
-    char server_key[WEIR_CONFIG_PATH_BYTES];
+    char server_key[WEIR_KEY_Z85_BYTES];    /* the secret key itself */
     char name[WEIR_TENANT_NAME_BYTES + 16]; /* of its sockets in the run directory */
     char devices[WEIR_DEVICE_LIST_BYTES];
     bool alone;                /* it serves one tenant */

@@ -152,7 +152,7 @@ static enum weir_status start(struct weir_supervisor *sup)
 {
     struct weir_sup_gate *gate = &sup->gate;
     struct weir_link_message message = {.type = WEIR_LINK_CONFIG};
-    enum weir_status status = weir_sup_spawn(sup, "gate", -1, &gate->pid, &gate->link);
+    enum weir_status status = weir_sup_spawn(sup, NULL, -1, &gate->pid, &gate->link);
 
     if (status != WEIR_OK) {
         return status;

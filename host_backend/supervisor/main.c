@@ -487,6 +487,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     }
     sup->mps_wanted = weir_mps_is_wanted(&sup->config);
     status = open_signals(sup);
+    status = status == WEIR_OK ? weir_sup_worker_user_open(sup) : status;
     if (status == WEIR_OK) {
         status = open_admin(sup);
         if (status != WEIR_OK) {

@@ -70,6 +70,14 @@ static void set_folders(const struct weir_sup_mps *m)
     setenv("CUDA_MPS_LOG_DIRECTORY", m->folder, 1);
 }
 
+/* In a child, as become_control(). */
+static void become_user(const struct weir_sup_mps *m)
+{
+    if (!weir_confine_become(m->user)) {
+        _exit(127);
+    }
+}
+
 /* In a child. */
 static _Noreturn void become_control(const struct weir_sup_mps *m, bool daemon)
 {
@@ -100,6 +108,12 @@ static bool is_there(const struct weir_sup_mps *m)
     return access(path_of(m, "control", path, sizeof path), F_OK) == 0;
 }
 
+/* A server serves one user, and its daemon need be no other. */
+static bool give_folder(const struct weir_sup_mps *m)
+{
+    return !m->user->is_other || chown(m->folder, m->user->uid, m->user->gid) == 0;
+}
+
 /* What a killed host left would be taken for a daemon that is ready. */
 static bool make_folder(const struct weir_supervisor *sup, struct weir_sup_mps *m)
 {
@@ -108,7 +122,7 @@ static bool make_folder(const struct weir_supervisor *sup, struct weir_sup_mps *
                      (int)(m - sup->mps));
 
     if (n < 0 || (size_t)n >= sizeof m->folder ||
-        (mkdir(m->folder, 0700) != 0 && errno != EEXIST)) {
+        (mkdir(m->folder, 0700) != 0 && errno != EEXIST) || !give_folder(m)) {
         return false;
     }
     (void)unlink(path_of(m, LOG, path, sizeof path));
@@ -119,7 +133,7 @@ int weir_mps_log_open(const struct weir_sup_mps *m, int flags)
 {
     char path[PATH_BYTES];
 
-    return open(path_of(m, LOG, path, sizeof path), flags | O_CLOEXEC, 0600);
+    return open(path_of(m, LOG, path, sizeof path), flags | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
 static void start(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
@@ -135,10 +149,11 @@ static void start(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t 
     }
     m->pid = fork();
     if (m->pid == 0) {
-        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-        int log = weir_mps_log_open(m, O_WRONLY | O_CREAT | O_APPEND);
+        int null = open("/dev/null", O_RDWR | O_CLOEXEC), log;
 
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        become_user(m);
+        log = weir_mps_log_open(m, O_WRONLY | O_CREAT | O_APPEND);
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* another user would have lost it */
         if (getppid() != self || dup2(null, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0) {
             _exit(127);
         }
@@ -171,6 +186,7 @@ static bool say(const struct weir_sup_mps *m, const char *line, int wait_ms, cha
     }
     pid = fork();
     if (pid == 0) {
+        become_user(m);
         if (dup2(in[0], 0) < 0 || dup2(out[1], 1) < 0) {
             _exit(127);
         }
@@ -249,7 +265,7 @@ static struct weir_sup_mps *open_domain(struct weir_supervisor *sup, const char 
         struct weir_sup_mps *m = &sup->mps[i];
 
         if (!m->used) {
-            *m = (struct weir_sup_mps){.used = true};
+            *m = (struct weir_sup_mps){.used = true, .user = &sup->worker_user};
             snprintf(m->devices, sizeof m->devices, "%s", devices);
             start(sup, m, weir_clock_now_ns());
             return m;

@@ -8,6 +8,7 @@
 
 #include "host_backend/config/config.h"
 #include "host_backend/config/link.h"
+#include "host_backend/confine/confine.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -41,6 +42,7 @@ struct weir_sup_mps {
     bool leaving;                         /* after a fault, until all its workers have ended */
     char devices[WEIR_DEVICE_LIST_BYTES]; /* of its workers */
     char folder[108];                     /* of its pipes and logs */
+    const struct weir_confine_user *user; /* who runs it, and its workers */
     uint64_t started_ns;                  /* when the daemon was last started, or tried to be */
     uint64_t leave_by_ns;                 /* workers that have not left by then are killed */
     off_t log_seen;                       /* of the log: read so far */

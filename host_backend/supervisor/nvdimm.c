@@ -29,9 +29,11 @@
 #include "proto/transport/region.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -258,6 +260,16 @@ static bool take_over(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
     return false;
 }
 
+/* Which process has a file is a right to trace, which a service need not have. */
+static void report_blindness(void)
+{
+    if (geteuid() == 0 && prctl(PR_CAPBSET_READ, CAP_SYS_PTRACE, 0, 0, 0) == 0) {
+        weir_log_info(
+            "supervisor: without CAP_SYS_PTRACE machines with NVDIMMs are not served, nor "
+            "found again after a restart: see machines.conf in weir's kvm page");
+    }
+}
+
 void weir_sup_nvdimm_open(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     struct weir_sup_nvdimm *n = &tenant->nvdimm;
@@ -265,6 +277,7 @@ void weir_sup_nvdimm_open(struct weir_supervisor *sup, struct weir_sup_tenant *t
     n->fd = n->watch = -1;
     if (sup->nvdimm_watch_fd < 0) {
         sup->nvdimm_watch_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+        report_blindness();
     }
     if (!weir_control_vm_memory(sup->config.run_dir, tenant->config.name, n->path,
                                 sizeof n->path) ||

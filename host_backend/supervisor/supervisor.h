@@ -11,6 +11,7 @@
 #include "host_backend/config/config.h"
 #include "host_backend/config/link.h"
 #include "host_backend/config/spin.h"
+#include "host_backend/confine/confine.h"
 #include "host_backend/supervisor/channels.h"
 #include "host_backend/supervisor/ivshmem.h"
 #include "host_backend/supervisor/metrics.h"
@@ -249,7 +250,9 @@ struct weir_supervisor {
     struct weir_sup_worker workers[WEIR_WORKERS_MAX];
     struct weir_sup_gate gate;
     struct weir_sup_pending pending[WEIR_PENDING_MAX];
-    bool mps_wanted; /* programs' workers are to be under MPS */
+    struct weir_confine_user worker_user;
+    char cache_dir[WEIR_FORMS_PATH_BYTES]; /* if workers run as another user; "": none */
+    bool mps_wanted;                       /* programs' workers are to be under MPS */
     struct weir_sup_mps mps[WEIR_MPS_MAX];
     uint64_t spares_from_ns; /* no spare is started before that */
     uint64_t no_room_ns;     /* when a worker last found no room for a context; 0: none did */
@@ -409,6 +412,29 @@ void weir_sup_tenants_tell(struct weir_supervisor *sup, int worker);
 void weir_sup_containers_follow(struct weir_supervisor *sup);
 /** Close those sockets and remove the file. */
 void weir_sup_containers_close(struct weir_supervisor *sup);
+
+/* worker_user.c */
+
+/**
+ * Find the workers' user, and give that user what workers write. Prints what is wrong with
+ * worker_user; logs who it is.
+ * @return WEIR_OK, WEIR_ERR_NOT_FOUND, WEIR_ERR_DENIED, WEIR_ERR_TOO_BIG
+ */
+enum weir_status weir_sup_worker_user_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/** The folder of the caches as workers are told it. */
+void weir_sup_worker_user_cache(const struct weir_supervisor *sup, struct weir_forms_config *forms);
+
+/* worker_process.c */
+
+/**
+ * Fork a process that becomes a worker, or the gate process.
+ * @param worker    what it is to be; NULL: the gate process.
+ * @param link      the process's end, borrowed.
+ * @param listener  a worker's socket for ZeroMQ, borrowed; -1: none.
+ * @return its pid; -1: there is no process
+ */
+pid_t weir_sup_fork(struct weir_supervisor *sup, const struct weir_sup_worker *worker, int link,
+                    int listener);
 
 /* workers.c */
 
@@ -577,13 +603,13 @@ bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct
 void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_config *config);
 /**
  * Start this program again as another of its processes.
- * @param subcommand  "worker" or "gate".
- * @param worker      its slot; -1: it is none.
- * @param ret_link    gives our end of the link to it.
+ * @param worker    what it is to be; NULL: the gate process.
+ * @param listener  as of weir_sup_fork().
+ * @param ret_link  gives our end of the link to it.
  * @return WEIR_OK, WEIR_ERR_IO
  */
-enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const char *subcommand, int worker,
-                                pid_t *ret_pid, int *ret_link) WEIR_MUST_CHECK;
+enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
+                                int listener, pid_t *ret_pid, int *ret_link) WEIR_MUST_CHECK;
 
 /* gate.c */
 

@@ -16,14 +16,13 @@
 #include "base/log.h"
 #include "host_backend/supervisor/notify.h"
 #include "proto/wire/control.h"
+#include "proto/wire/keys.h"
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,6 +33,7 @@
 #define STOP_WAIT_NS       (5 * WEIR_NS_PER_S)
 #define LINK_BUFFER        (4 << 20)
 #define RENEW_PAUSE_NS     WEIR_NS_PER_S
+#define ENDPOINT_BYTES     (WEIR_CONFIG_PATH_BYTES + 96)
 #define SHARED_CONNECTIONS WEIR_CONTROL_MAX_CONNECTIONS /* of a worker of many tenants */
 
 static bool valid(const struct weir_supervisor *sup, int worker)
@@ -129,52 +129,6 @@ bool weir_sup_worker_keep(const struct weir_sup_tenant *tenant, struct weir_tena
     return changed == NULL;
 }
 
-/*
- * Guests' memory is registered at the guests' own addresses, so the worker keeps away from where
- * programs have theirs: the kernel begins a process's mappings below the room that its stack may
- * take, and the worker gives that room up again (worker/main.c). ThreadSanitizer knows no mappings
- * as low as that: its worker stays where it is, and some registrations find their addresses taken.
- */
-static void lower_mappings(void)
-{
-#ifndef __SANITIZE_THREAD__
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_max == RLIM_INFINITY) {
-        limit.rlim_cur = WEIR_WORKER_STACK_ROOM;
-        (void)setrlimit(RLIMIT_STACK, &limit);
-    }
-#endif
-}
-
-/* In the child, which may call anything, since the supervisor has one thread. */
-static _Noreturn void become(struct weir_supervisor *sup, const char *subcommand, int worker,
-                             int link, pid_t supervisor)
-{
-    const char *program = sup->params.program != NULL ? sup->params.program : "/proc/self/exe";
-    char *argv[] = {(char *)(uintptr_t) "weir", (char *)(uintptr_t)subcommand, NULL};
-    sigset_t none;
-
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != supervisor) {
-        _exit(WEIR_WORKER_EXIT_FAILED); /* it died before the line above */
-    }
-    if (worker >= 0) {
-        lower_mappings();
-        weir_mps_environment(sup, &sup->workers[worker]);
-    }
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    if (link == WEIR_LINK_FD) {
-        link = dup(link); /* dup2 to itself would keep close-on-exec */
-    }
-    if (dup2(link, WEIR_LINK_FD) < 0) {
-        _exit(WEIR_WORKER_EXIT_FAILED);
-    }
-    execv(program, argv);
-    _exit(WEIR_WORKER_EXIT_FAILED);
-}
-
 /* The shared worker of the host's own list: the one that remote guests come to. */
 static bool is_main(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
 {
@@ -200,16 +154,30 @@ static const char *name_of(const struct weir_supervisor *sup, const struct weir_
 
 void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_config *config)
 {
+    int level = (int)strcspn(sup->config.log, ":"); /* what is behind it was opened for them */
+
     snprintf(config->driver, sizeof config->driver, "%s", sup->config.driver);
     snprintf(config->softgpu, sizeof config->softgpu, "%s", sup->config.softgpu);
-    snprintf(config->log, sizeof config->log, "%s", sup->config.log);
+    snprintf(config->log, sizeof config->log, "%.*s", level, sup->config.log);
     snprintf(config->run_dir, sizeof config->run_dir, "%s", sup->config.run_dir);
     config->window_base = sup->config.window_base;
     config->window_bytes = sup->config.window_bytes;
     config->vmm_base = sup->config.vmm_base;
     config->vmm_bytes = sup->config.vmm_bytes;
     config->forms = sup->config.forms;
+    weir_sup_worker_user_cache(sup, &config->forms);
     config->scheduler = sup->config.scheduler;
+}
+
+/* Its file may be open to the supervisor's user alone. Without a key the worker does not listen. */
+static void read_server_key(const char *path, char ret_key[WEIR_KEY_Z85_BYTES])
+{
+    enum weir_status status = *path != 0 ? weir_key_read(path, ret_key) : WEIR_OK;
+
+    if (status != WEIR_OK) {
+        weir_log_error("supervisor: no server key path=%s why=\"%s\"", path,
+                       weir_status_text(status));
+    }
 }
 
 /* @param page_fd  as of WEIR_LINK_CONFIG: the first time; -1: again. */
@@ -222,7 +190,7 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     weir_sup_config_fill(sup, c);
     if (is_main(sup, w)) {
         snprintf(c->listen_tcp, sizeof c->listen_tcp, "%s", sup->config.listen_tcp);
-        snprintf(c->server_key, sizeof c->server_key, "%s", sup->config.server_key);
+        read_server_key(sup->config.server_key, c->server_key);
     }
     (void)name_of(sup, w, c->name, sizeof c->name);
     snprintf(c->devices, sizeof c->devices, "%s", w->devices);
@@ -233,6 +201,48 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     c->alone = w->kind != WEIR_WORKER_SHARED;
     c->gate_comes = sup->gate.link >= 0;
     return weir_sup_worker_send(sup, worker, &message, page_fd);
+}
+
+/* The socket for guests that come through a tenant's and cannot share memory. */
+static void endpoint_of(const struct weir_supervisor *sup, const struct weir_sup_worker *w,
+                        char path[ENDPOINT_BYTES])
+{
+    char name[WEIR_TENANT_NAME_BYTES + 16];
+
+    snprintf(path, ENDPOINT_BYTES, "%s/zmq-%s.sock", sup->config.run_dir,
+             name_of(sup, w, name, sizeof name));
+}
+
+static void remove_endpoint(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
+{
+    char path[ENDPOINT_BYTES];
+
+    endpoint_of(sup, w, path);
+    unlink(path);
+}
+
+/* -1: Weir is built without ZeroMQ. A token says who may come, so the socket is everybody's. */
+static enum weir_status open_endpoint(const struct weir_supervisor *sup,
+                                      const struct weir_sup_worker *w, int *ret_fd)
+{
+    *ret_fd = -1;
+#ifdef WEIR_WITH_ZMQ
+    char path[ENDPOINT_BYTES];
+    enum weir_status status;
+
+    endpoint_of(sup, w, path);
+    unlink(path); /* whoever listened there before has ended */
+    status = weir_sup_listen(path, 0666, ret_fd);
+    if (status != WEIR_OK) {
+        weir_log_error("supervisor: cannot listen for ZeroMQ path=%s why=\"%s\"", path,
+                       weir_status_text(status));
+    }
+    return status;
+#else
+    (void)sup;
+    (void)w;
+    return WEIR_OK;
+#endif
 }
 
 void weir_sup_workers_configure(struct weir_supervisor *sup)
@@ -281,36 +291,52 @@ void weir_sup_workers_listen(struct weir_supervisor *sup)
     announce(sup);
 }
 
-enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const char *subcommand, int worker,
-                                pid_t *ret_pid, int *ret_link)
+enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
+                                int listener, pid_t *ret_pid, int *ret_link)
 {
-    pid_t self = getpid(), pid;
     int pair[2], bytes = LINK_BUFFER;
+    pid_t pid;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
         return WEIR_ERR_IO;
     }
     (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     (void)setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-    pid = fork();
+    pid = weir_sup_fork(sup, worker, pair[1], listener);
+    close(pair[1]);
     if (pid < 0) {
         close(pair[0]);
-        close(pair[1]);
         return WEIR_ERR_IO;
     }
-    if (pid == 0) {
-        become(sup, subcommand, worker, pair[1], self);
-    }
-    close(pair[1]);
     *ret_pid = pid;
     *ret_link = pair[0];
     return WEIR_OK;
 }
 
+/* Fork, with what the worker is to have. */
+static enum weir_status launch(struct weir_supervisor *sup, struct weir_sup_worker *w)
+{
+    enum weir_status status;
+    int listener;
+
+    if (open_endpoint(sup, w, &listener) != WEIR_OK) {
+        return WEIR_ERR_IO;
+    }
+    status = weir_sup_spawn(sup, w, listener, &w->pid, &w->link);
+    if (listener >= 0) {
+        close(listener);
+    }
+    if (status != WEIR_OK) {
+        remove_endpoint(sup, w);
+    }
+    return status;
+}
+
 enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
-    enum weir_status status = weir_sup_spawn(sup, "worker", worker, &w->pid, &w->link);
+
+    enum weir_status status = launch(sup, w);
 
     if (status != WEIR_OK) {
         return status;
@@ -373,16 +399,6 @@ static const char *why_text(int status, char *room, size_t bytes)
         snprintf(room, bytes, "exit status %d", WEXITSTATUS(status));
     }
     return room;
-}
-
-/* libzmq leaves the file of an ipc endpoint behind, and a killed worker leaves everything. */
-static void remove_endpoint(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
-{
-    char path[WEIR_CONFIG_PATH_BYTES + 96], name[WEIR_TENANT_NAME_BYTES + 16];
-
-    snprintf(path, sizeof path, "%s/zmq-%s.sock", sup->config.run_dir,
-             name_of(sup, w, name, sizeof name));
-    unlink(path);
 }
 
 /* Was this the end that renew() asked for? Then the next one starts without a pause. */

@@ -594,9 +594,9 @@ enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
     struct weir_guests *g = worker->guests;
     char endpoint[WEIR_CONFIG_PATH_BYTES + 16], ipc[sizeof g->zmq_path + 8];
     const char *endpoints[2] = {ipc, endpoint};
-    char key[WEIR_KEY_TEXT_BYTES] = "";
     struct weir_zmq_server_params params = {.endpoints = endpoints,
                                             .n_endpoints = 1,
+                                            .ipc_fd = WEIR_LINK_LISTENER_FD,
                                             .wire_hash = weir_op_hash(),
                                             .tenant_of_key = tenant_of_key,
                                             .on_hello = on_hello,
@@ -608,22 +608,16 @@ enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
              worker->config.name);
     snprintf(ipc, sizeof ipc, "ipc://%s", g->zmq_path);
     if (worker->config.listen_tcp[0] != 0) {
-        status = weir_key_read(worker->config.server_key, key);
-        if (status != WEIR_OK) {
-            weir_log_error("worker: no server key path=%s why=\"%s\"", worker->config.server_key,
-                           weir_status_text(status));
-            return status;
-        }
         snprintf(endpoint, sizeof endpoint, "%s%s",
                  strncmp(worker->config.listen_tcp, "tcp://", 6) == 0 ? "" : "tcp://",
                  worker->config.listen_tcp);
         params.n_endpoints = 2;
         params.tcp_fd = tcp_fd > 0 ? tcp_fd : 0;
-        params.secret_key = key;
+        params.secret_key = worker->config.server_key;
     }
-    unlink(g->zmq_path);
     status = weir_zmq_server_create(&params, &g->zmq);
-    explicit_bzero(key, sizeof key);
+    explicit_bzero(worker->config.server_key, sizeof worker->config.server_key);
+    close(WEIR_LINK_LISTENER_FD); /* ZeroMQ has its own */
     if (tcp_fd >= 0) {
         close(tcp_fd);
     }
@@ -640,7 +634,6 @@ void weir_guests_destroy(struct weir_guests *guests)
 {
     if (guests->zmq != NULL) {
         weir_zmq_server_destroy(guests->zmq);
-        unlink(guests->zmq_path);
     }
     free(guests);
 }

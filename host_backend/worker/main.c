@@ -6,6 +6,7 @@
  * when the GPU's context has died; then a little time is left for guests to read why.
  */
 #include "host_backend/config/shared_page.h"
+#include "host_backend/confine/confine.h"
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/session/about.h"
@@ -67,6 +68,8 @@ static struct {
     int gate_port_fd;        /* a port, until its bell comes; -1: none */
     bool gate_known;         /* it has come, or does not come */
 } told = {.tcp_fd = -1, .region_fd = -1, .gate_port_fd = -1};
+
+static struct weir_forms_compiler compiler = {.ptxas.socket_fd = -1}; /* of twins */
 
 static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant *message)
 {
@@ -499,6 +502,25 @@ static bool wait_for_sessions(struct weir_worker *worker)
     return none;
 }
 
+/* While it may still start processes: which driver there is shows only later. */
+static void open_compiler(const struct weir_worker *worker)
+{
+    bool soft = strcmp(worker->config.driver, "softgpu") == 0;
+
+    weir_forms_compiler_open(soft ? "driver" : worker->config.forms.compiler, &compiler);
+}
+
+/* Before there are threads, the driver, or guests. */
+static void give_up_calls(const struct weir_worker *worker)
+{
+    bool serves_tcp = worker->config.listen_tcp[0] != 0;
+
+    if (weir_confine_refuse_calls(serves_tcp ? WEIR_CONFINE_KEEPS_INET : WEIR_CONFINE_KEEPS_NONE) !=
+        WEIR_OK) {
+        weir_log_warn("worker: this kernel has no system call filters");
+    }
+}
+
 static int open_worker(struct weir_worker *worker)
 {
     struct weir_link_message message;
@@ -518,6 +540,8 @@ static int open_worker(struct weir_worker *worker)
         weir_prints_create(WEIR_PRINTS_SETTLE_NS, &worker->prints) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
+    open_compiler(worker);
+    give_up_calls(worker);
     worker->guests = weir_guests_create();
     worker->vmm_area = weir_vmm_area_create();
     worker->directory = weir_directory_create(worker->link);
@@ -537,10 +561,14 @@ static int open_worker(struct weir_worker *worker)
                        weir_status_text(status));
         return WEIR_WORKER_EXIT_DRIVER;
     }
+    if (!worker->platform.real) {
+        weir_forms_compiler_close(&compiler); /* softgpu runs PTX, so ptxas is no use to it */
+    }
     if (worker->platform.driver.cuFuncLoad == NULL) {
         weir_log_info("worker: kernels cannot be stopped: the driver is older than CUDA 12.4");
     } else if (worker->platform.write_value_ok) {
-        if (weir_forms_create(worker, &worker->config.forms, &worker->forms) != WEIR_OK) {
+        if (weir_forms_create(worker, &worker->config.forms, &compiler, &worker->forms) !=
+            WEIR_OK) {
             return WEIR_WORKER_EXIT_FAILED;
         }
         worker->hooks = &weir_forms_hooks;
@@ -573,6 +601,7 @@ static void close_worker(struct weir_worker *worker)
     weir_guests_destroy(worker->guests);
     weir_regions_finish(worker);
     weir_forms_destroy(worker->forms);
+    weir_forms_compiler_close(&compiler);
     worker->hooks = NULL;
     worker->forms = NULL; /* tenants end with the device idle, without them */
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {

@@ -527,7 +527,8 @@ static enum weir_status use_listener(struct weir_zmq_port *port, int fd)
     return WEIR_OK;
 }
 
-static enum weir_status bind_port(struct weir_zmq_port *port, const char *endpoint)
+/* @param bound  it listens at that endpoint already. */
+static enum weir_status bind_port(struct weir_zmq_port *port, const char *endpoint, bool bound)
 {
     if (zmq_bind(port->socket, endpoint) != 0) {
         int error = zmq_errno();
@@ -539,7 +540,7 @@ static enum weir_status bind_port(struct weir_zmq_port *port, const char *endpoi
     if (zmq_getsockopt(port->socket, ZMQ_LAST_ENDPOINT, port->bound, &len) != 0) {
         return WEIR_ERR_IO;
     }
-    if (!port->is_tcp && chmod(endpoint + strlen("ipc://"), IPC_MODE) != 0) {
+    if (!port->is_tcp && !bound && chmod(endpoint + strlen("ipc://"), IPC_MODE) != 0) {
         return WEIR_ERR_IO;
     }
     port->socket_fd = weir_zmq_fd(&linked, port->socket);
@@ -580,13 +581,14 @@ static enum weir_status open_port(struct weir_zmq_server *server, struct weir_zm
     if (status == WEIR_OK && port->is_tcp) {
         status = secure_port(port, params->secret_key);
     }
-    if (status == WEIR_OK && port->is_tcp && params->tcp_fd > 0) {
-        status = use_listener(port, params->tcp_fd);
+    int listener = port->is_tcp ? params->tcp_fd : params->ipc_fd;
+    if (status == WEIR_OK && listener > 0) {
+        status = use_listener(port, listener);
     }
     if (status == WEIR_OK) {
         status = open_monitor(server, port); /* before anybody can connect */
     }
-    return status == WEIR_OK ? bind_port(port, endpoint) : status;
+    return status == WEIR_OK ? bind_port(port, endpoint, listener > 0) : status;
 }
 
 static enum weir_status start_thread(struct weir_zmq_server *server)

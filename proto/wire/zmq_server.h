@@ -28,6 +28,7 @@ struct weir_zmq_server_params {
     size_t n_endpoints;
     int tcp_fd; /* a socket that listens at the tcp endpoint already, borrowed for the call; 0:
                  * none, the endpoint is bound here */
+    int ipc_fd; /* likewise for the ipc endpoint, whose file is then the caller's to remove */
     const char *secret_key; /* Z85; needed when there is a tcp endpoint */
     uint64_t wire_hash;     /* hellos with another one are refused here */
 

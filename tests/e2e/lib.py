@@ -11,11 +11,13 @@ The same files run from a build tree (ctest) and from a bundle (tests/gpu/run). 
     WEIR_E2E_BUILD    the build tree
     WEIR_E2E_BUNDLE   or the folder that ci/bundle made
     WEIR_E2E_DRIVER   what hosts are started with (default softgpu)
+    WEIR_E2E_WORKER_USER  the user of hosts' workers, where a case names none; only as root
     WEIR_E2E_LIMIT_S  seconds for one case (default 50)
     WEIR_E2E_KEEP     keep the temporary folders
     WEIR_E2E_SEED     of the schedules that kernels with twins are put through (default 1)
 """
 import atexit
+import contextlib
 import ctypes
 import functools
 import ipaddress
@@ -42,6 +44,7 @@ DRIVER = os.environ.get("WEIR_E2E_DRIVER", "softgpu")
 FORMS_SEED = int(os.environ.get("WEIR_E2E_SEED", "1"))
 CASE_LIMIT_S = float(os.environ.get("WEIR_E2E_LIMIT_S", "50"))
 SKIPPED = 77
+WORKER_USER = os.environ.get("WEIR_E2E_WORKER_USER", "") if os.geteuid() == 0 else ""
 
 CUDA_SUCCESS = 0
 CUDA_ERROR_INVALID_VALUE = 1
@@ -122,27 +125,30 @@ def children_of(pid):
     return found
 
 
+@contextlib.contextmanager
+def looking_into(pid):
+    """Skips a case that cannot see what it must: a worker is not dumpable, so its inside is root's to see."""
+    try:
+        yield
+    except PermissionError:
+        raise unittest.SkipTest(f"what process {pid} has is root's to see") from None
+
+
 def fds_of(pid):
     """{fd: target} of a process."""
     fds = {}
-    try:
+    with looking_into(pid), contextlib.suppress(ProcessLookupError, FileNotFoundError):
         for fd in os.listdir(f"/proc/{pid}/fd"):
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 fds[int(fd)] = os.readlink(f"/proc/{pid}/fd/{fd}")
-            except OSError:
-                pass
-    except OSError:
-        pass
     return fds
 
 
 def memfd_maps_of(pid):
     """How many mappings of memory files a process has."""
-    try:
-        with open(f"/proc/{pid}/maps") as f:
-            return sum("memfd:" in line for line in f)
-    except OSError:
-        return 0
+    with looking_into(pid), contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        return pathlib.Path(f"/proc/{pid}/maps").read_text().count("memfd:")
+    return 0
 
 
 def cpu_seconds(pid):
@@ -322,8 +328,8 @@ class Host:
     """`weir serve` in a temporary run directory; start() returns when it says that it is ready."""
 
     def __init__(self, tenants=("alice", "bob"), remote=None, driver=None, host_lines=(), args=(),
-                 run_dir=None, log="info", env=None, descriptors=None):
-        self.folder = tempfile.mkdtemp(prefix="weir-e2e-")
+                 run_dir=None, log="info", env=None, descriptors=None, prefix=()):
+        self.folder = make_folder("weir-e2e-")
         self.run_dir = run_dir or os.path.join(self.folder, "run")
         self.config = os.path.join(self.folder, "weir.toml")
         self.driver = driver or DRIVER
@@ -332,6 +338,7 @@ class Host:
         self.env = dict(env or {})
         self.log = log
         self.descriptors = descriptors  # that each of its processes may have; None: as this one
+        self.prefix = list(prefix)  # what the command line begins with
         self.process = None
         self.host_lines = list(host_lines)
         self.write_config(tenants)
@@ -342,6 +349,8 @@ class Host:
             tenants = {name: {} for name in tenants}
         self.tenants = tenants
         lines = ["[host]", *self.host_lines]
+        if WORKER_USER and not any(line.startswith("worker_user") for line in self.host_lines):
+            lines.insert(1, f'worker_user = "{WORKER_USER}"')
         if self.remote:
             lines += [f'listen_tcp = "{self.remote.listen}"',
                       f'server_key = "{self.remote.server_secret}"']
@@ -366,6 +375,7 @@ class Host:
                 argv = ["ip", "netns", "exec", self.remote.namespaces.host, *argv]
             if self.descriptors:
                 argv = ["prlimit", f"--nofile={self.descriptors}", *argv]
+            argv = [*self.prefix, *argv]
             env = dict(clean_environment(), XDG_CACHE_HOME=cache_home(), **self.env, NOTIFY_SOCKET=notify_path)
             self.process = Process(argv, env=env, name="weir serve")
 
@@ -496,8 +506,15 @@ class Host:
 @functools.cache
 def cache_home():
     """What hosts keep from one to the next: in this test's processes, not in later runs."""
-    folder = tempfile.mkdtemp(prefix="weir-cache-")
+    folder = make_folder("weir-cache-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def make_folder(prefix):
+    """A temporary folder through which workers get to what is theirs, whoever they run as."""
+    folder = tempfile.mkdtemp(prefix=prefix)
+    os.chmod(folder, 0o711)
     return folder
 
 
@@ -639,7 +656,7 @@ class Case(unittest.TestCase):
         signal.setitimer(signal.ITIMER_REAL, 1, 1)
 
     def folder(self):
-        path = tempfile.mkdtemp(prefix="weir-e2e-")
+        path = make_folder("weir-e2e-")
         self.addCleanup(shutil.rmtree, path, True)
         return path
 
@@ -771,6 +788,9 @@ class Result(unittest.TextTestResult):
 
 def main():
     """Run the cases of the calling file; 77 when all of them were skipped."""
+    if os.environ.get("WEIR_E2E_WORKER_USER") and not WORKER_USER:
+        print("only root can have workers of another user")
+        sys.exit(SKIPPED)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     random.seed(int(os.environ.get("WEIR_E2E_SEED", "1")))
     runner = unittest.TextTestRunner(sys.stdout, verbosity=2, resultclass=Result)

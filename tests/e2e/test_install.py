@@ -35,7 +35,7 @@ class Install(lib.Case):
         self.assertTrue(guest.stdout.startswith(os.path.realpath(prefix)), guest.stdout)
         self.assertIn("PASS e2e_minimal", guest.stdout)
         worker = host.worker_pid()
-        with open(f"/proc/{worker}/maps") as f:
+        with lib.looking_into(worker), open(f"/proc/{worker}/maps") as f:
             softgpu = re.search(r"\S*libweir-softgpu.so", f.read())[0]
         self.assertTrue(softgpu.startswith(os.path.realpath(prefix)), softgpu)
         self.assertEqual(host.stop(), 0)
@@ -71,6 +71,18 @@ class Install(lib.Case):
         with tarfile.open(package) as tar:
             tar.extractall(folder)
         self.prefix_works(self.find_prefix(folder))
+
+    def test_the_unit_is_confined(self):
+        """systemd's own measure of what a service could do to a machine: 0 nothing, 10 everything."""
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("no systemd-analyze")
+        unit = os.path.join(lib.places.source, "packaging/weir.service")
+        said = subprocess.run(["systemd-analyze", "security", "--offline=true", "--no-pager", unit],
+                              capture_output=True, text=True, timeout=60)
+        exposure = re.search(r"Overall exposure level for weir.service: ([0-9.]+)", said.stdout)
+        if not exposure:
+            self.skipTest(f"this systemd-analyze looks at no files: {said.stderr.strip()}")
+        self.assertLessEqual(float(exposure[1]), 3.0, said.stdout)
 
     def test_deb(self):
         if not shutil.which("dpkg-deb"):

@@ -186,7 +186,8 @@ class Region(Base):
         worker = host.worker_pid()
         host.process.signal(signal.SIGSTOP)
         hung_up_ns = lib.monotonic_ns()
-        kvm.hang_up(worker, WORKER_LINK)
+        with lib.looking_into(worker):
+            kvm.hang_up(worker, WORKER_LINK)
         self.assertEqual(guest.wait(25), 0, guest.tail())
         lost_ns = [int(line.split()[3]) for line in guest.lines if line.startswith("lost ")]
         self.assertEqual(len(lost_ns), 9, guest.tail())

@@ -76,7 +76,12 @@ class Package(lib.Case):
         self.on(f"{INSTALL} {OLD}/weir.deb", limit_s=240)
         self.serves()
         self.assertEqual(self.on("systemctl is-enabled weir"), "enabled")
-        self.assertIn("All is well.", self.on("weir doctor"))
+        doctor = self.on("weir doctor")
+        self.assertIn("All is well.", doctor)
+        self.assertRegex(doctor, r"ok +workers run as weir-worker\n")
+        self.assertNotIn("warning  workers", doctor)
+        user = self.on("getent passwd weir-worker")
+        self.assertEqual(self.on("stat --format=%U /var/cache/weir"), "weir-worker")
 
         self.on(f"printf '{TENANT}' >> {CONFIG} && systemctl reload weir")
         lib.until(lambda: "mine" in self.on("weir status"), 20, "the new tenant is there", 0.2)
@@ -86,15 +91,28 @@ class Package(lib.Case):
         self.on(f"{INSTALL} {NEW}/weir.deb", limit_s=240)
         self.assertEqual(self.on("dpkg-query --show --showformat='${Version}' weir"), "0.0.2")
         self.assertNotEqual(self.service("MainPID"), before)
+        self.assertEqual(self.on("getent passwd weir-worker"), user)
         self.serves("mine")
 
         self.on("apt-get remove --quiet=2 --yes weir", limit_s=120)
         self.assertEqual(self.on("systemctl is-active weir", expect=3), "inactive")
         self.assertNotIn("/usr/bin/weir", self.on("readlink /proc/[0-9]*/exe || true"))
         self.on(f"grep mine {CONFIG}")
+        self.assertEqual(self.on("getent passwd weir-worker"), user)
         self.on("apt-get purge --quiet=2 --yes weir", limit_s=120)
         self.nothing_is_left()
+        self.assertEqual(self.on("getent passwd weir-worker; getent group weir-worker", expect=2), "")
         self.assertEqual(self.on("systemctl list-units --all --no-legend 'weir*'"), "")
+
+    def test_a_cache_of_roots_becomes_the_workers(self):
+        """As an older version leaves it."""
+        self.boot()
+        name = "0" * 32 + ".twins"
+        self.on(f"mkdir -m 700 /var/cache/weir && touch /var/cache/weir/{name}")
+        self.on(f"{INSTALL} {OLD}/weir.deb", limit_s=240)
+        self.serves()
+        self.assertEqual(self.on("stat --format=%U /var/cache/weir"), "weir-worker")
+        self.assertNotIn("the cache is not", self.on("journalctl --no-pager --unit weir"))
 
     def test_its_life(self):
         self.boot()

@@ -29,7 +29,7 @@ RULES = (
     (r": `.*\b(ci|tests|proto)/", PARSED, "names a command"),
     (r": `setarch ", IGNORED, "runs all tests"),
     (r": (podman|docker|docker-compose) ", PARSED, "needs a container engine and images"),
-    (r": (virsh|systemctl|usermod|modprobe|mount|qemu-system-x86_64) ", IGNORED, "another program's, needs root or a machine"),
+    (r": (virsh|systemctl|useradd|usermod|install|modprobe|mount|qemu-system-x86_64) ", IGNORED, "another program's, needs root or a machine"),
     (r": sbatch ", IGNORED, "needs a cluster"),
     (r": weir (attach|detach) ", PARSED, "needs libvirt"),
     (r"slurm.md: (weir keygen /etc|weir run --host|cat |python3 )", PARSED, "another machine's and a job's"),
@@ -64,7 +64,7 @@ BEFORE = (
 TENANTS = ("default", "A", "B", "alice", "bob", "vm1")
 PROMPT = re.compile(r"^(?:(?:host|guest|gpuhost|vm1)?#|\$) (?=\S)")
 COMMAND = re.compile(r"^(weir [a-z]|(FOLDER/)?(ci|tests)/|podman |docker |virsh |qemu-system-x86_64 |cmake |sbatch |mkdir |"
-                     r"systemctl |usermod |LD_LIBRARY_PATH=|WEIR_\w+=\S+ |[A-Z]=|\(cd |ninja |ctest |apt )")
+                     r"systemctl |useradd |usermod |install |LD_LIBRARY_PATH=|WEIR_\w+=\S+ |[A-Z]=|\(cd |ninja |ctest |apt )")
 SENTENCE = re.compile(r"weir [a-z].*|ci/[\w-]+|(python3 )?(ci|tests|proto)/[\w/-]+(\.py)? .*|[A-Z_0-9]+=\S+ .+|setarch \S+ .+")
 TOML = re.compile(r"^(# weir\.toml$|\[\[?\w+\]\]?$)")
 

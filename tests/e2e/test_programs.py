@@ -305,6 +305,8 @@ class Domains(Base):
             f.write(CONTROL)
         os.chmod(control, 0o755)
         self.said_path = os.path.join(folder, "said")
+        with open(self.said_path, "w"):
+            os.chmod(self.said_path, 0o666)  # the daemon runs as the workers' user
         tenants = tenants or {name: {"isolation": "program"} for name in ("alice", "bob")}
         return self.own({**tenants, "carol": {"isolation": "strict"}}, lines=['mps = "on"', *lines],
                         env={"PATH": f"{folder}:{os.environ['PATH']}", "WEIR_TEST_SAID": self.said_path})
@@ -316,7 +318,7 @@ class Domains(Base):
             return f.read().splitlines()
 
     def folder_of(self, pid):
-        with open(f"/proc/{pid}/environ", "rb") as f:
+        with lib.looking_into(pid), open(f"/proc/{pid}/environ", "rb") as f:
             found = dict(line.split(b"=", 1) for line in f.read().split(b"\0") if b"=" in line)
         return found.get(b"CUDA_MPS_PIPE_DIRECTORY", b"").decode()
 

@@ -11,6 +11,7 @@
 #include "host_backend/config/control.h"
 #include "host_backend/config/link.h"
 #include "host_backend/config/status_text.h"
+#include "host_backend/confine/confine.h"
 #include "host_backend/gate/port.h"
 #include <signal.h>
 #include <stdio.h>
@@ -262,6 +263,9 @@ static int open_host(struct host *host)
     if (weir_log_init(host->config.log, "gate") != WEIR_OK ||
         weir_policy_set_parse(host->config.scheduler.policy, &policies, NULL) != WEIR_OK) {
         return WEIR_WORKER_EXIT_USAGE;
+    }
+    if (weir_confine_refuse_calls(WEIR_CONFINE_KEEPS_NONE) != WEIR_OK) {
+        weir_log_warn("gate: the kernel does not refuse it system calls");
     }
     params.policies = &policies;
     params.spin = host->spin;

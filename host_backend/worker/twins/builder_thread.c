@@ -223,7 +223,7 @@ static void build_here(struct build *b)
     struct weir_forms *forms = m->device->forms;
     struct weir_forms_build_params params = {
         .cache = &forms->cache,
-        .compiler = &forms->compiler,
+        .compiler = forms->compiler,
         .driver = forms->driver,
         .driver_version = m->device->gpu->about.driver_version,
         .sm = m->device->sm,
@@ -441,6 +441,7 @@ static uint32_t attribute(const struct weir_worker_device *device, int32_t id)
 
 enum weir_status weir_forms_create(struct weir_worker *worker,
                                    const struct weir_forms_config *config,
+                                   const struct weir_forms_compiler *compiler,
                                    struct weir_forms **ret_forms)
 {
     const struct weir_platform *platform = weir_worker_platform(worker);
@@ -456,7 +457,7 @@ enum weir_status weir_forms_create(struct weir_worker *worker,
     forms->n_devices = platform->n_devices;
     weir_file_cache_init(&forms->cache, forms->config.cache_dir, forms->config.cache_bytes,
                          ".twins");
-    weir_forms_compiler_find(forms->config.compiler, platform->real, &forms->compiler);
+    forms->compiler = compiler;
     for (uint32_t i = 0; i < forms->n_devices; i++) {
         struct weir_forms_device *device = &forms->devices[i];
         const struct weir_worker_device *gpu = &platform->devices[i];
@@ -473,7 +474,7 @@ enum weir_status weir_forms_create(struct weir_worker *worker,
         pthread_mutex_init(&device->needs.lock, NULL);
         pthread_cond_init(&device->work, NULL);
     }
-    weir_log_debug("forms: compiler=\"%s\" cache=%s", forms->compiler.id,
+    weir_log_debug("forms: compiler=\"%s\" cache=%s", forms->compiler->id,
                    forms->cache.dir[0] != 0 ? forms->cache.dir : "none");
     *ret_forms = forms;
     return WEIR_OK;

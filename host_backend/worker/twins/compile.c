@@ -1,91 +1,86 @@
 /*
- * ptxas gets a folder of its own with its input, and limits on processor time, wall time, memory
- * and the size of what it writes: the text is a guest's. Its process is started by posix_spawn,
- * which copies no page tables, and has none of the worker's descriptors.
+ * ptxas gets a folder of its own with its input, and runs in a process of its own (ptxas.h). What
+ * it does not take, or has no option for, the driver compiles here.
  */
 #include "host_backend/worker/twins/compile.h"
 #include "host_backend/config/program_path.h"
 
-#include "base/clock.h"
 #include "base/log.h"
-#include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#define CHILD_LIMIT_NS   (120 * WEIR_NS_PER_S)
-#define CHILD_MEMORY     (UINT64_C(8) << 30)
-#define CHILD_FILE_BYTES (UINT64_C(512) << 20)
-#define CHILD_NICE       10
-#define ARGS_MAX         10
-#define WHY_BYTES        200
-#define LOG_BYTES        4096
+#define FILE_BYTES (UINT64_C(512) << 20) /* of what ptxas may write */
+#define WHY_BYTES  200
+#define LOG_BYTES  4096
 
 /* ---------------------------------------------------------------- which */
 
-void weir_forms_compiler_find(const char *wanted, bool real,
-                              struct weir_forms_compiler *ret_compiler)
+/* false: there is none. */
+static bool find_ptxas(const char *wanted, char *path, size_t bytes)
 {
-    struct weir_forms_compiler *c = ret_compiler;
-    struct stat info;
-    bool found = false;
-
-    *c = (struct weir_forms_compiler){.id = "driver"};
-    if (!real || strcmp(wanted, "driver") == 0) {
-        return;
-    }
     if (strcmp(wanted, "auto") == 0) {
-        found = weir_program_find("ptxas", c->ptxas, sizeof c->ptxas);
-        if (!found) {
-            snprintf(c->ptxas, sizeof c->ptxas, "/usr/local/cuda/bin/ptxas");
-            found = weir_is_program(c->ptxas);
+        if (weir_program_find("ptxas", path, bytes)) {
+            return true;
         }
-    } else {
-        snprintf(c->ptxas, sizeof c->ptxas, "%s", wanted);
-        found = weir_is_program(wanted);
-        if (!found) {
-            weir_log_warn("forms: no such compiler, the driver compiles path=%s", wanted);
-        }
+        snprintf(path, bytes, "/usr/local/cuda/bin/ptxas");
+        return weir_is_program(path);
     }
-    if (!found || stat(c->ptxas, &info) != 0) {
-        c->ptxas[0] = 0;
-        return;
+    snprintf(path, bytes, "%s", wanted);
+    if (!weir_is_program(path)) {
+        weir_log_warn("forms: no such compiler, the driver compiles path=%s", wanted);
+        return false;
     }
-    snprintf(c->id, sizeof c->id, "%s %lld %lld", c->ptxas, (long long)info.st_size,
-             (long long)info.st_mtime);
+    return true;
 }
 
-/* ---------------------------------------------------------------- the child */
+static const struct weir_forms_compiler by_the_driver = {.id = "driver", .ptxas.socket_fd = -1};
 
-struct child {
-    char dir[280];
+void weir_forms_compiler_open(const char *wanted, struct weir_forms_compiler *ret_compiler)
+{
+    struct weir_forms_compiler *c = ret_compiler;
+    char path[256];
+    struct stat info;
+
+    *c = by_the_driver;
+    if (strcmp(wanted, "driver") == 0 || !find_ptxas(wanted, path, sizeof path) ||
+        stat(path, &info) != 0) {
+        return;
+    }
+    weir_ptxas_start(path, &c->ptxas);
+    if (c->ptxas.socket_fd >= 0) {
+        snprintf(c->id, sizeof c->id, "%s %lld %lld", path, (long long)info.st_size,
+                 (long long)info.st_mtime);
+    }
+}
+
+void weir_forms_compiler_close(struct weir_forms_compiler *compiler)
+{
+    weir_ptxas_stop(&compiler->ptxas);
+    *compiler = by_the_driver;
+}
+
+/* ---------------------------------------------------------------- a job of ptxas */
+
+struct files {
+    struct weir_ptxas_job job;
     char in[300], out[300], log[300];
-    char arch[24], level[8], regs[16];
-    const char *args[ARGS_MAX + 1];
 };
 
 /* Only options that mean the same to ptxas; false: there is another. */
-static bool add_options(struct child *c, uint32_t *n, const struct weir_forms_options *options)
+static bool add_options(struct weir_ptxas_job *job, const struct weir_forms_options *options)
 {
     for (uint32_t i = 0; i < options->n; i++) {
         unsigned value = (unsigned)(uintptr_t)options->values[i];
 
         switch ((int)options->ids[i]) {
         case CU_JIT_MAX_REGISTERS:
-            snprintf(c->regs, sizeof c->regs, "%u", value);
-            c->args[(*n)++] = "-maxrregcount";
-            c->args[(*n)++] = c->regs;
+            snprintf(job->registers, sizeof job->registers, "%u", value);
             break;
         case CU_JIT_OPTIMIZATION_LEVEL:
-            snprintf(c->level, sizeof c->level, "-O%u", value > 4 ? 4 : value);
-            c->args[(*n)++] = c->level;
+            snprintf(job->level, sizeof job->level, "-O%u", value > 4 ? 4 : value);
             break;
         case CU_JIT_TARGET_FROM_CUCONTEXT:
         case CU_JIT_FALLBACK_STRATEGY:
@@ -96,48 +91,40 @@ static bool add_options(struct child *c, uint32_t *n, const struct weir_forms_op
         default:
             return false;
         }
-        if (*n > ARGS_MAX - 5) {
-            return false; /* given several times */
-        }
     }
     return true;
 }
 
-static bool prepare(struct child *c, const struct weir_forms_compile_params *p)
+static bool prepare(struct files *f, const struct weir_forms_compile_params *p)
 {
-    uint32_t n = 0;
+    struct weir_ptxas_job *job = &f->job;
 
-    snprintf(c->arch, sizeof c->arch, "-arch=sm_%u", p->sm);
+    snprintf(job->arch, sizeof job->arch, "-arch=sm_%u", p->sm);
     if (p->sm_suffix != 0) {
-        snprintf(c->arch, sizeof c->arch, "-arch=sm_%u%c", p->sm, p->sm_suffix);
+        snprintf(job->arch, sizeof job->arch, "-arch=sm_%u%c", p->sm, p->sm_suffix);
     }
-    c->args[n++] = p->compiler->ptxas;
-    c->args[n++] = c->arch;
-    if (!add_options(c, &n, &p->options)) {
+    if (!add_options(job, &p->options)) {
         return false;
     }
-    c->args[n++] = c->in;
-    c->args[n++] = "-o";
-    c->args[n++] = c->out;
-    c->args[n] = NULL;
-    snprintf(c->dir, sizeof c->dir, "%s/ptxas.XXXXXX", p->tmp_dir[0] != 0 ? p->tmp_dir : "/tmp");
-    if (mkdtemp(c->dir) == NULL) {
-        c->dir[0] = 0;
+    snprintf(job->folder, sizeof job->folder, "%s/ptxas.XXXXXX",
+             p->tmp_dir[0] != 0 ? p->tmp_dir : "/tmp");
+    if (mkdtemp(job->folder) == NULL) {
+        job->folder[0] = 0;
         return false;
     }
-    snprintf(c->in, sizeof c->in, "%s/in.ptx", c->dir);
-    snprintf(c->out, sizeof c->out, "%s/out.cubin", c->dir);
-    snprintf(c->log, sizeof c->log, "%s/log", c->dir);
+    snprintf(f->in, sizeof f->in, "%s/in.ptx", job->folder);
+    snprintf(f->out, sizeof f->out, "%s/out.cubin", job->folder);
+    snprintf(f->log, sizeof f->log, "%s/log", job->folder);
     return true;
 }
 
-static void clean(struct child *c)
+static void clean(struct files *f)
 {
-    if (c->dir[0] != 0) {
-        (void)unlink(c->in);
-        (void)unlink(c->out);
-        (void)unlink(c->log);
-        (void)rmdir(c->dir);
+    if (f->job.folder[0] != 0) {
+        (void)unlink(f->in);
+        (void)unlink(f->out);
+        (void)unlink(f->log);
+        (void)rmdir(f->job.folder);
     }
 }
 
@@ -178,81 +165,13 @@ static bool read_file(const char *path, uint64_t max_bytes, uint8_t **ret_bytes,
     return good;
 }
 
-static bool spawn(struct child *c, pid_t *ret_pid)
-{
-    static char *const environment[] = {NULL};
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attr;
-    sigset_t none;
-    int result;
-
-    if (posix_spawn_file_actions_init(&actions) != 0) {
-        return false;
-    }
-    if (posix_spawnattr_init(&attr) != 0) {
-        posix_spawn_file_actions_destroy(&actions);
-        return false;
-    }
-    sigemptyset(&none);
-    result = posix_spawnattr_setsigmask(&attr, &none) |
-             posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP) |
-             posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0) |
-             posix_spawn_file_actions_addopen(&actions, 1, c->log, O_WRONLY | O_CREAT, 0600) |
-             posix_spawn_file_actions_adddup2(&actions, 1, 2) |
-             posix_spawn_file_actions_addclosefrom_np(&actions, 3);
-    if (result == 0) {
-        result = posix_spawn(ret_pid, c->args[0], &actions, &attr,
-                             (char *const *)(uintptr_t)c->args, environment);
-    }
-    posix_spawnattr_destroy(&attr);
-    posix_spawn_file_actions_destroy(&actions);
-    return result == 0;
-}
-
-static void limit(pid_t pid)
-{
-    struct rlimit cpu = {CHILD_LIMIT_NS / WEIR_NS_PER_S, CHILD_LIMIT_NS / WEIR_NS_PER_S};
-    struct rlimit memory = {CHILD_MEMORY, CHILD_MEMORY},
-                  file = {CHILD_FILE_BYTES, CHILD_FILE_BYTES};
-
-    (void)prlimit(pid, RLIMIT_CPU, &cpu, NULL);
-    (void)prlimit(pid, RLIMIT_AS, &memory, NULL);
-    (void)prlimit(pid, RLIMIT_FSIZE, &file, NULL);
-    (void)setpriority(PRIO_PROCESS, (id_t)pid, CHILD_NICE);
-}
-
-/* Did it end well? Killed when its time is over, with what it started. */
-static bool wait_for(pid_t pid)
-{
-    uint64_t end_ns = weir_clock_now_ns() + CHILD_LIMIT_NS;
-    struct timespec pause = {0, 2 * 1000 * 1000};
-    int status = 0;
-
-    for (;;) {
-        pid_t got = waitpid(pid, &status, WNOHANG);
-
-        if (got == pid) {
-            return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-        }
-        if (got < 0) {
-            return false;
-        }
-        if (weir_clock_now_ns() >= end_ns) {
-            (void)kill(-pid, SIGKILL);
-            (void)waitpid(pid, &status, 0);
-            return false;
-        }
-        nanosleep(&pause, NULL);
-    }
-}
-
-static void say_why(struct child *c, char *why)
+static void say_why(struct files *f, char *why)
 {
     uint8_t *log;
     size_t n;
 
     snprintf(why, WHY_BYTES, "ptxas failed");
-    if (read_file(c->log, LOG_BYTES, &log, &n)) {
+    if (read_file(f->log, LOG_BYTES, &log, &n)) {
         snprintf(why, WHY_BYTES, "%.*s", (int)strcspn((char *)log, "\n"), (char *)log);
         free(log);
     }
@@ -262,24 +181,23 @@ static void say_why(struct child *c, char *why)
 static enum weir_status by_ptxas(const struct weir_forms_compile_params *p, uint8_t **ret_image,
                                  size_t *ret_bytes, char *why)
 {
-    struct child *c = calloc(1, sizeof *c);
+    struct files *f = calloc(1, sizeof *f);
     enum weir_status status = WEIR_ERR_UNSUPPORTED;
-    pid_t pid;
+    bool good = false;
 
-    if (c == NULL) {
+    if (f == NULL) {
         return WEIR_ERR_NO_MEMORY;
     }
-    if (prepare(c, p) && write_file(c->in, p->text, p->text_bytes) && spawn(c, &pid)) {
-        limit(pid);
-        status = wait_for(pid) && read_file(c->out, CHILD_FILE_BYTES, ret_image, ret_bytes)
-                     ? WEIR_OK
-                     : WEIR_ERR_DRIVER;
+    if (prepare(f, p) && write_file(f->in, p->text, p->text_bytes) &&
+        weir_ptxas_run(&p->compiler->ptxas, &f->job, &good)) {
+        status =
+            good && read_file(f->out, FILE_BYTES, ret_image, ret_bytes) ? WEIR_OK : WEIR_ERR_DRIVER;
         if (status != WEIR_OK) {
-            say_why(c, why);
+            say_why(f, why);
         }
     }
-    clean(c);
-    free(c);
+    clean(f);
+    free(f);
     return status;
 }
 
@@ -336,7 +254,7 @@ enum weir_status weir_forms_compile(const struct weir_forms_compile_params *para
                                     uint8_t **ret_image, size_t *ret_bytes, char *why)
 {
     why[0] = 0;
-    if (params->compiler->ptxas[0] != 0) {
+    if (params->compiler->ptxas.socket_fd >= 0) {
         enum weir_status status = by_ptxas(params, ret_image, ret_bytes, why);
 
         if (status == WEIR_OK || status == WEIR_ERR_NO_MEMORY) {

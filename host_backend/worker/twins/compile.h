@@ -6,15 +6,16 @@
 #define WEIR_HOST_BACKEND_WORKER_TWINS_COMPILE_H
 
 #include "base/status.h"
+#include "host_backend/worker/twins/ptxas.h"
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
 #include <stddef.h>
 #include <stdint.h>
 
-/* Immutable once found. */
+/* Immutable while it is open. */
 struct weir_forms_compiler {
-    char ptxas[256]; /* "": the driver */
-    char id[320];    /* tells results of different compilers apart */
+    struct weir_ptxas ptxas; /* without a process the driver compiles */
+    char id[320];            /* tells results of different compilers apart */
 };
 
 /* The guest's JIT options; numbers only. */
@@ -36,14 +37,15 @@ struct weir_forms_compile_params {
 };
 
 /**
- * Choose the compiler.
+ * Choose the compiler, and start the process that executes it.
  *
  * @param wanted  path of ptxas; "auto": looked for on PATH and in /usr/local/cuda; "driver".
- * @param real    NVIDIA's driver: softgpu runs PTX, so ptxas is no use to it.
- * @thread any
+ * @thread the only one of its process, unless wanted is "driver"
  */
-void weir_forms_compiler_find(const char *wanted, bool real,
-                              struct weir_forms_compiler *ret_compiler);
+void weir_forms_compiler_open(const char *wanted, struct weir_forms_compiler *ret_compiler);
+
+/** From now on the driver compiles. @thread owner, while nobody compiles */
+void weir_forms_compiler_close(struct weir_forms_compiler *compiler);
 
 /**
  * Compile. What ptxas does not take, or has no option for, the driver is given.

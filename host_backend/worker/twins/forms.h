@@ -26,9 +26,14 @@ struct weir_worker;
 /** What sessions ask while there are forms. */
 extern const struct weir_session_hooks weir_forms_hooks;
 
-/** The worker's driver must be open. Starts no thread. @return WEIR_OK, WEIR_ERR_NO_MEMORY */
+/**
+ * The worker's driver must be open. Starts no thread.
+ * @param compiler  borrowed until weir_forms_destroy().
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY
+ */
 enum weir_status weir_forms_create(struct weir_worker *worker,
                                    const struct weir_forms_config *config,
+                                   const struct weir_forms_compiler *compiler,
                                    struct weir_forms **ret_forms) WEIR_MUST_CHECK;
 
 /** No session may be left. Waits for a running compiler. Accepts NULL. */

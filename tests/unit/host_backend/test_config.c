@@ -14,6 +14,7 @@ static void parse_whole_file_reads_every_key(void **state)
                                "device = 1\n"
                                "cdi = \"/etc/cdi/w.json\"\n"
                                "socket_mode = 0o666\n"
+                               "worker_user = \"gpu\"\n"
                                "window_base = 0x10_0000_0000\n"
                                "window_bytes = \"64GiB\"\n"
                                "\n"
@@ -55,6 +56,7 @@ static void parse_whole_file_reads_every_key(void **state)
     assert_false(weir_config_cdi_ok("cdi.json") || weir_config_cdi_ok("/.json") ||
                  weir_config_cdi_ok("/etc/cdi/weir"));
     assert_int_equal(c.socket_mode, 0666);
+    assert_string_equal(c.worker_user, "gpu");
     assert_true(c.window_base == 0x1000000000 && c.window_bytes == UINT64_C(64) << 30);
     assert_int_equal(c.forms.mode, WEIR_FORMS_AUTO);
     assert_int_equal(c.forms.ptx, WEIR_FORMS_PTX_ANY);

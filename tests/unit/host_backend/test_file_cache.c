@@ -213,6 +213,55 @@ static void init_without_a_name_takes_the_users(void **state)
     assert_int_equal(rmdir(want), 0);
 }
 
+/* The owner of what lies in the folder. */
+static uid_t owner_of(const char *name)
+{
+    char path[200];
+    struct stat info;
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_int_equal(lstat(path, &info), 0);
+    return info.st_uid;
+}
+
+static void give_takes_the_files_of_caches_along(void **state)
+{
+    DIR *entries = opendir(dir);
+
+    (void)state;
+    assert_int_equal(put(1, 100), WEIR_OK);
+    if (geteuid() == 0) {
+        assert_true(weir_file_cache_give(dir, 1234, 1235));
+        assert_int_equal(owner_of("."), 1234);
+        for (const struct dirent *e; (e = readdir(entries)) != NULL;) {
+            assert_true(e->d_name[0] == '.' || owner_of(e->d_name) == 1234);
+        }
+        assert_true(weir_file_cache_give(dir, 1234, 1235)); /* at the next start */
+        assert_false(weir_file_cache_give(dir, 1236, 1235));
+    }
+    closedir(entries);
+    assert_true(geteuid() == 0 || !weir_file_cache_give(dir, 1234, 1235));
+}
+
+static void give_leaves_a_folder_alone_that_has_anything_else(void **state)
+{
+    char path[200];
+    int fd;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/shadow", dir);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(put(1, 100), WEIR_OK);
+    assert_false(weir_file_cache_give(dir, 1234, 1235));
+    assert_int_equal(owner_of("shadow"), geteuid());
+    assert_int_equal(owner_of("."), geteuid());
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(chmod(dir, 0770), 0);
+    assert_false(weir_file_cache_give(dir, 1234, 1235)); /* others may have put something there */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +273,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(init_of_folder_that_others_may_write_has_no_cache, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(init_without_a_name_takes_the_users, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(give_takes_the_files_of_caches_along, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(give_leaves_a_folder_alone_that_has_anything_else, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,11 +3,14 @@
 #include "host_backend/worker/twins/compile.h"
 
 #include "../../lib/tl_cmocka.h"
+#include "host_backend/confine/confine.h"
 #include "linker.h"
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct weir_driver driver;
@@ -66,8 +69,9 @@ static enum weir_status compile(struct weir_forms_options options, char suffix, 
     size_t bytes;
     enum weir_status status;
 
-    weir_forms_compiler_find(script, true, &compiler);
+    weir_forms_compiler_open(script, &compiler);
     status = weir_forms_compile(&p, &image, &bytes, why);
+    weir_forms_compiler_close(&compiler);
     if (status == WEIR_OK) {
         snprintf(ret_image, 200, "%.*s", (int)bytes, (const char *)image);
         free(image);
@@ -129,27 +133,70 @@ static void compile_that_ptxas_refuses_is_the_drivers(void **state)
     assert_non_null(strstr(image, "218"));
 }
 
-static void find_without_ptxas_takes_the_driver(void **state)
+static void compile_works_in_a_confined_worker(void **state)
+{
+    struct weir_forms_compiler compiler;
+    char image[200] = "", why[200] = "";
+    uint8_t *bytes;
+    size_t n;
+    int answers[2];
+    pid_t pid;
+
+    (void)state;
+    write_script(SAY_ARGS "grep ^Seccomp: /proc/self/status > $out");
+    assert_int_equal(pipe(answers), 0);
+    pid = fork();
+    if (pid == 0) {
+        struct weir_forms_compile_params p = {
+            .compiler = &compiler, .driver = &driver, .tmp_dir = dir, .text = "text", .sm = 90};
+
+        weir_forms_compiler_open(script, &compiler);
+        if (weir_confine_refuse_calls(WEIR_CONFINE_KEEPS_NONE) != WEIR_OK ||
+            execl(script, script, (char *)NULL) == 0 ||
+            weir_forms_compile(&p, &bytes, &n, why) != WEIR_OK) {
+            _exit(1);
+        }
+        _exit(write(answers[1], bytes, n) == (ssize_t)n ? 0 : 1);
+    }
+    close(answers[1]);
+    assert_true(read(answers[0], image, sizeof image - 1) > 0);
+    close(answers[0]);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_string_equal(image, "Seccomp:\t2\n"); /* ptxas is confined, too */
+}
+
+static void compile_without_its_process_is_the_drivers(void **state)
 {
     struct weir_forms_compiler compiler;
     char image[200];
 
     (void)state;
-    weir_forms_compiler_find("/nowhere/ptxas", true, &compiler);
-    assert_string_equal(compiler.ptxas, "");
-    assert_string_equal(compiler.id, "driver");
-    weir_forms_compiler_find("driver", true, &compiler);
-    assert_string_equal(compiler.ptxas, "");
     write_script("exit 0");
-    weir_forms_compiler_find(script, false, &compiler); /* softgpu runs PTX */
-    assert_string_equal(compiler.ptxas, "");
-    setenv("PATH", dir, 1);
-    weir_forms_compiler_find("auto", true, &compiler);
-    assert_string_equal(compiler.ptxas, script);
-    assert_string_not_equal(compiler.id, "driver");
+    weir_forms_compiler_open(script, &compiler);
+    assert_int_not_equal(compiler.ptxas.socket_fd, -1);
+    weir_forms_compiler_close(&compiler);
+    assert_int_equal(compiler.ptxas.socket_fd, -1);
     unlink(script);
     assert_int_equal(compile((struct weir_forms_options){0}, 0, image), WEIR_OK);
     assert_string_equal(image, "linked:text");
+}
+
+static void open_without_ptxas_takes_the_driver(void **state)
+{
+    struct weir_forms_compiler compiler;
+
+    (void)state;
+    weir_forms_compiler_open("/nowhere/ptxas", &compiler);
+    assert_int_equal(compiler.ptxas.socket_fd, -1);
+    assert_string_equal(compiler.id, "driver");
+    weir_forms_compiler_open("driver", &compiler);
+    assert_int_equal(compiler.ptxas.socket_fd, -1);
+    write_script("exit 0");
+    setenv("PATH", dir, 1);
+    weir_forms_compiler_open("auto", &compiler);
+    assert_int_not_equal(compiler.ptxas.socket_fd, -1);
+    assert_memory_equal(compiler.id, script, strlen(script));
+    weir_forms_compiler_close(&compiler);
 }
 
 int main(void)
@@ -159,7 +206,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(compile_passes_the_guests_options, set_up, tear_down),
         cmocka_unit_test_setup_teardown(compile_that_ptxas_refuses_is_the_drivers, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(find_without_ptxas_takes_the_driver, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(compile_works_in_a_confined_worker, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(compile_without_its_process_is_the_drivers, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(open_without_ptxas_takes_the_driver, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static int set_up(void **state)
     snprintf(dir, sizeof dir, "/tmp/weir-build-XXXXXX");
     assert_non_null(mkdtemp(dir));
     weir_file_cache_init(&cache, dir, 1 << 20, ".twins");
-    weir_forms_compiler_find("driver", true, &compiler);
+    weir_forms_compiler_open("driver", &compiler);
     params = (struct weir_forms_build_params){.cache = &cache,
                                               .compiler = &compiler,
                                               .driver = &driver,
