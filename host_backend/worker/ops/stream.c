@@ -99,7 +99,8 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (in->kind >= WEIR_VALUE_KIND_COUNT || in->address % (wide ? 8 : 4) != 0) {
+    if (in->kind >= WEIR_VALUE_KIND_COUNT || in->address % (wide ? 8 : 4) != 0 ||
+        (wait && !weir_awaited_can_come(in->value, in->flags, wide))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(wait ? weir_session_check_dptr(s, in->address, wide ? 8 : 4)

@@ -26,6 +26,20 @@ void weir_awaited_destroy(struct weir_awaited *awaited)
     free(awaited);
 }
 
+bool weir_awaited_can_come(uint64_t value, uint32_t flags, bool wide)
+{
+    uint64_t mask = wide ? UINT64_MAX : UINT32_MAX;
+
+    switch (flags & CU_STREAM_WAIT_VALUE_NOR) { /* two bits */
+    case CU_STREAM_WAIT_VALUE_AND:              /* (*address & value) != 0 */
+        return (value & mask) != 0;
+    case CU_STREAM_WAIT_VALUE_NOR: /* ~(*address | value) != 0 */
+        return (~value & mask) != 0;
+    default:
+        return true;
+    }
+}
+
 void weir_awaited_note(struct weir_session *session, uint64_t address, uint64_t value, bool wide)
 {
     struct weir_awaited *a = session->awaited;

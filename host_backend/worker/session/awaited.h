@@ -19,6 +19,13 @@ struct weir_awaited *weir_awaited_create(void);
 /** Accepts NULL. */
 void weir_awaited_destroy(struct weir_awaited *awaited);
 
+/**
+ * Is there a value that ends such a wait? Without one the end of the session cannot end it either.
+ * @param flags  CUstreamWaitValue_flags
+ * @thread any
+ */
+bool weir_awaited_can_come(uint64_t value, uint32_t flags, bool wide);
+
 /** A stream is about to wait for a value of 8 bytes (wide) or 4. @thread session */
 void weir_awaited_note(struct weir_session *session, uint64_t address, uint64_t value, bool wide);
 

@@ -1,5 +1,6 @@
 /* A session over the in-process transport and a recording driver: records in, objects, replies, the
  * end. */
+#include "host_backend/worker/session/awaited.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/tenant.h"
@@ -12,6 +13,7 @@
 #include "base/clock.h"
 #include "fake_driver.h"
 #include "proto/ops.h"
+#include "proto/wire/op_kinds.h"
 
 #define ARENA_BYTES (2u << 20)
 #define UNIT        (2u << 20)
@@ -338,6 +340,55 @@ static void wait_for_read_only_memory_is_left(void **state)
     assert_int_equal(fake_noted("write"), 0);
 }
 
+static void wait_can_end_if_there_is_a_value_for_it(void **state)
+{
+    static const struct {
+        uint32_t flags;
+        uint64_t value;
+        bool wide, can_come;
+    } rows[] = {{CU_STREAM_WAIT_VALUE_AND, 0, false, false},
+                {CU_STREAM_WAIT_VALUE_AND, 0, true, false},
+                {CU_STREAM_WAIT_VALUE_AND, UINT64_C(1) << 32, false, false},
+                {CU_STREAM_WAIT_VALUE_AND, UINT64_C(1) << 32, true, true},
+                {CU_STREAM_WAIT_VALUE_NOR, UINT32_MAX, false, false},
+                {CU_STREAM_WAIT_VALUE_NOR, UINT32_MAX, true, true},
+                {CU_STREAM_WAIT_VALUE_NOR | CU_STREAM_WAIT_VALUE_FLUSH, UINT64_MAX, true, false},
+                {CU_STREAM_WAIT_VALUE_NOR, 0, false, true},
+                {CU_STREAM_WAIT_VALUE_EQ, 0, false, true},
+                {CU_STREAM_WAIT_VALUE_GEQ, UINT64_MAX, true, true}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(weir_awaited_can_come(rows[i].value, rows[i].flags, rows[i].wide),
+                         rows[i].can_come);
+    }
+}
+
+/* The end of a session could not end it: its streams, and its memory, would stay for ever. */
+static void wait_that_no_value_ends_is_refused(void **state)
+{
+    struct weir_op_stream_value_in wait = {.s = name(WEIR_KIND_STREAM, 1),
+                                           .address = FAKE_VMM_BASE,
+                                           .flags = CU_STREAM_WAIT_VALUE_AND,
+                                           .kind = WEIR_VALUE_WAIT32};
+    CUstreamBatchMemOpParams op = {.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64,
+                                                 .address = FAKE_VMM_BASE,
+                                                 .flags = CU_STREAM_WAIT_VALUE_AND}};
+    struct weir_op_graph_add_memops_in node = {
+        .g = name(WEIR_KIND_GRAPH, 1), .n = name(WEIR_KIND_NODE, 1), .ops = &op, .n_ops = 1};
+    uint32_t error;
+
+    (void)state;
+    map_read_only();
+    make_graph(1);
+    assert_int_equal(send_op(WEIR_OP_stream_value, WEIR_RECORD_POSTED, &wait), WEIR_OK);
+    assert_int_equal(deferred(&error), 1);
+    assert_int_equal(error, CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(call(WEIR_OP_graph_add_memops, &node, NULL), CUDA_ERROR_INVALID_VALUE);
+    op.waitValue.value64 = UINT64_C(1) << 32;
+    assert_int_equal(call(WEIR_OP_graph_add_memops, &node, NULL), CUDA_SUCCESS);
+}
+
 static int tear_down_after_wait(void **state)
 {
     int result = tear_down(state);
@@ -499,6 +550,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(wait_for_read_only_memory_is_left, set_up,
                                         tear_down_after_wait),
+        cmocka_unit_test(wait_can_end_if_there_is_a_value_for_it),
+        cmocka_unit_test_setup_teardown(wait_that_no_value_ends_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(condition_dies_with_its_graph, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bodies_die_with_their_node, set_up, tear_down),
         cmocka_unit_test_setup_teardown(lost_places_are_the_tenants_own, set_up, tear_down),
