@@ -1,10 +1,16 @@
 #include "host_backend/worker/session/awaited.h"
 
+#include "base/clock.h"
 #include "host_backend/worker/session/memory.h"
+#include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/vmm.h"
 #include "proto/wire/session_api.h"
 #include <stdlib.h>
+
+#define SLICE_NS (20 * WEIR_NS_PER_MS) /* how late it may be noticed that the program is gone */
 
 struct value {
     uint64_t address, value;
@@ -71,4 +77,45 @@ void weir_awaited_write(struct weir_session *session)
         }
         (void)d->cuStreamSynchronize(work);
     }
+}
+
+bool weir_awaited_any(const struct weir_session *session)
+{
+    return session->awaited->n != 0;
+}
+
+static bool is_hopeless(const struct weir_session *session)
+{
+    return atomic_load(&session->ending) || weir_session_peer_gone(session) ||
+           weir_worker_sticky_error(session->worker) != CUDA_SUCCESS;
+}
+
+static bool settle_stream(struct weir_session *session, const struct weir_host_stream *stream)
+{
+    (void)weir_session_enter(session, stream->o.device);
+    while (weir_host_stream_wait(session->driver, weir_host_stream_at(stream), SLICE_NS) ==
+           CUDA_ERROR_TIMEOUT) {
+        if (is_hopeless(session)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool weir_awaited_settle(struct weir_session *session)
+{
+    uint32_t device = session->device;
+    bool settled = true;
+
+    if (!weir_awaited_any(session)) {
+        return true;
+    }
+    for (const struct weir_host_ctx *ctx = weir_session_contexts(session); ctx != NULL;
+         ctx = ctx->next) {
+        for (const struct weir_host_stream *s = ctx->streams; s != NULL && settled; s = s->next) {
+            settled = settle_stream(session, s);
+        }
+    }
+    (void)weir_session_enter(session, device);
+    return settled;
 }

@@ -6,6 +6,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_AWAITED_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_AWAITED_H
 
+#include "base/status.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -31,5 +32,20 @@ void weir_awaited_note(struct weir_session *session, uint64_t address, uint64_t 
 
 /** Write all of them, and wait until they are written. @thread session, at its end */
 void weir_awaited_write(struct weir_session *session);
+
+/** May a stream of the session wait for a value? @thread session */
+bool weir_awaited_any(const struct weir_session *session);
+
+/**
+ * If a stream of the session may wait for a value, wait until its streams have done their work.
+ *
+ * For what comes before a driver call that waits for the device: inside the driver the session's
+ * thread could no longer write the value when the program is gone, and nobody would.
+ *
+ * @return false: the program is gone, or the session ends. The call must not be made, for the end
+ *         of the session writes the values.
+ * @thread session, in a handler
+ */
+bool weir_awaited_settle(struct weir_session *session) WEIR_MUST_CHECK;
 
 #endif
