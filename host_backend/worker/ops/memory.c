@@ -323,6 +323,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     r->address = in->address;
     r->bytes = in->bytes;
     r->guarded = !sealed;
+    r->read_only = (in->flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
     r->charged = weir_host_memory_cost(in->bytes, r->guarded);
     result = weir_session_charge_all(s, s->device, &r->charged);
     if (result != CUDA_SUCCESS) {

@@ -53,6 +53,18 @@ void weir_awaited_note(struct weir_session *session, uint64_t address, uint64_t 
     a->ring[a->n++ % WEIR_AWAITED_MAX] = (struct value){address, value, wide};
 }
 
+/* The guest's own memory may be the GPU's to read only, but it is mapped here, too. */
+static void write_here(const struct value *v)
+{
+    void *at = (void *)(uintptr_t)v->address; /* checked; registered memory has one address */
+
+    if (v->wide) {
+        __atomic_store_n((uint64_t *)at, v->value, __ATOMIC_RELEASE);
+    } else {
+        __atomic_store_n((uint32_t *)at, (uint32_t)v->value, __ATOMIC_RELEASE);
+    }
+}
+
 void weir_awaited_write(struct weir_session *session)
 {
     const struct weir_awaited *awaited = session->awaited;
@@ -69,6 +81,10 @@ void weir_awaited_write(struct weir_session *session)
         if (weir_session_check_dptr(session, v->address, v->wide ? 8 : 4) != CUDA_SUCCESS ||
             !weir_session_vmm_make_writable(session, v->address, v->wide ? 8 : 4)) {
             continue; /* a write there would end the context of all tenants */
+        }
+        if (weir_session_registered(session, v->address)) {
+            write_here(v);
+            continue;
         }
         if (v->wide) {
             (void)d->cuStreamWriteValue64_v2(work, v->address, v->value, 0);

@@ -445,6 +445,25 @@ static void register_file(uint32_t flags)
     assert_int_equal(call(WEIR_OP_host_register, &in, NULL), CUDA_SUCCESS);
 }
 
+static void write_to_memory_that_is_registered_read_only_is_refused(void **state)
+{
+    static const uint32_t flags[] = {CU_MEMHOSTREGISTER_READ_ONLY, 0};
+    struct weir_op_stream_value_in write = {
+        .s = name(WEIR_KIND_STREAM, 1), .address = FILE_AT + 64, .kind = WEIR_VALUE_WRITE32};
+    struct weir_op_host_unregister_in unregister = {.address = FILE_AT};
+    uint32_t error;
+
+    (void)state;
+    make_context();
+    for (uint32_t i = 0; i < 2; i++) {
+        register_file(flags[i]);
+        assert_int_equal(send_op(WEIR_OP_stream_value, WEIR_RECORD_POSTED, &write), WEIR_OK);
+        assert_int_equal(deferred(&error), 1); /* the first alone */
+        assert_int_equal(error, CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(call(WEIR_OP_host_unregister, &unregister, NULL), CUDA_SUCCESS);
+    }
+}
+
 /* In the driver, which would wait too, the session's thread could not see that the guest goes. */
 static void unregistering_waits_for_values_outside_the_driver(void **state)
 {
@@ -631,6 +650,8 @@ int main(void)
         cmocka_unit_test(wait_can_end_if_there_is_a_value_for_it),
         cmocka_unit_test_setup_teardown(destroyed_stream_that_waits_stays_until_it_is_done, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(write_to_memory_that_is_registered_read_only_is_refused,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(unregistering_waits_for_values_outside_the_driver, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(wait_that_no_value_ends_is_refused, set_up, tear_down),
