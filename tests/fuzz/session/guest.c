@@ -12,6 +12,7 @@
 #define STEPS_MAX   64
 #define ARENA_BYTES (512u << 10)
 #define FILE_BYTES  (64u << 10)
+#define PATIENCE    3 /* a guest that waits for itself is killed */
 
 /* The word of a step: the operation's id, and beside it. */
 #define STEP_OP      0x1ffu
@@ -352,6 +353,10 @@ static enum weir_status guest_receive(struct weir_transport *t,
     *ret_bulk = NULL;
     *ret_bulk_bytes = 0;
     guest_look_at_names(guest);
+    if (atomic_load(&guest->n_asked) > PATIENCE) {
+        return WEIR_ERR_CLOSED;
+    }
+    atomic_store(&guest->n_asked, 0);
     do {
         if (guest->input.left == 0 || guest->n_steps++ == STEPS_MAX) {
             atomic_store(&guest->gone, true);
@@ -379,7 +384,8 @@ static const struct weir_segment_view *guest_view(struct weir_transport *t)
 
 static bool guest_peer_gone(struct weir_transport *t)
 {
-    return atomic_load(&guest_of(t)->gone);
+    return atomic_load(&guest_of(t)->gone) ||
+           atomic_fetch_add(&guest_of(t)->n_asked, 1) >= PATIENCE;
 }
 
 static void guest_destroy(struct weir_transport *t)

@@ -89,7 +89,8 @@ struct guest {
     _Alignas(16) uint8_t room[GUEST_ROOM_BYTES];
     size_t room_used;
 
-    atomic_bool gone; /* it answers no function any more */
+    atomic_bool gone;    /* it answers no function any more */
+    atomic_uint n_asked; /* how often it was asked since the last record whether it is gone */
     atomic_uint_fast64_t ticket;
 };
 
