@@ -13,6 +13,7 @@
 #include "proto/wire/zmq_session.h"
 #include <errno.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,7 @@ static struct {
 
 static struct {
     struct weir_zmq_server *server;
+    atomic_bool is_up;
     struct queue router[2], monitor[2], zap;
     bool more;           /* of the frame received last */
     int fd;              /* that the next message comes over */
@@ -229,10 +231,15 @@ static struct queue *queue_of(const void *socket)
 
 int __wrap_zmq_msg_recv(zmq_msg_t *msg, void *socket, int flags)
 {
-    struct queue *queue = queue_of(socket);
+    struct queue *queue;
     size_t len;
 
     require(flags == ZMQ_DONTWAIT);
+    if (!atomic_load(&f.is_up)) { /* the I/O thread is there before the server is ours */
+        errno = EAGAIN;
+        return -1;
+    }
+    queue = queue_of(socket);
     if (queue->at == queue->n) {
         empty(queue);
         errno = EAGAIN;
@@ -540,6 +547,7 @@ static void begin(void)
     require(weir_keypair_generate(&keys) == WEIR_OK);
     require(weir_zmq_server_create(&params, &f.server) == WEIR_OK);
     (void)unlink(endpoint + strlen("ipc://"));
+    atomic_store(&f.is_up, true);
 }
 
 static void end(void)
