@@ -33,14 +33,29 @@ static void skip_blanks(struct reader *r)
     }
 }
 
+static bool is_control(char c)
+{
+    return (unsigned char)c < 0x20 && c != '\t';
+}
+
+/* Behind the #. Whoever edits the file takes its text for a C string, so there is no NUL in it. */
+static bool skip_comment(struct reader *r)
+{
+    while (!at_line_end(r)) {
+        if (is_control(*r->at)) {
+            return FAIL(r, "a control character in a comment");
+        }
+        r->at++;
+    }
+    return true;
+}
+
 /* Blanks, a comment, and the end of the line. */
 static bool finish_line(struct reader *r)
 {
     skip_blanks(r);
-    if (r->at < r->end && *r->at == '#') {
-        while (!at_line_end(r)) {
-            r->at++;
-        }
+    if (r->at < r->end && *r->at == '#' && !skip_comment(r)) {
+        return false;
     }
     if (!at_line_end(r)) {
         return FAIL(r, "unexpected text after the value");
@@ -106,7 +121,7 @@ static bool read_string(struct reader *r, char text[TEXT_MAX])
             if (!read_escape(r, &c)) {
                 return false;
             }
-        } else if ((unsigned char)c < 0x20 && c != '\t') {
+        } else if (is_control(c)) {
             r->at--;
             return FAIL(r, "a control character in a string");
         }

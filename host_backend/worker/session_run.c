@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/awaited.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/fault.h"
@@ -60,12 +61,22 @@ static bool waits_for_device(uint16_t op)
     }
 }
 
+/* Others in which it does so without keeping other threads waiting for long. */
+static bool waits_for_own_work(uint16_t op)
+{
+    return waits_for_device(op) || op == WEIR_OP_cuArrayDestroy ||
+           op == WEIR_OP_cuMipmappedArrayDestroy;
+}
+
 static CUresult run_handler(struct weir_session *s, uint16_t op, const union weir_op_any_in *in,
                             union weir_op_any_out *out)
 {
     CUresult result;
     uint32_t idle;
 
+    if (waits_for_own_work(op) && !weir_awaited_settle(s)) {
+        return CUDA_ERROR_UNKNOWN; /* nobody is left to be told */
+    }
     if (waits_for_device(op)) {
         weir_admission_idle(s);
         idle = weir_device_idle_begin(s->worker, s);

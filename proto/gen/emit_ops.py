@@ -125,8 +125,9 @@ def emit_field_table(op, way, fields):
         struct = f"struct weir_op_{op.name}_{way}"
         elem = "1" if f.shape in ("bytes", "str") else f"sizeof({f.ctype})"
         count_at = f"offsetof({struct}, n_{f.name})" if f.shape in ("array", "bytes") else "0"
+        kind = f"WEIR_KIND_{f.kind.upper()}" if f.kind else "0"
         rows.append(f'    {{"{f.name}", WEIR_FIELD_{f.shape.upper()}, offsetof({struct}, {f.name}), '
-                    f"{elem}, {max(f.count, 1)}, {f.max}, {count_at}}},")
+                    f"{elem}, {max(f.count, 1)}, {f.max}, {count_at}, {kind}}},")
     if not rows:
         return ""
     body = "\n".join(rows)
@@ -212,6 +213,7 @@ def emit_source(model):
     rows = "\n".join(emit_row(op) for op in model.ops.values())
     return source(f"""#include "proto/ops.h"
 #include "proto/wire/codec.h"
+#include "proto/wire/kinds.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -160,7 +160,7 @@ static enum weir_status step_locked(struct stream *s, size_t *ret_bytes)
 
 void weir_stream_fail_locked(struct stream *s, enum weir_status reason)
 {
-    if (s->failure == WEIR_OK) {
+    if (s->failure == WEIR_OK || reason == WEIR_ERR_PEER) {
         s->failure = reason;
         pthread_cond_broadcast(&s->pumped);
     }

@@ -62,7 +62,7 @@ static inline struct timespec weir_stream_timespec(uint64_t ns)
 
 /* stream_in.c: reading, and waiting. All but the last two want the lock. */
 
-/** Nothing more will come; the first reason stays. */
+/** Nothing more will come; the first reason stays, but for a lie, which counts more than an end. */
 void weir_stream_fail_locked(struct stream *s, enum weir_status reason);
 /**
  * Take what has arrived; true when a frame had, or the end. It may stop before all is read, but

@@ -35,6 +35,7 @@ struct weir_op_field {
     uint32_t count;        /* elements of a scalar (1) or fixed array */
     uint32_t max;          /* most elements of an array; of a string, with its NUL */
     uint32_t count_offset; /* of the uint32_t count of an array or bytes */
+    uint32_t kind;         /* enum weir_kind of a handle; 0: it is none */
 };
 
 /*

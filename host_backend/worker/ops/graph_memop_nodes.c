@@ -3,8 +3,20 @@
 #include "host_backend/worker/session/awaited.h"
 #include <string.h>
 
-/* Each one in the driver's struct, its address checked; what is waited for is remembered, so that
- * the session's end can write it. */
+/* What a batch waits for is remembered, so that the session's end can write it. */
+static CUresult note_wait(struct weir_session *s, const CUstreamBatchMemOpParams *op, bool wide)
+{
+    uint64_t value = wide ? op->waitValue.value64 : op->waitValue.value;
+
+    if (!weir_awaited_can_come(value, op->waitValue.flags, wide)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(weir_session_check_dptr(s, op->waitValue.address, wide ? 8 : 4));
+    weir_awaited_note(s, op->waitValue.address, value, wide);
+    return CUDA_SUCCESS;
+}
+
+/* Each one in the driver's struct, its address checked. */
 static CUresult read_memops(struct weir_session *s, const CUstreamBatchMemOpParams *ops, uint32_t n,
                             CUDA_BATCH_MEM_OP_NODE_PARAMS *ret)
 {
@@ -27,12 +39,8 @@ static CUresult read_memops(struct weir_session *s, const CUstreamBatchMemOpPara
         if (copy[i].waitValue.address % (wide ? 8 : 4) != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        WEIR_TRY(wait ? weir_session_check_dptr(s, copy[i].waitValue.address, wide ? 8 : 4)
+        WEIR_TRY(wait ? note_wait(s, &copy[i], wide)
                       : weir_session_check_write(s, copy[i].waitValue.address, wide ? 8 : 4));
-        if (wait) {
-            weir_awaited_note(s, copy[i].waitValue.address,
-                              wide ? copy[i].waitValue.value64 : copy[i].waitValue.value, wide);
-        }
     }
     memset(ret, 0, sizeof *ret);
     ret->ctx = weir_ops_context(s);

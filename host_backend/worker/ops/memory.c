@@ -6,6 +6,7 @@
 #include "host_backend/worker/session/tenant.h"
 
 #include "base/clock.h"
+#include "host_backend/worker/session/awaited.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/holdings.h"
@@ -136,6 +137,9 @@ CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_r
     (void)out;
     if (grant == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (grant->chunk->pinned && !weir_awaited_settle(s)) { /* the driver waits to unregister it */
+        return CUDA_ERROR_UNKNOWN;
     }
     weir_grant_drop(s, grant);
     return CUDA_SUCCESS;
@@ -320,6 +324,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     r->address = in->address;
     r->bytes = in->bytes;
     r->guarded = !sealed;
+    r->read_only = (in->flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
     r->charged = weir_host_memory_cost(in->bytes, r->guarded);
     result = weir_session_charge_all(s, s->device, &r->charged);
     if (result != CUDA_SUCCESS) {
@@ -407,6 +412,9 @@ CUresult weir_host_host_unregister(struct weir_session *s,
     (void)out;
     for (struct weir_registration *r = s->holdings->registrations; r != NULL; r = r->next) {
         if (r->address == in->address) {
+            if (!weir_awaited_settle(s)) {
+                return CUDA_ERROR_UNKNOWN; /* nobody is left to be told */
+            }
             weir_registration_drop(s, r);
             return CUDA_SUCCESS;
         }

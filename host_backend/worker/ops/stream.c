@@ -40,6 +40,22 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     return CUDA_SUCCESS;
 }
 
+/* Destroy those of a context's that the guest has left with work, and that have done it. */
+static void sweep_left(struct weir_session *s, struct weir_host_ctx *ctx)
+{
+    for (struct weir_host_stream *stream = ctx->streams, *next; stream != NULL; stream = next) {
+        next = stream->next;
+        if (stream->left &&
+            s->driver->cuStreamQuery(weir_host_stream_at(stream)) != CUDA_ERROR_NOT_READY) {
+            (void)weir_host_object_destroy(s, &stream->o);
+        }
+    }
+}
+
+/*
+ * One that may wait for a value stays until it has done its work: the end of the session writes
+ * what its streams wait for, but the driver would not say that a destroyed one still waits.
+ */
 CUresult weir_host_stream_destroy(struct weir_session *s,
                                   const struct weir_op_stream_destroy_in *in,
                                   struct weir_op_stream_destroy_out *out)
@@ -50,7 +66,12 @@ CUresult weir_host_stream_destroy(struct weir_session *s,
     if (stream == NULL || stream->legacy) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    return weir_host_object_destroy(s, &stream->o);
+    if (!weir_awaited_any(s)) {
+        return weir_host_object_destroy(s, &stream->o);
+    }
+    stream->left = true;
+    sweep_left(s, stream->o.ctx);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stream_mark_in *in,
@@ -99,7 +120,8 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (in->kind >= WEIR_VALUE_KIND_COUNT || in->address % (wide ? 8 : 4) != 0) {
+    if (in->kind >= WEIR_VALUE_KIND_COUNT || in->address % (wide ? 8 : 4) != 0 ||
+        (wait && !weir_awaited_can_come(in->value, in->flags, wide))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(wait ? weir_session_check_dptr(s, in->address, wide ? 8 : 4)

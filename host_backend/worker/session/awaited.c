@@ -1,10 +1,16 @@
 #include "host_backend/worker/session/awaited.h"
 
+#include "base/clock.h"
 #include "host_backend/worker/session/memory.h"
+#include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/vmm.h"
 #include "proto/wire/session_api.h"
 #include <stdlib.h>
+
+#define SLICE_NS (20 * WEIR_NS_PER_MS) /* how late it may be noticed that the program is gone */
 
 struct value {
     uint64_t address, value;
@@ -26,11 +32,37 @@ void weir_awaited_destroy(struct weir_awaited *awaited)
     free(awaited);
 }
 
+bool weir_awaited_can_come(uint64_t value, uint32_t flags, bool wide)
+{
+    uint64_t mask = wide ? UINT64_MAX : UINT32_MAX;
+
+    switch (flags & CU_STREAM_WAIT_VALUE_NOR) { /* two bits */
+    case CU_STREAM_WAIT_VALUE_AND:              /* (*address & value) != 0 */
+        return (value & mask) != 0;
+    case CU_STREAM_WAIT_VALUE_NOR: /* ~(*address | value) != 0 */
+        return (~value & mask) != 0;
+    default:
+        return true;
+    }
+}
+
 void weir_awaited_note(struct weir_session *session, uint64_t address, uint64_t value, bool wide)
 {
     struct weir_awaited *a = session->awaited;
 
     a->ring[a->n++ % WEIR_AWAITED_MAX] = (struct value){address, value, wide};
+}
+
+/* The guest's own memory may be the GPU's to read only, but it is mapped here, too. */
+static void write_here(const struct value *v)
+{
+    void *at = (void *)(uintptr_t)v->address; /* checked; registered memory has one address */
+
+    if (v->wide) {
+        __atomic_store_n((uint64_t *)at, v->value, __ATOMIC_RELEASE);
+    } else {
+        __atomic_store_n((uint32_t *)at, (uint32_t)v->value, __ATOMIC_RELEASE);
+    }
 }
 
 void weir_awaited_write(struct weir_session *session)
@@ -50,6 +82,10 @@ void weir_awaited_write(struct weir_session *session)
             !weir_session_vmm_make_writable(session, v->address, v->wide ? 8 : 4)) {
             continue; /* a write there would end the context of all tenants */
         }
+        if (weir_session_registered(session, v->address)) {
+            write_here(v);
+            continue;
+        }
         if (v->wide) {
             (void)d->cuStreamWriteValue64_v2(work, v->address, v->value, 0);
         } else {
@@ -57,4 +93,45 @@ void weir_awaited_write(struct weir_session *session)
         }
         (void)d->cuStreamSynchronize(work);
     }
+}
+
+bool weir_awaited_any(const struct weir_session *session)
+{
+    return session->awaited->n != 0;
+}
+
+static bool is_hopeless(const struct weir_session *session)
+{
+    return atomic_load(&session->ending) || weir_session_peer_gone(session) ||
+           weir_worker_sticky_error(session->worker) != CUDA_SUCCESS;
+}
+
+static bool settle_stream(struct weir_session *session, const struct weir_host_stream *stream)
+{
+    (void)weir_session_enter(session, stream->o.device);
+    while (weir_host_stream_wait(session->driver, weir_host_stream_at(stream), SLICE_NS) ==
+           CUDA_ERROR_TIMEOUT) {
+        if (is_hopeless(session)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool weir_awaited_settle(struct weir_session *session)
+{
+    uint32_t device = session->device;
+    bool settled = true;
+
+    if (!weir_awaited_any(session)) {
+        return true;
+    }
+    for (const struct weir_host_ctx *ctx = weir_session_contexts(session); ctx != NULL;
+         ctx = ctx->next) {
+        for (const struct weir_host_stream *s = ctx->streams; s != NULL && settled; s = s->next) {
+            settled = settle_stream(session, s);
+        }
+    }
+    (void)weir_session_enter(session, device);
+    return settled;
 }

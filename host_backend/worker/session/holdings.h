@@ -33,6 +33,7 @@ struct weir_registration {
     uint64_t region_offset;
     bool in_window; /* device lies in the window's host half */
     bool guarded;   /* the guest can take its pages away (session/bus_guard.h) */
+    bool read_only; /* for the GPU */
 };
 
 /* Owner thread only. */

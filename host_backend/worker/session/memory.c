@@ -41,12 +41,24 @@ CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address,
                : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* A write there would end the context of all tenants, as one to read-only mappings would. */
+static bool touches_read_only(const struct weir_session *session, uint64_t address, uint64_t bytes)
+{
+    for (const struct weir_registration *r = session->holdings->registrations; r != NULL;
+         r = r->next) {
+        if (r->read_only && address < r->device + r->bytes && r->device < address + bytes) {
+            return true;
+        }
+    }
+    return weir_vmm_touches_read_only(&session->holdings->vmm, address, bytes);
+}
+
 CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes)
 {
     if (__builtin_expect(session->exposures != NULL, 0)) {
         weir_worker_hooks(session->worker)->will_write(session, address, bytes);
     }
-    return weir_vmm_touches_read_only(&session->holdings->vmm, address, bytes)
+    return touches_read_only(session, address, bytes)
                ? CUDA_ERROR_INVALID_VALUE
                : weir_session_check_dptr(session, address, bytes);
 }

@@ -145,6 +145,7 @@ static const struct bad_row {
     {"[host]\ndevice = 99999999999999999999\n", 2, 28, "too large"},
     {"[host]\nrun_dir = \"a\n", 2, 13, "does not end"},
     {"[host]\nrun_dir = \"\\q\"\n", 2, 13, "unknown escape"},
+    {"[host] # a\001b\n", 1, 11, "a control character in a comment"},
     {"[host]\nvmm_base = 0x2000_4000_0000\n", 0, 0, "overlaps the windows"},
     {"[host]\nvmm_base = 0x1200_0020_0000\n", 0, 0, "multiples of 1 GiB"},
     {"[host]\nwindow_bytes = \"3GiB\"\n", 2, 16, "a power of two between 256MiB and 4TiB"},
@@ -171,6 +172,19 @@ static void parse_wrong_text_says_where_and_why(void **state)
             fail();
         }
     }
+}
+
+/* `weir tenant --save` would lose all that stands behind it. */
+static void parse_text_with_a_nul_fails(void **state)
+{
+    static const char text[] = "# a\0b\n[[tenant]]\nname = \"a\"\n";
+    struct weir_host_config c;
+    struct weir_diag diag = {0};
+
+    (void)state;
+    assert_int_equal(weir_config_parse(text, sizeof text - 1, &c, &diag), WEIR_ERR_SYNTAX);
+    assert_int_equal(diag.line, 1);
+    assert_int_equal(diag.column, 4);
 }
 
 static void amount_of_whole_never_exceeds_it(void **state)
@@ -348,6 +362,7 @@ int main(void)
         cmocka_unit_test(parse_nothing_gives_one_default_tenant),
         cmocka_unit_test(parse_takes_the_documented_default_of_vmm_bytes),
         cmocka_unit_test(parse_wrong_text_says_where_and_why),
+        cmocka_unit_test(parse_text_with_a_nul_fails),
         cmocka_unit_test(amount_of_whole_never_exceeds_it),
         cmocka_unit_test(devices_are_listed_without_blanks_and_once),
         cmocka_unit_test(group_and_isolation_fit_together),

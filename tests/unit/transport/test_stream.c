@@ -120,6 +120,26 @@ static void frames_come_in_any_pieces(void **state)
     t->ops->destroy(t);
 }
 
+/* The end of the connection was read along with the lie. */
+static void nothing_is_received_after_a_lie_before_the_end(void **state)
+{
+    const struct weir_stream_frame hello = {.magic = WEIR_STREAM_MAGIC, .kind = WEIR_STREAM_HELLO};
+    const struct weir_stream_frame good = {
+        .magic = WEIR_STREAM_MAGIC, .kind = WEIR_STREAM_RECORD, .head_bytes = 32};
+    const struct weir_record fits = {.len_bytes = 32};
+    int peer;
+    struct weir_transport *t = make_end(&peer);
+
+    (void)state;
+    put(peer, &hello, sizeof hello); /* not after the handshake */
+    put(peer, &good, sizeof good);
+    put(peer, &fits, sizeof fits);
+    close(peer);
+    assert_int_equal(receive(t, TL_LONG_NS), WEIR_ERR_PEER);
+    assert_int_equal(receive(t, TL_LONG_NS), WEIR_ERR_PEER);
+    t->ops->destroy(t);
+}
+
 static void what_is_not_received_is_bounded(void **state)
 {
     int peer;
@@ -342,6 +362,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lying_frames_end_the_connection),
         cmocka_unit_test(frames_come_in_any_pieces),
+        cmocka_unit_test(nothing_is_received_after_a_lie_before_the_end),
         cmocka_unit_test(what_is_not_received_is_bounded),
         cmocka_unit_test(an_opener_is_found_behind_what_others_left),
         cmocka_unit_test(the_next_opener_ends_the_one_before),
