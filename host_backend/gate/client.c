@@ -94,12 +94,15 @@ void weir_gate_client_post_item(struct weir_gate_client *client, weir_sched_id i
     pthread_mutex_unlock(&client->lock);
 }
 
-bool weir_gate_client_is_deaf(struct weir_gate_client *client, uint64_t now_ns)
+bool weir_gate_client_is_deaf(struct weir_gate_client *client)
 {
-    uint32_t tail = atomic_load(&client->port->tail);
+    uint64_t now_ns;
+    uint32_t tail;
     bool deaf;
 
     pthread_mutex_lock(&client->lock);
+    now_ns = weir_clock_now_ns(); /* here, so that it is not before what another thread has noted */
+    tail = atomic_load(&client->port->tail);
     if (tail == atomic_load(&client->port->head)) {
         client->unread_since_ns = 0;
     } else if (client->unread_since_ns == 0 || tail != client->unread_tail) {

@@ -67,6 +67,6 @@ struct weir_gate_item *weir_gate_client_item(struct weir_gate_client *client, ui
 struct weir_gate_item *weir_gate_client_item_at(struct weir_gate_client *client, uint32_t index);
 
 /** Has the gate process stopped reading? Ask now and then. */
-bool weir_gate_client_is_deaf(struct weir_gate_client *client, uint64_t now_ns);
+bool weir_gate_client_is_deaf(struct weir_gate_client *client);
 
 #endif

@@ -275,11 +275,11 @@ static void sleep_on(struct weir_gate_queue *q, struct weir_gate_item *item, uin
 }
 
 /* A gate process that reads nothing decides nothing: go on without it. */
-static void leave_deaf(struct weir_gate_queue *q, uint64_t now_ns)
+static void leave_deaf(struct weir_gate_queue *q)
 {
     struct weir_gate_client *client = weir_gate_queue_client(q);
 
-    if (client != NULL && weir_gate_client_is_deaf(client, now_ns)) {
+    if (client != NULL && weir_gate_client_is_deaf(client)) {
         weir_gate_detach(q->gate);
     }
 }
@@ -307,7 +307,7 @@ static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *it
             pass_stuck(q, item);
             continue;
         }
-        leave_deaf(q, now_ns);
+        leave_deaf(q);
         sleep_on(q, item, word, slice_ns < patience_ns ? slice_ns : patience_ns);
     }
 }

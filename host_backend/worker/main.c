@@ -562,6 +562,8 @@ static int open_worker(struct weir_worker *worker)
         return WEIR_WORKER_EXIT_DRIVER;
     }
     if (!worker->platform.real) {
+        /* softgpu's processes take events from each other's /proc/PID/fd. */
+        (void)prctl(PR_SET_DUMPABLE, 1);
         weir_forms_compiler_close(&compiler); /* softgpu runs PTX, so ptxas is no use to it */
     }
     if (worker->platform.driver.cuFuncLoad == NULL) {

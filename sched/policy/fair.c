@@ -47,7 +47,7 @@
 #define FORGET_NS     200000u    /* away for longer: what it is behind is bounded .. */
 #define CREDIT_NS     8000000u   /* .. by so much of the device's time .. */
 #define AWAY_NS       2000000u   /* .. and away for longer than this it has no credit */
-#define AHEAD_NS      4000000u   /* what runs beside turns may be so far ahead of V */
+#define AHEAD_NS      2000000u   /* what runs beside turns may be so far ahead of V */
 #define DEBT_MAX_NS   20000000u  /* what who was away still owes of what it had too much */
 #define FILL_TURN     (1u << 20) /* what a turn below a higher class counts, at weight 1 */
 #define FILL_SAVED    (8u * FILL_TURN / 100)

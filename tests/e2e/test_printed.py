@@ -33,6 +33,7 @@ RULES = (
     (r": sbatch ", IGNORED, "needs a cluster"),
     (r": weir (attach|detach) ", PARSED, "needs libvirt"),
     (r"slurm.md: (weir keygen /etc|weir run --host|cat |python3 )", PARSED, "another machine's and a job's"),
+    (r"docs/testing.md: (mkdir -p grown|build/fuzz/)", IGNORED, "needs clang, and minutes"),
     (r"docs/testing.md: weir serve", PARSED, "its weir.toml is not shown"),
     (r": ([A-Z_0-9]+=\S+ )?(FOLDER/)?(ci|tests)/", PARSED, "takes minutes, a GPU or a toolkit"),
     (r"(README|testing).md: ([A-Z0-9_]+=\S+ +)*(cmake|ninja|ctest|\(cd|build/dev/tests|python3 tests)", PARSED, "builds, or runs tests"),
@@ -53,6 +54,7 @@ OTHERS = (
     (r"^(warn libvirt:|\[PID/TID\])", "lines of a log"),
     (r"^<run_dir>/", "files"),
     (r"^srun, sbatch, salloc  ", "a table"),
+    (r"^W_j / w_j ", "a formula"),
 )
 
 # What a page tells its reader to do between two commands: (PAGE: COMMAND, what comes before it).
