@@ -47,7 +47,7 @@
 #define FORGET_NS     200000u    /* away for longer: what it is behind is bounded .. */
 #define CREDIT_NS     8000000u   /* .. by so much of the device's time .. */
 #define AWAY_NS       2000000u   /* .. and away for longer than this it has no credit */
-#define AHEAD_NS      2000000u   /* what runs beside turns may be so far ahead of V */
+#define AHEAD_NS      4000000u   /* what runs beside turns may be so far ahead, at equal weights */
 #define DEBT_MAX_NS   20000000u  /* what who was away still owes of what it had too much */
 #define FILL_TURN     (1u << 20) /* what a turn below a higher class counts, at weight 1 */
 #define FILL_SAVED    (8u * FILL_TURN / 100)
@@ -101,6 +101,7 @@ static uint64_t switch_cost_ns(const struct weir_policy *self,
 struct round {
     enum weir_priority class;
     uint64_t weights;
+    uint32_t weight; /* of each; 0: not all have the same */
     uint64_t cost_ns;
     uint64_t unit; /* T: of a round, what weight 1 gets; 1/65536 ns */
     uint64_t base;
@@ -157,6 +158,11 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
         }
         if (tenant->priority > round.class) {
             round = (struct round){.class = tenant->priority};
+        }
+        if (round.weights == 0) {
+            round.weight = tenant->weight;
+        } else if (round.weight != tenant->weight) {
+            round.weight = 0;
         }
         settle(self, tenant);
         if (!fair->placed || fair->class != tenant->priority) {
@@ -261,10 +267,12 @@ typedef bool (*suits_fn)(const struct weir_policy_next_view *view,
                          const struct weir_policy_tenant *tenant);
 
 /* Of the leader's class, among those that suit: the one that is furthest behind. A tenant that is
- * ahead of V by more than its slice, and by more than least_ns, does not count. */
+ * ahead of V by more than its slice does not count. Where all weights are the same it may be ahead
+ * by equals_ns: the device then gives everybody the same by itself, and waits would only add to the
+ * longest times. */
 static uint32_t furthest_behind(const struct weir_policy *self,
                                 const struct weir_policy_next_view *view, suits_fn suits,
-                                uint64_t least_ns)
+                                uint64_t equals_ns)
 {
     struct round round = look(self, view);
     uint64_t mean = mean_of(&round);
@@ -272,8 +280,8 @@ static uint32_t furthest_behind(const struct weir_policy *self,
 
     for (uint32_t i = 0; i < view->ready_count; i++) {
         const struct weir_policy_tenant *tenant = view->ready[i];
-        uint64_t slice_ns = slice_of(&round, tenant),
-                 most_ns = slice_ns > least_ns ? slice_ns : least_ns;
+        uint64_t slice_ns = slice_of(&round, tenant);
+        uint64_t most_ns = round.weight != 0 && slice_ns < equals_ns ? equals_ns : slice_ns;
         int64_t ahead = (int64_t)(fair_of(tenant)->position - mean);
 
         if (tenant->priority == round.class && suits(view, tenant) &&

@@ -502,7 +502,8 @@ class Bench:
         rows_of["workers"] = (many.workers, ["Weir isolated off"], ["MPS", "MPS Weir off"],
                               ["arrangement", "ready", "the last after, s"])
         rows_of["services"] = (many.services, ["Weir fair", "Weir off", "Weir isolated off",
-                                                "Weir programs off", "Weir programs MPS off", "Weir programs MPS fair"],
+                                                "Weir programs off", "Weir programs MPS off", "Weir programs MPS fair",
+                                                "Weir programs MPS weights fair"],
                                ["MPS", "MPS Weir off", "MPS Weir fair"],
                                ["arrangement", "inferences a second", "of one service", "p50 ms", "worst p99 ms", "max ms",
                                 "GPU memory MiB"])

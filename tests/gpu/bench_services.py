@@ -8,7 +8,8 @@ workers     how long WORKERS tenants with isolation = "tenant" take until all th
             native contexts made at once.
 
 In "MPS Weir" each tenant has a worker of its own, a client of MPS; in "Weir isolated" the same without MPS. In "Weir programs" each
-program has one, and with "MPS" behind that under MPS servers that the host runs. The others have one worker for all tenants.
+program has one, and with "MPS" behind that under MPS servers that the host runs. The others have one worker for all tenants. With "weights" the
+tenants have the weights 100, 200, 300 and 400 in turn, and the TSV has what those of each weight did, as a part of all.
 
 As a program this file is such a service: bench_services.py SECONDS.
 """
@@ -67,7 +68,11 @@ class Services:
     def settings(self, kind, count):
         isolated = "isolated" in kind or kind.startswith("MPS")
         isolation = "program" if "programs" in kind else "tenant" if isolated else "shared"
-        return {f"t{i}": {"isolation": isolation} for i in range(count)}
+        return {f"t{i}": {"isolation": isolation, "weight": self.weight(kind, i)} for i in range(count)}
+
+    @staticmethod
+    def weight(kind, index):
+        return 100 * (index % 4 + 1) if "weights" in kind else 100
 
     @contextlib.contextmanager
     def host_for(self, kind, count):
@@ -160,6 +165,9 @@ class Services:
             self.bench.note("services", kind, len(all_), "all", sum(rates), "1/s")
             self.bench.note("services", kind, len(all_), "p50", p50, "ms")
             self.bench.note("services", kind, len(all_), "worst p99", worst, "ms")
+            for weight in sorted({self.weight(kind, i) for i in range(len(rates))} if "weights" in kind else ()):
+                done = sum(rate for i, rate in enumerate(rates) if self.weight(kind, i) == weight)
+                self.bench.note("services", kind, len(all_), f"weight {weight}", 100 * done / sum(rates), "%")
         return rows
 
     # ---------------------------------------------------------------- workers

@@ -159,6 +159,73 @@ static void who_is_far_ahead_of_its_share_waits(void **state)
     desk_finish(&d);
 }
 
+/* A program that waits for each of its graphs, and then is away for a moment. */
+struct service {
+    weir_sched_id queue, item; /* 0: it is away */
+    uint32_t began, back, done;
+    bool runs;
+};
+
+#define STEP_US   100u
+#define RUN_STEPS 9u
+#define AWAY      3u /* steps: longer than a position is kept without a bound */
+
+static bool is_granted(const struct desk *d, weir_sched_id item)
+{
+    struct weir_sched_item_info info;
+
+    assert_int_equal(weir_sched_item_query(d->sched, item, &info), WEIR_OK);
+    return info.state == WEIR_SCHED_GRANTED;
+}
+
+static void service_step(struct desk *d, struct service *s, uint32_t step)
+{
+    if (s->item == 0 && step >= s->back) {
+        s->item = graph(d, s->queue, 10, RUN_STEPS * STEP_US);
+        s->runs = false;
+    }
+    if (s->item != 0 && !s->runs && is_granted(d, s->item)) {
+        s->runs = true;
+        s->began = step;
+    }
+    if (s->item != 0 && s->runs && step - s->began == RUN_STEPS) {
+        finished(d, s->item);
+        s->item = 0;
+        s->back = step + AWAY;
+        s->done++;
+    }
+}
+
+/* They could all run all the time; who has three times the weight does three times as much. */
+static void weights_hold_for_who_is_away_between_graphs(void **state)
+{
+    struct service services[8] = {{0}};
+    uint32_t light = 0, heavy = 0;
+    struct desk d;
+
+    (void)state;
+    open_desk(&d, 3 * SMS);
+    for (uint32_t i = 0; i < 8; i++) {
+        weir_sched_id tenant;
+
+        services[i].queue =
+            queue_of_weight(&d, i % 2 == 0 ? 10 : 30, WEIR_PRIORITY_NORMAL, &tenant);
+        services[i].back = i;
+    }
+    for (uint32_t step = 0; step < 3000; step++) {
+        d.count = 0; /* its log has room for a few orders */
+        for (uint32_t i = 0; i < 8; i++) {
+            service_step(&d, &services[i], step);
+        }
+        later(&d, STEP_US);
+    }
+    for (uint32_t i = 0; i < 8; i++) {
+        *(i % 2 == 0 ? &light : &heavy) += services[i].done;
+    }
+    assert_in_range(heavy * 10 / light, 26, 34);
+    desk_finish(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +234,7 @@ int main(void)
         cmocka_unit_test(what_needs_more_than_half_of_the_device_is_not_small),
         cmocka_unit_test(the_budget_goes_by_shares),
         cmocka_unit_test(who_is_far_ahead_of_its_share_waits),
+        cmocka_unit_test(weights_hold_for_who_is_away_between_graphs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
