@@ -1,5 +1,5 @@
 /*
- * The gate: the live scheduler of one GPU, and the interface that a worker uses it through.
+ * A worker's gate for one of its GPUs: what passes undecided, and the way to the scheduler.
  *
  * The gate knows no CUDA, no session and no stream. A worker tells it about
  *
@@ -11,12 +11,12 @@
  *     runs         weir_gate_run_stopped(), weir_gate_run_goes_on()
  *
  * The gate answers with grants (struct weir_gate_pass) and with orders about runs (struct
- * weir_gate_ops). All of this is plain data, so that the gate can become a process of its own
- * without a change to the worker's handlers.
+ * weir_gate_ops).
  *
  * While only one tenant has work, and little of it is in flight, that work passes with a few loads
  * and stores. Otherwise the session's thread takes the gate's lock, brings the item to the
- * scheduler (sched/sched.h) and waits for the grant.
+ * scheduler (sched/sched.h) and waits for the grant. The scheduler is in the gate process, which
+ * serves all workers (weir_gate_attach()); in this process while there is none.
  *
  * Source: docs/design/scheduling.md, docs/design/gate.md
  */

@@ -5,7 +5,7 @@
  * Orders about runs are driver calls. So they are noted under the lock and carried out without it,
  * in their order and by one thread at a time: the thread that unlocks the gate, if no other is
  * carrying them out. That is often the thread whose item waits for the place, so a stop loses no
- * time.
+ * time. Orders of the gate process are noted by the gate's thread.
  *
  * The gate's thread sleeps while the scheduler has no work in flight. Otherwise it looks at the
  * marks, every few microseconds if the machine has cores to spare, and less often if not.
@@ -474,7 +474,8 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
     q->done_late_ns = late_ns;
 }
 
-/* Work that was unmarked when it was reported, and has marks now: it ends with the last mark. */
+/* Work that was unmarked when it was reported, and has marks now, or was dropped: it ends with the
+ * last mark, if that was not reached yet. */
 static void settle_unmarked_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
     struct weir_gate_entry *last;
@@ -484,7 +485,7 @@ static void settle_unmarked_locked(struct weir_gate_queue *q, uint64_t now_ns)
         return;
     }
     last = q->n != 0 ? &q->ring[(q->first + q->n - 1) % WEIR_GATE_ENTRIES] : NULL;
-    if (last != NULL && last->started == 0 && last->work.first == NULL) {
+    if (last != NULL && last->pending && last->started == 0 && last->work.first == NULL) {
         last->started = q->unmarked_started;
     } else {
         weir_gate_finished_locked(q->gate, now_ns, q->unmarked_started, 0);

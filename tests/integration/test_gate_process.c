@@ -53,23 +53,29 @@ static struct {
     pthread_t thread;
     int fd;
     /* What its thread is to do next, and has done. */
+    pthread_mutex_t lock; /* guards the two; the descriptor alone shows no order to a sanitizer */
     void (*task)(void *user);
     void *user;
     atomic_bool done;
-} host;
+} host = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool do_task(void *user)
 {
+    void (*task)(void *user);
+    void *about;
     uint64_t n;
-    bool goes_on = host.task != NULL;
 
     (void)user;
     (void)!read(host.fd, &n, sizeof n);
-    if (goes_on) {
-        host.task(host.user);
+    pthread_mutex_lock(&host.lock);
+    task = host.task;
+    about = host.user;
+    pthread_mutex_unlock(&host.lock);
+    if (task != NULL) {
+        task(about);
     }
     atomic_store(&host.done, true);
-    return goes_on;
+    return task != NULL;
 }
 
 static void *serve(void *user)
@@ -84,8 +90,10 @@ static void in_process(void (*task)(void *user), void *user)
 {
     const uint64_t one = 1;
 
+    pthread_mutex_lock(&host.lock);
     host.task = task;
     host.user = user;
+    pthread_mutex_unlock(&host.lock);
     atomic_store(&host.done, false);
     assert_int_equal(write(host.fd, &one, sizeof one), sizeof one);
     await(atomic_load(&host.done));
@@ -398,6 +406,56 @@ static void alone_ends_when_another_worker_has_work(void **state)
     process_close();
 }
 
+/* Undecided work in a batch that has no mark yet. */
+static void pass_unmarked(struct worker *w, struct weir_gate_batch *batch)
+{
+    struct weir_gate_work work = {.class = WEIR_SCHED_KERNEL, .key = 1, .blocks = 1000};
+    struct weir_gate_pass pass;
+
+    assert_int_equal(weir_gate_enter(w->queue, &work, &pass), WEIR_OK);
+    assert_null(pass.item);
+    (void)weir_gate_leave(&pass, batch, true);
+}
+
+static void mark_unmarked(struct worker *w, struct weir_gate_batch *batch)
+{
+    struct weir_gate_mark mark = {.word = &w->words[w->given++], .value = 1};
+
+    weir_gate_batch_close(w->queue, batch, &mark);
+}
+
+/* Work without a mark was reported, and its stream goes, when the last of the marks has been
+ * reached and an earlier one has not: nothing of it may stay with the scheduler. */
+static void unmarked_work_that_is_dropped_ends(void **state)
+{
+    struct weir_gate_batch first = {0}, second = {0}, dropped = {0};
+    struct worker *a, *b;
+
+    (void)state;
+    process_open();
+    a = worker_new(1, 0, 0);
+    b = worker_new(2, 1, 1);
+    make_alone(a);
+    await(counts_now().items == 0);
+    pass_unmarked(a, &first);
+    mark_unmarked(a, &first);
+    pass_unmarked(a, &second);
+    mark_unmarked(a, &second);
+    pass_unmarked(a, &dropped);
+    __atomic_store_n(&a->words[a->given - 1], 1, __ATOMIC_RELEASE);
+    weir_gate_look(a->queue);
+    launch(b, 1);
+    await(counts_now().items == 3); /* the first, what is unmarked, and b's */
+    weir_gate_batch_drop(a->queue, &dropped);
+    weir_gate_look(a->queue);
+    device_reaches(a);
+    device_reaches(b);
+    await(counts_now().items == 0);
+    worker_gone(a);
+    worker_gone(b);
+    process_close();
+}
+
 static void a_worker_that_dies_takes_its_work_along(void **state)
 {
     struct worker *a, *b;
@@ -541,6 +599,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grants_come_from_the_process),
         cmocka_unit_test(alone_ends_when_another_worker_has_work),
+        cmocka_unit_test(unmarked_work_that_is_dropped_ends),
         cmocka_unit_test(a_worker_that_dies_takes_its_work_along),
         cmocka_unit_test(work_passes_when_the_process_is_lost),
         cmocka_unit_test(a_process_that_reads_nothing_is_left),
