@@ -231,7 +231,7 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
         return status;
     }
     gate->n_items++;
-    q->member->gated++;
+    q->member->gated += !weir_gate_is_remote(item->id); /* the gate process counts its own */
     q->waiting = weir_gate_is_granted(item) ? NULL : item;
     weir_gate_kick_locked(gate);
     *ret_item = item;

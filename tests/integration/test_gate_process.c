@@ -353,9 +353,16 @@ static void make_alone(struct worker *w)
 
 /* ---------------------------------------------------------------- cases */
 
+/* Of the second tenant. */
+static void add_usage(void *user)
+{
+    (void)weir_gate_process_usage(host.process, 1, user);
+}
+
 /* Each queue has a long kernel on the device: its next one waits until that is over. */
 static void grants_come_from_the_process(void **state)
 {
+    struct weir_gate_usage usage;
     struct worker *a, *b;
     struct launch next;
 
@@ -374,6 +381,9 @@ static void grants_come_from_the_process(void **state)
     end(&next);
     assert_int_equal(next.pass.ns, LONG_NS); /* what the process knows */
     assert_int_equal(counts_now().arrivals, 4);
+    in_process(add_usage, &usage);
+    weir_gate_tenant_usage(b->gate, b->tenant, &usage); /* which adds nothing */
+    assert_int_equal(usage.gated, 2);
     worker_gone(a);
     worker_gone(b);
     process_close();
@@ -456,20 +466,26 @@ static void unmarked_work_that_is_dropped_ends(void **state)
     process_close();
 }
 
+/* Two workers with work on the device; the first has a launch that waits for a grant. */
+static void open_two(struct worker **ret_a, struct worker **ret_b, struct launch *waiting)
+{
+    process_open();
+    *ret_a = worker_new(1, 0, 0);
+    *ret_b = worker_new(2, 1, 1);
+    launch(*ret_b, 1); /* so that nobody is alone */
+    in_process(know, NULL);
+    launch(*ret_a, 7);
+    begin(waiting, *ret_a, 7);
+    assert_true(stays_waiting(waiting));
+}
+
 static void a_worker_that_dies_takes_its_work_along(void **state)
 {
     struct worker *a, *b;
     struct launch waiting;
 
     (void)state;
-    process_open();
-    a = worker_new(1, 0, 0);
-    b = worker_new(2, 1, 1);
-    launch(b, 1); /* so that nobody is alone */
-    in_process(know, NULL);
-    launch(a, 7);
-    begin(&waiting, a, 7);
-    assert_true(stays_waiting(&waiting));
+    open_two(&a, &b, &waiting);
     in_process(remove_port, a);
     await(counts_now().items == 1);
     weir_gate_detach(a->gate); /* as its main thread would be told to */
@@ -485,14 +501,7 @@ static void work_passes_when_the_process_is_lost(void **state)
     struct launch waiting;
 
     (void)state;
-    process_open();
-    a = worker_new(1, 0, 0);
-    b = worker_new(2, 1, 1);
-    launch(b, 1); /* so that nobody is alone */
-    in_process(know, NULL);
-    launch(a, 7);
-    begin(&waiting, a, 7);
-    assert_true(stays_waiting(&waiting));
+    open_two(&a, &b, &waiting);
     weir_gate_detach(a->gate);
     end(&waiting);
     launch(a, 7); /* and this process decides */
