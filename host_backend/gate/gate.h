@@ -150,7 +150,7 @@ struct weir_gate_session_ops {
 struct weir_gate_params {
     uint32_t device;           /* the worker's index, for the log */
     uint32_t sms;              /* 1 or more */
-    bool levels;               /* the device runs streams of a higher priority class first */
+    bool levels;               /* work in streams of a higher priority goes first */
     bool real;                 /* a GPU, not softgpu: threads may spin if there are enough cores */
     enum weir_sched_fill fill; /* the setting, lowered to what the device supports */
     const struct weir_sched_settings *settings; /* borrowed for the call */

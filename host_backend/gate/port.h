@@ -1,10 +1,10 @@
 /*
  * A port: the memory through which a worker and the gate process talk about scheduling.
  *
- * The supervisor makes a port for each worker and passes it to both. It holds a ring of requests
- * to the gate (arrivals, ends, withdrawals), a ring of orders for each of the worker's devices
- * (stop, resume, resize), a slot for each queue in which the gate grants, and a few words that the
- * gate publishes. All of it is plain data: indices, never pointers.
+ * The gate process makes a port for each worker, and the supervisor passes it on. It holds a ring
+ * of requests to the gate (arrivals, ends, withdrawals), a ring of orders for each of the worker's
+ * devices (stop, resume, resize), a slot for each queue in which the gate grants, and a few words
+ * that the gate publishes. All of it is plain data: indices, never pointers.
  *
  * Both sides can write all of it. A worker that writes nonsense harms its own programs only,
  * because the gate copies what it reads once and checks it. A worker needs no permission to bypass
@@ -57,7 +57,7 @@ enum weir_gate_request_kind {
 };
 
 /* In flags of WEIR_GATE_REQUEST_DEVICE. */
-#define WEIR_GATE_DEVICE_LEVELS 1u /* it runs streams of a higher priority class first */
+#define WEIR_GATE_DEVICE_LEVELS 1u /* work in streams of a higher priority goes first */
 #define WEIR_GATE_DEVICE_REAL   2u /* a GPU, not softgpu */
 
 struct weir_gate_request {
@@ -89,9 +89,10 @@ struct weir_gate_order {
 
 /* Where the gate answers a queue's arrivals. A queue has one item that waits at most. */
 struct weir_gate_slot {
-    _Alignas(64) _Atomic uint32_t granted; /* the sequence of the item that was granted last */
-    _Atomic uint32_t soon;                 /* of the item that will be granted soon */
-    _Atomic uint32_t seen;                 /* of the arrival that was taken in last .. */
+    _Alignas(
+        64) _Atomic uint32_t granted; /* sequence number of the last arrival that was granted */
+    _Atomic uint32_t soon;            /* of the item that will be granted soon */
+    _Atomic uint32_t seen;            /* of the arrival that was taken in last .. */
     _Atomic uint32_t room;   /* .. and the same if it waits only for earlier work of its queue */
     _Atomic uint32_t sleeps; /* the worker writes: its thread sleeps on `word` */
     uint32_t word;           /* a futex; changes with each of the above */
@@ -111,14 +112,14 @@ struct weir_gate_orders {
 
 /* What the gate publishes about a device of the worker. */
 struct weir_gate_news {
-    _Alignas(
-        64) _Atomic uint32_t alone; /* 1 + slot of the tenant that may pass undecided; 0: none */
-    _Atomic uint32_t crowded;       /* a bit for each priority class: gate/private.h */
+    /* 1 + the slot of the tenant that may pass undecided; 0: none may. */
+    _Alignas(64) _Atomic uint32_t alone;
+    _Atomic uint32_t crowded; /* a bit for each priority class: gate/private.h */
     _Atomic uint64_t worth_stopping_ns;
 };
 
 struct weir_gate_port {
-    uint32_t version;                     /* WEIR_GATE_PORT_VERSION; written by the supervisor */
+    uint32_t version;                     /* WEIR_GATE_PORT_VERSION */
     _Alignas(64) _Atomic uint32_t asleep; /* the gate sleeps: ring the bell */
     _Atomic uint32_t tail;                /* of the requests; written by the gate */
     _Alignas(64) _Atomic uint32_t head;   /* of the requests; written by the worker */

@@ -71,19 +71,27 @@ enum weir_status weir_gate_arrive_locked(struct weir_gate_queue *q, uint64_t now
                              : weir_sched_arrive(q->gate->sched, now_ns, q->id, params, ret_id);
 }
 
+/* The last that is posted about an item. */
+static void post_end(struct weir_gate *gate, weir_sched_id id, struct weir_gate_request *request)
+{
+    struct weir_gate_client *client = client_of(gate, id);
+
+    post(gate, id, request);
+    if (client != NULL) {
+        weir_gate_client_unname(client, id);
+    }
+}
+
 void weir_gate_finished_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id,
                                uint64_t took_ns)
 {
     struct weir_gate_request request = {
         .kind = WEIR_GATE_REQUEST_FINISHED, .at_ns = now_ns, .ns = took_ns};
 
-    if (!weir_gate_is_remote(id)) {
+    if (weir_gate_is_remote(id)) {
+        post_end(gate, id, &request);
+    } else {
         (void)weir_sched_finished(gate->sched, now_ns, id, took_ns);
-        return;
-    }
-    post(gate, id, &request);
-    if (client_of(gate, id) != NULL) {
-        weir_gate_client_unname(client_of(gate, id), id);
     }
 }
 
@@ -91,13 +99,10 @@ void weir_gate_forget_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched
 {
     struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_WITHDRAW, .at_ns = now_ns};
 
-    if (!weir_gate_is_remote(id)) {
+    if (weir_gate_is_remote(id)) {
+        post_end(gate, id, &request);
+    } else {
         (void)weir_sched_withdraw(gate->sched, now_ns, id);
-        return;
-    }
-    post(gate, id, &request);
-    if (client_of(gate, id) != NULL) {
-        weir_gate_client_unname(client_of(gate, id), id);
     }
 }
 

@@ -101,7 +101,7 @@ bool weir_sup_trace_request(struct weir_supervisor *sup, struct weir_admin_clien
             return false;
         }
     }
-    if (!weir_sup_gate_request(sup, &message, client->has_passed ? client->passed_fd : -1)) {
+    if (!weir_sup_gate_send(sup, &message, client->has_passed ? client->passed_fd : -1)) {
         weir_sup_note(client->report, "error",
                       strcmp(sup->config.scheduler.policy, "off") == 0
                           ? "there is no scheduler (policy \"off\")"

@@ -30,8 +30,8 @@ static bool is_wanted(const struct weir_supervisor *sup)
     return strcmp(sup->config.scheduler.policy, "off") != 0;
 }
 
-static bool send_to_gate(struct weir_supervisor *sup, const struct weir_link_message *message,
-                         int fd)
+bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_message *message,
+                        int fd)
 {
     struct weir_sup_gate *gate = &sup->gate;
     enum weir_status status =
@@ -52,23 +52,12 @@ void weir_sup_gate_configure(struct weir_supervisor *sup)
     struct weir_link_message message = {.type = WEIR_LINK_CONFIG};
 
     weir_sup_config_fill(sup, &message.config);
-    (void)send_to_gate(sup, &message, -1);
-}
-
-void weir_sup_gate_tell(struct weir_supervisor *sup, const struct weir_link_message *message)
-{
-    (void)send_to_gate(sup, message, -1);
-}
-
-bool weir_sup_gate_request(struct weir_supervisor *sup, const struct weir_link_message *message,
-                           int fd)
-{
-    return send_to_gate(sup, message, fd);
+    (void)weir_sup_gate_send(sup, &message, -1);
 }
 
 void weir_sup_gate_ask(struct weir_supervisor *sup, const struct weir_link_message *message)
 {
-    sup->gate.answering = send_to_gate(sup, message, -1);
+    sup->gate.answering = weir_sup_gate_send(sup, message, -1);
 }
 
 /* ---------------------------------------------------------------- ports of workers */
@@ -109,7 +98,7 @@ void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker)
         .tenant = w->tenant,
         .domain = domain_of(sup, worker),
     };
-    (void)send_to_gate(sup, &message, -1);
+    (void)weir_sup_gate_send(sup, &message, -1);
 }
 
 void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker)
@@ -120,7 +109,7 @@ void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker)
         .gate_port = {.id = w->gate_port, .worker = (uint32_t)worker, .tenant = w->tenant}};
 
     if (w->gate_port != 0) {
-        (void)send_to_gate(sup, &message, -1);
+        (void)weir_sup_gate_send(sup, &message, -1);
     }
 }
 
@@ -131,7 +120,7 @@ void weir_sup_gate_worker_gone(struct weir_supervisor *sup, int worker)
 
     if (sup->workers[worker].gate_port != 0) {
         sup->workers[worker].gate_port = 0;
-        (void)send_to_gate(sup, &message, -1);
+        (void)weir_sup_gate_send(sup, &message, -1);
     }
 }
 
@@ -161,7 +150,8 @@ static enum weir_status start(struct weir_supervisor *sup)
     gate->restart_at_ns = 0;
     weir_log_info("supervisor: gate started pid=%d", (int)gate->pid);
     weir_sup_config_fill(sup, &message.config);
-    if (send_to_gate(sup, &message, sup->spin.page_fd)) { /* one that is gone is seen by SIGCHLD */
+    if (weir_sup_gate_send(sup, &message,
+                           sup->spin.page_fd)) { /* one that is gone is seen by SIGCHLD */
         weir_sup_tenants_tell_gate(sup);
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -291,7 +281,7 @@ void weir_sup_gate_close(struct weir_supervisor *sup)
     const struct weir_link_message stop = {.type = WEIR_LINK_STOP};
 
     if (sup->gate.pid > 0) {
-        (void)send_to_gate(sup, &stop, -1);
+        (void)weir_sup_gate_send(sup, &stop, -1);
         await_end(sup->gate.pid);
         sup->gate.pid = 0;
     }

@@ -618,11 +618,13 @@ enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_s
 enum weir_status weir_sup_gate_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 /** The scheduler's policies are others. */
 void weir_sup_gate_configure(struct weir_supervisor *sup);
-/** Pass a message on; if it does not run, it is told when it starts. */
-void weir_sup_gate_tell(struct weir_supervisor *sup, const struct weir_link_message *message);
-/** Pass a request on. @param fd  goes with it; borrowed; or -1. @return false: nobody heard it */
-bool weir_sup_gate_request(struct weir_supervisor *sup, const struct weir_link_message *message,
-                           int fd);
+/**
+ * Send it a message. Tenants and policies need not be sent again: it is told them when it starts.
+ * @param fd  goes with the message; borrowed; -1: none.
+ * @return false: it does not run
+ */
+bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_message *message,
+                        int fd);
 /** Ask it for its status. */
 void weir_sup_gate_ask(struct weir_supervisor *sup, const struct weir_link_message *message);
 /** A worker starts: it gets a port. */

@@ -176,7 +176,7 @@ static void tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tena
             (void)weir_sup_worker_send(sup, i, &message, -1);
         }
     }
-    weir_sup_gate_tell(sup, &message);
+    (void)weir_sup_gate_send(sup, &message, -1);
 }
 
 void weir_sup_tenants_tell_gate(struct weir_supervisor *sup)
@@ -185,7 +185,7 @@ void weir_sup_tenants_tell_gate(struct weir_supervisor *sup)
         if (sup->tenants[i].used && !sup->tenants[i].gone) {
             struct weir_link_message message = message_of(&sup->tenants[i], WEIR_LINK_TENANT);
 
-            weir_sup_gate_tell(sup, &message);
+            (void)weir_sup_gate_send(sup, &message, -1);
         }
     }
 }

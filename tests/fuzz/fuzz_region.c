@@ -16,6 +16,7 @@
 #include "host_backend/worker/session/worker.h"
 #include "proto/wire/control_codec.h"
 #include "proto/wire/op_hash.h"
+#include "tests/fuzz/script.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,11 +39,6 @@ int __wrap_pthread_join(pthread_t thread, void **ret);
 uint64_t __wrap_weir_clock_now_ns(void);
 void __wrap_weir_guest_wrote(struct weir_worker *worker, const struct weir_link_guest *guest,
                              struct weir_region_mail *mail, const struct weir_hello *hello);
-
-struct script {
-    const uint8_t *at;
-    size_t left;
-};
 
 struct session {
     struct weir_transport *transport;
@@ -69,19 +65,6 @@ static void require_at(bool condition, int line)
     }
 }
 #define require(condition) require_at((condition), __LINE__)
-
-static uint32_t take(struct script *script, size_t bytes)
-{
-    uint32_t value = 0;
-    size_t n = bytes < script->left ? bytes : script->left;
-
-    if (n != 0) {
-        memcpy(&value, script->at, n);
-        script->at += n;
-        script->left -= n;
-    }
-    return value;
-}
 
 /* ---------------------------------------------------------------- what the worker gets here */
 

@@ -5,6 +5,7 @@
  * too.
  */
 #include "proto/transport/ring.h"
+#include "tests/fuzz/script.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,21 +13,6 @@
 #define RING_BYTES 4096u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-struct script {
-    const uint8_t *at;
-    size_t left;
-};
-
-static uint32_t take(struct script *script, size_t bytes)
-{
-    uint32_t value = 0;
-    size_t n = bytes < script->left ? bytes : script->left;
-    memcpy(&value, script->at, n);
-    script->at += n;
-    script->left -= n;
-    return value;
-}
 
 static void pop(struct weir_ring *consumer, struct weir_ring_buffer *buffer)
 {

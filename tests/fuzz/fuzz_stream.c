@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "proto/transport/stream.h"
 #include "proto/transport/stream_port.h"
+#include "tests/fuzz/script.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,24 +23,6 @@
 #define OPENERS   4u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-struct script {
-    const uint8_t *at;
-    size_t left;
-};
-
-static uint32_t take(struct script *script, size_t bytes)
-{
-    uint32_t value = 0;
-    size_t n = bytes < script->left ? bytes : script->left;
-
-    if (n != 0) {
-        memcpy(&value, script->at, n);
-        script->at += n;
-        script->left -= n;
-    }
-    return value;
-}
 
 static void require_at(bool condition, int line)
 {

@@ -50,11 +50,11 @@ struct weir_worker {
     struct weir_ended_session *ended; /* the last ones' statistics, newest first (worker/stats.c) */
 
     struct weir_connections *connections; /* to the GPU */
-    struct weir_guests *guests;           /* on their way in (worker/guests.c) */
-    struct weir_directory *directory;     /* what programs share (session/directory.h) */
-    struct weir_vmm_area *vmm_area;       /* addresses that sessions reserve */
-    struct weir_device_idle *device_idle; /* around calls that wait for the device */
-    struct weir_prints *prints;           /* who owns the device's printf */
+    struct weir_guests *guests;       /* connections that are no sessions yet (worker/guests.c) */
+    struct weir_directory *directory; /* what programs share (session/directory.h) */
+    struct weir_vmm_area *vmm_area;   /* addresses that sessions reserve */
+    struct weir_device_idle *device_idle;             /* around calls that wait for the device */
+    struct weir_prints *prints;                       /* who owns the device's printf */
     struct weir_device_gate *gates[WEIR_DEVICES_MAX]; /* NULL: no scheduler */
     const struct weir_session_hooks *hooks;           /* NULL: nobody wants to be asked */
     struct weir_forms *forms;                         /* NULL: all kernels are originals */

@@ -306,7 +306,7 @@ static void a_recorded_run_is_within_all_bounds(void **state)
     weir_sim_load_finish(&load);
 }
 
-/* `priority` serves the shortest of one class, whatever the shares. */
+/* `priority` does not keep shares: within a class it serves the shortest work first. */
 static void a_policy_that_keeps_no_shares_is_found_out(void **state)
 {
     struct weir_sim_load load = load_of("name=short kernel=200us form=original depth=64; "
