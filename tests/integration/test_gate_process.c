@@ -16,7 +16,7 @@
 #define LONG_NS  (80 * WEIR_NS_PER_MS)
 #define WORDS    256u
 
-static const uint8_t uuid[16] = "the only GPU";
+static const uint8_t uuids[2][16] = {"a GPU", "another GPU"};
 static struct weir_spin_page spin_page = {.level = WEIR_SPIN_NOBODY};
 
 /* ---------------------------------------------------------------- waiting */
@@ -127,17 +127,23 @@ static const char *wrong;
 
 static void count(void *user)
 {
-    (void)user;
-    weir_sched_count(host.process->gpus[0].gate->sched, &counts);
-    wrong = weir_sched_check(host.process->gpus[0].gate->sched);
+    const struct weir_sched *sched = host.process->gpus[*(const int *)user].gate->sched;
+
+    weir_sched_count(sched, &counts);
+    wrong = weir_sched_check(sched);
+}
+
+static struct weir_sched_counts counts_of(int gpu)
+{
+    in_process(count, &gpu);
+    assert_null(wrong);
+    assert_int_equal(counts.nonsense, 0);
+    return counts;
 }
 
 static struct weir_sched_counts counts_now(void)
 {
-    in_process(count, NULL);
-    assert_null(wrong);
-    assert_int_equal(counts.nonsense, 0);
-    return counts;
+    return counts_of(0);
 }
 
 /* ---------------------------------------------------------------- workers */
@@ -222,35 +228,44 @@ static void tell_tenant(void *user)
     weir_gate_process_tenant_set(host.process, w->tenant, &params);
 }
 
-/* @param of  the tenant that its port is for; -1: anybody. */
-static struct worker *worker_new(uint32_t id, uint32_t tenant, int32_t of)
+/* A gate of the worker's client, with a queue. */
+static void open_gate(struct worker *w, uint32_t device)
 {
     struct weir_sched_settings settings = weir_sched_settings_default();
     struct weir_sched_tenant_params params = {
         .name = "own", .weight = 100, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
     struct weir_policy_set policies;
-    struct worker *w = calloc(1, sizeof *w);
-    struct weir_gate_params gate = {.sms = SMS,
+    struct weir_gate_params gate = {.device = device,
+                                    .sms = SMS,
                                     .settings = &settings,
                                     .policies = &policies,
                                     .spin = &spin_page,
                                     .times_dir = "none",
-                                    .uuid = uuid,
+                                    .uuid = uuids[device],
                                     .ops = &gate_ops};
+
+    assert_int_equal(weir_policy_set_parse("fair", &policies, NULL), WEIR_OK);
+    assert_int_equal(weir_gate_create(&gate, &w->gate), WEIR_OK);
+    weir_gate_attach(w->gate, w->client);
+    assert_int_equal(
+        weir_gate_queue_create(w->gate, w->tenant, &params, 100, &session_ops, w, &w->queue),
+        WEIR_OK);
+}
+
+/* @param of  the tenant that its port is for; -1: anybody. */
+static struct worker *worker_new(uint32_t id, uint32_t tenant, int32_t of)
+{
+    struct worker *w = calloc(1, sizeof *w);
 
     assert_non_null(w);
     w->id = id;
     w->tenant = tenant;
     w->of = of;
-    assert_int_equal(weir_policy_set_parse("fair", &policies, NULL), WEIR_OK);
-    assert_int_equal(weir_gate_create(&gate, &w->gate), WEIR_OK);
     assert_int_equal(weir_gate_port_create(&w->port_fd, &w->bell_fd), WEIR_OK);
     in_process(tell_tenant, w);
     in_process(add_port, w);
     assert_int_equal(weir_gate_client_create(w->port_fd, w->bell_fd, NULL, &w->client), WEIR_OK);
-    weir_gate_attach(w->gate, w->client);
-    assert_int_equal(
-        weir_gate_queue_create(w->gate, tenant, &params, 100, &session_ops, w, &w->queue), WEIR_OK);
+    open_gate(w, 0);
     return w;
 }
 
@@ -386,6 +401,29 @@ static void grants_come_from_the_process(void **state)
     assert_int_equal(usage.gated, 2);
     worker_gone(a);
     worker_gone(b);
+    process_close();
+}
+
+/* What is posted about an item names no queue, and the first queue is another device's. */
+static void each_device_of_a_worker_is_decided_about(void **state)
+{
+    struct worker *a, second = {0};
+
+    (void)state;
+    process_open();
+    a = worker_new(1, 0, 0);
+    second.client = a->client;
+    open_gate(&second, 1);
+    launch(&second, 1);
+    launch(a, 1);
+    assert_int_equal(counts_of(1).items, 1);
+    device_reaches(&second);
+    await(counts_of(1).items == 0);
+    assert_int_equal(counts_of(0).items, 1);
+    weir_gate_queue_destroy(second.queue);
+    weir_gate_detach(second.gate);
+    weir_gate_destroy(second.gate);
+    worker_gone(a);
     process_close();
 }
 
@@ -607,6 +645,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grants_come_from_the_process),
+        cmocka_unit_test(each_device_of_a_worker_is_decided_about),
         cmocka_unit_test(alone_ends_when_another_worker_has_work),
         cmocka_unit_test(unmarked_work_that_is_dropped_ends),
         cmocka_unit_test(a_worker_that_dies_takes_its_work_along),

@@ -378,6 +378,13 @@ static bool on_queue_gone(const struct about *a)
 
 typedef bool (*handler)(const struct about *about);
 
+/* Those about an item leave it 0, which is the slot of some queue. */
+static bool names_queue(uint8_t kind)
+{
+    return kind == WEIR_GATE_REQUEST_ARRIVE || kind == WEIR_GATE_REQUEST_LEARN ||
+           kind == WEIR_GATE_REQUEST_CHARGE;
+}
+
 /* With the gate's lock, which belongs to this process alone. */
 static handler locked_handler(uint8_t kind)
 {
@@ -429,7 +436,7 @@ static bool handle(struct about *a)
     if (plain != NULL) {
         return plain(a);
     }
-    if (a->gpu == NULL || (a->queue != NULL && a->queue->gpu != a->gpu) ||
+    if (a->gpu == NULL || (names_queue(r->kind) && a->queue != NULL && a->queue->gpu != a->gpu) ||
         (a->item != NULL && a->item->queue->gpu != a->gpu)) {
         return false;
     }
