@@ -642,6 +642,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
     case WEIR_LINK_LEFT_BEHIND:
         weir_sup_program_left_behind(sup, worker);
         break;
+    case WEIR_LINK_GATE_DEAF:
+        weir_sup_gate_deaf(sup, worker);
+        break;
     case WEIR_LINK_CONNECTIONS:
         renew(sup, worker, message.connections);
         break;
