@@ -116,6 +116,7 @@ static const struct row tenant_rows[] = {
     {"vsock_cid", ROW_U32, AT(weir_tenant_config, vsock_cid), 0, UINT32_MAX - 1, NULL},
     {"weight", ROW_U32, AT(weir_tenant_config, weight), 1, 10000, NULL},
     {"priority", ROW_CHOICE, AT(weir_tenant_config, priority), 0, 0, weir_priority_names},
+    {"min_share", ROW_PCT, AT(weir_tenant_config, min_share_pct), 0, 100, NULL},
     {"sm_limit", ROW_PCT, AT(weir_tenant_config, sm_limit_pct), 1, 100, NULL},
     {"share", ROW_CHOICE, AT(weir_tenant_config, share), 0, 0, shares},
     {"isolation", ROW_CHOICE, AT(weir_tenant_config, isolation), 0, 0, isolations},
@@ -205,6 +206,7 @@ void weir_tenant_config_show(const struct weir_tenant_config *tenant,
     snprintf(row->priority, sizeof row->priority, "%s", weir_priority_names[tenant->priority]);
     snprintf(row->isolation, sizeof row->isolation, "%s", isolations[tenant->isolation]);
     row->weight = tenant->weight;
+    row->min_share_pct = tenant->min_share_pct;
     row->sm_limit_pct = tenant->sm_limit_pct;
 }
 
@@ -366,20 +368,24 @@ static bool store_choice(const struct row *row, char *to, const struct weir_toml
     return WRONG(value, "'%s' must be one of: %s", row->key, all);
 }
 
-/* 50 or "50%". */
+/* 50 or "50%"; an amount of "0%" is none, but a part of nothing may be meant. */
 static bool store_pct(const struct row *row, char *to, const struct weir_toml_value *value,
                       struct weir_diag *diag)
 {
     struct weir_amount amount = {0};
     uint32_t pct;
 
-    if (value->kind == WEIR_TOML_INTEGER && value->integer >= 1 && value->integer <= 100) {
+    if (value->kind == WEIR_TOML_INTEGER && value->integer >= row->low && value->integer <= 100) {
         pct = (uint32_t)value->integer;
     } else if (value->kind == WEIR_TOML_STRING &&
                weir_amount_parse(value->string, &amount) == WEIR_OK && amount.pct != 0) {
         pct = amount.pct;
+    } else if (value->kind == WEIR_TOML_STRING && row->low == 0 &&
+               strcmp(value->string, "0%") == 0) {
+        pct = 0;
     } else {
-        return WRONG(value, "'%s' must be a percentage between 1 and 100", row->key);
+        return WRONG(value, "'%s' must be a percentage between %lld and 100", row->key,
+                     (long long)row->low);
     }
     memcpy(to, &pct, sizeof pct);
     return true;

@@ -58,7 +58,8 @@ struct weir_tenant_config {
     uint32_t vsock_cid;           /* of its virtual machine; 0: not over vsock */
     uint32_t weight;              /* 1 .. 10000 */
     enum weir_priority priority;
-    uint32_t sm_limit_pct; /* 1 .. 100: of the multiprocessors */
+    uint32_t min_share_pct; /* 0 .. 100: of the device's time, while it has work */
+    uint32_t sm_limit_pct;  /* 1 .. 100: of the multiprocessors */
     enum weir_sharing share;
     enum weir_isolation isolation;
     char group[WEIR_TENANT_NAME_BYTES]; /* with WEIR_ISOLATION_GROUP; else "" */

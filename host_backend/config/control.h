@@ -104,6 +104,7 @@ struct weir_status_tenant {
     uint64_t image_bytes;
     char source[16];  /* who made it: "weir.toml", "weir tenant", "libvirt" */
     uint32_t changed; /* settings that differ from its source's */
+    uint32_t min_share_pct;
     uint32_t sm_limit_pct;
     uint32_t orphans; /* of its sessions: those whose program is gone, but not their work */
     uint64_t faults;  /* GPU faults that it alone can have caused */
