@@ -38,17 +38,19 @@ while read -r line; do eval "$line"; status=$?; echo; echo "@@RC $status"; done
 
 
 def cpack(generator, out, *options):
-    """The path of the package that cpack makes of the build tree into a folder."""
+    """{component: path} of the packages that cpack makes of the build tree into a folder; a TGZ is all in one, ""."""
     config = os.path.join(lib.places.build, "CPackConfig.cmake")
     done = subprocess.run(["cpack", "--config", config, "-G", generator, "-B", out, *options],
                           capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
         raise lib.Stuck(f"cpack: {done.stdout}{done.stderr}")
-    end = {"TGZ": ".tar.gz", "DEB": ".deb"}[generator]
-    found = [name for name in os.listdir(out) if name.endswith(end)]
-    if len(found) != 1:
-        raise lib.Stuck(f"cpack made {found}")
-    return os.path.join(out, found[0])
+    end = {"TGZ": ".tar.gz", "DEB": ".deb", "RPM": ".rpm"}[generator]
+    found = {}
+    for name in os.listdir(out):
+        if name.endswith(end):
+            component = "" if generator == "TGZ" else re.match("weir-([a-z]+)[-_]", name)[1]
+            found[component] = os.path.join(out, name)
+    return found
 
 
 def dependencies(package):
@@ -61,7 +63,7 @@ def dependencies(package):
 def root_image(package):
     """A root filesystem as a tar file on which the package can be installed without a network."""
     options = ["--variant=essential", *containers.own_components()]
-    names = ",".join([*PACKAGES, *sorted(dependencies(package))])
+    names = ",".join([*PACKAGES, *(["rpm"] if shutil.which("rpmbuild") else []), *sorted(dependencies(package))])
     return containers.debian_image(containers.own_release(), names, options)
 
 
