@@ -121,6 +121,9 @@ class Package(lib.Case):
         self.assertRegex(doctor, r"ok +workers run as weir-worker\n")
         self.assertNotIn("warning  workers", doctor)
         self.assertEqual(self.on("stat --format=%U /var/cache/weir"), "weir-worker")
+        completion = (". /usr/share/bash-completion/completions/weir; COMP_WORDS=(weir run --tenant d) COMP_CWORD=3; "
+                      "_weir weir d --tenant; echo $COMPREPLY")
+        self.assertEqual(self.on(f"bash -c '{completion}'"), "default")
 
     def runs(self):
         """What happens to a service: reload, restart, crash, a wrong configuration, rotation of its log."""
