@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import unittest
 
 import containers
@@ -51,6 +52,19 @@ def cpack(generator, out, *options):
             component = "" if generator == "TGZ" else re.match("weir-([a-z]+)[-_]", name)[1]
             found[component] = os.path.join(out, name)
     return found
+
+
+def later(package, path, version):
+    """The same DEB with another version, for an upgrade."""
+    with tempfile.TemporaryDirectory(prefix="weir-e2e-") as folder:
+        subprocess.run(["dpkg-deb", "--raw-extract", package, folder], check=True)
+        control = os.path.join(folder, "DEBIAN/control")
+        with open(control) as f:
+            text = re.sub("(?m)^Version: .*$", f"Version: {version}", f.read())
+        with open(control, "w") as f:
+            f.write(text)
+        subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "--build", folder, path], check=True,
+                       stdout=subprocess.DEVNULL)
 
 
 def dependencies(package):

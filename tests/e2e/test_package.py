@@ -6,6 +6,7 @@ libcuda.so.1 would be: the packaged host takes it for NVIDIA's, and softgpu as s
 """
 import os
 import shutil
+import subprocess
 import unittest
 
 import containers
@@ -24,6 +25,28 @@ GPU = (f"cp {PROGRAMS}/libweir-softgpu.so /usr/lib/$(uname -m)-linux-gnu/libcuda
        "touch /dev/nvidiactl /dev/nvidia-uvm && chmod 666 /dev/nvidia*")
 NO_GPU = "rm /usr/lib/$(uname -m)-linux-gnu/libcuda.so.1 /dev/nvidia*"
 
+# A machine whose only Weir is the image of the host; the words are podman and its options, the image of a machine without
+# Weir, and the folder of programs.
+MACHINE = """set -e
+mount -t tmpfs none /run && mkdir /run/weir /run/cdi && mount -t tmpfs none /var/lib/weir
+podman="$1" bare=$2 programs=$3
+host=$($podman run --detach --pid=host --network none --volume /run/weir:/run/weir --volume /run/cdi:/run/cdi \\
+    --volume /var/lib/weir:/var/lib/weir localhost/weir-host %s)
+guest() { $podman run --rm --network none --volume $programs:/programs:ro --device "$@"; }
+tries=0
+until [ -S /run/weir/containers/default/default.sock ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+    [ $tries -lt 300 ] && [ "$($podman inspect --format '{{.State.Status}}' $host)" = running ] || break
+done
+guest weir.dev/gpu=default $bare /programs/e2e_minimal 2>&1 || echo "rc $?"
+$podman exec $host weir doctor || echo "rc $?"
+$podman stop --time 20 $host >/dev/null
+$podman logs $host 2>&1
+echo "the host's exit status: $($podman inspect --format '{{.State.ExitCode}}' $host)"
+$podman rm --force $host >/dev/null
+"""
+
 
 class Package(lib.Case):
     @classmethod
@@ -34,25 +57,20 @@ class Package(lib.Case):
         cls.engine = containers.Podman()
         cls.addClassCleanup(cls.engine.close)
         cls.mounts = {}
-        for place, version in ((OLD, "0.0.1"), (NEW, "0.0.2")):
-            folder = cls.mounts[place] = os.path.join(cls.engine.folder, place[1:])
-            os.mkdir(folder)
-            cls.pack("DEB", version, folder)
-        if shutil.which("rpmbuild"):
-            cls.pack("RPM", "0.0.1", cls.mounts[OLD])
-        programs = cls.mounts[PROGRAMS] = os.path.join(cls.engine.folder, "programs")
-        os.mkdir(programs)
+        for place in (OLD, NEW, PROGRAMS):
+            cls.mounts[place] = os.path.join(cls.engine.folder, place[1:])
+            os.mkdir(cls.mounts[place])
+        for generator in ("DEB", *(["RPM"] if shutil.which("rpmbuild") else [])):
+            made = packages.cpack(generator, os.path.join(cls.engine.folder, "cpack"), "-R", "0.0.1")
+            for component, path in made.items():
+                os.rename(path, os.path.join(cls.mounts[OLD], f"weir-{component}.{generator.lower()}"))
+        packages.later(os.path.join(cls.mounts[OLD], DEB), os.path.join(cls.mounts[NEW], DEB), "0.0.2")
+        programs = cls.mounts[PROGRAMS]
         shutil.copy(lib.places.program(PROGRAM), programs)
         shutil.copy(lib.places.softgpu, programs)
         os.mkdir(os.path.join(cls.engine.folder, OUTSIDE[1:]))
         cls.tar = packages.root_image(os.path.join(cls.mounts[OLD], DEB))
         cls.image = cls.engine.image(cls.tar)
-
-    @classmethod
-    def pack(cls, generator, version, folder):
-        out = os.path.join(cls.engine.folder, f"cpack-{generator}-{version}")
-        for component, path in packages.cpack(generator, out, "-R", version).items():
-            os.rename(path, os.path.join(folder, f"weir-{component}.{generator.lower()}"))
 
     def setUp(self):
         super().setUp()
@@ -243,6 +261,36 @@ class Package(lib.Case):
         self.nothing_is_left()
         self.boot(name)
         self.serves()
+
+    def machine(self, *args):
+        """What is said on a machine whose host is a container, started with these arguments."""
+        podman = " ".join([*self.engine.base, "--cgroup-manager=cgroupfs"])
+        ulimits = self.engine.common[2:]
+        os.makedirs("/var/lib/weir", exist_ok=True)
+        script = (MACHINE % " ".join(args)).replace("--network none", " ".join(["--network none", *ulimits]))
+        with open(os.path.join(self.engine.folder, "said"), "w+") as said:  # no pipe: who keeps containers would keep it
+            done = subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", podman, self.image, self.mounts[PROGRAMS]],
+                                  env=self.engine.env, stdin=subprocess.DEVNULL, stdout=said, stderr=said, timeout=120)
+            said.seek(0)
+            text = said.read()
+        self.assertEqual(done.returncode, 0, text)
+        return text
+
+    def test_the_host_as_a_container(self):
+        context = os.path.join(self.engine.folder, "context")
+        os.mkdir(context)
+        shutil.copy(os.path.join(self.mounts[OLD], DEB), os.path.join(context, "weir-host_0.0.1_amd64.deb"))
+        self.engine.must("build", "--quiet", "--network", "none", "--build-arg", f"BASE={self.image}", "--tag",
+                         "localhost/weir-host", "--file", os.path.join(lib.places.source, "packaging/Containerfile"), context)
+        self.addCleanup(self.engine.command, "rmi", "--force", "localhost/weir-host")
+        self.addCleanup(lambda: os.rmdir("/var/lib/weir"))
+        said = self.machine("--driver", "softgpu")
+        self.assertIn(f"PASS {PROGRAM}", said)
+        self.assertIn("All is well.", said)
+        self.assertIn("the host's exit status: 0", said)
+        said = self.machine()
+        self.assertIn("no NVIDIA GPU to serve", said)
+        self.assertIn("the host's exit status: 69", said)
 
     @unittest.skipUnless(kvm.FULL, "only with WEIR_E2E_FULL=1")
     def test_its_life_in_a_virtual_machine(self):
