@@ -5,9 +5,11 @@ libraries that the package depends on, without network and without Weir. It is k
 """
 import os
 import re
+import select
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 
 import containers
@@ -89,24 +91,40 @@ class Container:
         for place, folder in mounts.items():
             options = [*options, "--volume", f"{folder}:{place}:ro"]
         self.id = engine.start(image, *program, options=options)
+        # One shell for all lines: starting one takes longer than most of what it is asked.
+        self.shell = subprocess.Popen([*engine.base, "exec", "--interactive", "--env", "DEBIAN_FRONTEND=noninteractive",
+                                       self.id, "sh"], env=engine.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                      stderr=subprocess.DEVNULL)
 
     def run(self, line, limit_s=60):
         """(exit status, output) of a command line."""
-        done = self.engine.command("exec", "--env", "DEBIAN_FRONTEND=noninteractive", self.id, "sh", "-c",
-                                   f"exec 2>&1; {line}", limit_s=limit_s)
-        return done.returncode, (done.stdout + done.stderr).rstrip()
+        end = time.monotonic() + limit_s
+        self.shell.stdin.write(f"(\n{line}\n) </dev/null 2>&1; status=$?; echo; echo @@RC $status\n".encode())
+        self.shell.stdin.flush()
+        said = b""
+        while not (found := re.search(rb"\n@@RC (\d+)\n$", said)):
+            ready, _, _ = select.select([self.shell.stdout], [], [], max(0, end - time.monotonic()))
+            piece = os.read(self.shell.stdout.fileno(), 65536) if ready else b""
+            said += piece
+            if not piece:
+                raise lib.Stuck(f"{line}: no end after {limit_s} s, or no shell: {said.decode()}")
+        return int(found[1]), said[:found.start()].decode().rstrip()
 
     def discard(self):
+        self.shell.kill()
+        self.shell.wait()
+        self.shell.stdin.close()
+        self.shell.stdout.close()
         self.engine.remove(self.id)
 
 
-def booted_container(engine, image, mounts):
+def booted_container(engine, image, mounts, options=()):
     """A container whose systemd has started everything; skips where none comes up.
 
     The unit's protection needs mounts of its own: CAP_SYS_ADMIN. The devices of this machine stay out.
     """
     container = Container(engine, image, "/sbin/init", mounts=mounts,
-                          options=["--systemd=always", "--cap-add", "SYS_ADMIN"])
+                          options=["--systemd=always", "--cap-add", "SYS_ADMIN", *options])
     said = [""]
 
     def up():

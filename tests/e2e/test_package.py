@@ -47,6 +47,18 @@ echo "the host's exit status: $($podman inspect --format '{{.State.ExitCode}}' $
 $podman rm --force $host >/dev/null
 """
 
+# Another machine has the run directory, the CDI file and /usr of a system in which the package is installed: with podman for
+# its engine. The words are podman and its options, the image, the folder of what is shared, and the system's container.
+ENGINE = """set -e
+podman="$1" bare=$2 folder=$3 system=$4
+mount -t tmpfs none /run && mkdir -p /run/weir /run/cdi /run/work /run/usr/bin /run/usr/lib
+mount --bind $folder/weir /run/weir && mount --bind $folder/cdi /run/cdi
+root=$($podman mount $system)
+cp -a $root/usr/lib/weir /run/usr/lib && cp -a $root/usr/bin/nvidia-smi /run/usr/bin
+mount -t overlay none -o lowerdir=/usr,upperdir=/run/usr,workdir=/run/work /usr
+$podman run --rm --network none --volume $folder/programs:/programs:ro --device weir.dev/gpu=default $bare nvidia-smi
+"""
+
 
 class Package(lib.Case):
     @classmethod
@@ -262,19 +274,33 @@ class Package(lib.Case):
         self.boot(name)
         self.serves()
 
-    def machine(self, *args):
-        """What is said on a machine whose host is a container, started with these arguments."""
+    def machine(self, script, *words):
+        """What a script says on a machine of its own. Its containers get what all get here."""
         podman = " ".join([*self.engine.base, "--cgroup-manager=cgroupfs"])
-        ulimits = self.engine.common[2:]
-        os.makedirs("/var/lib/weir", exist_ok=True)
-        script = (MACHINE % " ".join(args)).replace("--network none", " ".join(["--network none", *ulimits]))
+        script = script.replace("--network none", " ".join(self.engine.common))
         with open(os.path.join(self.engine.folder, "said"), "w+") as said:  # no pipe: who keeps containers would keep it
-            done = subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", podman, self.image, self.mounts[PROGRAMS]],
+            done = subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", podman, self.image, *words],
                                   env=self.engine.env, stdin=subprocess.DEVNULL, stdout=said, stderr=said, timeout=120)
             said.seek(0)
             text = said.read()
         self.assertEqual(done.returncode, 0, text)
         return text
+
+    def test_from_nothing_to_a_container(self):
+        """As the README prints it: the package, then a container, with nothing in between."""
+        folder = os.path.join(self.engine.folder, "shared")
+        for name in ("weir", "cdi", "programs"):
+            os.makedirs(os.path.join(folder, name))
+        shutil.copy(lib.places.program("e2e_nvml"), os.path.join(folder, "programs"))
+        self.system = packages.booted_container(
+            self.engine, self.image, self.mounts,
+            ["--volume", f"{folder}/weir:/run/weir", "--volume", f"{folder}/cdi:/run/cdi"])
+        self.addCleanup(self.system.discard)
+        # The real one is NVIDIA's: what it asks NVML is what e2e_nvml asks.
+        self.on(f"{GPU} && printf '#!/bin/sh\\nexec /programs/e2e_nvml alone\\n' > /usr/bin/nvidia-smi && "
+                "chmod 755 /usr/bin/nvidia-smi")
+        self.install(f"{OLD}/{DEB}")
+        self.assertIn("PASS e2e_nvml", self.machine(ENGINE, folder, self.system.id))
 
     def test_the_host_as_a_container(self):
         context = os.path.join(self.engine.folder, "context")
@@ -284,11 +310,12 @@ class Package(lib.Case):
                          "localhost/weir-host", "--file", os.path.join(lib.places.source, "packaging/Containerfile"), context)
         self.addCleanup(self.engine.command, "rmi", "--force", "localhost/weir-host")
         self.addCleanup(lambda: os.rmdir("/var/lib/weir"))
-        said = self.machine("--driver", "softgpu")
+        os.makedirs("/var/lib/weir", exist_ok=True)
+        said = self.machine(MACHINE % "--driver softgpu", self.mounts[PROGRAMS])
         self.assertIn(f"PASS {PROGRAM}", said)
         self.assertIn("All is well.", said)
         self.assertIn("the host's exit status: 0", said)
-        said = self.machine()
+        said = self.machine(MACHINE % "", self.mounts[PROGRAMS])
         self.assertIn("no NVIDIA GPU to serve", said)
         self.assertIn("the host's exit status: 69", said)
 
