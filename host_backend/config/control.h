@@ -38,6 +38,7 @@ struct weir_serve_params {
     uint64_t window_bytes;  /* of each tenant, a power of two; 0: 1 TiB */
     const char *policy;     /* of the scheduler: "fair,overlap", or "off"; NULL: the file's */
     bool check_only;        /* read the configuration, report, and return */
+    bool no_softgpu;        /* "auto" does not mean softgpu where there is no GPU */
 };
 
 /**
@@ -46,7 +47,8 @@ struct weir_serve_params {
  * Complaints go to stderr (configuration errors as "path:line:column: message") and to the log.
  *
  * @param params  borrowed.
- * @return 0 after an orderly stop, 1 on failure, 2 on a wrong configuration: an exit status.
+ * @return 0 after an orderly stop, 1 on failure, 2 on a wrong configuration, WEIR_SERVE_EXIT_NO_GPU
+ *         where the first worker finds no driver or no device: an exit status.
  * @thread call from main, with no other thread running (it forks)
  */
 int weir_serve_main(const struct weir_serve_params *params);
@@ -67,6 +69,8 @@ int weir_worker_main(int argc, char **argv);
  * @thread call from main
  */
 int weir_gate_main(int argc, char **argv);
+
+#define WEIR_SERVE_EXIT_NO_GPU 69 /* EX_UNAVAILABLE of sysexits.h; weir.service names it */
 
 #define WEIR_WORKER_EXIT_OK      0
 #define WEIR_WORKER_EXIT_FAILED  1

@@ -47,6 +47,9 @@ static void override(struct weir_host_config *config, const struct weir_serve_pa
             snprintf(texts[i].to, WEIR_CONFIG_PATH_BYTES, "%s", texts[i].from);
         }
     }
+    if (params->no_softgpu && strcmp(config->driver, "auto") == 0) {
+        snprintf(config->driver, sizeof config->driver, "nvidia");
+    }
     if (params->window_base != 0) {
         config->window_base = params->window_base;
     }

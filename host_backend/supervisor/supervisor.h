@@ -483,6 +483,8 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 void weir_sup_worker_receive(struct weir_supervisor *sup, int worker);
 /** Look for dead workers (SIGCHLD). */
 void weir_sup_workers_reap(struct weir_supervisor *sup);
+/** The first worker of all found no driver or no device: say so, and stop. */
+void weir_sup_no_gpu(struct weir_supervisor *sup);
 /** The host's policies are others: tell the workers that have been started. Those that are dead
  * hear it at their start. */
 void weir_sup_workers_configure(struct weir_supervisor *sup);

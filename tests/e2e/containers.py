@@ -294,6 +294,20 @@ def download(packages, folder, architecture=None):
         shutil.rmtree(state)
 
 
+def unpacked(name, packages):
+    """A folder with these packages, unpacked once and not installed."""
+    folder = os.path.join(cache_folder(), f"{name}-{own_release()}")
+    if not os.path.exists(folder):
+        part = tempfile.mkdtemp(prefix=f"{name}-", dir=cache_folder())
+        try:
+            download(packages, part)
+            os.rename(part, folder)
+        except BaseException:
+            shutil.rmtree(part)
+            raise
+    return folder
+
+
 def lib64_image():
     """A root filesystem whose loader looks into /lib64 and /usr/lib64, as RHEL's does.
 
