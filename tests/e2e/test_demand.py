@@ -175,6 +175,8 @@ class Demand(lib.Case):
         # What an administrator sets stays, and is not divided; taken back, it is again.
         heaviest = sorted(self.shares(host))[-1]
         place = ("--run-dir", host.run_dir)
+        shown = host.weir("tenant", "show", *place, heaviest).stdout
+        self.assertRegex(shown, r"(?m)^weight +180 +of the 300 that were asked for$")
         self.assertEqual(host.weir("tenant", "set", *place, heaviest, "weight=700").returncode, 0)
         self.assertEqual(self.weights(host), [50, 50, 700])
         self.assertEqual(host.weir("tenant", "set", *place, heaviest, "weight=").returncode, 0)
