@@ -150,6 +150,7 @@ struct weir_status_worker {
     char device[WEIR_HOST_TEXT_BYTES]; /* names */
     char devices[64];                  /* the driver's ordinals, with commas */
     uint32_t n_devices;
+    uint32_t all_devices; /* 1: it has all of the host's */
     char driver[WEIR_HOST_TEXT_BYTES];
     char tenant[WEIR_TENANT_NAME_BYTES]; /* of a worker that serves one tenant alone; else "" */
     char state[16]; /* of a program's worker: "starting", "spare", "busy", "kept", "stopping"; else

@@ -316,6 +316,7 @@ static void fill_workers(struct weir_supervisor *sup, struct weir_status_report 
         }
         w->row.pid = (uint64_t)w->pid;
         w->row.restarts = w->restarts;
+        w->row.all_devices = strcmp(w->devices, sup->config.devices) == 0;
         snprintf(w->row.state, sizeof w->row.state, "%s", weir_sup_program_state(w));
         if (w->tenant >= 0) {
             memcpy(w->row.tenant, sup->tenants[w->tenant].config.name, sizeof w->row.tenant);
