@@ -84,5 +84,7 @@ int weir_cmd_serve(int argc, char **argv)
     params.softgpu = weir_path_softgpu(softgpu, sizeof(softgpu)) ? softgpu : NULL;
     char libvirt[PATH_MAX];
     params.libvirt = weir_path_libvirt(libvirt, sizeof(libvirt)) ? libvirt : NULL;
+    char oci_hook[PATH_MAX];
+    params.oci_hook = weir_path_oci_hook(oci_hook, sizeof(oci_hook)) ? oci_hook : NULL;
     return weir_serve_main(&params);
 }
