@@ -191,7 +191,14 @@ static bool save(const struct request *r, const struct weir_status_report *repor
         return false;
     }
     char *text = read_file(report->config);
-    char *next = text ? edited(r, text) : NULL;
+    bool editable = text && weir_toml_editable(text);
+    if (text && !editable) {
+        fprintf(
+            stderr,
+            "weir tenant: %s: not saved: only tenants that are tables, [[tenant]], can be edited\n",
+            report->config);
+    }
+    char *next = editable ? edited(r, text) : NULL;
     bool good = next && replace_file(report->config, next);
     if (good && !weir_toml_has_tenants(next)) {
         fprintf(stderr, "weir tenant: warning: %s has no tenant left, which means one, 'default'\n",

@@ -33,7 +33,7 @@ RULES = (
     (r": sbatch ", IGNORED, "needs a cluster"),
     (r": weir (attach|detach) ", PARSED, "needs libvirt"),
     (r"slurm.md: (weir keygen /etc|weir run --host|cat |python3 )", PARSED, "another machine's and a job's"),
-    (r"docs/testing.md: (mkdir -p grown|build/fuzz/)", IGNORED, "needs clang, and minutes"),
+    (r"docs/testing.md: (mkdir -p grown|build/fuzz/|git clone)", IGNORED, "needs clang, and minutes, or a network"),
     (r"docs/testing.md: weir serve", PARSED, "its weir.toml is not shown"),
     (r": ([A-Z_0-9]+=\S+ )?(FOLDER/)?(ci|tests)/", PARSED, "takes minutes, a GPU or a toolkit"),
     (r"(README|testing).md: ([A-Z0-9_]+=\S+ +)*(cmake|ninja|ctest|\(cd|build/dev/tests|python3 tests)", PARSED, "builds, or runs tests"),
@@ -66,7 +66,7 @@ BEFORE = (
 TENANTS = ("default", "A", "B", "alice", "bob", "vm1")
 PROMPT = re.compile(r"^(?:(?:host|guest|gpuhost|vm1)?#|\$) (?=\S)")
 COMMAND = re.compile(r"^(weir [a-z]|(FOLDER/)?(ci|tests)/|podman |docker |virsh |qemu-system-x86_64 |cmake |sbatch |mkdir |"
-                     r"systemctl |useradd |usermod |install |LD_LIBRARY_PATH=|WEIR_\w+=\S+ |[A-Z]=|\(cd |ninja |ctest |apt )")
+                     r"systemctl |useradd |usermod |install |LD_LIBRARY_PATH=|WEIR_\w+=\S+ |[A-Z]=|\(cd |ninja |ctest |apt |git clone )")
 SENTENCE = re.compile(r"weir [a-z].*|ci/[\w-]+|(python3 )?(ci|tests|proto)/[\w/-]+(\.py)? .*|[A-Z_0-9]+=\S+ .+|setarch \S+ .+")
 TOML = re.compile(r"^(# weir\.toml$|\[\[?\w+\]\]?$)")
 

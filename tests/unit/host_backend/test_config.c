@@ -83,6 +83,28 @@ static void parse_whole_file_reads_every_key(void **state)
     assert_int_equal(c.tenants[1].sessions_max, 2);
 }
 
+static void parse_takes_all_forms_of_toml(void **state)
+{
+    static const char text[] =
+        "scheduler = {policy = [\"fair\", \"overlap\"], order_window = 5}\n"
+        "host.devices = [\n  0, # first\n  \"GPU-12\",\n]\n"
+        "host.'run_dir' = \"\"\"\n/tmp/\\\n   w\"\"\"\n"
+        "tenant = [{name = \"a\", weight = 0b11}, {name = '''b''', devices = [0]}]\n";
+    struct weir_host_config c;
+    struct weir_diag diag = {0};
+
+    (void)state;
+    assert_int_equal(weir_config_parse(text, sizeof text - 1, &c, &diag), WEIR_OK);
+    assert_string_equal(c.scheduler.policy, "fair,overlap");
+    assert_int_equal(c.scheduler.order_window, 5);
+    assert_string_equal(c.devices, "0,GPU-12");
+    assert_string_equal(c.run_dir, "/tmp/w");
+    assert_int_equal(c.n_tenants, 2);
+    assert_int_equal(c.tenants[0].weight, 3);
+    assert_string_equal(c.tenants[1].name, "b");
+    assert_string_equal(c.tenants[1].devices, "0");
+}
+
 static void parse_nothing_gives_one_default_tenant(void **state)
 {
     struct weir_host_config c;
@@ -112,8 +134,9 @@ static const struct bad_row {
     const char *message;
 } bad_rows[] = {
     {"x = 1\n", 1, 1, "stands before any"},
-    {"[host]\nwait = 1\n", 2, 1, "unknown key 'wait'"},
-    {"[[tenant]]\nname = \"a\"\nwieght = 5\n", 3, 1, "unknown key 'wieght'"},
+    {"[host]\nwait = 1\n", 2, 1, "unknown key 'wait' in [host]"},
+    {"[[tenant]]\nname = \"a\"\nwieght = 5\n", 3, 1,
+     "unknown key 'wieght' in [[tenant]]; did you mean 'weight'?"},
     {"[[tenant]]\nname = \"a\"\nweight = 0\n", 3, 10, "between 1 and 10000"},
     {"[[tenant]]\nname = \"a\"\nweight = 10001\n", 3, 10, "between 1 and 10000"},
     {"[[tenant]]\nname = \"a\"\nweight = \"5\"\n", 3, 10, "must be an integer"},
@@ -127,27 +150,40 @@ static const struct bad_row {
     {"[[tenant]]\nweight = 5\n", 1, 1, "has no name"},
     {"[[tenant]]\nname=\"a\"\n[[tenant]]\nname=\"a\"\n", 3, 1, "a second tenant"},
     {"[forms]\nmode = \"on\"\n", 2, 8, "one of: off, auto, always, explore"},
-    {"[forms]\nmodes = \"off\"\n", 2, 1, "unknown key 'modes' in [forms]"},
+    {"[forms]\nmodes = \"off\"\n", 2, 1, "unknown key 'modes' in [forms]; did you mean 'mode'?"},
     {"[forms]\ncache = \"5%\"\n", 2, 9, "an amount such as"},
-    {"[forms]\n[forms]\n", 2, 1, "unknown or repeated table"},
+    {"[forms]\n[forms]\n", 2, 2, "'forms' has a table above already"},
     {"[[tenant]]\nname = \"a\"\nforms = \"explore\"\n", 3, 9, "one of: default, off"},
     {"[[tenant]]\nname = \"a\"\nsm_limit = 0\n", 3, 12, "between 1 and 100"},
     {"[[tenant]]\nname = \"a\"\nsm_limit = \"2GiB\"\n", 3, 12, "between 1 and 100"},
     {"[libvirt]\ncreate = \"yes\"\n", 2, 10, "must be true or false"},
     {"[metrics]\nport = 1\n", 2, 1, "unknown key 'port' in [metrics]"},
-    {"[[metrics]]\n", 1, 1, "unknown or repeated table"},
-    {"[tenant]\n", 1, 1, "unknown or repeated table"},
-    {"[host]\n[host]\n", 2, 1, "unknown or repeated table"},
+    {"[[metrics]]\n", 1, 1, "'metrics' is one table: [metrics]"},
+    {"[tenant]\n", 1, 1, "each tenant is a table in two brackets: [[tenant]]"},
+    {"tenant = [1]\n", 1, 11, "a tenant is a table, not an integer"},
+    {"[tenants]\n", 1, 2, "unknown table 'tenants'; did you mean 'tenant'?"},
+    {"[gpu]\n", 1, 2, "unknown table 'gpu': [host], [forms], [scheduler], [metrics], [libvirt]"},
+    {"[host]\n[host]\n", 2, 2, "'host' has a table above already"},
+    {"host.run_dir = \"/w\"\nhost.log = 5\n", 2, 12, "must be a string in quotes, not an integer"},
+    {"[host]\ndevice = 1\ndevices = 2\n", 3, 1, "'devices' says again what 'device' has said"},
+    {"[host]\ndevices = [0, 1.5]\n", 2, 11, "must be an ordinal, or a list"},
+    {"[host]\nrun_dir = 2026-01-31\n", 2, 11, "must be a string in quotes, not a date or time"},
+    {"[host]\nrun_dir = \"a\\u0000b\"\n", 2, 11, "must not have a NUL inside"},
+    {"[host]\nlog = [\"warn\"]\n", 2, 7, "must be a string in quotes, not an array"},
+    {"[[tenant]]\nname = \"a\"\nweight = 1.5\n", 3, 10, "must be an integer, not a float"},
+    {"[[tenant]]\nname = \"a\"\nuser.name = \"root\"\n", 3, 1, "must be a user's name or number"},
+    {"[scheduler]\npolicy = \"fifo\"\n", 2, 10, "no policy is called 'fifo': fair, priority, "},
+    {"[scheduler]\npolicy = [\"fair\", \"priority\"]\n", 2, 10, "both of kind"},
     {"[host\n", 1, 6, "']' is missing"},
     {"[host]\ndevice\n", 2, 7, "'=' is missing"},
     {"[host]\ndevice =\n", 2, 9, "a value is missing"},
     {"[host]\ndevice = 1 2\n", 2, 12, "unexpected text"},
-    {"[host]\ndevice = 99999999999999999999\n", 2, 28, "too large"},
+    {"[host]\ndevice = 99999999999999999999\n", 2, 10, "too large"},
     {"[host]\nrun_dir = \"a\n", 2, 13, "does not end"},
     {"[host]\nrun_dir = \"\\q\"\n", 2, 13, "unknown escape"},
     {"[host] # a\001b\n", 1, 11, "a control character in a comment"},
-    {"[host]\nvmm_base = 0x2000_4000_0000\n", 0, 0, "overlaps the windows"},
-    {"[host]\nvmm_base = 0x1200_0020_0000\n", 0, 0, "multiples of 1 GiB"},
+    {"[host]\nvmm_base = 0x2000_4000_0000\n", 1, 1, "overlaps the windows"},
+    {"[host]\nvmm_base = 0x1200_0020_0000\n", 1, 1, "multiples of 1 GiB"},
     {"[host]\nwindow_bytes = \"3GiB\"\n", 2, 16, "a power of two between 256MiB and 4TiB"},
     {"[host]\nquarantine_s = -1\n", 2, 16, "'quarantine_s' must lie between 0 and 31536000"},
     {"[[tenant]]\nname = \"a\"\norphan_s = 31536001\n", 3, 12, "between 0 and 31536000"},
@@ -359,6 +395,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parse_whole_file_reads_every_key),
+        cmocka_unit_test(parse_takes_all_forms_of_toml),
         cmocka_unit_test(parse_nothing_gives_one_default_tenant),
         cmocka_unit_test(parse_takes_the_documented_default_of_vmm_bytes),
         cmocka_unit_test(parse_wrong_text_says_where_and_why),
