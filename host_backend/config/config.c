@@ -369,10 +369,8 @@ void weir_setting_copy(size_t setting, const struct weir_tenant_config *from,
     memcpy((char *)to + row->offset, (const char *)from + row->offset, row->size);
 }
 
-bool weir_setting_equal(size_t setting, const struct weir_tenant_config *a,
-                        const struct weir_tenant_config *b)
+static bool row_equal(const struct weir_row *row, const void *a, const void *b)
 {
-    const struct weir_row *row = setting_row(setting);
     const char *left = (const char *)a + row->offset, *right = (const char *)b + row->offset;
 
     switch (row->kind) {
@@ -399,6 +397,12 @@ bool weir_setting_equal(size_t setting, const struct weir_tenant_config *a,
         break;
     }
     return memcmp(left, right, row->size) == 0;
+}
+
+bool weir_setting_equal(size_t setting, const struct weir_tenant_config *a,
+                        const struct weir_tenant_config *b)
+{
+    return row_equal(setting_row(setting), a, b);
 }
 
 bool weir_settings_equal(const struct weir_tenant_config *a, const struct weir_tenant_config *b)
@@ -447,6 +451,46 @@ void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
                  (const char *)at);
         break;
     }
+}
+
+void weir_config_restart_keys(const struct weir_host_config *before,
+                              const struct weir_host_config *now, char *text, size_t bytes)
+{
+    size_t at = 0;
+
+    *text = 0;
+    for (size_t t = 0; t < N_ROWS(tables); t++) {
+        for (size_t i = 0; i < tables[t].n_rows && at < bytes; i++) {
+            const struct weir_row *row = &tables[t].rows[i];
+
+            if (row->kind == ROW_POLICY || strcmp(row->key, "device") == 0 ||
+                row_equal(row, before, now)) {
+                continue;
+            }
+            at += (size_t)snprintf(text + at, bytes - at, "%s[%s] %s", at == 0 ? "" : ", ",
+                                   tables[t].name, row->key);
+        }
+    }
+}
+
+uint32_t weir_config_promised_pct(const struct weir_tenant_config *const *tenants, size_t n,
+                                  const char *devices, uint64_t total_bytes)
+{
+    double promised_pct = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct weir_amount *memory = &tenants[i]->memory;
+
+        if (strcmp(tenants[i]->devices, devices) != 0) {
+            continue;
+        }
+        if (memory->pct != 0) {
+            promised_pct += memory->pct;
+        } else if (total_bytes != 0) {
+            promised_pct += 100.0 * (double)memory->bytes / (double)total_bytes;
+        }
+    }
+    return promised_pct < UINT32_MAX ? (uint32_t)promised_pct : UINT32_MAX;
 }
 
 /* The area for reservations may lie anywhere beside the windows of all tenants. */

@@ -12,17 +12,22 @@ static bool key_ok(const char *key)
                        ".-:+=^!/*?&<>()[]{}@%$#") == WEIR_KEY_Z85_BYTES - 1;
 }
 
-static const char *kind_of(const struct weir_toml_value *value)
+/* A value from a command line has no place, and is text anyway. */
+static bool wrong_kind(const struct weir_row *row, const struct weir_toml_value *value,
+                       const char *wanted, struct weir_diag *diag)
 {
-    return weir_toml_kind_text(value->kind);
+    if (value->line == 0) {
+        return WEIR_WRONG(value, "'%s' must be %s", row->key, wanted);
+    }
+    return WEIR_WRONG(value, "'%s' must be %s, not %s", row->key, wanted,
+                      weir_toml_kind_text(value->kind));
 }
 
 static bool store_text(const struct weir_row *row, char *to, const struct weir_toml_value *value,
                        struct weir_diag *diag)
 {
     if (value->kind != WEIR_TOML_STRING) {
-        return WEIR_WRONG(value, "'%s' must be a string in quotes, not %s", row->key,
-                          kind_of(value));
+        return wrong_kind(row, value, "a string in quotes", diag);
     }
     if (strlen(value->string) >= row->size && row->kind == ROW_TEXT) {
         return WEIR_WRONG(value, "'%s' is too long", row->key);
@@ -45,7 +50,7 @@ static bool store_number(const struct weir_row *row, char *to, const struct weir
     uint32_t small = (uint32_t)value->integer;
 
     if (value->kind != WEIR_TOML_INTEGER) {
-        return WEIR_WRONG(value, "'%s' must be an integer, not %s", row->key, kind_of(value));
+        return wrong_kind(row, value, "an integer", diag);
     }
     if (value->integer < row->low || value->integer > row->high) {
         return WEIR_WRONG(value, "'%s' must lie between %lld and %lld", row->key,

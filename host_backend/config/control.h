@@ -38,6 +38,7 @@ struct weir_serve_params {
     uint64_t window_bytes;  /* of each tenant, a power of two; 0: 1 TiB */
     const char *policy;     /* of the scheduler: "fair,overlap", or "off"; NULL: the file's */
     bool check_only;        /* read the configuration, report, and return */
+    bool check_host;        /* with check_only: also look whether what it asks for is there */
 };
 
 /**
@@ -67,6 +68,10 @@ int weir_worker_main(int argc, char **argv);
  * @thread call from main
  */
 int weir_gate_main(int argc, char **argv);
+
+/* Its first word when it is only to find the devices: --probe DRIVER SOFTGPU DEVICES. It prints how
+ * much memory they have, or says on standard error what is wrong. */
+#define WEIR_WORKER_PROBE "--probe"
 
 #define WEIR_WORKER_EXIT_OK      0
 #define WEIR_WORKER_EXIT_FAILED  1
@@ -140,6 +145,7 @@ struct weir_status_worker {
     char device[WEIR_HOST_TEXT_BYTES]; /* names */
     char devices[64];                  /* the driver's ordinals, with commas */
     uint32_t n_devices;
+    uint64_t memory_bytes; /* of its devices, all together */
     char driver[WEIR_HOST_TEXT_BYTES];
     char tenant[WEIR_TENANT_NAME_BYTES]; /* of a worker that serves one tenant alone; else "" */
     char state[16]; /* of a program's worker: "starting", "spare", "busy", "kept", "stopping"; else
@@ -226,6 +232,7 @@ struct weir_status_report {
     uint64_t kept_fds;                 /* device memory that the supervisor holds */
     char policy[WEIR_HOST_TEXT_BYTES]; /* of its schedulers: "fair,overlap", or "off" */
     char config[512];                  /* path of its weir.toml; "": none, or too long to say */
+    uint32_t memory_promised_pct;      /* by quotas, of a GPU's memory: above 100 it is too much */
     struct weir_status_tenant *tenants;
     size_t n_tenants;
     struct weir_status_session *sessions;

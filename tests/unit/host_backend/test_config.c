@@ -223,6 +223,50 @@ static void parse_text_with_a_nul_fails(void **state)
     assert_int_equal(diag.column, 4);
 }
 
+static void promised_memory_is_summed_by_devices(void **state)
+{
+    static const char text[] = "[[tenant]]\nname = \"a\"\nmemory = \"80%\"\n"
+                               "[[tenant]]\nname = \"b\"\nmemory = \"2GiB\"\n"
+                               "[[tenant]]\nname = \"c\"\n"
+                               "[[tenant]]\nname = \"d\"\nmemory = \"50%\"\ndevices = \"1\"\n";
+    const struct weir_tenant_config *tenants[4];
+    struct weir_host_config c;
+    struct weir_diag diag = {0};
+
+    (void)state;
+    assert_int_equal(weir_config_parse(text, sizeof text - 1, &c, &diag), WEIR_OK);
+    for (uint32_t i = 0; i < 4; i++) {
+        tenants[i] = &c.tenants[i];
+    }
+    assert_int_equal(weir_config_promised_pct(tenants, 4, "", 0), 80);
+    assert_int_equal(weir_config_promised_pct(tenants, 4, "", UINT64_C(8) << 30), 105);
+    assert_int_equal(weir_config_promised_pct(tenants, 4, "1", UINT64_C(8) << 30), 50);
+    assert_int_equal(weir_config_promised_pct(tenants, 4, "2", 0), 0);
+    assert_int_equal(weir_config_promised_pct(tenants, 4, "", 1), UINT32_MAX);
+}
+
+static void restart_keys_are_those_that_differ_outside_tenants(void **state)
+{
+    static const char text[] = "[host]\nlog = \"warn\"\ndevice = 3\n[forms]\nseed = 1\n"
+                               "[scheduler]\npolicy = \"priority\"\nstarve_ms = 7\n"
+                               "[libvirt]\ncreate = true\n[[tenant]]\nname = \"x\"\n";
+    struct weir_host_config before, now;
+    struct weir_diag diag = {0};
+    char keys[200], few[20];
+
+    (void)state;
+    weir_config_default(&before);
+    memset(before.cdi + 1, 'x', 5); /* behind the end of a text */
+    weir_config_restart_keys(&before, &before, keys, sizeof keys);
+    assert_string_equal(keys, "");
+    assert_int_equal(weir_config_parse(text, sizeof text - 1, &now, &diag), WEIR_OK);
+    weir_config_restart_keys(&before, &now, keys, sizeof keys);
+    assert_string_equal(keys, "[host] log, [host] devices, [forms] seed, [scheduler] starve_ms, "
+                              "[libvirt] create");
+    weir_config_restart_keys(&before, &now, few, sizeof few);
+    assert_string_equal(few, "[host] log, [host] ");
+}
+
 static void amount_of_whole_never_exceeds_it(void **state)
 {
     struct weir_amount a;
@@ -400,6 +444,8 @@ int main(void)
         cmocka_unit_test(parse_takes_the_documented_default_of_vmm_bytes),
         cmocka_unit_test(parse_wrong_text_says_where_and_why),
         cmocka_unit_test(parse_text_with_a_nul_fails),
+        cmocka_unit_test(promised_memory_is_summed_by_devices),
+        cmocka_unit_test(restart_keys_are_those_that_differ_outside_tenants),
         cmocka_unit_test(amount_of_whole_never_exceeds_it),
         cmocka_unit_test(devices_are_listed_without_blanks_and_once),
         cmocka_unit_test(group_and_isolation_fit_together),
