@@ -54,6 +54,11 @@ int main(int argc, char **argv)
         print_help(stdout);
         return WEIR_EXIT_OK;
     }
+    if (argv[1][0] == '-' && strcmp(argv[1], "--version") != 0) {
+        fprintf(stderr, "weir: '%s': options stand behind the command (see weir --help)\n",
+                argv[1]);
+        return WEIR_EXIT_USAGE;
+    }
     const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
     struct weir_guess guess = weir_guess_begin(name);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {

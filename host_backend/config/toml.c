@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define DEPTH_MAX 64
+#define KEYS_MAX  4096 /* of a table: they are compared one by one */
 
 struct part { /* of a key */
     const char *name;
@@ -87,28 +88,6 @@ static bool finish_line(struct weir_toml_reader *r)
 
 /* ---------------------------------------------------------------- the tree */
 
-static struct weir_toml_value *add(struct weir_toml_reader *r, struct weir_toml_value *to,
-                                   const struct part *part)
-{
-    struct weir_toml_value *value = weir_arena_alloc(r->arena, sizeof *value);
-
-    if (value == NULL) {
-        r->no_memory = true;
-        return NULL;
-    }
-    *value = (struct weir_toml_value){.line = r->line, .column = weir_toml_column(r)};
-    if (part != NULL) {
-        value->key = part->name;
-        value->key_bytes = part->bytes;
-        value->key_line = part->line;
-        value->key_column = part->column;
-        value->key_at = part->at;
-    }
-    *(to->last != NULL ? &to->last->next : &to->items) = value;
-    to->last = value;
-    return value;
-}
-
 static struct weir_toml_value *find(const struct weir_toml_value *table, const char *key, size_t n)
 {
     struct weir_toml_value *item = table->items;
@@ -139,6 +118,33 @@ static bool refuse(struct weir_toml_reader *r, const struct part *part, const ch
     weir_diag_set(r->diag, part->line, part->column, "'%s' %s",
                   weir_text_visible(part->name, name, sizeof name), why);
     return false;
+}
+
+static struct weir_toml_value *add(struct weir_toml_reader *r, struct weir_toml_value *to,
+                                   const struct part *part)
+{
+    struct weir_toml_value *value;
+
+    if (part != NULL && ++to->n_keys > KEYS_MAX) {
+        refuse(r, part, "is one key too many for its table");
+        return NULL;
+    }
+    value = weir_arena_alloc(r->arena, sizeof *value);
+    if (value == NULL) {
+        r->no_memory = true;
+        return NULL;
+    }
+    *value = (struct weir_toml_value){.line = r->line, .column = weir_toml_column(r)};
+    if (part != NULL) {
+        value->key = part->name;
+        value->key_bytes = part->bytes;
+        value->key_line = part->line;
+        value->key_column = part->column;
+        value->key_at = part->at;
+    }
+    *(to->last != NULL ? &to->last->next : &to->items) = value;
+    to->last = value;
+    return value;
 }
 
 /* ---------------------------------------------------------------- strings */

@@ -45,6 +45,7 @@ struct weir_toml_value {
     int64_t integer;
     double number;
     bool boolean;
+    uint32_t n_keys;                      /* of a TABLE */
     struct weir_toml_value *items, *last; /* of an ARRAY or TABLE, in the order of the text */
     struct weir_toml_value *next;         /* in the table or array that it is an item of */
     /* Offsets in the text: the key's first byte, the value's first, the byte behind the value.

@@ -228,6 +228,28 @@ static void parse_too_deep_is_refused(void **state)
     }
 }
 
+/* All keys of a table are compared with each new one, so there is an end to them. */
+static void parse_of_too_many_keys_is_refused(void **state)
+{
+    char *text = malloc(4097 * 8 + 1), *to = text;
+    const struct weir_toml_value *root;
+    struct weir_arena arena;
+    struct weir_diag diag;
+
+    (void)state;
+    for (int i = 0; i < 4097; i++) {
+        to += sprintf(to, "k%d=1\n", i);
+    }
+    assert_int_equal(parse(&arena, text, &root, &diag), WEIR_ERR_SYNTAX);
+    assert_int_equal(diag.line, 4097);
+    assert_string_equal(diag.message, "'k4096' is one key too many for its table");
+    weir_arena_finish(&arena);
+    *strstr(text, "k4096") = 0;
+    assert_int_equal(parse(&arena, text, &root, &diag), WEIR_OK);
+    weir_arena_finish(&arena);
+    free(text);
+}
+
 static void parse_without_memory_says_so(void **state)
 {
     static const char text[] = "[a]\nb = {c = [1, \"x\"], d = 2026-01-01}\n";
@@ -283,6 +305,7 @@ int main(void)
         cmocka_unit_test(parse_of_what_is_no_toml_says_where),
         cmocka_unit_test(parse_says_where_keys_and_values_stand),
         cmocka_unit_test(parse_too_deep_is_refused),
+        cmocka_unit_test(parse_of_too_many_keys_is_refused),
         cmocka_unit_test(parse_without_memory_says_so),
         cmocka_unit_test(parse_of_many_values_fits_the_arena),
     };
