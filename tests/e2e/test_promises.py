@@ -81,7 +81,10 @@ class Reload(lib.Case):
                    "--device-cgroup-rule", f"c {NVIDIA_MAJOR}:* rwm", "--volume", "/sys/fs/cgroup:/sys/fs/cgroup:rw"]
         for place, way in volumes.items():
             options += ["--volume", f"{place}:{place}:{way}"]
-        system = engine.start(image, "/sbin/init", options=options)
+        try:
+            system = engine.start(image, "/sbin/init", options=options)
+        except lib.Stuck as error:
+            raise unittest.SkipTest(f"no container may have cgroups here: {error}") from None
         self.addCleanup(engine.remove, system)
         self.base = [*engine.base, "exec", "--interactive", system]
         self.engine, self.system, said = engine, system, [""]
@@ -152,7 +155,12 @@ class Reload(lib.Case):
         self.on(f"mknod -m 666 /{NODE} c {NVIDIA_MAJOR} 255")
         look = f"while :; do (: < /{NODE}) 2>&1 | grep -q 'not permitted' && echo denied || echo allowed; sleep 0.1; done"
         native = self.contained(folder, "native", ["sh", "-c", look])
-        native.wait_line(r"^denied$")
+        try:
+            native.wait_line(r"^denied$")
+        except lib.Stuck:
+            if native.alive():
+                raise
+            raise unittest.SkipTest(f"runc and systemd make no container here: {native.errors[-1]}") from None
         rules = self.scope("native")
         has_rules = self.on(f"ls {rules}").split().count("devices.allow")
         if has_rules:  # cgroup v2 has a program of the kernel in their place, which only its maker replaces
