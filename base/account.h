@@ -44,7 +44,7 @@ struct weir_account_pool {
     atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* of that */
 };
 
-#define WEIR_ACCOUNT_PLACES 256                       /* of a page */
+#define WEIR_ACCOUNT_PLACES 512                       /* of a page */
 #define WEIR_ACCOUNT_KEPT   (WEIR_ACCOUNT_PLACES - 1) /* the place of no process */
 
 /* In memory that is shared. Zeroed: nothing is used. Internally locked (lock-free). */

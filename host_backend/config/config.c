@@ -493,10 +493,10 @@ uint32_t weir_config_promised_pct(const struct weir_tenant_config *const *tenant
     return promised_pct < UINT32_MAX ? (uint32_t)promised_pct : UINT32_MAX;
 }
 
-/* The area for reservations may lie anywhere beside the windows of all tenants. */
+/* The area for reservations may lie anywhere beside all windows. */
 bool weir_config_areas_ok(const struct weir_host_config *c, struct weir_diag *ret_diag)
 {
-    uint64_t windows_end = c->window_base + WEIR_CONFIG_TENANTS_MAX * c->window_bytes;
+    uint64_t windows_end = c->window_base + WEIR_WINDOWS_MAX * c->window_bytes;
 
     if (c->vmm_base % WEIR_AREA_UNIT != 0 || c->vmm_bytes % WEIR_AREA_UNIT != 0) {
         weir_diag_set(ret_diag, 0, 0, "vmm_base and vmm_bytes are not multiples of 1 GiB");

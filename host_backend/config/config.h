@@ -8,7 +8,8 @@
 #include "host_backend/config/forms.h"
 #include "host_backend/config/scheduler.h"
 
-#define WEIR_CONFIG_TENANTS_MAX 64
+#define WEIR_CONFIG_TENANTS_MAX 256
+#define WEIR_WINDOWS_MAX        80 /* of tenants with work in one worker; some cannot be had */
 #define WEIR_CONFIG_PATH_BYTES  256
 #define WEIR_CONFIG_USER_BYTES  40
 #define WEIR_SPARE_WORKERS_MAX  32

@@ -40,7 +40,8 @@ enum weir_link_type {
                                    type, and the port goes with it; the supervisor passes that on */
     WEIR_LINK_GATE_BELL,        /* the port's bell follows in the same way */
     WEIR_LINK_GATE_PORT_TENANT, /* its worker serves this tenant alone from now on */
-    WEIR_LINK_GATE_PORT_GONE,   /* the worker is gone */
+    WEIR_LINK_GATE_PORT_GONE,   /* the worker is gone, or gets another */
+    WEIR_LINK_PING,             /* answers with the same: it lives */
     WEIR_LINK_REQUEST,          /* of requests.def; ANSWER follows */
     /* To the supervisor. */
     WEIR_LINK_READY,       /* the driver is open */
@@ -55,6 +56,7 @@ enum weir_link_type {
                               killed */
     WEIR_LINK_NO_MEMORY,   /* of a device; workers that serve nobody may have some */
     WEIR_LINK_CONNECTIONS, /* start it again with that many: it has refused a guest for that */
+    WEIR_LINK_GATE_DEAF,   /* the gate process has not read its port, so it decides for itself */
     WEIR_LINK_ANSWER,      /* to a REQUEST */
     WEIR_LINK_STAYS,       /* answers RELEASE */
     WEIR_LINK_FAULT,       /* for each tenant that may have ended the context; then it exits */

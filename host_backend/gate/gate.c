@@ -502,6 +502,15 @@ void weir_gate_queue_ends(struct weir_gate_queue *queue)
     weir_gate_unlock(q->gate);
 }
 
+/* @param id  of an item that stands for undecided work; 0: none. */
+static void forget_started_locked(struct weir_gate *gate, weir_sched_id id, uint64_t now_ns)
+{
+    if (id != 0) {
+        weir_gate_forget_locked(gate, now_ns, id);
+        gate->n_items--;
+    }
+}
+
 void weir_gate_queue_destroy(struct weir_gate_queue *queue)
 {
     struct weir_gate_queue *q = queue;
@@ -520,15 +529,11 @@ void weir_gate_queue_destroy(struct weir_gate_queue *queue)
             e->work.first = item->next;
             weir_gate_withdraw_locked(item, now_ns);
         }
-        if (e->started != 0) {
-            gate->n_items--;
-        }
+        forget_started_locked(gate, e->started, now_ns);
         weir_gate_mark_put(gate, &e->mark);
         q->n--;
     }
-    if (q->unmarked_started != 0) {
-        gate->n_items--;
-    }
+    forget_started_locked(gate, q->unmarked_started, now_ns);
     weir_gate_delist_locked(q);
     (void)weir_sched_queue_remove(gate->sched, now_ns, q->id);
     for (at = &gate->queues; *at != q; at = &(*at)->next) {

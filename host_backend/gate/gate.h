@@ -134,6 +134,8 @@ struct weir_gate_ops {
     void (*resize)(void *user, void *item, const struct weir_sched_place *place);
     void (*describe)(const void *item, char *text, size_t bytes); /* for the log */
     void (*item_gone)(void *item); /* called with the gate's lock: another item gets its room */
+    void (*deaf)(void *user);      /* the gate process reads nothing, and was left. On a session's
+                                      thread, once for each weir_gate_attach() */
 };
 
 /* What the gate calls while a session's thread waits in it: on that thread, without a lock. */
@@ -202,9 +204,9 @@ void weir_gate_client_destroy(struct weir_gate_client *client);
  * @thread main
  */
 void weir_gate_attach(struct weir_gate *gate, struct weir_gate_client *client);
-/** The gate process is lost: what waits for it passes, and what it has stopped goes on. Does
- * nothing if the gate is not attached. @thread any with the context */
-void weir_gate_detach(struct weir_gate *gate);
+/** The gate process is lost: what waits for it passes, and what it has stopped goes on.
+ * @return false: the gate is not attached. @thread any with the context */
+bool weir_gate_detach(struct weir_gate *gate);
 
 /** Fill a row of weir-stats(1) about predictions. @thread any */
 void weir_gate_prediction(struct weir_gate *gate, struct weir_status_prediction *row);

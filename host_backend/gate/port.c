@@ -74,16 +74,21 @@ bool weir_gate_port_post(struct weir_gate_port *port, int bell,
     return true;
 }
 
-bool weir_gate_port_take(struct weir_gate_port *port, struct weir_gate_request *ret_request)
+bool weir_gate_port_take(struct weir_gate_port *port, uint32_t *tail,
+                         struct weir_gate_request *ret_request)
 {
-    uint32_t tail = atomic_load_explicit(&port->tail, memory_order_relaxed);
+    uint32_t head = atomic_load(&port->head); /* P2 */
+    bool any = head - *tail <= WEIR_GATE_PORT_REQUESTS;
 
-    if (atomic_load(&port->head) == tail) { /* P2 */
+    if (head == *tail) {
         return false;
     }
-    *ret_request = port->request[tail % WEIR_GATE_PORT_REQUESTS];
-    atomic_store_explicit(&port->tail, tail + 1, memory_order_release); /* P1 */
-    return true;
+    if (any) {
+        *ret_request = port->request[*tail % WEIR_GATE_PORT_REQUESTS];
+    }
+    *tail = any ? *tail + 1 : head; /* more than there can be: none of it is believed */
+    atomic_store_explicit(&port->tail, *tail, memory_order_release); /* P1 */
+    return any;
 }
 
 /* ---------------------------------------------------------------- orders */

@@ -121,7 +121,7 @@ struct weir_gate_news {
 struct weir_gate_port {
     uint32_t version;                     /* WEIR_GATE_PORT_VERSION */
     _Alignas(64) _Atomic uint32_t asleep; /* the gate sleeps: ring the bell */
-    _Atomic uint32_t tail;                /* of the requests; written by the gate */
+    _Atomic uint32_t tail;                /* of the requests; written by the gate, not read */
     _Alignas(64) _Atomic uint32_t head;   /* of the requests; written by the worker */
     _Alignas(64) uint32_t attention;      /* a futex: the gate has orders or news */
     _Atomic uint32_t watchers;            /* of the worker that sleep on it */
@@ -159,8 +159,14 @@ void weir_gate_port_unmap(struct weir_gate_port *port);
  */
 bool weir_gate_port_post(struct weir_gate_port *port, int bell,
                          const struct weir_gate_request *request);
-/** The gate: take the oldest request. @return false: there is none. @thread one at a time */
-bool weir_gate_port_take(struct weir_gate_port *port, struct weir_gate_request *ret_request);
+/**
+ * The gate: take the oldest request.
+ * @param tail  the gate's own count of requests taken, 0 at first: the worker can write the port's.
+ * @return false: there is none.
+ * @thread one at a time
+ */
+bool weir_gate_port_take(struct weir_gate_port *port, uint32_t *tail,
+                         struct weir_gate_request *ret_request);
 
 /**
  * The gate: put an order for a device into its ring. weir_gate_port_call() must follow.

@@ -393,7 +393,7 @@ static void let_go_locked(struct weir_gate *gate, struct weir_gate_client *clien
     }
 }
 
-void weir_gate_detach(struct weir_gate *gate)
+bool weir_gate_detach(struct weir_gate *gate)
 {
     struct weir_gate_client *client;
 
@@ -401,7 +401,7 @@ void weir_gate_detach(struct weir_gate *gate)
     client = weir_gate_client_of(gate);
     if (client == NULL) {
         pthread_mutex_unlock(&gate->lock);
-        return;
+        return false;
     }
     for (struct weir_gate_queue *q = gate->queues; q != NULL; q = q->next) {
         struct weir_gate_item *item = q->waiting;
@@ -419,6 +419,7 @@ void weir_gate_detach(struct weir_gate *gate)
     weir_gate_unlock(gate);
     weir_log_warn("sched: the gate process is lost, each worker decides for itself device=%u",
                   gate->device);
+    return true;
 }
 
 void weir_gate_take_orders_locked(struct weir_gate *gate)

@@ -279,8 +279,8 @@ static void leave_deaf(struct weir_gate_queue *q)
 {
     struct weir_gate_client *client = weir_gate_queue_client(q);
 
-    if (client != NULL && weir_gate_client_is_deaf(client)) {
-        weir_gate_detach(q->gate);
+    if (client != NULL && weir_gate_client_is_deaf(client) && weir_gate_detach(q->gate)) {
+        q->gate->ops->deaf(q->gate->user);
     }
 }
 

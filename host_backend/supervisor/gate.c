@@ -22,12 +22,22 @@
 #define PAUSE_LAST_NS  (10 * WEIR_NS_PER_S)
 #define SOUND_AFTER_NS (30 * WEIR_NS_PER_S)
 #define STOP_WAIT_NS   (2 * WEIR_NS_PER_S)
-#define SITE_DOMAIN    0xffffu /* above the numbers of our MPS servers */
+#define PING_WAIT_NS   (2 * WEIR_NS_PER_S)
+#define RENEW_PAUSE_NS WEIR_NS_PER_S /* of a worker's port: a gate is not deaf sooner */
+#define SITE_DOMAIN    0xffffu       /* above the numbers of our MPS servers */
 #define OWN_DOMAIN     0x10000u
 
 static bool is_wanted(const struct weir_supervisor *sup)
 {
     return strcmp(sup->config.scheduler.policy, "off") != 0;
+}
+
+/* The gate sees the end of it and exits, or is killed. */
+static void lose_link(struct weir_sup_gate *gate)
+{
+    close(gate->link);
+    gate->link = -1;
+    gate->alive_by_ns = weir_clock_now_ns() + PING_WAIT_NS;
 }
 
 bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_message *message,
@@ -41,8 +51,7 @@ bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_mess
         if (!sup->stopping) { /* as in weir_sup_worker_send() */
             weir_log_warn("supervisor: link to the gate lost why=\"%s\"", weir_status_text(status));
         }
-        close(gate->link); /* it sees the end and exits */
-        gate->link = -1;
+        lose_link(gate);
     }
     return status == WEIR_OK;
 }
@@ -94,6 +103,8 @@ void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker)
         return;
     }
     w->gate_port = ++sup->gate.last_port;
+    w->gate_port_ns = weir_clock_now_ns();
+    w->gate_deaf = false;
     message.gate_port = (struct weir_link_gate_port){
         .id = w->gate_port,
         .worker = (uint32_t)worker,
@@ -134,6 +145,36 @@ static void pass_on(struct weir_supervisor *sup, const struct weir_link_message 
     if (worker < WEIR_WORKERS_MAX && sup->workers[worker].used && fd >= 0 &&
         sup->workers[worker].gate_port == message->gate_port.id) {
         (void)weir_sup_worker_send(sup, (int)worker, message, fd);
+    }
+}
+
+/* ---------------------------------------------------------------- a gate that does not read */
+
+/* A worker may say so wrongly, so the gate is asked before anything happens to it. */
+void weir_sup_gate_deaf(struct weir_supervisor *sup, int worker)
+{
+    const struct weir_link_message ping = {.type = WEIR_LINK_PING};
+    struct weir_sup_worker *w = &sup->workers[worker];
+    uint64_t now_ns = weir_clock_now_ns();
+
+    if (w->gate_port == 0 || now_ns - w->gate_port_ns < RENEW_PAUSE_NS) {
+        return;
+    }
+    w->gate_deaf = true;
+    if (sup->gate.alive_by_ns == 0 && weir_sup_gate_send(sup, &ping, -1)) {
+        sup->gate.alive_by_ns = now_ns + PING_WAIT_NS;
+    }
+}
+
+/* It was too slow for a while: whoever left it comes back, by a new port. */
+static void on_ping(struct weir_supervisor *sup)
+{
+    sup->gate.alive_by_ns = 0;
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].gate_deaf) {
+            weir_sup_gate_worker_gone(sup, i);
+            weir_sup_gate_worker_starts(sup, i);
+        }
     }
 }
 
@@ -180,14 +221,16 @@ void weir_sup_gate_receive(struct weir_supervisor *sup)
         return;
     }
     if (status != WEIR_OK) {
-        close(sup->gate.link);
-        sup->gate.link = -1;
+        lose_link(&sup->gate);
         return;
     }
     switch (message.type) {
     case WEIR_LINK_GATE_PORT:
     case WEIR_LINK_GATE_BELL:
         pass_on(sup, &message, fd);
+        break;
+    case WEIR_LINK_PING:
+        on_ping(sup);
         break;
     case WEIR_LINK_ANSWER:
         weir_sup_admin_answer(sup, &message.text);
@@ -218,6 +261,7 @@ static void on_death(struct weir_supervisor *sup, int wait_status)
     gate->link = -1;
     gate->pid = 0;
     gate->answering = false;
+    gate->alive_by_ns = 0;
     if (sup->stopping) {
         return;
     }
@@ -227,6 +271,7 @@ static void on_death(struct weir_supervisor *sup, int wait_status)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (sup->workers[i].used && sup->workers[i].gate_port != 0) {
             sup->workers[i].gate_port = 0;
+            sup->workers[i].gate_deaf = false;
             (void)weir_sup_worker_send(sup, i, &lost, -1);
         }
     }
@@ -250,6 +295,11 @@ void weir_sup_gate_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     struct weir_sup_gate *gate = &sup->gate;
 
+    if (gate->pid > 0 && gate->alive_by_ns != 0 && gate->alive_by_ns <= now_ns) {
+        weir_log_error("supervisor: the gate does not answer, killed pid=%d", (int)gate->pid);
+        (void)kill(gate->pid, SIGKILL); /* SIGCHLD follows */
+        gate->alive_by_ns = 0;
+    }
     if (gate->restart_at_ns != 0 && gate->restart_at_ns <= now_ns && start(sup) != WEIR_OK) {
         gate->restart_at_ns = now_ns + PAUSE_LAST_NS;
         weir_log_error("supervisor: cannot start the gate");
@@ -258,8 +308,11 @@ void weir_sup_gate_tick(struct weir_supervisor *sup, uint64_t now_ns)
 
 int weir_sup_gate_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 {
-    return weir_poll_ms(sup->gate.restart_at_ns != 0 ? sup->gate.restart_at_ns : WEIR_FOREVER,
-                        now_ns);
+    const struct weir_sup_gate *gate = &sup->gate;
+    uint64_t at_ns = gate->restart_at_ns != 0 ? gate->restart_at_ns : WEIR_FOREVER;
+
+    at_ns = gate->alive_by_ns != 0 && gate->alive_by_ns < at_ns ? gate->alive_by_ns : at_ns;
+    return weir_poll_ms(at_ns, now_ns);
 }
 
 static void await_end(pid_t pid)

@@ -259,7 +259,20 @@ uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_s
     return n;
 }
 
-static struct weir_sup_mps *open_domain(struct weir_supervisor *sup, const char *devices)
+uint32_t weir_mps_busy(const struct weir_supervisor *sup, const struct weir_sup_worker *worker)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        n += worker->program.domain != 0 && w->used && w->kind == WEIR_WORKER_PROGRAM &&
+             w->program.domain == worker->program.domain && w->program.busy;
+    }
+    return n;
+}
+
+bool weir_mps_open(struct weir_supervisor *sup, const char *devices)
 {
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         struct weir_sup_mps *m = &sup->mps[i];
@@ -268,10 +281,20 @@ static struct weir_sup_mps *open_domain(struct weir_supervisor *sup, const char 
             *m = (struct weir_sup_mps){.used = true, .user = &sup->worker_user};
             snprintf(m->devices, sizeof m->devices, "%s", devices);
             start(sup, m, weir_clock_now_ns());
-            return m;
+            return true;
         }
     }
-    return NULL;
+    return false;
+}
+
+static bool has_room(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
+{
+    return n_workers(sup, m) < WEIR_MPS_CLIENTS_MAX;
+}
+
+static bool takes_clients(const struct weir_sup_mps *m)
+{
+    return m->ready && !m->leaving && m->again_ns <= weir_clock_now_ns();
 }
 
 enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *devices,
@@ -282,20 +305,34 @@ enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *device
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         struct weir_sup_mps *m = &sup->mps[i];
 
-        if (!m->used || strcmp(m->devices, devices) != 0 ||
-            n_workers(sup, m) >= WEIR_MPS_CLIENTS_MAX) {
+        if (!m->used || strcmp(m->devices, devices) != 0) {
             continue;
         }
-        if (m->ready && !m->leaving && m->again_ns <= weir_clock_now_ns()) {
+        if (has_room(sup, m) && takes_clients(m)) {
             *ret_domain = (uint32_t)i + 1;
             return WEIR_MPS_ROOM;
         }
-        room = WEIR_MPS_ROOM_SOON;
+        room = has_room(sup, m)           ? WEIR_MPS_ROOM_SOON
+               : room == WEIR_MPS_NO_ROOM ? WEIR_MPS_FULL
+                                          : room;
     }
-    if (room == WEIR_MPS_NO_ROOM && open_domain(sup, devices) != NULL) {
+    if (room == WEIR_MPS_NO_ROOM && weir_mps_open(sup, devices)) {
         room = WEIR_MPS_ROOM_SOON;
     }
     return room;
+}
+
+bool weir_mps_is_surplus(const struct weir_supervisor *sup, const struct weir_sup_worker *worker)
+{
+    for (uint32_t i = 0; i + 1 < worker->program.domain; i++) {
+        const struct weir_sup_mps *m = &sup->mps[i];
+
+        if (m->used && strcmp(m->devices, worker->devices) == 0 && has_room(sup, m) &&
+            takes_clients(m)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *m)

@@ -57,14 +57,22 @@ bool weir_mps_is_wanted(const struct weir_host_config *config);
 enum weir_mps_room {
     WEIR_MPS_ROOM,
     WEIR_MPS_ROOM_SOON, /* a domain starts, or recovers from a fault */
-    WEIR_MPS_NO_ROOM,
+    WEIR_MPS_FULL,      /* all domains with these devices are */
+    WEIR_MPS_NO_ROOM,   /* there is none, and none can be opened */
 };
 /**
- * Find a domain for one more worker with these devices, or open one.
+ * Find a domain for one more worker with these devices; open the first.
  * @param ret_domain  written with WEIR_MPS_ROOM: for weir_sup_program.domain.
  */
 enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *devices,
                                  uint32_t *ret_domain);
+/** Open a further domain. Its programs take turns with those of the others.
+ * @return false: there are as many as can be. */
+bool weir_mps_open(struct weir_supervisor *sup, const char *devices);
+/** Programs in a worker's domain; 0: it is in none. */
+uint32_t weir_mps_busy(const struct weir_supervisor *sup, const struct weir_sup_worker *worker);
+/** Is there room in a domain with the same devices that was opened before the worker's? */
+bool weir_mps_is_surplus(const struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 /** A worker's domain; NULL: it is under none. */
 struct weir_sup_mps *weir_mps_of(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 /** Is the worker in the domain? */

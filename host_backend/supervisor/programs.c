@@ -174,17 +174,25 @@ static int worker_of_process(const struct weir_supervisor *sup, const struct wei
     return -1;
 }
 
-/* A free worker that was the tenant's before, or else a spare. */
+/* A free worker that was the tenant's before, or else a spare. Rather one in the domain that most
+ * programs are in: between domains the GPU takes turns. */
 static int free_worker(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
                        const struct weir_sup_worker *wanted)
 {
+    uint32_t best_worth = 0;
     int best = -1;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
         bool kept = w->tenant == (int)p->guest.tenant_index;
+        uint32_t worth;
 
-        if (is_free(w) && is_alike(w, wanted) && (kept || w->tenant < 0) && (best < 0 || kept)) {
+        if (!is_free(w) || !is_alike(w, wanted) || (!kept && w->tenant >= 0)) {
+            continue;
+        }
+        worth = 2 * weir_mps_busy(sup, w) + kept + 1;
+        if (worth > best_worth) {
+            best_worth = worth;
             best = i;
         }
     }
@@ -287,11 +295,40 @@ static bool has_room(const struct weir_supervisor *sup, uint64_t now_ns)
     return sup->no_room_ns == 0 || now_ns - sup->no_room_ns >= NO_ROOM_NS;
 }
 
+/*
+ * All domains are full: have a worker that serves nobody leave its own, the one that has been idle
+ * for longest, for each program that waits. false: not all of them can have a place so.
+ */
+static bool clear_place(struct weir_supervisor *sup, const struct weir_sup_worker *wanted)
+{
+    uint32_t needed = n_waiting(sup, wanted) - n_unassigned(sup, wanted), leaving = 0;
+    int idle = -1;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (!is_of_programs(w) || w->program.domain == 0 ||
+            strcmp(w->devices, wanted->devices) != 0) {
+            continue;
+        }
+        leaving += w->program.stopping;
+        if (is_free(w) &&
+            (idle < 0 || w->program.idle_since_ns < sup->workers[idle].program.idle_since_ns)) {
+            idle = i;
+        }
+    }
+    if (leaving < needed && idle >= 0) {
+        stop(sup, idle);
+        leaving++;
+    }
+    return leaving >= needed;
+}
+
 enum started { STARTED, STARTS_LATER, NOT_STARTED };
 
-/* Start a worker like this, in a domain if it is to be in one. */
+/* Start a worker like this, in a domain if it is to be in one. No domain is opened for spares. */
 static enum started start_one(struct weir_supervisor *sup, struct weir_sup_worker *wanted,
-                              uint64_t now_ns)
+                              bool for_program, uint64_t now_ns)
 {
     enum weir_mps_room room = WEIR_MPS_ROOM;
 
@@ -300,6 +337,10 @@ static enum started start_one(struct weir_supervisor *sup, struct weir_sup_worke
     }
     if (!wanted->program.native) {
         room = weir_mps_room(sup, wanted->devices, &wanted->program.domain);
+    }
+    if (room == WEIR_MPS_FULL && for_program &&
+        (clear_place(sup, wanted) || weir_mps_open(sup, wanted->devices))) {
+        return STARTS_LATER;
     }
     if (room == WEIR_MPS_ROOM) {
         return weir_sup_worker_new(sup, wanted) >= 0 ? STARTED : NOT_STARTED;
@@ -372,7 +413,7 @@ static void place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint6
     if (worker >= 0) {
         send_to(sup, p, worker);
     } else if (n_unassigned(sup, &wanted) < n_waiting(sup, &wanted) &&
-               start_one(sup, &wanted, now_ns) == NOT_STARTED) {
+               start_one(sup, &wanted, true, now_ns) == NOT_STARTED) {
         do_without(sup, p, &wanted);
     }
 }
@@ -416,7 +457,7 @@ static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
         }
         wanted = wanted_by(sup, tenant, 0);
         while (n_unassigned(sup, &wanted) < sup->config.workers.spares + n_waiting(sup, &wanted) &&
-               start_one(sup, &wanted, now_ns) == STARTED) {
+               start_one(sup, &wanted, false, now_ns) == STARTED) {
         }
     }
 }
@@ -426,12 +467,15 @@ static uint64_t idle_until_ns(const struct weir_supervisor *sup, const struct we
     return w->program.idle_since_ns + sup->config.workers.idle_s * WEIR_NS_PER_S;
 }
 
+/* Kept workers whose time is over, and spares in a domain that later programs need not be in. */
 static void stop_idle(struct weir_supervisor *sup, uint64_t now_ns)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
+        bool spare = is_free(w) && w->tenant < 0;
 
-        if (is_kept(w) && idle_until_ns(sup, w) <= now_ns) {
+        if ((is_kept(w) && idle_until_ns(sup, w) <= now_ns) ||
+            (spare && weir_mps_is_surplus(sup, w))) {
             stop(sup, i);
         }
     }

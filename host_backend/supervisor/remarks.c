@@ -42,6 +42,10 @@ uint32_t weir_sup_promised_pct(const struct weir_supervisor *sup)
     }
     for (size_t i = 0; i < n; i++) {
         const char *list = tenants[i]->devices;
+
+        if (i > 0 && strcmp(list, tenants[i - 1]->devices) == 0) {
+            continue; /* mostly all are alike */
+        }
         uint64_t bytes = memory_of(sup, *list != 0 ? list : sup->config.devices);
         uint32_t pct = weir_config_promised_pct(tenants, n, list, bytes);
 

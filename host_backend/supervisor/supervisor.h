@@ -97,6 +97,7 @@ struct weir_sup_gate {
     uint32_t failures; /* in a row: back-off */
     uint64_t started_ns;
     uint64_t restart_at_ns; /* 0: it need not */
+    uint64_t alive_by_ns;   /* it was asked whether it lives, and is killed then; 0: it was not */
 };
 
 struct weir_sup_worker {
@@ -109,8 +110,10 @@ struct weir_sup_worker {
     char devices[WEIR_DEVICE_LIST_BYTES]; /* that it owns; shared by the tenants with this list */
     struct weir_sup_program program;
     bool ready;
-    bool answering;     /* has been asked for its status */
-    uint32_t gate_port; /* that the gate process was asked for; 0: none */
+    bool answering;        /* has been asked for its status */
+    uint32_t gate_port;    /* that the gate process was asked for; 0: none */
+    bool gate_deaf;        /* it has left that, since the gate did not read */
+    uint64_t gate_port_ns; /* when it was asked for */
     uint32_t restarts;
     uint32_t failures;       /* in a row: back-off */
     uint32_t connections;    /* that a program of its tenant asked for; 0: none did */
@@ -651,6 +654,8 @@ void weir_sup_gate_ask(struct weir_supervisor *sup, const struct weir_link_messa
 void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker);
 /** A worker serves one tenant alone from now on. */
 void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker);
+/** A worker has left the gate process, which does not read its port: look what is the matter. */
+void weir_sup_gate_deaf(struct weir_supervisor *sup, int worker);
 /** A worker is gone: so is its work. */
 void weir_sup_gate_worker_gone(struct weir_supervisor *sup, int worker);
 void weir_sup_gate_receive(struct weir_supervisor *sup);

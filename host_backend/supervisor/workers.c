@@ -345,7 +345,8 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     w->answering = false;
     w->restart_at_ns = 0;
     w->started_ns = weir_clock_now_ns();
-    weir_log_info("supervisor: worker started worker=%d pid=%d", worker, (int)w->pid);
+    weir_log_info("supervisor: worker started worker=%d pid=%d mps_domain=%u", worker, (int)w->pid,
+                  w->program.domain);
     if (send_config(sup, worker, sup->spin.page_fd)) { /* one that is gone is seen by SIGCHLD */
         weir_sup_tenants_tell(sup, worker);
         weir_sup_gate_worker_starts(sup, worker);
@@ -643,6 +644,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         break;
     case WEIR_LINK_LEFT_BEHIND:
         weir_sup_program_left_behind(sup, worker);
+        break;
+    case WEIR_LINK_GATE_DEAF:
+        weir_sup_gate_deaf(sup, worker);
         break;
     case WEIR_LINK_CONNECTIONS:
         renew(sup, worker, message.connections);

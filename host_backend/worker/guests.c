@@ -413,7 +413,8 @@ static void *guest_thread(void *argument)
     } else if (weir_platform_enter(&a->worker->platform) != CUDA_SUCCESS) {
         refuse(a, WEIR_ERR_DRIVER, CUDA_ERROR_UNKNOWN, "the GPU's context is gone");
     } else if (weir_tenant_reserve(a->tenant) != CUDA_SUCCESS) {
-        refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, "the tenant's window is not to be had");
+        refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY,
+               "the worker has no window of addresses for it");
     } else {
         status = welcome(a, hello, id, &transport);
         if (status == WEIR_OK) {

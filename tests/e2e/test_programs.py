@@ -293,6 +293,9 @@ done
 """
 
 
+CLIENTS = 48  # of an MPS server
+
+
 class Domains(Base):
     """Programs' workers under MPS: which server, what a fault ends, how a worker is killed."""
 
@@ -403,13 +406,41 @@ class Domains(Base):
         self.assertEqual(self.said(), ["get_server_list", f"terminate_client 4242 {worker}"])
         self.steady_undisturbed(neighbour)
 
-    def test_a_second_domain_opens_when_the_first_is_full(self):
+    def domains(self, pids):
+        return sorted({os.path.basename(self.folder_of(pid)) for pid in pids})
+
+    def hold(self, host, tenant, n, **options):
+        """So many programs that have a context and do nothing."""
+        held = [self.guest(host, "e2e_quota", "hold", 4096, tenant=tenant, **options) for _ in range(n)]
+        for guest in held:
+            guest.wait_line("^held$")
+        return held
+
+    def test_a_second_domain_opens_when_the_first_is_full_of_programs(self):
+        """Programs of two domains take turns, so workers that serve nobody leave first."""
         host = self.under_mps(lines=["spare_workers = 32"])
-        steady = [self.steady(host, tenant="alice") for _ in range(18)]
-        folders = {self.folder_of(pid) for pid in self.spares(host, 32) | self.pids(host, "alice")}
-        self.assertEqual({os.path.basename(f) for f in folders}, {"mps-0", "mps-1"})
-        for s in steady:
-            self.steady_goes_on(s)
+        self.hold(host, "alice", 16)
+        self.assertEqual(self.domains(self.spares(host, 32) | self.pids(host)), ["mps-0"])
+        self.hold(host, "bob", 2, env={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})  # no spare is like that
+        self.assertEqual(len(self.pids(host, "bob", "busy")), 2)
+        self.hold(host, "alice", CLIENTS - 18)
+        self.assertEqual(self.domains(self.pids(host, state="busy")), ["mps-0"])
+        last = self.hold(host, "alice", 1)
+        self.assertEqual(self.domains(self.pids(host, state="busy")), ["mps-0", "mps-1"])
+        self.assertEqual(self.domains(self.spares(host, 32)), ["mps-1"])
+        for guest in last:
+            guest.close_stdin()
+            self.assertEqual(guest.wait(20), 0)
+
+    def test_spares_leave_a_further_domain_when_the_first_has_room(self):
+        host = self.under_mps(lines=["spare_workers = 1", "worker_idle_s = 1"])
+        held = self.hold(host, "alice", CLIENTS)
+        self.assertEqual(self.pids(host, state="spare"), set(), "no domain opens for spares")
+        self.hold(host, "bob", 1)
+        self.assertEqual(self.domains(self.spares(host, 1)), ["mps-1"])
+        for guest in held[:2]:
+            guest.kill()
+        lib.until(lambda: self.domains(self.pids(host, state="spare")) == ["mps-0"], 20, "the spare is in the first")
 
 
 if __name__ == "__main__":

@@ -134,24 +134,35 @@ class Sched(lib.Case):
         return int(result.stdout) if result.stdout else None
 
     def test_work_goes_on_when_the_gate_dies(self):
-        """Killed, and stopped so that it answers nobody: workers decide for themselves, until there is another."""
+        """Killed, and stopped so that it answers nobody: workers decide for themselves. The host starts another, also
+        for one that does not answer."""
         host = self.tenants("fair", alice={"weight": 300, "isolation": "program"},
                             bob={"weight": 100, "isolation": "program"}, carol={"isolation": "program"})
         steady = self.steady(host, "carol")
+        self.loop(host, "alice")  # or nobody would ask the gate
         for signal in (lib.signal.SIGKILL, lib.signal.SIGSTOP):
             gate = self.gate(host)
             os.kill(gate, signal)
             self.steady_goes_on(steady)
-            if signal == lib.signal.SIGSTOP:
-                os.kill(gate, lib.signal.SIGKILL)
             lib.until(lambda g=gate: self.gate(host) not in (None, g), 20, "there is another gate", 0.05)
             self.steady_goes_on(steady)
         self.steady_undisturbed(steady)
-        for name in ("alice", "bob"):
-            self.loop(host, name)
+        self.loop(host, "bob")
         self.settle()
         self.assertShare(host, "alice", 0.75)
         self.assertEqual([line for line in host.process.errors if "worker died" in line], [])
+
+    def test_workers_come_back_to_a_gate_that_was_slow(self):
+        host = self.tenants("fair", alice={"weight": 300, "isolation": "program"}, bob={"weight": 100, "isolation": "program"})
+        for name in ("alice", "bob"):
+            self.loop(host, name)
+        gate = self.gate(host)
+        os.kill(gate, lib.signal.SIGSTOP)
+        lib.until(lambda: any("the gate process is lost" in line for line in host.process.errors), 10, "a worker left it")
+        os.kill(gate, lib.signal.SIGCONT)
+        self.settle()
+        self.assertShare(host, "alice", 0.75)
+        self.assertEqual(self.gate(host), gate)
 
     def test_high_priority_goes_first(self):
         host = self.tenants("priority", alice={"priority": "high"}, bob={"priority": "low"})

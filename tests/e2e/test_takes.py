@@ -79,7 +79,7 @@ class Takes(lib.Case):
         self.check(self.host(), "registered", mappings // 4, "mappings")
 
     def test_guards_of_files_that_can_be_cut(self):
-        self.check(self.host(), "guarded", 4096 // 4 + 16, "guards of shared files")
+        self.check(self.host(), "guarded", 1100, "guards of shared files")
 
     def test_unfinished_images(self):
         self.check(self.host(), "images", 4, "host memory")

@@ -11,6 +11,9 @@ import lib
 MIB = 1 << 20
 
 
+MOST = 256  # tenants
+
+
 class Tenant(lib.Case):
     def tenant(self, host, *words, expect=0):
         result = lib.run_weir("tenant", *words, "--run-dir", host.run_dir)
@@ -131,7 +134,7 @@ class Tenant(lib.Case):
 
     def test_a_place_is_kept_while_something_lives(self):
         """All places taken: one that is refused gets the first that becomes free."""
-        host = self.host({"alice": {}})
+        host = self.host({"alice": {}, **{f"t{i}": {} for i in range(MOST - 64)}})
         for i in range(63):
             self.tenant(host, "add", f"job-{i}")
         self.assertIn("cannot be made", self.tenant(host, "add", "one", expect=1).stderr)
@@ -148,6 +151,30 @@ class Tenant(lib.Case):
         lib.until(lambda: lib.run_weir("tenant", "add", "one", "--run-dir",
                                        host.run_dir).returncode == 0, 10, "a place is free")
         self.finished(host, "e2e_minimal", tenant="one")
+
+    def hold(self, host, tenant):
+        """A program that has some memory; None: it was refused."""
+        guest = self.guest(host, "e2e_quota", "hold", 4096, tenant=tenant)
+        lib.until(lambda: "held" in guest.lines or not guest.alive(), 20, "it is held or refused", 0.02)
+        return guest if "held" in guest.lines else None
+
+    def test_64_of_many_work_in_one_worker(self):
+        """A worker has so many windows of addresses. Who has a worker of its own needs none of them."""
+        names = [f"t{i}" for i in range(MOST - 1)]
+        host = self.host({**{name: {"isolation": "shared"} for name in names}, "own": {"isolation": "tenant"}})
+        held = []
+        while not held or held[-1] is not None:
+            held.append(self.hold(host, names[len(held)]))
+        self.assertGreater(len(held), 64)
+        self.assertTrue(any("no window is left" in line for line in host.process.errors))
+        self.finished(host, "e2e_minimal", tenant="own")
+        self.tenant(host, "remove", names[7])
+        held[7].close_stdin()
+        self.assertNotEqual(held[7].wait(10), 0, "its session ended")
+        lib.until(lambda: self.hold(host, names[200]) is not None, 20, "a window is free")
+        for guest in held[:7] + held[8:-1]:
+            guest.close_stdin()
+            self.assertEqual(guest.wait(20), 0)
 
     def test_a_worker_ends_with_its_tenant(self):
         host = self.host({"alice": {}})

@@ -11,6 +11,7 @@ import lib
 ALICE = '[[tenant]]\nname = "alice"\n'
 COMMANDS = ("serve", "run", "status", "top", "tenant", "policy", "attach", "detach", "stats", "doctor", "cdi", "docker-args", "keygen",
             "ptx", "trace", "sim")
+TENANTS_MAX = 256  # WEIR_CONFIG_TENANTS_MAX
 # Actions with an option that has a value: the value is an action's name, too, to be mistaken for one.
 ACTIONS = (("tenant", ("list", "show", "set", "add", "remove"), ("run-dir",)),
            ("trace", ("start", "stop", "show", "generate"), ("run-dir", "device", "out", "seed", "duration", "gpu")),
@@ -42,7 +43,7 @@ class Usage(lib.Case):
         return second.returncode != 0, second.stderr
 
     def tenant_too_many(self, host):
-        for i in range(64 - len(host.tenants)):
+        for i in range(TENANTS_MAX - len(host.tenants)):
             code, err = self.weir("tenant", "add", "--run-dir", host.run_dir, f"t{i}")
             self.assertEqual((code, err), (0, ""))
         return self.weir("tenant", "add", "--run-dir", host.run_dir, "one-more")
@@ -83,7 +84,7 @@ class Usage(lib.Case):
              r"(?m)^weir: e2e_minimal gets no GPU from ipc://.*/few.sock: too many sessions: tenant 'few' may have 1 at a time$"),
             ("devices", lambda: self.serve_wrongly("--devices", "7"), 1, r"^\S+ worker error worker: there is no device '7', only device 0$"),
             ("tenants", lambda: self.tenant_too_many(host), 1,
-             r"^weir tenant: tenant 'one-more' cannot be made: a host has room for 64 tenants\n$"),
+             r"^weir tenant: tenant 'one-more' cannot be made: a host has room for 256 tenants\n$"),
             ("attach", lambda: self.weir("attach", "vm1", "--weight", "abc", *here), 2,
              r"^weir attach: --weight 'abc': 'weight' must be an integer\n$"),
             ("trace", lambda: self.weir("trace", "start", "--out", "F"), 2,

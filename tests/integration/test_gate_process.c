@@ -1,372 +1,7 @@
-/*
- * The gate process and workers' gates that are attached to it: here threads of one process, over
- * real ports. The device is words that the test writes.
- */
-#include "../lib/tl_cmocka.h"
-#include "host_backend/gate/process/served.h"
+/* What workers and the gate process say to each other, and what happens when one goes. */
+#include "gate_process_fixture.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
-
-#define AWAIT_NS (40 * WEIR_NS_PER_S)
-#define SMS      16u
-#define LONG_NS  (80 * WEIR_NS_PER_MS)
-#define WORDS    256u
-
-static const uint8_t uuids[2][16] = {"a GPU", "another GPU"};
-static struct weir_spin_page spin_page = {.level = WEIR_SPIN_NOBODY};
-
-/* ---------------------------------------------------------------- waiting */
-
-#define await(expression) await_that((expression), end_in(), #expression, __LINE__)
-#define await_that(expression, end, what, line)                                                    \
-    do {                                                                                           \
-        uint64_t end_ns_ = (end);                                                                  \
-        while (!(expression)) {                                                                    \
-            pause_until(end_ns_, what, line);                                                      \
-        }                                                                                          \
-    } while (0)
-
-static uint64_t end_in(void)
-{
-    return weir_clock_now_ns() + AWAIT_NS;
-}
-
-static void pause_until(uint64_t end_ns, const char *what, int line)
-{
-    struct timespec pause = {0, 100 * 1000};
-
-    if (weir_clock_now_ns() > end_ns) {
-        print_error("line %d: it never came to this: %s\n", line, what);
-        fail();
-    }
-    nanosleep(&pause, NULL);
-}
-
-/* ---------------------------------------------------------------- the gate process */
-
-static struct {
-    struct weir_gate_process *process;
-    pthread_t thread;
-    int fd;
-    /* What its thread is to do next, and has done. */
-    pthread_mutex_t lock; /* guards the two; the descriptor alone shows no order to a sanitizer */
-    void (*task)(void *user);
-    void *user;
-    atomic_bool done;
-} host = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static bool do_task(void *user)
-{
-    void (*task)(void *user);
-    void *about;
-    uint64_t n;
-
-    (void)user;
-    (void)!read(host.fd, &n, sizeof n);
-    pthread_mutex_lock(&host.lock);
-    task = host.task;
-    about = host.user;
-    pthread_mutex_unlock(&host.lock);
-    if (task != NULL) {
-        task(about);
-    }
-    atomic_store(&host.done, true);
-    return task != NULL;
-}
-
-static void *serve(void *user)
-{
-    (void)user;
-    (void)!weir_gate_process_run(host.process, host.fd, do_task, NULL);
-    return NULL;
-}
-
-/* Let the process's thread do something; NULL: end. */
-static void in_process(void (*task)(void *user), void *user)
-{
-    const uint64_t one = 1;
-
-    pthread_mutex_lock(&host.lock);
-    host.task = task;
-    host.user = user;
-    pthread_mutex_unlock(&host.lock);
-    atomic_store(&host.done, false);
-    assert_int_equal(write(host.fd, &one, sizeof one), sizeof one);
-    await(atomic_load(&host.done));
-}
-
-static void process_open(void)
-{
-    struct weir_sched_settings settings = weir_sched_settings_default();
-    struct weir_policy_set policies;
-    struct weir_gate_process_params params = {
-        .settings = &settings, .policies = &policies, .spin = &spin_page, .times_dir = "none"};
-
-    settings.starve_ms = 60000;
-    settings.fill = WEIR_SCHED_FILL_NONE;
-    assert_int_equal(weir_policy_set_parse("fair", &policies, NULL), WEIR_OK);
-    assert_int_equal(weir_gate_process_create(&params, &host.process), WEIR_OK);
-    host.fd = eventfd(0, EFD_NONBLOCK);
-    assert_int_equal(pthread_create(&host.thread, NULL, serve, NULL), 0);
-}
-
-static void process_close(void)
-{
-    in_process(NULL, NULL);
-    pthread_join(host.thread, NULL);
-    weir_gate_process_destroy(host.process);
-    close(host.fd);
-}
-
-static struct weir_sched_counts counts;
-static const char *wrong;
-
-static void count(void *user)
-{
-    const struct weir_sched *sched = host.process->gpus[*(const int *)user].gate->sched;
-
-    weir_sched_count(sched, &counts);
-    wrong = weir_sched_check(sched);
-}
-
-static struct weir_sched_counts counts_of(int gpu)
-{
-    in_process(count, &gpu);
-    assert_null(wrong);
-    assert_int_equal(counts.nonsense, 0);
-    return counts;
-}
-
-static struct weir_sched_counts counts_now(void)
-{
-    return counts_of(0);
-}
-
-/* ---------------------------------------------------------------- workers */
-
-struct worker {
-    struct weir_gate *gate;
-    struct weir_gate_client *client;
-    struct weir_gate_queue *queue;
-    struct weir_gate_batch batch;
-    uint32_t id, tenant, given;
-    int32_t of; /* the tenant that the port is for */
-    int port_fd, bell_fd;
-    uint32_t words[WORDS];
-    atomic_bool over;
-};
-
-static bool is_over(void *session)
-{
-    return atomic_load(&((struct worker *)session)->over);
-}
-
-static bool attend(void *session)
-{
-    (void)session;
-    return false;
-}
-
-static void rests(void *session, bool begins)
-{
-    (void)session;
-    (void)begins;
-}
-
-/* Each item gets its mark when it is given, so nothing is unmarked. */
-static void mark_all(void *session, struct weir_gate_queue *queue)
-{
-    (void)session;
-    (void)queue;
-}
-
-static void thread_begins(void *user)
-{
-    (void)user;
-}
-
-static void item_gone(void *room)
-{
-    (void)room;
-}
-
-static void describe(const void *room, char *text, size_t bytes)
-{
-    (void)room;
-    snprintf(text, bytes, "run=0");
-}
-
-static const struct weir_gate_session_ops session_ops = {
-    .is_over = is_over, .attend = attend, .rests = rests, .mark_all = mark_all};
-static const struct weir_gate_ops gate_ops = {
-    .thread_begins = thread_begins, .describe = describe, .item_gone = item_gone};
-
-static void add_port(void *user)
-{
-    struct worker *w = user;
-
-    assert_int_equal(
-        weir_gate_process_port_add(host.process, w->id, w->of, 1, w->port_fd, w->bell_fd), WEIR_OK);
-}
-
-static void remove_port(void *user)
-{
-    weir_gate_process_port_remove(host.process, ((struct worker *)user)->id);
-}
-
-static void tell_tenant(void *user)
-{
-    static const char *const names[] = {"a", "b", "c", "d"};
-    const struct worker *w = user;
-    struct weir_sched_tenant_params params = {
-        .name = names[w->tenant], .weight = 100, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
-
-    weir_gate_process_tenant_set(host.process, w->tenant, &params);
-}
-
-/* A gate of the worker's client, with a queue. */
-static void open_gate(struct worker *w, uint32_t device)
-{
-    struct weir_sched_settings settings = weir_sched_settings_default();
-    struct weir_sched_tenant_params params = {
-        .name = "own", .weight = 100, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
-    struct weir_policy_set policies;
-    struct weir_gate_params gate = {.device = device,
-                                    .sms = SMS,
-                                    .settings = &settings,
-                                    .policies = &policies,
-                                    .spin = &spin_page,
-                                    .times_dir = "none",
-                                    .uuid = uuids[device],
-                                    .ops = &gate_ops};
-
-    assert_int_equal(weir_policy_set_parse("fair", &policies, NULL), WEIR_OK);
-    assert_int_equal(weir_gate_create(&gate, &w->gate), WEIR_OK);
-    weir_gate_attach(w->gate, w->client);
-    assert_int_equal(
-        weir_gate_queue_create(w->gate, w->tenant, &params, 100, &session_ops, w, &w->queue),
-        WEIR_OK);
-}
-
-/* @param of  the tenant that its port is for; -1: anybody. */
-static struct worker *worker_new(uint32_t id, uint32_t tenant, int32_t of)
-{
-    struct worker *w = calloc(1, sizeof *w);
-
-    assert_non_null(w);
-    w->id = id;
-    w->tenant = tenant;
-    w->of = of;
-    assert_int_equal(weir_gate_port_create(&w->port_fd, &w->bell_fd), WEIR_OK);
-    in_process(tell_tenant, w);
-    in_process(add_port, w);
-    assert_int_equal(weir_gate_client_create(w->port_fd, w->bell_fd, NULL, &w->client), WEIR_OK);
-    open_gate(w, 0);
-    return w;
-}
-
-static void device_reaches(struct worker *w)
-{
-    for (uint32_t i = 0; i < w->given; i++) {
-        __atomic_store_n(&w->words[i], 1, __ATOMIC_RELEASE);
-    }
-}
-
-static void worker_gone(struct worker *w)
-{
-    device_reaches(w);
-    weir_gate_queue_destroy(w->queue);
-    in_process(remove_port, w);
-    weir_gate_destroy(w->gate);
-    weir_gate_client_destroy(w->client);
-    close(w->port_fd);
-    free(w);
-}
-
-/* ---------------------------------------------------------------- work */
-
-struct launch {
-    struct worker *worker;
-    uint64_t key;
-    pthread_t thread;
-    struct weir_gate_pass pass;
-    enum weir_status status;
-    atomic_bool passed;
-};
-
-static void *go_through(void *user)
-{
-    struct launch *l = user;
-    struct weir_gate_work work = {.class = WEIR_SCHED_KERNEL, .key = l->key, .blocks = 1000};
-
-    l->status = weir_gate_enter(l->worker->queue, &work, &l->pass);
-    atomic_store(&l->passed, true);
-    return NULL;
-}
-
-static void begin(struct launch *l, struct worker *w, uint64_t key)
-{
-    *l = (struct launch){.worker = w, .key = key};
-    assert_int_equal(pthread_create(&l->thread, NULL, go_through, l), 0);
-}
-
-/* It has passed: the device has it, with a mark behind it. */
-static void end(struct launch *l)
-{
-    struct worker *w = l->worker;
-    struct weir_gate_mark mark = {.word = &w->words[w->given], .value = 1};
-
-    await(atomic_load(&l->passed));
-    pthread_join(l->thread, NULL);
-    assert_int_equal(l->status, WEIR_OK);
-    assert_true(w->given < WORDS);
-    w->given++;
-    (void)weir_gate_leave(&l->pass, &w->batch, true);
-    weir_gate_batch_close(w->queue, &w->batch, &mark);
-}
-
-static void launch(struct worker *w, uint64_t key)
-{
-    struct launch l;
-
-    begin(&l, w, key);
-    end(&l);
-}
-
-static void know(void *user)
-{
-    (void)user;
-    for (int i = 0; i < 4; i++) {
-        weir_predict_learn(host.process->gpus[0].gate->predict, WEIR_SCHED_KERNEL, 7, 1000,
-                           LONG_NS);
-    }
-}
-
-static bool stays_waiting(const struct launch *l)
-{
-    struct timespec pause = {0, 20 * 1000 * 1000};
-
-    nanosleep(&pause, NULL);
-    return !atomic_load(&((struct launch *)(uintptr_t)l)->passed);
-}
-
-static void make_alone(struct worker *w)
-{
-    struct timespec pause = {0, 2 * 1000 * 1000};
-
-    for (int i = 0; i < 100 && !weir_gate_is_alone(w->queue); i++) {
-        launch(w, 1);
-        device_reaches(w);
-        nanosleep(&pause, NULL);
-    }
-    assert_true(weir_gate_is_alone(w->queue));
-}
-
-/* ---------------------------------------------------------------- cases */
 
 /* Of the second tenant. */
 static void add_usage(void *user)
@@ -454,17 +89,6 @@ static void alone_ends_when_another_worker_has_work(void **state)
     process_close();
 }
 
-/* Undecided work in a batch that has no mark yet. */
-static void pass_unmarked(struct worker *w, struct weir_gate_batch *batch)
-{
-    struct weir_gate_work work = {.class = WEIR_SCHED_KERNEL, .key = 1, .blocks = 1000};
-    struct weir_gate_pass pass;
-
-    assert_int_equal(weir_gate_enter(w->queue, &work, &pass), WEIR_OK);
-    assert_null(pass.item);
-    (void)weir_gate_leave(&pass, batch, true);
-}
-
 static void mark_unmarked(struct worker *w, struct weir_gate_batch *batch)
 {
     struct weir_gate_mark mark = {.word = &w->words[w->given++], .value = 1};
@@ -503,7 +127,6 @@ static void unmarked_work_that_is_dropped_ends(void **state)
     worker_gone(b);
     process_close();
 }
-
 /* Two workers with work on the device; the first has a launch that waits for a grant. */
 static void open_two(struct worker **ret_a, struct worker **ret_b, struct launch *waiting)
 {
@@ -560,8 +183,10 @@ static void a_process_that_reads_nothing_is_left(void **state)
     launch(a, 1);
     device_reaches(a);
     in_process(remove_port, a);
+    atomic_store(&n_deaf, 0);
     launch(a, 1);
     assert_null(weir_gate_client_of(a->gate));
+    assert_int_equal(atomic_load(&n_deaf), 1);
     worker_gone(a);
     process_close();
 }
@@ -580,16 +205,6 @@ static void a_port_is_for_its_tenant(void **state)
     assert_int_equal(counts_now().arrivals, 0);
     worker_gone(a);
     process_close();
-}
-
-/* Numbers that repeat: splitmix64. */
-static uint64_t next_random(uint64_t *seed)
-{
-    uint64_t z = (*seed += UINT64_C(0x9e3779b97f4a7c15));
-
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
 }
 
 static struct weir_gate_request random_request(uint64_t *seed)
@@ -616,6 +231,7 @@ static struct weir_gate_request random_request(uint64_t *seed)
 
 static void nonsense_harms_nobody_else(void **state)
 {
+    const uint64_t one = 1;
     struct worker *good, *bad;
     uint64_t seed = 1;
 
@@ -632,6 +248,11 @@ static void nonsense_harms_nobody_else(void **state)
             device_reaches(good);
         }
     }
+    atomic_store(&bad->client->port->tail, 12345); /* which the gate does not read */
+    atomic_fetch_add(&bad->client->port->head, 2 * WEIR_GATE_PORT_REQUESTS);
+    assert_int_equal(write(bad->client->bell, &one, sizeof one), sizeof one);
+    await(atomic_load(&bad->client->port->tail) == atomic_load(&bad->client->port->head));
+    await(atomic_load(&bad->client->port->asleep)); /* it need not look again */
     (void)counts_now();
     in_process(remove_port, bad);
     await(counts_now().items == 0);

@@ -222,6 +222,9 @@ static bool on_message(void *user)
     case WEIR_LINK_GATE_PORT_GONE:
         weir_gate_process_port_remove(host->process, message.gate_port.id);
         break;
+    case WEIR_LINK_PING:
+        reply(host, &message, -1);
+        break;
     case WEIR_LINK_STATUS:
         on_status(host);
         break;

@@ -291,9 +291,9 @@ static uint64_t next_ns(const struct weir_gate_process *process)
 static bool any_request(const struct weir_gate_process *process)
 {
     for (uint32_t i = 0; i < process->n_ports; i++) {
-        const struct weir_gate_port *port = process->ports[i]->port;
+        const struct served_port *port = process->ports[i];
 
-        if (atomic_load(&port->head) != atomic_load(&port->tail)) {
+        if (atomic_load(&port->port->head) != port->tail) {
             return true;
         }
     }

@@ -452,7 +452,7 @@ uint32_t served_port_read(struct weir_gate_process *process, struct served_port 
     struct about about = {.process = process, .port = port, .request = &request};
     uint32_t n = 0;
 
-    while (n < REQUESTS_AT_ONCE && weir_gate_port_take(port->port, &request)) {
+    while (n < REQUESTS_AT_ONCE && weir_gate_port_take(port->port, &port->tail, &request)) {
         uint64_t now_ns = weir_clock_now_ns();
 
         about.now_ns = request.at_ns != 0 && request.at_ns < now_ns ? request.at_ns : now_ns;

@@ -42,6 +42,7 @@ struct served_queue {
 
 struct served_port {
     struct weir_gate_port *port;
+    uint32_t tail; /* requests taken */
     int bell;
     uint32_t id;
     int32_t tenant;  /* whose queues it may have; -1: anybody's */

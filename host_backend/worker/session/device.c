@@ -193,6 +193,18 @@ static void describe_peers(struct weir_worker *worker, uint32_t index)
     }
 }
 
+/* A driver that does not reach its MPS server may make a context beside it, without an error. */
+static void check_mps(const struct weir_worker *worker, const struct weir_device *d)
+{
+    const struct weir_device_attribute *mps =
+        weir_device_attribute_get(d, CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
+
+    if (worker->config.under_mps && mps != NULL && mps->result == CUDA_SUCCESS && mps->value == 0) {
+        weir_log_warn("worker: its context is not under MPS, so its program takes turns with those "
+                      "that are");
+    }
+}
+
 static enum weir_status describe(struct weir_worker *worker, struct weir_worker_device *device)
 {
     const struct weir_driver *driver = &worker->platform.driver;
@@ -242,6 +254,7 @@ static enum weir_status describe(struct weir_worker *worker, struct weir_worker_
 
         worker->platform.sm =
             device == &worker->platform.devices[0] || worker->platform.sm == sm ? sm : 0;
+        check_mps(worker, d);
     }
     return WEIR_OK;
 }

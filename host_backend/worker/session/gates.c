@@ -33,6 +33,13 @@ static void event_put(void *user, void *event)
     weir_mark_event_put(((struct weir_device_gate *)user)->marks, event);
 }
 
+static void deaf(void *user)
+{
+    const struct weir_link_message message = {.type = WEIR_LINK_GATE_DEAF};
+
+    (void)!weir_link_send(((struct weir_device_gate *)user)->worker->link, &message, -1);
+}
+
 /* ---------------------------------------------------------------- begin */
 
 uint32_t weir_worker_sms(const struct weir_worker *worker, uint32_t device)
@@ -98,6 +105,7 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     g->ops.thread_begins = thread_begins;
     g->ops.event_reached = event_reached;
     g->ops.event_put = event_put;
+    g->ops.deaf = deaf;
     g->priority_least = worker->platform.devices[device].about.stream_priority_least;
     g->priority_greatest = worker->platform.devices[device].about.stream_priority_greatest;
     status =

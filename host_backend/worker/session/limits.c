@@ -55,14 +55,14 @@ struct weir_account_pool *weir_worker_pool_create(void)
     if (pool != NULL) {
         weir_account_pool_init(pool);
         weir_account_pool_divide(pool, WEIR_ACCOUNT_DESCRIPTORS, descriptors_of_tenants(),
-                                 WEIR_CONFIG_TENANTS_MAX);
+                                 WEIR_WINDOWS_MAX);
         weir_account_pool_divide(pool, WEIR_ACCOUNT_MAPPINGS, mappings_of_tenants(),
-                                 WEIR_CONFIG_TENANTS_MAX);
+                                 WEIR_WINDOWS_MAX);
         weir_account_pool_divide(pool, WEIR_ACCOUNT_BUS_GUARDS,
                                  WEIR_BUS_GUARDS_MAX / 2, /* a half is for virtual machines */
-                                 WEIR_CONFIG_TENANTS_MAX);
+                                 WEIR_WINDOWS_MAX);
         weir_account_pool_divide(pool, WEIR_ACCOUNT_HOST_MEMORY, host_memory_of_tenants(),
-                                 WEIR_CONFIG_TENANTS_MAX);
+                                 WEIR_WINDOWS_MAX);
     }
     return pool;
 }

@@ -1,10 +1,11 @@
 /*
  * What a worker's sessions run on: the driver, its devices with a context each, and how long a
- * thread spins for them. Constant from weir_worker_open_device() on.
+ * thread spins for them. Constant from weir_worker_open_device() on, but for window_taken.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_PLATFORM_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_PLATFORM_H
 
+#include "host_backend/config/config.h"
 #include "host_backend/config/control.h"
 #include "host_backend/config/spin.h"
 #include "host_backend/worker/session/session.h"
@@ -40,6 +41,9 @@ struct weir_platform {
     bool posix_fds;      /* memory can be exported, of all */
     uint64_t granularity_bytes; /* the largest of them */
     struct weir_worker_spin spin;
+    /* Of each window whether a tenant has it, or something else lies there. Under the worker's
+     * lock. */
+    bool window_taken[WEIR_WINDOWS_MAX];
 };
 
 /** A worker's. Sessions have it as session->platform. @thread any */

@@ -1,8 +1,9 @@
 /*
  * A tenant in the worker: its window of addresses, its quota, its images.
  *
- * The window's lower half is reserved through the driver for device memory, the upper half by mmap
- * for pinned host memory. Both happen when the first session comes, so idle tenants cost nothing.
+ * Windows belong to the worker, which gives a tenant the lowest free one when its first session
+ * comes, so tenants without work cost nothing. The window's lower half is reserved through the
+ * driver for device memory then, the upper half by mmap for pinned host memory.
  */
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/chunk.h"
@@ -17,9 +18,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Where Linux on x86-64 loads programs that may lie anywhere (ELF_ET_DYN_BASE); elsewhere it is
- * higher. */
+/* Where Linux on x86-64 loads programs that may lie anywhere (from ELF_ET_DYN_BASE, plus 28 random
+ * bits of pages), with their heaps behind them. */
 #define LOWEST_HEAP       0x555555554000u
+#define HIGHEST_HEAP      0x570000000000u
 #define HOST_MEMORY_BYTES (UINT64_C(4) << 30) /* all of PyTorch's libraries are 1 to 2 GiB */
 
 uint64_t weir_tenant_window_bytes(const struct weir_tenant *tenant)
@@ -29,14 +31,13 @@ uint64_t weir_tenant_window_bytes(const struct weir_tenant *tenant)
 
 uint64_t weir_tenant_window_base(const struct weir_tenant *tenant)
 {
-    return tenant->worker->config.window_base + tenant->index * weir_tenant_window_bytes(tenant);
+    return tenant->worker->config.window_base + tenant->window * weir_tenant_window_bytes(tenant);
 }
 
 /*
- * Nothing may lie in a tenant's window, nor where one that comes later will have its own. But the
- * windows of the last of 64 tenants reach over the heaps of most programs: of those that end above
- * the lowest such heap only the ones that there are. And nothing may lie where guests' reservations
- * will.
+ * Nothing may lie in a tenant's window, nor where one that comes later will have its own. But
+ * programs may have libraries above their heaps: of windows there only the taken ones count. And
+ * nothing may lie where guests' reservations will.
  */
 bool weir_tenant_windows_overlap(struct weir_worker *worker, uint64_t address, uint64_t bytes)
 {
@@ -44,11 +45,11 @@ bool weir_tenant_windows_overlap(struct weir_worker *worker, uint64_t address, u
     bool found = address < c->vmm_base + c->vmm_bytes && address + bytes > c->vmm_base;
 
     pthread_mutex_lock(&worker->lock);
-    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX && !found; i++) {
+    for (uint32_t i = 0; i < WEIR_WINDOWS_MAX && !found; i++) {
         uint64_t base = c->window_base + i * c->window_bytes;
 
         found = address < base + c->window_bytes && address + bytes > base &&
-                (worker->tenants[i] != NULL || base + c->window_bytes <= LOWEST_HEAP);
+                (worker->platform.window_taken[i] || base + c->window_bytes <= LOWEST_HEAP);
     }
     pthread_mutex_unlock(&worker->lock);
     return found;
@@ -145,7 +146,40 @@ bool weir_window_reclaim(uint64_t base, uint64_t bytes)
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
-static CUresult reserve_locked(struct weir_tenant *tenant)
+static bool has_heaps(const struct weir_worker *worker, uint32_t window)
+{
+    uint64_t bytes = worker->config.window_bytes;
+    uint64_t base = worker->config.window_base + window * bytes;
+
+    return base < HIGHEST_HEAP && base + bytes > LOWEST_HEAP;
+}
+
+/* The lowest one that is free; WEIR_WINDOWS_MAX: there is none. */
+static uint32_t take_window(struct weir_worker *worker)
+{
+    uint32_t window = 0;
+
+    pthread_mutex_lock(&worker->lock);
+    while (window < WEIR_WINDOWS_MAX &&
+           (worker->platform.window_taken[window] || has_heaps(worker, window))) {
+        window++;
+    }
+    if (window != WEIR_WINDOWS_MAX) {
+        worker->platform.window_taken[window] = true;
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return window;
+}
+
+static void give_window_back(const struct weir_tenant *tenant)
+{
+    pthread_mutex_lock(&tenant->worker->lock);
+    tenant->worker->platform.window_taken[tenant->window] = false;
+    pthread_mutex_unlock(&tenant->worker->lock);
+}
+
+/* CUDA_ERROR_ALREADY_MAPPED: something else lies there. */
+static CUresult reserve_window(struct weir_tenant *tenant)
 {
     const struct weir_driver *driver = &tenant->worker->platform.driver;
     uint64_t base = weir_tenant_window_base(tenant);
@@ -161,21 +195,41 @@ static CUresult reserve_locked(struct weir_tenant *tenant)
     }
     host = mmap((void *)(uintptr_t)(base + half), half, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    if (got == base && host == (void *)(uintptr_t)(base + half) &&
-        weir_window_init(&tenant->device_window, base, half) == WEIR_OK &&
-        weir_window_init(&tenant->host_window, base + half, half) == WEIR_OK) {
-        tenant->reserved = true;
-        return CUDA_SUCCESS;
+    result = got == base && host == (void *)(uintptr_t)(base + half) ? CUDA_SUCCESS
+                                                                     : CUDA_ERROR_ALREADY_MAPPED;
+    if (result == CUDA_SUCCESS &&
+        (weir_window_init(&tenant->device_window, base, half) != WEIR_OK ||
+         weir_window_init(&tenant->host_window, base + half, half) != WEIR_OK)) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    weir_log_error("tenant: window not to be had tenant=%s base=0x%llx", tenant->name,
-                   (unsigned long long)base);
-    (void)driver->cuMemAddressFree(got, half);
-    if (host != MAP_FAILED) {
-        munmap(host, half);
+    if (result != CUDA_SUCCESS) {
+        (void)driver->cuMemAddressFree(got, half);
+        if (host != MAP_FAILED) {
+            munmap(host, half);
+        }
+        weir_window_finish(&tenant->device_window);
+        weir_window_finish(&tenant->host_window);
     }
-    weir_window_finish(&tenant->device_window);
-    weir_window_finish(&tenant->host_window);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return result;
+}
+
+/* Where the last windows are, this program may have something. */
+static CUresult find_window(struct weir_tenant *tenant)
+{
+    CUresult result = CUDA_ERROR_ALREADY_MAPPED;
+
+    while (result == CUDA_ERROR_ALREADY_MAPPED) {
+        tenant->window = take_window(tenant->worker);
+        if (tenant->window == WEIR_WINDOWS_MAX) {
+            weir_log_error("tenant: no window is left in this worker tenant=%s", tenant->name);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        result = reserve_window(tenant); /* nobody can have what something lies in */
+    }
+    if (result != CUDA_SUCCESS) {
+        give_window_back(tenant);
+    }
+    return result;
 }
 
 CUresult weir_tenant_reserve(struct weir_tenant *tenant)
@@ -184,7 +238,8 @@ CUresult weir_tenant_reserve(struct weir_tenant *tenant)
 
     pthread_mutex_lock(&tenant->lock);
     if (!tenant->reserved) {
-        result = reserve_locked(tenant);
+        result = find_window(tenant);
+        tenant->reserved = result == CUDA_SUCCESS;
     }
     pthread_mutex_unlock(&tenant->lock);
     return result;
@@ -199,6 +254,7 @@ void weir_tenant_destroy(struct weir_tenant *tenant)
     if (tenant->reserved) {
         (void)tenant->worker->platform.driver.cuMemAddressFree(tenant->device_window.base, half);
         munmap((void *)(uintptr_t)tenant->host_window.base, half);
+        give_window_back(tenant);
     }
     weir_window_finish(&tenant->device_window);
     weir_window_finish(&tenant->host_window);

@@ -33,7 +33,8 @@ struct weir_tenant {
     struct weir_log_rate log_rate; /* lines of its sessions' threads; internally locked */
 
     pthread_mutex_t lock; /* guards what follows */
-    bool reserved;        /* the window's two halves */
+    bool reserved;        /* the window's two halves; then its number and what is in it are valid */
+    uint32_t window;
     struct weir_window device_window;
     struct weir_window host_window;
     struct weir_host_chunk *shared_chunks; /* that have a key */
@@ -65,8 +66,9 @@ void weir_tenant_destroy(struct weir_tenant *tenant);
 CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amounts *amounts);
 /** Say in the log that there is no more of an item for the tenant. @thread any */
 void weir_tenant_refused(struct weir_tenant *tenant, enum weir_account_item item);
-/** Reserve the window's halves once. @thread a session's */
+/** Take a window and reserve its halves, once. @thread a session's, without the worker's lock */
 CUresult weir_tenant_reserve(struct weir_tenant *tenant);
+/** Of one that is reserved. @thread any */
 uint64_t weir_tenant_window_base(const struct weir_tenant *tenant);
 /** Of both halves. @thread any */
 uint64_t weir_tenant_window_bytes(const struct weir_tenant *tenant);

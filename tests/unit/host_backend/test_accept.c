@@ -158,19 +158,19 @@ static size_t keep(uint32_t tenant, int n)
 
 static void kept_memory_of_a_tenant_leaves_some_for_all_else(void **state)
 {
-    struct rlimit low = {512, f.before.rlim_max};
+    struct rlimit low = {2048, f.before.rlim_max};
 
     (void)state;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
     weir_sup_keeper_init(&f.sup);
-    assert_int_equal(keep(0, 300), 128 + 2); /* a quarter of all, and a share of its own */
+    assert_int_equal(keep(0, 600), 512 + 2); /* a quarter of all, and a share of its own */
     assert_int_equal(keep(1, 10), 2);
     assert_int_equal(keep(WEIR_CONFIG_TENANTS_MAX, 1), 0);
     weir_sup_drop(&f.sup, 0, 0);
     assert_int_equal(keep(0, 10), 1);
     weir_sup_drop_all(&f.sup, 0);
     assert_int_equal(f.sup.n_kept, 0);
-    assert_int_equal(keep(1, 300), 128 + 2);
+    assert_int_equal(keep(1, 600), 512 + 2);
     weir_sup_drop_all(&f.sup, 0);
     free(f.sup.kept);
     f.sup.kept = NULL;

@@ -1,0 +1,102 @@
+/*
+ * The gate process and workers' gates that are attached to it: here threads of one process, over
+ * real ports. The device is words that the test writes.
+ */
+#ifndef WEIR_TESTS_INTEGRATION_GATE_PROCESS_FIXTURE_H
+#define WEIR_TESTS_INTEGRATION_GATE_PROCESS_FIXTURE_H
+
+#include "../lib/tl_cmocka.h"
+#include "host_backend/gate/process/served.h"
+
+#define LONG_NS (80 * WEIR_NS_PER_MS)
+#define WORDS   256u
+
+/* Fail at this line if the expression is not true in time. */
+#define await(expression) await_that((expression), end_in(), #expression, __LINE__)
+#define await_that(expression, end, what, line)                                                    \
+    do {                                                                                           \
+        uint64_t end_ns_ = (end);                                                                  \
+        while (!(expression)) {                                                                    \
+            pause_until(end_ns_, what, line);                                                      \
+        }                                                                                          \
+    } while (0)
+
+/* The gate process, a thread here. */
+struct gate_host {
+    struct weir_gate_process *process;
+    pthread_t thread;
+    int fd;
+    /* What its thread is to do next, and has done. */
+    pthread_mutex_t lock; /* guards the two; the descriptor alone shows no order to a sanitizer */
+    void (*task)(void *user);
+    void *user;
+    atomic_bool done;
+};
+
+extern struct gate_host host;
+
+/* A worker, with one session on one device. */
+struct worker {
+    struct weir_gate *gate;
+    struct weir_gate_client *client;
+    struct weir_gate_queue *queue;
+    struct weir_gate_batch batch;
+    uint32_t id, tenant, given;
+    int32_t of; /* the tenant that the port is for */
+    int port_fd, bell_fd;
+    uint32_t words[WORDS];
+    atomic_bool over;
+};
+
+/* A launch on a thread of its own. */
+struct launch {
+    struct worker *worker;
+    uint64_t key;
+    pthread_t thread;
+    struct weir_gate_pass pass;
+    enum weir_status status;
+    atomic_bool passed;
+};
+
+extern const struct weir_gate_session_ops session_ops;
+extern atomic_uint n_deaf; /* so often a gate has found that the process reads nothing */
+
+/** When waiting that begins now fails. */
+uint64_t end_in(void);
+/** Sleep 0.1 ms; fail after end_ns: it never came to this. */
+void pause_until(uint64_t end_ns, const char *what, int line);
+/** Have the process's thread do something; NULL: end. */
+void in_process(void (*task)(void *user), void *user);
+void process_open(void);
+void process_close(void);
+/** Of a GPU's scheduler, which must be consistent. */
+struct weir_sched_counts counts_of(int gpu);
+struct weir_sched_counts counts_now(void);
+void open_queue(struct worker *w, const struct weir_gate_session_ops *ops, void *session);
+/** A gate of the worker's client for one of its devices, with a queue. */
+void open_gate(struct worker *w, uint32_t device);
+/** @param of  the tenant that its port is for; -1: anybody. */
+struct worker *worker_new(uint32_t id, uint32_t tenant, int32_t of);
+/** The GPU has done all that the worker gave it. */
+void device_reaches(struct worker *w);
+void worker_gone(struct worker *w);
+/** Numbers that repeat: splitmix64. */
+uint64_t next_random(uint64_t *seed);
+/** A thread goes through the gate. */
+void begin(struct launch *l, struct worker *w, uint64_t key);
+/** It has passed: the device has it, with a mark behind it. */
+void end(struct launch *l);
+void launch(struct worker *w, uint64_t key);
+/** In the process: kernels of key 7 take LONG_NS. */
+void know(void *user);
+bool stays_waiting(const struct launch *l);
+/** The worker passes undecided from now on. */
+void make_alone(struct worker *w);
+/** Undecided work in a batch that has no mark yet. */
+void pass_unmarked(struct worker *w, struct weir_gate_batch *batch);
+/** For weir_gate_session_ops. */
+void rests(void *session, bool begins);
+/** In the process: the worker's port goes. */
+void remove_port(void *user);
+
+#endif
