@@ -263,18 +263,27 @@ static const char *host_url(char room[WEIR_ROUTE_URL_BYTES])
 
 /*
  * CUDA has no error for "the host refuses you": a program gets "no device", and perhaps goes on
- * without. So its user is told, in a line and once. Not told is who asked for no host and found
- * none, as every program on a machine without one does that looks for a GPU; nor who has set
- * WEIR_LOG, which gets a line of the log, or wants silence.
+ * without. So its user is told, in a line and once. Not told is who asked for no host where there
+ * is no place for one, as every program does that looks for a GPU on a machine without; nor who has
+ * set WEIR_LOG, which gets a line of the log, or wants silence.
  */
+#define DEFAULT_PLACE                                                                              \
+    "/run/weir" /* of WEIR_DEFAULT_HOST: a host's folder, or a container's mount */
+
+static bool is_host_expected(void)
+{
+    const char *asked = getenv("WEIR_HOST");
+    return (asked && *asked) || access(DEFAULT_PLACE, F_OK) == 0;
+}
+
 static void tell_user(enum weir_status status, const char *host, const char *said)
 {
     static bool told;
     char line[512], program[WEIR_PROGRAM_BYTES], visible[3][160];
     bool answered = *said || status == WEIR_ERR_DENIED;
     int flags = fcntl(STDERR_FILENO, F_GETFL);
-    const char *asked = getenv("WEIR_HOST"), *log = getenv("WEIR_LOG");
-    if (told || (log && *log) || !(answered || (asked && *asked)) || flags < 0 ||
+    const char *log = getenv("WEIR_LOG");
+    if (told || (log && *log) || !(answered || is_host_expected()) || flags < 0 ||
         (flags & O_ACCMODE) == O_RDONLY) {
         return;
     }
