@@ -1,7 +1,7 @@
 /*
  * Logging: one line per event, "area: what key=value ...", to stderr or to a file.
  *
- * The host logs at info; the guest library is silent unless WEIR_LOG names a level, or
+ * The host logs at info; the guest library logs nothing unless WEIR_LOG names a level, or
  * "level:path". Never payload bytes, never on a hot path.
  */
 #ifndef WEIR_BASE_LOG_H

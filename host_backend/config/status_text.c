@@ -20,10 +20,15 @@ struct field {
             sizeof(((struct weir_status_##type *)0)->field)                                        \
     }
 
-static const struct field host_fields[] = {F(report, version, TEXT), F(report, run_dir, TEXT),
-                                           F(report, pid, U64),      F(report, age_s, REAL),
-                                           F(report, kept_fds, U64), F(report, policy, TEXT),
-                                           F(report, config, TEXT),  {0}};
+static const struct field host_fields[] = {F(report, version, TEXT),
+                                           F(report, run_dir, TEXT),
+                                           F(report, pid, U64),
+                                           F(report, age_s, REAL),
+                                           F(report, kept_fds, U64),
+                                           F(report, policy, TEXT),
+                                           F(report, config, TEXT),
+                                           F(report, memory_promised_pct, U32),
+                                           {0}};
 static const struct field tenant_fields[] = {F(tenant, name, TEXT),
                                              F(tenant, priority, TEXT),
                                              F(tenant, isolation, TEXT),
@@ -66,19 +71,14 @@ static const struct field session_fields[] = {F(session, tenant, TEXT),
                                               F(session, age_s, REAL),
                                               F(session, orphan_age_s, REAL),
                                               {0}};
-static const struct field worker_fields[] = {F(worker, device, TEXT),
-                                             F(worker, devices, TEXT),
-                                             F(worker, n_devices, U32),
-                                             F(worker, all_devices, U32),
-                                             F(worker, driver, TEXT),
-                                             F(worker, tenant, TEXT),
-                                             F(worker, state, TEXT),
-                                             F(worker, pid, U64),
-                                             F(worker, restarts, U32),
-                                             F(worker, objects, U64),
-                                             F(worker, chunks, U64),
-                                             F(worker, chunk_bytes, U64),
-                                             {0}};
+static const struct field worker_fields[] = {
+    F(worker, device, TEXT),      F(worker, devices, TEXT),
+    F(worker, n_devices, U32),    F(worker, all_devices, U32),
+    F(worker, memory_bytes, U64), F(worker, driver, TEXT),
+    F(worker, tenant, TEXT),      F(worker, state, TEXT),
+    F(worker, pid, U64),          F(worker, restarts, U32),
+    F(worker, objects, U64),      F(worker, chunks, U64),
+    F(worker, chunk_bytes, U64),  {0}};
 static const struct field counted_fields[] = {
     F(counted, tenant, TEXT),    F(counted, program, TEXT),
     F(counted, transport, TEXT), F(counted, id, U64),
