@@ -161,8 +161,12 @@ static bool on_arrive(const struct about *a)
     bool started = (r->flags & WEIR_SCHED_STARTED) != 0;
     struct served_item *item;
 
-    if (a->queue == NULL || !is_class(r->class) || r->item >= WEIR_GATE_PORT_ITEMS ||
-        started != (r->sequence == 0) || (!started && a->queue->waiting != NULL)) {
+    if (a->queue == NULL) {
+        pass(a); /* its tenant has gone, or the port is not for it */
+        return true;
+    }
+    if (!is_class(r->class) || r->item >= WEIR_GATE_PORT_ITEMS || started != (r->sequence == 0) ||
+        (!started && a->queue->waiting != NULL)) {
         pass(a);
         return false;
     }
@@ -273,8 +277,11 @@ static bool on_charge(const struct about *a)
 {
     const struct weir_gate_request *r = a->request;
 
-    if (a->queue == NULL || !is_class(r->class)) {
+    if (!is_class(r->class)) {
         return false;
+    }
+    if (a->queue == NULL) {
+        return true; /* its tenant has gone, and its queues with it */
     }
     weir_gate_member_charge_locked(a->gpu->gate, a->queue->queue->member, r->class,
                                    r->ns < NS_MAX ? r->ns : NS_MAX);
