@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stddef.h>
+#include <string.h>
 
 void weir_account_limit_set(struct weir_account *account, enum weir_account_item item,
                             uint64_t limit)
@@ -101,6 +102,37 @@ void weir_account_page_settle(struct weir_account_page *page, uint32_t place)
 
         atomic_fetch_sub_explicit(&page->used[i], had, memory_order_relaxed);
     }
+    weir_account_page_user_set(page, place, 0, NULL);
+}
+
+void weir_account_page_user_set(struct weir_account_page *page, uint32_t place, uint32_t pid,
+                                const char *name)
+{
+    struct weir_account_user *user = &page->user[place];
+    uint64_t words[WEIR_ACCOUNT_NAME_WORDS] = {0};
+
+    if (pid != 0) {
+        memcpy(words, name, strnlen(name, sizeof words - 1));
+        for (int i = 0; i < WEIR_ACCOUNT_NAME_WORDS; i++) {
+            atomic_store_explicit(&user->name[i], words[i], memory_order_relaxed);
+        }
+    }
+    atomic_store_explicit(&user->pid, pid, memory_order_release);
+}
+
+uint32_t weir_account_page_user(const struct weir_account_page *page, uint32_t place,
+                                char ret_name[WEIR_ACCOUNT_NAME_WORDS * 8])
+{
+    const struct weir_account_user *user = &page->user[place];
+    uint32_t pid = (uint32_t)atomic_load_explicit(&user->pid, memory_order_acquire);
+    uint64_t words[WEIR_ACCOUNT_NAME_WORDS];
+
+    for (int i = 0; i < WEIR_ACCOUNT_NAME_WORDS; i++) {
+        words[i] = atomic_load_explicit(&user->name[i], memory_order_relaxed);
+    }
+    memcpy(ret_name, words, sizeof words);
+    ret_name[sizeof words - 1] = '\0'; /* another process may have written there */
+    return pid;
 }
 
 void weir_account_page_clear(struct weir_account_page *page)

@@ -47,10 +47,19 @@ struct weir_account_pool {
 #define WEIR_ACCOUNT_PLACES 512                       /* of a page */
 #define WEIR_ACCOUNT_KEPT   (WEIR_ACCOUNT_PLACES - 1) /* the place of no process */
 
+#define WEIR_ACCOUNT_NAME_WORDS 8
+
+/* For whom a process has its part. */
+struct weir_account_user {
+    atomic_uint_fast32_t pid; /* as it is called where it runs; 0: nobody */
+    atomic_uint_fast64_t name[WEIR_ACCOUNT_NAME_WORDS];
+};
+
 /* In memory that is shared. Zeroed: nothing is used. Internally locked (lock-free). */
 struct weir_account_page {
     atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* of items that processes have together */
     atomic_uint_fast64_t of[WEIR_ACCOUNT_PLACES][WEIR_ACCOUNT_COUNT]; /* the part of each process */
+    struct weir_account_user user[WEIR_ACCOUNT_PLACES];               /* likewise */
 };
 
 /* Zeroed: nothing is used, and nothing may be. Internally locked (lock-free). */
@@ -85,6 +94,22 @@ void weir_account_pool_divide(struct weir_account_pool *pool, enum weir_account_
  * @thread any, but for nobody that charges from this place
  */
 void weir_account_page_settle(struct weir_account_page *page, uint32_t place);
+/**
+ * Say for whom a process has its part.
+ * @param pid   0: for nobody any more.
+ * @param name  cut to 63 bytes; not read if pid is 0.
+ * @thread one at a time for a place
+ */
+void weir_account_page_user_set(struct weir_account_page *page, uint32_t place, uint32_t pid,
+                                const char *name);
+/**
+ * For whom does a process have its part?
+ * @param ret_name  what was set, or parts of two names if it is being set.
+ * @return the pid; 0: for nobody
+ * @thread any
+ */
+uint32_t weir_account_page_user(const struct weir_account_page *page, uint32_t place,
+                                char ret_name[WEIR_ACCOUNT_NAME_WORDS * 8]);
 /** No process uses the page: only what is kept is used. @thread any */
 void weir_account_page_clear(struct weir_account_page *page);
 /**

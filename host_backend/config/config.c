@@ -92,6 +92,7 @@ static const struct weir_row tenant_rows[] = {
     {"vsock_cid", ROW_U32, AT(weir_tenant_config, vsock_cid), 0, UINT32_MAX - 1, NULL},
     {"weight", ROW_U32, AT(weir_tenant_config, weight), 1, 10000, NULL},
     {"priority", ROW_CHOICE, AT(weir_tenant_config, priority), 0, 0, weir_priority_names},
+    {"min_share", ROW_PCT, AT(weir_tenant_config, min_share_pct), 0, 100, NULL},
     {"sm_limit", ROW_PCT, AT(weir_tenant_config, sm_limit_pct), 1, 100, NULL},
     {"share", ROW_CHOICE, AT(weir_tenant_config, share), 0, 0, shares},
     {"isolation", ROW_CHOICE, AT(weir_tenant_config, isolation), 0, 0, weir_isolation_words},
@@ -104,6 +105,31 @@ static const struct weir_row tenant_rows[] = {
     {"orphan_s", ROW_U32, AT(weir_tenant_config, orphan_s), 0, SECONDS_MAX, NULL},
     {"user", ROW_USER, AT(weir_tenant_config, user), 0, UINT32_MAX - 1, NULL},
 };
+/* What a share on demand has, and how much of it may be asked for. */
+static const struct weir_row default_rows[] = {
+    {"weight", ROW_U32, AT(weir_host_config, demand.usual.weight), 1, 10000, NULL},
+    {"max_weight", ROW_U32, AT(weir_host_config, demand.most.weight), 1, 10000, NULL},
+    {"priority", ROW_CHOICE, AT(weir_host_config, demand.usual.priority), 0, 0,
+     weir_priority_names},
+    {"max_priority", ROW_CHOICE, AT(weir_host_config, demand.most.priority), 0, 0,
+     weir_priority_names},
+    {"sm_limit", ROW_PCT, AT(weir_host_config, demand.usual.sm_limit_pct), 1, 100, NULL},
+    {"max_sm_limit", ROW_PCT, AT(weir_host_config, demand.most.sm_limit_pct), 1, 100, NULL},
+    {"memory", ROW_AMOUNT, AT(weir_host_config, demand.usual.memory), 0, 0, NULL},
+    {"max_memory", ROW_AMOUNT, AT(weir_host_config, demand.most.memory), 0, 0, NULL},
+    {"sessions", ROW_U32, AT(weir_host_config, demand.usual.sessions_max), 1, 1024, NULL},
+    {"max_sessions", ROW_U32, AT(weir_host_config, demand.most.sessions_max), 1, 1024, NULL},
+    {"share", ROW_CHOICE, AT(weir_host_config, demand.usual.share), 0, 0, shares},
+    {"isolation", ROW_CHOICE, AT(weir_host_config, demand.usual.isolation), 0, 0,
+     weir_isolation_words},
+    {"group", ROW_NAME, AT(weir_host_config, demand.usual.group), 0, 0, NULL},
+    {"pinned", ROW_AMOUNT, AT(weir_host_config, demand.usual.pinned), 0, 0, NULL},
+    {"devices", ROW_DEVICES, AT(weir_host_config, demand.usual.devices), 0, 63, NULL},
+    {"forms", ROW_CHOICE, AT(weir_host_config, demand.usual.forms), 0, 0, forms_wishes},
+    {"orphan_s", ROW_U32, AT(weir_host_config, demand.usual.orphan_s), 0, SECONDS_MAX, NULL},
+    {"per_user", ROW_U32, AT(weir_host_config, demand.per_user), 0, WEIR_CONFIG_TENANTS_MAX, NULL},
+    {"socket_mode", ROW_U32, AT(weir_host_config, demand.socket_mode), 0, 0777, NULL},
+};
 #define N_ROWS(rows) (sizeof(rows) / sizeof((rows)[0]))
 
 static const struct table {
@@ -114,7 +140,8 @@ static const struct table {
               {"forms", forms_rows, N_ROWS(forms_rows)},
               {"scheduler", scheduler_rows, N_ROWS(scheduler_rows)},
               {"metrics", metrics_rows, N_ROWS(metrics_rows)},
-              {"libvirt", libvirt_rows, N_ROWS(libvirt_rows)}},
+              {"libvirt", libvirt_rows, N_ROWS(libvirt_rows)},
+              {"default", default_rows, N_ROWS(default_rows)}},
   tenant_table = {"tenant", tenant_rows, N_ROWS(tenant_rows)};
 
 void weir_tenant_config_default(struct weir_tenant_config *tenant, const char *name)
@@ -138,6 +165,7 @@ static void host_default(struct weir_host_config *config)
                                         .vmm_base = 0x120000000000,
                                         .vmm_bytes = UINT64_C(14) << 40,
                                         .workers = {.spares = 2, .idle_s = 10}};
+    weir_demand_default(&config->demand);
     snprintf(config->driver, sizeof config->driver, "auto");
     snprintf(config->log, sizeof config->log, "info");
     snprintf(config->forms.compiler, sizeof config->forms.compiler, "auto");
@@ -149,7 +177,10 @@ static void host_default(struct weir_host_config *config)
 
 void weir_config_default(struct weir_host_config *ret_config)
 {
+    struct weir_diag none;
+
     host_default(ret_config);
+    (void)weir_demand_complete(&ret_config->demand, ret_config->socket_mode, &none);
     weir_tenant_config_default(&ret_config->tenants[0], "default");
     ret_config->n_tenants = 1;
 }
@@ -161,6 +192,7 @@ void weir_tenant_config_show(const struct weir_tenant_config *tenant,
     snprintf(row->priority, sizeof row->priority, "%s", weir_priority_names[tenant->priority]);
     snprintf(row->isolation, sizeof row->isolation, "%s", weir_isolation_words[tenant->isolation]);
     row->weight = tenant->weight;
+    row->min_share_pct = tenant->min_share_pct;
     row->sm_limit_pct = tenant->sm_limit_pct;
 }
 
@@ -168,7 +200,8 @@ bool weir_tenant_name_ok(const char *name)
 {
     size_t n = strlen(name);
 
-    return n > 0 && n < WEIR_TENANT_NAME_BYTES && strcmp(name, "admin") != 0 && name[0] != '.' &&
+    return n > 0 && n < WEIR_TENANT_NAME_BYTES && strcmp(name, "admin") != 0 &&
+           strcmp(name, "new") != 0 && name[0] != '.' &&
            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
 }
 
@@ -298,9 +331,10 @@ static bool read_table(const struct weir_toml_value *from, struct weir_host_conf
         return false;
     }
     return unknown(from, "table",
-                   guess.best == NULL ? ": [host], [forms], [scheduler], [metrics], [libvirt] or "
-                                        "[[tenant]]"
-                                      : "",
+                   guess.best == NULL
+                       ? ": [host], [default], [forms], [scheduler], [metrics], [libvirt] or "
+                         "[[tenant]]"
+                       : "",
                    &guess, diag);
 }
 
@@ -463,8 +497,8 @@ void weir_config_restart_keys(const struct weir_host_config *before,
         for (size_t i = 0; i < tables[t].n_rows && at < bytes; i++) {
             const struct weir_row *row = &tables[t].rows[i];
 
-            if (row->kind == ROW_POLICY || strcmp(row->key, "device") == 0 ||
-                row_equal(row, before, now)) {
+            if (tables[t].rows == default_rows || row->kind == ROW_POLICY ||
+                strcmp(row->key, "device") == 0 || row_equal(row, before, now)) {
                 continue;
             }
             at += (size_t)snprintf(text + at, bytes - at, "%s[%s] %s", at == 0 ? "" : ", ",
@@ -561,6 +595,10 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
     host_default(config);
     status = weir_toml_parse(text, bytes, &arena, &root, ret_diag);
     if (status == WEIR_OK && !read_tree(root, config, ret_diag)) {
+        status = WEIR_ERR_SYNTAX;
+    }
+    if (status == WEIR_OK &&
+        !weir_demand_complete(&config->demand, config->socket_mode, ret_diag)) {
         status = WEIR_ERR_SYNTAX;
     }
     weir_arena_finish(&arena);

@@ -33,9 +33,8 @@ static bool store_text(const struct weir_row *row, char *to, const struct weir_t
         return WEIR_WRONG(value, "'%s' is too long", row->key);
     }
     if (row->kind == ROW_NAME && !weir_tenant_name_ok(value->string)) {
-        return WEIR_WRONG(
-            value,
-            "a tenant's name has 1 to 63 of A-Z a-z 0-9 . _ - and is not 'admin', and a group's");
+        return WEIR_WRONG(value, "a tenant's name has 1 to 63 of A-Z a-z 0-9 . _ - and is not "
+                                 "'admin' or 'new', and a group's");
     }
     if (row->kind == ROW_KEY && !key_ok(value->string)) {
         return WEIR_WRONG(value, "'key' must be a public key of 40 Z85 characters");
@@ -208,20 +207,24 @@ static bool store_choice(const struct weir_row *row, char *to, const struct weir
     return WEIR_WRONG(value, "'%s' must be one of: %s", row->key, all);
 }
 
-/* 50 or "50%". */
+/* 50 or "50%"; an amount of "0%" is none, but a part of nothing may be meant. */
 static bool store_pct(const struct weir_row *row, char *to, const struct weir_toml_value *value,
                       struct weir_diag *diag)
 {
     struct weir_amount amount = {0};
     uint32_t pct;
 
-    if (value->kind == WEIR_TOML_INTEGER && value->integer >= 1 && value->integer <= 100) {
+    if (value->kind == WEIR_TOML_INTEGER && value->integer >= row->low && value->integer <= 100) {
         pct = (uint32_t)value->integer;
     } else if (value->kind == WEIR_TOML_STRING &&
                weir_amount_parse(value->string, &amount) == WEIR_OK && amount.pct != 0) {
         pct = amount.pct;
+    } else if (value->kind == WEIR_TOML_STRING && row->low == 0 &&
+               strcmp(value->string, "0%") == 0) {
+        pct = 0;
     } else {
-        return WEIR_WRONG(value, "'%s' must be a percentage between 1 and 100", row->key);
+        return WEIR_WRONG(value, "'%s' must be a percentage between %lld and 100", row->key,
+                          (long long)row->low);
     }
     memcpy(to, &pct, sizeof pct);
     return true;

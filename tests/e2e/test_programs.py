@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """isolation = "program": a worker for each program, spares, kept workers, ends and shortages."""
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,13 @@ device, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
 assert nvml.nvmlInit_v2() == 0 and nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
 assert nvml.nvmlDeviceGetMemoryInfo(device, memory) == 0
 print("used", memory[2] >> 20, "MiB")
+class Process(ctypes.Structure):
+    _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gi", ctypes.c_uint), ("ci", ctypes.c_uint)]
+n, processes, name = ctypes.c_uint(64), (Process * 64)(), ctypes.create_string_buffer(96)
+assert nvml.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(n), processes) == 0
+for process in processes[:n.value]:
+    assert nvml.nvmlSystemGetProcessName(process.pid, name, 96) == 0
+    print("process", process.pid, process.used >> 20, "MiB", name.value.decode())
 """
 
 
@@ -138,6 +146,24 @@ class Programs(Base):
         self.assertEqual(self.spares(host), spares)
         self.steady_undisturbed(steady)
         self.kept(host, "alice", 1)
+
+    def processes(self, asked):
+        """Of what ASKS has printed: who, and how many MiB."""
+        found = [re.fullmatch(r"process (\d+) (\d+) MiB .*/e2e_quota", line) for line in asked.lines[1:]]
+        return {(int(match[1]), int(match[2])) for match in found}
+
+    def test_nvml_lists_the_programs_of_all_workers(self):
+        host = self.own()
+        held = [self.guest(host, "e2e_quota", "hold", mib << 20, tenant="alice") for mib in (32, 64)]
+        for guest in held:
+            guest.wait_line("^held$")
+        self.steady(host, tenant="bob")
+        found = self.finished(host, sys.executable, "-c", ASKS, tenant="alice")
+        self.assertEqual(self.processes(found), {(held[0].pid, 32), (held[1].pid, 64)})
+        held[0].kill()
+        lib.until(lambda: len(self.workers(host, "alice", "kept")) == 1, 10, "its worker waits for another program")
+        found = self.finished(host, sys.executable, "-c", ASKS, tenant="alice")
+        self.assertEqual(self.processes(found), {(held[1].pid, 64)})
 
     def test_the_quota_holds_over_all_workers(self):
         host = self.own({"alice": {"isolation": "program", "memory": "256MiB"}, "bob": {"isolation": "program"}})

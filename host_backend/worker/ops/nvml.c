@@ -3,6 +3,7 @@
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/session/tenant.h"
 
 #include <string.h>
 
@@ -32,39 +33,72 @@ static bool is_shown(const struct weir_session *s, const struct weir_tenant *ten
     return s->tenant == tenant && atomic_load(&s->about->n_contexts) != 0;
 }
 
+struct processes {
+    uint32_t *pids;
+    uint64_t *used;
+    char *names; /* one after the other */
+    uint32_t n, n_names;
+};
+
+static void add(struct processes *all, uint32_t pid, uint64_t used, const char *name)
+{
+    size_t len = strnlen(name, NAME_BYTES - 1);
+
+    if (all->n == PROCESSES_MAX) {
+        return;
+    }
+    all->pids[all->n] = pid;
+    all->used[all->n++] = used;
+    memcpy(all->names + all->n_names, name, len);
+    all->names[all->n_names + len] = '\0';
+    all->n_names += (uint32_t)len + 1;
+}
+
+static void add_ours(struct processes *all, const struct weir_session *s)
+{
+    for (struct weir_session *other = weir_sessions_lock(s->worker); other != NULL;
+         other = other->next) {
+        if (is_shown(other, s->tenant)) {
+            add(all, other->about->guest_pid, atomic_load(&other->about->held_bytes),
+                other->about->program);
+        }
+    }
+    weir_sessions_unlock(s->worker);
+}
+
+/* The tenant's programs in other workers: one of each worker. */
+static void add_others(struct processes *all, const struct weir_account *account)
+{
+    char name[WEIR_ACCOUNT_NAME_WORDS * 8];
+
+    for (uint32_t i = 0; account->page != NULL && i < WEIR_ACCOUNT_KEPT; i++) {
+        uint32_t pid = i != account->place ? weir_account_page_user(account->page, i, name) : 0;
+
+        if (pid != 0) {
+            add(all, pid, atomic_load(&account->page->of[i][WEIR_ACCOUNT_DEVICE_MEMORY]), name);
+        }
+    }
+}
+
 CUresult weir_host_nvml_processes(struct weir_session *s,
                                   const struct weir_op_nvml_processes_in *in,
                                   struct weir_op_nvml_processes_out *out)
 {
-    uint32_t *pids = weir_session_alloc(s, PROCESSES_MAX * sizeof *pids);
-    uint64_t *used = weir_session_alloc(s, PROCESSES_MAX * sizeof *used);
-    char *names = weir_session_alloc(s, PROCESSES_MAX * NAME_BYTES);
-    uint32_t n = 0, n_names = 0;
+    struct processes all = {.pids = weir_session_alloc(s, PROCESSES_MAX * sizeof *all.pids),
+                            .used = weir_session_alloc(s, PROCESSES_MAX * sizeof *all.used),
+                            .names = weir_session_alloc(s, PROCESSES_MAX * NAME_BYTES)};
 
     (void)in;
-    if (pids == NULL || used == NULL || names == NULL) {
+    if (all.pids == NULL || all.used == NULL || all.names == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    for (struct weir_session *other = weir_sessions_lock(s->worker);
-         other != NULL && n < PROCESSES_MAX; other = other->next) {
-        if (!is_shown(other, s->tenant)) {
-            continue;
-        }
-        size_t len = strnlen(other->about->program, NAME_BYTES - 1);
-
-        pids[n] = other->about->guest_pid;
-        used[n] = atomic_load(&other->about->held_bytes);
-        memcpy(names + n_names, other->about->program, len);
-        names[n_names + len] = '\0';
-        n_names += (uint32_t)len + 1;
-        n++;
-    }
-    weir_sessions_unlock(s->worker);
-    *out = (struct weir_op_nvml_processes_out){.pids = pids,
-                                               .n_pids = n,
-                                               .used_bytes = used,
-                                               .n_used_bytes = n,
-                                               .names = names,
-                                               .n_names = n_names};
+    add_ours(&all, s);
+    add_others(&all, &s->tenant->account);
+    *out = (struct weir_op_nvml_processes_out){.pids = all.pids,
+                                               .n_pids = all.n,
+                                               .used_bytes = all.used,
+                                               .n_used_bytes = all.n,
+                                               .names = all.names,
+                                               .n_names = all.n_names};
     return CUDA_SUCCESS;
 }

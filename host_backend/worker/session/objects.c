@@ -380,6 +380,16 @@ void weir_host_objects_destroy_all(struct weir_session *session, enum weir_kind 
     } while (sweep.found != NULL);
 }
 
+/* To the tenant's programs in other workers (ops/nvml.c). @param pid  0: it has no context */
+static void show_program(const struct weir_session *session, uint32_t pid)
+{
+    const struct weir_account *account = &session->tenant->account;
+
+    if (account->page != NULL) {
+        weir_account_page_user_set(account->page, account->place, pid, session->about->program);
+    }
+}
+
 void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx)
 {
     static const enum weir_kind kinds[] = {WEIR_KIND_TEXTURE, WEIR_KIND_SURFACE, WEIR_KIND_ARRAY,
@@ -403,7 +413,9 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx)
     for (struct weir_host_ctx **at = &session->handles->contexts; *at != NULL; at = &(*at)->next) {
         if (*at == ctx) {
             *at = ctx->next;
-            atomic_fetch_sub(&session->about->n_contexts, 1);
+            if (atomic_fetch_sub(&session->about->n_contexts, 1) == 1) {
+                show_program(session, 0);
+            }
             break;
         }
     }
@@ -419,7 +431,9 @@ void weir_ctx_list(struct weir_session *session, struct weir_host_ctx *ctx)
 {
     ctx->next = session->handles->contexts;
     session->handles->contexts = ctx;
-    atomic_fetch_add(&session->about->n_contexts, 1);
+    if (atomic_fetch_add(&session->about->n_contexts, 1) == 0) {
+        show_program(session, session->about->guest_pid);
+    }
 }
 
 /* ---------------------------------------------------------------- for generated handlers */

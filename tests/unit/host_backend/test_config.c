@@ -162,7 +162,8 @@ static const struct bad_row {
     {"[tenant]\n", 1, 1, "each tenant is a table in two brackets: [[tenant]]"},
     {"tenant = [1]\n", 1, 11, "a tenant is a table, not an integer"},
     {"[tenants]\n", 1, 2, "unknown table 'tenants'; did you mean 'tenant'?"},
-    {"[gpu]\n", 1, 2, "unknown table 'gpu': [host], [forms], [scheduler], [metrics], [libvirt]"},
+    {"[gpu]\n", 1, 2,
+     "unknown table 'gpu': [host], [default], [forms], [scheduler], [metrics], [libvirt]"},
     {"[host]\n[host]\n", 2, 2, "'host' has a table above already"},
     {"host.run_dir = \"/w\"\nhost.log = 5\n", 2, 12, "must be a string in quotes, not an integer"},
     {"[host]\ndevice = 1\ndevices = 2\n", 3, 1, "'devices' says again what 'device' has said"},
@@ -247,9 +248,10 @@ static void promised_memory_is_summed_by_devices(void **state)
 
 static void restart_keys_are_those_that_differ_outside_tenants(void **state)
 {
-    static const char text[] = "[host]\nlog = \"warn\"\ndevice = 3\n[forms]\nseed = 1\n"
-                               "[scheduler]\npolicy = \"priority\"\nstarve_ms = 7\n"
-                               "[libvirt]\ncreate = true\n[[tenant]]\nname = \"x\"\n";
+    static const char text[] =
+        "[host]\nlog = \"warn\"\ndevice = 3\n[forms]\nseed = 1\n"
+        "[scheduler]\npolicy = \"priority\"\nstarve_ms = 7\n"
+        "[libvirt]\ncreate = true\n[default]\nweight = 7\n[[tenant]]\nname = \"x\"\n";
     struct weir_host_config before, now;
     struct weir_diag diag = {0};
     char keys[200], few[20];
