@@ -497,8 +497,8 @@ void weir_config_restart_keys(const struct weir_host_config *before,
         for (size_t i = 0; i < tables[t].n_rows && at < bytes; i++) {
             const struct weir_row *row = &tables[t].rows[i];
 
-            if (row->kind == ROW_POLICY || strcmp(row->key, "device") == 0 ||
-                row_equal(row, before, now)) {
+            if (tables[t].rows == default_rows || row->kind == ROW_POLICY ||
+                strcmp(row->key, "device") == 0 || row_equal(row, before, now)) {
                 continue;
             }
             at += (size_t)snprintf(text + at, bytes - at, "%s[%s] %s", at == 0 ? "" : ", ",

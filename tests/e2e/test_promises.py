@@ -36,6 +36,26 @@ def others(names, allowed):
     return sorted(name for name in names if not any(re.fullmatch(pattern, name) for pattern in allowed))
 
 
+def own_hierarchies():
+    """Options for a container whose systemd may make cgroups: on cgroup v1 this machine's hierarchies, one by one.
+
+    systemd would also mount those that the machine does without, and runc would leave cgroups in them that keep them: something else lies in
+    their places. On v2 a container has a part of its own.
+    """
+    if os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
+        return []
+    options = ["--cgroupns=host"]
+    for name in sorted(os.listdir("/sys/fs/cgroup")):
+        place = f"/sys/fs/cgroup/{name}"
+        if os.path.ismount(place) and not os.path.islink(place):
+            options += ["--volume", f"{place}:{place}:rw"]
+    with open("/proc/cgroups") as f:
+        unused = {line.split()[0] for line in f if line.split()[1] == "0"}
+    for name in sorted({"net_cls,net_prio" if name in ("net_cls", "net_prio") else name for name in unused}):
+        options += ["--tmpfs", f"/sys/fs/cgroup/{name}"]
+    return options
+
+
 class Files(lib.Case):
     def check_guest(self, pid, program):
         """A guest's files are those of MAY_MAP and MAY_OPEN, its own and Weir's."""
@@ -77,8 +97,8 @@ class Reload(lib.Case):
         self.addCleanup(engine.close)
         components = ["--variant=essential", *containers.own_components()]
         image = engine.image(containers.debian_image(containers.own_release(), SYSTEM, components))
-        options = ["--systemd=always", "--cap-add", "all", "--security-opt", "seccomp=unconfined", "--cgroupns=host",
-                   "--device-cgroup-rule", f"c {NVIDIA_MAJOR}:* rwm", "--volume", "/sys/fs/cgroup:/sys/fs/cgroup:rw"]
+        options = ["--systemd=always", "--cap-add", "all", "--security-opt", "seccomp=unconfined",
+                   "--device-cgroup-rule", f"c {NVIDIA_MAJOR}:* rwm", *own_hierarchies()]
         for place, way in volumes.items():
             options += ["--volume", f"{place}:{place}:{way}"]
         try:
@@ -86,6 +106,8 @@ class Reload(lib.Case):
         except lib.Stuck as error:
             raise unittest.SkipTest(f"no container may have cgroups here: {error}") from None
         self.addCleanup(engine.remove, system)
+        with open("/proc/self/cgroup") as f:
+            before = f.read()
         self.base = [*engine.base, "exec", "--interactive", system]
         self.engine, self.system, said = engine, system, [""]
 
@@ -97,6 +119,8 @@ class Reload(lib.Case):
             lib.until(up, START_LIMIT_S, "systemd is up", 0.1)
         except lib.Stuck:
             raise unittest.SkipTest(f"systemd does not run in a container here: {said[0]}") from None
+        with open("/proc/self/cgroup") as f:
+            self.assertEqual(f.read(), before, "systemd has mounted no hierarchy that this machine did without")
         self.on("mount --make-rprivate /")
 
     def on(self, line):

@@ -247,9 +247,10 @@ static void promised_memory_is_summed_by_devices(void **state)
 
 static void restart_keys_are_those_that_differ_outside_tenants(void **state)
 {
-    static const char text[] = "[host]\nlog = \"warn\"\ndevice = 3\n[forms]\nseed = 1\n"
-                               "[scheduler]\npolicy = \"priority\"\nstarve_ms = 7\n"
-                               "[libvirt]\ncreate = true\n[[tenant]]\nname = \"x\"\n";
+    static const char text[] =
+        "[host]\nlog = \"warn\"\ndevice = 3\n[forms]\nseed = 1\n"
+        "[scheduler]\npolicy = \"priority\"\nstarve_ms = 7\n"
+        "[libvirt]\ncreate = true\n[default]\nweight = 7\n[[tenant]]\nname = \"x\"\n";
     struct weir_host_config before, now;
     struct weir_diag diag = {0};
     char keys[200], few[20];
