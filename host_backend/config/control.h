@@ -108,6 +108,9 @@ struct weir_status_tenant {
     uint32_t orphans; /* of its sessions: those whose program is gone, but not their work */
     uint64_t faults;  /* GPU faults that it alone can have caused */
     uint64_t suspected_faults; /* that it or another may have caused */
+    uint64_t refused_device;   /* allocations of device memory that its quota did not allow .. */
+    uint64_t refused_pinned;   /* .. and of pinned host memory */
+    uint64_t refused_sessions; /* programs that were turned away */
     uint32_t quarantined;      /* 1: it has a worker of its own since a fault */
     double quarantine_s;       /* how much longer at least */
     double fault_age_s;        /* since the last of either; 0: there was none */
@@ -212,6 +215,22 @@ struct weir_status_setting {
     uint32_t live;    /* can change while the host runs */
 };
 
+/* What happened, of events.def. Texts are "" and numbers 0 where they do not apply. */
+struct weir_status_event {
+    uint64_t number; /* from 1, since the host began */
+    char time[32];   /* "2026-01-31T12:00:00.000Z" */
+    char kind[24];
+    char tenant[WEIR_TENANT_NAME_BYTES];
+    char program[WEIR_HOST_TEXT_BYTES];
+    char call[64];   /* Weir's operation, mostly named as the function of the Driver API */
+    char why[192];   /* for people */
+    uint64_t pid;    /* of the program */
+    uint64_t worker; /* pid of the worker */
+    uint64_t session;
+    uint64_t bytes; /* that were asked for */
+    uint64_t n;     /* how many this stands for: alike ones in short order are told together */
+};
+
 /* What the host says about a request. */
 struct weir_status_note {
     char kind[16]; /* "error": nothing was done; "warning"; "answer" of a worker */
@@ -225,6 +244,7 @@ struct weir_status_report {
     double age_s;
     uint64_t kept_fds;                 /* device memory that the supervisor holds */
     char policy[WEIR_HOST_TEXT_BYTES]; /* of its schedulers: "fair,overlap", or "off" */
+    uint64_t worker_starts;            /* of processes that serve programs */
     char config[512];                  /* path of its weir.toml; "": none, or too long to say */
     struct weir_status_tenant *tenants;
     size_t n_tenants;
@@ -246,6 +266,8 @@ struct weir_status_report {
     size_t n_settings;
     struct weir_status_note *notes;
     size_t n_notes;
+    struct weir_status_event *events; /* "events" alone fills these */
+    size_t n_events;
 };
 
 /**
@@ -270,6 +292,7 @@ enum weir_status weir_control_status(const char *run_dir,
  *     tenant set NAME KEY=VALUE ..    "KEY=" goes back to what the tenant's source says
  *     tenant add NAME KEY=VALUE ..
  *     tenant remove NAME
+ *     events                  what happened lately
  *     policy LIST             other policies for the schedulers of all workers
  *     trace start DEVICE      record scheduling into fd (sched/trace/trace.h): a device of the list
  *                             of the worker that all tenants share, from 0
@@ -287,6 +310,21 @@ enum weir_status weir_control_status(const char *run_dir,
  */
 enum weir_status weir_control_ask(const char *run_dir, const char *const *words, size_t n_words,
                                   int fd, struct weir_status_report **ret_report) WEIR_MUST_CHECK;
+
+/** @return false: it has heard enough */
+typedef bool (*weir_event_fn)(void *user, const struct weir_status_event *event);
+
+/**
+ * Hear what happens from now on, after the events that the host still knows.
+ *
+ * @param take  called for each.
+ * @return WEIR_OK          take() has heard enough.
+ * @return WEIR_ERR_CLOSED  the host has ended, or too many follow it.
+ * @return else as weir_control_status()
+ * @thread any
+ */
+enum weir_status weir_control_follow(const char *run_dir, weir_event_fn take,
+                                     void *user) WEIR_MUST_CHECK;
 
 /** Free a report. Accepts NULL. @thread any */
 void weir_status_report_destroy(struct weir_status_report *report);

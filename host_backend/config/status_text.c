@@ -20,10 +20,10 @@ struct field {
             sizeof(((struct weir_status_##type *)0)->field)                                        \
     }
 
-static const struct field host_fields[] = {F(report, version, TEXT), F(report, run_dir, TEXT),
-                                           F(report, pid, U64),      F(report, age_s, REAL),
-                                           F(report, kept_fds, U64), F(report, policy, TEXT),
-                                           F(report, config, TEXT),  {0}};
+static const struct field host_fields[] = {
+    F(report, version, TEXT), F(report, run_dir, TEXT),      F(report, pid, U64),
+    F(report, age_s, REAL),   F(report, kept_fds, U64),      F(report, policy, TEXT),
+    F(report, config, TEXT),  F(report, worker_starts, U64), {0}};
 static const struct field tenant_fields[] = {F(tenant, name, TEXT),
                                              F(tenant, priority, TEXT),
                                              F(tenant, isolation, TEXT),
@@ -40,6 +40,9 @@ static const struct field tenant_fields[] = {F(tenant, name, TEXT),
                                              F(tenant, faults, U64),
                                              F(tenant, suspected_faults, U64),
                                              F(tenant, fault_age_s, REAL),
+                                             F(tenant, refused_device, U64),
+                                             F(tenant, refused_pinned, U64),
+                                             F(tenant, refused_sessions, U64),
                                              F(tenant, quarantined, U32),
                                              F(tenant, quarantine_s, REAL),
                                              F(tenant, scheduled, U32),
@@ -97,6 +100,20 @@ static const struct field setting_fields[] = {F(setting, tenant, TEXT), F(settin
                                               F(setting, live, U32),    {0}};
 static const struct field note_fields[] = {F(note, kind, TEXT), F(note, text, TEXT), {0}};
 
+static const struct field event_fields[] = {F(event, number, U64),
+                                            F(event, time, TEXT),
+                                            F(event, kind, TEXT),
+                                            F(event, tenant, TEXT),
+                                            F(event, program, TEXT),
+                                            F(event, call, TEXT),
+                                            F(event, why, TEXT),
+                                            F(event, pid, U64),
+                                            F(event, worker, U64),
+                                            F(event, session, U64),
+                                            F(event, bytes, U64),
+                                            F(event, n, U64),
+                                            {0}};
+
 static void write_row(FILE *out, const char *row, const struct field *fields, const void *object)
 {
     fprintf(out, "{\"row\":\"%s\"", row);
@@ -140,7 +157,15 @@ void weir_status_text_write(FILE *out, const struct weir_status_report *report)
     for (size_t i = 0; i < report->n_notes; i++) {
         write_row(out, "note", note_fields, &report->notes[i]);
     }
+    for (size_t i = 0; i < report->n_events; i++) {
+        weir_status_text_event(out, &report->events[i]);
+    }
     fputs(WEIR_STATUS_TEXT_END, out);
+}
+
+void weir_status_text_event(FILE *out, const struct weir_status_event *row)
+{
+    write_row(out, "event", event_fields, row);
 }
 
 void weir_status_text_counted(FILE *out, const struct weir_status_counted *row)
@@ -343,6 +368,9 @@ static enum weir_status read_line(char *line, struct weir_status_report *report,
         if (object != NULL) {
             ((struct weir_status_count *)object)->counted = (uint32_t)report->n_counted - 1;
         }
+    } else if (strcmp(row, "event") == 0) {
+        fields = event_fields;
+        object = grow((void **)&report->events, &report->n_events, sizeof *report->events);
     } else if (strcmp(row, "run") == 0) {
         fields = run_fields;
         object = grow((void **)&report->runs, &report->n_runs, sizeof *report->runs);
@@ -391,6 +419,7 @@ void weir_status_report_destroy(struct weir_status_report *report)
         free(report->runs);
         free(report->settings);
         free(report->notes);
+        free(report->events);
         free(report);
     }
 }

@@ -24,6 +24,9 @@ void weir_status_text_form(FILE *out, const struct weir_status_count *row);
 /** Of a device: behind all sessions. @thread any */
 void weir_status_text_run(FILE *out, const struct weir_status_count *row);
 
+/** Write what happened. @thread any */
+void weir_status_text_event(FILE *out, const struct weir_status_event *row);
+
 /**
  * Read what weir_status_text_write() wrote.
  *

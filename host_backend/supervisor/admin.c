@@ -27,7 +27,9 @@
 
 static void close_client(struct weir_admin_client *client)
 {
-    close(client->fd);
+    if (client->fd >= 0) {
+        close(client->fd);
+    }
     if (client->has_passed) {
         close(client->passed_fd);
     }
@@ -196,6 +198,10 @@ void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *
         close_client(client);
         return;
     }
+    if (client->fd < 0) { /* it has another place now */
+        close_client(client);
+        return;
+    }
     client->asked = true;
     /* One that is under way may have asked the workers before this changed something. */
     client->gathering = sup->n_gatherings + (!client->looks || !sup->gathering);
@@ -232,6 +238,17 @@ static void take_stats(struct weir_supervisor *sup, int fd)
     sup->stats_bytes += n == bytes ? (size_t)n : 0;
 }
 
+/* Those that the worker has not told as events. */
+static void take_refusals(struct weir_supervisor *sup, const struct weir_status_tenant *row)
+{
+    struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, row->name);
+
+    if (tenant != NULL) {
+        tenant->refused.device += row->refused_device;
+        tenant->refused.pinned += row->refused_pinned;
+    }
+}
+
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
                         const struct weir_link_message *message, int fd)
 {
@@ -241,6 +258,7 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
         weir_sup_append((void **)&g->sessions, &g->n_sessions, &message->session_row,
                         sizeof message->session_row);
     } else if (message->type == WEIR_LINK_ROW_TENANT) {
+        take_refusals(sup, &message->tenant_row);
         weir_sup_append((void **)&g->tenants, &g->n_tenants, &message->tenant_row,
                         sizeof message->tenant_row);
     } else {
@@ -297,6 +315,9 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
         weir_tenant_config_show(&t->config, &row);
         snprintf(row.source, sizeof row.source, "%s", weir_origin_text(t->source));
         weir_sup_faults_show(t, &row);
+        row.refused_device = t->refused.device;
+        row.refused_pinned = t->refused.pinned;
+        row.refused_sessions = t->refused.sessions;
         row.changed = 0;
         for (size_t k = 0; k < weir_setting_count(); k++) {
             row.changed += !weir_setting_equal(k, &t->config, &t->base);
@@ -351,6 +372,7 @@ static void fill_config_path(const struct weir_supervisor *sup, struct weir_stat
 static void fill_host(const struct weir_supervisor *sup, struct weir_status_report *report)
 {
     report->pid = (uint64_t)getpid();
+    report->worker_starts = sup->worker_starts;
     report->kept_fds = sup->n_kept + sup->directory.n_memory;
     snprintf(report->version, sizeof report->version, "%s", WEIR_VERSION);
     memcpy(report->run_dir, sup->config.run_dir,
@@ -419,6 +441,7 @@ static void answer(struct weir_supervisor *sup, struct weir_admin_client *client
     free(text);
     free(report.tenants);
     free(report.workers);
+    free(report.events);
 }
 
 /* Does the gathering that is over answer this client? */

@@ -13,6 +13,7 @@
 #include "host_backend/config/spin.h"
 #include "host_backend/confine/confine.h"
 #include "host_backend/supervisor/channels.h"
+#include "host_backend/supervisor/events.h"
 #include "host_backend/supervisor/ivshmem.h"
 #include "host_backend/supervisor/metrics.h"
 #include "host_backend/supervisor/mps.h"
@@ -45,6 +46,12 @@ struct weir_sup_faults {
     uint64_t release_ns;        /* when its worker is asked next whether it can end */
 };
 
+/* What a tenant was not given. */
+struct weir_sup_refused {
+    uint64_t device, pinned; /* allocations, by kind of memory */
+    uint64_t sessions;
+};
+
 struct weir_sup_tenant {
     struct weir_tenant_config config; /* in effect */
     struct weir_tenant_config base;   /* as its source has it: what a restart goes back to */
@@ -61,6 +68,7 @@ struct weir_sup_tenant {
     char serial_path[108];
     struct weir_sup_nvdimm nvdimm;
     struct weir_sup_faults faults;
+    struct weir_sup_refused refused;
     struct weir_account_page
         *account;    /* of its workers together; NULL: it has one worker, or none */
     int account_fd;  /* of that */
@@ -283,6 +291,8 @@ struct weir_supervisor {
     struct weir_metrics_client metrics[WEIR_METRICS_CLIENTS_MAX];
     struct weir_sup_libvirt libvirt;
     struct weir_sup_spin spin;
+    struct weir_sup_events *events;
+    uint64_t worker_starts;
     struct weir_sup_reserve reserve;
 };
 

@@ -266,6 +266,8 @@ static void on_status(struct weir_worker *worker, bool stats)
         row->quota_bytes = weir_account_limit(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
         row->used_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
         row->pinned_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_PINNED_MEMORY);
+        row->refused_device = weir_refusals_take(t, WEIR_ACCOUNT_DEVICE_MEMORY);
+        row->refused_pinned = weir_refusals_take(t, WEIR_ACCOUNT_PINNED_MEMORY);
         fill_usage(t, row);
         send_message(worker, &message);
     }

@@ -27,7 +27,11 @@ static void read_gives_back_what_was_written(void **state)
     struct weir_status_setting setting = {
         .tenant = "a", .key = "weight", .value = "3", .base = "100", .live = 1};
     struct weir_status_note note = {"warning", "what"};
-    struct weir_status_report report = {.version = "1",
+    struct weir_status_event event = {
+        .number = 4, .kind = "fault", .tenant = "a", .why = "\"x\"", .n = 1};
+    struct weir_status_report report = {.events = &event,
+                                        .n_events = 1,
+                                        .version = "1",
                                         .pid = 42,
                                         .settings = &setting,
                                         .n_settings = 1,
@@ -55,6 +59,9 @@ static void read_gives_back_what_was_written(void **state)
     assert_int_equal(back->settings[0].live, 1);
     assert_int_equal(back->n_notes, 1);
     assert_string_equal(back->notes[0].text, "what");
+    assert_int_equal(back->n_events, 1);
+    assert_int_equal(back->events[0].number, 4);
+    assert_string_equal(back->events[0].why, "\"x\"");
     weir_status_report_destroy(back);
     free(text);
 }
