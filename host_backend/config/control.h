@@ -120,8 +120,32 @@ struct weir_status_tenant {
     uint64_t copy_h2d_ns, copy_d2h_ns;
     uint64_t copy_h2d_bytes, copy_d2h_bytes;
     uint64_t wait_ns; /* its work stood in the gate */
-    uint64_t items;   /* kernels, graphs, copies, memsets */
-    uint64_t stops;   /* of its kernels, for others */
+    /* How often it stood there for so long at most, and more than for the one before. */
+    uint64_t waits_10us, waits_100us, waits_1ms, waits_10ms, waits_100ms, waits_1s, waits_longer;
+    uint64_t items; /* kernels, graphs, copies, memsets */
+    uint64_t stops; /* of its kernels, for others */
+};
+
+/* A GPU. Where the driver does not say, a number is NAN. */
+struct weir_status_device {
+    char uuid[48]; /* as nvidia-smi -L prints it */
+    char name[WEIR_HOST_TEXT_BYTES];
+    uint32_t ordinal; /* the driver's */
+    uint32_t sms;
+    uint64_t memory_bytes;
+    double free_bytes;
+    double utilization_pct; /* time in which a kernel ran, in the driver's last interval */
+    double temperature_c;
+    double power_w;
+    uint32_t scheduled; /* 1: sm_ns is known */
+    uint64_t sm_ns;     /* nanoseconds of one multiprocessor that all tenants were charged */
+};
+
+/* Programs of one name, of a tenant; those that are gone are in it. */
+struct weir_status_program {
+    char tenant[WEIR_TENANT_NAME_BYTES];
+    char program[24];
+    uint64_t sm_ns;
 };
 
 struct weir_status_session {
@@ -130,6 +154,8 @@ struct weir_status_session {
     char transport[16];
     uint64_t id;
     uint64_t pid;
+    uint64_t worker; /* pid */
+    uint64_t sm_ns;  /* nanoseconds of one multiprocessor that it was charged */
     uint64_t used_bytes;
     uint64_t memory_limit_bytes; /* that the guest asked for, of its first device; 0: none */
     uint32_t sm_limit_pct;       /* likewise, of the multiprocessors */
@@ -252,6 +278,10 @@ struct weir_status_report {
     size_t n_sessions;
     struct weir_status_worker *workers;
     size_t n_workers;
+    struct weir_status_device *devices;
+    size_t n_devices;
+    struct weir_status_program *programs;
+    size_t n_programs;
     struct weir_status_counted *counted; /* "stats" alone fills these five */
     size_t n_counted;
     struct weir_status_function *functions;
@@ -269,6 +299,9 @@ struct weir_status_report {
     struct weir_status_event *events; /* "events" alone fills these */
     size_t n_events;
 };
+
+/** A row of a device about which nothing is known. @param uuid  16 bytes. @thread any */
+void weir_status_device_init(struct weir_status_device *row, const uint8_t *uuid);
 
 /**
  * Ask the host of a run directory for its state.

@@ -69,6 +69,8 @@ enum weir_link_type {
     WEIR_LINK_STAYS,       /* answers RELEASE */
     WEIR_LINK_FAULT,       /* for each tenant that may have ended the context; then it exits */
     WEIR_LINK_EVENT,
+    WEIR_LINK_USE,        /* the gate process's, after STATUS */
+    WEIR_LINK_ROW_DEVICE, /* likewise, and workers' */
     WEIR_LINK_ROW_TENANT,
     WEIR_LINK_ROW_SESSION,
     WEIR_LINK_STATUS_END,
@@ -198,6 +200,15 @@ struct weir_link_event {
     char why[128];
 };
 
+/* What a session has used of the SMs or, where port is 0, all programs of a name. */
+struct weir_link_use {
+    uint32_t port; /* of the session's worker */
+    uint32_t tenant_index;
+    uint64_t session;
+    uint64_t sm_ns;
+    char program[24];
+};
+
 #define WEIR_LINK_TEXT_BYTES 512
 
 /* A request, and its answer. */
@@ -221,10 +232,13 @@ struct weir_link_message {
         struct weir_link_idle idle;
         struct weir_link_fault fault;
         struct weir_link_event event;
+        struct weir_link_use use;
+        bool devices;                     /* STATUS, STATS: it is to look at its devices, too */
         uint32_t connections;             /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS */
         struct weir_status_worker worker; /* READY, STATUS_END */
         struct weir_status_tenant tenant_row;
         struct weir_status_session session_row;
+        struct weir_status_device device_row;
     };
 };
 

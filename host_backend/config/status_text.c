@@ -2,6 +2,7 @@
 #include "host_backend/config/status_text.h"
 
 #include "base/text.h"
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,13 @@ static const struct field tenant_fields[] = {F(tenant, name, TEXT),
                                              F(tenant, copy_h2d_bytes, U64),
                                              F(tenant, copy_d2h_bytes, U64),
                                              F(tenant, wait_ns, U64),
+                                             F(tenant, waits_10us, U64),
+                                             F(tenant, waits_100us, U64),
+                                             F(tenant, waits_1ms, U64),
+                                             F(tenant, waits_10ms, U64),
+                                             F(tenant, waits_100ms, U64),
+                                             F(tenant, waits_1s, U64),
+                                             F(tenant, waits_longer, U64),
                                              F(tenant, items, U64),
                                              F(tenant, stops, U64),
                                              {0}};
@@ -60,6 +68,8 @@ static const struct field session_fields[] = {F(session, tenant, TEXT),
                                               F(session, transport, TEXT),
                                               F(session, id, U64),
                                               F(session, pid, U64),
+                                              F(session, worker, U64),
+                                              F(session, sm_ns, U64),
                                               F(session, used_bytes, U64),
                                               F(session, memory_limit_bytes, U64),
                                               F(session, sm_limit_pct, U32),
@@ -73,6 +83,20 @@ static const struct field worker_fields[] = {
     F(worker, driver, TEXT), F(worker, tenant, TEXT),     F(worker, state, TEXT),
     F(worker, pid, U64),     F(worker, restarts, U32),    F(worker, objects, U64),
     F(worker, chunks, U64),  F(worker, chunk_bytes, U64), {0}};
+static const struct field device_fields[] = {F(device, uuid, TEXT),
+                                             F(device, name, TEXT),
+                                             F(device, ordinal, U32),
+                                             F(device, sms, U32),
+                                             F(device, memory_bytes, U64),
+                                             F(device, free_bytes, REAL),
+                                             F(device, utilization_pct, REAL),
+                                             F(device, temperature_c, REAL),
+                                             F(device, power_w, REAL),
+                                             F(device, scheduled, U32),
+                                             F(device, sm_ns, U64),
+                                             {0}};
+static const struct field program_fields[] = {
+    F(program, tenant, TEXT), F(program, program, TEXT), F(program, sm_ns, U64), {0}};
 static const struct field counted_fields[] = {
     F(counted, tenant, TEXT),    F(counted, program, TEXT),
     F(counted, transport, TEXT), F(counted, id, U64),
@@ -114,6 +138,16 @@ static const struct field event_fields[] = {F(event, number, U64),
                                             F(event, n, U64),
                                             {0}};
 
+/* JSON has no NAN. */
+static void put_real(FILE *out, double value)
+{
+    if (isnan(value)) {
+        fputs("null", out);
+    } else {
+        fprintf(out, "%.3f", value);
+    }
+}
+
 static void write_row(FILE *out, const char *row, const struct field *fields, const void *object)
 {
     fprintf(out, "{\"row\":\"%s\"", row);
@@ -132,7 +166,7 @@ static void write_row(FILE *out, const char *row, const struct field *fields, co
             fprintf(out, "%llu", (unsigned long long)*(const uint64_t *)(const void *)at);
             break;
         case FIELD_REAL:
-            fprintf(out, "%.3f", *(const double *)(const void *)at);
+            put_real(out, *(const double *)(const void *)at);
             break;
         }
     }
@@ -142,6 +176,9 @@ static void write_row(FILE *out, const char *row, const struct field *fields, co
 void weir_status_text_write(FILE *out, const struct weir_status_report *report)
 {
     write_row(out, "host", host_fields, report);
+    for (size_t i = 0; i < report->n_devices; i++) {
+        write_row(out, "device", device_fields, &report->devices[i]);
+    }
     for (size_t i = 0; i < report->n_workers; i++) {
         write_row(out, "worker", worker_fields, &report->workers[i]);
     }
@@ -150,6 +187,9 @@ void weir_status_text_write(FILE *out, const struct weir_status_report *report)
     }
     for (size_t i = 0; i < report->n_sessions; i++) {
         write_row(out, "session", session_fields, &report->sessions[i]);
+    }
+    for (size_t i = 0; i < report->n_programs; i++) {
+        write_row(out, "program", program_fields, &report->programs[i]);
     }
     for (size_t i = 0; i < report->n_settings; i++) {
         write_row(out, "setting", setting_fields, &report->settings[i]);
@@ -161,6 +201,16 @@ void weir_status_text_write(FILE *out, const struct weir_status_report *report)
         weir_status_text_event(out, &report->events[i]);
     }
     fputs(WEIR_STATUS_TEXT_END, out);
+}
+
+void weir_status_device_init(struct weir_status_device *row, const uint8_t *u)
+{
+    *row = (struct weir_status_device){
+        .free_bytes = NAN, .utilization_pct = NAN, .temperature_c = NAN, .power_w = NAN};
+    snprintf(row->uuid, sizeof row->uuid,
+             "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
+             u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
+             u[15]);
 }
 
 void weir_status_text_event(FILE *out, const struct weir_status_event *row)
@@ -269,7 +319,7 @@ static void store(const struct field *fields, void *object, const char *key, boo
             *(uint64_t *)(void *)at = strtoull(text, NULL, 10);
             break;
         case FIELD_REAL:
-            *(double *)(void *)at = strtod(text, NULL);
+            *(double *)(void *)at = strcmp(text, "null") == 0 ? NAN : strtod(text, NULL);
             break;
         }
     }
@@ -337,6 +387,12 @@ static enum weir_status read_line(char *line, struct weir_status_report *report,
     } else if (strcmp(row, "worker") == 0) {
         fields = worker_fields;
         object = grow((void **)&report->workers, &report->n_workers, sizeof *report->workers);
+    } else if (strcmp(row, "device") == 0) {
+        fields = device_fields;
+        object = grow((void **)&report->devices, &report->n_devices, sizeof *report->devices);
+    } else if (strcmp(row, "program") == 0) {
+        fields = program_fields;
+        object = grow((void **)&report->programs, &report->n_programs, sizeof *report->programs);
     } else if (strcmp(row, "tenant") == 0) {
         fields = tenant_fields;
         object = grow((void **)&report->tenants, &report->n_tenants, sizeof *report->tenants);
@@ -412,6 +468,8 @@ void weir_status_report_destroy(struct weir_status_report *report)
         free(report->tenants);
         free(report->sessions);
         free(report->workers);
+        free(report->devices);
+        free(report->programs);
         free(report->counted);
         free(report->functions);
         free(report->predictions);

@@ -237,6 +237,10 @@ void weir_sup_gate_receive(struct weir_supervisor *sup)
     case WEIR_LINK_ANSWER:
         weir_sup_admin_answer(sup, &message.text);
         break;
+    case WEIR_LINK_USE:
+        weir_sup_admin_use(sup, &message.use);
+        break;
+    case WEIR_LINK_ROW_DEVICE:
     case WEIR_LINK_ROW_TENANT:
     case WEIR_LINK_STATUS_END:
         weir_sup_admin_row(sup, -1, &message, fd);

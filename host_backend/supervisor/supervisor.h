@@ -284,6 +284,8 @@ struct weir_supervisor {
     char *stats_text;      /* rows of statistics so far */
     size_t stats_bytes;
     uint64_t gather_deadline_ns;
+    struct weir_link_use *gathered_uses; /* of sessions; port is the worker's pid */
+    size_t n_gathered_uses;
     struct weir_status_report gathered; /* rows that workers have sent so far */
     uint64_t gathered_ns;               /* when the last gathering was complete */
     int metrics_fd;                     /* -1: none */
@@ -673,6 +675,8 @@ void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *
 void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_text *answer);
 /** A status message of a worker, or of the gate process (-1), and the file that came with it,
  * borrowed, or -1. */
+/** The gate process says who has used the SMs. */
+void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use *use);
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
                         const struct weir_link_message *message, int fd);
 /** Answer what is complete or overdue. */

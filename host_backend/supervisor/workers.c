@@ -681,6 +681,7 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
     case WEIR_LINK_EVENT:
         weir_sup_worker_event(sup, worker, &message.event);
         break;
+    case WEIR_LINK_ROW_DEVICE:
     case WEIR_LINK_ROW_TENANT:
     case WEIR_LINK_ROW_SESSION:
     case WEIR_LINK_STATUS_END:
