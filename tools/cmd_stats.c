@@ -242,8 +242,8 @@ static void show(const struct weir_status_report *report, const struct wish *wis
         }
         shown++;
     }
-    if (!shown && !wish->json) {
-        printf("(no sessions)\n");
+    if (!shown && (!wish->json || !report->n_runs || wish->tenant || wish->session)) {
+        printf(wish->json ? "{\"sessions\":0}\n" : "(no sessions)\n");
     }
     if (!wish->tenant && !wish->session) {
         show_runs(report, wish->json);

@@ -1,8 +1,8 @@
 /*
  * The host seen from outside: start it, ask it how it is.
  *
- * tools/ and slurm/ use this header and no other of host_backend. `weir serve` is
- * weir_serve_main(), `weir worker` (hidden: the supervisor executes it) is weir_worker_main(),
+ * tools/ and slurm/ use this header and status_text.h, and no other of host_backend. `weir serve`
+ * is weir_serve_main(), `weir worker` (hidden: the supervisor executes it) is weir_worker_main(),
  * `weir gate` (likewise) is weir_gate_main(),
  * `weir status` is weir_control_status().
  *
@@ -255,6 +255,36 @@ struct weir_status_event {
     uint64_t session;
     uint64_t bytes; /* that were asked for */
     uint64_t n;     /* how many this stands for: alike ones in short order are told together */
+};
+
+/* A kind of scheduling policies: the one in force ("": none), and all that there are. */
+struct weir_status_policy {
+    char kind[16];
+    char in_force[32];
+    char known[128]; /* with commas */
+};
+
+/* What `weir doctor` has looked at. */
+struct weir_status_check {
+    char result[16]; /* "ok", "warning", "problem"; "way": one to a host, open or not */
+    char text[512];
+    char remedy[256];
+};
+
+/* What `weir top` shows of a device, a tenant or a process, between two reports. NAN: not known. */
+struct weir_status_rate {
+    char tenant[WEIR_TENANT_NAME_BYTES];
+    char program[WEIR_HOST_TEXT_BYTES];
+    uint64_t pid, session;
+    uint32_t device; /* the driver's ordinal */
+    uint32_t sessions;
+    double share_pct; /* of the multiprocessor time that all got */
+    double sm_pct;    /* of the time of all multiprocessors */
+    double sm_s;      /* multiprocessor time in all, in seconds */
+    double to_device_bytes_per_s, from_device_bytes_per_s;
+    double wait_pct; /* of the time, how long its work waited, all queues together */
+    double calls_per_s;
+    uint64_t memory_bytes, quota_bytes;
 };
 
 /* What the host says about a request. */

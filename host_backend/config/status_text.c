@@ -124,6 +124,26 @@ static const struct field setting_fields[] = {F(setting, tenant, TEXT), F(settin
                                               F(setting, live, U32),    {0}};
 static const struct field note_fields[] = {F(note, kind, TEXT), F(note, text, TEXT), {0}};
 
+static const struct field policy_fields[] = {
+    F(policy, kind, TEXT), F(policy, in_force, TEXT), F(policy, known, TEXT), {0}};
+static const struct field check_fields[] = {
+    F(check, result, TEXT), F(check, text, TEXT), F(check, remedy, TEXT), {0}};
+static const struct field rate_fields[] = {F(rate, tenant, TEXT),
+                                           F(rate, program, TEXT),
+                                           F(rate, pid, U64),
+                                           F(rate, session, U64),
+                                           F(rate, device, U32),
+                                           F(rate, sessions, U32),
+                                           F(rate, share_pct, REAL),
+                                           F(rate, sm_pct, REAL),
+                                           F(rate, sm_s, REAL),
+                                           F(rate, to_device_bytes_per_s, REAL),
+                                           F(rate, from_device_bytes_per_s, REAL),
+                                           F(rate, wait_pct, REAL),
+                                           F(rate, calls_per_s, REAL),
+                                           F(rate, memory_bytes, U64),
+                                           F(rate, quota_bytes, U64),
+                                           {0}};
 static const struct field event_fields[] = {F(event, number, U64),
                                             F(event, time, TEXT),
                                             F(event, kind, TEXT),
@@ -211,6 +231,36 @@ void weir_status_device_init(struct weir_status_device *row, const uint8_t *u)
              "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
              u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
              u[15]);
+}
+
+void weir_status_text_tenant(FILE *out, const struct weir_status_tenant *row)
+{
+    write_row(out, "tenant", tenant_fields, row);
+}
+
+void weir_status_text_device(FILE *out, const struct weir_status_device *row)
+{
+    write_row(out, "device", device_fields, row);
+}
+
+void weir_status_text_setting(FILE *out, const struct weir_status_setting *row)
+{
+    write_row(out, "setting", setting_fields, row);
+}
+
+void weir_status_text_policy(FILE *out, const struct weir_status_policy *row)
+{
+    write_row(out, "policy", policy_fields, row);
+}
+
+void weir_status_text_check(FILE *out, const struct weir_status_check *row)
+{
+    write_row(out, "check", check_fields, row);
+}
+
+void weir_status_text_rate(FILE *out, const char *of, const struct weir_status_rate *row)
+{
+    write_row(out, of, rate_fields, row);
 }
 
 void weir_status_text_event(FILE *out, const struct weir_status_event *row)
