@@ -50,6 +50,7 @@ OTHERS = (
     (r'^(ACTION|SUBSYSTEM)==', "udev's rules"),
     (r"^\{ ?\"", "JSON"),
     (r"^services:$", "a compose file"),
+    (r"^scrape_configs:$", "Prometheus' configuration"),
     (r"^(# (slurm|gres|plugstack)\.conf|required /usr|# /etc/modprobe\.d)", "configuration of others"),
     (r"^(warn libvirt:|\[PID/TID\])", "lines of a log"),
     (r"^<run_dir>/", "files"),
