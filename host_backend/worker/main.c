@@ -82,7 +82,7 @@ static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant 
     tenant = worker->tenants[message->index];
     if (tenant != NULL) {
         pthread_mutex_lock(&worker->lock);
-        tenant->goings = message->goings;
+        __atomic_store_n(&tenant->goings, message->goings, __ATOMIC_RELAXED);
         pthread_mutex_unlock(&worker->lock);
         weir_tenant_configure(tenant, &message->config);
         return;
@@ -138,7 +138,7 @@ static void on_tenant_gone(struct weir_worker *worker, const struct weir_link_te
     if (tenant != NULL) {
         pthread_mutex_lock(&worker->lock);
         tenant->gone = true;
-        tenant->goings = message->goings;
+        __atomic_store_n(&tenant->goings, message->goings, __ATOMIC_RELAXED);
         pthread_mutex_unlock(&worker->lock);
         weir_ports_stop(worker, message->index);
         end_sessions(worker, tenant);

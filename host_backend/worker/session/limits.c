@@ -91,7 +91,7 @@ void weir_event_tell(struct weir_worker *worker, const struct weir_tenant *tenan
     struct weir_link_message message = {.type = WEIR_LINK_EVENT, .event = event};
 
     message.event.tenant_index = tenant->index;
-    message.event.goings = tenant->goings;
+    message.event.goings = __atomic_load_n(&tenant->goings, __ATOMIC_RELAXED);
     message.event.n = event.n != 0 ? event.n : 1;
     (void)!weir_link_send(worker->link, &message, -1); /* a lost link is seen by receive */
 }
