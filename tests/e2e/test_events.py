@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """weir events: what happened, to a host as it runs, for who asks and for who follows."""
+import contextlib
 import json
+import os
 import pathlib
 import re
+import socket
 
 import lib
 
@@ -87,6 +90,42 @@ class Events(lib.Case):
         self.assertEqual(host.stop(), 0)
         self.assertEqual(follower.wait(), 1)
         self.assertIn("the host has ended", follower.err)
+
+    def ask(self, host, *words):
+        s = socket.socket(socket.AF_UNIX)
+        self.addCleanup(s.close)
+        s.connect(os.path.join(host.run_dir, "admin.sock"))
+        s.sendall("\t".join(words).encode() + b"\n")
+        return s
+
+    def test_followers_that_do_not_read(self):
+        """They keep nobody waiting; there are eight places, and one that reads late has lost the middle."""
+        host = self.host(("alice", "bob"))
+        deaf = [self.ask(host, "events", "follow") for _ in range(8)]
+        lib.until(lambda: deaf[-1].recv(1, socket.MSG_PEEK), 5, "all places are taken")
+        late = self.ask(host, "events", "follow")
+        self.assertEqual(late.recv(1), b"", "there is no ninth place")
+        changes = 2500
+        for n in range(changes):
+            self.assertIn(b'"end"', b"".join(iter(lambda s=self.ask(host, "tenant", "set", "bob", f"weight={n + 1}"):
+                                                  s.recv(65536), b"")))
+        deaf[0].settimeout(0.5)
+        text = b""
+        with contextlib.suppress(TimeoutError):
+            while data := deaf[0].recv(1 << 20):
+                text += data
+        numbers = [json.loads(line)["number"] for line in text.splitlines()]
+        self.assertEqual(numbers, sorted(set(numbers)))
+        self.assertEqual(numbers[0], 1)
+        self.assertLess(len(numbers), numbers[-1], "some are missing")
+        self.assertEqual(self.events(host)[-1]["number"], numbers[-1])
+        for s in deaf:
+            s.close()
+        follower = lib.Process([lib.places.weir, "events", "--follow", "--run-dir", host.run_dir],
+                               env=lib.clean_environment())
+        self.addCleanup(follower.kill)
+        follower.wait_line(f"weight={changes}")
+        self.assertEqual(host.stop(), 0)
 
     def test_a_flood_leaves_room_for_others(self):
         """A tenant whose programs are refused without end: everything is counted, little is told."""
