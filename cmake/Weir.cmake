@@ -176,3 +176,13 @@ function(weir_fuzz name)
         set_tests_properties(${name}_run PROPERTIES LABELS fuzzing TIMEOUT ${limit})
     endif()
 endfunction()
+
+# weir_install_guest_library(TARGET)
+#
+# Into a folder of its own, because on the search path it must not bring anything else along: as part of the host, which
+# gives it to containers, and as part of the package of a guest (packaging/), which a whole installation leaves out.
+function(weir_install_guest_library target)
+    set(folder "${CMAKE_INSTALL_LIBDIR}/weir/guest")
+    install(TARGETS ${target} LIBRARY DESTINATION "${folder}" COMPONENT host)
+    install(TARGETS ${target} LIBRARY DESTINATION "${folder}" COMPONENT guest EXCLUDE_FROM_ALL)
+endfunction()

@@ -6,6 +6,7 @@
 option(WEIR_WITH_ZMQ "Build the ZeroMQ transport (ipc and tcp); needs libzmq" ON)
 option(WEIR_WITH_LIBVIRT
        "Build weir-libvirt, which follows domains' metadata, where libvirt and libxml2 are found" ON)
+option(WEIR_WITH_OCI_HOOK "Build weir-oci-hook, for containers' shares on demand, where jansson is found" ON)
 option(WEIR_WITH_SLURM "Build weir_spank.so, the plugin of Slurm, where slurm/spank.h is found" ON)
 option(WEIR_WITH_EXPORT_TABLES
        "Answer the undocumented tables and the handshake that unmodified libcudart asks for" ON)

@@ -41,7 +41,19 @@ static void put_mount(FILE *out, const struct weir_container_mount *mount, const
     fputs(", \"options\": [\"ro\", \"nosuid\", \"nodev\", \"bind\"]}", out);
 }
 
-static void put_edits(FILE *out, const struct weir_container_edits *edits, const char *indent)
+/* What an engine executes when it makes a container, before the container's first program. */
+static void put_hook(FILE *out, const struct weir_cdi_spec *spec, const char *indent)
+{
+    fprintf(out, "%s  \"hooks\": [{\"hookName\": \"createRuntime\", \"path\": ", indent);
+    weir_json_put(out, spec->hook);
+    fputs(", \"args\": [\"weir-oci-hook\", ", out);
+    weir_json_put(out, spec->run_dir);
+    fputs("]}]", out);
+}
+
+/* hooked: of whose hook; NULL: none. */
+static void put_edits(FILE *out, const struct weir_container_edits *edits,
+                      const struct weir_cdi_spec *hooked, const char *indent)
 {
     fprintf(out, "%s\"containerEdits\": {\n", indent);
     if (edits->n_env != 0) {
@@ -58,35 +70,56 @@ static void put_edits(FILE *out, const struct weir_container_edits *edits, const
         fprintf(out, "%s    ", indent);
         put_mount(out, &edits->mounts[i], "");
     }
-    fprintf(out, "\n%s  ]\n%s}", indent, indent);
+    fprintf(out, "\n%s  ]", indent);
+    if (hooked != NULL) {
+        fputs(",\n", out);
+        put_hook(out, hooked, indent);
+    }
+    fprintf(out, "\n%s}", indent);
 }
 
-static enum weir_status put_device(FILE *out, const struct weir_cdi_spec *spec, const char *tenant,
-                                   bool first)
+/* A device that gives a tenant; NULL: a share on demand. */
+static enum weir_status put_device(FILE *out, const struct weir_cdi_spec *spec, const char *name,
+                                   const char *tenant, bool *first)
 {
     struct weir_container_edits *edits = malloc(sizeof *edits);
     enum weir_status status = WEIR_ERR_NO_MEMORY;
 
     if (edits != NULL) {
-        status = weir_container_edits_tenant(spec->run_dir, tenant, edits);
+        status = tenant != NULL ? weir_container_edits_tenant(spec->run_dir, tenant, edits)
+                                : weir_container_edits_new(spec->run_dir, edits);
     }
     if (status == WEIR_OK) {
-        fputs(first ? "\n" : ",\n", out);
+        fputs(*first ? "\n" : ",\n", out);
         fputs("    {\n      \"name\": ", out);
-        weir_json_put(out, tenant);
+        weir_json_put(out, name);
         fputs(",\n", out);
-        put_edits(out, edits, "      ");
+        put_edits(out, edits, tenant == NULL ? spec : NULL, "      ");
         fputs("\n    }", out);
     }
+    *first = false;
     free(edits);
     return status;
+}
+
+const char *weir_cdi_all(const struct weir_cdi_spec *spec)
+{
+    const char *all = NULL;
+
+    for (size_t i = 0; i < spec->n_tenants; i++) {
+        if (strcmp(spec->tenants[i], WEIR_CDI_ALL) == 0) {
+            return NULL; /* it is a tenant's */
+        }
+        all = strcmp(spec->tenants[i], WEIR_CDI_ALL_IS) == 0 ? spec->tenants[i] : all;
+    }
+    return all;
 }
 
 /* Look before anything is written: how many devices, and are all texts fit for JSON? */
 static enum weir_status check(const struct weir_cdi_spec *spec, const char **ret_version)
 {
-    bool good = weir_text_ok(spec->run_dir);
-    size_t n = 0;
+    bool good = weir_text_ok(spec->run_dir) && (spec->hook == NULL || weir_text_ok(spec->hook));
+    size_t n = spec->hook != NULL;
 
     *ret_version = "0.3.0";
     for (size_t i = 0; i < spec->n_tenants; i++) {
@@ -119,12 +152,17 @@ enum weir_status weir_cdi_write(FILE *out, const struct weir_cdi_spec *spec)
     fputs("  \"devices\": [", out);
     for (size_t i = 0; i < spec->n_tenants && status == WEIR_OK; i++) {
         if (weir_cdi_name_ok(spec->tenants[i])) {
-            status = put_device(out, spec, spec->tenants[i], first);
-            first = false;
+            status = put_device(out, spec, spec->tenants[i], spec->tenants[i], &first);
         }
     }
+    if (status == WEIR_OK && weir_cdi_all(spec) != NULL) {
+        status = put_device(out, spec, WEIR_CDI_ALL, weir_cdi_all(spec), &first);
+    }
+    if (status == WEIR_OK && spec->hook != NULL) {
+        status = put_device(out, spec, WEIR_CDI_NEW, NULL, &first);
+    }
     fputs("\n  ],\n", out);
-    put_edits(out, spec->common, "  ");
+    put_edits(out, spec->common, NULL, "  ");
     fputs("\n}\n", out);
     return status == WEIR_OK && ferror(out) ? WEIR_ERR_IO : status;
 }

@@ -18,13 +18,23 @@ struct weir_cdi_spec {
     const char *run_dir;                       /* the host's; borrowed */
     const char *const *tenants;                /* a device each; borrowed */
     size_t n_tenants;
+    const char *hook; /* path of weir-oci-hook; borrowed; NULL: no share on demand */
 };
+
+/* Devices that no tenant is called after: a share on demand, and the tenant WEIR_CDI_ALL_IS. */
+#define WEIR_CDI_NEW    "new"
+#define WEIR_CDI_ALL    "all"
+#define WEIR_CDI_ALL_IS "default"
+
+/** The tenant whom device "all" stands for; NULL: there is no such device. */
+const char *weir_cdi_all(const struct weir_cdi_spec *spec);
 
 /** Can a tenant of this name be a CDI device? It must begin and end with a letter or digit. */
 bool weir_cdi_name_ok(const char *tenant);
 
 /**
- * Write a specification as JSON. Tenants whose names CDI does not take are left out.
+ * Write a specification as JSON: a device for each tenant, "all" and "new". Tenants whose names CDI
+ * does not take are left out.
  *
  * The version is the lowest that the fields need, since engines refuse files that are newer than
  * they are.

@@ -106,20 +106,32 @@ enum weir_status weir_container_folder(const char *run_dir, const char *tenant, 
     return n < 0 || (size_t)n >= bytes ? WEIR_ERR_TOO_BIG : WEIR_OK;
 }
 
-enum weir_status weir_container_edits_tenant(const char *run_dir, const char *tenant,
-                                             struct weir_container_edits *ret_edits)
+static enum weir_status only_folder(const char *run_dir, enum weir_status status,
+                                    struct weir_container_edits *ret_edits)
 {
-    char source[PATH_MAX];
-    enum weir_status status = weir_container_folder(run_dir, tenant, source, sizeof source);
-
     if (run_dir[0] != '/') {
         return WEIR_ERR_INVALID;
     }
-    if (status == WEIR_OK) {
-        memcpy(ret_edits->mounts[0].source, source, sizeof source);
-        ret_edits->mounts[0].target = WEIR_CONTAINER_RUN_DIR;
-        ret_edits->n_mounts = 1;
-        ret_edits->n_env = 0;
-    }
+    ret_edits->mounts[0].target = WEIR_CONTAINER_RUN_DIR;
+    ret_edits->n_mounts = 1;
+    ret_edits->n_env = 0;
     return status;
+}
+
+enum weir_status weir_container_edits_tenant(const char *run_dir, const char *tenant,
+                                             struct weir_container_edits *ret_edits)
+{
+    char *source = ret_edits->mounts[0].source;
+
+    return only_folder(run_dir, weir_container_folder(run_dir, tenant, source, PATH_MAX),
+                       ret_edits);
+}
+
+enum weir_status weir_container_edits_new(const char *run_dir,
+                                          struct weir_container_edits *ret_edits)
+{
+    int n = snprintf(ret_edits->mounts[0].source, PATH_MAX, "%s/" WEIR_CONTAINER_SHARES "/none",
+                     run_dir);
+
+    return only_folder(run_dir, n < 0 || n >= PATH_MAX ? WEIR_ERR_TOO_BIG : WEIR_OK, ret_edits);
 }

@@ -2,8 +2,8 @@
  * What is added to a container so that unmodified images use a tenant: a few mounts and variables.
  *
  * One list, from which both the CDI specification (cdi.h) and docker's arguments (docker_args.h)
- * are written, so that the two ways cannot differ. No hook, no LD_PRELOAD, no LD_LIBRARY_PATH, no
- * device node: bind mounts and environment only.
+ * are written, so that the two ways cannot differ. No LD_PRELOAD, no LD_LIBRARY_PATH, no device
+ * node: bind mounts and environment only. A share on demand alone has a hook, too (cdi.c).
  *
  * Source: docs/design/containers.md
  */
@@ -24,6 +24,8 @@
 #define WEIR_CONTAINER_SOCKET "default.sock"
 /* The tenants' folders in the host's run directory. */
 #define WEIR_CONTAINER_FOLDER "containers"
+/* .. and those of shares on demand, where "none" is what a container has before it has one. */
+#define WEIR_CONTAINER_SHARES "shares"
 
 /* On the host and in containers: the usual place. */
 #define WEIR_CONTAINER_NVIDIA_SMI "/usr/bin/nvidia-smi"
@@ -71,6 +73,15 @@ weir_container_edits_common(const char *guest_lib, const char *nvidia_smi,
 enum weir_status
 weir_container_edits_tenant(const char *run_dir, const char *tenant,
                             struct weir_container_edits *ret_edits) WEIR_MUST_CHECK;
+
+/**
+ * The same of a container that gets a share on demand: an empty folder, over which weir-oci-hook
+ * (container/oci) mounts the share's.
+ * @return as weir_container_edits_tenant()
+ * @thread any
+ */
+enum weir_status weir_container_edits_new(const char *run_dir,
+                                          struct weir_container_edits *ret_edits) WEIR_MUST_CHECK;
 
 /** A tenant's folder on the host. @return WEIR_OK, WEIR_ERR_TOO_BIG @thread any */
 enum weir_status weir_container_folder(const char *run_dir, const char *tenant, char *ret_path,

@@ -115,14 +115,14 @@ weir_sched_id weir_sched_close(struct weir_sched *sched)
 static bool params_are_sound(const struct weir_sched_tenant_params *params)
 {
     return params->weight >= 1 && params->weight <= WEIR_SCHED_WEIGHT_MAX &&
-           params->sm_limit >= 1 && params->sm_limit <= 100 &&
+           params->sm_limit >= 1 && params->sm_limit <= 100 && params->min_share <= 100 &&
            (unsigned)params->priority < WEIR_PRIORITY_COUNT;
 }
 
 static void take_params(struct weir_sched *sched, struct tenant *tenant,
                         const struct weir_sched_tenant_params *params)
 {
-    tenant->view.weight = params->weight;
+    min_share_set(sched, tenant, params->weight, params->min_share);
     tenant->view.priority = params->priority;
     tenant->sm_limit_pct = params->sm_limit;
     tenant->exclusive = params->exclusive;
@@ -133,7 +133,8 @@ static void take_params(struct weir_sched *sched, struct tenant *tenant,
 static struct weir_sched_tenant_params params_of(const struct tenant *tenant)
 {
     return (struct weir_sched_tenant_params){.name = tenant->name,
-                                             .weight = tenant->view.weight,
+                                             .weight = tenant->weight,
+                                             .min_share = tenant->min_share,
                                              .sm_limit = tenant->sm_limit_pct,
                                              .priority = tenant->view.priority,
                                              .exclusive = tenant->exclusive,
@@ -183,6 +184,7 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
         status = policies_join(sched, tenant);
     }
     if (status != WEIR_OK) {
+        min_share_set(sched, tenant, 1, 0);
         limit_drop(sched, tenant, &tenant->limit);
         table_remove(&sched->tenants, id);
         return status;
@@ -313,6 +315,7 @@ enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now
     tenant_refresh(sched, tenant);
     turn_forget(sched, tenant);
     policies_leave(sched, tenant);
+    min_share_set(sched, tenant, 1, 0);
     limit_drop(sched, tenant, &tenant->limit);
     table_remove(&sched->tenants, id);
     decide(sched);

@@ -729,6 +729,7 @@ void decide(struct weir_sched *sched)
 
     /* What is granted may bring something else to the fore of its queue. */
     do {
+        min_share_look(sched);
         wake_ns = NEVER;
         sched->again = false;
         decide_compute(sched, &wake_ns);

@@ -137,6 +137,10 @@ struct copy_gap {
 
 struct tenant {
     struct weir_policy_tenant view; /* what policies see, and where id, weight .. are kept */
+    uint32_t weight;                /* its own; view.weight is what min_share.c makes of it */
+    uint32_t min_share;             /* percent; 0: none */
+    bool active;     /* it has work, or had some just now; where there is a min_share */
+    bool guaranteed; /* it gets its min_share, since its weight would give it less */
     uint32_t sm_limit_pct;
     bool exclusive;                             /* never in a group with others */
     struct budget limit;                        /* of all its queues together */
@@ -254,6 +258,10 @@ struct weir_sched {
     bool group_stale; /* ask `together` */
     enum weir_policy_why group_why;
     uint64_t rescue_after_ns;
+
+    uint32_t with_min_share; /* tenants */
+    bool shares_stale;       /* what tenants weigh is to be made anew .. */
+    uint64_t shares_ns;      /* .. or at this time, if one has a min_share */
 
     uint32_t fillers;         /* on the device, of the leader's class or another */
     uint32_t equal_fillers;   /* of them, of the leader's class .. */
@@ -434,6 +442,14 @@ bool fill_drains(const struct weir_sched *sched, const struct item *front);
 void fill_arrival(struct weir_sched *sched, const struct item *item);
 /** An item is granted. */
 void fill_grant(struct weir_sched *sched, struct item *item);
+
+/* min_share.c */
+
+/** What a tenant weighs, and is guaranteed. */
+void min_share_set(struct weir_sched *sched, struct tenant *tenant, uint32_t weight,
+                   uint32_t min_share);
+/** Make the weights that policies see anew, if who has work has changed. */
+void min_share_look(struct weir_sched *sched);
 
 /* small.c */
 #define SMALL_PART 2u /* of the device: what needs more takes turns */

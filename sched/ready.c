@@ -107,6 +107,7 @@ static void became_ready(struct weir_sched *sched, struct tenant *tenant)
             tenant->view.gap_ns == NEVER ? gap_ns : (7 * tenant->view.gap_ns + gap_ns) / 8;
     }
     sched->arrived = true;
+    sched->shares_stale |= sched->with_min_share != 0 && !tenant->active;
     policies_ready(sched, tenant, true);
 }
 

@@ -75,10 +75,12 @@ struct weir_sched_place {
 #define WEIR_SCHED_WEIGHT_MAX 10000u
 
 struct weir_sched_tenant_params {
-    const char *name;  /* for the log; borrowed for the call, cut at 63 bytes; NULL: "" */
-    uint32_t weight;   /* 1 .. WEIR_SCHED_WEIGHT_MAX */
-    uint32_t sm_limit; /* percent, 1 .. 100: the share of the SMs that its movable work may use at
-                          a time, and of the SMs' time that its other compute work may take */
+    const char *name;   /* for the log; borrowed for the call, cut at 63 bytes; NULL: "" */
+    uint32_t weight;    /* 1 .. WEIR_SCHED_WEIGHT_MAX */
+    uint32_t min_share; /* percent, 0 .. 100: of the device's time, whatever others weigh, while it
+                           has work and no higher class has (sched/min_share.c); 0: none */
+    uint32_t sm_limit;  /* percent, 1 .. 100: the share of the SMs that its movable work may use at
+                           a time, and of the SMs' time that its other compute work may take */
     enum weir_priority priority;
     bool exclusive; /* its compute work never runs together with others' */
     void *user; /* handed to policies' log lines and weir_sched_tenant_query(); not looked into */
@@ -535,17 +537,18 @@ static inline uint32_t weir_sched_queue_domain(uint64_t value)
 static inline uint64_t weir_sched_tenant_packed(const struct weir_sched_tenant_params *params)
 {
     return params->weight | (uint64_t)params->priority << 32 | (uint64_t)params->sm_limit << 40 |
-           (uint64_t)params->exclusive << 48;
+           (uint64_t)params->exclusive << 48 | (uint64_t)params->min_share << 49;
 }
 
 /** The other way round; of what is no such value with a weight of 0. @thread any */
 static inline struct weir_sched_tenant_params weir_sched_tenant_unpacked(uint64_t value)
 {
     return (struct weir_sched_tenant_params){
-        .weight = value >> 49 == 0 ? (uint32_t)value : 0,
+        .weight = value >> 56 == 0 ? (uint32_t)value : 0,
         .priority = (enum weir_priority)(value >> 32 & 0xff),
         .sm_limit = (uint32_t)(value >> 40 & 0xff),
         .exclusive = (value >> 48 & 1) != 0,
+        .min_share = (uint32_t)(value >> 49 & 0x7f),
     };
 }
 

@@ -74,15 +74,23 @@ static enum weir_status priority_of(const char *text, enum weir_priority *ret_pr
     return weir_priority_find(text, ret_priority) ? WEIR_OK : WEIR_ERR_INVALID;
 }
 
+static enum weir_status gpus_of(const char *text, enum weir_share_gpus *ret_gpus)
+{
+    bool all = strcmp(text, "all") == 0;
+    *ret_gpus = all ? WEIR_SHARE_GPUS_ALL : WEIR_SHARE_GPUS_SLURM;
+    return all || strcmp(text, "slurm") == 0 ? WEIR_OK : WEIR_ERR_INVALID;
+}
+
 /* ---------------------------------------------------------------- rules */
 
-enum kind { KIND_FOLDER, KIND_WEIGHT, KIND_SIZE, KIND_PRIORITY };
+enum kind { KIND_FOLDER, KIND_WEIGHT, KIND_SIZE, KIND_PRIORITY, KIND_GPUS };
 
 static const char *const kind_texts[] = {
     [KIND_FOLDER] = "an absolute path, and not too long a one",
     [KIND_WEIGHT] = "a number between 1 and 10000",
     [KIND_SIZE] = "a size such as 8G; without a unit it is megabytes",
     [KIND_PRIORITY] = "low, normal or high",
+    [KIND_GPUS] = "slurm or all",
 };
 
 static const struct rule {
@@ -100,6 +108,7 @@ static const struct rule {
     {"default_mem", KIND_SIZE, AT(default_mem_bytes)},
     {"mem_per_shard", KIND_SIZE, AT(mem_per_shard_bytes)},
     {"max_priority", KIND_PRIORITY, AT(max_priority)},
+    {"gpus", KIND_GPUS, AT(gpus)},
 };
 #define N_ROWS (sizeof(rows) / sizeof(rows[0]))
 
@@ -120,6 +129,8 @@ static enum weir_status store(const struct rule *row, const char *text,
         return weir_share_size(text, to);
     case KIND_PRIORITY:
         return priority_of(text, to);
+    case KIND_GPUS:
+        return gpus_of(text, to);
     }
     return WEIR_ERR_INVALID;
 }

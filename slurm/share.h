@@ -12,6 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Which of a node's GPUs a job reaches: those that Slurm gave it, or all. */
+enum weir_share_gpus { WEIR_SHARE_GPUS_SLURM, WEIR_SHARE_GPUS_ALL };
+
 /* Arguments of the plugin. Sizes in bytes; 0: none was given. */
 struct weir_share_rules {
     char run_dir[80];         /* of weir serve; default /run/weir */
@@ -20,6 +23,7 @@ struct weir_share_rules {
     uint64_t max_mem_bytes, default_mem_bytes;
     uint64_t mem_per_shard_bytes;
     enum weir_priority max_priority; /* default normal */
+    enum weir_share_gpus gpus;
 };
 
 enum weir_share_option { WEIR_SHARE_WEIGHT, WEIR_SHARE_MEM, WEIR_SHARE_PRIORITY };

@@ -5,10 +5,11 @@
  *
  *   srun, sbatch, salloc   options are read and held against the limits: a wrong one ends the
  *                          command, before there is a job
- *   slurmstepd, as root    at the beginning of each step: the job's tenant is made, if it is not
- *                          there (the first step on this node, or weir serve was restarted)
- *   a task, as the user    learns its tenant by environment, or does not start and says why
- *   slurmd's epilog, root  after the job's last step, however that ended: the tenant is removed
+ *   slurmd's prolog, root  before the job's first step on the node: notes the GPUs that Slurm gave
+ * it, which no user's environment can say slurmstepd, as root    at the beginning of each step: the
+ * job's tenant is made, if it is not there (the first step on this node, or weir serve was
+ * restarted) a task, as the user    learns its tenant by environment, or does not start and says
+ * why slurmd's epilog, root  after the job's last step, however that ended: the tenant is removed
  *
  * A tenant is named slurm-JOBID and its socket belongs to the job's user. Everything is checked
  * anew on the node: what srun and sbatch send is the user's. Nothing that a user does makes a hook
@@ -18,12 +19,16 @@
  * is static or hidden but for the hooks.
  */
 #include "host_backend/config/control.h"
+#include "slurm/gpus.h"
 #include "slurm/share.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #pragma GCC visibility push(default)
 #include <slurm/spank.h>
@@ -35,8 +40,9 @@ static struct weir_share_wish wish;
 static bool has_wish;
 
 /* slurmstepd's: read by its tasks, which are forked. */
-static bool is_ours;      /* the step's tasks get the job's tenant */
-static char problem[400]; /* .. or this, and do not start; "": none */
+static bool is_ours;               /* the step's tasks get the job's tenant */
+static char problem[400];          /* .. or this, and do not start; "": none */
+static char gpus[WEIR_GPUS_BYTES]; /* the tenant's devices; "": all of the host's */
 
 #define PROBLEM(...) (void)snprintf(problem, sizeof(problem), __VA_ARGS__)
 
@@ -83,6 +89,17 @@ static bool has_memory(const struct weir_status_report *report, uint64_t bytes)
     return false;
 }
 
+/* The devices that a tenant has, as it was made. */
+static void note_gpus(const struct weir_status_report *report)
+{
+    for (size_t i = 0; i < report->n_settings; i++) {
+        const struct weir_status_setting *s = &report->settings[i];
+        if (strcmp(s->key, "devices") == 0 && weir_gpus_ok(s->base)) {
+            strcpy(gpus, s->base);
+        }
+    }
+}
+
 /* It is there already: made by an earlier step, so for this user and with the same wishes. */
 static void compare(const struct weir_status_report *report, const char *name, const char *user)
 {
@@ -120,10 +137,61 @@ static bool is_there(const char *name, const char *user)
     bool there = report && !error_in(report);
     if (there) {
         compare(report, name, user);
+        note_gpus(report);
     }
     weir_status_report_destroy(report);
     return there || !report;
 }
+
+/* ---------------------------------------------------------------- the job's GPUs */
+
+/* Where the prolog notes them. false: very long. */
+static bool note_path(uint32_t job, char path[PATH_MAX])
+{
+    return snprintf(path, PATH_MAX, "%s/slurm/%u", rules.run_dir, job) < PATH_MAX;
+}
+
+/* What the prolog has noted; "": nothing, or no list. */
+static void read_note(uint32_t job, char list[WEIR_GPUS_BYTES])
+{
+    char path[PATH_MAX];
+    FILE *file = note_path(job, path) ? fopen(path, "re") : NULL;
+    list[0] = '\0';
+    if (!file) {
+        return;
+    }
+    if (!fgets(list, WEIR_GPUS_BYTES, file) || !weir_gpus_ok(list)) {
+        list[0] = '\0';
+    }
+    fclose(file);
+}
+
+/* Are they all that the host has? Then the job's programs are served with everybody's. */
+static bool are_all(const char *list)
+{
+    static const char *const words[] = {"status"};
+    struct weir_status_report *report = ask(words, 1);
+    bool all = false;
+    for (size_t i = 0; report && i < report->n_workers; i++) {
+        const struct weir_status_worker *w = &report->workers[i];
+        all |= w->all_devices && weir_gpus_same(w->devices, list);
+    }
+    weir_status_report_destroy(report);
+    return all;
+}
+
+static void choose_gpus(uint32_t job)
+{
+    if (rules.gpus == WEIR_SHARE_GPUS_ALL) {
+        return;
+    }
+    read_note(job, gpus);
+    if (gpus[0] && are_all(gpus)) {
+        gpus[0] = '\0';
+    }
+}
+
+/* ---------------------------------------------------------------- making it */
 
 static void make_tenant(const char *name, const char *user, const struct weir_share *share)
 {
@@ -131,12 +199,21 @@ static void make_tenant(const char *name, const char *user, const struct weir_sh
     char weight[32];
     char priority[32];
     char memory[40];
-    const char *const words[] = {"tenant", "add", name, of_user, weight, priority, memory};
+    char devices[WEIR_GPUS_BYTES + 16];
+    const char *words[8] = {"tenant", "add", name, of_user, weight, priority};
+    size_t n = 6;
     snprintf(of_user, sizeof(of_user), "user=%s", user);
     snprintf(weight, sizeof(weight), "weight=%u", share->weight);
     snprintf(priority, sizeof(priority), "priority=%s", weir_priority_names[share->priority]);
-    snprintf(memory, sizeof(memory), "memory=%llu", (unsigned long long)share->mem_bytes);
-    struct weir_status_report *report = ask(words, share->mem_bytes ? 7 : 6);
+    if (share->mem_bytes) {
+        snprintf(memory, sizeof(memory), "memory=%llu", (unsigned long long)share->mem_bytes);
+        words[n++] = memory;
+    }
+    if (gpus[0]) {
+        snprintf(devices, sizeof(devices), "devices=%s", gpus);
+        words[n++] = devices;
+    }
+    struct weir_status_report *report = ask(words, n);
     const char *why = report ? error_in(report) : NULL;
     if (why && !is_there(name, user)) { /* else another step was faster */
         PROBLEM("the host of this node's GPU refuses the job: %s", why);
@@ -256,7 +333,10 @@ static void begin_step(spank_t spank)
         PROBLEM("%s", diag.message);
         return;
     }
-    make_tenant(name, user, &share);
+    choose_gpus(job);
+    if (!problem[0]) {
+        make_tenant(name, user, &share);
+    }
 }
 
 int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
@@ -307,6 +387,21 @@ static bool add_library_path(spank_t spank, const char *folder)
     return spank_setenv(spank, "LD_LIBRARY_PATH", joined, 1) == ESPANK_SUCCESS;
 }
 
+/* A tenant's devices are counted from 0; Slurm says which of the node's a step has. */
+static bool set_visible(spank_t spank)
+{
+    char used[WEIR_GPUS_BYTES] = "";
+    char visible[WEIR_GPUS_BYTES];
+    if (!gpus[0]) {
+        return true;
+    }
+    if (spank_getenv(spank, "SLURM_STEP_GPUS", used, sizeof(used)) != ESPANK_SUCCESS) {
+        used[0] = '\0'; /* a batch script: all of the job's */
+    }
+    weir_gpus_visible(gpus, used, visible);
+    return spank_setenv(spank, "CUDA_VISIBLE_DEVICES", visible, 1) == ESPANK_SUCCESS;
+}
+
 static bool set_environment(spank_t spank)
 {
     char folder[PATH_MAX];
@@ -318,7 +413,7 @@ static bool set_environment(spank_t spank)
     }
     name_of(job, name);
     snprintf(url, sizeof(url), "ipc://%s/%s.sock", rules.run_dir, name);
-    return add_library_path(spank, folder) &&
+    return add_library_path(spank, folder) && set_visible(spank) &&
            spank_setenv(spank, "WEIR_HOST", url, 1) == ESPANK_SUCCESS;
 }
 
@@ -340,7 +435,39 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
     return problem[0] ? -1 : 0;
 }
 
-/* ---------------------------------------------------------------- the end of the job */
+/* ---------------------------------------------------------------- the job */
+
+/* Of every job that has GPUs. What fails here drains the node, so nothing does. */
+int slurm_spank_job_prolog(spank_t spank, int argc, char **argv)
+{
+    const char *list = getenv("SLURM_JOB_GPUS"); /* slurmd's own, with this hook and scripts */
+    char path[PATH_MAX];
+    uint32_t job;
+    read_rules(argc, argv);
+    if (!list || !weir_gpus_ok(list) || spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS ||
+        !note_path(job, path)) {
+        return 0;
+    }
+    char *slash = strrchr(path, '/');
+    *slash = '\0';
+    bool made = mkdir(path, 0700) == 0 || errno == EEXIST;
+    *slash = '/';
+    FILE *file = made ? fopen(path, "we") : NULL;
+    if (!file || fputs(list, file) < 0 || fclose(file) != 0) {
+        slurm_error("weir: %s: %s: the job is not kept to its GPUs", path, strerror(errno));
+    }
+    return 0;
+}
+
+static void remove_note(uint32_t job)
+{
+    char path[PATH_MAX];
+    if (note_path(job, path)) {
+        (void)unlink(path);
+        *strrchr(path, '/') = '\0';
+        (void)rmdir(path); /* if that was the last */
+    }
+}
 
 /* Of every job: no step may have lived to say that there is a tenant. */
 int slurm_spank_job_epilog(spank_t spank, int argc, char **argv)
@@ -354,6 +481,7 @@ int slurm_spank_job_epilog(spank_t spank, int argc, char **argv)
     if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) {
         return 0;
     }
+    remove_note(job);
     name_of(job, name);
     status = weir_control_ask(rules.run_dir, words, 3, -1, &report);
     if (status == WEIR_OK) {

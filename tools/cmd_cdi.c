@@ -15,6 +15,12 @@ static void list(const struct weir_cdi_spec *spec)
             printf(WEIR_CDI_KIND "=%s\n", spec->tenants[i]);
         }
     }
+    if (weir_cdi_all(spec)) {
+        printf(WEIR_CDI_KIND "=" WEIR_CDI_ALL "\n");
+    }
+    if (spec->hook) {
+        printf(WEIR_CDI_KIND "=" WEIR_CDI_NEW "\n");
+    }
 }
 
 /* Of the tenants in a report; complains on stderr. */
@@ -25,11 +31,15 @@ static enum weir_status generate(const struct weir_status_report *report, const 
     char run_dir[PATH_MAX];
     const char **tenants = calloc(report->n_tenants + 1, sizeof(*tenants));
     struct weir_container_edits *common = calloc(1, sizeof(*common));
-    struct weir_cdi_spec spec = {common, run_dir, tenants, report->n_tenants};
+    char hook[PATH_MAX];
+    struct weir_cdi_spec spec = {common, run_dir, tenants, 0,
+                                 weir_path_oci_hook(hook, sizeof(hook)) ? hook : NULL};
     enum weir_status status = tenants && common ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 
     for (size_t i = 0; status == WEIR_OK && i < report->n_tenants; i++) {
-        tenants[i] = report->tenants[i].name;
+        if (strcmp(report->tenants[i].source, WEIR_CONTROL_ON_DEMAND) != 0) {
+            tenants[spec.n_tenants++] = report->tenants[i].name;
+        }
     }
     if (status == WEIR_OK && !realpath(report->run_dir, run_dir)) {
         status = WEIR_ERR_NOT_FOUND;

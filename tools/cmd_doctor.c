@@ -130,6 +130,36 @@ static void check_files(void)
         mend("problem", "install Weir whole (cmake --install), or set WEIR_LIB_DIR",
              "the guest library is missing");
     }
+}
+
+#ifdef WEIR_GUEST_TOOL
+/* A guest has no driver: its loader is to find Weir's library. */
+static void check_driver(void)
+{
+    char folder[PATH_MAX];
+    char wanted[PATH_MAX + 16], wanted_file[PATH_MAX], found_file[PATH_MAX];
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    Dl_info found = {.dli_fname = NULL};
+    if (!library) {
+        mend("problem", "ldconfig", "programs find no libcuda.so.1: %s", dlerror());
+        return;
+    }
+    if (weir_path_guest_lib(folder, sizeof(folder)) && dladdr(dlsym(library, "cuInit"), &found)) {
+        snprintf(wanted, sizeof(wanted), "%s/libcuda.so.1", folder);
+        if (realpath(wanted, wanted_file) && realpath(found.dli_fname, found_file) &&
+            strcmp(wanted_file, found_file) == 0) {
+            ok("programs load it by themselves");
+        } else {
+            mend("warning", "remove it, or start programs with weir run",
+                 "programs load another libcuda.so.1: %s", found.dli_fname);
+        }
+    }
+    dlclose(library);
+}
+#else
+static void check_softgpu(void)
+{
+    char path[PATH_MAX];
     if (weir_path_softgpu(path, sizeof(path))) {
         ok("softgpu: %s", path);
     } else {
@@ -156,12 +186,16 @@ static void check_driver(void)
         mend("problem", "install NVIDIA's libcuda1 that matches the kernel module",
              "there is an NVIDIA device but no libcuda.so.1: %s", dlerror());
     } else {
-        ok("no NVIDIA device: a host on this machine uses softgpu");
+        ok("no NVIDIA device: weir serve uses softgpu here; the package's service waits for a GPU, "
+           "or "
+           "for driver = \"softgpu\"");
     }
     if (library) {
         dlclose(library);
     }
+    check_softgpu();
 }
+#endif
 
 /* Which host a program started here would use. */
 static const char *host_url(const char *run_dir, char *url, size_t bytes)

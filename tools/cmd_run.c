@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define WISH_BYTES 128
+
 /* What cannot work is better said now than as "no CUDA device" by the program. */
 
 static const char *name_or_environment(const char *given, const char *variable)
@@ -98,6 +100,57 @@ static bool set_library_path(const char *folder)
     return set;
 }
 
+/* What a share on demand is asked for: the options that are given. */
+struct wishes {
+    const char *memory, *weight, *priority, *sm_limit, *sessions;
+    bool any;
+};
+
+static bool wants_share(const struct wishes *w)
+{
+    return w->any || w->memory || w->weight || w->priority || w->sm_limit || w->sessions;
+}
+
+/* The URL of a tenant that the host makes for this process; complains. */
+static int make_share(const struct wishes *w, const char *run_dir, char *url, size_t bytes)
+{
+    const struct {
+        const char *key, *value;
+    } rows[] = {{"memory", w->memory},
+                {"weight", w->weight},
+                {"priority", w->priority},
+                {"sm_limit", w->sm_limit},
+                {"sessions", w->sessions}};
+    char texts[5][WISH_BYTES];
+    const char *words[5];
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (rows[i].value) {
+            if (snprintf(texts[n], WISH_BYTES, "%s=%s", rows[i].key, rows[i].value) >= WISH_BYTES) {
+                fprintf(stderr, "weir run: --%s is too long\n", rows[i].key);
+                return WEIR_EXIT_USAGE;
+            }
+            words[n] = texts[n];
+            n++;
+        }
+    }
+    struct weir_new_share share;
+    enum weir_status status = weir_control_new(run_dir, NULL, 0, words, n, &share);
+    if (status == WEIR_ERR_INVALID) {
+        fprintf(stderr, "weir run: %s\n", share.why);
+        return WEIR_EXIT_FAILED;
+    }
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir run: %s/" WEIR_CONTROL_NEW_SOCKET ": %s%s\n",
+                run_dir ? run_dir : weir_control_default_run_dir(), weir_status_text(status),
+                status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
+        return WEIR_EXIT_FAILED;
+    }
+    return snprintf(url, bytes, "ipc://%s/default.sock", share.folder) < (int)bytes
+               ? WEIR_EXIT_OK
+               : WEIR_EXIT_FAILED;
+}
+
 int weir_cmd_run(int argc, char **argv)
 {
     const char *tenant = NULL;
@@ -106,6 +159,7 @@ int weir_cmd_run(int argc, char **argv)
     const char *transport = NULL;
     const char *key = NULL;
     const char *server_key = NULL;
+    struct wishes wishes = {.any = false};
     const struct weir_option options[] = {
         {"tenant", "NAME", "be this tenant of the host on this machine (default \"default\")",
          &tenant, NULL},
@@ -116,6 +170,13 @@ int weir_cmd_run(int argc, char **argv)
         {"transport", "NAME", "insist on shm or zmq", &transport, NULL},
         {"key", "FILE", "this tenant's secret key (tcp)", &key, NULL},
         {"server-key", "FILE", "the server's public key (tcp)", &server_key, NULL},
+        {"new", NULL, "have a share of its own, made for this run and gone with it", NULL,
+         &wishes.any},
+        {"memory", "SIZE", "GPU memory of such a share", &wishes.memory, NULL},
+        {"weight", "N", "its weight against others, 1 to 10000", &wishes.weight, NULL},
+        {"priority", "CLASS", "low, normal or high", &wishes.priority, NULL},
+        {"sm-limit", "PERCENT", "of the multiprocessors at most", &wishes.sm_limit, NULL},
+        {"sessions", "N", "processes at a time", &wishes.sessions, NULL},
         {.name = NULL},
     };
     int first;
@@ -136,7 +197,18 @@ int weir_cmd_run(int argc, char **argv)
         return WEIR_EXIT_FAILED;
     }
     char url[PATH_MAX];
-    if (!host && !tenant && !run_dir) {
+    if (wants_share(&wishes)) {
+        if (host || tenant || key || server_key) {
+            fprintf(stderr, "weir run: a share is made by the host of this machine: it goes with "
+                            "no --tenant, --host, --key or --server-key\n");
+            return WEIR_EXIT_USAGE;
+        }
+        exit_status = make_share(&wishes, run_dir, url, sizeof(url));
+        if (exit_status != WEIR_EXIT_OK) {
+            return exit_status;
+        }
+        host = url;
+    } else if (!host && !tenant && !run_dir) {
         host = getenv("WEIR_HOST");
     }
     if (!host || !*host) {

@@ -42,6 +42,8 @@ int weir_cmd_serve(int argc, char **argv)
         {"window-base", "ADDRESS", "address of the first tenant's window", &window_base, NULL},
         {"window-bytes", "SIZE", "size of each tenant's window (default 1T)", &window_bytes, NULL},
         {"log", "LEVEL[:FILE]", "error, warn, info (default) or debug", &log, NULL},
+        {"no-softgpu", NULL, "with driver auto: fail where there is no NVIDIA GPU", NULL,
+         &params.no_softgpu},
         {"check", NULL, "read the configuration, say what is wrong with it, and stop", NULL,
          &params.check_only},
         {.name = NULL},
@@ -82,5 +84,7 @@ int weir_cmd_serve(int argc, char **argv)
     params.softgpu = weir_path_softgpu(softgpu, sizeof(softgpu)) ? softgpu : NULL;
     char libvirt[PATH_MAX];
     params.libvirt = weir_path_libvirt(libvirt, sizeof(libvirt)) ? libvirt : NULL;
+    char oci_hook[PATH_MAX];
+    params.oci_hook = weir_path_oci_hook(oci_hook, sizeof(oci_hook)) ? oci_hook : NULL;
     return weir_serve_main(&params);
 }

@@ -84,7 +84,9 @@ static void print_settings(const struct weir_status_report *report)
     for (size_t i = 0; i < report->n_settings; i++) {
         const struct weir_status_setting *s = &report->settings[i];
         printf("%-12s %-24s ", s->key, shown(s->value));
-        if (strcmp(s->value, s->base) != 0) {
+        if (strcmp(s->value, s->base) != 0 && t && strcmp(s->origin, t->source) == 0) {
+            printf("of the %s that were asked for", s->base); /* divided: a share on demand */
+        } else if (strcmp(s->value, s->base) != 0) {
             printf("by %s, until the host ends; %s: %s", s->origin, t ? t->source : "before",
                    shown(s->base));
         } else if (!s->live) {

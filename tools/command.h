@@ -72,4 +72,7 @@ bool weir_path_softgpu(char *ret_path, size_t bytes);
 /** The program that follows libvirt's domains, likewise. */
 bool weir_path_libvirt(char *ret_path, size_t bytes);
 
+/** The program that gives a container a share on demand, likewise. */
+bool weir_path_oci_hook(char *ret_path, size_t bytes);
+
 #endif

@@ -69,14 +69,21 @@ bool weir_path_softgpu(char *ret_path, size_t bytes)
     return snprintf(ret_path, bytes, "%s/%s", folder, file) < (int)bytes;
 }
 
+/* A program of ours that is none of the user's; folder: where the build tree has it. */
+static bool find_program(const char *file, const char *folder, char *ret_path, size_t bytes)
+{
+    const char *const folders[] = {"../" WEIR_LIBDIR "/weir", "../lib/weir", ".", folder, NULL};
+    char found[PATH_MAX];
+    return find(file, folders, found, sizeof(found)) &&
+           snprintf(ret_path, bytes, "%s/%s", found, file) < (int)bytes;
+}
+
 bool weir_path_libvirt(char *ret_path, size_t bytes)
 {
-    static const char *const folders[] = {"../" WEIR_LIBDIR "/weir", "../lib/weir", ".",
-                                          "../container/libvirt", NULL};
-    static const char file[] = "weir-libvirt";
-    char folder[PATH_MAX];
-    if (!find(file, folders, folder, sizeof(folder))) {
-        return false;
-    }
-    return snprintf(ret_path, bytes, "%s/%s", folder, file) < (int)bytes;
+    return find_program("weir-libvirt", "../container/libvirt", ret_path, bytes);
+}
+
+bool weir_path_oci_hook(char *ret_path, size_t bytes)
+{
+    return find_program("weir-oci-hook", "../container/oci", ret_path, bytes);
 }

@@ -116,6 +116,7 @@ static const struct row tenant_rows[] = {
     {"vsock_cid", ROW_U32, AT(weir_tenant_config, vsock_cid), 0, UINT32_MAX - 1, NULL},
     {"weight", ROW_U32, AT(weir_tenant_config, weight), 1, 10000, NULL},
     {"priority", ROW_CHOICE, AT(weir_tenant_config, priority), 0, 0, weir_priority_names},
+    {"min_share", ROW_PCT, AT(weir_tenant_config, min_share_pct), 0, 100, NULL},
     {"sm_limit", ROW_PCT, AT(weir_tenant_config, sm_limit_pct), 1, 100, NULL},
     {"share", ROW_CHOICE, AT(weir_tenant_config, share), 0, 0, shares},
     {"isolation", ROW_CHOICE, AT(weir_tenant_config, isolation), 0, 0, isolations},
@@ -128,6 +129,30 @@ static const struct row tenant_rows[] = {
     {"orphan_s", ROW_U32, AT(weir_tenant_config, orphan_s), 0, SECONDS_MAX, NULL},
     {"user", ROW_USER, AT(weir_tenant_config, user), 0, UINT32_MAX - 1, NULL},
 };
+/* What a share on demand has, and how much of it may be asked for. */
+static const struct row default_rows[] = {
+    {"weight", ROW_U32, AT(weir_host_config, demand.usual.weight), 1, 10000, NULL},
+    {"max_weight", ROW_U32, AT(weir_host_config, demand.most.weight), 1, 10000, NULL},
+    {"priority", ROW_CHOICE, AT(weir_host_config, demand.usual.priority), 0, 0,
+     weir_priority_names},
+    {"max_priority", ROW_CHOICE, AT(weir_host_config, demand.most.priority), 0, 0,
+     weir_priority_names},
+    {"sm_limit", ROW_PCT, AT(weir_host_config, demand.usual.sm_limit_pct), 1, 100, NULL},
+    {"max_sm_limit", ROW_PCT, AT(weir_host_config, demand.most.sm_limit_pct), 1, 100, NULL},
+    {"memory", ROW_AMOUNT, AT(weir_host_config, demand.usual.memory), 0, 0, NULL},
+    {"max_memory", ROW_AMOUNT, AT(weir_host_config, demand.most.memory), 0, 0, NULL},
+    {"sessions", ROW_U32, AT(weir_host_config, demand.usual.sessions_max), 1, 1024, NULL},
+    {"max_sessions", ROW_U32, AT(weir_host_config, demand.most.sessions_max), 1, 1024, NULL},
+    {"share", ROW_CHOICE, AT(weir_host_config, demand.usual.share), 0, 0, shares},
+    {"isolation", ROW_CHOICE, AT(weir_host_config, demand.usual.isolation), 0, 0, isolations},
+    {"group", ROW_NAME, AT(weir_host_config, demand.usual.group), 0, 0, NULL},
+    {"pinned", ROW_AMOUNT, AT(weir_host_config, demand.usual.pinned), 0, 0, NULL},
+    {"devices", ROW_DEVICES, AT(weir_host_config, demand.usual.devices), 0, 63, NULL},
+    {"forms", ROW_CHOICE, AT(weir_host_config, demand.usual.forms), 0, 0, forms_wishes},
+    {"orphan_s", ROW_U32, AT(weir_host_config, demand.usual.orphan_s), 0, SECONDS_MAX, NULL},
+    {"per_user", ROW_U32, AT(weir_host_config, demand.per_user), 0, WEIR_CONFIG_TENANTS_MAX, NULL},
+    {"socket_mode", ROW_U32, AT(weir_host_config, demand.socket_mode), 0, 0777, NULL},
+};
 #define N_ROWS(rows) (sizeof(rows) / sizeof((rows)[0]))
 
 enum place {
@@ -137,6 +162,7 @@ enum place {
     PLACE_SCHEDULER,
     PLACE_METRICS,
     PLACE_LIBVIRT,
+    PLACE_DEFAULT,
     PLACE_TENANT
 };
 
@@ -151,6 +177,7 @@ static const struct {
     [PLACE_SCHEDULER] = {"scheduler", "[scheduler]", scheduler_rows, N_ROWS(scheduler_rows)},
     [PLACE_METRICS] = {"metrics", "[metrics]", metrics_rows, N_ROWS(metrics_rows)},
     [PLACE_LIBVIRT] = {"libvirt", "[libvirt]", libvirt_rows, N_ROWS(libvirt_rows)},
+    [PLACE_DEFAULT] = {"default", "[default]", default_rows, N_ROWS(default_rows)},
     [PLACE_TENANT] = {"tenant", "[[tenant]]", tenant_rows, N_ROWS(tenant_rows)}};
 
 struct parse {
@@ -182,6 +209,7 @@ static void host_default(struct weir_host_config *config)
                                         .vmm_base = 0x120000000000,
                                         .vmm_bytes = UINT64_C(14) << 40,
                                         .workers = {.spares = 2, .idle_s = 10}};
+    weir_demand_default(&config->demand);
     snprintf(config->driver, sizeof config->driver, "auto");
     snprintf(config->log, sizeof config->log, "info");
     snprintf(config->forms.compiler, sizeof config->forms.compiler, "auto");
@@ -193,7 +221,10 @@ static void host_default(struct weir_host_config *config)
 
 void weir_config_default(struct weir_host_config *ret_config)
 {
+    struct weir_diag none;
+
     host_default(ret_config);
+    (void)weir_demand_complete(&ret_config->demand, ret_config->socket_mode, &none);
     weir_tenant_config_default(&ret_config->tenants[0], "default");
     ret_config->n_tenants = 1;
 }
@@ -205,6 +236,7 @@ void weir_tenant_config_show(const struct weir_tenant_config *tenant,
     snprintf(row->priority, sizeof row->priority, "%s", weir_priority_names[tenant->priority]);
     snprintf(row->isolation, sizeof row->isolation, "%s", isolations[tenant->isolation]);
     row->weight = tenant->weight;
+    row->min_share_pct = tenant->min_share_pct;
     row->sm_limit_pct = tenant->sm_limit_pct;
 }
 
@@ -212,7 +244,8 @@ bool weir_tenant_name_ok(const char *name)
 {
     size_t n = strlen(name);
 
-    return n > 0 && n < WEIR_TENANT_NAME_BYTES && strcmp(name, "admin") != 0 && name[0] != '.' &&
+    return n > 0 && n < WEIR_TENANT_NAME_BYTES && strcmp(name, "admin") != 0 &&
+           strcmp(name, "new") != 0 && name[0] != '.' &&
            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
 }
 
@@ -235,9 +268,8 @@ static bool store_text(const struct row *row, char *to, const struct weir_toml_v
         return WRONG(value, "'%s' is too long", row->key);
     }
     if (row->kind == ROW_NAME && !weir_tenant_name_ok(value->string)) {
-        return WRONG(
-            value,
-            "a tenant's name has 1 to 63 of A-Z a-z 0-9 . _ - and is not 'admin', and a group's");
+        return WRONG(value, "a tenant's name has 1 to 63 of A-Z a-z 0-9 . _ - and is not 'admin' "
+                            "or 'new', and a group's");
     }
     if (row->kind == ROW_KEY && !key_ok(value->string)) {
         return WRONG(value, "'key' must be a public key of 40 Z85 characters");
@@ -366,20 +398,24 @@ static bool store_choice(const struct row *row, char *to, const struct weir_toml
     return WRONG(value, "'%s' must be one of: %s", row->key, all);
 }
 
-/* 50 or "50%". */
+/* 50 or "50%"; an amount of "0%" is none, but a part of nothing may be meant. */
 static bool store_pct(const struct row *row, char *to, const struct weir_toml_value *value,
                       struct weir_diag *diag)
 {
     struct weir_amount amount = {0};
     uint32_t pct;
 
-    if (value->kind == WEIR_TOML_INTEGER && value->integer >= 1 && value->integer <= 100) {
+    if (value->kind == WEIR_TOML_INTEGER && value->integer >= row->low && value->integer <= 100) {
         pct = (uint32_t)value->integer;
     } else if (value->kind == WEIR_TOML_STRING &&
                weir_amount_parse(value->string, &amount) == WEIR_OK && amount.pct != 0) {
         pct = amount.pct;
+    } else if (value->kind == WEIR_TOML_STRING && row->low == 0 &&
+               strcmp(value->string, "0%") == 0) {
+        pct = 0;
     } else {
-        return WRONG(value, "'%s' must be a percentage between 1 and 100", row->key);
+        return WRONG(value, "'%s' must be a percentage between %lld and 100", row->key,
+                     (long long)row->low);
     }
     memcpy(to, &pct, sizeof pct);
     return true;
@@ -518,8 +554,8 @@ static bool on_table(void *user, const char *name, bool array, uint32_t line, ui
         return true;
     }
     weir_diag_set(diag, line, column,
-                  "unknown or repeated table '%.60s': [host], [forms], [metrics], [libvirt] or "
-                  "[[tenant]]",
+                  "unknown or repeated table '%.60s': [host], [default], [forms], [metrics], "
+                  "[libvirt] or [[tenant]]",
                   name);
     return false;
 }
@@ -748,6 +784,10 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
         status = WEIR_ERR_SYNTAX;
     }
     if (status == WEIR_OK && !weir_config_policy_ok(parse->config.scheduler.policy, ret_diag)) {
+        status = WEIR_ERR_SYNTAX;
+    }
+    if (status == WEIR_OK &&
+        !weir_demand_complete(&parse->config.demand, parse->config.socket_mode, ret_diag)) {
         status = WEIR_ERR_SYNTAX;
     }
     if (status == WEIR_OK) {

@@ -58,7 +58,8 @@ struct weir_tenant_config {
     uint32_t vsock_cid;           /* of its virtual machine; 0: not over vsock */
     uint32_t weight;              /* 1 .. 10000 */
     enum weir_priority priority;
-    uint32_t sm_limit_pct; /* 1 .. 100: of the multiprocessors */
+    uint32_t min_share_pct; /* 0 .. 100: of the device's time, while it has work */
+    uint32_t sm_limit_pct;  /* 1 .. 100: of the multiprocessors */
     enum weir_sharing share;
     enum weir_isolation isolation;
     char group[WEIR_TENANT_NAME_BYTES]; /* with WEIR_ISOLATION_GROUP; else "" */
@@ -69,6 +70,14 @@ struct weir_tenant_config {
     char devices[WEIR_DEVICE_LIST_BYTES]; /* some of the host's; "": those */
     enum weir_forms_wish forms;
     char user[WEIR_CONFIG_USER_BYTES]; /* name or number of who owns its sockets; "": socket_mode */
+};
+
+/* Shares on demand ([default]): docs/design/demand.md. */
+struct weir_demand_config {
+    struct weir_tenant_config usual; /* what a share has of which nothing was asked */
+    struct weir_tenant_config most;  /* of what may be asked, how much */
+    uint32_t per_user;               /* that a user may have at a time; 0: none are made */
+    uint32_t socket_mode;            /* of the socket where one asks */
 };
 
 struct weir_host_config {
@@ -96,6 +105,7 @@ struct weir_host_config {
     char metrics_listen[WEIR_CONFIG_PATH_BYTES]; /* "ADDRESS:PORT" or a socket's path; "": none */
     char libvirt_uri[WEIR_CONFIG_PATH_BYTES];    /* "": domains' metadata is not read */
     bool libvirt_create; /* a domain's element makes its tenant, when there is none */
+    struct weir_demand_config demand;
     struct weir_tenant_config tenants[WEIR_CONFIG_TENANTS_MAX];
     uint32_t n_tenants;
 };
@@ -200,6 +210,39 @@ bool weir_settings_equal(const struct weir_tenant_config *a, const struct weir_t
 /** Its value as weir_setting_store() takes it; cut at WEIR_SETTING_TEXT_BYTES. */
 void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
                        char text[WEIR_SETTING_TEXT_BYTES]);
+
+/*
+ * Shares on demand (demand.c).
+ */
+
+/** What holds where [default] says nothing. */
+void weir_demand_default(struct weir_demand_config *ret_demand);
+/** What [default] leaves open follows from what it says. Says what does not fit together. */
+bool weir_demand_complete(struct weir_demand_config *demand, uint32_t socket_mode,
+                          struct weir_diag *ret_diag);
+/**
+ * What a share on demand has.
+ *
+ * @param words       n_words of "KEY=VALUE", as weir_setting_store() takes them; changed.
+ * @param ret_tenant  without a name and a user; written only on success.
+ * @param ret_diag    filled on WEIR_ERR_INVALID: the first word that is wrong, or asks for too
+ * much.
+ * @return WEIR_OK, WEIR_ERR_INVALID
+ * @thread any
+ */
+enum weir_status weir_demand_take(const struct weir_demand_config *demand, char *const *words,
+                                  size_t n_words, struct weir_tenant_config *ret_tenant,
+                                  struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+/**
+ * Divide what a user's shares weigh together, the largest weight that was asked for, in the ratio
+ * of what was asked for.
+ *
+ * @param asked        n of them, 1 .. 10000.
+ * @param ret_weights  n of them, 1 at least, whose sum is the largest of asked.
+ * @return false: that is less than n, and nothing was written
+ * @thread any
+ */
+bool weir_demand_divide(const uint32_t *asked, uint32_t n, uint32_t *ret_weights) WEIR_MUST_CHECK;
 
 /** What a row of `weir status` has of a tenant's settings. */
 void weir_tenant_config_show(const struct weir_tenant_config *tenant,

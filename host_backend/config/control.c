@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -64,17 +65,17 @@ bool weir_control_vm_memory(const char *run_dir, const char *tenant, char *text,
     return len >= 0 && (size_t)len < bytes;
 }
 
-static enum weir_status connect_admin(const char *run_dir, int *ret_fd)
+static enum weir_status connect_to(const char *run_dir, const char *name, int type, int *ret_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/admin.sock",
-                     run_dir != NULL ? run_dir : weir_control_default_run_dir());
+    int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%s",
+                     run_dir != NULL ? run_dir : weir_control_default_run_dir(), name);
     int fd;
 
     if (n < 0 || (size_t)n >= sizeof address.sun_path) {
         return WEIR_ERR_TOO_BIG;
     }
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         return WEIR_ERR_IO;
     }
@@ -137,7 +138,7 @@ static enum weir_status ask(const char *run_dir, const char *request, int passed
     enum weir_status status;
     int fd;
 
-    status = connect_admin(run_dir, &fd);
+    status = connect_to(run_dir, "admin.sock", SOCK_STREAM, &fd);
     if (status != WEIR_OK) {
         return status;
     }
@@ -168,11 +169,10 @@ enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
     return WEIR_OK;
 }
 
-/* The words as a line, with tabs between. */
-static enum weir_status join(const char *const *words, size_t n_words, char request[REQUEST_BYTES])
+/* The words as a line, with tabs between, behind `at` bytes that are there. */
+static enum weir_status join(const char *const *words, size_t n_words, size_t at,
+                             char request[REQUEST_BYTES])
 {
-    size_t at = 0;
-
     for (size_t i = 0; i < n_words; i++) {
         for (const char *c = words[i]; *c != 0; c++) {
             if ((unsigned char)*c < ' ' || *c == 0x7f) {
@@ -182,7 +182,7 @@ static enum weir_status join(const char *const *words, size_t n_words, char requ
         if (at + strlen(words[i]) + 3 > REQUEST_BYTES) {
             return WEIR_ERR_TOO_BIG;
         }
-        at += (size_t)sprintf(request + at, "%s%s", i == 0 ? "" : "\t", words[i]);
+        at += (size_t)sprintf(request + at, "%s%s", at == 0 ? "" : "\t", words[i]);
     }
     strcpy(request + at, "\n");
     return WEIR_OK;
@@ -192,7 +192,7 @@ enum weir_status weir_control_ask(const char *run_dir, const char *const *words,
                                   int fd, struct weir_status_report **ret_report)
 {
     char request[REQUEST_BYTES];
-    enum weir_status status = join(words, n_words, request);
+    enum weir_status status = join(words, n_words, 0, request);
     char *text;
 
     if (status == WEIR_OK) {
@@ -235,7 +235,7 @@ enum weir_status weir_control_follow(const char *run_dir, weir_event_fn take, vo
     bool goes_on = true;
     int fd;
 
-    status = connect_admin(run_dir, &fd);
+    status = connect_to(run_dir, "admin.sock", SOCK_STREAM, &fd);
     if (status != WEIR_OK) {
         return status;
     }
@@ -262,4 +262,72 @@ enum weir_status weir_control_follow(const char *run_dir, weir_event_fn take, vo
     free(line);
     fclose(stream);
     return status == WEIR_OK && goes_on ? WEIR_ERR_CLOSED : status;
+}
+
+/* One packet there, one back; of the latter the text. */
+static enum weir_status exchange(const char *run_dir, const char *request, char *reply,
+                                 size_t bytes)
+{
+    struct timeval limit = {ANSWER_TIMEOUT_NS / WEIR_NS_PER_S, 0};
+    enum weir_status status;
+    ssize_t n;
+    int fd;
+
+    status = connect_to(run_dir, WEIR_CONTROL_NEW_SOCKET, SOCK_SEQPACKET, &fd);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    if (send(fd, request, strlen(request), MSG_NOSIGNAL) != (ssize_t)strlen(request)) {
+        status = WEIR_ERR_IO;
+    } else {
+        n = recv(fd, reply, bytes - 1, 0);
+        status = n > 0 ? WEIR_OK : n < 0 && errno == EAGAIN ? WEIR_ERR_TIMED_OUT : WEIR_ERR_PEER;
+        reply[n > 0 ? n : 0] = 0;
+    }
+    close(fd);
+    return status;
+}
+
+enum weir_status weir_control_new(const char *run_dir, const char *container, pid_t pid,
+                                  const char *const *words, size_t n_words,
+                                  struct weir_new_share *ret_share)
+{
+    char request[REQUEST_BYTES], reply[REQUEST_BYTES], *name, *folder = NULL;
+    enum weir_status status;
+    int n;
+
+    *ret_share = (struct weir_new_share){.why = ""};
+    n = container == NULL ? snprintf(request, sizeof request, "run\tself=%d", (int)getpid())
+                          : snprintf(request, sizeof request, "container\tself=%d\tpid=%d\tid=%s",
+                                     (int)getpid(), (int)pid, container);
+    if (n < 0 || (size_t)n >= sizeof request) {
+        return WEIR_ERR_TOO_BIG;
+    }
+    status = join(words, n_words, (size_t)n, request);
+    if (status == WEIR_ERR_INVALID) {
+        snprintf(ret_share->why, sizeof ret_share->why, "a setting has control characters");
+    }
+    if (status == WEIR_OK) {
+        *strchrnul(request, '\n') = 0;
+        status = exchange(run_dir, request, reply, sizeof reply);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (strncmp(reply, "error\t", 6) == 0) {
+        snprintf(ret_share->why, sizeof ret_share->why, "%.200s", reply + 6);
+        return WEIR_ERR_INVALID;
+    }
+    name = strncmp(reply, "ok\t", 3) == 0 ? reply + 3 : NULL;
+    folder = name != NULL ? strchr(name, '\t') : NULL;
+    if (folder == NULL || (size_t)(folder - name) >= sizeof ret_share->name ||
+        strlen(folder + 1) >= sizeof ret_share->folder) {
+        return WEIR_ERR_PEER;
+    }
+    *folder = 0;
+    strcpy(ret_share->name, name);
+    strcpy(ret_share->folder, folder + 1);
+    return WEIR_OK;
 }

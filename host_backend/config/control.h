@@ -15,9 +15,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define WEIR_TENANT_NAME_BYTES 64
 #define WEIR_HOST_TEXT_BYTES   128
+/* In the run directory, beside the tenants': where one asks for a share on demand. */
+#define WEIR_CONTROL_NEW_SOCKET "new.sock"
+#define WEIR_CONTROL_ON_DEMAND  "on demand" /* the source of such a tenant */
 
 /* Everything that `weir serve` can be told on its command line.
  * NULL or 0: the file or the default. */
@@ -33,11 +37,13 @@ struct weir_serve_params {
     const char *program;    /* what is executed as "PROGRAM worker ..."; NULL: /proc/self/exe */
     const char *metrics;    /* "ADDRESS:PORT" or a socket's path; NULL: the file's, or none */
     const char *libvirt;    /* path of weir-libvirt; NULL: there is none */
+    const char *oci_hook;   /* path of weir-oci-hook; NULL: there is none */
     const char *devices;    /* ordinals or UUIDs, with commas; NULL: the file's, or all */
     uint64_t window_base;   /* first tenant's window; 0: 0x200000000000 */
     uint64_t window_bytes;  /* of each tenant, a power of two; 0: 1 TiB */
     const char *policy;     /* of the scheduler: "fair,overlap", or "off"; NULL: the file's */
     bool check_only;        /* read the configuration, report, and return */
+    bool no_softgpu;        /* "auto" does not mean softgpu where there is no GPU */
 };
 
 /**
@@ -46,7 +52,8 @@ struct weir_serve_params {
  * Complaints go to stderr (configuration errors as "path:line:column: message") and to the log.
  *
  * @param params  borrowed.
- * @return 0 after an orderly stop, 1 on failure, 2 on a wrong configuration: an exit status.
+ * @return 0 after an orderly stop, 1 on failure, 2 on a wrong configuration, WEIR_SERVE_EXIT_NO_GPU
+ *         where the first worker finds no driver or no device: an exit status.
  * @thread call from main, with no other thread running (it forks)
  */
 int weir_serve_main(const struct weir_serve_params *params);
@@ -67,6 +74,8 @@ int weir_worker_main(int argc, char **argv);
  * @thread call from main
  */
 int weir_gate_main(int argc, char **argv);
+
+#define WEIR_SERVE_EXIT_NO_GPU 69 /* EX_UNAVAILABLE of sysexits.h; weir.service names it */
 
 #define WEIR_WORKER_EXIT_OK      0
 #define WEIR_WORKER_EXIT_FAILED  1
@@ -104,6 +113,7 @@ struct weir_status_tenant {
     uint64_t image_bytes;
     char source[16];  /* who made it: "weir.toml", "weir tenant", "libvirt" */
     uint32_t changed; /* settings that differ from its source's */
+    uint32_t min_share_pct;
     uint32_t sm_limit_pct;
     uint32_t orphans; /* of its sessions: those whose program is gone, but not their work */
     uint64_t faults;  /* GPU faults that it alone can have caused */
@@ -169,6 +179,7 @@ struct weir_status_worker {
     char device[WEIR_HOST_TEXT_BYTES]; /* names */
     char devices[64];                  /* the driver's ordinals, with commas */
     uint32_t n_devices;
+    uint32_t all_devices; /* 1: it has all of the host's */
     char driver[WEIR_HOST_TEXT_BYTES];
     char tenant[WEIR_TENANT_NAME_BYTES]; /* of a worker that serves one tenant alone; else "" */
     char state[16]; /* of a program's worker: "starting", "spare", "busy", "kept", "stopping"; else
@@ -388,6 +399,32 @@ typedef bool (*weir_event_fn)(void *user, const struct weir_status_event *event)
  */
 enum weir_status weir_control_follow(const char *run_dir, weir_event_fn take,
                                      void *user) WEIR_MUST_CHECK;
+
+/* A share on demand, or why there is none. */
+struct weir_new_share {
+    char name[WEIR_TENANT_NAME_BYTES];
+    char folder[256]; /* has its socket, default.sock */
+    char why[256];
+};
+
+/**
+ * Ask the host for a tenant that lives as long as a process: this one, and what it executes, or a
+ * container's first.
+ *
+ * @param container  its id; NULL: this process.
+ * @param pid        its first process; 0 with this process.
+ * @param words      n_words of "KEY=VALUE": memory, weight, priority, sm_limit, sessions; by root's
+ *                   wish user, whose share it is to be.
+ * @param ret_share  folder and name are there on success, why on WEIR_ERR_INVALID.
+ * @return WEIR_OK
+ * @return WEIR_ERR_INVALID    the host refuses it, or a word has control characters.
+ * @return WEIR_ERR_NOT_FOUND  no host there; WEIR_ERR_DENIED; WEIR_ERR_TIMED_OUT (5 s)
+ * @return WEIR_ERR_TOO_BIG, WEIR_ERR_PEER, WEIR_ERR_IO
+ * @thread any
+ */
+enum weir_status weir_control_new(const char *run_dir, const char *container, pid_t pid,
+                                  const char *const *words, size_t n_words,
+                                  struct weir_new_share *ret_share) WEIR_MUST_CHECK;
 
 /** Free a report. Accepts NULL. @thread any */
 void weir_status_report_destroy(struct weir_status_report *report);

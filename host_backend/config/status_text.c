@@ -36,6 +36,7 @@ static const struct field tenant_fields[] = {F(tenant, name, TEXT),
                                              F(tenant, image_bytes, U64),
                                              F(tenant, source, TEXT),
                                              F(tenant, changed, U32),
+                                             F(tenant, min_share_pct, U32),
                                              F(tenant, sm_limit_pct, U32),
                                              F(tenant, orphans, U32),
                                              F(tenant, faults, U64),
@@ -78,11 +79,6 @@ static const struct field session_fields[] = {F(session, tenant, TEXT),
                                               F(session, age_s, REAL),
                                               F(session, orphan_age_s, REAL),
                                               {0}};
-static const struct field worker_fields[] = {
-    F(worker, device, TEXT), F(worker, devices, TEXT),    F(worker, n_devices, U32),
-    F(worker, driver, TEXT), F(worker, tenant, TEXT),     F(worker, state, TEXT),
-    F(worker, pid, U64),     F(worker, restarts, U32),    F(worker, objects, U64),
-    F(worker, chunks, U64),  F(worker, chunk_bytes, U64), {0}};
 static const struct field device_fields[] = {F(device, uuid, TEXT),
                                              F(device, name, TEXT),
                                              F(device, ordinal, U32),
@@ -97,6 +93,19 @@ static const struct field device_fields[] = {F(device, uuid, TEXT),
                                              {0}};
 static const struct field program_fields[] = {
     F(program, tenant, TEXT), F(program, program, TEXT), F(program, sm_ns, U64), {0}};
+static const struct field worker_fields[] = {F(worker, device, TEXT),
+                                             F(worker, devices, TEXT),
+                                             F(worker, n_devices, U32),
+                                             F(worker, all_devices, U32),
+                                             F(worker, driver, TEXT),
+                                             F(worker, tenant, TEXT),
+                                             F(worker, state, TEXT),
+                                             F(worker, pid, U64),
+                                             F(worker, restarts, U32),
+                                             F(worker, objects, U64),
+                                             F(worker, chunks, U64),
+                                             F(worker, chunk_bytes, U64),
+                                             {0}};
 static const struct field counted_fields[] = {
     F(counted, tenant, TEXT),    F(counted, program, TEXT),
     F(counted, transport, TEXT), F(counted, id, U64),

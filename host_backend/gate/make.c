@@ -241,6 +241,7 @@ struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant
 {
     return (struct weir_sched_tenant_params){.name = tenant->name,
                                              .weight = tenant->weight,
+                                             .min_share = tenant->min_share_pct,
                                              .sm_limit = tenant->sm_limit_pct,
                                              .priority = tenant->priority,
                                              .exclusive = tenant->share == WEIR_SHARE_NO};

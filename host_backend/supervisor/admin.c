@@ -421,7 +421,8 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
         row.refused_sessions = t->refused.sessions;
         row.changed = 0;
         for (size_t k = 0; k < weir_setting_count(); k++) {
-            row.changed += !weir_setting_equal(k, &t->config, &t->base);
+            row.changed +=
+                t->origins[k] != (uint8_t)t->source && !weir_setting_equal(k, &t->config, &t->base);
         }
         weir_sup_append((void **)&report->tenants, &report->n_tenants, &row, sizeof row);
     }
@@ -437,6 +438,7 @@ static void fill_workers(struct weir_supervisor *sup, struct weir_status_report 
         }
         w->row.pid = (uint64_t)w->pid;
         w->row.restarts = w->restarts;
+        w->row.all_devices = strcmp(w->devices, sup->config.devices) == 0;
         snprintf(w->row.state, sizeof w->row.state, "%s", weir_sup_program_state(w));
         if (w->tenant >= 0) {
             memcpy(w->row.tenant, sup->tenants[w->tenant].config.name, sizeof w->row.tenant);

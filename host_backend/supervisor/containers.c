@@ -39,7 +39,8 @@ static const char *cdi_path(const struct weir_supervisor *sup)
 
 static bool is_served(const struct weir_sup_tenant *tenant)
 {
-    return tenant->used && !tenant->gone && weir_cdi_name_ok(tenant->config.name);
+    return tenant->used && !tenant->gone && tenant->source != WEIR_ORIGIN_DEMAND &&
+           weir_cdi_name_ok(tenant->config.name);
 }
 
 static bool socket_path(const struct weir_supervisor *sup, const char *tenant, char path[108])
@@ -123,7 +124,7 @@ static void write_cdi(const struct weir_supervisor *sup, const char *path)
     const char *names[WEIR_CONFIG_TENANTS_MAX];
     char run_dir[PATH_MAX];
     struct weir_container_edits *common = malloc(sizeof *common);
-    struct weir_cdi_spec spec = {common, run_dir, names, 0};
+    struct weir_cdi_spec spec = {common, run_dir, names, 0, sup->params.oci_hook};
     enum weir_status status = WEIR_ERR_NO_MEMORY;
 
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -142,7 +143,7 @@ static void write_cdi(const struct weir_supervisor *sup, const char *path)
         if (status == WEIR_OK) {
             status = weir_cdi_store(path, &spec);
         }
-        if (status != WEIR_OK && spec.n_tenants != 0) {
+        if (status != WEIR_OK && (spec.n_tenants != 0 || spec.hook != NULL)) {
             weir_log_error("supervisor: no CDI file path=%s why=\"%s\"", path,
                            weir_status_text(status));
         }
@@ -170,7 +171,7 @@ void weir_sup_containers_follow(struct weir_supervisor *sup)
 
         if (tenant->used && !is_served(tenant)) {
             close_socket(sup, tenant);
-            if (!tenant->gone) {
+            if (!tenant->gone && tenant->source != WEIR_ORIGIN_DEMAND) {
                 weir_log_warn("supervisor: containers cannot be this tenant's, its name must begin "
                               "and end with a letter or digit tenant=%s",
                               tenant->config.name);
@@ -186,7 +187,7 @@ void weir_sup_containers_follow(struct weir_supervisor *sup)
 void weir_sup_containers_close(struct weir_supervisor *sup)
 {
     const char *path = cdi_path(sup);
-    bool any = false;
+    bool any = sup->demand_fd >= 0; /* then there was a device "new" */
 
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (sup->tenants[i].used) {

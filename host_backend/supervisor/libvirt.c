@@ -386,7 +386,8 @@ enum weir_status weir_sup_libvirt_open(struct weir_supervisor *sup)
         return WEIR_OK;
     }
     if (sup->params.libvirt == NULL) {
-        fprintf(stderr, "[libvirt] uri: this installation has no weir-libvirt\n");
+        fprintf(stderr,
+                "[libvirt] uri: this installation has no weir-libvirt (a package of its own)\n");
         return WEIR_ERR_UNSUPPORTED;
     }
     return start(sup) ? WEIR_OK : WEIR_ERR_IO;

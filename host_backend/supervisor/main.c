@@ -25,8 +25,9 @@
 #include <unistd.h>
 
 #define POLL_MAX                                                                                   \
-    (7 + 4 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
-     WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX + WEIR_PENDING_MAX + WEIR_FOLLOWERS_MAX)
+    (8 + 5 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
+     WEIR_ASKERS_MAX + WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX + WEIR_PENDING_MAX +                \
+     WEIR_FOLLOWERS_MAX)
 
 /* The command line wins over the file. */
 static void override(struct weir_host_config *config, const struct weir_serve_params *params)
@@ -46,6 +47,9 @@ static void override(struct weir_host_config *config, const struct weir_serve_pa
         if (texts[i].from != NULL) {
             snprintf(texts[i].to, WEIR_CONFIG_PATH_BYTES, "%s", texts[i].from);
         }
+    }
+    if (params->no_softgpu && strcmp(config->driver, "auto") == 0) {
+        snprintf(config->driver, sizeof config->driver, "nvidia");
     }
     if (params->window_base != 0) {
         config->window_base = params->window_base;
@@ -207,6 +211,7 @@ static void reload(struct weir_supervisor *sup)
         weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
         (void)!weir_sup_tenants_apply(sup, config); /* what failed is in the log */
         follow_policy(sup, config->scheduler.policy);
+        weir_sup_demand_follow(sup, &config->demand);
         weir_sup_libvirt_again(sup);
     } else {
         weir_log_warn("supervisor: not reloaded, the previous settings stay");
@@ -248,6 +253,9 @@ struct source {
         SOURCE_WORKER,
         SOURCE_GATE,
         SOURCE_CLIENT,
+        SOURCE_DEMAND,
+        SOURCE_ASKER,
+        SOURCE_SHARE,
         SOURCE_METRICS,
         SOURCE_METRICS_CLIENT,
         SOURCE_FOLLOWER,
@@ -298,6 +306,7 @@ static void watch_tenant(const struct weir_supervisor *sup, struct poll_set *set
         watch(set, t->serial_fd, (struct source){SOURCE_SERIAL, i});
     }
     watch(set, t->vm_listen_fd, (struct source){SOURCE_VM_SOCKET, i});
+    watch(set, t->demand_fd, (struct source){SOURCE_SHARE, i});
 }
 
 static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
@@ -305,6 +314,7 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
     set->n = 0;
     watch(set, sup->signal_fd, (struct source){SOURCE_SIGNAL, 0});
     watch(set, sup->admin_fd, (struct source){SOURCE_ADMIN, 0});
+    watch(set, sup->demand_fd, (struct source){SOURCE_DEMAND, 0});
     watch(set, sup->metrics_fd, (struct source){SOURCE_METRICS, 0});
     watch(set, sup->libvirt.link, (struct source){SOURCE_LIBVIRT, 0});
     watch(set, sup->gate.link, (struct source){SOURCE_GATE, 0});
@@ -345,6 +355,9 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
         if (sup->clients[i].fd >= 0 && !sup->clients[i].asked) {
             watch(set, sup->clients[i].fd, (struct source){SOURCE_CLIENT, i});
         }
+    }
+    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
+        watch(set, sup->askers[i].fd, (struct source){SOURCE_ASKER, i});
     }
 }
 
@@ -416,6 +429,17 @@ static void serve(struct weir_supervisor *sup, struct source source)
             weir_sup_admin_read(sup, &sup->clients[source.index]);
         }
         break;
+    case SOURCE_DEMAND:
+        weir_sup_demand_accept(sup);
+        break;
+    case SOURCE_ASKER:
+        if (sup->askers[source.index].fd >= 0) {
+            weir_sup_demand_read(sup, &sup->askers[source.index]);
+        }
+        break;
+    case SOURCE_SHARE:
+        weir_sup_share_look(sup, &sup->tenants[source.index]);
+        break;
     case SOURCE_METRICS:
         weir_sup_metrics_accept(sup);
         break;
@@ -460,6 +484,7 @@ static void loop(struct weir_supervisor *sup)
         wait_ms = sooner(wait_ms, weir_mps_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_sup_gate_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_sup_quarantine_wait_ms(sup, now_ns));
+        wait_ms = sooner(wait_ms, weir_sup_demand_wait_ms(sup, now_ns));
 
         build_set(sup, &set);
         if (poll(set.fds, set.n, wait_ms) < 0 && errno != EINTR) {
@@ -478,6 +503,7 @@ static void loop(struct weir_supervisor *sup)
         weir_mps_tick(sup, now_ns);
         weir_sup_programs_tick(sup, now_ns);
         weir_sup_admin_tick(sup, now_ns);
+        weir_sup_demand_tick(sup, now_ns);
         weir_sup_metrics_tick(sup, now_ns);
         weir_sup_libvirt_tick(sup, now_ns);
         weir_sup_nvdimm_tick(sup, now_ns);
@@ -517,6 +543,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     status = status == WEIR_OK ? weir_sup_tcp_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_metrics_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_tenants_apply(sup, &sup->config) : status;
+    status = status == WEIR_OK ? weir_sup_demand_open(sup) : status;
     if (status == WEIR_OK) {
         weir_sup_workers_listen(sup);
     }
@@ -546,6 +573,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     signal(SIGPIPE, SIG_IGN); /* a program that it talks to may have ended */
     sup->params = *params;
     sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
+    sup->demand_fd = -1;
     sup->vsock_fd = sup->nvdimm_watch_fd = sup->directory.watch_fd = -1;
     sup->spin.page_fd = sup->spin.loadavg_fd = sup->gate.link = -1;
     sup->started_ns = weir_clock_now_ns();
@@ -554,6 +582,9 @@ int weir_serve_main(const struct weir_serve_params *params)
     weir_sup_keeper_init(sup);
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         sup->clients[i].fd = -1;
+    }
+    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
+        sup->askers[i].fd = -1;
     }
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
         sup->metrics[i].fd = -1;
@@ -583,6 +614,7 @@ int weir_serve_main(const struct weir_serve_params *params)
         close(sup->tcp_fd); /* who comes now finds a closed port, and tries for the next host */
     }
     weir_sup_tenants_close(sup);
+    weir_sup_demand_close(sup);
     weir_sup_libvirt_close(sup);
     if (sup->signal_fd >= 0) {
         weir_sup_workers_stop(sup);

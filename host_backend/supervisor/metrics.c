@@ -30,6 +30,8 @@ struct series {
 static const struct series tenant_series[] = {
     {"weir_tenant_weight", "gauge", "Weight against tenants of the same priority.", "", true, false,
      UNIT_ONE, TENANT(weight)},
+    {"weir_tenant_min_share_ratio", "gauge", "Part of the GPU's time that it gets at least.", "",
+     true, false, UNIT_PERCENT, TENANT(min_share_pct)},
     {"weir_tenant_sm_limit_ratio", "gauge", "Part of the multiprocessors that it gets at most.", "",
      true, false, UNIT_PERCENT, TENANT(sm_limit_pct)},
     {"weir_tenant_sessions", "gauge", "Connected processes.", "", true, false, UNIT_ONE,

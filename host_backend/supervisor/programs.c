@@ -623,8 +623,7 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
         sup->no_room_ns = now_ns;
         sup->spares_from_ns = now_ns + NO_SPARES_NS;
         if (is_hopeless(sup, status)) {
-            sup->stopping = true;
-            sup->exit_status = 1;
+            weir_sup_no_gpu(sup);
         }
     }
     if (domain != NULL && is_fault(w, status)) {

@@ -26,6 +26,7 @@
 #define WEIR_WORKERS_MAX       (WEIR_CONFIG_TENANTS_MAX + 1 + WEIR_PROGRAMS_MAX)
 #define WEIR_PENDING_MAX       512 /* programs that wait for a worker */
 #define WEIR_ADMIN_CLIENTS_MAX 16
+#define WEIR_ASKERS_MAX        16 /* who ask for shares on demand */
 
 _Static_assert(WEIR_WORKERS_MAX <= WEIR_ACCOUNT_KEPT, "a place on a tenant's page for each");
 
@@ -34,6 +35,7 @@ enum weir_origin {
     WEIR_ORIGIN_FILE,    /* weir.toml, or the built-in defaults */
     WEIR_ORIGIN_COMMAND, /* weir tenant */
     WEIR_ORIGIN_LIBVIRT, /* a domain's metadata */
+    WEIR_ORIGIN_DEMAND,  /* its user: it is a share on demand (demand.c) */
 };
 
 /* Of a tenant, by what its workers report. */
@@ -70,11 +72,13 @@ struct weir_sup_tenant {
     struct weir_sup_faults faults;
     struct weir_sup_refused refused;
     struct weir_account_page
-        *account;    /* of its workers together; NULL: it has one worker, or none */
-    int account_fd;  /* of that */
-    uint32_t goings; /* how often it was removed, or a tenant before it in this slot */
-    bool used;       /* this slot: until nothing is left of it in its worker */
-    bool gone;       /* removed */
+        *account;   /* of its workers together; NULL: it has one worker, or none */
+    int account_fd; /* of that */
+    int demand_fd;  /* of a share on demand: a pidfd of the process with which it ends; else -1 */
+    uint32_t demand_uid; /* .. its user */
+    uint32_t goings;     /* how often it was removed, or a tenant before it in this slot */
+    bool used;           /* this slot: until nothing is left of it in its worker */
+    bool gone;           /* removed */
 };
 
 /* Whom a worker serves. */
@@ -187,6 +191,12 @@ struct weir_admin_client {
     uint64_t deadline_ns;
 };
 
+/* A connection of somebody who asks for a share on demand. */
+struct weir_sup_asker {
+    int fd; /* -1: free */
+    uint64_t deadline_ns;
+};
+
 #define WEIR_DOMAINS_MAX 1024 /* with an element of ours */
 
 struct weir_sup_domain;
@@ -251,7 +261,11 @@ struct weir_supervisor {
     uint64_t started_ns;
     int signal_fd;
     int admin_fd;
-    int tcp_fd; /* listens for remote guests, whom the main worker accepts; -1: nobody does */
+    int demand_fd; /* listens for who wants a share on demand; -1: not yet */
+    char demand_path[108];
+    struct weir_sup_asker askers[WEIR_ASKERS_MAX];
+    uint64_t n_runs; /* programs that were given a share */
+    int tcp_fd;      /* listens for remote guests, whom the main worker accepts; -1: nobody does */
     char admin_path[108];
     bool stopping;
     int exit_status;
@@ -428,6 +442,29 @@ void weir_sup_containers_follow(struct weir_supervisor *sup);
 /** Close those sockets and remove the file. */
 void weir_sup_containers_close(struct weir_supervisor *sup);
 
+/* demand.c: shares on demand; docs/design/demand.md */
+
+/**
+ * Listen for who wants a share; complains on stderr. Nothing is left of an earlier host's shares.
+ */
+enum weir_status weir_sup_demand_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+void weir_sup_demand_close(struct weir_supervisor *sup);
+void weir_sup_demand_accept(struct weir_supervisor *sup);
+void weir_sup_demand_read(struct weir_supervisor *sup, struct weir_sup_asker *asker);
+/** Other bounds, for shares that are made from now on. */
+void weir_sup_demand_follow(struct weir_supervisor *sup, const struct weir_demand_config *demand);
+void weir_sup_demand_tick(struct weir_supervisor *sup, uint64_t now_ns);
+int weir_sup_demand_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** Make a share's folder and listen there. */
+enum weir_status weir_sup_share_listen(struct weir_supervisor *sup,
+                                       struct weir_sup_tenant *tenant) WEIR_MUST_CHECK;
+/** Remove a share whose process has ended. */
+void weir_sup_share_look(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** A tenant is removed: what there is of it as a share. */
+void weir_sup_share_gone(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
+/** Divide anew what the user's shares weigh together. */
+void weir_sup_shares_weigh(struct weir_supervisor *sup, uint32_t uid);
+
 /* worker_user.c */
 
 /**
@@ -495,6 +532,8 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 void weir_sup_worker_receive(struct weir_supervisor *sup, int worker);
 /** Look for dead workers (SIGCHLD). */
 void weir_sup_workers_reap(struct weir_supervisor *sup);
+/** The first worker of all found no driver or no device: say so, and stop. */
+void weir_sup_no_gpu(struct weir_supervisor *sup);
 /** The host's policies are others: tell the workers that have been started. Those that are dead
  * hear it at their start. */
 void weir_sup_workers_configure(struct weir_supervisor *sup);

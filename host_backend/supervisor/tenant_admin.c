@@ -92,6 +92,9 @@ static void set(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
     }
     memcpy(tenant->origins, origins, sizeof origins);
     weir_sup_tenant_commit(sup, tenant, &config);
+    if (tenant->source == WEIR_ORIGIN_DEMAND) {
+        weir_sup_shares_weigh(sup, tenant->demand_uid);
+    }
     for (size_t i = 0; i < weir_setting_count(); i++) {
         if ((given >> i & 1) != 0) {
             char value[WEIR_SETTING_TEXT_BYTES];
@@ -118,8 +121,9 @@ static void add(struct weir_supervisor *sup, struct weir_status_report *report, 
     struct weir_diag diag = {0};
 
     if (!weir_tenant_name_ok(name)) {
-        weir_sup_note(report, "error",
-                      "a tenant's name has 1 to 63 of A-Z a-z 0-9 . _ - and is not 'admin'");
+        weir_sup_note(
+            report, "error",
+            "a tenant's name has 1 to 63 of A-Z a-z 0-9 . _ - and is not 'admin' or 'new'");
         return;
     }
     weir_tenant_config_default(&config, name);

@@ -39,6 +39,7 @@ static struct weir_sup_tenant *find_free(struct weir_supervisor *sup)
                                                        .vm_listen_fd = -1,
                                                        .serial_fd = -1,
                                                        .nvdimm = {.fd = -1, .watch = -1},
+                                                       .demand_fd = -1,
                                                        .worker = -1};
             return &sup->tenants[i];
         }
@@ -54,6 +55,7 @@ static void close_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *te
         unlink(tenant->path);
         tenant->listen_fd = -1;
     }
+    weir_sup_share_gone(sup, tenant);
 }
 
 bool weir_sup_tenant_has_user(const struct weir_sup_tenant *tenant)
@@ -93,6 +95,9 @@ static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup
                      tenant->config.name);
     enum weir_status status;
 
+    if (tenant->source == WEIR_ORIGIN_DEMAND) {
+        return weir_sup_share_listen(sup, tenant);
+    }
     if (n < 0 || (size_t)n >= sizeof tenant->path) {
         status = WEIR_ERR_TOO_BIG;
     } else {
@@ -199,7 +204,8 @@ void weir_sup_tenant_move(struct weir_supervisor *sup, struct weir_sup_tenant *t
 
 const char *weir_origin_text(enum weir_origin origin)
 {
-    static const char *const texts[] = {"weir.toml", "weir tenant", "libvirt"};
+    static const char *const texts[] = {"weir.toml", "weir tenant", "libvirt",
+                                        WEIR_CONTROL_ON_DEMAND};
 
     return texts[origin];
 }
@@ -412,6 +418,9 @@ void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant 
     follow(sup);
     weir_sup_programs_drop(sup, tenant);
     weir_sup_directory_tenant_gone(sup, tenant);
+    if (tenant->source == WEIR_ORIGIN_DEMAND) {
+        weir_sup_shares_weigh(sup, tenant->demand_uid);
+    }
     release_if_free(sup, tenant);
 }
 
@@ -497,7 +506,13 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
         }
     }
     for (uint32_t k = 0; k < config->n_tenants; k++) {
-        enum weir_status one = apply_one(sup, WEIR_ORIGIN_FILE, &config->tenants[k]);
+        struct weir_sup_tenant *there = weir_sup_tenant_find(sup, config->tenants[k].name);
+        enum weir_status one;
+
+        if (there != NULL && !there->gone && there->source == WEIR_ORIGIN_DEMAND) {
+            weir_sup_tenant_remove(sup, there); /* the name is the file's */
+        }
+        one = apply_one(sup, WEIR_ORIGIN_FILE, &config->tenants[k]);
 
         status = status == WEIR_OK ? one : status;
     }

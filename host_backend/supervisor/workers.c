@@ -442,6 +442,27 @@ static bool drop_connections(struct weir_sup_worker *w, int status)
     return w->connections_failed;
 }
 
+void weir_sup_no_gpu(struct weir_supervisor *sup)
+{
+    const char *driver = sup->config.driver;
+
+    sup->stopping = true;
+    sup->exit_status = WEIR_SERVE_EXIT_NO_GPU;
+    if (strcmp(driver, "nvidia") != 0) {
+        weir_log_error("supervisor: no device to serve driver=%s: the lines above say why", driver);
+    } else if (access("/dev/nvidiactl", F_OK) != 0) {
+        weir_log_error(
+            "supervisor: no NVIDIA GPU to serve: NVIDIA's driver is not loaded (there is "
+            "no /dev/nvidiactl). Install or load it, then start weir again; to try Weir "
+            "without a GPU set driver = \"softgpu\" in weir.toml");
+    } else {
+        weir_log_error(
+            "supervisor: no NVIDIA GPU to serve: libcuda.so.1 is missing or finds none, or "
+            "not one that devices names (see above, and nvidia-smi -L). Mend that, then "
+            "start weir again");
+    }
+}
+
 /* What it said before it died: whose fault that was, say. */
 static void take_last_messages(struct weir_supervisor *sup, int worker)
 {
@@ -494,15 +515,14 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
         tell_event(sup, w, WEIR_EVENT_WORKER_ENDED, pid, "it starts again with other connections");
         return;
     }
+    if (!drop_connections(w, status) && !sup->announced && w->restarts == 0 && WIFEXITED(status) &&
+        WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER) {
+        weir_sup_no_gpu(sup);
+        return;
+    }
     weir_log_error("supervisor: worker died worker=%d why=\"%s\"", worker,
                    why_text(status, why, sizeof why));
     tell_event(sup, w, WEIR_EVENT_WORKER_DIED, pid, why);
-    if (!drop_connections(w, status) && !sup->announced && w->restarts == 0 && WIFEXITED(status) &&
-        WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER) {
-        sup->stopping = true;
-        sup->exit_status = 1;
-        return;
-    }
     bool by_guest = WIFEXITED(status) && (WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY ||
                                           WEXITSTATUS(status) == WEIR_WORKER_EXIT_OVERDUE);
 

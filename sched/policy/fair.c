@@ -131,7 +131,7 @@ static void place(const struct weir_policy *self, const struct round *round,
     ahead = (int64_t)(fair->virtual_ns - mean_of(round));
     credit_max =
         fair->keeps_credit ? to_virtual(self, tenant, (uint64_t)CREDIT_NS * self->config->sms) : 0;
-    if (fair->class != tenant->priority) {
+    if (fair->class != tenant->priority || fair->reweighed) {
         ahead = 0;
     }
     if (ahead < -(int64_t)credit_max) {
@@ -168,6 +168,7 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
         if (!fair->placed || fair->class != tenant->priority) {
             place(self, &round, tenant);
             fair->placed = true;
+            fair->reweighed = false;
             fair->class = tenant->priority;
         }
         at = position(self, tenant);
@@ -374,6 +375,8 @@ void fair_idle(struct weir_policy *self, uint64_t now_ns, struct weir_policy_ten
 void fair_changing(struct weir_policy *self, struct weir_policy_tenant *tenant)
 {
     settle(self, tenant);
+    fair_of(tenant)->placed = false;
+    fair_of(tenant)->reweighed = true;
 }
 
 void fair_joined(struct weir_policy *self, struct weir_policy_tenant *tenant)

@@ -13,6 +13,7 @@ struct fair_tenant {
     enum weir_priority class; /* in which virtual_ns counts */
     bool placed;
     bool keeps_credit;  /* it was away for a moment only */
+    bool reweighed;     /* its virtual time was counted at another weight */
     uint64_t fill_pass; /* turns below a higher class, each divided by the weight */
 };
 

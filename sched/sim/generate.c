@@ -343,8 +343,10 @@ static void introduce_tenant(struct generator *g, const struct weir_sim_group *g
     uint64_t weight = (uint64_t)llround(draw(&state, &group->weight));
     weight = weight < 1 ? 1 : weight > WEIR_SCHED_WEIGHT_MAX ? WEIR_SCHED_WEIGHT_MAX : weight;
     (void)snprintf(name, sizeof name, group->tenants > 1 ? "%s-%u" : "%s", group->name, nth + 1);
-    const struct weir_sched_tenant_params params = {
-        .weight = (uint32_t)weight, .priority = group->priority, .sm_limit = group->sm_limit};
+    const struct weir_sched_tenant_params params = {.weight = (uint32_t)weight,
+                                                    .priority = group->priority,
+                                                    .sm_limit = group->sm_limit,
+                                                    .min_share = group->min_share};
     put(g, &(struct weir_sched_record){
                .tenant = id,
                .kind = WEIR_SCHED_REC_TENANT_ADD,

@@ -30,6 +30,7 @@ static const struct key keys[] = {
     {"tenants", COUNT, AT(tenants), 1, 10000},
     {"weight", PLAIN, AT(weight), 1, WEIR_SCHED_WEIGHT_MAX},
     {"limit", COUNT, AT(sm_limit), 1, 100},
+    {"min", COUNT, AT(min_share), 0, 100},
     {"streams", COUNT, AT(streams), 1, 64},
     {"keys", COUNT, AT(keys), 1, 1000},
     {"kernel", SPAN, AT(kernel_ns), 100, SECONDS_MAX * 1e9},

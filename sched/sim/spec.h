@@ -31,6 +31,7 @@ struct weir_sim_group {
     struct weir_sim_range weight;
     enum weir_priority priority;
     uint32_t sm_limit;
+    uint32_t min_share;
     uint32_t context; /* GPU context of all of them; WEIR_SIM_OWN_CONTEXT: one for each */
     uint32_t streams;
     uint32_t keys;                   /* different kernels */

@@ -96,6 +96,7 @@ static const char *check_tenant(const struct weir_sched_record *r)
            : !p.weight || p.weight > WEIR_SCHED_WEIGHT_MAX ? "a weight that is not 1 .. 10000"
            : p.priority >= WEIR_PRIORITY_COUNT             ? "an unknown priority"
            : !p.sm_limit || p.sm_limit > 100               ? "an SM limit that is not 1 .. 100"
+           : p.min_share > 100                             ? "a min_share of more than 100"
                                                            : NULL;
 }
 

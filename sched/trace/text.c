@@ -100,6 +100,9 @@ static void print_core(FILE *out, const struct weir_sched_record *r)
         fprintf(out, " weight=%u priority=%s sm_limit=%u%s", tenant.weight,
                 weir_priority_names[tenant.priority], tenant.sm_limit,
                 tenant.exclusive ? " exclusive" : "");
+        if (tenant.min_share != 0) {
+            fprintf(out, " min_share=%u", tenant.min_share);
+        }
         if (weir_sched_trace_context(r) != 0) {
             fprintf(out, " context=%u", weir_sched_trace_context(r));
         }

@@ -175,6 +175,50 @@ class Podman(Engine):
         shutil.rmtree(self.folder, True)
 
 
+class RootlessPodman(Podman):
+    """podman of an ordinary user, who is made for it and gone with it."""
+
+    uid = 47110
+    name = "weir-e2e-user"
+
+    def __init__(self):
+        for program in ("newuidmap", "setpriv", "useradd", "userdel"):
+            need_program(program)
+        need(os.geteuid() == 0, "making a user needs root")
+        super().__init__()
+        made = subprocess.run(["useradd", "--uid", str(self.uid), "--create-home", self.name],
+                              capture_output=True, text=True)
+        need(made.returncode == 0, f"no user can be made: {made.stderr.strip()}")
+        home = os.path.expanduser(f"~{self.name}")
+        runtime = os.path.join(self.folder, "runtime")
+        os.mkdir(runtime, 0o700)
+        os.chown(runtime, self.uid, self.uid)
+        os.chown(self.folder, self.uid, self.uid)
+        self.env |= {"HOME": home, "XDG_RUNTIME_DIR": runtime}
+        runtime_options = [w for w in self.base if w.endswith("runc")]
+        self.base = ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", "sh", "-c",
+                     'cd && exec "$@"', "sh", need_program("podman"), "--cgroup-manager", "cgroupfs", "--storage-driver",
+                     "vfs"]  # where there is no fuse-overlayfs
+        self.base += ["--runtime", runtime_options[0]] if runtime_options else []
+        works = self.command("info")
+        if works.returncode != 0:
+            self.close()
+            raise unittest.SkipTest(f"podman does not work for users here: {works.stderr.strip()[-200:]}")
+
+    def image(self, tar):
+        """A file that the user can read, imported."""
+        copy = os.path.join(self.folder, "image.tar")
+        shutil.copyfile(tar, copy)
+        return super().image(copy)
+
+    def close(self):
+        subprocess.run([*self.base, "unshare", "rm", "-rf", f"{self.env['HOME']}/.local"], env=self.env,
+                       capture_output=True, timeout=60)
+        subprocess.run(["userdel", "--remove", "--force", self.name], capture_output=True, timeout=60)
+        shutil.rmtree(self.place, True)
+        shutil.rmtree(self.folder, True)
+
+
 class Docker(Engine):
     """A dockerd of its own, with `weir docker-args`: before version 25 it does not know CDI."""
 
@@ -235,7 +279,7 @@ class DockerWithCdi(Docker):
     """A dockerd that knows CDI: this machine's, or that of Debian 13 in a root tree of its own."""
 
     storage = "docker-cdi"
-    packages = "docker.io,containerd,runc,iptables,ca-certificates"
+    packages = "docker.io,containerd,runc,iptables,ca-certificates,libjansson4"  # the last is of weir-oci-hook
 
     def dockerd(self):
         with open(os.path.join(self.folder, "daemon.json"), "w") as f:
@@ -247,7 +291,8 @@ class DockerWithCdi(Docker):
             if int(re.search(r"version (\d+)", text)[1]) >= 25:
                 return [own, *options]
         tree = os.path.join(cache_folder(), "docker-tree")
-        if not os.path.exists(tree):
+        if not os.path.exists(f"{tree}/usr/lib/x86_64-linux-gnu/libjansson.so.4"):
+            shutil.rmtree(tree, True)
             tar = debian_image("trixie", self.packages)
             os.makedirs(tree + ".part", exist_ok=True)
             subprocess.run(["tar", "-C", tree + ".part", "-xf", tar], check=True)
@@ -292,6 +337,20 @@ def download(packages, folder, architecture=None):
                 subprocess.run(["dpkg-deb", "-x", name, folder], cwd=state, check=True)
     finally:
         shutil.rmtree(state)
+
+
+def unpacked(name, packages):
+    """A folder with these packages, unpacked once and not installed."""
+    folder = os.path.join(cache_folder(), f"{name}-{own_release()}")
+    if not os.path.exists(folder):
+        part = tempfile.mkdtemp(prefix=f"{name}-", dir=cache_folder())
+        try:
+            download(packages, part)
+            os.rename(part, folder)
+        except BaseException:
+            shutil.rmtree(part)
+            raise
+    return folder
 
 
 def lib64_image():

@@ -5,8 +5,11 @@ libraries that the package depends on, without network and without Weir. It is k
 """
 import os
 import re
+import select
 import shutil
 import subprocess
+import tempfile
+import time
 import unittest
 
 import containers
@@ -38,17 +41,32 @@ while read -r line; do eval "$line"; status=$?; echo; echo "@@RC $status"; done
 
 
 def cpack(generator, out, *options):
-    """The path of the package that cpack makes of the build tree into a folder."""
+    """{component: path} of the packages that cpack makes of the build tree into a folder; a TGZ is all in one, ""."""
     config = os.path.join(lib.places.build, "CPackConfig.cmake")
     done = subprocess.run(["cpack", "--config", config, "-G", generator, "-B", out, *options],
                           capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
         raise lib.Stuck(f"cpack: {done.stdout}{done.stderr}")
-    end = {"TGZ": ".tar.gz", "DEB": ".deb"}[generator]
-    found = [name for name in os.listdir(out) if name.endswith(end)]
-    if len(found) != 1:
-        raise lib.Stuck(f"cpack made {found}")
-    return os.path.join(out, found[0])
+    end = {"TGZ": ".tar.gz", "DEB": ".deb", "RPM": ".rpm"}[generator]
+    found = {}
+    for name in os.listdir(out):
+        if name.endswith(end):
+            component = "" if generator == "TGZ" else re.match("weir-([a-z]+)[-_]", name)[1]
+            found[component] = os.path.join(out, name)
+    return found
+
+
+def later(package, path, version):
+    """The same DEB with another version, for an upgrade."""
+    with tempfile.TemporaryDirectory(prefix="weir-e2e-") as folder:
+        subprocess.run(["dpkg-deb", "--raw-extract", package, folder], check=True)
+        control = os.path.join(folder, "DEBIAN/control")
+        with open(control) as f:
+            text = re.sub("(?m)^Version: .*$", f"Version: {version}", f.read())
+        with open(control, "w") as f:
+            f.write(text)
+        subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "--build", folder, path], check=True,
+                       stdout=subprocess.DEVNULL)
 
 
 def dependencies(package):
@@ -61,7 +79,7 @@ def dependencies(package):
 def root_image(package):
     """A root filesystem as a tar file on which the package can be installed without a network."""
     options = ["--variant=essential", *containers.own_components()]
-    names = ",".join([*PACKAGES, *sorted(dependencies(package))])
+    names = ",".join([*PACKAGES, *(["rpm"] if shutil.which("rpmbuild") else []), *sorted(dependencies(package))])
     return containers.debian_image(containers.own_release(), names, options)
 
 
@@ -73,24 +91,40 @@ class Container:
         for place, folder in mounts.items():
             options = [*options, "--volume", f"{folder}:{place}:ro"]
         self.id = engine.start(image, *program, options=options)
+        # One shell for all lines: starting one takes longer than most of what it is asked.
+        self.shell = subprocess.Popen([*engine.base, "exec", "--interactive", "--env", "DEBIAN_FRONTEND=noninteractive",
+                                       self.id, "sh"], env=engine.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                      stderr=subprocess.DEVNULL)
 
     def run(self, line, limit_s=60):
         """(exit status, output) of a command line."""
-        done = self.engine.command("exec", "--env", "DEBIAN_FRONTEND=noninteractive", self.id, "sh", "-c",
-                                   f"exec 2>&1; {line}", limit_s=limit_s)
-        return done.returncode, (done.stdout + done.stderr).rstrip()
+        end = time.monotonic() + limit_s
+        self.shell.stdin.write(f"(\n{line}\n) </dev/null 2>&1; status=$?; echo; echo @@RC $status\n".encode())
+        self.shell.stdin.flush()
+        said = b""
+        while not (found := re.search(rb"\n@@RC (\d+)\n$", said)):
+            ready, _, _ = select.select([self.shell.stdout], [], [], max(0, end - time.monotonic()))
+            piece = os.read(self.shell.stdout.fileno(), 65536) if ready else b""
+            said += piece
+            if not piece:
+                raise lib.Stuck(f"{line}: no end after {limit_s} s, or no shell: {said.decode()}")
+        return int(found[1]), said[:found.start()].decode().rstrip()
 
     def discard(self):
+        self.shell.kill()
+        self.shell.wait()
+        self.shell.stdin.close()
+        self.shell.stdout.close()
         self.engine.remove(self.id)
 
 
-def booted_container(engine, image, mounts):
+def booted_container(engine, image, mounts, options=()):
     """A container whose systemd has started everything; skips where none comes up.
 
     The unit's protection needs mounts of its own: CAP_SYS_ADMIN. The devices of this machine stay out.
     """
     container = Container(engine, image, "/sbin/init", mounts=mounts,
-                          options=["--systemd=always", "--cap-add", "SYS_ADMIN"])
+                          options=["--systemd=always", "--cap-add", "SYS_ADMIN", *options])
     said = [""]
 
     def up():

@@ -17,7 +17,7 @@ CPUS = 8
 class Cluster:
     """One node with a GPU that is cut into shards. The plugin's arguments can change between jobs."""
 
-    def __init__(self, shards=100):
+    def __init__(self, shards=100, gpus=1):
         need(lib.places.build, "Slurm is tested from a build tree")
         need(os.geteuid() == 0, "slurmd and munged need root here")
         self.plugin = os.path.join(lib.places.build, "slurm/weir_spank.so")
@@ -34,7 +34,7 @@ class Cluster:
         self.daemons = {}
         try:
             self.install_plugin()
-            self.write_conf(shards)
+            self.write_conf(shards, gpus)
             self.rules()
             self.start_munged()
             self.start("slurmctld", "-D", "-f", self.conf)
@@ -50,13 +50,14 @@ class Cluster:
         os.symlink(lib.places.guest_lib, os.path.join(self.folder, "weir/guest"))
         self.guest_lib = os.path.join(self.folder, "weir/guest")
 
-    def write_conf(self, shards):
+    def write_conf(self, shards, gpus):
         f = self.folder
         ports = [lib.free_port(), lib.free_port()]
         for name in ("state", "spool", "run", "dev"):
             os.mkdir(os.path.join(f, name))
         # slurmd looks at the file's type and number, and nobody opens it: no NVIDIA driver is needed.
-        os.mknod(f"{f}/dev/nvidia0", stat.S_IFCHR | 0o600, os.makedev(195, 0))
+        for i in range(gpus):
+            os.mknod(f"{f}/dev/nvidia{i}", stat.S_IFCHR | 0o600, os.makedev(195, i))
         host = socket.gethostname().split(".")[0]
         lines = f"""ClusterName=weir
 SlurmctldHost={host}(127.0.0.1)
@@ -87,13 +88,13 @@ MpiDefault=none
 ReturnToService=2
 GresTypes=gpu,shard
 PlugStackConfig={f}/plugstack.conf
-NodeName={NODE} NodeHostname={host} NodeAddr=127.0.0.1 CPUs={CPUS} RealMemory=1000 Gres=gpu:1,shard:{shards}
+NodeName={NODE} NodeHostname={host} NodeAddr=127.0.0.1 CPUs={CPUS} RealMemory=1000 Gres=gpu:{gpus},shard:{shards}
 PartitionName=all Nodes={NODE} Default=YES
 """
         with open(self.conf, "w") as out:
             out.write(lines)
         with open(os.path.join(f, "gres.conf"), "w") as out:
-            out.write(f"NodeName={NODE} Name=gpu File={f}/dev/nvidia0 Flags=nvidia_gpu_env\n"
+            out.write(f"NodeName={NODE} Name=gpu File={f}/dev/nvidia[0-{gpus - 1}] Flags=nvidia_gpu_env\n"
                       f"NodeName={NODE} Name=shard Count={shards}\n")
 
     def rules(self, *arguments, run_dir="/nonexistent", folder=None):

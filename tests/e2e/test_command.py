@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import stat
+import subprocess
 
 import lib
 
@@ -137,6 +138,32 @@ class Command(lib.Case):
         result = lib.run_weir("ptx", "inspect", "--kernel", "other", good)
         self.assertEqual(result.returncode, 1)
         self.assertIn("no kernel other", result.stderr)
+
+    def complete(self, *lines):
+        """What bash's completion offers for each line, whose last word is being written."""
+        script = f"PATH={os.path.dirname(lib.places.weir)}:$PATH; . {lib.places.source}/packaging/weir.bash\n"
+        for line in lines:
+            words = line.split(" ")
+            script += (f"COMP_WORDS=({' '.join(word or chr(39) * 2 for word in words)}) COMP_CWORD={len(words) - 1}\n"
+                       f"_weir weir '{words[-1]}' '{words[-2]}'; echo \"${{COMPREPLY[@]}}\"\n")
+        done = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return [set(line.split()) for line in done.stdout.split("\n")[:-1]]
+
+    def test_completion_knows_what_the_help_knows(self):
+        commands = re.findall(r"(?m)^  ([a-z-]+) +\S", lib.run_weir("--help").stdout)
+        self.assertEqual(self.complete("weir ", "weir help "), [{*commands, "help"}] * 2)
+        actions = self.complete(*(f"weir {command} " for command in ("tenant", "trace", "ptx", "policy")))
+        self.assertEqual([sorted(found)[:2] for found in actions],
+                         [["add", "list"], ["draw", "generate"], ["inspect", "transform"], ["set", "show"]])
+        lines = [*commands, *(f"tenant {action}" for action in actions[0]), *(f"trace {action}" for action in actions[1]),
+                 *(f"ptx {action}" for action in actions[2])]
+        for line, found in zip(lines, self.complete(*(f"weir {line} -" for line in lines)), strict=True):
+            with self.subTest(line=line):
+                shown = lib.run_weir(*line.split(), "--help").stdout
+                self.assertEqual(found, set(re.findall(r"(?m)^  (?:-\w, )?(--[a-z-]+)", shown)))
+        self.assertEqual(self.complete("weir ser", "weir stats --sort ", "weir trace show --", "weir bogus "),
+                         [{"serve"}, {"time", "waited", "calls"}, {"--help"}, set()])
 
     def test_run_exit_statuses(self):
         host = self.host()

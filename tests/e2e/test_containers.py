@@ -20,6 +20,7 @@ QUOTA = 128 << 20
 MIB = 1 << 20
 PROGRAMS = ("drv_vector_add", "drv_memory", "drv_modules", "drv_streams_events", "drv_graph")
 CDI_FOLDER = "/var/run/cdi"
+HOOK = os.path.join(lib.places.build or "", "container/oci/weir-oci-hook")
 # The engines read one folder for the whole machine: names that no other run has.
 ALICE, BOB, CAROL = (f"{name}-{os.getpid()}" for name in ("alice", "bob", "carol"))
 
@@ -51,11 +52,11 @@ class Containers(lib.Case):
         super().setUp()
         self.limit(3 * lib.CASE_LIMIT_S)  # a container costs processes
 
-    def serve(self, tenants=None, start=True):
+    def serve(self, tenants=None, start=True, lines=()):
         """A host that writes a CDI file of its own."""
         self.cdi = f"{CDI_FOLDER}/weir-e2e-{os.getpid()}.json"
         host = self.host(tenants or {ALICE: {"memory": "128MiB"}, BOB: {"memory": "96MiB"}},
-                         host_lines=[f"cdi = {json.dumps(self.cdi)}"], start=False)
+                         host_lines=[f"cdi = {json.dumps(self.cdi)}", *lines], start=False)
         self.addCleanup(lambda: os.path.exists(self.cdi) and os.unlink(self.cdi))
         self.engine.host = host
         return host.start() if start else host
@@ -240,6 +241,80 @@ services:
         self.contained("sh", "-c", stub, options=nvidia)
 
 
+    def serve_shares(self):
+        """A host for shares on demand."""
+        if not os.path.exists(HOOK):
+            self.skipTest("weir-oci-hook is not built (libjansson-dev)")
+        return self.serve({"default": {"memory": "160MiB"}, ALICE: {}}, lines=[
+            "", "[default]", 'memory = "96MiB"', 'max_memory = "128MiB"', "max_weight = 300", "socket_mode = 0o666"])
+
+    def shares(self):
+        return {t["name"]: t for t in self.engine.host.status()["tenant"] if t["source"] == "on demand"}
+
+    def no_shares(self):
+        lib.until(lambda: not self.shares(), 10, "the shares are gone")
+        self.engine.host.wait_idle()
+        self.assertEqual(os.listdir(os.path.join(self.engine.host.run_dir, "shares")), ["none"])
+
+    def quota(self, mib):
+        """A command that succeeds if its device has so much memory."""
+        return "/t/e2e/e2e_quota", "shows", str(mib * MIB)
+
+    def check_shares(self):
+        """A tenant for each container, made with it and gone with it."""
+        host = self.serve_shares()
+        self.contained(*self.quota(160), tenant="all")  # by its other name
+        self.contained(*self.quota(96), tenant="new", options=["--user", "1234:5678", "--read-only", "--cap-drop", "all"])
+        self.contained(*self.quota(64), tenant="new", options=["--env", "WEIR_MEMORY=64MiB"])
+        # An annotation, which an image cannot have, goes before a variable.
+        self.contained(*self.quota(32), tenant="new", options=["--annotation", "weir.dev/memory=32MiB",
+                                                               "--env", "WEIR_MEMORY=64MiB"])
+        self.no_shares()
+        container = self.engine.start(self.image, "sleep", "300", tenant="new", options=[
+            *self.mounts, "--env", "WEIR_WEIGHT=300", "--env", "WEIR_PRIORITY=low", "--env", "WEIR_SM_LIMIT=50",
+            "--env", "WEIR_SESSIONS=2"])
+        self.addCleanup(self.engine.remove, container)
+        (name, row), = self.shares().items()
+        self.assertEqual(name, f"ctr-{container[:12]}")
+        self.assertEqual((row["weight"], row["priority"], row["sm_limit_pct"]), (300, "low", 50))
+        listed = self.engine.command("exec", container, "sh", "-c", "ls -A /run/weir; touch /run/weir/x; id -u").stdout
+        self.assertEqual(listed, "default.sock\n0\n", "its own socket, and nothing can be put beside it")
+        # Two containers of one user have the weight of one.
+        second = self.engine.start(self.image, "sleep", "300", tenant="new",
+                                   options=[*self.mounts, "--env", "WEIR_WEIGHT=300"])
+        self.addCleanup(self.engine.remove, second)
+        self.assertEqual(sorted(row["weight"] for row in self.shares().values()), [150, 150])
+        self.engine.remove(second)
+        lib.until(lambda: [row["weight"] for row in self.shares().values()] == [300], 5, "the first has all again")
+        # However it ends: here without a word to the engine, with a program at work in it.
+        guest = lib.Process([*self.engine.base, "exec", "--interactive", container, "/t/e2e/e2e_quota", "hold",
+                             str(16 * MIB)], env=self.engine.env)
+        self.addCleanup(guest.kill)
+        guest.wait_line("^held$")
+        os.kill(int(self.engine.must("inspect", "--format", "{{.State.Pid}}", container)), signal.SIGKILL)
+        guest.wait()
+        self.no_shares()
+
+    def check_refused_shares(self):
+        """Who asks for too much is told so where the container was to be made, and has no container."""
+        host = self.serve_shares()
+        for options, why in ((["--env", "WEIR_MEMORY=1GiB"], r"weir: memory=1GiB is over the limit of 128MiB"),
+                             (["--env", "WEIR_WEIGHT=much"], "weir: 'weight' must be an integer"),
+                             (["--annotation", "weir.dev/priority=high"], "weir: priority=high is over the limit of normal"),
+                             (["--annotation", "weir.dev/size=3"], "weir: nobody can ask for 'size': memory, weight"),
+                             (["--annotation", "weir.dev/user=no-such-user"], "there is no user 'no-such-user'"),
+                             (["--env", "WEIR_MEMORY=6\t4"], "weir: a setting has control characters")):
+            done = self.engine.run(self.image, "true", tenant="new", options=options)
+            self.assertNotEqual(done.returncode, 0, options)
+            self.assertRegex(done.stderr, why)
+        self.no_shares()
+        # A host that was killed leaves its file: no container is made with nothing behind it.
+        host.process.kill()
+        done = self.engine.run(self.image, "true", tenant="new")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r"weir: no share of the GPU: .*/new.sock: not found")
+
+
 class HostCases(lib.Case):
     """The host's part, which needs no engine and no root."""
 
@@ -256,7 +331,7 @@ class HostCases(lib.Case):
     def devices(self):
         with open(self.cdi) as f:
             spec = json.load(f)
-        return spec["cdiVersion"], [device["name"] for device in spec["devices"]]
+        return spec["cdiVersion"], [device["name"] for device in spec["devices"] if device["name"] != "new"]
 
     def test_file_and_folders(self):
         host = self.serve(["A", "b.c"], start=False)
@@ -297,7 +372,8 @@ class HostCases(lib.Case):
         self.assertEqual(host.weir("tenant", "remove", *place, "C").returncode, 0)
         self.assertEqual(self.devices(), ("0.3.0", ["A"]))
         self.assertEqual(host.weir("docker-args", *place, "C").returncode, 1)
-        self.assertEqual(host.weir("cdi", *place, "--list").stdout, "weir.dev/gpu=A\n")
+        listed = host.weir("cdi", *place, "--list").stdout.replace("weir.dev/gpu=new\n", "")
+        self.assertEqual(listed, "weir.dev/gpu=A\n")
 
     def test_modes_follow_the_sockets(self):
         for mode, folder in ((0o600, 0o700), (0o666, 0o711)):
@@ -351,6 +427,33 @@ class PodmanCases(Containers):
     def test_places(self):
         self.check_places()
 
+    def test_shares_on_demand(self):
+        self.check_shares()
+        for options in (["--uidmap", "0:100000:5000", "--user", "1000"], ["--annotation", "weir.dev/user=65534"]):
+            self.contained(*self.quota(96), tenant="new", options=options)
+        self.assertRegex(self.engine.host.process.err, r"share made tenant=ctr-\w+ uid=65534 ")
+
+    def test_shares_refused(self):
+        self.check_refused_shares()
+
+    def test_shares_of_an_ordinary_user(self):
+        """podman without root: the share is the user's."""
+        host = self.serve_shares()
+        rootless = containers.RootlessPodman()
+        self.addCleanup(rootless.close)
+        image = rootless.image(self.tar)
+        os.chmod(host.folder, 0o755)
+        for options in (["--env", "WEIR_MEMORY=64MiB"], ["--env", "WEIR_MEMORY=64MiB", "--user", "1234"]):
+            done = rootless.run(image, *self.quota(64), options=[*self.mounts, *options], tenant="new")
+            self.passed(done)
+        made = re.findall(r"share made tenant=ctr-\w+ uid=(\d+)", host.process.err)
+        self.assertEqual(made, [str(rootless.uid)] * 2)
+        done = rootless.run(image, "true", options=["--env", "WEIR_MEMORY=64GiB"], tenant="new")
+        self.assertRegex(done.stderr, "weir: memory=64GiB is over the limit of 128MiB")
+        done = rootless.run(image, "true", options=["--annotation", "weir.dev/user=0"], tenant="new")
+        self.assertRegex(done.stderr, "weir: only root makes shares of other users")
+        self.no_shares()
+
     @unittest.skipUnless(FULL, "only with WEIR_E2E_FULL=1")
     def test_compose(self):
         """The device in a compose file."""
@@ -398,7 +501,7 @@ class PodmanCases(Containers):
 
     def devices(self):
         with open(self.cdi) as f:
-            return [device["name"] for device in json.load(f)["devices"]]
+            return [device["name"] for device in json.load(f)["devices"] if device["name"] != "new"]
 
     def test_cdi_follows_the_tenants(self):
         host = self.serve()
@@ -494,6 +597,12 @@ class DockerCdiCases(Containers):
 
     def test_tenant_is_the_socket(self):
         self.check_tenant()
+
+    def test_shares_on_demand(self):
+        self.check_shares()
+
+    def test_shares_refused(self):
+        self.check_refused_shares()
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ class Devices(lib.Case):
             self.assertIn(text, result.stderr)
         host = self.devices_host(host_lines=['devices = "63"'], start=False)
         self.assertEqual(lib.run_weir("serve", "--config", host.config, "--run-dir", host.run_dir,
-                                      "--driver", "softgpu").returncode, 1)
+                                      "--driver", "softgpu").returncode, 69)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Installed and packaged: weir works from a prefix of its own, from the TGZ and as a DEB."""
+"""Installed and packaged: weir works from a prefix of its own, from the TGZ, the DEB and the RPM."""
 import os
 import re
 import shutil
@@ -66,10 +66,13 @@ class Install(lib.Case):
         self.fail("no bin/weir in the package")
 
     def test_tgz(self):
-        package = packages.cpack("TGZ", self.folder())
+        package = packages.cpack("TGZ", self.folder())[""]
         folder = self.folder()
         with tarfile.open(package) as tar:
+            names = tar.getnames()
             tar.extractall(folder)
+        self.assertEqual([name for name in names if "ld.so.conf" in name or "rules.d" in name], [],
+                         "what makes a machine a guest")
         self.prefix_works(self.find_prefix(folder))
 
     def test_the_unit_is_confined(self):
@@ -84,23 +87,71 @@ class Install(lib.Case):
             self.skipTest(f"this systemd-analyze looks at no files: {said.stderr.strip()}")
         self.assertLessEqual(float(exposure[1]), 3.0, said.stdout)
 
+    def has(self, folder, *paths):
+        for path in paths:
+            self.assertTrue(os.path.exists(os.path.join(folder, path)), path)
+
+    def components(self):
+        """As CMake has decided."""
+        with open(os.path.join(lib.places.build, "CPackConfig.cmake")) as f:
+            return set(re.search(r'CPACK_COMPONENTS_ALL "(.*)"', f.read())[1].split(";"))
+
+    def guest_needs_libc_alone(self, folder):
+        for path in ("usr/bin/weir", "usr/lib/weir/guest/libcuda.so.1", "usr/lib/weir/guest/libnvidia-ml.so.1"):
+            said = subprocess.run(["readelf", "--dynamic", "--dyn-syms", "--wide", os.path.join(folder, path)],
+                                  capture_output=True, text=True, check=True).stdout
+            needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", said))
+            self.assertLessEqual(needed, {"libc.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}, path)
+            newest = max(tuple(map(int, version)) for version in re.findall(r"GLIBC_(\d+)\.(\d+)", said))
+            self.assertLessEqual(newest, (2, 28), path)
+
     def test_deb(self):
         if not shutil.which("dpkg-deb"):
             self.skipTest("no dpkg")
-        package = packages.cpack("DEB", self.folder())
-        info = subprocess.run(["dpkg-deb", "--info", package], capture_output=True, text=True,
-                              check=True).stdout
-        self.assertRegex(info, r"Package: weir")
-        self.assertRegex(info, r"Depends: .*libc6")
+        made = packages.cpack("DEB", self.folder())
+        self.assertEqual(set(made), self.components())
         folder = self.folder()
-        subprocess.run(["dpkg-deb", "--extract", package, folder], check=True)
-        self.prefix_works(self.find_prefix(folder))
-        units = [os.path.join(p, f) for p, _, fs in os.walk(folder) for f in fs
-                 if f == "weir.service"]
-        self.assertEqual(len(units), 1, "the systemd unit")
-        self.assertTrue(os.path.exists(os.path.join(folder, "etc/weir/weir.toml")))
+        for component, package in made.items():
+            info = subprocess.run(["dpkg-deb", "--info", package], capture_output=True, text=True, check=True).stdout
+            self.assertRegex(info, rf"(?m)^ Package: weir-{component}$")
+            subprocess.run(["dpkg-deb", "--extract", package, os.path.join(folder, component)], check=True)
+            self.has(folder, f"{component}/usr/share/doc/weir-{component}/copyright")
+        host = os.path.join(folder, "host")
+        self.has(host, "usr/lib/systemd/system/weir.service", "etc/weir/weir.toml")
+        self.assertEqual(self.find_prefix(host), os.path.join(host, "usr"))
+        self.prefix_works(os.path.join(host, "usr"))
+        self.has(folder, "guest/etc/ld.so.conf.d/weir-guest.conf")
+        self.assertEqual(packages.dependencies(made["guest"]), ["libc6"])
+        self.guest_needs_libc_alone(os.path.join(folder, "guest"))
+        self.assertFalse({"libvirt0", "libxml2"} & set(packages.dependencies(made["host"])))
+        if "libvirt" in made:
+            self.assertLessEqual({"weir-host", "libvirt0", "libxml2"}, set(packages.dependencies(made["libvirt"])))
         if shutil.which("scdoc"):
-            self.assertTrue(os.path.exists(os.path.join(folder, "usr/share/man/man1/weir.1")))
+            self.has(host, "usr/share/man/man1/weir.1", "usr/share/man/man5/weir.toml.5")
+            self.has(folder, "guest/usr/share/man/man1/weir-run.1")
+
+    def test_rpm(self):
+        """test_package.py runs what is installed; here is what the file says of itself."""
+        if not shutil.which("rpmbuild"):
+            self.skipTest("no rpmbuild")
+        made = packages.cpack("RPM", self.folder())
+        self.assertEqual(set(made), self.components())
+
+        def ask(component, *query):
+            return subprocess.run(["rpm", "--query", "--package", *query, made[component]], capture_output=True,
+                                  text=True, check=True).stdout.splitlines()
+
+        self.assertEqual(ask("host", "--configfiles"), ["/etc/weir/weir.toml"])
+        self.assertIn("libzmq.so.5()(64bit)", ask("host", "--requires"))
+        self.assertNotIn("libcuda.so.1()(64bit)", ask("host", "--provides"))
+        self.assertIn("libcuda.so.1()(64bit)", ask("guest", "--provides"))
+        libraries = {line.split("(")[0] for line in ask("guest", "--requires") if ".so" in line}
+        self.assertLessEqual(libraries, {"libc.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"})
+        root = self.folder()
+        subprocess.run(["rpm", "--root", root, "--install", "--nodeps", "--noscripts", made["host"]], check=True,
+                       capture_output=True)
+        self.has(root, "etc/weir/weir.toml", "usr/lib/systemd/system/weir.service")
+        self.prefix_works(os.path.join(root, "usr"))
 
 
 if __name__ == "__main__":

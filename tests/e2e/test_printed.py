@@ -17,7 +17,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+from xml.etree import ElementTree
 
+import containers
 import lib
 
 SOURCE = lib.places.source
@@ -29,7 +31,11 @@ RULES = (
     (r": `.*\b(ci|tests|proto)/", PARSED, "names a command"),
     (r": `setarch ", IGNORED, "runs all tests"),
     (r": (podman|docker|docker-compose) ", PARSED, "needs a container engine and images"),
-    (r": (virsh|systemctl|useradd|usermod|install|modprobe|mount|qemu-system-x86_64) ", IGNORED, "another program's, needs root or a machine"),
+    (r": (virsh|systemctl|useradd|usermod|install|modprobe|mount|qemu-system-x86_64|xorriso) ", IGNORED,
+     "another program's, needs root or a machine"),
+    (r"kvm.md: virt-install ", PARSED, "needs a machine; test_virt_install"),
+    (r"kvm.md: weir tenant add ", PARSED, "vm1 is there already"),
+    (r"kvm.md: apt install", IGNORED, "needs root and a package: test_package.py"),
     (r": sbatch ", IGNORED, "needs a cluster"),
     (r": weir (attach|detach) ", PARSED, "needs libvirt"),
     (r"slurm.md: (weir keygen /etc|weir run --host|cat |python3 )", PARSED, "another machine's and a job's"),
@@ -51,6 +57,7 @@ OTHERS = (
     (r"^\{ ?\"", "JSON"),
     (r"^services:$", "a compose file"),
     (r"^scrape_configs:$", "Prometheus' configuration"),
+    (r"^#cloud-config$", "cloud-init's: test_cloud_config"),
     (r"^(# (slurm|gres|plugstack)\.conf|required /usr|# /etc/modprobe\.d)", "configuration of others"),
     (r"^(warn libvirt:|\[PID/TID\])", "lines of a log"),
     (r"^<run_dir>/", "files"),
@@ -64,10 +71,16 @@ BEFORE = (
 /^name = \"alice\"/a key = \"$(cat alice.public)\"" weir.toml"""),
 )
 
+# cloud-init and what it imports.
+CLOUD_INIT = ("cloud-init", "python3-attr", "python3-certifi", "python3-chardet", "python3-charset-normalizer", "python3-configobj",
+              "python3-idna", "python3-importlib-metadata", "python3-jinja2", "python3-json-pointer", "python3-jsonpatch",
+              "python3-jsonschema", "python3-markupsafe", "python3-netifaces", "python3-oauthlib", "python3-pyrsistent",
+              "python3-requests", "python3-serial", "python3-six", "python3-urllib3", "python3-yaml")
+
 TENANTS = ("default", "A", "B", "alice", "bob", "vm1")
 PROMPT = re.compile(r"^(?:(?:host|guest|gpuhost|vm1)?#|\$) (?=\S)")
 COMMAND = re.compile(r"^(weir [a-z]|(FOLDER/)?(ci|tests)/|podman |docker |virsh |qemu-system-x86_64 |cmake |sbatch |mkdir |"
-                     r"systemctl |useradd |usermod |install |LD_LIBRARY_PATH=|WEIR_\w+=\S+ |[A-Z]=|\(cd |ninja |ctest |apt )")
+                     r"systemctl |useradd |usermod |install |LD_LIBRARY_PATH=|WEIR_\w+=\S+ |[A-Z]=|\(cd |ninja |ctest |apt |xorriso |virt-install )")
 SENTENCE = re.compile(r"weir [a-z].*|ci/[\w-]+|(python3 )?(ci|tests|proto)/[\w/-]+(\.py)? .*|[A-Z_0-9]+=\S+ .+|setarch \S+ .+")
 TOML = re.compile(r"^(# weir\.toml$|\[\[?\w+\]\]?$)")
 
@@ -298,6 +311,51 @@ class Printed(lib.Case):
                     f.write(file.text)
                 result = lib.run_weir("serve", "--check", "--config", path)
                 self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_cloud_config(self):
+        """By cloud-init's own schema; it is not installed, because it would configure this machine."""
+        with open(os.path.join(SOURCE, "docs/kvm.md")) as f:
+            text = re.search(r"(?ms)^#cloud-config\n.*?(?=^```$)", f.read())[0]
+        path = os.path.join(self.folder(), "user-data")
+        with open(path, "w") as f:
+            f.write(text)
+        tool = containers.unpacked("cloud-init", CLOUD_INIT)
+
+        def schema(file):
+            return subprocess.run(["/usr/bin/python3", f"{tool}/usr/bin/cloud-init", "schema", "--config-file", file],
+                                  env=dict(lib.clean_environment(), PYTHONPATH=f"{tool}/usr/lib/python3/dist-packages"),
+                                  capture_output=True, text=True, timeout=60)
+
+        result = schema(path)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        lines = re.findall(r"(?m)^  - (.*)$", text)
+        self.assertGreater(len(lines), 1)
+        for line in lines:  # which sh is given
+            self.assertEqual(subprocess.run(["sh", "-n", "-c", line]).returncode, 0, line)
+        with open(path, "w") as f:
+            f.write(text.replace("  - weir doctor", "  - {weir: doctor}"))
+        self.assertNotEqual(schema(path).returncode, 0, "the schema refuses nothing")
+
+    def test_virt_install(self):
+        """The machine's definition has the device as the page prints it."""
+        if not shutil.which("virt-install"):
+            self.skipTest("no virt-install")
+        with open(os.path.join(SOURCE, "docs/kvm.md")) as f:
+            page = f.read()
+        (words,) = [shlex.split(line.text) for line in Page("docs/kvm.md").of(PARSED) if line.text.startswith("virt-install")]
+        folder = self.folder()
+        for name in ("debian-12-genericcloud-amd64.qcow2", "weir-guest.iso", "user-data"):
+            with open(os.path.join(folder, name), "wb") as f:
+                f.truncate(1 << 20)
+        result = subprocess.run([*words, "--connect", "test:///default", "--print-xml"], cwd=folder, capture_output=True,
+                                text=True, env=dict(lib.clean_environment(), HOME=folder), timeout=120)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+        def device(text):
+            element = ElementTree.fromstring(re.search(r"(?s)<shmem .*?</shmem>", text)[0])
+            return {e.tag: e.attrib for e in element.iter()}
+
+        self.assertEqual(device(result.stdout), device(page))
 
     def scratch(self):
         """What the commands find in their folder."""

@@ -105,6 +105,18 @@ class Sched(lib.Case):
                 self.assertShare(host, "alice", 0.75, key=f"copy_{way}_bytes")
                 host.stop()
 
+    def test_a_min_share_holds_whatever_others_weigh(self):
+        host = self.tenants("fair", alice={"weight": 1, "min_share": "60%"}, bob={"weight": 300}, carol={"weight": 100})
+        for tenant in ("alice", "bob", "carol"):
+            self.loop(host, tenant)
+        self.settle()
+        self.assertShare(host, "alice", 0.6)
+        self.assertShare(host, "bob", 0.3)
+        result = host.weir("tenant", "set", "--run-dir", host.run_dir, "alice", "min_share=0")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.settle()
+        self.assertShare(host, "bob", 0.75)
+
     def test_sessions_of_a_tenant_have_one_share(self):
         host = self.tenants("fair", alice={}, bob={})
         for tenant in ("alice", "bob", "bob", "bob"):

@@ -30,10 +30,10 @@ def setUpModule():
             need(reach.returncode == 0, f"user {user} cannot read {path}")
 
 
-class Slurm(lib.Case):
-    def serve(self, *rules, tenants=("default",)):
+class Served(lib.Case):
+    def serve(self, *rules, tenants=("default",), env=None):
         """A host, and the plugin with these arguments."""
-        host = self.host(tenants)
+        host = self.host(tenants, env=env)
         os.chmod(host.folder, 0o755)
         cluster.rules(*rules, run_dir=host.run_dir)
         self.addCleanup(self.finish)
@@ -57,6 +57,8 @@ class Slurm(lib.Case):
         self.gone(host)
         host.wait_idle()
 
+
+class Slurm(Served):
     # ------------------------------------------------------------ what a job has
 
     def test_programs_run_unchanged(self):
@@ -299,6 +301,62 @@ class Slurm(lib.Case):
         self.assertNotIn("it ran", done.stdout)
         self.assertIn("the host of this node's GPU does not answer", done.stderr)
         self.assertEqual(cluster.run("srun", "true", user=ONE).returncode, 0)
+
+
+class Gpus(Served):
+    """A node with two GPUs."""
+
+    @classmethod
+    def setUpClass(cls):
+        global cluster
+        one, cluster = cluster, slurm.Cluster(gpus=2)
+
+        def back():
+            global cluster
+            cluster.close()
+            cluster = one
+
+        cls.addClassCleanup(back)
+
+    def test_a_job_has_the_gpus_that_slurm_chose(self):
+        host = self.serve("max_weight=1000", env={"WEIR_SOFTGPU_DEVICES": "2"})
+        devices = f"{lib.places.program('e2e_devices')} list"
+        listed = self.finished(host, "e2e_devices", "list", tenant="default").out
+        uuids = re.findall(r"(?m)^device \S+ (\S+)", listed)
+        self.assertEqual(len(set(uuids)), 2)
+        # Whatever the job's environment says, also to its own steps: the tenant has that device alone.
+        lie = {"SLURM_JOB_GPUS": "0,1", "SLURM_STEP_GPUS": "0,1", "CUDA_VISIBLE_DEVICES": "0,1"}
+        text = (f"{devices}; env CUDA_VISIBLE_DEVICES=0,1 {devices}; env -u CUDA_VISIBLE_DEVICES {devices}\n"
+                f"SLURM_JOB_GPUS=0,1 srun --overlap {devices}\necho ready; sleep 60 & wait")
+        jobs = [cluster.submit(text, "--gres=gpu:1", "--weir-weight=300", user=ONE, env=lie) for _ in range(2)]
+        seen = set()
+        for job in jobs:
+            job.says("ready\n")
+            own = re.findall(r"(?m)^device \S+ (\S+)", job.out)
+            self.assertEqual(own, own[:1] * 4, job.out)
+            seen.add(own[0])
+            place = str(uuids.index(own[0]))
+            shown = host.weir("tenant", "show", "--run-dir", host.run_dir, job.tenant).stdout
+            self.assertRegex(shown, rf"(?m)^devices +{place} ")
+        self.assertEqual(seen, set(uuids), "one each")
+        self.assertEqual(sorted(os.listdir(f"{host.run_dir}/slurm")), sorted(str(job.id) for job in jobs))
+        for job in jobs:
+            cluster.run("scancel", str(job.id))
+        self.quiet_end(host)
+        lib.until(lambda: not os.path.exists(f"{host.run_dir}/slurm"), 5, "nothing is noted any more")
+        # All of them: with everybody else's programs in one worker. A step has those that Slurm gave it.
+        job = cluster.submit(f"{devices}\nsrun --overlap --gres=gpu:1 {devices}", "--gres=gpu:2", "--weir-weight=3",
+                             user=ONE)
+        self.assertEqual(job.wait(), "COMPLETED", job.out)
+        self.assertEqual([re.findall(r"(?m)^device \S+ (\S+)", job.out)[i] for i in range(3)], [*uuids, uuids[0]])
+        # Shards lie on one of them; a job without any has all, and so has one where the administrator says so.
+        for options, rule, n in (("--gres=shard:5", "gpus=slurm", 1), ("--weir-weight=3", "gpus=slurm", 2),
+                                 ("--gres=gpu:1", "gpus=all", 2)):
+            cluster.rules("max_weight=1000", rule, run_dir=host.run_dir)
+            done = cluster.run("srun", options, "--weir-weight=5", "env", "-u", "CUDA_VISIBLE_DEVICES",
+                               *devices.split(), user=ONE)
+            self.assertEqual(len(re.findall("(?m)^device ", done.stdout)), n, f"{options} {done.stdout}{done.stderr}")
+        self.quiet_end(host)
 
 
 if __name__ == "__main__":

@@ -372,7 +372,7 @@ static bool on_queue_gone(const struct about *a)
     if (a->queue != NULL) {
         served_queue_close(a->queue);
     }
-    return a->queue != NULL;
+    return true; /* its tenant may have gone first, and its queues with it */
 }
 
 /* ---------------------------------------------------------------- all of them */

@@ -20,7 +20,7 @@ static void write_lists_devices_and_what_they_share(void **state)
 {
     struct fixture *f = *state;
     const char *const tenants[] = {"A", "b-2"};
-    struct weir_cdi_spec spec = {&f->common, "/run/weir", tenants, 2};
+    struct weir_cdi_spec spec = {&f->common, "/run/weir", tenants, 2, NULL};
     char *text = text_of(&spec, WEIR_OK);
     char source[160];
 
@@ -43,7 +43,7 @@ static void write_has_the_lowest_version_that_names_need(void **state)
 {
     struct fixture *f = *state;
     const char *const digits[] = {"A", "7b"};
-    struct weir_cdi_spec spec = {&f->common, "/run/weir", digits, 2};
+    struct weir_cdi_spec spec = {&f->common, "/run/weir", digits, 2, NULL};
     char *text = text_of(&spec, WEIR_OK);
 
     assert_non_null(strstr(text, "\"cdiVersion\": \"0.5.0\""));
@@ -54,7 +54,7 @@ static void write_leaves_out_names_that_would_spoil_the_file(void **state)
 {
     struct fixture *f = *state;
     const char *const tenants[] = {"_a", "A", "b-", "x\"y", ".."};
-    struct weir_cdi_spec spec = {&f->common, "/run/weir", tenants, 5};
+    struct weir_cdi_spec spec = {&f->common, "/run/weir", tenants, 5, NULL};
     char *text = text_of(&spec, WEIR_OK);
 
     assert_non_null(strstr(text, "\"name\": \"A\""));
@@ -67,11 +67,53 @@ static void write_leaves_out_names_that_would_spoil_the_file(void **state)
     free(text_of(&spec, WEIR_ERR_NOT_FOUND));
 }
 
+static void write_offers_shares_on_demand_by_a_hook(void **state)
+{
+    struct fixture *f = *state;
+    const char *const tenants[] = {"default"};
+    struct weir_cdi_spec spec = {&f->common, "/run/weir", tenants, 1,
+                                 "/usr/lib/weir/weir-oci-hook"};
+    char *text = text_of(&spec, WEIR_OK);
+    const char *all = strstr(text, "\"name\": \"all\""), *new = strstr(text, "\"name\": \"new\"");
+
+    assert_non_null(strstr(text, "\"cdiVersion\": \"0.3.0\""));
+    assert_non_null(all);
+    assert_non_null(new);
+    assert_non_null(strstr(all, "\"/run/weir/containers/default\"")); /* the same tenant */
+    assert_non_null(strstr(new, "\"hostPath\": \"/run/weir/shares/none\""));
+    assert_non_null(strstr(new, "\"hooks\": [{\"hookName\": \"createRuntime\", "
+                                "\"path\": \"/usr/lib/weir/weir-oci-hook\", "
+                                "\"args\": [\"weir-oci-hook\", \"/run/weir\"]}]"));
+    assert_ptr_equal(strstr(text, "hooks"), strstr(new, "hooks")); /* of that device alone */
+    free(text);
+    spec.n_tenants = 0; /* a host without tenants offers that alone */
+    text = text_of(&spec, WEIR_OK);
+    assert_null(strstr(text, "\"all\""));
+    assert_non_null(strstr(text, "\"new\""));
+    free(text);
+    spec.hook = "/we\nir";
+    free(text_of(&spec, WEIR_ERR_INVALID));
+}
+
+static void all_is_no_device_beside_a_tenant_of_that_name(void **state)
+{
+    struct fixture *f = *state;
+    const char *const tenants[] = {"default", "all"};
+    struct weir_cdi_spec spec = {&f->common, "/run/weir", tenants, 2, NULL};
+    char *text = text_of(&spec, WEIR_OK);
+    char *first = strstr(text, "\"all\"");
+
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "\"all\""));
+    assert_non_null(strstr(first, "/run/weir/containers/all"));
+    free(text);
+}
+
 static void write_escapes_and_refuses_paths(void **state)
 {
     struct fixture *f = *state;
     const char *const tenants[] = {"A"};
-    struct weir_cdi_spec spec = {&f->common, "/run/\"we\\ir\"", tenants, 1};
+    struct weir_cdi_spec spec = {&f->common, "/run/\"we\\ir\"", tenants, 1, NULL};
     char *text = text_of(&spec, WEIR_OK);
 
     assert_non_null(strstr(text, "\"/run/\\\"we\\\\ir\\\"/containers/A\""));
@@ -88,7 +130,7 @@ static void store_replaces_the_file_at_once_and_leaves_no_other(void **state)
 {
     struct fixture *f = *state;
     const char *const tenants[] = {"A"};
-    struct weir_cdi_spec spec = {&f->common, "/run/weir", tenants, 1};
+    struct weir_cdi_spec spec = {&f->common, "/run/weir", tenants, 1, NULL};
     char folder[96], path[128], temporary[160], seen[32] = "";
     struct stat info;
 
@@ -123,7 +165,7 @@ static void store_says_why_it_cannot(void **state)
 {
     struct fixture *f = *state;
     const char *const tenants[] = {"A"};
-    struct weir_cdi_spec spec = {&f->common, "/run/weir", tenants, 1};
+    struct weir_cdi_spec spec = {&f->common, "/run/weir", tenants, 1, NULL};
     char path[160];
 
     snprintf(path, sizeof path, "%s/guest/libnvidia-ml.so.1/weir.json", f->root);
@@ -167,6 +209,8 @@ int main(void)
         EACH(write_lists_devices_and_what_they_share),
         EACH(write_has_the_lowest_version_that_names_need),
         EACH(write_leaves_out_names_that_would_spoil_the_file),
+        EACH(write_offers_shares_on_demand_by_a_hook),
+        EACH(all_is_no_device_beside_a_tenant_of_that_name),
         EACH(write_escapes_and_refuses_paths),
         EACH(store_replaces_the_file_at_once_and_leaves_no_other),
         EACH(store_says_why_it_cannot),

@@ -134,6 +134,7 @@ static void change(struct tl_sim *sim, uint32_t tenant)
     struct weir_sched_tenant_params params = {
         .weight = 1 + (uint32_t)tl_sim_random(sim, 10000),
         .sm_limit = 1 + (uint32_t)tl_sim_random(sim, 100),
+        .min_share = tl_sim_random(sim, 2) == 0 ? (uint32_t)tl_sim_random(sim, 101) : 0,
         .exclusive = tl_sim_random(sim, 4) == 0,
         .priority = (enum weir_priority)tl_sim_random(sim, WEIR_PRIORITY_COUNT),
     };

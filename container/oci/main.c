@@ -1,0 +1,135 @@
+/*
+ * weir-oci-hook RUN_DIR: the createRuntime hook of the device weir.dev/gpu=new.
+ *
+ * A runtime executes it with the container's state on standard input when the container's mounts
+ * are in place and its first process waits. It asks the host for a share that lives as long as that
+ * process, and mounts the share's folder over the empty one at /run/weir. If that fails, the
+ * container does not start, and what is said on standard error comes with the engine's complaint.
+ * There is nothing to do at the container's end: the host watches the process.
+ */
+#include "container/edits.h"
+#include "container/oci/mount.h"
+#include "container/oci/state.h"
+#include "host_backend/config/control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TEXT_MAX (16u << 20)
+
+static int fail(const char *why)
+{
+    fprintf(stderr, "weir: %s\n", why);
+    return EXIT_FAILURE;
+}
+
+/* To its end; NULL: it cannot be read, or is very long. */
+static char *read_all(int fd, size_t *ret_bytes)
+{
+    size_t used = 0, room = 1u << 16;
+    char *text = malloc(room);
+    ssize_t n = -1;
+
+    while (text != NULL && (n = read(fd, text + used, room - used)) != 0) {
+        if (n < 0 && errno != EINTR) {
+            break;
+        }
+        used += n > 0 ? (size_t)n : 0;
+        if (used == room) {
+            char *bigger = room < TEXT_MAX ? realloc(text, room * 2) : NULL;
+
+            if (bigger == NULL) {
+                n = -1;
+                break;
+            }
+            text = bigger;
+            room *= 2;
+        }
+    }
+    if (n != 0) {
+        free(text);
+        return NULL;
+    }
+    *ret_bytes = used;
+    return text;
+}
+
+static bool read_state(struct weir_oci_container *container, struct weir_diag *diag)
+{
+    size_t bytes = 0;
+    char *text = read_all(STDIN_FILENO, &bytes);
+    bool good = text != NULL && weir_oci_state_read(text, bytes, container, diag) == WEIR_OK;
+
+    if (text == NULL) {
+        weir_diag_set(diag, 0, 0, "the container's state cannot be read");
+    }
+    free(text);
+    return good;
+}
+
+static bool read_config(struct weir_oci_container *container, struct weir_diag *diag)
+{
+    char path[PATH_MAX + 16];
+    size_t bytes = 0;
+    char *text = NULL;
+    bool good;
+    int fd;
+
+    snprintf(path, sizeof path, "%s/config.json", container->bundle);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        text = read_all(fd, &bytes);
+        close(fd);
+    }
+    good = text != NULL && weir_oci_config_read(text, bytes, container, diag) == WEIR_OK;
+    if (text == NULL) {
+        weir_diag_set(diag, 0, 0, "%.150s cannot be read", path);
+    }
+    free(text);
+    return good;
+}
+
+static bool ask(const char *run_dir, const struct weir_oci_container *container,
+                struct weir_new_share *share, struct weir_diag *diag)
+{
+    const char *words[WEIR_OCI_WISHES_MAX];
+    enum weir_status status;
+
+    for (size_t i = 0; i < container->n_wishes; i++) {
+        words[i] = container->wishes[i];
+    }
+    status =
+        weir_control_new(run_dir, container->id, container->pid, words, container->n_wishes, share);
+    if (status == WEIR_ERR_INVALID) {
+        weir_diag_set(diag, 0, 0, "%.190s", share->why);
+    } else if (status != WEIR_OK) {
+        weir_diag_set(diag, 0, 0, "no share of the GPU: %.100s/" WEIR_CONTROL_NEW_SOCKET ": %s",
+                      run_dir, weir_status_text(status));
+    }
+    return status == WEIR_OK;
+}
+
+int main(int argc, char **argv)
+{
+    struct weir_oci_container *container = malloc(sizeof *container);
+    struct weir_new_share share;
+    struct weir_diag diag = {0};
+    char none[PATH_MAX];
+    bool good;
+
+    if (argc != 2 || container == NULL) {
+        free(container);
+        return fail("weir-oci-hook is what container engines execute (see weir-cdi(1))");
+    }
+    snprintf(none, sizeof none, "%s/" WEIR_CONTAINER_SHARES "/none", argv[1]);
+    good = read_state(container, &diag) && read_config(container, &diag) &&
+           ask(argv[1], container, &share, &diag) &&
+           weir_oci_mount(share.folder, container->pid, container->root, &WEIR_CONTAINER_RUN_DIR[1],
+                          none, &diag) == WEIR_OK;
+    free(container);
+    return good ? EXIT_SUCCESS : fail(diag.message);
+}

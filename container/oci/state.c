@@ -1,0 +1,175 @@
+/* See state.h. Who makes a container chooses these texts: each is checked before it is taken. */
+#include "container/oci/state.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WRONG(...) (weir_diag_set(ret_diag, 0, 0, __VA_ARGS__), WEIR_ERR_INVALID)
+
+/* Variables, and what each asks for. */
+static const struct {
+    const char *variable, *key;
+} variables[] = {{"WEIR_MEMORY", "memory"},
+                 {"WEIR_WEIGHT", "weight"},
+                 {"WEIR_PRIORITY", "priority"},
+                 {"WEIR_SM_LIMIT", "sm_limit"},
+                 {"WEIR_SESSIONS", "sessions"}};
+
+static enum weir_status parse(const char *what, const char *text, size_t bytes, json_t **ret_object,
+                              struct weir_diag *ret_diag)
+{
+    json_error_t error;
+
+    *ret_object = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (json_is_object(*ret_object)) {
+        return WEIR_OK;
+    }
+    weir_diag_set(ret_diag, error.line > 0 ? (uint32_t)error.line : 0,
+                  error.column > 0 ? (uint32_t)error.column : 0, "%s: %.100s", what,
+                  *ret_object == NULL ? error.text : "not an object");
+    json_decref(*ret_object);
+    *ret_object = NULL;
+    return WEIR_ERR_SYNTAX;
+}
+
+static bool take_text(const json_t *value, char *to, size_t bytes)
+{
+    const char *text = json_string_value(value); /* NULL: it is none; never with a NUL inside */
+
+    return text != NULL && *text != 0 && (size_t)snprintf(to, bytes, "%s", text) < bytes;
+}
+
+/* "sm-limit" and "sm_limit" are one key. */
+static bool same_key(const char *wish, const char *key, size_t key_bytes)
+{
+    for (size_t i = 0; i < key_bytes; i++) {
+        if ((wish[i] == '-' ? '_' : wish[i]) != (key[i] == '-' ? '_' : key[i])) {
+            return false;
+        }
+    }
+    return wish[key_bytes] == '=';
+}
+
+/* One more wish, unless there is one of this key. */
+static enum weir_status add_wish(struct weir_oci_container *container, const char *key,
+                                 const char *value, struct weir_diag *ret_diag)
+{
+    int n;
+
+    for (size_t i = 0; i < container->n_wishes; i++) {
+        if (same_key(container->wishes[i], key, strlen(key))) {
+            return WEIR_OK;
+        }
+    }
+    if (strchr(key, '=') != NULL || container->n_wishes == WEIR_OCI_WISHES_MAX) {
+        return WRONG("too many or odd annotations " WEIR_OCI_ANNOTATION "...");
+    }
+    n = snprintf(container->wishes[container->n_wishes], WEIR_OCI_WISH_BYTES, "%s=%s", key, value);
+    if (n < 0 || n >= WEIR_OCI_WISH_BYTES) {
+        return WRONG("'%.40s' is too long", key);
+    }
+    container->n_wishes++;
+    return WEIR_OK;
+}
+
+static enum weir_status take_annotations(json_t *object, struct weir_oci_container *container,
+                                         struct weir_diag *ret_diag)
+{
+    json_t *annotations = json_object_get(object, "annotations"), *value;
+    enum weir_status status = WEIR_OK;
+    const char *key;
+
+    json_object_foreach(annotations, key, value)
+    {
+        size_t n = strlen(WEIR_OCI_ANNOTATION);
+
+        if (status == WEIR_OK && strncmp(key, WEIR_OCI_ANNOTATION, n) == 0) {
+            status = json_is_string(value)
+                         ? add_wish(container, key + n, json_string_value(value), ret_diag)
+                         : WRONG("the annotation '%.60s' is no text", key);
+        }
+    }
+    return status;
+}
+
+enum weir_status weir_oci_state_read(const char *text, size_t bytes,
+                                     struct weir_oci_container *ret_container,
+                                     struct weir_diag *ret_diag)
+{
+    enum weir_status status;
+    json_int_t pid;
+    json_t *state;
+
+    memset(ret_container, 0, sizeof *ret_container);
+    status = parse("the container's state", text, bytes, &state, ret_diag);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    pid = json_integer_value(json_object_get(state, "pid"));
+    if (pid <= 0 || pid > INT_MAX) {
+        status = WRONG("the container's state has no pid");
+    } else if (!take_text(json_object_get(state, "id"), ret_container->id,
+                          sizeof ret_container->id)) {
+        status = WRONG("the container's state has no id");
+    } else if (!take_text(json_object_get(state, "bundle"), ret_container->bundle,
+                          sizeof ret_container->bundle) ||
+               ret_container->bundle[0] != '/') {
+        status = WRONG("the container's state has no bundle");
+    } else {
+        ret_container->pid = (pid_t)pid;
+        status = take_annotations(state, ret_container, ret_diag);
+    }
+    json_decref(state);
+    return status;
+}
+
+static enum weir_status take_root(json_t *config, struct weir_oci_container *container,
+                                  struct weir_diag *ret_diag)
+{
+    const char *path = json_string_value(json_object_get(json_object_get(config, "root"), "path"));
+    int n = -1;
+
+    if (path != NULL && path[0] != 0) {
+        n = snprintf(container->root, sizeof container->root, "%s%s%s",
+                     path[0] == '/' ? "" : container->bundle, path[0] == '/' ? "" : "/", path);
+    }
+    if (n < 0 || (size_t)n >= sizeof container->root) {
+        return WRONG("config.json has no root.path, or a very long one");
+    }
+    return WEIR_OK;
+}
+
+static enum weir_status take_variable(const char *text, struct weir_oci_container *container,
+                                      struct weir_diag *ret_diag)
+{
+    for (size_t i = 0; text != NULL && i < sizeof variables / sizeof variables[0]; i++) {
+        size_t n = strlen(variables[i].variable);
+
+        if (strncmp(text, variables[i].variable, n) == 0 && text[n] == '=' && text[n + 1] != 0) {
+            return add_wish(container, variables[i].key, text + n + 1, ret_diag);
+        }
+    }
+    return WEIR_OK;
+}
+
+enum weir_status weir_oci_config_read(const char *text, size_t bytes,
+                                      struct weir_oci_container *container,
+                                      struct weir_diag *ret_diag)
+{
+    enum weir_status status;
+    json_t *config, *env;
+
+    status = parse("config.json", text, bytes, &config, ret_diag);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    env = json_object_get(json_object_get(config, "process"), "env");
+    status = take_root(config, container, ret_diag);
+    for (size_t i = json_array_size(env); i > 0 && status == WEIR_OK; i--) { /* the last one wins */
+        status = take_variable(json_string_value(json_array_get(env, i - 1)), container, ret_diag);
+    }
+    json_decref(config);
+    return status;
+}

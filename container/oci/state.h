@@ -1,0 +1,53 @@
+/*
+ * What a container engine says of a container to a hook: the OCI runtime's state, and the
+ * container's config.json. Of both this takes what a share on demand needs.
+ *
+ * Source: the OCI runtime specification 1.0.2, "State" and "Configuration"
+ */
+#ifndef WEIR_CONTAINER_OCI_STATE_H
+#define WEIR_CONTAINER_OCI_STATE_H
+
+#include "base/status.h"
+#include <limits.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#define WEIR_OCI_ANNOTATION "weir.dev/"
+#define WEIR_OCI_WISHES_MAX 16
+#define WEIR_OCI_WISH_BYTES 160
+
+struct weir_oci_container {
+    char id[256];
+    pid_t pid; /* of its first process, as the engine sees it */
+    char bundle[PATH_MAX];
+    char root[PATH_MAX]; /* of its files; absolute */
+    /* "KEY=VALUE": what it asks for. An annotation goes before a variable of the same meaning. */
+    char wishes[WEIR_OCI_WISHES_MAX][WEIR_OCI_WISH_BYTES];
+    size_t n_wishes;
+};
+
+/**
+ * Read the state: id, pid, bundle and annotations.
+ *
+ * @param ret_container  written wholly, on success.
+ * @param ret_diag       filled on failure.
+ * @return WEIR_OK, WEIR_ERR_SYNTAX (no JSON), WEIR_ERR_INVALID (something is missing, or too long)
+ * @thread any
+ */
+enum weir_status weir_oci_state_read(const char *text, size_t bytes,
+                                     struct weir_oci_container *ret_container,
+                                     struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+
+/**
+ * Read config.json: root, and of the environment WEIR_MEMORY, WEIR_WEIGHT, WEIR_PRIORITY,
+ * WEIR_SM_LIMIT and WEIR_SESSIONS. Empty ones count as not set.
+ *
+ * @param container  of weir_oci_state_read().
+ * @return as weir_oci_state_read()
+ * @thread any
+ */
+enum weir_status weir_oci_config_read(const char *text, size_t bytes,
+                                      struct weir_oci_container *container,
+                                      struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+
+#endif

@@ -1,0 +1,197 @@
+/*
+ * Shares on demand: tenants that their user asks for and that end with a program. What may be
+ * asked, and what a user's shares weigh.
+ *
+ * A share begins as [default] says. Of a few settings its user may ask for something else, up to
+ * the bound that [default] has for it; all others are the administrator's alone.
+ */
+#include "host_backend/config/config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define WEIGHT_MOST   1000u /* ten times what everybody has */
+#define PER_USER      16u
+#define AS_THE_HOST_S UINT32_MAX /* socket_mode */
+
+/* What may be asked for. 0 of `most`: no bound. */
+static const char *const askable[] = {"memory", "weight", "priority", "sm_limit", "sessions", NULL};
+
+void weir_demand_default(struct weir_demand_config *ret_demand)
+{
+    *ret_demand = (struct weir_demand_config){.per_user = PER_USER, .socket_mode = AS_THE_HOST_S};
+    weir_tenant_config_default(&ret_demand->usual, "");
+    ret_demand->most.sm_limit_pct = 100;
+    ret_demand->most.priority = WEIR_PRIORITY_NORMAL;
+}
+
+/* An amount of each kind: there is no telling without the device. */
+static bool differ(struct weir_amount a, struct weir_amount b)
+{
+    return (a.pct != 0) != (b.pct != 0);
+}
+
+static bool is_all(struct weir_amount amount)
+{
+    return amount.bytes == 0 && amount.pct == 0;
+}
+
+/* The key of what is over its bound, or cannot be held against it; NULL: nothing. */
+static const char *find_excess(const struct weir_tenant_config *wanted,
+                               const struct weir_tenant_config *most)
+{
+    if (!is_all(most->memory) &&
+        (is_all(wanted->memory) || differ(wanted->memory, most->memory) ||
+         wanted->memory.bytes > most->memory.bytes || wanted->memory.pct > most->memory.pct)) {
+        return "memory";
+    }
+    if (wanted->weight > most->weight) {
+        return "weight";
+    }
+    if (wanted->priority > most->priority) {
+        return "priority";
+    }
+    if (wanted->sm_limit_pct > most->sm_limit_pct) {
+        return "sm_limit";
+    }
+    return wanted->sessions_max > most->sessions_max ? "sessions" : NULL;
+}
+
+bool weir_demand_complete(struct weir_demand_config *demand, uint32_t socket_mode,
+                          struct weir_diag *ret_diag)
+{
+    struct weir_tenant_config *usual = &demand->usual, *most = &demand->most;
+    const char *wrong;
+
+    if (demand->socket_mode == AS_THE_HOST_S) {
+        demand->socket_mode = socket_mode;
+    }
+    if (most->weight == 0) {
+        most->weight = usual->weight > WEIGHT_MOST ? usual->weight : WEIGHT_MOST;
+    }
+    if (most->sessions_max == 0) {
+        most->sessions_max = usual->sessions_max;
+    }
+    if (is_all(usual->memory)) {
+        usual->memory = most->memory;
+    }
+    if (usual->sm_limit_pct > most->sm_limit_pct) { /* that of everybody is all of them */
+        usual->sm_limit_pct = most->sm_limit_pct;
+    }
+    if (!weir_tenant_group_ok(usual)) {
+        weir_diag_set(ret_diag, 0, 0, "[default]: %s", weir_group_rule);
+        return false;
+    }
+    wrong = find_excess(usual, most);
+    if (wrong != NULL) {
+        weir_diag_set(ret_diag, 0, 0, "[default]: '%s' is not within 'max_%s'", wrong, wrong);
+    }
+    return wrong == NULL;
+}
+
+static bool is_askable(const char *key)
+{
+    for (size_t i = 0; askable[i] != NULL; i++) {
+        if (strcmp(askable[i], key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum weir_status take(char *word, struct weir_tenant_config *wanted,
+                             struct weir_diag *ret_diag)
+{
+    char *equals = strchr(word, '=');
+    int setting;
+
+    if (equals == NULL) {
+        weir_diag_set(ret_diag, 0, 0, "'%.60s' is no setting: KEY=VALUE", word);
+        return WEIR_ERR_INVALID;
+    }
+    *equals = 0;
+    setting = weir_setting_find(word);
+    if (setting < 0 || !is_askable(weir_setting_key((size_t)setting))) {
+        weir_diag_set(ret_diag, 0, 0,
+                      "nobody can ask for '%.40s': memory, weight, priority, sm_limit, sessions",
+                      word);
+        return WEIR_ERR_INVALID;
+    }
+    return weir_setting_store((size_t)setting, equals + 1, wanted, ret_diag);
+}
+
+static enum weir_status refuse(const char *key, const struct weir_tenant_config *wanted,
+                               const struct weir_tenant_config *most, struct weir_diag *ret_diag)
+{
+    char asked[WEIR_SETTING_TEXT_BYTES], bound[WEIR_SETTING_TEXT_BYTES];
+    size_t setting = (size_t)weir_setting_find(key);
+
+    weir_setting_text(setting, wanted, asked);
+    weir_setting_text(setting, most, bound);
+    weir_diag_set(
+        ret_diag, 0, 0, "%s=%.40s is %s the limit of %.40s (max_%s of the host)", key, asked,
+        strcmp(key, "memory") == 0 && differ(wanted->memory, most->memory) ? "not comparable with"
+                                                                           : "over",
+        bound, key);
+    return WEIR_ERR_INVALID;
+}
+
+enum weir_status weir_demand_take(const struct weir_demand_config *demand, char *const *words,
+                                  size_t n_words, struct weir_tenant_config *ret_tenant,
+                                  struct weir_diag *ret_diag)
+{
+    struct weir_tenant_config wanted = demand->usual;
+    const char *excess;
+
+    for (size_t i = 0; i < n_words; i++) {
+        if (take(words[i], &wanted, ret_diag) != WEIR_OK) {
+            return WEIR_ERR_INVALID;
+        }
+    }
+    excess = find_excess(&wanted, &demand->most);
+    if (excess != NULL) {
+        return refuse(excess, &wanted, &demand->most, ret_diag);
+    }
+    *ret_tenant = wanted;
+    return WEIR_OK;
+}
+
+/*
+ * Each has its part of what was asked, rounded down. What rounding has left goes to those that lost
+ * most by it, one each; of equals, to the earlier. If one's part is less than 1, all have 1 to
+ * begin with, and the rest is divided.
+ */
+bool weir_demand_divide(const uint32_t *asked, uint32_t n, uint32_t *ret_weights)
+{
+    uint64_t lost[WEIR_CONFIG_TENANTS_MAX], sum = 0;
+    uint32_t all = 0, few = UINT32_MAX, least, left;
+
+    for (uint32_t i = 0; i < n; i++) {
+        sum += asked[i];
+        all = asked[i] > all ? asked[i] : all;
+        few = asked[i] < few ? asked[i] : few;
+    }
+    if (sum == 0 || all < n || n > WEIR_CONFIG_TENANTS_MAX) {
+        return false;
+    }
+    least = (uint64_t)all * few < sum;
+    all -= least * n;
+    left = all;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t part = (uint64_t)all * asked[i];
+
+        ret_weights[i] = least + (uint32_t)(part / sum);
+        lost[i] = part % sum;
+        left -= (uint32_t)(part / sum);
+    }
+    for (; left != 0; left--) {
+        uint32_t most = 0;
+
+        for (uint32_t i = 1; i < n; i++) {
+            most = lost[i] > lost[most] ? i : most;
+        }
+        ret_weights[most]++;
+        lost[most] = 0;
+    }
+    return true;
+}

@@ -1,0 +1,61 @@
+# Completion of weir for bash, and for zsh with its bashcompinit. It asks the command itself, whose help is printed from the
+# tables that it reads its options with: so it knows what the installed version knows.
+
+# What the help on stdin lists: options, or commands and actions. The latter may stand in the usage, as a|b or [a | b WORD].
+_weir_options() {
+    sed -n 's/^  \(-[a-z], \)\{0,1\}\(--[a-z-]*\).*/\2/p' | tr '\n' ' '
+}
+
+_weir_words() {
+    sed -n -e 's/^  \([a-z][a-z-]*\)  *.*/\1/p' -e '1s/ | /|/g' -e '1s/.* \[\{0,1\}\([a-z]*|[a-z|]*\).*/\1/p' | tr '|\n' '  '
+}
+
+# The placeholder of an option's value, or nothing: _weir_value OPTION, with the help on stdin.
+_weir_value() {
+    sed -n "s/^  $1 \([^ ][^ ]*\) .*/\1/p"
+}
+
+_weir_tenants() {
+    "$1" tenant list 2>/dev/null | sed -n '2,$s/ .*//p' | tr '\n' ' '
+}
+
+_weir() {
+    local weir=$1 word=$2 before=$3 first=1 i help actions action= words=
+    COMPREPLY=()
+    [ "$COMP_CWORD" -eq 1 ] || [ "${COMP_WORDS[1]}" != help ] || first=2
+    if [ "$COMP_CWORD" -eq "$first" ]; then
+        COMPREPLY=($(compgen -W "$("$weir" --help | _weir_words) help" -- "$word"))
+        return
+    fi
+    help=$("$weir" help "${COMP_WORDS[first]}" 2>/dev/null) || return
+    actions=$(_weir_words <<<"$help")
+    for ((i = first + 1; i < COMP_CWORD; i++)); do
+        case " $actions" in
+        *" ${COMP_WORDS[i]} "*)
+            action=${COMP_WORDS[i]}
+            help=$("$weir" help "${COMP_WORDS[first]}" "$action")
+            break
+            ;;
+        esac
+    done
+    case "$word,$before" in
+    -*) words=$(_weir_options <<<"$help") ;;
+    *,--tenant) words=$(_weir_tenants "$weir") ;;
+    *,--*)
+        case $(_weir_value "$before" <<<"$help") in
+        "" | *FILE* | DIR | PATH) ;; # names of files, as everywhere
+        *"|"*) words=$(_weir_value "$before" <<<"$help" | tr '|' ' ') ;;
+        *) return ;;
+        esac
+        ;;
+    *)
+        case "${COMP_WORDS[first]},$action" in
+        run,) [ "$COMP_CWORD" -gt $((first + 1)) ] && [ "$before" != -- ] || COMPREPLY=($(compgen -c -- "$word")) ;;
+        docker-args, | tenant,show | tenant,set | tenant,remove) words=$(_weir_tenants "$weir") ;;
+        *,) words=$actions ;;
+        esac
+        ;;
+    esac
+    [ -z "$words" ] || COMPREPLY=($(compgen -W "$words" -- "$word"))
+}
+complete -o default -F _weir weir

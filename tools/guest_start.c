@@ -1,0 +1,24 @@
+/*
+ * The guest's `weir` starts on the old glibc that its libraries load into (base/glibc_pin.h).
+ *
+ * The start files that a compiler links ask for __libc_start_main, which has a new version since
+ * glibc 2.34. They find this one, which hands on to the old version. On a new glibc both are the
+ * same function. On an old one, which expects init and fini of its own start files, the NULLs of
+ * new start files mean that no constructors run: the program has none.
+ */
+#if defined(__x86_64__) && defined(__GLIBC__)
+__attribute__((visibility("hidden"))) /* or libc's own would be this one, too */
+int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv,
+                      void (*init)(void), void (*fini)(void), void (*rtld_fini)(void),
+                      void *stack_end);
+int old_start_main(int (*main)(int, char **, char **), int argc, char **argv, void (*init)(void),
+                   void (*fini)(void), void (*rtld_fini)(void), void *stack_end);
+
+__asm__(".symver old_start_main,__libc_start_main@GLIBC_2.2.5");
+
+int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv, void (*init)(void),
+                      void (*fini)(void), void (*rtld_fini)(void), void *stack_end)
+{
+    return old_start_main(main, argc, argv, init, fini, rtld_fini, stack_end);
+}
+#endif
