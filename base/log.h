@@ -4,7 +4,7 @@
  * Where standard error is systemd's journal (JOURNAL_STREAM), each line begins with its priority,
  * "<4>" for a warning, so that journalctl -p finds it.
  *
- * The host logs at info; the guest library is silent unless WEIR_LOG names a level, or
+ * The host logs at info; the guest library logs nothing unless WEIR_LOG names a level, or
  * "level:path". Never payload bytes, never on a hot path.
  */
 #ifndef WEIR_BASE_LOG_H

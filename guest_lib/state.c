@@ -4,6 +4,7 @@
  */
 #include "guest_lib/state.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "guest_lib/callback.h"
 #include "guest_lib/calls.h"
 #include "guest_lib/calls_log.h"
@@ -19,7 +20,9 @@
 #include "proto/wire/keys.h"
 #include "proto/wire/op_hash.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -258,11 +261,49 @@ static const char *host_url(char room[WEIR_ROUTE_URL_BYTES])
     return weir_discover_host(getenv("WEIR_HOST"), room);
 }
 
+/*
+ * CUDA has no error for "the host refuses you": a program gets "no device", and perhaps goes on
+ * without. So its user is told, in a line and once. Not told is who asked for no host where there
+ * is no place for one, as every program does that looks for a GPU on a machine without; nor who has
+ * set WEIR_LOG, which gets a line of the log, or wants silence.
+ */
+#define DEFAULT_PLACE                                                                              \
+    "/run/weir" /* of WEIR_DEFAULT_HOST: a host's folder, or a container's mount */
+
+static bool is_host_expected(void)
+{
+    const char *asked = getenv("WEIR_HOST");
+    return (asked && *asked) || access(DEFAULT_PLACE, F_OK) == 0;
+}
+
+static void tell_user(enum weir_status status, const char *host, const char *said)
+{
+    static bool told;
+    char line[512], program[WEIR_PROGRAM_BYTES], visible[3][160];
+    bool answered = *said || status == WEIR_ERR_DENIED;
+    int flags = fcntl(STDERR_FILENO, F_GETFL);
+    const char *log = getenv("WEIR_LOG");
+    if (told || (log && *log) || !(answered || is_host_expected()) || flags < 0 ||
+        (flags & O_ACCMODE) == O_RDONLY) {
+        return;
+    }
+    told = true;
+    weir_program_name(program);
+    int n = snprintf(
+        line, sizeof line, "weir: %s gets no GPU from %s: %s\n",
+        weir_text_visible(program, visible[0], sizeof visible[0]),
+        weir_text_visible(host, visible[1], sizeof visible[1]),
+        weir_text_visible(*said ? said : weir_status_text(status), visible[2], sizeof visible[2]));
+    (void)!write(STDERR_FILENO, line, (size_t)n);
+}
+
 static CUresult connect_failed(enum weir_status status, const struct weir_welcome *welcome)
 {
     char url[WEIR_ROUTE_URL_BYTES];
-    weir_log_error("guest: no session, host=%s reason=\"%s\" said=\"%s\"", host_url(url),
-                   weir_status_text(status), welcome ? welcome->message : "");
+    const char *host = host_url(url), *said = welcome ? welcome->message : "";
+    weir_log_error("guest: no session, host=%s reason=\"%s\" said=\"%s\"", host,
+                   weir_status_text(status), said);
+    tell_user(status, host, said);
     return CUDA_ERROR_NO_DEVICE;
 }
 

@@ -1,5 +1,6 @@
 /* The registry of policies, and reading lists of their names. */
 #include "sched/policy.h"
+#include <stdio.h>
 #include <string.h>
 
 #define WEIR_POLICY(name) extern const struct weir_policy_ops weir_policy_##name;
@@ -40,6 +41,21 @@ const char *weir_policy_kind_text(enum weir_policy_kind kind)
     return (unsigned)kind < WEIR_POLICY_KIND_COUNT ? text[kind] : "?";
 }
 
+/* With the names that there are. */
+static void name_unknown(struct weir_diag *diag, uint32_t column, const char *name, size_t len)
+{
+    const struct weir_policy_ops *ops;
+    char names[120] = "";
+
+    for (uint32_t i = 0; (ops = weir_policy_at(i)) != NULL; i++) {
+        size_t n = strlen(names);
+
+        snprintf(names + n, sizeof names - n, "%s%s", n == 0 ? "" : ", ", ops->name);
+    }
+    weir_diag_set(diag, 1, column, "no policy is called '%.*s': %s", (int)(len < 40 ? len : 40),
+                  name, names);
+}
+
 enum weir_status weir_policy_set_parse(const char *text, struct weir_policy_set *ret_set,
                                        struct weir_diag *ret_diag)
 {
@@ -56,8 +72,7 @@ enum weir_status weir_policy_set_parse(const char *text, struct weir_policy_set 
             return WEIR_ERR_SYNTAX;
         }
         if (ops == NULL) {
-            weir_diag_set(ret_diag, 1, column, "no policy is called '%.*s'",
-                          (int)(len < 60 ? len : 60), at);
+            name_unknown(ret_diag, column, at, len);
             return WEIR_ERR_NOT_FOUND;
         }
         if (set.policy[ops->kind] != NULL) {

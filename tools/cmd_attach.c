@@ -5,6 +5,7 @@
  * socket; the domain's metadata says what it is to get, so that the next host knows it, too; the
  * domain has the device. Each may have been done before: then it stays as it is.
  */
+#include "host_backend/config/config.h"
 #include "host_backend/config/control.h"
 #include "tools/command.h"
 #include "tools/virt.h"
@@ -227,6 +228,31 @@ static bool is_plain(const char *text)
     return !text || !strpbrk(text, "<>&'\"");
 }
 
+/* Before libvirt is asked anything: a value that no tenant can have. */
+static bool settings_good(const struct request *r)
+{
+    const struct {
+        const char *key, *value;
+    } rows[] = {{"weight", r->weight}, {"memory", r->memory}, {"priority", r->priority}};
+    struct weir_tenant_config config;
+    weir_tenant_config_default(&config, "");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct weir_diag diag;
+        if (rows[i].value && weir_setting_store((size_t)weir_setting_find(rows[i].key),
+                                                rows[i].value, &config, &diag) != WEIR_OK) {
+            fprintf(stderr, "weir attach: --%s '%s': %s\n", rows[i].key, rows[i].value,
+                    diag.message);
+            return false;
+        }
+    }
+    if (!weir_tenant_name_ok(r->tenant)) {
+        fprintf(stderr, "weir attach: '%s' cannot be a tenant's name: name one with --tenant\n",
+                r->tenant);
+        return false;
+    }
+    return true;
+}
+
 /* What is asked for makes sense, whatever the machine. */
 static bool make_plan(struct request *r)
 {
@@ -239,6 +265,9 @@ static bool make_plan(struct request *r)
     if (!is_plain(r->plan.run_dir) || !is_plain(r->tenant) || !is_plain(r->weight) ||
         !is_plain(r->memory) || !is_plain(r->priority)) {
         fprintf(stderr, "weir attach: quotes, & and < cannot stand in a name or a value\n");
+        return false;
+    }
+    if (!settings_good(r)) {
         return false;
     }
     if (r->plan.channel == WEIR_BY_COUNT) {

@@ -330,6 +330,16 @@ static void map_workers(const struct weir_status_report *report)
     }
 }
 
+/* Quotas are limits, no reservations. */
+static void check_memory(const struct weir_status_report *report)
+{
+    if (report->memory_promised_pct > 100) {
+        mend("warning", "lower memory of tenants (weir tenant list), if each must get its own",
+             "the memory quotas promise %u %% of a GPU's memory: who asks late may get none",
+             report->memory_promised_pct);
+    }
+}
+
 /* Gives what a program is to be tried with; NULL: there is no host. */
 static const char *check_host(const char *run_dir, const char *url, char room[PATH_MAX])
 {
@@ -357,6 +367,7 @@ static const char *check_host(const char *run_dir, const char *url, char room[PA
         }
         check_workers(report);
         map_workers(report);
+        check_memory(report);
         url = tenant_url(run_dir, report, url, room);
         weir_status_report_destroy(report);
         return url;

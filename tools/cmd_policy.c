@@ -78,7 +78,8 @@ int weir_cmd_policy(int argc, char **argv)
     bool is_set = argc - first == 2 && strcmp(argv[first], "set") == 0;
     bool is_show = argc == first || (argc - first == 1 && strcmp(argv[first], "show") == 0);
     if (!is_set && !is_show) {
-        fprintf(stderr, "Usage: weir policy [OPTIONS] [show | set LIST]\n");
+        fprintf(stderr,
+                "Usage: weir policy [OPTIONS] [show | set LIST]\nSee weir policy --help.\n");
         return WEIR_EXIT_USAGE;
     }
     const char *const words[] = {is_set ? "policy" : "status", is_set ? argv[first + 1] : NULL};

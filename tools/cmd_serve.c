@@ -44,8 +44,9 @@ int weir_cmd_serve(int argc, char **argv)
         {"log", "LEVEL[:FILE]", "error, warn, info (default) or debug", &log, NULL},
         {"no-softgpu", NULL, "with driver auto: fail where there is no NVIDIA GPU", NULL,
          &params.no_softgpu},
-        {"check", NULL, "read the configuration, say what is wrong with it, and stop", NULL,
-         &params.check_only},
+        {"check", NULL,
+         "look whether configuration, devices and sockets are good, say what is not, and stop",
+         NULL, &params.check_only},
         {.name = NULL},
     };
     int first;
@@ -78,6 +79,7 @@ int weir_cmd_serve(int argc, char **argv)
         return WEIR_EXIT_USAGE;
     }
     params.log = log;
+    params.check_host = params.check_only;
     char guest_lib[PATH_MAX];
     char softgpu[PATH_MAX];
     params.guest_lib = weir_path_guest_lib(guest_lib, sizeof(guest_lib)) ? guest_lib : NULL;

@@ -1,5 +1,6 @@
 /* weir stats: what guests' calls did, by function, and what became of their kernels; or how good
  * predictions are. Tables or JSON lines. */
+#include "base/guess.h"
 #include "base/text.h"
 #include "tools/ask.h"
 #include "tools/command.h"
@@ -212,8 +213,9 @@ static void show_predictions(const struct weir_status_report *report, const stru
     }
 }
 
-static void show(const struct weir_status_report *report, const struct wish *wish,
-                 compare_fn compare)
+/* How many sessions it has shown. */
+static size_t show(const struct weir_status_report *report, const struct wish *wish,
+                   compare_fn compare)
 {
     size_t at = 0;
     size_t form = 0;
@@ -242,12 +244,53 @@ static void show(const struct weir_status_report *report, const struct wish *wis
         }
         shown++;
     }
-    if (!shown && (!wish->json || !report->n_runs || wish->tenant || wish->session)) {
+    /* Of one that is asked for and not there the caller complains. */
+    if (!shown && !wish->session && !wish->tenant && !(wish->json && report->n_runs)) {
         printf(wish->json ? "{\"sessions\":0}\n" : "(no sessions)\n");
     }
     if (!wish->tenant && !wish->session) {
         show_runs(report, wish->json);
     }
+    return shown;
+}
+
+/* One that has no sessions is good, one that there is not is a typing error. */
+static bool tenant_is_there(const char *run_dir, const char *tenant)
+{
+    static const char *const words[] = {"status"};
+    int exit_status;
+    struct weir_status_report *report = weir_ask("stats", run_dir, words, 1, -1, &exit_status);
+    if (!report) {
+        return false;
+    }
+    struct weir_guess guess = weir_guess_begin(tenant);
+    bool there = false;
+    for (size_t i = 0; i < report->n_tenants; i++) {
+        there |= strcmp(report->tenants[i].name, tenant) == 0;
+        weir_guess_offer(&guess, report->tenants[i].name);
+    }
+    if (!there) {
+        char meant[64];
+        fprintf(stderr, "weir stats: there is no tenant '%s'%s\n", tenant,
+                weir_guess_text(&guess, meant));
+    }
+    weir_status_report_destroy(report);
+    return there;
+}
+
+/* No session was shown: was it asked for one that is not there? */
+static bool nothing_is_good(const char *run_dir, const struct wish *wish)
+{
+    if (wish->tenant && !tenant_is_there(run_dir, wish->tenant)) {
+        return false;
+    }
+    if (wish->session) {
+        fprintf(stderr, "weir stats: there is no session %lld%s%s\n", wish->session,
+                wish->tenant ? " of tenant " : "", wish->tenant ? wish->tenant : "");
+    } else if (wish->tenant && !wish->json) {
+        printf("(no sessions)\n");
+    }
+    return !wish->session;
 }
 
 int weir_cmd_stats(int argc, char **argv)
@@ -288,11 +331,12 @@ int weir_cmd_stats(int argc, char **argv)
     if (!report) {
         return exit_status;
     }
+    bool good = true;
     if (wish.predictions) {
         show_predictions(report, &wish);
     } else {
-        show(report, &wish, compare);
+        good = show(report, &wish, compare) || nothing_is_good(run_dir, &wish);
     }
     weir_status_report_destroy(report);
-    return WEIR_EXIT_OK;
+    return good ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
 }

@@ -202,7 +202,14 @@ static bool save(const struct request *r, const struct weir_status_report *repor
         return false;
     }
     char *text = read_file(report->config);
-    char *next = text ? edited(r, text) : NULL;
+    bool editable = text && weir_toml_editable(text);
+    if (text && !editable) {
+        fprintf(
+            stderr,
+            "weir tenant: %s: not saved: only tenants that are tables, [[tenant]], can be edited\n",
+            report->config);
+    }
+    char *next = editable ? edited(r, text) : NULL;
     bool good = next && replace_file(report->config, next);
     if (good && !weir_toml_has_tenants(next)) {
         fprintf(stderr, "weir tenant: warning: %s has no tenant left, which means one, 'default'\n",
@@ -260,21 +267,8 @@ static int act(const struct request *r)
     return good ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
 }
 
-static const struct {
-    const char *name, *usage, *about;
-    size_t words_min, words_max; /* with the action */
-} actions[] = {
-    {"list", "[OPTIONS]", "Show all tenants.", 1, 1},
-    {"show", "[OPTIONS] NAME", "Show a tenant's settings, and which are not weir.toml's.", 2, 2},
-    {"set", "[OPTIONS] NAME KEY=VALUE ...",
-     "Change a running tenant at once. Keys are those of weir.toml(5); KEY= goes back to its "
-     "value.",
-     3, WORDS_MAX},
-    {"add", "[OPTIONS] NAME [KEY=VALUE ...]", "Make a tenant.", 2, WORDS_MAX},
-    {"remove", "[OPTIONS] NAME", "Remove a tenant; its sessions end.", 2, 2},
-};
-
-static bool take_words(int argc, char **argv, size_t action, struct request *r, int *ret_exit)
+static bool take_words(int argc, char **argv, const char *usage, const char *about,
+                       size_t words_min, size_t words_max, struct request *r, int *ret_exit)
 {
     const struct weir_option options[] = {
         {"run-dir", "DIR", "where the host's sockets are", &r->run_dir, NULL},
@@ -282,47 +276,89 @@ static bool take_words(int argc, char **argv, size_t action, struct request *r, 
         {"save", NULL, "also write it into the host's weir.toml", NULL, &r->save},
         {.name = NULL},
     };
-    static char full[24];
-    snprintf(full, sizeof(full), "tenant %s", actions[action].name);
-    argv[0] = full;
     int first;
-    if (!weir_options_parse(argc, argv, actions[action].usage, actions[action].about, options,
-                            &first, ret_exit)) {
+    if (!weir_options_parse(argc, argv, usage, about, options, &first, ret_exit)) {
         return false;
     }
+    r->words[r->n_words++] = strchr(argv[0], ' ') + 1; /* behind "tenant" */
     for (; first < argc && r->n_words < WORDS_MAX; first++) {
         r->words[r->n_words++] = argv[first];
     }
     *ret_exit = WEIR_EXIT_USAGE;
     if (first < argc) {
-        fprintf(stderr, "weir %s: too many words\n", full);
+        fprintf(stderr, "weir %s: too many words\n", argv[0]);
         return false;
     }
-    if (r->n_words < actions[action].words_min || r->n_words > actions[action].words_max) {
-        fprintf(stderr, "Usage: weir %s %s\n", full, actions[action].usage);
+    if (r->n_words < words_min || r->n_words > words_max) {
+        fprintf(stderr, "Usage: weir %s %s\n", argv[0], usage);
         return false;
     }
     return true;
 }
 
+static int list_main(int argc, char **argv)
+{
+    struct request r = {0};
+    int exit_status;
+    return take_words(argc, argv, "[OPTIONS]", "Show all tenants.", 1, 1, &r, &exit_status)
+               ? list(&r)
+               : exit_status;
+}
+
+static int show_main(int argc, char **argv)
+{
+    struct request r = {0};
+    int exit_status;
+    return take_words(argc, argv, "[OPTIONS] NAME",
+                      "Show a tenant's settings, and which are not weir.toml's.", 2, 2, &r,
+                      &exit_status)
+               ? act(&r)
+               : exit_status;
+}
+
+static int set_main(int argc, char **argv)
+{
+    struct request r = {0};
+    int exit_status;
+    return take_words(argc, argv, "[OPTIONS] NAME KEY=VALUE ...",
+                      "Change a running tenant at once. Keys are those of weir.toml(5); KEY= goes "
+                      "back to its value.",
+                      3, WORDS_MAX, &r, &exit_status)
+               ? act(&r)
+               : exit_status;
+}
+
+static int add_main(int argc, char **argv)
+{
+    struct request r = {0};
+    int exit_status;
+    return take_words(argc, argv, "[OPTIONS] NAME [KEY=VALUE ...]", "Make a tenant.", 2, WORDS_MAX,
+                      &r, &exit_status)
+               ? act(&r)
+               : exit_status;
+}
+
+static int remove_main(int argc, char **argv)
+{
+    struct request r = {0};
+    int exit_status;
+    return take_words(argc, argv, "[OPTIONS] NAME", "Remove a tenant; its sessions end.", 2, 2, &r,
+                      &exit_status)
+               ? act(&r)
+               : exit_status;
+}
+
 int weir_cmd_tenant(int argc, char **argv)
 {
-    struct request request = {.n_words = 1};
-    int exit_status;
-    for (size_t i = 0; argc > 1 && i < sizeof(actions) / sizeof(actions[0]); i++) {
-        if (strcmp(argv[1], actions[i].name) != 0) {
-            continue;
-        }
-        request.words[0] = actions[i].name;
-        if (!take_words(argc - 1, argv + 1, i, &request, &exit_status)) {
-            return exit_status;
-        }
-        return strcmp(actions[i].name, "list") == 0 ? list(&request) : act(&request);
-    }
-    bool is_help = argc > 1 && weir_option_is_help(argv[1]);
-
-    fprintf(is_help ? stdout : stderr,
-            "Usage: weir tenant list|show|set|add|remove [OPTIONS] [NAME] [KEY=VALUE ...]\n\n"
-            "What each does is shown by weir tenant ACTION --help.\n");
-    return is_help ? WEIR_EXIT_OK : WEIR_EXIT_USAGE;
+    static const struct weir_action actions[] = {
+        {"list", list_main, "show all tenants"},
+        {"show", show_main, "show a tenant's settings"},
+        {"set", set_main, "change a running tenant at once"},
+        {"add", add_main, "make a tenant"},
+        {"remove", remove_main, "remove a tenant; its sessions end"},
+        {.name = NULL}};
+    static const char *const valued[] = {"run-dir", NULL};
+    static const struct weir_actions all = {
+        "tenant", "Show and change the tenants of a running host.", actions, valued};
+    return weir_actions_run(argc, argv, &all);
 }

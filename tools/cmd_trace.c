@@ -281,51 +281,19 @@ static int stop(int argc, char **argv)
 
 /* ------------------------------------------------------------------ dispatch */
 
-/* The name in full is what an action gets for argv[0], and so what its help shows. */
-static struct {
-    char full[24];
-    weir_command_fn function;
-    const char *summary;
-} actions[] = {
-    {"trace start", start, "record a running host's scheduling into a file"},
-    {"trace stop", stop, "end all recordings"},
-    {"trace show", show, "print a trace as text"},
-    {"trace draw", draw, "draw a trace, for a browser"},
-    {"trace generate", generate, "make up a trace, for weir sim"},
-};
-
-static const char *action_name(size_t action)
-{
-    return actions[action].full + strlen("trace ");
-}
-
-static void print_help(FILE *to)
-{
-    fprintf(to, "Usage: weir trace ACTION [OPTIONS]\n\n"
-                "Traces of scheduling: what arrived, what was decided, what became of it.\n\n"
-                "Actions:\n");
-    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
-        fprintf(to, "  %-10s %s\n", action_name(i), actions[i].summary);
-    }
-    fprintf(to, "\nOptions:\n  -h, --help show this text; also behind an ACTION\n");
-}
-
 int weir_cmd_trace(int argc, char **argv)
 {
-    const char *name = argc > 1 ? argv[1] : "";
-    if (weir_option_is_help(name)) {
-        print_help(stdout);
-        return WEIR_EXIT_OK;
-    }
-    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
-        if (strcmp(action_name(i), name) == 0) {
-            argv[1] = actions[i].full;
-            return actions[i].function(argc - 1, argv + 1);
-        }
-    }
-    fprintf(stderr,
-            *name ? "weir trace: unknown action '%s' (see weir trace --help)\n"
-                  : "weir trace: an action is wanted%s (see weir trace --help)\n",
-            name);
-    return WEIR_EXIT_USAGE;
+    static const struct weir_action actions[] = {
+        {"start", start, "record a running host's scheduling into a file"},
+        {"stop", stop, "end all recordings"},
+        {"show", show, "print a trace as text"},
+        {"draw", draw, "draw a trace, for a browser"},
+        {"generate", generate, "make up a trace, for weir sim"},
+        {.name = NULL}};
+    static const char *const valued[] = {"run-dir", "device",   "out", "from", "to",
+                                         "seed",    "duration", "gpu", NULL};
+    static const struct weir_actions all = {
+        "trace", "Traces of scheduling: what arrived, what was decided, what became of it.",
+        actions, valued};
+    return weir_actions_run(argc, argv, &all);
 }

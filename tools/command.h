@@ -47,8 +47,30 @@ bool weir_options_parse(int argc, char **argv, const char *usage, const char *ab
 bool weir_options_parse_front(int argc, char **argv, const char *usage, const char *about,
                               const struct weir_option *options, int *ret_first, int *ret_exit);
 
-/** Is it -h or --help? For commands whose first word is an action. */
+/** Is it -h or --help? */
 bool weir_option_is_help(const char *word);
+
+struct weir_action {
+    const char *name;
+    weir_command_fn function; /* argv[0] is "COMMAND ACTION" */
+    const char *summary;
+};
+
+/* A command that has actions: weir tenant set, weir trace start. */
+struct weir_actions {
+    const char *command;
+    const char *about;
+    const struct weir_action *rows; /* ended by one without name */
+    const char *const *valued;      /* all actions' options with a value; ended by NULL */
+};
+
+/**
+ * Run the action that is named, wherever it stands among the options.
+ *
+ * @param argv  gets the options in front of the action moved behind it.
+ * @return the exit status
+ */
+int weir_actions_run(int argc, char **argv, const struct weir_actions *actions);
 
 /** "8080" and so on; false with a complaint unless it is a number of [min, max]. */
 bool weir_option_number(const char *name, const char *text, long long min, long long max,

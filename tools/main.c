@@ -1,3 +1,4 @@
+#include "base/guess.h"
 #include "tools/command.h"
 
 #include <stdio.h>
@@ -53,12 +54,23 @@ int main(int argc, char **argv)
         print_help(stdout);
         return WEIR_EXIT_OK;
     }
+    if (argv[1][0] == '-' && strcmp(argv[1], "--version") != 0) {
+        fprintf(stderr, "weir: '%s': options stand behind the command (see weir --help)\n",
+                argv[1]);
+        return WEIR_EXIT_USAGE;
+    }
     const char *name = strcmp(argv[1], "--version") == 0 ? "version" : argv[1];
+    struct weir_guess guess = weir_guess_begin(name);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         if (strcmp(commands[i].name, name) == 0) {
             return commands[i].function(argc - 1, argv + 1);
         }
+        if (commands[i].summary) {
+            weir_guess_offer(&guess, commands[i].name);
+        }
     }
-    fprintf(stderr, "weir: unknown command '%s' (see weir --help)\n", argv[1]);
+    char meant[64];
+    fprintf(stderr, "weir: unknown command '%s'%s (see weir --help)\n", argv[1],
+            weir_guess_text(&guess, meant));
     return WEIR_EXIT_USAGE;
 }

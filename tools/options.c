@@ -1,3 +1,4 @@
+#include "base/guess.h"
 #include "tools/command.h"
 
 #include <assert.h>
@@ -35,6 +36,26 @@ static void list_options(const struct weir_option *options, struct option list[O
     list[n + 1] = (struct option){.name = NULL};
 }
 
+/* What getopt_long has complained about, if it is a name that no option begins with. */
+static void suggest(const char *word, const struct weir_option *options)
+{
+    char name[64];
+    if (strncmp(word, "--", 2) != 0) {
+        return;
+    }
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    struct weir_guess guess = weir_guess_begin(name);
+    for (const struct weir_option *o = options; o->name; o++) {
+        if (strncmp(o->name, name, strlen(name)) == 0) {
+            return;
+        }
+        weir_guess_offer(&guess, o->name);
+    }
+    if (guess.best) {
+        fprintf(stderr, "Did you mean --%s? ", guess.best);
+    }
+}
+
 static bool parse(int argc, char **argv, const char *letters, const char *usage, const char *about,
                   const struct weir_option *options, int *ret_first, int *ret_exit)
 {
@@ -58,6 +79,7 @@ static bool parse(int argc, char **argv, const char *letters, const char *usage,
     if (found == 'h') {
         print_help(command, usage, about, options);
     } else if (found != -1) {
+        suggest(argv[optind - 1], options);
         fprintf(stderr, "See weir %s --help.\n", command);
     }
     *ret_exit = found == 'h' ? WEIR_EXIT_OK : WEIR_EXIT_USAGE;

@@ -1,199 +1,163 @@
 /*
- * weir.toml edited line by line. The reader (host_backend/config/toml.c) allows no value over
- * several lines, so a line is a header, an assignment, a comment or blank, and nothing else.
+ * weir.toml edited where the reader says that a value stands: everything else, comments and blanks
+ * and the order of keys, is copied byte for byte.
  */
 #include "tools/toml_edit.h"
+
+#include "host_backend/config/toml.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A [[tenant]] table: from its header to the next table's, or to the end. */
-struct section {
-    const char *start, *end;
-    const char *name_end; /* behind the line with its name: where keys are put in */
+struct document {
+    const char *text;
+    struct weir_arena arena;
+    const struct weir_toml_value *tenants; /* [[tenant]] or tenant = [...]; NULL: there is none */
 };
 
-static const char *next_line(const char *at)
+static bool open_document(struct document *d, const char *text)
 {
-    const char *end = strchr(at, '\n');
-    return end ? end + 1 : at + strlen(at);
+    size_t bytes = strlen(text);
+    const struct weir_toml_value *root;
+    d->text = text;
+    weir_arena_init(&d->arena, WEIR_TOML_ARENA_BASE + bytes * WEIR_TOML_ARENA_PER_BYTE);
+    bool good = weir_toml_parse(text, bytes, &d->arena, &root, NULL) == WEIR_OK;
+    d->tenants = good ? weir_toml_find(root, "tenant") : NULL;
+    return good;
 }
 
-static const char *skip_blanks(const char *at)
+static const struct weir_toml_value *find_tenant(const struct document *d, const char *name)
 {
-    return at + strspn(at, " \t");
-}
-
-/* The value in a line that assigns to key; NULL: it does not. */
-static const char *value_of(const char *line, const char *key)
-{
-    const char *at = skip_blanks(line);
-    size_t n = strlen(key);
-    if (strncmp(at, key, n) != 0) {
-        return NULL;
-    }
-    at = skip_blanks(at + n);
-    return *at == '=' ? skip_blanks(at + 1) : NULL;
-}
-
-static bool is_header(const char *line)
-{
-    return *skip_blanks(line) == '[';
-}
-
-static bool is_tenant_header(const char *line)
-{
-    const char *at = skip_blanks(line);
-    if (strncmp(at, "[[", 2) != 0) {
-        return false;
-    }
-    at = skip_blanks(at + 2);
-    return strncmp(at, "tenant", 6) == 0 && *skip_blanks(at + 6) == ']';
-}
-
-/* Is this line's name the tenant's? */
-static bool names(const char *line, const char *tenant)
-{
-    const char *value = value_of(line, "name");
-    size_t n = strlen(tenant);
-    return value && (*value == '"' || *value == '\'') && strncmp(value + 1, tenant, n) == 0 &&
-           value[1 + n] == *value;
-}
-
-static bool find_section(const char *text, const char *tenant, struct section *ret)
-{
-    struct section s = {NULL, NULL, NULL};
-    for (const char *line = text; *line; line = next_line(line)) {
-        if (is_header(line)) {
-            if (s.name_end) {
-                break;
-            }
-            s.start = is_tenant_header(line) ? line : NULL;
-        } else if (s.start && names(line, tenant)) {
-            s.name_end = next_line(line);
+    const struct weir_toml_value *row = d->tenants ? d->tenants->items : NULL;
+    for (; row; row = row->next) {
+        const struct weir_toml_value *value = weir_toml_find(row, "name");
+        if (value && value->kind == WEIR_TOML_STRING && strcmp(value->string, name) == 0) {
+            return row;
         }
-        s.end = next_line(line);
     }
-    *ret = s;
-    return s.name_end;
+    return NULL;
 }
 
 bool weir_toml_has_tenants(const char *text)
 {
-    for (const char *line = text; *line; line = next_line(line)) {
-        if (is_tenant_header(line)) {
-            return true;
-        }
+    struct document d;
+    bool has = open_document(&d, text) && d.tenants && d.tenants->items;
+    weir_arena_finish(&d.arena);
+    return has;
+}
+
+bool weir_toml_editable(const char *text)
+{
+    struct document d;
+    bool good = open_document(&d, text) && (!d.tenants || d.tenants->made == WEIR_TOML_MADE_ROWS);
+    weir_arena_finish(&d.arena);
+    return good;
+}
+
+static size_t line_start(const char *text, size_t at)
+{
+    while (at > 0 && text[at - 1] != '\n') {
+        at--;
     }
-    return false;
+    return at;
+}
+
+/* Behind the newline, or the end of the text. */
+static size_t line_end(const char *text, size_t at)
+{
+    at += strcspn(text + at, "\n");
+    return at + (text[at] == '\n');
 }
 
 /* Numbers stand bare, as people write them. */
-static void print_value(FILE *out, const char *key, const char *value)
+static void print_value(FILE *out, const char *value)
 {
     bool number = *value && strspn(value, "0123456789") == strlen(value);
-    fprintf(out, number ? "%s = %s" : "%s = \"%s\"", key, value);
+    fprintf(out, number && (*value != '0' || !value[1]) ? "%s" : "\"%s\"", value);
 }
 
-/* The comment behind a value, with the blanks before it; "" when there is none. */
-static const char *comment_of(const char *value)
+static void print_assignment(FILE *out, const char *key, const char *value)
 {
-    char quote = *value == '"' || *value == '\'' ? *value : '\0';
-    const char *at = value;
-    if (quote) {
-        for (at++; *at && *at != quote && *at != '\n'; at++) {
-            at += *at == '\\' && quote == '"' && at[1];
-        }
-        at += *at == quote;
-    } else {
-        at += strcspn(at, " \t#\r\n");
-    }
-    const char *comment = skip_blanks(at);
-    return *comment == '#' ? at : "";
-}
-
-static void print_line(FILE *out, const char *line, const char *key, const char *value)
-{
-    const char *comment = comment_of(value_of(line, key));
-    print_value(out, key, value);
-    fprintf(out, "%.*s\n", (int)strcspn(comment, "\r\n"), comment);
-}
-
-/* The file may end without a newline. */
-static void print_until(FILE *out, const char *from, const char *to)
-{
-    fwrite(from, 1, (size_t)(to - from), out);
-    if (to > from && to[-1] != '\n') {
+    if (key && value && *value) {
+        fprintf(out, "%s = ", key);
+        print_value(out, value);
         putc('\n', out);
     }
 }
 
-/* The text with a key's line changed, taken out, or (behind the name's) put in. */
-static void print_set(FILE *out, const char *text, const struct section *s, const char *key,
-                      const char *value)
+/* A text's beginning; what comes behind it begins on a line of its own. */
+static void print_lines(FILE *out, const char *text, size_t bytes)
 {
+    fwrite(text, 1, bytes, out);
+    if (bytes > 0 && text[bytes - 1] != '\n') {
+        putc('\n', out);
+    }
+}
+
+/* A key's value changed, its lines taken out, or a line put in behind the name's. */
+static void print_set(FILE *out, const char *text, const struct weir_toml_value *tenant,
+                      const char *key, const char *value)
+{
+    const struct weir_toml_value *there = key ? weir_toml_find(tenant, key) : NULL;
     bool wanted = key && value && *value;
-    bool there = false;
-    for (const char *line = s->start; key && line < s->end; line = next_line(line)) {
-        there |= value_of(line, key) != NULL;
+    if (there && wanted) {
+        fwrite(text, 1, there->begin, out);
+        print_value(out, value);
+        fputs(text + there->end, out);
+    } else if (there) {
+        fwrite(text, 1, line_start(text, there->key_at), out);
+        fputs(text + line_end(text, there->end), out);
+    } else if (wanted) {
+        size_t behind = line_end(text, weir_toml_find(tenant, "name")->end);
+        print_lines(out, text, behind);
+        print_assignment(out, key, value);
+        fputs(text + behind, out);
+    } else {
+        fputs(text, out);
     }
-    print_until(out, text, s->start);
-    for (const char *line = s->start; line < s->end; line = next_line(line)) {
-        if (!key || !value_of(line, key)) {
-            print_until(out, line, next_line(line));
-        } else if (wanted) {
-            fprintf(out, "%.*s", (int)(skip_blanks(line) - line), line);
-            print_line(out, line, key, value);
-        }
-        if (wanted && !there && next_line(line) == s->name_end) {
-            print_value(out, key, value);
-            putc('\n', out);
-        }
+}
+
+static void print_added(FILE *out, const struct document *d, const char *tenant)
+{
+    print_lines(out, d->text, strlen(d->text));
+    if (!d->tenants && strcmp(tenant, "default") != 0) {
+        fputs("\n[[tenant]]\nname = \"default\"\n", out);
     }
-    fputs(s->end, out);
+    fprintf(out, "\n[[tenant]]\nname = \"%s\"\n", tenant);
 }
 
 char *weir_toml_set(const char *text, const char *tenant, const char *key, const char *value)
 {
     char *edited = NULL;
     size_t bytes = 0;
-    FILE *out = open_memstream(&edited, &bytes);
-    if (!out) {
-        return NULL;
-    }
-    struct section section;
-    if (find_section(text, tenant, &section)) {
-        print_set(out, text, &section, key, value);
-    } else {
-        print_until(out, text, text + strlen(text));
-        if (!weir_toml_has_tenants(text) && strcmp(tenant, "default") != 0) {
-            fprintf(out, "\n[[tenant]]\nname = \"default\"\n");
+    struct document d;
+    FILE *out = open_document(&d, text) ? open_memstream(&edited, &bytes) : NULL;
+    if (out) {
+        const struct weir_toml_value *row = find_tenant(&d, tenant);
+        if (row) {
+            print_set(out, text, row, key, value);
+        } else {
+            print_added(out, &d, tenant);
+            print_assignment(out, key, value);
         }
-        fprintf(out, "\n[[tenant]]\nname = \"%s\"\n", tenant);
-        if (key && value && *value) {
-            print_value(out, key, value);
-            putc('\n', out);
+        if (fclose(out)) {
+            free(edited);
+            edited = NULL;
         }
     }
-    if (fclose(out)) {
-        free(edited);
-        return NULL;
-    }
+    weir_arena_finish(&d.arena);
     return edited;
 }
 
 char *weir_toml_remove(const char *text, const char *tenant)
 {
-    struct section s;
-    if (!find_section(text, tenant, &s)) {
-        return strdup(text);
+    struct document d;
+    char *edited = open_document(&d, text) ? strdup(text) : NULL;
+    const struct weir_toml_value *row = edited ? find_tenant(&d, tenant) : NULL;
+    if (row) {
+        strcpy(edited + line_start(text, row->begin), text + row->end);
     }
-    size_t before = (size_t)(s.start - text);
-    char *edited = malloc(before + strlen(s.end) + 1);
-    if (edited) {
-        memcpy(edited, text, before);
-        strcpy(edited + before, s.end);
-    }
+    weir_arena_finish(&d.arena);
     return edited;
 }

@@ -134,6 +134,27 @@ bool weir_config_policy_ok(const char *policy, struct weir_diag *ret_diag);
 /** Is this an absolute path that ends in .json, "none", or ""? */
 bool weir_config_cdi_ok(const char *cdi);
 
+/**
+ * How much of the memory of the devices in a list the quotas promise to the tenants with that list.
+ * Tenants without a quota are promised nothing.
+ *
+ * @param tenants      n of them.
+ * @param devices      as the tenants have it; "": the host's own list.
+ * @param total_bytes  of these devices; 0: not known, so that only percentages count.
+ * @return percent; 100 and less is not too much
+ * @thread any
+ */
+uint32_t weir_config_promised_pct(const struct weir_tenant_config *const *tenants, size_t n,
+                                  const char *devices, uint64_t total_bytes);
+
+/**
+ * Which keys outside [[tenant]] differ, of those that a reload does not change: "[host] log, ..".
+ * @param text  cut if there is no room; "": none.
+ * @thread any
+ */
+void weir_config_restart_keys(const struct weir_host_config *before,
+                              const struct weir_host_config *now, char *text, size_t bytes);
+
 /** The same from a file. WEIR_ERR_IO, WEIR_ERR_NOT_FOUND, WEIR_ERR_TOO_BIG (1 MiB). */
 enum weir_status weir_config_load(const char *path, struct weir_host_config *ret_config,
                                   struct weir_diag *ret_diag) WEIR_MUST_CHECK;
@@ -176,6 +197,8 @@ void weir_tenant_config_default(struct weir_tenant_config *ret_tenant, const cha
 bool weir_tenant_group_ok(const struct weir_tenant_config *tenant);
 /** What weir_tenant_group_ok() asks for, in words. */
 extern const char weir_group_rule[];
+/** What a program is told that its tenant's number of sessions leaves out. */
+void weir_sessions_refusal(const char *tenant, uint64_t sessions_max, char *text, size_t bytes);
 /** What of two tenants must not be the same, and is: "key", "vsock_cid"; NULL: nothing. */
 const char *weir_tenants_clash(const struct weir_tenant_config *a,
                                const struct weir_tenant_config *b);

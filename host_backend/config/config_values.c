@@ -152,6 +152,12 @@ bool weir_tenant_group_ok(const struct weir_tenant_config *tenant)
     return (tenant->isolation == WEIR_ISOLATION_GROUP) == (tenant->group[0] != 0);
 }
 
+void weir_sessions_refusal(const char *tenant, uint64_t sessions_max, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "too many sessions: tenant '%s' may have %llu at a time", tenant,
+             (unsigned long long)sessions_max);
+}
+
 bool weir_tenant_devices_ok(const struct weir_tenant_config *tenant,
                             const struct weir_host_config *host)
 {

@@ -22,9 +22,11 @@ struct field {
     }
 
 static const struct field host_fields[] = {
-    F(report, version, TEXT), F(report, run_dir, TEXT),      F(report, pid, U64),
-    F(report, age_s, REAL),   F(report, kept_fds, U64),      F(report, policy, TEXT),
-    F(report, config, TEXT),  F(report, worker_starts, U64), {0}};
+    F(report, version, TEXT),      F(report, run_dir, TEXT),
+    F(report, pid, U64),           F(report, age_s, REAL),
+    F(report, kept_fds, U64),      F(report, policy, TEXT),
+    F(report, config, TEXT),       F(report, memory_promised_pct, U32),
+    F(report, worker_starts, U64), {0}};
 static const struct field tenant_fields[] = {F(tenant, name, TEXT),
                                              F(tenant, priority, TEXT),
                                              F(tenant, isolation, TEXT),
@@ -93,19 +95,14 @@ static const struct field device_fields[] = {F(device, uuid, TEXT),
                                              {0}};
 static const struct field program_fields[] = {
     F(program, tenant, TEXT), F(program, program, TEXT), F(program, sm_ns, U64), {0}};
-static const struct field worker_fields[] = {F(worker, device, TEXT),
-                                             F(worker, devices, TEXT),
-                                             F(worker, n_devices, U32),
-                                             F(worker, all_devices, U32),
-                                             F(worker, driver, TEXT),
-                                             F(worker, tenant, TEXT),
-                                             F(worker, state, TEXT),
-                                             F(worker, pid, U64),
-                                             F(worker, restarts, U32),
-                                             F(worker, objects, U64),
-                                             F(worker, chunks, U64),
-                                             F(worker, chunk_bytes, U64),
-                                             {0}};
+static const struct field worker_fields[] = {
+    F(worker, device, TEXT),      F(worker, devices, TEXT),
+    F(worker, n_devices, U32),    F(worker, all_devices, U32),
+    F(worker, memory_bytes, U64), F(worker, driver, TEXT),
+    F(worker, tenant, TEXT),      F(worker, state, TEXT),
+    F(worker, pid, U64),          F(worker, restarts, U32),
+    F(worker, objects, U64),      F(worker, chunks, U64),
+    F(worker, chunk_bytes, U64),  {0}};
 static const struct field counted_fields[] = {
     F(counted, tenant, TEXT),    F(counted, program, TEXT),
     F(counted, transport, TEXT), F(counted, id, U64),

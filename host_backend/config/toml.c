@@ -1,136 +1,153 @@
-/* A reader for the part of TOML that weir.toml uses; one line at a time, no look-ahead. */
-#include "host_backend/config/toml.h"
+/*
+ * A reader for TOML 1.0: tables, keys, arrays and strings. toml_scalar.c has numbers and times.
+ *
+ * It works on a copy of the text that ends in NUL, so that looking one byte ahead is always
+ * allowed: NUL itself is refused wherever it stands. What a string's escapes mean is written over
+ * the string, which never grows by it.
+ */
+#include "host_backend/config/toml_private.h"
 
+#include "base/text.h"
 #include <string.h>
 
-#define TEXT_MAX 512 /* bytes of a key or a string */
+#define DEPTH_MAX 64
+#define KEYS_MAX  4096 /* of a table: they are compared one by one */
 
-struct reader {
-    const char *at, *end, *line_start;
-    uint32_t line;
-    const struct weir_toml_visitor *visitor;
-    void *user;
-    struct weir_diag *diag;
+struct part { /* of a key */
+    const char *name;
+    size_t bytes, at;
+    uint32_t line, column;
 };
 
-static uint32_t column(const struct reader *r)
+static bool at_newline(const struct weir_toml_reader *r)
 {
-    return (uint32_t)(r->at - r->line_start) + 1;
+    return *r->at == '\n' || (*r->at == '\r' && r->at[1] == '\n');
 }
 
-#define FAIL(r, ...) (weir_diag_set((r)->diag, (r)->line, column(r), __VA_ARGS__), false)
-
-static bool at_line_end(const struct reader *r)
+static bool at_line_end(const struct weir_toml_reader *r)
 {
-    return r->at == r->end || *r->at == '\n' ||
-           (*r->at == '\r' && r->at + 1 < r->end && r->at[1] == '\n');
+    return r->at == r->end || at_newline(r);
 }
 
-static void skip_blanks(struct reader *r)
+static void take_newline(struct weir_toml_reader *r)
 {
-    while (r->at < r->end && (*r->at == ' ' || *r->at == '\t')) {
-        r->at++;
-    }
+    r->at += *r->at == '\r' ? 2 : 1;
+    r->line++;
+    r->line_start = r->at;
+}
+
+static void skip_blanks(struct weir_toml_reader *r)
+{
+    r->at += strspn(r->at, " \t");
 }
 
 static bool is_control(char c)
 {
-    return (unsigned char)c < 0x20 && c != '\t';
+    return ((unsigned char)c < 0x20 && c != '\t') || c == 0x7f;
 }
 
-/* Behind the #. Whoever edits the file takes its text for a C string, so there is no NUL in it. */
-static bool skip_comment(struct reader *r)
+static bool skip_comment(struct weir_toml_reader *r)
 {
-    while (!at_line_end(r)) {
+    for (; !at_line_end(r); r->at++) {
         if (is_control(*r->at)) {
-            return FAIL(r, "a control character in a comment");
+            return WEIR_TOML_FAIL(r, "a control character in a comment");
         }
-        r->at++;
     }
     return true;
 }
 
-/* Blanks, a comment, and the end of the line. */
-static bool finish_line(struct reader *r)
+/* Blanks, comments and ends of lines: what may stand between the elements of an array. */
+static bool skip_lines(struct weir_toml_reader *r)
+{
+    for (;;) {
+        skip_blanks(r);
+        if (*r->at == '#' && !skip_comment(r)) {
+            return false;
+        }
+        if (!at_newline(r)) {
+            return true;
+        }
+        take_newline(r);
+    }
+}
+
+static bool finish_line(struct weir_toml_reader *r)
 {
     skip_blanks(r);
-    if (r->at < r->end && *r->at == '#' && !skip_comment(r)) {
+    if (*r->at == '#' && !skip_comment(r)) {
         return false;
     }
     if (!at_line_end(r)) {
-        return FAIL(r, "unexpected text after the value");
+        return WEIR_TOML_FAIL(r, "unexpected text after the value");
     }
     if (r->at < r->end) {
-        r->at += *r->at == '\r' ? 2 : 1;
-        r->line++;
-        r->line_start = r->at;
+        take_newline(r);
     }
     return true;
 }
 
-static bool is_key_char(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
-}
+/* ---------------------------------------------------------------- the tree */
 
-static bool read_key(struct reader *r, char key[TEXT_MAX])
+static struct weir_toml_value *find(const struct weir_toml_value *table, const char *key, size_t n)
 {
-    size_t n = 0;
+    struct weir_toml_value *item = table->items;
 
-    while (r->at < r->end && is_key_char(*r->at)) {
-        if (n == TEXT_MAX - 1) {
-            return FAIL(r, "the name is too long");
-        }
-        key[n++] = *r->at++;
+    while (item != NULL && (item->key_bytes != n || memcmp(item->key, key, n) != 0)) {
+        item = item->next;
     }
-    key[n] = 0;
-    return n != 0 || FAIL(r, "a name of letters, digits, _ and - is expected here");
+    return item;
 }
 
-static bool read_escape(struct reader *r, char *ret)
+const struct weir_toml_value *weir_toml_find(const struct weir_toml_value *table, const char *key)
 {
-    static const char from[] = "btnfr\"\\", to[] = "\b\t\n\f\r\"\\";
-    const char *found = r->at < r->end ? strchr(from, *r->at) : NULL;
-
-    if (found == NULL || *found == 0) {
-        return FAIL(r, "unknown escape in a string");
-    }
-    *ret = to[found - from];
-    r->at++;
-    return true;
+    return find(table, key, strlen(key));
 }
 
-static bool read_string(struct reader *r, char text[TEXT_MAX])
+const char *weir_toml_kind_text(enum weir_toml_kind kind)
 {
-    char quote = *r->at++;
-    size_t n = 0;
+    static const char *const texts[] = {"a string",       "an integer", "a float", "true or false",
+                                        "a date or time", "an array",   "a table"};
 
-    for (;;) {
-        char c;
-
-        if (at_line_end(r)) {
-            return FAIL(r, "the string does not end on this line");
-        }
-        c = *r->at++;
-        if (c == quote) {
-            text[n] = 0;
-            return true;
-        }
-        if (c == '\\' && quote == '"') {
-            if (!read_escape(r, &c)) {
-                return false;
-            }
-        } else if (is_control(c)) {
-            r->at--;
-            return FAIL(r, "a control character in a string");
-        }
-        if (n == TEXT_MAX - 1) {
-            return FAIL(r, "the string is too long");
-        }
-        text[n++] = c;
-    }
+    return texts[kind];
 }
+
+static bool refuse(struct weir_toml_reader *r, const struct part *part, const char *why)
+{
+    char name[80];
+
+    weir_diag_set(r->diag, part->line, part->column, "'%s' %s",
+                  weir_text_visible(part->name, name, sizeof name), why);
+    return false;
+}
+
+static struct weir_toml_value *add(struct weir_toml_reader *r, struct weir_toml_value *to,
+                                   const struct part *part)
+{
+    struct weir_toml_value *value;
+
+    if (part != NULL && ++to->n_keys > KEYS_MAX) {
+        refuse(r, part, "is one key too many for its table");
+        return NULL;
+    }
+    value = weir_arena_alloc(r->arena, sizeof *value);
+    if (value == NULL) {
+        r->no_memory = true;
+        return NULL;
+    }
+    *value = (struct weir_toml_value){.line = r->line, .column = weir_toml_column(r)};
+    if (part != NULL) {
+        value->key = part->name;
+        value->key_bytes = part->bytes;
+        value->key_line = part->line;
+        value->key_column = part->column;
+        value->key_at = part->at;
+    }
+    *(to->last != NULL ? &to->last->next : &to->items) = value;
+    to->last = value;
+    return value;
+}
+
+/* ---------------------------------------------------------------- strings */
 
 static int digit_of(char c)
 {
@@ -143,131 +160,451 @@ static int digit_of(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : 99;
 }
 
-static bool read_integer(struct reader *r, int64_t *ret)
+static char *put_utf8(char *to, uint32_t c)
 {
-    bool negative = *r->at == '-', digits = false;
-    int base = 10;
-    uint64_t value = 0;
+    if (c < 0x80) {
+        *to++ = (char)c;
+        return to;
+    }
+    int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; /* bytes that follow the first */
 
-    if (*r->at == '-' || *r->at == '+') {
+    *to++ = (char)((0xff00u >> (more + 1) & 0xff) | c >> (6 * more));
+    while (more-- > 0) {
+        *to++ = (char)(0x80 | (c >> (6 * more) & 0x3f));
+    }
+    return to;
+}
+
+/* Behind the backslash. */
+static bool read_escape(struct weir_toml_reader *r, char **to)
+{
+    static const char from[] = "btnfr\"\\", meant[] = "\b\t\n\f\r\"\\";
+    const char *found = *r->at != 0 ? strchr(from, *r->at) : NULL;
+
+    if (found != NULL) {
+        *(*to)++ = meant[found - from];
         r->at++;
+        return true;
     }
-    if (r->end - r->at > 2 && r->at[0] == '0' && (r->at[1] == 'x' || r->at[1] == 'o')) {
-        base = r->at[1] == 'x' ? 16 : 8;
-        r->at += 2;
+    int digits = *r->at == 'u' ? 4 : *r->at == 'U' ? 8 : 0;
+    uint32_t c = 0;
+
+    if (digits == 0) {
+        return WEIR_TOML_FAIL(r, "unknown escape in a string (a backslash is written \\\\)");
     }
-    for (; r->at < r->end && (digit_of(*r->at) < base || (*r->at == '_' && digits)); r->at++) {
-        if (*r->at == '_') {
-            continue;
+    r->at++;
+    for (; digits > 0; digits--, r->at++) {
+        if (digit_of(*r->at) > 15) {
+            return WEIR_TOML_FAIL(r, "\\u wants 4 hexadecimal digits, \\U 8");
         }
-        digits = true;
-        if (value > ((uint64_t)INT64_MAX - (uint64_t)digit_of(*r->at)) / (uint64_t)base) {
-            return FAIL(r, "the number is too large");
-        }
-        value = value * (uint64_t)base + (uint64_t)digit_of(*r->at);
+        c = c << 4 | (uint32_t)digit_of(*r->at);
     }
-    if (!digits) {
-        return FAIL(r, "a number is expected here");
+    if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) {
+        return WEIR_TOML_FAIL(r, "no character has this number");
     }
-    *ret = negative ? -(int64_t)value : (int64_t)value;
+    *to = put_utf8(*to, c);
     return true;
 }
 
-static bool take_word(struct reader *r, const char *word)
+/* A backslash at a line's end takes away what is blank up to the next text. */
+static bool skip_folded(struct weir_toml_reader *r)
 {
-    size_t n = strlen(word);
+    char *at = r->at + strspn(r->at, " \t");
 
-    if ((size_t)(r->end - r->at) < n || memcmp(r->at, word, n) != 0 ||
-        ((size_t)(r->end - r->at) > n && is_key_char(r->at[n]))) {
+    if (*at != '\n' && !(*at == '\r' && at[1] == '\n')) {
         return false;
     }
-    r->at += n;
+    r->at = at;
+    while (at_newline(r)) {
+        take_newline(r);
+        skip_blanks(r);
+    }
     return true;
 }
 
-static bool read_value(struct reader *r, char text[TEXT_MAX], struct weir_toml_value *value)
+static size_t quotes_at(const struct weir_toml_reader *r, char quote)
 {
-    *value = (struct weir_toml_value){.line = r->line, .column = column(r)};
+    const char text[] = {quote, 0};
+
+    return strspn(r->at, text);
+}
+
+/* The next character of a string goes to *to. */
+static bool read_char(struct weir_toml_reader *r, char quote, bool lines, char **to)
+{
+    if (lines && at_newline(r)) {
+        *(*to)++ = '\n';
+        take_newline(r);
+        return true;
+    }
     if (at_line_end(r)) {
-        return FAIL(r, "a value is missing");
+        return WEIR_TOML_FAIL(r, lines ? "the string does not end"
+                                       : "the string does not end on this line");
     }
-    if (*r->at == '"' || *r->at == '\'') {
-        value->kind = WEIR_TOML_STRING;
-        value->string = text;
-        return read_string(r, text);
+    if (*r->at == '\\' && quote == '"') {
+        r->at++;
+        return (lines && skip_folded(r)) || read_escape(r, to);
     }
-    if (*r->at == '-' || *r->at == '+' || (*r->at >= '0' && *r->at <= '9')) {
-        value->kind = WEIR_TOML_INTEGER;
-        return read_integer(r, &value->integer);
+    if (is_control(*r->at)) {
+        return WEIR_TOML_FAIL(r, "a control character in a string");
     }
-    value->kind = WEIR_TOML_BOOLEAN;
-    value->boolean = take_word(r, "true");
-    return value->boolean || take_word(r, "false") ||
-           FAIL(r, "a value must be a string in quotes, an integer, true or false");
+    *(*to)++ = *r->at++;
+    return true;
 }
 
-static bool read_table(struct reader *r)
+/* At its quote. */
+static bool read_string(struct weir_toml_reader *r, bool lines_too, const char **ret, size_t *ret_n)
 {
-    uint32_t at_column = column(r);
-    char name[TEXT_MAX];
-    bool array;
+    char quote = *r->at, *from, *to;
+    bool lines = lines_too && quotes_at(r, quote) >= 3;
+    size_t closing = lines ? 3 : 1, n;
 
-    r->at++;
-    array = r->at < r->end && *r->at == '[';
-    r->at += array;
-    skip_blanks(r);
-    if (!read_key(r, name)) {
-        return false;
+    r->at += closing;
+    from = to = r->at;
+    if (lines && at_newline(r)) {
+        take_newline(r);
     }
+    while ((n = quotes_at(r, quote)) < closing) {
+        if (n != 0) { /* """ one " and two "" """ */
+            *to++ = quote;
+            r->at++;
+        } else if (!read_char(r, quote, lines, &to)) {
+            return false;
+        }
+    }
+    n = n > 5 ? 5 : n;
+    for (; lines && n > closing; n--) { /* the first of """" and """"" belong to the text */
+        *to++ = quote;
+        r->at++;
+    }
+    r->at += closing;
+    *to = 0;
+    *ret = from;
+    *ret_n = (size_t)(to - from);
+    return true;
+}
+
+/* ---------------------------------------------------------------- keys */
+
+static bool read_part(struct weir_toml_reader *r, struct part *part)
+{
+    size_t n = strspn(r->at, WEIR_TOML_BARE);
+
+    *part = (struct part){
+        .at = (size_t)(r->at - r->text), .line = r->line, .column = weir_toml_column(r)};
+    if (*r->at == '"' || *r->at == '\'') {
+        return read_string(r, false, &part->name, &part->bytes);
+    }
+    if (n == 0) {
+        return WEIR_TOML_FAIL(r, "a name is expected here: letters, digits, _ and -, or in quotes");
+    }
+    part->name = weir_arena_strndup(r->arena, r->at, n);
+    part->bytes = n;
+    r->at += n;
+    r->no_memory |= part->name == NULL;
+    return part->name != NULL;
+}
+
+/* The table that a part before the last one of a key or a header names. */
+static struct weir_toml_value *step(struct weir_toml_reader *r, struct weir_toml_value *table,
+                                    const struct part *part, bool header)
+{
+    struct weir_toml_value *item = find(table, part->name, part->bytes);
+
+    if (item == NULL) {
+        item = add(r, table, part);
+        if (item != NULL) {
+            item->kind = WEIR_TOML_TABLE;
+            item->made = header ? WEIR_TOML_MADE_IMPLIED : WEIR_TOML_MADE_DOTTED;
+            item->line = part->line;
+            item->column = part->column;
+        }
+        return item;
+    }
+    if (header && item->made == WEIR_TOML_MADE_ROWS) {
+        return item->last;
+    }
+    if (item->made == WEIR_TOML_MADE_WHOLE) {
+        refuse(r, part,
+               item->kind == WEIR_TOML_TABLE ? "is whole: nothing can be added to {...}"
+                                             : "is no table");
+        return NULL;
+    }
+    if (!header && item->made != WEIR_TOML_MADE_DOTTED && item->made != WEIR_TOML_MADE_IMPLIED) {
+        refuse(r, part, "has a header of its own: put the key there");
+        return NULL;
+    }
+    item->made = header ? item->made : WEIR_TOML_MADE_DOTTED;
+    return item;
+}
+
+/* a.b.c: the table that the last part belongs to, and that part. */
+static struct weir_toml_value *read_path(struct weir_toml_reader *r, struct weir_toml_value *table,
+                                         bool header, struct part *last)
+{
+    for (int depth = 0; read_part(r, last); depth++) {
+        skip_blanks(r);
+        if (*r->at != '.') {
+            return table;
+        }
+        if (depth == DEPTH_MAX) {
+            (void)WEIR_TOML_FAIL(r, "more than %d tables inside each other", DEPTH_MAX);
+            return NULL;
+        }
+        r->at++;
+        skip_blanks(r);
+        table = step(r, table, last, header);
+        if (table == NULL) {
+            return NULL;
+        }
+    }
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- values */
+
+static bool read_assignment(struct weir_toml_reader *r, struct weir_toml_value *table);
+
+static bool read_array(struct weir_toml_reader *r, struct weir_toml_value *array)
+{
+    array->kind = WEIR_TOML_ARRAY;
+    r->at++;
+    for (;;) {
+        struct weir_toml_value *item;
+
+        if (!skip_lines(r)) {
+            return false;
+        }
+        if (*r->at == ']') {
+            r->at++;
+            return true;
+        }
+        item = add(r, array, NULL);
+        if (item == NULL || !weir_toml_read_value(r, item) || !skip_lines(r)) {
+            return false;
+        }
+        if (*r->at == ',') {
+            r->at++;
+        } else if (*r->at != ']') {
+            return WEIR_TOML_FAIL(r, "',' or ']' is missing in the array");
+        }
+    }
+}
+
+static bool read_inline(struct weir_toml_reader *r, struct weir_toml_value *table)
+{
+    table->kind = WEIR_TOML_TABLE;
+    r->at++;
     skip_blanks(r);
-    for (int i = 0; i <= array; i++) {
-        if (r->at == r->end || *r->at != ']') {
-            return FAIL(r, "']' is missing");
+    if (*r->at == '}') {
+        r->at++;
+        return true;
+    }
+    for (;;) {
+        skip_blanks(r);
+        if (!read_assignment(r, table)) {
+            return false;
+        }
+        skip_blanks(r);
+        if (*r->at == '}') {
+            r->at++;
+            return true;
+        }
+        if (*r->at != ',') {
+            return WEIR_TOML_FAIL(r, "',' or '}' is missing: {...} stands on one line");
         }
         r->at++;
     }
-    return r->visitor->table(r->user, name, array, r->line, at_column, r->diag) && finish_line(r);
 }
 
-static bool read_assignment(struct reader *r)
+bool weir_toml_read_value(struct weir_toml_reader *r, struct weir_toml_value *value)
 {
-    uint32_t at_column = column(r);
-    char key[TEXT_MAX], text[TEXT_MAX];
-    struct weir_toml_value value;
+    bool good;
 
-    if (!read_key(r, key)) {
+    value->line = r->line;
+    value->column = weir_toml_column(r);
+    value->begin = (size_t)(r->at - r->text);
+    if (*r->at == '"' || *r->at == '\'') {
+        good = read_string(r, true, &value->string, &value->string_bytes);
+    } else if (*r->at != '[' && *r->at != '{') {
+        good =
+            at_line_end(r) ? WEIR_TOML_FAIL(r, "a value is missing") : weir_toml_scalar(r, value);
+    } else if (++r->depth > DEPTH_MAX) {
+        good = WEIR_TOML_FAIL(r, "more than %d values inside each other", DEPTH_MAX);
+    } else {
+        good = *r->at == '[' ? read_array(r, value) : read_inline(r, value);
+        r->depth--;
+    }
+    value->end = (size_t)(r->at - r->text);
+    return good;
+}
+
+static bool read_assignment(struct weir_toml_reader *r, struct weir_toml_value *table)
+{
+    struct part part;
+    struct weir_toml_value *value;
+
+    table = read_path(r, table, false, &part);
+    if (table == NULL) {
         return false;
     }
-    skip_blanks(r);
-    if (r->at == r->end || *r->at != '=') {
-        return FAIL(r, "'=' is missing after '%.40s'", key);
+    if (find(table, part.name, part.bytes) != NULL) {
+        return refuse(r, &part, "is given twice");
+    }
+    if (*r->at != '=') {
+        char name[80];
+
+        return WEIR_TOML_FAIL(r, "'=' is missing after '%s'",
+                              weir_text_visible(part.name, name, sizeof name));
     }
     r->at++;
     skip_blanks(r);
-    return read_value(r, text, &value) &&
-           r->visitor->value(r->user, key, r->line, at_column, &value, r->diag) && finish_line(r);
+    value = add(r, table, &part);
+    return value != NULL && weir_toml_read_value(r, value);
 }
 
-enum weir_status weir_toml_parse(const char *text, size_t bytes,
-                                 const struct weir_toml_visitor *visitor, void *user,
+/* ---------------------------------------------------------------- headers */
+
+/* The table of [a.b] or [[a.b]] in its parent. */
+static struct weir_toml_value *open_table(struct weir_toml_reader *r,
+                                          struct weir_toml_value *parent, const struct part *part,
+                                          bool rows, uint32_t column)
+{
+    struct weir_toml_value *item = find(parent, part->name, part->bytes);
+
+    if (rows && item != NULL && item->made != WEIR_TOML_MADE_ROWS) {
+        refuse(r, part, "is no [[...]] above");
+        return NULL;
+    }
+    if (!rows && item != NULL && item->made != WEIR_TOML_MADE_IMPLIED) {
+        refuse(r, part,
+               item->made == WEIR_TOML_MADE_ROWS ? "is [[...]] above: use two brackets here, too"
+                                                 : "has a table above already: put its keys there");
+        return NULL;
+    }
+    if (item == NULL) {
+        item = add(r, parent, part);
+        if (item == NULL) {
+            return NULL;
+        }
+        item->column = column;
+        item->kind = rows ? WEIR_TOML_ARRAY : WEIR_TOML_TABLE;
+        item->made = rows ? WEIR_TOML_MADE_ROWS : WEIR_TOML_MADE_HEADER;
+    }
+    if (rows) {
+        item = add(r, item, NULL);
+        if (item == NULL) {
+            return NULL;
+        }
+        item->kind = WEIR_TOML_TABLE;
+    }
+    item->line = r->line;
+    item->column = column;
+    item->made = WEIR_TOML_MADE_HEADER;
+    return item;
+}
+
+static bool read_header(struct weir_toml_reader *r, struct weir_toml_value *root,
+                        struct weir_toml_value **table)
+{
+    uint32_t column = weir_toml_column(r);
+    size_t begin = (size_t)(r->at - r->text);
+    bool rows = r->at[1] == '[';
+    struct weir_toml_value *parent;
+    struct part part;
+
+    (*table)->end = (size_t)(r->line_start - r->text);
+    r->at += rows ? 2 : 1;
+    skip_blanks(r);
+    parent = read_path(r, root, true, &part);
+    if (parent == NULL) {
+        return false;
+    }
+    if (strncmp(r->at, "]]", rows ? 2 : 1) != 0) {
+        return WEIR_TOML_FAIL(r, rows ? "']]' is missing" : "']' is missing");
+    }
+    r->at += rows ? 2 : 1;
+    *table = open_table(r, parent, &part, rows, column);
+    if (*table == NULL) {
+        return false;
+    }
+    (*table)->begin = begin;
+    return finish_line(r);
+}
+
+/* ---------------------------------------------------------------- the text */
+
+static bool check_utf8(struct weir_toml_reader *r)
+{
+    for (const char *at = r->text; at < r->end;) {
+        const char *start = at;
+
+        if (*at == 0 || weir_utf8_next(&at) < 0) {
+            r->at = r->text + (start - r->text);
+            for (const char *c = r->text; c < start; c++) {
+                if (*c == '\n') {
+                    r->line++;
+                    r->line_start = r->text + (c + 1 - r->text);
+                }
+            }
+            return WEIR_TOML_FAIL(r, *start == 0 ? "a NUL: this is no text" : "this is not UTF-8");
+        }
+    }
+    return true;
+}
+
+static bool read_text(struct weir_toml_reader *r, struct weir_toml_value *root)
+{
+    struct weir_toml_value *table = root;
+
+    if (!check_utf8(r)) {
+        return false;
+    }
+    if (strncmp(r->at, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark, as some editors write it */
+        r->at += 3;
+    }
+    while (r->at < r->end) {
+        bool good;
+
+        skip_blanks(r);
+        if (at_line_end(r) || *r->at == '#') {
+            good = finish_line(r);
+        } else if (*r->at == '[') {
+            good = read_header(r, root, &table);
+        } else {
+            good = read_assignment(r, table) && finish_line(r);
+        }
+        if (!good) {
+            return false;
+        }
+    }
+    table->end = (size_t)(r->end - r->text);
+    return true;
+}
+
+enum weir_status weir_toml_parse(const char *text, size_t bytes, struct weir_arena *arena,
+                                 const struct weir_toml_value **ret_root,
                                  struct weir_diag *ret_diag)
 {
-    struct reader r = {text, text + bytes, text, 1, visitor, user, ret_diag};
+    char *copy = weir_arena_strndup(arena, text, bytes);
+    struct weir_toml_value *root = weir_arena_alloc(arena, sizeof *root);
 
-    while (r.at < r.end) {
-        bool ok;
-
-        skip_blanks(&r);
-        if (at_line_end(&r) || *r.at == '#') {
-            ok = finish_line(&r);
-        } else if (*r.at == '[') {
-            ok = read_table(&r);
-        } else {
-            ok = read_assignment(&r);
-        }
-        if (!ok) {
-            return WEIR_ERR_SYNTAX;
-        }
+    if (copy == NULL || root == NULL) {
+        return WEIR_ERR_NO_MEMORY;
     }
+    struct weir_toml_reader r = {.at = copy,
+                                 .end = copy + bytes,
+                                 .line_start = copy,
+                                 .text = copy,
+                                 .line = 1,
+                                 .arena = arena,
+                                 .diag = ret_diag};
+
+    *root = (struct weir_toml_value){
+        .kind = WEIR_TOML_TABLE, .made = WEIR_TOML_MADE_HEADER, .line = 1, .column = 1};
+    if (!read_text(&r, root)) {
+        return r.no_memory ? WEIR_ERR_NO_MEMORY : WEIR_ERR_SYNTAX;
+    }
+    *ret_root = root;
     return WEIR_OK;
 }

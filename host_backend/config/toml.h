@@ -1,12 +1,14 @@
 /*
- * A reader for the part of TOML that weir.toml uses: [table], [[array of tables]], and
- * key = "basic string" | 'literal string' | integer | true | false, with comments.
+ * A reader for TOML 1.0, which gives a tree with the place of each key and value.
  *
- * Keys are bare, values stay on their line. Everything else is an error with line and column.
+ * The schema (config.c) says what is wrong at its place, and the editor (tools/toml_edit.c) changes
+ * a value between its first and last byte. No value is converted: whoever wants another kind says
+ * so with a message of its own.
  */
 #ifndef WEIR_HOST_BACKEND_CONFIG_TOML_H
 #define WEIR_HOST_BACKEND_CONFIG_TOML_H
 
+#include "base/arena.h"
 #include "base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,36 +16,66 @@
 enum weir_toml_kind {
     WEIR_TOML_STRING,
     WEIR_TOML_INTEGER,
+    WEIR_TOML_FLOAT,
     WEIR_TOML_BOOLEAN,
+    WEIR_TOML_TIME, /* a date, a time, or both; with an offset or without */
+    WEIR_TOML_ARRAY,
+    WEIR_TOML_TABLE,
 };
 
+/* What may still be put into a table or an array (TOML 1.0, "Table" and "Keys"). */
+enum weir_toml_made {
+    WEIR_TOML_MADE_WHOLE,   /* a scalar, [1, 2], {a = 1}: nothing */
+    WEIR_TOML_MADE_IMPLIED, /* [a.b] has made a: a header may still name it */
+    WEIR_TOML_MADE_HEADER,  /* [a] */
+    WEIR_TOML_MADE_DOTTED,  /* a.b = 1 has made a: more dotted keys */
+    WEIR_TOML_MADE_ROWS,    /* [[a]] */
+};
+
+/* Immutable once parsed. The arena of the parse owns all of it. */
 struct weir_toml_value {
     enum weir_toml_kind kind;
-    const char *string; /* NUL-terminated, without NUL inside; borrowed for the call */
+    enum weir_toml_made made;
+    const char *key; /* in its table, with a NUL behind; NULL: the root, or an array's element */
+    size_t key_bytes;
+    uint32_t key_line, key_column;
+    uint32_t line, column; /* of the value; of a table with a header: of that */
+    const char *string;    /* STRING; TIME: as it is written. A NUL stands behind it */
+    size_t string_bytes;   /* a string may have NULs inside ("\u0000") */
     int64_t integer;
+    double number;
     bool boolean;
-    uint32_t line, column; /* of the value */
+    uint32_t n_keys;                      /* of a TABLE */
+    struct weir_toml_value *items, *last; /* of an ARRAY or TABLE, in the order of the text */
+    struct weir_toml_value *next;         /* in the table or array that it is an item of */
+    /* Offsets in the text: the key's first byte, the value's first, the byte behind the value.
+     * A table with a header has [begin, end) from its '[' to the next header's line. */
+    size_t key_at, begin, end;
 };
 
-/* Both return false after filling diag: the parse ends with WEIR_ERR_SYNTAX. */
-struct weir_toml_visitor {
-    bool (*table)(void *user, const char *name, bool array, uint32_t line, uint32_t column,
-                  struct weir_diag *diag);
-    bool (*value)(void *user, const char *key, uint32_t line, uint32_t column,
-                  const struct weir_toml_value *value, struct weir_diag *diag);
-};
+/* What the tree of a text takes from its arena at most, for each byte of the text and in all. */
+#define WEIR_TOML_ARENA_PER_BYTE 128
+#define WEIR_TOML_ARENA_BASE     4096
 
 /**
  * Read a text.
  *
  * @param text      any bytes; need not end in NUL.
- * @param visitor   called in the text's order.
+ * @param arena     the tree's memory; a cap of WEIR_TOML_ARENA_BASE and _PER_BYTE is enough.
+ * @param ret_root  a TABLE, valid as long as the arena's memory is.
  * @param ret_diag  filled on WEIR_ERR_SYNTAX.
- * @return WEIR_OK, WEIR_ERR_SYNTAX
+ * @return WEIR_OK, WEIR_ERR_SYNTAX, WEIR_ERR_NO_MEMORY
  * @thread any
+ * @source https://toml.io/en/v1.0.0
  */
-enum weir_status weir_toml_parse(const char *text, size_t bytes,
-                                 const struct weir_toml_visitor *visitor, void *user,
+enum weir_status weir_toml_parse(const char *text, size_t bytes, struct weir_arena *arena,
+                                 const struct weir_toml_value **ret_root,
                                  struct weir_diag *ret_diag) WEIR_MUST_CHECK;
+
+/** The item of a table with this key; NULL: there is none. @thread any */
+const struct weir_toml_value *weir_toml_find(const struct weir_toml_value *table, const char *key);
+
+/** "a string", "an integer", ..: for messages. @thread any */
+const char *weir_toml_kind_text(enum weir_toml_kind kind);
 
 #endif

@@ -481,6 +481,7 @@ static void fill_host(const struct weir_supervisor *sup, struct weir_status_repo
     memcpy(report->run_dir, sup->config.run_dir,
            strnlen(sup->config.run_dir, sizeof report->run_dir - 1));
     snprintf(report->policy, sizeof report->policy, "%s", sup->config.scheduler.policy);
+    report->memory_promised_pct = weir_sup_promised_pct(sup);
     fill_config_path(sup, report);
     report->age_s = (double)(weir_clock_now_ns() - sup->started_ns) / (double)WEIR_NS_PER_S;
 }

@@ -48,7 +48,9 @@ bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_mess
         gate->link >= 0 ? weir_link_send(gate->link, message, fd) : WEIR_ERR_CLOSED;
 
     if (status != WEIR_OK && gate->link >= 0) {
-        weir_log_warn("supervisor: link to the gate lost why=\"%s\"", weir_status_text(status));
+        if (!sup->stopping) { /* as in weir_sup_worker_send() */
+            weir_log_warn("supervisor: link to the gate lost why=\"%s\"", weir_status_text(status));
+        }
         lose_link(gate);
     }
     return status == WEIR_OK;

@@ -209,10 +209,12 @@ static void reload(struct weir_supervisor *sup)
     if (config != NULL && sup->params.config_path != NULL &&
         load(&sup->params, config) == WEIR_OK) {
         weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
+        weir_sup_remark_restart(sup, config);
         (void)!weir_sup_tenants_apply(sup, config); /* what failed is in the log */
         follow_policy(sup, config->scheduler.policy);
         weir_sup_demand_follow(sup, &config->demand);
         weir_sup_libvirt_again(sup);
+        weir_sup_remark_memory(sup);
     } else {
         weir_log_warn("supervisor: not reloaded, the previous settings stay");
     }
@@ -602,10 +604,11 @@ int weir_serve_main(const struct weir_serve_params *params)
         return 2;
     }
     if (params->check_only) {
+        exit_status = !params->check_host || weir_sup_check(sup) ? 0 : 1;
         free(sup);
-        return 0;
+        return exit_status;
     }
-    sup->exit_status = open_all(sup) == WEIR_OK ? 0 : 1;
+    sup->exit_status = weir_sup_check_names(sup) && open_all(sup) == WEIR_OK ? 0 : 1;
     if (sup->exit_status == 0) {
         loop(sup);
     }

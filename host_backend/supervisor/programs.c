@@ -408,7 +408,11 @@ static void place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint6
     }
     if (n_busy(sup, tenant->index) >= tenant->config.sessions_max) {
         if (now_ns - p->since_ns >= PLACE_WAIT_NS) {
-            turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, "too many sessions");
+            char why[WEIR_TENANT_NAME_BYTES + 64];
+
+            weir_sessions_refusal(tenant->config.name, tenant->config.sessions_max, why,
+                                  sizeof why);
+            turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, why);
         }
         return;
     }

@@ -310,7 +310,27 @@ struct weir_supervisor {
     struct weir_sup_events *events;
     uint64_t worker_starts;
     struct weir_sup_reserve reserve;
+    uint32_t remarked_pct; /* of memory promised, when that was last looked at */
 };
+
+/* check.c */
+
+/** Do the sockets' paths fit, and is the server's key there? Prints what is not so. */
+bool weir_sup_check_names(const struct weir_supervisor *sup);
+/** Is all that the configuration asks for on this machine? Prints what is not. */
+bool weir_sup_check(const struct weir_supervisor *sup);
+
+/* remarks.c */
+
+#define WEIR_SUP_MEMORY_REMARK                                                                     \
+    "the memory quotas promise %u %% of a GPU's memory: who asks late may get none"
+
+/** Log which keys of a reloaded configuration change only with a restart. */
+void weir_sup_remark_restart(const struct weir_supervisor *sup, const struct weir_host_config *now);
+/** Of a GPU's memory, by quotas; of several lists of devices the one that is promised most. */
+uint32_t weir_sup_promised_pct(const struct weir_supervisor *sup);
+/** Log it if that is more than there is, once for each figure. */
+void weir_sup_remark_memory(struct weir_supervisor *sup);
 
 /* accept.c */
 

@@ -8,6 +8,7 @@
 #include "host_backend/supervisor/libvirt.h"
 #include "host_backend/supervisor/supervisor.h"
 
+#include "base/guess.h"
 #include "base/log.h"
 #include "proto/wire/accept.h"
 #include <stdio.h>
@@ -55,11 +56,16 @@ static int split(struct weir_status_report *report, char *word, char **ret_value
     *ret_value = equals + 1;
     setting = weir_setting_find(word);
     if (setting < 0) {
+        struct weir_guess guess = weir_guess_begin(word);
+        char meant[64];
+
         for (size_t i = 0, at = 0; i < weir_setting_count() && at < sizeof keys; i++) {
-            at += (size_t)snprintf(keys + at, sizeof keys - at, "%s%s", i == 0 ? "" : ", ",
+            at += (size_t)snprintf(keys + at, sizeof keys - at, "%s%s", i == 0 ? ": " : ", ",
                                    weir_setting_key(i));
+            weir_guess_offer(&guess, weir_setting_key(i));
         }
-        snprintf(text, sizeof text, "unknown setting '%.40s': %s", word, keys);
+        snprintf(text, sizeof text, "unknown setting '%.40s'%s", word,
+                 guess.best != NULL ? weir_guess_text(&guess, meant) : keys);
         weir_sup_note(report, "error", text);
     }
     return setting;

@@ -267,7 +267,8 @@ static struct weir_sup_tenant *slot_for(struct weir_supervisor *sup, const char 
     if (tenant == NULL) {
         tenant = find_free(sup);
         if (tenant == NULL) {
-            weir_log_error("supervisor: too many tenants tenant=%s", name);
+            weir_log_error("supervisor: a host has room for %d tenants, so not for tenant=%s",
+                           WEIR_CONFIG_TENANTS_MAX, name);
             return NULL;
         }
         tenant->used = true;
@@ -308,7 +309,7 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     if (tenant == NULL) {
         tenant = slot_for(sup, config->name);
         if (tenant == NULL) {
-            return WEIR_ERR_QUOTA;
+            return WEIR_ERR_TOO_BIG;
         }
     } else if (weir_sup_worker_keep(tenant, &base) && !tenant->gone &&
                strcmp(tenant->config.user, config->user) != 0) {
@@ -479,8 +480,14 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
         if (half != NULL && !half->gone) {
             weir_sup_tenant_remove(sup, half);
         }
-        weir_diag_set(ret_diag, 0, 0, "tenant '%s' cannot be made: %s", config->name,
-                      weir_status_text(status));
+        if (status == WEIR_ERR_TOO_BIG && half == NULL) {
+            weir_diag_set(ret_diag, 0, 0,
+                          "tenant '%s' cannot be made: a host has room for %d tenants",
+                          config->name, WEIR_CONFIG_TENANTS_MAX);
+        } else {
+            weir_diag_set(ret_diag, 0, 0, "tenant '%s' cannot be made: %s", config->name,
+                          weir_status_text(status));
+        }
         return status;
     }
     weir_log_info("supervisor: tenant added tenant=%s by=\"%s\"", config->name,

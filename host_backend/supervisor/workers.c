@@ -391,8 +391,10 @@ bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
     w = &sup->workers[worker];
     status = weir_link_send(w->link, message, fd);
     if (status != WEIR_OK) {
-        weir_log_warn("supervisor: link lost worker=%d why=\"%s\"", worker,
-                      weir_status_text(status));
+        if (!sup->stopping) { /* else whoever stops the host may have stopped the worker, too */
+            weir_log_warn("supervisor: link lost worker=%d why=\"%s\"", worker,
+                          weir_status_text(status));
+        }
         close_link(w); /* the worker sees the end and exits */
     }
     return status == WEIR_OK;
@@ -595,6 +597,7 @@ static void on_ready(struct weir_supervisor *sup, int worker,
     weir_log_info("supervisor: worker ready worker=%d device=\"%.100s\" devices=%.60s "
                   "driver=\"%.100s\"",
                   worker, w->row.device, w->row.devices, w->row.driver);
+    weir_sup_remark_memory(sup);
     announce(sup);
 }
 

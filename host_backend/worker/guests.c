@@ -409,8 +409,14 @@ static void *guest_thread(void *argument)
     } else if (!let_in(a)) {
         refuse(a, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the worker starts with other connections");
     } else if (!promote(a)) {
-        refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY,
-               a->monitor ? "too many monitors" : "too many sessions");
+        char why[WEIR_TENANT_NAME_BYTES + 64] = "too many monitors";
+
+        if (!a->monitor) {
+            weir_sessions_refusal(a->tenant->name,
+                                  weir_account_limit(&a->tenant->account, WEIR_ACCOUNT_SESSIONS),
+                                  why, sizeof why);
+        }
+        refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY, why);
     } else if (atomic_load(&a->worker->sticky) != 0) {
         refuse(a, WEIR_ERR_AGAIN, CUDA_ERROR_UNKNOWN, "the worker is being replaced");
     } else if (weir_platform_enter(&a->worker->platform) != CUDA_SUCCESS) {

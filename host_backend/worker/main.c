@@ -221,6 +221,7 @@ static void fill_worker_row(struct weir_worker *worker, struct weir_status_worke
                                  i == 0 ? "" : ",", (int)worker->platform.devices[i].cu);
     }
     snprintf(row->driver, sizeof row->driver, "%s", worker->platform.driver_name);
+    row->memory_bytes = weir_platform_total_bytes(&worker->platform);
     row->pid = (uint64_t)getpid();
     row->objects = atomic_load(&worker->counts.objects);
     row->chunks = atomic_load(&worker->counts.chunks);
@@ -576,8 +577,10 @@ static int open_worker(struct weir_worker *worker)
     }
     status = weir_worker_open_device(worker);
     if (status != WEIR_OK) {
-        weir_log_error("worker: no device driver=%s why=\"%s\"", worker->config.driver,
-                       weir_status_text(status));
+        if (status != WEIR_ERR_NOT_FOUND) { /* that has been said */
+            weir_log_error("worker: the device cannot be used driver=%s why=\"%s\"",
+                           worker->config.driver, weir_status_text(status));
+        }
         return WEIR_WORKER_EXIT_DRIVER;
     }
     if (!worker->platform.real) {
@@ -682,12 +685,39 @@ static _Noreturn void leave(struct weir_worker *worker)
     _exit(overdue ? WEIR_WORKER_EXIT_OVERDUE : WEIR_WORKER_EXIT_STICKY);
 }
 
+/* For `weir serve --check`: DRIVER SOFTGPU DEVICES, without a host. */
+static int probe(struct weir_worker *worker, char **words)
+{
+    struct weir_diag why = {0};
+    uint64_t total_bytes = 0;
+
+    snprintf(worker->config.driver, sizeof worker->config.driver, "%s", words[0]);
+    snprintf(worker->config.softgpu, sizeof worker->config.softgpu, "%s", words[1]);
+    snprintf(worker->config.devices, sizeof worker->config.devices, "%s", words[2]);
+    if (weir_worker_find_devices(worker, &why) != WEIR_OK) {
+        fprintf(stderr, "weir serve: %s\n", why.message);
+        return WEIR_WORKER_EXIT_DRIVER;
+    }
+    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
+        size_t bytes = 0;
+
+        (void)worker->platform.driver.cuDeviceTotalMem_v2(&bytes, worker->platform.devices[i].cu);
+        total_bytes += bytes;
+    }
+    printf("%llu\n", (unsigned long long)total_bytes);
+    return fflush(stdout) == 0 ? WEIR_WORKER_EXIT_OK : WEIR_WORKER_EXIT_FAILED;
+}
+
 int weir_worker_main(int argc, char **argv)
 {
     struct weir_worker *worker = calloc(1, sizeof *worker);
     int result;
 
-    (void)argv;
+    if (worker != NULL && argc == 5 && strcmp(argv[1], WEIR_WORKER_PROBE) == 0) {
+        result = probe(worker, argv + 2);
+        free(worker);
+        return result;
+    }
     if (worker == NULL || argc > 1) {
         fprintf(stderr, "weir worker: started by weir serve, not by hand\n");
         free(worker);
@@ -697,7 +727,8 @@ int weir_worker_main(int argc, char **argv)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_IGN);
     weir_bus_guard_init();
-    signal(SIGINT, SIG_IGN); /* a terminal sends it to all: the supervisor decides */
+    signal(SIGINT, SIG_IGN); /* a terminal and systemd send these to all: the supervisor decides */
+    signal(SIGTERM, SIG_IGN);
     worker->link = WEIR_LINK_FD;
     worker->wake_fd = -1;
     pthread_mutex_init(&worker->lock, NULL);

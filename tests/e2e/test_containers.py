@@ -515,7 +515,9 @@ class PodmanCases(Containers):
         lib.until(lambda: self.devices() == [ALICE, CAROL], 5, "the file follows")
         self.contained("/t/e2e/e2e_quota", "shows", str(64 * MIB), tenant=CAROL)
         # Who was removed has no device any more, also in a container that runs on.
-        self.assertIn("gave 100", bob("/t/e2e/e2e_minimal", expect=1))
+        refused = bob("sh", "-c", "/t/e2e/e2e_minimal 2>&1", expect=1)
+        self.assertIn("gave 100", refused)
+        self.assertIn("weir: e2e_minimal gets no GPU from ipc:///run/weir/default.sock: not found", refused)
         done = self.engine.run(self.image, "true", tenant=BOB)
         self.assertNotEqual(done.returncode, 0)
         self.assertRegex(done.stderr, r"unresolvable CDI device")

@@ -39,7 +39,7 @@ class Events(lib.Case):
         self.assertNotEqual(self.guest(host, "e2e_minimal").wait(), 0)
         refused = self.event(host, kind="session-refused")
         self.assertEqual((refused["tenant"], refused["program"], refused["why"]),
-                         ("alice", "e2e_minimal", "too many sessions"))
+                         ("alice", "e2e_minimal", "too many sessions: tenant 'alice' may have 1 at a time"))
         guest.close_stdin()
         self.assertEqual(guest.wait(), 0, guest.tail())
         self.assertEqual(self.event(host, kind="session-ended")["session"], began["session"])

@@ -148,7 +148,7 @@ class Top(lib.Case):
         for argv in (("status",), ("top", "--once", "--interval-ms", "200"), ("tenant", "list"),
                      ("tenant", "show", "alice"), ("tenant", "set", "alice", "weight=7"), ("doctor",), ("policy",),
                      ("policy", "set", "fair,overlap"), ("stats",), ("stats", "--predictions"),
-                     ("stats", "--session", "77"), ("events",)):
+                     ("events",)):
             with self.subTest(argv=argv):
                 result = lib.run_weir(*argv, "--json", "--run-dir", host.run_dir)
                 self.assertEqual((result.returncode, result.stderr), (0, ""))

@@ -3,9 +3,11 @@
  *
  * The first four bytes choose an edit, the rest is the file. A file that the host accepts must
  * still be one when a tenant's key has been changed, with that value, every other setting as it
- * was, and every other line too; and the tenant must be gone when it was taken out.
+ * was, and every byte outside the key's lines too; and the tenant must be gone when it was taken
+ * out.
  */
 #include "host_backend/config/config.h"
+#include "host_backend/config/toml.h"
 #include "tools/toml_edit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,39 +44,52 @@ static bool parse(const char *text, size_t bytes, struct weir_host_config *ret)
     return false;
 }
 
-/* ---------------------------------------------------------------- lines */
+/* ---------------------------------------------------------------- bytes */
 
-static size_t line_of(const char *at)
+static size_t line_start(const char *text, size_t at)
 {
-    return strcspn(at, "\n");
+    while (at > 0 && text[at - 1] != '\n') {
+        at--;
+    }
+    return at;
 }
 
-static const char *after(const char *at, size_t line)
+static size_t line_end(const char *text, size_t at)
 {
-    return at[line] == '\n' ? at + line + 1 : at + line;
+    at += strcspn(text + at, "\n");
+    return at + (text[at] == '\n');
 }
 
-/* How many lines of one follow, in their order, in other; all: none is missing. */
-static bool keeps_lines(const char *one, const char *other, unsigned may_miss)
+/* The lines that a change of a tenant's key may touch: [from, to). */
+static void lines_of(const char *text, const char *name, const char *key, size_t *from, size_t *to)
 {
-    while (*one != 0) {
-        size_t n = line_of(one), m = line_of(other);
+    struct weir_arena arena;
+    const struct weir_toml_value *root, *tenant;
 
-        if (n == m && memcmp(one, other, n) == 0) {
-            one = after(one, n);
-            other = after(other, m);
-        } else if (*other != 0 && strstr(other, "\n") != NULL && may_miss != 0) {
-            /* one's line was changed in place, or taken out, or one was put in before it */
-            const char *next = after(one, n), *beyond = after(other, m);
+    *from = *to = strlen(text);
+    weir_arena_init(&arena, WEIR_TOML_ARENA_BASE + *to * WEIR_TOML_ARENA_PER_BYTE);
+    require(weir_toml_parse(text, *to, &arena, &root, NULL) == WEIR_OK);
+    tenant = weir_toml_find(root, "tenant");
+    for (tenant = tenant != NULL ? tenant->items : NULL; tenant != NULL; tenant = tenant->next) {
+        const struct weir_toml_value *value = weir_toml_find(tenant, key);
 
-            may_miss--;
-            return keeps_lines(next, beyond, may_miss) || keeps_lines(next, other, may_miss) ||
-                   keeps_lines(one, beyond, may_miss);
-        } else {
-            return may_miss != 0 && *after(one, n) == 0;
+        if (strcmp(weir_toml_find(tenant, "name")->string, name) == 0) {
+            *from = value != NULL ? line_start(text, value->key_at)
+                                  : line_end(text, weir_toml_find(tenant, "name")->end);
+            *to = value != NULL ? line_end(text, value->end) : *from;
         }
     }
-    return true;
+    weir_arena_finish(&arena);
+}
+
+static void keeps_the_rest(const char *text, const char *edited, const char *name, const char *key)
+{
+    size_t from, to, rest;
+
+    lines_of(text, name, key, &from, &to);
+    rest = strlen(text) - to;
+    require(strlen(edited) >= from + rest && memcmp(text, edited, from) == 0);
+    require(strcmp(text + to, edited + strlen(edited) - rest) == 0);
 }
 
 /* ---------------------------------------------------------------- settings */
@@ -136,7 +151,7 @@ static void set(const char *text, struct weir_host_config *config, const char *n
     require(parse(edited, strlen(edited), &now));
     require(find(&now, name) != NULL && weir_settings_equal(find(&now, name), &wanted));
     same_but_for(config, &now, name);
-    require(keeps_lines(text, edited, 1));
+    keeps_the_rest(text, edited, name, weir_setting_key(setting));
     free(edited);
 }
 
@@ -156,7 +171,7 @@ static void remove_one(const char *text, struct weir_host_config *config, const 
 
 static void edit(const uint8_t *choice, const char *text, struct weir_host_config *config)
 {
-    const char *name = choice[0] < config->n_tenants ? config->tenants[choice[0]].name : "new";
+    const char *name = choice[0] < config->n_tenants ? config->tenants[choice[0]].name : "other";
     size_t setting = choice[1] % weir_setting_count();
 
     if (choice[3] % 4 == 0 && config->n_tenants > 1) {
@@ -181,7 +196,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(text, data + EDIT_BYTES, size - EDIT_BYTES);
     if (parse(text, size - EDIT_BYTES, &config)) {
         require(strlen(text) == size - EDIT_BYTES); /* an editor would lose what is behind */
-        edit(data, text, &config);
+        if (weir_toml_editable(text)) {
+            edit(data, text, &config);
+        }
     }
     free(text);
     return 0;

@@ -301,7 +301,8 @@ int weir_gate_main(int argc, char **argv)
     }
     (void)prctl(PR_SET_NAME, "weir-gate");
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGINT, SIG_IGN); /* a terminal sends it to all: the supervisor decides */
+    signal(SIGINT, SIG_IGN); /* a terminal and systemd send these to all: the supervisor decides */
+    signal(SIGTERM, SIG_IGN);
     host->link = WEIR_LINK_FD;
     result = open_host(host);
     if (result == WEIR_WORKER_EXIT_OK) {

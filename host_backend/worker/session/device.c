@@ -344,7 +344,27 @@ static bool add_device(struct weir_worker *worker, const char *item, int ordinal
     return false;
 }
 
-static enum weir_status choose_devices(struct weir_worker *worker, int n_driver)
+/* Why an item of the list is none that could be added. */
+static void explain(struct weir_diag *why, struct weir_worker *worker, const char *item,
+                    int n_driver)
+{
+    CUdevice device;
+
+    for (int i = 0; i < n_driver; i++) {
+        if (worker->platform.driver.cuDeviceGet(&device, i) == CUDA_SUCCESS &&
+            names_device(worker, item, device, i)) {
+            weir_diag_set(why, 0, 0, "device %d is named twice, the second time as '%s'", i, item);
+            return;
+        }
+    }
+    weir_diag_set(why, 0, 0,
+                  n_driver == 1 ? "there is no device '%s', only device 0"
+                                : "there is no device '%s': the driver has 0 to %d",
+                  item, n_driver - 1);
+}
+
+static enum weir_status choose_devices(struct weir_worker *worker, int n_driver,
+                                       struct weir_diag *why)
 {
     char list[WEIR_DEVICE_LIST_BYTES], *rest = list, *item;
 
@@ -357,8 +377,7 @@ static enum weir_status choose_devices(struct weir_worker *worker, int n_driver)
     }
     while ((item = strsep(&rest, ",")) != NULL) {
         if (!add_device(worker, item, 0, n_driver)) {
-            weir_log_error("worker: no such device, or named twice device=%s devices=%d", item,
-                           n_driver);
+            explain(why, worker, item, n_driver);
             return WEIR_ERR_NOT_FOUND;
         }
     }
@@ -382,16 +401,27 @@ static enum weir_status open_context(struct weir_worker *worker, struct weir_wor
     return describe(worker, device);
 }
 
-enum weir_status weir_worker_open_device(struct weir_worker *worker)
+enum weir_status weir_worker_find_devices(struct weir_worker *worker, struct weir_diag *ret_why)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    enum weir_status status;
     int n_driver = 0;
 
     if (choose_driver(worker, &n_driver) != WEIR_OK) {
+        weir_diag_set(ret_why, 0, 0, "no driver '%s' that has a device", worker->config.driver);
         return WEIR_ERR_NOT_FOUND;
     }
-    status = choose_devices(worker, n_driver);
+    return choose_devices(worker, n_driver, ret_why);
+}
+
+enum weir_status weir_worker_open_device(struct weir_worker *worker)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    struct weir_diag why = {0};
+    enum weir_status status = weir_worker_find_devices(worker, &why);
+
+    if (status != WEIR_OK) {
+        weir_log_error("worker: %s", why.message);
+        return status;
+    }
     worker->platform.posix_fds = true;
     worker->platform.write_value_ok = true;
     worker->platform.alone = worker->config.alone;

@@ -63,6 +63,14 @@ struct weir_worker {
 /* device.c */
 
 /**
+ * Open the driver that the configuration asks for and find its devices, without contexts.
+ * @param ret_why  filled on an error.
+ * @return WEIR_OK, WEIR_ERR_NOT_FOUND (no driver, or no such device)
+ */
+enum weir_status weir_worker_find_devices(struct weir_worker *worker,
+                                          struct weir_diag *ret_why) WEIR_MUST_CHECK;
+
+/**
  * Open the driver that the configuration asks for and retain its devices' primary contexts.
  * @return WEIR_OK, WEIR_ERR_NOT_FOUND (no driver or device), WEIR_ERR_DRIVER, WEIR_ERR_NO_MEMORY
  */

@@ -83,6 +83,28 @@ static void parse_whole_file_reads_every_key(void **state)
     assert_int_equal(c.tenants[1].sessions_max, 2);
 }
 
+static void parse_takes_all_forms_of_toml(void **state)
+{
+    static const char text[] =
+        "scheduler = {policy = [\"fair\", \"overlap\"], order_window = 5}\n"
+        "host.devices = [\n  0, # first\n  \"GPU-12\",\n]\n"
+        "host.'run_dir' = \"\"\"\n/tmp/\\\n   w\"\"\"\n"
+        "tenant = [{name = \"a\", weight = 0b11}, {name = '''b''', devices = [0]}]\n";
+    struct weir_host_config c;
+    struct weir_diag diag = {0};
+
+    (void)state;
+    assert_int_equal(weir_config_parse(text, sizeof text - 1, &c, &diag), WEIR_OK);
+    assert_string_equal(c.scheduler.policy, "fair,overlap");
+    assert_int_equal(c.scheduler.order_window, 5);
+    assert_string_equal(c.devices, "0,GPU-12");
+    assert_string_equal(c.run_dir, "/tmp/w");
+    assert_int_equal(c.n_tenants, 2);
+    assert_int_equal(c.tenants[0].weight, 3);
+    assert_string_equal(c.tenants[1].name, "b");
+    assert_string_equal(c.tenants[1].devices, "0");
+}
+
 static void parse_nothing_gives_one_default_tenant(void **state)
 {
     struct weir_host_config c;
@@ -112,8 +134,9 @@ static const struct bad_row {
     const char *message;
 } bad_rows[] = {
     {"x = 1\n", 1, 1, "stands before any"},
-    {"[host]\nwait = 1\n", 2, 1, "unknown key 'wait'"},
-    {"[[tenant]]\nname = \"a\"\nwieght = 5\n", 3, 1, "unknown key 'wieght'"},
+    {"[host]\nwait = 1\n", 2, 1, "unknown key 'wait' in [host]"},
+    {"[[tenant]]\nname = \"a\"\nwieght = 5\n", 3, 1,
+     "unknown key 'wieght' in [[tenant]]; did you mean 'weight'?"},
     {"[[tenant]]\nname = \"a\"\nweight = 0\n", 3, 10, "between 1 and 10000"},
     {"[[tenant]]\nname = \"a\"\nweight = 10001\n", 3, 10, "between 1 and 10000"},
     {"[[tenant]]\nname = \"a\"\nweight = \"5\"\n", 3, 10, "must be an integer"},
@@ -127,27 +150,40 @@ static const struct bad_row {
     {"[[tenant]]\nweight = 5\n", 1, 1, "has no name"},
     {"[[tenant]]\nname=\"a\"\n[[tenant]]\nname=\"a\"\n", 3, 1, "a second tenant"},
     {"[forms]\nmode = \"on\"\n", 2, 8, "one of: off, auto, always, explore"},
-    {"[forms]\nmodes = \"off\"\n", 2, 1, "unknown key 'modes' in [forms]"},
+    {"[forms]\nmodes = \"off\"\n", 2, 1, "unknown key 'modes' in [forms]; did you mean 'mode'?"},
     {"[forms]\ncache = \"5%\"\n", 2, 9, "an amount such as"},
-    {"[forms]\n[forms]\n", 2, 1, "unknown or repeated table"},
+    {"[forms]\n[forms]\n", 2, 2, "'forms' has a table above already"},
     {"[[tenant]]\nname = \"a\"\nforms = \"explore\"\n", 3, 9, "one of: default, off"},
     {"[[tenant]]\nname = \"a\"\nsm_limit = 0\n", 3, 12, "between 1 and 100"},
     {"[[tenant]]\nname = \"a\"\nsm_limit = \"2GiB\"\n", 3, 12, "between 1 and 100"},
     {"[libvirt]\ncreate = \"yes\"\n", 2, 10, "must be true or false"},
     {"[metrics]\nport = 1\n", 2, 1, "unknown key 'port' in [metrics]"},
-    {"[[metrics]]\n", 1, 1, "unknown or repeated table"},
-    {"[tenant]\n", 1, 1, "unknown or repeated table"},
-    {"[host]\n[host]\n", 2, 1, "unknown or repeated table"},
+    {"[[metrics]]\n", 1, 1, "'metrics' is one table: [metrics]"},
+    {"[tenant]\n", 1, 1, "each tenant is a table in two brackets: [[tenant]]"},
+    {"tenant = [1]\n", 1, 11, "a tenant is a table, not an integer"},
+    {"[tenants]\n", 1, 2, "unknown table 'tenants'; did you mean 'tenant'?"},
+    {"[gpu]\n", 1, 2, "unknown table 'gpu': [host], [default], [forms], [scheduler], [metrics]"},
+    {"[host]\n[host]\n", 2, 2, "'host' has a table above already"},
+    {"host.run_dir = \"/w\"\nhost.log = 5\n", 2, 12, "must be a string in quotes, not an integer"},
+    {"[host]\ndevice = 1\ndevices = 2\n", 3, 1, "'devices' says again what 'device' has said"},
+    {"[host]\ndevices = [0, 1.5]\n", 2, 11, "must be an ordinal, or a list"},
+    {"[host]\nrun_dir = 2026-01-31\n", 2, 11, "must be a string in quotes, not a date or time"},
+    {"[host]\nrun_dir = \"a\\u0000b\"\n", 2, 11, "must not have a NUL inside"},
+    {"[host]\nlog = [\"warn\"]\n", 2, 7, "must be a string in quotes, not an array"},
+    {"[[tenant]]\nname = \"a\"\nweight = 1.5\n", 3, 10, "must be an integer, not a float"},
+    {"[[tenant]]\nname = \"a\"\nuser.name = \"root\"\n", 3, 1, "must be a user's name or number"},
+    {"[scheduler]\npolicy = \"fifo\"\n", 2, 10, "no policy is called 'fifo': fair, priority, "},
+    {"[scheduler]\npolicy = [\"fair\", \"priority\"]\n", 2, 10, "both of kind"},
     {"[host\n", 1, 6, "']' is missing"},
     {"[host]\ndevice\n", 2, 7, "'=' is missing"},
     {"[host]\ndevice =\n", 2, 9, "a value is missing"},
     {"[host]\ndevice = 1 2\n", 2, 12, "unexpected text"},
-    {"[host]\ndevice = 99999999999999999999\n", 2, 28, "too large"},
+    {"[host]\ndevice = 99999999999999999999\n", 2, 10, "too large"},
     {"[host]\nrun_dir = \"a\n", 2, 13, "does not end"},
     {"[host]\nrun_dir = \"\\q\"\n", 2, 13, "unknown escape"},
     {"[host] # a\001b\n", 1, 11, "a control character in a comment"},
-    {"[host]\nvmm_base = 0x2000_4000_0000\n", 0, 0, "overlaps the windows"},
-    {"[host]\nvmm_base = 0x1200_0020_0000\n", 0, 0, "multiples of 1 GiB"},
+    {"[host]\nvmm_base = 0x2000_4000_0000\n", 1, 1, "overlaps the windows"},
+    {"[host]\nvmm_base = 0x1200_0020_0000\n", 1, 1, "multiples of 1 GiB"},
     {"[host]\nwindow_bytes = \"3GiB\"\n", 2, 16, "a power of two between 256MiB and 4TiB"},
     {"[host]\nquarantine_s = -1\n", 2, 16, "'quarantine_s' must lie between 0 and 31536000"},
     {"[[tenant]]\nname = \"a\"\norphan_s = 31536001\n", 3, 12, "between 0 and 31536000"},
@@ -185,6 +221,50 @@ static void parse_text_with_a_nul_fails(void **state)
     assert_int_equal(weir_config_parse(text, sizeof text - 1, &c, &diag), WEIR_ERR_SYNTAX);
     assert_int_equal(diag.line, 1);
     assert_int_equal(diag.column, 4);
+}
+
+static void promised_memory_is_summed_by_devices(void **state)
+{
+    static const char text[] = "[[tenant]]\nname = \"a\"\nmemory = \"80%\"\n"
+                               "[[tenant]]\nname = \"b\"\nmemory = \"2GiB\"\n"
+                               "[[tenant]]\nname = \"c\"\n"
+                               "[[tenant]]\nname = \"d\"\nmemory = \"50%\"\ndevices = \"1\"\n";
+    const struct weir_tenant_config *tenants[4];
+    struct weir_host_config c;
+    struct weir_diag diag = {0};
+
+    (void)state;
+    assert_int_equal(weir_config_parse(text, sizeof text - 1, &c, &diag), WEIR_OK);
+    for (uint32_t i = 0; i < 4; i++) {
+        tenants[i] = &c.tenants[i];
+    }
+    assert_int_equal(weir_config_promised_pct(tenants, 4, "", 0), 80);
+    assert_int_equal(weir_config_promised_pct(tenants, 4, "", UINT64_C(8) << 30), 105);
+    assert_int_equal(weir_config_promised_pct(tenants, 4, "1", UINT64_C(8) << 30), 50);
+    assert_int_equal(weir_config_promised_pct(tenants, 4, "2", 0), 0);
+    assert_int_equal(weir_config_promised_pct(tenants, 4, "", 1), UINT32_MAX);
+}
+
+static void restart_keys_are_those_that_differ_outside_tenants(void **state)
+{
+    static const char text[] = "[host]\nlog = \"warn\"\ndevice = 3\n[forms]\nseed = 1\n"
+                               "[scheduler]\npolicy = \"priority\"\nstarve_ms = 7\n"
+                               "[libvirt]\ncreate = true\n[[tenant]]\nname = \"x\"\n";
+    struct weir_host_config before, now;
+    struct weir_diag diag = {0};
+    char keys[200], few[20];
+
+    (void)state;
+    weir_config_default(&before);
+    memset(before.cdi + 1, 'x', 5); /* behind the end of a text */
+    weir_config_restart_keys(&before, &before, keys, sizeof keys);
+    assert_string_equal(keys, "");
+    assert_int_equal(weir_config_parse(text, sizeof text - 1, &now, &diag), WEIR_OK);
+    weir_config_restart_keys(&before, &now, keys, sizeof keys);
+    assert_string_equal(keys, "[host] log, [host] devices, [forms] seed, [scheduler] starve_ms, "
+                              "[libvirt] create");
+    weir_config_restart_keys(&before, &now, few, sizeof few);
+    assert_string_equal(few, "[host] log, [host] ");
 }
 
 static void amount_of_whole_never_exceeds_it(void **state)
@@ -359,10 +439,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parse_whole_file_reads_every_key),
+        cmocka_unit_test(parse_takes_all_forms_of_toml),
         cmocka_unit_test(parse_nothing_gives_one_default_tenant),
         cmocka_unit_test(parse_takes_the_documented_default_of_vmm_bytes),
         cmocka_unit_test(parse_wrong_text_says_where_and_why),
         cmocka_unit_test(parse_text_with_a_nul_fails),
+        cmocka_unit_test(promised_memory_is_summed_by_devices),
+        cmocka_unit_test(restart_keys_are_those_that_differ_outside_tenants),
         cmocka_unit_test(amount_of_whole_never_exceeds_it),
         cmocka_unit_test(devices_are_listed_without_blanks_and_once),
         cmocka_unit_test(group_and_isolation_fit_together),

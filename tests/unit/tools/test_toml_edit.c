@@ -18,7 +18,7 @@ static const struct row {
     {HEAD ALICE BOB, "alice", "memory", "2GiB",
      HEAD "[[tenant]] # first\n  name = \"alice\"\nmemory = \"2GiB\"\n  weight = 5\t# low\n" BOB},
     {HEAD ALICE BOB, "bob", "memory", "25%",
-     HEAD ALICE "[[ tenant ]]\nmemory = \"25%\" # \"not\" this\nname = 'bob'\n"},
+     HEAD ALICE "[[ tenant ]]\nmemory = \"25%\" # \"not\" this\nname = 'bob'"},
     {HEAD ALICE BOB, "bob", "weight", "7", HEAD ALICE BOB "\nweight = 7\n"},
     {HEAD ALICE BOB, "alice", "weight", "", HEAD "[[tenant]] # first\n  name = \"alice\"\n" BOB},
     {HEAD ALICE, "carol", "priority", "high",
@@ -33,7 +33,18 @@ static const struct row {
      "[host]\nname = \"a\"\n# name = \"a\"\n\n[[tenant]]\nname = \"default\"\n\n[[tenant]]\nname = "
      "\"a\"\n"},
     {"[[tenant]]\r\nname = \"a\"\r\nweight = 3\r\n", "a", "weight", "4",
-     "[[tenant]]\r\nname = \"a\"\r\nweight = 4\n"},
+     "[[tenant]]\r\nname = \"a\"\r\nweight = 4\r\n"},
+    /* All that TOML allows. */
+    {"[[\"tenant\"]]\n\"weight\" =   0x10   # of 16\n'name' = '''a'''\n", "a", "weight", "4",
+     "[[\"tenant\"]]\n\"weight\" =   4   # of 16\n'name' = '''a'''\n"},
+    {"[[tenant]]\nname = \"\"\"\n\\u0061\"\"\" # two lines\n[host]\n", "a", "weight", "4",
+     "[[tenant]]\nname = \"\"\"\n\\u0061\"\"\" # two lines\nweight = 4\n[host]\n"},
+    {"[[tenant]]\ndevices = [ # both\n  0,\n  1, # [[tenant]]\n]  # of two\nname = \"a\"\n", "a",
+     "devices", "1", "[[tenant]]\ndevices = 1  # of two\nname = \"a\"\n"},
+    {"[[tenant]]\ndevices = [\n  0,\n  1,\n] # of two\nname = \"a\"\n", "a", "devices", "",
+     "[[tenant]]\nname = \"a\"\n"},
+    {"host.log = \"warn\"\n[[tenant]]\nname = \"a\"\n", "a", "weight", "4",
+     "host.log = \"warn\"\n[[tenant]]\nname = \"a\"\nweight = 4\n"},
 };
 
 static void set_changes_one_line_and_keeps_the_rest(void **state)
@@ -65,6 +76,16 @@ static void remove_takes_the_table_and_no_more(void **state)
     text = weir_toml_remove(HEAD ALICE BOB, "nobody");
     assert_string_equal(text, HEAD ALICE BOB);
     free(text);
+}
+
+static void editable_is_what_stands_in_tables(void **state)
+{
+    (void)state;
+    assert_true(weir_toml_editable(HEAD ALICE BOB) && weir_toml_editable(HEAD) &&
+                weir_toml_editable(""));
+    assert_false(weir_toml_editable("tenant = [{name = \"a\"}]\n"));
+    assert_true(weir_toml_has_tenants("tenant = [{name = \"a\"}]\n"));
+    assert_false(weir_toml_has_tenants("# [[tenant]]\n"));
 }
 
 /* Whatever a setting may be, the host reads it back as it was. */
@@ -100,6 +121,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(set_changes_one_line_and_keeps_the_rest),
         cmocka_unit_test(remove_takes_the_table_and_no_more),
+        cmocka_unit_test(editable_is_what_stands_in_tables),
         cmocka_unit_test(set_of_every_setting_is_read_back),
     };
 

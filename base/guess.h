@@ -1,0 +1,35 @@
+/* "Did you mean": the known word that is closest to a misspelt one. */
+#ifndef WEIR_BASE_GUESS_H
+#define WEIR_BASE_GUESS_H
+
+#include <stddef.h>
+
+/* Owner thread only. */
+struct weir_guess {
+    const char *word;  /* borrowed */
+    const char *best;  /* one of the names offered, borrowed; NULL: none is close */
+    size_t most_edits; /* private: how far off the next one may be */
+};
+
+/** Begin with a word that is none of the names. @thread owner */
+struct weir_guess weir_guess_begin(const char *word);
+
+/**
+ * Offer a name. Close is what one letter more, less, wrong or swapped with the next makes of the
+ * word; words of five and more letters may have two such mistakes. Case, and '-' for '_', are no
+ * mistakes.
+ *
+ * @thread owner
+ */
+void weir_guess_offer(struct weir_guess *guess, const char *name);
+
+/**
+ * "; did you mean 'weight'?", or nothing where no name is close.
+ *
+ * @param room  of 64 bytes, where the text goes.
+ * @return room
+ * @thread owner
+ */
+const char *weir_guess_text(const struct weir_guess *guess, char room[64]);
+
+#endif

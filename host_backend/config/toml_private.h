@@ -1,0 +1,35 @@
+/* What the files of TOML's reader share. */
+#ifndef WEIR_HOST_BACKEND_CONFIG_TOML_PRIVATE_H
+#define WEIR_HOST_BACKEND_CONFIG_TOML_PRIVATE_H
+
+#include "host_backend/config/toml.h"
+
+/* Owner thread only. */
+struct weir_toml_reader {
+    char *at, *line_start, *text;
+    const char *end; /* a NUL stands there */
+    uint32_t line;
+    int depth; /* of arrays and inline tables */
+    struct weir_arena *arena;
+    struct weir_diag *diag;
+    bool no_memory;
+};
+
+#define WEIR_TOML_BARE "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+
+static inline uint32_t weir_toml_column(const struct weir_toml_reader *r)
+{
+    return (uint32_t)(r->at - r->line_start) + 1;
+}
+
+/* Complain about the place that has been reached. */
+#define WEIR_TOML_FAIL(r, ...)                                                                     \
+    (weir_diag_set((r)->diag, (r)->line, weir_toml_column(r), __VA_ARGS__), false)
+
+/* toml.c: a value of any kind, without what follows it on its line. */
+bool weir_toml_read_value(struct weir_toml_reader *r, struct weir_toml_value *value);
+
+/* toml_scalar.c: a number, true, false, or a time. */
+bool weir_toml_scalar(struct weir_toml_reader *r, struct weir_toml_value *value);
+
+#endif

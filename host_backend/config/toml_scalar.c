@@ -1,0 +1,245 @@
+/* TOML's words: numbers, true and false, dates and times. */
+#include "host_backend/config/toml_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WORD_MAX 128 /* a number with more figures is refused */
+
+/* Digits with single underscores between them, as value says: at least one, in this base. The
+ * underscores stay out of *to. NULL: it is none. */
+static const char *take_digits(const char *at, int base, char **to)
+{
+    static const char all[] = "0123456789abcdef";
+    bool digit_before = false;
+
+    for (;; at++) {
+        const char lower = (char)(*at >= 'A' && *at <= 'F' ? *at - 'A' + 'a' : *at);
+        const char *found = lower != 0 ? strchr(all, lower) : NULL;
+
+        if (found != NULL && found - all < base) {
+            *(*to)++ = *at;
+            digit_before = true;
+        } else if (*at == '_' && digit_before) {
+            digit_before = false;
+        } else {
+            return digit_before ? at : NULL;
+        }
+    }
+}
+
+static bool is_zero_led(const char *digits, const char *end)
+{
+    return digits[0] == '0' && end - digits > 1;
+}
+
+static bool integer_of(struct weir_toml_reader *r, const char *digits, int base, bool negative,
+                       int64_t *ret)
+{
+    uint64_t most = (uint64_t)INT64_MAX + negative, value = 0;
+
+    for (; *digits != 0; digits++) {
+        const char text[] = {*digits, 0};
+        uint64_t digit = strtoull(text, NULL, base);
+
+        if (value > (most - digit) / (uint64_t)base) {
+            return WEIR_TOML_FAIL(r, "the number is too large");
+        }
+        value = value * (uint64_t)base + digit;
+    }
+    *ret = negative ? (int64_t)(0 - value) : (int64_t)value;
+    return true;
+}
+
+static bool not_a_value(struct weir_toml_reader *r)
+{
+    return WEIR_TOML_FAIL(r, "a value must be a string in quotes, a number, true, false, a date, "
+                             "[...] or {...}");
+}
+
+/* 0x1f, 0o17, 0b11 */
+static bool based_integer(struct weir_toml_reader *r, const char *word, int base,
+                          struct weir_toml_value *value)
+{
+    char digits[WORD_MAX], *to = digits;
+    const char *end = take_digits(word + 2, base, &to);
+
+    if (end == NULL || *end != 0) {
+        return not_a_value(r);
+    }
+    *to = 0;
+    value->kind = WEIR_TOML_INTEGER;
+    return integer_of(r, digits, base, false, &value->integer);
+}
+
+static bool number(struct weir_toml_reader *r, const char *word, struct weir_toml_value *value)
+{
+    char plain[WORD_MAX], *to = plain, *digits;
+    bool negative = *word == '-', is_float = false;
+    const char *at = word + (*word == '-' || *word == '+');
+
+    if (strcmp(at, "inf") == 0 || strcmp(at, "nan") == 0) {
+        value->kind = WEIR_TOML_FLOAT;
+        value->number = strtod(word, NULL);
+        return true;
+    }
+    if (at == word && *at == '0' && at[1] != 0 && strchr("xob", at[1]) != NULL) {
+        return based_integer(r, word, at[1] == 'x' ? 16 : at[1] == 'o' ? 8 : 2, value);
+    }
+    *to = '-';
+    to += negative;
+    digits = to;
+    at = take_digits(at, 10, &to);
+    if (at != NULL && is_zero_led(digits, to)) {
+        return WEIR_TOML_FAIL(r, "a number does not begin with 0 (an octal one with 0o)");
+    }
+    if (at != NULL && *at == '.') {
+        is_float = true;
+        *to++ = *at++;
+        at = take_digits(at, 10, &to);
+    }
+    if (at != NULL && (*at == 'e' || *at == 'E')) {
+        is_float = true;
+        *to++ = *at++;
+        if (*at == '-' || *at == '+') {
+            *to++ = *at++;
+        }
+        at = take_digits(at, 10, &to);
+    }
+    if (at == NULL || *at != 0) {
+        return not_a_value(r);
+    }
+    *to = 0;
+    value->kind = is_float ? WEIR_TOML_FLOAT : WEIR_TOML_INTEGER;
+    value->number = is_float ? strtod(plain, NULL) : 0;
+    return is_float || integer_of(r, digits, 10, negative, &value->integer);
+}
+
+/* ---------------------------------------------------------------- times */
+
+/* n digits from low to high; NULL: they are not there. */
+static const char *take_figures(const char *at, int n, int low, int high, int *ret)
+{
+    *ret = 0;
+    for (int i = 0; i < n; i++, at++) {
+        if (*at < '0' || *at > '9') {
+            return NULL;
+        }
+        *ret = *ret * 10 + (*at - '0');
+    }
+    return *ret >= low && *ret <= high ? at : NULL;
+}
+
+static const char *take_char(const char *at, const char *any_of)
+{
+    return at != NULL && *at != 0 && strchr(any_of, *at) != NULL ? at + 1 : NULL;
+}
+
+static const char *take_date(const char *at)
+{
+    static const int days_of[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    int year, month, day;
+
+    at = take_figures(at, 4, 0, 9999, &year);
+    at = take_char(at, "-");
+    at = at != NULL ? take_figures(at, 2, 1, 12, &month) : NULL;
+    at = take_char(at, "-");
+    if (at == NULL) {
+        return NULL;
+    }
+    bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+
+    return take_figures(at, 2, 1, days_of[month - 1] + (month == 2 && leap), &day);
+}
+
+static const char *take_hour_minute(const char *at)
+{
+    int figures;
+
+    at = take_figures(at, 2, 0, 23, &figures);
+    at = take_char(at, ":");
+    return at != NULL ? take_figures(at, 2, 0, 59, &figures) : NULL;
+}
+
+static const char *take_time(const char *at)
+{
+    int figures;
+
+    at = take_char(take_hour_minute(at), ":");
+    at = at != NULL ? take_figures(at, 2, 0, 60, &figures) : NULL; /* 60: a leap second */
+    if (at != NULL && *at == '.') {
+        size_t n = strspn(at + 1, "0123456789");
+
+        return n != 0 ? at + 1 + n : NULL;
+    }
+    return at;
+}
+
+static const char *take_offset(const char *at)
+{
+    const char *behind = take_char(at, "Zz");
+
+    if (behind == NULL && (behind = take_char(at, "+-")) != NULL) {
+        return take_hour_minute(behind);
+    }
+    return behind != NULL ? behind : at;
+}
+
+static bool is_time(const char *word)
+{
+    const char *at = take_time(word);
+
+    if (at == NULL) {
+        at = take_date(word);
+        if (at != NULL && *at != 0) {
+            at = take_char(at, "Tt ");
+            at = at != NULL ? take_time(at) : NULL;
+            at = at != NULL ? take_offset(at) : NULL;
+        }
+    }
+    return at != NULL && *at == 0;
+}
+
+/* Bytes of the word; a date and a time may have a blank between them. */
+static size_t word_bytes(const char *at)
+{
+    static const char any[] = WEIR_TOML_BARE "+.:";
+    size_t n = strspn(at, any);
+
+    if (n == 10 && at[4] == '-' && at[7] == '-' && at[10] == ' ' && at[11] >= '0' &&
+        at[11] <= '9') {
+        n += 1 + strspn(at + 11, any);
+    }
+    return n;
+}
+
+bool weir_toml_scalar(struct weir_toml_reader *r, struct weir_toml_value *value)
+{
+    size_t n = word_bytes(r->at);
+    char word[WORD_MAX];
+    bool good = true;
+
+    if (n == 0) {
+        return not_a_value(r);
+    }
+    if (n >= sizeof word) {
+        return WEIR_TOML_FAIL(r, "the number is too long");
+    }
+    memcpy(word, r->at, n);
+    word[n] = 0;
+    if (strcmp(word, "true") == 0 || strcmp(word, "false") == 0) {
+        value->kind = WEIR_TOML_BOOLEAN;
+        value->boolean = word[0] == 't';
+    } else if (strchr(word, ':') != NULL || (n >= 10 && word[4] == '-' && word[7] == '-')) {
+        value->kind = WEIR_TOML_TIME;
+        value->string = weir_arena_strndup(r->arena, word, n);
+        value->string_bytes = n;
+        r->no_memory |= value->string == NULL;
+        good = value->string != NULL &&
+               (is_time(word) || WEIR_TOML_FAIL(r, "no such date or time (2026-01-31T23:59:59Z)"));
+    } else {
+        good = number(r, word, value);
+    }
+    r->at += good ? n : 0;
+    return good;
+}

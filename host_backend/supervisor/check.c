@@ -1,0 +1,246 @@
+/*
+ * `weir serve --check`: does what the configuration asks for exist on this machine? Nothing is made
+ * or left behind. All complaints are printed, not only the first. A host that runs here already is
+ * no complaint: its file is checked before a reload.
+ */
+#include "host_backend/supervisor/supervisor.h"
+
+#include "proto/wire/keys.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SOCKET_PATH_BYTES sizeof(((struct sockaddr_un *)0)->sun_path)
+
+static bool complain(const char *what, const char *value, const char *why)
+{
+    fprintf(stderr, "weir serve: %s '%s': %s\n", what, value, why);
+    return false;
+}
+
+/* ---------------------------------------------------------------- before each start, too */
+
+bool weir_sup_check_names(const struct weir_supervisor *sup)
+{
+    const struct weir_host_config *config = &sup->config;
+    size_t folder = strlen(config->run_dir) + sizeof "/.sock"; /* with the NUL */
+    char key[WEIR_KEY_Z85_BYTES];
+    bool good = true;
+
+    for (uint32_t i = 0; i < config->n_tenants; i++) {
+        size_t bytes = folder + strlen(config->tenants[i].name);
+
+        if (bytes > SOCKET_PATH_BYTES) {
+            fprintf(stderr,
+                    "weir serve: run_dir '%s': too long: the path of tenant '%s''s socket has %zu "
+                    "bytes, and %zu are allowed\n",
+                    config->run_dir, config->tenants[i].name, bytes - 1, SOCKET_PATH_BYTES - 1);
+            good = false;
+            break;
+        }
+    }
+    if (config->listen_tcp[0] != 0) {
+        enum weir_status status = weir_key_read(config->server_key, key);
+
+        explicit_bzero(key, sizeof key);
+        if (status != WEIR_OK) {
+            good = complain("server_key", config->server_key,
+                            status == WEIR_ERR_INVALID
+                                ? "no key: a key is a line of 40 characters (weir keygen)"
+                                : weir_status_text(status));
+        }
+    }
+    return good;
+}
+
+/* ---------------------------------------------------------------- places */
+
+static bool is_usable_folder(const char *path)
+{
+    struct stat info;
+
+    if (stat(path, &info) != 0) {
+        return false;
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        errno = ENOTDIR;
+        return false;
+    }
+    return access(path, W_OK | X_OK) == 0;
+}
+
+/* The folder that a path lies in. */
+static const char *parent_of(const char *path, char room[WEIR_CONFIG_PATH_BYTES])
+{
+    char *end;
+
+    snprintf(room, WEIR_CONFIG_PATH_BYTES, "%s", path);
+    for (end = room + strlen(room); end > room + 1 && end[-1] == '/'; end--) {
+        end[-1] = 0;
+    }
+    end = strrchr(room, '/');
+    if (end == NULL) {
+        return ".";
+    }
+    end[end == room ? 1 : 0] = 0;
+    return room;
+}
+
+/* The host makes the last folder of run_dir itself. */
+static bool check_run_dir(const char *run_dir)
+{
+    char room[WEIR_CONFIG_PATH_BYTES];
+    const char *parent = parent_of(run_dir, room);
+
+    if (is_usable_folder(run_dir)) {
+        return true;
+    }
+    if (errno != ENOENT) {
+        return complain("run_dir", run_dir, strerror(errno));
+    }
+    return is_usable_folder(parent) ||
+           complain("run_dir cannot be made in", parent, strerror(errno));
+}
+
+/* A port in use is a running host's own, as far as one can see. */
+static bool check_address(const char *key, const char *address, bool is_running)
+{
+    int fd;
+
+    if (weir_sup_listen_address(address, &fd)) {
+        close(fd);
+        return true;
+    }
+    return (is_running && errno == EADDRINUSE) ||
+           complain(key, address,
+                    errno == EINVAL ? "no ADDRESS:PORT (an address in figures)" : strerror(errno));
+}
+
+static bool check_metrics(const char *listen, bool is_running)
+{
+    const char *path = strncmp(listen, "unix:", 5) == 0 ? listen + 5 : listen;
+    char room[WEIR_CONFIG_PATH_BYTES];
+
+    if (*listen == 0) {
+        return true;
+    }
+    if (*path != '/') {
+        return check_address("metrics", listen, is_running);
+    }
+    if (strlen(path) >= SOCKET_PATH_BYTES) {
+        return complain("metrics", path, "too long for the path of a socket");
+    }
+    return is_usable_folder(parent_of(path, room)) || complain("metrics", path, strerror(errno));
+}
+
+/* Is a host's socket there, or something that is none? */
+static bool check_admin(const char *run_dir, bool *ret_running)
+{
+    struct weir_status_report *report = NULL;
+    char path[WEIR_CONFIG_PATH_BYTES + 16];
+    struct stat info;
+
+    *ret_running = weir_control_status(run_dir, &report) == WEIR_OK;
+    weir_status_report_destroy(report);
+    snprintf(path, sizeof path, "%s/admin.sock", run_dir);
+    if (lstat(path, &info) == 0 && !S_ISSOCK(info.st_mode)) {
+        return complain("the admin socket", path, "another file is in its place");
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------- devices */
+
+/* In the child: become what a worker would be, as far as the devices can tell. */
+static _Noreturn void become_probe(const struct weir_supervisor *sup,
+                                   const struct weir_confine_user *user, int out)
+{
+    const struct weir_host_config *config = &sup->config;
+    const char *program = sup->params.program != NULL ? sup->params.program : "/proc/self/exe";
+    const char *const words[] = {
+        "weir",          "worker", WEIR_WORKER_PROBE, config->driver, config->softgpu,
+        config->devices, NULL};
+    char *argv[sizeof words / sizeof words[0]];
+
+    memcpy(argv, words, sizeof words); /* execv() changes none of them */
+    if (dup2(out, STDOUT_FILENO) < 0 || !weir_confine_become(user)) {
+        _exit(WEIR_WORKER_EXIT_FAILED);
+    }
+    execv(program, argv);
+    _exit(WEIR_WORKER_EXIT_FAILED);
+}
+
+/* Are all devices there? Then also how much memory they have. */
+static bool check_devices(const struct weir_supervisor *sup, uint64_t *ret_bytes)
+{
+    struct weir_confine_user user;
+    enum weir_status status = weir_confine_user_find(sup->config.worker_user, &user);
+    char text[32] = "";
+    int ends[2], wait_status;
+    pid_t child;
+
+    if (status != WEIR_OK) {
+        return complain("worker_user", sup->config.worker_user,
+                        status == WEIR_ERR_NOT_FOUND ? "there is no such user"
+                        : status == WEIR_ERR_DENIED
+                            ? "only a host that root runs can have workers of another user"
+                            : weir_status_text(status));
+    }
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return complain("devices", sup->config.devices, strerror(errno));
+    }
+    child = fork();
+    if (child == 0) {
+        become_probe(sup, &user, ends[1]);
+    }
+    close(ends[1]);
+    if (child > 0) {
+        (void)!read(ends[0], text, sizeof text - 1); /* a line, or the end */
+    }
+    close(ends[0]);
+    if (child < 0 || waitpid(child, &wait_status, 0) != child || !WIFEXITED(wait_status) ||
+        (WEXITSTATUS(wait_status) != WEIR_WORKER_EXIT_OK &&
+         WEXITSTATUS(wait_status) != WEIR_WORKER_EXIT_DRIVER)) {
+        return complain("driver", sup->config.driver, "the process that looks for devices failed");
+    }
+    *ret_bytes = strtoull(text, NULL, 10);
+    return WEXITSTATUS(wait_status) == WEIR_WORKER_EXIT_OK; /* else it has said why */
+}
+
+bool weir_sup_check(const struct weir_supervisor *sup)
+{
+    const struct weir_host_config *config = &sup->config;
+    const char *tcp = config->listen_tcp;
+    uint64_t total_bytes = 0;
+    bool is_running, good;
+
+    good = weir_sup_check_names(sup);
+    good = check_run_dir(config->run_dir) && good;
+    good = check_admin(config->run_dir, &is_running) && good;
+    good = check_metrics(config->metrics_listen, is_running) && good;
+    if (*tcp != 0) {
+        good = check_address("listen_tcp", strncmp(tcp, "tcp://", 6) == 0 ? tcp + 6 : tcp,
+                             is_running) &&
+               good;
+    }
+    good = check_devices(sup, &total_bytes) && good;
+    if (good) {
+        const struct weir_tenant_config *tenants[WEIR_CONFIG_TENANTS_MAX];
+
+        for (uint32_t i = 0; i < config->n_tenants; i++) {
+            tenants[i] = &config->tenants[i];
+        }
+        uint32_t pct = weir_config_promised_pct(tenants, config->n_tenants, "", total_bytes);
+
+        if (pct > 100) {
+            fprintf(stderr, "weir serve: warning: " WEIR_SUP_MEMORY_REMARK "\n", pct);
+        }
+    }
+    return good;
+}
