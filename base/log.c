@@ -11,7 +11,10 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,6 +28,8 @@ static int current_level = WEIR_LOG_NONE;
 static int log_fd = STDERR_FILENO;
 static const char *log_who;
 
+static bool to_journal; /* standard error is the journal's stream */
+
 /* Whose lines this thread writes; NULL: they are not limited. */
 static _Thread_local struct weir_log_rate *thread_rate;
 static _Thread_local const char *thread_whose;
@@ -37,6 +42,23 @@ static int parse_level(const char *name, size_t len)
         }
     }
     return -1;
+}
+
+/* systemd names its stream by device and inode (systemd.exec(5)); a program's own standard error
+ * may be another file. */
+static bool is_journal(int fd)
+{
+    const char *stream = getenv("JOURNAL_STREAM");
+    char mine[64];
+    struct statx info;
+
+    if (!stream || statx(fd, "", AT_EMPTY_PATH, STATX_INO, &info) != 0) {
+        return false;
+    }
+    snprintf(mine, sizeof mine, "%llu:%llu",
+             (unsigned long long)makedev(info.stx_dev_major, info.stx_dev_minor),
+             (unsigned long long)info.stx_ino);
+    return strcmp(stream, mine) == 0;
 }
 
 enum weir_status weir_log_init(const char *spec, const char *who)
@@ -63,6 +85,7 @@ enum weir_status weir_log_init(const char *spec, const char *who)
     }
     log_fd = fd;
     log_who = who;
+    to_journal = !path && is_journal(fd);
     __atomic_store_n(&current_level, level, __ATOMIC_RELAXED);
     return WEIR_OK;
 }
@@ -72,6 +95,9 @@ enum weir_log_level weir_log_level(void)
     return (enum weir_log_level)__atomic_load_n(&current_level, __ATOMIC_RELAXED);
 }
 
+/* Syslog's priorities, as the journal takes them before a line (sd-daemon(3)). */
+static const char *const priorities[WEIR_LOG_COUNT] = {"", "<3>", "<4>", "<6>", "<7>"};
+
 /* "2026-01-31T12:00:00.000Z who level ", at most LINE_MAX_BYTES. */
 static int format_prefix(char *line, enum weir_log_level level)
 {
@@ -79,7 +105,8 @@ static int format_prefix(char *line, enum weir_log_level level)
     struct tm utc;
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
-    int len = (int)strftime(line, LINE_MAX_BYTES, "%Y-%m-%dT%H:%M:%S", &utc);
+    int len = snprintf(line, LINE_MAX_BYTES, "%s", to_journal ? priorities[level] : "");
+    len += (int)strftime(line + len, (size_t)(LINE_MAX_BYTES - len), "%Y-%m-%dT%H:%M:%S", &utc);
     len += snprintf(line + len, (size_t)(LINE_MAX_BYTES - len), ".%03ldZ %.64s%s%s ",
                     now.tv_nsec / 1000000, log_who ? log_who : "", log_who ? " " : "",
                     level_names[level]);

@@ -119,6 +119,7 @@ static uint64_t charge_claim(struct weir_sched *sched, struct item *done, struct
     uint64_t claim = claim_ns(sched, done);
 
     done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += claim * sched->config.sms;
+    done->queue->service_ns += claim * sched->config.sms;
     limit_pay(sched, done, claim * sched->config.sms, claim);
     done->beyond_ns += (int64_t)(claim * sched->config.sms);
     done->disturbed = true;
@@ -187,6 +188,7 @@ void charge_by_work(struct weir_sched *sched, const struct item *done)
     }
     if (more_ns > 0) {
         tenant->view.service_ns[WEIR_SCHED_COMPUTE] += (uint64_t)more_ns;
+        done->queue->service_ns += (uint64_t)more_ns;
     } else {
         tenant->credit_ns += (uint64_t)-more_ns;
     }
@@ -217,6 +219,7 @@ static void pay(struct weir_sched *sched, struct item *item, enum weir_sched_res
     }
     item->queue->tenant->view.service_ns[resource] += service_ns;
     if (resource == WEIR_SCHED_COMPUTE) {
+        item->queue->service_ns += service_ns;
         limit_pay(sched, item, service_ns, ns);
     }
 }

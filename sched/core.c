@@ -392,7 +392,15 @@ enum weir_status weir_sched_tenant_query(const struct weir_sched *sched, weir_sc
         .stopped = tenant->stopped,
     };
     memcpy(ret_info->service_ns, tenant->view.service_ns, sizeof(ret_info->service_ns));
+    memcpy(ret_info->waits, tenant->waits, sizeof(ret_info->waits));
     return WEIR_OK;
+}
+
+uint64_t weir_sched_queue_service(const struct weir_sched *sched, weir_sched_id id)
+{
+    const struct queue *queue = table_get(&sched->queues, id);
+
+    return queue != NULL ? queue->service_ns : 0;
 }
 
 void weir_sched_count(const struct weir_sched *sched, struct weir_sched_counts *ret_counts)

@@ -4,6 +4,8 @@
  */
 #include "sched/private.h"
 
+#include "base/clock.h"
+
 void time_is(struct weir_sched *sched, uint64_t now_ns)
 {
     if (now_ns > sched->now_ns) {
@@ -104,6 +106,18 @@ static void count_kernel(struct item *item, bool more)
     queue->fixed_ns = more ? queue->fixed_ns + fixed_ns : queue->fixed_ns - fixed_ns;
 }
 
+static void count_wait(struct tenant *tenant, uint64_t ns)
+{
+    uint64_t most_ns = 10 * WEIR_NS_PER_US;
+    uint32_t i = 0;
+
+    for (; i < WEIR_SCHED_WAITS - 1 && ns > most_ns; i++) {
+        most_ns *= 10;
+    }
+    tenant->waits[i]++;
+    tenant->waited_ns += ns;
+}
+
 /* From waiting to granted; it must be the candidate of its queue. */
 static void grant(struct weir_sched *sched, struct item *item)
 {
@@ -118,7 +132,7 @@ static void grant(struct weir_sched *sched, struct item *item)
     count_kernel(item, true);
     tenant->waiting--;
     tenant->granted++;
-    tenant->waited_ns += sched->now_ns - item->arrived_ns;
+    count_wait(tenant, sched->now_ns - item->arrived_ns);
     item->state = WEIR_SCHED_GRANTED;
     item->started_ns = sched->now_ns;
     fill_grant(sched, item);
@@ -174,7 +188,7 @@ static void goes_on(struct weir_sched *sched, struct item *item)
     item->started_ns = sched->now_ns;
     item->queue->tenant->stopped--;
     item->queue->tenant->granted++;
-    item->queue->tenant->waited_ns += sched->now_ns - item->since_ns;
+    count_wait(item->queue->tenant, sched->now_ns - item->since_ns);
     item->queue->tenant->stale = true;
     if (item->queue->first == item) {
         front_add(sched, item);

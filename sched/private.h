@@ -123,7 +123,8 @@ struct queue {
     struct task task; /* what has been granted of the task under way */
     struct task last_task;
     struct budget limit;
-    bool held; /* by its limit or its tenant's: its compute waits */
+    uint64_t service_ns; /* compute that was charged to it, in SM-nanoseconds */
+    bool held;           /* by its limit or its tenant's: its compute waits */
 };
 
 /* A tenant's pauses between its copies of a direction. */
@@ -149,6 +150,7 @@ struct tenant {
     char name[NAME_BYTES];
     struct queue *queues;
     uint64_t waited_ns, finished, stops;
+    uint64_t waits[WEIR_SCHED_WAITS];
     uint64_t credit_ns; /* of service on SMs: charged before, and others' */
     uint32_t queue_count, waiting, granted, stopped; /* items */
     uint32_t heads;                                  /* queues */

@@ -332,6 +332,10 @@ enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id te
 enum weir_status weir_sched_queue_remove(struct weir_sched *sched, uint64_t now_ns,
                                          weir_sched_id queue);
 
+/** Compute that was charged to it, in SM-nanoseconds, up to the last call. 0: no such queue.
+ * @thread owner */
+uint64_t weir_sched_queue_service(const struct weir_sched *sched, weir_sched_id queue);
+
 /**
  * An item comes to the end of a queue.
  *
@@ -416,12 +420,16 @@ enum weir_status weir_sched_withdraw(struct weir_sched *sched, uint64_t now_ns, 
 /** The time of env->timer has come. Earlier and more often is harmless. @thread owner */
 void weir_sched_tick(struct weir_sched *sched, uint64_t now_ns);
 
+/* Waits are counted by their length: up to 10 us, 100 us, 1 ms, 10 ms, 100 ms, 1 s, and longer. */
+#define WEIR_SCHED_WAITS 7u
+
 struct weir_sched_tenant_info {
     struct weir_sched_tenant_params params; /* name: borrowed until the tenant goes */
     uint64_t
         service_ns[WEIR_SCHED_RESOURCE_COUNT]; /* compute: SM-nanoseconds. Up to the last call */
-    uint64_t waited_ns; /* sum over items, arrival to start; and stopped to resumed */
-    uint64_t finished;  /* items */
+    uint64_t waited_ns;               /* sum over items, arrival to start; and stopped to resumed */
+    uint64_t waits[WEIR_SCHED_WAITS]; /* how many of each length; waited_ns is their sum */
+    uint64_t finished;                /* items */
     uint64_t stops;
     uint32_t queues;
     uint32_t waiting, granted, stopped; /* items; granted: with those that are stopping */

@@ -1,5 +1,6 @@
 #include "tools/ask.h"
 
+#include "base/text.h"
 #include "tools/command.h"
 
 #include <stdio.h>
@@ -26,4 +27,21 @@ struct weir_status_report *weir_ask(const char *command, const char *run_dir,
         return NULL;
     }
     return report;
+}
+
+const char *weir_worker_programs(const struct weir_status_report *report,
+                                 const struct weir_status_worker *worker, char *room, size_t bytes)
+{
+    size_t used = 0;
+    snprintf(room, bytes, "no program");
+    for (size_t i = 0; i < report->n_sessions && used < bytes; i++) {
+        const struct weir_status_session *s = &report->sessions[i];
+        char program[4 * sizeof s->program];
+        if (s->worker == worker->pid) {
+            used += (size_t)snprintf(
+                room + used, bytes - used, "%s%s: %s (%llu)", used ? ", " : "", s->tenant,
+                weir_text_visible(s->program, program, sizeof program), (unsigned long long)s->pid);
+        }
+    }
+    return room;
 }

@@ -9,9 +9,11 @@
 #include "base/clock.h"
 #include "host_backend/config/control.h"
 #include "host_backend/config/proc_text.h"
+#include "host_backend/config/status_text.h"
 #include "host_backend/confine/confine.h"
 #include "proto/cuda_abi.h"
 #include "proto/wire/discover.h"
+#include "tools/ask.h"
 #include "tools/command.h"
 
 #include <dlfcn.h>
@@ -28,18 +30,48 @@
 #include <unistd.h>
 
 static int n_problems;
+static bool as_json;
 
 static void ok(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void way(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void mend(const char *kind, const char *remedy, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* One line, with what would mend it under it. */
+static void tell(const char *result, const char *remedy, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
+
+static void tell(const char *result, const char *remedy, const char *format, va_list args)
+{
+    struct weir_status_check row = {.result = ""};
+    snprintf(row.result, sizeof row.result, "%s", result);
+    snprintf(row.remedy, sizeof row.remedy, "%s", remedy);
+    vsnprintf(row.text, sizeof row.text, format, args);
+    n_problems += strcmp(result, "problem") == 0;
+    if (as_json) {
+        weir_status_text_check(stdout, &row);
+        return;
+    }
+    printf("%-9s%s\n", strcmp(result, "way") == 0 ? "" : result, row.text);
+    if (*remedy) {
+        printf("           -> %s\n", remedy);
+    }
+}
 
 static void ok(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    printf("ok       ");
-    vprintf(format, args);
-    printf("\n");
+    tell("ok", "", format, args);
+    va_end(args);
+}
+
+/* A way to a host: no fault if it is closed. */
+static void way(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    tell("way", "", format, args);
     va_end(args);
 }
 
@@ -47,11 +79,8 @@ static void mend(const char *kind, const char *remedy, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    printf("%-9s", kind);
-    vprintf(format, args);
-    printf("\n           -> %s\n", remedy);
+    tell(kind, remedy, format, args);
     va_end(args);
-    n_problems += strcmp(kind, "problem") == 0;
 }
 
 static void check_kernel(void)
@@ -192,14 +221,14 @@ static void print_routes(const char *url)
     size_t n = weir_discover(routes);
     for (size_t i = 0; i < n; i++) {
         if (routes[i].status == WEIR_ERR_NOT_FOUND) {
-            printf("         no way by %s: %s\n", routes[i].kind, routes[i].about);
+            way("no way by %s: %s", routes[i].kind, routes[i].about);
         } else if (routes[i].status != WEIR_OK) {
             mend("warning", "see weir's kvm page", "the way by %s is closed: %s", routes[i].kind,
                  routes[i].about);
         } else {
-            printf("         %s by %s: %s\n",
-                   strcmp(routes[i].url, url) == 0 ? "taken: " : "open: ", routes[i].kind,
-                   routes[i].about);
+            way("%s by %s: %s",
+                strcmp(routes[i].url, url) == 0 ? "taken: " : "open: ", routes[i].kind,
+                routes[i].about);
         }
     }
 }
@@ -287,6 +316,20 @@ static void check_workers(const struct weir_status_report *report)
     }
 }
 
+/* nvidia-smi on the host shows workers: whose they are. */
+static void map_workers(const struct weir_status_report *report)
+{
+    for (size_t i = 0; i < report->n_workers; i++) {
+        char programs[256];
+        if (report->workers[i].pid) {
+            ok("process %llu in the host's nvidia-smi is a worker%s%s: %s",
+               (unsigned long long)report->workers[i].pid,
+               report->workers[i].tenant[0] ? " of tenant " : "", report->workers[i].tenant,
+               weir_worker_programs(report, &report->workers[i], programs, sizeof programs));
+        }
+    }
+}
+
 /* Quotas are limits, no reservations. */
 static void check_memory(const struct weir_status_report *report)
 {
@@ -323,6 +366,7 @@ static const char *check_host(const char *run_dir, const char *url, char room[PA
                  "this is version %s", WEIR_VERSION);
         }
         check_workers(report);
+        map_workers(report);
         check_memory(report);
         url = tenant_url(run_dir, report, url, room);
         weir_status_report_destroy(report);
@@ -420,6 +464,7 @@ int weir_cmd_doctor(int argc, char **argv)
 {
     const char *run_dir = NULL;
     const struct weir_option options[] = {
+        {"json", NULL, "one JSON object a line, a check each", NULL, &as_json},
         {"run-dir", "DIR", "where the host's sockets are", &run_dir, NULL},
         {.name = NULL},
     };
@@ -441,6 +486,8 @@ int weir_cmd_doctor(int argc, char **argv)
     if (url) {
         check_guest(url);
     }
-    printf("%s\n", n_problems ? "There are problems." : "All is well.");
+    if (!as_json) {
+        printf("%s\n", n_problems ? "There are problems." : "All is well.");
+    }
     return n_problems ? WEIR_EXIT_FAILED : WEIR_EXIT_OK;
 }

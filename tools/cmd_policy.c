@@ -1,4 +1,5 @@
 /* weir policy: which scheduling policies a running host has, and give it others. */
+#include "host_backend/config/status_text.h"
 #include "sched/policy.h"
 #include "tools/ask.h"
 #include "tools/command.h"
@@ -6,22 +7,25 @@
 #include <stdio.h>
 #include <string.h>
 
-static void print_kind(enum weir_policy_kind kind, const struct weir_policy_set *set)
+static struct weir_status_policy describe(enum weir_policy_kind kind,
+                                          const struct weir_policy_set *set)
 {
+    struct weir_status_policy row = {.kind = ""};
     const struct weir_policy_ops *ops;
-    bool first = true;
-    printf("%-10s %-14s ", weir_policy_kind_text(kind),
-           set->policy[kind] ? set->policy[kind]->name : "-");
+    size_t used = 0;
+    snprintf(row.kind, sizeof row.kind, "%s", weir_policy_kind_text(kind));
+    snprintf(row.in_force, sizeof row.in_force, "%s",
+             set->policy[kind] ? set->policy[kind]->name : "");
     for (uint32_t i = 0; (ops = weir_policy_at(i)) != NULL; i++) {
-        if (ops->kind == kind) {
-            printf("%s%s", first ? "" : ", ", ops->name);
-            first = false;
+        if (ops->kind == kind && used < sizeof row.known) {
+            used += (size_t)snprintf(row.known + used, sizeof row.known - used, "%s%s",
+                                     used ? ", " : "", ops->name);
         }
     }
-    printf("\n");
+    return row;
 }
 
-static int show(const struct weir_status_report *report)
+static int show(const struct weir_status_report *report, bool json)
 {
     struct weir_policy_set set = {0};
     if (strcmp(report->policy, "off") != 0 &&
@@ -30,11 +34,18 @@ static int show(const struct weir_status_report *report)
                 report->policy);
         return WEIR_EXIT_FAILED;
     }
-    printf("%-10s %-14s %s\n", "KIND", "IN FORCE", "THERE ARE");
-    for (int kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
-        print_kind((enum weir_policy_kind)kind, &set);
+    if (!json) {
+        printf("%-10s %-14s %s\n", "KIND", "IN FORCE", "THERE ARE");
     }
-    if (strcmp(report->policy, "off") == 0) {
+    for (int kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
+        const struct weir_status_policy row = describe((enum weir_policy_kind)kind, &set);
+        if (json) {
+            weir_status_text_policy(stdout, &row);
+        } else {
+            printf("%-10s %-14s %s\n", row.kind, row.in_force[0] ? row.in_force : "-", row.known);
+        }
+    }
+    if (!json && strcmp(report->policy, "off") == 0) {
         printf("(the host was started without a scheduler)\n");
     }
     return WEIR_EXIT_OK;
@@ -51,7 +62,9 @@ static bool print_notes(const struct weir_status_report *report)
 int weir_cmd_policy(int argc, char **argv)
 {
     const char *run_dir = NULL;
+    bool json = false;
     const struct weir_option options[] = {
+        {"json", NULL, "one JSON object a line", NULL, &json},
         {"run-dir", "DIR", "where the host's sockets are", &run_dir, NULL},
         {.name = NULL},
     };
@@ -76,7 +89,7 @@ int weir_cmd_policy(int argc, char **argv)
         return exit_status;
     }
     bool good = print_notes(report);
-    exit_status = good ? show(report) : WEIR_EXIT_FAILED;
+    exit_status = good ? show(report, json) : WEIR_EXIT_FAILED;
     weir_status_report_destroy(report);
     return exit_status;
 }

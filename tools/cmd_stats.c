@@ -244,8 +244,9 @@ static size_t show(const struct weir_status_report *report, const struct wish *w
         }
         shown++;
     }
-    if (!shown && !wish->json && !wish->session && !wish->tenant) {
-        printf("(no sessions)\n");
+    /* Of one that is asked for and not there the caller complains. */
+    if (!shown && !wish->session && !wish->tenant && !(wish->json && report->n_runs)) {
+        printf(wish->json ? "{\"sessions\":0}\n" : "(no sessions)\n");
     }
     if (!wish->tenant && !wish->session) {
         show_runs(report, wish->json);

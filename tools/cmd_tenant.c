@@ -1,4 +1,5 @@
 /* weir tenant: show and change the tenants of a running host, and its weir.toml with --save. */
+#include "host_backend/config/status_text.h"
 #include "tools/ask.h"
 #include "tools/command.h"
 #include "tools/toml_edit.h"
@@ -17,6 +18,7 @@
 struct request {
     const char *run_dir;
     bool save;
+    bool json;
     const char *words[WORDS_MAX]; /* the action, the tenant's name, settings */
     size_t n_words;
 };
@@ -28,6 +30,13 @@ static int list(const struct request *r)
     struct weir_status_report *report = weir_ask("tenant", r->run_dir, words, 1, -1, &exit_status);
     if (!report) {
         return exit_status;
+    }
+    for (size_t i = 0; r->json && i < report->n_tenants; i++) {
+        weir_status_text_tenant(stdout, &report->tenants[i]);
+    }
+    if (r->json) {
+        weir_status_report_destroy(report);
+        return WEIR_EXIT_OK;
     }
     printf("%-20s %6s %-8s %8s %12s %12s %8s  %s\n", "TENANT", "WEIGHT", "PRIORITY", "SM-LIMIT",
            "MEMORY", "QUOTA", "SESSIONS", "SOURCE");
@@ -211,12 +220,22 @@ static bool save(const struct request *r, const struct weir_status_report *repor
     if (!good) {
         return false;
     }
-    printf("saved in %s\n", report->config);
+    fprintf(r->json ? stderr : stdout, "saved in %s\n", report->config);
     if (kill((pid_t)report->pid, SIGHUP) != 0) {
         fprintf(stderr, "weir tenant: warning: pid %llu cannot be told to read it again: %s\n",
                 (unsigned long long)report->pid, strerror(errno));
     }
     return true;
+}
+
+static void print_json(const struct weir_status_report *report)
+{
+    for (size_t i = 0; i < report->n_tenants; i++) {
+        weir_status_text_tenant(stdout, &report->tenants[i]);
+    }
+    for (size_t i = 0; i < report->n_settings; i++) {
+        weir_status_text_setting(stdout, &report->settings[i]);
+    }
 }
 
 static int act(const struct request *r)
@@ -231,7 +250,9 @@ static int act(const struct request *r)
         return exit_status;
     }
     bool good = print_notes(report);
-    if (good && strcmp(action, "show") == 0) {
+    if (good && r->json) {
+        print_json(report);
+    } else if (good && strcmp(action, "show") == 0) {
         print_settings(report);
     } else if (good && strcmp(action, "set") == 0) {
         print_changes(r, report);
@@ -251,6 +272,7 @@ static bool take_words(int argc, char **argv, const char *usage, const char *abo
 {
     const struct weir_option options[] = {
         {"run-dir", "DIR", "where the host's sockets are", &r->run_dir, NULL},
+        {"json", NULL, "one JSON object a line", NULL, &r->json},
         {"save", NULL, "also write it into the host's weir.toml", NULL, &r->save},
         {.name = NULL},
     };

@@ -212,6 +212,58 @@ enum weir_status weir_control_status(const char *run_dir, struct weir_status_rep
     return weir_control_ask(run_dir, words, 1, -1, ret_report);
 }
 
+/* A whole line of the stream; false: it is no event of ours. */
+static bool read_event(char *line, struct weir_status_report **ret_report)
+{
+    char *text;
+    bool good = asprintf(&text, "%s%s", line, WEIR_STATUS_TEXT_END) > 0;
+
+    if (good) {
+        good = weir_status_text_read(text, ret_report) == WEIR_OK;
+        free(text);
+    }
+    return good;
+}
+
+enum weir_status weir_control_follow(const char *run_dir, weir_event_fn take, void *user)
+{
+    static const char request[] = "events\tfollow\n";
+    char *line = NULL;
+    size_t room = 0;
+    FILE *stream;
+    enum weir_status status;
+    bool goes_on = true;
+    int fd;
+
+    status = connect_to(run_dir, "admin.sock", SOCK_STREAM, &fd);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    stream = fdopen(fd, "r");
+    if (stream == NULL) {
+        close(fd);
+        return WEIR_ERR_NO_MEMORY;
+    }
+    if (send(fd, request, sizeof request - 1, MSG_NOSIGNAL) != (ssize_t)sizeof request - 1) {
+        status = WEIR_ERR_IO;
+    }
+    while (status == WEIR_OK && goes_on && getline(&line, &room, stream) > 0) {
+        struct weir_status_report *report = NULL;
+
+        if (!read_event(line, &report)) {
+            status = WEIR_ERR_PEER;
+            break;
+        }
+        for (size_t i = 0; goes_on && i < report->n_events; i++) {
+            goes_on = take(user, &report->events[i]);
+        }
+        weir_status_report_destroy(report);
+    }
+    free(line);
+    fclose(stream);
+    return status == WEIR_OK && goes_on ? WEIR_ERR_CLOSED : status;
+}
+
 /* One packet there, one back; of the latter the text. */
 static enum weir_status exchange(const char *run_dir, const char *request, char *reply,
                                  size_t bytes)

@@ -1,8 +1,8 @@
 /*
  * The host seen from outside: start it, ask it how it is.
  *
- * tools/ and slurm/ use this header and no other of host_backend. `weir serve` is
- * weir_serve_main(), `weir worker` (hidden: the supervisor executes it) is weir_worker_main(),
+ * tools/ and slurm/ use this header and status_text.h, and no other of host_backend. `weir serve`
+ * is weir_serve_main(), `weir worker` (hidden: the supervisor executes it) is weir_worker_main(),
  * `weir gate` (likewise) is weir_gate_main(),
  * `weir status` is weir_control_status().
  *
@@ -122,6 +122,9 @@ struct weir_status_tenant {
     uint32_t orphans; /* of its sessions: those whose program is gone, but not their work */
     uint64_t faults;  /* GPU faults that it alone can have caused */
     uint64_t suspected_faults; /* that it or another may have caused */
+    uint64_t refused_device;   /* allocations of device memory that its quota did not allow .. */
+    uint64_t refused_pinned;   /* .. and of pinned host memory */
+    uint64_t refused_sessions; /* programs that were turned away */
     uint32_t quarantined;      /* 1: it has a worker of its own since a fault */
     double quarantine_s;       /* how much longer at least */
     double fault_age_s;        /* since the last of either; 0: there was none */
@@ -131,8 +134,32 @@ struct weir_status_tenant {
     uint64_t copy_h2d_ns, copy_d2h_ns;
     uint64_t copy_h2d_bytes, copy_d2h_bytes;
     uint64_t wait_ns; /* its work stood in the gate */
-    uint64_t items;   /* kernels, graphs, copies, memsets */
-    uint64_t stops;   /* of its kernels, for others */
+    /* How often it stood there for so long at most, and more than for the one before. */
+    uint64_t waits_10us, waits_100us, waits_1ms, waits_10ms, waits_100ms, waits_1s, waits_longer;
+    uint64_t items; /* kernels, graphs, copies, memsets */
+    uint64_t stops; /* of its kernels, for others */
+};
+
+/* A GPU. Where the driver does not say, a number is NAN. */
+struct weir_status_device {
+    char uuid[48]; /* as nvidia-smi -L prints it */
+    char name[WEIR_HOST_TEXT_BYTES];
+    uint32_t ordinal; /* the driver's */
+    uint32_t sms;
+    uint64_t memory_bytes;
+    double free_bytes;
+    double utilization_pct; /* time in which a kernel ran, in the driver's last interval */
+    double temperature_c;
+    double power_w;
+    uint32_t scheduled; /* 1: sm_ns is known */
+    uint64_t sm_ns;     /* nanoseconds of one multiprocessor that all tenants were charged */
+};
+
+/* Programs of one name, of a tenant; those that are gone are in it. */
+struct weir_status_program {
+    char tenant[WEIR_TENANT_NAME_BYTES];
+    char program[24];
+    uint64_t sm_ns;
 };
 
 struct weir_status_session {
@@ -141,6 +168,8 @@ struct weir_status_session {
     char transport[16];
     uint64_t id;
     uint64_t pid;
+    uint64_t worker; /* pid */
+    uint64_t sm_ns;  /* nanoseconds of one multiprocessor that it was charged */
     uint64_t used_bytes;
     uint64_t memory_limit_bytes; /* that the guest asked for, of its first device; 0: none */
     uint32_t sm_limit_pct;       /* likewise, of the multiprocessors */
@@ -228,6 +257,52 @@ struct weir_status_setting {
     uint32_t live;    /* can change while the host runs */
 };
 
+/* What happened, of events.def. Texts are "" and numbers 0 where they do not apply. */
+struct weir_status_event {
+    uint64_t number; /* from 1, since the host began */
+    char time[32];   /* "2026-01-31T12:00:00.000Z" */
+    char kind[24];
+    char tenant[WEIR_TENANT_NAME_BYTES];
+    char program[WEIR_HOST_TEXT_BYTES];
+    char call[64];   /* Weir's operation, mostly named as the function of the Driver API */
+    char why[192];   /* for people */
+    uint64_t pid;    /* of the program */
+    uint64_t worker; /* pid of the worker */
+    uint64_t session;
+    uint64_t bytes; /* that were asked for */
+    uint64_t n;     /* how many this stands for: alike ones in short order are told together */
+};
+
+/* A kind of scheduling policies: the one in force ("": none), and all that there are. */
+struct weir_status_policy {
+    char kind[16];
+    char in_force[32];
+    char known[128]; /* with commas */
+};
+
+/* What `weir doctor` has looked at. */
+struct weir_status_check {
+    char result[16]; /* "ok", "warning", "problem"; "way": one to a host, open or not */
+    char text[512];
+    char remedy[256];
+};
+
+/* What `weir top` shows of a device, a tenant or a process, between two reports. NAN: not known. */
+struct weir_status_rate {
+    char tenant[WEIR_TENANT_NAME_BYTES];
+    char program[WEIR_HOST_TEXT_BYTES];
+    uint64_t pid, session;
+    uint32_t device; /* the driver's ordinal */
+    uint32_t sessions;
+    double share_pct; /* of the multiprocessor time that all got */
+    double sm_pct;    /* of the time of all multiprocessors */
+    double sm_s;      /* multiprocessor time in all, in seconds */
+    double to_device_bytes_per_s, from_device_bytes_per_s;
+    double wait_pct; /* of the time, how long its work waited, all queues together */
+    double calls_per_s;
+    uint64_t memory_bytes, quota_bytes;
+};
+
 /* What the host says about a request. */
 struct weir_status_note {
     char kind[16]; /* "error": nothing was done; "warning"; "answer" of a worker */
@@ -241,6 +316,7 @@ struct weir_status_report {
     double age_s;
     uint64_t kept_fds;                 /* device memory that the supervisor holds */
     char policy[WEIR_HOST_TEXT_BYTES]; /* of its schedulers: "fair,overlap", or "off" */
+    uint64_t worker_starts;            /* of processes that serve programs */
     char config[512];                  /* path of its weir.toml; "": none, or too long to say */
     uint32_t memory_promised_pct;      /* by quotas, of a GPU's memory: above 100 it is too much */
     struct weir_status_tenant *tenants;
@@ -249,6 +325,10 @@ struct weir_status_report {
     size_t n_sessions;
     struct weir_status_worker *workers;
     size_t n_workers;
+    struct weir_status_device *devices;
+    size_t n_devices;
+    struct weir_status_program *programs;
+    size_t n_programs;
     struct weir_status_counted *counted; /* "stats" alone fills these five */
     size_t n_counted;
     struct weir_status_function *functions;
@@ -263,7 +343,12 @@ struct weir_status_report {
     size_t n_settings;
     struct weir_status_note *notes;
     size_t n_notes;
+    struct weir_status_event *events; /* "events" alone fills these */
+    size_t n_events;
 };
+
+/** A row of a device about which nothing is known. @param uuid  16 bytes. @thread any */
+void weir_status_device_init(struct weir_status_device *row, const uint8_t *uuid);
 
 /**
  * Ask the host of a run directory for its state.
@@ -287,6 +372,7 @@ enum weir_status weir_control_status(const char *run_dir,
  *     tenant set NAME KEY=VALUE ..    "KEY=" goes back to what the tenant's source says
  *     tenant add NAME KEY=VALUE ..
  *     tenant remove NAME
+ *     events                  what happened lately
  *     policy LIST             other policies for the schedulers of all workers
  *     trace start DEVICE      record scheduling into fd (sched/trace/trace.h): a device of the list
  *                             of the worker that all tenants share, from 0
@@ -304,6 +390,21 @@ enum weir_status weir_control_status(const char *run_dir,
  */
 enum weir_status weir_control_ask(const char *run_dir, const char *const *words, size_t n_words,
                                   int fd, struct weir_status_report **ret_report) WEIR_MUST_CHECK;
+
+/** @return false: it has heard enough */
+typedef bool (*weir_event_fn)(void *user, const struct weir_status_event *event);
+
+/**
+ * Hear what happens from now on, after the events that the host still knows.
+ *
+ * @param take  called for each.
+ * @return WEIR_OK          take() has heard enough.
+ * @return WEIR_ERR_CLOSED  the host has ended, or too many follow it.
+ * @return else as weir_control_status()
+ * @thread any
+ */
+enum weir_status weir_control_follow(const char *run_dir, weir_event_fn take,
+                                     void *user) WEIR_MUST_CHECK;
 
 /* A share on demand, or why there is none. */
 struct weir_new_share {

@@ -12,6 +12,14 @@
 #include "host_backend/config/config.h"
 #include "host_backend/config/control.h"
 
+/* Kinds of events; workers tell of some. */
+enum weir_event_kind {
+#define WEIR_EVENT(kind, text, limited) WEIR_EVENT_##kind,
+#include "host_backend/config/events.def"
+#undef WEIR_EVENT
+    WEIR_EVENT_COUNT
+};
+
 /* The worker's descriptors after exec, beside the standard ones. */
 #define WEIR_LINK_FD          3 /* its end of the link */
 #define WEIR_LINK_LISTENER_FD 4 /* listens for ZeroMQ; there if Weir is built with it */
@@ -60,6 +68,9 @@ enum weir_link_type {
     WEIR_LINK_ANSWER,      /* to a REQUEST */
     WEIR_LINK_STAYS,       /* answers RELEASE */
     WEIR_LINK_FAULT,       /* for each tenant that may have ended the context; then it exits */
+    WEIR_LINK_EVENT,
+    WEIR_LINK_USE,        /* the gate process's, after STATUS */
+    WEIR_LINK_ROW_DEVICE, /* likewise, and workers' */
     WEIR_LINK_ROW_TENANT,
     WEIR_LINK_ROW_SESSION,
     WEIR_LINK_STATUS_END,
@@ -175,6 +186,29 @@ struct weir_link_fault {
     bool marks;          /* it is known which kernels had ended */
 };
 
+struct weir_link_event {
+    uint32_t kind; /* enum weir_event_kind */
+    uint32_t tenant_index;
+    uint32_t goings; /* as of weir_link_guest */
+    bool pinned;     /* a refused allocation of pinned host memory, not of device memory */
+    int64_t pid;     /* of the program */
+    uint64_t session;
+    uint64_t bytes;
+    uint64_t n; /* how many it stands for */
+    char program[WEIR_HOST_TEXT_BYTES];
+    char call[64];
+    char why[128];
+};
+
+/* What a session has used of the SMs or, where port is 0, all programs of a name. */
+struct weir_link_use {
+    uint32_t port; /* of the session's worker */
+    uint32_t tenant_index;
+    uint64_t session;
+    uint64_t sm_ns;
+    char program[24];
+};
+
 #define WEIR_LINK_TEXT_BYTES 512
 
 /* A request, and its answer. */
@@ -197,10 +231,14 @@ struct weir_link_message {
         struct weir_link_text text;
         struct weir_link_idle idle;
         struct weir_link_fault fault;
+        struct weir_link_event event;
+        struct weir_link_use use;
+        bool devices;                     /* STATUS, STATS: it is to look at its devices, too */
         uint32_t connections;             /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS */
         struct weir_status_worker worker; /* READY, STATUS_END */
         struct weir_status_tenant tenant_row;
         struct weir_status_session session_row;
+        struct weir_status_device device_row;
     };
 };
 

@@ -2,6 +2,7 @@
 #include "host_backend/config/status_text.h"
 
 #include "base/text.h"
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,15 +21,12 @@ struct field {
             sizeof(((struct weir_status_##type *)0)->field)                                        \
     }
 
-static const struct field host_fields[] = {F(report, version, TEXT),
-                                           F(report, run_dir, TEXT),
-                                           F(report, pid, U64),
-                                           F(report, age_s, REAL),
-                                           F(report, kept_fds, U64),
-                                           F(report, policy, TEXT),
-                                           F(report, config, TEXT),
-                                           F(report, memory_promised_pct, U32),
-                                           {0}};
+static const struct field host_fields[] = {
+    F(report, version, TEXT),      F(report, run_dir, TEXT),
+    F(report, pid, U64),           F(report, age_s, REAL),
+    F(report, kept_fds, U64),      F(report, policy, TEXT),
+    F(report, config, TEXT),       F(report, memory_promised_pct, U32),
+    F(report, worker_starts, U64), {0}};
 static const struct field tenant_fields[] = {F(tenant, name, TEXT),
                                              F(tenant, priority, TEXT),
                                              F(tenant, isolation, TEXT),
@@ -46,6 +44,9 @@ static const struct field tenant_fields[] = {F(tenant, name, TEXT),
                                              F(tenant, faults, U64),
                                              F(tenant, suspected_faults, U64),
                                              F(tenant, fault_age_s, REAL),
+                                             F(tenant, refused_device, U64),
+                                             F(tenant, refused_pinned, U64),
+                                             F(tenant, refused_sessions, U64),
                                              F(tenant, quarantined, U32),
                                              F(tenant, quarantine_s, REAL),
                                              F(tenant, scheduled, U32),
@@ -55,6 +56,13 @@ static const struct field tenant_fields[] = {F(tenant, name, TEXT),
                                              F(tenant, copy_h2d_bytes, U64),
                                              F(tenant, copy_d2h_bytes, U64),
                                              F(tenant, wait_ns, U64),
+                                             F(tenant, waits_10us, U64),
+                                             F(tenant, waits_100us, U64),
+                                             F(tenant, waits_1ms, U64),
+                                             F(tenant, waits_10ms, U64),
+                                             F(tenant, waits_100ms, U64),
+                                             F(tenant, waits_1s, U64),
+                                             F(tenant, waits_longer, U64),
                                              F(tenant, items, U64),
                                              F(tenant, stops, U64),
                                              {0}};
@@ -63,6 +71,8 @@ static const struct field session_fields[] = {F(session, tenant, TEXT),
                                               F(session, transport, TEXT),
                                               F(session, id, U64),
                                               F(session, pid, U64),
+                                              F(session, worker, U64),
+                                              F(session, sm_ns, U64),
                                               F(session, used_bytes, U64),
                                               F(session, memory_limit_bytes, U64),
                                               F(session, sm_limit_pct, U32),
@@ -71,6 +81,20 @@ static const struct field session_fields[] = {F(session, tenant, TEXT),
                                               F(session, age_s, REAL),
                                               F(session, orphan_age_s, REAL),
                                               {0}};
+static const struct field device_fields[] = {F(device, uuid, TEXT),
+                                             F(device, name, TEXT),
+                                             F(device, ordinal, U32),
+                                             F(device, sms, U32),
+                                             F(device, memory_bytes, U64),
+                                             F(device, free_bytes, REAL),
+                                             F(device, utilization_pct, REAL),
+                                             F(device, temperature_c, REAL),
+                                             F(device, power_w, REAL),
+                                             F(device, scheduled, U32),
+                                             F(device, sm_ns, U64),
+                                             {0}};
+static const struct field program_fields[] = {
+    F(program, tenant, TEXT), F(program, program, TEXT), F(program, sm_ns, U64), {0}};
 static const struct field worker_fields[] = {
     F(worker, device, TEXT),      F(worker, devices, TEXT),
     F(worker, n_devices, U32),    F(worker, all_devices, U32),
@@ -106,6 +130,50 @@ static const struct field setting_fields[] = {F(setting, tenant, TEXT), F(settin
                                               F(setting, live, U32),    {0}};
 static const struct field note_fields[] = {F(note, kind, TEXT), F(note, text, TEXT), {0}};
 
+static const struct field policy_fields[] = {
+    F(policy, kind, TEXT), F(policy, in_force, TEXT), F(policy, known, TEXT), {0}};
+static const struct field check_fields[] = {
+    F(check, result, TEXT), F(check, text, TEXT), F(check, remedy, TEXT), {0}};
+static const struct field rate_fields[] = {F(rate, tenant, TEXT),
+                                           F(rate, program, TEXT),
+                                           F(rate, pid, U64),
+                                           F(rate, session, U64),
+                                           F(rate, device, U32),
+                                           F(rate, sessions, U32),
+                                           F(rate, share_pct, REAL),
+                                           F(rate, sm_pct, REAL),
+                                           F(rate, sm_s, REAL),
+                                           F(rate, to_device_bytes_per_s, REAL),
+                                           F(rate, from_device_bytes_per_s, REAL),
+                                           F(rate, wait_pct, REAL),
+                                           F(rate, calls_per_s, REAL),
+                                           F(rate, memory_bytes, U64),
+                                           F(rate, quota_bytes, U64),
+                                           {0}};
+static const struct field event_fields[] = {F(event, number, U64),
+                                            F(event, time, TEXT),
+                                            F(event, kind, TEXT),
+                                            F(event, tenant, TEXT),
+                                            F(event, program, TEXT),
+                                            F(event, call, TEXT),
+                                            F(event, why, TEXT),
+                                            F(event, pid, U64),
+                                            F(event, worker, U64),
+                                            F(event, session, U64),
+                                            F(event, bytes, U64),
+                                            F(event, n, U64),
+                                            {0}};
+
+/* JSON has no NAN. */
+static void put_real(FILE *out, double value)
+{
+    if (isnan(value)) {
+        fputs("null", out);
+    } else {
+        fprintf(out, "%.3f", value);
+    }
+}
+
 static void write_row(FILE *out, const char *row, const struct field *fields, const void *object)
 {
     fprintf(out, "{\"row\":\"%s\"", row);
@@ -124,7 +192,7 @@ static void write_row(FILE *out, const char *row, const struct field *fields, co
             fprintf(out, "%llu", (unsigned long long)*(const uint64_t *)(const void *)at);
             break;
         case FIELD_REAL:
-            fprintf(out, "%.3f", *(const double *)(const void *)at);
+            put_real(out, *(const double *)(const void *)at);
             break;
         }
     }
@@ -134,6 +202,9 @@ static void write_row(FILE *out, const char *row, const struct field *fields, co
 void weir_status_text_write(FILE *out, const struct weir_status_report *report)
 {
     write_row(out, "host", host_fields, report);
+    for (size_t i = 0; i < report->n_devices; i++) {
+        write_row(out, "device", device_fields, &report->devices[i]);
+    }
     for (size_t i = 0; i < report->n_workers; i++) {
         write_row(out, "worker", worker_fields, &report->workers[i]);
     }
@@ -143,13 +214,64 @@ void weir_status_text_write(FILE *out, const struct weir_status_report *report)
     for (size_t i = 0; i < report->n_sessions; i++) {
         write_row(out, "session", session_fields, &report->sessions[i]);
     }
+    for (size_t i = 0; i < report->n_programs; i++) {
+        write_row(out, "program", program_fields, &report->programs[i]);
+    }
     for (size_t i = 0; i < report->n_settings; i++) {
         write_row(out, "setting", setting_fields, &report->settings[i]);
     }
     for (size_t i = 0; i < report->n_notes; i++) {
         write_row(out, "note", note_fields, &report->notes[i]);
     }
+    for (size_t i = 0; i < report->n_events; i++) {
+        weir_status_text_event(out, &report->events[i]);
+    }
     fputs(WEIR_STATUS_TEXT_END, out);
+}
+
+void weir_status_device_init(struct weir_status_device *row, const uint8_t *u)
+{
+    *row = (struct weir_status_device){
+        .free_bytes = NAN, .utilization_pct = NAN, .temperature_c = NAN, .power_w = NAN};
+    snprintf(row->uuid, sizeof row->uuid,
+             "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
+             u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
+             u[15]);
+}
+
+void weir_status_text_tenant(FILE *out, const struct weir_status_tenant *row)
+{
+    write_row(out, "tenant", tenant_fields, row);
+}
+
+void weir_status_text_device(FILE *out, const struct weir_status_device *row)
+{
+    write_row(out, "device", device_fields, row);
+}
+
+void weir_status_text_setting(FILE *out, const struct weir_status_setting *row)
+{
+    write_row(out, "setting", setting_fields, row);
+}
+
+void weir_status_text_policy(FILE *out, const struct weir_status_policy *row)
+{
+    write_row(out, "policy", policy_fields, row);
+}
+
+void weir_status_text_check(FILE *out, const struct weir_status_check *row)
+{
+    write_row(out, "check", check_fields, row);
+}
+
+void weir_status_text_rate(FILE *out, const char *of, const struct weir_status_rate *row)
+{
+    write_row(out, of, rate_fields, row);
+}
+
+void weir_status_text_event(FILE *out, const struct weir_status_event *row)
+{
+    write_row(out, "event", event_fields, row);
 }
 
 void weir_status_text_counted(FILE *out, const struct weir_status_counted *row)
@@ -253,7 +375,7 @@ static void store(const struct field *fields, void *object, const char *key, boo
             *(uint64_t *)(void *)at = strtoull(text, NULL, 10);
             break;
         case FIELD_REAL:
-            *(double *)(void *)at = strtod(text, NULL);
+            *(double *)(void *)at = strcmp(text, "null") == 0 ? NAN : strtod(text, NULL);
             break;
         }
     }
@@ -321,6 +443,12 @@ static enum weir_status read_line(char *line, struct weir_status_report *report,
     } else if (strcmp(row, "worker") == 0) {
         fields = worker_fields;
         object = grow((void **)&report->workers, &report->n_workers, sizeof *report->workers);
+    } else if (strcmp(row, "device") == 0) {
+        fields = device_fields;
+        object = grow((void **)&report->devices, &report->n_devices, sizeof *report->devices);
+    } else if (strcmp(row, "program") == 0) {
+        fields = program_fields;
+        object = grow((void **)&report->programs, &report->n_programs, sizeof *report->programs);
     } else if (strcmp(row, "tenant") == 0) {
         fields = tenant_fields;
         object = grow((void **)&report->tenants, &report->n_tenants, sizeof *report->tenants);
@@ -352,6 +480,9 @@ static enum weir_status read_line(char *line, struct weir_status_report *report,
         if (object != NULL) {
             ((struct weir_status_count *)object)->counted = (uint32_t)report->n_counted - 1;
         }
+    } else if (strcmp(row, "event") == 0) {
+        fields = event_fields;
+        object = grow((void **)&report->events, &report->n_events, sizeof *report->events);
     } else if (strcmp(row, "run") == 0) {
         fields = run_fields;
         object = grow((void **)&report->runs, &report->n_runs, sizeof *report->runs);
@@ -393,6 +524,8 @@ void weir_status_report_destroy(struct weir_status_report *report)
         free(report->tenants);
         free(report->sessions);
         free(report->workers);
+        free(report->devices);
+        free(report->programs);
         free(report->counted);
         free(report->functions);
         free(report->predictions);
@@ -400,6 +533,7 @@ void weir_status_report_destroy(struct weir_status_report *report)
         free(report->runs);
         free(report->settings);
         free(report->notes);
+        free(report->events);
         free(report);
     }
 }

@@ -24,6 +24,17 @@ void weir_status_text_form(FILE *out, const struct weir_status_count *row);
 /** Of a device: behind all sessions. @thread any */
 void weir_status_text_run(FILE *out, const struct weir_status_count *row);
 
+/** Write one row. @thread any */
+void weir_status_text_tenant(FILE *out, const struct weir_status_tenant *row);
+void weir_status_text_device(FILE *out, const struct weir_status_device *row);
+void weir_status_text_setting(FILE *out, const struct weir_status_setting *row);
+void weir_status_text_policy(FILE *out, const struct weir_status_policy *row);
+void weir_status_text_check(FILE *out, const struct weir_status_check *row);
+/** @param of  the row's name: "tenant_rate" and so on. @thread any */
+void weir_status_text_rate(FILE *out, const char *of, const struct weir_status_rate *row);
+/** Write what happened. @thread any */
+void weir_status_text_event(FILE *out, const struct weir_status_event *row);
+
 /**
  * Read what weir_status_text_write() wrote.
  *

@@ -109,10 +109,11 @@ struct weir_gate_usage {
     uint64_t sm_ns;          /* compute, in nanoseconds of one SM */
     uint64_t h2d_ns, d2h_ns; /* copies to the device and from it */
     uint64_t h2d_bytes, d2h_bytes;
-    uint64_t wait_ns; /* time that its items waited for a grant */
-    uint64_t items;   /* pieces of work that passed the gate */
-    uint64_t gated;   /* those of them that the scheduler decided about */
-    uint64_t stops;   /* how often its kernels were stopped for others */
+    uint64_t wait_ns;                 /* time that its items waited for a grant */
+    uint64_t waits[WEIR_SCHED_WAITS]; /* of these, how many of each length */
+    uint64_t items;                   /* pieces of work that passed the gate */
+    uint64_t gated;                   /* those of them that the scheduler decided about */
+    uint64_t stops;                   /* how often its kernels were stopped for others */
 };
 
 /* ---------------------------------------------------------------- what the gate asks for */
@@ -139,10 +140,15 @@ struct weir_gate_ops {
 };
 
 /* What the gate calls while a session's thread waits in it: on that thread, without a lock. */
+#define WEIR_GATE_PROGRAM_BYTES 24u
+
 struct weir_gate_session_ops {
     bool (*is_over)(void *session); /* the session ends, so stop waiting */
     bool (*attend)(void *session);  /* do what cannot wait; true: call again within 1 ms */
     void (*rests)(void *session, bool rests); /* the thread begins or ends its wait in the gate */
+    /** Who it is: its number and its program, cut to WEIR_GATE_PROGRAM_BYTES with the NUL. NULL:
+     * nobody. Called with the gate's lock, by any thread. */
+    void (*name)(void *session, uint64_t *ret_number, char *ret_program);
     /** Put a mark behind the unmarked work of all the session's streams. */
     void (*mark_all)(void *session, struct weir_gate_queue *queue);
 };
@@ -234,6 +240,10 @@ void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot);
 /** Store usage in a row of weir-status(1). @thread any */
 void weir_gate_usage_show(const struct weir_gate_usage *usage, struct weir_status_tenant *row);
 /** Add what the tenant has used to usage. @thread any */
+/** All compute on the device that was charged to anybody, in nanoseconds of one SM. @thread any */
+uint64_t weir_gate_sm_ns(struct weir_gate *gate);
+/** Compute that was charged to a queue. @thread any, while the queue lives */
+uint64_t weir_gate_queue_sm_ns(struct weir_gate_queue *queue);
 void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_gate_usage *usage);
 
 /**

@@ -247,13 +247,15 @@ struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant
                                              .exclusive = tenant->share == WEIR_SHARE_NO};
 }
 
-void weir_gate_member_charge_locked(struct weir_gate *gate, struct weir_gate_member *member,
-                                    uint8_t class, uint64_t took_ns)
+void weir_gate_queue_charge_locked(struct weir_gate_queue *q, uint8_t class, uint64_t took_ns)
 {
+    struct weir_gate_member *member = q->member;
+
     if (weir_gate_is_copy(class)) {
         member->alone_ns[class == WEIR_SCHED_D2H] += took_ns;
     } else {
-        member->alone_sm_ns += took_ns * gate->sms;
+        member->alone_sm_ns += took_ns * q->gate->sms;
+        q->alone_sm_ns += took_ns * q->gate->sms;
     }
 }
 
@@ -284,11 +286,48 @@ void weir_gate_tenant_set(struct weir_gate *gate, uint32_t slot,
     pthread_mutex_unlock(&gate->lock);
 }
 
+/* All its compute on the device. */
+static uint64_t sm_ns_of_locked(const struct weir_gate *gate, const struct weir_gate_member *m)
+{
+    struct weir_sched_tenant_info info;
+
+    if (m->id == 0 || weir_sched_tenant_query(gate->sched, m->id, &info) != WEIR_OK) {
+        return 0;
+    }
+    return info.service_ns[WEIR_SCHED_COMPUTE] + m->alone_sm_ns;
+}
+
+uint64_t weir_gate_sm_ns(struct weir_gate *gate)
+{
+    uint64_t sm_ns;
+
+    pthread_mutex_lock(&gate->lock);
+    sm_ns = gate->sm_ns_gone;
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        sm_ns += sm_ns_of_locked(gate, &gate->members[i]);
+    }
+    pthread_mutex_unlock(&gate->lock);
+    return sm_ns;
+}
+
+uint64_t weir_gate_queue_sm_ns(struct weir_gate_queue *q)
+{
+    uint64_t sm_ns;
+
+    pthread_mutex_lock(&q->gate->lock);
+    sm_ns = weir_sched_queue_service(q->gate->sched, q->id) + q->alone_sm_ns;
+    pthread_mutex_unlock(&q->gate->lock);
+    return sm_ns;
+}
+
 void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot)
 {
     struct weir_gate_member *member = &gate->members[slot];
 
+    uint64_t sm_ns;
+
     pthread_mutex_lock(&gate->lock);
+    sm_ns = sm_ns_of_locked(gate, member);
     if (member->id != 0) {
         (void)weir_sched_tenant_remove(gate->sched, weir_clock_now_ns(), member->id);
         weir_gate_kick_locked(gate); /* likewise */
@@ -299,6 +338,7 @@ void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot)
         }
     }
     gate->passed_gone += member->passed;
+    gate->sm_ns_gone += sm_ns;
     *member = (struct weir_gate_member){0}; /* another tenant's, perhaps */
     pthread_mutex_unlock(&gate->lock);
 }
@@ -311,6 +351,13 @@ void weir_gate_usage_show(const struct weir_gate_usage *usage, struct weir_statu
     row->copy_h2d_bytes = usage->h2d_bytes;
     row->copy_d2h_bytes = usage->d2h_bytes;
     row->wait_ns = usage->wait_ns;
+    row->waits_10us = usage->waits[0];
+    row->waits_100us = usage->waits[1];
+    row->waits_1ms = usage->waits[2];
+    row->waits_10ms = usage->waits[3];
+    row->waits_100ms = usage->waits[4];
+    row->waits_1s = usage->waits[5];
+    row->waits_longer = usage->waits[6];
     row->items = usage->items;
     row->stops = usage->stops;
 }
@@ -329,6 +376,9 @@ static void add_usage_locked(struct weir_gate *gate, const struct weir_gate_memb
     u->h2d_bytes += m->bytes[0];
     u->d2h_bytes += m->bytes[1];
     u->wait_ns += info.waited_ns;
+    for (uint32_t i = 0; i < WEIR_SCHED_WAITS; i++) {
+        u->waits[i] += info.waits[i];
+    }
     u->stops += info.stops;
     u->gated += m->gated;
     u->items += m->gated + m->passed;

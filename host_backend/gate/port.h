@@ -28,6 +28,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #define WEIR_GATE_PORT_VERSION  1u
 #define WEIR_GATE_PORT_DEVICES  16u    /* of a worker */
@@ -73,6 +74,34 @@ struct weir_gate_request {
     uint64_t key, size, ns;
     uint32_t blocks, blocks_per_sm;
 };
+
+/* A QUEUE also says whose it is: the session's number in generation and sequence, and its program's
+ * name in key, size and ns. */
+static inline void weir_gate_port_name(struct weir_gate_request *request,
+                                       void (*name)(void *session, uint64_t *ret_number,
+                                                    char *ret_program),
+                                       void *session)
+{
+    char program[3 * sizeof(uint64_t)] = "";
+    uint64_t number = 0;
+
+    name(session, &number, program);
+    request->generation = (uint32_t)number;
+    request->sequence = (uint32_t)(number >> 32);
+    memcpy(&request->key, program, sizeof request->key);
+    memcpy(&request->size, program + 8, sizeof request->size);
+    memcpy(&request->ns, program + 16, sizeof request->ns);
+}
+
+static inline uint64_t weir_gate_port_named(const struct weir_gate_request *request,
+                                            char ret_program[3 * sizeof(uint64_t)])
+{
+    memcpy(ret_program, &request->key, sizeof request->key);
+    memcpy(ret_program + 8, &request->size, sizeof request->size);
+    memcpy(ret_program + 16, &request->ns, sizeof request->ns);
+    ret_program[3 * sizeof(uint64_t) - 1] = 0;
+    return (uint64_t)request->sequence << 32 | request->generation;
+}
 
 enum weir_gate_order_kind {
     WEIR_GATE_ORDER_STOP = 1,

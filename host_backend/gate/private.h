@@ -89,6 +89,7 @@ struct weir_gate_queue {
     atomic_uint_fast64_t done_ns;   /* the part of given_ns that has ended */
     weir_sched_id unmarked_started; /* the item that stands for the work of unmarked_ns */
     uint64_t looked_ns, done_seen_ns;
+    uint64_t alone_sm_ns;  /* compute that passed without a decision */
     uint64_t done_late_ns; /* the work may have ended up to this long before done_seen_ns */
     struct weir_gate_item *waiting; /* not granted yet */
     bool ending;
@@ -170,6 +171,7 @@ struct weir_gate {
     uint32_t n_items; /* that the scheduler knows, with those that stand for undecided work */
     uint64_t timer_ns;
     uint64_t crowded_until_ns[WEIR_PRIORITY_COUNT];
+    uint64_t sm_ns_gone;   /* compute of tenants that are gone */
     uint64_t passed_gone;  /* items of tenants that are gone, passed without a decision */
     uint64_t passed_stuck; /* items let through because the work before them did not end */
     uint64_t event_ns;     /* when a mark was last seen reached */
@@ -398,8 +400,7 @@ static inline unsigned weir_gate_peers(const struct weir_gate *gate, enum weir_p
 }
 
 /** Undecided work of a tenant took so long. */
-void weir_gate_member_charge_locked(struct weir_gate *gate, struct weir_gate_member *member,
-                                    uint8_t class, uint64_t took_ns);
+void weir_gate_queue_charge_locked(struct weir_gate_queue *queue, uint8_t class, uint64_t took_ns);
 
 /** Store a copy of a member's settings. */
 void weir_gate_member_set_locked(struct weir_gate_member *member,

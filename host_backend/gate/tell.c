@@ -206,7 +206,7 @@ void weir_gate_charge_locked(struct weir_gate_queue *q, uint8_t class, uint64_t 
     if (q->client != NULL) {
         weir_gate_client_post(q->client, &request);
     } else {
-        weir_gate_member_charge_locked(q->gate, q->member, class, took_ns);
+        weir_gate_queue_charge_locked(q, class, took_ns);
     }
 }
 
@@ -326,6 +326,9 @@ static void enlist_locked(struct weir_gate_queue *q, struct weir_gate_client *cl
                                         .blocks = q->sm_limit_pct};
     uint32_t slot = weir_gate_client_slot_take(client);
 
+    if (q->ops != NULL && q->ops->name != NULL) {
+        weir_gate_port_name(&request, q->ops->name, q->session);
+    }
     if (slot == WEIR_GATE_PORT_QUEUES) {
         weir_log_warn("sched: too many queues for the gate process device=%u", q->gate->device);
         return; /* this process decides about it */

@@ -14,6 +14,7 @@
 #include "host_backend/config/status_text.h"
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,9 @@
 
 static void close_client(struct weir_admin_client *client)
 {
-    close(client->fd);
+    if (client->fd >= 0) {
+        close(client->fd);
+    }
     if (client->has_passed) {
         close(client->passed_fd);
     }
@@ -56,6 +59,19 @@ void weir_sup_admin_accept(struct weir_supervisor *sup)
     close(fd);
 }
 
+/* Of the workers with the same devices one looks at them. */
+static bool is_first_of_devices(const struct weir_supervisor *sup, int worker)
+{
+    for (int i = 0; i < worker; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->used && w->ready && strcmp(w->row.devices, sup->workers[worker].row.devices) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void start_gathering(struct weir_supervisor *sup, bool stats)
 {
     struct weir_link_message message = {.type = stats ? WEIR_LINK_STATS : WEIR_LINK_STATUS};
@@ -70,11 +86,15 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
     sup->gather_deadline_ns = weir_clock_now_ns() + GATHER_WAIT_NS;
     sup->gathered.n_sessions = 0;
     sup->gathered.n_tenants = 0;
+    sup->gathered.n_devices = 0;
+    sup->gathered.n_programs = 0;
+    sup->n_gathered_uses = 0;
     weir_sup_gate_ask(sup, &message);
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
 
         if (w->used && w->ready) {
+            message.devices = is_first_of_devices(sup, i);
             w->answering = weir_sup_worker_send(sup, i, &message, -1);
         }
     }
@@ -196,6 +216,10 @@ void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *
         close_client(client);
         return;
     }
+    if (client->fd < 0) { /* it has another place now */
+        close_client(client);
+        return;
+    }
     client->asked = true;
     /* One that is under way may have asked the workers before this changed something. */
     client->gathering = sup->n_gatherings + (!client->looks || !sup->gathering);
@@ -232,15 +256,103 @@ static void take_stats(struct weir_supervisor *sup, int fd)
     sup->stats_bytes += n == bytes ? (size_t)n : 0;
 }
 
+static double known(double a, double b)
+{
+    return isnan(a) ? b : a;
+}
+
+/* Several workers may have the device, and the gate process knows what was used of it. */
+static void take_device(struct weir_status_report *g, const struct weir_status_device *row)
+{
+    for (size_t i = 0; i < g->n_devices; i++) {
+        struct weir_status_device *d = &g->devices[i];
+
+        if (strcmp(d->uuid, row->uuid) != 0) {
+            continue;
+        }
+        if (d->name[0] == 0) {
+            memcpy(d->name, row->name, sizeof d->name);
+            d->ordinal = row->ordinal;
+            d->memory_bytes = row->memory_bytes;
+        }
+        d->free_bytes = known(d->free_bytes, row->free_bytes);
+        d->utilization_pct = known(d->utilization_pct, row->utilization_pct);
+        d->temperature_c = known(d->temperature_c, row->temperature_c);
+        d->power_w = known(d->power_w, row->power_w);
+        d->scheduled |= row->scheduled;
+        d->sm_ns += row->sm_ns;
+        return;
+    }
+    weir_sup_append((void **)&g->devices, &g->n_devices, row, sizeof *row);
+}
+
+void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use *use)
+{
+    struct weir_status_program row = {.sm_ns = use->sm_ns};
+    struct weir_link_use mine = *use;
+
+    if (use->tenant_index >= WEIR_CONFIG_TENANTS_MAX) {
+        return;
+    }
+    if (use->port == 0) {
+        snprintf(row.tenant, sizeof row.tenant, "%s", sup->tenants[use->tenant_index].config.name);
+        memcpy(row.program, use->program, sizeof row.program);
+        row.program[sizeof row.program - 1] = 0;
+        weir_sup_append((void **)&sup->gathered.programs, &sup->gathered.n_programs, &row,
+                        sizeof row);
+        return;
+    }
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].gate_port == use->port) {
+            mine.port = (uint32_t)sup->workers[i].pid;
+            weir_sup_append((void **)&sup->gathered_uses, &sup->n_gathered_uses, &mine,
+                            sizeof mine);
+        }
+    }
+}
+
+/* Sessions' rows come from the workers, what they have used from the gate process. */
+static void join_uses(struct weir_supervisor *sup)
+{
+    for (size_t k = 0; k < sup->n_gathered_uses; k++) {
+        const struct weir_link_use *use = &sup->gathered_uses[k];
+
+        for (size_t i = 0; i < sup->gathered.n_sessions; i++) {
+            struct weir_status_session *s = &sup->gathered.sessions[i];
+
+            if (s->worker == use->port && s->id == use->session) {
+                s->sm_ns += use->sm_ns;
+            }
+        }
+    }
+    sup->n_gathered_uses = 0;
+}
+
+/* Those that the worker has not told as events. */
+static void take_refusals(struct weir_supervisor *sup, const struct weir_status_tenant *row)
+{
+    struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, row->name);
+
+    if (tenant != NULL) {
+        tenant->refused.device += row->refused_device;
+        tenant->refused.pinned += row->refused_pinned;
+    }
+}
+
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
                         const struct weir_link_message *message, int fd)
 {
     struct weir_status_report *g = &sup->gathered;
 
     if (message->type == WEIR_LINK_ROW_SESSION) {
-        weir_sup_append((void **)&g->sessions, &g->n_sessions, &message->session_row,
-                        sizeof message->session_row);
+        struct weir_status_session row = message->session_row;
+
+        row.worker = worker >= 0 ? (uint64_t)sup->workers[worker].pid : 0;
+        weir_sup_append((void **)&g->sessions, &g->n_sessions, &row, sizeof row);
+    } else if (message->type == WEIR_LINK_ROW_DEVICE) {
+        take_device(g, &message->device_row);
     } else if (message->type == WEIR_LINK_ROW_TENANT) {
+        take_refusals(sup, &message->tenant_row);
         weir_sup_append((void **)&g->tenants, &g->n_tenants, &message->tenant_row,
                         sizeof message->tenant_row);
     } else {
@@ -274,6 +386,13 @@ static void add_row(struct weir_status_tenant *sum, const struct weir_status_ten
     sum->copy_h2d_bytes += row->copy_h2d_bytes;
     sum->copy_d2h_bytes += row->copy_d2h_bytes;
     sum->wait_ns += row->wait_ns;
+    sum->waits_10us += row->waits_10us;
+    sum->waits_100us += row->waits_100us;
+    sum->waits_1ms += row->waits_1ms;
+    sum->waits_10ms += row->waits_10ms;
+    sum->waits_100ms += row->waits_100ms;
+    sum->waits_1s += row->waits_1s;
+    sum->waits_longer += row->waits_longer;
     sum->items += row->items;
     sum->stops += row->stops;
 }
@@ -297,6 +416,9 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
         weir_tenant_config_show(&t->config, &row);
         snprintf(row.source, sizeof row.source, "%s", weir_origin_text(t->source));
         weir_sup_faults_show(t, &row);
+        row.refused_device = t->refused.device;
+        row.refused_pinned = t->refused.pinned;
+        row.refused_sessions = t->refused.sessions;
         row.changed = 0;
         for (size_t k = 0; k < weir_setting_count(); k++) {
             row.changed +=
@@ -353,6 +475,7 @@ static void fill_config_path(const struct weir_supervisor *sup, struct weir_stat
 static void fill_host(const struct weir_supervisor *sup, struct weir_status_report *report)
 {
     report->pid = (uint64_t)getpid();
+    report->worker_starts = sup->worker_starts;
     report->kept_fds = sup->n_kept + sup->directory.n_memory;
     snprintf(report->version, sizeof report->version, "%s", WEIR_VERSION);
     memcpy(report->run_dir, sup->config.run_dir,
@@ -368,6 +491,11 @@ void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_repor
     fill_host(sup, report);
     weir_sup_admin_tenants(sup, NULL, report);
     fill_workers(sup, report);
+    join_uses(sup);
+    report->devices = sup->gathered.devices;
+    report->n_devices = sup->gathered.n_devices;
+    report->programs = sup->gathered.programs;
+    report->n_programs = sup->gathered.n_programs;
     report->sessions = sup->gathered.sessions;
     report->n_sessions = sup->gathered.n_sessions;
 }
@@ -422,6 +550,7 @@ static void answer(struct weir_supervisor *sup, struct weir_admin_client *client
     free(text);
     free(report.tenants);
     free(report.workers);
+    free(report.events);
 }
 
 /* Does the gathering that is over answer this client? */
@@ -513,4 +642,7 @@ void weir_sup_admin_close(struct weir_supervisor *sup)
     free(sup->stats_text);
     free(sup->gathered.sessions);
     free(sup->gathered.tenants);
+    free(sup->gathered.devices);
+    free(sup->gathered.programs);
+    free(sup->gathered_uses);
 }

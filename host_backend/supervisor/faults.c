@@ -65,6 +65,12 @@ static bool is_outside_mps(const struct weir_sup_tenant *tenant)
     return tenant->used && weir_sup_by_program(tenant) && tenant->faults.quarantine_end_ns != 0;
 }
 
+static void tell_event(struct weir_supervisor *sup, enum weir_event_kind kind,
+                       const struct weir_sup_tenant *tenant, const char *why)
+{
+    weir_sup_event(sup, &(struct weir_sup_event){.kind = kind, .tenant = tenant}, "%s", why);
+}
+
 /* A fault under MPS ends programs of others, so the tenant's next ones run outside it. */
 static void take_out_of_mps(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
@@ -73,6 +79,7 @@ static void take_out_of_mps(struct weir_supervisor *sup, struct weir_sup_tenant 
             weir_clock_now_ns() + sup->config.quarantine_s * WEIR_NS_PER_S;
         weir_log_warn("supervisor: quarantine begun tenant=%s seconds=%u (outside MPS)",
                       tenant->config.name, sup->config.quarantine_s);
+        tell_event(sup, WEIR_EVENT_QUARANTINE_BEGAN, tenant, "its programs run outside MPS");
     }
 }
 
@@ -94,6 +101,7 @@ void weir_sup_quarantine_begin(struct weir_supervisor *sup, int worker)
             continue;
         }
         weir_sup_tenant_move(sup, tenant, own);
+        tell_event(sup, WEIR_EVENT_QUARANTINE_BEGAN, tenant, "it has a worker of its own");
         weir_log_warn("supervisor: quarantine begun tenant=%s worker=%d seconds=%u%s",
                       tenant->config.name, own, sup->config.quarantine_s,
                       has_remote_guests(sup, tenant) ? " (its remote guests are turned away)" : "");
@@ -124,6 +132,7 @@ bool weir_sup_quarantine_end(struct weir_supervisor *sup, int worker)
     sup->workers[worker].used = false;
     weir_sup_tenant_move(sup, tenant, shared);
     weir_log_info("supervisor: quarantine ended tenant=%s", tenant->config.name);
+    tell_event(sup, WEIR_EVENT_QUARANTINE_ENDED, tenant, "");
     return true;
 }
 
@@ -137,6 +146,7 @@ static void quarantine_tick(struct weir_supervisor *sup, uint64_t now_ns)
         if (is_outside_mps(tenant) && is_over(tenant, now_ns)) {
             tenant->faults.quarantine_end_ns = 0;
             weir_log_info("supervisor: quarantine ended tenant=%s", tenant->config.name);
+            tell_event(sup, WEIR_EVENT_QUARANTINE_ENDED, tenant, "");
         }
         if (!is_moved(sup, tenant) || !is_over(tenant, now_ns) || tenant->gone ||
             tenant->faults.release_ns > now_ns) {
@@ -193,6 +203,11 @@ static void count(struct weir_supervisor *sup, const struct weir_link_fault *fau
         "supervisor: GPU fault tenant=%s suspects=%u result=%d faults=%llu suspected=%llu",
         tenant->config.name, fault->n_suspects, fault->error, (unsigned long long)f->sure,
         (unsigned long long)f->suspected);
+    weir_sup_event(sup, &(struct weir_sup_event){.kind = WEIR_EVENT_FAULT, .tenant = tenant},
+                   fault->n_suspects == 1 ? "it ended a GPU context: CUDA error %d"
+                                          : "it or another tenant ended a GPU context: CUDA error "
+                                            "%d, suspects: %u",
+                   fault->error, fault->n_suspects);
 }
 
 void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_link_fault *fault)

@@ -192,6 +192,10 @@ static enum weir_status start(struct weir_supervisor *sup)
     gate->started_ns = weir_clock_now_ns();
     gate->restart_at_ns = 0;
     weir_log_info("supervisor: gate started pid=%d", (int)gate->pid);
+    weir_sup_event(
+        sup,
+        &(struct weir_sup_event){.kind = WEIR_EVENT_GATE_STARTED, .worker = (uint64_t)gate->pid},
+        "%s", "");
     weir_sup_config_fill(sup, &message.config);
     if (weir_sup_gate_send(sup, &message,
                            sup->spin.page_fd)) { /* one that is gone is seen by SIGCHLD */
@@ -235,6 +239,10 @@ void weir_sup_gate_receive(struct weir_supervisor *sup)
     case WEIR_LINK_ANSWER:
         weir_sup_admin_answer(sup, &message.text);
         break;
+    case WEIR_LINK_USE:
+        weir_sup_admin_use(sup, &message.use);
+        break;
+    case WEIR_LINK_ROW_DEVICE:
     case WEIR_LINK_ROW_TENANT:
     case WEIR_LINK_STATUS_END:
         weir_sup_admin_row(sup, -1, &message, fd);
@@ -259,9 +267,16 @@ static void on_death(struct weir_supervisor *sup, int wait_status)
         close(gate->link);
     }
     gate->link = -1;
-    gate->pid = 0;
     gate->answering = false;
     gate->alive_by_ns = 0;
+    if (!sup->stopping) {
+        weir_sup_event(
+            sup,
+            &(struct weir_sup_event){.kind = WEIR_EVENT_GATE_DIED, .worker = (uint64_t)gate->pid},
+            "%s %d", WIFSIGNALED(wait_status) ? "signal" : "exit status",
+            WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status));
+    }
+    gate->pid = 0;
     if (sup->stopping) {
         return;
     }

@@ -107,6 +107,9 @@ static void commit(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
             weir_setting_text(i, config, value);
             weir_log_info("libvirt: tenant changed tenant=%s domain=\"%s\" %s=%s", config->name,
                           d->said.domain, weir_setting_key(i), value);
+            weir_sup_event(
+                sup, &(struct weir_sup_event){.kind = WEIR_EVENT_TENANT_CHANGED, .tenant = tenant},
+                "%s=%s by libvirt's domain %s", weir_setting_key(i), value, d->said.domain);
         }
     }
 }

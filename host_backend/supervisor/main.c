@@ -26,7 +26,8 @@
 
 #define POLL_MAX                                                                                   \
     (8 + 5 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
-     WEIR_ASKERS_MAX + WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX + WEIR_PENDING_MAX)
+     WEIR_ASKERS_MAX + WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX + WEIR_PENDING_MAX +                \
+     WEIR_FOLLOWERS_MAX)
 
 /* The command line wins over the file. */
 static void override(struct weir_host_config *config, const struct weir_serve_params *params)
@@ -259,6 +260,7 @@ struct source {
         SOURCE_SHARE,
         SOURCE_METRICS,
         SOURCE_METRICS_CLIENT,
+        SOURCE_FOLLOWER,
         SOURCE_LIBVIRT,
         SOURCE_VM_SOCKET,
         SOURCE_SERIAL,
@@ -324,6 +326,12 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
         watch_for(set, sup->metrics[i].fd, weir_sup_metrics_events(&sup->metrics[i]),
                   (struct source){SOURCE_METRICS_CLIENT, i});
+    }
+    for (uint32_t i = 0; i < WEIR_FOLLOWERS_MAX; i++) {
+        short events;
+        int fd = weir_sup_follower_fd(sup, i, &events);
+
+        watch_for(set, fd, events, (struct source){SOURCE_FOLLOWER, (int)i});
     }
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         watch_tenant(sup, set, i);
@@ -437,6 +445,9 @@ static void serve(struct weir_supervisor *sup, struct source source)
     case SOURCE_METRICS:
         weir_sup_metrics_accept(sup);
         break;
+    case SOURCE_FOLLOWER:
+        weir_sup_follower_look(sup, (uint32_t)source.index);
+        break;
     case SOURCE_LIBVIRT:
         if (sup->libvirt.link >= 0) {
             weir_sup_libvirt_receive(sup);
@@ -526,6 +537,9 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     if (status == WEIR_OK && !weir_sup_directory_open(sup)) {
         status = WEIR_ERR_IO;
     }
+    if (status == WEIR_OK && !weir_sup_events_open(sup)) {
+        status = WEIR_ERR_NO_MEMORY;
+    }
     status = status == WEIR_OK ? weir_sup_spin_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_gate_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_tcp_open(sup) : status;
@@ -611,6 +625,7 @@ int weir_serve_main(const struct weir_serve_params *params)
         weir_mps_close(sup);
     }
     weir_sup_admin_close(sup);
+    weir_sup_events_close(sup);
     weir_sup_metrics_close(sup);
     weir_sup_spin_close(sup);
     weir_sup_directory_close(sup);

@@ -6,10 +6,12 @@
  */
 #include "host_backend/supervisor/metrics.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
-enum unit { UNIT_ONE, UNIT_NANOSECONDS, UNIT_PERCENT };
+/* Of a REAL unit, and not there if it is NAN. */
+enum unit { UNIT_ONE, UNIT_NANOSECONDS, UNIT_PERCENT, UNIT_REAL, UNIT_REAL_PERCENT };
 
 struct series {
     const char *name, *type, *help;
@@ -22,6 +24,7 @@ struct series {
 
 #define TENANT(field) offsetof(struct weir_status_tenant, field)
 #define WORKER(field) offsetof(struct weir_status_worker, field)
+#define DEVICE(field) offsetof(struct weir_status_device, field)
 
 /* Rows of one name stand together, with the same help. */
 static const struct series tenant_series[] = {
@@ -49,6 +52,14 @@ static const struct series tenant_series[] = {
      ",suspects=\"one\"", false, false, UNIT_ONE, TENANT(faults)},
     {"weir_tenant_faults_total", "counter", "GPU faults that ended a worker's context.",
      ",suspects=\"several\"", false, false, UNIT_ONE, TENANT(suspected_faults)},
+    {"weir_tenant_refused_allocations_total", "counter",
+     "Allocations that a quota or a limit did not allow.", ",memory=\"device\"", false, false,
+     UNIT_ONE, TENANT(refused_device)},
+    {"weir_tenant_refused_allocations_total", "counter",
+     "Allocations that a quota or a limit did not allow.", ",memory=\"pinned\"", false, false,
+     UNIT_ONE, TENANT(refused_pinned)},
+    {"weir_tenant_refused_sessions_total", "counter", "Programs that were turned away.", "", false,
+     false, UNIT_ONE, TENANT(refused_sessions)},
     {"weir_tenant_quarantined", "gauge", "1: it has a worker of its own since a GPU fault.", "",
      true, false, UNIT_ONE, TENANT(quarantined)},
     {"weir_tenant_sm_seconds_total", "counter",
@@ -81,6 +92,25 @@ static const struct series worker_series[] = {
      WORKER(chunk_bytes)},
 };
 
+static const struct series device_series[] = {
+    {"weir_device_multiprocessors", "gauge", "Its multiprocessors.", "", true, false, UNIT_ONE,
+     DEVICE(sms)},
+    {"weir_device_memory_bytes", "gauge", "Its memory.", "", false, false, UNIT_ONE,
+     DEVICE(memory_bytes)},
+    {"weir_device_memory_free_bytes", "gauge", "Memory that nobody has.", "", false, false,
+     UNIT_REAL, DEVICE(free_bytes)},
+    {"weir_device_utilization_ratio", "gauge",
+     "Part of the driver's last interval in which a kernel ran (NVML).", "", false, false,
+     UNIT_REAL_PERCENT, DEVICE(utilization_pct)},
+    {"weir_device_temperature_celsius", "gauge", "Of the GPU (NVML).", "", false, false, UNIT_REAL,
+     DEVICE(temperature_c)},
+    {"weir_device_power_watts", "gauge", "What the board draws (NVML).", "", false, false,
+     UNIT_REAL, DEVICE(power_w)},
+    {"weir_device_sm_seconds_total", "counter",
+     "Multiprocessor time of all tenants: seconds times multiprocessors.", "", false, true,
+     UNIT_NANOSECONDS, DEVICE(sm_ns)},
+};
+
 static void print_head(FILE *out, const char *name, const char *type, const char *help)
 {
     fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
@@ -100,9 +130,24 @@ static void print_escaped(FILE *out, const char *text)
     }
 }
 
+static bool is_real(const struct series *s)
+{
+    return s->unit == UNIT_REAL || s->unit == UNIT_REAL_PERCENT;
+}
+
+static double real_of(const struct series *s, const void *row)
+{
+    return *(const double *)(const void *)((const char *)row + s->offset);
+}
+
 static void print_number(FILE *out, const struct series *s, const void *row)
 {
     const void *at = (const char *)row + s->offset;
+
+    if (is_real(s)) {
+        fprintf(out, " %.10g\n", real_of(s, row) / (s->unit == UNIT_REAL ? 1 : 100));
+        return;
+    }
     unsigned long long value = s->small ? *(const uint32_t *)at : *(const uint64_t *)at;
 
     switch (s->unit) {
@@ -112,19 +157,29 @@ static void print_number(FILE *out, const struct series *s, const void *row)
     case UNIT_NANOSECONDS:
         fprintf(out, " %llu.%09llu\n", value / 1000000000, value % 1000000000);
         break;
+    case UNIT_REAL:
+    case UNIT_REAL_PERCENT:
+        break;
     case UNIT_PERCENT:
         fprintf(out, " %llu.%02llu\n", value / 100, value % 100);
         break;
     }
 }
 
-static void print_tenants(FILE *out, const struct weir_status_report *report)
+static bool is_scheduled(const struct weir_status_report *report)
 {
     bool scheduled = false;
 
     for (size_t i = 0; i < report->n_tenants; i++) {
         scheduled |= report->tenants[i].scheduled != 0;
     }
+    return scheduled;
+}
+
+static void print_tenants(FILE *out, const struct weir_status_report *report)
+{
+    bool scheduled = is_scheduled(report);
+
     print_head(out, "weir_tenant_info", "gauge", "What a tenant is; always 1.");
     for (size_t i = 0; i < report->n_tenants; i++) {
         const struct weir_status_tenant *t = &report->tenants[i];
@@ -146,6 +201,77 @@ static void print_tenants(FILE *out, const struct weir_status_report *report)
         for (size_t i = 0; i < report->n_tenants; i++) {
             fprintf(out, "%s{tenant=\"%s\"%s}", s->name, report->tenants[i].name, s->label);
             print_number(out, s, &report->tenants[i]);
+        }
+    }
+}
+
+/* How long work waited in the gate: "le" counts all that waited no longer. */
+static void print_waits(FILE *out, const struct weir_status_report *report)
+{
+    static const char name[] = "weir_tenant_gate_wait_seconds";
+    static const char *const bounds[] = {"1e-05", "0.0001", "0.001", "0.01", "0.1", "1.0", "+Inf"};
+
+    print_head(out, name, "histogram", "How long work waited until the scheduler let it run.");
+    for (size_t i = 0; i < report->n_tenants; i++) {
+        const struct weir_status_tenant *t = &report->tenants[i];
+        const uint64_t waits[] = {t->waits_10us,  t->waits_100us, t->waits_1ms,   t->waits_10ms,
+                                  t->waits_100ms, t->waits_1s,    t->waits_longer};
+        unsigned long long n = 0;
+
+        for (size_t k = 0; k < sizeof waits / sizeof waits[0]; k++) {
+            n += waits[k];
+            fprintf(out, "%s_bucket{tenant=\"%s\",le=\"%s\"} %llu\n", name, t->name, bounds[k], n);
+        }
+        fprintf(out, "%s_sum{tenant=\"%s\"} %llu.%09llu\n%s_count{tenant=\"%s\"} %llu\n", name,
+                t->name, (unsigned long long)t->wait_ns / 1000000000,
+                (unsigned long long)t->wait_ns % 1000000000, name, t->name, n);
+    }
+}
+
+static void print_programs(FILE *out, const struct weir_status_report *report)
+{
+    print_head(out, "weir_program_sm_seconds_total", "counter",
+               "Multiprocessor time of a tenant's programs of a name, at most 17 names.");
+    for (size_t i = 0; i < report->n_programs; i++) {
+        const struct weir_status_program *p = &report->programs[i];
+
+        fprintf(out, "weir_program_sm_seconds_total{tenant=\"%s\",program=\"", p->tenant);
+        print_escaped(out, p->program);
+        fprintf(out, "\"} %llu.%09llu\n", (unsigned long long)p->sm_ns / 1000000000,
+                (unsigned long long)p->sm_ns % 1000000000);
+    }
+}
+
+/* Is there a number of a series for the row? */
+static bool is_known(const struct series *s, const struct weir_status_device *row)
+{
+    return !(s->scheduled && row->scheduled == 0) && !(is_real(s) && isnan(real_of(s, row)));
+}
+
+static void print_devices(FILE *out, const struct weir_status_report *report)
+{
+    print_head(out, "weir_device_info", "gauge", "What a device is; always 1.");
+    for (size_t i = 0; i < report->n_devices; i++) {
+        const struct weir_status_device *d = &report->devices[i];
+
+        fprintf(out, "weir_device_info{device=\"%u\",uuid=\"%s\",model=\"", d->ordinal, d->uuid);
+        print_escaped(out, d->name);
+        fprintf(out, "\"} 1\n");
+    }
+    for (size_t k = 0; k < sizeof device_series / sizeof device_series[0]; k++) {
+        const struct series *s = &device_series[k];
+        bool headed = false;
+
+        for (size_t i = 0; i < report->n_devices; i++) {
+            if (!is_known(s, &report->devices[i])) {
+                continue;
+            }
+            if (!headed) {
+                print_head(out, s->name, s->type, s->help);
+                headed = true;
+            }
+            fprintf(out, "%s{device=\"%u\"}", s->name, report->devices[i].ordinal);
+            print_number(out, s, &report->devices[i]);
         }
     }
 }
@@ -181,7 +307,15 @@ void weir_metrics_write(FILE *out, const struct weir_status_report *report, doub
     print_head(out, "weir_kept_memory_handles", "gauge",
                "Pieces of device memory that outlive their worker.");
     fprintf(out, "weir_kept_memory_handles %llu\n", (unsigned long long)report->kept_fds);
+    print_head(out, "weir_worker_starts_total", "counter",
+               "Processes that serve programs and were started.");
+    fprintf(out, "weir_worker_starts_total %llu\n", (unsigned long long)report->worker_starts);
+    print_devices(out, report);
     print_tenants(out, report);
+    if (is_scheduled(report)) {
+        print_waits(out, report);
+        print_programs(out, report);
+    }
     print_workers(out, report);
 }
 

@@ -28,6 +28,8 @@ bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct
     }
     if (strcmp(policy, now) != 0) {
         weir_log_info("supervisor: policy changed from=\"%s\" to=\"%s\"", now, policy);
+        weir_sup_event(sup, &(struct weir_sup_event){.kind = WEIR_EVENT_POLICY_CHANGED},
+                       "from %s to %s", now, policy);
     }
     snprintf(now, sizeof sup->config.scheduler.policy, "%s", policy);
     weir_sup_workers_configure(sup);

@@ -43,11 +43,18 @@ static void forget(struct weir_sup_pending *p)
     *p = (struct weir_sup_pending){.fd = -1};
 }
 
-static void turn_away(const struct weir_supervisor *sup, struct weir_sup_pending *p,
+static void turn_away(struct weir_supervisor *sup, struct weir_sup_pending *p,
                       enum weir_status reason, int32_t result, const char *why)
 {
     weir_log_warn("supervisor: guest refused tenant=%s pid=%lld why=\"%s\"",
                   tenant_of(sup, p)->config.name, (long long)p->guest.pid, why);
+    sup->tenants[p->guest.tenant_index].refused.sessions++;
+    weir_sup_event(sup,
+                   &(struct weir_sup_event){.kind = WEIR_EVENT_SESSION_REFUSED,
+                                            .tenant = tenant_of(sup, p),
+                                            .program = p->guest.program,
+                                            .pid = (uint64_t)p->guest.pid},
+                   "%s", why);
     weir_refuse(p->fd, reason, result, why);
     forget(p);
 }
@@ -74,7 +81,7 @@ void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup
 }
 
 /* Look at the hello, which the worker will read. */
-static void peek_hello(const struct weir_supervisor *sup, struct weir_sup_pending *p)
+static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
 {
     struct weir_hello *hello = NULL;
     uint8_t *bytes = malloc(WEIR_CONTROL_MAX_BYTES);

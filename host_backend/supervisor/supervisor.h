@@ -13,6 +13,7 @@
 #include "host_backend/config/spin.h"
 #include "host_backend/confine/confine.h"
 #include "host_backend/supervisor/channels.h"
+#include "host_backend/supervisor/events.h"
 #include "host_backend/supervisor/ivshmem.h"
 #include "host_backend/supervisor/metrics.h"
 #include "host_backend/supervisor/mps.h"
@@ -47,6 +48,12 @@ struct weir_sup_faults {
     uint64_t release_ns;        /* when its worker is asked next whether it can end */
 };
 
+/* What a tenant was not given. */
+struct weir_sup_refused {
+    uint64_t device, pinned; /* allocations, by kind of memory */
+    uint64_t sessions;
+};
+
 struct weir_sup_tenant {
     struct weir_tenant_config config; /* in effect */
     struct weir_tenant_config base;   /* as its source has it: what a restart goes back to */
@@ -63,6 +70,7 @@ struct weir_sup_tenant {
     char serial_path[108];
     struct weir_sup_nvdimm nvdimm;
     struct weir_sup_faults faults;
+    struct weir_sup_refused refused;
     struct weir_account_page
         *account;   /* of its workers together; NULL: it has one worker, or none */
     int account_fd; /* of that */
@@ -290,6 +298,8 @@ struct weir_supervisor {
     char *stats_text;      /* rows of statistics so far */
     size_t stats_bytes;
     uint64_t gather_deadline_ns;
+    struct weir_link_use *gathered_uses; /* of sessions; port is the worker's pid */
+    size_t n_gathered_uses;
     struct weir_status_report gathered; /* rows that workers have sent so far */
     uint64_t gathered_ns;               /* when the last gathering was complete */
     int metrics_fd;                     /* -1: none */
@@ -297,6 +307,8 @@ struct weir_supervisor {
     struct weir_metrics_client metrics[WEIR_METRICS_CLIENTS_MAX];
     struct weir_sup_libvirt libvirt;
     struct weir_sup_spin spin;
+    struct weir_sup_events *events;
+    uint64_t worker_starts;
     struct weir_sup_reserve reserve;
     uint32_t remarked_pct; /* of memory promised, when that was last looked at */
 };
@@ -722,6 +734,8 @@ void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *
 void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_text *answer);
 /** A status message of a worker, or of the gate process (-1), and the file that came with it,
  * borrowed, or -1. */
+/** The gate process says who has used the SMs. */
+void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use *use);
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
                         const struct weir_link_message *message, int fd);
 /** Answer what is complete or overdue. */

@@ -112,6 +112,9 @@ static void set(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
             weir_setting_text(i, &tenant->config, value);
             weir_log_info("supervisor: tenant changed tenant=%s %s=%s", tenant->config.name,
                           weir_setting_key(i), value);
+            weir_sup_event(
+                sup, &(struct weir_sup_event){.kind = WEIR_EVENT_TENANT_CHANGED, .tenant = tenant},
+                "%s=%s by weir tenant", weir_setting_key(i), value);
         }
     }
 }

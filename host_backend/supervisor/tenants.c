@@ -277,6 +277,28 @@ static struct weir_sup_tenant *slot_for(struct weir_supervisor *sup, const char 
     return tenant;
 }
 
+/* A source has made a tenant, or changed it. */
+static void tell_event(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                       const struct weir_tenant_config *before)
+{
+    struct weir_sup_event event = {.kind = WEIR_EVENT_TENANT_ADDED, .tenant = tenant};
+
+    if (tenant->gone) {
+        weir_sup_event(sup, &event, "by %s", weir_origin_text(tenant->source));
+        return;
+    }
+    event.kind = WEIR_EVENT_TENANT_CHANGED;
+    for (size_t i = 0; i < weir_setting_count(); i++) {
+        char value[WEIR_SETTING_TEXT_BYTES];
+
+        if (!weir_setting_equal(i, before, &tenant->config)) {
+            weir_setting_text(i, &tenant->config, value);
+            weir_sup_event(sup, &event, "%s=%s by %s", weir_setting_key(i), value,
+                           weir_origin_text(tenant->source));
+        }
+    }
+}
+
 /* Settings of a source for a tenant, new or known. */
 static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin source,
                                   const struct weir_tenant_config *config)
@@ -305,12 +327,14 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     }
     merge(tenant, &merged);
     bool changed = !weir_settings_equal(&tenant->config, &merged);
+    struct weir_tenant_config before = tenant->config;
 
     tenant->config = merged;
     if (!weir_sup_by_program(tenant) && weir_sup_machine_worker(sup, tenant) < 0) {
         return WEIR_ERR_IO;
     }
     if (tenant->gone || changed) {
+        tell_event(sup, tenant, &before);
         tenant->gone = false;
         tell(sup, tenant, WEIR_LINK_TENANT);
     }
@@ -389,6 +413,9 @@ void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant 
     tenant->goings++;
     tell(sup, tenant, WEIR_LINK_TENANT_GONE);
     weir_log_info("supervisor: tenant removed tenant=%s", tenant->config.name);
+    weir_sup_event(sup,
+                   &(struct weir_sup_event){.kind = WEIR_EVENT_TENANT_REMOVED, .tenant = tenant},
+                   "%s", "");
     follow(sup);
     weir_sup_programs_drop(sup, tenant);
     weir_sup_directory_tenant_gone(sup, tenant);

@@ -332,6 +332,16 @@ static enum weir_status launch(struct weir_supervisor *sup, struct weir_sup_work
     return status;
 }
 
+static void tell_event(struct weir_supervisor *sup, const struct weir_sup_worker *w,
+                       enum weir_event_kind kind, pid_t pid, const char *why)
+{
+    const struct weir_sup_event event = {.kind = kind,
+                                         .tenant = w->tenant >= 0 ? &sup->tenants[w->tenant] : NULL,
+                                         .worker = (uint64_t)pid};
+
+    weir_sup_event(sup, &event, "%s", why);
+}
+
 enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
@@ -347,6 +357,8 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     w->started_ns = weir_clock_now_ns();
     weir_log_info("supervisor: worker started worker=%d pid=%d mps_domain=%u", worker, (int)w->pid,
                   w->program.domain);
+    sup->worker_starts++;
+    tell_event(sup, w, WEIR_EVENT_WORKER_STARTED, w->pid, "");
     if (send_config(sup, worker, sup->spin.page_fd)) { /* one that is gone is seen by SIGCHLD */
         weir_sup_tenants_tell(sup, worker);
         weir_sup_gate_worker_starts(sup, worker);
@@ -468,6 +480,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
     uint64_t now_ns = weir_clock_now_ns(), pause_ns = PAUSE_FIRST_NS;
+    pid_t pid = w->pid;
     char why[64];
 
     take_last_messages(sup, worker);
@@ -480,6 +493,10 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     weir_sup_vms_orphan(sup, worker);
     remove_endpoint(sup, w);
     if (w->kind == WEIR_WORKER_PROGRAM) {
+        bool ended = w->program.stopping || sup->stopping;
+
+        tell_event(sup, w, ended ? WEIR_EVENT_WORKER_ENDED : WEIR_EVENT_WORKER_DIED, pid,
+                   ended ? "" : why_text(status, why, sizeof why));
         weir_sup_program_died(sup, worker, status);
         return;
     }
@@ -489,9 +506,15 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     }
     if (!w->used) {
         weir_log_info("supervisor: worker ended with its tenant worker=%d", worker);
+        tell_event(sup, w, WEIR_EVENT_WORKER_ENDED, pid, "its tenant is gone");
         return;
     }
-    if (weir_sup_quarantine_end(sup, worker) || on_renewed(w, status, now_ns)) {
+    if (weir_sup_quarantine_end(sup, worker)) {
+        tell_event(sup, w, WEIR_EVENT_WORKER_ENDED, pid, "its tenant's quarantine is over");
+        return;
+    }
+    if (on_renewed(w, status, now_ns)) {
+        tell_event(sup, w, WEIR_EVENT_WORKER_ENDED, pid, "it starts again with other connections");
         return;
     }
     if (!drop_connections(w, status) && !sup->announced && w->restarts == 0 && WIFEXITED(status) &&
@@ -501,6 +524,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     }
     weir_log_error("supervisor: worker died worker=%d why=\"%s\"", worker,
                    why_text(status, why, sizeof why));
+    tell_event(sup, w, WEIR_EVENT_WORKER_DIED, pid, why);
     bool by_guest = WIFEXITED(status) && (WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY ||
                                           WEXITSTATUS(status) == WEIR_WORKER_EXIT_OVERDUE);
 
@@ -677,6 +701,10 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
     case WEIR_LINK_FAULT:
         weir_sup_fault(sup, worker, &message.fault);
         break;
+    case WEIR_LINK_EVENT:
+        weir_sup_worker_event(sup, worker, &message.event);
+        break;
+    case WEIR_LINK_ROW_DEVICE:
     case WEIR_LINK_ROW_TENANT:
     case WEIR_LINK_ROW_SESSION:
     case WEIR_LINK_STATUS_END:

@@ -179,6 +179,13 @@ static void refuse(struct arrival *a, enum weir_status reason, CUresult result, 
 {
     weir_log_info("guest: refused tenant=%s pid=%lld why=\"%s\"", a->tenant->name,
                   (long long)a->pid, message);
+    if (reason != WEIR_ERR_AGAIN) {
+        struct weir_link_event event = {.kind = WEIR_EVENT_SESSION_REFUSED, .pid = a->pid};
+
+        snprintf(event.program, sizeof event.program, "%s", a->program);
+        snprintf(event.why, sizeof event.why, "%s", message);
+        weir_event_tell(a->worker, a->tenant, event);
+    }
 #ifdef WEIR_WITH_ZMQ
     if (a->pending != NULL) {
         weir_zmq_refuse(a->pending, reason, (int32_t)result, message);
@@ -344,6 +351,7 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
     }
     weir_log_info("session: begun session=%llu tenant=%s pid=%lld program=\"%s\" transport=%s",
                   (unsigned long long)id, a->tenant->name, (long long)a->pid, a->program, name);
+    weir_session_event(session, WEIR_EVENT_SESSION_BEGAN, name);
     if (!enlist(session) || atomic_load(&a->worker->sticky) != 0) {
         weir_session_end(session);
     }
@@ -354,6 +362,7 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
                   (unsigned long long)atomic_load(&session->about->calls_total),
                   (unsigned long long)atomic_load(&session->about->objects),
                   (unsigned long long)atomic_load(&session->about->held_bytes));
+    weir_session_event(session, WEIR_EVENT_SESSION_ENDED, "");
     weir_session_clear(session);
     give_up_place(a);
     weir_session_destroy(session);

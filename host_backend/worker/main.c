@@ -13,6 +13,7 @@
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/device_status.h"
 #include "host_backend/worker/session/directory.h"
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/gates.h"
@@ -81,7 +82,7 @@ static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant 
     tenant = worker->tenants[message->index];
     if (tenant != NULL) {
         pthread_mutex_lock(&worker->lock);
-        tenant->goings = message->goings;
+        __atomic_store_n(&tenant->goings, message->goings, __ATOMIC_RELAXED);
         pthread_mutex_unlock(&worker->lock);
         weir_tenant_configure(tenant, &message->config);
         return;
@@ -137,7 +138,7 @@ static void on_tenant_gone(struct weir_worker *worker, const struct weir_link_te
     if (tenant != NULL) {
         pthread_mutex_lock(&worker->lock);
         tenant->gone = true;
-        tenant->goings = message->goings;
+        __atomic_store_n(&tenant->goings, message->goings, __ATOMIC_RELAXED);
         pthread_mutex_unlock(&worker->lock);
         weir_ports_stop(worker, message->index);
         end_sessions(worker, tenant);
@@ -241,9 +242,25 @@ static void send_message(struct weir_worker *worker, const struct weir_link_mess
     (void)!weir_link_send(worker->link, message, -1); /* a lost link is seen by receive */
 }
 
-static void on_status(struct weir_worker *worker, bool stats)
+/* Its context is current in this thread afterwards. */
+static void tell_devices(struct weir_worker *worker, bool looks)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_ROW_DEVICE};
+
+    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
+        struct weir_gate *gate = worker->gates[i] != NULL ? worker->gates[i]->gate : NULL;
+
+        weir_device_status(worker, i, gate, looks, &message.device_row);
+        send_message(worker, &message);
+    }
+    (void)weir_platform_enter(&worker->platform);
+}
+
+static void on_status(struct weir_worker *worker, bool stats, bool devices)
 {
     struct weir_link_message message = {0};
+
+    tell_devices(worker, devices);
 
     pthread_mutex_lock(&worker->lock);
     for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
@@ -267,6 +284,8 @@ static void on_status(struct weir_worker *worker, bool stats)
         row->quota_bytes = weir_account_limit(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
         row->used_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
         row->pinned_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_PINNED_MEMORY);
+        row->refused_device = weir_refusals_take(t, WEIR_ACCOUNT_DEVICE_MEMORY);
+        row->refused_pinned = weir_refusals_take(t, WEIR_ACCOUNT_PINNED_MEMORY);
         fill_usage(t, row);
         send_message(worker, &message);
     }
@@ -386,7 +405,7 @@ static bool on_message(struct weir_worker *worker)
         break;
     case WEIR_LINK_STATUS:
     case WEIR_LINK_STATS:
-        on_status(worker, message.type == WEIR_LINK_STATS);
+        on_status(worker, message.type == WEIR_LINK_STATS, message.devices);
         break;
     case WEIR_LINK_GATE_PORT:
         keep_gate_port(fd);

@@ -235,6 +235,8 @@ static void end_runs(struct weir_session *s)
     if (only_runs_pending(s) && !others_may_wait(s)) {
         weir_log_info("session: its kernels are stopped for good session=%llu tenant=%s",
                       (unsigned long long)s->id, s->tenant->name);
+        weir_session_event(s, WEIR_EVENT_SESSION_STOPPED,
+                           "its program is gone, so its kernels are stopped for good");
         weir_forms_session_withdraw(s);
     } else {
         weir_forms_session_ends(s);

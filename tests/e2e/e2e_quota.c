@@ -4,6 +4,7 @@
  * e2e_quota check QUOTA   what is shown, what is refused, and that everything works afterwards.
  * e2e_quota shows QUOTA   the short form of that: what is shown, half can be had, more is refused.
  * e2e_quota hold BYTES    take so much (in one piece), print "held", and keep it until stdin ends.
+ * e2e_quota flood BYTES N   the same N times, as fast as it goes.
  * e2e_quota fails BYTES   so much must be refused with CUDA_ERROR_OUT_OF_MEMORY just now.
  */
 #include "tests/cuda/check_driver.h"
@@ -122,8 +123,8 @@ static void hold(size_t bytes)
 
 int main(int argc, char **argv)
 {
-    if (argc != 3) {
-        fprintf(stderr, "usage: e2e_quota check|shows|hold|fails BYTES\n");
+    if (argc != 3 && argc != 4) {
+        fprintf(stderr, "usage: e2e_quota check|shows|hold|fails BYTES, or flood BYTES N\n");
         return 2;
     }
     size_t bytes = strtoull(argv[2], NULL, 0);
@@ -141,7 +142,9 @@ int main(int argc, char **argv)
         hold(bytes);
     } else {
         CUdeviceptr memory = 0;
-        check_code(cu.MemAlloc_v2(&memory, bytes), CUDA_ERROR_OUT_OF_MEMORY, "refused");
+        for (long n = argc == 4 ? strtol(argv[3], NULL, 0) : 1; n > 0; n--) {
+            check_code(cu.MemAlloc_v2(&memory, bytes), CUDA_ERROR_OUT_OF_MEMORY, "refused");
+        }
         check_kernel_works("a kernel works all the same");
     }
     return driver_end();

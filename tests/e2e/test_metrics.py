@@ -100,6 +100,23 @@ class Metrics(lib.Case):
         self.assertGreater(after['weir_tenant_items_total{tenant="alice"}'],
                            before['weir_tenant_items_total{tenant="alice"}'])
         self.assertGreater(after['weir_tenant_wait_seconds_total{tenant="bob"}'], 0)
+        # By program, by session, by device: the same time.
+        self.assertGreater(after['weir_program_sm_seconds_total{tenant="alice",program="sched_load"}'],
+                           before['weir_program_sm_seconds_total{tenant="alice",program="sched_load"}'])
+        self.assertAlmostEqual(after['weir_program_sm_seconds_total{tenant="bob",program="sched_load"}'],
+                               after[name % "bob"], delta=0.5)
+        self.assertAlmostEqual(after['weir_device_sm_seconds_total{device="0"}'],
+                               after[name % "alice"] + after[name % "bob"], delta=0.5)
+        waits = 'weir_tenant_gate_wait_seconds_%s{tenant="bob"%s}'
+        self.assertEqual(after[waits % ("bucket", ',le="+Inf"')], after[waits % ("count", "")])
+        self.assertGreater(after[waits % ("bucket", ',le="1.0"')], after[waits % ("bucket", ',le="1e-05"')])
+        status = host.status()
+        device, = status["device"]
+        self.assertEqual((device["temperature_c"], device["utilization_pct"]), (None, None), "softgpu has none")
+        self.assertTrue(0 < device["free_bytes"] < device["memory_bytes"])
+        self.assertEqual({(s["tenant"], s["worker"]) for s in status["session"]},
+                         {("alice", host.worker_pid()), ("bob", host.worker_pid())})
+        self.assertTrue(all(s["sm_ns"] > 0 for s in status["session"]))
         for guest in guests:
             guest.kill()
         host.wait_idle()

@@ -56,6 +56,7 @@ OTHERS = (
     (r'^(ACTION|SUBSYSTEM)==', "udev's rules"),
     (r"^\{ ?\"", "JSON"),
     (r"^services:$", "a compose file"),
+    (r"^scrape_configs:$", "Prometheus' configuration"),
     (r"^#cloud-config$", "cloud-init's: test_cloud_config"),
     (r"^(# (slurm|gres|plugstack)\.conf|required /usr|# /etc/modprobe\.d)", "configuration of others"),
     (r"^(warn libvirt:|\[PID/TID\])", "lines of a log"),

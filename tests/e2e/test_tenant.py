@@ -2,6 +2,7 @@
 """weir tenant and weir top: a running host's tenants shown and changed."""
 import os
 import pty
+import re
 import socket
 import subprocess
 import termios
@@ -283,11 +284,11 @@ class Tenant(lib.Case):
         result = lib.run_weir("top", "--run-dir", host.run_dir, "--batch", "-n", "3",
                               "--interval-ms", "100")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        frames = result.stdout.strip().split("\n\n")
+        frames = re.split(r"\n\n(?=weir top - )", result.stdout)
         self.assertEqual(len(frames), 3)
         for frame in frames:
             self.assertRegex(frame, r"(?m)^weir top - ..:..:.., up \d+ s, 2 tenants, 1 sessions")
-            self.assertRegex(frame, r"(?m)^TENANT +WEIGHT +PRIORITY +SHARE +SM-SECONDS")
+            self.assertRegex(frame, r"(?m)^TENANT +WEIGHT +PRIORITY +SHARE +SMS +SM-SECONDS")
             self.assertRegex(frame, r"(?m)^alice +100 normal .* 0$")
             self.assertRegex(frame, r"(?m)^bob +100 normal .* 1$")
             self.assertNotIn("\033", frame)
@@ -304,7 +305,7 @@ class Tenant(lib.Case):
         before = termios.tcgetattr(slave)
         top = subprocess.Popen([lib.places.weir, "top", "--run-dir", host.run_dir,
                                 "--interval-ms", "50"], stdin=slave, stdout=slave,
-                               env=lib.clean_environment(), preexec_fn=lib.die_with_parent)
+                               env=dict(lib.clean_environment(), TERM="xterm"), preexec_fn=lib.die_with_parent)
         self.addCleanup(top.kill)
         seen = b""
         while seen.count(b"\x1b[H") < 3:

@@ -170,8 +170,19 @@ static void deaf(void *user)
     atomic_fetch_add(&n_deaf, 1);
 }
 
-const struct weir_gate_session_ops session_ops = {
-    .is_over = is_over, .attend = attend, .rests = rests, .mark_all = mark_all};
+static void name_worker(void *user, uint64_t *ret_number, char *ret_program)
+{
+    const struct worker *w = user;
+
+    *ret_number = (UINT64_C(7) << 32) + w->id;
+    snprintf(ret_program, WEIR_GATE_PROGRAM_BYTES, "program-%u", w->id);
+}
+
+const struct weir_gate_session_ops session_ops = {.name = name_worker,
+                                                  .is_over = is_over,
+                                                  .attend = attend,
+                                                  .rests = rests,
+                                                  .mark_all = mark_all};
 static const struct weir_gate_ops gate_ops = {
     .thread_begins = thread_begins, .describe = describe, .item_gone = item_gone, .deaf = deaf};
 

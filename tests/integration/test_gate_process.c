@@ -1,6 +1,7 @@
 /* What workers and the gate process say to each other, and what happens when one goes. */
 #include "gate_process_fixture.h"
 
+#include <string.h>
 #include <unistd.h>
 
 /* Of the second tenant. */
@@ -9,10 +10,42 @@ static void add_usage(void *user)
     (void)weir_gate_process_usage(host.process, 1, user);
 }
 
+/* What the sessions have used, and then the programs of each name. */
+struct uses {
+    uint64_t of_session[3], of_program[3]; /* by the worker's id */
+    uint64_t device;
+};
+
+static void take_use(void *user, const struct weir_link_use *use)
+{
+    struct uses *uses = user;
+
+    if (use->port != 0) {
+        assert_int_equal(use->session, (UINT64_C(7) << 32) + use->port);
+        uses->of_session[use->port] += use->sm_ns;
+    } else {
+        assert_int_equal(strncmp(use->program, "program-", 8), 0);
+        uses->of_program[use->program[8] - '0'] += use->sm_ns;
+    }
+}
+
+static void look_at_uses(void *user)
+{
+    struct uses *uses = user;
+    struct weir_status_device row;
+
+    *uses = (struct uses){0};
+    weir_gate_process_uses(host.process, take_use, uses);
+    assert_true(weir_gate_process_device(host.process, 0, &row));
+    uses->device = row.sm_ns;
+}
+
 /* Each queue has a long kernel on the device: its next one waits until that is over. */
 static void grants_come_from_the_process(void **state)
 {
     struct weir_gate_usage usage;
+    struct uses uses;
+    uint64_t used_ns;
     struct worker *a, *b;
     struct launch next;
 
@@ -34,7 +67,15 @@ static void grants_come_from_the_process(void **state)
     in_process(add_usage, &usage);
     weir_gate_tenant_usage(b->gate, b->tenant, &usage); /* which adds nothing */
     assert_int_equal(usage.gated, 2);
-    worker_gone(a);
+    in_process(look_at_uses, &uses);
+    assert_int_equal(uses.of_program[1], uses.of_session[1]);
+    assert_int_equal(uses.of_program[2], uses.of_session[2]);
+    assert_int_equal(uses.device, uses.of_session[1] + uses.of_session[2]);
+    used_ns = uses.of_program[1];
+    worker_gone(a); /* what its program has used stays */
+    in_process(look_at_uses, &uses);
+    assert_int_equal(uses.of_session[1], 0);
+    assert_true(uses.of_program[1] >= used_ns);
     worker_gone(b);
     process_close();
 }

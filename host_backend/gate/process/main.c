@@ -113,9 +113,21 @@ static void on_stats(const struct host *host)
     }
 }
 
-static void on_status(const struct host *host)
+static void tell_use(void *user, const struct weir_link_use *use)
 {
-    struct weir_link_message message = {0};
+    const struct weir_link_message message = {.type = WEIR_LINK_USE, .use = *use};
+
+    reply(user, &message, -1);
+}
+
+static void on_status(struct host *host)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_ROW_DEVICE};
+
+    for (uint32_t i = 0; weir_gate_process_device(host->process, i, &message.device_row); i++) {
+        reply(host, &message, -1);
+    }
+    weir_gate_process_uses(host->process, tell_use, host);
 
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_gate_usage usage;

@@ -188,6 +188,7 @@ void weir_gate_process_tenant_remove(struct weir_gate_process *process, uint32_t
         weir_gate_tenant_remove(process->gpus[i].gate, slot);
     }
     process->tenants[slot].known = false;
+    memset(process->tenants[slot].uses, 0, sizeof process->tenants[slot].uses);
 }
 
 void weir_gate_process_policies_set(struct weir_gate_process *process,
@@ -207,6 +208,21 @@ bool weir_gate_process_usage(struct weir_gate_process *process, uint32_t slot,
         weir_gate_tenant_usage(process->gpus[i].gate, slot, ret_usage);
     }
     return process->tenants[slot].known;
+}
+
+bool weir_gate_process_device(struct weir_gate_process *process, uint32_t gpu,
+                              struct weir_status_device *row)
+{
+    const struct served_gpu *g = &process->gpus[gpu];
+
+    if (gpu >= process->n_gpus) {
+        return false;
+    }
+    weir_status_device_init(row, (const uint8_t *)g->uuid);
+    row->sms = g->gate->sms;
+    row->scheduled = 1;
+    row->sm_ns = weir_gate_sm_ns(g->gate);
+    return true;
 }
 
 bool weir_gate_process_prediction(struct weir_gate_process *process, uint32_t gpu,

@@ -16,6 +16,7 @@
 #ifndef WEIR_HOST_BACKEND_GATE_PROCESS_PROCESS_H
 #define WEIR_HOST_BACKEND_GATE_PROCESS_PROCESS_H
 
+#include "host_backend/config/link.h"
 #include "host_backend/gate/gate.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -68,6 +69,15 @@ void weir_gate_process_policies_set(struct weir_gate_process *process,
 /** What a tenant has used on all GPUs. @return false: nothing is known of it. @thread owner */
 bool weir_gate_process_usage(struct weir_gate_process *process, uint32_t slot,
                              struct weir_gate_usage *ret_usage);
+
+typedef void (*weir_gate_use_fn)(void *user, const struct weir_link_use *use);
+/** Tell what each session that lives has used, and then what programs have. @thread owner */
+void weir_gate_process_uses(struct weir_gate_process *process, weir_gate_use_fn tell, void *user);
+
+/** Fill a row about what was used of a GPU. @param gpu  as below. @return false: there is none.
+ * @thread owner */
+bool weir_gate_process_device(struct weir_gate_process *process, uint32_t gpu,
+                              struct weir_status_device *row);
 
 /** Fill a row about a GPU's predictions. @param gpu  as below. @return false: there is none.
  * @thread owner */

@@ -283,8 +283,7 @@ static bool on_charge(const struct about *a)
     if (a->queue == NULL) {
         return true; /* its tenant has gone, and its queues with it */
     }
-    weir_gate_member_charge_locked(a->gpu->gate, a->queue->queue->member, r->class,
-                                   r->ns < NS_MAX ? r->ns : NS_MAX);
+    weir_gate_queue_charge_locked(a->queue->queue, r->class, r->ns < NS_MAX ? r->ns : NS_MAX);
     return true;
 }
 
@@ -346,6 +345,7 @@ static bool on_queue(const struct about *a)
     queue->index = r->queue;
     queue->device = r->device;
     queue->tenant = r->item;
+    served_use_begin(a->process, queue, r);
     queue->next = a->port->queues;
     a->port->queues = queue;
     a->port->queue[r->queue] = queue;
@@ -369,6 +369,7 @@ void served_queue_close(struct served_queue *queue)
     }
     *at = queue->next;
     port->queue[queue->index] = NULL;
+    served_use_end(queue);
     weir_gate_queue_destroy(queue->queue);
     free(queue);
 }

@@ -30,6 +30,15 @@ struct served_gpu {
     uint64_t worth_stopping_ns;
 };
 
+/* What programs of a name have used, of those that are gone; the last place is for all names that
+ * found none. */
+#define SERVED_USES 17u
+
+struct served_use {
+    char program[WEIR_GATE_PROGRAM_BYTES];
+    uint64_t sm_ns;
+};
+
 struct served_queue {
     struct served_queue *next; /* of its port */
     struct served_port *port;
@@ -38,6 +47,8 @@ struct served_queue {
     struct weir_gate_slot *slot; /* in the port */
     uint32_t index, device, tenant;
     struct served_item *waiting; /* not granted yet */
+    uint64_t session;            /* the worker's number for it */
+    struct served_use *use;      /* of its program */
 };
 
 struct served_port {
@@ -61,6 +72,7 @@ struct served_tenant {
     bool known;
     char name[WEIR_TENANT_NAME_BYTES];
     struct weir_sched_tenant_params params;
+    struct served_use uses[SERVED_USES];
 };
 
 struct weir_gate_process {
@@ -88,6 +100,14 @@ void served_env_init(struct weir_gate *gate, struct weir_sched_env *ret_env);
 void served_gpu_tick(struct weir_gate_process *process, struct served_gpu *gpu, uint64_t now_ns);
 /** Tell a port what its device is at. */
 void served_gpu_tell(const struct served_gpu *gpu, struct served_port *port, uint32_t device);
+
+/* uses.c */
+
+/** A worker says whose queue it is. */
+void served_use_begin(struct weir_gate_process *process, struct served_queue *queue,
+                      const struct weir_gate_request *request);
+/** The queue goes: its program keeps what it has used. */
+void served_use_end(struct served_queue *queue);
 
 /* requests.c */
 

@@ -11,6 +11,7 @@
 #include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -295,10 +296,19 @@ static void rests(void *session, bool begins)
     }
 }
 
+static void name(void *session, uint64_t *ret_number, char *ret_program)
+{
+    const struct weir_session *s = session;
+
+    *ret_number = s->id;
+    snprintf(ret_program, WEIR_GATE_PROGRAM_BYTES, "%.*s", (int)WEIR_GATE_PROGRAM_BYTES - 1,
+             s->about->program);
+}
+
 static struct weir_gate_queue *make_queue(struct weir_session *s)
 {
     static const struct weir_gate_session_ops ops = {
-        .is_over = is_over, .attend = attend, .rests = rests, .mark_all = mark_all};
+        .is_over = is_over, .attend = attend, .rests = rests, .name = name, .mark_all = mark_all};
     struct weir_tenant_config tenant = weir_tenant_settings(s->tenant);
     struct weir_sched_tenant_params params = weir_gate_tenant_params(&tenant);
     uint32_t limit_pct = s->about->wish.sm_pct != 0 ? s->about->wish.sm_pct : 100;

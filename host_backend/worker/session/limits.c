@@ -2,15 +2,21 @@
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/memory.h"
+#include "host_backend/worker/session/refusal.h"
 #include "host_backend/worker/session/tenant.h"
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/worker.h"
+#include "proto/ops.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#define PAUSE_NS (100 * WEIR_NS_PER_MS) /* between refusals that are told */
 
 /* By what its guest asked to be held to. */
 static bool may_hold(const struct weir_session *session, uint32_t device, uint64_t bytes)
@@ -67,24 +73,122 @@ struct weir_account_pool *weir_worker_pool_create(void)
     return pool;
 }
 
+/* ---------------------------------------------------------------- refusals */
+
+static atomic_uint_fast64_t *pending_of(struct weir_tenant *tenant, enum weir_account_item item)
+{
+    return &tenant->refusals.pending[item == WEIR_ACCOUNT_PINNED_MEMORY];
+}
+
+uint64_t weir_refusals_take(struct weir_tenant *tenant, enum weir_account_item item)
+{
+    return atomic_exchange(pending_of(tenant, item), 0);
+}
+
+void weir_event_tell(struct weir_worker *worker, const struct weir_tenant *tenant,
+                     struct weir_link_event event)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_EVENT, .event = event};
+
+    message.event.tenant_index = tenant->index;
+    message.event.goings = __atomic_load_n(&tenant->goings, __ATOMIC_RELAXED);
+    message.event.n = event.n != 0 ? event.n : 1;
+    (void)!weir_link_send(worker->link, &message, -1); /* a lost link is seen by receive */
+}
+
+static struct weir_link_event describe(const struct weir_session *s, enum weir_event_kind kind,
+                                       const char *why)
+{
+    struct weir_link_event event = {.kind = kind, .pid = s->about->pid, .session = s->id};
+
+    snprintf(event.program, sizeof event.program, "%s", s->about->program);
+    snprintf(event.why, sizeof event.why, "%s", why);
+    return event;
+}
+
+void weir_session_event(const struct weir_session *session, enum weir_event_kind kind,
+                        const char *why)
+{
+    if (!session->about->monitor) {
+        weir_event_tell(session->worker, session->tenant, describe(session, kind, why));
+    }
+}
+
+/* Is it time to tell another one? */
+static bool is_due(struct weir_refusals *refusals)
+{
+    uint_fast64_t last_ns = atomic_load(&refusals->told_ns);
+    uint64_t now_ns = weir_clock_now_ns();
+
+    return (last_ns == 0 || now_ns - last_ns >= PAUSE_NS) &&
+           atomic_compare_exchange_strong(&refusals->told_ns, &last_ns, now_ns);
+}
+
+void weir_session_refused(struct weir_session *session, enum weir_account_item item, uint64_t bytes,
+                          const char *why)
+{
+    struct weir_tenant *tenant = session->tenant;
+    struct weir_link_event event;
+
+    atomic_fetch_add(pending_of(tenant, item), 1);
+    if (!is_due(&tenant->refusals)) {
+        return;
+    }
+    event = describe(session, WEIR_EVENT_ALLOCATION_REFUSED, why);
+    event.n = weir_refusals_take(tenant, item);
+    event.bytes = bytes;
+    event.pinned = item == WEIR_ACCOUNT_PINNED_MEMORY;
+    snprintf(event.call, sizeof event.call, "%s", weir_ops[session->op.code].name);
+    if (event.n == 0) {
+        return; /* the tenant's row has taken it */
+    }
+    weir_log_info("session: allocation refused session=%llu tenant=%s program=\"%s\" call=%s "
+                  "bytes=%llu times=%llu why=\"%s\" used=%llu limit=%llu",
+                  (unsigned long long)session->id, tenant->name, event.program, event.call,
+                  (unsigned long long)bytes, (unsigned long long)event.n, why,
+                  (unsigned long long)weir_account_used(&tenant->account, item),
+                  (unsigned long long)weir_account_limit(&tenant->account, item));
+    weir_event_tell(session->worker, tenant, event);
+}
+
+static const char over_quota[] = "over the tenant's quota";
+static const char over_own_limit[] = "over the limit that its environment sets";
+
+static CUresult refuse(struct weir_session *session, enum weir_account_item item, uint64_t bytes,
+                       const char *why)
+{
+    if (item == WEIR_ACCOUNT_DEVICE_MEMORY || item == WEIR_ACCOUNT_PINNED_MEMORY) {
+        weir_session_refused(session, item, bytes, why);
+    } else {
+        weir_tenant_refused(session->tenant, item);
+    }
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
                                  const struct weir_amounts *amounts)
 {
     uint64_t bytes = amounts->of[WEIR_ACCOUNT_DEVICE_MEMORY];
+    enum weir_account_item refused;
 
-    return bytes == 0 || may_hold(session, device, bytes)
-               ? weir_tenant_charge(session->tenant, amounts)
-               : CUDA_ERROR_OUT_OF_MEMORY;
+    if (bytes != 0 && !may_hold(session, device, bytes)) {
+        return refuse(session, WEIR_ACCOUNT_DEVICE_MEMORY, bytes, over_own_limit);
+    }
+    if (weir_account_charge_all(&session->tenant->account, amounts, &refused)) {
+        return CUDA_SUCCESS;
+    }
+    return refuse(session, refused, amounts->of[refused], over_quota);
 }
 
 CUresult weir_session_charge(struct weir_session *session, uint32_t device,
                              enum weir_account_item item, uint64_t bytes)
 {
     if (item == WEIR_ACCOUNT_DEVICE_MEMORY && !may_hold(session, device, bytes)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return refuse(session, item, bytes, over_own_limit);
     }
-    return weir_account_charge(&session->tenant->account, item, bytes) ? CUDA_SUCCESS
-                                                                       : CUDA_ERROR_OUT_OF_MEMORY;
+    return weir_account_charge(&session->tenant->account, item, bytes)
+               ? CUDA_SUCCESS
+               : refuse(session, item, bytes, over_quota);
 }
 
 void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes)

@@ -9,6 +9,7 @@
 #include "base/log_rate.h"
 #include "host_backend/config/link.h"
 #include "host_backend/worker/session/images.h"
+#include "host_backend/worker/session/refusal.h"
 #include "host_backend/worker/session/window.h"
 #include "proto/cuda_abi.h"
 #include <pthread.h>
@@ -28,8 +29,9 @@ struct weir_tenant {
     uint32_t n_arrivals; /* connections: sessions, monitors, and those that have not said hello;
                           * under the worker's lock, as is what follows */
     bool gone;
-    uint32_t goings;               /* of weir_link_tenant */
+    uint32_t goings; /* of weir_link_tenant; weir_event_tell() reads it without the lock */
     struct weir_account account;   /* what it has and may have; internally locked */
+    struct weir_refusals refusals; /* internally locked */
     struct weir_log_rate log_rate; /* lines of its sessions' threads; internally locked */
 
     pthread_mutex_t lock; /* guards what follows */

@@ -62,6 +62,8 @@ BODY(nvmlDeviceGetTotalEnergyConsumption, (D, Q *a), OF_DEVICE *a = 1ull << 40;
 BODY(nvmlDeviceGetLastBBXFlushTime, (D, Q *a, unsigned long *b), OF_DEVICE *a = 5; *b = 6;
      return NVML_SUCCESS;)
 BODY(nvmlDeviceGetClockInfo, (D, U i, U *a), OF_DEVICE *a = 1000 + i; return NVML_SUCCESS;)
+BODY(nvmlDeviceGetTemperature, (D, U sensor, U *a), OF_DEVICE *a = 50 + sensor;
+     return NVML_SUCCESS;)
 BODY(nvmlDeviceGetClock, (D, U i, U j, U *a), OF_DEVICE *a = i * 10 + j; return NVML_SUCCESS;)
 BODY(nvmlDeviceGetMinMaxClockOfPState, (D, U i, U j, U *a, U *b), OF_DEVICE *a = i; *b = j;
      return NVML_SUCCESS;)

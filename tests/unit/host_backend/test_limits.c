@@ -7,10 +7,14 @@
 #include "host_backend/worker/session/worker.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define MIB (UINT64_C(1) << 20)
 
 static struct weir_tenant tenant;
+static struct weir_worker told = {.link = -1};
 
 /* Of a tenant whose quota is not in the way. */
 static struct weir_session *session_with(uint64_t first, uint64_t second)
@@ -22,6 +26,7 @@ static struct weir_session *session_with(uint64_t first, uint64_t second)
     assert_non_null(s->about);
     weir_account_limit_set(&tenant.account, WEIR_ACCOUNT_DEVICE_MEMORY, UINT64_MAX);
     s->tenant = &tenant;
+    s->worker = &told;
     s->about->wish.memory_bytes[0] = first;
     s->about->wish.memory_bytes[1] = second;
     return s;
@@ -53,6 +58,34 @@ static void charge_without_a_wish_is_held_to_the_quota_alone(void **state)
     weir_account_limit_set(&tenant.account, WEIR_ACCOUNT_DEVICE_MEMORY, 4 * MIB);
     assert_int_equal(may_charge(s, 4 * MIB), CUDA_SUCCESS);
     assert_int_equal(may_charge(s, 4 * MIB + 1), CUDA_ERROR_OUT_OF_MEMORY);
+    session_free(s);
+}
+
+/* The first is told at once, those that follow soon are counted for the tenant's row. */
+static void refusals_are_told_and_counted(void **state)
+{
+    struct weir_session *s = session_with(8 * MIB, 0);
+    struct weir_link_message message;
+    int ends[2], fd;
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends), 0);
+    told.link = ends[0];
+    memset(&tenant.refusals, 0, sizeof tenant.refusals);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(may_charge(s, 9 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    assert_int_equal(weir_link_receive(ends[1], &message, &fd), WEIR_OK);
+    assert_int_equal(message.type, WEIR_LINK_EVENT);
+    assert_int_equal(message.event.kind, WEIR_EVENT_ALLOCATION_REFUSED);
+    assert_int_equal(message.event.bytes, 9 * MIB);
+    assert_int_equal(message.event.n, 1);
+    assert_int_equal(weir_link_receive(ends[1], &message, &fd), WEIR_ERR_AGAIN);
+    assert_int_equal(weir_refusals_take(&tenant, WEIR_ACCOUNT_DEVICE_MEMORY), 4);
+    assert_int_equal(weir_refusals_take(&tenant, WEIR_ACCOUNT_DEVICE_MEMORY), 0);
+    told.link = -1;
+    close(ends[0]);
+    close(ends[1]);
     session_free(s);
 }
 
@@ -138,6 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(charge_without_a_wish_is_held_to_the_quota_alone),
+        cmocka_unit_test(refusals_are_told_and_counted),
         cmocka_unit_test(charge_is_held_to_the_wish_of_each_device),
         cmocka_unit_test(pinned_memory_has_a_limit_of_its_own),
         cmocka_unit_test(limit_info_only_lowers),

@@ -2,6 +2,7 @@
 #include "host_backend/supervisor/metrics.h"
 
 #include "../../lib/tl_cmocka.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,10 @@ static char *text_of(uint32_t scheduled)
                                             .faults = 2,
                                             .suspected_faults = 1,
                                             .scheduled = scheduled,
+                                            .refused_device = 3,
+                                            .wait_ns = 1000000002,
+                                            .waits_10us = 4,
+                                            .waits_1s = 2,
                                             .service_sm_ns = 1500000000,
                                             .copy_h2d_bytes = 7,
                                             .copy_d2h_bytes = 9},
@@ -28,7 +33,30 @@ static char *text_of(uint32_t scheduled)
                                             .sm_limit_pct = 100}};
     struct weir_status_worker worker = {
         .device = "a \"quoted\" \\ name\n\xff", .devices = "0,1", .restarts = 2, .pid = 1};
-    struct weir_status_report report = {.version = "1.2",
+    struct weir_status_device devices[] = {{.ordinal = 0,
+                                            .name = "A",
+                                            .uuid = "GPU-0",
+                                            .sms = 8,
+                                            .free_bytes = 5e9,
+                                            .utilization_pct = 25,
+                                            .temperature_c = 41,
+                                            .power_w = 70.5,
+                                            .scheduled = scheduled,
+                                            .sm_ns = 2000000001},
+                                           {.ordinal = 1,
+                                            .name = "B",
+                                            .uuid = "GPU-1",
+                                            .free_bytes = NAN,
+                                            .utilization_pct = NAN,
+                                            .temperature_c = NAN,
+                                            .power_w = NAN}};
+    struct weir_status_program programs[] = {{"a", "x\"y", 5}};
+    struct weir_status_report report = {.devices = devices,
+                                        .n_devices = 2,
+                                        .programs = programs,
+                                        .n_programs = 1,
+                                        .worker_starts = 6,
+                                        .version = "1.2",
                                         .tenants = tenants,
                                         .n_tenants = 2,
                                         .workers = &worker,
@@ -66,10 +94,33 @@ static void write_gives_every_tenant_every_series(void **state)
         "\nweir_worker_up{worker=\"0\",tenant=\"\",devices=\"0,1\","
         "model=\"a \\\"quoted\\\" \\\\ name??\"} 1\n",
         "\nweir_worker_restarts_total{worker=\"0\"} 2\n",
+        "\nweir_worker_starts_total 6\n",
+        "\nweir_tenant_refused_allocations_total{tenant=\"a\",memory=\"device\"} 3\n",
+        "\nweir_tenant_gate_wait_seconds_bucket{tenant=\"a\",le=\"1e-05\"} 4\n",
+        "\nweir_tenant_gate_wait_seconds_bucket{tenant=\"a\",le=\"0.1\"} 4\n",
+        "\nweir_tenant_gate_wait_seconds_bucket{tenant=\"a\",le=\"1.0\"} 6\n",
+        "\nweir_tenant_gate_wait_seconds_bucket{tenant=\"a\",le=\"+Inf\"} 6\n",
+        "\nweir_tenant_gate_wait_seconds_sum{tenant=\"a\"} 1.000000002\n",
+        "\nweir_tenant_gate_wait_seconds_count{tenant=\"a\"} 6\n",
+        "\nweir_program_sm_seconds_total{tenant=\"a\",program=\"x\\\"y\"} 0.000000005\n",
+        "\nweir_device_info{device=\"1\",uuid=\"GPU-1\",model=\"B\"} 1\n",
+        "\nweir_device_memory_free_bytes{device=\"0\"} 5000000000\n",
+        "\nweir_device_utilization_ratio{device=\"0\"} 0.25\n",
+        "\nweir_device_temperature_celsius{device=\"0\"} 41\n",
+        "\nweir_device_power_watts{device=\"0\"} 70.5\n",
+        "\nweir_device_sm_seconds_total{device=\"0\"} 2.000000001\n",
     };
+    static const char *const unknown[] = {"memory_free_bytes", "utilization_ratio",
+                                          "temperature_celsius", "power_watts"};
     char *text = text_of(1);
 
     (void)state;
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
+        char sample[96];
+
+        snprintf(sample, sizeof sample, "weir_device_%s{device=\"1\"}", unknown[i]);
+        assert_null(strstr(text, sample));
+    }
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         if (strstr(text, lines[i]) == NULL) {
             print_error("missing: %s in\n%s", lines[i], text);
@@ -95,15 +146,17 @@ static void write_follows_the_formats_rules(void **state)
             assert_null(strstr(rest, again));
         } else if (strncmp(line, "# TYPE ", 7) == 0) {
             assert_int_equal(sscanf(line + 7, "%95s %15s", name, type), 2);
-            assert_true(strcmp(type, "gauge") == 0 || strcmp(type, "counter") == 0);
+            assert_true(strcmp(type, "gauge") == 0 || strcmp(type, "counter") == 0 ||
+                        strcmp(type, "histogram") == 0);
             size_t n = strlen(name);
             bool total = n > 6 && strcmp(name + n - 6, "_total") == 0;
 
             assert_int_equal(total, strcmp(type, "counter") == 0);
         } else {
-            size_t n = strcspn(line, "{ ");
+            size_t n = strcspn(line, "{ "), length = strlen(name);
 
-            assert_true(strlen(name) == n && strncmp(line, name, n) == 0);
+            assert_int_equal(strncmp(line, name, length), 0);
+            assert_true(n == length || strcmp(type, "histogram") == 0);
         }
     }
     free(text);

@@ -1,9 +1,12 @@
 /* Guests' NVML questions against a fake library (fake_nvml.c), and without one. */
+#include "host_backend/worker/session/device_status.h"
 #include "host_backend/worker/session/nvml.h"
+#include "host_backend/worker/session/worker.h"
 #include "proto/cuda_abi.h"
 #include "tests/lib/tl_cmocka.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +42,7 @@ static int setup_fake(void **state)
 static int setup_none(void **state)
 {
     (void)state;
+    calls = NULL;
     assert_int_equal(weir_nvml_create(NULL, &device, &nvml), WEIR_OK);
     return 0;
 }
@@ -293,6 +297,55 @@ static void create_missing_library_is_none(void **state)
     weir_nvml_destroy(other);
 }
 
+static CUresult set_current(CUcontext context)
+{
+    (void)context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult mem_info(size_t *ret_free, size_t *ret_total)
+{
+    *ret_free = 30;
+    *ret_total = 100;
+    return CUDA_SUCCESS;
+}
+
+static CUresult mem_info_fails(size_t *ret_free, size_t *ret_total)
+{
+    (void)ret_free;
+    (void)ret_total;
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+/* What operators see of a device is what NVML and the driver say. */
+static void device_status_has_what_is_known(void **state)
+{
+    static struct weir_worker worker;
+    struct weir_status_device row;
+
+    (void)state;
+    worker.platform.driver.cuCtxSetCurrent = set_current;
+    worker.platform.driver.cuMemGetInfo_v2 = mem_info;
+    worker.platform.devices[0].about = device;
+    worker.platform.devices[0].about.total_memory_bytes = 100;
+    worker.platform.devices[0].nvml = nvml;
+    worker.platform.devices[0].cu = 2;
+    weir_device_status(&worker, 0, NULL, true, &row);
+    assert_string_equal(row.uuid, "GPU-01020304-0506-0708-090a-0b0c0d0e0f10");
+    assert_int_equal(row.ordinal, 2);
+    assert_int_equal(row.memory_bytes, 100);
+    assert_int_equal(row.scheduled, 0);
+    assert_true(row.free_bytes == 30);
+    assert_true(calls == NULL ? isnan(row.temperature_c) && isnan(row.utilization_pct)
+                              : row.temperature_c == 50 && row.utilization_pct == 40);
+    assert_true(calls == NULL ? isnan(row.power_w) : row.power_w == 70);
+    worker.platform.driver.cuMemGetInfo_v2 = mem_info_fails; /* its context is gone */
+    weir_device_status(&worker, 0, NULL, true, &row);
+    assert_true(isnan(row.free_bytes));
+    weir_device_status(&worker, 0, NULL, false, &row);
+    assert_true(isnan(row.free_bytes) && isnan(row.temperature_c) && isnan(row.power_w));
+}
+
 #ifdef WEIRS_NVML
 /* A host that is run inside a guest must not ask itself. */
 static void create_weirs_own_is_none(void **state)
@@ -318,6 +371,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(ask_again_is_answered_from_memory, setup_fake, teardown),
         cmocka_unit_test_setup_teardown(plain_answers_from_the_description, setup_none, teardown),
         cmocka_unit_test_setup_teardown(plain_never_gives_more_than_asked, setup_none, teardown),
+        cmocka_unit_test_setup_teardown(device_status_has_what_is_known, setup_fake, teardown),
+        cmocka_unit_test_setup_teardown(device_status_has_what_is_known, setup_none, teardown),
         cmocka_unit_test(create_missing_library_is_none),
 #ifdef WEIRS_NVML
         cmocka_unit_test(create_weirs_own_is_none),

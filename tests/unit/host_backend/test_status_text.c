@@ -2,6 +2,7 @@
 #include "host_backend/config/status_text.h"
 
 #include "../../lib/tl_cmocka.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +28,15 @@ static void read_gives_back_what_was_written(void **state)
     struct weir_status_setting setting = {
         .tenant = "a", .key = "weight", .value = "3", .base = "100", .live = 1};
     struct weir_status_note note = {"warning", "what"};
-    struct weir_status_report report = {.version = "1",
+    struct weir_status_event event = {
+        .number = 4, .kind = "fault", .tenant = "a", .why = "\"x\"", .n = 1};
+    struct weir_status_device device = {
+        .uuid = "GPU-1", .free_bytes = 5, .temperature_c = NAN, .sm_ns = 8};
+    struct weir_status_report report = {.devices = &device,
+                                        .n_devices = 1,
+                                        .events = &event,
+                                        .n_events = 1,
+                                        .version = "1",
                                         .pid = 42,
                                         .settings = &setting,
                                         .n_settings = 1,
@@ -43,6 +52,7 @@ static void read_gives_back_what_was_written(void **state)
     char *text = text_of(&report);
 
     (void)state;
+    assert_non_null(strstr(text, "\"temperature_c\":null,"));
     assert_int_equal(weir_status_text_read(text, &back), WEIR_OK);
     assert_int_equal(back->pid, 42);
     assert_int_equal(back->n_tenants, 1);
@@ -55,6 +65,12 @@ static void read_gives_back_what_was_written(void **state)
     assert_int_equal(back->settings[0].live, 1);
     assert_int_equal(back->n_notes, 1);
     assert_string_equal(back->notes[0].text, "what");
+    assert_int_equal(back->n_devices, 1);
+    assert_true(back->devices[0].free_bytes == 5 && isnan(back->devices[0].temperature_c));
+    assert_int_equal(back->devices[0].sm_ns, 8);
+    assert_int_equal(back->n_events, 1);
+    assert_int_equal(back->events[0].number, 4);
+    assert_string_equal(back->events[0].why, "\"x\"");
     weir_status_report_destroy(back);
     free(text);
 }

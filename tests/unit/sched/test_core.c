@@ -311,6 +311,9 @@ static void limit_of_sms_places_movable_work(void **state)
     weir_sched_tick(b.sched, b.now_ns);
     assert_int_equal(weir_sched_tenant_query(b.sched, t, &info), WEIR_OK);
     assert_int_equal(info.service_ns[0], 100000ull * (SMS / 4) + 100000ull * (SMS / 2));
+    assert_int_equal(weir_sched_queue_service(b.sched, q), info.service_ns[0]);
+    assert_int_equal(weir_sched_queue_service(b.sched, q + 1), 0);
+    assert_int_equal(info.waits[0], 1); /* it was granted at once */
     desk_finish(&b);
 }
 
