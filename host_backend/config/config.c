@@ -332,8 +332,8 @@ static bool read_table(const struct weir_toml_value *from, struct weir_host_conf
     }
     return unknown(from, "table",
                    guess.best == NULL
-                       ? ": [host], [default], [forms], [scheduler], [metrics], [libvirt] or "
-                         "[[tenant]]"
+                       ? ": [host], [default], [forms], [scheduler], [metrics], [libvirt] "
+                         "or [[tenant]]"
                        : "",
                    &guess, diag);
 }
@@ -594,11 +594,9 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
     weir_arena_init(&arena, WEIR_TOML_ARENA_BASE + bytes * WEIR_TOML_ARENA_PER_BYTE);
     host_default(config);
     status = weir_toml_parse(text, bytes, &arena, &root, ret_diag);
-    if (status == WEIR_OK && !read_tree(root, config, ret_diag)) {
-        status = WEIR_ERR_SYNTAX;
-    }
     if (status == WEIR_OK &&
-        !weir_demand_complete(&config->demand, config->socket_mode, ret_diag)) {
+        (!read_tree(root, config, ret_diag) ||
+         !weir_demand_complete(&config->demand, config->socket_mode, ret_diag))) {
         status = WEIR_ERR_SYNTAX;
     }
     weir_arena_finish(&arena);

@@ -43,8 +43,8 @@ struct weir_serve_params {
     uint64_t window_bytes;  /* of each tenant, a power of two; 0: 1 TiB */
     const char *policy;     /* of the scheduler: "fair,overlap", or "off"; NULL: the file's */
     bool check_only;        /* read the configuration, report, and return */
-    bool check_host;        /* with check_only: also look whether what it asks for is there */
     bool no_softgpu;        /* "auto" does not mean softgpu where there is no GPU */
+    bool check_host;        /* with check_only: also look whether what it asks for is there */
 };
 
 /**
@@ -76,10 +76,10 @@ int weir_worker_main(int argc, char **argv);
  */
 int weir_gate_main(int argc, char **argv);
 
+#define WEIR_SERVE_EXIT_NO_GPU 69 /* EX_UNAVAILABLE of sysexits.h; weir.service names it */
 /* Its first word when it is only to find the devices: --probe DRIVER SOFTGPU DEVICES. It prints how
  * much memory they have, or says on standard error what is wrong. */
-#define WEIR_WORKER_PROBE      "--probe"
-#define WEIR_SERVE_EXIT_NO_GPU 69 /* EX_UNAVAILABLE of sysexits.h; weir.service names it */
+#define WEIR_WORKER_PROBE "--probe"
 
 #define WEIR_WORKER_EXIT_OK      0
 #define WEIR_WORKER_EXIT_FAILED  1
@@ -154,8 +154,8 @@ struct weir_status_worker {
     char device[WEIR_HOST_TEXT_BYTES]; /* names */
     char devices[64];                  /* the driver's ordinals, with commas */
     uint32_t n_devices;
-    uint64_t memory_bytes; /* of its devices, all together */
     uint32_t all_devices;  /* 1: it has all of the host's */
+    uint64_t memory_bytes; /* of its devices, all together */
     char driver[WEIR_HOST_TEXT_BYTES];
     char tenant[WEIR_TENANT_NAME_BYTES]; /* of a worker that serves one tenant alone; else "" */
     char state[16]; /* of a program's worker: "starting", "spare", "busy", "kept", "stopping"; else

@@ -79,7 +79,7 @@ CLOUD_INIT = ("cloud-init", "python3-attr", "python3-certifi", "python3-chardet"
 TENANTS = ("default", "A", "B", "alice", "bob", "vm1")
 PROMPT = re.compile(r"^(?:(?:host|guest|gpuhost|vm1)?#|\$) (?=\S)")
 COMMAND = re.compile(r"^(weir [a-z]|(FOLDER/)?(ci|tests)/|podman |docker |virsh |qemu-system-x86_64 |cmake |sbatch |mkdir |"
-                     r"systemctl |useradd |usermod |install |LD_LIBRARY_PATH=|WEIR_\w+=\S+ |[A-Z]=|\(cd |ninja |ctest |apt |git clone |xorriso |virt-install )")
+                     r"systemctl |useradd |usermod |install |LD_LIBRARY_PATH=|WEIR_\w+=\S+ |[A-Z]=|\(cd |ninja |ctest |apt |xorriso |virt-install |git clone )")
 SENTENCE = re.compile(r"weir [a-z].*|ci/[\w-]+|(python3 )?(ci|tests|proto)/[\w/-]+(\.py)? .*|[A-Z_0-9]+=\S+ .+|setarch \S+ .+")
 TOML = re.compile(r"^(# weir\.toml$|\[\[?\w+\]\]?$)")
 

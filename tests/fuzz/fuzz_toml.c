@@ -171,7 +171,7 @@ static void remove_one(const char *text, struct weir_host_config *config, const 
 
 static void edit(const uint8_t *choice, const char *text, struct weir_host_config *config)
 {
-    const char *name = choice[0] < config->n_tenants ? config->tenants[choice[0]].name : "new";
+    const char *name = choice[0] < config->n_tenants ? config->tenants[choice[0]].name : "other";
     size_t setting = choice[1] % weir_setting_count();
 
     if (choice[3] % 4 == 0 && config->n_tenants > 1) {

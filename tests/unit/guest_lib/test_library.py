@@ -53,10 +53,16 @@ class Elf(unittest.TestCase):
 
 
 class WithoutHost(unittest.TestCase):
-    def test_init_says_no_device_silently(self):
-        done, seconds = run("sys.exit(lib.cuInit(0))")
-        self.assertEqual((done.returncode, done.stdout, done.stderr), (NO_DEVICE, "", ""))
+    def test_init_says_no_device_and_why_if_a_host_is_expected(self):
+        done, seconds = run("sys.exit(lib.cuInit(0) + lib.cuInit(0) - 100)")
+        self.assertEqual((done.returncode, done.stdout), (NO_DEVICE, ""))
+        self.assertRegex(done.stderr, r"^weir: python\S* gets no GPU from ipc:///nonexistent/weir.sock: not found\n$")
         self.assertLess(seconds, 5)
+
+    @unittest.skipIf(os.path.exists("/run/weir"), "a host is expected on this machine")
+    def test_init_says_no_device_silently_if_none_is(self):
+        done, _ = run("sys.exit(lib.cuInit(0))", WEIR_HOST="")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (NO_DEVICE, "", ""))
 
     def test_init_tells_why_when_asked(self):
         done, _ = run("sys.exit(lib.cuInit(0))", WEIR_LOG="error")
