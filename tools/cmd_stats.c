@@ -287,8 +287,8 @@ static bool nothing_is_good(const char *run_dir, const struct wish *wish)
     if (wish->session) {
         fprintf(stderr, "weir stats: there is no session %lld%s%s\n", wish->session,
                 wish->tenant ? " of tenant " : "", wish->tenant ? wish->tenant : "");
-    } else if (wish->tenant && !wish->json) {
-        printf("(no sessions)\n");
+    } else if (wish->tenant) {
+        printf(wish->json ? "{\"sessions\":0}\n" : "(no sessions)\n");
     }
     return !wish->session;
 }

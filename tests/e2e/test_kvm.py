@@ -440,8 +440,8 @@ class Attach(Base):
                          "nobody", expect=1)
         self.assertIn("no such virtual machine", said)
         said = self.weir("attach", "--connect", "test:///default", "--run-dir", host.run_dir,
-                         "test", "--weight", "0", expect=1)
-        self.assertIn("weight", said)
+                         "test", "--weight", "0", expect=2)
+        self.assertIn("'weight' must lie between 1 and 10000", said)
         said = self.weir("attach", "--connect", "test:///default", "--run-dir", "/nowhere", "test",
                          expect=1)
         self.assertIn("is weir serve running?", said)
