@@ -81,9 +81,16 @@ static enum weir_status gpus_of(const char *text, enum weir_share_gpus *ret_gpus
     return all || strcmp(text, "slurm") == 0 ? WEIR_OK : WEIR_ERR_INVALID;
 }
 
+static enum weir_status account_of(const char *text, enum weir_share_account *ret_account)
+{
+    bool comment = strcmp(text, "admincomment") == 0;
+    *ret_account = comment ? WEIR_SHARE_ACCOUNT_COMMENT : WEIR_SHARE_ACCOUNT_NONE;
+    return comment || strcmp(text, "none") == 0 ? WEIR_OK : WEIR_ERR_INVALID;
+}
+
 /* ---------------------------------------------------------------- rules */
 
-enum kind { KIND_FOLDER, KIND_WEIGHT, KIND_SIZE, KIND_PRIORITY, KIND_GPUS };
+enum kind { KIND_FOLDER, KIND_WEIGHT, KIND_SIZE, KIND_PRIORITY, KIND_GPUS, KIND_ACCOUNT };
 
 static const char *const kind_texts[] = {
     [KIND_FOLDER] = "an absolute path, and not too long a one",
@@ -91,6 +98,7 @@ static const char *const kind_texts[] = {
     [KIND_SIZE] = "a size such as 8G; without a unit it is megabytes",
     [KIND_PRIORITY] = "low, normal or high",
     [KIND_GPUS] = "slurm or all",
+    [KIND_ACCOUNT] = "none or admincomment",
 };
 
 static const struct rule {
@@ -109,6 +117,7 @@ static const struct rule {
     {"mem_per_shard", KIND_SIZE, AT(mem_per_shard_bytes)},
     {"max_priority", KIND_PRIORITY, AT(max_priority)},
     {"gpus", KIND_GPUS, AT(gpus)},
+    {"account", KIND_ACCOUNT, AT(account)},
 };
 #define N_ROWS (sizeof(rows) / sizeof(rows[0]))
 
@@ -131,6 +140,8 @@ static enum weir_status store(const struct rule *row, const char *text,
         return priority_of(text, to);
     case KIND_GPUS:
         return gpus_of(text, to);
+    case KIND_ACCOUNT:
+        return account_of(text, to);
     }
     return WEIR_ERR_INVALID;
 }

@@ -15,6 +15,9 @@
 /* Which of a node's GPUs a job reaches: those that Slurm gave it, or all. */
 enum weir_share_gpus { WEIR_SHARE_GPUS_SLURM, WEIR_SHARE_GPUS_ALL };
 
+/* Where a job's use of the GPU is written in Slurm's records: nowhere, or in its AdminComment. */
+enum weir_share_account { WEIR_SHARE_ACCOUNT_NONE, WEIR_SHARE_ACCOUNT_COMMENT };
+
 /* Arguments of the plugin. Sizes in bytes; 0: none was given. */
 struct weir_share_rules {
     char run_dir[80];         /* of weir serve; default /run/weir */
@@ -24,6 +27,7 @@ struct weir_share_rules {
     uint64_t mem_per_shard_bytes;
     enum weir_priority max_priority; /* default normal */
     enum weir_share_gpus gpus;
+    enum weir_share_account account;
 };
 
 enum weir_share_option { WEIR_SHARE_WEIGHT, WEIR_SHARE_MEM, WEIR_SHARE_PRIORITY };

@@ -5,11 +5,16 @@
  *
  *   srun, sbatch, salloc   options are read and held against the limits: a wrong one ends the
  *                          command, before there is a job
- *   slurmd's prolog, root  before the job's first step on the node: notes the GPUs that Slurm gave
- * it, which no user's environment can say slurmstepd, as root    at the beginning of each step: the
- * job's tenant is made, if it is not there (the first step on this node, or weir serve was
- * restarted) a task, as the user    learns its tenant by environment, or does not start and says
- * why slurmd's epilog, root  after the job's last step, however that ended: the tenant is removed
+ *   slurmd's prolog        root, before the job's first step on the node: notes the GPUs that
+ *                          Slurm gave it, which no user's environment can say
+ *   slurmstepd             root, at the beginning of each step: the job's tenant is made, if it
+ *                          is not there (the first step on this node, or weir serve was restarted)
+ *   a task                 the user: learns its tenant by environment, or does not start and says
+ *                          why
+ *   slurmstepd             root, when a step's last task has ended: what the job has used so far
+ *                          is written into its AdminComment, if the administrator wants that
+ *   slurmd's epilog        root, after the job's last step, however that ended: the tenant is
+ *                          removed
  *
  * A tenant is named slurm-JOBID and its socket belongs to the job's user. Everything is checked
  * anew on the node: what srun and sbatch send is the user's. Nothing that a user does makes a hook
@@ -31,6 +36,7 @@
 #include <unistd.h>
 
 #pragma GCC visibility push(default)
+#include <slurm/slurm.h>
 #include <slurm/spank.h>
 SPANK_PLUGIN(weir, 1);
 #pragma GCC visibility pop
@@ -433,6 +439,65 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
         slurm_error("weir: %s", problem);
     }
     return problem[0] ? -1 : 0;
+}
+
+/* ---------------------------------------------------------------- what the job has used */
+
+#pragma GCC visibility pop
+
+static void write_use(uint32_t job, const struct weir_status_tenant *t)
+{
+    job_desc_msg_t change;
+    char text[160];
+    slurm_init_job_desc_msg(&change);
+    snprintf(text, sizeof(text),
+             "weir: weight=%u memory=%llu sm_seconds=%.3f wait_seconds=%.3f to_device=%llu "
+             "from_device=%llu",
+             t->weight, (unsigned long long)t->quota_bytes, (double)t->service_sm_ns / 1e9,
+             (double)t->wait_ns / 1e9, (unsigned long long)t->copy_h2d_bytes,
+             (unsigned long long)t->copy_d2h_bytes);
+    change.job_id = job;
+    change.admin_comment = text;
+    if (slurm_update_job(&change) != SLURM_SUCCESS) {
+        slurm_error("weir: what the job has used is not written into its AdminComment: %s",
+                    slurm_strerror(slurm_get_errno()));
+    }
+}
+
+/* Of the whole job up to now, on this node. */
+static void account(uint32_t job)
+{
+    static const char *const words[] = {"status"};
+    char name[WEIR_TENANT_NAME_BYTES];
+    struct weir_status_report *report = ask(words, 1);
+    name_of(job, name);
+    for (size_t i = 0; report && i < report->n_tenants; i++) {
+        if (strcmp(report->tenants[i].name, name) == 0) {
+            write_use(job, &report->tenants[i]);
+        }
+    }
+    weir_status_report_destroy(report);
+}
+
+#pragma GCC visibility push(default)
+
+/* When the last task of a step on the job's first node has ended: the job has not yet. */
+int slurm_spank_task_exit(spank_t spank, int argc, char **argv)
+{
+    static uint32_t n_exited;
+    uint32_t n_tasks, node, job;
+    (void)argc;
+    (void)argv;
+    if (!is_ours || problem[0] || rules.account != WEIR_SHARE_ACCOUNT_COMMENT ||
+        spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &n_tasks) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_NODEID, &node) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) {
+        return 0;
+    }
+    if (++n_exited == n_tasks && node == 0) {
+        account(job);
+    }
+    return 0;
 }
 
 /* ---------------------------------------------------------------- the job */

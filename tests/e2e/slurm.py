@@ -231,6 +231,9 @@ class Job:
     def state(self):
         return self.cluster.run("squeue", "-h", "-t", "all", "-j", str(self.id), "-o", "%T").stdout.strip()
 
+    def record(self):
+        return self.cluster.run("scontrol", "show", "job", str(self.id)).stdout
+
     def says(self, text, limit_s=20):
         try:
             lib.until(lambda: text in self.out, limit_s, f"the job says '{text}'", 0.02)

@@ -36,7 +36,7 @@ RULES = (
     (r"kvm.md: virt-install ", PARSED, "needs a machine; test_virt_install"),
     (r"kvm.md: weir tenant add ", PARSED, "vm1 is there already"),
     (r"kvm.md: apt install", IGNORED, "needs root and a package: test_package.py"),
-    (r": sbatch ", IGNORED, "needs a cluster"),
+    (r": (sbatch|scontrol) ", IGNORED, "needs a cluster"),
     (r": weir (attach|detach) ", PARSED, "needs libvirt"),
     (r"slurm.md: (weir keygen /etc|weir run --host|cat |python3 )", PARSED, "another machine's and a job's"),
     (r"docs/testing.md: (mkdir -p grown|build/fuzz/|git clone)", IGNORED, "needs clang, and minutes, or a network"),

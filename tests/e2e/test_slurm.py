@@ -115,6 +115,21 @@ class Slurm(Served):
             cluster.run("scancel", str(job.id))
         self.quiet_end(host)
 
+    def test_what_a_job_has_used_is_in_its_admincomment(self):
+        """After each step; of a job that ends by itself, and only where the administrator wants it."""
+        loop = f"{lib.places.program('sched_load')} loop --blocks 16 --rounds 300 --us 1000 --seconds 1"
+        used = r"AdminComment=weir: weight=300 memory=268435456 sm_seconds=([0-9.]+) wait_seconds=[0-9.]+ to_device=\d+ from_device=\d+"
+        self.serve("max_weight=1000", "account=admincomment")
+        job = cluster.submit(f"{loop}\nsrun --overlap {loop}", "--weir-weight=300", "--weir-mem=256M", "--gres=shard:25", user=ONE)
+        self.assertEqual(job.wait(), "COMPLETED", job.out)
+        self.assertRegex(job.record(), used)
+        self.assertGreater(float(re.search(used, job.record())[1]), 2)  # of 8 multiprocessors
+        self.finish()
+        self.serve("max_weight=1000")
+        job = cluster.submit(loop, "--weir-weight=300", user=ONE)
+        self.assertEqual(job.wait(), "COMPLETED", job.out)
+        self.assertNotIn("AdminComment", job.record())
+
     def test_a_job_without_options_is_left_alone(self):
         host = self.serve()
         done = cluster.run("srun", "--gres=shard:3", "sh", "-c", "echo [$WEIR_HOST$LD_LIBRARY_PATH]",

@@ -73,6 +73,8 @@ static void rules_are_read_and_wrong_ones_named(void **state)
         {"max_mem=lots", "max_mem must be a size"},
         {"run_dir=run", "run_dir must be an absolute path"},
         {"max_priority=urgent", "low, normal or high"},
+        {"gpus=some", "slurm or all"},
+        {"account=sacct", "none or admincomment"},
     };
     struct weir_share_rules rules;
     struct weir_diag diag = {0};
