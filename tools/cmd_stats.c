@@ -2,6 +2,7 @@
  * predictions are. Tables or JSON lines. */
 #include "base/guess.h"
 #include "base/text.h"
+#include "host_backend/config/status_text.h"
 #include "tools/ask.h"
 #include "tools/command.h"
 
@@ -192,21 +193,11 @@ static void print_prediction(const struct weir_status_prediction *p)
            (unsigned long long)p->copies, p->copy_median * 100, p->copy_mean * 100);
 }
 
-static void print_prediction_json(const struct weir_status_prediction *p)
-{
-    printf("{\"device\":%u,\"keys\":%u,\"keys_found\":%u,\"asked\":%llu,"
-           "\"known\":%llu,\"kernels\":%llu,\"kernel_median\":%.3f,\"kernel_mean\":%.3f,"
-           "\"copies\":%llu,\"copy_median\":%.3f,\"copy_mean\":%.3f}\n",
-           p->device, p->keys, p->keys_found, (unsigned long long)p->asked,
-           (unsigned long long)p->known, (unsigned long long)p->kernels, p->kernel_median,
-           p->kernel_mean, (unsigned long long)p->copies, p->copy_median, p->copy_mean);
-}
-
 static void show_predictions(const struct weir_status_report *report, const struct wish *wish)
 {
     for (size_t i = 0; i < report->n_predictions; i++) {
         if (wish->json) {
-            print_prediction_json(&report->predictions[i]);
+            weir_status_text_prediction(stdout, &report->predictions[i]);
         } else {
             print_prediction(&report->predictions[i]);
         }

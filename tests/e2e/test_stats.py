@@ -43,7 +43,7 @@ class Stats(lib.Case):
         self.assertEqual((session["tenant"], session["transport"]), ("alice", "shm"))
         self.assertIn("e2e_calls", session["program"])
         self.check_counts(session, 40)
-        self.assertEqual(self.stats(host, "--tenant", "bob"), [])
+        self.assertEqual(self.stats(host, "--tenant", "bob"), [{"sessions": 0}])
         guest.close_stdin()
         self.assertEqual(guest.wait(), 0, guest.tail())
         host.wait_idle()

@@ -144,7 +144,7 @@ class Top(lib.Case):
         common = (PAGES / "weir-status.1.scd").read_text()
         rows = {"status": {"host", "device", "worker", "tenant", "session", "program"},
                 "top": {"device", "device_rate", "tenant_rate", "process_rate"}, "tenant": {"tenant", "setting"},
-                "doctor": {"check"}, "policy": {"policy"}, "stats": {None}, "events": {"event"}}
+                "doctor": {"check"}, "policy": {"policy"}, "stats": {None, "prediction"}, "events": {"event"}}
         for argv in (("status",), ("top", "--once", "--interval-ms", "200"), ("tenant", "list"),
                      ("tenant", "show", "alice"), ("tenant", "set", "alice", "weight=7"), ("doctor",), ("policy",),
                      ("policy", "set", "fair,overlap"), ("stats",), ("stats", "--predictions"),
