@@ -123,11 +123,14 @@ static void *run_session(void *user)
 
 static uint32_t names_in_use(struct weir_gate_client *client)
 {
-    uint32_t n = client->handles_made;
+    uint32_t n;
 
+    pthread_mutex_lock(&client->lock);
+    n = client->handles_made;
     for (uint32_t at = client->free_handle; at != 0; at = client->handles[at - 1].next_free) {
         n--;
     }
+    pthread_mutex_unlock(&client->lock);
     return n;
 }
 
@@ -153,7 +156,7 @@ static void nothing_is_left_when_all_has_ended(void **state)
     }
     await(counts_now().items == 0);
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(names_in_use(sessions[i].worker->client), 0);
+        await(names_in_use(sessions[i].worker->client) == 0); /* which follows the last request */
         worker_gone(sessions[i].worker);
     }
     process_close();
