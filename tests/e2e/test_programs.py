@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """isolation = "program": a worker for each program, spares, kept workers, ends and shortages."""
+import contextlib
 import os
 import re
 import shutil
@@ -433,7 +434,12 @@ class Domains(Base):
         self.steady_undisturbed(neighbour)
 
     def domains(self, pids):
-        return sorted({os.path.basename(self.folder_of(pid)) for pid in pids})
+        """Of those that have not ended meanwhile."""
+        found = set()
+        for pid in pids:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found.add(os.path.basename(self.folder_of(pid)))
+        return sorted(found)
 
     def hold(self, host, tenant, n, **options):
         """So many programs that have a context and do nothing."""
