@@ -13,9 +13,9 @@
  * Min_shares of more than all together are met in proportion, and nobody else gets more than a
  * weight of 1. They hold within a class: a higher one goes first.
  *
- * Source: the meaning of reservations beside weights is mClock's (Gulati, Merchant, Varman, OSDI
- * 2010); there they are kept by tags of their own for each request, here by weights, which turns,
- * fillers, small graphs and copies go by already.
+ * Source: mClock (Gulati, Merchant, Varman, OSDI 2010) has reservations beside weights. It keeps
+ * them by a tag of each request. Here they are kept by weights, because turns, fillers, small
+ * graphs and copies go by weights already.
  */
 #include "sched/private.h"
 

@@ -298,7 +298,7 @@ struct weir_status_rate {
     double sm_pct;    /* of the time of all multiprocessors */
     double sm_s;      /* multiprocessor time in all, in seconds */
     double to_device_bytes_per_s, from_device_bytes_per_s;
-    double wait_pct; /* of the time, how long its work waited, all queues together */
+    double wait_pct; /* of the interval: how long its work waited; with several queues over 100 */
     double calls_per_s;
     uint64_t memory_bytes, quota_bytes;
 };

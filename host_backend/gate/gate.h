@@ -139,14 +139,15 @@ struct weir_gate_ops {
                                       thread, once for each weir_gate_attach() */
 };
 
-/* What the gate calls while a session's thread waits in it: on that thread, without a lock. */
-#define WEIR_GATE_PROGRAM_BYTES 24u
+#define WEIR_GATE_PROGRAM_BYTES 24u /* of a program's name, with the NUL */
 
+/* What the gate calls while a session's thread waits in it: on that thread, without a lock, but for
+ * name(). */
 struct weir_gate_session_ops {
     bool (*is_over)(void *session); /* the session ends, so stop waiting */
     bool (*attend)(void *session);  /* do what cannot wait; true: call again within 1 ms */
     void (*rests)(void *session, bool rests); /* the thread begins or ends its wait in the gate */
-    /** Who it is: its number and its program, cut to WEIR_GATE_PROGRAM_BYTES with the NUL. NULL:
+    /** Who it is: its number and its program's name, cut to WEIR_GATE_PROGRAM_BYTES. NULL:
      * nobody. Called with the gate's lock, by any thread. */
     void (*name)(void *session, uint64_t *ret_number, char *ret_program);
     /** Put a mark behind the unmarked work of all the session's streams. */
@@ -239,11 +240,11 @@ void weir_gate_tenant_set(struct weir_gate *gate, uint32_t slot,
 void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot);
 /** Store usage in a row of weir-status(1). @thread any */
 void weir_gate_usage_show(const struct weir_gate_usage *usage, struct weir_status_tenant *row);
-/** Add what the tenant has used to usage. @thread any */
 /** All compute on the device that was charged to anybody, in nanoseconds of one SM. @thread any */
 uint64_t weir_gate_sm_ns(struct weir_gate *gate);
 /** Compute that was charged to a queue. @thread any, while the queue lives */
 uint64_t weir_gate_queue_sm_ns(struct weir_gate_queue *queue);
+/** Add what the tenant has used to usage. @thread any */
 void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_gate_usage *usage);
 
 /**

@@ -323,7 +323,6 @@ uint64_t weir_gate_queue_sm_ns(struct weir_gate_queue *q)
 void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot)
 {
     struct weir_gate_member *member = &gate->members[slot];
-
     uint64_t sm_ns;
 
     pthread_mutex_lock(&gate->lock);
