@@ -25,23 +25,24 @@ static const struct weir_status_tenant *tenant_before(const struct weir_status_r
     return NULL;
 }
 
+static const struct weir_status_rate nothing_known = {.share_pct = NAN,
+                                                      .sm_pct = NAN,
+                                                      .sm_s = NAN,
+                                                      .to_device_bytes_per_s = NAN,
+                                                      .from_device_bytes_per_s = NAN,
+                                                      .wait_pct = NAN,
+                                                      .calls_per_s = NAN};
+
 /* What a tenant that is new got before is not of this interval. */
 static struct weir_status_rate tenant_rate(const struct weir_status_report *before,
                                            const struct weir_status_tenant *now, double seconds)
 {
     const struct weir_status_tenant *old = tenant_before(before, now->name);
-    struct weir_status_rate rate = {.pid = 0,
-                                    .sessions = now->sessions,
-                                    .memory_bytes = now->used_bytes,
-                                    .quota_bytes = now->quota_bytes,
-                                    .share_pct = NAN,
-                                    .sm_pct = NAN,
-                                    .sm_s = NAN,
-                                    .to_device_bytes_per_s = NAN,
-                                    .from_device_bytes_per_s = NAN,
-                                    .wait_pct = NAN,
-                                    .calls_per_s = NAN};
+    struct weir_status_rate rate = nothing_known;
     old = old ? old : now;
+    rate.sessions = now->sessions;
+    rate.memory_bytes = now->used_bytes;
+    rate.quota_bytes = now->quota_bytes;
     memcpy(rate.tenant, now->name, sizeof rate.tenant);
     if (now->scheduled) {
         rate.share_pct = grown(old->service_sm_ns, now->service_sm_ns); /* becomes a share */
@@ -57,18 +58,13 @@ static struct weir_status_rate process_rate(const struct weir_status_report *bef
                                             const struct weir_status_session *now, double seconds,
                                             bool scheduled)
 {
-    struct weir_status_rate rate = {.pid = now->pid,
-                                    .session = now->id,
-                                    .sessions = 1,
-                                    .memory_bytes = now->used_bytes,
-                                    .quota_bytes = now->memory_limit_bytes,
-                                    .share_pct = NAN,
-                                    .sm_pct = NAN,
-                                    .sm_s = NAN,
-                                    .to_device_bytes_per_s = NAN,
-                                    .from_device_bytes_per_s = NAN,
-                                    .wait_pct = NAN};
+    struct weir_status_rate rate = nothing_known;
     uint64_t sm_ns = 0, calls = 0;
+    rate.pid = now->pid;
+    rate.session = now->id;
+    rate.sessions = 1;
+    rate.memory_bytes = now->used_bytes;
+    rate.quota_bytes = now->memory_limit_bytes;
     memcpy(rate.tenant, now->tenant, sizeof rate.tenant);
     memcpy(rate.program, now->program, sizeof rate.program);
     for (size_t i = 0; i < before->n_sessions; i++) {
@@ -89,16 +85,10 @@ static struct weir_status_rate process_rate(const struct weir_status_report *bef
 static struct weir_status_rate device_rate(const struct weir_status_report *before,
                                            const struct weir_status_device *now, double seconds)
 {
-    struct weir_status_rate rate = {.device = now->ordinal,
-                                    .memory_bytes = now->memory_bytes,
-                                    .share_pct = NAN,
-                                    .sm_pct = NAN,
-                                    .sm_s = NAN,
-                                    .to_device_bytes_per_s = NAN,
-                                    .from_device_bytes_per_s = NAN,
-                                    .wait_pct = NAN,
-                                    .calls_per_s = NAN};
+    struct weir_status_rate rate = nothing_known;
     uint64_t sm_ns = now->sm_ns;
+    rate.device = now->ordinal;
+    rate.memory_bytes = now->memory_bytes;
     for (size_t i = 0; i < before->n_devices; i++) {
         if (strcmp(before->devices[i].uuid, now->uuid) == 0) {
             sm_ns = before->devices[i].sm_ns;

@@ -195,6 +195,8 @@ uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes);
 void weir_tenant_config_default(struct weir_tenant_config *ret_tenant, const char *name);
 /** Do isolation and group fit together? @thread any */
 bool weir_tenant_group_ok(const struct weir_tenant_config *tenant);
+/** What weir_tenant_name_ok() asks for, in words. */
+extern const char weir_tenant_name_rule[];
 /** What weir_tenant_group_ok() asks for, in words. */
 extern const char weir_group_rule[];
 /** What a program is told that its tenant's number of sessions leaves out. */

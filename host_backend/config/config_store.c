@@ -33,8 +33,7 @@ static bool store_text(const struct weir_row *row, char *to, const struct weir_t
         return WEIR_WRONG(value, "'%s' is too long", row->key);
     }
     if (row->kind == ROW_NAME && !weir_tenant_name_ok(value->string)) {
-        return WEIR_WRONG(value, "a tenant's name has 1 to 63 of A-Z a-z 0-9 . _ - and is not "
-                                 "'admin' or 'new', and a group's");
+        return WEIR_WRONG(value, "%s", weir_tenant_name_rule);
     }
     if (row->kind == ROW_KEY && !key_ok(value->string)) {
         return WEIR_WRONG(value, "'key' must be a public key of 40 Z85 characters");

@@ -145,6 +145,10 @@ enum weir_status weir_user_id(const char *text, uint32_t *ret_uid)
     return WEIR_OK;
 }
 
+const char weir_tenant_name_rule[] =
+    "a tenant's name, and a group's, has 1 to 63 characters of A-Z "
+    "a-z 0-9 . _ - and is not 'admin' or 'new'";
+
 const char weir_group_rule[] = "a tenant has a 'group' if, and only if, its isolation is 'group'";
 
 bool weir_tenant_group_ok(const struct weir_tenant_config *tenant)

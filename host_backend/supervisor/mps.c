@@ -261,13 +261,11 @@ uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_s
 
 uint32_t weir_mps_busy(const struct weir_supervisor *sup, const struct weir_sup_worker *worker)
 {
-    uint32_t n = 0;
+    uint32_t domain = worker->program.domain, n = 0;
 
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        const struct weir_sup_worker *w = &sup->workers[i];
-
-        n += worker->program.domain != 0 && w->used && w->kind == WEIR_WORKER_PROGRAM &&
-             w->program.domain == worker->program.domain && w->program.busy;
+    for (int i = 0; domain != 0 && i < WEIR_WORKERS_MAX; i++) {
+        n += weir_mps_has(sup, &sup->mps[domain - 1], &sup->workers[i]) &&
+             sup->workers[i].program.busy;
     }
     return n;
 }
@@ -292,9 +290,15 @@ static bool has_room(const struct weir_supervisor *sup, const struct weir_sup_mp
     return n_workers(sup, m) < WEIR_MPS_CLIENTS_MAX;
 }
 
-static bool takes_clients(const struct weir_sup_mps *m)
+static bool has_devices(const struct weir_sup_mps *m, const char *devices)
 {
-    return m->ready && !m->leaving && m->again_ns <= weir_clock_now_ns();
+    return m->used && strcmp(m->devices, devices) == 0;
+}
+
+/* Could a worker be started in it now? */
+static bool is_open(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
+{
+    return has_room(sup, m) && m->ready && !m->leaving && m->again_ns <= weir_clock_now_ns();
 }
 
 enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *devices,
@@ -305,16 +309,18 @@ enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *device
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         struct weir_sup_mps *m = &sup->mps[i];
 
-        if (!m->used || strcmp(m->devices, devices) != 0) {
+        if (!has_devices(m, devices)) {
             continue;
         }
-        if (has_room(sup, m) && takes_clients(m)) {
+        if (is_open(sup, m)) {
             *ret_domain = (uint32_t)i + 1;
             return WEIR_MPS_ROOM;
         }
-        room = has_room(sup, m)           ? WEIR_MPS_ROOM_SOON
-               : room == WEIR_MPS_NO_ROOM ? WEIR_MPS_FULL
-                                          : room;
+        if (has_room(sup, m)) {
+            room = WEIR_MPS_ROOM_SOON;
+        } else if (room == WEIR_MPS_NO_ROOM) {
+            room = WEIR_MPS_FULL;
+        }
     }
     if (room == WEIR_MPS_NO_ROOM && weir_mps_open(sup, devices)) {
         room = WEIR_MPS_ROOM_SOON;
@@ -327,8 +333,7 @@ bool weir_mps_is_surplus(const struct weir_supervisor *sup, const struct weir_su
     for (uint32_t i = 0; i + 1 < worker->program.domain; i++) {
         const struct weir_sup_mps *m = &sup->mps[i];
 
-        if (m->used && strcmp(m->devices, worker->devices) == 0 && has_room(sup, m) &&
-            takes_clients(m)) {
+        if (has_devices(m, worker->devices) && is_open(sup, m)) {
             return true;
         }
     }

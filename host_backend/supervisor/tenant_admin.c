@@ -127,9 +127,7 @@ static void add(struct weir_supervisor *sup, struct weir_status_report *report, 
     struct weir_diag diag = {0};
 
     if (!weir_tenant_name_ok(name)) {
-        weir_sup_note(
-            report, "error",
-            "a tenant's name has 1 to 63 of A-Z a-z 0-9 . _ - and is not 'admin' or 'new'");
+        weir_sup_note(report, "error", weir_tenant_name_rule);
         return;
     }
     weir_tenant_config_default(&config, name);
