@@ -42,10 +42,13 @@ struct processes {
 
 static void add(struct processes *all, uint32_t pid, uint64_t used, const char *name)
 {
-    size_t len = strnlen(name, NAME_BYTES - 1);
+    size_t len = strlen(name);
 
     if (all->n == PROCESSES_MAX) {
         return;
+    }
+    if (len > NAME_BYTES - 1) {
+        len = NAME_BYTES - 1;
     }
     all->pids[all->n] = pid;
     all->used[all->n++] = used;

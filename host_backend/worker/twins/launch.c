@@ -305,18 +305,23 @@ static struct weir_forms_kernel *find(struct weir_session *session,
                                       const struct weir_op_launch_in *in,
                                       enum weir_forms_launched *ret_why)
 {
-    struct weir_forms_module *m = weir_forms_here(session, function->forms);
-    struct weir_forms_kernel *k = m != NULL && !m->refused ? find_kernel(m, function) : NULL;
+    struct weir_forms_module *m;
+    struct weir_forms_kernel *k;
 
+    if (weir_host_stream_capturing(session, stream)) {
+        *ret_why = WEIR_FORMS_LAUNCHED_CAPTURED;
+        return NULL;
+    }
+    m = weir_forms_here(session, function->forms);
+    k = m != NULL && !m->refused ? find_kernel(m, function) : NULL;
     *ret_why = m == NULL                 ? WEIR_FORMS_LAUNCHED_NOT_YET
                : k == NULL || k->useless ? WEIR_FORMS_LAUNCHED_NO_TWIN
                : !attributes_ok(in)      ? WEIR_FORMS_LAUNCHED_ATTRIBUTES
                : !geometry_ok(in)        ? WEIR_FORMS_LAUNCHED_GRID
                : atomic_load_explicit(&k->never_stop, memory_order_relaxed)
                    ? WEIR_FORMS_LAUNCHED_NEVER
-               : weir_host_stream_capturing(session, stream) ? WEIR_FORMS_LAUNCHED_CAPTURED
-               : !weir_forms_bind(session, m)                ? WEIR_FORMS_LAUNCHED_NOT_YET
-                                                             : WEIR_FORMS_LAUNCHED_PERSISTENT;
+               : !weir_forms_bind(session, m) ? WEIR_FORMS_LAUNCHED_NOT_YET
+                                              : WEIR_FORMS_LAUNCHED_PERSISTENT;
     return *ret_why == WEIR_FORMS_LAUNCHED_PERSISTENT ? k : NULL;
 }
 

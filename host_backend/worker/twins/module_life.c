@@ -69,13 +69,13 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
 }
 
 /* A test wants twins, not the first launch at once. The builder wants the device idle, for which it
- * waits until we are out of our handler. */
+ * waits until we are out of our handler, and until no stream is captured any more. */
 static void wait_for_builder(struct weir_session *session, const struct weir_forms_module *m)
 {
     uint64_t end_ns = weir_clock_now_ns() + EXPLORE_WAIT_NS;
     struct timespec pause = {0, 200 * 1000};
 
-    if (atomic_load(&m->state) != WEIR_FORMS_PENDING) {
+    if (atomic_load(&m->state) != WEIR_FORMS_PENDING || session->n_captures != 0) {
         return;
     }
     weir_device_barrier_leave(session);
