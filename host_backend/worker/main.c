@@ -206,6 +206,7 @@ static void fill_worker_row(struct weir_worker *worker, struct weir_status_worke
 {
     weir_platform_text(&worker->platform, row->device, sizeof row->device);
     row->n_devices = worker->platform.n_devices;
+    row->contexts = weir_platform_n_open(&worker->platform);
     for (uint32_t i = 0, at = 0; i < worker->platform.n_devices && at < sizeof row->devices; i++) {
         at += (uint32_t)snprintf(row->devices + at, sizeof row->devices - at, "%s%d",
                                  i == 0 ? "" : ",", (int)worker->platform.devices[i].cu);

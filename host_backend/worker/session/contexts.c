@@ -246,3 +246,13 @@ void weir_worker_contexts_close(struct weir_worker *worker)
         }
     }
 }
+
+uint32_t weir_platform_n_open(const struct weir_platform *platform)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < platform->n_devices; i++) {
+        n += weir_device_is_open(&platform->devices[i]);
+    }
+    return n;
+}

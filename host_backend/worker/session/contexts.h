@@ -31,4 +31,7 @@ void weir_worker_limits_note(struct weir_worker *worker);
  * left */
 bool weir_worker_limits_changed(const struct weir_worker *worker);
 
+/** How many devices are open. @thread any */
+uint32_t weir_platform_n_open(const struct weir_platform *platform);
+
 #endif
