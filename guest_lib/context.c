@@ -113,15 +113,25 @@ CUresult weir_ctx_activate(struct weir_guest_ctx *ctx)
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    rc = weir_post_ctx_create(weir_guest_channel(),
-                              &(struct weir_op_ctx_create_in){
-                                  .c = ctx->handle,
-                                  .legacy = legacy->handle,
-                                  .legacy_word = legacy->word,
-                                  .flags = ctx->flags,
-                                  .device = weir_guest.devices[ctx->device].host_ordinal,
-                              });
     const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
+    struct weir_op_ctx_create_in in = {
+        .c = ctx->handle,
+        .legacy = legacy->handle,
+        .legacy_word = legacy->word,
+        .flags = ctx->flags,
+        .device = device->host_ordinal,
+    };
+    /* The worker has a context on its first device. That of another may be opened only now, for
+     * which there may be no memory: an error of this call, not of some later one. */
+    if (device->host_ordinal == 0) {
+        rc = weir_post_ctx_create(weir_guest_channel(), &in);
+    } else {
+        rc = weir_call_ctx_create(weir_guest_channel(), &in, NULL);
+        if (rc != CUDA_SUCCESS) {
+            weir_streams_forget(ctx);
+            return rc;
+        }
+    }
     ctx->limit_known = device->limits_known;
     memcpy(ctx->limit_values, device->limits, sizeof ctx->limit_values);
     __atomic_store_n(&ctx->peers, 0, __ATOMIC_RELAXED);

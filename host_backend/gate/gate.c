@@ -152,17 +152,20 @@ bool weir_gate_in_flight(const struct weir_gate_queue *queue)
 
 static struct weir_gate_item *take_item_locked(struct weir_gate_queue *q)
 {
+    const size_t kept = offsetof(struct weir_gate_item, next);
     struct weir_gate *gate = q->gate;
     struct weir_gate_item *item = gate->free_items;
 
     if (item != NULL) {
         gate->free_items = item->next;
-        memset(item, 0, sizeof *item + gate->item_room);
+        memset((char *)item + kept, 0, sizeof *item - kept + gate->item_room);
     } else {
         item = calloc(1, sizeof *item + gate->item_room);
+        if (item != NULL) {
+            item->gate = gate;
+        }
     }
     if (item != NULL) {
-        item->gate = gate;
         item->queue = q;
         item->refs = 1;
     }

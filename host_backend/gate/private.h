@@ -28,8 +28,9 @@
 
 /* A piece of work that the scheduler decides about. */
 struct weir_gate_item {
-    struct weir_gate_item *next; /* in its stream up to the next mark, or in the free list */
-    struct weir_gate *gate;
+    struct weir_gate *gate; /* constant, because threads of other gates may ask for it */
+    /* Cleared before each use, from here on. */
+    struct weir_gate_item *next;   /* in its stream up to the next mark, or in the free list */
     struct weir_gate_queue *queue; /* valid until gone */
     weir_sched_id id;
     uint64_t brought_ns;

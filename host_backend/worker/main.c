@@ -12,6 +12,7 @@
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/connections.h"
+#include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/device_status.h"
 #include "host_backend/worker/session/directory.h"
@@ -47,27 +48,16 @@
 #define LAST_WORDS_NS (200 * WEIR_NS_PER_MS)
 #define GONE_LOOK_MS  50 /* between looks whether the sessions of a tenant have ended */
 
-/* Those that a program may set for its context. */
-static const CUlimit limits[] = {CU_LIMIT_STACK_SIZE,
-                                 CU_LIMIT_PRINTF_FIFO_SIZE,
-                                 CU_LIMIT_MALLOC_HEAP_SIZE,
-                                 CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH,
-                                 CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT,
-                                 CU_LIMIT_MAX_L2_FETCH_GRANULARITY,
-                                 CU_LIMIT_PERSISTING_L2_CACHE_SIZE};
-#define N_LIMITS (sizeof limits / sizeof limits[0])
-
 /* What the supervisor has told, and the main thread alone needs to remember. */
 static struct {
     bool may_listen; /* it knows the tenants that were there when it started */
     int tcp_fd;      /* the supervisor's listener for remote guests, until the guests have it */
     int region_fd;   /* of a region whose bell has not come yet; -1 */
     struct weir_link_region region;
-    uint64_t n_guests;       /* connections that it has sent */
-    uint64_t n_reported;     /* of them, when the worker last said that it is idle */
-    size_t limits[N_LIMITS]; /* of a program's context, at first */
-    int gate_port_fd;        /* a port, until its bell comes; -1: none */
-    bool gate_known;         /* it has come, or does not come */
+    uint64_t n_guests;   /* connections that it has sent */
+    uint64_t n_reported; /* of them, when the worker last said that it is idle */
+    int gate_port_fd;    /* a port, until its bell comes; -1: none */
+    bool gate_known;     /* it has come, or does not come */
 } told = {.tcp_fd = -1, .region_fd = -1, .gate_port_fd = -1};
 
 static struct weir_forms_compiler compiler = {.ptxas.socket_fd = -1}; /* of twins */
@@ -216,6 +206,7 @@ static void fill_worker_row(struct weir_worker *worker, struct weir_status_worke
 {
     weir_platform_text(&worker->platform, row->device, sizeof row->device);
     row->n_devices = worker->platform.n_devices;
+    row->contexts = weir_platform_n_open(&worker->platform);
     for (uint32_t i = 0, at = 0; i < worker->platform.n_devices && at < sizeof row->devices; i++) {
         at += (uint32_t)snprintf(row->devices + at, sizeof row->devices - at, "%s%d",
                                  i == 0 ? "" : ",", (int)worker->platform.devices[i].cu);
@@ -246,11 +237,14 @@ static void send_message(struct weir_worker *worker, const struct weir_link_mess
 static void tell_devices(struct weir_worker *worker, bool looks)
 {
     struct weir_link_message message = {.type = WEIR_LINK_ROW_DEVICE};
+    bool scheduled = worker->gates[0] != NULL; /* the first device is always open */
 
     for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
-        struct weir_gate *gate = worker->gates[i] != NULL ? worker->gates[i]->gate : NULL;
+        bool is_open = weir_device_is_open(&worker->platform.devices[i]);
+        struct weir_gate *gate = is_open && scheduled ? worker->gates[i]->gate : NULL;
 
         weir_device_status(worker, i, gate, looks, &message.device_row);
+        message.device_row.scheduled = scheduled;
         send_message(worker, &message);
     }
     (void)weir_platform_enter(&worker->platform);
@@ -446,23 +440,11 @@ static bool on_message(struct weir_worker *worker)
     return true;
 }
 
-/* Read the limits of the first device's context; 0: the driver has none of this kind. */
-static void read_limits(struct weir_worker *worker, size_t values[N_LIMITS])
-{
-    (void)weir_platform_enter(&worker->platform);
-    for (size_t i = 0; i < N_LIMITS; i++) {
-        if (worker->platform.driver.cuCtxGetLimit(&values[i], limits[i]) != CUDA_SUCCESS) {
-            values[i] = 0;
-        }
-    }
-}
-
 /* Where it serves one program at a time, the supervisor is told when that has gone. */
 static void report_idle(struct weir_worker *worker)
 {
     struct weir_link_message message = {.type = WEIR_LINK_IDLE,
                                         .idle = {.n_guests = told.n_guests}};
-    size_t now[N_LIMITS];
     bool idle;
 
     if (!worker->config.by_program || told.n_reported == told.n_guests) {
@@ -473,8 +455,7 @@ static void report_idle(struct weir_worker *worker)
     pthread_mutex_unlock(&worker->lock);
     if (idle) {
         told.n_reported = told.n_guests;
-        read_limits(worker, now);
-        message.idle.soiled = memcmp(now, told.limits, sizeof now) != 0;
+        message.idle.soiled = weir_worker_limits_changed(worker);
         (void)!weir_link_send(worker->link, &message, -1); /* a lost link is seen by receive */
     }
 }
@@ -590,7 +571,7 @@ static int open_worker(struct weir_worker *worker)
     }
     if (worker->platform.driver.cuFuncLoad == NULL) {
         weir_log_info("worker: kernels cannot be stopped: the driver is older than CUDA 12.4");
-    } else if (worker->platform.write_value_ok) {
+    } else if (worker->platform.devices[0].write_value_ok) {
         if (weir_forms_create(worker, &worker->config.forms, &compiler, &worker->forms) !=
             WEIR_OK) {
             return WEIR_WORKER_EXIT_FAILED;
@@ -600,9 +581,7 @@ static int open_worker(struct weir_worker *worker)
     if (weir_gates_create(worker, &weir_orders_of_runs, WEIR_ORDERS_ROOM) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
-    if (worker->config.by_program) {
-        read_limits(worker, told.limits);
-    }
+    weir_worker_limits_note(worker);
     told.gate_known = !worker->config.gate_comes;
     while (!told.may_listen || !told.gate_known) {
         if (!on_message(worker)) {

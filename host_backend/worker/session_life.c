@@ -87,6 +87,7 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     s->tenant = params->tenant;
     s->platform = weir_worker_platform(params->worker);
     s->driver = &s->platform->driver;
+    s->used = 1; /* the first device is current in a session's thread */
     s->channel->transport = params->transport;
     s->channel->remote = params->remote;
     s->channel->region_end = params->region_end;

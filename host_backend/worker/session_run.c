@@ -90,6 +90,18 @@ static CUresult run_handler(struct weir_session *s, uint16_t op, const union wei
     return result;
 }
 
+/*
+ * A program has a context on the device of its records, and so has the worker; but not if the
+ * program only asks, or has made a context current that it has not activated yet. That opens none.
+ */
+static CUresult enter_device_of(struct weir_session *s, const struct weir_record *record)
+{
+    s->op.device = record->device;
+    return s->device == record->device || weir_device_is_open(&s->platform->devices[record->device])
+               ? weir_session_enter(s, record->device)
+               : CUDA_SUCCESS;
+}
+
 static void handle(struct weir_session *s, const struct weir_record *record)
 {
     bool posted = record->flags == WEIR_RECORD_POSTED;
@@ -123,7 +135,7 @@ static void handle(struct weir_session *s, const struct weir_record *record)
     s->op.answer_later = false;
     weir_arena_reset(&s->op.arena);
     atomic_fetch_add_explicit(&s->about->calls_total, 1, memory_order_relaxed);
-    result = weir_session_enter(s, record->device);
+    result = enter_device_of(s, record);
     if (result == CUDA_SUCCESS) {
         result = run_handler(s, record->op, &in, &out);
     }

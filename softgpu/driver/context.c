@@ -196,9 +196,14 @@ CUresult weir_soft_ctx_release_primary(struct weir_soft_device *device)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuDevicePrimaryCtxRetain(CUcontext *ret, CUdevice dev)
+static bool is_active(const struct weir_soft_device *device)
 {
     WEIR_SOFT_LOCKED();
+    return device->primary->active;
+}
+
+CUresult weir_soft_cuDevicePrimaryCtxRetain(CUcontext *ret, CUdevice dev)
+{
     struct weir_soft_device *device = weir_soft_device_at(dev);
     if (ret == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -206,6 +211,10 @@ CUresult weir_soft_cuDevicePrimaryCtxRetain(CUcontext *ret, CUdevice dev)
     if (device == NULL) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
+    if (!is_active(device)) {
+        WEIR_SOFT_TRY(weir_soft_device_make_room());
+    }
+    WEIR_SOFT_LOCKED();
     WEIR_SOFT_TRY(weir_soft_ctx_retain_primary(device));
     *ret = (CUcontext)device->primary;
     return CUDA_SUCCESS;

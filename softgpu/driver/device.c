@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SHARED_PER_BLOCK_BYTES 49152
@@ -55,6 +56,19 @@ static uint64_t env_number(const char *name, uint64_t fallback, uint64_t least, 
         return fallback;
     }
     return value;
+}
+
+/* For tests: a context takes time, and memory that there may be none of. The lock is not held. */
+CUresult weir_soft_device_make_room(void)
+{
+    const char *full = getenv("WEIR_SOFTGPU_FULL");
+    uint64_t ms = env_number("WEIR_SOFTGPU_CONTEXT_MS", 0, 0, 10000);
+    struct timespec pause = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
+
+    if (ms != 0) {
+        nanosleep(&pause, NULL);
+    }
+    return full != NULL && access(full, F_OK) == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 struct shared_sizes {

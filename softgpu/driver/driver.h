@@ -129,6 +129,8 @@ CUresult weir_soft_device_engine(struct weir_soft_device *device,
 CUresult weir_soft_device_attribute(const struct weir_soft_device *device, int attribute,
                                     int *ret_value);
 CUresult weir_soft_devices_init(void);
+/** Before a primary context becomes active; the lock is not held. */
+CUresult weir_soft_device_make_room(void);
 
 /* True once the process leaves: nothing may wait any more. */
 bool weir_soft_exiting(void);

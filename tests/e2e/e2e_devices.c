@@ -7,6 +7,9 @@
  *                                  stdin, then check that the other process has worked on it.
  * e2e_devices take DEVICE HEX      open that memory, copy it to this device, work, copy it back.
  * e2e_devices all                  work on every device, in turns
+ * e2e_devices one DEVICE           print "ready", wait for a line on stdin, then work on a device
+ * e2e_devices later DEVICE         there is no context to be had on a device, but work on the first
+ *                                  goes on; print "refused", wait for a line, then there is
  * e2e_devices fill DEVICE BYTES    so much must be had on a device, and not as much again.
  */
 #include "tests/cuda/check_driver.h"
@@ -218,6 +221,45 @@ static void all(int n)
     check_memory(copy, 1, 51, "a copy behind another device's event");
 }
 
+static void wait_for_line(const char *after)
+{
+    printf("%s\n", after);
+    while (getchar() != '\n') {
+    }
+}
+
+static void work_on(int device)
+{
+    CUdeviceptr memory;
+    CUmodule module;
+    enter(device);
+    DRV(cu.ModuleLoadData(&module, e2e_ptx));
+    DRV(cu.MemAlloc_v2(&memory, N * 4));
+    count_up(memory);
+    mix(module, memory, NULL, 3, 1);
+    check_memory(memory, 3, 1, "a kernel on the device");
+    DRV(cu.MemFree_v2(memory));
+    DRV(cu.ModuleUnload(module));
+}
+
+/* The error is that of the call that needs the context, and of no other. */
+static void later(int device)
+{
+    CUcontext context = NULL;
+    work_on(0);
+    for (int i = 0; i < 2; i++) {
+        check_code(cu.DevicePrimaryCtxRetain(&context, device), CUDA_ERROR_OUT_OF_MEMORY,
+                   "a context on a full device");
+        check_code(cu.CtxCreate_v2(&context, 0, device), CUDA_ERROR_OUT_OF_MEMORY,
+                   "another one on a full device");
+        work_on(0);
+        DRV(cu.CtxSynchronize());
+    }
+    wait_for_line("refused");
+    work_on(device);
+    work_on(0);
+}
+
 /* As NCCL does it: memory of one device, mapped for another that only imports it. */
 static void mapped(int n, int remote)
 {
@@ -312,6 +354,11 @@ int main(int argc, char **argv)
         take(atoi(argv[2]), argv[3]);
     } else if (argc == 4 && strcmp(argv[1], "fill") == 0) {
         fill(atoi(argv[2]), strtoull(argv[3], NULL, 0));
+    } else if (argc == 3 && strcmp(argv[1], "one") == 0) {
+        wait_for_line("ready");
+        work_on(atoi(argv[2]));
+    } else if (argc == 3 && strcmp(argv[1], "later") == 0) {
+        later(atoi(argv[2]));
     } else if (argc == 2 && strcmp(argv[1], "all") == 0) {
         all(n);
         mapped(n, getenv("E2E_REMOTE") != NULL);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Several devices: who sees which, and that processes on different ones work together."""
+"""Several devices: who sees which, where a worker has contexts, and that processes on different ones work together."""
 import json
+import os
 import unittest
 
 import lib
@@ -8,11 +9,14 @@ import lib
 N = 2
 
 
-class Devices(lib.Case):
-    def devices_host(self, tenants=("alice", "bob"), n=N, **kwargs):
+class Base(lib.Case):
+    def devices_host(self, tenants=("alice", "bob"), n=N, env=None, **kwargs):
         if lib.DRIVER != "softgpu" and lib.gpus() < n:
             raise unittest.SkipTest(f"fewer than {n} GPUs")
-        return self.host(tenants, env={"WEIR_SOFTGPU_DEVICES": str(n)}, **kwargs)
+        return self.host(tenants, env={"WEIR_SOFTGPU_DEVICES": str(n), **(env or {})}, **kwargs)
+
+
+class Devices(Base):
 
     def uuids(self, host, **kwargs):
         guest = self.finished(host, "e2e_devices", "list", **kwargs)
@@ -116,6 +120,111 @@ class Devices(lib.Case):
         host = self.devices_host(host_lines=['devices = "63"'], start=False)
         self.assertEqual(lib.run_weir("serve", "--config", host.config, "--run-dir", host.run_dir,
                                       "--driver", "softgpu").returncode, 69)
+
+
+class Contexts(Base):
+    """A worker opens the context of its first device when it starts, and each other at its first use."""
+
+    SHARED = {"alice": {"isolation": "shared"}, "bob": {"isolation": "shared"}}
+
+    def opened(self, host, device):
+        """How often a context was opened on the device, so far."""
+        return sum(f"context opened device={device} " in line for line in host.process.errors)
+
+    def work_on(self, host, *devices, tenant="alice"):
+        """A program for each of the devices, all at once."""
+        guests = [self.guest(host, "e2e_devices", "one", device, tenant=tenant) for device in devices]
+        for guest in guests:
+            guest.wait_line("^ready$")
+        for guest in guests:
+            guest.say("")
+        for guest in guests:
+            self.assertEqual(guest.wait(), 0, guest.tail())
+
+    def test_at_first_use(self):
+        host = self.devices_host(self.SHARED, n=3 if lib.DRIVER == "softgpu" else 2)
+        n = host.worker()["n_devices"]
+        self.assertEqual(host.worker()["contexts"], 1)
+        for word in ("list", "nvml"):
+            self.finished(host, "e2e_devices", word)
+        self.work_on(host, 0)
+        self.assertEqual(host.worker()["contexts"], 1)
+        rows = host.status()["device"]
+        self.assertEqual(len(rows), n)
+        self.assertTrue(all(row["memory_bytes"] and row["scheduled"] for row in rows), rows)
+        self.work_on(host, n - 1)
+        self.assertEqual(host.worker()["contexts"], 2)
+        self.assertEqual([self.opened(host, i) for i in range(n)], [1, *(n - 2) * [0], 1])
+        self.finished(host, "e2e_devices", "all", tenant="bob")
+        self.assertEqual(host.worker()["contexts"], n)
+        self.assertEqual([self.opened(host, i) for i in range(n)], n * [1])
+        host.wait_idle()
+
+    def test_a_programs_worker(self):
+        """Spares have one context; so has a program's worker until it uses another device. One whose limits were
+        changed there serves nobody else."""
+        host = self.devices_host({"alice": {"isolation": "program"}}, host_lines=["spare_workers = 1"])
+
+        def workers(state):
+            return [(w["pid"], w["contexts"]) for w in host.status()["worker"] if w["state"] == state]
+
+        lib.until(lambda: workers("spare"), 10, "a spare is ready")
+        second = {"CUDA_VISIBLE_DEVICES": "1"}
+        self.finished(host, "e2e_minimal")
+        lib.until(lambda: workers("kept"), 10, "the worker is kept")
+        (kept, contexts), = workers("kept")
+        self.assertEqual(contexts, 1)
+        self.finished(host, "e2e_minimal", env=second)
+        lib.until(lambda: workers("kept") == [(kept, 2)], 10, "it is kept with a context more")
+        self.finished(host, "e2e_limits", env=second)
+        lib.until(lambda: not workers("kept") and not lib.pid_is_alive(kept), 10, "it has ended")
+        lib.until(lambda: [n for _pid, n in workers("spare")] == [1], 10, "a spare is ready again")
+
+    @unittest.skipUnless(lib.DRIVER == "softgpu", "a context takes as long as it takes")
+    def test_two_at_once(self):
+        """The context is opened once, and nobody else waits for it: not at work, not to begin, not to ask."""
+        host = self.devices_host(self.SHARED, env={"WEIR_SOFTGPU_CONTEXT_MS": "1500"})
+        steady = self.steady(host)
+        pair = [self.guest(host, "e2e_devices", "one", 1, tenant=tenant) for tenant in ("alice", "bob")]
+        for guest in pair:
+            guest.wait_line("^ready$")
+        for guest in pair:
+            guest.say("")
+        before = self.rounds(steady)
+        lib.until(lambda: self.rounds(steady) > before + 3 or self.opened(host, 1), 5, "the other gets on", 0.005)
+        self.finished(host, "e2e_minimal")
+        self.assertEqual(host.worker()["contexts"], 1)
+        self.assertEqual(self.opened(host, 1), 0, "they got on only when the context was there")
+        for guest in pair:
+            self.assertEqual(guest.wait(), 0, guest.tail())
+        self.assertEqual(self.opened(host, 1), 1)
+        self.assertEqual(host.worker()["contexts"], 2)
+        self.steady_undisturbed(steady)
+        host.wait_idle()
+
+    @unittest.skipUnless(lib.DRIVER == "softgpu", "a GPU cannot be told to be full")
+    def test_none_to_be_had(self):
+        """The call that needs it gets the driver's error, all else goes on, and a later try succeeds."""
+        full = os.path.join(self.folder(), "full")
+        for isolation in ("shared", "program"):
+            host = self.devices_host({**self.SHARED, "alice": {"isolation": isolation}}, host_lines=["spare_workers = 1"],
+                                     env={"WEIR_SOFTGPU_FULL": full})
+            steady = self.steady(host)
+            ready = {"shared": "", "program": "spare"}[isolation]
+            lib.until(lambda h=host, r=ready: any(w["state"] == r and w["contexts"] for w in h.status()["worker"]), 10,
+                      "a worker is ready")
+            with open(full, "w", encoding="ascii"):
+                pass
+            guest = self.guest(host, "e2e_devices", "later", 1)
+            guest.wait_line("^refused$")
+            os.unlink(full)
+            guest.say("")
+            self.assertEqual(guest.wait(), 0, guest.tail())
+            self.assertIn("no context can be made, so what needs it fails device=1 result=2", host.process.err)
+            self.steady_undisturbed(steady)
+            host.wait_idle()
+            self.assertEqual(sum(w["restarts"] for w in host.status()["worker"]), 0)
+            host.stop()
 
 
 if __name__ == "__main__":

@@ -176,6 +176,25 @@ class Sched(lib.Case):
         self.assertShare(host, "alice", 0.75)
         self.assertEqual(self.gate(host), gate)
 
+    def test_weights_hold_on_a_device_that_is_used_later(self):
+        """Its gate is made when a worker first uses it: attached to the gate process that there is then."""
+        if lib.DRIVER != "softgpu" and lib.gpus() < 2:
+            self.skipTest("needs two GPUs")
+        host = self.host({"alice": {"weight": 300, "isolation": "program"}, "bob": {"weight": 100, "isolation": "shared"}},
+                         args=["--policy", "fair"], env={"WEIR_SOFTGPU_DEVICES": "2"})
+        gate = self.gate(host)
+        os.kill(gate, lib.signal.SIGKILL)
+        lib.until(lambda: self.gate(host) not in (None, gate), 20, "there is another gate", 0.05)
+        for tenant in ("alice", "bob"):
+            self.loop(host, tenant, env={"CUDA_VISIBLE_DEVICES": "1"})
+        self.settle()
+        self.assertShare(host, "alice", 0.75)
+        gate = self.gate(host)
+        os.kill(gate, lib.signal.SIGKILL)
+        lib.until(lambda: self.gate(host) not in (None, gate), 20, "there is a third gate", 0.05)
+        self.settle()
+        self.assertShare(host, "alice", 0.75)
+
     def test_high_priority_goes_first(self):
         host = self.tenants("priority", alice={"priority": "high"}, bob={"priority": "low"})
         self.loop(host, "bob", "long")

@@ -107,7 +107,7 @@ static void open_other(void)
     base = weir_tenant_window_base(other.tenant);
     require(weir_memory_create(worker, 0, OTHERS_BYTES, &other.memory) == CUDA_SUCCESS &&
                 driver->cuMemMap(base, OTHERS_BYTES, 0, other.memory, 0) == CUDA_SUCCESS &&
-                weir_memory_access(worker, 0, base, OTHERS_BYTES,
+                weir_memory_access(worker, 0, 0, base, OTHERS_BYTES,
                                    CU_MEM_ACCESS_FLAGS_PROT_READWRITE) == CUDA_SUCCESS,
             "no memory for the other tenant");
     other.words = (uint64_t *)(uintptr_t)base; // NOLINT(performance-no-int-to-ptr): softgpu's

@@ -396,7 +396,8 @@ static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill
         have_parts(&fx.driver);
     }
     w->platform.driver = fx.driver;
-    w->platform.write_value_ok = true;
+    w->platform.devices[0].write_value_ok = true;
+    atomic_store(&w->platform.devices[0].is_open, true);
     w->platform.n_devices = 1;
     fx.attributes[0] = (struct weir_device_attribute){
         .id = CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, .value = GATE_SMS};

@@ -10,6 +10,7 @@
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/holdings.h"
+#include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/session/region.h"
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -150,11 +151,17 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
 {
     const struct weir_account *account = &s->tenant->account;
     uint64_t quota = weir_account_limit(account, WEIR_ACCOUNT_DEVICE_MEMORY);
-    size_t device_free = SIZE_MAX, device_total;
+    const struct weir_worker_device *device = &s->platform->devices[s->op.device];
+    uint64_t device_free = device->about.total_memory_bytes;
+    size_t free_bytes, total_bytes;
 
     (void)in;
-    (void)s->driver->cuMemGetInfo_v2(&device_free, &device_total);
-    out->total = s->platform->devices[s->device].about.total_memory_bytes;
+    if (s->op.device != s->device) { /* it has no context */
+        (void)weir_nvml_free_bytes(device->nvml, &device_free);
+    } else if (s->driver->cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_SUCCESS) {
+        device_free = free_bytes;
+    }
+    out->total = device->about.total_memory_bytes;
     if (out->total > quota) {
         out->total = quota; /* of all devices together */
     }
@@ -163,7 +170,7 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
     if (out->free > device_free) {
         out->free = device_free;
     }
-    weir_session_limit_info(s, s->device, &out->free, &out->total);
+    weir_session_limit_info(s, s->op.device, &out->free, &out->total);
     return CUDA_SUCCESS;
 }
 

@@ -21,7 +21,8 @@ CUresult weir_host_nvml_call(struct weir_session *s, const struct weir_op_nvml_c
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(question.arguments, in->arguments, sizeof question.arguments);
-    out->result = (int32_t)weir_nvml_ask(s->platform->devices[s->device].nvml, &question, answer);
+    out->result =
+        (int32_t)weir_nvml_ask(s->platform->devices[s->op.device].nvml, &question, answer);
     out->data = answer->data;
     out->n_data = answer->n_data;
     return CUDA_SUCCESS;

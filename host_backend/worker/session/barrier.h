@@ -18,7 +18,7 @@ struct weir_device_idle {
     uint32_t depth;          /* how often lock is held; under lock */
     pthread_mutex_t barrier; /* for opened */
     pthread_cond_t opened;   /* closed is 0 again */
-    CUevent events[WEIR_CONTROL_MAX_DEVICES]; /* by device; NULL until needed; under lock */
+    _Atomic(CUevent) events[WEIR_CONTROL_MAX_DEVICES]; /* by device; made under lock when needed */
     /* For tests: turns in which the device did not become idle, and calls made although it never
      * did. */
     atomic_uint_fast64_t turns, forced;

@@ -98,11 +98,9 @@ static void pause_ms(long ms)
     nanosleep(&pause, NULL);
 }
 
-/*
- * A context takes some 500 MiB, also of a worker that serves nobody: those end before a program is
- * refused memory. false: there are none, or they did not end.
- */
-static bool idle_workers_gave_way(struct weir_worker *worker)
+/* A context takes some 500 MiB, also of a worker that serves nobody: those end before a program is
+ * refused memory. */
+bool weir_memory_others_gave_way(struct weir_worker *worker)
 {
     const struct weir_link_message message = {.type = WEIR_LINK_NO_MEMORY};
     const atomic_uint *idle = &worker->platform.spin.page->idle_workers;
@@ -136,7 +134,7 @@ CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_
         }
         result = worker->platform.driver.cuMemCreate(ret_memory, bytes, &prop, 0);
     }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && idle_workers_gave_way(worker)) {
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_memory_others_gave_way(worker)) {
         result = worker->platform.driver.cuMemCreate(ret_memory, bytes, &prop, 0);
     }
     return result;
@@ -172,8 +170,15 @@ void weir_memory_drop(struct weir_worker *worker, uint64_t id)
     (void)!weir_link_send(worker->link, &message, -1);
 }
 
-CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint64_t base,
-                            uint64_t bytes, CUmemAccess_flags flags)
+/* Can a device of users reach another one's memory? */
+static bool reaches(const struct weir_worker *worker, uint32_t i, uint32_t users, uint32_t device)
+{
+    return i != device && (users >> i & 1) != 0 &&
+           (worker->platform.devices[i].peers >> device & 1) != 0;
+}
+
+CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint32_t users,
+                            uint64_t base, uint64_t bytes, CUmemAccess_flags flags)
 {
     CUmemAccessDesc access[WEIR_DEVICES_MAX];
     size_t n = 1;
@@ -183,7 +188,7 @@ CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint64_
     for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
         size_t at = i == device ? 0 : n;
 
-        if (i == device || (worker->platform.devices[i].peers >> device & 1) != 0) {
+        if (i == device || reaches(worker, i, users, device)) {
             access[at].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
             access[at].location.id = worker->platform.devices[i].cu;
             access[at].flags = flags;
@@ -198,14 +203,27 @@ CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint64_
     return result;
 }
 
-/* Map the chunk's memory at its address. */
-static CUresult map_memory(struct weir_host_chunk *chunk)
+void weir_memory_reach(struct weir_worker *worker, uint32_t device, uint32_t users, uint64_t base,
+                       uint64_t bytes, CUmemAccess_flags flags)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < worker->platform.n_devices && !any; i++) {
+        any = reaches(worker, i, users, device);
+    }
+    if (any) { /* where it cannot be had, copies are staged */
+        (void)weir_memory_access(worker, device, users, base, bytes, flags);
+    }
+}
+
+/* Map the chunk's memory at its address, for a session's devices. */
+static CUresult map_memory(struct weir_host_chunk *chunk, const struct weir_session *session)
 {
     struct weir_worker *w = chunk->tenant->worker;
     CUresult result;
 
     WEIR_TRY(w->platform.driver.cuMemMap(chunk->base, chunk->bytes, 0, chunk->memory, 0));
-    result = weir_memory_access(w, chunk->device, chunk->base, chunk->bytes,
+    result = weir_memory_access(w, chunk->device, session->used, chunk->base, chunk->bytes,
                                 CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     if (result != CUDA_SUCCESS) {
         (void)w->platform.driver.cuMemUnmap(chunk->base, chunk->bytes);
@@ -225,13 +243,14 @@ static CUresult clear_device(const struct weir_host_chunk *chunk, CUstream strea
     return result;
 }
 
-static CUresult map_device(struct weir_host_chunk *chunk, CUstream stream)
+static CUresult map_device(struct weir_host_chunk *chunk, const struct weir_session *session,
+                           CUstream stream)
 {
     struct weir_worker *w = chunk->tenant->worker;
     CUresult result;
 
     WEIR_TRY(weir_memory_create(w, chunk->device, chunk->bytes, &chunk->memory));
-    result = map_memory(chunk);
+    result = map_memory(chunk, session);
     result = result == CUDA_SUCCESS ? clear_device(chunk, stream) : result;
     if (result != CUDA_SUCCESS) {
         (void)w->platform.driver.cuMemRelease(chunk->memory);
@@ -360,7 +379,7 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
         free(chunk);
         return result;
     }
-    result = pinned ? map_pinned(chunk) : map_device(chunk, stream);
+    result = pinned ? map_pinned(chunk) : map_device(chunk, session, stream);
     if (result != CUDA_SUCCESS) {
         give_address(chunk);
         free(chunk);
@@ -369,6 +388,15 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
     count(chunk);
     *ret_chunk = chunk;
     return CUDA_SUCCESS;
+}
+
+void weir_chunk_reach(struct weir_session *session, const struct weir_host_chunk *chunk,
+                      uint32_t users)
+{
+    if (!chunk->pinned) {
+        weir_memory_reach(session->worker, chunk->device, users, chunk->base, chunk->bytes,
+                          CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    }
 }
 
 /* ---------------------------------------------------------------- for other processes */
@@ -446,7 +474,7 @@ static CUresult map_import(struct weir_session *session, struct weir_host_chunk 
     CUresult result;
 
     WEIR_TRY(take_address(session, chunk, session->platform->granularity_bytes));
-    result = map_memory(chunk);
+    result = map_memory(chunk, session);
     if (result != CUDA_SUCCESS) {
         give_address(chunk);
     }
@@ -490,6 +518,7 @@ CUresult weir_chunk_open(struct weir_session *session, const uint8_t key[WEIR_EN
 {
     *ret_chunk = find_shared(session->tenant, key);
     if (*ret_chunk != NULL) {
+        weir_chunk_reach(session, *ret_chunk, session->used);
         return CUDA_SUCCESS;
     }
     return weir_directory_is_used(session->tenant) ? import_chunk(session, key, ret_chunk)

@@ -47,6 +47,9 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
                            struct weir_host_chunk **ret_chunk);
 /** The guest has the file of pinned memory, or needs none: close it; its mapping stays. */
 void weir_chunk_close_file(struct weir_host_chunk *chunk);
+/** Let devices of the session (a bit each) reach the chunk, too. @thread the session's */
+void weir_chunk_reach(struct weir_session *session, const struct weir_host_chunk *chunk,
+                      uint32_t users);
 /** Drop a reference; the last unmaps and releases. The device has no work with it. */
 void weir_chunk_put(struct weir_host_chunk *chunk);
 /**
@@ -71,12 +74,21 @@ struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, ui
 /** Memory of a device without an address, exportable if the driver can. */
 CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
                             CUmemGenericAllocationHandle *ret_memory);
+/** Under shortage: have workers end that serve nobody, and wait for that. false: there are none, or
+ * they did not end. @thread any, holding no lock */
+bool weir_memory_others_gave_way(struct weir_worker *worker);
 /**
- * Set the access of its device to mapped memory, and of every other that can reach it: copies
- * between devices and kernels that follow a pointer to another's memory then need nothing more.
+ * Set the access of its device to mapped memory, and of those of `users` (a bit per device) that
+ * can reach it: copies between devices and kernels that follow a pointer to another's memory then
+ * need nothing more. A session's users are the devices that it has used: weir_session_switch() sees
+ * to those that come later.
  */
-CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint64_t base,
-                            uint64_t bytes, CUmemAccess_flags flags);
+CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint32_t users,
+                            uint64_t base, uint64_t bytes, CUmemAccess_flags flags);
+/** Give further users access to memory that has been mapped with these flags; nothing is done where
+ * none of them can reach it. */
+void weir_memory_reach(struct weir_worker *worker, uint32_t device, uint32_t users, uint64_t base,
+                       uint64_t bytes, CUmemAccess_flags flags);
 /** Give the supervisor a descriptor of it, under this id. false: it has none. */
 bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
                       uint64_t base, uint64_t bytes);

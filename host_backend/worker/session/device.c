@@ -1,11 +1,12 @@
 /*
- * The driver, the worker's devices and their contexts: found, opened, described.
+ * The driver and the worker's devices: found and described.
  *
  * "auto" takes NVIDIA's libcuda.so.1 if it has a device, else softgpu. All sessions work in the
- * devices' primary contexts, each retained once: kernels of several tenants can only run side by
- * side in one context. Everything that a guest asks about a device is asked here once.
+ * devices' primary contexts, each retained once (contexts.c): kernels of several tenants can only
+ * run side by side in one context. Everything that a guest asks about a device is asked here once.
  */
 #include "host_backend/worker/session/connections.h"
+#include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/worker.h"
@@ -16,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define N_ATTRIBUTES   149
@@ -132,7 +132,6 @@ static bool add_fact(struct weir_device *d, const char *key, uint64_t value)
     return true;
 }
 
-/* The device's context is current. */
 static enum weir_status describe_attributes(struct weir_worker *worker,
                                             struct weir_worker_device *device)
 {
@@ -150,15 +149,6 @@ static enum weir_status describe_attributes(struct weir_worker *worker,
 
         d->attributes[d->n_attributes++] =
             (struct weir_device_attribute){id, (int32_t)result, result == CUDA_SUCCESS ? value : 0};
-    }
-    for (int limit = 0; limit < N_LIMITS; limit++) {
-        char key[32];
-        size_t value;
-
-        if (worker->platform.driver.cuCtxGetLimit(&value, (CUlimit)limit) == CUDA_SUCCESS) {
-            snprintf(key, sizeof key, "limit.%d", limit);
-            (void)add_fact(d, key, value);
-        }
     }
     return WEIR_OK;
 }
@@ -193,18 +183,18 @@ static void describe_peers(struct weir_worker *worker, uint32_t index)
     }
 }
 
-/* A driver that does not reach its MPS server may make a context beside it, without an error. */
-static void check_mps(const struct weir_worker *worker, const struct weir_device *d)
+/* Its compute capability, times ten. */
+static uint32_t capability_of(const struct weir_device *d)
 {
-    const struct weir_device_attribute *mps =
-        weir_device_attribute_get(d, CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
+    const struct weir_device_attribute *major =
+        weir_device_attribute_get(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    const struct weir_device_attribute *minor =
+        weir_device_attribute_get(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 
-    if (worker->config.under_mps && mps != NULL && mps->result == CUDA_SUCCESS && mps->value == 0) {
-        weir_log_warn("worker: its context is not under MPS, so its program takes turns with those "
-                      "that are");
-    }
+    return (uint32_t)(major->value * 10 + minor->value);
 }
 
+/* What the driver says without a context. */
 static enum weir_status describe(struct weir_worker *worker, struct weir_worker_device *device)
 {
     const struct weir_driver *driver = &worker->platform.driver;
@@ -230,8 +220,6 @@ static enum weir_status describe(struct weir_worker *worker, struct weir_worker_
     }
     (void)driver->cuDeviceGetLuid((char *)d->luid, &d->luid_mask, device->cu);
     (void)driver->cuDeviceGetPCIBusId(d->pci_bus_id, sizeof d->pci_bus_id, device->cu);
-    (void)driver->cuCtxGetStreamPriorityRange(&d->stream_priority_least,
-                                              &d->stream_priority_greatest);
     (void)driver->cuMemGetAllocationGranularity(&granularity, &prop,
                                                 CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     d->granularity_bytes = granularity;
@@ -245,46 +233,90 @@ static enum weir_status describe(struct weir_worker *worker, struct weir_worker_
         return WEIR_ERR_NO_MEMORY;
     }
     if (d->real) {
-        const struct weir_device_attribute *major =
-            weir_device_attribute_get(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-        const struct weir_device_attribute *minor =
-            weir_device_attribute_get(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-
-        uint32_t sm = (uint32_t)(major->value * 10 + minor->value);
+        uint32_t sm = capability_of(d);
 
         worker->platform.sm =
             device == &worker->platform.devices[0] || worker->platform.sm == sm ? sm : 0;
-        check_mps(worker, d);
     }
     return WEIR_OK;
 }
 
-/* Does the GPU's own write to registered memory arrive? Tried, because attributes have lied. */
-static bool try_write_value(struct weir_worker *worker)
+/* ---------------------------------------------------------------- what only a context says */
+
+/* The context of the device, or of another one of its kind, is current. */
+static void ask_context(const struct weir_driver *driver, struct weir_device *d)
+{
+    (void)driver->cuCtxGetStreamPriorityRange(&d->stream_priority_least,
+                                              &d->stream_priority_greatest);
+    for (int limit = 0; limit < N_LIMITS; limit++) {
+        char key[32];
+        size_t value;
+
+        if (driver->cuCtxGetLimit(&value, (CUlimit)limit) == CUDA_SUCCESS) {
+            snprintf(key, sizeof key, "limit.%d", limit);
+            (void)add_fact(d, key, value);
+        }
+    }
+}
+
+/* Is a device before this one of the same architecture, and which? */
+static bool has_like(const struct weir_platform *platform, uint32_t index, uint32_t *ret_like)
+{
+    uint32_t capability = capability_of(&platform->devices[index].about);
+
+    for (uint32_t i = 0; i < index; i++) {
+        if (capability_of(&platform->devices[i].about) == capability) {
+            *ret_like = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* In a context that is there for the question only. */
+static bool ask_and_close(struct weir_worker *worker, struct weir_worker_device *device)
 {
     const struct weir_driver *driver = &worker->platform.driver;
-    size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
-    void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CUdeviceptr address;
-    CUstream stream;
-    bool ok = false;
+    CUcontext context;
+    bool asked;
 
-    if (page == MAP_FAILED) {
+    if (driver->cuDevicePrimaryCtxRetain(&context, device->cu) != CUDA_SUCCESS) {
         return false;
     }
-    if (driver->cuMemHostRegister_v2(page, bytes, CU_MEMHOSTREGISTER_DEVICEMAP) == CUDA_SUCCESS) {
-        if (driver->cuMemHostGetDevicePointer_v2(&address, page, 0) == CUDA_SUCCESS &&
-            driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {
-            ok = driver->cuStreamWriteValue32_v2(stream, address, 0x57e1,
-                                                 CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS &&
-                 driver->cuStreamSynchronize(stream) == CUDA_SUCCESS &&
-                 __atomic_load_n((uint32_t *)page, __ATOMIC_ACQUIRE) == 0x57e1;
-            (void)driver->cuStreamDestroy_v2(stream);
-        }
-        (void)driver->cuMemHostUnregister(page);
+    asked = driver->cuCtxSetCurrent(context) == CUDA_SUCCESS;
+    if (asked) {
+        ask_context(driver, &device->about);
     }
-    munmap(page, bytes);
-    return ok;
+    (void)driver->cuCtxSetCurrent(worker->platform.devices[0].context);
+    (void)driver->cuDevicePrimaryCtxRelease_v2(device->cu);
+    return asked;
+}
+
+/*
+ * The range of stream priorities and the default limits. Devices of one architecture have the same,
+ * so the first context answers for all that are like its device. The first device's is current.
+ */
+static void describe_contexts(struct weir_worker *worker)
+{
+    struct weir_platform *platform = &worker->platform;
+
+    for (uint32_t i = 0; i < platform->n_devices; i++) {
+        struct weir_device *d = &platform->devices[i].about;
+        uint32_t like = 0;
+
+        if (i == 0) {
+            ask_context(&platform->driver, d);
+        } else if (has_like(platform, i, &like) || !ask_and_close(worker, &platform->devices[i])) {
+            /* Or the first one's, for want of a better answer. */
+            const struct weir_device *from = &platform->devices[like].about;
+
+            d->stream_priority_least = from->stream_priority_least;
+            d->stream_priority_greatest = from->stream_priority_greatest;
+            for (uint32_t k = 0; k < from->n_facts; k++) {
+                (void)add_fact(d, from->facts[k].key, from->facts[k].value);
+            }
+        }
+    }
 }
 
 CUresult weir_platform_enter(const struct weir_platform *platform)
@@ -338,7 +370,8 @@ static bool add_device(struct weir_worker *worker, const char *item, int ordinal
         if (worker->platform.n_devices == WEIR_DEVICES_MAX) {
             return false;
         }
-        worker->platform.devices[worker->platform.n_devices++].cu = device;
+        worker->platform.devices[worker->platform.n_devices].cu = device;
+        pthread_mutex_init(&worker->platform.devices[worker->platform.n_devices++].opening, NULL);
         return true;
     }
     return false;
@@ -384,23 +417,6 @@ static enum weir_status choose_devices(struct weir_worker *worker, int n_driver,
     return WEIR_OK;
 }
 
-static enum weir_status open_context(struct weir_worker *worker, struct weir_worker_device *device)
-{
-    const struct weir_driver *driver = &worker->platform.driver;
-
-    /* The worker itself waits only at clean-up: never by spinning. */
-    (void)driver->cuDevicePrimaryCtxSetFlags_v2(device->cu,
-                                                CU_CTX_SCHED_BLOCKING_SYNC | CU_CTX_MAP_HOST);
-    if (driver->cuDevicePrimaryCtxRetain(&device->context, device->cu) != CUDA_SUCCESS) {
-        device->context = NULL;
-        return WEIR_ERR_DRIVER;
-    }
-    if (driver->cuCtxSetCurrent(device->context) != CUDA_SUCCESS) {
-        return WEIR_ERR_DRIVER;
-    }
-    return describe(worker, device);
-}
-
 enum weir_status weir_worker_find_devices(struct weir_worker *worker, struct weir_diag *ret_why)
 {
     int n_driver = 0;
@@ -423,18 +439,19 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
         return status;
     }
     worker->platform.posix_fds = true;
-    worker->platform.write_value_ok = true;
     worker->platform.alone = worker->config.alone;
     worker->platform.by_program = worker->config.by_program;
+    if (weir_worker_device_open(worker, 0) != CUDA_SUCCESS ||
+        weir_platform_enter(&worker->platform) != CUDA_SUCCESS) {
+        return WEIR_ERR_DRIVER;
+    }
     for (uint32_t i = 0; status == WEIR_OK && i < worker->platform.n_devices; i++) {
-        status = open_context(worker, &worker->platform.devices[i]);
-        if (status == WEIR_OK && worker->platform.write_value_ok) {
-            worker->platform.write_value_ok = try_write_value(worker);
-        }
+        status = describe(worker, &worker->platform.devices[i]);
     }
-    if (status == WEIR_OK && weir_platform_enter(&worker->platform) != CUDA_SUCCESS) {
-        status = WEIR_ERR_DRIVER;
+    if (status != WEIR_OK) {
+        return status;
     }
+    describe_contexts(worker);
     for (uint32_t i = 0; status == WEIR_OK && i < worker->platform.n_devices; i++) {
         struct weir_worker_device *device = &worker->platform.devices[i];
 
@@ -451,15 +468,14 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
 
 void weir_worker_close_device(struct weir_worker *worker)
 {
+    weir_worker_contexts_close(worker);
     for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
         struct weir_worker_device *device = &worker->platform.devices[i];
 
-        if (device->context != NULL) {
-            (void)worker->platform.driver.cuDevicePrimaryCtxRelease_v2(device->cu);
-        }
         weir_nvml_destroy(device->nvml);
         free(device->about.attributes);
         free(device->about.facts);
+        pthread_mutex_destroy(&device->opening);
         *device = (struct weir_worker_device){0};
     }
     worker->platform.n_devices = 0;

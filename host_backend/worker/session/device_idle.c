@@ -49,8 +49,10 @@ void weir_device_idle_destroy(struct weir_worker *worker)
     struct weir_device_idle *d = worker->device_idle;
 
     for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
-        if (d->events[i] != NULL) {
-            (void)worker->platform.driver.cuEventDestroy_v2(d->events[i]);
+        CUevent event = atomic_load(&d->events[i]);
+
+        if (event != NULL) {
+            (void)worker->platform.driver.cuEventDestroy_v2(event);
         }
     }
     pthread_cond_destroy(&d->opened);
@@ -101,6 +103,23 @@ void weir_device_barrier_leave(struct weir_session *session)
 {
     inside_of = NULL;
     atomic_store_explicit(&session->idle->inside, 0, memory_order_release);
+}
+
+struct weir_session *weir_device_barrier_pause(void)
+{
+    struct weir_session *session = inside_of;
+
+    if (session != NULL) {
+        weir_device_barrier_leave(session);
+    }
+    return session;
+}
+
+void weir_device_barrier_resume(struct weir_session *session)
+{
+    if (session != NULL) {
+        weir_device_barrier_enter(session);
+    }
 }
 
 /* ---------------------------------------------------------------- the barrier */
@@ -181,6 +200,24 @@ static bool close_barrier(struct weir_worker *w)
 
 /* ---------------------------------------------------------------- the devices */
 
+static bool record_on(struct weir_worker *w, uint32_t device)
+{
+    const struct weir_driver *driver = &w->platform.driver;
+    CUcontext context = w->platform.devices[device].context;
+    CUevent event = atomic_load(&w->device_idle->events[device]);
+
+    if (driver->cuCtxSetCurrent(context) != CUDA_SUCCESS) {
+        return false;
+    }
+    if (event == NULL) {
+        if (driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+            return false;
+        }
+        atomic_store(&w->device_idle->events[device], event);
+    }
+    return driver->cuCtxRecordEvent(context, event) == CUDA_SUCCESS;
+}
+
 /* Behind everything that the devices have been given. Forbidden while a stream is under capture. */
 static bool record(struct weir_worker *w)
 {
@@ -188,13 +225,7 @@ static bool record(struct weir_worker *w)
     bool ok = w->platform.driver.cuCtxGetCurrent(&here) == CUDA_SUCCESS;
 
     for (uint32_t i = 0; i < w->platform.n_devices && ok; i++) {
-        CUevent *event = &w->device_idle->events[i];
-
-        ok = w->platform.driver.cuCtxSetCurrent(w->platform.devices[i].context) == CUDA_SUCCESS &&
-             (*event != NULL ||
-              w->platform.driver.cuEventCreate(event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) &&
-             w->platform.driver.cuCtxRecordEvent(w->platform.devices[i].context, *event) ==
-                 CUDA_SUCCESS;
+        ok = !weir_device_is_open(&w->platform.devices[i]) || record_on(w, i);
     }
     (void)w->platform.driver.cuCtxSetCurrent(here);
     return ok;
@@ -206,7 +237,9 @@ static bool wait_until(struct weir_worker *w, uint64_t end_ns)
     uint64_t now_ns = weir_clock_now_ns();
 
     for (uint32_t i = 0; i < w->platform.n_devices; i++) {
-        while (w->platform.driver.cuEventQuery(w->device_idle->events[i]) == CUDA_ERROR_NOT_READY) {
+        CUevent event = atomic_load(&w->device_idle->events[i]);
+
+        while (event != NULL && w->platform.driver.cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
             if (weir_clock_now_ns() >= end_ns) {
                 return false;
             }

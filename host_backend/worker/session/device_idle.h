@@ -52,6 +52,12 @@ void weir_session_idle_destroy(struct weir_session_idle *idle);
 void weir_device_barrier_enter(struct weir_session *session);
 void weir_device_barrier_leave(struct weir_session *session);
 
+/** The thread will do something that takes long and gives the device no work: within a handler it
+ * leaves the barrier. @return for weir_device_barrier_resume(); NULL: it is in no handler */
+struct weir_session *weir_device_barrier_pause(void);
+/** Accepts NULL. @thread the one that paused */
+void weir_device_barrier_resume(struct weir_session *session);
+
 /**
  * Wait until the device is idle, and keep it so. Returns at once if no other session may give the
  * device work, if the caller's own session is capturing, or if the driver is softgpu, which never

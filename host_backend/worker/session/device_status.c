@@ -1,6 +1,6 @@
 /*
- * How a device is, for operators: what NVML says, and what the driver says of its memory. What
- * neither says stays unknown: softgpu has no temperature.
+ * How a device is, for operators: what NVML says, and what the driver says of its memory if the
+ * worker has a context there. What neither says stays unknown: softgpu has no temperature.
  */
 #include "host_backend/worker/session/device_status.h"
 
@@ -28,10 +28,15 @@ static void look(const struct weir_driver *driver, const struct weir_worker_devi
                  struct weir_status_device *row)
 {
     size_t free_bytes = 0, total_bytes = 0;
+    uint64_t nvml_free_bytes;
     uint32_t word;
 
-    if (driver->cuCtxSetCurrent(device->context) == CUDA_SUCCESS &&
-        driver->cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_SUCCESS) {
+    if (!weir_device_is_open(device)) {
+        if (weir_nvml_free_bytes(device->nvml, &nvml_free_bytes)) {
+            row->free_bytes = (double)nvml_free_bytes;
+        }
+    } else if (driver->cuCtxSetCurrent(device->context) == CUDA_SUCCESS &&
+               driver->cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_SUCCESS) {
         row->free_bytes = (double)free_bytes;
     }
     if (ask(device, "nvmlDeviceGetUtilizationRates", &word)) {
@@ -56,10 +61,7 @@ void weir_device_status(const struct weir_worker *worker, uint32_t device, struc
     row->ordinal = (uint32_t)d->cu;
     row->sms = weir_worker_sms(worker, device);
     row->memory_bytes = d->about.total_memory_bytes;
-    if (gate != NULL) {
-        row->scheduled = 1;
-        row->sm_ns = weir_gate_sm_ns(gate);
-    }
+    row->sm_ns = gate != NULL ? weir_gate_sm_ns(gate) : 0;
     if (looks) {
         look(&platform->driver, d, row);
     }

@@ -245,12 +245,12 @@ static void tell_supervisor(const struct weir_worker *worker, const struct suspe
         struct weir_link_message message = {.type = WEIR_LINK_FAULT};
 
         if (suspects->tenant[i]) {
-            message.fault = (struct weir_link_fault){.tenant_index = i,
-                                                     .goings = worker->tenants[i]->goings,
-                                                     .error = (int32_t)error,
-                                                     .n_suspects = suspects->n_tenants,
-                                                     .marks = worker->platform.write_value_ok &&
-                                                              worker->gates[0] != NULL};
+            message.fault = (struct weir_link_fault){
+                .tenant_index = i,
+                .goings = worker->tenants[i]->goings,
+                .error = (int32_t)error,
+                .n_suspects = suspects->n_tenants,
+                .marks = worker->platform.devices[0].write_value_ok && worker->gates[0] != NULL};
             (void)!weir_link_send(worker->link, &message, -1); /* a lost link: it is gone, too */
         }
     }

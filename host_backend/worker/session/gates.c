@@ -83,17 +83,16 @@ static void destroy(struct weir_device_gate *g)
     weir_gate_destroy(g->gate);
     weir_marks_destroy(g->marks);
     weir_parts_destroy(g->parts);
+    pthread_mutex_destroy(&g->lock);
     free(g);
 }
 
+/* What a device needs beside its gate. */
 static enum weir_status create(struct weir_worker *worker, uint32_t device,
-                               const struct weir_policy_set *policies,
                                const struct weir_gate_ops *runs, size_t item_room,
                                struct weir_device_gate **ret_gate)
 {
-    const struct weir_sched_settings *settings = &worker->config.scheduler;
     struct weir_device_gate *g = calloc(1, sizeof *g);
-    struct weir_gate_params params;
     enum weir_status status;
 
     if (g == NULL) {
@@ -101,6 +100,8 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     }
     g->worker = worker;
     g->device = device;
+    pthread_mutex_init(&g->lock, NULL);
+    g->item_room = item_room;
     g->ops = *runs;
     g->ops.thread_begins = thread_begins;
     g->ops.event_reached = event_reached;
@@ -108,49 +109,91 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     g->ops.deaf = deaf;
     g->priority_least = worker->platform.devices[device].about.stream_priority_least;
     g->priority_greatest = worker->platform.devices[device].about.stream_priority_greatest;
-    status =
-        weir_marks_create(&worker->platform.driver, worker->platform.write_value_ok, &g->marks);
-    if (status == WEIR_OK) {
-        params = (struct weir_gate_params){.device = device,
-                                           .sms = weir_worker_sms(worker, device),
-                                           .levels = has_levels(g),
-                                           .real = worker->platform.real,
-                                           .fill = fill_of(g, settings->fill),
-                                           .settings = settings,
-                                           .policies = policies,
-                                           .spin = worker->platform.spin.page,
-                                           .times_dir = worker->config.forms.cache_dir,
-                                           .uuid = worker->platform.devices[device].about.uuid,
-                                           .item_room = item_room,
-                                           .ops = &g->ops,
-                                           .user = g};
-        status = weir_gate_create(&params, &g->gate);
-    }
+    status = weir_marks_create(&worker->platform.driver,
+                               worker->platform.devices[device].write_value_ok, &g->marks);
     if (status != WEIR_OK) {
         destroy(g);
         return status;
     }
+    g->fill = fill_of(g, worker->config.scheduler.fill);
     *ret_gate = g;
     return WEIR_OK;
+}
+
+/* The gate itself, with the policies that are in force. */
+static enum weir_status begin(struct weir_device_gate *g)
+{
+    struct weir_worker *worker = g->worker;
+    const struct weir_sched_settings *settings = &worker->config.scheduler;
+    struct weir_policy_set policies = {0};
+    struct weir_diag diag = {0};
+    struct weir_gate_params params = {.device = g->device,
+                                      .sms = weir_worker_sms(worker, g->device),
+                                      .levels = has_levels(g),
+                                      .real = worker->platform.real,
+                                      .fill = g->fill,
+                                      .settings = settings,
+                                      .policies = &policies,
+                                      .spin = worker->platform.spin.page,
+                                      .times_dir = worker->config.forms.cache_dir,
+                                      .uuid = worker->platform.devices[g->device].about.uuid,
+                                      .item_room = g->item_room,
+                                      .ops = &g->ops,
+                                      .user = g};
+
+    if (weir_policy_set_parse(settings->policy, &policies, &diag) != WEIR_OK) {
+        weir_log_error("sched: no such policies policy=\"%s\" why=\"%s\"", settings->policy,
+                       diag.message);
+        return WEIR_ERR_INVALID;
+    }
+    return weir_gate_create(&params, &g->gate);
 }
 
 enum weir_status weir_gates_create(struct weir_worker *worker, const struct weir_gate_ops *runs,
                                    size_t item_room)
 {
-    const char *policy = worker->config.scheduler.policy;
-    struct weir_policy_set policies = {0};
-    enum weir_status status = WEIR_OK;
-    struct weir_diag diag = {0};
+    struct weir_device_gate *g;
+    enum weir_status status;
 
-    if (strcmp(policy, "off") == 0) {
+    if (strcmp(worker->config.scheduler.policy, "off") == 0) {
         return WEIR_OK;
     }
-    if (weir_policy_set_parse(policy, &policies, &diag) != WEIR_OK) {
-        weir_log_error("sched: no such policies policy=\"%s\" why=\"%s\"", policy, diag.message);
-        return WEIR_ERR_INVALID;
+    status = create(worker, 0, runs, item_room, &g);
+    if (status != WEIR_OK) {
+        return status;
     }
-    for (uint32_t i = 0; status == WEIR_OK && i < worker->platform.n_devices; i++) {
-        status = create(worker, i, &policies, runs, item_room, &worker->gates[i]);
+    status = begin(g);
+    if (status != WEIR_OK) {
+        destroy(g);
+        return status;
+    }
+    worker->gates[0] = g;
+    return WEIR_OK;
+}
+
+enum weir_status weir_gates_add(struct weir_worker *worker, uint32_t device)
+{
+    struct weir_device_gate *first = worker->gates[0], *g;
+    enum weir_status status;
+
+    if (first == NULL) { /* nothing is scheduled, or the first device is being opened */
+        return WEIR_OK;
+    }
+    status = create(worker, device, &first->ops, first->item_room, &g);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&first->lock);
+    status = begin(g);
+    if (status == WEIR_OK && first->attached) {
+        weir_gate_attach(g->gate, first->client);
+    }
+    if (status == WEIR_OK) {
+        worker->gates[device] = g;
+    }
+    pthread_mutex_unlock(&first->lock);
+    if (status != WEIR_OK) {
+        destroy(g);
     }
     return status;
 }
@@ -170,29 +213,58 @@ void weir_gates_destroy(struct weir_worker *worker)
 
 /* ---------------------------------------------------------------- all of them */
 
+/* The next one from a device on, while none is made or attached. NULL: there are no more. */
+static struct weir_device_gate *next_locked(struct weir_worker *worker, uint32_t device)
+{
+    while (device < worker->platform.n_devices && worker->gates[device] == NULL) {
+        device++;
+    }
+    return device < worker->platform.n_devices ? worker->gates[device] : NULL;
+}
+
+/* The first one, and the lock of all. NULL: there is no scheduler, and nothing to unlock. */
+static struct weir_device_gate *lock_all(struct weir_worker *worker)
+{
+    struct weir_device_gate *first = worker->gates[0];
+
+    if (first != NULL) {
+        pthread_mutex_lock(&first->lock);
+    }
+    return first;
+}
+
+static void unlock_all(struct weir_device_gate *first)
+{
+    if (first != NULL) {
+        pthread_mutex_unlock(&first->lock);
+    }
+}
+
 void weir_gates_policies_set(struct weir_worker *worker, const char *policy)
 {
+    struct weir_device_gate *first, *g;
     struct weir_policy_set policies;
 
     if (weir_policy_set_parse(policy, &policies, NULL) != WEIR_OK) {
         return; /* the supervisor has looked at it */
     }
+    first = lock_all(worker);
     snprintf(worker->config.scheduler.policy, sizeof worker->config.scheduler.policy, "%s", policy);
-    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
-        if (worker->gates[i] != NULL) {
-            weir_gate_policies_set(worker->gates[i]->gate, &policies);
-        }
+    for (g = first; g != NULL; g = next_locked(worker, g->device + 1)) {
+        weir_gate_policies_set(g->gate, &policies);
     }
+    unlock_all(first);
     weir_log_info("sched: policy=\"%s\"", policy);
 }
 
 void weir_gates_keep(struct weir_worker *worker)
 {
-    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
-        if (worker->gates[i] != NULL) {
-            weir_gate_keep(worker->gates[i]->gate);
-        }
+    struct weir_device_gate *first = lock_all(worker);
+
+    for (struct weir_device_gate *g = first; g != NULL; g = next_locked(worker, g->device + 1)) {
+        weir_gate_keep(g->gate);
     }
+    unlock_all(first);
 }
 
 void weir_gates_attach(struct weir_worker *worker, int port_fd, int bell_fd)
@@ -210,21 +282,24 @@ void weir_gates_attach(struct weir_worker *worker, int port_fd, int bell_fd)
         close(bell_fd);
         return;
     }
+    (void)lock_all(worker);
     first->client = client;
-    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
-        if (worker->gates[i] != NULL) {
-            weir_gate_attach(worker->gates[i]->gate, client);
-        }
+    first->attached = true;
+    for (struct weir_device_gate *g = first; g != NULL; g = next_locked(worker, g->device + 1)) {
+        weir_gate_attach(g->gate, client);
     }
+    unlock_all(first);
 }
 
 void weir_gates_detach(struct weir_worker *worker)
 {
-    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
-        if (worker->gates[i] != NULL) {
-            weir_gate_detach(worker->gates[i]->gate);
-        }
+    struct weir_device_gate *first = lock_all(worker);
+
+    for (struct weir_device_gate *g = first; g != NULL; g = next_locked(worker, g->device + 1)) {
+        g->attached = false;
+        weir_gate_detach(g->gate);
     }
+    unlock_all(first);
 }
 
 /* ---------------------------------------------------------------- tenants */
@@ -232,35 +307,34 @@ void weir_gates_detach(struct weir_worker *worker)
 void weir_gates_tenant_changed(struct weir_tenant *tenant)
 {
     struct weir_sched_tenant_params params = weir_gate_tenant_params(&tenant->config);
+    struct weir_device_gate *first = lock_all(tenant->worker), *g;
 
-    for (uint32_t i = 0; i < tenant->worker->platform.n_devices; i++) {
-        if (tenant->worker->gates[i] != NULL) {
-            weir_gate_tenant_set(tenant->worker->gates[i]->gate, tenant->index, &params);
-        }
+    for (g = first; g != NULL; g = next_locked(tenant->worker, g->device + 1)) {
+        weir_gate_tenant_set(g->gate, tenant->index, &params);
     }
+    unlock_all(first);
 }
 
 void weir_gates_tenant_gone(struct weir_tenant *tenant)
 {
-    for (uint32_t i = 0; i < tenant->worker->platform.n_devices; i++) {
-        if (tenant->worker->gates[i] != NULL) {
-            weir_gate_tenant_remove(tenant->worker->gates[i]->gate, tenant->index);
-        }
+    struct weir_device_gate *first = lock_all(tenant->worker), *g;
+
+    for (g = first; g != NULL; g = next_locked(tenant->worker, g->device + 1)) {
+        weir_gate_tenant_remove(g->gate, tenant->index);
     }
+    unlock_all(first);
 }
 
 bool weir_gates_usage(struct weir_tenant *tenant, struct weir_gate_usage *ret_usage)
 {
-    bool any = false;
+    struct weir_device_gate *first = lock_all(tenant->worker), *g;
 
     *ret_usage = (struct weir_gate_usage){0};
-    for (uint32_t i = 0; i < tenant->worker->platform.n_devices; i++) {
-        if (tenant->worker->gates[i] != NULL) {
-            any = true;
-            weir_gate_tenant_usage(tenant->worker->gates[i]->gate, tenant->index, ret_usage);
-        }
+    for (g = first; g != NULL; g = next_locked(tenant->worker, g->device + 1)) {
+        weir_gate_tenant_usage(g->gate, tenant->index, ret_usage);
     }
-    return any;
+    unlock_all(first);
+    return first != NULL;
 }
 
 /* ---------------------------------------------------------------- stream priorities */

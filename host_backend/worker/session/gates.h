@@ -1,5 +1,5 @@
 /*
- * A worker's gates: one for each of its devices, and what a device needs beside it to admit work:
+ * A worker's gates: one for each device that is open, and what it needs beside that to admit work:
  * marks in streams, parts of its SMs, and levels of stream priorities.
  *
  * Source: docs/design/gate.md
@@ -14,13 +14,20 @@
 struct weir_tenant;
 struct weir_worker;
 
-/* One device's. Constant after it was made, but for the client, which is the main thread's. */
+/*
+ * One device's: the first's is made when the worker starts, each other when its device is opened.
+ * Constant after it was made, but for what the first one has under its lock.
+ */
 struct weir_device_gate {
     struct weir_worker *worker;
     uint32_t device;
     struct weir_gate *gate;
-    struct weir_gate_client *client; /* the first device's, for all; NULL: never attached */
+    pthread_mutex_t lock; /* the first device's: who makes, attaches or goes through all of them */
+    struct weir_gate_client *client; /* likewise; NULL: never attached */
+    bool attached;                   /* likewise: to that client */
     struct weir_gate_ops ops;
+    size_t item_room;
+    enum weir_sched_fill fill;
     struct weir_marks *marks;
     struct weir_parts *parts;              /* NULL: kernels as they are have all SMs */
     int priority_least, priority_greatest; /* of streams, as CUDA counts them */
@@ -30,7 +37,7 @@ struct weir_device_gate {
 uint32_t weir_worker_sms(const struct weir_worker *worker, uint32_t device);
 
 /**
- * Make worker->gates, if its configuration wants a scheduler.
+ * Make the first device's gate, if the worker's configuration wants a scheduler.
  *
  * @param runs  what becomes of orders about runs; the other functions are not looked at.
  * @param item_room  bytes that runs wants in each item.
@@ -39,6 +46,13 @@ uint32_t weir_worker_sms(const struct weir_worker *worker, uint32_t device);
  */
 enum weir_status weir_gates_create(struct weir_worker *worker, const struct weir_gate_ops *runs,
                                    size_t item_room) WEIR_MUST_CHECK;
+
+/**
+ * Make the gate of a further device, if the first one has one, and attach it if that is attached.
+ * @return as weir_gates_create()
+ * @thread the one that opens the device, with its context
+ */
+enum weir_status weir_gates_add(struct weir_worker *worker, uint32_t device) WEIR_MUST_CHECK;
 
 /** No session and no tenant may be left. @thread main */
 void weir_gates_destroy(struct weir_worker *worker);

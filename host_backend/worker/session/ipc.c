@@ -2,8 +2,8 @@
 #include "host_backend/worker/session/ipc.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/objects.h"
-#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/tenant.h"
 #include <stdlib.h>
@@ -69,8 +69,11 @@ CUresult weir_ipc_memory_import(struct weir_tenant *tenant, struct weir_link_ent
     WEIR_TRY(weir_directory_find(tenant, entry, &fd));
     name_memory(entry);
     if (entry->device < platform->n_devices) {
-        result = platform->driver.cuMemImportFromShareableHandle(
-            ret_memory, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        result = weir_worker_device_open(tenant->worker, entry->device);
+        result = result == CUDA_SUCCESS ? platform->driver.cuMemImportFromShareableHandle(
+                                              ret_memory, (void *)(intptr_t)fd,
+                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+                                        : result;
     }
     close(fd);
     if (result != CUDA_SUCCESS) {

@@ -1,10 +1,12 @@
 #include "host_backend/worker/session/memory.h"
 
+#include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/sticky.h"
+#include "host_backend/worker/session/vmm.h"
 #include "proto/wire/session_api.h"
 #include <stdlib.h>
 
@@ -72,6 +74,23 @@ bool weir_session_registered(const struct weir_session *session, uint64_t addres
         }
     }
     return false;
+}
+
+void weir_session_memory_reach(struct weir_session *session, uint32_t device)
+{
+    const struct weir_vmm_book *vmm = &session->holdings->vmm;
+
+    for (const struct weir_grant *g = session->holdings->grants; g != NULL; g = g->next) {
+        weir_chunk_reach(session, g->chunk, 1u << device);
+    }
+    for (size_t i = 0; i < vmm->n_maps; i++) {
+        const struct weir_session_vmm_map *map = &vmm->maps[i];
+
+        if (map->access != CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+            weir_memory_reach(session->worker, map->alloc->device, 1u << device, map->base,
+                              map->bytes, (CUmemAccess_flags)map->access);
+        }
+    }
 }
 
 /* ---------------------------------------------------------------- streams of its own */

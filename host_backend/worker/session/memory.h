@@ -35,6 +35,9 @@ CUresult weir_session_check_write(struct weir_session *session, uint64_t address
 /** Is it the guest's own memory that it has registered? @param address  for the GPU */
 bool weir_session_registered(const struct weir_session *session, uint64_t address);
 
+/** Let a device that the session has not used before reach all device memory that it may name. */
+void weir_session_memory_reach(struct weir_session *session, uint32_t device);
+
 /** The current device's stream for clearing memory. */
 CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream);
 /** Destroy those of all devices. */

@@ -503,3 +503,25 @@ nvmlReturn_t weir_nvml_ask(struct weir_nvml *nvml, const struct weir_nvml_questi
     }
     return result;
 }
+
+/* A guest's own question is answered from its tenant's quota, so no row has this function. */
+bool weir_nvml_free_bytes(struct weir_nvml *nvml, uint64_t *ret_bytes)
+{
+    nvmlReturn_t (*memory_info)(nvmlDevice_t, nvmlMemory_t *) = NULL;
+    nvmlMemory_t memory;
+    bool known;
+
+    pthread_mutex_lock(&nvml->lock);
+    if (!nvml->tried) {
+        load_locked(nvml);
+    }
+    if (nvml->library != NULL) {
+        *(void **)&memory_info = dlsym(nvml->library, "nvmlDeviceGetMemoryInfo");
+    }
+    known = memory_info != NULL && memory_info(nvml->handle, &memory) == NVML_SUCCESS;
+    pthread_mutex_unlock(&nvml->lock);
+    if (known) {
+        *ret_bytes = memory.free;
+    }
+    return known;
+}

@@ -61,6 +61,10 @@ void weir_nvml_destroy(struct weir_nvml *nvml);
 nvmlReturn_t weir_nvml_ask(struct weir_nvml *nvml, const struct weir_nvml_question *question,
                            struct weir_nvml_answer *answer);
 
+/** Memory of the device that nobody uses. false: NVML does not say. @thread any; as
+ * weir_nvml_ask() */
+bool weir_nvml_free_bytes(struct weir_nvml *nvml, uint64_t *ret_bytes);
+
 /** The rows, for tests; ends with a NULL name. */
 const struct weir_nvml_row *weir_nvml_rows(void);
 

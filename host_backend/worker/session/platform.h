@@ -1,6 +1,7 @@
 /*
- * What a worker's sessions run on: the driver, its devices with a context each, and how long a
- * thread spins for them. Constant from weir_worker_open_device() on, but for window_taken.
+ * What a worker's sessions run on: the driver, its devices, and how long a thread spins for them.
+ * Constant from weir_worker_open_device() on, but for window_taken and the devices' contexts: the
+ * first device has one from then on, each other device from its first use on (session/contexts.c).
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_PLATFORM_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_PLATFORM_H
@@ -9,17 +10,32 @@
 #include "host_backend/config/control.h"
 #include "host_backend/config/spin.h"
 #include "host_backend/worker/session/session.h"
+#include <pthread.h>
 
 struct weir_nvml;
+
+#define WEIR_DEVICE_LIMITS 7 /* that a program may set for its context */
 
 /* One GPU of a worker. */
 struct weir_worker_device {
     CUdevice cu;
-    CUcontext context;        /* its primary context, retained */
     struct weir_device about; /* snapshot for guests */
     struct weir_nvml *nvml;
     uint32_t peers; /* bit per device of the worker whose memory this one can reach */
+
+    pthread_mutex_t opening;           /* held by whoever opens it */
+    atomic_bool is_open;               /* what follows is there, and constant */
+    CUcontext context;                 /* its primary context, retained */
+    bool write_value_ok;               /* cuStreamWriteValue32 works */
+    size_t limits[WEIR_DEVICE_LIMITS]; /* of the context when it was opened */
 };
+
+/* Has the device a context? Whoever has seen that may use it. */
+static inline bool weir_device_is_open(const struct weir_worker_device *device)
+{
+    /* C1: acquires the context; meets the release in weir_worker_device_open(). */
+    return atomic_load_explicit(&device->is_open, memory_order_acquire);
+}
 
 /* How long a session's thread spins. */
 struct weir_worker_spin {
@@ -33,12 +49,12 @@ struct weir_platform {
     char driver_name[WEIR_HOST_TEXT_BYTES];
     struct weir_worker_device devices[WEIR_DEVICES_MAX]; /* as the configuration lists them */
     uint32_t n_devices;
-    uint32_t sm;         /* compute capability times ten; 0: softgpu, or devices that differ */
-    bool alone;          /* it serves one tenant */
-    bool by_program;     /* its contexts belong to one program at a time */
-    bool real;           /* NVIDIA's driver, not softgpu */
-    bool write_value_ok; /* cuStreamWriteValue32 works, on all */
-    bool posix_fds;      /* memory can be exported, of all */
+    uint32_t sm;     /* compute capability times ten; 0: softgpu, or devices that differ */
+    bool alone;      /* it serves one tenant */
+    bool by_program; /* its contexts belong to one program at a time */
+    bool real;       /* NVIDIA's driver, not softgpu */
+    bool posix_fds;  /* memory can be exported, of all */
+    uint32_t *trial; /* a registered page, in which stream writes are tried */
     uint64_t granularity_bytes; /* the largest of them */
     struct weir_worker_spin spin;
     /* Of each window whether a tenant has it, or something else lies there. Under the worker's

@@ -10,8 +10,10 @@
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/channel.h"
+#include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/host_calls.h"
-#include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/session/memory.h"
+#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
 #include "proto/ops.h"
@@ -21,8 +23,14 @@
 
 CUresult weir_session_switch(struct weir_session *session, uint32_t device)
 {
-    CUresult result = session->driver->cuCtxSetCurrent(session->platform->devices[device].context);
+    CUresult result;
 
+    if ((session->used >> device & 1) == 0) {
+        WEIR_TRY(weir_worker_device_open(session->worker, device));
+        session->used |= 1u << device;
+        weir_session_memory_reach(session, device);
+    }
+    result = session->driver->cuCtxSetCurrent(session->platform->devices[device].context);
     if (result == CUDA_SUCCESS) {
         session->device = device;
     }

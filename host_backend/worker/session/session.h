@@ -52,6 +52,7 @@ struct weir_operation {
     size_t reply_bulk_bytes;
     struct weir_object *first; /* the first object that it has named */
     struct weir_object *last;
+    uint32_t device;         /* that the record's header names; perhaps without a context */
     struct weir_arena arena; /* weir_session_alloc() */
 };
 
@@ -68,6 +69,7 @@ struct weir_session {
     struct weir_session *next;        /* in the worker's list, under its lock */
     struct weir_operation op;
     uint32_t device;     /* whose context is current in this thread */
+    uint32_t used;       /* bit per device whose context was */
     uint32_t n_captures; /* streams under capture (session/device_idle.h) */
     atomic_bool ending;  /* set by anybody; the session's thread sees it within a second */
 
@@ -97,7 +99,11 @@ void weir_sessions_unlock(struct weir_worker *worker);
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);
 
-/** Make a device's context current, if it is not. @param device  below the worker's n_devices */
+/**
+ * Make a device's context current, if it is not. A device that has none yet is opened.
+ * @param device  below the worker's n_devices
+ * @return CUDA_SUCCESS, as weir_worker_device_open(); then the last device's is current still
+ */
 CUresult weir_session_switch(struct weir_session *session, uint32_t device);
 static inline CUresult weir_session_enter(struct weir_session *session, uint32_t device)
 {

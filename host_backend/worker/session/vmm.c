@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/session/chunk.h"
+#include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/memory.h"
@@ -50,6 +51,8 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
     struct weir_vmm_alloc *alloc;
     CUresult result;
 
+    /* Now: what is mapped later is cleared there, and then nobody waits for an error. */
+    WEIR_TRY(weir_worker_device_open(w, device));
     WEIR_TRY(weir_session_charge_all(session, device, &cost));
     alloc = calloc(1, sizeof *alloc);
     if (alloc == NULL) {
@@ -173,7 +176,7 @@ CUresult weir_vmm_alloc_clear(struct weir_vmm_alloc *alloc, CUstream stream)
     WEIR_TRY(driver->cuMemAddressReserve(&at, alloc->bytes, w->platform.granularity_bytes, 0, 0));
     result = driver->cuMemMap(at, alloc->bytes, 0, alloc->memory, 0);
     if (result == CUDA_SUCCESS) {
-        result = weir_memory_access(w, alloc->device, at, alloc->bytes,
+        result = weir_memory_access(w, alloc->device, 0, at, alloc->bytes,
                                     CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         if (result == CUDA_SUCCESS) {
             result = clear_mapped(alloc, at, stream);
@@ -430,12 +433,12 @@ static CUresult set_access(struct weir_session *s, size_t first, size_t n, uint6
     struct weir_worker *w = s->worker;
 
     if (w->platform.n_devices == 1) {
-        return weir_memory_access(w, 0, base, bytes, (CUmemAccess_flags)flags);
+        return weir_memory_access(w, 0, 0, base, bytes, (CUmemAccess_flags)flags);
     }
     for (size_t i = first; i < first + n; i++) {
         const struct weir_session_vmm_map *map = &s->holdings->vmm.maps[i];
 
-        WEIR_TRY(weir_memory_access(w, map->alloc->device, map->base, map->bytes,
+        WEIR_TRY(weir_memory_access(w, map->alloc->device, s->used, map->base, map->bytes,
                                     (CUmemAccess_flags)flags));
     }
     return CUDA_SUCCESS;

@@ -51,7 +51,7 @@ CUresult weir_session_word_write(struct weir_session *session, CUstream stream, 
         return CUDA_SUCCESS;
     }
     c->marks[c->n_marks++ % WEIR_MARKS_WATCHED] = (struct weir_recent_mark){word, value};
-    if (session->platform->write_value_ok) {
+    if (session->platform->devices[session->device].write_value_ok) {
         return session->driver->cuStreamWriteValue32_v2(stream, c->words_dptr + UINT64_C(4) * word,
                                                         value, CU_STREAM_WRITE_VALUE_DEFAULT);
     }

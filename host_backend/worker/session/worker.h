@@ -1,5 +1,5 @@
 /*
- * What the sessions of a worker share: the driver, its devices with a context each, tenants.
+ * What the sessions of a worker share: the driver, its devices and their contexts, tenants.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_WORKER_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_WORKER_H
@@ -55,7 +55,7 @@ struct weir_worker {
     struct weir_vmm_area *vmm_area;   /* addresses that sessions reserve */
     struct weir_device_idle *device_idle;             /* around calls that wait for the device */
     struct weir_prints *prints;                       /* who owns the device's printf */
-    struct weir_device_gate *gates[WEIR_DEVICES_MAX]; /* NULL: no scheduler */
+    struct weir_device_gate *gates[WEIR_DEVICES_MAX]; /* NULL: no scheduler, or not open */
     const struct weir_session_hooks *hooks;           /* NULL: nobody wants to be asked */
     struct weir_forms *forms;                         /* NULL: all kernels are originals */
 };
@@ -71,7 +71,7 @@ enum weir_status weir_worker_find_devices(struct weir_worker *worker,
                                           struct weir_diag *ret_why) WEIR_MUST_CHECK;
 
 /**
- * Open the driver that the configuration asks for and retain its devices' primary contexts.
+ * Open the driver that the configuration asks for, describe its devices and open the first one.
  * @return WEIR_OK, WEIR_ERR_NOT_FOUND (no driver or device), WEIR_ERR_DRIVER, WEIR_ERR_NO_MEMORY
  */
 enum weir_status weir_worker_open_device(struct weir_worker *worker) WEIR_MUST_CHECK;

@@ -1,4 +1,5 @@
 /* The twins of a guest's module, from its loading to its unloading or the session's end. */
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/twins/private.h"
 
@@ -36,6 +37,9 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
 
     if (forms == NULL || module->image == NULL || module->is_bundle) {
         return;
+    }
+    if (!forms->devices[session->device].gpu->write_value_ok) {
+        return; /* runs need such writes */
     }
     mode = weir_forms_mode_of(forms->config.mode, weir_tenant_setting(tenant, forms));
     if (mode == WEIR_FORMS_DEFAULT) {

@@ -16,8 +16,11 @@ static CUstream fake_capturing;
 static atomic_size_t fake_registered_bytes; /* by all registrations so far */
 static atomic_int fake_refusals;            /* registrations still to be refused */
 static atomic_bool fake_stuck;              /* streams wait for a value */
+static atomic_int fake_full, fake_opened;   /* contexts still to be refused; that were made */
 static atomic_bool fake_elsewhere;          /* reservations are not where they were wanted */
 
+#define FAKE_CONTEXTS  100 /* of the first device; the next has the next */
+#define FAKE_LIMIT     8
 #define FAKE_VMM_BASE  (UINT64_C(1) << 40)
 #define FAKE_VMM_BYTES (UINT64_C(1) << 40)
 
@@ -310,6 +313,37 @@ static CUresult fake_memset8(CUdeviceptr address, unsigned char value, size_t by
     return CUDA_SUCCESS;
 }
 
+static CUresult fake_get_current(CUcontext *ret)
+{
+    *ret = (CUcontext)FAKE_CONTEXTS;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_set_flags(CUdevice device, unsigned flags)
+{
+    (void)device;
+    (void)flags;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_retain(CUcontext *ret, CUdevice device)
+{
+    if (fake_full > 0) {
+        fake_full--;
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    fake_opened++;
+    *ret = (CUcontext)(uintptr_t)(FAKE_CONTEXTS + device);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_get_limit(size_t *ret, CUlimit limit)
+{
+    (void)limit;
+    *ret = FAKE_LIMIT;
+    return CUDA_SUCCESS;
+}
+
 static void fake_driver_init(struct weir_driver *d)
 {
     memset(d, 0, sizeof *d);
@@ -320,6 +354,11 @@ static void fake_driver_init(struct weir_driver *d)
     fake_live = 0;
     fake_capturing = NULL;
     fake_stuck = fake_elsewhere = false;
+    fake_full = fake_opened = 0;
+    d->cuCtxGetCurrent = fake_get_current;
+    d->cuCtxGetLimit = fake_get_limit;
+    d->cuDevicePrimaryCtxSetFlags_v2 = fake_set_flags;
+    d->cuDevicePrimaryCtxRetain = fake_retain;
     d->cuCtxSetCurrent = fake_set_current;
     d->cuEventCreate = fake_event_create;
     d->cuEventRecord = fake_event_record;

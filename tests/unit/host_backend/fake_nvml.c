@@ -50,6 +50,9 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 }
 
 BODY(nvmlDeviceGetPowerUsage, (D, U *a), OF_DEVICE *a = 70000; return NVML_SUCCESS;)
+BODY(nvmlDeviceGetMemoryInfo, (D, nvmlMemory_t *memory),
+     OF_DEVICE *memory = (nvmlMemory_t){.total = 100, .free = 20, .used = 80};
+     return NVML_SUCCESS;)
 BODY(nvmlDeviceGetMinorNumber, (D, U *a), OF_DEVICE *a = 3; return NVML_SUCCESS;)
 BODY(nvmlDeviceGetFanSpeed, (D, U *a), OF_DEVICE *a = 99; return NVML_ERROR_NOT_SUPPORTED;)
 BODY(nvmlDeviceGetEccMode, (D, U *a, U *b), OF_DEVICE *a = 1; *b = 2; return NVML_SUCCESS;)

@@ -69,6 +69,7 @@ static int set_up(void **state)
     pthread_mutex_init(&f.worker.lock, NULL);
     f.worker.platform.real = true;
     f.worker.platform.n_devices = 1;
+    atomic_store(&f.worker.platform.devices[0].is_open, true);
     f.worker.platform.driver.cuCtxGetCurrent = ctx_get;
     f.worker.platform.driver.cuCtxSetCurrent = ctx_set;
     f.worker.platform.driver.cuEventCreate = event_create;
@@ -286,6 +287,52 @@ static void begin_inside_two_handlers_ends(void **state)
     assert_int_equal(atomic_load(&f.worker.device_idle->forced), 0);
 }
 
+static void *rest_inside(void *session)
+{
+    struct weir_session *inside;
+
+    weir_device_barrier_enter(session);
+    inside = weir_device_barrier_pause();
+    assert_ptr_equal(inside, session);
+    atomic_store(&f.let_in, 1);
+    while (!atomic_load(&f.quit)) { /* as while a context is opened */
+    }
+    weir_device_barrier_resume(inside);
+    assert_int_equal(atomic_load(&f.worker.device_idle->closed), 0);
+    weir_device_barrier_leave(session);
+    return NULL;
+}
+
+static void begin_does_not_wait_for_a_handler_that_pauses(void **state)
+{
+    pthread_t other;
+    uint32_t idle;
+
+    (void)state;
+    assert_null(weir_device_barrier_pause()); /* in no handler */
+    weir_device_barrier_resume(NULL);
+    assert_int_equal(pthread_create(&other, NULL, rest_inside, f.sessions[1]), 0);
+    while (atomic_load(&f.let_in) == 0) {
+    }
+    idle = weir_device_idle_begin(&f.worker, f.sessions[0]);
+    assert_int_equal(atomic_load(&f.worker.device_idle->turns), 0);
+    atomic_store(&f.quit, true); /* it comes back only after the end */
+    weir_device_idle_end(&f.worker, idle);
+    pthread_join(other, NULL);
+}
+
+/* A device without a context has no work. */
+static void begin_asks_only_devices_that_are_open(void **state)
+{
+    (void)state;
+    f.worker.platform.n_devices = 2;
+    weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker, f.sessions[0]));
+    assert_int_equal(atomic_load(&f.records), 1);
+    atomic_store(&f.worker.platform.devices[1].is_open, true);
+    weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker, f.sessions[0]));
+    assert_int_equal(atomic_load(&f.records), 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -303,6 +350,9 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(begin_waits_for_the_end_of_a_capture, set_up, tear_down),
         cmocka_unit_test_setup_teardown(begin_inside_two_handlers_ends, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(begin_does_not_wait_for_a_handler_that_pauses, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(begin_asks_only_devices_that_are_open, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

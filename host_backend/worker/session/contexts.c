@@ -1,0 +1,258 @@
+/*
+ * Opens a device: its primary context, and what hangs on that.
+ *
+ * Whoever opens a device holds its lock `opening` and no other, and is not inside the barrier of
+ * device_idle.h meanwhile: sessions on other devices go on. What hangs on the context is published
+ * by is_open (C1), after which it never changes.
+ */
+#include "host_backend/worker/session/contexts.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/worker/session/chunk.h"
+#include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/worker.h"
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define TRIAL_VALUE 0x57e1u
+
+/* Those that a program may set for its context. */
+static const CUlimit limits[] = {CU_LIMIT_STACK_SIZE,
+                                 CU_LIMIT_PRINTF_FIFO_SIZE,
+                                 CU_LIMIT_MALLOC_HEAP_SIZE,
+                                 CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH,
+                                 CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT,
+                                 CU_LIMIT_MAX_L2_FETCH_GRANULARITY,
+                                 CU_LIMIT_PERSISTING_L2_CACHE_SIZE};
+_Static_assert(sizeof limits / sizeof limits[0] == WEIR_DEVICE_LIMITS, "a value for each");
+
+/* ---------------------------------------------------------------- writes by the GPU */
+
+/* The page stays registered: unregistering it would wait for the work of all devices. */
+static uint32_t *make_trial(const struct weir_driver *driver)
+{
+    unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (page == MAP_FAILED) {
+        return NULL;
+    }
+    if (driver->cuMemHostRegister_v2(page, bytes, flags) != CUDA_SUCCESS) {
+        munmap(page, bytes);
+        return NULL;
+    }
+    return page;
+}
+
+static void end_trial(struct weir_platform *platform)
+{
+    if (platform->trial != NULL) {
+        (void)platform->driver.cuMemHostUnregister(platform->trial);
+        munmap(platform->trial, (size_t)sysconf(_SC_PAGESIZE));
+        platform->trial = NULL;
+    }
+}
+
+/* Does the GPU's own write to registered memory arrive? Tried, because attributes have lied. The
+ * device's context is current. */
+static bool try_write_value(const struct weir_platform *platform, uint32_t index)
+{
+    const struct weir_driver *driver = &platform->driver;
+    uint32_t *word = platform->trial + index;
+    CUdeviceptr address;
+    CUstream stream;
+    bool ok = false;
+
+    if (platform->trial == NULL) {
+        return false;
+    }
+    __atomic_store_n(word, 0, __ATOMIC_RELEASE);
+    if (driver->cuMemHostGetDevicePointer_v2(&address, word, 0) == CUDA_SUCCESS &&
+        driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {
+        ok = driver->cuStreamWriteValue32_v2(stream, address, TRIAL_VALUE,
+                                             CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS &&
+             driver->cuStreamSynchronize(stream) == CUDA_SUCCESS &&
+             __atomic_load_n(word, __ATOMIC_ACQUIRE) == TRIAL_VALUE;
+        (void)driver->cuStreamDestroy_v2(stream);
+    }
+    return ok;
+}
+
+/* ---------------------------------------------------------------- limits */
+
+/* The context is current. 0: the driver has no limit of this kind. */
+static void read_limits(const struct weir_driver *driver, size_t values[WEIR_DEVICE_LIMITS])
+{
+    for (size_t i = 0; i < WEIR_DEVICE_LIMITS; i++) {
+        if (driver->cuCtxGetLimit(&values[i], limits[i]) != CUDA_SUCCESS) {
+            values[i] = 0;
+        }
+    }
+}
+
+void weir_worker_limits_note(struct weir_worker *worker)
+{
+    struct weir_platform *platform = &worker->platform;
+
+    (void)weir_platform_enter(platform);
+    read_limits(&platform->driver, platform->devices[0].limits);
+}
+
+bool weir_worker_limits_changed(const struct weir_worker *worker)
+{
+    const struct weir_platform *platform = &worker->platform;
+    size_t now[WEIR_DEVICE_LIMITS];
+    bool changed = false;
+
+    for (uint32_t i = 0; i < platform->n_devices; i++) {
+        const struct weir_worker_device *device = &platform->devices[i];
+
+        if (weir_device_is_open(device) &&
+            platform->driver.cuCtxSetCurrent(device->context) == CUDA_SUCCESS) {
+            read_limits(&platform->driver, now);
+            changed |= memcmp(now, device->limits, sizeof now) != 0;
+        }
+    }
+    (void)weir_platform_enter(platform);
+    return changed;
+}
+
+/* ---------------------------------------------------------------- open */
+
+/* A driver that does not reach its MPS server may make a context beside it, without an error. */
+static void check_mps(const struct weir_worker *worker, const struct weir_worker_device *device)
+{
+    int under_mps = 1;
+
+    if (worker->config.under_mps && worker->platform.real &&
+        worker->platform.driver.cuDeviceGetAttribute(&under_mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED,
+                                                     device->cu) == CUDA_SUCCESS &&
+        under_mps == 0) {
+        weir_log_warn("worker: its context is not under MPS, so its program takes turns with those "
+                      "that are device=%d",
+                      (int)device->cu);
+    }
+}
+
+/* Workers that serve nobody have contexts, too. The first device's is the supervisor's to find room
+ * for. */
+static bool room_was_made(struct weir_worker *worker, uint32_t index, CUresult result)
+{
+    return index != 0 &&
+           (result == CUDA_ERROR_OUT_OF_MEMORY ||
+            result == CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED) &&
+           weir_memory_others_gave_way(worker);
+}
+
+static CUresult retain(struct weir_worker *worker, uint32_t index)
+{
+    const struct weir_driver *driver = &worker->platform.driver;
+    struct weir_worker_device *device = &worker->platform.devices[index];
+    CUresult result;
+
+    /* The worker itself waits only at clean-up: never by spinning. */
+    (void)driver->cuDevicePrimaryCtxSetFlags_v2(device->cu,
+                                                CU_CTX_SCHED_BLOCKING_SYNC | CU_CTX_MAP_HOST);
+    result = driver->cuDevicePrimaryCtxRetain(&device->context, device->cu);
+    if (result != CUDA_SUCCESS && room_was_made(worker, index, result)) {
+        result = driver->cuDevicePrimaryCtxRetain(&device->context, device->cu);
+    }
+    return result;
+}
+
+/* The device's context is current. */
+static CUresult make_parts(struct weir_worker *worker, uint32_t index)
+{
+    struct weir_platform *platform = &worker->platform;
+    struct weir_worker_device *device = &platform->devices[index];
+    enum weir_status status;
+
+    check_mps(worker, device);
+    if (index == 0) {
+        platform->trial = make_trial(&platform->driver);
+    }
+    device->write_value_ok = try_write_value(platform, index);
+    status = weir_gates_add(worker, index);
+    read_limits(&platform->driver, device->limits); /* with all that is Weir's own */
+    return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult open_locked(struct weir_worker *worker, uint32_t index)
+{
+    const struct weir_driver *driver = &worker->platform.driver;
+    struct weir_worker_device *device = &worker->platform.devices[index];
+    uint64_t start_ns = weir_clock_now_ns();
+    CUcontext before = NULL;
+    CUresult result;
+
+    (void)driver->cuCtxGetCurrent(&before);
+    result = retain(worker, index);
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuCtxSetCurrent(device->context);
+        result = result == CUDA_SUCCESS ? make_parts(worker, index) : result;
+        if (result != CUDA_SUCCESS) {
+            (void)driver->cuDevicePrimaryCtxRelease_v2(device->cu);
+        }
+        (void)driver->cuCtxSetCurrent(before);
+    }
+    if (result != CUDA_SUCCESS) {
+        device->context = NULL;
+        weir_log_warn("worker: no context can be made, so what needs it fails device=%d result=%d",
+                      (int)device->cu, (int)result);
+        return result;
+    }
+    weir_log_info("worker: context opened device=%d ms=%llu", (int)device->cu,
+                  (unsigned long long)((weir_clock_now_ns() - start_ns) / WEIR_NS_PER_MS));
+    /* C1: publishes the context; meets the acquire in weir_device_is_open(). */
+    atomic_store_explicit(&device->is_open, true, memory_order_release);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_worker_device_open(struct weir_worker *worker, uint32_t index)
+{
+    struct weir_worker_device *device = &worker->platform.devices[index];
+    struct weir_session *inside;
+    CUresult result = CUDA_SUCCESS;
+
+    if (weir_device_is_open(device)) {
+        return CUDA_SUCCESS;
+    }
+    inside = weir_device_barrier_pause();
+    pthread_mutex_lock(&device->opening);
+    if (!weir_device_is_open(device)) {
+        result = open_locked(worker, index);
+    }
+    pthread_mutex_unlock(&device->opening);
+    weir_device_barrier_resume(inside);
+    return result;
+}
+
+void weir_worker_contexts_close(struct weir_worker *worker)
+{
+    struct weir_platform *platform = &worker->platform;
+
+    end_trial(platform);
+    for (uint32_t i = 0; i < platform->n_devices; i++) {
+        struct weir_worker_device *device = &platform->devices[i];
+
+        if (weir_device_is_open(device)) {
+            atomic_store(&device->is_open, false);
+            (void)platform->driver.cuDevicePrimaryCtxRelease_v2(device->cu);
+            device->context = NULL;
+        }
+    }
+}
+
+uint32_t weir_platform_n_open(const struct weir_platform *platform)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < platform->n_devices; i++) {
+        n += weir_device_is_open(&platform->devices[i]);
+    }
+    return n;
+}
