@@ -210,16 +210,6 @@ void weir_admission_stream_whole(struct weir_session *session, struct weir_host_
     }
 }
 
-void weir_admission_stream_captures(struct weir_session *session, struct weir_host_stream *stream)
-{
-    close_stream(session, stream);
-    for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx != NULL; ctx = ctx->next) {
-        for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
-            weir_admission_stream_whole(session, s); /* events may draw any of them into it */
-        }
-    }
-}
-
 int weir_admission_stream_priority(const struct weir_session *session, int asked)
 {
     const struct weir_device_gate *g = gate_of(session);
@@ -250,6 +240,19 @@ static void apply_priority(struct weir_session *s, struct weir_host_stream *stre
     (void)s->driver->cuStreamSetAttribute(stream->o.native, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value);
     stream->gate.priority = priority;
     stream->gate.filler = filler;
+}
+
+/* What is captured keeps the priority of the stream that it was captured from, if the graph is to
+ * use its nodes' priorities, as PyTorch's are. */
+void weir_admission_stream_captures(struct weir_session *session, struct weir_host_stream *stream)
+{
+    close_stream(session, stream);
+    for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx != NULL; ctx = ctx->next) {
+        for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
+            weir_admission_stream_whole(session, s); /* events may draw any of them into it */
+            apply_priority(session, s, false);
+        }
+    }
 }
 
 /* Move the stream into the part of the device that was granted. Copies need no SMs. */
@@ -352,7 +355,8 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_host_str
     if (weir_gate_begins_apart(pass, &stream->gate.unmarked)) {
         mark(session, stream);
     }
-    apply_priority(session, stream, pass->fills != WEIR_SCHED_FILL_NONE);
+    apply_priority(session, stream,
+                   pass->fills != WEIR_SCHED_FILL_NONE && session->n_captures == 0);
     apply_place(session, stream, pass);
     return CUDA_SUCCESS;
 }
