@@ -11,7 +11,9 @@
  *     e2e_waits held         does what standard input says, a word a line:
  *                                launch   a kernel, and wait for it; prints "launched"
  *                                hold     a stream, with kernels behind a host function; launch
- *                                         another kernel beside them, load a module; prints "held"
+ *                                         another kernel beside them; prints "held"
+ *                                load     a module, and unload it; prints "loaded". Natively that
+ *                                         waits for the stream that is held (seen on an H100)
  *                                open     the stream, and end
  *
  * Each but the last repeats it ROUNDS times; the last line is the verdict. Spinning kernels are one
@@ -209,7 +211,6 @@ static void hold(void)
     uint32_t n = 77;
     CUdeviceptr at = words + 64;
     void *params[] = {&at, &n};
-    CUmodule module;
 
     DRV(cu.LaunchHostFunc(streams[0], wait_opened, NULL));
     for (int i = 0; i < 40; i++) {
@@ -218,8 +219,14 @@ static void hold(void)
     for (int i = 0; i < 10; i++) { /* in each form in which it may be */
         driver_launch(put, 1, 1, streams[1], params);
     }
-    DRV(cu.ModuleLoadData(&module, ptx));
     DRV(cu.StreamSynchronize(streams[1]));
+}
+
+static void load(void)
+{
+    CUmodule module;
+
+    DRV(cu.ModuleLoadData(&module, ptx));
     DRV(cu.ModuleUnload(module));
 }
 
@@ -233,6 +240,9 @@ static int held(void)
         if (strcmp(line, "hold\n") == 0) {
             hold();
             printf("held\n");
+        } else if (strcmp(line, "load\n") == 0) {
+            load();
+            printf("loaded\n");
         } else {
             launch_set(streams[0], words + 60, 1);
             DRV(cu.StreamSynchronize(streams[0]));
