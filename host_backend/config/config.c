@@ -149,6 +149,7 @@ void weir_tenant_config_default(struct weir_tenant_config *tenant, const char *n
     *tenant = (struct weir_tenant_config){.weight = 100,
                                           .priority = WEIR_PRIORITY_NORMAL,
                                           .sm_limit_pct = 100,
+                                          .isolation = WEIR_ISOLATION_PROGRAM,
                                           .pinned = {.pct = 50},
                                           .sessions_max = 256};
     snprintf(tenant->name, sizeof tenant->name, "%s", name);
@@ -156,15 +157,16 @@ void weir_tenant_config_default(struct weir_tenant_config *tenant, const char *n
 
 static void host_default(struct weir_host_config *config)
 {
-    *config = (struct weir_host_config){.socket_mode = 0660,
-                                        .vsock_port = 7070,
-                                        .vm_region_bytes = UINT64_C(1) << 30,
-                                        .quarantine_s = 300,
-                                        .window_base = 0x200000000000,
-                                        .window_bytes = UINT64_C(1) << 40,
-                                        .vmm_base = 0x120000000000,
-                                        .vmm_bytes = UINT64_C(14) << 40,
-                                        .workers = {.spares = 2, .idle_s = 10}};
+    *config =
+        (struct weir_host_config){.socket_mode = 0660,
+                                  .vsock_port = 7070,
+                                  .vm_region_bytes = UINT64_C(1) << 30,
+                                  .quarantine_s = 300,
+                                  .window_base = 0x200000000000,
+                                  .window_bytes = UINT64_C(1) << 40,
+                                  .vmm_base = 0x120000000000,
+                                  .vmm_bytes = UINT64_C(14) << 40,
+                                  .workers = {.spares = 2, .idle_s = 10, .mps = WEIR_MPS_AUTO}};
     weir_demand_default(&config->demand);
     snprintf(config->driver, sizeof config->driver, "auto");
     snprintf(config->log, sizeof config->log, "info");

@@ -36,33 +36,29 @@ static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
 
 /* ---------------------------------------------------------------- quarantine */
 
-static bool has_remote_guests(const struct weir_supervisor *sup,
-                              const struct weir_sup_tenant *tenant)
-{
-    return sup->config.listen_tcp[0] != 0 && tenant->config.key[0] != 0;
-}
-
+/* Its fault was in a worker of several tenants. */
 static bool is_to_be_moved(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                            const struct weir_link_fault *fault)
 {
     bool certain = fault->n_suspects == 1;
 
-    return sup->config.quarantine_s != 0 && weir_sup_shares_worker(tenant) &&
-           (certain || (fault->marks && !has_remote_guests(sup, tenant)));
+    return sup->config.quarantine_s != 0 && weir_sup_uses_shared_worker(sup, tenant) &&
+           (certain || (fault->marks && !weir_sup_has_remote_guests(sup, tenant)));
 }
 
 /* Has it a worker that only its quarantine has given it? */
 static bool is_moved(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     return tenant->used && tenant->faults.quarantine_end_ns != 0 &&
-           weir_sup_shares_worker(tenant) && tenant->worker >= 0 &&
+           weir_sup_uses_shared_worker(sup, tenant) && tenant->worker >= 0 &&
            sup->workers[tenant->worker].tenant == (int)tenant->index;
 }
 
 /* Has its quarantine taken its programs out of MPS? */
-static bool is_outside_mps(const struct weir_sup_tenant *tenant)
+static bool is_outside_mps(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
-    return tenant->used && weir_sup_by_program(tenant) && tenant->faults.quarantine_end_ns != 0;
+    return tenant->used && weir_sup_by_program(tenant) && tenant->faults.quarantine_end_ns != 0 &&
+           !is_moved(sup, tenant);
 }
 
 static void tell_event(struct weir_supervisor *sup, enum weir_event_kind kind,
@@ -102,9 +98,10 @@ void weir_sup_quarantine_begin(struct weir_supervisor *sup, int worker)
         }
         weir_sup_tenant_move(sup, tenant, own);
         tell_event(sup, WEIR_EVENT_QUARANTINE_BEGAN, tenant, "it has a worker of its own");
-        weir_log_warn("supervisor: quarantine begun tenant=%s worker=%d seconds=%u%s",
-                      tenant->config.name, own, sup->config.quarantine_s,
-                      has_remote_guests(sup, tenant) ? " (its remote guests are turned away)" : "");
+        weir_log_warn(
+            "supervisor: quarantine begun tenant=%s worker=%d seconds=%u%s", tenant->config.name,
+            own, sup->config.quarantine_s,
+            weir_sup_has_remote_guests(sup, tenant) ? " (its remote guests are turned away)" : "");
     }
 }
 
@@ -143,7 +140,7 @@ static void quarantine_tick(struct weir_supervisor *sup, uint64_t now_ns)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_sup_tenant *tenant = &sup->tenants[i];
 
-        if (is_outside_mps(tenant) && is_over(tenant, now_ns)) {
+        if (is_outside_mps(sup, tenant) && is_over(tenant, now_ns)) {
             tenant->faults.quarantine_end_ns = 0;
             weir_log_info("supervisor: quarantine ended tenant=%s", tenant->config.name);
             tell_event(sup, WEIR_EVENT_QUARANTINE_ENDED, tenant, "");
@@ -173,7 +170,7 @@ int weir_sup_quarantine_wait_ms(const struct weir_supervisor *sup, uint64_t now_
         if (is_moved(sup, tenant) && !tenant->gone && due_ns < next_ns) {
             next_ns = due_ns;
         }
-        if (is_outside_mps(tenant) && f->quarantine_end_ns < next_ns) {
+        if (is_outside_mps(sup, tenant) && f->quarantine_end_ns < next_ns) {
             next_ns = f->quarantine_end_ns;
         }
     }
@@ -182,7 +179,11 @@ int weir_sup_quarantine_wait_ms(const struct weir_supervisor *sup, uint64_t now_
 
 /* ---------------------------------------------------------------- faults */
 
-static void count(struct weir_supervisor *sup, const struct weir_link_fault *fault, bool mps)
+/* Where a fault was, as far as it matters to whom it hurts. */
+enum place { PLACE_OWN_WORKER, PLACE_SHARED_WORKER, PLACE_MPS };
+
+static void count(struct weir_supervisor *sup, const struct weir_link_fault *fault,
+                  enum place place)
 {
     struct weir_sup_tenant *tenant = tenant_of(sup, fault);
     struct weir_sup_faults *f;
@@ -194,9 +195,9 @@ static void count(struct weir_supervisor *sup, const struct weir_link_fault *fau
     f->sure += fault->n_suspects == 1;
     f->suspected += fault->n_suspects != 1;
     f->last_ns = weir_clock_now_ns();
-    if (is_to_be_moved(sup, tenant, fault)) {
+    if (place == PLACE_SHARED_WORKER && is_to_be_moved(sup, tenant, fault)) {
         f->quarantine_end_ns = f->last_ns + sup->config.quarantine_s * WEIR_NS_PER_S;
-    } else if (mps) {
+    } else if (place == PLACE_MPS) {
         take_out_of_mps(sup, tenant);
     }
     weir_log_warn(
@@ -215,7 +216,9 @@ void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_l
     struct weir_sup_mps *domain = weir_mps_of(sup, &sup->workers[worker]);
 
     if (domain == NULL) {
-        count(sup, fault, false);
+        count(sup, fault,
+              sup->workers[worker].kind == WEIR_WORKER_SHARED ? PLACE_SHARED_WORKER
+                                                              : PLACE_OWN_WORKER);
     } else if (!domain->leaving) { /* else another worker has reported it */
         weir_mps_blame_begin(sup, domain, fault);
         weir_mps_faulted(sup, domain);
@@ -228,7 +231,7 @@ void weir_sup_faults_tick(struct weir_supervisor *sup, uint64_t now_ns)
 
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         if (sup->mps[i].used && weir_mps_blame_end(&sup->mps[i], now_ns, &fault)) {
-            count(sup, &fault, true);
+            count(sup, &fault, PLACE_MPS);
         }
     }
     quarantine_tick(sup, now_ns);

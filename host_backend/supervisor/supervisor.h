@@ -534,6 +534,16 @@ int weir_sup_worker_new(struct weir_supervisor *sup, const struct weir_sup_worke
 bool weir_sup_by_program(const struct weir_sup_tenant *tenant);
 /** Does it share a worker with other tenants, but for a quarantine? */
 bool weir_sup_shares_worker(const struct weir_sup_tenant *tenant);
+/** May guests of the tenant come by TCP? */
+bool weir_sup_has_remote_guests(const struct weir_supervisor *sup,
+                                const struct weir_sup_tenant *tenant);
+/**
+ * Is a worker of several tenants the one for its guests that are no processes of this machine, but
+ * for a quarantine? Where each of its programs has a worker, that is so if it has remote guests:
+ * all of these come to one worker, and so its virtual machines come there, too.
+ */
+bool weir_sup_uses_shared_worker(const struct weir_supervisor *sup,
+                                 const struct weir_sup_tenant *tenant);
 /** May none of its workers be under MPS, nor serve two programs at a time? */
 bool weir_sup_is_strict(const struct weir_sup_tenant *tenant);
 /** The devices of a tenant, as its worker has them. */

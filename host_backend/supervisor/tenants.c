@@ -330,7 +330,8 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     struct weir_tenant_config before = tenant->config;
 
     tenant->config = merged;
-    if (!weir_sup_by_program(tenant) && weir_sup_machine_worker(sup, tenant) < 0) {
+    if ((!weir_sup_by_program(tenant) || weir_sup_uses_shared_worker(sup, tenant)) &&
+        weir_sup_machine_worker(sup, tenant) < 0) {
         return WEIR_ERR_IO;
     }
     if (tenant->gone || changed) {

@@ -52,6 +52,21 @@ bool weir_sup_shares_worker(const struct weir_sup_tenant *tenant)
            tenant->config.isolation == WEIR_ISOLATION_GROUP;
 }
 
+bool weir_sup_has_remote_guests(const struct weir_supervisor *sup,
+                                const struct weir_sup_tenant *tenant)
+{
+    return sup->config.listen_tcp[0] != 0 && tenant->config.key[0] != 0;
+}
+
+bool weir_sup_uses_shared_worker(const struct weir_supervisor *sup,
+                                 const struct weir_sup_tenant *tenant)
+{
+    return weir_sup_shares_worker(tenant) ||
+           (tenant->config.isolation == WEIR_ISOLATION_PROGRAM &&
+            weir_sup_has_remote_guests(sup, tenant) &&
+            strcmp(weir_sup_devices_of(sup, tenant), sup->config.devices) == 0);
+}
+
 bool weir_sup_is_strict(const struct weir_sup_tenant *tenant)
 {
     return tenant->config.isolation == WEIR_ISOLATION_STRICT;
@@ -93,7 +108,7 @@ int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenan
 {
     struct weir_sup_worker wanted = {.kind = WEIR_WORKER_TENANT, .tenant = (int)tenant->index};
 
-    if (weir_sup_shares_worker(tenant) && tenant->faults.quarantine_end_ns == 0) {
+    if (weir_sup_uses_shared_worker(sup, tenant) && tenant->faults.quarantine_end_ns == 0) {
         wanted.kind = WEIR_WORKER_SHARED;
         wanted.tenant = -1;
         memcpy(wanted.group, tenant->config.group, sizeof wanted.group);

@@ -328,7 +328,7 @@ class Host:
     """`weir serve` in a temporary run directory; start() returns when it says that it is ready."""
 
     def __init__(self, tenants=("alice", "bob"), remote=None, driver=None, host_lines=(), args=(),
-                 run_dir=None, log="info", env=None, descriptors=None, prefix=()):
+                 run_dir=None, log="info", env=None, descriptors=None, prefix=(), isolation=None):
         self.folder = make_folder("weir-e2e-")
         self.run_dir = run_dir or os.path.join(self.folder, "run")
         self.config = os.path.join(self.folder, "weir.toml")
@@ -341,12 +341,15 @@ class Host:
         self.prefix = list(prefix)  # what the command line begins with
         self.process = None
         self.host_lines = list(host_lines)
+        self.isolation = isolation
         self.write_config(tenants)
 
     def write_config(self, tenants):
         """tenants: names, or {name: {key: value}} with values as TOML has them."""
         if not isinstance(tenants, dict):
             tenants = {name: {} for name in tenants}
+        if self.isolation:
+            tenants = {name: {"isolation": self.isolation, **settings} for name, settings in tenants.items()}
         self.tenants = tenants
         lines = ["[host]", *self.host_lines]
         if WORKER_USER and not any(line.startswith("worker_user") for line in self.host_lines):
@@ -415,7 +418,9 @@ class Host:
         return rows
 
     def worker(self):
-        return self.status()["worker"][0]
+        """The first that is there for somebody; else a spare or one that is kept."""
+        rows = self.status()["worker"]
+        return next((w for w in rows if w["state"] not in ("spare", "kept")), rows[0])
 
     def worker_pid(self):
         return until(lambda: self.worker()["pid"], 10, "a worker lives")
@@ -660,8 +665,10 @@ class Case(unittest.TestCase):
         self.addCleanup(shutil.rmtree, path, True)
         return path
 
+    isolation = None  # of tenants that name none, in all hosts of the class; None: Weir's default
+
     def host(self, *args, start=True, **kwargs):
-        host = Host(*args, **kwargs)
+        host = Host(*args, isolation=self.isolation, **kwargs)
         self.addCleanup(host.discard)
         self.hosts.append(host)
         return host.start() if start else host

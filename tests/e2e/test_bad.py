@@ -4,6 +4,8 @@ import lib
 
 
 class Bad(lib.Case):
+    isolation = "shared"
+
     def beside_steady(self, *args, arrangements=(lib.SHM, lib.ZMQ), limit_s=40):
         host = self.host()
         worker = host.worker_pid()

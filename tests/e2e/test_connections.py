@@ -9,6 +9,8 @@ VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
 class Connections(lib.Case):
+    isolation = "shared"
+
     def own(self, **kwargs):
         return self.host({"alice": {"isolation": "process"}, "bob": {}}, **kwargs)
 

@@ -10,6 +10,8 @@ N = 2
 
 
 class Base(lib.Case):
+    isolation = "shared"
+
     def devices_host(self, tenants=("alice", "bob"), n=N, env=None, **kwargs):
         if lib.DRIVER != "softgpu" and lib.gpus() < n:
             raise unittest.SkipTest(f"fewer than {n} GPUs")

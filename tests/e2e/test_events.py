@@ -13,6 +13,8 @@ MIB = 1 << 20
 
 
 class Events(lib.Case):
+    isolation = "shared"
+
     def events(self, host, **wanted):
         result = lib.run_weir("events", "--json", "--run-dir", host.run_dir)
         self.assertEqual((result.returncode, result.stderr), (0, ""))

@@ -18,6 +18,8 @@ LIMIT_S = 900 if FULL else 800
 
 
 class Forms(lib.Case):
+    isolation = "shared"
+
     def arrangements(self, seeds):
         """As they are, in another order, and every form; nothing but softgpu is under them."""
         _, env = lib.guest_argv(None, lib.SOFTGPU, None, "", [])

@@ -10,6 +10,8 @@ import lib
 
 
 class Hostile(lib.Case):
+    isolation = "shared"
+
     def scenarios(self, kind):
         listed = subprocess.run([lib.places.program("e2e_hostile"), "list"], capture_output=True,
                                 text=True, check=True, timeout=60).stdout

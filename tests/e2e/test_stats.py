@@ -11,6 +11,8 @@ LINE = re.compile(r"\[(\d+)/(\d+)\] (\d+\.\d{9}) (\w+)\((.*)\) = (\w+) <(\d+\.\d
 
 
 class Stats(lib.Case):
+    isolation = "shared"
+
     def stats(self, host, *args):
         result = lib.run_weir("stats", "--run-dir", host.run_dir, "--json", *args)
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -15,6 +15,8 @@ OUT_OF_MEMORY = lib.CUDA_ERROR_OUT_OF_MEMORY
 
 
 class Takes(lib.Case):
+    isolation = "shared"
+
     def greedy(self, host, kind, item=None, error=OUT_OF_MEMORY):
         """Who has taken all; gives the guest and how much it got."""
         if kind in RAW:

@@ -10,6 +10,8 @@ MIB = 1 << 20
 
 
 class Vmm(lib.Case):
+    isolation = "shared"
+
     def used(self, host, tenant="alice"):
         return host.tenant(tenant)["used_bytes"]
 
