@@ -422,7 +422,9 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
         }
         pay(sched, item, WEIR_SCHED_COMPUTE, parts[i].service_ns, ns);
         item->beside_waits |= waits && !item->waits;
-        led |= item->queue->tenant == sched->turn.leader;
+        /* What was granted while it filled is not of this turn. */
+        led |=
+            item->queue->tenant == sched->turn.leader && !(item->fills_equal && item->beside_small);
         if (count == 1) {
             item->alone_ns += ns;
         } else if (count == 2) {
