@@ -276,15 +276,16 @@ class Mixes:
     def two_engines(self, kind, weights, alone):
         seconds = 0.3 if self.rehearse else self.suite.options.llm_seconds
         case = "two engines, " + ":".join(map(str, weights)) if len(weights) > 1 else "an engine"
+        steps = self.requests if len(weights) > 1 else (1, *self.requests)
 
         def work(processes, host):
             if host and self.suite.options.trace_s:
                 with self.bench.recorded(f"{kind} {case}", host):
                     self.asked(processes, self.requests[0], self.suite.options.trace_s)
-            return [(requests, self.asked(processes, requests, seconds)) for requests in self.requests]
+            return [(requests, self.asked(processes, requests, seconds)) for requests in steps]
 
         rows = []
-        for requests, said in self.attended(kind, [Program(self.engine(self.requests), w) for w in weights], work) or ():
+        for requests, said in self.attended(kind, [Program(self.engine(steps), w) for w in weights], work) or ():
             total = sum(r["tokens_s"] for r in said)
             if len(weights) == 1:
                 alone[requests] = total
