@@ -506,6 +506,8 @@ static void add_queue(struct reading *r, const struct weir_sched_record *record)
         r->is_short = true;
         return;
     }
+    r->has_domains |=
+        r->n_queues && weir_sched_queue_domain(record->value) != r->queues[r->n_queues - 1].domain;
     r->queues[r->n_queues++] =
         (struct queue){.tenant = (uint32_t)tenant,
                        .domain = weir_sched_queue_domain(record->value),

@@ -29,6 +29,7 @@
 
 /* An end is late beyond a quarter more than predicted, and what a host needs to see it. */
 #define LATE_SLACK_NS 100000u
+#define SWITCH_NS     150000u /* as in sched/core.c: where a device changes between contexts */
 
 #define CLASSES   ((unsigned)WEIR_PRIORITY_HIGH + 1)
 #define RESOURCES WEIR_SCHED_RESOURCE_COUNT
@@ -119,7 +120,7 @@ struct reading {
     uint64_t idle_ns[RESOURCES]; /* nothing is on it since then */
     uint8_t event;               /* the kind of what the scheduler was told last .. */
     uint64_t event_ns;           /* .. and when */
-    bool has_begun, keeps_no_shares, has_order, is_short;
+    bool has_begun, has_domains, keeps_no_shares, has_order, is_short;
     uint32_t cap_worst;
 };
 

@@ -67,7 +67,8 @@ static uint64_t over_ns(const struct reading *r, const struct queue *queue)
     const struct item *first = &r->items[queue->first];
     return queue->is_shared || queue->was_stopped || queue->n_unsure
                ? NEVER
-               : first->front_ns + queue->on_ns / 4 * 5 + r->header.launch_ns + LATE_SLACK_NS;
+               : first->front_ns + queue->on_ns / 4 * 5 + r->header.launch_ns + LATE_SLACK_NS +
+                     (r->has_domains ? SWITCH_NS : 0);
 }
 
 static void look_at_fronts(struct reading *r, unsigned resource)
