@@ -520,6 +520,39 @@ static void add_queue(struct reading *r, const struct weir_sched_record *record)
                        .waits_at = NONE};
 }
 
+/* Its items are forgotten: nobody waits for them any more. */
+static void empty_queue(struct reading *r, struct queue *queue)
+{
+    while (queue->first != NONE) {
+        leave(r, &r->items[queue->first], false);
+    }
+}
+
+/* A queue is removed, or all of a tenant's. */
+static void remove_queues(struct reading *r, const struct weir_sched_record *record)
+{
+    bool is_tenant = record->kind == WEIR_SCHED_REC_TENANT_REMOVE;
+    uint64_t index;
+    if (!weir_sim_idmap_get(is_tenant ? &r->tenant_ids : &r->queue_ids,
+                            is_tenant ? record->tenant : record->queue, &index)) {
+        r->tail->unknown++;
+        return;
+    }
+    for (uint32_t i = is_tenant ? 0 : (uint32_t)index; i < r->n_queues; i++) {
+        if (!is_tenant || r->queues[i].tenant == index) {
+            empty_queue(r, &r->queues[i]);
+        }
+        if (!is_tenant) {
+            weir_sim_idmap_remove(&r->queue_ids, record->queue);
+            break;
+        }
+    }
+    if (is_tenant) {
+        weir_sim_idmap_remove(&r->tenant_ids, record->tenant);
+        r->leader = r->leader == index ? NONE : r->leader;
+    }
+}
+
 static void choose(struct reading *r, const struct weir_sched_record *record)
 {
     uint64_t tenant;
@@ -601,6 +634,10 @@ static void follow(struct reading *r, const struct weir_sched_record *record)
         break;
     case WEIR_SCHED_REC_QUEUE_ADD:
         add_queue(r, record);
+        break;
+    case WEIR_SCHED_REC_TENANT_REMOVE:
+    case WEIR_SCHED_REC_QUEUE_REMOVE:
+        remove_queues(r, record);
         break;
     case WEIR_SCHED_REC_CHOOSE:
         choose(r, record);

@@ -241,6 +241,28 @@ static void own_work_explains_what_is_behind_it(void **state)
     weir_sim_tail_finish(&tail);
 }
 
+/* The queue of a session that goes takes its items along, also those on the device. */
+static void a_queue_that_goes_leaves_nothing(void **state)
+{
+    static const enum weir_sched_record_kind kinds[] = {WEIR_SCHED_REC_QUEUE_REMOVE,
+                                                        WEIR_SCHED_REC_TENANT_REMOVE};
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        struct hand h = begin("fair", WEIR_PRIORITY_NORMAL, WEIR_PRIORITY_NORMAL, 0);
+        put(&h, 0, WEIR_SCHED_REC_ARRIVE, 1, 10, MS);
+        put(&h, 0, WEIR_SCHED_REC_START, 1, 10, 0);
+        put(&h, 0, WEIR_SCHED_REC_ARRIVE, 1, 11, MS);
+        put(&h, 0, WEIR_SCHED_REC_ARRIVE, 2, 20, MS);
+        put(&h, 500, kinds[i], 1, 0, 0);
+        put(&h, 3500, WEIR_SCHED_REC_TICK, 0, 0, 0);
+        runs(&h, 3500, 4500, 2, 20);
+        struct weir_sim_tail tail = end(&h);
+        assert_only(&tail, 1, WEIR_SIM_TAIL_TIMER, 3000);
+        assert_int_equal(tail.tenants[0].items, 1); /* that waits no more is not told of */
+        weir_sim_tail_finish(&tail);
+    }
+}
+
 static void records_about_the_unknown_are_counted(void **state)
 {
     struct hand h = begin("fair", WEIR_PRIORITY_NORMAL, WEIR_PRIORITY_NORMAL, 0);
@@ -361,6 +383,7 @@ int main(void)
         cmocka_unit_test(a_class_explains_waits_of_lower_ones),
         cmocka_unit_test(a_lower_class_that_is_granted_first_is_named),
         cmocka_unit_test(own_work_explains_what_is_behind_it),
+        cmocka_unit_test(a_queue_that_goes_leaves_nothing),
         cmocka_unit_test(records_about_the_unknown_are_counted),
         cmocka_unit_test(runs_under_fair_have_no_unexplained_wait_beyond_the_bound),
         cmocka_unit_test(the_order_of_another_policy_explains_waits),
