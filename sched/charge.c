@@ -169,6 +169,25 @@ bool is_among_equals(const struct weir_sched *sched, const struct item *item)
            item->started_ns < sched->equal_filled_ns;
 }
 
+/*
+ * Beside small work it was charged only the SMs that this left. The small ones may together need
+ * more than all SMs, and still not have kept it from them: then it was charged nothing. So in the
+ * end it is charged what is missing of the time that it is known to take.
+ */
+static void charge_beside_small(struct weir_sched *sched, const struct item *done)
+{
+    uint64_t all_ns =
+        min_u64(done->predicted_ns, sched->now_ns - done->started_ns) * (uint64_t)sched->config.sms;
+    int64_t more_ns = (int64_t)all_ns - (int64_t)done->served_ns - done->beyond_ns;
+
+    if (more_ns > 0) {
+        done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += (uint64_t)more_ns;
+        done->queue->service_ns += (uint64_t)more_ns;
+        sched->turn.used_ns +=
+            done->queue->tenant == sched->turn.leader ? (uint64_t)more_ns / sched->config.sms : 0;
+    }
+}
+
 void charge_by_work(struct weir_sched *sched, const struct item *done)
 {
     struct tenant *tenant = done->queue->tenant;
@@ -176,8 +195,13 @@ void charge_by_work(struct weir_sched *sched, const struct item *done)
     int64_t paid_ns = (int64_t)done->served_ns + done->beyond_ns;
     int64_t more_ns;
 
-    if (!is_compute(done) || !is_among_equals(sched, done) || is_unsure(done) ||
-        done->interrupted || is_placed(done)) {
+    if (!is_compute(done) || is_unsure(done) || done->interrupted || is_placed(done)) {
+        return;
+    }
+    if (!is_among_equals(sched, done)) {
+        if (done->beside_small) {
+            charge_beside_small(sched, done);
+        }
         return;
     }
     more_ns = (int64_t)(min_u64(done->predicted_ns, sched->now_ns - done->started_ns) *
@@ -398,12 +422,17 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
         }
         pay(sched, item, WEIR_SCHED_COMPUTE, parts[i].service_ns, ns);
         item->beside_waits |= waits && !item->waits;
-        led |= item->queue->tenant == sched->turn.leader;
+        /* What was granted while it filled is not of this turn. */
+        led |=
+            item->queue->tenant == sched->turn.leader && !(item->fills_equal && item->beside_small);
         if (count == 1) {
             item->alone_ns += ns;
         } else if (count == 2) {
             note_company(item, parts[1 - i].item, ns);
         }
+    }
+    for (struct item *i = sched->front_first[0]; i != NULL && count != 0; i = i->front_next) {
+        i->beside_small |= small_sms(parts[0].item) != 0;
     }
     sched->turn.used_ns += led ? ns : 0;
     pair_gain_pass(sched, ns);

@@ -53,6 +53,7 @@ struct item {
     uint64_t shared_ns;   /* .. pair_gain.c's mark for several. And how long */
     bool beside_waits;    /* while it was served there was one that waited, as it seemed */
     bool beside_filler; /* one was on the device meanwhile: what it took is taken for a hint only */
+    bool beside_small;  /* small work was dealt SMs while it was a front: charge.c */
     bool disturbed;     /* moved, or not seen from its beginning: nothing is learned from it */
     bool tagged;        /* a copy that has its start tag: copy_share.c */
     bool interrupted;   /* has been stopped: what is learned is the time it was served */

@@ -92,6 +92,21 @@ static struct tenant *ask(struct weir_sched *sched, uint32_t room)
     return i < sched->ready_count && sched->ready[i]->small ? tenant_of(sched->ready[i]) : NULL;
 }
 
+/*
+ * Has the leader something on the device that was granted while it filled? That is at the lowest
+ * stream priority: small items that keep passing would keep it from the SMs, and with it the
+ * leader, whose turn would never end because it is not served.
+ */
+static bool is_leader_below(const struct weir_sched *sched)
+{
+    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+
+    while (front != NULL && (!front->fills_equal || front->queue->tenant != sched->turn.leader)) {
+        front = front->front_next;
+    }
+    return front != NULL;
+}
+
 void small_pass(struct weir_sched *sched)
 {
     static const struct weir_sched_place anywhere;
@@ -99,7 +114,8 @@ void small_pass(struct weir_sched *sched)
     uint32_t used;
 
     if (sched->config.small_sms == 0 || sched->policy[WEIR_POLICY_NEXT].ops->small == NULL ||
-        turn->members != 1 || turn->leader->exclusive || sched->ready_count < 2) {
+        turn->members != 1 || turn->leader->exclusive || sched->ready_count < 2 ||
+        is_leader_below(sched)) {
         return;
     }
     used = in_use(sched);

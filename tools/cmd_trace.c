@@ -1,9 +1,10 @@
-/* weir trace: scheduling recorded from a running host, made up, and shown as text. */
+/* weir trace: scheduling recorded from a running host, made up, shown, and explained. */
 #include "sched/trace/trace.h"
 #include "tools/ask.h"
 #include "tools/command.h"
 #include "tools/trace_draw.h"
 #include "tools/trace_file.h"
+#include "tools/trace_tail.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -151,6 +152,43 @@ static int draw(int argc, char **argv)
     return WEIR_EXIT_OK;
 }
 
+/* ------------------------------------------------------------------ tail */
+
+static int tail(int argc, char **argv)
+{
+    const char *bound = NULL, *worst = "10";
+    bool is_json = false;
+    const struct weir_option options[] = {
+        {"worst", "N", "so many unexplained waits one by one (default 10)", &worst, NULL},
+        {"bound", "TIME", "fail if more than that is unexplained of a wait", &bound, NULL},
+        {"json", NULL, "one JSON object", NULL, &is_json},
+        {.name = NULL},
+    };
+    uint64_t bound_ns = UINT64_MAX, bytes;
+    int first, exit_status;
+    void *data;
+    char *rest;
+    if (!weir_options_parse(argc, argv, "[OPTIONS] TRACE",
+                            "Tell why items waited, and what nothing explains.", options, &first,
+                            &exit_status)) {
+        return exit_status;
+    }
+    unsigned long n_worst = strtoul(worst, &rest, 10);
+    if (first + 1 != argc || *worst < '0' || *worst > '9' || *rest || n_worst > 10000) {
+        fprintf(stderr, "weir trace tail: one TRACE is wanted, and a --worst of 0 to 10000\n");
+        return WEIR_EXIT_USAGE;
+    }
+    if (bound && !weir_option_time("bound", bound, &bound_ns)) {
+        return WEIR_EXIT_USAGE;
+    }
+    if (!weir_trace_file_read("trace", argv[first], &data, &bytes)) {
+        return WEIR_EXIT_FAILED;
+    }
+    exit_status = weir_trace_tail(argv[first], data, bytes, (uint32_t)n_worst, bound_ns, is_json);
+    free(data);
+    return exit_status;
+}
+
 /* ------------------------------------------------------------------ generate */
 
 static int generate(int argc, char **argv)
@@ -288,10 +326,11 @@ int weir_cmd_trace(int argc, char **argv)
         {"stop", stop, "end all recordings"},
         {"show", show, "print a trace as text"},
         {"draw", draw, "draw a trace, for a browser"},
+        {"tail", tail, "tell why items waited, and what nothing explains"},
         {"generate", generate, "make up a trace, for weir sim"},
         {.name = NULL}};
-    static const char *const valued[] = {"run-dir", "device",   "out", "from", "to",
-                                         "seed",    "duration", "gpu", NULL};
+    static const char *const valued[] = {"run-dir",  "device", "out",   "from",  "to", "seed",
+                                         "duration", "gpu",    "worst", "bound", NULL};
     static const struct weir_actions all = {
         "trace", "Traces of scheduling: what arrived, what was decided, what became of it.",
         actions, valued};

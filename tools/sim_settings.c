@@ -94,6 +94,10 @@ static bool set_one(struct weir_sim_params *params, const char *word)
     if (strcmp(copy, "fill") == 0) {
         return set_fill(params, value);
     }
+    if (strcmp(copy, "domains") == 0) {
+        params->knows_contexts = strcmp(value, "contexts") == 0;
+        return params->knows_contexts || strcmp(value, "load") == 0;
+    }
     if (strcmp(copy, "contexts") == 0) {
         params->own_contexts = strcmp(value, "own") == 0;
         return params->own_contexts || strcmp(value, "load") == 0;

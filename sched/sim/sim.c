@@ -289,6 +289,14 @@ static bool is_copy(enum weir_sched_class class)
     return class == WEIR_SCHED_H2D || class == WEIR_SCHED_D2H;
 }
 
+/* Recordings of a host have domains of queues; loads that were made up have contexts of tenants. */
+static uint32_t context_of(const struct run *run, uint32_t queue)
+{
+    const struct weir_sim_queue *q = &run->load->queues[queue];
+    uint32_t of_tenant = run->load->tenants[q->tenant].context;
+    return run->params->own_contexts ? q->tenant + 1 : of_tenant != 0 ? of_tenant : q->domain;
+}
+
 static struct weir_sim_work work_of(const struct run *run, uint32_t i)
 {
     const struct weir_sim_item *item = &run->load->items[i];
@@ -300,7 +308,7 @@ static struct weir_sim_work work_of(const struct run *run, uint32_t i)
         .owner = item->tenant,
         .stream = item->queue,
         .rank = RANK_OF_CLASSES + tenant->params.priority,
-        .context = run->params->own_contexts ? item->tenant + 1 : tenant->context,
+        .context = context_of(run, item->queue),
         .bytes = item->params.bytes,
         .sm_ns = item->sm_ns,
         .blocks = item->blocks,
@@ -696,8 +704,9 @@ static enum weir_status add_tenants(struct run *run)
     }
     for (uint32_t i = 0; status == WEIR_OK && i < load->n_queues; i++) {
         const struct weir_sim_queue *queue = &load->queues[i];
-        status = weir_sched_queue_add(run->sched, run->tenants[queue->tenant], queue->sm_limit,
-                                      queue->domain, &run->queues[i]);
+        status = weir_sched_queue_add(
+            run->sched, run->tenants[queue->tenant], queue->sm_limit,
+            run->params->knows_contexts ? context_of(run, i) : queue->domain, &run->queues[i]);
         if (queue->first != WEIR_SIM_NONE) {
             heap_push(run, (struct arrival){load->items[queue->first].delay_ns, queue->first});
         }

@@ -39,6 +39,7 @@ struct weir_sim_params {
     struct weir_sim_gpu_params gpu;
     struct weir_policy_set policies;
     struct weir_sched_config config; /* sms is taken from gpu; predict from learns */
+    bool knows_contexts;             /* the scheduler is told of GPU contexts, as domains */
     bool own_contexts;  /* each tenant is in a GPU context of its own, whatever the load says */
     bool learns;        /* predictions are learned in the run instead of taken from the trace */
     uint64_t until_ns;  /* it ends there at the latest; 0: when all work is done */

@@ -71,6 +71,10 @@ class Simulation(lib.Case):
         row, = [line.split() for line in text.splitlines() if line.startswith("finished, items a second")]
         self.assertGreater(float(row[-3]), 2 * float(row[-2]), text)
         self.assertEqual(len(re.findall("^s-[1-8] ", text, re.M)), 8, text)
+        text = self.weir("sim", "--quick", "--generate", spec + " context=own", "--duration", "50ms", "--set", "fill=all",
+                         "--compare", "domains=contexts").stdout
+        row, = [line.split() for line in text.splitlines() if line.startswith("finished, items a second")]
+        self.assertNotEqual(row[-3], row[-2], "a scheduler that knows of contexts lets nothing pass beside another's")
         root = ElementTree.parse(svg).getroot()
         inner = root.findall("{http://www.w3.org/2000/svg}svg")
         self.assertEqual([part.find("{http://www.w3.org/2000/svg}title").text for part in inner],

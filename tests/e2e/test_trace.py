@@ -81,6 +81,22 @@ class Trace(lib.Case):
                 self.assertEqual(tenant["items"], tenant["finished"])
                 self.assertGreater(tenant["sm_s"], 0)
 
+    def check_waits(self, path):
+        """Every moment of a wait has a cause; what is asked for as a bound holds, or the exit status says so."""
+        told = json.loads(self.weir("trace", "tail", "--json", "--worst", "3", path).stdout)
+        self.assertEqual({t["name"] for t in told["tenants"]}, {"alice", "bob"})
+        self.assertEqual((told["lost"], told["unknown"]), (0, 0))
+        for what in (told, *told["tenants"], *told["worst"]):
+            self.assertAlmostEqual(sum(what["causes"].values()), what["waited_s"], 6)
+        for tenant in told["tenants"]:
+            self.assertGreater(tenant["items"], 10)
+            self.assertGreater(tenant["waited_s"], 0, "both want the device all the time")
+        self.assertGreater(told["causes"].get("own", 0) + told["causes"].get("share", 0) + told["causes"].get("order", 0), 0)
+        longest_us = told["longest_unexplained_s"] * 1e6
+        self.assertIn("waited", self.weir("trace", "tail", "--bound", f"{longest_us + 1:.0f}us", path).stdout)
+        if longest_us > 2:
+            self.assertIn("--bound", self.weir("trace", "tail", "--bound", f"{longest_us / 2:.0f}us", path, expect=1).stderr)
+
     def test_same_trace_same_decisions(self):
         for policy in ("fair", "priority"):
             with self.subTest(policy=policy):
@@ -99,6 +115,7 @@ class Trace(lib.Case):
                 self.assertRegex(self.weir("sim", "--replay", path).stdout,
                                  r"^\d+ records, \d+ decisions: all equal\n$")
                 self.check_load(path)
+                self.check_waits(path)
 
     def test_draw(self):
         """The picture has what was recorded: who, when, and how much; and a browser shows it."""
@@ -129,6 +146,8 @@ class Trace(lib.Case):
                                                         expect=1).stderr)
         self.assertFalse(os.path.exists(svg), "no half picture stays")
         self.assertEqual(self.weir("trace", "draw", path, expect=2).stdout, "")
+        for words in (("--worst", "many", path), ("--bound", "soon", path), ()):
+            self.weir("trace", "tail", *words, expect=2)
         self.weir("trace", "draw", path, "--out", svg, "--from", "100ms", "--to", "1100ms")
         simulated = os.path.join(folder, "sim.svg")
         self.weir("sim", "--quick", path, "--svg", simulated)

@@ -1,9 +1,11 @@
 /*
- * Any bytes as a trace: read, printed, made a load of, replayed; what is a load is run, for a
- * while, on the model of a GPU. A scheduler under any order of any calls must keep its invariants.
+ * Any bytes as a trace: read, printed, explained, made a load of, replayed; what is a load is run,
+ * for a while, on the model of a GPU. A scheduler under any order of any calls must keep its
+ * invariants.
  */
 #include "sched/sim/replay.h"
 #include "sched/sim/sim.h"
+#include "sched/sim/tail.h"
 
 #include <stdlib.h>
 
@@ -52,6 +54,26 @@ static void run_load(const uint8_t *data, size_t bytes)
     weir_sim_load_finish(&load);
 }
 
+/* Each moment of a wait has a cause. */
+static void explain(const uint8_t *data, size_t bytes)
+{
+    struct weir_sched_trace_error error;
+    struct weir_sim_tail tail;
+    if (weir_sim_tail_read(data, bytes, 3, &tail, &error) != WEIR_OK) {
+        return;
+    }
+    for (uint32_t t = 0; t < tail.n_tenants; t++) {
+        uint64_t ns = 0;
+        for (unsigned cause = 0; cause < WEIR_SIM_TAIL_COUNT; cause++) {
+            ns += tail.tenants[t].cause_ns[cause];
+        }
+        if (ns != tail.tenants[t].waited_ns) {
+            abort();
+        }
+    }
+    weir_sim_tail_finish(&tail);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct weir_sim_replay replay;
@@ -61,6 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     print_all(data, bytes);
     run_load(data, bytes);
+    explain(data, bytes);
     if (weir_sim_replay(data, bytes, NULL, &replay, &error) == WEIR_OK && replay.differs &&
         !replay.traced[0]) {
         abort(); /* a difference without a word */

@@ -11,6 +11,8 @@ flep, antt, slate, waterfill, tensor
 transfers   applications that copy, compute and copy back: bench_transfers.py.
 workers, services
             many workers' start, and twenty PyTorch services at once: bench_services.py.
+copies, mixes, llm, gate
+            copies without end, services and inference beside trainings, LLM engines, the way to a grant: bench_mixes.py.
 torch       ResNet-18 inference every 2 ms with high priority beside ResNet-50 training; two trainings with
             weights 3:1. Needs PyTorch in --python.
 
@@ -34,6 +36,7 @@ import tempfile
 import time
 
 import bench_alone
+import bench_mixes
 import bench_pairs
 import bench_services
 import bench_transfers
@@ -45,7 +48,8 @@ BLOCK_US = 40  # of all others: as in programs, whatever the kernel takes
 SECONDS = 4.6
 FILLS = {"lower": "lower", "parts": "parts"}  # an arrangement's last word, and weir.toml's
 MEASURES = ("fairness", "priority", "newcomer", "workers", "services", "flep", "antt", "slate", "waterfill", "tensor",
-            "transfers", "torch")
+            "transfers", "torch", "copies", "mixes", "llm", "gate")
+TORCH_MEASURES = ("torch", "services", "mixes", "llm")
 WARM_S = 1.6  # twins are made and tried meanwhile
 TORCH_S = 5.0
 
@@ -70,7 +74,7 @@ def infer(torch, seconds):
             times.append((time.perf_counter() - start) * 1e3)
             time.sleep(0.002)
     times.sort()
-    return {"p50": times[len(times) // 2], "p99": times[len(times) * 99 // 100], "n": len(times)}
+    return {"p50": times[len(times) // 2], "p99": times[len(times) * 99 // 100], "max": times[-1], "n": len(times)}
 
 
 def train(torch, seconds):
@@ -434,7 +438,7 @@ class Bench:
         return rows
 
     def can_torch(self, name):
-        return self.have_torch() or (name == "services" and self.suite.options.rehearse)
+        return (name != "torch" and self.suite.options.rehearse) or self.have_torch()
 
     def have_torch(self):
         code = "import torch, torchvision; print(torch.cuda.is_available())"
@@ -507,12 +511,13 @@ class Bench:
                                ["MPS", "MPS Weir off", "MPS Weir fair"],
                                ["arrangement", "inferences a second", "of one service", "p50 ms", "worst p99 ms", "max ms",
                                 "GPU memory MiB"])
+        rows_of.update(bench_mixes.Mixes(self, many).rows_of())
         pairs = bench_pairs.Pairs(self)
         others = {"flep": pairs.flep, "antt": pairs.antt, "slate": pairs.slate, "waterfill": pairs.waterfill,
                   "tensor": pairs.tensor, "transfers": bench_transfers.Transfers(self).transfers}
         bad = 0
         for name in MEASURES:
-            if name not in wanted or (name in ("torch", "services") and not self.can_torch(name)):
+            if name not in wanted or (name in TORCH_MEASURES and not self.can_torch(name)):
                 continue
             begin = time.monotonic()
             try:

@@ -77,12 +77,18 @@ class Services:
     @contextlib.contextmanager
     def host_for(self, kind, count):
         """A host that serves count tenants, and how long its start took; (None, 0) for a kind without Weir."""
+        with self.host_with(kind, self.settings(kind, count)) as both:
+            yield both
+
+    @contextlib.contextmanager
+    def host_with(self, kind, settings):
+        """The same with tenants as they are told."""
         if "Weir" not in kind:
             yield None, 0
             return
         env = self.bench.mps.env if kind.startswith("MPS") else {}
         lines = ['mps = "on"'] if "programs MPS" in kind else []
-        host = self.lib.Host(self.settings(kind, count), driver=self.suite.driver, env=env, host_lines=lines,
+        host = self.lib.Host(settings, driver=self.suite.driver, env=env, host_lines=lines,
                              args=["--policy", kind.split(" ")[-1]])
         try:
             begin = time.monotonic()
@@ -94,13 +100,15 @@ class Services:
             else:
                 host.discard()
 
-    def process(self, kind, host, index, argv):
+    def process(self, kind, host, index, argv, high=False):
         env = self.bench.native_env()
         if host:
             argv, env = self.lib.guest_argv(host, self.lib.SHM, f"t{index}", argv[0], argv[1:])
         elif kind.startswith("MPS"):
             env.update(self.bench.mps.env)
-        return self.lib.Process(argv, env={**env, "OMP_NUM_THREADS": "1"}, name=f"t{index}")
+            if kind == "MPS priority":
+                env["CUDA_MPS_CLIENT_PRIORITY"] = "0" if high else "1"
+        return self.lib.Process([str(a) for a in argv], env={**env, "OMP_NUM_THREADS": "1"}, name=f"t{index}")
 
     # ---------------------------------------------------------------- services
 

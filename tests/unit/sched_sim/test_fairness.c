@@ -306,6 +306,34 @@ static void a_recorded_run_is_within_all_bounds(void **state)
     weir_sim_load_finish(&load);
 }
 
+/*
+ * Twenty services whose graphs could have all SMs three times over, and a training of large kernels
+ * beside them. What the training holds must be its share: it must not be kept from the device by
+ * graphs that pass beside its turn, nor have what it holds beside them for nothing.
+ */
+static void a_training_beside_many_small_graphs_gets_its_share(void **state)
+{
+    static const char *const trainings[] = {"kernel=exp:300us blocks=400..4000 per_sm=4 keys=60",
+                                            "kernel=1ms"};
+    (void)state;
+    for (size_t i = 0; i < sizeof trainings / sizeof trainings[0]; i++) {
+        struct weir_sim_result result;
+        char spec[256], error[WEIR_SIM_ERROR_BYTES];
+        (void)snprintf(spec, sizeof spec,
+                       "tenants=20 " SERVICE "; name=train %s depth=64 form=original",
+                       trainings[i]);
+        struct weir_sim_load load = load_of(spec, 1, 2 * RUN_NS);
+        struct weir_sim_params params = params_of(&load, "fair", WEIR_SCHED_FILL_ALL);
+        params.until_ns = 2 * RUN_NS;
+        assert_int_equal(weir_sim_run(&load, &params, &result, error), WEIR_OK);
+        double share = result.tenants[20].sm_ns / ((double)result.end_ns * params.gpu.sms);
+        print_message("training %zu: %.3f of the SMs' time, due %.3f\n", i, share, 1.0 / 21);
+        assert_true(share > 0.75 / 21 && share < 1.25 / 21);
+        weir_sim_result_finish(&result);
+        weir_sim_load_finish(&load);
+    }
+}
+
 /* `priority` does not keep shares: within a class it serves the shortest work first. */
 static void a_policy_that_keeps_no_shares_is_found_out(void **state)
 {
@@ -332,6 +360,7 @@ int main(void)
         cmocka_unit_test(turns),
         cmocka_unit_test(turns_with_small_graphs_beside_them),
         cmocka_unit_test(a_recorded_run_is_within_all_bounds),
+        cmocka_unit_test(a_training_beside_many_small_graphs_gets_its_share),
         cmocka_unit_test(a_policy_that_keeps_no_shares_is_found_out),
     };
 

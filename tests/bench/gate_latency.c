@@ -1,0 +1,340 @@
+/*
+ * From arrival to grant, through the gate process, when there is room: what a launch of a small
+ * graph waits for although nobody is in its way. Needs no GPU and no host.
+ *
+ *     gate_latency [--sessions N] [--seconds S] [--work-us T] [--gap-us T]
+ *
+ * A child is the gate process. Here are N workers' ends of ports, a thread with a session each,
+ * which asks for a grant, has its work on the "device" for --work-us, is away for --gap-us, and
+ * asks again. Prints a line for each way to wait, as the host chooses it by how busy the cores are
+ * (host_backend/config/spin.h):
+ *
+ *     gate sessions N spin all|nobody us p50 P p99 P max M n N
+ */
+#include "base/clock.h"
+#include "host_backend/config/spin.h"
+#include "host_backend/gate/gate.h"
+#include "host_backend/gate/port.h"
+#include "host_backend/gate/process/process.h"
+#include "tests/bench/timing.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SMS          132u
+#define SESSIONS_MAX 256u
+#define SAMPLES_MAX  (1u << 20) /* of a session */
+#define WORDS        1024u
+
+static const uint8_t uuid[16] = "a GPU";
+static atomic_bool go, over;
+
+static struct {
+    double seconds, work_us, gap_us;
+    unsigned sessions;
+} o = {.seconds = 2, .work_us = 100, .gap_us = 100, .sessions = 20};
+
+struct session {
+    uint32_t id;
+    int port_fd, bell_fd;
+    struct weir_gate *gate;
+    struct weir_gate_client *client;
+    struct weir_gate_queue *queue;
+    struct weir_gate_batch batch;
+    uint32_t words[WORDS], given;
+    float *us;
+    uint32_t n;
+    pthread_t thread;
+};
+
+static void must(enum weir_status status, const char *what)
+{
+    if (status != WEIR_OK) {
+        fprintf(stderr, "gate_latency: %s: %s\n", what, weir_status_text(status));
+        exit(1);
+    }
+}
+
+/* ------------------------------------------------------------ the gate process */
+
+static bool goes_on(void *user)
+{
+    (void)user;
+    return false; /* the pipe is closed: the parent has what it wanted */
+}
+
+static void serve(const struct session *sessions, const struct weir_spin_page *spin, int fd)
+{
+    struct weir_sched_settings settings = weir_sched_settings_default();
+    struct weir_policy_set policies;
+    struct weir_gate_process_params params = {
+        .settings = &settings, .policies = &policies, .spin = spin, .times_dir = "none"};
+    struct weir_sched_tenant_params tenant = {
+        .name = "", .weight = 100, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
+    struct weir_gate_process *process;
+
+    must(weir_policy_set_parse("fair", &policies, NULL), "policy");
+    must(weir_gate_process_create(&params, &process), "gate process");
+    for (unsigned i = 0; i < o.sessions; i++) {
+        char name[16];
+
+        (void)snprintf(name, sizeof name, "t%u", i);
+        tenant.name = name;
+        weir_gate_process_tenant_set(process, i, &tenant);
+        must(weir_gate_process_port_add(process, i + 1, (int32_t)i, 1, sessions[i].port_fd,
+                                        sessions[i].bell_fd),
+             "port");
+    }
+    must(weir_gate_process_run(process, fd, goes_on, NULL), "gate process");
+    weir_gate_process_destroy(process);
+}
+
+/* ------------------------------------------------------------ the workers */
+
+static bool is_over(void *session)
+{
+    (void)session;
+    return atomic_load(&over);
+}
+
+static bool attend(void *session)
+{
+    (void)session;
+    return false;
+}
+
+static void rests(void *session, bool begins)
+{
+    (void)session;
+    (void)begins;
+}
+
+static void mark_all(void *session, struct weir_gate_queue *queue)
+{
+    (void)session;
+    (void)queue;
+}
+
+static void name_session(void *user, uint64_t *ret_number, char *ret_program)
+{
+    *ret_number = ((struct session *)user)->id;
+    (void)snprintf(ret_program, WEIR_GATE_PROGRAM_BYTES, "bench");
+}
+
+static void thread_begins(void *user)
+{
+    (void)user;
+}
+
+static void item_gone(void *room)
+{
+    (void)room;
+}
+
+static void describe(const void *room, char *text, size_t bytes)
+{
+    (void)room;
+    (void)snprintf(text, bytes, "-");
+}
+
+static void deaf(void *user)
+{
+    (void)user;
+    fprintf(stderr, "gate_latency: the gate process reads nothing\n");
+    exit(1);
+}
+
+static const struct weir_gate_session_ops session_ops = {.name = name_session,
+                                                         .is_over = is_over,
+                                                         .attend = attend,
+                                                         .rests = rests,
+                                                         .mark_all = mark_all};
+static const struct weir_gate_ops gate_ops = {
+    .thread_begins = thread_begins, .describe = describe, .item_gone = item_gone, .deaf = deaf};
+
+static void open_session(struct session *s, const struct weir_spin_page *spin)
+{
+    struct weir_sched_settings settings = weir_sched_settings_default();
+    struct weir_sched_tenant_params tenant = {
+        .name = "own", .weight = 100, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
+    struct weir_policy_set policies;
+    struct weir_gate_params gate = {.sms = SMS,
+                                    .settings = &settings,
+                                    .policies = &policies,
+                                    .spin = spin,
+                                    .times_dir = "none",
+                                    .uuid = uuid,
+                                    .ops = &gate_ops};
+
+    must(weir_policy_set_parse("fair", &policies, NULL), "policy");
+    must(weir_gate_client_create(s->port_fd, s->bell_fd, NULL, &s->client), "client");
+    must(weir_gate_create(&gate, &s->gate), "gate");
+    weir_gate_attach(s->gate, s->client);
+    must(weir_gate_queue_create(s->gate, s->id - 1, &tenant, 100, &session_ops, s, &s->queue),
+         "queue");
+    s->us = malloc(SAMPLES_MAX * sizeof *s->us);
+    if (s->us == NULL) {
+        must(WEIR_ERR_NO_MEMORY, "samples");
+    }
+}
+
+static void *run_session(void *user)
+{
+    struct session *s = user;
+    struct weir_gate_work work = {
+        .class = WEIR_SCHED_GRAPH, .key = s->id, .blocks = 2, .blocks_per_sm = 1};
+
+    while (!atomic_load(&go)) {
+        bench_pause_us(100);
+    }
+    while (!atomic_load(&over)) {
+        struct weir_gate_mark mark = {.word = &s->words[s->given % WORDS], .value = 1};
+        struct weir_gate_pass pass;
+        uint64_t begin_ns = weir_clock_now_ns();
+
+        if (weir_gate_enter(s->queue, &work, &pass) != WEIR_OK) {
+            break;
+        }
+        if (pass.item != NULL && s->n < SAMPLES_MAX) { /* not one that passed undecided */
+            s->us[s->n++] = (float)(weir_clock_now_ns() - begin_ns) * 1e-3f;
+        }
+        __atomic_store_n(&s->words[s->given++ % WORDS], 0, __ATOMIC_RELAXED);
+        (void)weir_gate_leave(&pass, &s->batch, true);
+        weir_gate_batch_close(s->queue, &s->batch, &mark);
+        bench_pause_us(o.work_us);
+        __atomic_store_n((uint32_t *)(uintptr_t)mark.word, 1, __ATOMIC_RELEASE);
+        bench_pause_us(o.gap_us);
+    }
+    return NULL;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Of all sessions together, but for the first tenth of each. */
+static void report(const struct session *sessions, const char *level)
+{
+    size_t n = 0, room = 1;
+
+    for (unsigned i = 0; i < o.sessions; i++) {
+        room += sessions[i].n;
+    }
+    float *all = malloc(room * sizeof *all);
+    if (all == NULL) {
+        must(WEIR_ERR_NO_MEMORY, "samples");
+    }
+    for (unsigned i = 0; i < o.sessions; i++) {
+        for (uint32_t k = sessions[i].n / 10; k < sessions[i].n; k++) {
+            all[n++] = sessions[i].us[k];
+        }
+    }
+    if (n == 0) {
+        fprintf(stderr, "gate_latency: nothing was granted by the gate process\n");
+        exit(1);
+    }
+    qsort(all, n, sizeof *all, by_size);
+    printf("gate sessions %u spin %s us p50 %.2f p99 %.2f max %.1f n %zu\n", o.sessions, level,
+           (double)all[n / 2], (double)all[n * 99 / 100], (double)all[n - 1], n);
+    free(all);
+}
+
+static void measure(enum weir_spin_level level, const char *word)
+{
+    struct session *sessions = calloc(o.sessions, sizeof *sessions);
+    struct weir_spin_page *spin;
+    int spin_fd, ends[2];
+
+    if (sessions == NULL || pipe(ends) != 0) {
+        must(WEIR_ERR_NO_MEMORY, "sessions");
+    }
+    must(weir_spin_page_create(&spin_fd, &spin), "page");
+    atomic_store(&spin->level, level);
+    for (unsigned i = 0; i < o.sessions; i++) {
+        sessions[i].id = i + 1;
+        must(weir_gate_port_create(&sessions[i].port_fd, &sessions[i].bell_fd), "port");
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)close(ends[1]);
+        serve(sessions, spin, ends[0]);
+        _exit(0);
+    }
+    (void)close(ends[0]);
+    atomic_store(&go, false);
+    atomic_store(&over, false);
+    for (unsigned i = 0; i < o.sessions; i++) {
+        open_session(&sessions[i], spin);
+        if (pthread_create(&sessions[i].thread, NULL, run_session, &sessions[i]) != 0) {
+            must(WEIR_ERR_NO_MEMORY, "thread");
+        }
+    }
+    atomic_store(&go, true);
+    bench_pause_us(o.seconds * 1e6);
+    atomic_store(&over, true);
+    for (unsigned i = 0; i < o.sessions; i++) {
+        (void)pthread_join(sessions[i].thread, NULL);
+    }
+    report(sessions, word);
+    for (unsigned i = 0; i < o.sessions; i++) {
+        weir_gate_queue_destroy(sessions[i].queue);
+        weir_gate_destroy(sessions[i].gate);
+        weir_gate_client_destroy(sessions[i].client);
+        (void)close(sessions[i].port_fd);
+        free(sessions[i].us);
+    }
+    (void)close(ends[1]);
+    (void)waitpid(child, NULL, 0);
+    (void)close(spin_fd);
+    free(sessions);
+}
+
+static double number(const char *text)
+{
+    char *rest;
+    double value = text != NULL ? strtod(text, &rest) : -1;
+
+    if (text == NULL || *text == 0 || *rest != 0 || !(value >= 0 && value <= 1e9)) {
+        fprintf(stderr, "gate_latency: not a number: %s\n", text != NULL ? text : "(nothing)");
+        exit(2);
+    }
+    return value;
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i += 2) {
+        if (strcmp(argv[i], "--sessions") == 0) {
+            o.sessions = (unsigned)number(argv[i + 1]);
+        } else if (strcmp(argv[i], "--seconds") == 0) {
+            o.seconds = number(argv[i + 1]);
+        } else if (strcmp(argv[i], "--work-us") == 0) {
+            o.work_us = number(argv[i + 1]);
+        } else if (strcmp(argv[i], "--gap-us") == 0) {
+            o.gap_us = number(argv[i + 1]);
+        } else {
+            fprintf(stderr, "usage: gate_latency [--sessions N] [--seconds S] [--work-us T] "
+                            "[--gap-us T]\n");
+            return 2;
+        }
+    }
+    if (o.sessions < 2 || o.sessions > SESSIONS_MAX) {
+        fprintf(stderr, "gate_latency: --sessions is 2 to %u\n", SESSIONS_MAX);
+        return 2;
+    }
+    measure(WEIR_SPIN_ALL, "all");
+    measure(WEIR_SPIN_NOBODY, "nobody");
+    return 0;
+}
