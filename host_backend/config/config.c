@@ -69,6 +69,9 @@ static const struct weir_row forms_rows[] = {
     {"compiler", ROW_TEXT, AT(weir_host_config, forms.compiler), 0, 0, NULL},
     {"cache_dir", ROW_TEXT, AT(weir_host_config, forms.cache_dir), 0, 0, NULL},
     {"cache", ROW_LIMIT, AT(weir_host_config, forms.cache_bytes), 0, 0, NULL},
+    {"compile_memory", ROW_BYTES, AT(weir_host_config, forms.compile_memory_bytes), 1 << 26,
+     INT64_C(1) << 44, NULL},
+    {"compile_s", ROW_U32, AT(weir_host_config, forms.compile_s), 0, SECONDS_MAX, NULL},
 };
 static const struct weir_row scheduler_rows[] = {
     {"policy", ROW_POLICY, AT(weir_host_config, scheduler.policy), 0, 0, NULL},
@@ -171,6 +174,7 @@ static void host_default(struct weir_host_config *config)
     snprintf(config->forms.compiler, sizeof config->forms.compiler, "auto");
     config->forms.mode = WEIR_FORMS_DEFAULT;
     config->forms.cache_bytes = UINT64_C(512) << 20;
+    config->forms.compile_memory_bytes = UINT64_C(8) << 30;
     config->scheduler = weir_sched_settings_default();
     snprintf(config->run_dir, sizeof config->run_dir, "%s", weir_control_default_run_dir());
 }
