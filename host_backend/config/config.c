@@ -49,6 +49,7 @@ static const struct weir_row host_rows[] = {
     {"quarantine_s", ROW_U32, AT(weir_host_config, quarantine_s), 0, SECONDS_MAX, NULL},
     {"devices", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL},
     {"device", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL}, /* of one */
+    {"exclusive", ROW_BOOL, AT(weir_host_config, exclusive), 0, 0, NULL},
     {"window_base", ROW_U64, AT(weir_host_config, window_base), 1 << 30, INT64_C(1) << 46, NULL},
     {"window_bytes", ROW_BYTES, AT(weir_host_config, window_bytes), 1 << 28, INT64_C(1) << 42,
      NULL},
@@ -163,6 +164,7 @@ static void host_default(struct weir_host_config *config)
                                         .vsock_port = 7070,
                                         .vm_region_bytes = UINT64_C(1) << 30,
                                         .quarantine_s = 300,
+                                        .exclusive = true,
                                         .window_base = 0x200000000000,
                                         .window_bytes = UINT64_C(1) << 40,
                                         .vmm_base = 0x120000000000,

@@ -13,6 +13,7 @@
 #include "host_backend/config/spin.h"
 #include "host_backend/confine/confine.h"
 #include "host_backend/supervisor/channels.h"
+#include "host_backend/supervisor/claims.h"
 #include "host_backend/supervisor/events.h"
 #include "host_backend/supervisor/ivshmem.h"
 #include "host_backend/supervisor/metrics.h"
@@ -310,7 +311,8 @@ struct weir_supervisor {
     struct weir_sup_events *events;
     uint64_t worker_starts;
     struct weir_sup_reserve reserve;
-    uint32_t remarked_pct; /* of memory promised, when that was last looked at */
+    struct weir_claims claims; /* of GPUs */
+    uint32_t remarked_pct;     /* of memory promised, when that was last looked at */
 };
 
 /* check.c */
@@ -552,6 +554,11 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 void weir_sup_worker_receive(struct weir_supervisor *sup, int worker);
 /** Look for dead workers (SIGCHLD). */
 void weir_sup_workers_reap(struct weir_supervisor *sup);
+/**
+ * A worker is about to use GPUs: claim them for this host, unless it is not exclusive. If another
+ * host has one, the worker is killed, and a host that was not ready yet stops.
+ */
+void weir_sup_claim(struct weir_supervisor *sup, int worker, const struct weir_link_devices *gpus);
 /** The first worker of all found no driver or no device: say so, and stop. */
 void weir_sup_no_gpu(struct weir_supervisor *sup);
 /** The host's policies are others: tell the workers that have been started. Those that are dead

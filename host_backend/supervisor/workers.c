@@ -655,6 +655,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         return;
     }
     switch (message.type) {
+    case WEIR_LINK_DEVICES:
+        weir_sup_claim(sup, worker, &message.gpus);
+        break;
     case WEIR_LINK_READY:
         on_ready(sup, worker, &message);
         break;
