@@ -567,7 +567,12 @@ void weir_sup_workers_configure(struct weir_supervisor *sup);
 /** Send to one worker; a broken link is closed. @return true when it went out */
 bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
                           const struct weir_link_message *message, int fd);
-/** Tell all to stop, wait at most 5 s, kill the rest. */
+/** Close what is left of all workers when the host ends. */
+void weir_sup_workers_close(struct weir_supervisor *sup);
+
+/* stop.c */
+
+/** Tell all workers to stop, wait for them together, and kill the rest. Takes a minute at most. */
 void weir_sup_workers_stop(struct weir_supervisor *sup);
 
 /* programs.c: the workers of programs; docs/design/workers.md */

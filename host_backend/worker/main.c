@@ -626,6 +626,9 @@ static void close_worker(struct weir_worker *worker)
         }
     }
     weir_gates_destroy(worker);
+    if (worker->platform.real) {
+        _exit(WEIR_WORKER_EXIT_OK); /* the driver frees the contexts of a process that ends */
+    }
     weir_device_idle_destroy(worker);
     weir_worker_close_device(worker);
     weir_prints_destroy(worker->prints);
@@ -659,20 +662,27 @@ static void give_up_stack_room(void)
 }
 
 /*
- * The context is gone, or given up. A client of MPS that ends while it has work on the GPU ends the
- * contexts of all others, so a worker that may be one is killed by the supervisor, which can have
- * the server let it go before.
+ * A client of MPS that ends while it has work on the GPU ends the contexts of all others, so a
+ * worker that may be one is killed by the supervisor, which can have the server let it go before.
  */
-static _Noreturn void leave(struct weir_worker *worker)
+static void wait_for_kill(const struct weir_worker *worker)
 {
     const struct weir_link_message message = {.type = WEIR_LINK_LEFT_BEHIND};
+
+    if (worker->config.by_program && weir_link_send(worker->link, &message, -1) == WEIR_OK) {
+        sleep(STOP_WAIT_S);
+    }
+}
+
+/* The context is gone, or given up. */
+static _Noreturn void leave(struct weir_worker *worker)
+{
     bool overdue = atomic_load(&worker->sticky) == CUDA_ERROR_LAUNCH_TIMEOUT;
     struct timespec pause = {0, LAST_WORDS_NS};
 
     nanosleep(&pause, NULL); /* guests read the error before the end of the connection */
-    if (overdue && worker->config.by_program &&
-        weir_link_send(worker->link, &message, -1) == WEIR_OK) {
-        sleep(STOP_WAIT_S);
+    if (overdue) {
+        wait_for_kill(worker);
     }
     _exit(overdue ? WEIR_WORKER_EXIT_OVERDUE : WEIR_WORKER_EXIT_STICKY);
 }
@@ -741,6 +751,7 @@ int weir_worker_main(int argc, char **argv)
     weir_directory_close(worker); /* from here on nobody reads answers */
     if (!wait_for_sessions(worker)) {
         weir_log_warn("worker: sessions do not end, left behind");
+        wait_for_kill(worker);
         _exit(WEIR_WORKER_EXIT_OK);
     }
     close_worker(worker);
