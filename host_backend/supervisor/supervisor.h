@@ -8,6 +8,7 @@
 #define WEIR_HOST_BACKEND_SUPERVISOR_SUPERVISOR_H
 
 #include "base/account.h"
+#include "base/log_rate.h"
 #include "host_backend/config/config.h"
 #include "host_backend/config/link.h"
 #include "host_backend/config/spin.h"
@@ -198,6 +199,15 @@ struct weir_sup_asker {
     uint64_t deadline_ns;
 };
 
+#define WEIR_REFUSED_USERS_MAX 16
+
+/* Lines of the log about requests of a user that were refused. Zeroed: of nobody. */
+struct weir_sup_refused_user {
+    uint32_t uid;
+    uint64_t last_ns; /* of the last line; 0: of nobody */
+    struct weir_log_rate rate;
+};
+
 #define WEIR_DOMAINS_MAX 1024 /* with an element of ours */
 
 struct weir_sup_domain;
@@ -265,6 +275,7 @@ struct weir_supervisor {
     int demand_fd; /* listens for who wants a share on demand; -1: not yet */
     char demand_path[108];
     struct weir_sup_asker askers[WEIR_ASKERS_MAX];
+    struct weir_sup_refused_user refused_users[WEIR_REFUSED_USERS_MAX];
     uint64_t n_runs; /* programs that were given a share */
     int tcp_fd;      /* listens for remote guests, whom the main worker accepts; -1: nobody does */
     char admin_path[108];
