@@ -278,6 +278,10 @@ static void say_stopped(struct text *t, enum weir_compile_end end, struct weir_p
     char program[256];
     char *log = weir_session_alloc(s, WEIR_COMPILE_LOG_BYTES);
 
+    code->refused = end == WEIR_COMPILE_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_PTX;
+    if (end == WEIR_COMPILE_GIVEN_UP) {
+        return; /* nobody is left to be told */
+    }
     weir_log_warn("session: PTX was not compiled session=%llu tenant=%s program=\"%s\" why=\"%s\" "
                   "compile_memory=%" PRIu64 " compile_s=%u",
                   (unsigned long long)s->id, s->tenant->name,
@@ -288,7 +292,6 @@ static void say_stopped(struct text *t, enum weir_compile_end end, struct weir_p
                  weir_compile_end_text(end));
         code->log = log;
     }
-    code->refused = end == WEIR_COMPILE_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_PTX;
 }
 
 /* @param ret_all  did ptxas understand all options? */
