@@ -49,6 +49,7 @@ static const struct weir_row host_rows[] = {
     {"quarantine_s", ROW_U32, AT(weir_host_config, quarantine_s), 0, SECONDS_MAX, NULL},
     {"devices", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL},
     {"device", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL}, /* of one */
+    {"exclusive", ROW_BOOL, AT(weir_host_config, exclusive), 0, 0, NULL},
     {"window_base", ROW_U64, AT(weir_host_config, window_base), 1 << 30, INT64_C(1) << 46, NULL},
     {"window_bytes", ROW_BYTES, AT(weir_host_config, window_bytes), 1 << 28, INT64_C(1) << 42,
      NULL},
@@ -69,6 +70,9 @@ static const struct weir_row forms_rows[] = {
     {"compiler", ROW_TEXT, AT(weir_host_config, forms.compiler), 0, 0, NULL},
     {"cache_dir", ROW_TEXT, AT(weir_host_config, forms.cache_dir), 0, 0, NULL},
     {"cache", ROW_LIMIT, AT(weir_host_config, forms.cache_bytes), 0, 0, NULL},
+    {"compile_memory", ROW_BYTES, AT(weir_host_config, forms.compile_memory_bytes), 1 << 26,
+     INT64_C(1) << 44, NULL},
+    {"compile_s", ROW_U32, AT(weir_host_config, forms.compile_s), 0, SECONDS_MAX, NULL},
 };
 static const struct weir_row scheduler_rows[] = {
     {"policy", ROW_POLICY, AT(weir_host_config, scheduler.policy), 0, 0, NULL},
@@ -162,6 +166,7 @@ static void host_default(struct weir_host_config *config)
                                   .vsock_port = 7070,
                                   .vm_region_bytes = UINT64_C(1) << 30,
                                   .quarantine_s = 300,
+                                  .exclusive = true,
                                   .window_base = 0x200000000000,
                                   .window_bytes = UINT64_C(1) << 40,
                                   .vmm_base = 0x120000000000,
@@ -173,6 +178,7 @@ static void host_default(struct weir_host_config *config)
     snprintf(config->forms.compiler, sizeof config->forms.compiler, "auto");
     config->forms.mode = WEIR_FORMS_DEFAULT;
     config->forms.cache_bytes = UINT64_C(512) << 20;
+    config->forms.compile_memory_bytes = UINT64_C(8) << 30;
     config->scheduler = weir_sched_settings_default();
     snprintf(config->run_dir, sizeof config->run_dir, "%s", weir_control_default_run_dir());
 }

@@ -94,6 +94,7 @@ struct weir_host_config {
     uint32_t quarantine_s;                /* after a fault; 0: there is none */
     uint64_t vm_region_bytes;             /* of each virtual machine; 0: none is served */
     char devices[WEIR_DEVICE_LIST_BYTES];
+    bool exclusive; /* no other host may serve the same GPU */
     uint64_t window_base;
     uint64_t window_bytes;
     uint64_t vmm_base; /* addresses that guests reserve, of all tenants */

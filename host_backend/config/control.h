@@ -77,6 +77,7 @@ int weir_worker_main(int argc, char **argv);
 int weir_gate_main(int argc, char **argv);
 
 #define WEIR_SERVE_EXIT_NO_GPU 69 /* EX_UNAVAILABLE of sysexits.h; weir.service names it */
+#define WEIR_SERVE_EXIT_TAKEN  75 /* EX_TEMPFAIL: another host serves the GPU; likewise */
 /* Its first word when it is only to find the devices: --probe DRIVER SOFTGPU DEVICES. It prints how
  * much memory they have, or says on standard error what is wrong. */
 #define WEIR_WORKER_PROBE "--probe"

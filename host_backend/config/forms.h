@@ -44,6 +44,8 @@ struct weir_forms_config {
     char compiler[WEIR_FORMS_PATH_BYTES];  /* path of ptxas; "auto": look for it; "driver" */
     char cache_dir[WEIR_FORMS_PATH_BYTES]; /* "": where caches are kept; "none": no cache */
     uint64_t cache_bytes;                  /* all files together */
+    uint64_t compile_memory_bytes;         /* that ptxas may have for one text */
+    uint32_t compile_s;                    /* of processor time, for a program's text; 0: any */
 };
 
 /** The mode for a tenant. @thread any */

@@ -52,6 +52,7 @@ enum weir_link_type {
     WEIR_LINK_PING,             /* answers with the same: it lives */
     WEIR_LINK_REQUEST,          /* of requests.def; ANSWER follows */
     /* To the supervisor. */
+    WEIR_LINK_DEVICES,     /* NVIDIA's GPUs that it is about to use */
     WEIR_LINK_READY,       /* the driver is open */
     WEIR_LINK_KEEP,        /* hold this chunk's descriptor */
     WEIR_LINK_DROP,        /* let go of a chunk */
@@ -178,6 +179,13 @@ struct weir_link_idle {
     uint32_t soiled;   /* 1: a limit of its context is not as it was at first */
 };
 
+#define WEIR_LINK_DEVICES_MAX 16 /* at least those of a worker */
+
+struct weir_link_devices {
+    uint32_t n;
+    uint8_t uuid[WEIR_LINK_DEVICES_MAX][16];
+};
+
 struct weir_link_fault {
     uint32_t tenant_index;
     uint32_t goings;     /* as of weir_link_guest */
@@ -230,6 +238,7 @@ struct weir_link_message {
         struct weir_link_entry entry;
         struct weir_link_text text;
         struct weir_link_idle idle;
+        struct weir_link_devices gpus; /* DEVICES */
         struct weir_link_fault fault;
         struct weir_link_event event;
         struct weir_link_use use;

@@ -19,6 +19,7 @@
  */
 #include "host_backend/supervisor/supervisor.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "container/edits.h"
 #include "proto/wire/accept.h"
@@ -398,6 +399,43 @@ static struct weir_sup_tenant *make(struct weir_supervisor *sup, char *text, str
 
 /* ---------------------------------------------------------------- the socket */
 
+/* Whose lines it counts. Users who were silent for longest give way; while all were refused just
+ * now, further ones share the count of the first, so that users without end are no way around. */
+static struct weir_log_rate *rate_of(struct weir_supervisor *sup, uint32_t uid)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+    struct weir_sup_refused_user *user = &sup->refused_users[0];
+
+    for (int i = 0; i < WEIR_REFUSED_USERS_MAX; i++) {
+        struct weir_sup_refused_user *other = &sup->refused_users[i];
+
+        if (other->last_ns != 0 && other->uid == uid) {
+            other->last_ns = now_ns;
+            return &other->rate;
+        }
+        user = other->last_ns < user->last_ns ? other : user;
+    }
+    if (user->last_ns == 0 || now_ns - user->last_ns >= WEIR_LOG_RATE_INTERVAL_S * WEIR_NS_PER_S) {
+        if (user->last_ns == 0) {
+            weir_log_rate_init(&user->rate);
+        }
+        user->uid = uid;
+        user->last_ns = now_ns;
+        return &user->rate;
+    }
+    return &sup->refused_users[0].rate;
+}
+
+static void log_refusal(struct weir_supervisor *sup, const struct weir_peer *peer, const char *why)
+{
+    char whose[32];
+
+    snprintf(whose, sizeof whose, "(user %u)", peer->uid);
+    weir_log_limit_thread(rate_of(sup, peer->uid), whose);
+    weir_log_info("supervisor: no share uid=%u pid=%d why=\"%s\"", peer->uid, (int)peer->pid, why);
+    weir_log_limit_thread(NULL, NULL);
+}
+
 static void answer(struct weir_supervisor *sup, int fd, char *text)
 {
     struct weir_diag diag = {0};
@@ -415,8 +453,7 @@ static void answer(struct weir_supervisor *sup, int fd, char *text)
     if (tenant != NULL && path_of_share(sup, tenant, folder, sizeof folder)) {
         snprintf(reply, sizeof reply, "ok\t%s\t%s", tenant->config.name, folder);
     } else {
-        weir_log_info("supervisor: no share uid=%u pid=%d why=\"%s\"", peer.uid, (int)peer.pid,
-                      diag.message);
+        log_refusal(sup, &peer, diag.message);
         snprintf(reply, sizeof reply, "error\t%s", diag.message);
     }
     (void)!send(fd, reply, strlen(reply), MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -27,7 +27,7 @@
 #define POLL_MAX                                                                                   \
     (8 + 5 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
      WEIR_ASKERS_MAX + WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX + WEIR_PENDING_MAX +                \
-     WEIR_FOLLOWERS_MAX)
+     WEIR_FOLLOWERS_MAX + WEIR_CLAIMS_MAX)
 
 /* The command line wins over the file. */
 static void override(struct weir_host_config *config, const struct weir_serve_params *params)
@@ -256,6 +256,7 @@ struct source {
         SOURCE_GATE,
         SOURCE_CLIENT,
         SOURCE_DEMAND,
+        SOURCE_CLAIM,
         SOURCE_ASKER,
         SOURCE_SHARE,
         SOURCE_METRICS,
@@ -361,6 +362,9 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
     for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
         watch(set, sup->askers[i].fd, (struct source){SOURCE_ASKER, i});
     }
+    for (unsigned i = 0; i < sup->claims.n; i++) {
+        watch(set, sup->claims.of[i].fd, (struct source){SOURCE_CLAIM, (int)i});
+    }
 }
 
 /* A step may have closed what a later source names: each is looked at again before use. */
@@ -433,6 +437,9 @@ static void serve(struct weir_supervisor *sup, struct source source)
         break;
     case SOURCE_DEMAND:
         weir_sup_demand_accept(sup);
+        break;
+    case SOURCE_CLAIM:
+        weir_claims_answer(&sup->claims, (unsigned)source.index, sup->config.run_dir);
         break;
     case SOURCE_ASKER:
         if (sup->askers[source.index].fd >= 0) {
@@ -629,6 +636,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     weir_sup_metrics_close(sup);
     weir_sup_spin_close(sup);
     weir_sup_directory_close(sup);
+    weir_claims_release(&sup->claims);
     weir_sup_reserve_close(sup);
     if (sup->signal_fd >= 0) {
         close(sup->signal_fd);

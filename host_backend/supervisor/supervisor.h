@@ -8,11 +8,13 @@
 #define WEIR_HOST_BACKEND_SUPERVISOR_SUPERVISOR_H
 
 #include "base/account.h"
+#include "base/log_rate.h"
 #include "host_backend/config/config.h"
 #include "host_backend/config/link.h"
 #include "host_backend/config/spin.h"
 #include "host_backend/confine/confine.h"
 #include "host_backend/supervisor/channels.h"
+#include "host_backend/supervisor/claims.h"
 #include "host_backend/supervisor/events.h"
 #include "host_backend/supervisor/ivshmem.h"
 #include "host_backend/supervisor/metrics.h"
@@ -197,6 +199,15 @@ struct weir_sup_asker {
     uint64_t deadline_ns;
 };
 
+#define WEIR_REFUSED_USERS_MAX 16
+
+/* Lines of the log about requests of a user that were refused. Zeroed: of nobody. */
+struct weir_sup_refused_user {
+    uint32_t uid;
+    uint64_t last_ns; /* of the last line; 0: of nobody */
+    struct weir_log_rate rate;
+};
+
 #define WEIR_DOMAINS_MAX 1024 /* with an element of ours */
 
 struct weir_sup_domain;
@@ -264,6 +275,7 @@ struct weir_supervisor {
     int demand_fd; /* listens for who wants a share on demand; -1: not yet */
     char demand_path[108];
     struct weir_sup_asker askers[WEIR_ASKERS_MAX];
+    struct weir_sup_refused_user refused_users[WEIR_REFUSED_USERS_MAX];
     uint64_t n_runs; /* programs that were given a share */
     int tcp_fd;      /* listens for remote guests, whom the main worker accepts; -1: nobody does */
     char admin_path[108];
@@ -310,7 +322,8 @@ struct weir_supervisor {
     struct weir_sup_events *events;
     uint64_t worker_starts;
     struct weir_sup_reserve reserve;
-    uint32_t remarked_pct; /* of memory promised, when that was last looked at */
+    struct weir_claims claims; /* of GPUs */
+    uint32_t remarked_pct;     /* of memory promised, when that was last looked at */
 };
 
 /* check.c */
@@ -562,6 +575,11 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 void weir_sup_worker_receive(struct weir_supervisor *sup, int worker);
 /** Look for dead workers (SIGCHLD). */
 void weir_sup_workers_reap(struct weir_supervisor *sup);
+/**
+ * A worker is about to use GPUs: claim them for this host, unless it is not exclusive. If another
+ * host has one, the worker is killed, and a host that was not ready yet stops.
+ */
+void weir_sup_claim(struct weir_supervisor *sup, int worker, const struct weir_link_devices *gpus);
 /** The first worker of all found no driver or no device: say so, and stop. */
 void weir_sup_no_gpu(struct weir_supervisor *sup);
 /** The host's policies are others: tell the workers that have been started. Those that are dead
@@ -570,7 +588,12 @@ void weir_sup_workers_configure(struct weir_supervisor *sup);
 /** Send to one worker; a broken link is closed. @return true when it went out */
 bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
                           const struct weir_link_message *message, int fd);
-/** Tell all to stop, wait at most 5 s, kill the rest. */
+/** Close what is left of all workers when the host ends. */
+void weir_sup_workers_close(struct weir_supervisor *sup);
+
+/* stop.c */
+
+/** Tell all workers to stop, wait for them together, and kill the rest. Takes a minute at most. */
 void weir_sup_workers_stop(struct weir_supervisor *sup);
 
 /* programs.c: the workers of programs; docs/design/workers.md */

@@ -282,7 +282,7 @@ static void let_listen(struct weir_supervisor *sup, int worker)
 /* The host is ready when all workers that it began with are. */
 static void announce(struct weir_supervisor *sup)
 {
-    bool all = !sup->announced;
+    bool all = !sup->announced && !sup->stopping;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         all &= !sup->workers[i].used || sup->workers[i].ready;
@@ -670,6 +670,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         return;
     }
     switch (message.type) {
+    case WEIR_LINK_DEVICES:
+        weir_sup_claim(sup, worker, &message.gpus);
+        break;
     case WEIR_LINK_READY:
         on_ready(sup, worker, &message);
         break;
@@ -734,41 +737,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
     }
 }
 
-static bool any_alive(const struct weir_supervisor *sup)
+void weir_sup_workers_close(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].pid > 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-void weir_sup_workers_stop(struct weir_supervisor *sup)
-{
-    struct weir_link_message message = {.type = WEIR_LINK_STOP};
-    uint64_t end_ns = weir_clock_now_ns() + STOP_WAIT_NS;
-
-    sup->stopping = true;
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        (void)weir_sup_worker_send(sup, i, &message, -1);
-    }
-    while (any_alive(sup) && weir_clock_now_ns() < end_ns) {
-        struct pollfd wait = {sup->signal_fd, POLLIN, 0};
-        char drain[1024];
-
-        weir_sup_workers_reap(sup);
-        if (any_alive(sup) && poll(&wait, 1, 50) > 0) {
-            (void)!read(sup->signal_fd, drain, sizeof drain);
-        }
-    }
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].pid > 0) {
-            weir_log_warn("supervisor: worker does not stop, killed worker=%d", i);
-            kill(sup->workers[i].pid, SIGKILL);
-            waitpid(sup->workers[i].pid, NULL, 0);
-            on_death(sup, i, 0);
-        }
         if (sup->workers[i].used) {
             close_link(&sup->workers[i]);
             remove_endpoint(sup, &sup->workers[i]);

@@ -20,6 +20,7 @@
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/prints.h"
+#include "host_backend/worker/session/program_ptx.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
@@ -60,7 +61,7 @@ static struct {
     bool gate_known;     /* it has come, or does not come */
 } told = {.tcp_fd = -1, .region_fd = -1, .gate_port_fd = -1};
 
-static struct weir_forms_compiler compiler = {.ptxas.socket_fd = -1}; /* of twins */
+static struct weir_compiler compiler = WEIR_COMPILER_NONE;
 
 static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant *message)
 {
@@ -503,12 +504,19 @@ static bool wait_for_sessions(struct weir_worker *worker)
     return none;
 }
 
+/* softgpu runs PTX, so ptxas is no use to it, unless somebody asks for one. */
+static bool compiler_is_auto(const struct weir_worker *worker)
+{
+    return strcmp(worker->config.forms.compiler, "auto") == 0;
+}
+
 /* While it may still start processes: which driver there is shows only later. */
 static void open_compiler(const struct weir_worker *worker)
 {
     bool soft = strcmp(worker->config.driver, "softgpu") == 0;
 
-    weir_forms_compiler_open(soft ? "driver" : worker->config.forms.compiler, &compiler);
+    weir_compiler_open(soft && compiler_is_auto(worker) ? "driver" : worker->config.forms.compiler,
+                       &compiler);
 }
 
 /* Before there are threads, the driver, or guests. */
@@ -567,8 +575,12 @@ static int open_worker(struct weir_worker *worker)
     if (!worker->platform.real) {
         /* softgpu's processes take events from each other's /proc/PID/fd. */
         (void)prctl(PR_SET_DUMPABLE, 1);
-        weir_forms_compiler_close(&compiler); /* softgpu runs PTX, so ptxas is no use to it */
+        if (compiler_is_auto(worker)) {
+            weir_compiler_close(&compiler);
+        }
     }
+    worker->platform.program_ptx =
+        weir_program_ptx_create(&worker->platform, &worker->config.forms, &compiler);
     if (worker->platform.driver.cuFuncLoad == NULL) {
         weir_log_info("worker: kernels cannot be stopped: the driver is older than CUDA 12.4");
     } else if (worker->platform.devices[0].write_value_ok) {
@@ -604,7 +616,8 @@ static void close_worker(struct weir_worker *worker)
     weir_guests_destroy(worker->guests);
     weir_regions_finish(worker);
     weir_forms_destroy(worker->forms);
-    weir_forms_compiler_close(&compiler);
+    weir_program_ptx_destroy(worker->platform.program_ptx);
+    weir_compiler_close(&compiler);
     worker->hooks = NULL;
     worker->forms = NULL; /* tenants end with the device idle, without them */
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -613,6 +626,9 @@ static void close_worker(struct weir_worker *worker)
         }
     }
     weir_gates_destroy(worker);
+    if (worker->platform.real) {
+        _exit(WEIR_WORKER_EXIT_OK); /* the driver frees the contexts of a process that ends */
+    }
     weir_device_idle_destroy(worker);
     weir_worker_close_device(worker);
     weir_prints_destroy(worker->prints);
@@ -646,20 +662,27 @@ static void give_up_stack_room(void)
 }
 
 /*
- * The context is gone, or given up. A client of MPS that ends while it has work on the GPU ends the
- * contexts of all others, so a worker that may be one is killed by the supervisor, which can have
- * the server let it go before.
+ * A client of MPS that ends while it has work on the GPU ends the contexts of all others, so a
+ * worker that may be one is killed by the supervisor, which can have the server let it go before.
  */
-static _Noreturn void leave(struct weir_worker *worker)
+static void wait_for_kill(const struct weir_worker *worker)
 {
     const struct weir_link_message message = {.type = WEIR_LINK_LEFT_BEHIND};
+
+    if (worker->config.by_program && weir_link_send(worker->link, &message, -1) == WEIR_OK) {
+        sleep(STOP_WAIT_S);
+    }
+}
+
+/* The context is gone, or given up. */
+static _Noreturn void leave(struct weir_worker *worker)
+{
     bool overdue = atomic_load(&worker->sticky) == CUDA_ERROR_LAUNCH_TIMEOUT;
     struct timespec pause = {0, LAST_WORDS_NS};
 
     nanosleep(&pause, NULL); /* guests read the error before the end of the connection */
-    if (overdue && worker->config.by_program &&
-        weir_link_send(worker->link, &message, -1) == WEIR_OK) {
-        sleep(STOP_WAIT_S);
+    if (overdue) {
+        wait_for_kill(worker);
     }
     _exit(overdue ? WEIR_WORKER_EXIT_OVERDUE : WEIR_WORKER_EXIT_STICKY);
 }
@@ -728,6 +751,7 @@ int weir_worker_main(int argc, char **argv)
     weir_directory_close(worker); /* from here on nobody reads answers */
     if (!wait_for_sessions(worker)) {
         weir_log_warn("worker: sessions do not end, left behind");
+        wait_for_kill(worker);
         _exit(WEIR_WORKER_EXIT_OK);
     }
     close_worker(worker);

@@ -46,8 +46,6 @@ static bool waits_for_device(uint16_t op)
     switch ((int)op) {
     case WEIR_OP_ctx_destroy:
     case WEIR_OP_ctx_limit_set:
-    case WEIR_OP_module_load:
-    case WEIR_OP_library_load:
     case WEIR_OP_module_unload:
     case WEIR_OP_library_unload:
     case WEIR_OP_library_module:
@@ -61,11 +59,26 @@ static bool waits_for_device(uint16_t op)
     }
 }
 
+/* Operations that compile before they give the device anything, if they do: nobody may have to wait
+ * for that. They see to the barrier, and to an idle device, themselves (ops/module.c). */
+static bool compiles(uint16_t op)
+{
+    switch ((int)op) {
+    case WEIR_OP_module_load:
+    case WEIR_OP_library_load:
+    case WEIR_OP_link_add:
+    case WEIR_OP_link_complete:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* Others in which it does so without keeping other threads waiting for long. */
 static bool waits_for_own_work(uint16_t op)
 {
-    return waits_for_device(op) || op == WEIR_OP_cuArrayDestroy ||
-           op == WEIR_OP_cuMipmappedArrayDestroy;
+    return waits_for_device(op) || op == WEIR_OP_module_load || op == WEIR_OP_library_load ||
+           op == WEIR_OP_cuArrayDestroy || op == WEIR_OP_cuMipmappedArrayDestroy;
 }
 
 static CUresult run_handler(struct weir_session *s, uint16_t op, const union weir_op_any_in *in,
@@ -76,6 +89,9 @@ static CUresult run_handler(struct weir_session *s, uint16_t op, const union wei
 
     if (waits_for_own_work(op) && !weir_awaited_settle(s)) {
         return CUDA_ERROR_UNKNOWN; /* nobody is left to be told */
+    }
+    if (compiles(op)) {
+        return weir_host_table[op](s, in, out);
     }
     if (waits_for_device(op)) {
         weir_admission_idle(s);

@@ -4,6 +4,8 @@
  *
  *     contexts start N          N processes at once, a context each: how many, and when the last
  *                               is ready
+ *     contexts end HOW N        the same, and how long until all have ended; HOW is release (of the
+ *                               context, then exit), exit, or kill
  *     contexts fill MAX         one process after the other: how many contexts the GPU takes
  *     contexts meet STREAMS     a kernel in each stream waits for the kernels in all others
  *     contexts held HELD STREAMS
@@ -15,7 +17,9 @@
  * Run each with the variable set to 1, 2, 8, 32 and not at all, natively and under MPS. A line of
  * figures each; nothing is asserted.
  */
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -28,6 +32,7 @@
     F(cuInit)                                                                                      \
     F(cuDeviceGet)                                                                                 \
     F(cuDevicePrimaryCtxRetain)                                                                    \
+    F(cuDevicePrimaryCtxRelease_v2)                                                                \
     F(cuCtxSetCurrent)                                                                             \
     F(cuModuleLoadData)                                                                            \
     F(cuModuleGetFunction)                                                                         \
@@ -82,6 +87,7 @@ static double now_s(void)
 /* What the children tell the parent. */
 static struct board {
     atomic_int go, quit;
+    bool releases; /* a child its context, before it exits */
     struct row {
         atomic_int result; /* 1 + a CUresult; 0: not known yet */
         double ready_s;
@@ -128,6 +134,9 @@ static pid_t start_child(struct row *row)
     while (!atomic_load(&board->quit)) {
         usleep(2000);
     }
+    if (board->releases) {
+        (void)cu.cuDevicePrimaryCtxRelease_v2(0);
+    }
     _exit(0);
 }
 
@@ -139,7 +148,21 @@ static void end_children(const pid_t *pids, int n)
     }
 }
 
-static int start(int n)
+static int end(const char *how, pid_t *pids, int n)
+{
+    double begin_s = now_s();
+
+    board->releases = strcmp(how, "release") == 0;
+    for (int i = 0; i < n && strcmp(how, "kill") == 0; i++) {
+        (void)kill(pids[i], SIGKILL);
+    }
+    end_children(pids, n);
+    printf("end %d by %s: the last after %.2f s\n", n, how, now_s() - begin_s);
+    return 0;
+}
+
+/* @param how  to end them, and to say how long that takes; NULL: that is not asked */
+static int start(int n, const char *how)
 {
     pid_t pids[PROCESSES_MAX];
     double begin_s, last_s = 0;
@@ -166,6 +189,9 @@ static int start(int n)
     }
     printf("start %d: %d ready, the last after %.2f s, error of the others %d\n", n, good, last_s,
            error);
+    if (how != NULL) {
+        return end(how, pids, n);
+    }
     end_children(pids, n);
     return 0;
 }
@@ -299,7 +325,7 @@ static int held(int held_n, int n, const char *late)
 
 static int usage(void)
 {
-    fprintf(stderr, "contexts start N | fill MAX | meet STREAMS | held HELD STREAMS | "
+    fprintf(stderr, "contexts start N | end HOW N | fill MAX | meet STREAMS | held HELD STREAMS | "
                     "late VALUE HELD STREAMS\n");
     return 2;
 }
@@ -313,7 +339,10 @@ int main(int argc, char **argv)
         return usage();
     }
     if (argc == 3 && n <= PROCESSES_MAX && strcmp(argv[1], "start") == 0) {
-        return start(n);
+        return start(n, NULL);
+    }
+    if (argc == 4 && n <= PROCESSES_MAX && strcmp(argv[1], "end") == 0) {
+        return start(n, argv[2]);
     }
     if (argc == 3 && n <= PROCESSES_MAX && strcmp(argv[1], "fill") == 0) {
         return fill(n);

@@ -354,6 +354,8 @@ class Host:
         lines = ["[host]", *self.host_lines]
         if WORKER_USER and not any(line.startswith("worker_user") for line in self.host_lines):
             lines.insert(1, f'worker_user = "{WORKER_USER}"')
+        if self.driver != "softgpu" and not any(line.startswith("exclusive") for line in self.host_lines):
+            lines.insert(1, "exclusive = false")  # many tests have two hosts, or start one while another ends
         if self.remote:
             lines += [f'listen_tcp = "{self.remote.listen}"',
                       f'server_key = "{self.remote.server_secret}"']

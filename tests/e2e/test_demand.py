@@ -45,6 +45,16 @@ class Demand(lib.Case):
         self.assertEqual(done.returncode, status, done.stderr)
         self.assertRegex(done.stderr, why)
 
+    def test_a_user_whose_requests_are_refused_does_not_fill_the_log(self):
+        host = self.serve()
+        for _ in range(300):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asker:
+                asker.connect(os.path.join(host.run_dir, "new.sock"))
+                asker.send(b"nonsense")
+                self.assertIn(b"no such request", asker.recv(4096))
+        self.assertEqual(len([line for line in host.process.errors if "no share" in line]), 200)
+        self.assertIn(f"(user {os.geteuid()})", "".join(line for line in host.process.errors if "are left out" in line))
+
     def test_a_share_lives_as_long_as_its_program(self):
         host = self.serve('memory = "128MiB"')
         guest = self.start(host, "e2e_quota", "hold", 16 * MIB,

@@ -229,5 +229,53 @@ class Contexts(Base):
             host.stop()
 
 
+class Exclusive(lib.Case):
+    """Two hosts on one GPU, which is softgpu under the name of NVIDIA's driver."""
+
+    def setUp(self):
+        super().setUp()
+        self.space = []
+        if os.geteuid() == 0:  # where no other test's host has the same GPU
+            holder = lib.Process(["unshare", "--net", "sleep", "600"])
+            self.addCleanup(holder.kill)
+            here = os.readlink("/proc/self/ns/net")
+            lib.until(lambda: os.readlink(f"/proc/{holder.pid}/ns/net") != here or not holder.alive(), 5, "a network namespace")
+            if holder.alive():
+                self.space = ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
+
+    def serve(self, *lines, **kwargs):
+        return self.host(driver="nvidia", env={"LD_LIBRARY_PATH": lib.softgpu_folder()}, prefix=self.space,
+                         host_lines=['worker_user = ""', *lines], **kwargs)
+
+    def refused(self, *lines):
+        """What a host says that must not start, and its exit status."""
+        host = self.serve(*lines, start=False)
+        try:
+            host.start()
+        except lib.Stuck:
+            return host.process.err, host.process.popen.returncode
+        self.fail("it serves")
+
+    def test_the_second_is_refused(self):
+        first = self.serve("exclusive = true")
+        said, status = self.refused("exclusive = true")
+        self.assertEqual(status, 75)
+        self.assertRegex(said, rf'another host serves this GPU.* gpu=GPU-[0-9a-f-]+ pid={first.pid} user={os.geteuid()} '
+                         rf'run_dir="{first.run_dir}"')
+        self.finished(first, "e2e_minimal")
+        second = self.serve("exclusive = false")  # of two it is enough that one allows it
+        self.finished(second, "e2e_minimal")
+        self.assertEqual(second.stop(), 0)
+        first.process.kill()
+        self.finished(self.serve("exclusive = true"), "e2e_minimal")
+
+    def test_also_where_programs_have_workers_of_their_own(self):
+        tenants = {"alice": {"isolation": "program"}}
+        first = self.serve("exclusive = true", "spare_workers = 1", tenants=tenants)
+        lib.until(lambda: first.status()["worker"][0]["n_devices"], 10, "a spare is ready")
+        said, status = self.refused("exclusive = true")
+        self.assertEqual((status, f"pid={first.pid}" in said), (75, True), said)
+
+
 if __name__ == "__main__":
     lib.main()

@@ -436,6 +436,18 @@ class Domains(Base):
         self.assertEqual(self.said(), ["get_server_list", f"terminate_client 4242 {worker}"])
         self.steady_undisturbed(neighbour)
 
+    def test_a_host_that_stops_has_it_let_go_too(self):
+        host = self.under_mps(lines=["spare_workers = 6"])
+        self.spares(host, 6)
+        self.steady(host, tenant="alice")
+        worker, = self.pids(host, "alice")
+        os.kill(worker, signal.SIGSTOP)
+        self.assertEqual(host.stop(), 0)
+        said = self.said()
+        self.assertEqual(said[:2], ["get_server_list", f"terminate_client 4242 {worker}"])
+        self.assertNotIn("get_server_list", said[2:])  # the others ended by themselves
+        self.assertRegex(host.process.err, r"workers ended workers=\d+ killed=1 ms=\d+")
+
     def domains(self, pids):
         """Of those that have not ended meanwhile."""
         found = set()

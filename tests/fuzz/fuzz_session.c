@@ -145,7 +145,7 @@ static void check_arena(const struct guest *guest)
 #ifdef WEIR_FUZZ_FORMS
 static void open_forms(void)
 {
-    static const struct weir_forms_compiler compiler = {.ptxas.socket_fd = -1};
+    static const struct weir_compiler compiler = WEIR_COMPILER_NONE;
     struct weir_forms_config *forms = &worker->config.forms;
 
     *forms = (struct weir_forms_config){.mode = WEIR_FORMS_ALWAYS,

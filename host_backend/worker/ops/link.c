@@ -1,15 +1,18 @@
 /* The driver's linker. Its logs and options must live as long as its state, so they are in the
  * object. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/program_ptx.h"
 #include "host_backend/worker/session/tenant.h"
 
 #include "host_backend/worker/session/image_check.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct link {
     struct weir_object o;
     struct weir_host_jit_options options;
+    unsigned n_own; /* of them the guest's, which come first */
     char info[WEIR_LOG_BYTES];
     char error[WEIR_LOG_BYTES];
 };
@@ -29,6 +32,7 @@ CUresult weir_host_link_create(struct weir_session *s, const struct weir_op_link
     WEIR_TRY(weir_host_object_create(s, WEIR_KIND_LINK, sizeof *link, in->l, NULL, NULL, &o));
     link = (struct link *)o;
     link->options = options;
+    link->n_own = options.n;
     weir_ops_jit_logs(&link->options, link->info, link->error);
     result = s->driver->cuLinkCreate_v2(link->options.n, link->options.ids, link->options.values,
                                         &state);
@@ -79,13 +83,32 @@ static bool input_ok(uint32_t type, const struct weir_host_image *image)
     }
 }
 
+/* Compiled text is an input like any other; what the linker does not take of it, it compiles. */
+static CUresult add(struct weir_session *s, struct link *link, const struct weir_op_link_add_in *in,
+                    const struct weir_host_image *image, const struct weir_program_code *code)
+{
+    CUlinkState state = link->o.native;
+    uint64_t bytes = image->bytes;
+
+    if (code->code != NULL &&
+        s->driver->cuLinkAddData_v2(state, CU_JIT_INPUT_CUBIN, (void *)(uintptr_t)code->code,
+                                    code->bytes, in->name, 0, NULL, NULL) == CUDA_SUCCESS) {
+        return CUDA_SUCCESS;
+    }
+    if (in->type == CU_JIT_INPUT_PTX) {
+        /* The length of text counts its NUL, which the store has behind every image. */
+        bytes = strnlen((const char *)image->data, image->bytes) + 1;
+    }
+    return s->driver->cuLinkAddData_v2(state, (CUjitInputType)in->type, image->data, bytes,
+                                       in->name, 0, NULL, NULL);
+}
+
 CUresult weir_host_link_add(struct weir_session *s, const struct weir_op_link_add_in *in,
                             struct weir_op_link_add_out *out)
 {
     struct link *link = weir_host_object_get(s, WEIR_KIND_LINK, in->l);
+    struct weir_program_code code = {.log = ""};
     struct weir_host_image *image;
-    uint64_t bytes;
-    CUresult result;
 
     if (link == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -98,15 +121,19 @@ CUresult weir_host_link_add(struct weir_session *s, const struct weir_op_link_ad
         weir_image_put(&s->tenant->images, image);
         return in->type == CU_JIT_INPUT_PTX ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
     }
-    bytes = image->bytes;
-    if (in->type == CU_JIT_INPUT_PTX) {
-        /* The length of text counts its NUL, which the store has behind every image. */
-        bytes = strnlen((const char *)image->data, image->bytes) + 1;
+    if (in->type == CU_JIT_INPUT_PTX || in->type == CU_JIT_INPUT_FATBINARY) {
+        const struct weir_jit_options options = {link->options.ids, link->options.values,
+                                                 link->n_own};
+
+        weir_program_ptx_compile(s, image, WEIR_PROGRAM_LINKS, &options, &code);
     }
-    result = s->driver->cuLinkAddData_v2(link->o.native, (CUjitInputType)in->type, image->data,
-                                         bytes, in->name, 0, NULL, NULL);
+    if (code.refused == CUDA_SUCCESS) {
+        out->result = (int32_t)add(s, link, in, image, &code);
+    } else {
+        out->result = (int32_t)code.refused;
+        snprintf(link->error, sizeof link->error, "%s", code.log);
+    }
     weir_image_put(&s->tenant->images, image);
-    out->result = (int32_t)result;
     return copy_logs(s, link, &out->info_log, &out->error_log);
 }
 

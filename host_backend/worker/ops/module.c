@@ -1,12 +1,16 @@
 /* Images, modules and libraries. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/admission.h"
+#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/session/program_ptx.h"
 #include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/twins/forms.h"
 
 #include "host_backend/worker/session/image_ready.h"
 #include "host_backend/worker/session/memory.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -226,6 +230,7 @@ void weir_ops_jit_logs(struct weir_host_jit_options *options, char *info, char *
 struct load {
     struct weir_host_image *image; /* a reference */
     const void *code;              /* what the driver is given; the image's */
+    const void *compiled;          /* the same made of its PTX; NULL: it is not */
     struct weir_image_facts facts;
     bool is_bundle;
     char *info, *error; /* of one operation; NULL: not wanted */
@@ -281,6 +286,44 @@ static void give_up(struct weir_session *s, struct load *load)
     weir_image_put(&s->tenant->images, load->image);
 }
 
+/* false: it is refused. */
+static bool compile(struct weir_session *s, const struct weir_host_jit_options *options,
+                    struct load *load, int32_t *ret_result)
+{
+    const struct weir_jit_options given = {options->ids, options->values, options->n};
+    struct weir_program_code code;
+
+    weir_program_ptx_compile(s, load->image,
+                             load->is_bundle ? WEIR_PROGRAM_LOADS_BUNDLE : WEIR_PROGRAM_LOADS,
+                             &given, &code);
+    load->compiled = code.code;
+    if (load->error != NULL) {
+        snprintf(code.refused != CUDA_SUCCESS ? load->error : load->info, WEIR_LOG_BYTES, "%s",
+                 code.log);
+    }
+    *ret_result = (int32_t)code.refused;
+    return code.refused == CUDA_SUCCESS;
+}
+
+/* From here to the end the driver may wait for all of the device's work. */
+static uint32_t begin(struct weir_session *s)
+{
+    weir_admission_idle(s);
+    return weir_device_idle_begin(s->worker, s);
+}
+
+/* Did the driver not take compiled code, so that it is to be given the image itself? */
+static bool try_itself(struct weir_session *s, struct load *load, CUresult result)
+{
+    if (load->compiled == NULL || result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY ||
+        weir_error_is_sticky(result)) {
+        return false;
+    }
+    weir_program_ptx_not_taken(s, result);
+    load->compiled = NULL;
+    return true;
+}
+
 /* The object of a module or library that the driver has loaded. load is taken on success. */
 static CUresult enter(struct weir_session *s, enum weir_kind kind, uint64_t handle, void *native,
                       struct weir_host_ctx *ctx, struct load *load, uint32_t *ret_uses_printf)
@@ -292,7 +335,7 @@ static CUresult enter(struct weir_session *s, enum weir_kind kind, uint64_t hand
     m = (struct weir_host_module *)o;
     m->library = kind == WEIR_KIND_LIBRARY;
     m->image = load->image;
-    m->code = load->code;
+    m->code = load->compiled != NULL ? load->compiled : load->code;
     m->uses_printf = load->facts.uses_printf;
     o->charged_bytes = load->facts.global_bytes;
     weir_session_hold(s, o->device, o->charged_bytes);
@@ -310,15 +353,57 @@ static CUresult refused(struct weir_session *s, CUresult result)
     return CUDA_SUCCESS;
 }
 
+/* Of code that was compiled, the options have had their say. */
+static CUresult load_module(struct weir_session *s, struct load *load,
+                            struct weir_host_jit_options *options, CUmodule *ret_module)
+{
+    const struct weir_driver *d = s->driver;
+    CUresult result;
+
+    if (load->compiled != NULL) {
+        result = d->cuModuleLoadDataEx(ret_module, load->compiled, 0, NULL, NULL);
+        if (!try_itself(s, load, result)) {
+            return result;
+        }
+    }
+    if (load->info != NULL) {
+        weir_ops_jit_logs(options, load->info, load->error);
+    }
+    return d->cuModuleLoadDataEx(ret_module, load->code, options->n, options->ids, options->values);
+}
+
+static CUresult make_module(struct weir_session *s, const struct weir_op_module_load_in *in,
+                            struct weir_host_ctx *ctx, struct weir_host_jit_options *options,
+                            struct load *load, struct weir_op_module_load_out *out)
+{
+    unsigned n_own = options->n; /* of the guest */
+    CUmodule module;
+    CUresult result = load_module(s, load, options, &module);
+
+    out->result = (int32_t)result;
+    if (result != CUDA_SUCCESS) {
+        give_up(s, load);
+        return refused(s, result);
+    }
+    result = enter(s, WEIR_KIND_MODULE, in->m, module, ctx, load, &out->uses_printf);
+    if (result != CUDA_SUCCESS) {
+        (void)s->driver->cuModuleUnload(module);
+        give_up(s, load);
+        return result;
+    }
+    weir_forms_loaded(s, weir_host_object_get(s, WEIR_KIND_MODULE, in->m),
+                      &(struct weir_jit_options){options->ids, options->values, n_own});
+    return CUDA_SUCCESS;
+}
+
 CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_module_load_in *in,
                                struct weir_op_module_load_out *out)
 {
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
     struct weir_host_jit_options options;
     struct load load;
-    CUmodule module;
     CUresult result;
-    unsigned n_own; /* options of the guest */
+    uint32_t idle;
 
     if (ctx == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -326,29 +411,17 @@ CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_modu
     WEIR_TRY(weir_session_free_name(s, WEIR_KIND_MODULE, in->m));
     WEIR_TRY(weir_ops_jit_options(in->option_ids, in->n_option_ids, in->option_values,
                                   in->n_option_values, &options));
-    n_own = options.n;
     WEIR_TRY(prepare(s, in->hash, in->bytes, in->kind, in->want_logs != 0, &load));
-    if (load.info != NULL) {
-        weir_ops_jit_logs(&options, load.info, load.error);
-    }
-    result =
-        s->driver->cuModuleLoadDataEx(&module, load.code, options.n, options.ids, options.values);
-    out->result = (int32_t)result;
     out->info_log = load.info;
     out->error_log = load.error;
-    if (result != CUDA_SUCCESS) {
+    if (!compile(s, &options, &load, &out->result)) {
         give_up(s, &load);
-        return refused(s, result);
+        return CUDA_SUCCESS;
     }
-    result = enter(s, WEIR_KIND_MODULE, in->m, module, ctx, &load, &out->uses_printf);
-    if (result != CUDA_SUCCESS) {
-        (void)s->driver->cuModuleUnload(module);
-        give_up(s, &load);
-        return result;
-    }
-    weir_forms_loaded(s, weir_host_object_get(s, WEIR_KIND_MODULE, in->m),
-                      &(struct weir_forms_options){options.ids, options.values, n_own});
-    return CUDA_SUCCESS;
+    idle = begin(s);
+    result = make_module(s, in, ctx, &options, &load, out);
+    weir_device_idle_end(s->worker, idle);
+    return result;
 }
 
 /* A library may have to be loaded again; the numbers were checked before the first time. */
@@ -368,16 +441,59 @@ static CUresult keep_options(struct weir_session *s, const struct weir_op_librar
                                 in->n_option_values, m->options);
 }
 
-CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_library_load_in *in,
-                                struct weir_op_library_load_out *out)
+static CUresult load_library(struct weir_session *s, struct load *load,
+                             struct weir_host_jit_options *options, CUlibrary *ret_library)
 {
     /* The image lives as long as the library here, whatever the guest's own memory does. */
     CUlibraryOption library_ids[] = {CU_LIBRARY_BINARY_IS_PRESERVED};
     void *library_values[] = {(void *)1};
+    CUresult result;
+
+    if (load->compiled != NULL) {
+        result = s->driver->cuLibraryLoadData(ret_library, load->compiled, NULL, NULL, 0,
+                                              library_ids, library_values, 1);
+        if (!try_itself(s, load, result)) {
+            return result;
+        }
+    }
+    if (load->info != NULL) {
+        weir_ops_jit_logs(options, load->info, load->error);
+    }
+    return s->driver->cuLibraryLoadData(ret_library, load->code, options->ids, options->values,
+                                        options->n, library_ids, library_values, 1);
+}
+
+static CUresult make_library(struct weir_session *s, const struct weir_op_library_load_in *in,
+                             struct weir_host_jit_options *options, struct load *load,
+                             struct weir_op_library_load_out *out)
+{
+    CUlibrary library;
+    CUresult result = load_library(s, load, options, &library);
+
+    out->result = (int32_t)result;
+    if (result != CUDA_SUCCESS) {
+        give_up(s, load);
+        return refused(s, result);
+    }
+    result = enter(s, WEIR_KIND_LIBRARY, in->l, library, NULL, load, &out->uses_printf);
+    if (result != CUDA_SUCCESS) {
+        (void)s->driver->cuLibraryUnload(library);
+        give_up(s, load);
+        return result;
+    }
+    WEIR_TRY(keep_options(s, in));
+    weir_forms_loaded(s, weir_host_object_get(s, WEIR_KIND_LIBRARY, in->l),
+                      &(struct weir_jit_options){options->ids, options->values, in->n_option_ids});
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_library_load_in *in,
+                                struct weir_op_library_load_out *out)
+{
     struct weir_host_jit_options options;
     struct load load;
-    CUlibrary library;
     CUresult result;
+    uint32_t idle;
 
     if (in->n_library_option_ids != in->n_library_option_values) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -391,28 +507,16 @@ CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_lib
     WEIR_TRY(weir_ops_jit_options(in->option_ids, in->n_option_ids, in->option_values,
                                   in->n_option_values, &options));
     WEIR_TRY(prepare(s, in->hash, in->bytes, in->kind, in->want_logs != 0, &load));
-    if (load.info != NULL) {
-        weir_ops_jit_logs(&options, load.info, load.error);
-    }
-    result = s->driver->cuLibraryLoadData(&library, load.code, options.ids, options.values,
-                                          options.n, library_ids, library_values, 1);
-    out->result = (int32_t)result;
     out->info_log = load.info;
     out->error_log = load.error;
-    if (result != CUDA_SUCCESS) {
+    if (!compile(s, &options, &load, &out->result)) {
         give_up(s, &load);
-        return refused(s, result);
+        return CUDA_SUCCESS;
     }
-    result = enter(s, WEIR_KIND_LIBRARY, in->l, library, NULL, &load, &out->uses_printf);
-    if (result != CUDA_SUCCESS) {
-        (void)s->driver->cuLibraryUnload(library);
-        give_up(s, &load);
-        return result;
-    }
-    WEIR_TRY(keep_options(s, in));
-    weir_forms_loaded(s, weir_host_object_get(s, WEIR_KIND_LIBRARY, in->l),
-                      &(struct weir_forms_options){options.ids, options.values, in->n_option_ids});
-    return CUDA_SUCCESS;
+    idle = begin(s);
+    result = make_library(s, in, &options, &load, out);
+    weir_device_idle_end(s->worker, idle);
+    return result;
 }
 
 CUresult weir_host_module_unload(struct weir_session *s, const struct weir_op_module_unload_in *in,

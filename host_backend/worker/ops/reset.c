@@ -129,8 +129,7 @@ static void load_again(weir_handle handle, void *object, void *user)
                       (unsigned long long)s->id, (int)result);
         return;
     }
-    weir_forms_loaded(s, m,
-                      &(struct weir_forms_options){options->ids, options->values, options->n});
+    weir_forms_loaded(s, m, &(struct weir_jit_options){options->ids, options->values, options->n});
     weir_host_objects_visit(s, WEIR_KIND_FUNCTION, bind_kernel, &visit);
 }
 

@@ -428,6 +428,24 @@ enum weir_status weir_worker_find_devices(struct weir_worker *worker, struct wei
     return choose_devices(worker, n_driver, ret_why);
 }
 
+/* The supervisor looks whether another host serves them. */
+static void tell_devices(const struct weir_worker *worker)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_DEVICES};
+    CUuuid uuid;
+
+    _Static_assert(WEIR_LINK_DEVICES_MAX >= WEIR_DEVICES_MAX, "a worker's devices fit");
+    for (uint32_t i = 0; worker->platform.real && i < worker->platform.n_devices; i++) {
+        if (worker->platform.driver.cuDeviceGetUuid_v2(&uuid, worker->platform.devices[i].cu) ==
+            CUDA_SUCCESS) {
+            memcpy(message.gpus.uuid[message.gpus.n++], uuid.bytes, sizeof uuid.bytes);
+        }
+    }
+    if (message.gpus.n != 0) {
+        (void)!weir_link_send(worker->link, &message, -1); /* a lost link is seen by receive */
+    }
+}
+
 enum weir_status weir_worker_open_device(struct weir_worker *worker)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -438,6 +456,7 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
         weir_log_error("worker: %s", why.message);
         return status;
     }
+    tell_devices(worker);
     worker->platform.posix_fds = true;
     worker->platform.alone = worker->config.alone;
     worker->platform.by_program = worker->config.by_program;

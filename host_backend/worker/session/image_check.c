@@ -444,6 +444,9 @@ static enum weir_status fatbin_ptx(const uint8_t *data, uint64_t bytes,
         (want->code_runs && !code_arch(data + FATBIN_HEADER, payload, want->sm, &code))) {
         return WEIR_ERR_INVALID;
     }
+    if (want->no_code && code != 0) {
+        return WEIR_ERR_NOT_FOUND;
+    }
     while (at < payload && next_entry(data + FATBIN_HEADER, payload, &at, &entry)) {
         if (entry.kind != KIND_PTX || entry.arch > want->sm ||
             (code != 0 && !want->any_arch && entry.arch != code)) {

@@ -72,6 +72,7 @@ enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_
 struct weir_image_ptx_want {
     uint32_t sm;        /* of the GPU, times ten */
     bool code_runs;     /* the driver would run binary code of the image, not only PTX */
+    bool no_code;       /* only if no binary code runs */
     bool any_arch;      /* also a text of another architecture than the code that would run */
     uint64_t max_bytes; /* of the text */
 };

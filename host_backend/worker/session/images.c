@@ -3,6 +3,7 @@
 #include "host_backend/worker/session/images.h"
 
 #include "host_backend/worker/session/image_ready.h"
+#include "host_backend/worker/session/program_ptx.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@ void weir_host_image_store_init(struct weir_host_image_store *store, struct weir
 static void destroy_image(struct weir_host_image *image)
 {
     weir_image_codes_destroy(image->codes);
+    weir_image_compiled_destroy(image->compiled);
     pthread_mutex_destroy(&image->lock);
     free(image->data);
     free(image);

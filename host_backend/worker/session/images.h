@@ -18,16 +18,18 @@
 #define WEIR_IMAGE_TAIL_BYTES 64 /* of NUL behind every image: PTX ends, over-reads stay inside */
 
 struct weir_image_code;
+struct weir_image_compiled;
 
 struct weir_host_image {
     struct weir_host_image *next; /* most recently used first */
     struct weir_hash hash;
     uint8_t *data; /* owned; bytes + WEIR_IMAGE_TAIL_BYTES */
     uint64_t bytes;
-    uint64_t more_bytes; /* of codes; under the store's lock */
+    uint64_t more_bytes; /* of codes and compiled; under the store's lock */
     uint32_t refs;
-    pthread_mutex_t lock;          /* guards codes */
-    struct weir_image_code *codes; /* what of it a driver is given (session/image_ready.h) */
+    pthread_mutex_t lock;                 /* guards what follows */
+    struct weir_image_code *codes;        /* what of it a driver is given (session/image_ready.h) */
+    struct weir_image_compiled *compiled; /* its PTX (session/program_ptx.h) */
 };
 
 struct weir_host_image_store {

@@ -13,6 +13,7 @@
 #include <pthread.h>
 
 struct weir_nvml;
+struct weir_program_ptx;
 
 #define WEIR_DEVICE_LIMITS 7 /* that a program may set for its context */
 
@@ -57,6 +58,7 @@ struct weir_platform {
     uint32_t *trial; /* a registered page, in which stream writes are tried */
     uint64_t granularity_bytes; /* the largest of them */
     struct weir_worker_spin spin;
+    struct weir_program_ptx *program_ptx; /* NULL: the driver compiles what programs load */
     /* Of each window whether a tenant has it, or something else lies there. Under the worker's
      * lock. */
     bool window_taken[WEIR_WINDOWS_MAX];

@@ -228,6 +228,7 @@ static void build_here(struct build *b)
         .driver_version = m->device->gpu->about.driver_version,
         .sm = m->device->sm,
         .twins = forms->config.twins,
+        .compile_memory_bytes = forms->config.compile_memory_bytes,
         .kernel = b->kernel != NULL ? b->kernel->info->name : NULL,
         .max_regs = o != NULL ? o->max_regs : 0,
         .options = {m->option_ids, m->option_values, m->n_options},
@@ -441,7 +442,7 @@ static uint32_t attribute(const struct weir_worker_device *device, int32_t id)
 
 enum weir_status weir_forms_create(struct weir_worker *worker,
                                    const struct weir_forms_config *config,
-                                   const struct weir_forms_compiler *compiler,
+                                   const struct weir_compiler *compiler,
                                    struct weir_forms **ret_forms)
 {
     const struct weir_platform *platform = weir_worker_platform(worker);

@@ -12,9 +12,9 @@
 
 #include "host_backend/worker/runs/run.h"
 #include "host_backend/worker/session/hooks.h"
+#include "host_backend/worker/session/jit.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/session.h"
-#include "host_backend/worker/twins/compile.h"
 #include "proto/ops.h"
 #include <stdio.h>
 
@@ -33,7 +33,7 @@ extern const struct weir_session_hooks weir_forms_hooks;
  */
 enum weir_status weir_forms_create(struct weir_worker *worker,
                                    const struct weir_forms_config *config,
-                                   const struct weir_forms_compiler *compiler,
+                                   const struct weir_compiler *compiler,
                                    struct weir_forms **ret_forms) WEIR_MUST_CHECK;
 
 /** No session may be left. Waits for a running compiler. Accepts NULL. */
@@ -60,7 +60,7 @@ void weir_forms_device_idle_end(struct weir_forms *forms, uint32_t idle);
  * @param options  the guest's own, without logs; borrowed.
  */
 void weir_forms_loaded(struct weir_session *session, struct weir_host_module *module,
-                       const struct weir_forms_options *options);
+                       const struct weir_jit_options *options);
 
 /**
  * A module is about to be unloaded.

@@ -12,7 +12,7 @@
 
 #define EXPLORE_WAIT_NS (10 * WEIR_NS_PER_S)
 
-static bool copy_options(struct weir_forms_module *m, const struct weir_forms_options *options)
+static bool copy_options(struct weir_forms_module *m, const struct weir_jit_options *options)
 {
     m->option_ids = calloc(options->n + 1u, sizeof *m->option_ids);
     m->option_values = calloc(options->n + 1u, sizeof(void *));
@@ -28,7 +28,7 @@ static bool copy_options(struct weir_forms_module *m, const struct weir_forms_op
 }
 
 void weir_forms_loaded(struct weir_session *session, struct weir_host_module *module,
-                       const struct weir_forms_options *options)
+                       const struct weir_jit_options *options)
 {
     struct weir_forms *forms = weir_worker_forms(session->worker);
     struct weir_tenant *tenant = session->tenant;

@@ -160,7 +160,7 @@ struct weir_forms {
     bool real; /* NVIDIA's driver, not softgpu */
     struct weir_forms_config config;
     struct weir_file_cache cache;
-    const struct weir_forms_compiler *compiler;
+    const struct weir_compiler *compiler;
     struct weir_forms_device devices[WEIR_DEVICES_MAX];
     uint32_t n_devices;
     atomic_uint_fast64_t draws; /* random numbers drawn in explore mode */

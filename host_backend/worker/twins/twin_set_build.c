@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define COMPILE_S    120u /* twins that take longer are not worth it */
+#define COMPILE_NICE 10u
 #define FORMS_BEST                                                                                 \
     (WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT) | WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_TICKET))
 
@@ -131,22 +133,26 @@ static enum weir_status finish(const struct weir_forms_build_params *p,
                                const struct weir_ptx_twins *twins, uint8_t **ret_bytes,
                                size_t *ret_n_bytes, char *why)
 {
-    struct weir_forms_compile_params compile = {.compiler = p->compiler,
-                                                .driver = p->driver,
-                                                .tmp_dir = p->cache->dir,
-                                                .sm = p->sm,
-                                                .sm_suffix = suffix,
-                                                .options = p->options};
+    struct weir_jit_params jit = {.compiler = p->compiler,
+                                  .driver = p->driver,
+                                  .job = {.tmp_dir = p->cache->dir,
+                                          .sm = p->sm,
+                                          .sm_suffix = suffix,
+                                          .limits = {.memory_bytes = p->compile_memory_bytes,
+                                                     .cpu_s = COMPILE_S,
+                                                     .all_s = COMPILE_S,
+                                                     .nice = COMPILE_NICE}},
+                                  .options = p->options};
     uint8_t *image = NULL;
     size_t image_bytes = 0;
     char *text = NULL;
     enum weir_status status = WEIR_OK;
 
     if (twins->n_made != 0) {
-        status = weir_ptx_print_buffer(module, &text, &compile.text_bytes);
-        compile.text = text;
+        status = weir_ptx_print_buffer(module, &text, &jit.job.text_bytes);
+        jit.job.text = text;
         if (status == WEIR_OK) {
-            status = weir_forms_compile(&compile, &image, &image_bytes, why);
+            status = weir_jit(&jit, &image, &image_bytes, why);
         }
         free(text);
     }

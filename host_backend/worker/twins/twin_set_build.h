@@ -4,7 +4,7 @@
 
 #include "host_backend/config/file_cache.h"
 #include "host_backend/config/forms.h"
-#include "host_backend/worker/twins/compile.h"
+#include "host_backend/worker/session/jit.h"
 #include "host_backend/worker/twins/twin_set.h"
 
 #define WEIR_FORMS_TEXT_MAX_BYTES (UINT64_C(16) << 20)
@@ -12,14 +12,15 @@
 /* All borrowed for the call. */
 struct weir_forms_build_params {
     struct weir_file_cache *cache;
-    const struct weir_forms_compiler *compiler;
+    const struct weir_compiler *compiler;
     const struct weir_driver *driver; /* its context is current */
     int driver_version;
     uint32_t sm; /* of the GPU, times ten */
     enum weir_forms_twins twins;
     const char *kernel; /* only its persistent twin, with at most max_regs registers; or NULL */
     uint32_t max_regs;
-    struct weir_forms_options options;
+    struct weir_jit_options options;
+    uint64_t compile_memory_bytes; /* that ptxas may have */
     const char *tenant;
     const char *text; /* ends in a NUL */
     size_t text_bytes;

@@ -24,6 +24,8 @@ static void parse_whole_file_reads_every_key(void **state)
                                "twins = \"all\"\n"
                                "seed = 7\n"
                                "compiler = \"/opt/ptxas\"\n"
+                               "compile_memory = \"2GiB\"\n"
+                               "compile_s = 30\n"
                                "cache_dir = \"/var/c\"\n"
                                "cache = \"3MiB\"\n"
                                "[metrics]\n"
@@ -63,6 +65,8 @@ static void parse_whole_file_reads_every_key(void **state)
     assert_int_equal(c.forms.twins, WEIR_FORMS_TWINS_ALL);
     assert_int_equal(c.forms.seed, 7);
     assert_string_equal(c.forms.compiler, "/opt/ptxas");
+    assert_int_equal(c.forms.compile_memory_bytes, UINT64_C(2) << 30);
+    assert_int_equal(c.forms.compile_s, 30);
     assert_string_equal(c.forms.cache_dir, "/var/c");
     assert_true(c.forms.cache_bytes == 3u << 20);
     assert_string_equal(c.metrics_listen, "127.0.0.1:9090");

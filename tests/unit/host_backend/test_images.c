@@ -371,21 +371,40 @@ static void ptx_is_what_the_code_was_made_from(void **state)
         size_t n_parts;
         bool code_runs, any;
         int found; /* part, -1: none */
+        bool no_code;
     } rows[] = {
-        {"the highest that runs", {{1, 75, 0}, {1, 90, 0}, {1, 100, 0}}, 3, true, false, 1},
-        {"beside its code", {{2, 90, 0}, {1, 90, 0}}, 2, true, false, 1},
-        {"beside code of another text", {{2, 90, 0}, {1, 75, 0}}, 2, true, false, -1},
-        {"any will do", {{2, 90, 0}, {1, 75, 0}}, 2, true, true, 1},
-        {"no code runs on softgpu", {{2, 90, 0}, {1, 75, 0}}, 2, false, false, 1},
-        {"code that cannot run", {{2, 100, 0}, {2, 80, 0}, {1, 80, 0}}, 3, true, false, 2},
-        {"two of one architecture", {{1, 90, 0}, {1, 90, 0}, {1, 75, 0}}, 3, true, false, -1},
-        {"none", {{2, 90, 0}}, 1, true, false, -1},
+        {"the highest that runs", {{1, 75, 0}, {1, 90, 0}, {1, 100, 0}}, 3, true, false, 1, false},
+        {"beside its code", {{2, 90, 0}, {1, 90, 0}}, 2, true, false, 1, false},
+        {"beside code of another text", {{2, 90, 0}, {1, 75, 0}}, 2, true, false, -1, false},
+        {"any will do", {{2, 90, 0}, {1, 75, 0}}, 2, true, true, 1, false},
+        {"no code runs on softgpu", {{2, 90, 0}, {1, 75, 0}}, 2, false, false, 1, false},
+        {"code that cannot run", {{2, 100, 0}, {2, 80, 0}, {1, 80, 0}}, 3, true, false, 2, false},
+        {"two of one architecture",
+         {{1, 90, 0}, {1, 90, 0}, {1, 75, 0}},
+         3,
+         true,
+         false,
+         -1,
+         false},
+        {"none", {{2, 90, 0}}, 1, true, false, -1, false},
+        {"code, but a text is wanted that is compiled",
+         {{1, 90, 0}, {2, 90, 0}},
+         2,
+         true,
+         false,
+         -1,
+         true},
+        {"a text that is compiled", {{1, 75, 0}, {2, 100, 0}}, 2, true, false, 0, true},
     };
     uint8_t data[16 + 4 * 224];
 
     (void)state;
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
-        struct weir_image_ptx_want want = {90, rows[r].code_runs, rows[r].any, 1000};
+        struct weir_image_ptx_want want = {.sm = 90,
+                                           .code_runs = rows[r].code_runs,
+                                           .no_code = rows[r].no_code,
+                                           .any_arch = rows[r].any,
+                                           .max_bytes = 1000};
         size_t n = make_parts(data, rows[r].parts, rows[r].n_parts), bytes;
         char *text;
 
@@ -409,7 +428,7 @@ static void ptx_is_what_the_code_was_made_from(void **state)
 static void ptx_of_text_is_the_text_within_bounds(void **state)
 {
     static const char image[] = ".version 8.0";
-    struct weir_image_ptx_want want = {90, true, false, sizeof image - 1};
+    struct weir_image_ptx_want want = {.sm = 90, .code_runs = true, .max_bytes = sizeof image - 1};
     uint8_t *data = calloc(1, sizeof image + WEIR_IMAGE_TAIL_BYTES), fat[200];
     size_t bytes, n;
     char *text;

@@ -2,7 +2,7 @@
 #include "host_backend/worker/twins/twin_set_build.h"
 
 #include "../../lib/tl_cmocka.h"
-#include "linker.h"
+#include "../host_backend/linker.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ static const char text[] =
 
 static struct weir_driver driver;
 static struct weir_file_cache cache;
-static struct weir_forms_compiler compiler;
+static struct weir_compiler compiler;
 static struct weir_forms_build_params params;
 static char dir[64];
 
@@ -28,7 +28,7 @@ static int set_up(void **state)
     snprintf(dir, sizeof dir, "/tmp/weir-build-XXXXXX");
     assert_non_null(mkdtemp(dir));
     weir_file_cache_init(&cache, dir, 1 << 20, ".twins");
-    weir_forms_compiler_open("driver", &compiler);
+    weir_compiler_open("driver", &compiler);
     params = (struct weir_forms_build_params){.cache = &cache,
                                               .compiler = &compiler,
                                               .driver = &driver,
@@ -114,7 +114,7 @@ static void build_again_comes_from_the_cache_only_if_nothing_differs(void **stat
     DIFFERS(params.kernel = "k");
     params.max_regs = 32;
     assert_false(build_is_cached());
-    DIFFERS(params.options = ((struct weir_forms_options){ids, values, 1}));
+    DIFFERS(params.options = ((struct weir_jit_options){ids, values, 1}));
     values[0] = (void *)64;
     assert_false(build_is_cached());
     DIFFERS(params.text_bytes--); /* a line's end less */

@@ -1,0 +1,105 @@
+/*
+ * NVIDIA's ptxas as a compiler for texts that guests wrote: executed in a process of its own, with
+ * limits, and confined as the worker is (docs/design/confinement.md).
+ */
+#ifndef WEIR_HOST_BACKEND_COMPILER_COMPILER_H
+#define WEIR_HOST_BACKEND_COMPILER_COMPILER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define WEIR_COMPILE_LOG_BYTES 4096u
+
+/* The process that executes ptxas, as its worker knows it. */
+struct weir_compiler_process {
+    int socket_fd; /* -1: there is no process */
+    pid_t pid;
+};
+
+/* Immutable while it is open. */
+struct weir_compiler {
+    struct weir_compiler_process process;
+    char id[320]; /* tells results of different compilers apart */
+};
+
+#define WEIR_COMPILER_NONE                                                                         \
+    {                                                                                              \
+        .process.socket_fd = -1, .id = "driver"                                                    \
+    }
+
+struct weir_compile_limits {
+    uint64_t memory_bytes; /* resident */
+    uint32_t cpu_s, all_s; /* of processor time, and of time; 0: no limit */
+    uint32_t nice;
+};
+
+/* What ptxas understands of a program's options. */
+struct weir_compile_options {
+    uint32_t max_registers; /* 0: ptxas' choice */
+    int level;              /* 0 .. 4; -1: ptxas' choice */
+    bool relocatable;       /* to be linked with others */
+    bool verbose;           /* the log says what kernels take */
+};
+
+/* All borrowed for the call. */
+struct weir_compile_job {
+    const char *tmp_dir; /* for ptxas' files; "": /tmp */
+    const char *text;    /* ends in a NUL */
+    size_t text_bytes;
+    uint32_t sm;    /* of the GPU, times ten */
+    char sm_suffix; /* of the text's target, or 0 */
+    struct weir_compile_options options;
+    struct weir_compile_limits limits;
+    bool (*give_up)(void *user); /* asked every 20 ms while it waits; NULL: never */
+    void *user;
+};
+
+enum weir_compile_end {
+    WEIR_COMPILE_DONE,
+    WEIR_COMPILE_REFUSED, /* ptxas does not take the text; the log says why */
+    WEIR_COMPILE_MEMORY,  /* stopped at a limit: of memory .. */
+    WEIR_COMPILE_TIME,    /* .. of time .. */
+    WEIR_COMPILE_SIZE,    /* .. of what it writes */
+    WEIR_COMPILE_CRASHED, /* a signal that nobody here sent */
+    WEIR_COMPILE_GIVEN_UP,
+    WEIR_COMPILE_NOT_DONE, /* no process, no room for its files, no memory here */
+};
+
+struct weir_compile_result {
+    uint8_t *image; /* of malloc, the caller's; if it is done, with a NUL behind it */
+    size_t bytes;
+    char log[WEIR_COMPILE_LOG_BYTES]; /* what ptxas wrote */
+};
+
+/**
+ * Choose the compiler, and start the process that executes it.
+ *
+ * @param wanted  path of ptxas; "auto": looked for on PATH and in /usr/local/cuda; "driver": none.
+ * @thread the only one of its process, unless wanted is "driver"
+ */
+void weir_compiler_open(const char *wanted, struct weir_compiler *ret_compiler);
+
+/** From now on the driver compiles. @thread owner, while nobody compiles */
+void weir_compiler_close(struct weir_compiler *compiler);
+
+/** Is there a process? @thread any */
+static inline bool weir_compiler_is_there(const struct weir_compiler *compiler)
+{
+    return compiler->process.socket_fd >= 0;
+}
+
+/**
+ * Compile.
+ * @param ret_result  always written.
+ * @thread one that may wait for as long as the limits allow
+ */
+enum weir_compile_end weir_compiler_run(const struct weir_compiler *compiler,
+                                        const struct weir_compile_job *job,
+                                        struct weir_compile_result *ret_result);
+
+/** What a program is told when its text was not compiled: "it needed more memory than ..". */
+const char *weir_compile_end_text(enum weir_compile_end end);
+
+#endif

@@ -1,0 +1,320 @@
+/*
+ * Three kinds of processes below the worker: the one that waits for jobs; one for each job, which
+ * waits for its ptxas and answers; and ptxas. Each dies with the one above it, so nothing outlives
+ * the worker.
+ *
+ * A job comes with the descriptor of a pipe, into which the answer is written. If the job's process
+ * dies, the pipe ends without an answer. If the worker gives up, it closes its end of the pipe, and
+ * the job's process kills ptxas.
+ *
+ * The text is a guest's, so ptxas has limits. The kernel limits processor time, address space and
+ * the size of files. The job's process looks at ptxas' resident memory and at the clock: a limit of
+ * address space alone would be reported as an error of the text. ptxas has none of the worker's
+ * descriptors, and of the system calls that a worker is refused only those that execute programs.
+ */
+#include "host_backend/compiler/process.h"
+
+#include "base/clock.h"
+#include "base/fd_pass.h"
+#include "host_backend/confine/confine.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LIMIT_FILE    (UINT64_C(512) << 20)
+#define ROOM_BYTES    (UINT64_C(512) << 20) /* of addresses, beyond what may be resident */
+#define ARGS_MAX      12
+#define PATH_BYTES    (sizeof((struct weir_compiler_job *)NULL)->folder + 16)
+#define FIRST_TO_SHUT 3 /* descriptors from here on are the worker's */
+#define LOOK_NS       (2 * WEIR_NS_PER_MS)
+#define GIVE_UP_MS    20
+
+/* ---------------------------------------------------------------- ptxas */
+
+static void limit(int what, uint64_t soft, uint64_t hard)
+{
+    const struct rlimit both = {soft, hard};
+
+    (void)setrlimit(what, &both);
+}
+
+static void set_limits(const struct weir_compile_limits *limits)
+{
+    if (limits->cpu_s != 0) {
+        limit(RLIMIT_CPU, limits->cpu_s, limits->cpu_s + 1); /* SIGXCPU, then SIGKILL */
+    }
+    limit(RLIMIT_AS, limits->memory_bytes + ROOM_BYTES, limits->memory_bytes + ROOM_BYTES);
+    limit(RLIMIT_FSIZE, LIMIT_FILE, LIMIT_FILE);
+    limit(RLIMIT_CORE, 0, 0);
+    (void)setpriority(PRIO_PROCESS, 0, (int)limits->nice);
+}
+
+static bool open_standard(const char *log)
+{
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int out = open(log, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+    return null >= 0 && out >= 0 && dup2(null, 0) == 0 && dup2(out, 1) == 1 && dup2(out, 2) == 2 &&
+           close_range(FIRST_TO_SHUT, ~0u, 0) == 0;
+}
+
+static _Noreturn void become_ptxas(const char *program, const struct weir_compiler_job *job)
+{
+    static char *const environment[] = {NULL};
+    char in[PATH_BYTES], out[PATH_BYTES], log[PATH_BYTES];
+    const char *args[ARGS_MAX + 1] = {program, job->arch};
+    int n = 2;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    snprintf(in, sizeof in, "%s/in.ptx", job->folder);
+    snprintf(out, sizeof out, "%s/out.cubin", job->folder);
+    snprintf(log, sizeof log, "%s/log", job->folder);
+    if (job->registers[0] != 0) {
+        args[n++] = "-maxrregcount";
+        args[n++] = job->registers;
+    }
+    if (job->level[0] != 0) {
+        args[n++] = job->level;
+    }
+    if (job->relocatable != 0) {
+        args[n++] = "-c";
+    }
+    if (job->verbose != 0) {
+        args[n++] = "-v";
+    }
+    args[n++] = in;
+    args[n++] = "-o";
+    args[n] = out;
+    set_limits(&job->limits);
+    if (setpgid(0, 0) == 0 && open_standard(log)) {
+        (void)!weir_confine_refuse_calls(
+            WEIR_CONFINE_KEEPS_EXEC); /* some kernels have no filters */
+        execve(program, (char *const *)(uintptr_t)args, environment);
+    }
+    _exit(127);
+}
+
+/* ---------------------------------------------------------------- a job's process */
+
+/* 0: not known. */
+static uint64_t resident_bytes(pid_t pid)
+{
+    unsigned long long all, resident = 0;
+    char path[40];
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+    file = fopen(path, "re");
+    if (file == NULL) {
+        return 0;
+    }
+    if (fscanf(file, "%llu %llu", &all, &resident) != 2) {
+        resident = 0;
+    }
+    (void)fclose(file);
+    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static bool worker_gave_up(int answer_fd)
+{
+    struct pollfd at = {.fd = answer_fd}; /* the reading end's close is an error of this end */
+
+    return poll(&at, 1, 0) == 1 && (at.revents & POLLERR) != 0;
+}
+
+static enum weir_compile_end end_of(int status)
+{
+    if (WIFEXITED(status)) {
+        return WEXITSTATUS(status) == 0     ? WEIR_COMPILE_DONE
+               : WEXITSTATUS(status) == 127 ? WEIR_COMPILE_NOT_DONE
+                                            : WEIR_COMPILE_REFUSED;
+    }
+    switch (WTERMSIG(status)) {
+    case SIGXCPU:
+        return WEIR_COMPILE_TIME;
+    case SIGXFSZ:
+        return WEIR_COMPILE_SIZE;
+    default:
+        return WEIR_COMPILE_CRASHED;
+    }
+}
+
+/* Why must it be killed? WEIR_COMPILE_DONE: it need not. */
+static enum weir_compile_end look(pid_t pid, const struct weir_compile_limits *limits,
+                                  uint64_t since_ns, int answer_fd)
+{
+    if (resident_bytes(pid) > limits->memory_bytes) {
+        return WEIR_COMPILE_MEMORY;
+    }
+    if (limits->all_s != 0 && weir_clock_now_ns() - since_ns >= limits->all_s * WEIR_NS_PER_S) {
+        return WEIR_COMPILE_TIME;
+    }
+    return worker_gave_up(answer_fd) ? WEIR_COMPILE_GIVEN_UP : WEIR_COMPILE_DONE;
+}
+
+/* How it ended. Killed with what it started when it goes beyond a limit. */
+static enum weir_compile_end wait_for(pid_t pid, const struct weir_compile_limits *limits,
+                                      int answer_fd)
+{
+    const struct timespec pause = {0, (long)LOOK_NS};
+    uint64_t since_ns = weir_clock_now_ns();
+    enum weir_compile_end why = WEIR_COMPILE_DONE;
+    int status = 0;
+
+    while (why == WEIR_COMPILE_DONE) {
+        pid_t got = waitpid(pid, &status, WNOHANG);
+
+        if (got != 0) {
+            return got == pid ? end_of(status) : WEIR_COMPILE_NOT_DONE;
+        }
+        nanosleep(&pause, NULL);
+        why = look(pid, limits, since_ns, answer_fd);
+    }
+    (void)kill(-pid, SIGKILL);
+    (void)waitpid(pid, &status, 0);
+    return why;
+}
+
+static _Noreturn void do_job(const char *program, const struct weir_compiler_job *job,
+                             int answer_fd)
+{
+    enum weir_compile_end end = WEIR_COMPILE_NOT_DONE;
+    pid_t pid;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGCHLD, SIG_DFL);
+    signal(SIGPIPE, SIG_IGN);
+    pid = fork();
+    if (pid == 0) {
+        become_ptxas(program, job);
+    }
+    if (pid > 0) {
+        (void)setpgid(pid, pid); /* whoever is first */
+        end = wait_for(pid, &job->limits, answer_fd);
+    }
+    (void)!write(answer_fd, &end, sizeof end); /* a worker that is gone has no use for it */
+    _exit(0);
+}
+
+/* ---------------------------------------------------------------- the waiting process */
+
+static bool ends(const char *text, size_t bytes)
+{
+    return memchr(text, 0, bytes) != NULL;
+}
+
+/* The worker may have been taken over by a guest. */
+static bool is_job(const struct weir_compiler_job *job, ssize_t bytes, const struct weir_fds *fds)
+{
+    return bytes == sizeof *job && fds->n == 1 && job->folder[0] == '/' &&
+           ends(job->folder, sizeof job->folder) && ends(job->arch, sizeof job->arch) &&
+           ends(job->level, sizeof job->level) && ends(job->registers, sizeof job->registers);
+}
+
+static _Noreturn void serve(int socket_fd, const char *program)
+{
+    struct weir_compiler_job job;
+    struct weir_fds fds;
+    ssize_t n;
+
+    while ((n = weir_fd_receive(socket_fd, &job, sizeof job, 0, &fds)) > 0) {
+        if (is_job(&job, n, &fds) && fork() == 0) {
+            do_job(program, &job, fds.fd[0]);
+        }
+        weir_fds_close(&fds);
+    }
+    _exit(0);
+}
+
+static _Noreturn void become_server(int socket_fd, const char *program, pid_t worker)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_NAME, "weir-compiler");
+    signal(SIGCHLD, SIG_IGN); /* jobs' processes answer for themselves */
+    if (getppid() != worker || dup2(socket_fd, FIRST_TO_SHUT) < 0 ||
+        close_range(FIRST_TO_SHUT + 1, ~0u, 0) != 0) {
+        _exit(1);
+    }
+    (void)!weir_confine_refuse_calls(WEIR_CONFINE_KEEPS_EXEC | WEIR_CONFINE_KEEPS_OTHERS);
+    serve(FIRST_TO_SHUT, program);
+}
+
+/* ---------------------------------------------------------------- the worker's side */
+
+void weir_compiler_process_start(const char *program, struct weir_compiler_process *ret_process)
+{
+    pid_t self = getpid(), pid;
+    int pair[2];
+
+    *ret_process = (struct weir_compiler_process){.socket_fd = -1};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+        return;
+    }
+    pid = fork();
+    if (pid == 0) {
+        become_server(pair[1], program, self);
+    }
+    close(pair[1]);
+    if (pid < 0) {
+        close(pair[0]);
+        return;
+    }
+    *ret_process = (struct weir_compiler_process){.socket_fd = pair[0], .pid = pid};
+}
+
+void weir_compiler_process_stop(struct weir_compiler_process *process)
+{
+    if (process->socket_fd >= 0) {
+        close(process->socket_fd); /* the process sees the end */
+        (void)waitpid(process->pid, NULL, 0);
+    }
+    *process = (struct weir_compiler_process){.socket_fd = -1};
+}
+
+/* Wait for the answer, or until the caller gives up. */
+static enum weir_compile_end await(int fd, bool (*give_up)(void *user), void *user)
+{
+    struct pollfd at = {.fd = fd, .events = POLLIN};
+    enum weir_compile_end end;
+    int n;
+
+    do {
+        n = poll(&at, 1, give_up != NULL ? GIVE_UP_MS : -1);
+        if (n == 0 && give_up != NULL && give_up(user)) {
+            return WEIR_COMPILE_GIVEN_UP;
+        }
+    } while (n == 0 || (n < 0 && errno == EINTR));
+    return n == 1 && read(fd, &end, sizeof end) == (ssize_t)sizeof end ? end
+                                                                       : WEIR_COMPILE_NOT_DONE;
+}
+
+enum weir_compile_end weir_compiler_process_run(const struct weir_compiler_process *process,
+                                                const struct weir_compiler_job *job,
+                                                bool (*give_up)(void *user), void *user)
+{
+    enum weir_compile_end end = WEIR_COMPILE_NOT_DONE;
+    int pipes[2];
+    bool sent;
+
+    if (pipe2(pipes, O_CLOEXEC) != 0) {
+        return end;
+    }
+    sent = weir_fd_send(process->socket_fd, job, sizeof *job, pipes[1], 0) == (ssize_t)sizeof *job;
+    close(pipes[1]);
+    if (sent) {
+        end = await(pipes[0], give_up, user);
+    }
+    close(pipes[0]);
+    return end;
+}

@@ -1,0 +1,48 @@
+/*
+ * Which GPUs this host serves, so that another host does not serve them too (claims.c).
+ *
+ * All functions: @thread main
+ */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_CLAIMS_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_CLAIMS_H
+
+#include "base/status.h"
+#include <sys/types.h>
+
+#define WEIR_CLAIMS_MAX 64
+
+/* Zeroed: none. */
+struct weir_claims {
+    struct weir_claim {
+        char uuid[48]; /* as nvidia-smi -L prints it */
+        int fd;        /* listens; -1: a user's host has it, which does not bind root's */
+    } of[WEIR_CLAIMS_MAX];
+    unsigned n;
+};
+
+/* Who has a GPU. */
+struct weir_claim_holder {
+    pid_t pid; /* 0: it lives in another pid namespace */
+    uid_t uid;
+    char run_dir[256]; /* as it says; "": it does not answer */
+};
+
+/**
+ * Claim a GPU until weir_claims_release(), or the end of this process.
+ *
+ * @param ret_holder  pid -1: nobody had it. Else who has it; so with WEIR_OK, too, if this process
+ *                    is root's and the holder is not.
+ * @return WEIR_OK, also if it is claimed already
+ * @return WEIR_ERR_EXISTS   another host serves it.
+ * @return WEIR_ERR_TOO_BIG  more GPUs than there is room for.
+ * @return WEIR_ERR_IO       no socket could be made.
+ */
+enum weir_status weir_claims_take(struct weir_claims *claims, const char *uuid,
+                                  struct weir_claim_holder *ret_holder) WEIR_MUST_CHECK;
+
+/** Another host asks who has the GPU of claim number i. */
+void weir_claims_answer(const struct weir_claims *claims, unsigned i, const char *run_dir);
+
+void weir_claims_release(struct weir_claims *claims);
+
+#endif
