@@ -8,6 +8,7 @@
  * early shows in the result.
  */
 #include "check_driver.h"
+#include "gate.h"
 
 CHECK_EMBED(basic_ptx, "basic.ptx");
 
@@ -60,8 +61,8 @@ static void launch(CUgraphExec exec, CUstream stream, int n)
 
 /* ---------------------------------------------------------------- captured */
 
-/* a = 1, 20 steps; then 8 more beside 12 of b, which goes on from where it was; then c = a, 5 steps
- * of c. */
+/* a = 1, then 10 times a step of a, c = a, a step of c, a = c; then 8 more of a beside 12 of b,
+ * which goes on from where it was; then c = a, 5 steps of c. */
 static void capture_branches(CUstream first, CUstream second, CUgraph *ret_graph)
 {
     CUevent fork, join;
@@ -70,8 +71,11 @@ static void capture_branches(CUstream first, CUstream second, CUgraph *ret_graph
     DRV(cu.EventCreate(&join, CU_EVENT_DISABLE_TIMING));
     DRV(cu.StreamBeginCapture_v2(first, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     DRV(cu.MemsetD32Async(a, 1, N, first));
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 10; i++) {
         step(first, a);
+        DRV(cu.MemcpyDtoDAsync_v2(c, a, BYTES, first));
+        step(first, c);
+        DRV(cu.MemcpyDtoDAsync_v2(a, c, BYTES, first));
     }
     DRV(cu.EventRecord(fork, first));
     DRV(cu.StreamWaitEvent(second, fork, 0));
@@ -114,6 +118,46 @@ static void branches(void)
     check_true(all_are(b, steps(7, 24 * ROUNDS)), "launches in two streams come one after another");
     check_true(all_are(c, steps(1, 33)), "and each is right");
     DRV(cu.GraphExecDestroy(exec));
+    DRV(cu.StreamDestroy_v2(first));
+    DRV(cu.StreamDestroy_v2(second));
+}
+
+/* ---------------------------------------------------------------- several streams */
+
+/* A launch waits for the one before it, also where that was into another stream, which is held. */
+static void held_stream(CUgraph graph, CUstream first, CUstream second)
+{
+    struct gate gate = {0, 0};
+    CUgraphExec exec;
+
+    DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
+    launch(exec, first, ROUNDS);
+    DRV(cu.StreamSynchronize(first));
+    DRV(cu.LaunchHostFunc(first, gate_hold, &gate));
+    check_true(gate_wait_entered(&gate), "the stream is held");
+    launch(exec, first, 1);
+    launch(exec, second, 1);
+    usleep(20000);
+    check_code(cu.StreamQuery(second), CUDA_ERROR_NOT_READY, "the next launch waits");
+    gate_open(&gate);
+    DRV(cu.StreamSynchronize(second));
+    DRV(cu.GraphExecDestroy(exec));
+}
+
+static void several_streams(void)
+{
+    CUstream first, second;
+    CUgraph graph;
+
+    DRV(cu.StreamCreate(&first, CU_STREAM_NON_BLOCKING));
+    DRV(cu.StreamCreate(&second, CU_STREAM_NON_BLOCKING));
+    capture_branches(first, second, &graph);
+    set_all(b, 7);
+    for (int i = 0; i < 3; i++) {
+        held_stream(graph, first, second);
+    }
+    check_true(all_are(b, steps(7, 12 * 3 * (ROUNDS + 2))), "and none is lost");
+    DRV(cu.GraphDestroy(graph));
     DRV(cu.StreamDestroy_v2(first));
     DRV(cu.StreamDestroy_v2(second));
 }
@@ -278,6 +322,7 @@ int main(void)
     DRV(cu.MemAlloc_v2(&b, BYTES));
     DRV(cu.MemAlloc_v2(&c, BYTES));
     branches();
+    several_streams();
     changed_graph();
     changed_exec();
     children();
