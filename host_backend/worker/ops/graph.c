@@ -1,5 +1,6 @@
 /* Capture, instantiation and launch of graphs. */
 #include "host_backend/worker/ops/graph_pieces.h"
+#include "host_backend/worker/ops/graph_probe.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/submit/submit.h"
@@ -317,9 +318,7 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
 
 static CUresult call_graph(struct weir_session *s, CUstream at, const void *user)
 {
-    const struct weir_exec *exec = user;
-
-    return s->driver->cuGraphLaunch(exec->o.native, at);
+    return weir_graph_probe_launch(s, *(struct weir_exec *const *)user, at);
 }
 
 CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_graph_launch_in *in,
@@ -331,7 +330,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
         .work = {.class = WEIR_SCHED_GRAPH, .key = s->id << 40 ^ in->x},
         .may_print = s->prints != NULL, /* whether one of its kernels does is not known here */
         .call = call_graph,
-        .user = exec};
+        .user = &exec};
 
     (void)out;
     if (exec == NULL || stream == NULL) {

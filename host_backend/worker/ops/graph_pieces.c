@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "host_backend/worker/ops/graph_cut.h"
 #include "host_backend/worker/ops/graph_level.h"
+#include "host_backend/worker/ops/graph_probe.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/submit/submit.h"
 #include "host_backend/worker/twins/forms.h"
@@ -181,7 +182,7 @@ bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *ex
                               const struct weir_host_stream *stream)
 {
     struct weir_session *s = session;
-    uint64_t draw, ns = exec->hint.ns, piece_ns = weir_admission_graph_piece_ns(s);
+    uint64_t draw, ns, piece_ns = weir_admission_graph_piece_ns(s);
 
     if ((exec->inside.graph == NULL && exec->pieces == NULL) || s->prints != NULL ||
         (exec->stream != 0 && exec->stream != stream->o.handle)) {
@@ -193,6 +194,7 @@ bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *ex
     if (piece_ns == 0) {
         return false;
     }
+    ns = weir_graph_probe_ns(s, exec);
     if (ns <= piece_ns) {
         if (exec->hint.sure && ns < piece_ns / CERTAINLY_SHORT) {
             weir_exec_inside_forget(s->driver, &exec->inside);

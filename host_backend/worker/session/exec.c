@@ -37,6 +37,11 @@ void weir_exec_stays_whole(const struct weir_driver *driver, struct weir_exec *e
 void weir_exec_gone(const struct weir_driver *driver, struct weir_exec *exec)
 {
     weir_exec_stays_whole(driver, exec);
+    for (int i = 0; i < 2; i++) {
+        if (exec->probe.event[i] != NULL) {
+            (void)driver->cuEventDestroy_v2(exec->probe.event[i]);
+        }
+    }
     if (exec->done != NULL) {
         (void)driver->cuEventDestroy_v2(exec->done);
     }

@@ -11,6 +11,7 @@
 #include "host_backend/gate/gate.h"
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 struct weir_exec;
@@ -36,6 +37,14 @@ struct weir_exec_pieces {
     uint32_t cut; /* the number of the cut that made them */
     uint32_t n;
     struct weir_exec_piece piece[];
+};
+
+/* Times of whole launches, taken with events, while the scheduler knows none. Zeroed: none. */
+struct weir_exec_probe {
+    CUevent event[2]; /* before and behind a launch; NULL until they are needed */
+    bool under_way;   /* both were recorded, and not looked at */
+    uint32_t n;       /* how many were taken */
+    uint64_t ns;      /* the shortest */
 };
 
 /** Free pieces; what runs of them ends as it would. Accepts NULL. @thread session */

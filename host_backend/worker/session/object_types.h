@@ -119,6 +119,7 @@ struct weir_exec {
     uint32_t sms; /* how many it needs (ops/graph_demand.c); 0: not known */
     struct weir_exec_inside inside;
     struct weir_exec_pieces *pieces; /* NULL: it has none */
+    struct weir_exec_probe probe;
     uint64_t stream; /* the handle of the stream that it was last launched into; 0: none */
     bool was_pieces; /* that launch was in pieces, and done was recorded behind it */
     CUevent done;    /* NULL until the first such launch */
