@@ -9,7 +9,7 @@
  *     cut             at a launch: the nodes are divided (graph_cut.c), and each piece becomes an
  *                     executable graph (exec->pieces)
  *     launch          the pieces, each an item of its own; the whole again when the tenant is alone
- *     second cut      once the time of each piece is known, if one of them is much too long
+ *     other cuts      once the time of each piece is known, if one of them is much too long
  *
  * What stays whole, and why: docs/design/graphs.md.
  */
@@ -28,7 +28,7 @@
 
 #define PIECES_MAX      128u
 #define EXPLORE_MAX     7u /* most pieces in mode "explore" */
-#define CUTS_MAX        2u /* by the guess of graph_demand.c, and by what the pieces then took */
+#define CUTS_MAX        3u /* by the guess of graph_demand.c, then by what the pieces took */
 #define LONG_PIECE      2u /* a piece of so many times the wanted length is worth another cut */
 #define CERTAINLY_SHORT 4u /* a whole of at most 1/4 of a piece will not be cut */
 
