@@ -201,7 +201,7 @@ bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *ex
         }
         return false;
     }
-    if (!weir_admission_has_company(s)) {
+    if (!weir_admission_has_company(s) || weir_admission_on_several_devices(s)) {
         return false;
     }
     cut_as_needed(s, exec, ns);

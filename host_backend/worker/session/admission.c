@@ -83,6 +83,16 @@ bool weir_admission_has_company(const struct weir_session *session)
            weir_gate_has_company(g->gate, weir_tenant_setting(session->tenant, priority));
 }
 
+bool weir_admission_on_several_devices(const struct weir_session *session)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
+        n += weir_admission_queue(session, i) != NULL;
+    }
+    return n > 1;
+}
+
 uint64_t weir_admission_graph_piece_ns(const struct weir_session *session)
 {
     return gate_of(session) != NULL

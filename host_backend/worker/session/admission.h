@@ -78,6 +78,8 @@ bool weir_admission_may_want_runs(const struct weir_session *session);
  * the last second? Without a scheduler: false.
  */
 bool weir_admission_has_company(const struct weir_session *session);
+/** Has the session given work to more than one device? */
+bool weir_admission_on_several_devices(const struct weir_session *session);
 /** How long a piece of a graph is to take that is launched in pieces; 0: graphs stay whole. */
 uint64_t weir_admission_graph_piece_ns(const struct weir_session *session);
 /** Does the session share its current device with other tenants now? */
