@@ -113,9 +113,9 @@ static void branches(void)
     check_true(all_are(b, steps(7, 12 * ROUNDS)), "the second branch, of all launches");
     check_true(all_are(c, steps(1, 33)), "behind both");
     for (int i = 0; i < ROUNDS; i++) {
-        launch(exec, i % 2 == 0 ? first : second, 1);
+        launch(exec, i % 2 == 0 ? second : first, 2);
     }
-    check_true(all_are(b, steps(7, 24 * ROUNDS)), "launches in two streams come one after another");
+    check_true(all_are(b, steps(7, 36 * ROUNDS)), "launches in two streams come one after another");
     check_true(all_are(c, steps(1, 33)), "and each is right");
     DRV(cu.GraphExecDestroy(exec));
     DRV(cu.StreamDestroy_v2(first));

@@ -250,13 +250,8 @@ CUresult weir_graph_pieces_launch(struct weir_session *session, struct weir_exec
 CUresult weir_graph_pieces_follow(struct weir_session *session, struct weir_exec *exec,
                                   const struct weir_host_stream *stream)
 {
-    bool moved = exec->stream != 0 && exec->stream != stream->o.handle;
-
-    if (moved && exec->was_pieces) {
+    if (exec->was_pieces && exec->stream != stream->o.handle) {
         WEIR_TRY(weir_order_join(session->driver, &exec->done, NULL, weir_host_stream_at(stream)));
-    }
-    if (moved) {
-        weir_exec_stays_whole(session->driver, exec);
     }
     exec->stream = stream->o.handle;
     exec->was_pieces = false;

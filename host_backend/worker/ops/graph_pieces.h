@@ -18,7 +18,8 @@ void weir_graph_pieces_keep(struct weir_session *session, struct weir_exec *exec
                             uint64_t flags);
 
 /**
- * Should this launch be in pieces? Makes them if they are needed and not there.
+ * Should this launch be in pieces? Makes them if they are needed and not there. Not into another
+ * stream than the last time: the whole waits for the last whole, pieces would not.
  *
  * @param stream  where it goes; not under capture.
  * @thread session, holding no lock
@@ -35,9 +36,8 @@ CUresult weir_graph_pieces_launch(struct weir_session *session, struct weir_exec
                                   struct weir_host_stream *stream);
 
 /**
- * The graph is about to be launched: into another stream than before, it must wait for pieces that
- * may not have ended, as the driver has it wait for a launch of the whole. A graph that is launched
- * into several streams stays whole.
+ * The graph is about to be launched. Into another stream than the last time, it must wait for
+ * pieces that may not have ended, as the driver has it wait for a launch of the whole.
  * @return CUDA_SUCCESS, or the driver's
  * @thread session
  */
