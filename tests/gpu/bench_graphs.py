@@ -147,7 +147,7 @@ def serve():
 
 WEIR = [f"Weir fair{where} {word}" for where in ("", " programs", " MPS") for word in ("whole", "pieces", "half")] + \
     ["Weir priority whole", "Weir priority pieces"]
-REHEARSED = ["Weir fair programs whole", "Weir fair programs pieces"]
+REHEARSED = ["Weir fair programs pieces"]
 
 
 class Graphs:
@@ -203,9 +203,9 @@ class Graphs:
         rows = []
         for kind in kinds:
             short, long = self.priorities(kind)
-            for case, tenants in (("alone", [self.loop()]),
-                                  ("short kernels beside graphs", [self.pulse(short), self.loop(long)]),
-                                  ("graphs beside graphs", [self.loop(), self.loop()])):
+            cases = (("short kernels beside graphs", [self.pulse(short), self.loop(long)]), ("alone", [self.loop()]),
+                     ("graphs beside graphs", [self.loop(), self.loop()]))
+            for case, tenants in cases[:1] if self.suite.options.rehearse else cases:
                 if self.suite.left_s() >= 15 and self.bench.wanted([case], self.suite.options.cases):
                     rows.append(self.attempt(kind, case, tenants))
         return rows
