@@ -78,6 +78,7 @@ static const struct weir_row scheduler_rows[] = {
     {"policy", ROW_POLICY, AT(weir_host_config, scheduler.policy), 0, 0, NULL},
     {"inflight_us", ROW_U32, AT(weir_host_config, scheduler.inflight_us), 10, 1000000, NULL},
     {"alone_us", ROW_U32, AT(weir_host_config, scheduler.alone_us), 100, 10000000, NULL},
+    {"graph_piece_us", ROW_U32, AT(weir_host_config, scheduler.graph_piece_us), 0, 10000000, NULL},
     {"starve_ms", ROW_U32, AT(weir_host_config, scheduler.starve_ms), 1, 60000, NULL},
     {"overhead_ppm", ROW_U32, AT(weir_host_config, scheduler.overhead_ppm), 100, 500000, NULL},
     {"fill", ROW_CHOICE, AT(weir_host_config, scheduler.fill), 0, 0, weir_sched_fill_words},

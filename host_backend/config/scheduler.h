@@ -11,6 +11,7 @@ struct weir_sched_settings {
     char policy[WEIR_SCHED_POLICY_BYTES]; /* "fair", "priority,overlap", ..; "off": no scheduler */
     uint32_t inflight_us;                 /* of predicted work a session has granted, contended */
     uint32_t alone_us;                    /* the same while its tenant is alone */
+    uint32_t graph_piece_us;   /* a longer graph is launched in pieces of this length; 0: none is */
     uint32_t starve_ms;        /* what waited longer is granted, whatever a policy says */
     uint32_t order_window;     /* tasks that a policy of order puts into order at a time */
     uint32_t overhead_ppm;     /* of the time that switching may cost: epochs follow from it */
@@ -23,6 +24,7 @@ static inline struct weir_sched_settings weir_sched_settings_default(void)
     return (struct weir_sched_settings){.policy = "fair",
                                         .inflight_us = 200,
                                         .alone_us = 10000,
+                                        .graph_piece_us = 1000,
                                         .starve_ms = 1000,
                                         .overhead_ppm = 15000,
                                         .fill = WEIR_SCHED_FILL_ALL,

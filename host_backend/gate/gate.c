@@ -187,6 +187,7 @@ static void close_locked(struct weir_gate_queue *q, uint64_t now_ns)
     }
     if (alone != 0 && alone != q->member->id) {
         (void)weir_sched_close(gate->sched);
+        weir_gate_joined_locked(gate, alone, now_ns);
         for (struct weir_gate_queue *other = gate->queues; other != NULL; other = other->next) {
             if (other->member->id == alone) {
                 weir_gate_look_locked(other, now_ns);
@@ -441,17 +442,17 @@ bool weir_gate_leave(struct weir_gate_pass *pass, struct weir_gate_batch *batch,
     return is_mark_due(pass, batch);
 }
 
-static bool is_crowded(const struct weir_gate *gate, unsigned peers)
+static bool is_crowded(const struct weir_gate *gate, unsigned crowd)
 {
     const struct weir_gate_client *client = weir_gate_client_of(gate);
 
     if (client != NULL) {
         return (atomic_load_explicit(&weir_gate_news_of(client, gate->device)->crowded,
                                      memory_order_relaxed) >>
-                    peers &
+                    crowd &
                 1) != 0;
     }
-    return atomic_load_explicit(&gate->crowded[peers], memory_order_relaxed);
+    return atomic_load_explicit(&gate->crowded[crowd], memory_order_relaxed);
 }
 
 static uint64_t usually_worth_stopping_ns(const struct weir_gate *gate)
@@ -484,6 +485,11 @@ bool weir_gate_wants_runs(const struct weir_gate *gate, enum weir_priority prior
         return false;
     }
     return is_crowded(gate, weir_gate_peers(gate, priority)) || sm_limit_pct < 100;
+}
+
+bool weir_gate_has_company(const struct weir_gate *gate, enum weir_priority priority)
+{
+    return is_crowded(gate, weir_gate_company(priority));
 }
 
 /* ---------------------------------------------------------------- a session's end */

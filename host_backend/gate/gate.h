@@ -294,6 +294,13 @@ bool weir_gate_contends(const struct weir_gate_queue *queue);
 bool weir_gate_wants_runs(const struct weir_gate *gate, enum weir_priority priority,
                           uint32_t sm_limit_pct, const struct weir_gate_hint *hint);
 
+/**
+ * Did another tenant, of this class or a higher one, have work beside one of this class in the last
+ * second?
+ * @thread any
+ */
+bool weir_gate_has_company(const struct weir_gate *gate, enum weir_priority priority);
+
 /* ---------------------------------------------------------------- a piece of work */
 
 /**

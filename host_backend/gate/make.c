@@ -331,7 +331,7 @@ void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot)
         (void)weir_sched_tenant_remove(gate->sched, weir_clock_now_ns(), member->id);
         weir_gate_kick_locked(gate); /* likewise */
     }
-    for (int k = 0; k < WEIR_PRIORITY_COUNT; k++) {
+    for (int k = 0; k < WEIR_GATE_CROWDS; k++) {
         if (gate->last_member[k] == member) {
             gate->last_member[k] = NULL;
         }

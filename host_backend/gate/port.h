@@ -143,7 +143,7 @@ struct weir_gate_orders {
 struct weir_gate_news {
     /* 1 + the slot of the tenant that may pass undecided; 0: none may. */
     _Alignas(64) _Atomic uint32_t alone;
-    _Atomic uint32_t crowded; /* a bit for each priority class: gate/private.h */
+    _Atomic uint32_t crowded; /* a bit for each row of it in gate/private.h */
     _Atomic uint64_t worth_stopping_ns;
 };
 

@@ -131,6 +131,8 @@ struct weir_gate_action {
 
 struct weir_gate_trace;
 
+#define WEIR_GATE_CROWDS (2 * WEIR_PRIORITY_COUNT) /* rows of crowded[] */
+
 struct weir_gate {
     const struct weir_gate_ops *ops;
     void *user; /* for ops */
@@ -148,8 +150,12 @@ struct weir_gate {
     bool levels, real;                       /* as in weir_gate_params */
     struct weir_gate_client *_Atomic client; /* NULL: it is attached to no gate process */
     atomic_uint_fast64_t worth_stopping_ns;  /* one of WEIR_GATE_*_NS, by the policies in force */
-    /* Several tenants of the class had work in the last second; without levels: of all classes. */
-    atomic_bool crowded[WEIR_PRIORITY_COUNT];
+    /*
+     * What was so in the last second. By weir_gate_peers(): several tenants of the class had work;
+     * without levels: of all classes. By weir_gate_company(): a tenant of the class had work beside
+     * another one of its class or a higher one.
+     */
+    atomic_bool crowded[WEIR_GATE_CROWDS];
 
     /* Main thread: saving of the learned durations (keep.c). */
     struct weir_file_cache times;
@@ -171,13 +177,13 @@ struct weir_gate {
     struct weir_gate_item *free_items;
     uint32_t n_items; /* that the scheduler knows, with those that stand for undecided work */
     uint64_t timer_ns;
-    uint64_t crowded_until_ns[WEIR_PRIORITY_COUNT];
+    uint64_t crowded_until_ns[WEIR_GATE_CROWDS];
     uint64_t sm_ns_gone;   /* compute of tenants that are gone */
     uint64_t passed_gone;  /* items of tenants that are gone, passed without a decision */
     uint64_t passed_stuck; /* items let through because the work before them did not end */
     uint64_t event_ns;     /* when a mark was last seen reached */
-    struct weir_gate_member *last_member[WEIR_PRIORITY_COUNT]; /* that took the lock last */
-    struct weir_gate_action *actions;                          /* a ring */
+    struct weir_gate_member *last_member[WEIR_GATE_CROWDS]; /* that took the lock last */
+    struct weir_gate_action *actions;                       /* a ring */
     uint32_t actions_room, first_action, n_actions;
     bool acting; /* a thread is carrying them out */
     struct weir_gate_member
@@ -302,6 +308,8 @@ void weir_gate_kick_locked(struct weir_gate *gate);
 /** Note that a tenant has work. If another had some lately, the class is crowded for a while. */
 void weir_gate_seen_locked(struct weir_gate *gate, struct weir_gate_member *member,
                            uint64_t now_ns);
+/** Note that the tenant that passed undecided until now has company. @param id  its */
+void weir_gate_joined_locked(struct weir_gate *gate, weir_sched_id id, uint64_t now_ns);
 
 void *weir_gate_watch(void *gate);
 
@@ -398,6 +406,12 @@ enum weir_status weir_gate_create_served(const struct weir_gate_params *params,
 static inline unsigned weir_gate_peers(const struct weir_gate *gate, enum weir_priority priority)
 {
     return gate->levels ? (unsigned)priority : 0;
+}
+
+/** A class's other index there. */
+static inline unsigned weir_gate_company(enum weir_priority priority)
+{
+    return WEIR_PRIORITY_COUNT + (unsigned)priority;
 }
 
 /** Undecided work of a tenant took so long. */

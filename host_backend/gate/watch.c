@@ -73,19 +73,53 @@ void weir_gate_kick_locked(struct weir_gate *gate)
     }
 }
 
+static void crowd_locked(struct weir_gate *gate, unsigned crowd, uint64_t now_ns)
+{
+    if (!atomic_load_explicit(&gate->crowded[crowd], memory_order_relaxed)) {
+        atomic_store_explicit(&gate->crowded[crowd], true, memory_order_relaxed);
+        weir_gate_kick_locked(gate);
+    }
+    gate->crowded_until_ns[crowd] = now_ns + CROWDED_NS;
+}
+
+/* Of two tenants at work, the one of the lower class has company, or both of one class have. */
+static void note_company_locked(struct weir_gate *gate, struct weir_gate_member *member,
+                                uint64_t now_ns)
+{
+    enum weir_priority own = member->params.priority;
+
+    member->seen_ns = now_ns;
+    for (int other = 0; other < WEIR_PRIORITY_COUNT; other++) {
+        const struct weir_gate_member *last =
+            gate->last_member[weir_gate_company((enum weir_priority)other)];
+
+        if (last != NULL && last != member && now_ns - last->seen_ns < CROWDED_NS) {
+            crowd_locked(gate,
+                         weir_gate_company((int)own < other ? own : (enum weir_priority)other),
+                         now_ns);
+        }
+    }
+    gate->last_member[weir_gate_company(own)] = member;
+}
+
 void weir_gate_seen_locked(struct weir_gate *gate, struct weir_gate_member *member, uint64_t now_ns)
 {
     unsigned peers = weir_gate_peers(gate, member->params.priority);
 
-    member->seen_ns = now_ns;
     if (gate->last_member[peers] != member && gate->last_member[peers] != NULL) {
-        if (!atomic_load_explicit(&gate->crowded[peers], memory_order_relaxed)) {
-            atomic_store_explicit(&gate->crowded[peers], true, memory_order_relaxed);
-            weir_gate_kick_locked(gate);
-        }
-        gate->crowded_until_ns[peers] = now_ns + CROWDED_NS;
+        crowd_locked(gate, peers, now_ns);
     }
     gate->last_member[peers] = member;
+    note_company_locked(gate, member, now_ns);
+}
+
+void weir_gate_joined_locked(struct weir_gate *gate, weir_sched_id id, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (gate->members[i].id == id) {
+            note_company_locked(gate, &gate->members[i], now_ns);
+        }
+    }
 }
 
 /* ---------------------------------------------------------------- orders */
@@ -579,7 +613,7 @@ void weir_gate_tick_locked(struct weir_gate *gate, uint64_t now_ns)
         gate->timer_ns = UINT64_MAX;
         weir_sched_tick(gate->sched, now_ns);
     }
-    for (int i = 0; i < WEIR_PRIORITY_COUNT; i++) {
+    for (int i = 0; i < WEIR_GATE_CROWDS; i++) {
         if (now_ns >= gate->crowded_until_ns[i]) {
             atomic_store_explicit(&gate->crowded[i], false, memory_order_relaxed);
         }
@@ -611,7 +645,7 @@ static void sleep_locked(struct weir_gate *gate, struct weir_gate_client *client
     uint64_t end_ns = gate->timer_ns;
     struct timespec end;
 
-    for (int i = 0; i < WEIR_PRIORITY_COUNT; i++) {
+    for (int i = 0; i < WEIR_GATE_CROWDS; i++) {
         if (atomic_load(&gate->crowded[i]) && gate->crowded_until_ns[i] < end_ns) {
             end_ns = gate->crowded_until_ns[i];
         }

@@ -131,41 +131,60 @@ static struct weir_soft_node *clone_of(const struct weir_soft_graph *clone,
     return NULL;
 }
 
-CUresult weir_soft_graph_clone(const struct weir_soft_graph *graph,
-                               struct weir_soft_graph **ret_clone)
+/* Without edges. Each original's order becomes the index of its copy. */
+static CUresult clone_nodes(const struct weir_soft_graph *graph, struct weir_soft_graph *clone,
+                            struct weir_soft_node **ret_copies)
 {
-    struct weir_soft_graph *clone;
     const struct weir_soft_nodes none = {0};
-    WEIR_SOFT_TRY(weir_soft_graph_make(&clone));
-    clone->cloned_from = (struct weir_soft_graph *)(uintptr_t)graph;
-    CUresult rc = CUDA_SUCCESS;
-    for (struct weir_soft_node *n = graph->first; n != NULL && rc == CUDA_SUCCESS; n = n->next) {
+    uint32_t number = 0;
+    for (struct weir_soft_node *n = graph->first; n != NULL; n = n->next) {
         struct weir_soft_node *copy;
         if (n->op != NULL) {
             n->op->refs++;
         }
-        rc = weir_soft_graph_add(clone, n->type, n->op, &none, &copy);
-        if (rc == CUDA_SUCCESS) {
-            copy->cloned_from = n;
-            if (n->child != NULL) {
-                rc = weir_soft_graph_clone(n->child, &copy->child);
-                if (rc == CUDA_SUCCESS) {
-                    weir_soft_object_ref(copy->child);
-                    copy->child->is_child = true;
-                }
-            }
+        WEIR_SOFT_TRY(weir_soft_graph_add(clone, n->type, n->op, &none, &copy));
+        copy->cloned_from = n;
+        n->order = number;
+        ret_copies[number++] = copy;
+        if (n->child != NULL) {
+            WEIR_SOFT_TRY(weir_soft_graph_clone(n->child, &copy->child));
+            weir_soft_object_ref(copy->child);
+            copy->child->is_child = true;
         }
     }
-    for (struct weir_soft_node *n = graph->first; n != NULL && rc == CUDA_SUCCESS; n = n->next) {
-        struct weir_soft_node *copy = clone_of(clone, n);
+    return CUDA_SUCCESS;
+}
+
+static CUresult clone_edges(const struct weir_soft_graph *graph,
+                            struct weir_soft_node *const *copies)
+{
+    for (struct weir_soft_node *n = graph->first; n != NULL; n = n->next) {
         for (uint32_t i = 0; i < n->before.n; i++) {
-            struct weir_soft_node *before = clone_of(clone, n->before.at[i]);
-            if (before != NULL &&
-                !weir_soft_nodes_add(&copy->before, before, &n->before.edges[i])) {
-                rc = CUDA_ERROR_OUT_OF_MEMORY;
+            if (!weir_soft_nodes_add(&copies[n->order]->before, copies[n->before.at[i]->order],
+                                     &n->before.edges[i])) {
+                return CUDA_ERROR_OUT_OF_MEMORY;
             }
         }
     }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_soft_graph_clone(const struct weir_soft_graph *graph,
+                               struct weir_soft_graph **ret_clone)
+{
+    struct weir_soft_graph *clone;
+    struct weir_soft_node **copies = calloc((size_t)graph->n_nodes + 1, sizeof(*copies));
+    CUresult rc = copies != NULL ? weir_soft_graph_make(&clone) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (rc != CUDA_SUCCESS) {
+        free(copies);
+        return rc;
+    }
+    clone->cloned_from = (struct weir_soft_graph *)(uintptr_t)graph;
+    rc = clone_nodes(graph, clone, copies);
+    if (rc == CUDA_SUCCESS) {
+        rc = clone_edges(graph, copies);
+    }
+    free(copies);
     if (rc != CUDA_SUCCESS) {
         weir_soft_object_retire(clone);
         return rc;

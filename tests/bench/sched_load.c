@@ -12,12 +12,14 @@
  * A kernel has --waves times as many blocks as the GPU holds; a block counts to R and touches no
  * memory, so the GPU's time is the same whoever else uses its caches. It is PTX with a plain grid:
  * a host that makes twins can stop it between blocks. With --waves 1 nothing waits and nothing can
- * be stopped.
+ * be stopped. With --graph N loop and pulse launch a graph of N such kernels, one behind the other,
+ * in place of a kernel; what is said of kernels below then holds for graphs.
  *
  * Kernels that have finished are counted with an event every --batch launches, so that at most
  * --depth of those batches are in the queue. Prints
  *
  *     ready                                         then waits for a line on stdin with --wait
+ *     graph of N kernels instantiated in T us       before that, with --graph
  *     slot MILLISECONDS KERNELS                     every --slot-ms: finished since the last one
  *     latency us p50 P p99 P max M mean A n N       pulse
  *     total KERNELS SECONDS rounds R blocks B
@@ -55,6 +57,10 @@
     F(cuEventRecord)                                                                               \
     F(cuEventSynchronize)                                                                          \
     F(cuEventElapsedTime)                                                                          \
+    F(cuStreamBeginCapture_v2)                                                                     \
+    F(cuStreamEndCapture)                                                                          \
+    F(cuGraphInstantiateWithFlags)                                                                 \
+    F(cuGraphLaunch)                                                                               \
     F(cuMemAlloc_v2)                                                                               \
     F(cuMemHostAlloc)                                                                              \
     F(cuMemcpyHtoDAsync_v2)                                                                        \
@@ -83,7 +89,7 @@ static const char ptx[] = ".version 6.4\n.target sm_75\n.address_size 64\n"
 static struct {
     const char *mode, *way;
     double us, seconds, gap_us, slot_ms;
-    unsigned rounds, waves, blocks, batch, depth, smem;
+    unsigned rounds, waves, blocks, batch, depth, smem, graph;
     size_t bytes;
     bool wait, high, pageable;
 } o = {.way = "h2d",
@@ -98,6 +104,7 @@ static struct {
 static CUfunction spin;
 static CUstream stream;
 static CUdeviceptr word;
+static CUgraphExec graph; /* NULL without --graph */
 
 static void open_device(void)
 {
@@ -127,6 +134,31 @@ static void launch(unsigned rounds)
     void *params[] = {&word, &rounds};
 
     CHECK(cu.cuLaunchKernel(spin, o.blocks, 1, 1, THREADS, 1, 1, o.smem, stream, params, NULL));
+}
+
+static void make_graph(void)
+{
+    CUgraph captured;
+    double begin_ms;
+
+    CHECK(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    for (unsigned i = 0; i < o.graph; i++) {
+        launch(o.rounds);
+    }
+    CHECK(cu.cuStreamEndCapture(stream, &captured));
+    begin_ms = bench_now_ms();
+    CHECK(cu.cuGraphInstantiateWithFlags(&graph, captured, 0));
+    printf("graph of %u kernels instantiated in %.1f us\n", o.graph,
+           (bench_now_ms() - begin_ms) * 1e3);
+}
+
+static void launch_one(void)
+{
+    if (graph != NULL) {
+        CHECK(cu.cuGraphLaunch(graph, stream));
+    } else {
+        launch(o.rounds);
+    }
 }
 
 /* ------------------------------------------------------------ calibrate */
@@ -195,6 +227,9 @@ static void begin(void)
 
     launch(1); /* its code is loaded */
     CHECK(cu.cuStreamSynchronize(stream));
+    if (o.graph != 0) {
+        make_graph();
+    }
     printf("ready\n");
     if (o.wait && fgets(line, sizeof line, stdin) == NULL) {
         exit(0);
@@ -245,7 +280,7 @@ static void loop(bool copies)
                 batch_of_copies(host, device);
             }
             for (unsigned i = 0; i < o.batch && !copies; i++) {
-                launch(o.rounds);
+                launch_one();
             }
             CHECK(cu.cuEventRecord(events[(first + n++) % o.depth], stream));
             continue;
@@ -269,7 +304,7 @@ static void pulse(void)
     while (bench_now_ms() < end_ms) {
         double start_ms = bench_now_ms();
 
-        launch(o.rounds);
+        launch_one();
         CHECK(cu.cuStreamSynchronize(stream));
         bench_latency_add((bench_now_ms() - start_ms) * 1e3);
         counted(1);
@@ -413,7 +448,8 @@ static int option(char **argv)
                    {"--gap-us", &o.gap_us, NULL}, {"--slot-ms", &o.slot_ms, NULL},
                    {"--rounds", NULL, &o.rounds}, {"--waves", NULL, &o.waves},
                    {"--blocks", NULL, &o.blocks}, {"--batch", NULL, &o.batch},
-                   {"--depth", NULL, &o.depth},   {"--smem", NULL, &o.smem}};
+                   {"--depth", NULL, &o.depth},   {"--smem", NULL, &o.smem},
+                   {"--graph", NULL, &o.graph}};
 
     if (strcmp(argv[0], "--wait") == 0) {
         o.wait = true;

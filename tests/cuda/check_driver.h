@@ -198,6 +198,11 @@
     X(GraphNodeGetType)                                                                            \
     X(GraphInstantiateWithFlags)                                                                   \
     X(GraphExecKernelNodeSetParams_v2)                                                             \
+    X(GraphExecUpdate_v2)                                                                          \
+    X(GraphKernelNodeSetParams_v2)                                                                 \
+    X(GraphNodeGetEnabled)                                                                         \
+    X(GraphNodeSetEnabled)                                                                         \
+    X(GraphDestroyNode)                                                                            \
     X(GraphLaunch)                                                                                 \
     X(GraphExecDestroy)                                                                            \
     X(GraphDestroy)                                                                                \

@@ -61,7 +61,7 @@ class Forms(lib.Case):
 
     def test_every_launch_and_every_stop_is_accounted_for(self):
         host = self.explored()
-        for program in (PROGRAM, "drv_graph"):
+        for program in (PROGRAM, "drv_graph", "drv_graph_pieces"):
             self.finished(host, program)
         host.wait_idle()
         kernels, runs = self.stats(host)
@@ -69,7 +69,8 @@ class Forms(lib.Case):
         self.assertEqual(runs["started"], kernels["persistent"] + kernels["ticket"])
         self.assertEqual(runs["stops"], runs["stopped"] + runs["late"])
         self.assertGreater(kernels["captured"], 0)
-        self.assertGreater(kernels["graphs"], 0)
+        self.assertGreater(kernels["cut_graphs"], 10)
+        self.assertGreater(kernels["graphs"], kernels["cut_graphs"])
         text = lib.run_weir("stats", "--run-dir", host.run_dir).stdout
         self.assertRegex(text, r"(?m)^kernels: .*captured \d+.*graphs \d+")
         self.assertRegex(text, rf"(?m)^device 0, kernels that can be stopped: started {runs['started']}, ")

@@ -69,17 +69,19 @@ class Sched(lib.Case):
         end = time.monotonic() + SETTLE_S
         lib.until(lambda: time.monotonic() >= end, 5, "they have met", 0.02)
 
-    def counts(self, host):
-        """Stops the host; what its schedulers came to, the worker's and the gate process's. Nothing may be left."""
+    def counts(self, host, workers=1):
+        """Stops the host; what its schedulers came to, its workers' and the gate process's. Nothing may be left. With
+        workers=0 there are spares, nobody knows how many, and a queue that goes with its session may take its last item along."""
         self.assertEqual(host.stop(), 0)
         lines = [m[0] for m in (re.search(r"sched: device=0 .*", text) for text in host.process.errors) if m]
         counts = collections.Counter()
         for line in lines:
             counts.update({k: float(v) for k, v in re.findall(r"(\w+)=([\d.]+)", line)})
-        self.assertEqual(len(lines), 2)
+        self.assertTrue(len(lines) == workers + 1 if workers else len(lines) > 2, lines)
         self.assertEqual(counts["left"], 0, lines)
         self.assertEqual(counts["nonsense"], 0, lines)
-        self.assertEqual(counts["arrivals"], counts["finishes"] + counts["withdrawals"], lines)
+        if workers:
+            self.assertEqual(counts["arrivals"], counts["finishes"] + counts["withdrawals"], lines)
         return counts
 
     def test_weights_are_shares_and_change_while_they_run(self):
@@ -230,6 +232,66 @@ class Sched(lib.Case):
         host.wait_idle()
         self.assertEqual(host.worker()["restarts"], 0)
         self.counts(host)
+
+    def graphs(self, piece_us):
+        """A host whose long graphs go in pieces of this length, and a tenant that launches such graphs, alone until now."""
+        host = self.host({t: {"isolation": "program"} for t in ("alice", "bob")}, log="debug",
+                         host_lines=["", "[scheduler]", f"graph_piece_us = {piece_us}"])
+        guest = self.graph_loop(host)
+        lib.until(lambda: sum(int(line.split()[2]) for line in guest.lines if line.startswith("slot")) > 10, 20,
+                  "its graphs are known")
+        self.assertEqual(self.cuts(host), 0, "nobody else is there")
+        return host, guest
+
+    def graph_loop(self, host):
+        guest = self.guest(host, "sched_load", "loop", "--graph", 24, *KERNELS["short"], "--us", "20000", "--depth", 2,
+                           "--seconds", 600, tenant="alice")
+        guest.wait_line("^ready$")
+        return guest
+
+    def cuts(self, host):
+        return sum("graph: cut" in line for line in list(host.process.errors))
+
+    def wait_beside_graphs(self, piece_us):
+        """How long another tenant waits on average for a short kernel, in milliseconds; and how often graphs were cut."""
+        host, guest = self.graphs(piece_us)
+        for seconds in (0.5, 1):  # the graph is cut during the first
+            pulse = self.guest(host, "sched_load", "pulse", "--blocks", 4, "--rounds", 100, "--us", "100", "--gap-us", 3000,
+                               "--seconds", seconds, tenant="bob")
+            self.assertEqual(pulse.wait(30), 0, pulse.tail())
+        guest.kill()
+        host.wait_idle()
+        cuts = self.cuts(host)
+        self.counts(host, workers=0)
+        mean, = re.findall(r"latency .* mean ([\d.]+)", "\n".join(pulse.lines))
+        return float(mean) * 1e-3, cuts
+
+    def test_a_long_graph_goes_in_pieces_beside_another_tenant(self):
+        seen = []
+        for _ in range(TRIES):
+            whole, none = self.wait_beside_graphs(0)
+            pieces, cuts = self.wait_beside_graphs(1000)
+            self.assertEqual(none, 0)
+            self.assertIn(cuts, (1, 2, 3))
+            seen.append((pieces, whole))
+            if pieces < whole / 2:
+                return
+        self.fail(f"the wait for a piece and for a graph, in ms: {seen}")
+
+    def test_kills_between_pieces_of_a_graph(self):
+        host, guest = self.graphs(500)
+        steady = self.steady(host, tenant="bob")
+        for number in range(3):
+            lib.until(lambda n=number: self.cuts(host) > n, 10, "the graph is cut", 0.01)
+            end = time.monotonic() + 0.02 * number
+            lib.until(lambda e=end: time.monotonic() >= e, 2, "its time has come", 0.002)
+            guest.kill()
+            if number < 2:
+                guest = self.graph_loop(host)
+        self.steady_undisturbed(steady)
+        host.wait_idle()
+        self.assertEqual(sum(w["restarts"] for w in host.status()["worker"]), 0)
+        self.counts(host, workers=0)
 
     def test_stopped_guest_holds_nobody_up(self):
         host = self.tenants("fair", alice={"weight": 10000}, bob={"weight": 1})

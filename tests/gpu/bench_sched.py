@@ -13,6 +13,8 @@ workers, services
             many workers' start, and twenty PyTorch services at once: bench_services.py.
 copies, mixes, llm, gate
             copies without end, services and inference beside trainings, LLM engines, the way to a grant: bench_mixes.py.
+graphs, decode
+            long graphs, whole and in pieces, beside other tenants: bench_graphs.py.
 torch       ResNet-18 inference every 2 ms with high priority beside ResNet-50 training; two trainings with
             weights 3:1. Needs PyTorch in --python.
 
@@ -36,6 +38,7 @@ import tempfile
 import time
 
 import bench_alone
+import bench_graphs
 import bench_mixes
 import bench_pairs
 import bench_services
@@ -47,9 +50,9 @@ PAIRS = ((100, 2000, 40), (100, 10000, 40), (1000, 20000, 40), (100, 10000, 1250
 BLOCK_US = 40  # of all others: as in programs, whatever the kernel takes
 SECONDS = 4.6
 FILLS = {"lower": "lower", "parts": "parts"}  # an arrangement's last word, and weir.toml's
-MEASURES = ("fairness", "priority", "newcomer", "workers", "services", "flep", "antt", "slate", "waterfill", "tensor",
-            "transfers", "torch", "copies", "mixes", "llm", "gate")
-TORCH_MEASURES = ("torch", "services", "mixes", "llm")
+MEASURES = ("fairness", "priority", "newcomer", "graphs", "workers", "services", "flep", "antt", "slate", "waterfill",
+            "tensor", "transfers", "torch", "copies", "mixes", "llm", "gate", "decode")
+TORCH_MEASURES = ("torch", "services", "mixes", "llm", "decode")
 WARM_S = 1.6  # twins are made and tried meanwhile
 TORCH_S = 5.0
 
@@ -261,12 +264,25 @@ class Bench:
     def tenant(argv, weight=1, priority="normal"):
         return Tenant(argv, weight, priority)
 
+    @staticmethod
+    def isolation(kind):
+        """What an arrangement says of workers, if it does: a setting of each tenant."""
+        words = kind.split(" ")
+        return {"isolation": "program"} if "programs" in words or "MPS" in words else \
+            {"isolation": "shared"} if words[-1] in bench_graphs.PIECES else {}
+
     def host_for(self, kind, tenants, log="info", lines=()):
         policy = kind.split(" ")[1]
-        fill = FILLS.get(kind.split(" ")[-1], self.suite.options.fill)
-        if fill:
-            lines = [*(lines or ["[scheduler]"]), f'fill = "{fill}"']
-        settings = {f"t{i}": {"weight": t.weight * 100, "priority": t.priority} for i, t in enumerate(tenants)}
+        last = kind.split(" ")[-1]
+        fill = FILLS.get(last, self.suite.options.fill)
+        own = [f'fill = "{fill}"'] if fill else []
+        own += [f"graph_piece_us = {bench_graphs.PIECES[last]}"] if last in bench_graphs.PIECES else []
+        if own:
+            lines = [*(lines or ["[scheduler]"]), *own]
+        if "MPS" in kind.split(" "):
+            lines = ['mps = "on"', *lines]
+        settings = {f"t{i}": {"weight": t.weight * 100, "priority": t.priority, **self.isolation(kind)}
+                    for i, t in enumerate(tenants)}
         host = self.lib.Host(settings, driver=self.suite.driver, log=log, host_lines=lines, args=["--policy", policy])
         try:
             host.start(40)
@@ -502,6 +518,11 @@ class Bench:
                          ["the first one's kernel", "arrangement", "the newcomer waits, ms", "the first, alone"]),
             "torch": (self.torch, ["Weir priority", "Weir fair", "Weir fair lower", "Weir fair parts", "Weir off"], ["MPS priority", "MPS"],
                       ["case", "arrangement", "first", "second"])}
+        graphs = bench_graphs.Graphs(self)
+        rows_of["graphs"] = (graphs.graphs, graphs.weir(), ["MPS"],
+                             ["case", "arrangement", "p50 us", "p99 us", "max us", "graphs, of alone", "instantiated, us"])
+        rows_of["decode"] = (graphs.decode, graphs.weir(), ["MPS"],
+                             ["case", "arrangement", "p50 ms", "p99 ms", "max ms", "steps a second of the last"])
         many = bench_services.Services(self)
         rows_of["workers"] = (many.workers, ["Weir isolated off"], ["MPS", "MPS Weir off"],
                               ["arrangement", "ready", "the last after, s"])

@@ -166,6 +166,34 @@ static void unpaired_kernels_are_launched_as_they_are(void **state)
     gate_close();
 }
 
+/* A tenant has company in those of its class and of higher ones, not in those of lower ones. */
+static void company_is_of_the_own_class_or_higher(void **state)
+{
+    struct guest *high, *normal, *other;
+
+    (void)state;
+    gate_open_leveled("fair");
+    normal = guest_new(0, 0);
+    high = guest_new(1, 0);
+    other = guest_new(2, 0);
+    assert_false(weir_admission_has_company(&normal->session));
+    launch_once(normal, kernel_of(1, 0));
+    assert_false(weir_admission_has_company(&normal->session)); /* nobody else is there */
+    launch_once(high, kernel_of(1, 0));
+    assert_true(weir_admission_has_company(&normal->session));
+    assert_false(weir_admission_has_company(&high->session));
+    finish(high);
+    launch_once(other, kernel_of(1, 0));
+    assert_false(weir_admission_has_company(&high->session));
+    assert_true(weir_admission_has_company(&other->session));
+    finish(normal);
+    finish(other);
+    guest_gone(high);
+    guest_gone(normal);
+    guest_gone(other);
+    gate_close();
+}
+
 static void a_failed_call_leaves_nothing_behind(void **state)
 {
     struct guest *a, *b;
@@ -557,6 +585,7 @@ int main(void)
         cmocka_unit_test(fillers_marks_are_farther_apart),
         cmocka_unit_test(who_waits_for_room_marks_what_is_open_in_the_end),
         cmocka_unit_test(unpaired_kernels_are_launched_as_they_are),
+        cmocka_unit_test(company_is_of_the_own_class_or_higher),
         cmocka_unit_test(a_failed_call_leaves_nothing_behind),
         cmocka_unit_test(stuck_work_lets_the_next_one_pass),
         cmocka_unit_test(work_that_moves_on_lets_nothing_pass),

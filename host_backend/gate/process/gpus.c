@@ -150,7 +150,7 @@ void served_gpu_tick(struct weir_gate_process *process, struct served_gpu *gpu, 
     pthread_mutex_lock(&gate->lock);
     weir_gate_tick_locked(gate, now_ns);
     alone = atomic_load(&gate->shared->alone);
-    for (uint32_t i = 0; i < WEIR_PRIORITY_COUNT; i++) {
+    for (uint32_t i = 0; i < WEIR_GATE_CROWDS; i++) {
         crowded |= (uint32_t)atomic_load(&gate->crowded[i]) << i;
     }
     pthread_mutex_unlock(&gate->lock);

@@ -295,7 +295,7 @@ static uint64_t next_ns(const struct weir_gate_process *process)
         const struct weir_gate *gate = process->gpus[i].gate;
 
         at_ns = gate->timer_ns < at_ns ? gate->timer_ns : at_ns;
-        for (int k = 0; k < WEIR_PRIORITY_COUNT; k++) {
+        for (int k = 0; k < WEIR_GATE_CROWDS; k++) {
             if (atomic_load(&gate->crowded[k]) && gate->crowded_until_ns[k] < at_ns) {
                 at_ns = gate->crowded_until_ns[k];
             }

@@ -72,12 +72,13 @@ static void forget(struct served_item *item)
 /* ---------------------------------------------------------------- arrivals */
 
 /* The tenant that was alone no longer is. Its workers are called after this round. */
-static void close_way_locked(struct weir_gate *gate, weir_sched_id comes)
+static void close_way_locked(struct weir_gate *gate, weir_sched_id comes, uint64_t now_ns)
 {
     weir_sched_id alone = atomic_load(&gate->shared->alone);
 
     if (alone != 0 && alone != comes) {
         (void)weir_sched_close(gate->sched);
+        weir_gate_joined_locked(gate, alone, now_ns);
     }
 }
 
@@ -130,7 +131,7 @@ static void arrive_locked(const struct about *a, struct served_item *item,
 
     if (item->sequence != 0) {
         weir_gate_seen_locked(gate, a->queue->queue->member, a->now_ns);
-        close_way_locked(gate, a->queue->queue->member->id);
+        close_way_locked(gate, a->queue->queue->member->id, a->now_ns);
         predict_locked(a, params);
         a->queue->waiting = item;
     }

@@ -1,4 +1,6 @@
 /* Capture, instantiation and launch of graphs. */
+#include "host_backend/worker/ops/graph_pieces.h"
+#include "host_backend/worker/ops/graph_probe.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/submit/submit.h"
@@ -274,6 +276,7 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
         return result;
     }
     ((struct weir_exec *)o)->sms = weir_ops_graph_sms(s, graph->native);
+    weir_graph_pieces_keep(s, (struct weir_exec *)o, graph->native, params.flags);
     return CUDA_SUCCESS;
 }
 
@@ -298,6 +301,7 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
     if (exec == NULL || graph == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    weir_exec_stays_whole(s->driver, (struct weir_exec *)exec);
     memset(&info, 0, sizeof info);
     result = s->driver->cuGraphExecUpdate_v2(exec->native, graph->native, &info);
     /* A refusal is an output, so that its reason can travel. */
@@ -314,9 +318,7 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
 
 static CUresult call_graph(struct weir_session *s, CUstream at, const void *user)
 {
-    const struct weir_exec *exec = user;
-
-    return s->driver->cuGraphLaunch(exec->o.native, at);
+    return weir_graph_probe_launch(s, *(struct weir_exec *const *)user, at);
 }
 
 CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_graph_launch_in *in,
@@ -328,15 +330,23 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
         .work = {.class = WEIR_SCHED_GRAPH, .key = s->id << 40 ^ in->x},
         .may_print = s->prints != NULL, /* whether one of its kernels does is not known here */
         .call = call_graph,
-        .user = exec};
+        .user = &exec};
 
     (void)out;
     if (exec == NULL || stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    weir_forms_note(s, WEIR_FORMS_LAUNCHED_GRAPHS);
+    if (!weir_host_stream_capturing(s, stream)) {
+        bool pieces = weir_graph_pieces_wanted(s, exec, stream);
+
+        WEIR_TRY(weir_graph_pieces_follow(s, exec, stream));
+        if (pieces) {
+            return weir_graph_pieces_launch(s, exec, stream);
+        }
+    }
     what.work.hint = &exec->hint;
     what.work.blocks = exec->sms;
     what.work.blocks_per_sm = exec->sms != 0;
-    weir_forms_note(s, WEIR_FORMS_LAUNCHED_GRAPHS);
     return weir_submit(s, stream, &what);
 }

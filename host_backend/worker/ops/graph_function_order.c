@@ -11,15 +11,15 @@
  * one before the other. From each function one search goes back and one forth. A search ends at
  * other functions, since those have searches of their own.
  */
+#include "host_backend/worker/ops/graph_level.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/host_calls.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-#define ITEMS_MAX 262144u /* of a graph with its child graphs */
-#define LINKS_MAX 1048576u
-#define DEPTH_MAX 16                  /* of child graphs within child graphs */
+#define ITEMS_MAX WEIR_GRAPH_NODES_MAX /* of a graph with its child graphs */
+#define LINKS_MAX WEIR_GRAPH_EDGES_MAX
 #define STEPS_MAX (UINT64_C(1) << 28) /* of all searches; keeps one call to some seconds */
 #define NONE      UINT32_MAX
 
@@ -151,83 +151,14 @@ static uint32_t block_of(const struct plan *p, CUgraphNode node)
 
 /* ---------------------------------------------------------------- from the driver's graph */
 
-/* The nodes and edges of one graph. */
-struct level {
-    CUgraphNode *nodes; /* by address; item first + i is nodes[i] */
-    CUgraphNode *from, *to;
-    size_t n_nodes, n_edges;
-    uint32_t first;
-};
-
-static int compare_nodes(const void *a, const void *b)
-{
-    uintptr_t one = (uintptr_t) * (const CUgraphNode *)a;
-    uintptr_t other = (uintptr_t) * (const CUgraphNode *)b;
-
-    return one < other ? -1 : one > other;
-}
-
-static CUresult read_edges(const struct weir_driver *d, CUgraph graph, struct level *level)
-{
-    CUgraphEdgeData *data = NULL;
-    CUresult result;
-
-    if (!weir_driver_has(d, cuGraphGetEdges_v2)) {
-        return d->cuGraphGetEdges(graph, level->from, level->to, &level->n_edges);
-    }
-    if (level->from != NULL) { /* without room for them, it would refuse special edges */
-        data = calloc(level->n_edges + 1, sizeof *data);
-        if (data == NULL) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-    }
-    result = d->cuGraphGetEdges_v2(graph, level->from, level->to, data, &level->n_edges);
-    free(data);
-    return result;
-}
-
-static CUresult read_level(const struct weir_driver *d, CUgraph graph, struct level *level)
-{
-    WEIR_TRY(d->cuGraphGetNodes(graph, NULL, &level->n_nodes));
-    WEIR_TRY(read_edges(d, graph, level));
-    if (level->n_nodes > ITEMS_MAX || level->n_edges > LINKS_MAX) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    level->nodes = calloc(level->n_nodes + 1, sizeof(CUgraphNode));
-    level->from = calloc(level->n_edges + 1, sizeof(CUgraphNode));
-    level->to = calloc(level->n_edges + 1, sizeof(CUgraphNode));
-    if (level->nodes == NULL || level->from == NULL || level->to == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (level->n_nodes != 0) {
-        WEIR_TRY(d->cuGraphGetNodes(graph, level->nodes, &level->n_nodes));
-        qsort(level->nodes, level->n_nodes, sizeof(CUgraphNode), compare_nodes);
-    }
-    return level->n_edges != 0 ? read_edges(d, graph, level) : CUDA_SUCCESS;
-}
-
-static void free_level(struct level *level)
-{
-    free(level->nodes);
-    free(level->from);
-    free(level->to);
-}
-
-static uint32_t item_of(const struct level *level, CUgraphNode node)
-{
-    const CUgraphNode *at =
-        bsearch(&node, level->nodes, level->n_nodes, sizeof node, compare_nodes);
-
-    return at != NULL ? level->first + (uint32_t)(at - level->nodes) : NONE;
-}
-
-static CUresult add_items(struct plan *p, struct level *level)
+/* @param ret_first  of its items: item *ret_first + i is level->nodes[i]. */
+static CUresult add_items(struct plan *p, const struct weir_graph_level *level, uint32_t *ret_first)
 {
     if (!make_room((void **)&p->items, &p->room_items, p->n_items, level->n_nodes, sizeof *p->items,
                    ITEMS_MAX)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    level->first = p->n_items;
+    *ret_first = p->n_items;
     for (size_t i = 0; i < level->n_nodes; i++) {
         struct item *item = &p->items[p->n_items];
         CUDA_HOST_NODE_PARAMS host;
@@ -246,16 +177,17 @@ static CUresult add_items(struct plan *p, struct level *level)
     return CUDA_SUCCESS;
 }
 
-static CUresult add_edges(struct plan *p, const struct level *level)
+static CUresult add_edges(struct plan *p, const struct weir_graph_level *level, uint32_t first)
 {
     for (size_t i = 0; i < level->n_edges; i++) {
-        uint32_t from = item_of(level, level->from[i]), to = item_of(level, level->to[i]);
+        uint32_t from = weir_graph_level_find(level, level->from[i]);
+        uint32_t to = weir_graph_level_find(level, level->to[i]);
 
-        if (from == NONE || to == NONE) {
+        if (from == WEIR_GRAPH_NO_NODE || to == WEIR_GRAPH_NO_NODE) {
             return CUDA_ERROR_UNKNOWN; /* an edge of a node that the driver did not list */
         }
         assert(p->items != NULL);
-        if (!add_link(p, p->items[from].end, to)) {
+        if (!add_link(p, p->items[first + from].end, first + to)) {
             return CUDA_ERROR_NOT_SUPPORTED;
         }
     }
@@ -287,36 +219,38 @@ static CUresult add_child(struct plan *p, CUgraphNode node, uint32_t begin, unsi
     return CUDA_SUCCESS;
 }
 
-static CUresult add_children(struct plan *p, const struct level *level, unsigned int depth)
+static CUresult add_children(struct plan *p, const struct weir_graph_level *level, uint32_t first,
+                             unsigned int depth)
 {
     for (size_t i = 0; i < level->n_nodes; i++) {
         CUgraphNodeType type;
 
         WEIR_TRY(p->driver->cuGraphNodeGetType(level->nodes[i], &type));
         if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
-            WEIR_TRY(add_child(p, level->nodes[i], level->first + (uint32_t)i, depth));
+            WEIR_TRY(add_child(p, level->nodes[i], first + (uint32_t)i, depth));
         }
     }
     return CUDA_SUCCESS;
 }
 
-/* Recursion as deep as child graphs lie in each other, DEPTH_MAX. */
+/* Recursion as deep as child graphs lie in each other, WEIR_GRAPH_DEPTH_MAX. */
 static CUresult add_graph(struct plan *p, CUgraph graph, unsigned int depth)
 {
-    struct level level = {0};
-    CUresult result =
-        depth < DEPTH_MAX ? read_level(p->driver, graph, &level) : CUDA_ERROR_NOT_SUPPORTED;
+    struct weir_graph_level level = {0};
+    CUresult result = depth < WEIR_GRAPH_DEPTH_MAX ? weir_graph_level_read(p->driver, graph, &level)
+                                                   : CUDA_ERROR_NOT_SUPPORTED;
+    uint32_t first = 0;
 
     if (result == CUDA_SUCCESS) {
-        result = add_items(p, &level);
+        result = add_items(p, &level, &first);
     }
     if (result == CUDA_SUCCESS) {
-        result = add_children(p, &level, depth);
+        result = add_children(p, &level, first, depth);
     }
     if (result == CUDA_SUCCESS) {
-        result = add_edges(p, &level);
+        result = add_edges(p, &level, first);
     }
-    free_level(&level);
+    weir_graph_level_finish(&level);
     return result;
 }
 

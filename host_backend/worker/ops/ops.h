@@ -130,5 +130,7 @@ CUresult weir_ops_params(struct weir_session *s, const struct weir_host_function
 /** SMs of the current device that a graph's kernels need, in the mean; 0: not known
  * (ops/graph_demand.c). */
 uint32_t weir_ops_graph_sms(struct weir_session *s, CUgraph graph);
+/** How long a node takes, compared with others of its graph; 1 or more (ops/graph_demand.c). */
+uint64_t weir_ops_node_weight(struct weir_session *s, CUgraphNode node);
 
 #endif

@@ -8,7 +8,7 @@
 #include "host_backend/worker/session/session.h"
 #include <stdatomic.h>
 
-#define WEIR_FORMS_LAUNCHED_COUNT 13u /* rows of twins/counts.def */
+#define WEIR_FORMS_LAUNCHED_COUNT 14u /* rows of twins/counts.def */
 
 struct weir_stats_set;
 

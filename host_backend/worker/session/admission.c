@@ -75,6 +75,31 @@ bool weir_admission_may_want_runs(const struct weir_session *session)
     return n > 1;
 }
 
+bool weir_admission_has_company(const struct weir_session *session)
+{
+    const struct weir_device_gate *g = gate_of(session);
+
+    return g != NULL &&
+           weir_gate_has_company(g->gate, weir_tenant_setting(session->tenant, priority));
+}
+
+bool weir_admission_on_several_devices(const struct weir_session *session)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
+        n += weir_admission_queue(session, i) != NULL;
+    }
+    return n > 1;
+}
+
+uint64_t weir_admission_graph_piece_ns(const struct weir_session *session)
+{
+    return gate_of(session) != NULL
+               ? session->worker->config.scheduler.graph_piece_us * WEIR_NS_PER_US
+               : 0;
+}
+
 bool weir_admission_contends(const struct weir_session *session)
 {
     const struct weir_gate_queue *q = weir_admission_queue(session, session->device);

@@ -73,6 +73,15 @@ bool weir_admission_wants_runs(const struct weir_session *session,
 /** Might weir_admission_wants_runs() say so for some kernel: is there a scheduler, and an SM limit
  * or a second tenant? */
 bool weir_admission_may_want_runs(const struct weir_session *session);
+/**
+ * Did another tenant, of the session's class or a higher one, have work on the current device in
+ * the last second? Without a scheduler: false.
+ */
+bool weir_admission_has_company(const struct weir_session *session);
+/** Has the session given work to more than one device? */
+bool weir_admission_on_several_devices(const struct weir_session *session);
+/** How long a piece of a graph is to take that is launched in pieces; 0: graphs stay whole. */
+uint64_t weir_admission_graph_piece_ns(const struct weir_session *session);
 /** Does the session share its current device with other tenants now? */
 bool weir_admission_contends(const struct weir_session *session);
 

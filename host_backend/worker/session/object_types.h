@@ -9,6 +9,7 @@
 
 #include "base/id_table.h"
 #include "host_backend/worker/session/admission.h"
+#include "host_backend/worker/session/exec.h"
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/part.h"
 #include "proto/cuda_abi.h"
@@ -116,6 +117,12 @@ struct weir_exec {
     struct weir_object o;
     struct weir_gate_hint hint;
     uint32_t sms; /* how many it needs (ops/graph_demand.c); 0: not known */
+    struct weir_exec_inside inside;
+    struct weir_exec_pieces *pieces; /* NULL: it has none */
+    struct weir_exec_probe probe;
+    uint64_t stream; /* the handle of the stream that it was last launched into; 0: none */
+    bool was_pieces; /* that launch was in pieces, and done was recorded behind it */
+    CUevent done;    /* NULL until the first such launch */
 };
 
 #endif

@@ -197,6 +197,9 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
     if (o->kind == WEIR_KIND_GRAPH) {
         weir_conditions_graph_gone(session, o);
     }
+    if (o->kind == WEIR_KIND_EXEC) {
+        weir_exec_gone(session->driver, (struct weir_exec *)o);
+    }
     if (o->charged_bytes != 0) {
         weir_account_release(&session->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
                              o->charged_bytes);
@@ -443,6 +446,12 @@ const struct weir_driver *weir_session_driver(struct weir_session *session)
     return session->driver;
 }
 
+/* Operations on an executable graph change it, or destroy it, except for these. */
+static bool only_reads_exec(uint16_t code)
+{
+    return code == WEIR_OP_cuGraphExecGetFlags || code == WEIR_OP_cuGraphNodeGetEnabled;
+}
+
 static struct weir_object *get_any(struct weir_session *session, enum weir_kind kind,
                                    uint64_t handle)
 {
@@ -453,6 +462,9 @@ static struct weir_object *get_any(struct weir_session *session, enum weir_kind 
     if (o != NULL) {
         session->op.first = session->op.first == NULL ? o : session->op.first;
         session->op.last = o;
+    }
+    if (o != NULL && kind == WEIR_KIND_EXEC && !only_reads_exec(session->op.code)) {
+        weir_exec_stays_whole(session->driver, (struct weir_exec *)o);
     }
     return o;
 }
@@ -562,8 +574,8 @@ static CUresult charge_array(struct weir_session *session, struct weir_object *o
 
 static bool is_plain(enum weir_kind kind)
 {
-    return kind == WEIR_KIND_GRAPH || kind == WEIR_KIND_NODE || kind == WEIR_KIND_EXEC ||
-           kind == WEIR_KIND_ARRAY || kind == WEIR_KIND_MIPMAP || kind == WEIR_KIND_POOL;
+    return kind == WEIR_KIND_GRAPH || kind == WEIR_KIND_NODE || kind == WEIR_KIND_ARRAY ||
+           kind == WEIR_KIND_MIPMAP || kind == WEIR_KIND_POOL;
 }
 
 CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uint64_t handle,

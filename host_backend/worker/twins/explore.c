@@ -4,6 +4,7 @@
  * repeatable.
  */
 #include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"
@@ -25,6 +26,19 @@ uint64_t weir_forms_draw(struct weir_forms *forms)
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return z ^ (z >> 31);
+}
+
+bool weir_forms_explores(struct weir_session *session, uint64_t *ret_draw)
+{
+    struct weir_forms *forms = weir_worker_forms(session->worker);
+
+    if (forms == NULL ||
+        weir_forms_mode_of(forms->config.mode, weir_tenant_setting(session->tenant, forms)) !=
+            WEIR_FORMS_EXPLORE) {
+        return false;
+    }
+    *ret_draw = weir_forms_draw(forms);
+    return true;
 }
 
 struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device,

@@ -128,6 +128,12 @@ enum weir_forms_launched {
 void weir_forms_note(struct weir_session *session, enum weir_forms_launched what);
 
 /**
+ * Draw a random number in mode "explore".
+ * @return false  the mode is another one.
+ */
+bool weir_forms_explores(struct weir_session *session, uint64_t *ret_draw);
+
+/**
  * Rows of `weir stats`: a session's launches; the runs of a worker's devices.
  *
  * @param launched  of a session, live or as kept; WEIR_FORMS_LAUNCHED_COUNT of them.

@@ -214,6 +214,56 @@ static void small_graphs_pass_and_collapse_in_turns(void **state)
     }
 }
 
+/* ------------------------------------------------------------------ long graphs */
+
+#define GRAPHS_NS 1000000000
+
+/* A training of graphs of such a time beside a service: what of its time alone the training gets
+ * done, and for how long 99 of 100 of the service's graphs wait at most. */
+static void beside_graphs(const char *kernel, bool own_contexts, double *ret_done,
+                          uint64_t *ret_wait_ns)
+{
+    char spec[256];
+    char error[WEIR_SIM_ERROR_BYTES];
+    struct weir_sim_metrics metrics = {0};
+    (void)snprintf(spec, sizeof spec,
+                   "name=train kernel=%s graph=132 depth=4; "
+                   "name=serve graph=19 kernel=500us arrive=poisson:100",
+                   kernel);
+    struct weir_sim_load load = load_of(spec, "h200", GRAPHS_NS);
+    struct weir_sim_params params = params_of(&load, "h200", "fair");
+    params.config.fill = WEIR_SCHED_FILL_ALL;
+    params.config.small_sms = 3 * 132;
+    params.own_contexts = own_contexts;
+    params.until_ns = GRAPHS_NS;
+    struct weir_sim_result result = result_of(&load, &params);
+    assert_int_equal(weir_sim_measure(&load, &params, &result, &metrics, error), WEIR_OK);
+    *ret_done = metrics.tenants[0].alone_ns / GRAPHS_NS;
+    *ret_wait_ns = metrics.tenants[1].wait_p99_ns;
+    weir_sim_metrics_finish(&metrics);
+    weir_sim_result_finish(&result);
+    weir_sim_load_finish(&load);
+}
+
+/* The worker launches a long graph in pieces (docs/design/graphs.md): to the scheduler they are as
+ * many graphs. */
+static void a_service_waits_for_a_piece_of_a_long_graph(void **state)
+{
+    (void)state;
+    for (int own = 0; own < 2; own++) {
+        double whole, pieces;
+        uint64_t whole_ns, pieces_ns;
+        beside_graphs("30ms", own, &whole, &whole_ns);
+        beside_graphs("1ms", own, &pieces, &pieces_ns);
+        print_message("contexts %s: whole %.3f done, waits %.1f ms; pieces %.3f, %.1f ms\n",
+                      own ? "own" : "one", whole, (double)whole_ns / 1e6, pieces,
+                      (double)pieces_ns / 1e6);
+        assert_true(whole_ns > 25000000);
+        assert_true(pieces_ns < 4000000);
+        assert_true(pieces > whole - 0.03);
+    }
+}
+
 /* ------------------------------------------------------------------ copies by weight */
 
 /* Endless copies at weights 10:1: pinned, in pieces as of pageable memory, and each waited for. */
@@ -623,6 +673,7 @@ int main(void)
         cmocka_unit_test(equals_that_fill_get_more_done_and_keep_their_shares),
         cmocka_unit_test(shares_hold_with_learned_durations_and_stops),
         cmocka_unit_test(small_graphs_pass_and_collapse_in_turns),
+        cmocka_unit_test(a_service_waits_for_a_piece_of_a_long_graph),
         cmocka_unit_test(copies_have_their_shares_within_two_percent),
         cmocka_unit_test(contexts_cost_what_was_measured),
         cmocka_unit_test(who_waits_for_long_has_to_wake_up),

@@ -1,0 +1,71 @@
+/* Reads the nodes and edges of one graph from the driver. */
+#include "host_backend/worker/ops/graph_level.h"
+
+#include "host_backend/worker/session/objects.h"
+#include <stdlib.h>
+
+static int compare_nodes(const void *a, const void *b)
+{
+    uintptr_t one = (uintptr_t) * (const CUgraphNode *)a;
+    uintptr_t other = (uintptr_t) * (const CUgraphNode *)b;
+
+    return one < other ? -1 : one > other;
+}
+
+static CUresult read_edges(const struct weir_driver *d, CUgraph graph,
+                           struct weir_graph_level *level)
+{
+    CUgraphEdgeData *data = NULL;
+    CUresult result;
+
+    if (!weir_driver_has(d, cuGraphGetEdges_v2)) {
+        return d->cuGraphGetEdges(graph, level->from, level->to, &level->n_edges);
+    }
+    if (level->from != NULL) { /* without room for them, it would refuse special edges */
+        data = calloc(level->n_edges + 1, sizeof *data);
+        if (data == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    result = d->cuGraphGetEdges_v2(graph, level->from, level->to, data, &level->n_edges);
+    free(data);
+    return result;
+}
+
+CUresult weir_graph_level_read(const struct weir_driver *driver, CUgraph graph,
+                               struct weir_graph_level *ret_level)
+{
+    struct weir_graph_level *level = ret_level;
+
+    WEIR_TRY(driver->cuGraphGetNodes(graph, NULL, &level->n_nodes));
+    WEIR_TRY(read_edges(driver, graph, level));
+    if (level->n_nodes > WEIR_GRAPH_NODES_MAX || level->n_edges > WEIR_GRAPH_EDGES_MAX) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    level->nodes = calloc(level->n_nodes + 1, sizeof(CUgraphNode));
+    level->from = calloc(level->n_edges + 1, sizeof(CUgraphNode));
+    level->to = calloc(level->n_edges + 1, sizeof(CUgraphNode));
+    if (level->nodes == NULL || level->from == NULL || level->to == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (level->n_nodes != 0) {
+        WEIR_TRY(driver->cuGraphGetNodes(graph, level->nodes, &level->n_nodes));
+        qsort(level->nodes, level->n_nodes, sizeof(CUgraphNode), compare_nodes);
+    }
+    return level->n_edges != 0 ? read_edges(driver, graph, level) : CUDA_SUCCESS;
+}
+
+void weir_graph_level_finish(struct weir_graph_level *level)
+{
+    free(level->nodes);
+    free(level->from);
+    free(level->to);
+}
+
+uint32_t weir_graph_level_find(const struct weir_graph_level *level, CUgraphNode node)
+{
+    const CUgraphNode *at =
+        bsearch(&node, level->nodes, level->n_nodes, sizeof node, compare_nodes);
+
+    return at != NULL ? (uint32_t)(at - level->nodes) : WEIR_GRAPH_NO_NODE;
+}

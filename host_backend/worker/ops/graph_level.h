@@ -1,0 +1,40 @@
+/* The nodes and edges of one graph, read from the driver. Child graphs are nodes of it. */
+#ifndef WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_LEVEL_H
+#define WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_LEVEL_H
+
+#include "proto/cuda_abi.h"
+#include "proto/driver_table.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#define WEIR_GRAPH_NODES_MAX 262144u /* of a graph that is read */
+#define WEIR_GRAPH_EDGES_MAX 1048576u
+#define WEIR_GRAPH_DEPTH_MAX 16 /* of child graphs within child graphs */
+#define WEIR_GRAPH_NO_NODE   UINT32_MAX
+
+/* Owned by the caller. Zeroed: empty. */
+struct weir_graph_level {
+    CUgraphNode *nodes;     /* by address */
+    CUgraphNode *from, *to; /* edge i leads from from[i] to to[i] */
+    size_t n_nodes, n_edges;
+};
+
+/**
+ * Read a graph.
+ *
+ * @param ret_level  zeroed; to be finished also on failure.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
+ * @return CUDA_ERROR_NOT_SUPPORTED  it has more nodes or edges than the limits above
+ * @return the driver's
+ * @thread session
+ */
+CUresult weir_graph_level_read(const struct weir_driver *driver, CUgraph graph,
+                               struct weir_graph_level *ret_level);
+
+/** Free what was read. @thread session */
+void weir_graph_level_finish(struct weir_graph_level *level);
+
+/** A node's index in level->nodes, or WEIR_GRAPH_NO_NODE. @thread session */
+uint32_t weir_graph_level_find(const struct weir_graph_level *level, CUgraphNode node);
+
+#endif

@@ -1,0 +1,259 @@
+/*
+ * Launches of graphs in pieces.
+ *
+ * A launch of a graph is one item to the scheduler, and nothing ends it before its last node. So a
+ * graph that takes long, and whose tenant has had company lately, is launched as several graphs:
+ *
+ *     instantiation   the graph is copied (exec->inside), since the guest may change or destroy it
+ *     launch          the whole, while nobody waits, or while it is short
+ *     cut             at a launch: the nodes are divided (graph_cut.c), and each piece becomes an
+ *                     executable graph (exec->pieces)
+ *     launch          the pieces, each an item of its own; the whole again when the tenant is alone
+ *     other cuts      once the time of each piece is known, if one of them is much too long
+ *
+ * What stays whole, and why: docs/design/graphs.md.
+ */
+#include "host_backend/worker/ops/graph_pieces.h"
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "host_backend/worker/ops/graph_cut.h"
+#include "host_backend/worker/ops/graph_level.h"
+#include "host_backend/worker/ops/graph_probe.h"
+#include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/submit/submit.h"
+#include "host_backend/worker/twins/forms.h"
+
+#include <stdlib.h>
+
+#define PIECES_MAX      128u
+#define EXPLORE_MAX     7u /* most pieces in mode "explore" */
+#define CUTS_MAX        3u /* by the guess of graph_demand.c, then by what the pieces took */
+#define LONG_PIECE      2u /* a piece of so many times the wanted length is worth another cut */
+#define CERTAINLY_SHORT 4u /* a whole of at most 1/4 of a piece will not be cut */
+
+/* Might a graph of this session ever be launched in pieces? */
+static bool are_pieces_used(struct weir_session *s)
+{
+    uint64_t draw;
+
+    return weir_admission_graph_piece_ns(s) != 0 || weir_forms_explores(s, &draw);
+}
+
+/* ---------------------------------------------------------------- what can be cut */
+
+static bool has_only_plain_nodes(const struct weir_driver *d, CUgraph graph, unsigned depth,
+                                 uint32_t *ret_n);
+
+/*
+ * Functions of the guest, memory operations and events tie the graph to what happens outside of it,
+ * perhaps only after this launch: between two pieces that could be something else than natively.
+ * Conditional nodes cannot be cloned.
+ */
+static bool is_plain(const struct weir_driver *d, CUgraphNode node, unsigned depth)
+{
+    CUgraphNodeType type;
+    CUgraph child;
+    uint32_t n;
+
+    if (d->cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) {
+        return false;
+    }
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
+        return d->cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS &&
+               has_only_plain_nodes(d, child, depth + 1, &n);
+    }
+    return type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_MEMCPY ||
+           type == CU_GRAPH_NODE_TYPE_MEMSET || type == CU_GRAPH_NODE_TYPE_EMPTY;
+}
+
+/* Recursion as deep as child graphs lie in each other, WEIR_GRAPH_DEPTH_MAX. */
+static bool has_only_plain_nodes(const struct weir_driver *d, CUgraph graph, unsigned depth,
+                                 uint32_t *ret_n)
+{
+    CUgraphNode *nodes = NULL;
+    size_t n = 0;
+    bool plain = depth < WEIR_GRAPH_DEPTH_MAX &&
+                 d->cuGraphGetNodes(graph, NULL, &n) == CUDA_SUCCESS && n <= WEIR_GRAPH_NODES_MAX;
+
+    if (plain && n != 0) {
+        nodes = calloc(n, sizeof(CUgraphNode));
+        plain = nodes != NULL && d->cuGraphGetNodes(graph, nodes, &n) == CUDA_SUCCESS;
+    }
+    for (size_t i = 0; i < n && plain; i++) {
+        plain = is_plain(d, nodes[i], depth);
+    }
+    free(nodes);
+    *ret_n = (uint32_t)n;
+    return plain;
+}
+
+void weir_graph_pieces_keep(struct weir_session *session, struct weir_exec *exec, CUgraph graph,
+                            uint64_t flags)
+{
+    const struct weir_driver *d = session->driver;
+    CUgraph copy = NULL;
+    uint32_t n;
+
+    if (are_pieces_used(session) && has_only_plain_nodes(d, graph, 0, &n) && n > 1 &&
+        d->cuGraphClone(&copy, graph) == CUDA_SUCCESS) {
+        exec->inside = (struct weir_exec_inside){.graph = copy, .flags = flags, .n_nodes = n};
+    }
+}
+
+/* ---------------------------------------------------------------- cuts */
+
+static bool are_measured(const struct weir_exec_pieces *pieces)
+{
+    uint32_t n = 0;
+
+    while (n < pieces->n && pieces->piece[n].hint.sure && pieces->piece[n].hint.ns != 0) {
+        n++;
+    }
+    return n == pieces->n;
+}
+
+static uint64_t longest_ns(const struct weir_exec_pieces *pieces)
+{
+    uint64_t ns = 0;
+
+    for (uint32_t i = 0; i < pieces->n; i++) {
+        ns = pieces->piece[i].hint.ns > ns ? pieces->piece[i].hint.ns : ns;
+    }
+    return ns;
+}
+
+static uint32_t pieces_for(const struct weir_session *s, uint64_t ns)
+{
+    uint64_t n = (ns - 1) / weir_admission_graph_piece_ns(s) + 1;
+
+    return n < PIECES_MAX ? (uint32_t)n : PIECES_MAX;
+}
+
+/*
+ * Make pieces, or others once the first ones were measured. What they were made of is freed when it
+ * is not needed any more.
+ *
+ * @param ns  what the whole takes.
+ */
+static void cut_as_needed(struct weir_session *s, struct weir_exec *exec, uint64_t ns)
+{
+    if (exec->pieces != NULL) {
+        if (exec->inside.graph == NULL || !are_measured(exec->pieces)) {
+            return;
+        }
+        if (longest_ns(exec->pieces) <= LONG_PIECE * weir_admission_graph_piece_ns(s)) {
+            weir_exec_inside_forget(s->driver, &exec->inside);
+            return;
+        }
+        weir_graph_weigh_again(exec);
+        weir_exec_pieces_destroy(s->driver, exec->pieces);
+        exec->pieces = NULL;
+    }
+    if (weir_graph_cut(s, exec, pieces_for(s, ns)) != CUDA_SUCCESS) {
+        weir_log_debug("graph: stays whole session=%llu nodes=%u us=%llu",
+                       (unsigned long long)s->id, exec->inside.n_nodes,
+                       (unsigned long long)(ns / WEIR_NS_PER_US));
+        weir_exec_stays_whole(s->driver, exec);
+        return;
+    }
+    weir_log_debug("graph: cut session=%llu nodes=%u pieces=%u us=%llu", (unsigned long long)s->id,
+                   exec->inside.n_nodes, exec->pieces->n,
+                   (unsigned long long)(ns / WEIR_NS_PER_US));
+    exec->pieces->cut = ++exec->inside.cuts;
+    if (exec->inside.cuts == CUTS_MAX) {
+        weir_exec_inside_forget(s->driver, &exec->inside);
+    }
+}
+
+/* ---------------------------------------------------------------- launches */
+
+/* In mode "explore": some launches in pieces, and some of the whole. */
+static bool explore(struct weir_session *s, struct weir_exec *exec, uint64_t draw)
+{
+    if (exec->pieces == NULL && exec->inside.graph != NULL &&
+        weir_graph_cut(s, exec, 2 + (uint32_t)(draw >> 8) % (EXPLORE_MAX - 1)) != CUDA_SUCCESS) {
+        weir_exec_stays_whole(s->driver, exec);
+    }
+    return exec->pieces != NULL && draw % 4 != 0;
+}
+
+bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *exec,
+                              const struct weir_host_stream *stream)
+{
+    struct weir_session *s = session;
+    uint64_t draw, ns, piece_ns = weir_admission_graph_piece_ns(s);
+
+    if ((exec->inside.graph == NULL && exec->pieces == NULL) || s->prints != NULL ||
+        (exec->stream != 0 && exec->stream != stream->o.handle)) {
+        return false;
+    }
+    if (weir_forms_explores(s, &draw)) {
+        return explore(s, exec, draw);
+    }
+    if (piece_ns == 0) {
+        return false;
+    }
+    ns = weir_graph_probe_ns(s, exec);
+    if (ns <= piece_ns) {
+        if (exec->hint.sure && ns < piece_ns / CERTAINLY_SHORT) {
+            weir_exec_inside_forget(s->driver, &exec->inside);
+        }
+        return false;
+    }
+    if (!weir_admission_has_company(s) || weir_admission_on_several_devices(s)) {
+        return false;
+    }
+    cut_as_needed(s, exec, ns);
+    return exec->pieces != NULL;
+}
+
+static CUresult call_piece(struct weir_session *s, CUstream at, const void *user)
+{
+    const struct weir_exec_piece *piece = user;
+
+    return s->driver->cuGraphLaunch(piece->native, at);
+}
+
+static CUresult launch_piece(struct weir_session *s, const struct weir_exec *exec, uint32_t i,
+                             struct weir_host_stream *stream)
+{
+    const uint64_t of[] = {s->id, exec->o.handle, exec->pieces->cut, i};
+    struct weir_exec_piece *piece = &exec->pieces->piece[i];
+    const struct weir_submission what = {.work = {.class = WEIR_SCHED_GRAPH,
+                                                  .key = weir_hash64_of(of, sizeof of),
+                                                  .hint = &piece->hint,
+                                                  .blocks = exec->sms,
+                                                  .blocks_per_sm = exec->sms != 0},
+                                         .call = call_piece,
+                                         .user = piece};
+
+    return weir_submit(s, stream, &what);
+}
+
+CUresult weir_graph_pieces_launch(struct weir_session *session, struct weir_exec *exec,
+                                  struct weir_host_stream *stream)
+{
+    CUresult result = CUDA_SUCCESS;
+    CUresult marked;
+
+    for (uint32_t i = 0; i < exec->pieces->n && result == CUDA_SUCCESS; i++) {
+        result = launch_piece(session, exec, i, stream);
+    }
+    exec->stream = stream->o.handle;
+    exec->was_pieces = true;
+    marked = session->driver->cuEventRecord(exec->done, weir_host_stream_at(stream));
+    weir_forms_note(session, WEIR_FORMS_LAUNCHED_CUT_GRAPHS);
+    return result != CUDA_SUCCESS ? result : marked;
+}
+
+CUresult weir_graph_pieces_follow(struct weir_session *session, struct weir_exec *exec,
+                                  const struct weir_host_stream *stream)
+{
+    if (exec->was_pieces && exec->stream != stream->o.handle) {
+        WEIR_TRY(weir_order_join(session->driver, &exec->done, NULL, weir_host_stream_at(stream)));
+    }
+    exec->stream = stream->o.handle;
+    exec->was_pieces = false;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,47 @@
+/*
+ * Launches of graphs in pieces, so that a long graph does not hold the GPU to its end.
+ *
+ * Source: docs/design/graphs.md
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_PIECES_H
+#define WEIR_HOST_BACKEND_WORKER_OPS_GRAPH_PIECES_H
+
+#include "host_backend/worker/session/objects.h"
+
+/**
+ * A graph was instantiated: keep what pieces of it can be made of, if it can be cut.
+ * @param graph  what was instantiated. Borrowed; the guest may change it afterwards.
+ * @param flags  of the instantiation.
+ * @thread session
+ */
+void weir_graph_pieces_keep(struct weir_session *session, struct weir_exec *exec, CUgraph graph,
+                            uint64_t flags);
+
+/**
+ * Should this launch be in pieces? Makes them if they are needed and not there. Not into another
+ * stream than the last time: the whole waits for the last whole, pieces would not.
+ *
+ * @param stream  where it goes; not under capture.
+ * @thread session, holding no lock
+ */
+bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *exec,
+                              const struct weir_host_stream *stream);
+
+/**
+ * Launch the pieces one after the other. Between them the gate may give others a turn.
+ * @return as weir_submit(); the pieces before the one that failed were launched
+ * @thread session, holding no lock
+ */
+CUresult weir_graph_pieces_launch(struct weir_session *session, struct weir_exec *exec,
+                                  struct weir_host_stream *stream);
+
+/**
+ * The graph is about to be launched. Into another stream than the last time, it must wait for
+ * pieces that may not have ended, as the driver has it wait for a launch of the whole.
+ * @return CUDA_SUCCESS, or the driver's
+ * @thread session
+ */
+CUresult weir_graph_pieces_follow(struct weir_session *session, struct weir_exec *exec,
+                                  const struct weir_host_stream *stream);
+
+#endif

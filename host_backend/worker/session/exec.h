@@ -1,0 +1,65 @@
+/*
+ * What an executable graph may hold besides the driver's handle: a copy of its graph, and the
+ * pieces that it is launched in where a launch of the whole would hold the GPU for too long. This
+ * file is about having and losing them; ops/graph_pieces.c makes and launches them.
+ *
+ * Source: docs/design/graphs.md
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_EXEC_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_EXEC_H
+
+#include "host_backend/gate/gate.h"
+#include "proto/cuda_abi.h"
+#include "proto/driver_table.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_exec;
+
+/* What pieces are made of. Zeroed: the graph stays whole. */
+struct weir_exec_inside {
+    CUgraph graph;      /* a copy of what was instantiated; NULL: no pieces can be made of it */
+    uint64_t flags;     /* of its instantiation */
+    uint32_t n_nodes;   /* of the copy */
+    uint32_t cuts;      /* how often it was cut */
+    uint64_t *weights;  /* by the node's index in its weir_graph_level; NULL until the first cut */
+    uint32_t *piece_of; /* likewise: the pieces in force */
+};
+
+struct weir_exec_piece {
+    CUgraphExec native;
+    struct weir_gate_hint hint;
+    uint64_t weight; /* of its nodes */
+};
+
+/* Launched into one stream, one after the other, they do what the whole does. */
+struct weir_exec_pieces {
+    uint32_t cut; /* the number of the cut that made them */
+    uint32_t n;
+    struct weir_exec_piece piece[];
+};
+
+/* Times of whole launches, taken with events, while the scheduler knows none. Zeroed: none. */
+struct weir_exec_probe {
+    CUevent event[2]; /* before and behind a launch; NULL until they are needed */
+    bool under_way;   /* both were recorded, and not looked at */
+    uint32_t n;       /* how many were taken */
+    uint64_t ns;      /* the shortest */
+};
+
+/** Free pieces; what runs of them ends as it would. Accepts NULL. @thread session */
+void weir_exec_pieces_destroy(const struct weir_driver *driver, struct weir_exec_pieces *pieces);
+
+/** Free the copy of the graph: the pieces, if there are any, stay as they are. @thread session */
+void weir_exec_inside_forget(const struct weir_driver *driver, struct weir_exec_inside *inside);
+
+/**
+ * The executable graph changes, or its launches cannot be in pieces: from now on it is launched as
+ * a whole. @thread session
+ */
+void weir_exec_stays_whole(const struct weir_driver *driver, struct weir_exec *exec);
+
+/** The object goes. @thread session */
+void weir_exec_gone(const struct weir_driver *driver, struct weir_exec *exec);
+
+#endif
