@@ -232,13 +232,14 @@ static enum weir_sim_tail_cause cause_of(const struct reading *r, const struct q
     return cause_when_due(r, queue, item, at_ns, due, ret_until_ns);
 }
 
-/* Is something of its tenant, or of its queue, on the device, and not below others' work? */
+/* Is something of its tenant, or of its queue, on the device, and not below its equals' work? */
 static bool is_served(const struct reading *r, const struct queue *queue, const struct item *item)
 {
     const struct tenant *t = &r->tenants[queue->tenant];
-    bool has_below = item->resource == WEIR_SCHED_COMPUTE && t->below;
+    bool has_below = item->resource == WEIR_SCHED_COMPUTE && t->below && r->leader != NONE &&
+                     r->tenants[r->leader].class == t->class;
     return t->fronts[item->resource] > (has_below ? t->below : 0) ||
-           (queue->n_on && !item->is_stopped && !r->items[queue->first].is_filler);
+           (queue->n_on && !item->is_stopped && !(has_below && r->items[queue->first].is_filler));
 }
 
 /* A queue's next item has waited until to_ns. */
