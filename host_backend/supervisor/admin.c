@@ -371,9 +371,6 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
 /* A tenant may have several workers; each has counted its own, and so has the gate process. */
 static void add_row(struct weir_status_tenant *sum, const struct weir_status_tenant *row)
 {
-    if (row->quota_bytes != 0) { /* the gate process knows of none */
-        sum->quota_bytes = row->quota_bytes;
-    }
     sum->scheduled |= row->scheduled;
     sum->sessions += row->sessions;
     sum->orphans += row->orphans;
@@ -413,6 +410,7 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
             }
         }
         row.used_bytes += weir_sup_directory_bytes(t);
+        row.quota_bytes = weir_sup_quota_bytes(sup, t);
         weir_tenant_config_show(&t->config, &row);
         snprintf(row.source, sizeof row.source, "%s", weir_origin_text(t->source));
         weir_sup_faults_show(t, &row);

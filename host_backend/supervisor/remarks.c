@@ -29,6 +29,14 @@ static uint64_t memory_of(const struct weir_supervisor *sup, const char *devices
     return bytes;
 }
 
+uint64_t weir_sup_quota_bytes(const struct weir_supervisor *sup,
+                              const struct weir_sup_tenant *tenant)
+{
+    uint64_t bytes = memory_of(sup, weir_sup_devices_of(sup, tenant));
+
+    return bytes != 0 ? weir_amount_of(tenant->config.memory, bytes) : tenant->config.memory.bytes;
+}
+
 uint32_t weir_sup_promised_pct(const struct weir_supervisor *sup)
 {
     const struct weir_tenant_config *tenants[WEIR_CONFIG_TENANTS_MAX];

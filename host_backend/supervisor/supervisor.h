@@ -340,6 +340,12 @@ bool weir_sup_check(const struct weir_supervisor *sup);
 
 /** Log which keys of a reloaded configuration change only with a restart. */
 void weir_sup_remark_restart(const struct weir_supervisor *sup, const struct weir_host_config *now);
+/**
+ * What its programs may have of its devices' memory together, in bytes. 0: all of it, or a part of
+ * it, and no worker has said yet how much that is.
+ */
+uint64_t weir_sup_quota_bytes(const struct weir_supervisor *sup,
+                              const struct weir_sup_tenant *tenant);
 /** Of a GPU's memory, by quotas; of several lists of devices the one that is promised most. */
 uint32_t weir_sup_promised_pct(const struct weir_supervisor *sup);
 /** Log it if that is more than there is, once for each figure. */

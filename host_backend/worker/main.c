@@ -276,7 +276,6 @@ static void on_status(struct weir_worker *worker, bool stats, bool devices)
         row->sessions = (uint32_t)weir_account_used(&t->account, WEIR_ACCOUNT_SESSIONS);
         row->orphans = orphans_of_locked(worker, t);
         row->image_bytes = weir_host_image_store_bytes(&t->images);
-        row->quota_bytes = weir_account_limit(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
         row->used_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
         row->pinned_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_PINNED_MEMORY);
         row->refused_device = weir_refusals_take(t, WEIR_ACCOUNT_DEVICE_MEMORY);

@@ -178,7 +178,7 @@ class Tenant(lib.Case):
             self.assertEqual(guest.wait(20), 0)
 
     def test_a_worker_ends_with_its_tenant(self):
-        host = self.host({"alice": {}})
+        host = self.host({"alice": {"isolation": "shared"}})
         for i in range(3):
             self.tenant(host, "add", f"job-{i}", "isolation=process")
             lib.until(lambda: all(w["pid"] for w in host.status()["worker"]), 10, "two workers")
@@ -271,7 +271,7 @@ class Tenant(lib.Case):
         self.assertEqual(tenants["carol"]["source"], "weir.toml")
 
     def test_a_new_worker_has_the_settings(self):
-        host = self.host({"alice": {"memory": "512MiB"}})
+        host = self.host({"alice": {"memory": "512MiB", "isolation": "shared"}})
         self.tenant(host, "set", "alice", "memory=64MiB")
         os.kill(host.worker_pid(), 9)
         lib.until(lambda: host.worker()["restarts"] == 1 and host.worker()["pid"], 10, "a new worker",
