@@ -84,6 +84,7 @@ struct workshop {
     struct weir_session *session;
     const struct weir_exec_inside *inside;
     struct weir_exec_pieces *pieces;
+    CUstream stream;
 };
 
 static void part_finish(const struct weir_driver *d, struct part *part)
@@ -133,12 +134,15 @@ static CUresult narrow(const struct workshop *w, struct part *part, uint32_t fir
     return CUDA_SUCCESS;
 }
 
+/* With all memory that its launches need: a launch must not fail behind other pieces. */
 static CUresult instantiate(const struct workshop *w, const struct part *part)
 {
+    const struct weir_driver *d = w->session->driver;
+    struct weir_exec_piece *piece = &w->pieces->piece[part->first];
     CUDA_GRAPH_INSTANTIATE_PARAMS params = {.flags = w->inside->flags};
 
-    return w->session->driver->cuGraphInstantiateWithParams(&w->pieces->piece[part->first].native,
-                                                            part->graph, &params);
+    WEIR_TRY(d->cuGraphInstantiateWithParams(&piece->native, part->graph, &params));
+    return d->cuGraphUpload(piece->native, w->stream);
 }
 
 /* Takes the part. Recursion as deep as halvings make one piece of all. */
@@ -175,10 +179,10 @@ static CUresult make_all(const struct workshop *w, struct part *part)
 }
 
 static CUresult make_pieces(struct weir_session *s, const struct weir_graph_level *level,
-                            const struct weir_exec_inside *inside, uint32_t n,
+                            const struct weir_exec_inside *inside, uint32_t n, CUstream stream,
                             struct weir_exec_pieces *pieces)
 {
-    const struct workshop w = {s, inside, pieces};
+    const struct workshop w = {s, inside, pieces, stream};
     const struct part whole = {inside->graph, level->nodes, 0, n};
     struct part copy = {0};
     CUresult result = clone_part(&w, &whole, &copy);
@@ -194,7 +198,8 @@ static CUresult make_pieces(struct weir_session *s, const struct weir_graph_leve
     return result;
 }
 
-CUresult weir_graph_cut(struct weir_session *session, struct weir_exec *exec, uint32_t n_pieces)
+CUresult weir_graph_cut(struct weir_session *session, struct weir_exec *exec, uint32_t n_pieces,
+                        CUstream stream)
 {
     struct weir_session *s = session;
     struct weir_exec_pieces *pieces = NULL;
@@ -211,7 +216,7 @@ CUresult weir_graph_cut(struct weir_session *session, struct weir_exec *exec, ui
     }
     if (pieces != NULL) {
         pieces->n = n;
-        result = make_pieces(s, &level, &exec->inside, n, pieces);
+        result = make_pieces(s, &level, &exec->inside, n, stream, pieces);
     }
     if (pieces != NULL && result == CUDA_SUCCESS && exec->done == NULL) {
         result = s->driver->cuEventCreate(&exec->done, CU_EVENT_DISABLE_TIMING);

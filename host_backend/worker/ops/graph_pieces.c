@@ -136,7 +136,8 @@ static uint32_t pieces_for(const struct weir_session *s, uint64_t ns)
  *
  * @param ns  what the whole takes.
  */
-static void cut_as_needed(struct weir_session *s, struct weir_exec *exec, uint64_t ns)
+static void cut_as_needed(struct weir_session *s, struct weir_exec *exec, uint64_t ns,
+                          CUstream stream)
 {
     if (exec->pieces != NULL) {
         if (exec->inside.graph == NULL || !are_measured(exec->pieces)) {
@@ -150,7 +151,7 @@ static void cut_as_needed(struct weir_session *s, struct weir_exec *exec, uint64
         weir_exec_pieces_destroy(s->driver, exec->pieces);
         exec->pieces = NULL;
     }
-    if (weir_graph_cut(s, exec, pieces_for(s, ns)) != CUDA_SUCCESS) {
+    if (weir_graph_cut(s, exec, pieces_for(s, ns), stream) != CUDA_SUCCESS) {
         weir_log_debug("graph: stays whole session=%llu nodes=%u us=%llu",
                        (unsigned long long)s->id, exec->inside.n_nodes,
                        (unsigned long long)(ns / WEIR_NS_PER_US));
@@ -169,10 +170,11 @@ static void cut_as_needed(struct weir_session *s, struct weir_exec *exec, uint64
 /* ---------------------------------------------------------------- launches */
 
 /* In mode "explore": some launches in pieces, and some of the whole. */
-static bool explore(struct weir_session *s, struct weir_exec *exec, uint64_t draw)
+static bool explore(struct weir_session *s, struct weir_exec *exec, uint64_t draw, CUstream stream)
 {
     if (exec->pieces == NULL && exec->inside.graph != NULL &&
-        weir_graph_cut(s, exec, 2 + (uint32_t)(draw >> 8) % (EXPLORE_MAX - 1)) != CUDA_SUCCESS) {
+        weir_graph_cut(s, exec, 2 + (uint32_t)(draw >> 8) % (EXPLORE_MAX - 1), stream) !=
+            CUDA_SUCCESS) {
         weir_exec_stays_whole(s->driver, exec);
     }
     return exec->pieces != NULL && draw % 4 != 0;
@@ -189,7 +191,7 @@ bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *ex
         return false;
     }
     if (weir_forms_explores(s, &draw)) {
-        return explore(s, exec, draw);
+        return explore(s, exec, draw, weir_host_stream_at(stream));
     }
     if (piece_ns == 0) {
         return false;
@@ -204,7 +206,7 @@ bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *ex
     if (!weir_admission_has_company(s) || weir_admission_on_several_devices(s)) {
         return false;
     }
-    cut_as_needed(s, exec, ns);
+    cut_as_needed(s, exec, ns, weir_host_stream_at(stream));
     return exec->pieces != NULL;
 }
 
