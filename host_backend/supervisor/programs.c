@@ -448,6 +448,12 @@ static void look_at_pending(struct weir_supervisor *sup, uint64_t now_ns)
 
 /* ---------------------------------------------------------------- keeping them */
 
+static bool has_spares(const struct weir_sup_tenant *tenant)
+{
+    return !tenant->gone && weir_sup_by_program(tenant) && !weir_sup_is_strict(tenant) &&
+           tenant->faults.quarantine_end_ns == 0;
+}
+
 /* Spares beyond those that are about to be given out. */
 static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
 {
@@ -458,8 +464,7 @@ static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
         const struct weir_sup_tenant *tenant = &sup->tenants[i];
         struct weir_sup_worker wanted;
 
-        if (!tenant->used || tenant->gone || !weir_sup_by_program(tenant) ||
-            weir_sup_is_strict(tenant) || tenant->faults.quarantine_end_ns != 0) {
+        if (!tenant->used || !has_spares(tenant)) {
             continue;
         }
         wanted = wanted_by(sup, tenant, 0);
@@ -467,6 +472,23 @@ static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
                start_one(sup, &wanted, false, now_ns) == STARTED) {
         }
     }
+}
+
+bool weir_sup_programs_start_soon(struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX && sup->config.workers.spares != 0; i++) {
+        const struct weir_sup_tenant *tenant = &sup->tenants[i];
+        struct weir_sup_worker wanted;
+
+        if (tenant->used && has_spares(tenant)) {
+            wanted = wanted_by(sup, tenant, 0);
+            if (!wanted.program.native &&
+                weir_mps_room(sup, wanted.devices, &wanted.program.domain) == WEIR_MPS_ROOM_SOON) {
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 static uint64_t idle_until_ns(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
@@ -525,6 +547,7 @@ void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns)
     keep_spares(sup, now_ns);
     stop_idle(sup, now_ns);
     show_idle(sup);
+    weir_sup_announce(sup);
 }
 
 static uint64_t pending_next_ns(const struct weir_supervisor *sup, const struct weir_sup_pending *p)

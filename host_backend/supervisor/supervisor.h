@@ -549,6 +549,8 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) 
  * @return its index; -1: there is no slot, or it cannot be started
  */
 int weir_sup_worker_new(struct weir_supervisor *sup, const struct weir_sup_worker *like);
+/** Say that the host is ready, once, when all workers that it began with are, spares among them. */
+void weir_sup_announce(struct weir_supervisor *sup);
 /** Has each of the tenant's programs a worker of its own? */
 bool weir_sup_by_program(const struct weir_sup_tenant *tenant);
 /** Does it share a worker with other tenants, but for a quarantine? */
@@ -556,11 +558,8 @@ bool weir_sup_shares_worker(const struct weir_sup_tenant *tenant);
 /** May guests of the tenant come by TCP? */
 bool weir_sup_has_remote_guests(const struct weir_supervisor *sup,
                                 const struct weir_sup_tenant *tenant);
-/**
- * Is a worker of several tenants the one for its guests that are no processes of this machine, but
- * for a quarantine? Where each of its programs has a worker, that is so if it has remote guests:
- * all of these come to one worker, and so its virtual machines come there, too.
- */
+/** Is a worker of several tenants the one for its guests that are no processes of this machine, but
+ * for a quarantine? Where each program has a worker, that is so if it has remote guests. */
 bool weir_sup_uses_shared_worker(const struct weir_supervisor *sup,
                                  const struct weir_sup_tenant *tenant);
 /** May none of its workers be under MPS, nor serve two programs at a time? */
@@ -622,6 +621,8 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status);
 const char *weir_sup_program_state(const struct weir_sup_worker *worker);
 /** A tenant goes: its programs' workers end, and who waits is turned away. */
 void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
+/** Are there to be spares, and the MPS server that they need is only just starting? */
+bool weir_sup_programs_start_soon(struct weir_supervisor *sup);
 /** Give workers to programs that wait, start and stop workers. */
 void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Milliseconds until weir_sup_programs_tick() has something to do; -1: nothing. */

@@ -279,15 +279,17 @@ static void let_listen(struct weir_supervisor *sup, int worker)
     (void)!weir_sup_worker_send(sup, worker, &message, fd); /* as for send_config() */
 }
 
-/* The host is ready when all workers that it began with are. */
-static void announce(struct weir_supervisor *sup)
+void weir_sup_announce(struct weir_supervisor *sup)
 {
-    bool all = !sup->announced && !sup->stopping;
+    bool all = sup->listening && !sup->stopping;
 
+    if (sup->announced) {
+        return;
+    }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         all &= !sup->workers[i].used || sup->workers[i].ready;
     }
-    if (all) {
+    if (all && !weir_sup_programs_start_soon(sup)) {
         sup->announced = true;
         weir_notify("READY=1\nSTATUS=serving");
         weir_log_info("supervisor: ready run_dir=%s", sup->config.run_dir);
@@ -303,7 +305,6 @@ void weir_sup_workers_listen(struct weir_supervisor *sup)
         }
     }
     weir_sup_programs_tick(sup, weir_clock_now_ns()); /* spares */
-    announce(sup);
 }
 
 enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
@@ -613,7 +614,7 @@ static void on_ready(struct weir_supervisor *sup, int worker,
                   "driver=\"%.100s\"",
                   worker, w->row.device, w->row.devices, w->row.driver);
     weir_sup_remark_memory(sup);
-    announce(sup);
+    weir_sup_announce(sup);
 }
 
 void weir_sup_worker_stop(struct weir_supervisor *sup, int worker)

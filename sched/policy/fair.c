@@ -23,9 +23,11 @@
  * - What is granted and cannot be stopped counts as served already: else whoever comes behind a
  * long kernel would be chosen as if it cost nothing.
  * - Idle tenants accumulate no credit: who becomes ready starts at V, or where it was if that is
- * ahead. Who was away only as long as a program takes between two pieces of work keeps what it is
- * behind, up to a bound: a service that has one graph at a time on the device is without work
- * after each, and would never get a greater share otherwise.
+ * ahead. V stays where it was while nobody is ready: else the next to come would begin behind
+ * whoever had the device to itself before, who would owe for that. Who was away only as long as a
+ * program takes between two pieces of work keeps what it is behind, up to a bound: a service that
+ * has one graph at a time on the device is without work after each, and would never get a greater
+ * share otherwise.
  * - A tenant that synchronizes after each kernel is without work for some microseconds each time.
  * Its place is kept that long if it usually is back within LINGER_MAX_NS, for less than stopping
  * another would cost; it pays for that.
@@ -115,7 +117,8 @@ static uint64_t mean_of(const struct round *round) /* V */
 
 /*
  * Who comes back, or comes from another class, finds its place among those who were there before
- * it: at V, at most so far ahead of it as debts go, or behind it as credit goes.
+ * it, or where the last one was that has gone: at V, at most so far ahead of it as debts go, or
+ * behind it as credit goes.
  */
 static void place(const struct weir_policy *self, const struct round *round,
                   const struct weir_policy_tenant *tenant)
@@ -123,12 +126,11 @@ static void place(const struct weir_policy *self, const struct round *round,
     struct fair_tenant *fair = fair_of(tenant);
     uint64_t debt_max = to_virtual(self, tenant, (uint64_t)DEBT_MAX_NS * self->config->sms);
     uint64_t credit_max;
-    int64_t ahead;
+    uint64_t mean = round->weights != 0
+                        ? mean_of(round)
+                        : ((const struct fair *)self->state)->last_ns[tenant->priority];
+    int64_t ahead = (int64_t)(fair->virtual_ns - mean);
 
-    if (round->weights == 0) {
-        return;
-    }
-    ahead = (int64_t)(fair->virtual_ns - mean_of(round));
     credit_max =
         fair->keeps_credit ? to_virtual(self, tenant, (uint64_t)CREDIT_NS * self->config->sms) : 0;
     if (fair->class != tenant->priority || fair->reweighed) {
@@ -140,43 +142,76 @@ static void place(const struct weir_policy *self, const struct round *round,
     if (ahead > (int64_t)debt_max) {
         ahead = (int64_t)debt_max;
     }
-    fair->virtual_ns = mean_of(round) + (uint64_t)ahead;
+    fair->virtual_ns = mean + (uint64_t)ahead;
+}
+
+static enum weir_priority highest_class(const struct weir_policy_next_view *view)
+{
+    enum weir_priority class = WEIR_PRIORITY_LOW;
+
+    for (uint32_t i = 0; i < view->ready_count; i++) {
+        class = view->ready[i]->priority > class ? view->ready[i]->priority : class;
+    }
+    return class;
+}
+
+static bool is_placed(const struct weir_policy_tenant *tenant)
+{
+    return fair_of(tenant)->placed && fair_of(tenant)->class == tenant->priority;
+}
+
+static void add(const struct weir_policy *self, struct round *round,
+                const struct weir_policy_tenant *tenant)
+{
+    uint64_t at = position(self, tenant);
+
+    fair_of(tenant)->position = at;
+    if (round->weights == 0) {
+        round->base = at;
+        round->weight = tenant->weight;
+    } else if (round->weight != tenant->weight) {
+        round->weight = 0;
+    }
+    round->weights += tenant->weight;
+    round->cost_ns += switch_cost_ns(self, tenant);
+    round->sum += (__int128)(int64_t)(at - round->base) * tenant->weight;
+}
+
+/* Who comes back is placed among those who were there before it. */
+static void add_who_comes_back(const struct weir_policy *self,
+                               const struct weir_policy_next_view *view, struct round *round)
+{
+    for (uint32_t i = 0; i < view->ready_count; i++) {
+        struct fair_tenant *fair = fair_of(view->ready[i]);
+
+        if (view->ready[i]->priority == round->class && !is_placed(view->ready[i])) {
+            place(self, round, view->ready[i]);
+            fair->placed = true;
+            fair->reweighed = false;
+            fair->class = round->class;
+            add(self, round, view->ready[i]);
+        }
+    }
 }
 
 static struct round look(const struct weir_policy *self, const struct weir_policy_next_view *view)
 {
-    struct round round = {.class = WEIR_PRIORITY_LOW};
+    struct round round = {.class = highest_class(view)};
+    bool all_placed = true;
     uint64_t round_ns;
 
     for (uint32_t i = 0; i < view->ready_count; i++) {
-        const struct weir_policy_tenant *tenant = view->ready[i];
-        struct fair_tenant *fair = fair_of(tenant);
-        uint64_t at;
-
-        if (tenant->priority < round.class) {
-            continue;
+        if (view->ready[i]->priority == round.class) {
+            settle(self, view->ready[i]);
+            if (is_placed(view->ready[i])) {
+                add(self, &round, view->ready[i]);
+            } else {
+                all_placed = false;
+            }
         }
-        if (tenant->priority > round.class) {
-            round = (struct round){.class = tenant->priority};
-        }
-        if (round.weights == 0) {
-            round.weight = tenant->weight;
-        } else if (round.weight != tenant->weight) {
-            round.weight = 0;
-        }
-        settle(self, tenant);
-        if (!fair->placed || fair->class != tenant->priority) {
-            place(self, &round, tenant);
-            fair->placed = true;
-            fair->reweighed = false;
-            fair->class = tenant->priority;
-        }
-        at = position(self, tenant);
-        fair->position = at;
-        round.base = round.weights == 0 ? at : round.base;
-        round.weights += tenant->weight;
-        round.cost_ns += switch_cost_ns(self, tenant);
-        round.sum += (__int128)(int64_t)(at - round.base) * tenant->weight;
+    }
+    if (!all_placed) {
+        add_who_comes_back(self, view, &round);
     }
     round_ns = round.cost_ns * 1000000 / self->config->overhead_ppm;
     round_ns = round_ns < ROUND_MAX_NS ? round_ns : ROUND_MAX_NS;
@@ -368,7 +403,8 @@ void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_te
 
 void fair_idle(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)
 {
-    (void)self;
+    settle(self, tenant); /* alone it was served without a decision */
+    ((struct fair *)self->state)->last_ns[tenant->priority] = fair_of(tenant)->virtual_ns;
     fair_of(tenant)->idle_ns = now_ns;
 }
 
@@ -389,6 +425,7 @@ void fair_joined(struct weir_policy *self, struct weir_policy_tenant *tenant)
 const struct weir_policy_ops weir_policy_fair = {
     .name = "fair",
     .kind = WEIR_POLICY_NEXT,
+    .state_bytes = sizeof(struct fair),
     .tenant_bytes = sizeof(struct fair_tenant),
     .joined = fair_joined,
     .changing = fair_changing,

@@ -4,6 +4,12 @@
 
 #include "sched/policy.h"
 
+/* The state of whoever calls these. */
+struct fair {
+    /* Where the tenant of each class was that has run out of work last: V, while none is ready. */
+    uint64_t last_ns[WEIR_PRIORITY_COUNT];
+};
+
 /* The first member of the tenant's state of whoever calls these. */
 struct fair_tenant {
     uint64_t virtual_ns; /* wraps; only differences mean something */

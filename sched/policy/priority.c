@@ -159,6 +159,7 @@ static void priority_next(struct weir_policy *self, const struct weir_policy_nex
 const struct weir_policy_ops weir_policy_priority = {
     .name = "priority",
     .kind = WEIR_POLICY_NEXT,
+    .state_bytes = sizeof(struct fair),
     .tenant_bytes = sizeof(struct priority_tenant),
     .joined = fair_joined,
     .changing = fair_changing,

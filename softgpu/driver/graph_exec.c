@@ -276,75 +276,6 @@ static bool queue_nodes(struct weir_soft_graph_exec *exec, struct weir_soft_task
     return good;
 }
 
-/* A graph of what an executable runs now, for a launch that is captured. */
-static CUresult exec_to_graph(const struct weir_soft_graph_exec *exec,
-                              struct weir_soft_graph **ret_graph)
-{
-    struct weir_soft_graph *graph;
-    struct weir_soft_node **made = calloc(exec->n_nodes + 1u, sizeof(struct weir_soft_node *));
-    CUresult rc = made == NULL ? CUDA_ERROR_OUT_OF_MEMORY : weir_soft_graph_make(&graph);
-    if (rc != CUDA_SUCCESS) {
-        free(made);
-        return rc;
-    }
-    for (uint32_t i = 0; i < exec->n_nodes && rc == CUDA_SUCCESS; i++) {
-        const struct exec_node *node = &exec->nodes[i];
-        struct weir_soft_nodes before = {0};
-        for (uint32_t b = 0; b < node->n_before && rc == CUDA_SUCCESS; b++) {
-            rc = weir_soft_nodes_add(&before, made[node->before[b]], NULL)
-                     ? CUDA_SUCCESS
-                     : CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        struct weir_soft_op *op = node->disabled ? NULL : node->op;
-        if (rc == CUDA_SUCCESS) {
-            if (op != NULL) {
-                op->refs++;
-            }
-            rc = weir_soft_graph_add(graph, node->disabled ? CU_GRAPH_NODE_TYPE_EMPTY : node->type,
-                                     op, &before, &made[i]);
-        }
-        if (rc == CUDA_SUCCESS && node->child != NULL) {
-            rc = exec_to_graph(node->child, &made[i]->child);
-            if (rc == CUDA_SUCCESS) {
-                weir_soft_object_ref(made[i]->child);
-                made[i]->child->is_child = true;
-            }
-        }
-        weir_soft_nodes_clear(&before);
-    }
-    free(made);
-    if (rc != CUDA_SUCCESS) {
-        weir_soft_object_retire(graph);
-        return rc;
-    }
-    *ret_graph = graph;
-    return CUDA_SUCCESS;
-}
-
-/* While a stream captures, a launch becomes a child graph node. */
-static CUresult capture_launch(struct weir_soft_stream *stream,
-                               const struct weir_soft_graph_exec *exec)
-{
-    struct weir_soft_capture *capture = stream->capture;
-    struct weir_soft_graph *child;
-    struct weir_soft_node *node;
-    if (capture->invalidated) {
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    }
-    WEIR_SOFT_TRY(exec_to_graph(exec, &child));
-    CUresult rc = weir_soft_graph_add(capture->graph, CU_GRAPH_NODE_TYPE_GRAPH, NULL,
-                                      &stream->capture_nodes, &node);
-    if (rc != CUDA_SUCCESS) {
-        weir_soft_object_retire(child);
-        return rc;
-    }
-    node->child = weir_soft_object_ref(child);
-    child->is_child = true;
-    stream->capture_nodes.n = 0;
-    return weir_soft_nodes_add(&stream->capture_nodes, node, NULL) ? CUDA_SUCCESS
-                                                                   : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
 /* The memory that a node of this kind allocates or frees, or NULL. */
 static struct weir_soft_alloc *memory_of(const struct exec_node *node, CUgraphNodeType type)
 {
@@ -390,7 +321,8 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
     WEIR_SOFT_TRY(exec_find(handle, &exec));
     WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
     if (stream->capture != NULL) {
-        return capture_launch(stream, exec);
+        stream->capture->invalidated = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     if (stream->legacy) {
         WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->object.ctx));

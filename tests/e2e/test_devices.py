@@ -231,6 +231,7 @@ class Contexts(Base):
 
 class Exclusive(lib.Case):
     """Two hosts on one GPU, which is softgpu under the name of NVIDIA's driver."""
+    isolation = "shared"
 
     def setUp(self):
         super().setUp()

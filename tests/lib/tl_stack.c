@@ -14,11 +14,12 @@
 #else
 #define WINDOW_BASE "0x200000000000"
 #endif
-static const char config_text[] = "[host]\n"
-                                  "window_base = " WINDOW_BASE "\n"
-                                  "window_bytes = \"4GiB\"\n"
-                                  "[[tenant]]\nname = \"alice\"\nmemory = \"64MiB\"\n"
-                                  "[[tenant]]\nname = \"bob\"\n";
+static const char config_text[] =
+    "[host]\n"
+    "window_base = " WINDOW_BASE "\n"
+    "window_bytes = \"4GiB\"\n"
+    "[[tenant]]\nname = \"alice\"\nmemory = \"64MiB\"\nisolation = \"shared\"\n"
+    "[[tenant]]\nname = \"bob\"\nisolation = \"shared\"\n";
 
 static bool is_serving(const struct tl_stack *stack)
 {

@@ -154,7 +154,7 @@ static void wrong_values_stay_out_and_are_named_once(void **state)
                          strstr(bad_rows[i].text, "weight=") == bad_rows[i].text ? 300 : 100);
         assert_true(c->memory.bytes ==
                     (strncmp(bad_rows[i].text, "memory", 6) == 0 ? UINT64_C(1) << 30 : 0));
-        assert_int_equal(c->isolation, WEIR_ISOLATION_SHARED);
+        assert_int_equal(c->isolation, WEIR_ISOLATION_PROGRAM);
         release(sup);
     }
 }

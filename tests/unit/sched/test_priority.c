@@ -258,6 +258,29 @@ static void fair_idle_tenant_has_no_credit(void **state)
     tl_sim_destroy(sim);
 }
 
+/* Who had the device to itself owes nothing for that to those who come while it is away. */
+static void fair_time_alone_is_no_debt(void **state)
+{
+    struct tl_sim *sim = make("fair");
+    struct tl_sim_load first = kernels(40000, 0);
+    struct tl_sim_load late = kernels(1000, 0);
+    struct tl_sim_stats before, after;
+
+    (void)state;
+    first.sync = true;
+    first.think_ns = 10000000;
+    late.from_ns = 45000000;
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &first);
+    tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &late);
+    tl_sim_run(sim, 49000000);
+    tl_sim_stats(sim, 0, &before);
+    tl_sim_run(sim, 13000000);
+    tl_sim_stats(sim, 0, &after);
+    assert_in_range(before.service_ns, 39900000, 40100000);
+    assert_in_range(after.service_ns - before.service_ns, 6000000, 12000000);
+    tl_sim_destroy(sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,6 +294,7 @@ int main(void)
         cmocka_unit_test(fair_change_of_weight_is_in_force_at_once),
         cmocka_unit_test(fair_synchronous_client_keeps_its_place),
         cmocka_unit_test(fair_idle_tenant_has_no_credit),
+        cmocka_unit_test(fair_time_alone_is_no_debt),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -258,7 +258,7 @@ static void a_service_waits_for_a_piece_of_a_long_graph(void **state)
         print_message("contexts %s: whole %.3f done, waits %.1f ms; pieces %.3f, %.1f ms\n",
                       own ? "own" : "one", whole, (double)whole_ns / 1e6, pieces,
                       (double)pieces_ns / 1e6);
-        assert_true(whole_ns > 25000000);
+        assert_true(whole_ns > 20000000);
         assert_true(pieces_ns < 4000000);
         assert_true(pieces > whole - 0.03);
     }
