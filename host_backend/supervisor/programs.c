@@ -635,10 +635,12 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
     struct weir_sup_mps *domain = weir_mps_of(sup, w);
     const char *name = w->tenant >= 0 ? sup->tenants[w->tenant].config.name : "";
     uint64_t now_ns = weir_clock_now_ns();
-    bool was_ready = w->row.n_devices != 0;
+    bool failed = w->row.n_devices == 0 && !w->program.stopping && !sup->stopping;
     int tenant = w->tenant;
 
-    if (w->program.stopping || sup->stopping) {
+    if (failed && is_hopeless(sup, status)) {
+        weir_sup_no_gpu(sup);
+    } else if (w->program.stopping || sup->stopping) {
         weir_log_info("supervisor: worker of a program ended worker=%d tenant=%s", worker, name);
         sup->no_room_ns = 0;
     } else {
@@ -646,12 +648,9 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
                        "status=0x%x",
                        worker, name, (int)w->program.pid, (unsigned)status);
     }
-    if (!was_ready && !w->program.stopping && !sup->stopping) {
+    if (failed) {
         sup->no_room_ns = now_ns;
         sup->spares_from_ns = now_ns + NO_SPARES_NS;
-        if (is_hopeless(sup, status)) {
-            weir_sup_no_gpu(sup);
-        }
     }
     if (domain != NULL && is_fault(w, status)) {
         weir_mps_faulted(sup, domain);

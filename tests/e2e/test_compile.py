@@ -29,6 +29,8 @@ cat "$in" > "$out"
 
 
 class Compile(lib.Case):
+    isolation = "shared"
+
     def serve(self, *lines, tenants=None, ptxas=PTXAS):
         self.ptxas_folder = self.folder()
         os.chmod(self.ptxas_folder, 0o777)  # workers may be another user
