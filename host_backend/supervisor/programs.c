@@ -454,9 +454,14 @@ static bool has_spares(const struct weir_sup_tenant *tenant)
            tenant->faults.quarantine_end_ns == 0;
 }
 
-/* Spares beyond those that are about to be given out. */
+/* Spares beyond those that are about to be given out. Until the first is ready it is the only one:
+ * should the driver not serve, that is said once. */
 static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
 {
+    uint32_t most = sup->announced ? WEIR_SPARE_WORKERS_MAX : 1,
+             spares = sup->config.workers.spares;
+
+    spares = spares < most ? spares : most;
     if (now_ns < sup->spares_from_ns) {
         return;
     }
@@ -468,7 +473,7 @@ static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
             continue;
         }
         wanted = wanted_by(sup, tenant, 0);
-        while (n_unassigned(sup, &wanted) < sup->config.workers.spares + n_waiting(sup, &wanted) &&
+        while (n_unassigned(sup, &wanted) < spares + n_waiting(sup, &wanted) &&
                start_one(sup, &wanted, false, now_ns) == STARTED) {
         }
     }

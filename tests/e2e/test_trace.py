@@ -46,6 +46,8 @@ def pixels(path):
 
 
 class Trace(lib.Case):
+    isolation = "shared"
+
     def tenants(self, policy="fair"):
         return self.host({"alice": {"weight": 3}, "bob": {"weight": 1}}, args=["--policy", policy])
 
