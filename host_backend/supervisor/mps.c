@@ -398,6 +398,25 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
     close(pidfd);
 }
 
+/* ---------------------------------------------------------------- a server that does not serve */
+
+bool weir_mps_give_up(struct weir_supervisor *sup, const char *why)
+{
+    if (sup->config.workers.mps != WEIR_MPS_AUTO || sup->mps_proved) {
+        return false;
+    }
+    if (sup->mps_wanted) {
+        weir_log_warn("mps: not used, contexts take turns on the GPU why=\"%s\"", why);
+    }
+    sup->mps_wanted = false;
+    for (int i = 0; i < WEIR_MPS_MAX; i++) {
+        if (sup->mps[i].used && sup->mps[i].pid > 0) {
+            kill(sup->mps[i].pid, SIGTERM); /* weir_mps_close() takes what it leaves */
+        }
+    }
+    return true;
+}
+
 /* ---------------------------------------------------------------- time */
 
 static void look_at_daemon(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
@@ -409,6 +428,7 @@ static void look_at_daemon(struct weir_supervisor *sup, struct weir_sup_mps *m, 
     } else if (m->pid != 0 && !m->ready && now_ns - m->started_ns >= START_WAIT_NS) {
         weir_log_error("mps: the control daemon is not ready, killed pid=%d", (int)m->pid);
         kill(m->pid, SIGKILL);
+        (void)weir_mps_give_up(sup, "its control daemon does not get ready");
         m->started_ns = now_ns;
     }
 }
@@ -436,7 +456,7 @@ void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns)
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         struct weir_sup_mps *m = &sup->mps[i];
 
-        if (m->used) {
+        if (m->used && sup->mps_wanted) {
             look_at_daemon(sup, m, now_ns);
         }
         if (m->used && m->leaving) {
@@ -453,7 +473,7 @@ int weir_mps_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
         const struct weir_sup_mps *m = &sup->mps[i];
         uint64_t at_ns = WEIR_FOREVER;
 
-        if (!m->used) {
+        if (!m->used || !sup->mps_wanted) {
             continue;
         }
         if (m->pid == 0) {
@@ -482,9 +502,10 @@ void weir_mps_reap(struct weir_supervisor *sup)
         if (m->used && m->pid > 0 && waitpid(m->pid, &status, WNOHANG) == m->pid) {
             m->pid = 0;
             m->ready = false;
-            if (!sup->stopping) {
+            if (!sup->stopping && sup->mps_wanted) {
                 weir_log_error("mps: the control daemon ended folder=%s status=0x%x", m->folder,
                                (unsigned)status);
+                (void)weir_mps_give_up(sup, "its control daemon ends");
             }
         }
     }

@@ -113,6 +113,13 @@ void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_wor
 void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Milliseconds until weir_mps_tick() has something to do; -1: nothing. */
 int weir_mps_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/**
+ * No worker has ever been a client, and it seems that none can be: do without MPS, if it is used
+ * only because it is there (mps = "auto").
+ * @param why  for the log
+ * @return has it been, now or before? Programs' workers are native then
+ */
+bool weir_mps_give_up(struct weir_supervisor *sup, const char *why);
 /** Look for daemons that have ended (SIGCHLD). */
 void weir_mps_reap(struct weir_supervisor *sup);
 /** End all daemons; their workers have ended. */

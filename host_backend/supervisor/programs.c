@@ -643,7 +643,9 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
     bool failed = w->row.n_devices == 0 && !w->program.stopping && !sup->stopping;
     int tenant = w->tenant;
 
-    if (failed && is_hopeless(sup, status)) {
+    if (failed && domain != NULL && weir_mps_give_up(sup, "a worker cannot be its client")) {
+        failed = false; /* a native one may do better */
+    } else if (failed && is_hopeless(sup, status)) {
         weir_sup_no_gpu(sup);
     } else if (w->program.stopping || sup->stopping) {
         weir_log_info("supervisor: worker of a program ended worker=%d tenant=%s", worker, name);

@@ -290,6 +290,7 @@ struct weir_supervisor {
     struct weir_confine_user worker_user;
     char cache_dir[WEIR_FORMS_PATH_BYTES]; /* if workers run as another user; "": none */
     bool mps_wanted;                       /* programs' workers are to be under MPS */
+    bool mps_proved;                       /* one has been */
     struct weir_sup_mps mps[WEIR_MPS_MAX];
     uint64_t spares_from_ns; /* no spare is started before that */
     uint64_t no_room_ns;     /* when a worker last found no room for a context; 0: none did */

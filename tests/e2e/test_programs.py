@@ -344,6 +344,17 @@ class Domains(Base):
         return self.own({**tenants, "carol": {"isolation": "strict"}}, lines=['mps = "on"', *lines],
                         env={"PATH": f"{folder}:{os.environ['PATH']}", "WEIR_TEST_SAID": self.said_path})
 
+    def test_where_its_daemon_does_not_start_contexts_take_turns(self):
+        folder = self.folder()
+        control = os.path.join(folder, "nvidia-cuda-mps-control")
+        with open(control, "w") as f:
+            f.write("#!/bin/sh\nexit 1\n")
+        os.chmod(control, 0o755)
+        host = self.own(driver=lib.places.softgpu, env={"PATH": f"{folder}:{os.environ['PATH']}"})
+        self.finished(host, "e2e_minimal", tenant="alice")
+        warned = [line for line in host.process.errors if "mps: not used, contexts take turns" in line]
+        self.assertEqual(len(warned), 1, host.process.err)
+
     def said(self):
         if not os.path.exists(self.said_path):
             return []
