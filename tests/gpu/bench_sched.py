@@ -266,10 +266,9 @@ class Bench:
 
     @staticmethod
     def isolation(kind):
-        """What an arrangement says of workers, if it does: a setting of each tenant."""
+        """What an arrangement says of workers: a setting of each tenant."""
         words = kind.split(" ")
-        return {"isolation": "program"} if "programs" in words or "MPS" in words else \
-            {"isolation": "shared"} if words[-1] in bench_graphs.PIECES else {}
+        return {"isolation": "program" if "programs" in words or "MPS" in words else "shared"}
 
     def host_for(self, kind, tenants, log="info", lines=()):
         policy = kind.split(" ")[1]
@@ -279,8 +278,7 @@ class Bench:
         own += [f"graph_piece_us = {bench_graphs.PIECES[last]}"] if last in bench_graphs.PIECES else []
         if own:
             lines = [*(lines or ["[scheduler]"]), *own]
-        if "MPS" in kind.split(" "):
-            lines = ['mps = "on"', *lines]
+        lines = [f'mps = "{"on" if "MPS" in kind.split(" ") else "off"}"', *lines]
         settings = {f"t{i}": {"weight": t.weight * 100, "priority": t.priority, **self.isolation(kind)}
                     for i, t in enumerate(tenants)}
         host = self.lib.Host(settings, driver=self.suite.driver, log=log, host_lines=lines, args=["--policy", policy])

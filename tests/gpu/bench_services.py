@@ -87,7 +87,7 @@ class Services:
             yield None, 0
             return
         env = self.bench.mps.env if kind.startswith("MPS") else {}
-        lines = ['mps = "on"'] if "programs MPS" in kind else []
+        lines = [f'mps = "{"on" if "programs MPS" in kind else "off"}"']
         host = self.lib.Host(settings, driver=self.suite.driver, env=env, host_lines=lines,
                              args=["--policy", kind.split(" ")[-1]])
         try:
