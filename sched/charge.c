@@ -431,8 +431,10 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
             note_company(item, parts[1 - i].item, ns);
         }
     }
-    for (struct item *i = sched->front_first[0]; i != NULL && count != 0; i = i->front_next) {
-        i->beside_small |= small_sms(parts[0].item) != 0;
+    if (count != 0 && small_sms(parts[0].item) != 0) { /* small work is dealt to first */
+        for (struct item *i = sched->front_first[0]; i != NULL; i = i->front_next) {
+            i->beside_small = true;
+        }
     }
     sched->turn.used_ns += led ? ns : 0;
     pair_gain_pass(sched, ns);

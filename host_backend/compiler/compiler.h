@@ -99,6 +99,15 @@ enum weir_compile_end weir_compiler_run(const struct weir_compiler *compiler,
                                         const struct weir_compile_job *job,
                                         struct weir_compile_result *ret_result);
 
+/**
+ * Was it stopped, by a limit, a crash or its program's end? The driver has the same compiler inside
+ * and would go the same way, so it does not get such a text.
+ */
+static inline bool weir_compile_is_stopped(enum weir_compile_end end)
+{
+    return end != WEIR_COMPILE_DONE && end != WEIR_COMPILE_REFUSED && end != WEIR_COMPILE_NOT_DONE;
+}
+
 /** What a program is told when its text was not compiled: "it needed more memory than ..". */
 const char *weir_compile_end_text(enum weir_compile_end end);
 

@@ -17,6 +17,7 @@
 #include "host_backend/gate/port.h"
 #include "host_backend/gate/process/process.h"
 #include "tests/bench/timing.h"
+#include "tests/lib/tl_gate_ops.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -105,38 +106,10 @@ static bool is_over(void *session)
     return atomic_load(&over);
 }
 
-static bool attend(void *session)
-{
-    (void)session;
-    return false;
-}
-
-static void rests(void *session, bool begins)
-{
-    (void)session;
-    (void)begins;
-}
-
-static void mark_all(void *session, struct weir_gate_queue *queue)
-{
-    (void)session;
-    (void)queue;
-}
-
 static void name_session(void *user, uint64_t *ret_number, char *ret_program)
 {
     *ret_number = ((struct session *)user)->id;
     (void)snprintf(ret_program, WEIR_GATE_PROGRAM_BYTES, "bench");
-}
-
-static void thread_begins(void *user)
-{
-    (void)user;
-}
-
-static void item_gone(void *room)
-{
-    (void)room;
 }
 
 static void describe(const void *room, char *text, size_t bytes)
@@ -154,11 +127,13 @@ static void deaf(void *user)
 
 static const struct weir_gate_session_ops session_ops = {.name = name_session,
                                                          .is_over = is_over,
-                                                         .attend = attend,
-                                                         .rests = rests,
-                                                         .mark_all = mark_all};
-static const struct weir_gate_ops gate_ops = {
-    .thread_begins = thread_begins, .describe = describe, .item_gone = item_gone, .deaf = deaf};
+                                                         .attend = tl_gate_attend,
+                                                         .rests = tl_gate_rests,
+                                                         .mark_all = tl_gate_mark_all};
+static const struct weir_gate_ops gate_ops = {.thread_begins = tl_gate_thread_begins,
+                                              .describe = describe,
+                                              .item_gone = tl_gate_item_gone,
+                                              .deaf = deaf};
 
 static void open_session(struct session *s, const struct weir_spin_page *spin)
 {

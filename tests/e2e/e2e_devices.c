@@ -135,16 +135,23 @@ static void nvml(void)
     check_true(handle(n, &device) != 0, "and no more");
 }
 
+/* Numbers in memory of the device, mixed there by a kernel. */
+static CUdeviceptr mixed_on(int device, CUmodule *ret_module)
+{
+    CUdeviceptr memory;
+    enter(device);
+    DRV(cu.ModuleLoadData(ret_module, e2e_ptx));
+    DRV(cu.MemAlloc_v2(&memory, N * 4));
+    count_up(memory);
+    mix(*ret_module, memory, NULL, 3, 1);
+    return memory;
+}
+
 static void give(int device)
 {
     CUipcMemHandle handle;
-    CUdeviceptr memory;
     CUmodule module;
-    enter(device);
-    DRV(cu.ModuleLoadData(&module, e2e_ptx));
-    DRV(cu.MemAlloc_v2(&memory, N * 4));
-    count_up(memory);
-    mix(module, memory, NULL, 3, 1);
+    CUdeviceptr memory = mixed_on(device, &module);
     DRV(cu.CtxSynchronize());
     DRV(ipc_get(&handle, memory));
     printf("handle ");
@@ -230,13 +237,8 @@ static void wait_for_line(const char *after)
 
 static void work_on(int device)
 {
-    CUdeviceptr memory;
     CUmodule module;
-    enter(device);
-    DRV(cu.ModuleLoadData(&module, e2e_ptx));
-    DRV(cu.MemAlloc_v2(&memory, N * 4));
-    count_up(memory);
-    mix(module, memory, NULL, 3, 1);
+    CUdeviceptr memory = mixed_on(device, &module);
     check_memory(memory, 3, 1, "a kernel on the device");
     DRV(cu.MemFree_v2(memory));
     DRV(cu.ModuleUnload(module));

@@ -109,11 +109,7 @@ def decode(torch, seconds):
 
 def captured(torch, seconds):
     """A training whose steps are graphs, with two of them in flight."""
-    import torchvision
-    net = torchvision.models.resnet50().cuda().train()
-    sgd = torch.optim.SGD(net.parameters(), 0.1)
-    images = torch.randn(64, 3, 224, 224, device="cuda")
-    classes = torch.randint(0, 1000, (64,), device="cuda")
+    net, sgd, images, classes = bench_sched.training(torch)
 
     def step():
         sgd.zero_grad(set_to_none=False)

@@ -95,14 +95,7 @@ class Mixes:
     def once(self, kind, programs, limit_s=60):
         """Each program's output, all having been let loose at once; None where one failed."""
         def work(processes, host):
-            for p in processes:
-                p.say("go")
-            if host and self.suite.options.trace_s:
-                time.sleep(0.5)
-                with self.bench.recorded(kind, host):
-                    time.sleep(self.suite.options.trace_s)
-            for p in processes:
-                self.bench.ends(p, limit_s)
+            self.bench.let_loose(kind, host, processes, limit_s)
             return [list(p.lines) for p in processes]
 
         return self.attended(kind, programs, work)

@@ -80,12 +80,16 @@ def infer(torch, seconds):
     return {"p50": times[len(times) // 2], "p99": times[len(times) * 99 // 100], "max": times[-1], "n": len(times)}
 
 
-def train(torch, seconds):
+def training(torch):
+    """A ResNet-50, what trains it, and a batch of images and their classes."""
     import torchvision
     net = torchvision.models.resnet50().cuda().train()
-    sgd = torch.optim.SGD(net.parameters(), 0.1)
     images = torch.randn(64, 3, 224, 224, device="cuda")
-    classes = torch.randint(0, 1000, (64,), device="cuda")
+    return net, torch.optim.SGD(net.parameters(), 0.1), images, torch.randint(0, 1000, (64,), device="cuda")
+
+
+def train(torch, seconds):
+    net, sgd, images, classes = training(torch)
 
     def step():
         with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -216,20 +220,24 @@ class Bench:
     def together(self, kind, tenants, limit_s=60):
         """The processes' lines, having been let loose at once; None where one failed."""
         def work(host, processes):
-            for p in processes:
-                p.say("go")
-            if host and self.suite.options.trace_s:
-                time.sleep(0.5)
-                with self.recorded(kind, host):
-                    time.sleep(self.suite.options.trace_s)
-            for p in processes:
-                self.ends(p, limit_s)
+            self.let_loose(kind, host, processes, limit_s)
             if host:
                 rows = {r["name"]: r for r in host.status()["tenant"]}
                 self.used = [rows[f"t{i}"] for i in range(len(tenants))]
             return [list(p.lines) for p in processes]
 
         return self.attended(kind, tenants, work, limit_s)
+
+    def let_loose(self, kind, host, processes, limit_s):
+        """All at once, until they have ended, with a trace of the middle where one is asked for."""
+        for p in processes:
+            p.say("go")
+        if host and self.suite.options.trace_s:
+            time.sleep(0.5)
+            with self.recorded(kind, host):
+                time.sleep(self.suite.options.trace_s)
+        for p in processes:
+            self.ends(p, limit_s)
 
     def ends(self, process, limit_s):
         if process.wait(limit_s) != 0:

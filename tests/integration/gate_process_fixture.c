@@ -1,5 +1,7 @@
 #include "gate_process_fixture.h"
 
+#include "tests/lib/tl_gate_ops.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -127,35 +129,6 @@ static bool is_over(void *session)
     return atomic_load(&((struct worker *)session)->over);
 }
 
-static bool attend(void *session)
-{
-    (void)session;
-    return false;
-}
-
-void rests(void *session, bool begins)
-{
-    (void)session;
-    (void)begins;
-}
-
-/* Each item gets its mark when it is given, so nothing is unmarked. */
-static void mark_all(void *session, struct weir_gate_queue *queue)
-{
-    (void)session;
-    (void)queue;
-}
-
-static void thread_begins(void *user)
-{
-    (void)user;
-}
-
-static void item_gone(void *room)
-{
-    (void)room;
-}
-
 static void describe(const void *room, char *text, size_t bytes)
 {
     (void)room;
@@ -180,11 +153,13 @@ static void name_worker(void *user, uint64_t *ret_number, char *ret_program)
 
 const struct weir_gate_session_ops session_ops = {.name = name_worker,
                                                   .is_over = is_over,
-                                                  .attend = attend,
-                                                  .rests = rests,
-                                                  .mark_all = mark_all};
-static const struct weir_gate_ops gate_ops = {
-    .thread_begins = thread_begins, .describe = describe, .item_gone = item_gone, .deaf = deaf};
+                                                  .attend = tl_gate_attend,
+                                                  .rests = tl_gate_rests,
+                                                  .mark_all = tl_gate_mark_all};
+static const struct weir_gate_ops gate_ops = {.thread_begins = tl_gate_thread_begins,
+                                              .describe = describe,
+                                              .item_gone = tl_gate_item_gone,
+                                              .deaf = deaf};
 
 static void add_port(void *user)
 {

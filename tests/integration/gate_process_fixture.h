@@ -94,8 +94,6 @@ bool stays_waiting(const struct launch *l);
 void make_alone(struct worker *w);
 /** Undecided work in a batch that has no mark yet. */
 void pass_unmarked(struct worker *w, struct weir_gate_batch *batch);
-/** For weir_gate_session_ops. */
-void rests(void *session, bool begins);
 /** In the process: the worker's port goes. */
 void remove_port(void *user);
 

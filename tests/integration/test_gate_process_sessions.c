@@ -1,6 +1,8 @@
 /* Sessions that do everything in random orders, behind the gate process: nothing may be left. */
 #include "gate_process_fixture.h"
 
+#include "tests/lib/tl_gate_ops.h"
+
 #include <time.h>
 
 #define STREAMS      2u
@@ -57,8 +59,10 @@ static bool session_is_over(void *session)
     return atomic_load(&((struct session *)session)->worker->over);
 }
 
-static const struct weir_gate_session_ops stress_ops = {
-    .is_over = session_is_over, .attend = attend_session, .rests = rests, .mark_all = mark_streams};
+static const struct weir_gate_session_ops stress_ops = {.is_over = session_is_over,
+                                                        .attend = attend_session,
+                                                        .rests = tl_gate_rests,
+                                                        .mark_all = mark_streams};
 
 static void give_one(struct session *s, uint32_t stream, uint64_t key, bool given)
 {

@@ -183,15 +183,14 @@ static void describe_peers(struct weir_worker *worker, uint32_t index)
     }
 }
 
-/* Its compute capability, times ten. */
-static uint32_t capability_of(const struct weir_device *d)
+uint32_t weir_device_capability(const struct weir_device *device)
 {
     const struct weir_device_attribute *major =
-        weir_device_attribute_get(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+        weir_device_attribute_get(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
     const struct weir_device_attribute *minor =
-        weir_device_attribute_get(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+        weir_device_attribute_get(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 
-    return (uint32_t)(major->value * 10 + minor->value);
+    return major != NULL && minor != NULL ? (uint32_t)(major->value * 10 + minor->value) : 0;
 }
 
 /* What the driver says without a context. */
@@ -233,7 +232,7 @@ static enum weir_status describe(struct weir_worker *worker, struct weir_worker_
         return WEIR_ERR_NO_MEMORY;
     }
     if (d->real) {
-        uint32_t sm = capability_of(d);
+        uint32_t sm = weir_device_capability(d);
 
         worker->platform.sm =
             device == &worker->platform.devices[0] || worker->platform.sm == sm ? sm : 0;
@@ -262,10 +261,10 @@ static void ask_context(const struct weir_driver *driver, struct weir_device *d)
 /* Is a device before this one of the same architecture, and which? */
 static bool has_like(const struct weir_platform *platform, uint32_t index, uint32_t *ret_like)
 {
-    uint32_t capability = capability_of(&platform->devices[index].about);
+    uint32_t capability = weir_device_capability(&platform->devices[index].about);
 
     for (uint32_t i = 0; i < index; i++) {
-        if (capability_of(&platform->devices[i].about) == capability) {
+        if (weir_device_capability(&platform->devices[i].about) == capability) {
             *ret_like = i;
             return true;
         }

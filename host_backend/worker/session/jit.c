@@ -111,24 +111,18 @@ static enum weir_status by_ptxas(const struct weir_jit_params *p,
 {
     enum weir_compile_end end = weir_compiler_run(p->compiler, job, result);
 
-    switch (end) {
-    case WEIR_COMPILE_DONE:
+    if (end == WEIR_COMPILE_DONE) {
         return WEIR_OK;
-    case WEIR_COMPILE_REFUSED:
-        first_line(result->log, why);
-        weir_log_debug("compiler: ptxas refused, the driver compiles why=\"%s\"", why);
-        return WEIR_ERR_UNSUPPORTED;
-    case WEIR_COMPILE_NOT_DONE:
-        return WEIR_ERR_UNSUPPORTED;
-    case WEIR_COMPILE_MEMORY:
-    case WEIR_COMPILE_TIME:
-    case WEIR_COMPILE_SIZE:
-    case WEIR_COMPILE_CRASHED:
-    case WEIR_COMPILE_GIVEN_UP:
-    default:
+    }
+    if (weir_compile_is_stopped(end)) {
         snprintf(why, WEIR_JIT_WHY_BYTES, "%s", weir_compile_end_text(end));
         return WEIR_ERR_DRIVER;
     }
+    if (end == WEIR_COMPILE_REFUSED) {
+        first_line(result->log, why);
+        weir_log_debug("compiler: ptxas refused, the driver compiles why=\"%s\"", why);
+    }
+    return WEIR_ERR_UNSUPPORTED;
 }
 
 enum weir_status weir_jit(const struct weir_jit_params *params, uint8_t **ret_image,

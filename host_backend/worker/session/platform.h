@@ -67,6 +67,8 @@ struct weir_platform {
 /** A worker's. Sessions have it as session->platform. @thread any */
 const struct weir_platform *weir_worker_platform(const struct weir_worker *worker);
 
+/** A device's compute capability, times ten; 0: its driver does not say. @thread any */
+uint32_t weir_device_capability(const struct weir_device *device);
 /** Bytes of all devices. @thread any */
 uint64_t weir_platform_total_bytes(const struct weir_platform *platform);
 /** "NVIDIA H200", or "2 x NVIDIA H200", or both names where they differ. @thread any */

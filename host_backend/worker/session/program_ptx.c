@@ -102,15 +102,8 @@ void weir_image_compiled_destroy(struct weir_image_compiled *compiled)
 /* Times ten; 0: the worker's devices differ, so there is no code for all. */
 static uint32_t device_sm(const struct weir_session *s)
 {
-    const struct weir_device *d = &s->platform->devices[s->device].about;
-    const struct weir_device_attribute *major, *minor;
-
-    if (s->platform->real) {
-        return s->platform->sm;
-    }
-    major = weir_device_attribute_get(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-    minor = weir_device_attribute_get(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-    return major != NULL && minor != NULL ? (uint32_t)(major->value * 10 + minor->value) : 0;
+    return s->platform->real ? s->platform->sm
+                             : weir_device_capability(&s->platform->devices[s->device].about);
 }
 
 static const char *skip_comments(const char *at)
@@ -321,25 +314,16 @@ static bool compile(struct text *t, bool may_link, struct weir_program_code *cod
     bool all;
     enum weir_compile_end end = by_ptxas(t, &all);
 
-    switch (end) {
-    case WEIR_COMPILE_DONE:
+    if (weir_compile_is_stopped(end)) {
+        say_stopped(t, end, code);
+        return false;
+    }
+    if (end == WEIR_COMPILE_DONE) {
         if (all && may_link) {
             return true;
         }
         free(t->result->image);
         t->result->image = NULL;
-        break;
-    case WEIR_COMPILE_REFUSED:
-    case WEIR_COMPILE_NOT_DONE:
-        break;
-    case WEIR_COMPILE_MEMORY:
-    case WEIR_COMPILE_TIME:
-    case WEIR_COMPILE_SIZE:
-    case WEIR_COMPILE_CRASHED:
-    case WEIR_COMPILE_GIVEN_UP:
-    default:
-        say_stopped(t, end, code);
-        return false;
     }
     return may_link && !t->relocatable && s->platform->real &&
            weir_jit_by_driver(s->driver, t->chars, t->bytes, t->options, t->result) == WEIR_OK;

@@ -469,8 +469,7 @@ enum weir_status weir_forms_create(struct weir_worker *worker,
         device->sms = attribute(gpu, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
         device->sm_shared_bytes =
             attribute(gpu, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
-        device->sm = attribute(gpu, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
-                     attribute(gpu, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+        device->sm = weir_device_capability(&gpu->about);
         pthread_mutex_init(&device->lock, NULL);
         pthread_mutex_init(&device->needs.lock, NULL);
         pthread_cond_init(&device->work, NULL);
