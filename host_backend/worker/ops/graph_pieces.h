@@ -28,7 +28,7 @@ bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *ex
                               const struct weir_host_stream *stream);
 
 /**
- * Launch the pieces one after the other. Between them the gate may give others a turn.
+ * Launch the pieces in order. After each of them the gate may let other tenants' work go first.
  * @return as weir_submit(); the pieces before the one that failed were launched
  * @thread session, holding no lock
  */
@@ -36,8 +36,9 @@ CUresult weir_graph_pieces_launch(struct weir_session *session, struct weir_exec
                                   struct weir_host_stream *stream);
 
 /**
- * The graph is about to be launched. Into another stream than the last time, it must wait for
- * pieces that may not have ended, as the driver has it wait for a launch of the whole.
+ * Call this before each launch of the graph. If its last launch was in pieces, in another stream,
+ * these may not have ended yet: the stream waits for them. The driver itself does that for launches
+ * of the whole graph.
  * @return CUDA_SUCCESS, or the driver's
  * @thread session
  */

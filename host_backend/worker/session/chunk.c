@@ -98,8 +98,8 @@ static void pause_ms(long ms)
     nanosleep(&pause, NULL);
 }
 
-/* A context takes some 500 MiB, also of a worker that serves nobody: those end before a program is
- * refused memory. */
+/* Each worker's context takes some 500 MiB of the GPU. So workers that serve nobody end before a
+ * program is refused memory. */
 bool weir_memory_others_gave_way(struct weir_worker *worker)
 {
     const struct weir_link_message message = {.type = WEIR_LINK_NO_MEMORY};
