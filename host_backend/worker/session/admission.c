@@ -61,18 +61,11 @@ bool weir_admission_wants_runs(const struct weir_session *session,
 
 bool weir_admission_may_want_runs(const struct weir_session *session)
 {
-    struct weir_worker *worker = session->worker;
-    uint32_t n = 0;
+    const struct weir_spin_page *host = session->platform->spin.page;
 
-    if (gate_of(session) == NULL || sm_limit_pct(session) < 100) {
-        return gate_of(session) != NULL;
-    }
-    pthread_mutex_lock(&worker->lock);
-    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        n += worker->tenants[i] != NULL && !worker->tenants[i]->gone;
-    }
-    pthread_mutex_unlock(&worker->lock);
-    return n > 1;
+    return gate_of(session) != NULL &&
+           (sm_limit_pct(session) < 100 ||
+            atomic_load_explicit(&host->tenants, memory_order_relaxed) > 1);
 }
 
 bool weir_admission_has_company(const struct weir_session *session)
