@@ -5,7 +5,8 @@
  * different programs run side by side behind walls for memory. A fault of one client ends all of
  * them, and the server takes no new client while one of the old ones lives; so all leave at once,
  * and 0.25 s later the domain serves again. A client that is killed while it has work on the GPU
- * counts as a fault, so one is terminated by the daemon before it is killed.
+ * counts as a fault, so one is terminated by the daemon before it is killed. A failed assert is no
+ * such fault: it ends the client whose it is and nobody else.
  *
  * Each list of devices has domains of its own, since a fault reaches the clients of all GPUs that
  * the faulting one shares with others. A server takes 48 clients; for more, a further domain opens.
@@ -38,6 +39,7 @@
 #define LEAVE_WAIT_NS (500 * WEIR_NS_PER_MS) /* for workers whose context is gone */
 #define RECOVERS_NS   (250 * WEIR_NS_PER_MS) /* a server, when the last client has left */
 #define SAY_WAIT_MS   1000
+#define STUCK_NS      (15 * WEIR_NS_PER_S) /* a server that has taken no client for so long */
 #define QUIT_WAIT_MS  2000
 #define ANSWER_BYTES  512u
 #define PATH_BYTES    (sizeof((struct weir_sup_mps *)NULL)->folder + 32) /* of a file in a folder */
@@ -340,23 +342,26 @@ bool weir_mps_is_surplus(const struct weir_supervisor *sup, const struct weir_su
     return false;
 }
 
-void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *m)
+static void have_all_leave(struct weir_supervisor *sup, struct weir_sup_mps *m)
 {
     const struct weir_link_message message = {.type = WEIR_LINK_CONTEXT_GONE};
-    uint64_t now_ns = weir_clock_now_ns();
 
-    if (m->leaving) {
-        return; /* one of those who were told to leave */
-    }
     m->leaving = true;
-    m->leave_by_ns = now_ns + LEAVE_WAIT_NS;
-    weir_log_warn("mps: a fault, so all of its programs end folder=%s workers=%u", m->folder,
-                  n_workers(sup, m));
+    m->leave_by_ns = weir_clock_now_ns() + LEAVE_WAIT_NS;
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (weir_mps_has(sup, m, &sup->workers[i])) {
             sup->workers[i].program.stopping = true;
             (void)weir_sup_worker_send(sup, i, &message, -1);
         }
+    }
+}
+
+void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *m)
+{
+    if (!m->leaving) { /* else it is one of those who were told to leave */
+        weir_log_warn("mps: a fault, so all of its programs end folder=%s workers=%u", m->folder,
+                      n_workers(sup, m));
+        have_all_leave(sup, m);
     }
 }
 
@@ -417,6 +422,76 @@ bool weir_mps_give_up(struct weir_supervisor *sup, const char *why)
     return true;
 }
 
+void weir_mps_serves(struct weir_supervisor *sup, const struct weir_sup_worker *worker)
+{
+    struct weir_sup_mps *m = weir_mps_of(sup, worker);
+
+    if (m != NULL) {
+        sup->mps_proved = true;
+        m->served_ns = weir_clock_now_ns();
+    }
+}
+
+/* When the server has taken too long for a worker that starts; WEIR_FOREVER: none does. */
+static uint64_t stuck_at_ns(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
+{
+    uint64_t first_ns = WEIR_FOREVER;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (weir_mps_has(sup, m, w) && !w->ready && !w->program.stopping &&
+            w->started_ns < first_ns) {
+            first_ns = w->started_ns;
+        }
+    }
+    if (m->leaving || first_ns == WEIR_FOREVER) {
+        return WEIR_FOREVER;
+    }
+    return (first_ns > m->served_ns ? first_ns : m->served_ns) + STUCK_NS;
+}
+
+/* Its servers are the daemon's children. */
+static void kill_servers(const struct weir_sup_mps *m)
+{
+    char path[64], pids[ANSWER_BYTES], *rest = NULL;
+    ssize_t n = -1;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)m->pid, (int)m->pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        n = read(fd, pids, sizeof pids - 1);
+        close(fd);
+    }
+    pids[n > 0 ? n : 0] = 0;
+    for (char *pid = strtok_r(pids, " ", &rest); pid != NULL; pid = strtok_r(NULL, " ", &rest)) {
+        long value = strtol(pid, NULL, 10);
+
+        if (value > 1) {
+            kill((pid_t)value, SIGKILL);
+        }
+    }
+}
+
+/*
+ * A server was seen to take no client any more, and its clients' calls not to return, when an
+ * assert of one fell together with the start of others (H200, driver 580, once in some thirty
+ * asserts). Then it is replaced, which ends the programs there: they would wait for ever.
+ */
+static void look_at_starting(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
+{
+    if (m->pid == 0 || stuck_at_ns(sup, m) > now_ns) {
+        return;
+    }
+    weir_log_error("mps: the server takes no client, so it and all of its programs end folder=%s "
+                   "workers=%u",
+                   m->folder, n_workers(sup, m));
+    kill_servers(m);
+    kill(m->pid, SIGKILL);
+    have_all_leave(sup, m);
+}
+
 /* ---------------------------------------------------------------- time */
 
 static void look_at_daemon(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
@@ -458,6 +533,7 @@ void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns)
 
         if (m->used && sup->mps_wanted) {
             look_at_daemon(sup, m, now_ns);
+            look_at_starting(sup, m, now_ns);
         }
         if (m->used && m->leaving) {
             look_at_leaving(sup, m, now_ns);
@@ -484,6 +560,9 @@ int weir_mps_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
             at_ns = m->leave_by_ns;
         } else if (m->again_ns > now_ns) {
             at_ns = m->again_ns;
+        }
+        if (stuck_at_ns(sup, m) < at_ns) {
+            at_ns = stuck_at_ns(sup, m);
         }
         if (weir_mps_blame_next_ns(m, now_ns) < at_ns) {
             at_ns = weir_mps_blame_next_ns(m, now_ns);

@@ -44,6 +44,7 @@ struct weir_sup_mps {
     char folder[108];                     /* of its pipes and logs */
     const struct weir_confine_user *user; /* who runs it, and its workers */
     uint64_t started_ns;                  /* when the daemon was last started, or tried to be */
+    uint64_t served_ns;                   /* when a worker was last its client; 0: none was */
     uint64_t leave_by_ns;                 /* workers that have not left by then are killed */
     off_t log_seen;                       /* of the log: read so far */
     struct weir_mps_blame blame;
@@ -113,6 +114,8 @@ void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_wor
 void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Milliseconds until weir_mps_tick() has something to do; -1: nothing. */
 int weir_mps_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** A worker is ready: if it is in a domain, the domain's server serves. */
+void weir_mps_serves(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 /**
  * No worker has ever been a client, and it seems that none can be: do without MPS, if it is used
  * only because it is there (mps = "auto").

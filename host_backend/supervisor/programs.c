@@ -631,7 +631,8 @@ static bool is_hopeless(const struct weir_supervisor *sup, int status)
 static bool is_fault(const struct weir_sup_worker *w, int status)
 {
     return (WIFSIGNALED(status) && w->program.busy && !w->program.terminated) ||
-           (WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY);
+           (WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY &&
+            !w->program.asserted);
 }
 
 void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)

@@ -96,6 +96,7 @@ struct weir_sup_program {
     bool busy;              /* a program is in it, or on its way there */
     bool stopping;          /* it takes no program any more */
     bool terminated;        /* its MPS server was told to let it go, and then it was killed */
+    bool asserted;          /* an assert has ended its context, which is no fault of its domain */
     bool native;            /* it is never under MPS */
     uint32_t domain;        /* number of its MPS domain, from 1; 0: none */
     uint64_t n_guests;      /* connections that it was given */

@@ -610,7 +610,7 @@ static void on_ready(struct weir_supervisor *sup, int worker,
 
     w->row = message->worker;
     w->ready = true;
-    sup->mps_proved |= w->program.domain != 0;
+    weir_mps_serves(sup, w);
     weir_log_info("supervisor: worker ready worker=%d device=\"%.100s\" devices=%.60s "
                   "driver=\"%.100s\"",
                   worker, w->row.device, w->row.devices, w->row.driver);

@@ -9,6 +9,7 @@
 #include "softgpu/driver/driver.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,20 @@ CUresult weir_soft_device_make_room(void)
     return full != NULL && access(full, F_OK) == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
+/* Where there is a control daemon, a program is its client. softgpu has no server for it, but does
+ * what a client's driver does on its own: it keeps to its share of the SMs. */
+static bool mps_is_there(void)
+{
+    const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    char path[PATH_MAX];
+
+    if (folder == NULL) { /* not what a real GPU's MPS has in its usual place */
+        return false;
+    }
+    snprintf(path, sizeof path, "%s/control", folder);
+    return access(path, F_OK) == 0;
+}
+
 struct shared_sizes {
     uint32_t per_sm;
     uint32_t optin;
@@ -103,6 +118,7 @@ static void device_fill(struct weir_soft_device *device, int index)
     device->pci_bus = FIRST_PCI_BUS + index;
     device->compute_capability = (uint32_t)env_number("WEIR_SOFTGPU_CC", 90, 75, 90);
     device->sm_count = (uint32_t)env_number("WEIR_SOFTGPU_SMS", DEFAULT_SMS, 1, 256);
+    device->under_mps = mps_is_there();
     device->total_bytes =
         env_number("WEIR_SOFTGPU_MEMORY", DEFAULT_MEMORY_BYTES, 1ull << 24, 1ull << 40);
 }

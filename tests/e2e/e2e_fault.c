@@ -2,7 +2,7 @@
  * A program whose kernel faults, and which goes on asking: the error comes at the first
  * synchronising call and at every later one, also once the host has replaced its worker.
  *
- *     e2e_fault address | misaligned | assert | trap
+ *     e2e_fault address | misaligned | assert | trap | polled (an assert, and its stream is asked)
  *
  * Or the program beside it, which prints "ready" and waits for the end of stdin:
  *
@@ -103,7 +103,7 @@ static void launch_mix(CUdeviceptr at)
 /* Launch a kernel that faults. @return the error that it causes */
 static CUresult launch_fault(const char *kind)
 {
-    if (strcmp(kind, "assert") == 0) {
+    if (strcmp(kind, "assert") == 0 || strcmp(kind, "polled") == 0) {
         driver_launch(driver_function(fault_module, "fail_assert"), 1, 1, NULL, NULL);
         return CUDA_ERROR_ASSERT;
     }
@@ -119,10 +119,28 @@ static CUresult launch_fault(const char *kind)
     return CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
+/* Ask about the kernel's stream, and an event behind it, until they say that it has ended. */
+static void ask_until_done(CUresult want)
+{
+    CUevent event;
+    CUresult result;
+
+    DRV(cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    DRV(cu.EventRecord(event, NULL));
+    do {
+        result = cu.EventQuery(event);
+    } while (result == CUDA_ERROR_NOT_READY);
+    check_code(result, want, "event after the fault");
+    check_code(cu.StreamQuery(NULL), want, "stream after the fault");
+}
+
 static int fault(const char *kind)
 {
     CUresult want = launch_fault(kind);
 
+    if (strcmp(kind, "polled") == 0) {
+        ask_until_done(want);
+    }
     every_call(want, "after the fault");
     every_call(want, "again");
     sleep_ms(LATER_MS);

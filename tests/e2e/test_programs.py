@@ -394,6 +394,19 @@ class Domains(Base):
             self.finished(host, "e2e_minimal", tenant=tenant)
         self.steady_undisturbed(strict)
 
+    def test_an_assert_ends_nothing_but_its_program(self):
+        """The driver goes on with the work behind a failed assert and tells of it late; the server serves the others."""
+        host = self.under_mps()
+        neighbour = self.steady(host, tenant="bob")
+        for how in ("assert", "polled"):
+            self.finished(host, "e2e_fault", how, tenant="alice")
+        self.finished(host, "e2e_minimal", tenant="alice")
+        self.steady_undisturbed(neighbour)
+        self.assertEqual(self.faults_of(host, "alice"), (2, 0))
+        self.assertEqual(host.tenant("alice")["quarantined"], 0)
+        named = [line for line in host.process.errors if 'fault: caused by' in line and 'kernels="fail_assert"' in line]
+        self.assertEqual(len(named), 2, host.process.err)
+
     def faults_of(self, host, tenant):
         row = host.tenant(tenant)
         return row["faults"], row["suspected_faults"]

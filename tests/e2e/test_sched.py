@@ -14,7 +14,7 @@ import time
 import lib
 
 KERNELS = {"short": ("--blocks", "16", "--rounds", "600"), "long": ("--blocks", "16", "--rounds", "2400"),
-           "wide": ("--waves", "4", "--rounds", "300")}
+           "wide": ("--waves", "4", "--rounds", "300" if lib.DRIVER == "softgpu" else "30000")}
 MEASURE_S = 2.0
 TRIES = 5
 CLOSE = 0.075
