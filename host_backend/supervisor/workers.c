@@ -212,6 +212,10 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     c->connections = w->kind == WEIR_WORKER_SHARED ? SHARED_CONNECTIONS : w->connections;
     c->connections_of_guest = w->kind == WEIR_WORKER_TENANT && !w->connections_failed;
     c->under_mps = weir_mps_of(sup, w) != NULL;
+    if (w->program.sm_share_pct != 0) {
+        c->sm_share_pct = w->program.sm_share_pct;
+        c->sms = *weir_mps_sms(sup, w->devices); /* else it would have no share */
+    }
     c->by_program = w->kind == WEIR_WORKER_PROGRAM;
     c->alone = w->kind != WEIR_WORKER_SHARED;
     c->gate_comes = sup->gate.link >= 0;
@@ -674,6 +678,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
     switch (message.type) {
     case WEIR_LINK_DEVICES:
         weir_sup_claim(sup, worker, &message.gpus);
+        break;
+    case WEIR_LINK_SMS:
+        weir_mps_sms_told(sup, w, &message.sms);
         break;
     case WEIR_LINK_READY:
         on_ready(sup, worker, &message);

@@ -44,9 +44,13 @@ static void deaf(void *user)
 
 uint32_t weir_worker_sms(const struct weir_worker *worker, uint32_t device)
 {
+    const struct weir_link_sms *told = &worker->config.sms;
     const struct weir_device_attribute *a = weir_device_attribute_get(
         &worker->platform.devices[device].about, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 
+    if (device < told->n && told->sms[device] != 0) {
+        return told->sms[device]; /* the driver's answer is its context's share */
+    }
     return a != NULL && a->value > 0 ? (uint32_t)a->value : 1;
 }
 
