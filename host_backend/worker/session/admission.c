@@ -47,7 +47,9 @@ struct weir_gate_queue *weir_admission_queue(const struct weir_session *session,
  */
 static uint32_t sm_limit_pct(const struct weir_session *session)
 {
-    return session->platform->devices[session->device].share_pct != 0
+    const struct weir_worker_device *device = &session->platform->devices[session->device];
+
+    return weir_device_is_open(device) && device->share_pct != 0
                ? 100
                : weir_tenant_sm_limit(&session->tenant->config, session->about->wish.sm_pct);
 }
