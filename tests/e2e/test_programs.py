@@ -45,7 +45,8 @@ print("attribute", one.value)
 call("cuDevicePrimaryCtxRetain", byref(ctx), 0)
 call("cuCtxSetCurrent", ctx)
 affinity = (c_uint * 2)()
-print("affinity", affinity[1] if cuda.cuCtxGetExecAffinity(affinity, 0) == 0 else None)
+result = cuda.cuCtxGetExecAffinity(affinity, 0)
+print("affinity", affinity[1] if result == 0 else f"error {result}")
 call("cuModuleLoadData", byref(module), b'''.version 6.4
 .target sm_75
 .address_size 64
@@ -66,7 +67,7 @@ call("cuModuleLoadData", byref(module), b'''.version 6.4
 call("cuModuleGetFunction", byref(function), module, b"where")
 grid, block = c_int(), c_int()
 call("cuOccupancyMaxPotentialBlockSize", byref(grid), byref(block), function, None, 0, 1024)
-print("occupancy", grid.value * block.value // 2048)
+print("occupancy", grid.value * block.value)
 call("cuMemAlloc_v2", byref(marks), 4096)
 call("cuMemsetD32_v2", marks, 0, 1024)
 params = (c_void_p * 1)(ctypes.cast(byref(marks), c_void_p))
@@ -374,7 +375,11 @@ CLIENTS = 48  # of an MPS server
 
 
 class UnderMps(Base):
+    REAL = False  # are the tests for NVIDIA's own daemon, too, where there is a GPU?
+
     def under_mps(self, tenants=None, lines=()):
+        if lib.DRIVER != "softgpu" and self.REAL and shutil.which("nvidia-cuda-mps-control"):
+            return self.own(tenants, lines=['mps = "on"', *lines])
         if lib.DRIVER != "softgpu":
             self.skipTest("a real client of MPS does not talk to what stands for the daemon here")
         folder = self.folder()
@@ -550,24 +555,26 @@ class Domains(UnderMps):
         lib.until(lambda: self.domains(self.pids(host, state="spare")) == ["mps-0"], 20, "the spare is in the first")
 
 
-SMS = 8  # of softgpu
-
-
 class Shares(UnderMps):
-    """Programs whose tenant has an SM limit have contexts with such a share of the SMs."""
+    """Programs whose tenant has an SM limit have contexts with such a share of the SMs. What they are told is what a
+    client of the same MPS server without Weir is told that has this share."""
+
+    REAL = True
 
     def sms(self, host, tenant, **options):
-        """What such a program is told, by what tells it; the same by what it has used."""
+        """What such a program is told, by what tells it; and how many it has used."""
         guest = self.finished(host, sys.executable, "-c", SHARE, tenant=tenant, **options)
-        return {word: None if n == "None" else int(n) for word, n in (line.split() for line in guest.lines)}
+        told = dict(line.split(" ", 1) for line in guest.lines)
+        used = int(told.pop("used"))
+        self.assertIn(used, range(1, int(told["attribute"]) + 1))  # one core may have run all blocks
+        return told
 
-    def assertHas(self, told, sms):
-        self.assertIn(told.pop("used"), range(1, sms + 1))  # one core may have run all blocks
-        self.assertEqual(told, dict.fromkeys(("attribute", "affinity", "occupancy"), sms))
+    def native(self, folder, percent=100):
+        return self.sms(None, None, arrangement=lib.SOFTGPU if lib.DRIVER == "softgpu" else lib.NATIVE,
+                        env={"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percent)})
 
-    def assertHasNone(self, host, tenant):
-        told = self.sms(host, tenant)
-        self.assertEqual((told["attribute"], told["affinity"], self.shares(host, tenant)), (SMS, None, [0]))
+    def assertHas(self, host, tenant, percent, **options):
+        self.assertEqual(self.sms(host, tenant, **options), self.native(os.path.join(host.run_dir, "mps-0"), percent))
 
     def shares(self, host, tenant, state=None):
         return sorted(w["sm_share_pct"] for w in self.workers(host, tenant, state))
@@ -578,37 +585,40 @@ class Shares(UnderMps):
 
     def test_a_program_has_a_context_with_its_tenants_share(self):
         host = self.under_mps({"alice": {"isolation": "program", "sm_limit": 25}, "bob": {"isolation": "program"},
-                               "dora": {"isolation": "strict", "sm_limit": 25}}, lines=["", "[forms]", 'mode = "off"'])
+                               "dora": {"isolation": "strict", "sm_limit": 25}},
+                              lines=["worker_idle_s = 600", "", "[forms]", 'mode = "off"'])
         spares = self.spares(host)
-        self.assertHas(self.sms(host, "alice"), SMS // 4)
+        self.assertHas(host, "alice", 25)
         alice = self.kept(host, "alice", 1)
         self.assertEqual(self.spares(host), spares, "no spare serves it")
-        self.assertHas(self.sms(host, "alice"), SMS // 4)
+        self.sms(host, "alice")
         self.assertEqual(self.kept(host, "alice", 1), alice)
         self.assertRegex(host.weir("status", "--run-dir", host.run_dir).stdout, r"kept  only alice  25 % of the SMs\n")
         self.assertRegex(host.weir("doctor", "--run-dir", host.run_dir).stdout,
                          "a worker of tenant alice with 25 % of the multiprocessors")
-        self.assertHas(self.sms(host, "bob"), SMS)
+        self.assertHas(host, "bob", 100)
         self.assertLessEqual(self.pids(host, "bob"), spares)
-        self.assertHasNone(host, "dora")  # outside MPS there are no shares
+        self.assertEqual(self.sms(host, "dora"), self.native("/nonexistent"))  # outside MPS there are no shares
+        self.assertEqual((self.shares(host, "bob"), self.shares(host, "dora")), ([0], [0]))
         self.set(host, "alice", "sm_limit=50")
-        self.assertHas(self.sms(host, "alice"), SMS // 2)
-        self.assertHas(self.sms(host, "alice", env={"CUDA_DEVICE_SM_LIMIT": "12"}), 1)
-        self.assertHas(self.sms(host, "alice", env={"CUDA_DEVICE_SM_LIMIT": "90"}), SMS // 2)
+        self.assertHas(host, "alice", 50)
+        self.assertHas(host, "alice", 12, env={"CUDA_DEVICE_SM_LIMIT": "12"})
         self.assertEqual(self.shares(host, "alice"), [12, 25, 50])
         self.set(host, "alice", "sm_limit=100")
-        self.assertHas(self.sms(host, "alice"), SMS)
-        self.assertEqual(self.shares(host, "bob"), [0])
+        self.sms(host, "alice", env={"CUDA_DEVICE_SM_LIMIT": "12"})
+        self.assertEqual(self.shares(host, "alice"), [0, 12, 25, 50])
         self.spares(host)
 
     def test_where_all_tenants_have_a_limit_no_spare_is_kept(self):
         """The first worker tells how many SMs there are, which those with a share cannot."""
         host = self.under_mps({name: {"isolation": "program", "sm_limit": 50} for name in ("alice", "bob")},
                               lines=["spare_workers = 2", "", "[forms]", 'mode = "explore"'])
-        self.assertHas(self.sms(host, "alice"), SMS // 2)
+        self.assertHas(host, "alice", 50)
         lib.until(lambda: not self.pids(host, state="spare"), 10, "the first worker has ended")
-        self.assertHas(self.sms(host, "bob"), SMS // 2)
-        self.assertEqual({d["sms"] for d in host.status()["device"]}, {SMS})
+        self.sms(host, "bob")
+        self.assertEqual(self.shares(host, "bob"), [50])
+        all_sms, = {d["sms"] for d in host.status()["device"]}
+        self.assertEqual(all_sms, int(self.native("/nonexistent")["attribute"]))
 
 
 if __name__ == "__main__":
