@@ -33,6 +33,7 @@
 #include <unistd.h>
 
 #define CONTROL       "nvidia-cuda-mps-control"
+#define PERCENTAGE    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" /* for a client: of the SMs */
 #define LOOK_MS       20 /* how often a daemon is looked at that starts */
 #define START_WAIT_NS (5 * WEIR_NS_PER_S)
 #define RETRY_NS      (2 * WEIR_NS_PER_S)    /* after a daemon has ended by itself */
@@ -261,6 +262,32 @@ uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_s
     return n;
 }
 
+static bool has_devices(const struct weir_sup_mps *m, const char *devices)
+{
+    return m->used && strcmp(m->devices, devices) == 0;
+}
+
+const struct weir_link_sms *weir_mps_sms(const struct weir_supervisor *sup, const char *devices)
+{
+    for (int i = 0; i < WEIR_MPS_MAX; i++) {
+        if (has_devices(&sup->mps[i], devices) && sup->mps[i].sms.n != 0) {
+            return &sup->mps[i].sms;
+        }
+    }
+    return NULL;
+}
+
+void weir_mps_sms_told(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
+                       const struct weir_link_sms *sms)
+{
+    struct weir_sup_mps *m = weir_mps_of(sup, worker);
+
+    if (m != NULL && !worker->ready && worker->program.sm_share_pct == 0 && m->sms.n == 0 &&
+        sms->n <= WEIR_LINK_DEVICES_MAX) {
+        m->sms = *sms;
+    }
+}
+
 uint32_t weir_mps_busy(const struct weir_supervisor *sup, const struct weir_sup_worker *worker)
 {
     uint32_t domain = worker->program.domain, n = 0;
@@ -290,11 +317,6 @@ bool weir_mps_open(struct weir_supervisor *sup, const char *devices)
 static bool has_room(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
 {
     return n_workers(sup, m) < WEIR_MPS_CLIENTS_MAX;
-}
-
-static bool has_devices(const struct weir_sup_mps *m, const char *devices)
-{
-    return m->used && strcmp(m->devices, devices) == 0;
 }
 
 /* Could a worker be started in it now? */
@@ -627,7 +649,15 @@ void weir_mps_close(struct weir_supervisor *sup)
 void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_worker *worker)
 {
     const struct weir_sup_mps *m = weir_mps_of(sup, worker);
+    char percent[16];
 
+    if (worker->kind == WEIR_WORKER_PROGRAM) {
+        unsetenv(PERCENTAGE); /* the host's own is not meant for it */
+    }
+    if (m != NULL && worker->program.sm_share_pct != 0) {
+        snprintf(percent, sizeof percent, "%u", worker->program.sm_share_pct);
+        setenv(PERCENTAGE, percent, 1);
+    }
     if (m != NULL) {
         set_folders(m);
     } else if (worker->kind == WEIR_WORKER_PROGRAM && worker->program.native) {

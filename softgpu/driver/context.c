@@ -666,8 +666,19 @@ CUresult weir_soft_cuCtxResetPersistingL2Cache(void)
 
 CUresult weir_soft_cuCtxGetExecAffinity(CUexecAffinityParam *param, CUexecAffinityType type)
 {
-    (void)type;
-    return param == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (param == NULL || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    if (!ctx->device->under_mps) {
+        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    }
+    memset(param, 0, sizeof(*param));
+    param->type = type;
+    param->param.smCount.val = ctx->device->usable_sms;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_soft_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)

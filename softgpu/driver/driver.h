@@ -112,7 +112,9 @@ struct weir_soft_device {
     int pci_bus;
     uint32_t compute_capability;
     uint32_t sm_count;
-    bool under_mps; /* a client of MPS, as far as that can be told from outside */
+    bool under_mps;           /* a client of MPS, as far as that can be told from outside */
+    struct weir_exec_sms sms; /* that its contexts may use; those of an MPS client may be fewer */
+    uint32_t usable_sms;      /* how many that are */
     uint64_t total_bytes;
     uint64_t used_bytes;
     struct weir_exec_device *engine; /* made at the first module */
