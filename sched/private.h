@@ -276,7 +276,8 @@ struct weir_sched {
         struct pair_gain_side *side;
     } seen; /* what was done last and told something of that */
     struct unpaired unpaired[UNPAIRED_SLOTS];
-    int64_t filled_ns; /* what equals below paid, less what those above were paid back */
+    int64_t filled_ns;    /* what equals below paid, less what those above were paid back */
+    int64_t small_owe_ns; /* small work, of service on SMs; negative: it is owed that */
     struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
     struct queue *copy_next[RESOURCES]; /* of them, who waits for the end of another; or NULL */
     uint32_t copy_tenants[RESOURCES];   /* with copies of that direction */

@@ -12,7 +12,8 @@
  * beside the leader while others take turns, and that made its longest waits longer: eager
  * inference beside a training had a p99 of 20 ms with it, and of 12 without (H100, 2026-11-25).
  *
- * A small item is charged its SMs for as long as it is on the device (charge.c).
+ * A small item is charged its SMs for as long as it is on the device, or its part of all of them
+ * where it keeps the rest from others (charge.c).
  *
  * Source: SFQ(D): Jin, Chase, Kaur, Interposed Proportional Sharing for a Storage Service Utility
  * (SIGMETRICS 2004).
