@@ -30,7 +30,9 @@
  * share otherwise.
  * - A tenant that synchronizes after each kernel is without work for some microseconds each time.
  * Its place is kept that long if it usually is back within LINGER_MAX_NS, for less than stopping
- * another would cost; it pays for that.
+ * another would cost; it pays for that. After long kernels it is kept for longer: who comes in
+ * between has the device for as long as its own kernel takes, and with one kernel at a time each
+ * two tenants would get the same whatever they weigh.
  * - What a leader leaves of the device goes to whoever is furthest behind of its class, and not
  * ahead of V by more than a slice; if nobody is, of the classes below.
  * - Classes: the highest class with work has the device; a newcomer of a higher class gets it at
@@ -42,18 +44,20 @@
 
 #include <assert.h>
 
-#define SLICE_MIN_NS  200000u
-#define SLICE_MAX_NS  8000000u
-#define ROUND_MAX_NS  10000000000u /* ten seconds: slices have their own bound */
-#define LINGER_MAX_NS 50000u
-#define FORGET_NS     200000u    /* away for longer: what it is behind is bounded .. */
-#define CREDIT_NS     8000000u   /* .. by so much of the device's time .. */
-#define AWAY_NS       2000000u   /* .. and away for longer than this it has no credit */
-#define AHEAD_NS      4000000u   /* what runs beside turns may be so far ahead, at equal weights */
-#define DEBT_MAX_NS   20000000u  /* what who was away still owes of what it had too much */
-#define FILL_TURN     (1u << 20) /* what a turn below a higher class counts, at weight 1 */
-#define FILL_SAVED    (8u * FILL_TURN / 100)
-#define FRACTION_BITS 10 /* virtual time counts in 1/1024 ns at weight 1 */
+#define SLICE_MIN_NS   200000u
+#define SLICE_MAX_NS   8000000u
+#define ROUND_MAX_NS   10000000000u /* ten seconds: slices have their own bound */
+#define LINGER_MAX_NS  50000u
+#define LINGER_PART    16u        /* or for that part of what it usually has, .. */
+#define LINGER_LONG_NS 500000u    /* .. and no longer than this */
+#define FORGET_NS      200000u    /* away for longer: what it is behind is bounded .. */
+#define CREDIT_NS      8000000u   /* .. by so much of the device's time .. */
+#define AWAY_NS        2000000u   /* .. and away for longer than this it has no credit */
+#define AHEAD_NS       4000000u   /* what runs beside turns may be so far ahead, at equal weights */
+#define DEBT_MAX_NS    20000000u  /* what who was away still owes of what it had too much */
+#define FILL_TURN      (1u << 20) /* what a turn below a higher class counts, at weight 1 */
+#define FILL_SAVED     (8u * FILL_TURN / 100)
+#define FRACTION_BITS  10 /* virtual time counts in 1/1024 ns at weight 1 */
 
 static struct fair_tenant *fair_of(const struct weir_policy_tenant *tenant)
 {
@@ -278,6 +282,16 @@ static uint32_t index_of(const struct weir_policy_next_view *view,
     return i;
 }
 
+/* How long its place is kept when it is without work. */
+static uint64_t linger_of(const struct weir_policy_tenant *tenant)
+{
+    uint64_t most_ns = tenant->kernel.stoppable ? 0 : tenant->kernel.predicted_ns / LINGER_PART;
+
+    most_ns = most_ns < LINGER_LONG_NS ? most_ns : LINGER_LONG_NS;
+    most_ns = most_ns > LINGER_MAX_NS ? most_ns : LINGER_MAX_NS;
+    return tenant->gap_ns <= most_ns / 2 ? most_ns : 0;
+}
+
 void fair_next(struct weir_policy *self, const struct weir_policy_next_view *view,
                struct weir_policy_choice *choice)
 {
@@ -295,7 +309,7 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     }
     tenant = view->ready[choice->ready];
     choice->slice_ns = slice_of(&round, tenant);
-    choice->linger_ns = tenant->gap_ns <= LINGER_MAX_NS / 2 ? LINGER_MAX_NS : 0;
+    choice->linger_ns = linger_of(tenant);
     choice->preempt = true;
 }
 

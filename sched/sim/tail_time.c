@@ -167,13 +167,18 @@ static uint64_t due_ns(const struct reading *r, uint32_t tenant, unsigned resour
 /* Until when a device without work is kept for somebody. */
 static uint64_t linger_end_ns(const struct reading *r, unsigned resource)
 {
+    double linger_ns;
     if (resource != WEIR_SCHED_COMPUTE) {
         return r->idle_ns[resource] + COPY_LINGER_NS;
     }
-    return r->leader != NONE && !r->tenants[r->leader].active[resource] &&
-                   r->tenants[r->leader].had_work[resource]
-               ? r->tenants[r->leader].idle_ns[resource] + LINGER_NS
-               : 0;
+    if (r->leader == NONE || r->tenants[r->leader].active[resource] ||
+        !r->tenants[r->leader].had_work[resource]) {
+        return 0;
+    }
+    linger_ns = r->tenants[r->leader].longest_ns[resource] / LINGER_PART;
+    linger_ns = min_of(linger_ns, LINGER_LONG_NS);
+    return r->tenants[r->leader].idle_ns[resource] +
+           (linger_ns > LINGER_NS ? (uint64_t)linger_ns : LINGER_NS);
 }
 
 /* What may still go on when its turn has come: the turn that was under way, and what was granted
