@@ -71,7 +71,8 @@ static struct tenant *ask(struct weir_sched *sched, uint32_t room)
                                          .why = WEIR_POLICY_RETRY,
                                          .ready = sched->ready,
                                          .ready_count = sched->ready_count,
-                                         .leader = &sched->turn.leader->view};
+                                         .leader = &sched->turn.leader->view,
+                                         .has_room = room > sched->config.small_sms * 5 / 12};
     bool any = false;
     uint32_t i;
 

@@ -107,7 +107,8 @@ static uint64_t switch_cost_ns(const struct weir_policy *self,
 struct round {
     enum weir_priority class;
     uint64_t weights;
-    uint32_t weight; /* of each; 0: not all have the same */
+    uint32_t weight;   /* of each; 0: not all have the same */
+    uint32_t heaviest; /* weight of any */
     uint64_t cost_ns;
     uint64_t unit; /* T: of a round, what weight 1 gets; 1/65536 ns */
     uint64_t base;
@@ -176,6 +177,7 @@ static void add(const struct weir_policy *self, struct round *round,
     } else if (round->weight != tenant->weight) {
         round->weight = 0;
     }
+    round->heaviest = tenant->weight > round->heaviest ? tenant->weight : round->heaviest;
     round->weights += tenant->weight;
     round->cost_ns += switch_cost_ns(self, tenant);
     round->sum += (__int128)(int64_t)(at - round->base) * tenant->weight;
@@ -317,21 +319,24 @@ typedef bool (*suits_fn)(const struct weir_policy_next_view *view,
                          const struct weir_policy_tenant *tenant);
 
 /* Of the leader's class, among those that suit: the one that is furthest behind. A tenant that is
- * ahead of V by more than its slice does not count. Where all weights are the same it may be ahead
- * by equals_ns: the device then gives everybody the same by itself, and waits would only add to the
- * longest times. */
+ * ahead of V by more than its slice does not count. But it may be ahead by equals_ns where all
+ * weights are the same: the device then gives everybody the same by itself, and waits would only
+ * add to the longest times. Else by what the heaviest is served in ahead_ns, which is less than
+ * the credit that this one has when it was away for a moment. */
 static uint32_t furthest_behind(const struct weir_policy *self,
                                 const struct weir_policy_next_view *view, suits_fn suits,
-                                uint64_t equals_ns)
+                                uint64_t ahead_ns, uint64_t equals_ns)
 {
     struct round round = look(self, view);
     uint64_t mean = mean_of(&round);
+    uint64_t ahead_unit = (ahead_ns << 16) / round.heaviest;
     uint32_t best = UINT32_MAX;
 
     for (uint32_t i = 0; i < view->ready_count; i++) {
         const struct weir_policy_tenant *tenant = view->ready[i];
         uint64_t slice_ns = slice_of(&round, tenant);
-        uint64_t most_ns = round.weight != 0 && slice_ns < equals_ns ? equals_ns : slice_ns;
+        uint64_t least_ns = round.weight != 0 ? equals_ns : ahead_unit * tenant->weight >> 16;
+        uint64_t most_ns = slice_ns < least_ns ? least_ns : slice_ns;
         int64_t ahead = (int64_t)(fair_of(tenant)->position - mean);
 
         if (tenant->priority == round.class && suits(view, tenant) &&
@@ -360,7 +365,7 @@ static bool is_small(const struct weir_policy_next_view *view,
 
 uint32_t fair_small(struct weir_policy *self, const struct weir_policy_next_view *view)
 {
-    return furthest_behind(self, view, is_small, AHEAD_NS);
+    return furthest_behind(self, view, is_small, view->has_room ? AHEAD_NS : 0, AHEAD_NS);
 }
 
 /* Of the next lower class: in turns by weight (stride scheduling). Who was away saved few. */
@@ -403,7 +408,7 @@ uint32_t fair_filler(struct weir_policy *self, const struct weir_policy_next_vie
 {
     uint32_t best = filler_below(view);
 
-    return best != UINT32_MAX ? best : furthest_behind(self, view, may_fill, 0);
+    return best != UINT32_MAX ? best : furthest_behind(self, view, may_fill, 0, 0);
 }
 
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)

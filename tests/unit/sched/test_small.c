@@ -245,6 +245,39 @@ static void who_is_far_ahead_of_its_share_waits(void **state)
     desk_finish(&d);
 }
 
+/* Ahead by more than a slice, though by little: it waits while others use the device well, and not
+ * while they leave much of it. */
+static void who_is_little_ahead_waits_while_the_device_is_used(void **state)
+{
+    static const struct {
+        uint32_t others_sms; /* of a budget of 3 * SMS */
+        int how;
+    } cases[] = {{1, 0}, {SMS, 0}, {2 * SMS, -1}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weir_sched_id leader, light, other, leader_queue, light_queue, item;
+        struct desk d;
+
+        open_desk(&d, 3 * SMS);
+        leader_queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &leader);
+        light_queue = queue_of_weight(&d, LEADS / 10, WEIR_PRIORITY_NORMAL, &light);
+        (void)wave(&d, leader_queue, 100000);
+        item = graph(&d, light_queue, SMS / 2, 600);
+        assert_int_equal(how(&d, item), 0);
+        later(&d, 600); /* 0.3 ms; a slice is 0.2, and 4 ms of the leader's are 0.4 of its */
+        finished(&d, item);
+        other = tenant(&d, WEIR_PRIORITY_NORMAL, 100);
+        for (uint32_t sms = 0; sms < cases[i].others_sms; sms += SMS / 2) {
+            item = graph(&d, queue(&d, other), SMS / 2, 10);
+            assert_int_equal(how(&d, item), 0);
+        }
+        item = graph(&d, light_queue, SMS / 2, 1000);
+        assert_int_equal(how(&d, item), cases[i].how);
+        desk_finish(&d);
+    }
+}
+
 /* A program that waits for each of its graphs, and then is away for a moment. */
 struct service {
     weir_sched_id queue, item; /* 0: it is away */
@@ -338,6 +371,7 @@ int main(void)
         cmocka_unit_test(what_needs_more_than_half_of_the_device_is_not_small),
         cmocka_unit_test(the_budget_goes_by_shares),
         cmocka_unit_test(who_is_far_ahead_of_its_share_waits),
+        cmocka_unit_test(who_is_little_ahead_waits_while_the_device_is_used),
         cmocka_unit_test(weights_hold_for_who_is_away_between_graphs),
     };
 
