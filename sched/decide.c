@@ -610,7 +610,7 @@ static void serve_member(struct weir_sched *sched, struct tenant *tenant,
 }
 
 /*
- * Nobody else is there: up to alone_ns over all queues, but one item of each at least. While others
+ * Nobody else is there: up to alone_ns over all queues, but one item of each at least. While equals
  * had work until a moment ago, only as much as who fills may have: a program that waits for each of
  * its kernels or graphs is back soon, and would wait for all of this each time.
  */
@@ -722,8 +722,10 @@ static void decide_compute(struct weir_sched *sched, uint64_t *wake_ns)
     look_at_leader(sched);
     lingers = sched->turn.leader != NULL && !sched->turn.leader->is_ready;
     if (sched->ready_count > 1 || (sched->ready_count == 1 && lingers)) {
-        sched->quiet_from_ns = sched->now_ns + sched->config.quiet_ns;
         rule(sched, wake_ns);
+        if (sched->turn.has_equals) {
+            sched->quiet_from_ns = sched->now_ns + sched->config.quiet_ns;
+        }
     } else if (sched->ready_count == 1) {
         rule_alone(sched, wake_ns);
     }

@@ -291,7 +291,7 @@ struct weir_sched {
     uint64_t switch_ns;    /* 0: all tenants are in one domain */
     struct tenant *sole;   /* the only one of them, at its last arrival */
     uint64_t sole_since_ns;
-    uint64_t quiet_from_ns; /* if no more than one tenant is ready for compute until then */
+    uint64_t quiet_from_ns; /* if no equals are ready for compute until then */
 
     struct tenant *limited; /* who has limits */
 
