@@ -71,6 +71,11 @@ CUresult weir_soft_device_make_room(void)
     return full != NULL && access(full, F_OK) == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
+bool weir_soft_device_waits(void)
+{
+    return env_number("WEIR_SOFTGPU_WAITS", 0, 0, 1) != 0;
+}
+
 struct shared_sizes {
     uint32_t per_sm;
     uint32_t optin;
