@@ -341,6 +341,7 @@ struct weir_soft_op {
             CUDA_MEMCPY3D asked;
             struct weir_soft_array *arrays[2]; /* counted */
             void *staged;                      /* owned copy of pageable source bytes */
+            bool mapped[2];                    /* this end lay in a mapping of cuMemMap */
         } copy;
         CUDA_MEMSET_NODE_PARAMS set;
         struct {
