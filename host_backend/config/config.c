@@ -108,6 +108,7 @@ static const struct weir_row tenant_rows[] = {
     {"forms", ROW_CHOICE, AT(weir_tenant_config, forms), 0, 0, forms_wishes},
     {"sessions", ROW_U32, AT(weir_tenant_config, sessions_max), 1, 1024, NULL},
     {"orphan_s", ROW_U32, AT(weir_tenant_config, orphan_s), 0, SECONDS_MAX, NULL},
+    {"load_wait_s", ROW_U32, AT(weir_tenant_config, load_wait_s), 1, SECONDS_MAX, NULL},
     {"user", ROW_USER, AT(weir_tenant_config, user), 0, UINT32_MAX - 1, NULL},
 };
 /* What a share on demand has, and how much of it may be asked for. */
@@ -132,6 +133,7 @@ static const struct weir_row default_rows[] = {
     {"devices", ROW_DEVICES, AT(weir_host_config, demand.usual.devices), 0, 63, NULL},
     {"forms", ROW_CHOICE, AT(weir_host_config, demand.usual.forms), 0, 0, forms_wishes},
     {"orphan_s", ROW_U32, AT(weir_host_config, demand.usual.orphan_s), 0, SECONDS_MAX, NULL},
+    {"load_wait_s", ROW_U32, AT(weir_host_config, demand.usual.load_wait_s), 1, SECONDS_MAX, NULL},
     {"per_user", ROW_U32, AT(weir_host_config, demand.per_user), 0, WEIR_CONFIG_TENANTS_MAX, NULL},
     {"socket_mode", ROW_U32, AT(weir_host_config, demand.socket_mode), 0, 0777, NULL},
 };
@@ -163,7 +165,8 @@ void weir_tenant_config_default(struct weir_tenant_config *tenant, const char *n
                                           .sm_limit_pct = 100,
                                           .isolation = WEIR_ISOLATION_PROGRAM,
                                           .pinned = {.pct = 50},
-                                          .sessions_max = 256};
+                                          .sessions_max = 256,
+                                          .load_wait_s = 60};
     snprintf(tenant->name, sizeof tenant->name, "%s", name);
 }
 

@@ -14,7 +14,7 @@
 #define WEIR_CONFIG_USER_BYTES  40
 #define WEIR_SPARE_WORKERS_MAX  32
 #define WEIR_KEY_Z85_BYTES      41 /* 40 characters and NUL */
-#define WEIR_SETTINGS_MAX       16 /* keys of a [[tenant]]; at least weir_setting_count() */
+#define WEIR_SETTINGS_MAX       20 /* keys of a [[tenant]]; at least weir_setting_count() */
 #define WEIR_SETTING_TEXT_BYTES 192
 
 /* Who is served by one worker: docs/design/workers.md. */
@@ -66,7 +66,8 @@ struct weir_tenant_config {
     struct weir_amount memory;          /* of its devices, all together */
     struct weir_amount pinned;          /* of the host's memory */
     uint32_t sessions_max;
-    uint32_t orphan_s; /* how long work may go on whose program is gone; 0: until it ends */
+    uint32_t orphan_s;    /* how long work may go on whose program is gone; 0: until it ends */
+    uint32_t load_wait_s; /* how long a call may wait in a shared worker until the GPU is idle */
     char devices[WEIR_DEVICE_LIST_BYTES]; /* some of the host's; "": those */
     enum weir_forms_wish forms;
     char user[WEIR_CONFIG_USER_BYTES]; /* name or number of who owns its sockets; "": socket_mode */

@@ -18,6 +18,7 @@
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/prints.h"
+#include "host_backend/worker/session/put_off.h"
 #include "host_backend/worker/session/region.h"
 #include "host_backend/worker/session/segment.h"
 #include "host_backend/worker/session/sticky.h"
@@ -300,6 +301,7 @@ void weir_session_clear(struct weir_session *session)
     weir_host_calls_finish(s);
     weir_admission_session_gone(s);
     release_memory(s);
+    weir_put_off_finish(s);
     weir_session_work_streams_end(s);
 }
 

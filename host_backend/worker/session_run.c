@@ -18,6 +18,7 @@
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/session/put_off.h"
 #include "host_backend/worker/session/segment.h"
 #include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/twins/forms.h"
@@ -26,6 +27,7 @@
 
 #define IDLE_WAIT_NS   WEIR_NS_PER_S
 #define WATCH_WAIT_NS  (5 * WEIR_NS_PER_MS)
+#define LATER_WAIT_NS  (100 * WEIR_NS_PER_MS) /* while calls are put off */
 #define POLL_WAIT_NS   (50 * WEIR_NS_PER_US)
 #define GATE_SPIN_NS   (5 * WEIR_NS_PER_US)  /* until the end of what was given is looked for; .. */
 #define GATE_SHARED_NS (30 * WEIR_NS_PER_US) /* .. where others share: marks hold up streams */
@@ -44,15 +46,28 @@ static void protocol_error(struct weir_session *s, const struct weir_record *rec
 static bool waits_for_device(uint16_t op)
 {
     switch ((int)op) {
-    case WEIR_OP_ctx_destroy:
     case WEIR_OP_ctx_limit_set:
-    case WEIR_OP_module_unload:
-    case WEIR_OP_library_unload:
     case WEIR_OP_library_module:
     case WEIR_OP_module_function: /* loads a kernel's code, and a library into the context */
     case WEIR_OP_library_kernel:
     case WEIR_OP_module_global:
     case WEIR_OP_library_global:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Those that destroy what the driver waits for the device to destroy. They see to an idle device
+ * themselves, because they cannot fail (put_off.h). */
+static bool destroys(uint16_t op)
+{
+    switch ((int)op) {
+    case WEIR_OP_ctx_destroy:
+    case WEIR_OP_module_unload:
+    case WEIR_OP_library_unload:
+    case WEIR_OP_cuArrayDestroy:
+    case WEIR_OP_cuMipmappedArrayDestroy:
         return true;
     default:
         return false;
@@ -77,8 +92,8 @@ static bool compiles(uint16_t op)
 /* Others in which it does so without keeping other threads waiting for long. */
 static bool waits_for_own_work(uint16_t op)
 {
-    return waits_for_device(op) || op == WEIR_OP_module_load || op == WEIR_OP_library_load ||
-           op == WEIR_OP_cuArrayDestroy || op == WEIR_OP_cuMipmappedArrayDestroy;
+    return waits_for_device(op) || destroys(op) || op == WEIR_OP_module_load ||
+           op == WEIR_OP_library_load;
 }
 
 static CUresult run_handler(struct weir_session *s, uint16_t op, const union weir_op_any_in *in,
@@ -95,10 +110,13 @@ static CUresult run_handler(struct weir_session *s, uint16_t op, const union wei
     }
     if (waits_for_device(op)) {
         weir_admission_idle(s);
-        idle = weir_device_idle_begin(s->worker, s);
+        WEIR_TRY(weir_device_idle_begin_or_fail(s, &idle));
         result = weir_host_table[op](s, in, out);
         weir_device_idle_end(s->worker, idle);
         return result;
+    }
+    if (destroys(op)) {
+        weir_admission_idle(s);
     }
     weir_device_barrier_enter(s);
     result = weir_host_table[op](s, in, out);
@@ -213,7 +231,9 @@ void weir_session_run(struct weir_session *session)
 
     while (!atomic_load_explicit(&session->ending, memory_order_relaxed)) {
         const struct weir_record *record;
-        uint64_t wait_ns = open ? WATCH_WAIT_NS : IDLE_WAIT_NS;
+        uint64_t wait_ns = open                        ? WATCH_WAIT_NS
+                           : weir_put_off_any(session) ? LATER_WAIT_NS
+                                                       : IDLE_WAIT_NS;
         enum weir_status status;
 
         if (session->channel->n_waits != 0) {
@@ -256,6 +276,7 @@ void weir_session_run(struct weir_session *session)
         if (session->channel->n_waits != 0) {
             (void)weir_session_answer_waits(session);
         }
+        weir_put_off_try(session);
     }
     weir_session_finish(session);
 }

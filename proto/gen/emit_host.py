@@ -184,6 +184,10 @@ def emit_auto(op):
         lines.append("    (void)out;")
     if not op.ins:
         lines.append("    (void)in;")
+    destroyed = next((a for a in args if a.destroy), None)
+    if destroyed:
+        lines += [f"    return weir_session_remove(s, {kind(destroyed)}, in->{destroyed.name});", "}"]
+        return "\n".join(lines)
     lines += ["    CUresult result;", *emit_prepare(args),
               f"    result = weir_session_driver(s)->{op.name}({call});",
               "    if (result != CUDA_SUCCESS) {", "        return result;", "    }",

@@ -87,6 +87,7 @@ class Arg:
     wire: str  # wire type or struct
     kind: str = ""
     drop: bool = False
+    destroy: bool = False  # dropped by the host's own function instead of the driver's
     optional: bool = False
     length: str = ""
     max: int = 0
@@ -128,7 +129,7 @@ def parse_annotation(entry, name, text):
     notes = {}
     while words:
         word = words.pop(0)
-        if word in ("in", "out", "inout", "optional", "new", "use", "drop", "string"):
+        if word in ("in", "out", "inout", "optional", "new", "use", "drop", "destroy", "string"):
             notes[word] = True
         elif word in ("array", "bytes") and words:
             notes[word] = words.pop(0)
@@ -197,7 +198,8 @@ def derive_args(model, entry):
         if found is None or found[0] == "struct" or param.dims:
             raise DescriptionError(entry.path, entry.name,
                                    f"{param.name}: type '{param.type}' cannot be automatic")
-        args.append(Arg(param, found[0], found[1], found[2], drop="drop" in notes))
+        args.append(Arg(param, found[0], found[1], found[2], drop="drop" in notes or "destroy" in notes,
+                        destroy="destroy" in notes))
     by_name = {a.name: a for a in args}
     bit = 0
     for arg in args:

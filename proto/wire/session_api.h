@@ -79,6 +79,10 @@ CUresult weir_session_name(struct weir_session *session, enum weir_kind kind, vo
  * @thread session */
 void weir_session_drop(struct weir_session *session, enum weir_kind kind, uint64_t handle);
 
+/** Destroy an object, for which the driver waits until the device is idle.
+ * @return the driver's, CUDA_ERROR_INVALID_HANDLE. @thread session */
+CUresult weir_session_remove(struct weir_session *session, enum weir_kind kind, uint64_t handle);
+
 /** Memory until this call's reply is sent, zeroed; NULL when there is none left. @thread session */
 void *weir_session_alloc(struct weir_session *session, size_t bytes);
 

@@ -49,7 +49,14 @@ struct resolved {
     uint64_t address, row_bytes, slice_bytes;
     struct weir_soft_array *array;
     bool pageable;
+    bool mapped;
 };
+
+static bool is_mapped(uint64_t address)
+{
+    const struct weir_soft_alloc *alloc = weir_soft_space_find(address);
+    return alloc != NULL && alloc->kind == WEIR_SOFT_ALLOC_MAPPED;
+}
 
 static CUresult resolve_array(const struct end *end, const CUDA_MEMCPY3D *asked,
                               struct resolved *out)
@@ -107,8 +114,11 @@ static CUresult resolve_end(const struct end *end, const CUDA_MEMCPY3D *asked, s
     if (place == PLACE_BAD) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *out = (struct resolved){
-        .address = base, .row_bytes = row, .slice_bytes = slice, .pageable = place == PLACE_HOST};
+    *out = (struct resolved){.address = base,
+                             .row_bytes = row,
+                             .slice_bytes = slice,
+                             .pageable = place == PLACE_HOST,
+                             .mapped = is_mapped(base)};
     return CUDA_SUCCESS;
 }
 
@@ -146,6 +156,8 @@ CUresult weir_soft_copy_resolve(const CUDA_MEMCPY3D *asked, struct weir_soft_ctx
     op->copy.asked = *asked;
     op->copy.arrays[0] = weir_soft_object_ref(from.array);
     op->copy.arrays[1] = weir_soft_object_ref(to.array);
+    op->copy.mapped[0] = from.mapped;
+    op->copy.mapped[1] = to.mapped;
     op->copy.box = (struct weir_soft_copy){.src = from.address,
                                            .dst = to.address,
                                            .src_row_bytes = from.row_bytes,

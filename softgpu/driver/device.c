@@ -99,6 +99,11 @@ static void take_share(struct weir_soft_device *device)
     }
 }
 
+bool weir_soft_device_waits(void)
+{
+    return env_number("WEIR_SOFTGPU_WAITS", 0, 0, 1) != 0;
+}
+
 struct shared_sizes {
     uint32_t per_sm;
     uint32_t optin;

@@ -30,6 +30,8 @@ void weir_soft_lock(void);
 void weir_soft_unlock(void);
 /** Wait for a condition with the lock held; false when the time (CLOCK_MONOTONIC) is over. */
 bool weir_soft_lock_wait(pthread_cond_t *cond, const struct timespec *until);
+/** The calling thread runs tasks: nobody keeps it out. */
+void weir_soft_lock_runs_tasks(void);
 /** Take the lock before fork, let go of it on both sides after. */
 void weir_soft_lock_at_fork(void (*child)(void));
 static inline int weir_soft_lock_scope(void)
@@ -132,6 +134,8 @@ CUresult weir_soft_device_engine(struct weir_soft_device *device,
 CUresult weir_soft_device_attribute(const struct weir_soft_device *device, int attribute,
                                     int *ret_value);
 CUresult weir_soft_devices_init(void);
+/** WEIR_SOFTGPU_WAITS: calls wait for the device as NVIDIA's do. */
+bool weir_soft_device_waits(void);
 /** Before a primary context becomes active; the lock is not held. */
 CUresult weir_soft_device_make_room(void);
 
@@ -345,6 +349,7 @@ struct weir_soft_op {
             CUDA_MEMCPY3D asked;
             struct weir_soft_array *arrays[2]; /* counted */
             void *staged;                      /* owned copy of pageable source bytes */
+            bool mapped[2];                    /* this end lay in a mapping of cuMemMap */
         } copy;
         CUDA_MEMSET_NODE_PARAMS set;
         struct {
@@ -421,6 +426,10 @@ struct weir_soft_task *weir_soft_task_barrier(struct weir_soft_ctx *ctx);
 /** Wait for everything that may use memory of the context: freeing synchronises. Lets go of the
  * lock meanwhile, so what the caller looked up before may be gone. */
 void weir_soft_ctx_settle(struct weir_soft_ctx *ctx);
+/** The same, and no other thread of the program gets the lock meanwhile. */
+void weir_soft_ctx_wait_keeping_out(struct weir_soft_ctx *ctx);
+/** With WEIR_SOFTGPU_WAITS, what NVIDIA's driver does when it loads or unloads code: as above. */
+void weir_soft_ctx_wait_for_code(struct weir_soft_ctx *ctx);
 static inline bool weir_soft_task_is_done(const struct weir_soft_task *task)
 {
     return task == NULL || __atomic_load_n(&task->done, __ATOMIC_ACQUIRE) != 0;

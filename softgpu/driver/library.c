@@ -147,6 +147,15 @@ static CUresult library_make(CUlibrary *ret, struct weir_soft_image *image, bool
     return CUDA_SUCCESS;
 }
 
+/* Loading and unloading wait for the current context's work, where they are to. */
+static void wait_here(void)
+{
+    struct weir_soft_ctx *ctx;
+    if (weir_soft_ctx_current(&ctx) == CUDA_SUCCESS) {
+        weir_soft_ctx_wait_for_code(ctx);
+    }
+}
+
 static uint32_t capability_here(void)
 {
     struct weir_soft_ctx *ctx;
@@ -172,6 +181,7 @@ CUresult weir_soft_cuLibraryLoadData(CUlibrary *ret, const void *data, CUjit_opt
     if (rc == CUDA_SUCCESS) {
         bool text = ((const char *)data)[0] == '/' || ((const char *)data)[0] == '.' ||
                     ((const char *)data)[0] == '\n';
+        wait_here();
         rc = library_make(ret, &image, text || n_options > 0, &log);
     }
     weir_soft_image_finish(&image);
@@ -198,6 +208,7 @@ CUresult weir_soft_cuLibraryLoadFromFile(CUlibrary *ret, const char *path, CUjit
     WEIR_SOFT_TRY(weir_soft_file_read(path, &data, &bytes));
     CUresult rc = weir_soft_image_read_sized(data, bytes, capability_here(), &image, &log);
     if (rc == CUDA_SUCCESS) {
+        wait_here();
         rc = library_make(ret, &image, true, &log);
     }
     weir_soft_image_finish(&image);
@@ -210,6 +221,7 @@ CUresult weir_soft_cuLibraryUnload(CUlibrary handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_library *library;
+    wait_here();
     WEIR_SOFT_TRY(library_find(handle, &library));
     uint32_t n = library->n_instances;
     library->n_instances = 0;

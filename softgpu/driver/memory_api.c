@@ -82,6 +82,10 @@ CUresult weir_soft_cuMemAllocManaged(CUdeviceptr *ret, size_t bytes, unsigned in
 
 void weir_soft_ctx_settle(struct weir_soft_ctx *ctx)
 {
+    if (weir_soft_device_waits()) {
+        weir_soft_ctx_wait_keeping_out(ctx);
+        return;
+    }
     struct weir_soft_task *barrier = ctx->tasks == NULL ? NULL : weir_soft_task_barrier(ctx);
     if (barrier != NULL) {
         weir_soft_task_wait_unlocked(barrier);

@@ -247,6 +247,13 @@ void weir_soft_module_drop(struct weir_soft_module *module)
     weir_soft_object_put(module);
 }
 
+void weir_soft_ctx_wait_for_code(struct weir_soft_ctx *ctx)
+{
+    if (weir_soft_device_waits()) {
+        weir_soft_ctx_wait_keeping_out(ctx);
+    }
+}
+
 static CUresult load_image(CUmodule *ret, const struct weir_soft_image *image,
                            struct weir_soft_log *log)
 {
@@ -255,6 +262,7 @@ static CUresult load_image(CUmodule *ret, const struct weir_soft_image *image,
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     WEIR_SOFT_TRY(weir_soft_capture_check());
     WEIR_SOFT_TRY(weir_soft_image_verdict(image));
+    weir_soft_ctx_wait_for_code(ctx);
     WEIR_SOFT_TRY(weir_soft_module_load(ctx, image, log, &module));
     *ret = (CUmodule)module;
     return CUDA_SUCCESS;
@@ -349,6 +357,11 @@ CUresult weir_soft_cuModuleUnload(CUmodule handle)
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     struct weir_soft_module *module = weir_soft_object_find(WEIR_SOFT_MODULE, handle);
     if (module == NULL || module->library != NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    weir_soft_ctx_wait_for_code(ctx);
+    module = weir_soft_object_find(WEIR_SOFT_MODULE, handle); /* it may have gone meanwhile */
+    if (module == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_soft_module_drop(module);

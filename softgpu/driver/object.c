@@ -7,6 +7,7 @@
 #include "softgpu/driver/driver.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #define TOMBSTONE ((struct weir_soft_object *)1)
@@ -20,9 +21,46 @@ static struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* Who keeps the program's other threads out (WEIR_SOFTGPU_WAITS); under lock. */
+static struct {
+    bool busy;
+    pthread_t by;
+    pthread_cond_t over;
+} keeper = {.over = PTHREAD_COND_INITIALIZER};
+
+static __thread bool runs_tasks;
+
 void weir_soft_lock(void)
 {
     pthread_mutex_lock(&lock);
+    while (keeper.busy && !runs_tasks && !pthread_equal(keeper.by, pthread_self())) {
+        pthread_cond_wait(&keeper.over, &lock);
+    }
+}
+
+void weir_soft_lock_runs_tasks(void)
+{
+    runs_tasks = true;
+}
+
+void weir_soft_ctx_wait_keeping_out(struct weir_soft_ctx *ctx)
+{
+    struct weir_soft_task *barrier;
+
+    weir_soft_object_ref(ctx);
+    while (keeper.busy) {
+        pthread_cond_wait(&keeper.over, &lock);
+    }
+    keeper.busy = true;
+    keeper.by = pthread_self();
+    barrier = weir_soft_task_barrier(ctx);
+    if (barrier != NULL) {
+        weir_soft_task_wait_unlocked(barrier);
+        weir_soft_task_put(barrier);
+    }
+    weir_soft_object_put(ctx);
+    keeper.busy = false;
+    pthread_cond_broadcast(&keeper.over);
 }
 
 void weir_soft_unlock(void)

@@ -156,11 +156,12 @@ void weir_soft_set_run(const CUDA_MEMSET_NODE_PARAMS *set)
     }
 }
 
-/* Device memory may have been freed since the call was checked;
+/* Device memory may have been freed or unmapped since the call was checked;
  * host memory is the program's care. */
-static bool end_is_good(uint64_t base, uint64_t span, uint32_t access)
+static bool end_is_good(uint64_t base, bool mapped, uint64_t span, uint32_t access)
 {
-    return !weir_soft_space_in_arena(base) || weir_soft_memory_covers(base, span, access);
+    return (!mapped && !weir_soft_space_in_arena(base)) ||
+           weir_soft_memory_covers(base, span, access);
 }
 
 static uint64_t span_of(uint64_t row, uint64_t slice, const struct weir_soft_copy *box)
@@ -179,10 +180,12 @@ static CUresult run_copy(const struct weir_soft_op *op)
     }
     bool src_good =
         op->copy.staged != NULL || op->copy.arrays[0] != NULL ||
-        end_is_good(box.src, span_of(box.src_row_bytes, box.src_slice_bytes, &box), WEIR_SOFT_READ);
-    bool dst_good = op->copy.arrays[1] != NULL ||
-                    end_is_good(box.dst, span_of(box.dst_row_bytes, box.dst_slice_bytes, &box),
-                                WEIR_SOFT_WRITE);
+        end_is_good(box.src, op->copy.mapped[0],
+                    span_of(box.src_row_bytes, box.src_slice_bytes, &box), WEIR_SOFT_READ);
+    bool dst_good =
+        op->copy.arrays[1] != NULL ||
+        end_is_good(box.dst, op->copy.mapped[1],
+                    span_of(box.dst_row_bytes, box.dst_slice_bytes, &box), WEIR_SOFT_WRITE);
     if (!src_good || !dst_good) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }

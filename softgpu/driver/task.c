@@ -215,6 +215,7 @@ static void *worker(void *unused)
 {
     (void)unused;
     (void)prctl(PR_SET_NAME, "softgpu-stream");
+    weir_soft_lock_runs_tasks();
     weir_soft_lock();
     for (;;) {
         struct weir_soft_task *task = pool.first;

@@ -23,9 +23,12 @@
 struct reservation {
     uint64_t base, bytes;
     struct reservation *next;
+    struct weir_soft_task *last; /* of those that are freed: behind the work there was; counted */
 };
 
 static struct reservation *reservations;
+/* What was freed while there was work: a copy or kernel may be between its check and its access. */
+static struct reservation *freed;
 
 static void *map_nothing(uint64_t at, uint64_t bytes, int extra_flags)
 {
@@ -74,6 +77,30 @@ static uint64_t reserve_range(uint64_t hint, uint64_t bytes, uint64_t alignment)
     return aligned;
 }
 
+static void order_after_all(void *object, void *user)
+{
+    const struct weir_soft_ctx *ctx = object;
+    for (struct weir_soft_task *t = ctx->tasks; t != NULL; t = t->live_next) {
+        (void)weir_soft_task_after(user, t);
+    }
+}
+
+/* Give back the addresses that no work can touch any more. */
+static void give_freed(void)
+{
+    for (struct reservation **at = &freed; *at != NULL;) {
+        struct reservation *r = *at;
+        if (!weir_soft_task_is_done(r->last)) {
+            at = &r->next;
+            continue;
+        }
+        munmap((void *)(uintptr_t)r->base, r->bytes);
+        weir_soft_task_put(r->last);
+        *at = r->next;
+        free(r);
+    }
+}
+
 CUresult weir_soft_cuMemAddressReserve(CUdeviceptr *ret, size_t bytes, size_t alignment,
                                        CUdeviceptr hint, unsigned long long flags)
 {
@@ -83,13 +110,14 @@ CUresult weir_soft_cuMemAddressReserve(CUdeviceptr *ret, size_t bytes, size_t al
         return CUDA_ERROR_INVALID_VALUE;
     }
     alignment = alignment < GRANULARITY_BYTES ? GRANULARITY_BYTES : alignment;
+    give_freed();
     struct reservation *r = malloc(sizeof(*r));
     uint64_t base = r == NULL ? 0 : reserve_range(hint, bytes, alignment);
     if (base == 0) {
         free(r);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *r = (struct reservation){base, bytes, reservations};
+    *r = (struct reservation){base, bytes, reservations, NULL};
     reservations = r;
     *ret = base;
     return CUDA_SUCCESS;
@@ -104,9 +132,16 @@ CUresult weir_soft_cuMemAddressFree(CUdeviceptr base, size_t bytes)
             if (!weir_soft_space_is_empty(base, bytes)) {
                 return CUDA_ERROR_INVALID_VALUE; /* something is still mapped there */
             }
-            munmap((void *)(uintptr_t)base, bytes);
+            r->last = weir_soft_task_new(NULL, NULL, 0);
+            if (r->last == NULL) {
+                return CUDA_ERROR_OUT_OF_MEMORY;
+            }
+            weir_soft_object_visit(WEIR_SOFT_CONTEXT, order_after_all, r->last);
+            weir_soft_task_start(r->last);
             *at = r->next;
-            free(r);
+            r->next = freed;
+            freed = r;
+            give_freed();
             return CUDA_SUCCESS;
         }
     }

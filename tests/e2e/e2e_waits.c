@@ -12,8 +12,14 @@
  *                                launch   a kernel, and wait for it; prints "launched"
  *                                hold     a stream, with kernels behind a host function; launch
  *                                         another kernel beside them; prints "held"
- *                                load     a module, and unload it; prints "loaded". Natively that
- *                                         waits for the stream that is held (seen on an H100)
+ *                                spin     a kernel that waits for a later copy; prints "held"
+ *                                load     a module, and unload it; prints "loaded", or "load: " and
+ *                                         the error. Natively that waits for the stream that is
+ *                                         held (seen on an H100)
+ *                                take     an array, registered memory, a module and pinned memory;
+ *                                         prints "taken"
+ *                                free     what it has taken, and registers the same memory again;
+ *                                         prints "freed", and the error of the latter
  *                                open     the stream, and end
  *
  * Each but the last repeats it ROUNDS times; the last line is the verdict. Spinning kernels are one
@@ -21,6 +27,7 @@
  */
 #include "tests/cuda/check_driver.h"
 
+#include <stdbool.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -225,13 +232,63 @@ static void hold(void)
 static void load(void)
 {
     CUmodule module;
+    CUresult result = cu.ModuleLoadData(&module, ptx);
 
-    DRV(cu.ModuleLoadData(&module, ptx));
+    if (result != CUDA_SUCCESS) {
+        printf("load: %d\n", (int)result);
+        return;
+    }
     DRV(cu.ModuleUnload(module));
+    printf("loaded\n");
+}
+
+static struct {
+    CUmodule module;
+    CUarray array;
+    void *registered, *pinned;
+} taken;
+
+static void take(void)
+{
+    CUDA_ARRAY3D_DESCRIPTOR shape = {
+        .Width = 512, .Height = 512, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+
+    if (taken.registered == NULL && posix_memalign(&taken.registered, 4096, 1 << 20) != 0) {
+        check_die("no memory");
+    }
+    DRV(cu.ModuleLoadData(&taken.module, ptx));
+    DRV(cu.Array3DCreate_v2(&taken.array, &shape));
+    DRV(cu.MemHostRegister_v2(taken.registered, 1 << 20, 0));
+    DRV(cu.MemHostAlloc(&taken.pinned, 1 << 20, 0));
+    printf("taken\n");
+}
+
+static void give(void)
+{
+    CUresult again;
+
+    DRV(cu.ModuleUnload(taken.module));
+    DRV(cu.ArrayDestroy(taken.array));
+    DRV(cu.MemHostUnregister(taken.registered));
+    DRV(cu.MemFreeHost(taken.pinned));
+    memset(taken.registered, 7, 1 << 20); /* it is the program's own again */
+    again = cu.MemHostRegister_v2(taken.registered, 1 << 20, 0);
+    if (again == CUDA_SUCCESS) {
+        DRV(cu.MemHostUnregister(taken.registered));
+    }
+    printf("freed %d\n", (int)again);
+}
+
+static void launch_one(void)
+{
+    launch_set(streams[2], words + 72, 1);
+    DRV(cu.StreamSynchronize(streams[2]));
+    printf("launched\n");
 }
 
 static int held(void)
 {
+    bool spins = false, holds = false;
     char line[16];
 
     open_device();
@@ -239,20 +296,32 @@ static int held(void)
     while (fgets(line, sizeof line, stdin) != NULL && strcmp(line, "open\n") != 0) {
         if (strcmp(line, "hold\n") == 0) {
             hold();
+            holds = true;
+            printf("held\n");
+        } else if (strcmp(line, "spin\n") == 0) {
+            launch_await(streams[0], words + 80, 1, words + 84);
+            spins = true;
             printf("held\n");
         } else if (strcmp(line, "load\n") == 0) {
             load();
-            printf("loaded\n");
+        } else if (strcmp(line, "take\n") == 0) {
+            take();
+        } else if (strcmp(line, "free\n") == 0) {
+            give();
         } else {
-            launch_set(streams[0], words + 60, 1);
-            DRV(cu.StreamSynchronize(streams[0]));
-            printf("launched\n");
+            launch_one();
         }
     }
     __atomic_store_n(&opened, 1, __ATOMIC_RELEASE);
+    launch_set(streams[1], words + 80, 1);
     DRV(cu.StreamSynchronize(streams[0]));
-    check_int(word_at(words + 60), 77, "behind the host function");
-    check_int(word_at(words + 64), 77, "beside it");
+    if (spins) {
+        check_int(word_at(words + 84), 1, "behind the kernel that spun");
+    }
+    if (holds) {
+        check_int(word_at(words + 60), 77, "behind the host function");
+        check_int(word_at(words + 64), 77, "beside it");
+    }
     return driver_end();
 }
 

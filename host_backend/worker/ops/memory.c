@@ -11,6 +11,7 @@
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/nvml.h"
+#include "host_backend/worker/session/put_off.h"
 #include "host_backend/worker/session/region.h"
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -40,7 +41,7 @@ void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
     if (!grant->opened && !grant->chunk->pinned) {
         weir_session_let_go(session, grant->chunk->device, grant->chunk->bytes);
     }
-    weir_chunk_put(grant->chunk);
+    weir_chunk_put(session, grant->chunk);
     session->holdings->n_grants--;
     free(grant);
 }
@@ -53,7 +54,7 @@ static CUresult add_grant(struct weir_session *s, struct weir_host_chunk *chunk,
 
     if (grant == NULL || weir_session_admit(s, base, bytes, grant) != WEIR_OK) {
         free(grant);
-        weir_chunk_put(chunk);
+        weir_chunk_put(s, chunk);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *grant = (struct weir_grant){.next = s->holdings->grants,
@@ -176,23 +177,14 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
 
 /* ---------------------------------------------------------------- the guest's own memory */
 
-void weir_registration_drop(struct weir_session *session, struct weir_registration *registration)
+/* The device is idle. */
+static void unregister(struct weir_session *session, void *what)
 {
+    struct weir_registration *registration = what;
     void *at = (void *)(uintptr_t)registration->device;
     struct weir_tenant *t = session->tenant;
-    uint32_t idle;
 
-    for (struct weir_registration **r = &session->holdings->registrations; *r != NULL;
-         r = &(*r)->next) {
-        if (*r == registration) {
-            *r = registration->next;
-            break;
-        }
-    }
-    weir_session_unadmit(session, registration);
-    idle = weir_device_idle_begin(session->worker, session);
     (void)session->driver->cuMemHostUnregister(at);
-    weir_device_idle_end(session->worker, idle);
     if (registration->in_window) {
         (void)weir_window_reclaim(registration->device, registration->room);
     } else {
@@ -212,6 +204,26 @@ void weir_registration_drop(struct weir_session *session, struct weir_registrati
     }
     pthread_mutex_unlock(&t->lock);
     free(registration);
+}
+
+void weir_registration_drop(struct weir_session *session, struct weir_registration *registration)
+{
+    uint32_t idle;
+
+    for (struct weir_registration **r = &session->holdings->registrations; *r != NULL;
+         r = &(*r)->next) {
+        if (*r == registration) {
+            *r = registration->next;
+            break;
+        }
+    }
+    weir_session_unadmit(session, registration);
+    if (weir_put_off_begin(session, &idle) == CUDA_SUCCESS) {
+        unregister(session, registration);
+        weir_device_idle_end(session->worker, idle);
+    } else {
+        weir_put_off(session, unregister, registration, registration->device, registration->bytes);
+    }
 }
 
 /* Where the guest has it, if that is free here; else in the window. */
@@ -324,6 +336,9 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
             return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
         }
     }
+    if (weir_put_off_holds(s, in->address, in->bytes)) { /* or its address would be another one */
+        WEIR_TRY(weir_put_off_settle(s));
+    }
     r = calloc(1, sizeof *r);
     if (r == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -419,7 +434,7 @@ CUresult weir_host_host_unregister(struct weir_session *s,
     (void)out;
     for (struct weir_registration *r = s->holdings->registrations; r != NULL; r = r->next) {
         if (r->address == in->address) {
-            if (!weir_awaited_settle(s)) {
+            if (!weir_awaited_settle_all(s)) {
                 return CUDA_ERROR_UNKNOWN; /* nobody is left to be told */
             }
             weir_registration_drop(s, r);
@@ -448,7 +463,7 @@ CUresult weir_host_ipc_open(struct weir_session *s, const struct weir_op_ipc_ope
     memcpy(&handle, in->handle, sizeof handle);
     WEIR_TRY(weir_chunk_open(s, handle.key, &chunk));
     if (!lies_in(&handle, chunk)) {
-        weir_chunk_put(chunk);
+        weir_chunk_put(s, chunk);
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(add_grant(s, chunk, true, chunk->base + handle.offset, handle.bytes, &grant));

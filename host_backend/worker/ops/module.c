@@ -306,10 +306,21 @@ static bool compile(struct weir_session *s, const struct weir_host_jit_options *
 }
 
 /* From here to the end the driver may wait for all of the device's work. */
-static uint32_t begin(struct weir_session *s)
+static CUresult begin(struct weir_session *s, struct load *load, uint32_t *ret_idle)
 {
+    CUresult result;
+
     weir_admission_idle(s);
-    return weir_device_idle_begin(s->worker, s);
+    result = weir_device_idle_begin_or_fail(s, ret_idle);
+    if (result != CUDA_SUCCESS) {
+        if (load->error != NULL) {
+            snprintf(load->error, WEIR_LOG_BYTES,
+                     "the GPU was not idle within %llu s, as loading code in a shared worker needs",
+                     (unsigned long long)(weir_device_idle_limit_ns(s) / WEIR_NS_PER_S));
+        }
+        give_up(s, load);
+    }
+    return result;
 }
 
 /* Did the driver not take compiled code, so that it is to be given the image itself? */
@@ -419,7 +430,10 @@ CUresult weir_host_module_load(struct weir_session *s, const struct weir_op_modu
         give_up(s, &load);
         return CUDA_SUCCESS;
     }
-    idle = begin(s);
+    out->result = (int32_t)begin(s, &load, &idle);
+    if (out->result != CUDA_SUCCESS) {
+        return CUDA_SUCCESS;
+    }
     result = make_module(s, in, ctx, &options, &load, out);
     weir_device_idle_end(s->worker, idle);
     return result;
@@ -514,7 +528,10 @@ CUresult weir_host_library_load(struct weir_session *s, const struct weir_op_lib
         give_up(s, &load);
         return CUDA_SUCCESS;
     }
-    idle = begin(s);
+    out->result = (int32_t)begin(s, &load, &idle);
+    if (out->result != CUDA_SUCCESS) {
+        return CUDA_SUCCESS;
+    }
     result = make_library(s, in, &options, &load, out);
     weir_device_idle_end(s->worker, idle);
     return result;

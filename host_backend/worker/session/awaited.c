@@ -1,6 +1,7 @@
 #include "host_backend/worker/session/awaited.h"
 
 #include "base/clock.h"
+#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
@@ -120,18 +121,24 @@ static bool settle_stream(struct weir_session *session, const struct weir_host_s
 
 bool weir_awaited_settle(struct weir_session *session)
 {
+    return !weir_awaited_any(session) || weir_awaited_settle_all(session);
+}
+
+bool weir_awaited_settle_all(struct weir_session *session)
+{
+    struct weir_session *inside = weir_device_barrier_pause();
     uint32_t device = session->device;
     bool settled = true;
 
-    if (!weir_awaited_any(session)) {
-        return true;
-    }
-    for (const struct weir_host_ctx *ctx = weir_session_contexts(session); ctx != NULL;
-         ctx = ctx->next) {
+    /* Of a stream under capture nobody may ask. */
+    for (const struct weir_host_ctx *ctx = session->n_captures == 0 ? weir_session_contexts(session)
+                                                                    : NULL;
+         ctx != NULL; ctx = ctx->next) {
         for (const struct weir_host_stream *s = ctx->streams; s != NULL && settled; s = s->next) {
             settled = settle_stream(session, s);
         }
     }
     (void)weir_session_enter(session, device);
+    weir_device_barrier_resume(inside);
     return settled;
 }

@@ -48,4 +48,12 @@ bool weir_awaited_any(const struct weir_session *session);
  */
 bool weir_awaited_settle(struct weir_session *session) WEIR_MUST_CHECK;
 
+/**
+ * Wait until the session's streams have done their work, whatever they wait for. The program may
+ * use memory otherwise as soon as it is unregistered, and its own copies are not to reach it then.
+ * @return as weir_awaited_settle()
+ * @thread session, in a handler
+ */
+bool weir_awaited_settle_all(struct weir_session *session) WEIR_MUST_CHECK;
+
 #endif

@@ -19,9 +19,9 @@ struct weir_device_idle {
     pthread_mutex_t barrier; /* for opened */
     pthread_cond_t opened;   /* closed is 0 again */
     _Atomic(CUevent) events[WEIR_CONTROL_MAX_DEVICES]; /* by device; made under lock when needed */
-    /* For tests: turns in which the device did not become idle, and calls made although it never
-     * did. */
-    atomic_uint_fast64_t turns, forced;
+    /* For tests: turns in which the device did not become idle, and calls that were not made
+     * because it never did. */
+    atomic_uint_fast64_t turns, late;
 };
 
 #endif

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/memfd.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/put_off.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -527,32 +528,46 @@ CUresult weir_chunk_open(struct weir_session *session, const uint8_t key[WEIR_EN
 
 /* ---------------------------------------------------------------- the end */
 
-static void unmap(struct weir_host_chunk *chunk)
+static void finish(struct weir_host_chunk *chunk)
+{
+    struct weir_worker *worker = chunk->tenant->worker;
+
+    give_address(chunk);
+    atomic_fetch_sub(&worker->counts.chunks, 1);
+    atomic_fetch_sub(&worker->counts.chunk_bytes, chunk->bytes);
+    free(chunk);
+}
+
+static void release(struct weir_host_chunk *chunk)
 {
     const struct weir_driver *driver = &chunk->tenant->worker->platform.driver;
 
-    if (chunk->pinned) {
-        uint32_t idle = weir_device_idle_begin(chunk->tenant->worker, NULL);
-
-        (void)driver->cuMemHostUnregister((void *)(uintptr_t)chunk->base);
-        weir_device_idle_end(chunk->tenant->worker, idle);
-        (void)weir_window_reclaim(chunk->base, chunk->bytes);
-        give_pages(chunk);
-    } else {
-        (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
-        (void)driver->cuMemRelease(chunk->memory);
-        if (chunk->kept) {
-            weir_memory_drop(chunk->tenant->worker, chunk->id);
-        }
-        if (chunk->published) {
-            weir_directory_withdraw(chunk->tenant, WEIR_ENTRY_MEMORY, chunk->key);
-        }
+    (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
+    (void)driver->cuMemRelease(chunk->memory);
+    if (chunk->kept) {
+        weir_memory_drop(chunk->tenant->worker, chunk->id);
     }
+    if (chunk->published) {
+        weir_directory_withdraw(chunk->tenant, WEIR_ENTRY_MEMORY, chunk->key);
+    }
+    finish(chunk);
 }
 
-void weir_chunk_put(struct weir_host_chunk *chunk)
+/* The device is idle. */
+static void unpin(struct weir_session *session, void *what)
+{
+    struct weir_host_chunk *chunk = what;
+
+    (void)session->driver->cuMemHostUnregister((void *)(uintptr_t)chunk->base);
+    (void)weir_window_reclaim(chunk->base, chunk->bytes);
+    give_pages(chunk);
+    finish(chunk);
+}
+
+void weir_chunk_put(struct weir_session *session, struct weir_host_chunk *chunk)
 {
     struct weir_tenant *t = chunk->tenant;
+    uint32_t idle;
     bool last;
 
     pthread_mutex_lock(&t->lock);
@@ -564,9 +579,12 @@ void weir_chunk_put(struct weir_host_chunk *chunk)
     if (!last) {
         return;
     }
-    unmap(chunk);
-    give_address(chunk);
-    atomic_fetch_sub(&t->worker->counts.chunks, 1);
-    atomic_fetch_sub(&t->worker->counts.chunk_bytes, chunk->bytes);
-    free(chunk);
+    if (!chunk->pinned) {
+        release(chunk);
+    } else if (weir_put_off_begin(session, &idle) == CUDA_SUCCESS) {
+        unpin(session, chunk);
+        weir_device_idle_end(session->worker, idle);
+    } else {
+        weir_put_off(session, unpin, chunk, 0, 0);
+    }
 }

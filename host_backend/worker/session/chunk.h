@@ -50,8 +50,9 @@ void weir_chunk_close_file(struct weir_host_chunk *chunk);
 /** Let devices of the session (a bit each) reach the chunk, too. @thread the session's */
 void weir_chunk_reach(struct weir_session *session, const struct weir_host_chunk *chunk,
                       uint32_t users);
-/** Drop a reference; the last unmaps and releases. The device has no work with it. */
-void weir_chunk_put(struct weir_host_chunk *chunk);
+/** Drop a session's reference; the last unmaps and releases, perhaps later (put_off.h). The device
+ * has no work with it. @thread the session's */
+void weir_chunk_put(struct weir_session *session, struct weir_host_chunk *chunk);
 /**
  * Give device memory that was granted to a session a key, if it has none yet.
  * @return CUDA_SUCCESS, as weir_ipc_memory_publish()

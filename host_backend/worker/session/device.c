@@ -450,6 +450,14 @@ static void tell_devices(const struct weir_worker *worker)
     }
 }
 
+/* For tests: softgpu then waits as NVIDIA's driver does (docs/design/softgpu-driver.md). */
+static bool softgpu_waits(void)
+{
+    const char *waits = getenv("WEIR_SOFTGPU_WAITS");
+
+    return waits != NULL && strcmp(waits, "1") == 0;
+}
+
 enum weir_status weir_worker_open_device(struct weir_worker *worker)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -464,6 +472,7 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
     worker->platform.posix_fds = true;
     worker->platform.alone = worker->config.alone;
     worker->platform.by_program = worker->config.by_program;
+    worker->platform.keeps_out = worker->platform.real || softgpu_waits();
     if (weir_worker_device_open(worker, 0) != CUDA_SUCCESS ||
         weir_platform_enter(&worker->platform) != CUDA_SUCCESS) {
         return WEIR_ERR_DRIVER;

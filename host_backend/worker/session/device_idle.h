@@ -15,9 +15,13 @@
  *     3. otherwise open the barrier, and wait until the device has done what it had
  *
  * The moment grows each time, so that a kernel of any length can end within it. A kernel that waits
- * for its program gets that program's calls in step 3. After WEIR_DEVICE_IDLE_LIMIT_NS the call is
- * made anyway, unless the work of a program that is gone may be what it waits for. Stopped runs are
- * resumed first (runs/run.h), or the device would never be idle.
+ * for its program gets that program's calls in step 3. Stopped runs are resumed first (runs/run.h),
+ * or the device would never be idle.
+ *
+ * A kernel of another program may never end. So whoever waits does so for a bounded time, or for as
+ * long as it takes, and then nobody else waits for it (docs/design/preemption.md): a call that may
+ * fail, fails; one that may not is put off (put_off.h); the end of a session and the builder of
+ * twins wait. Nobody makes such a call while the device is busy.
  *
  * weir_device_barrier_enter() and weir_device_barrier_leave() cost two stores and a load.
  */
@@ -29,10 +33,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WEIR_DEVICE_IDLE_LIMIT_NS (20 * WEIR_NS_PER_S)
-
 struct weir_device_idle;
 struct weir_host_stream;
+struct weir_put_off;
 struct weir_session;
 struct weir_session_idle;
 struct weir_worker;
@@ -46,6 +49,8 @@ void weir_device_idle_destroy(struct weir_worker *worker);
 struct weir_session_idle *weir_session_idle_create(void);
 /** Accepts NULL. */
 void weir_session_idle_destroy(struct weir_session_idle *idle);
+/** The calls that wait for an idle device (put_off.h). @thread session */
+struct weir_put_off *weir_session_put_off(const struct weir_session *session);
 
 /** A session is about to give the device work; waits while the barrier is closed.
  * @thread session */
@@ -60,16 +65,32 @@ void weir_device_barrier_resume(struct weir_session *session);
 
 /**
  * Wait until the device is idle, and keep it so. Returns at once if no other session may give the
- * device work, if the caller's own session is capturing, or if the driver is softgpu, which never
- * keeps other threads out. Calls nest.
+ * device work, if the caller's own session is capturing, or if the driver keeps no other threads
+ * out (softgpu, unless it is told to). Calls nest.
  *
- * @param caller  the session whose thread calls. NULL: the session in whose handler this thread is;
- *                if it is in none, as the builder of twins, all sessions count as others.
- * @return for weir_device_idle_end()
+ * @param caller    the session whose thread calls. NULL: the session in whose handler this thread
+ *                  is; if it is in none, as the builder of twins, all sessions count as others.
+ * @param limit_ns  how long to wait. 0: if the device is idle now. UINT64_MAX: for ever.
+ * @param ret_idle  on success, for weir_device_idle_end()
+ * @return CUDA_SUCCESS        the device is idle, or its context is dead
+ * @return CUDA_ERROR_TIMEOUT  it is not; the call must not be made, and there is nothing to end
  * @thread any with a context, holding no lock; within a handler, too
  */
+CUresult weir_device_idle_begin_within(struct weir_worker *worker,
+                                       const struct weir_session *caller, uint64_t limit_ns,
+                                       uint32_t *ret_idle);
+/** The same for a session's call that may fail: for as long as its tenant's load_wait_s says. The
+ * log names what it waited for. @thread session */
+CUresult weir_device_idle_begin_or_fail(struct weir_session *session, uint32_t *ret_idle);
+/** The same, for ever. @return for weir_device_idle_end() */
 uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_session *caller);
 void weir_device_idle_end(struct weir_worker *worker, uint32_t idle);
+
+/** How long a session's call may wait for an idle device. @thread any */
+uint64_t weir_device_idle_limit_ns(const struct weir_session *session);
+/** Is what the devices had done, when somebody last waited for it in vain? Waits for nothing.
+ * @thread any with a context */
+bool weir_device_may_be_idle(struct weir_worker *worker);
 
 /** A stream of the session begins or ends a capture. While any stream is captured, the driver
  * refuses to say whether the device is idle. @thread session */
@@ -78,6 +99,8 @@ void weir_session_capture_end(struct weir_session *session, struct weir_host_str
 
 /** The objects of a session that ends are destroyed from here on. @thread session */
 void weir_session_unloads(struct weir_session *session);
+/** Are they being destroyed? Then nothing may be put off any more. @thread session */
+bool weir_session_is_unloading(const struct weir_session *session);
 /**
  * A module is about to be unloaded while the session's objects are destroyed: keep the device idle
  * from here on, for some milliseconds at a time, so that others get in. Only the session's end

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "host_backend/config/link.h"
+#include "host_backend/worker/session/host_calls.h"
 #include "host_backend/worker/session/mark.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/object_types.h"
@@ -221,6 +222,43 @@ bool weir_fault_kernels(const struct weir_session *session, char *text, size_t b
     }
     pthread_mutex_unlock(&faults->lock);
     return any;
+}
+
+/* "tenant=a program=x kernels=k, l", fit for a quoted value of a log line. */
+static size_t describe(const struct weir_session *s, char *text, size_t bytes)
+{
+    char kernels[WEIR_FAULT_TEXT_BYTES], program[2 * WEIR_HOST_TEXT_BYTES];
+    bool any = weir_fault_kernels(s, kernels, sizeof kernels), calls = weir_host_calls_any(s);
+    int n;
+
+    if (!any && !calls) {
+        return 0;
+    }
+    quotable(weir_session_program(s), program, sizeof program);
+    n = snprintf(text, bytes, "tenant=%s program=%s%s%s%s", s->tenant->name, program,
+                 any ? " kernels=" : "", kernels, calls ? " host_function=1" : "");
+    return n > 0 ? (size_t)n : 0;
+}
+
+void weir_fault_running(struct weir_worker *worker, char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    text[0] = 0;
+    pthread_mutex_lock(&worker->lock);
+    for (const struct weir_session *s = worker->sessions; s != NULL && used + 3 < bytes;
+         s = s->next) {
+        size_t gap = used != 0 ? 2 : 0;
+        size_t n = describe(s, text + used + gap, bytes - used - gap);
+
+        if (n != 0) {
+            memcpy(text + used, "; ", gap);
+            used += gap + n;
+        } else {
+            text[used] = 0;
+        }
+    }
+    pthread_mutex_unlock(&worker->lock);
 }
 
 /* ---------------------------------------------------------------- the report */

@@ -85,6 +85,14 @@ void weir_fault_stream_gone(struct weir_session *session, struct weir_host_strea
 bool weir_fault_kernels(const struct weir_session *session, char *text, size_t bytes);
 
 /**
+ * Describe what keeps the worker's devices busy, for the log: of each program that has some, its
+ * tenant, its unfinished kernels, and whether a host function of its is under way.
+ * @param text  at least 1 byte; cut where it ends
+ * @thread any, without the worker's lock
+ */
+void weir_fault_running(struct weir_worker *worker, char *text, size_t bytes);
+
+/**
  * Report an error that no context survives (weir_error_is_sticky()): the log says whose fault it
  * was or may have been, the supervisor is told, and all sessions get the error. The worker then
  * exits. Only the first report of a worker counts.

@@ -3,7 +3,11 @@
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/session.h"
 
+#include "base/clock.h"
 #include <stdlib.h>
+
+#define RUNS_WAIT_NS                                                                               \
+    WEIR_NS_PER_S /* until nothing is stopped; then the call is made all the same */
 
 CUresult weir_function_here(struct weir_session *s, struct weir_host_function *f,
                             CUfunction *ret_native)
@@ -32,12 +36,14 @@ CUresult weir_function_load(struct weir_session *s, struct weir_host_function *f
 {
     const struct weir_session_hooks *hooks = weir_worker_hooks(s->worker);
     CUresult result;
-    uint32_t idle;
+    uint32_t idle = 0;
 
     if ((f->loaded_on >> s->device & 1) != 0) {
         return CUDA_SUCCESS;
     }
-    idle = hooks != NULL ? hooks->device_idle_begin(weir_worker_forms(s->worker)) : 0;
+    if (hooks != NULL) {
+        (void)hooks->device_idle_begin(weir_worker_forms(s->worker), RUNS_WAIT_NS, &idle);
+    }
     result =
         s->driver->cuFuncLoad != NULL ? s->driver->cuFuncLoad(native) : CUDA_ERROR_NOT_SUPPORTED;
     if (hooks != NULL) {

@@ -15,9 +15,11 @@ struct weir_worker;
 
 /* All on the session's thread, but for the first two: any with the context, holding no lock. */
 struct weir_session_hooks {
-    /** Around a driver call that may wait for the whole device: nothing is stopped meanwhile.
-     * @return for device_idle_end() */
-    uint32_t (*device_idle_begin)(struct weir_forms *forms);
+    /** Around a driver call that may wait for the whole device: nothing is stopped meanwhile. Waits
+     * limit_ns at most for what was stopped to go on.
+     * @param ret_idle  for device_idle_end(), whatever is returned
+     * @return false: something that was stopped does not go on */
+    bool (*device_idle_begin)(struct weir_forms *forms, uint64_t limit_ns, uint32_t *ret_idle);
     void (*device_idle_end)(struct weir_forms *forms, uint32_t idle);
     /** It is about to be unloaded. @return true: it will be, behind work that still needs it */
     bool (*module_unloading)(struct weir_session *session, struct weir_host_module *module);

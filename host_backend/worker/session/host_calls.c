@@ -313,6 +313,17 @@ void CUDA_CB weir_host_call_run(void *user_data)
     pthread_mutex_unlock(&session->host_calls->lock);
 }
 
+bool weir_host_calls_any(const struct weir_session *session)
+{
+    struct weir_host_calls *calls = session->host_calls;
+    bool any;
+
+    pthread_mutex_lock(&calls->lock);
+    any = calls->n_running != 0;
+    pthread_mutex_unlock(&calls->lock);
+    return any;
+}
+
 static struct ticket *find_ticket_locked(struct weir_session *session, uint64_t number)
 {
     struct ticket *t = session->host_calls->tickets;

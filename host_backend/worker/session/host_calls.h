@@ -41,6 +41,9 @@ void weir_host_call_cancel(struct weir_host_call *call);
 /** The trampoline: a thread of the driver. Waits for the guest, or for the session's end. */
 void CUDA_CB weir_host_call_run(void *user_data);
 
+/** Is a function of the session under way? @thread any */
+bool weir_host_calls_any(const struct weir_session *session);
+
 /** The guest has run the function of a ticket; CUDA_ERROR_INVALID_VALUE for an unknown one. */
 CUresult weir_host_call_done(struct weir_session *session, uint64_t ticket);
 

@@ -18,6 +18,7 @@
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/prints.h"
+#include "host_backend/worker/session/put_off.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
@@ -180,15 +181,32 @@ static void forget_dependents(struct weir_session *session, const struct weir_ob
     }
 }
 
-/* What an object holds besides the driver's handle. */
-static void release_parts(struct weir_session *session, struct weir_object *o)
+static bool is_code(const struct weir_object *o)
 {
-    if (o->kind == WEIR_KIND_MODULE || o->kind == WEIR_KIND_LIBRARY) {
+    return o->kind == WEIR_KIND_MODULE || o->kind == WEIR_KIND_LIBRARY;
+}
+
+/* What the driver uses until it has destroyed the object, and what that costs. */
+static void release_what_driver_has(struct weir_session *session, struct weir_object *o)
+{
+    if (is_code(o)) {
         struct weir_host_module *m = (struct weir_host_module *)o;
 
-        weir_session_unadmit(session, o);
         weir_image_put(&session->tenant->images, m->image);
         free(m->options);
+    }
+    if (o->charged_bytes != 0) {
+        weir_account_release(&session->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
+                             o->charged_bytes);
+        weir_session_let_go(session, o->device, o->charged_bytes);
+    }
+}
+
+/* What else an object holds besides the driver's handle. */
+static void release_parts(struct weir_session *session, struct weir_object *o)
+{
+    if (is_code(o)) {
+        weir_session_unadmit(session, o);
     }
     if (o->kind == WEIR_KIND_FUNCTION) {
         free(((struct weir_host_function *)o)->name);
@@ -199,11 +217,6 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
     }
     if (o->kind == WEIR_KIND_EXEC) {
         weir_exec_gone(session->driver, (struct weir_exec *)o);
-    }
-    if (o->charged_bytes != 0) {
-        weir_account_release(&session->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
-                             o->charged_bytes);
-        weir_session_let_go(session, o->device, o->charged_bytes);
     }
     if (o->kind == WEIR_KIND_STREAM && o->ctx != NULL) {
         struct weir_host_stream **at = &o->ctx->streams;
@@ -220,7 +233,8 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
     }
 }
 
-void weir_host_object_forget(struct weir_session *session, struct weir_object *object)
+/* The guest has it no more; it is not freed. */
+static void take_out(struct weir_session *session, struct weir_object *object)
 {
     forget_dependents(session, object);
     (void)weir_id_table_remove(session->handles->tables[object->kind], object->handle);
@@ -234,6 +248,12 @@ void weir_host_object_forget(struct weir_session *session, struct weir_object *o
     }
     atomic_fetch_sub(&session->about->objects, 1);
     atomic_fetch_sub(&session->worker->counts.objects, 1);
+}
+
+void weir_host_object_forget(struct weir_session *session, struct weir_object *object)
+{
+    take_out(session, object);
+    release_what_driver_has(session, object);
     free(object);
 }
 
@@ -291,8 +311,6 @@ static CUresult destroy_handle(const struct weir_driver *driver, int kind, void 
 
 static CUresult destroy_native(struct weir_session *session, struct weir_object *o)
 {
-    const struct weir_session_hooks *hooks = session->worker->hooks;
-
     if (o->kind == WEIR_KIND_CHUNK) { /* has no native of its own: memory is shared */
         weir_vmm_handle_drop(session, (struct weir_host_vmm_handle *)o);
     }
@@ -301,33 +319,72 @@ static CUresult destroy_native(struct weir_session *session, struct weir_object 
     }
     (void)weir_session_enter(session, o->device);
     switch (o->kind) {
-    case WEIR_KIND_MODULE:
-    case WEIR_KIND_LIBRARY:
-        weir_session_device_idle(session);
-        return hooks != NULL && hooks->module_unloading(session, (struct weir_host_module *)o)
-                   ? CUDA_SUCCESS
-                   : destroy_handle(session->driver, o->kind, o->native);
     case WEIR_KIND_STREAM:
         return destroy_stream(session, (struct weir_host_stream *)o);
     case WEIR_KIND_EVENT:
         return destroy_event(session, (struct weir_host_event *)o);
-    case WEIR_KIND_ARRAY:
-    case WEIR_KIND_MIPMAP: {
-        uint32_t idle = weir_device_idle_begin(session->worker, session);
-        CUresult result = destroy_handle(session->driver, o->kind, o->native);
-
-        weir_device_idle_end(session->worker, idle);
-        return result;
-    }
     default:
         return destroy_handle(session->driver, o->kind, o->native);
     }
 }
 
+/* Does the driver wait for the device to destroy it? */
+static bool needs_idle_device(const struct weir_object *o)
+{
+    return (is_code(o) || o->kind == WEIR_KIND_ARRAY || o->kind == WEIR_KIND_MIPMAP) &&
+           o->native != NULL && !o->borrowed;
+}
+
+static bool is_left_to_its_runs(struct weir_session *session, struct weir_object *o)
+{
+    const struct weir_session_hooks *hooks = session->worker->hooks;
+
+    return is_code(o) && hooks != NULL &&
+           hooks->module_unloading(session, (struct weir_host_module *)o);
+}
+
+static void destroy_put_off(struct weir_session *session, void *object)
+{
+    struct weir_object *o = object;
+
+    (void)weir_session_enter(session, o->device);
+    (void)destroy_handle(session->driver, o->kind, o->native);
+    release_what_driver_has(session, o);
+    free(o);
+}
+
+static CUresult destroy_when_idle(struct weir_session *session, struct weir_object *o)
+{
+    CUresult result = CUDA_SUCCESS;
+    uint32_t idle;
+
+    (void)weir_session_enter(session, o->device);
+    if (is_code(o)) {
+        weir_session_device_idle(session);
+    }
+    if (is_left_to_its_runs(session, o)) {
+        weir_host_object_forget(session, o);
+        return CUDA_SUCCESS;
+    }
+    if (weir_put_off_begin(session, &idle) == CUDA_SUCCESS) {
+        result = destroy_handle(session->driver, o->kind, o->native);
+        weir_device_idle_end(session->worker, idle);
+        weir_host_object_forget(session, o);
+    } else {
+        take_out(session, o);
+        weir_put_off(session, destroy_put_off, o, 0, 0);
+    }
+    return result;
+}
+
 CUresult weir_host_object_destroy(struct weir_session *session, struct weir_object *object)
 {
-    CUresult result = destroy_native(session, object);
+    CUresult result;
 
+    if (needs_idle_device(object)) {
+        return destroy_when_idle(session, object);
+    }
+    result = destroy_native(session, object);
     weir_host_object_forget(session, object);
     return result;
 }
@@ -637,6 +694,24 @@ void weir_session_drop(struct weir_session *session, enum weir_kind kind, uint64
     if (o != NULL) {
         weir_host_object_forget(session, o);
     }
+}
+
+CUresult weir_session_remove(struct weir_session *session, enum weir_kind kind, uint64_t handle)
+{
+    struct weir_object *o = get_any(session, kind, handle);
+    CUresult result;
+
+    if (o == NULL || o->native == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!o->borrowed) {
+        return weir_host_object_destroy(session, o);
+    }
+    result = destroy_handle(session->driver, (int)kind, o->native); /* that refuses it, surely */
+    if (result == CUDA_SUCCESS) {
+        weir_host_object_forget(session, o);
+    }
+    return result;
 }
 
 void *weir_session_alloc(struct weir_session *session, size_t bytes)

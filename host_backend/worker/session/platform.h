@@ -55,6 +55,7 @@ struct weir_platform {
     bool alone;      /* it serves one tenant */
     bool by_program; /* its contexts belong to one program at a time */
     bool real;       /* NVIDIA's driver, not softgpu */
+    bool keeps_out;  /* a call that waits for the device keeps other threads out of the driver */
     bool posix_fds;  /* memory can be exported, of all */
     uint32_t *trial; /* a registered page, in which stream writes are tried */
     uint64_t granularity_bytes; /* the largest of them */

@@ -24,10 +24,6 @@
 
 #define BUILD_NICE 10
 
-/* How long a call may wait until no run needs us. */
-#define IDLE_LIMIT_NS (20 * WEIR_NS_PER_S) /* the driver would block other threads as long */
-#define SOFT_LIMIT_NS WEIR_NS_PER_S        /* softgpu never blocks other threads */
-
 /* ---------------------------------------------------------------- a module */
 
 void weir_forms_refuse(struct weir_forms_module *module, const char *why)
@@ -541,29 +537,22 @@ void weir_forms_destroy(struct weir_forms *forms)
 }
 
 /* A device that gets its runs later is not asked; weir_forms_device_idle_end() leaves it out. */
-uint32_t weir_forms_device_idle_begin(struct weir_forms *forms)
+bool weir_forms_device_idle_begin(struct weir_forms *forms, uint64_t limit_ns, uint32_t *ret_idle)
 {
-    uint64_t end_ns;
-    uint32_t idle = 0;
+    uint64_t end_ns = weir_clock_now_ns() + limit_ns;
     bool all = true;
 
-    if (forms == NULL) {
-        return 0;
-    }
-    end_ns = weir_clock_now_ns() + (forms->real ? IDLE_LIMIT_NS : SOFT_LIMIT_NS);
-    for (uint32_t i = 0; i < forms->n_devices; i++) {
+    *ret_idle = 0;
+    for (uint32_t i = 0; forms != NULL && i < forms->n_devices; i++) {
         struct weir_runs *runs = atomic_load(&forms->devices[i].runs);
         uint64_t now_ns = weir_clock_now_ns();
 
         if (runs != NULL) {
             all &= weir_runs_device_idle_begin(runs, now_ns < end_ns ? end_ns - now_ns : 0);
-            idle |= 1u << i;
+            *ret_idle |= 1u << i;
         }
     }
-    if (!all) {
-        weir_log_warn("forms: a stopped kernel does not end, the device is used all the same");
-    }
-    return idle;
+    return all;
 }
 
 void weir_forms_device_idle_end(struct weir_forms *forms, uint32_t idle)

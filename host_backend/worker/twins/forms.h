@@ -42,14 +42,18 @@ void weir_forms_destroy(struct weir_forms *forms);
 /** The runs of a device, or NULL while it has none. @thread any */
 struct weir_runs *weir_forms_runs_of(struct weir_forms *forms, uint32_t device);
 
+/** Most that a look-up of code waits for stopped kernels; then it is made all the same. */
+#define WEIR_FORMS_LOOK_UP_NS WEIR_NS_PER_S
+
 /**
  * Call this before a driver call that may wait for the whole device. It resumes all stopped runs,
- * and none is stopped until weir_forms_device_idle_end(). It waits for them up to a limit; then the
- * caller goes on all the same, and the log says so. Costs a lock for each device with runs.
- * @return for weir_forms_device_idle_end()
+ * and none is stopped until weir_forms_device_idle_end(). It waits for them for limit_ns at most.
+ * Costs a lock for each device with runs.
+ * @param ret_idle  for weir_forms_device_idle_end(), whatever is returned
+ * @return false: a stopped run does not go on
  * @thread any with the context, holding no lock
  */
-uint32_t weir_forms_device_idle_begin(struct weir_forms *forms);
+bool weir_forms_device_idle_begin(struct weir_forms *forms, uint64_t limit_ns, uint32_t *ret_idle);
 /** @param idle  what begin gave. @thread any */
 void weir_forms_device_idle_end(struct weir_forms *forms, uint32_t idle);
 

@@ -124,7 +124,7 @@ bool weir_forms_unloading(struct weir_session *session, struct weir_host_module 
             m->kept = weir_image_get(m->store, &module->image->hash, module->image->bytes);
             m->orphan = taken = true;
         }
-        weir_forms_module_put(m);
+        weir_forms_module_put_later(m); /* the session does not wait for an idle device */
     }
     return taken;
 }

@@ -181,7 +181,8 @@ bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *mod
     if (writes_open(session, module)) {
         return false;
     }
-    idle = weir_forms_device_idle_begin(module->device->forms); /* looking them up may load code */
+    /* Looking them up may load code. */
+    (void)weir_forms_device_idle_begin(module->device->forms, WEIR_FORMS_LOOK_UP_NS, &idle);
     ok = weir_session_work_stream(session, &work) == CUDA_SUCCESS &&
          weir_forms_bind_globals(session, module, module->twins, module->set) &&
          bind_consts(session, module, work);

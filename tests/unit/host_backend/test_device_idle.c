@@ -3,10 +3,13 @@
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/barrier.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/put_off.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 
 #include "tests/lib/tl_cmocka.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +20,8 @@ static struct {
     atomic_int records, looks;
     atomic_int let_in; /* passes of the other session's thread */
     atomic_bool quit;
+    CUresult record_result;
+    int done; /* which calls that were put off, in decimal */
 } f;
 
 static CUresult CUDA_CB ctx_get(CUcontext *ret_context)
@@ -50,7 +55,7 @@ static CUresult CUDA_CB record(CUcontext context, CUevent event)
     (void)event;
     assert_int_equal(atomic_load(&f.worker.device_idle->captures), 0);
     atomic_fetch_add(&f.records, 1);
-    return CUDA_SUCCESS;
+    return f.record_result;
 }
 
 static CUresult CUDA_CB query(CUevent event)
@@ -67,7 +72,8 @@ static int set_up(void **state)
     f.worker.device_idle = weir_device_idle_create();
     assert_non_null(f.worker.device_idle);
     pthread_mutex_init(&f.worker.lock, NULL);
-    f.worker.platform.real = true;
+    f.worker.platform.keeps_out = true;
+    f.worker.platform.by_program = true;
     f.worker.platform.n_devices = 1;
     atomic_store(&f.worker.platform.devices[0].is_open, true);
     f.worker.platform.driver.cuCtxGetCurrent = ctx_get;
@@ -163,7 +169,7 @@ static void begin_within_an_own_capture_does_not_wait(void **state)
     weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker, NULL));
     weir_device_barrier_leave(f.sessions[0]);
     assert_int_equal(atomic_load(&f.worker.device_idle->turns), 0);
-    assert_int_equal(atomic_load(&f.worker.device_idle->forced), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle->late), 0);
 }
 
 static void *wait_for_idle(void *unused)
@@ -193,7 +199,7 @@ static void begin_within_an_own_capture_passes_who_waits_for_it(void **state)
     atomic_store(&f.worker.device_idle->captures, 0);
     pthread_join(builder, NULL);
     assert_true(atomic_load(&f.quit));
-    assert_int_equal(atomic_load(&f.worker.device_idle->forced), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle->late), 0);
 }
 
 static void begin_keeps_the_others_out_until_the_end(void **state)
@@ -221,7 +227,7 @@ static void begin_keeps_the_others_out_until_the_end(void **state)
     }
     atomic_store(&f.quit, true);
     pthread_join(other, NULL);
-    assert_int_equal(atomic_load(&f.worker.device_idle->forced), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle->late), 0);
 }
 
 static void begin_opens_while_the_device_does_not_end(void **state)
@@ -230,8 +236,10 @@ static void begin_opens_while_the_device_does_not_end(void **state)
     uint32_t idle;
 
     (void)state;
-    atomic_store(&f.busy_looks, 5000);
+    atomic_store(&f.busy_looks, 1000);
     assert_int_equal(pthread_create(&other, NULL, pass_on_and_on, NULL), 0);
+    while (atomic_load(&f.let_in) == 0) {
+    }
     idle = weir_device_idle_begin(&f.worker, NULL);
     assert_true(atomic_load(&f.busy_looks) <= 0);
     assert_true(atomic_load(&f.worker.device_idle->turns) > 0);
@@ -284,7 +292,7 @@ static void begin_inside_two_handlers_ends(void **state)
     begin_inside(f.sessions[0]);
     pthread_join(other, NULL);
     assert_int_equal(atomic_load(&f.worker.device_idle->closed), 0);
-    assert_int_equal(atomic_load(&f.worker.device_idle->forced), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle->late), 0);
 }
 
 static void *rest_inside(void *session)
@@ -333,6 +341,123 @@ static void begin_asks_only_devices_that_are_open(void **state)
     assert_int_equal(atomic_load(&f.records), 3);
 }
 
+/* Work of another program does not end: only the caller waits, and not for ever. */
+static void begin_within_gives_up_and_leaves_the_barrier_open(void **state)
+{
+    uint64_t start_ns = weir_clock_now_ns();
+    pthread_t other;
+    uint32_t idle;
+
+    (void)state;
+    atomic_store(&f.busy_looks, INT_MAX);
+    assert_int_equal(pthread_create(&other, NULL, pass_on_and_on, NULL), 0);
+    assert_int_equal(
+        weir_device_idle_begin_within(&f.worker, f.sessions[0], 5 * WEIR_NS_PER_MS, &idle),
+        CUDA_ERROR_TIMEOUT);
+    assert_true(weir_clock_now_ns() - start_ns >= 5 * WEIR_NS_PER_MS);
+    assert_int_equal(atomic_load(&f.worker.device_idle->late), 1);
+    assert_int_equal(atomic_load(&f.worker.device_idle->closed), 0);
+    assert_int_equal(f.worker.device_idle->depth, 0);
+    assert_false(weir_device_may_be_idle(&f.worker));
+    assert_true(atomic_load(&f.let_in) > 0);
+    atomic_store(&f.quit, true);
+    pthread_join(other, NULL);
+    atomic_store(&f.busy_looks, 0);
+    assert_true(weir_device_may_be_idle(&f.worker));
+    assert_int_equal(weir_device_idle_begin_within(&f.worker, f.sessions[0], 0, &idle),
+                     CUDA_SUCCESS);
+    weir_device_idle_end(&f.worker, idle);
+}
+
+/* Within a handler it is inside again afterwards, whatever came of it. */
+static void begin_within_a_handler_that_gives_up_is_inside_again(void **state)
+{
+    uint32_t idle;
+
+    (void)state;
+    weir_device_barrier_enter(f.sessions[0]);
+    atomic_store(&f.busy_looks, INT_MAX);
+    assert_int_equal(weir_device_idle_begin_within(&f.worker, NULL, 0, &idle), CUDA_ERROR_TIMEOUT);
+    atomic_store(&f.busy_looks, 0);
+    assert_int_equal(weir_device_idle_begin_within(&f.worker, f.sessions[1], 0, &idle),
+                     CUDA_SUCCESS);
+    weir_device_idle_end(&f.worker, idle);
+    weir_device_barrier_leave(f.sessions[0]);
+}
+
+static void begin_within_stops_when_the_session_ends(void **state)
+{
+    uint32_t idle;
+
+    (void)state;
+    atomic_store(&f.busy_looks, INT_MAX);
+    atomic_store(&f.sessions[0]->ending, true);
+    assert_int_equal(
+        weir_device_idle_begin_within(&f.worker, f.sessions[0], WEIR_NS_PER_S * 60, &idle),
+        CUDA_ERROR_TIMEOUT);
+}
+
+/* In a worker of several programs another one may come while it waits. */
+static void begin_alone_among_others_that_may_come_waits(void **state)
+{
+    (void)state;
+    f.worker.platform.by_program = false;
+    f.worker.sessions = f.sessions[1];
+    f.worker.n_sessions = 1;
+    weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker, f.sessions[1]));
+    assert_int_equal(atomic_load(&f.records), 1);
+}
+
+/* Nothing that comes to an end would be found: the call has its error at once. */
+static void begin_on_a_dead_context_does_not_wait(void **state)
+{
+    (void)state;
+    f.record_result = CUDA_ERROR_ILLEGAL_ADDRESS;
+    weir_device_idle_end(&f.worker, weir_device_idle_begin(&f.worker, f.sessions[0]));
+    assert_int_equal(atomic_load(&f.worker.device_idle->turns), 0);
+    assert_int_equal(atomic_load(&f.worker.device_idle->closed), 0);
+}
+
+static void do_it(struct weir_session *session, void *what)
+{
+    (void)session;
+    assert_int_equal(atomic_load(&f.worker.device_idle->closed), 1);
+    f.done = 10 * f.done + *(int *)what;
+}
+
+static void put_off_is_done_in_order_when_the_device_is_idle(void **state)
+{
+    struct weir_session *s = f.sessions[0];
+    int first = 1, second = 2;
+    uint64_t start_ns;
+    uint32_t idle;
+
+    (void)state;
+    s->tenant = calloc(1, sizeof *s->tenant);
+    assert_non_null(s->tenant);
+    atomic_store(&f.busy_looks, INT_MAX);
+    assert_int_equal(weir_device_idle_begin_within(&f.worker, s, 0, &idle), CUDA_ERROR_TIMEOUT);
+    weir_put_off(s, do_it, &first, 0x1000, 0x1000);
+    weir_put_off(s, do_it, &second, 0, 0);
+    start_ns = weir_clock_now_ns();
+    assert_int_equal(weir_put_off_begin(s, &idle), CUDA_ERROR_TIMEOUT); /* and does not wait */
+    assert_true(weir_clock_now_ns() - start_ns < WEIR_PUT_OFF_NS);
+    assert_true(weir_put_off_holds(s, 0x1fff, 1));
+    assert_false(weir_put_off_holds(s, 0x2000, 0x1000));
+    weir_put_off_try(s);
+    assert_int_equal(f.done, 0);
+    weir_put_off_try(s); /* not so soon again */
+    atomic_store(&f.busy_looks, 0);
+    weir_session_unloads(s);
+    weir_put_off_finish(s);
+    assert_int_equal(f.done, 12);
+    assert_false(weir_put_off_any(s));
+    assert_false(weir_put_off_holds(s, 0x1000, 1));
+    assert_int_equal(weir_put_off_begin(s, &idle), CUDA_SUCCESS);
+    weir_device_idle_end(&f.worker, idle);
+    free(s->tenant);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -353,6 +478,17 @@ int main(void)
         cmocka_unit_test_setup_teardown(begin_does_not_wait_for_a_handler_that_pauses, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(begin_asks_only_devices_that_are_open, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(begin_within_gives_up_and_leaves_the_barrier_open, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(begin_within_a_handler_that_gives_up_is_inside_again,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(begin_within_stops_when_the_session_ends, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(begin_alone_among_others_that_may_come_waits, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(begin_on_a_dead_context_does_not_wait, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(put_off_is_done_in_order_when_the_device_is_idle, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,7 +45,7 @@ CUresult weir_session_use(struct weir_session *session, enum weir_kind kind, uin
 
 CUresult weir_session_free_name(struct weir_session *session, enum weir_kind kind, uint64_t handle)
 {
-    void *object;
+    void *object = NULL;
     return weir_session_use(session, kind, handle, &object) == CUDA_SUCCESS
                ? CUDA_ERROR_INVALID_HANDLE
                : CUDA_SUCCESS;
@@ -84,6 +84,20 @@ void weir_session_drop(struct weir_session *session, enum weir_kind kind, uint64
             host_drops++;
         }
     }
+}
+
+CUresult weir_session_remove(struct weir_session *session, enum weir_kind kind, uint64_t handle)
+{
+    void *object = NULL;
+    CUresult result = weir_session_use(session, kind, handle, &object);
+
+    if (result == CUDA_SUCCESS) {
+        result = weir_session_driver(session)->cuArrayDestroy(object);
+    }
+    if (result == CUDA_SUCCESS) {
+        weir_session_drop(session, kind, handle);
+    }
+    return result;
 }
 
 CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle,
@@ -321,7 +335,7 @@ static void new_object_is_known_by_the_guests_name(void **state)
     (void)state;
     CUgraph graph = make_graph();
     assert_int_equal((uintptr_t)graph, 0x5000);
-    void *object;
+    void *object = NULL;
     assert_int_equal(weir_session_use(NULL, WEIR_KIND_GRAPH, 0x5000, &object), CUDA_SUCCESS);
     assert_ptr_equal(object, GRAPH);
     assert_int_equal(guest_drops, 0);

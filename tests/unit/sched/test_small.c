@@ -2,6 +2,7 @@
  * Work that needs a part of the device only: it passes beside the leader, within a budget, in the
  * order of its shares, and pays for what it occupies (sched/small.c, sched/charge.c).
  */
+#include "sched/private.h"
 #include "tests/unit/sched/wave_desk.h"
 
 #define BUDGET 80u
@@ -360,6 +361,41 @@ static void weights_hold_for_who_is_away_between_graphs(void **state)
     desk_finish(&d);
 }
 
+/* A large kernel that was granted as a filler goes behind small work. Its tenant leads before it is
+ * done: that turn is for the next kernel, and had been over before that was granted. */
+static void a_filler_of_the_leader_uses_up_none_of_its_turn(void **state)
+{
+    weir_sched_id first, second, small, first_queue, second_queue, leads, fills, next;
+    struct weir_sched_config config;
+    struct desk d;
+
+    (void)state;
+    weir_sched_config_init(&config, SMS);
+    config.small_sms = BUDGET;
+    config.fill = WEIR_SCHED_FILL_ALL;
+    desk_init_with(&d, &config);
+    first_queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &first);
+    second_queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &second);
+    leads = wave(&d, first_queue, 3000);
+    fills = wave(&d, second_queue, 400);
+    assert_int_equal(how(&d, fills), 1);
+    (void)graph(&d, queue_of(&d, WEIR_PRIORITY_NORMAL, &small), 32, 60000);
+    later(&d, 100);
+    next = wave(&d, second_queue, 400);
+    finished(&d, leads);
+    assert_true(d.sched->turn.leader != NULL && d.sched->turn.leader->view.id == second);
+    later(&d, 350);
+    weir_sched_tick(d.sched, d.now_ns);
+    assert_true(d.sched->turn.leader != NULL && d.sched->turn.leader->view.id == second);
+    assert_int_equal(d.sched->turn.used_ns, 0);
+    finished(&d, fills);
+    assert_int_equal(how(&d, next), 0);
+    later(&d, 200);
+    weir_sched_tick(d.sched, d.now_ns);
+    assert_int_equal(d.sched->turn.used_ns, 200000); /* as ever */
+    desk_finish(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -373,6 +409,7 @@ int main(void)
         cmocka_unit_test(who_is_far_ahead_of_its_share_waits),
         cmocka_unit_test(who_is_little_ahead_waits_while_the_device_is_used),
         cmocka_unit_test(weights_hold_for_who_is_away_between_graphs),
+        cmocka_unit_test(a_filler_of_the_leader_uses_up_none_of_its_turn),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* Device, host, pool and mapped memory: what is given, refused, and answered about addresses. */
 #include "support.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -201,6 +202,45 @@ static void pool_memory_is_freed_in_stream_order(void **state)
     OK(cuStreamDestroy_v2(stream));
 }
 
+static void CUDA_CB wait_for_gate(void *gate)
+{
+    while (__atomic_load_n((int *)gate, __ATOMIC_ACQUIRE) == 0) {
+        sched_yield();
+    }
+}
+
+/* On a GPU, too, the copy finds nothing there. It used to write where other memory may lie by then,
+ * or to end the process. */
+static void copy_into_memory_that_was_unmapped_is_an_illegal_address(void **state)
+{
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle chunk;
+    CUdeviceptr base, other;
+    CUstream stream;
+    size_t step;
+    int gate = 0;
+
+    (void)state;
+    OK(cuMemGetAllocationGranularity(&step, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    OK(cuMemAddressReserve(&base, step, 0, 0, 0));
+    OK(cuMemCreate(&chunk, step, &prop, 0));
+    OK(cuMemMap(base, step, 0, chunk, 0));
+    OK(cuMemRelease(chunk));
+    OK(cuMemSetAccess(base, step, &access, 1));
+    OK(cuMemAlloc_v2(&other, 4096));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuLaunchHostFunc(stream, wait_for_gate, &gate));
+    OK(cuMemcpyDtoDAsync_v2(base, other, 4096, stream));
+    OK(cuMemUnmap(base, step));
+    OK(cuMemAddressFree(base, step));
+    assert_int_equal(cuMemAddressFree(base, step), CUDA_ERROR_INVALID_VALUE);
+    __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
+    assert_int_equal(cuStreamSynchronize(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,6 +254,8 @@ int main(void)
         cmocka_unit_test(vmm_maps_one_chunk_at_two_addresses),
         cmocka_unit_test(only_chunks_are_imported),
         cmocka_unit_test(pool_memory_is_freed_in_stream_order),
+        /* The last: the context does not survive it. */
+        cmocka_unit_test(copy_into_memory_that_was_unmapped_is_an_illegal_address),
     };
     return cmocka_run_group_tests(tests, enter_context, leave_context);
 }
