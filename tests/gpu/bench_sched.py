@@ -21,7 +21,7 @@ torch       ResNet-18 inference every 2 ms with high priority beside ResNet-50 t
 Natively every tenant is a process of its own: time slicing. MPS has a daemon of its own folder; "MPS threads"
 gives each client the share of its weight as CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. "Weir fair lower" is "Weir fair" with
 fill = "lower": equals do not fill what the one whose turn it is leaves; "Weir fair parts" with fill = "parts": on a
-part of the SMs. Everything in one run, the arrangements in turn;
+part of the SMs; with MPS in its name each tenant has a worker under Weir's own MPS server. Everything in one run, the arrangements in turn;
 kernels' times are calibrated natively, alone, before.
 
 As a program this file is such a tenant: bench_sched.py infer|train SECONDS.
@@ -516,9 +516,9 @@ class Bench:
             return "no sched_load", False
         wanted = suite.options.sched
         rows_of = {
-            "fairness": (self.fairness, ["Weir fair", "Weir fair lower", "Weir fair parts"], ["MPS", "MPS threads"],
+            "fairness": (self.fairness, ["Weir fair", "Weir fair MPS", "Weir fair lower", "Weir fair parts"], ["MPS", "MPS threads"],
                          ["weights", "arrangement", "shares, %", "wanted", "worst second off by", "total of alone"]),
-            "priority": (self.priority, ["Weir priority"], ["MPS", "MPS priority"],
+            "priority": (self.priority, ["Weir priority", "Weir priority MPS"], ["MPS", "MPS priority"],
                          ["case", "arrangement", "p50 us", "p99 us", "max us", "the long one, of alone"]),
             "newcomer": (bench_alone.Alone(self).newcomer, ["Weir fair"], ["MPS"],
                          ["the first one's kernel", "arrangement", "the newcomer waits, ms", "the first, alone"]),
