@@ -384,7 +384,8 @@ class Host:
     def worker(self):
         """The first that is there for somebody; else a spare or one that is kept."""
         rows = self.status()["worker"]
-        return next((w for w in rows if w["state"] not in ("spare", "kept")), rows[0])
+        ranks = {"": 0, "busy": 0, "spare": 1, "kept": 1}  # one that starts or stops: only where there is no other
+        return min(rows, key=lambda w: ranks.get(w["state"], 2))
 
     def worker_pid(self):
         return until(lambda: self.worker()["pid"], 10, "a worker lives")
