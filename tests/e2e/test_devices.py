@@ -106,7 +106,7 @@ class Devices(Base):
         host = self.devices_host()
         steady = self.guest(host, "e2e_steady", tenant="bob", env={"CUDA_VISIBLE_DEVICES": "1"})
         steady.wait_line(r"^round 0$")
-        self.finished(host, "e2e_fault", "address")
+        self.faulted(host)
         self.assertNotEqual(steady.wait(), 0)
         lib.until(lambda: host.worker()["restarts"] == 1, 10, "a new worker")
         self.finished(host, "e2e_devices", "all")

@@ -80,8 +80,7 @@ class Events(lib.Case):
             self.addCleanup(follower.kill)
             follower.wait_line("worker-started")
         followers[0].kill()
-        fault = self.guest(host, "e2e_fault", "address")
-        fault.wait()
+        self.faulted(host)
         follower = followers[1]
         for kind in ("session-began", "fault", "worker-died", "quarantine-began", "worker-started"):
             follower.wait_line(f'"kind":"{kind}"')
