@@ -5,6 +5,7 @@ All three run kernels without end, with weights 1:2:3; the weights are changed w
 virsh. A tenant's share of the device's time is looked at twice: as the host accounts it, and as the programs
 count the kernels that they have seen finish, all of one kind. The guest's clock is put beside ours for that.
 """
+import contextlib
 import json
 import os
 import re
@@ -66,8 +67,9 @@ class Shares(lib.Case):
         """softgpu's device is made of the machine's cores, and so is the guest: other work on them is not to change
         what a kernel takes, nor to keep a program from having the next one ready. Nothing that is still to start: it
         would have to do so beside two cores that are busy with what goes first."""
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            os.setpriority(os.PRIO_PROCESS, int(thread), nice)
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a spare worker may end at any time
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                os.setpriority(os.PRIO_PROCESS, int(thread), nice)
         try:
             with open(f"/proc/{pid}/autogroup", "w") as f:  # by which Linux divides before it looks at processes
                 f.write(str(nice))
@@ -135,7 +137,8 @@ class Shares(lib.Case):
         programs[THREE] = Slots(domain.process, ahead_ms)
         self.programs = programs
         self.addCleanup(self.precedence, os.getpid(), 0)
-        for pid in (os.getpid(), self.served.worker_pid(), *(s["pid"] for s in self.served.status()["session"])):
+        # Each program has a worker of its own, and all of them the gate process.
+        for pid in (os.getpid(), *lib.children_of(self.served.pid), *(s["pid"] for s in self.served.status()["session"])):
             self.precedence(pid, -15)
         lib.until(self.all_have_work, 20, "what they began with, each for itself, is done")
 
