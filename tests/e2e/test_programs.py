@@ -34,7 +34,8 @@ class Base(lib.Case):
     def own(self, tenants=None, lines=(), **kwargs):
         tenants = tenants or {"alice": {"isolation": "program"}, "bob": {"isolation": "program"}}
         spares = [] if any("spare_workers" in line for line in lines) else [f"spare_workers = {SPARES}"]
-        host = self.host(tenants, host_lines=[*spares, *lines], **kwargs)
+        idle = [] if any("worker_idle_s" in line for line in lines) else ["worker_idle_s = 600"]  # kept for longer than a case takes
+        host = self.host(tenants, host_lines=[*spares, *idle, *lines], **kwargs)
         if spares:
             self.spares(host)
         return host
