@@ -471,7 +471,7 @@ static enum weir_status open_socket(struct client *client,
     if (!client->socket) {
         return WEIR_ERR_NO_MEMORY;
     }
-    if (!weir_zmq_socket_setup(api, client->socket, WEIR_ZMQ_GUEST_TIMEOUT_MS) ||
+    if (!weir_zmq_socket_setup(api, client->socket) ||
         api->zmq_setsockopt(client->socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms) != 0 ||
         api->zmq_setsockopt(client->socket, ZMQ_HANDSHAKE_IVL, &patient, sizeof patient) != 0 ||
         api->zmq_setsockopt(client->socket, ZMQ_RCVHWM, &unlimited, sizeof unlimited) != 0 ||
