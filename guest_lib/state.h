@@ -42,6 +42,7 @@ struct weir_guest_device {
     int priority_least;
     int priority_greatest;
     int attributes[WEIR_GUEST_MAX_ATTRIBUTES];
+    uint64_t affinity_sms;            /* of cuCtxGetExecAffinity(); 0: not supported */
     uint64_t limits[WEIR_CTX_LIMITS]; /* CUlimit as a fresh context has them .. */
     uint32_t limits_known;            /* .. where the bit is set */
     struct weir_guest_ctx *primary;   /* made at cuInit, inactive until retained */

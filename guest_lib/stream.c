@@ -265,6 +265,19 @@ void weir_streams_reap(struct weir_guest_ctx *ctx)
     }
 }
 
+/* ---------------------------------------------------------------- asserts that are told late */
+
+CUresult weir_guest_stream_asserts(struct weir_guest_ctx *ctx)
+{
+    struct weir_segment_header *header = weir_guest.channel.header;
+
+    if (!header || !__builtin_expect(__atomic_load_n(&header->unchecked, __ATOMIC_RELAXED), 0)) {
+        return CUDA_SUCCESS;
+    }
+    weir_guest_printf_flush(ctx);
+    return (CUresult)__atomic_load_n(&header->sticky_error, __ATOMIC_ACQUIRE);
+}
+
 /* ---------------------------------------------------------------- points and marks */
 
 struct weir_stream_point weir_guest_stream_here(struct weir_guest_stream *stream)
@@ -357,10 +370,10 @@ CUresult weir_guest_stream_mark(const struct weir_stream_point *point)
 
 CUresult weir_guest_stream_wait(const struct weir_stream_point *point)
 {
-    if (weir_guest_stream_passed(point)) {
-        return CUDA_SUCCESS;
-    }
     struct weir_guest_stream *stream = point->stream;
+    if (weir_guest_stream_passed(point)) {
+        return stream ? weir_guest_stream_asserts(stream->ctx) : CUDA_SUCCESS;
+    }
     uint32_t value;
     uint64_t covers;
     CUresult rc = mark_point(point, &value, &covers);
@@ -372,6 +385,7 @@ CUresult weir_guest_stream_wait(const struct weir_stream_point *point)
     rc = weir_channel_word_wait(weir_guest_channel(), stream->word, value, soon);
     if (rc == CUDA_SUCCESS) {
         raise_done(stream, covers);
+        rc = weir_guest_stream_asserts(stream->ctx);
     }
     return rc;
 }
@@ -398,6 +412,8 @@ CUresult weir_guest_stream_settled(struct weir_guest_ctx *ctx)
     weir_guest_stream_run_actions();
     if (__builtin_expect(__atomic_load_n(&weir_guest.uses_printf, __ATOMIC_RELAXED), 0)) {
         weir_guest_printf_flush(ctx);
+    } else {
+        (void)weir_guest_stream_asserts(ctx); /* whoever calls reports what the session has */
     }
     return weir_managed_pull();
 }
@@ -472,6 +488,7 @@ CUresult weir_guest_stream_query(struct weir_guest_stream *stream)
     } else {
         rc = query_local(&point);
     }
+    rc = rc == CUDA_SUCCESS ? weir_guest_stream_asserts(stream->ctx) : rc;
     if (rc == CUDA_SUCCESS) {
         weir_guest_stream_run_actions();
         return weir_guest_result(weir_managed_pull());

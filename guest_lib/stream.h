@@ -179,6 +179,14 @@ void weir_guest_stream_note_done(const struct weir_stream_point *point);
 CUresult weir_guest_stream_query(struct weir_guest_stream *stream);
 
 /**
+ * Work of the context was seen done; but has one of its asserts failed? Where the host says that it
+ * might have, it asks the driver now.
+ * @return CUDA_SUCCESS, a sticky error
+ * @thread any; no lock held
+ */
+CUresult weir_guest_stream_asserts(struct weir_guest_ctx *ctx);
+
+/**
  * What every synchronising call does once it has waited: actions, device printf, managed variables.
  * @thread any; no lock held
  */

@@ -102,6 +102,7 @@ static void fill_device(struct weir_guest_device *device, const struct weir_welc
     device->priority_greatest = from->stream_priority_greatest;
     fill_attributes(device, from, co_located, passes_fds);
     fill_peers(device, from, welcome->n_devices);
+    (void)weir_device_fact_get(from, WEIR_DEVICE_FACT_SMS, &device->affinity_sms);
     for (unsigned int limit = 0; limit < WEIR_CTX_LIMITS; limit++) {
         char key[16];
         snprintf(key, sizeof key, "limit.%u", limit);

@@ -11,6 +11,10 @@
  * The device may let one that came later go in between. When such a one ends, what it is known to
  * take is charged to its tenant, and the one before it gets a credit.
  *
+ * Small work is dealt the SMs that it needs, and all of them if there is nothing else on the device
+ * and somebody waits: who waits for a turn is to get its share of the time, and not of the SMs that
+ * the other happens to need.
+ *
  * Where equals share the device, one below the other (fill.c), time says little of what either had:
  * in the end each pays for its items what they are known to take alone.
  *
@@ -170,54 +174,68 @@ bool is_among_equals(const struct weir_sched *sched, const struct item *item)
 }
 
 /*
- * Beside small work it was charged only the SMs that this left. The small ones may together need
- * more than all SMs, and still not have kept it from them: then it was charged nothing. So in the
- * end it is charged what is missing of the time that it is known to take.
+ * Beside small work an item is charged the SMs that this leaves, for as long as it takes, and in
+ * the end what it takes alone. The difference is the small work's: it was charged for SMs that the
+ * item had after all, or it made the item slower, since both want the same memory. So both are
+ * charged as if they had taken turns, and all together what the device has. But the small work owes
+ * no more than half of what the item was charged: else who makes kernels longer than they are known
+ * to be would have the others pay for them.
  */
-static void charge_beside_small(struct weir_sched *sched, const struct item *done)
+static int64_t owed_by_small(const struct weir_sched *sched, const struct item *done,
+                             int64_t costs_ns)
 {
-    uint64_t all_ns =
-        min_u64(done->predicted_ns, sched->now_ns - done->started_ns) * (uint64_t)sched->config.sms;
-    int64_t more_ns = (int64_t)all_ns - (int64_t)done->served_ns - done->beyond_ns;
+    enum weir_priority class = done->queue->tenant->view.priority;
+    int64_t owed_ns = (int64_t)done->served_ns - costs_ns;
+    int64_t most_ns = (int64_t)done->served_ns / 2;
 
+    if (!done->beside_small || sched->turn.leader == NULL ||
+        class != sched->turn.leader->view.priority) {
+        return 0;
+    }
+    return owed_ns < most_ns ? owed_ns : most_ns;
+}
+
+static void charge_more(struct queue *queue, int64_t more_ns)
+{
     if (more_ns > 0) {
-        done->queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += (uint64_t)more_ns;
-        done->queue->service_ns += (uint64_t)more_ns;
-        sched->turn.used_ns +=
-            done->queue->tenant == sched->turn.leader ? (uint64_t)more_ns / sched->config.sms : 0;
+        queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += (uint64_t)more_ns;
+        queue->service_ns += (uint64_t)more_ns;
+    } else {
+        queue->tenant->credit_ns += (uint64_t)-more_ns;
     }
 }
 
 void charge_by_work(struct weir_sched *sched, const struct item *done)
 {
-    struct tenant *tenant = done->queue->tenant;
     int64_t most_ns = (int64_t)FILLED_MAX_NS * sched->config.sms;
     int64_t paid_ns = (int64_t)done->served_ns + done->beyond_ns;
-    int64_t more_ns;
+    int64_t owed_ns, more_ns;
 
     if (!is_compute(done) || is_unsure(done) || done->interrupted || is_placed(done)) {
-        return;
-    }
-    if (!is_among_equals(sched, done)) {
-        if (done->beside_small) {
-            charge_beside_small(sched, done);
-        }
         return;
     }
     more_ns = (int64_t)(min_u64(done->predicted_ns, sched->now_ns - done->started_ns) *
                         sched->config.sms) -
               paid_ns;
-    if (more_ns < 0 && sched->filled_ns + more_ns < -most_ns) {
-        more_ns = sched->filled_ns > -most_ns ? -most_ns - sched->filled_ns : 0;
-    }
-    if (more_ns > 0) {
-        tenant->view.service_ns[WEIR_SCHED_COMPUTE] += (uint64_t)more_ns;
-        done->queue->service_ns += (uint64_t)more_ns;
+    owed_ns = owed_by_small(sched, done, paid_ns + more_ns);
+    if (is_among_equals(sched, done)) {
+        if (more_ns < 0 && sched->filled_ns + more_ns < -most_ns) {
+            more_ns = sched->filled_ns > -most_ns ? -most_ns - sched->filled_ns : 0;
+        }
+        sched->filled_ns += more_ns + (done->fills_equal ? paid_ns : 0);
+        sched->filled_ns = sched->filled_ns < most_ns ? sched->filled_ns : most_ns;
+    } else if (done->beside_small) {
+        int64_t back_ns = owed_ns > 0 ? owed_ns : 0; /* at most */
+
+        more_ns = more_ns > -back_ns ? more_ns : -back_ns;
+        sched->turn.used_ns += more_ns > 0 && done->queue->tenant == sched->turn.leader
+                                   ? (uint64_t)more_ns / sched->config.sms
+                                   : 0;
     } else {
-        tenant->credit_ns += (uint64_t)-more_ns;
+        return;
     }
-    sched->filled_ns += more_ns + (done->fills_equal ? paid_ns : 0);
-    sched->filled_ns = sched->filled_ns < most_ns ? sched->filled_ns : most_ns;
+    charge_more(done->queue, more_ns);
+    sched->small_owe_ns += owed_ns;
 }
 
 /* What a front is served in a step. */
@@ -302,29 +320,48 @@ static void share_range(struct part *parts, uint32_t count, uint32_t first)
     }
 }
 
-/* To small work what it needs, or of all SMs the part that all of it together leaves it. */
+/* Does somebody of the leader's class have work, none of which is on the device? */
+static bool keeps_waiting(const struct weir_sched *sched)
+{
+    const struct tenant *leader = sched->turn.leader;
+
+    for (uint32_t i = 0; i < sched->ready_count && leader != NULL; i++) {
+        if (sched->ready[i]->priority >= leader->view.priority && sched->ready[i]->waiting != 0 &&
+            tenant_of(sched->ready[i])->heads == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * To small work what it needs, or of all SMs the part that all of it together leaves it. Where it
+ * has the device and anybody is in company, or kept waiting, it pays for all of the device, in
+ * proportion to what it needs: what it leaves is nobody's for its sake.
+ */
 static uint32_t deal_small(const struct weir_sched *sched, uint64_t ns, struct part *parts,
                            uint32_t *left)
 {
-    uint64_t needed = 0;
+    const struct item *first = sched->front_first[0];
+    uint64_t needed = 0, dealt;
     uint32_t count = 0;
+    bool only = true, shared = false;
 
-    for (struct item *i = sched->front_first[0]; i != NULL; i = i->front_next) {
+    for (const struct item *i = first; i != NULL; i = i->front_next) {
         needed += small_sms(i);
+        only &= small_sms(i) != 0;
+        shared |= i->queue->tenant != first->queue->tenant;
     }
+    dealt = needed >= *left || (only && (shared || keeps_waiting(sched))) ? *left : needed;
     for (struct item *i = sched->front_first[0]; i != NULL && needed != 0 && count < PARTS_MAX;
          i = i->front_next) {
         if (small_sms(i) != 0) {
-            uint64_t sm_ns = ns * small_sms(i);
-
-            parts[count] =
-                (struct part){.item = i,
-                              .service_ns = needed > *left ? sm_ns * *left / needed : sm_ns,
-                              .with = count};
+            parts[count] = (struct part){
+                .item = i, .service_ns = ns * small_sms(i) * dealt / needed, .with = count};
             count++;
         }
     }
-    *left -= needed < *left ? (uint32_t)needed : *left;
+    *left -= needed != 0 ? (uint32_t)dealt : 0;
     return count;
 }
 
@@ -407,6 +444,22 @@ static void charge_lingering(struct weir_sched *sched, uint64_t ns)
     }
 }
 
+/* Small work at the front pays what small work owes, or is paid back, in proportion to what it is
+ * served. */
+static void settle_with_small(struct weir_sched *sched, const struct part *parts, uint32_t count)
+{
+    double all_ns = 0;
+
+    for (uint32_t i = 0; i < count && small_sms(parts[i].item) != 0; i++) {
+        all_ns += (double)parts[i].service_ns;
+    }
+    for (uint32_t i = 0; i < count && all_ns > 0 && small_sms(parts[i].item) != 0; i++) {
+        charge_more(parts[i].item->queue, (int64_t)((double)sched->small_owe_ns *
+                                                    ((double)parts[i].service_ns / all_ns)));
+    }
+    sched->small_owe_ns = all_ns > 0 ? 0 : sched->small_owe_ns;
+}
+
 static void charge_compute(struct weir_sched *sched, uint64_t ns)
 {
     struct part parts[PARTS_MAX];
@@ -432,6 +485,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
         }
     }
     if (count != 0 && small_sms(parts[0].item) != 0) { /* small work is dealt to first */
+        settle_with_small(sched, parts, count);
         for (struct item *i = sched->front_first[0]; i != NULL; i = i->front_next) {
             i->beside_small = true;
         }

@@ -609,10 +609,17 @@ static void serve_member(struct weir_sched *sched, struct tenant *tenant,
     tenant_refresh(sched, tenant);
 }
 
-/* Nobody else is there: up to alone_ns over all queues, but one item of each at least. */
+/*
+ * Nobody else is there: up to alone_ns over all queues, but one item of each at least. While equals
+ * had work until a moment ago, only as much as who fills may have: a program that waits for each of
+ * its kernels or graphs is back soon, and would wait for all of this each time.
+ */
 static void serve_alone(struct weir_sched *sched, struct tenant *tenant, uint64_t *wake_ns)
 {
     const struct weir_sched_place *place = &sched->turn.place[0];
+    uint64_t most_ns = sched->now_ns >= sched->quiet_from_ns
+                           ? sched->config.alone_ns
+                           : weir_sched_fill_bound_ns(&sched->config, WEIR_SCHED_FILL_ALL);
     uint64_t rest_ns = 0;
 
     for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
@@ -621,8 +628,7 @@ static void serve_alone(struct weir_sched *sched, struct tenant *tenant, uint64_
     for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
         uint64_t own_ns = queue_rest_ns(sched, queue);
         uint64_t others_ns = rest_ns - own_ns;
-        uint64_t bound_ns =
-            others_ns < sched->config.alone_ns ? sched->config.alone_ns - others_ns : 0;
+        uint64_t bound_ns = others_ns < most_ns ? most_ns - others_ns : 0;
 
         settle(sched, queue, place);
         grant_queue(sched, queue, place, bound_ns);
@@ -717,6 +723,9 @@ static void decide_compute(struct weir_sched *sched, uint64_t *wake_ns)
     lingers = sched->turn.leader != NULL && !sched->turn.leader->is_ready;
     if (sched->ready_count > 1 || (sched->ready_count == 1 && lingers)) {
         rule(sched, wake_ns);
+        if (sched->turn.has_equals) {
+            sched->quiet_from_ns = sched->now_ns + sched->config.quiet_ns;
+        }
     } else if (sched->ready_count == 1) {
         rule_alone(sched, wake_ns);
     }

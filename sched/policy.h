@@ -97,6 +97,7 @@ struct weir_policy_next_view {
     const struct weir_policy_tenant *leader; /* may have no work at the moment; NULL: none */
     uint64_t used_ns;  /* the leader's service in this slice, as time of the whole device */
     uint64_t slice_ns; /* the leader's slice */
+    bool has_room;     /* for `small`: what is there of small work leaves much of its budget */
 };
 
 /* Preset to: the tenant that waited longest, 1 ms, no lingering, preempting, all SMs. */

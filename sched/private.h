@@ -276,7 +276,8 @@ struct weir_sched {
         struct pair_gain_side *side;
     } seen; /* what was done last and told something of that */
     struct unpaired unpaired[UNPAIRED_SLOTS];
-    int64_t filled_ns; /* what equals below paid, less what those above were paid back */
+    int64_t filled_ns;    /* what equals below paid, less what those above were paid back */
+    int64_t small_owe_ns; /* small work, of service on SMs; negative: it is owed that */
     struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
     struct queue *copy_next[RESOURCES]; /* of them, who waits for the end of another; or NULL */
     uint32_t copy_tenants[RESOURCES];   /* with copies of that direction */
@@ -290,6 +291,7 @@ struct weir_sched {
     uint64_t switch_ns;    /* 0: all tenants are in one domain */
     struct tenant *sole;   /* the only one of them, at its last arrival */
     uint64_t sole_since_ns;
+    uint64_t quiet_from_ns; /* if no equals are ready for compute until then */
 
     struct tenant *limited; /* who has limits */
 

@@ -12,7 +12,8 @@
  * beside the leader while others take turns, and that made its longest waits longer: eager
  * inference beside a training had a p99 of 20 ms with it, and of 12 without (H100, 2026-11-25).
  *
- * A small item is charged its SMs for as long as it is on the device (charge.c).
+ * A small item is charged its SMs for as long as it is on the device, or its part of all of them
+ * where it keeps the rest from others (charge.c).
  *
  * Source: SFQ(D): Jin, Chase, Kaur, Interposed Proportional Sharing for a Storage Service Utility
  * (SIGMETRICS 2004).
@@ -70,7 +71,8 @@ static struct tenant *ask(struct weir_sched *sched, uint32_t room)
                                          .why = WEIR_POLICY_RETRY,
                                          .ready = sched->ready,
                                          .ready_count = sched->ready_count,
-                                         .leader = &sched->turn.leader->view};
+                                         .leader = &sched->turn.leader->view,
+                                         .has_room = room > sched->config.small_sms * 5 / 12};
     bool any = false;
     uint32_t i;
 

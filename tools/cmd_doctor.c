@@ -321,10 +321,15 @@ static void map_workers(const struct weir_status_report *report)
 {
     for (size_t i = 0; i < report->n_workers; i++) {
         char programs[256];
+        char share[48] = "";
+        if (report->workers[i].sm_share_pct) {
+            snprintf(share, sizeof share, " with %u %% of the multiprocessors",
+                     report->workers[i].sm_share_pct);
+        }
         if (report->workers[i].pid) {
-            ok("process %llu in the host's nvidia-smi is a worker%s%s: %s",
+            ok("process %llu in the host's nvidia-smi is a worker%s%s%s: %s",
                (unsigned long long)report->workers[i].pid,
-               report->workers[i].tenant[0] ? " of tenant " : "", report->workers[i].tenant,
+               report->workers[i].tenant[0] ? " of tenant " : "", report->workers[i].tenant, share,
                weir_worker_programs(report, &report->workers[i], programs, sizeof programs));
         }
     }

@@ -14,10 +14,14 @@ static void print_workers(const struct weir_status_report *report)
     for (size_t i = 0; i < report->n_workers; i++) {
         const struct weir_status_worker *w = &report->workers[i];
         char programs[256];
-        printf("%-8llu %-28.28s %-8.16s %-24.24s %8u %8llu  %s%s%s%s%s\n",
+        char share[32] = "";
+        if (w->sm_share_pct) {
+            snprintf(share, sizeof share, "%u %% of the SMs", w->sm_share_pct);
+        }
+        printf("%-8llu %-28.28s %-8.16s %-24.24s %8u %8llu  %s%s%s%s%s%s\n",
                (unsigned long long)w->pid, w->device, w->devices, w->driver, w->restarts,
                (unsigned long long)w->objects, w->state, w->state[0] ? "  " : "",
-               w->tenant[0] ? "only " : "", w->tenant, w->tenant[0] ? "  " : "");
+               w->tenant[0] ? "only " : "", w->tenant, w->tenant[0] ? "  " : "", share);
         printf("         %s\n", weir_worker_programs(report, w, programs, sizeof programs));
     }
 }

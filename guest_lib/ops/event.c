@@ -60,6 +60,7 @@ CUresult weir_guest_cuEventQuery(CUevent hEvent)
     }
     rc = weir_event_query(event);
     if (rc == CUDA_SUCCESS) {
+        rc = weir_guest_stream_asserts(event->ctx);
         weir_guest_stream_run_actions();
     }
     CUresult error = weir_guest_report();

@@ -4,6 +4,7 @@
 #include "proto/guest_hand.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
 
 /* ---------------------------------------------------------------- logs */
@@ -81,15 +82,29 @@ CUresult weir_guest_cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType t
     if (!weir_guest_device_get(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    *pi = 0; /* the worker's context is shared, and made without */
+    *pi = 0; /* no context can be created with one: the host has created it */
     return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity,
                                          CUexecAffinityType type)
 {
-    (void)type;
-    return pExecAffinity ? CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY : CUDA_ERROR_INVALID_VALUE;
+    struct weir_guest_ctx *ctx;
+    if (!pExecAffinity || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    uint64_t sms = weir_guest.devices[ctx->device].affinity_sms;
+    if (sms == 0) {
+        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    }
+    memset(pExecAffinity, 0, sizeof *pExecAffinity);
+    pExecAffinity->type = type;
+    pExecAffinity->param.smCount.val = (unsigned int)sms;
+    return CUDA_SUCCESS;
 }
 
 /* Host code that stands in for device functions exists where the two share an address space. */

@@ -149,6 +149,13 @@ static const struct table {
               {"default", default_rows, N_ROWS(default_rows)}},
   tenant_table = {"tenant", tenant_rows, N_ROWS(tenant_rows)};
 
+uint32_t weir_tenant_sm_limit(const struct weir_tenant_config *tenant, uint32_t asked_pct)
+{
+    uint32_t granted_pct = __atomic_load_n(&tenant->sm_limit_pct, __ATOMIC_RELAXED);
+
+    return asked_pct != 0 && asked_pct < granted_pct ? asked_pct : granted_pct;
+}
+
 void weir_tenant_config_default(struct weir_tenant_config *tenant, const char *name)
 {
     *tenant = (struct weir_tenant_config){.weight = 100,

@@ -194,6 +194,13 @@ uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes);
 
 /** A tenant as it is when nothing is said of it. */
 void weir_tenant_config_default(struct weir_tenant_config *ret_tenant, const char *name);
+/**
+ * The percentage of the SMs that a program may use: its tenant's limit, or what it asks for if that
+ * is less.
+ * @param asked_pct  0: it asks for nothing
+ * @thread any, also while the setting changes
+ */
+uint32_t weir_tenant_sm_limit(const struct weir_tenant_config *tenant, uint32_t asked_pct);
 /** Do isolation and group fit together? @thread any */
 bool weir_tenant_group_ok(const struct weir_tenant_config *tenant);
 /** What weir_tenant_name_ok() asks for, in words. */

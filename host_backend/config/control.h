@@ -185,6 +185,7 @@ struct weir_status_worker {
     char devices[64];                  /* the driver's ordinals, with commas */
     uint32_t n_devices;
     uint32_t contexts;     /* of them, those that it has used: it has a context on each */
+    uint32_t sm_share_pct; /* of the SMs, that its contexts have; 0: all */
     uint32_t all_devices;  /* 1: it has all of the host's */
     uint64_t memory_bytes; /* of its devices, all together */
     char driver[WEIR_HOST_TEXT_BYTES];

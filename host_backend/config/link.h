@@ -53,6 +53,7 @@ enum weir_link_type {
     WEIR_LINK_REQUEST,          /* of requests.def; ANSWER follows */
     /* To the supervisor. */
     WEIR_LINK_DEVICES,     /* NVIDIA's GPUs that it is about to use */
+    WEIR_LINK_SMS,         /* of its devices, if it is under MPS and has all of them */
     WEIR_LINK_READY,       /* the driver is open */
     WEIR_LINK_KEEP,        /* hold this chunk's descriptor */
     WEIR_LINK_DROP,        /* let go of a chunk */
@@ -77,6 +78,14 @@ enum weir_link_type {
     WEIR_LINK_STATUS_END,
 };
 
+#define WEIR_LINK_DEVICES_MAX 16 /* at least those of a worker */
+
+/* The SMs that each of a worker's devices has. */
+struct weir_link_sms {
+    uint32_t n;
+    uint32_t sms[WEIR_LINK_DEVICES_MAX];
+};
+
 struct weir_link_config {
     char driver[WEIR_CONFIG_PATH_BYTES];
     char softgpu[WEIR_CONFIG_PATH_BYTES];
@@ -90,6 +99,8 @@ struct weir_link_config {
     bool gate_comes;           /* a port to the gate process follows, or GATE_LOST */
     uint32_t connections;      /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
     bool under_mps;            /* the supervisor finds out whose a fault is */
+    uint32_t sm_share_pct;     /* of the SMs, that its contexts are to have; 0: all */
+    struct weir_link_sms sms;  /* that its devices have, where its driver only tells the share */
     bool by_program;           /* it serves one program at a time, and says when it is idle */
     bool connections_of_guest; /* the tenant, alone here, may have it started with another number */
     uint64_t window_base;
@@ -179,8 +190,6 @@ struct weir_link_idle {
     uint32_t soiled;   /* 1: a limit of its context is not as it was at first */
 };
 
-#define WEIR_LINK_DEVICES_MAX 16 /* at least those of a worker */
-
 struct weir_link_devices {
     uint32_t n;
     uint8_t uuid[WEIR_LINK_DEVICES_MAX][16];
@@ -239,6 +248,7 @@ struct weir_link_message {
         struct weir_link_text text;
         struct weir_link_idle idle;
         struct weir_link_devices gpus; /* DEVICES */
+        struct weir_link_sms sms;
         struct weir_link_fault fault;
         struct weir_link_event event;
         struct weir_link_use use;

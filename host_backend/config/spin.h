@@ -37,8 +37,9 @@ struct weir_spin_page {
     atomic_uint level;     /* enum weir_spin_level; written by the supervisor */
     atomic_uint epoch;     /* the same */
     atomic_uint active[2]; /* sessions that had a record in the epoch of this parity */
-    /* Nothing about spinning, but workers read it here: how many workers serve nobody. */
-    atomic_uint idle_workers;
+    /* Nothing about spinning, but workers read it here: how many workers serve nobody, and how many
+     * tenants the host has. */
+    atomic_uint idle_workers, tenants;
 };
 
 /**

@@ -96,11 +96,14 @@ static const struct field device_fields[] = {F(device, uuid, TEXT),
 static const struct field program_fields[] = {
     F(program, tenant, TEXT), F(program, program, TEXT), F(program, sm_ns, U64), {0}};
 static const struct field worker_fields[] = {
-    F(worker, device, TEXT),  F(worker, devices, TEXT),    F(worker, n_devices, U32),
-    F(worker, contexts, U32), F(worker, all_devices, U32), F(worker, memory_bytes, U64),
-    F(worker, driver, TEXT),  F(worker, tenant, TEXT),     F(worker, state, TEXT),
-    F(worker, pid, U64),      F(worker, restarts, U32),    F(worker, objects, U64),
-    F(worker, chunks, U64),   F(worker, chunk_bytes, U64), {0}};
+    F(worker, device, TEXT),     F(worker, devices, TEXT),
+    F(worker, n_devices, U32),   F(worker, contexts, U32),
+    F(worker, all_devices, U32), F(worker, memory_bytes, U64),
+    F(worker, driver, TEXT),     F(worker, tenant, TEXT),
+    F(worker, state, TEXT),      F(worker, sm_share_pct, U32),
+    F(worker, pid, U64),         F(worker, restarts, U32),
+    F(worker, objects, U64),     F(worker, chunks, U64),
+    F(worker, chunk_bytes, U64), {0}};
 static const struct field counted_fields[] = {
     F(counted, tenant, TEXT),    F(counted, program, TEXT),
     F(counted, transport, TEXT), F(counted, id, U64),

@@ -26,6 +26,8 @@
 #define TIMED_EVERY 16u
 #define TIMED_SURE  64u /* items with known durations */
 
+#define SHARE_KEY UINT64_C(0x9e3779b97f4a7c15) /* 2^64 by the golden ratio: spreads */
+
 /* ---------------------------------------------------------------- queues */
 
 bool weir_gate_contends(const struct weir_gate_queue *queue)
@@ -201,6 +203,29 @@ static void close_locked(struct weir_gate_queue *q, uint64_t now_ns)
     }
 }
 
+/*
+ * The driver keeps the work to its context's share of the SMs. To the scheduler it is work in a
+ * range of SMs, which it need not hold in time. Where the limit has become lower than the share, it
+ * holds the work in time, and the work pays for the share.
+ */
+static void confine(const struct weir_gate_queue *q, struct weir_sched_item_params *params)
+{
+    const struct weir_gate *gate = q->gate;
+
+    if (gate->share_pct == 0 || weir_gate_is_copy((uint8_t)params->class)) {
+        return;
+    }
+    if (weir_gate_sm_limit_pct(q) >= gate->share_pct) {
+        params->flags |= WEIR_SCHED_MOVABLE;
+        return;
+    }
+    params->flags &= ~(uint32_t)WEIR_SCHED_MOVABLE;
+    if (params->class == WEIR_SCHED_KERNEL && params->blocks > gate->share_sms) {
+        params->blocks = gate->share_sms;
+        params->blocks_per_sm = 1;
+    }
+}
+
 static enum weir_status bring_locked(struct weir_gate_queue *q, const struct weir_gate_work *work,
                                      const struct weir_gate_pass *pass,
                                      struct weir_gate_item **ret_item)
@@ -223,6 +248,7 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
     if (item == NULL) {
         return WEIR_ERR_NO_MEMORY;
     }
+    confine(q, &params);
     params.user = item;
     params.flags |= sure ? 0u : WEIR_SCHED_UNSURE;
     item->sure = sure;
@@ -271,7 +297,7 @@ static enum weir_status through(struct weir_gate_queue *q, const struct weir_gat
     }
     weir_gate_granted(q, item, work, pass);
     pass->item = item;
-    pass->place = item->place;
+    pass->place = gate->share_pct == 0 ? item->place : (struct weir_sched_place){0};
     pass->fills = item->fills;
     pass->stoppable = item->stoppable;
     return WEIR_OK;
@@ -345,7 +371,13 @@ enum weir_status weir_gate_enter(struct weir_gate_queue *queue, const struct wei
 {
     struct weir_gate_queue *q = queue;
     enum weir_status status = WEIR_ERR_AGAIN;
+    struct weir_gate_work own;
 
+    if (q->gate->share_pct != 0 && work->key != 0) { /* it takes longer there: learned apart */
+        own = *work;
+        own.key ^= q->gate->share_pct * SHARE_KEY;
+        work = &own;
+    }
     *ret_pass = (struct weir_gate_pass){.queue = q,
                                         .class = (uint8_t)work->class,
                                         .key = work->key,

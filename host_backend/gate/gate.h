@@ -158,7 +158,8 @@ struct weir_gate_session_ops {
 
 struct weir_gate_params {
     uint32_t device;           /* the worker's index, for the log */
-    uint32_t sms;              /* 1 or more */
+    uint32_t sms;              /* 1 or more: all of the device's */
+    uint32_t share_pct;        /* of them, that the worker's context may use; 0: all */
     bool levels;               /* work in streams of a higher priority goes first */
     bool real;                 /* a GPU, not softgpu: threads may spin if there are enough cores */
     enum weir_sched_fill fill; /* the setting, lowered to what the device supports */
@@ -264,7 +265,7 @@ bool weir_gate_trace_stop(struct weir_gate *gate, char *text, size_t bytes);
  * A session begins to use the device.
  *
  * @param tenant  its settings, as above; needed for the slot's first queue.
- * @param sm_limit_pct  the session's own limit; 100: none.
+ * @param sm_limit_pct  the session's own limit, or its context's share if less; 100: none.
  * @param ops     borrowed.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_MANY
  * @thread session

@@ -131,6 +131,8 @@ enum weir_status weir_gate_create_served(const struct weir_gate_params *params,
     gate->item_room = params->item_room;
     gate->device = params->device;
     gate->sms = params->sms;
+    gate->share_pct = params->share_pct;
+    gate->share_sms = weir_gate_share_sms(params->sms, params->share_pct);
     gate->spin = params->real && cores >= MANY_CORES;
     gate->spinners_max = gate->spin ? (uint32_t)cores / SPINNERS : 0;
     gate->timer_ns = UINT64_MAX;

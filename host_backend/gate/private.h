@@ -69,7 +69,7 @@ struct weir_gate_queue {
     const struct weir_gate_session_ops *ops;
     void *session; /* for ops */
     weir_sched_id id;
-    uint32_t sm_limit_pct; /* the session's own; 100: none */
+    uint32_t sm_limit_pct; /* the session's own, or its context's share if less; 100: none */
     uint32_t domain;       /* of weir_sched_queue_add(); 0 where this process decides */
     /* The gate process knows the queue by this slot; NULL: this process decides about it. Written
      * under the gate's lock. */
@@ -140,6 +140,7 @@ struct weir_gate {
     size_t item_room;
     uint32_t device;
     uint32_t sms;
+    uint32_t share_pct, share_sms; /* as in weir_gate_params; and how many that are. 0: all */
     uint64_t alone_limit_ns, inflight_ns;
     struct weir_sched_config config; /* of sched */
     struct weir_policy_set policies; /* main thread */
@@ -189,6 +190,14 @@ struct weir_gate {
     struct weir_gate_member
         members[WEIR_CONFIG_TENANTS_MAX]; /* by the tenant's index; id 0: none */
 };
+
+/* As many as the scheduler makes of an SM limit of so many percent. */
+static inline uint32_t weir_gate_share_sms(uint32_t sms, uint32_t pct)
+{
+    uint32_t share = (uint32_t)((uint64_t)sms * pct / 100);
+
+    return pct != 0 && share == 0 ? 1 : share;
+}
 
 /** May threads wait by spinning for a while? @thread any */
 static inline bool weir_gate_may_spin(const struct weir_gate *gate)

@@ -200,12 +200,17 @@ void weir_gate_stop_locked(struct weir_gate_item *item, uint64_t lease_ns)
 
 void weir_gate_resume_locked(struct weir_gate_item *item, const struct weir_sched_place *place)
 {
+    static const struct weir_sched_place whole;
+
     atomic_store(&item->halted, false);
-    note_locked(item, WEIR_GATE_RESUME, place, 0);
+    note_locked(item, WEIR_GATE_RESUME, item->gate->share_pct == 0 ? place : &whole, 0);
 }
 
 void weir_gate_resize_locked(struct weir_gate_item *item, const struct weir_sched_place *place)
 {
+    if (item->gate->share_pct != 0) {
+        return; /* which SMs its context has is the driver's to choose */
+    }
     if (!item->given) {
         item->resize_late = true;
         item->late_place = *place;

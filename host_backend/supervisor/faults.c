@@ -12,13 +12,15 @@
  * the shared worker hears remote guests, so a tenant that has them is moved only for certain.
  *
  * Programs under MPS share a server in the same way. If a tenant's program may have caused the
- * server's death, the tenant's programs get workers outside MPS until its quarantine ends.
+ * server's death, the tenant's programs get workers outside MPS until its quarantine ends. A failed
+ * assert ends nobody else there.
  */
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 
+#define CUDA_ASSERT      710           /* CUDA_ERROR_ASSERT */
 #define RELEASE_PAUSE_NS WEIR_NS_PER_S /* between questions whether a worker can end */
 
 /* NULL: the tenant that the report is about has gone; another may have its slot by now. */
@@ -213,12 +215,12 @@ static void count(struct weir_supervisor *sup, const struct weir_link_fault *fau
 
 void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_link_fault *fault)
 {
-    struct weir_sup_mps *domain = weir_mps_of(sup, &sup->workers[worker]);
+    struct weir_sup_worker *w = &sup->workers[worker];
+    struct weir_sup_mps *domain = weir_mps_of(sup, w);
 
-    if (domain == NULL) {
-        count(sup, fault,
-              sup->workers[worker].kind == WEIR_WORKER_SHARED ? PLACE_SHARED_WORKER
-                                                              : PLACE_OWN_WORKER);
+    if (domain == NULL || fault->error == CUDA_ASSERT) {
+        w->program.asserted = domain != NULL;
+        count(sup, fault, w->kind == WEIR_WORKER_SHARED ? PLACE_SHARED_WORKER : PLACE_OWN_WORKER);
     } else if (!domain->leaving) { /* else another worker has reported it */
         weir_mps_blame_begin(sup, domain, fault);
         weir_mps_faulted(sup, domain);

@@ -5,7 +5,8 @@
  * different programs run side by side behind walls for memory. A fault of one client ends all of
  * them, and the server takes no new client while one of the old ones lives; so all leave at once,
  * and 0.25 s later the domain serves again. A client that is killed while it has work on the GPU
- * counts as a fault, so one is terminated by the daemon before it is killed.
+ * counts as a fault, so one is terminated by the daemon before it is killed. A failed assert is no
+ * such fault: it ends the client whose it is and nobody else.
  *
  * Each list of devices has domains of its own, since a fault reaches the clients of all GPUs that
  * the faulting one shares with others. A server takes 48 clients; for more, a further domain opens.
@@ -32,12 +33,14 @@
 #include <unistd.h>
 
 #define CONTROL       "nvidia-cuda-mps-control"
+#define PERCENTAGE    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" /* for a client: of the SMs */
 #define LOOK_MS       20 /* how often a daemon is looked at that starts */
 #define START_WAIT_NS (5 * WEIR_NS_PER_S)
 #define RETRY_NS      (2 * WEIR_NS_PER_S)    /* after a daemon has ended by itself */
 #define LEAVE_WAIT_NS (500 * WEIR_NS_PER_MS) /* for workers whose context is gone */
 #define RECOVERS_NS   (250 * WEIR_NS_PER_MS) /* a server, when the last client has left */
 #define SAY_WAIT_MS   1000
+#define STUCK_NS      (15 * WEIR_NS_PER_S) /* a server that has taken no client for so long */
 #define QUIT_WAIT_MS  2000
 #define ANSWER_BYTES  512u
 #define PATH_BYTES    (sizeof((struct weir_sup_mps *)NULL)->folder + 32) /* of a file in a folder */
@@ -259,6 +262,32 @@ uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_s
     return n;
 }
 
+static bool has_devices(const struct weir_sup_mps *m, const char *devices)
+{
+    return m->used && strcmp(m->devices, devices) == 0;
+}
+
+const struct weir_link_sms *weir_mps_sms(const struct weir_supervisor *sup, const char *devices)
+{
+    for (int i = 0; i < WEIR_MPS_MAX; i++) {
+        if (has_devices(&sup->mps[i], devices) && sup->mps[i].sms.n != 0) {
+            return &sup->mps[i].sms;
+        }
+    }
+    return NULL;
+}
+
+void weir_mps_sms_told(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
+                       const struct weir_link_sms *sms)
+{
+    struct weir_sup_mps *m = weir_mps_of(sup, worker);
+
+    if (m != NULL && !worker->ready && worker->program.sm_share_pct == 0 && m->sms.n == 0 &&
+        sms->n <= WEIR_LINK_DEVICES_MAX) {
+        m->sms = *sms;
+    }
+}
+
 uint32_t weir_mps_busy(const struct weir_supervisor *sup, const struct weir_sup_worker *worker)
 {
     uint32_t domain = worker->program.domain, n = 0;
@@ -288,11 +317,6 @@ bool weir_mps_open(struct weir_supervisor *sup, const char *devices)
 static bool has_room(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
 {
     return n_workers(sup, m) < WEIR_MPS_CLIENTS_MAX;
-}
-
-static bool has_devices(const struct weir_sup_mps *m, const char *devices)
-{
-    return m->used && strcmp(m->devices, devices) == 0;
 }
 
 /* Could a worker be started in it now? */
@@ -340,23 +364,26 @@ bool weir_mps_is_surplus(const struct weir_supervisor *sup, const struct weir_su
     return false;
 }
 
-void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *m)
+static void have_all_leave(struct weir_supervisor *sup, struct weir_sup_mps *m)
 {
     const struct weir_link_message message = {.type = WEIR_LINK_CONTEXT_GONE};
-    uint64_t now_ns = weir_clock_now_ns();
 
-    if (m->leaving) {
-        return; /* one of those who were told to leave */
-    }
     m->leaving = true;
-    m->leave_by_ns = now_ns + LEAVE_WAIT_NS;
-    weir_log_warn("mps: a fault, so all of its programs end folder=%s workers=%u", m->folder,
-                  n_workers(sup, m));
+    m->leave_by_ns = weir_clock_now_ns() + LEAVE_WAIT_NS;
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (weir_mps_has(sup, m, &sup->workers[i])) {
             sup->workers[i].program.stopping = true;
             (void)weir_sup_worker_send(sup, i, &message, -1);
         }
+    }
+}
+
+void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *m)
+{
+    if (!m->leaving) { /* else it is one of those who were told to leave */
+        weir_log_warn("mps: a fault, so all of its programs end folder=%s workers=%u", m->folder,
+                      n_workers(sup, m));
+        have_all_leave(sup, m);
     }
 }
 
@@ -417,6 +444,76 @@ bool weir_mps_give_up(struct weir_supervisor *sup, const char *why)
     return true;
 }
 
+void weir_mps_serves(struct weir_supervisor *sup, const struct weir_sup_worker *worker)
+{
+    struct weir_sup_mps *m = weir_mps_of(sup, worker);
+
+    if (m != NULL) {
+        sup->mps_proved = true;
+        m->served_ns = weir_clock_now_ns();
+    }
+}
+
+/* When the server has taken too long for a worker that starts; WEIR_FOREVER: none does. */
+static uint64_t stuck_at_ns(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
+{
+    uint64_t first_ns = WEIR_FOREVER;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (weir_mps_has(sup, m, w) && !w->ready && !w->program.stopping &&
+            w->started_ns < first_ns) {
+            first_ns = w->started_ns;
+        }
+    }
+    if (m->leaving || first_ns == WEIR_FOREVER) {
+        return WEIR_FOREVER;
+    }
+    return (first_ns > m->served_ns ? first_ns : m->served_ns) + STUCK_NS;
+}
+
+/* Its servers are the daemon's children. */
+static void kill_servers(const struct weir_sup_mps *m)
+{
+    char path[64], pids[ANSWER_BYTES], *rest = NULL;
+    ssize_t n = -1;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)m->pid, (int)m->pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        n = read(fd, pids, sizeof pids - 1);
+        close(fd);
+    }
+    pids[n > 0 ? n : 0] = 0;
+    for (char *pid = strtok_r(pids, " ", &rest); pid != NULL; pid = strtok_r(NULL, " ", &rest)) {
+        long value = strtol(pid, NULL, 10);
+
+        if (value > 1) {
+            kill((pid_t)value, SIGKILL);
+        }
+    }
+}
+
+/*
+ * A server was seen to take no client any more, and its clients' calls not to return, when an
+ * assert of one fell together with the start of others (H200, driver 580, once in some thirty
+ * asserts). Then it is replaced, which ends the programs there: they would wait for ever.
+ */
+static void look_at_starting(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
+{
+    if (m->pid == 0 || stuck_at_ns(sup, m) > now_ns) {
+        return;
+    }
+    weir_log_error("mps: the server takes no client, so it and all of its programs end folder=%s "
+                   "workers=%u",
+                   m->folder, n_workers(sup, m));
+    kill_servers(m);
+    kill(m->pid, SIGKILL);
+    have_all_leave(sup, m);
+}
+
 /* ---------------------------------------------------------------- time */
 
 static void look_at_daemon(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
@@ -458,6 +555,7 @@ void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns)
 
         if (m->used && sup->mps_wanted) {
             look_at_daemon(sup, m, now_ns);
+            look_at_starting(sup, m, now_ns);
         }
         if (m->used && m->leaving) {
             look_at_leaving(sup, m, now_ns);
@@ -484,6 +582,9 @@ int weir_mps_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
             at_ns = m->leave_by_ns;
         } else if (m->again_ns > now_ns) {
             at_ns = m->again_ns;
+        }
+        if (stuck_at_ns(sup, m) < at_ns) {
+            at_ns = stuck_at_ns(sup, m);
         }
         if (weir_mps_blame_next_ns(m, now_ns) < at_ns) {
             at_ns = weir_mps_blame_next_ns(m, now_ns);
@@ -548,7 +649,15 @@ void weir_mps_close(struct weir_supervisor *sup)
 void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_worker *worker)
 {
     const struct weir_sup_mps *m = weir_mps_of(sup, worker);
+    char percent[16];
 
+    if (worker->kind == WEIR_WORKER_PROGRAM) {
+        unsetenv(PERCENTAGE); /* the host's own is not meant for it */
+    }
+    if (m != NULL && worker->program.sm_share_pct != 0) {
+        snprintf(percent, sizeof percent, "%u", worker->program.sm_share_pct);
+        setenv(PERCENTAGE, percent, 1);
+    }
     if (m != NULL) {
         set_folders(m);
     } else if (worker->kind == WEIR_WORKER_PROGRAM && worker->program.native) {

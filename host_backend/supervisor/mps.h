@@ -43,7 +43,9 @@ struct weir_sup_mps {
     char devices[WEIR_DEVICE_LIST_BYTES]; /* of its workers */
     char folder[108];                     /* of its pipes and logs */
     const struct weir_confine_user *user; /* who runs it, and its workers */
+    struct weir_link_sms sms;             /* of its devices; none: no worker has told yet */
     uint64_t started_ns;                  /* when the daemon was last started, or tried to be */
+    uint64_t served_ns;                   /* when a worker was last its client; 0: none was */
     uint64_t leave_by_ns;                 /* workers that have not left by then are killed */
     off_t log_seen;                       /* of the log: read so far */
     struct weir_mps_blame blame;
@@ -78,6 +80,11 @@ struct weir_sup_mps *weir_mps_of(struct weir_supervisor *sup, const struct weir_
 /** Is the worker in the domain? */
 bool weir_mps_has(const struct weir_supervisor *sup, const struct weir_sup_mps *domain,
                   const struct weir_sup_worker *worker);
+/** How many SMs each of these devices has; NULL: no client has told yet. */
+const struct weir_link_sms *weir_mps_sms(const struct weir_supervisor *sup, const char *devices);
+/** A worker that is not ready yet, and has all SMs, tells. */
+void weir_mps_sms_told(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
+                       const struct weir_link_sms *sms);
 /** Of how many tenants are programs in the domain? */
 uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_sup_mps *domain);
 /** A client's context has died, and with it those of all others in the domain: have them leave. */
@@ -107,12 +114,14 @@ uint64_t weir_mps_blame_next_ns(const struct weir_sup_mps *domain, uint64_t now_
 void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker);
 
 /** In a child that is about to become this worker: say where its MPS daemon is, or that it has
- * none. */
+ * none, and what share of the SMs it has there. */
 void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 /** Look after daemons and domains. */
 void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Milliseconds until weir_mps_tick() has something to do; -1: nothing. */
 int weir_mps_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** A worker is ready: if it is in a domain, the domain's server serves. */
+void weir_mps_serves(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 /**
  * No worker has ever been a client, and it seems that none can be: do without MPS, if it is used
  * only because it is there (mps = "auto").

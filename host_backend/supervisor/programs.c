@@ -93,6 +93,7 @@ static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
         p->said_hello = true;
         p->monitor = hello->monitor;
         p->connections = hello->monitor ? 0 : hello->wish.connections;
+        p->sm_pct = hello->monitor ? 0 : hello->wish.sm_pct;
         weir_hello_destroy(hello);
     } else if (n > 0) {
         turn_away(sup, p, WEIR_ERR_PEER, UNKNOWN, "not a hello of this protocol");
@@ -118,9 +119,22 @@ static bool is_of_programs(const struct weir_sup_worker *w)
     return w->used && w->kind == WEIR_WORKER_PROGRAM;
 }
 
-/* What a worker has to be like for a pending program, as if it were started for it. */
+/* The share of the SMs that a worker's contexts are to have: the tenant's limit, or what the
+ * program asks for if that is less. 0: all. */
+static uint32_t share_of(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                         const struct weir_sup_worker *w, uint32_t wish_pct)
+{
+    bool limited = weir_tenant_sm_limit(&tenant->config, 0) < 100;
+
+    return limited && !w->program.native && weir_mps_sms(sup, w->devices) != NULL
+               ? weir_tenant_sm_limit(&tenant->config, wish_pct)
+               : 0;
+}
+
+/* What a worker has to be like for a program of the tenant, as if it were started for it. */
 static struct weir_sup_worker wanted_by(const struct weir_supervisor *sup,
-                                        const struct weir_sup_tenant *tenant, uint32_t connections)
+                                        const struct weir_sup_tenant *tenant, uint32_t connections,
+                                        uint32_t sm_pct)
 {
     struct weir_sup_worker w = {.kind = WEIR_WORKER_PROGRAM,
                                 .tenant = -1,
@@ -130,13 +144,25 @@ static struct weir_sup_worker wanted_by(const struct weir_supervisor *sup,
                                                       tenant->faults.quarantine_end_ns != 0}};
 
     snprintf(w.devices, sizeof w.devices, "%s", weir_sup_devices_of(sup, tenant));
+    w.program.sm_share_pct = share_of(sup, tenant, &w, sm_pct);
     return w;
+}
+
+static struct weir_sup_worker wanted_for(const struct weir_supervisor *sup,
+                                         const struct weir_sup_pending *p)
+{
+    return wanted_by(sup, tenant_of(sup, p), p->connections, p->sm_pct);
+}
+
+static bool is_alike_but_share(const struct weir_sup_worker *a, const struct weir_sup_worker *b)
+{
+    return a->connections == b->connections && a->program.native == b->program.native &&
+           strcmp(a->devices, b->devices) == 0;
 }
 
 static bool is_alike(const struct weir_sup_worker *a, const struct weir_sup_worker *b)
 {
-    return a->connections == b->connections && a->program.native == b->program.native &&
-           strcmp(a->devices, b->devices) == 0;
+    return is_alike_but_share(a, b) && a->program.sm_share_pct == b->program.sm_share_pct;
 }
 
 /* Started or starting, and not told to end. */
@@ -212,7 +238,8 @@ static bool is_better_to_share(const struct weir_sup_worker *a, const struct wei
                                               : a->program.n_guests < b->program.n_guests;
 }
 
-/* A worker of the tenant for a connection that gets none of its own: a busy one if any is. */
+/* A worker of the tenant for a connection that gets none of its own: a busy one if any is. The
+ * tenant's limit holds there, too, whatever the share of its context. */
 static int shared_with(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
                        const struct weir_sup_worker *wanted)
 {
@@ -221,7 +248,7 @@ static int shared_with(const struct weir_supervisor *sup, const struct weir_sup_
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        if (is_there(w) && w->ready && is_alike(w, wanted) &&
+        if (is_there(w) && w->ready && is_alike_but_share(w, wanted) &&
             w->tenant == (int)p->guest.tenant_index &&
             (best < 0 || is_better_to_share(w, &sup->workers[best]))) {
             best = i;
@@ -265,7 +292,7 @@ static uint32_t n_waiting(const struct weir_supervisor *sup, const struct weir_s
         const struct weir_sup_pending *p = &sup->pending[i];
 
         if (p->used && p->said_hello) {
-            struct weir_sup_worker w = wanted_by(sup, tenant_of(sup, p), p->connections);
+            struct weir_sup_worker w = wanted_for(sup, p);
 
             n += is_alike(&w, wanted);
         }
@@ -396,7 +423,7 @@ static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
 static void place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint64_t now_ns)
 {
     const struct weir_sup_tenant *tenant = tenant_of(sup, p);
-    struct weir_sup_worker wanted = wanted_by(sup, tenant, p->connections);
+    struct weir_sup_worker wanted = wanted_for(sup, p);
     int worker = worker_of_process(sup, p);
 
     if (worker < 0 && p->monitor) {
@@ -448,10 +475,17 @@ static void look_at_pending(struct weir_supervisor *sup, uint64_t now_ns)
 
 /* ---------------------------------------------------------------- keeping them */
 
-static bool has_spares(const struct weir_sup_tenant *tenant)
+/* Are spares kept for the tenant? Then they are like this. Not those with a share of the SMs: each
+ * would be for a limit of its own. */
+static bool has_spares(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                       struct weir_sup_worker *ret_wanted)
 {
-    return !tenant->gone && weir_sup_by_program(tenant) && !weir_sup_is_strict(tenant) &&
-           tenant->faults.quarantine_end_ns == 0;
+    if (!tenant->used || tenant->gone || !weir_sup_by_program(tenant) ||
+        weir_sup_is_strict(tenant) || tenant->faults.quarantine_end_ns != 0) {
+        return false;
+    }
+    *ret_wanted = wanted_by(sup, tenant, 0, 0);
+    return ret_wanted->program.sm_share_pct == 0;
 }
 
 /* Spares beyond those that are about to be given out. Until the first is ready it is the only one:
@@ -466,13 +500,11 @@ static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
         return;
     }
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        const struct weir_sup_tenant *tenant = &sup->tenants[i];
         struct weir_sup_worker wanted;
 
-        if (!tenant->used || !has_spares(tenant)) {
+        if (!has_spares(sup, &sup->tenants[i], &wanted)) {
             continue;
         }
-        wanted = wanted_by(sup, tenant, 0);
         while (n_unassigned(sup, &wanted) < spares + n_waiting(sup, &wanted) &&
                start_one(sup, &wanted, false, now_ns) == STARTED) {
         }
@@ -482,15 +514,11 @@ static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
 bool weir_sup_programs_start_soon(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX && sup->config.workers.spares != 0; i++) {
-        const struct weir_sup_tenant *tenant = &sup->tenants[i];
         struct weir_sup_worker wanted;
 
-        if (tenant->used && has_spares(tenant)) {
-            wanted = wanted_by(sup, tenant, 0);
-            if (!wanted.program.native &&
-                weir_mps_room(sup, wanted.devices, &wanted.program.domain) == WEIR_MPS_ROOM_SOON) {
-                return true;
-            }
+        if (has_spares(sup, &sup->tenants[i], &wanted) && !wanted.program.native &&
+            weir_mps_room(sup, wanted.devices, &wanted.program.domain) == WEIR_MPS_ROOM_SOON) {
+            return true;
         }
     }
     return false;
@@ -501,7 +529,24 @@ static uint64_t idle_until_ns(const struct weir_supervisor *sup, const struct we
     return w->program.idle_since_ns + sup->config.workers.idle_s * WEIR_NS_PER_S;
 }
 
-/* Kept workers whose time is over, and spares in a domain that later programs need not be in. */
+/* Is there a tenant, or a program that waits, for which a worker like this is meant? */
+static bool has_use(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
+{
+    struct weir_sup_worker wanted;
+
+    if (n_waiting(sup, w) != 0) {
+        return true;
+    }
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (has_spares(sup, &sup->tenants[i], &wanted) && is_alike(&wanted, w)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Kept workers whose time is over, spares in a domain that later programs need not be in, and
+ * spares that are of use to nobody. */
 static void stop_idle(struct weir_supervisor *sup, uint64_t now_ns)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -509,7 +554,7 @@ static void stop_idle(struct weir_supervisor *sup, uint64_t now_ns)
         bool spare = is_free(w) && w->tenant < 0;
 
         if ((is_kept(w) && idle_until_ns(sup, w) <= now_ns) ||
-            (spare && weir_mps_is_surplus(sup, w))) {
+            (spare && (weir_mps_is_surplus(sup, w) || !has_use(sup, w)))) {
             stop(sup, i);
         }
     }
@@ -631,7 +676,8 @@ static bool is_hopeless(const struct weir_supervisor *sup, int status)
 static bool is_fault(const struct weir_sup_worker *w, int status)
 {
     return (WIFSIGNALED(status) && w->program.busy && !w->program.terminated) ||
-           (WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY);
+           (WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY &&
+            !w->program.asserted);
 }
 
 void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)

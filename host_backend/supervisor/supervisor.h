@@ -96,8 +96,10 @@ struct weir_sup_program {
     bool busy;              /* a program is in it, or on its way there */
     bool stopping;          /* it takes no program any more */
     bool terminated;        /* its MPS server was told to let it go, and then it was killed */
+    bool asserted;          /* an assert has ended its context, which is no fault of its domain */
     bool native;            /* it is never under MPS */
     uint32_t domain;        /* number of its MPS domain, from 1; 0: none */
+    uint32_t sm_share_pct;  /* of the SMs, that its contexts have there; 0: all */
     uint64_t n_guests;      /* connections that it was given */
     uint64_t idle_since_ns; /* when its last program had ended; 0: it has served nobody */
 };
@@ -143,9 +145,10 @@ struct weir_sup_worker {
 struct weir_sup_pending {
     bool used;
     int fd;
-    bool said_hello;      /* then monitor and connections are known */
+    bool said_hello;      /* then what follows is known */
     bool monitor;         /* it only asks */
     uint32_t connections; /* CUDA_DEVICE_MAX_CONNECTIONS that it wishes; 0: none */
+    uint32_t sm_pct;      /* CUDA_DEVICE_SM_LIMIT likewise */
     uint64_t since_ns;
     struct weir_link_guest guest; /* for its worker */
 };

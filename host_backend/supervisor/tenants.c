@@ -184,6 +184,19 @@ static void tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tena
     (void)weir_sup_gate_send(sup, &message, -1);
 }
 
+/* Workers read on the page how many tenants there are. */
+static void show_count(struct weir_supervisor *sup)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        n += sup->tenants[i].used && !sup->tenants[i].gone;
+    }
+    if (sup->spin.page != NULL) {
+        atomic_store_explicit(&sup->spin.page->tenants, n, memory_order_relaxed);
+    }
+}
+
 void weir_sup_tenants_tell_gate(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -337,6 +350,7 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     if (tenant->gone || changed) {
         tell_event(sup, tenant, &before);
         tenant->gone = false;
+        show_count(sup);
         tell(sup, tenant, WEIR_LINK_TENANT);
     }
     return tenant->listen_fd >= 0 ? WEIR_OK : open_tenant(sup, tenant);
@@ -412,6 +426,7 @@ void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant 
     close_tenant(sup, tenant);
     tenant->gone = true;
     tenant->goings++;
+    show_count(sup);
     tell(sup, tenant, WEIR_LINK_TENANT_GONE);
     weir_log_info("supervisor: tenant removed tenant=%s", tenant->config.name);
     weir_sup_event(sup,

@@ -200,6 +200,7 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_link_message message = {.type = WEIR_LINK_CONFIG};
+    const struct weir_link_sms *sms = weir_mps_sms(sup, w->devices);
     struct weir_link_config *c = &message.config;
 
     weir_sup_config_fill(sup, c);
@@ -212,6 +213,10 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     c->connections = w->kind == WEIR_WORKER_SHARED ? SHARED_CONNECTIONS : w->connections;
     c->connections_of_guest = w->kind == WEIR_WORKER_TENANT && !w->connections_failed;
     c->under_mps = weir_mps_of(sup, w) != NULL;
+    if (w->program.sm_share_pct != 0 && sms != NULL) {
+        c->sm_share_pct = w->program.sm_share_pct;
+        c->sms = *sms;
+    }
     c->by_program = w->kind == WEIR_WORKER_PROGRAM;
     c->alone = w->kind != WEIR_WORKER_SHARED;
     c->gate_comes = sup->gate.link >= 0;
@@ -610,7 +615,7 @@ static void on_ready(struct weir_supervisor *sup, int worker,
 
     w->row = message->worker;
     w->ready = true;
-    sup->mps_proved |= w->program.domain != 0;
+    weir_mps_serves(sup, w);
     weir_log_info("supervisor: worker ready worker=%d device=\"%.100s\" devices=%.60s "
                   "driver=\"%.100s\"",
                   worker, w->row.device, w->row.devices, w->row.driver);
@@ -674,6 +679,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
     switch (message.type) {
     case WEIR_LINK_DEVICES:
         weir_sup_claim(sup, worker, &message.gpus);
+        break;
+    case WEIR_LINK_SMS:
+        weir_mps_sms_told(sup, w, &message.sms);
         break;
     case WEIR_LINK_READY:
         on_ready(sup, worker, &message);

@@ -208,6 +208,7 @@ static void fill_worker_row(struct weir_worker *worker, struct weir_status_worke
     weir_platform_text(&worker->platform, row->device, sizeof row->device);
     row->n_devices = worker->platform.n_devices;
     row->contexts = weir_platform_n_open(&worker->platform);
+    row->sm_share_pct = worker->platform.devices[0].share_pct;
     for (uint32_t i = 0, at = 0; i < worker->platform.n_devices && at < sizeof row->devices; i++) {
         at += (uint32_t)snprintf(row->devices + at, sizeof row->devices - at, "%s%d",
                                  i == 0 ? "" : ",", (int)worker->platform.devices[i].cu);
@@ -529,6 +530,21 @@ static void give_up_calls(const struct weir_worker *worker)
     }
 }
 
+/* Workers whose context has a share of the SMs cannot find out how many there are. */
+static void tell_sms(struct weir_worker *worker)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_SMS};
+
+    if (!worker->config.under_mps || worker->config.sm_share_pct != 0) {
+        return;
+    }
+    message.sms.n = worker->platform.n_devices;
+    for (uint32_t i = 0; i < message.sms.n; i++) {
+        message.sms.sms[i] = weir_worker_sms(worker, i);
+    }
+    send_message(worker, &message);
+}
+
 static int open_worker(struct weir_worker *worker)
 {
     struct weir_link_message message;
@@ -602,6 +618,7 @@ static int open_worker(struct weir_worker *worker)
     if (weir_guests_listen(worker, told.tcp_fd) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
+    tell_sms(worker);
     memset(&message, 0, sizeof message);
     message.type = WEIR_LINK_READY;
     fill_worker_row(worker, &message.worker);

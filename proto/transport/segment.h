@@ -111,7 +111,8 @@ struct weir_segment_header {
     uint32_t deferred_error; /* CUresult of the newest one */
     uint32_t sticky_error;   /* CUresult of an error that never goes away, or 0 */
     uint32_t spin;           /* enum weir_segment_spin: may the guest wait by spinning? */
-    uint8_t pad1[44];
+    uint32_t unchecked;      /* not 0: a kernel may have failed an assert, and printf_flush tells */
+    uint8_t pad1[40];
     struct weir_ring_control to_host;
     struct weir_ring_control to_guest;
 };

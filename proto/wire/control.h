@@ -115,6 +115,8 @@ void weir_hello_destroy(struct weir_hello *hello);
 /** Free a welcome and its arrays. Accepts NULL. @thread any */
 void weir_welcome_destroy(struct weir_welcome *welcome);
 
+#define WEIR_DEVICE_FACT_SMS "affinity.sms" /* what cuCtxGetExecAffinity() answers, if it does */
+
 /**
  * A fact of a device.
  *

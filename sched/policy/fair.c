@@ -30,7 +30,9 @@
  * share otherwise.
  * - A tenant that synchronizes after each kernel is without work for some microseconds each time.
  * Its place is kept that long if it usually is back within LINGER_MAX_NS, for less than stopping
- * another would cost; it pays for that.
+ * another would cost; it pays for that. After long kernels it is kept for longer: who comes in
+ * between has the device for as long as its own kernel takes, and with one kernel at a time each
+ * two tenants would get the same whatever they weigh.
  * - What a leader leaves of the device goes to whoever is furthest behind of its class, and not
  * ahead of V by more than a slice; if nobody is, of the classes below.
  * - Classes: the highest class with work has the device; a newcomer of a higher class gets it at
@@ -42,18 +44,20 @@
 
 #include <assert.h>
 
-#define SLICE_MIN_NS  200000u
-#define SLICE_MAX_NS  8000000u
-#define ROUND_MAX_NS  10000000000u /* ten seconds: slices have their own bound */
-#define LINGER_MAX_NS 50000u
-#define FORGET_NS     200000u    /* away for longer: what it is behind is bounded .. */
-#define CREDIT_NS     8000000u   /* .. by so much of the device's time .. */
-#define AWAY_NS       2000000u   /* .. and away for longer than this it has no credit */
-#define AHEAD_NS      4000000u   /* what runs beside turns may be so far ahead, at equal weights */
-#define DEBT_MAX_NS   20000000u  /* what who was away still owes of what it had too much */
-#define FILL_TURN     (1u << 20) /* what a turn below a higher class counts, at weight 1 */
-#define FILL_SAVED    (8u * FILL_TURN / 100)
-#define FRACTION_BITS 10 /* virtual time counts in 1/1024 ns at weight 1 */
+#define SLICE_MIN_NS   200000u
+#define SLICE_MAX_NS   8000000u
+#define ROUND_MAX_NS   10000000000u /* ten seconds: slices have their own bound */
+#define LINGER_MAX_NS  50000u
+#define LINGER_PART    16u        /* or for that part of what it usually has, .. */
+#define LINGER_LONG_NS 500000u    /* .. and no longer than this */
+#define FORGET_NS      200000u    /* away for longer: what it is behind is bounded .. */
+#define CREDIT_NS      8000000u   /* .. by so much of the device's time .. */
+#define AWAY_NS        2000000u   /* .. and away for longer than this it has no credit */
+#define AHEAD_NS       4000000u   /* what runs beside turns may be so far ahead, at equal weights */
+#define DEBT_MAX_NS    20000000u  /* what who was away still owes of what it had too much */
+#define FILL_TURN      (1u << 20) /* what a turn below a higher class counts, at weight 1 */
+#define FILL_SAVED     (8u * FILL_TURN / 100)
+#define FRACTION_BITS  10 /* virtual time counts in 1/1024 ns at weight 1 */
 
 static struct fair_tenant *fair_of(const struct weir_policy_tenant *tenant)
 {
@@ -103,7 +107,8 @@ static uint64_t switch_cost_ns(const struct weir_policy *self,
 struct round {
     enum weir_priority class;
     uint64_t weights;
-    uint32_t weight; /* of each; 0: not all have the same */
+    uint32_t weight;   /* of each; 0: not all have the same */
+    uint32_t heaviest; /* weight of any */
     uint64_t cost_ns;
     uint64_t unit; /* T: of a round, what weight 1 gets; 1/65536 ns */
     uint64_t base;
@@ -172,6 +177,7 @@ static void add(const struct weir_policy *self, struct round *round,
     } else if (round->weight != tenant->weight) {
         round->weight = 0;
     }
+    round->heaviest = tenant->weight > round->heaviest ? tenant->weight : round->heaviest;
     round->weights += tenant->weight;
     round->cost_ns += switch_cost_ns(self, tenant);
     round->sum += (__int128)(int64_t)(at - round->base) * tenant->weight;
@@ -278,6 +284,16 @@ static uint32_t index_of(const struct weir_policy_next_view *view,
     return i;
 }
 
+/* How long its place is kept when it is without work. */
+static uint64_t linger_of(const struct weir_policy_tenant *tenant)
+{
+    uint64_t most_ns = tenant->kernel.stoppable ? 0 : tenant->kernel.predicted_ns / LINGER_PART;
+
+    most_ns = most_ns < LINGER_LONG_NS ? most_ns : LINGER_LONG_NS;
+    most_ns = most_ns > LINGER_MAX_NS ? most_ns : LINGER_MAX_NS;
+    return tenant->gap_ns <= most_ns / 2 ? most_ns : 0;
+}
+
 void fair_next(struct weir_policy *self, const struct weir_policy_next_view *view,
                struct weir_policy_choice *choice)
 {
@@ -295,7 +311,7 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     }
     tenant = view->ready[choice->ready];
     choice->slice_ns = slice_of(&round, tenant);
-    choice->linger_ns = tenant->gap_ns <= LINGER_MAX_NS / 2 ? LINGER_MAX_NS : 0;
+    choice->linger_ns = linger_of(tenant);
     choice->preempt = true;
 }
 
@@ -303,21 +319,24 @@ typedef bool (*suits_fn)(const struct weir_policy_next_view *view,
                          const struct weir_policy_tenant *tenant);
 
 /* Of the leader's class, among those that suit: the one that is furthest behind. A tenant that is
- * ahead of V by more than its slice does not count. Where all weights are the same it may be ahead
- * by equals_ns: the device then gives everybody the same by itself, and waits would only add to the
- * longest times. */
+ * ahead of V by more than its slice does not count. But it may be ahead by equals_ns where all
+ * weights are the same: the device then gives everybody the same by itself, and waits would only
+ * add to the longest times. Else by what the heaviest is served in ahead_ns, which is less than
+ * the credit that this one has when it was away for a moment. */
 static uint32_t furthest_behind(const struct weir_policy *self,
                                 const struct weir_policy_next_view *view, suits_fn suits,
-                                uint64_t equals_ns)
+                                uint64_t ahead_ns, uint64_t equals_ns)
 {
     struct round round = look(self, view);
     uint64_t mean = mean_of(&round);
+    uint64_t ahead_unit = (ahead_ns << 16) / round.heaviest;
     uint32_t best = UINT32_MAX;
 
     for (uint32_t i = 0; i < view->ready_count; i++) {
         const struct weir_policy_tenant *tenant = view->ready[i];
         uint64_t slice_ns = slice_of(&round, tenant);
-        uint64_t most_ns = round.weight != 0 && slice_ns < equals_ns ? equals_ns : slice_ns;
+        uint64_t least_ns = round.weight != 0 ? equals_ns : ahead_unit * tenant->weight >> 16;
+        uint64_t most_ns = slice_ns < least_ns ? least_ns : slice_ns;
         int64_t ahead = (int64_t)(fair_of(tenant)->position - mean);
 
         if (tenant->priority == round.class && suits(view, tenant) &&
@@ -346,7 +365,7 @@ static bool is_small(const struct weir_policy_next_view *view,
 
 uint32_t fair_small(struct weir_policy *self, const struct weir_policy_next_view *view)
 {
-    return furthest_behind(self, view, is_small, AHEAD_NS);
+    return furthest_behind(self, view, is_small, view->has_room ? AHEAD_NS : 0, AHEAD_NS);
 }
 
 /* Of the next lower class: in turns by weight (stride scheduling). Who was away saved few. */
@@ -389,7 +408,7 @@ uint32_t fair_filler(struct weir_policy *self, const struct weir_policy_next_vie
 {
     uint32_t best = filler_below(view);
 
-    return best != UINT32_MAX ? best : furthest_behind(self, view, may_fill, 0);
+    return best != UINT32_MAX ? best : furthest_behind(self, view, may_fill, 0, 0);
 }
 
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)

@@ -389,6 +389,21 @@ static void claim(struct reading *r, const struct queue *queue, struct item *ite
     r->items[before->first].served_ns -= claim_ns;
 }
 
+/* What an item was charged too much or too little by time, beside small work, is that one's. */
+static void owe(struct reading *r, double owed_ns)
+{
+    const struct list *fronts = &r->fronts[WEIR_SCHED_COMPUTE];
+    double sms = 0;
+    for (uint32_t i = 0; i < fronts->n; i++) {
+        sms += r->items[r->queues[fronts->at[i]].first].small_sms;
+    }
+    for (uint32_t i = 0; i < fronts->n && sms > 0; i++) {
+        struct tenant *t = &r->tenants[r->queues[fronts->at[i]].tenant];
+        double part = r->items[r->queues[fronts->at[i]].first].small_sms / sms;
+        t->virtual_ns[WEIR_SCHED_COMPUTE] += owed_ns * part / t->weight;
+    }
+}
+
 /* It has ended, or is forgotten. */
 static void leave(struct reading *r, struct item *item, bool has_ended)
 {
@@ -404,9 +419,11 @@ static void leave(struct reading *r, struct item *item, bool has_ended)
         t->longest_ns[item->resource] = item->served_ns;
     }
     if (has_ended && item->is_sure && !item->small_sms && !item->place_sms &&
-        (item->by_work || (item->by_small && item->served_ns < (double)item->predicted_ns))) {
-        t->virtual_ns[item->resource] += /* what it is known to take, instead */
-            ((double)item->predicted_ns - item->served_ns) / t->weight;
+        (item->by_work || item->by_small)) { /* what it is known to take, instead */
+        double more_ns = (double)item->predicted_ns - item->served_ns;
+        double owed_ns = item->by_small ? min_of(-more_ns, item->served_ns / 2) : 0;
+        t->virtual_ns[item->resource] += (item->by_work ? more_ns : -owed_ns) / t->weight;
+        owe(r, owed_ns);
     }
     if (item->on) {
         queue->n_on--;

@@ -9,12 +9,14 @@
 #define NONE  UINT32_MAX
 
 /* As in sched/policy/fair.c. */
-#define SLICE_NS    200000.0 /* the shortest */
-#define FORGET_NS   200000u
-#define AWAY_NS     2000000u
-#define CREDIT_NS   8e6
-#define DEBT_MAX_NS 20e6
-#define LINGER_NS   50000u
+#define SLICE_NS       200000.0 /* the shortest */
+#define FORGET_NS      200000u
+#define AWAY_NS        2000000u
+#define CREDIT_NS      8e6
+#define DEBT_MAX_NS    20e6
+#define LINGER_NS      50000u
+#define LINGER_PART    16     /* or that part of an item, .. */
+#define LINGER_LONG_NS 500000 /* .. and no longer */
 
 #define CLEAN_NS 200000000u /* as in sched/fill.c: after so long a turn is one without fillers */
 

@@ -6,22 +6,40 @@
 
 #include <string.h>
 
-/* The part of all SMs that small work together needs, or 0. */
-static double small_part(const struct reading *r)
+/* Has somebody of the leader's class work, none of which is on the device? */
+static bool keeps_waiting(const struct reading *r)
+{
+    for (uint32_t i = 0; i < r->tail->n_tenants && r->leader != NONE; i++) {
+        const struct tenant *t = &r->tenants[i];
+        if (t->class >= r->tenants[r->leader].class && t->active[WEIR_SCHED_COMPUTE] &&
+            !t->fronts[WEIR_SCHED_COMPUTE]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The part of all SMs that small work together needs, or 0; and the part that it pays for. */
+static double small_part(const struct reading *r, double *ret_paid)
 {
     const struct list *fronts = &r->fronts[WEIR_SCHED_COMPUTE];
     double part = 0;
+    bool only = true, is_shared = false;
     for (uint32_t i = 0; i < fronts->n; i++) {
-        part += r->items[r->queues[fronts->at[i]].first].small_sms;
+        const struct queue *queue = &r->queues[fronts->at[i]];
+        part += r->items[queue->first].small_sms / (double)r->header.sms;
+        only &= r->items[queue->first].small_sms != 0;
+        is_shared |= queue->tenant != r->queues[fronts->at[0]].tenant;
     }
-    return part / r->header.sms;
+    *ret_paid = part > 1 || (part > 0 && only && (is_shared || keeps_waiting(r))) ? 1 : part;
+    return part;
 }
 
 /* SMs as the scheduler deals them out: to small work first, then by class; fillers are last. */
 static void serve_compute(const struct reading *r)
 {
     const struct list *fronts = &r->fronts[WEIR_SCHED_COMPUTE];
-    double small = small_part(r), left = small < 1 ? 1 - small : 0;
+    double paid, small = small_part(r, &paid), left = 1 - paid;
     bool fills = false;
     for (unsigned step = 0; step < 2 * CLASSES; step++) {
         for (uint32_t i = 0; i < fronts->n; i++) {
@@ -37,7 +55,7 @@ static void serve_compute(const struct reading *r)
                 r->tenants[queue->tenant].class != CLASSES - 1 - step % CLASSES) {
                 continue;
             }
-            front->rate = front->small_sms ? part / (small > 1 ? small : 1) : min_of(part, left);
+            front->rate = front->small_sms ? part * paid / small : min_of(part, left);
             left -= front->small_sms ? 0 : front->rate;
         }
     }
@@ -149,13 +167,18 @@ static uint64_t due_ns(const struct reading *r, uint32_t tenant, unsigned resour
 /* Until when a device without work is kept for somebody. */
 static uint64_t linger_end_ns(const struct reading *r, unsigned resource)
 {
+    double linger_ns;
     if (resource != WEIR_SCHED_COMPUTE) {
         return r->idle_ns[resource] + COPY_LINGER_NS;
     }
-    return r->leader != NONE && !r->tenants[r->leader].active[resource] &&
-                   r->tenants[r->leader].had_work[resource]
-               ? r->tenants[r->leader].idle_ns[resource] + LINGER_NS
-               : 0;
+    if (r->leader == NONE || r->tenants[r->leader].active[resource] ||
+        !r->tenants[r->leader].had_work[resource]) {
+        return 0;
+    }
+    linger_ns = r->tenants[r->leader].longest_ns[resource] / LINGER_PART;
+    linger_ns = min_of(linger_ns, LINGER_LONG_NS);
+    return r->tenants[r->leader].idle_ns[resource] +
+           (linger_ns > LINGER_NS ? (uint64_t)linger_ns : LINGER_NS);
 }
 
 /* What may still go on when its turn has come: the turn that was under way, and what was granted

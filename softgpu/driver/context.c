@@ -47,7 +47,7 @@ static struct weir_soft_ctx *ctx_new(struct weir_soft_device *device)
 
 static CUresult ctx_activate(struct weir_soft_ctx *ctx)
 {
-    ctx->sticky = CUDA_SUCCESS;
+    ctx->sticky = ctx->untold = CUDA_SUCCESS;
     ctx->cancel = 0;
     ctx->closing = 0;
     ctx->legacy = weir_soft_stream_make(ctx, CU_STREAM_DEFAULT, 0);
@@ -75,6 +75,24 @@ void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult rc)
     if (ctx->sticky == CUDA_SUCCESS) {
         ctx->sticky = rc;
     }
+}
+
+/* As a client of MPS: the work behind a failed assert goes on (seen on an H200, driver 580). */
+void weir_soft_ctx_kernel_failed(struct weir_soft_ctx *ctx, CUresult rc)
+{
+    if (rc == CUDA_ERROR_ASSERT && ctx->device->under_mps) {
+        ctx->untold = rc;
+    } else {
+        weir_soft_ctx_fail(ctx, rc);
+    }
+}
+
+CUresult weir_soft_ctx_tell(struct weir_soft_ctx *ctx)
+{
+    if (ctx->untold != CUDA_SUCCESS) {
+        weir_soft_ctx_fail(ctx, ctx->untold);
+    }
+    return ctx->sticky;
 }
 
 CUresult weir_soft_ctx_find(CUcontext handle, struct weir_soft_ctx **ret_ctx)
@@ -170,7 +188,7 @@ static void ctx_teardown(struct weir_soft_ctx *ctx)
     retire_streams(ctx);
     weir_soft_space_visit(ctx, free_alloc);
     memcpy(ctx->limits, default_limits, sizeof(ctx->limits));
-    ctx->sticky = CUDA_SUCCESS;
+    ctx->sticky = ctx->untold = CUDA_SUCCESS;
 }
 
 /* ------------------------------------------------------------------ primary contexts */
@@ -510,7 +528,7 @@ CUresult weir_soft_cuCtxSynchronize_v2(CUcontext handle)
         if (barrier != NULL) {
             weir_soft_task_wait_unlocked(barrier);
             weir_soft_task_put(barrier);
-            rc = ctx->sticky;
+            rc = weir_soft_ctx_tell(ctx);
         }
         weir_soft_object_put(ctx);
     }
@@ -648,8 +666,19 @@ CUresult weir_soft_cuCtxResetPersistingL2Cache(void)
 
 CUresult weir_soft_cuCtxGetExecAffinity(CUexecAffinityParam *param, CUexecAffinityType type)
 {
-    (void)type;
-    return param == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    WEIR_SOFT_LOCKED();
+    struct weir_soft_ctx *ctx;
+    if (param == NULL || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    if (!ctx->device->under_mps) {
+        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    }
+    memset(param, 0, sizeof(*param));
+    param->type = type;
+    param->param.smCount.val = ctx->device->usable_sms;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_soft_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)

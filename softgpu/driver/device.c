@@ -9,6 +9,7 @@
 #include "softgpu/driver/driver.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,33 @@ CUresult weir_soft_device_make_room(void)
     return full != NULL && access(full, F_OK) == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
+/* Where there is a control daemon, a program is its client. softgpu has no server for it, but does
+ * what a client's driver does on its own: it keeps to its share of the SMs. */
+static bool mps_is_there(void)
+{
+    const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    char path[PATH_MAX];
+
+    if (folder == NULL) { /* not what a real GPU's MPS has in its usual place */
+        return false;
+    }
+    snprintf(path, sizeof path, "%s/control", folder);
+    return access(path, F_OK) == 0;
+}
+
+/* The last SMs, since nobody may rely on its share to begin with the first one. */
+static void take_share(struct weir_soft_device *device)
+{
+    uint64_t percent =
+        device->under_mps ? env_number("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", 100, 1, 100) : 100;
+
+    device->usable_sms = (uint32_t)((device->sm_count * percent + 99) / 100);
+    memset(&device->sms, 0, sizeof(device->sms));
+    for (uint32_t sm = device->sm_count - device->usable_sms; sm < device->sm_count; sm++) {
+        weir_exec_sms_add(&device->sms, sm);
+    }
+}
+
 struct shared_sizes {
     uint32_t per_sm;
     uint32_t optin;
@@ -103,6 +131,8 @@ static void device_fill(struct weir_soft_device *device, int index)
     device->pci_bus = FIRST_PCI_BUS + index;
     device->compute_capability = (uint32_t)env_number("WEIR_SOFTGPU_CC", 90, 75, 90);
     device->sm_count = (uint32_t)env_number("WEIR_SOFTGPU_SMS", DEFAULT_SMS, 1, 256);
+    device->under_mps = mps_is_there();
+    take_share(device);
     device->total_bytes =
         env_number("WEIR_SOFTGPU_MEMORY", DEFAULT_MEMORY_BYTES, 1ull << 24, 1ull << 40);
 }
@@ -301,7 +331,10 @@ CUresult weir_soft_device_attribute(const struct weir_soft_device *device, int a
     struct shared_sizes shared = shared_of(device->compute_capability);
     switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        *ret_value = (int)device->sm_count;
+        *ret_value = (int)device->usable_sms;
+        return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:
+        *ret_value = device->under_mps;
         return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
         *ret_value = device->pci_bus;

@@ -112,6 +112,9 @@ struct weir_soft_device {
     int pci_bus;
     uint32_t compute_capability;
     uint32_t sm_count;
+    bool under_mps;           /* a client of MPS, as far as that can be told from outside */
+    struct weir_exec_sms sms; /* that its contexts may use; those of an MPS client may be fewer */
+    uint32_t usable_sms;      /* how many that are */
     uint64_t total_bytes;
     uint64_t used_bytes;
     struct weir_exec_device *engine; /* made at the first module */
@@ -150,6 +153,7 @@ struct weir_soft_ctx {
     unsigned api_version;
     uint64_t id;
     CUresult sticky;  /* a kernel faulted: every later call gives this */
+    CUresult untold;  /* becomes sticky when somebody asks about a stream or waits for one */
     uint32_t cancel;  /* read by running kernels */
     uint32_t closing; /* waits for a memory value give up */
     struct weir_soft_stream *legacy;
@@ -173,6 +177,10 @@ CUresult weir_soft_ctx_retain_primary(struct weir_soft_device *device);
 /** 201 when nobody holds it. The last one's waits for its work, letting go of the lock. */
 CUresult weir_soft_ctx_release_primary(struct weir_soft_device *device);
 void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult rc);
+/** Work in the context has failed. As weir_soft_ctx_fail(), but where an assert is told late. */
+void weir_soft_ctx_kernel_failed(struct weir_soft_ctx *ctx, CUresult rc);
+/** Somebody asks about a stream or has waited for one. Gives the sticky error. */
+CUresult weir_soft_ctx_tell(struct weir_soft_ctx *ctx);
 
 /* ------------------------------------------------------------------ parts of a device */
 

@@ -233,7 +233,7 @@ static CUresult synchronize(CUevent handle)
             weir_soft_op_put(op);
         }
     }
-    CUresult rc = ctx->sticky;
+    CUresult rc = weir_soft_ctx_tell(ctx);
     weir_soft_object_put(event);
     weir_soft_object_put(ctx);
     return rc;

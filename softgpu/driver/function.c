@@ -342,7 +342,7 @@ CUresult weir_soft_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int 
     struct weir_soft_ctx *ctx;
     WEIR_SOFT_LOCKED();
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    sm_count = (int)ctx->device->sm_count;
+    sm_count = (int)ctx->device->usable_sms;
     *block = best_threads;
     *min_grid = best_threads == 0 ? 0 : best / best_threads * sm_count;
     return CUDA_SUCCESS;
@@ -414,6 +414,6 @@ CUresult weir_soft_cuOccupancyMaxActiveClusters(int *n_clusters, CUfunction hand
     }
     uint64_t threads = (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ;
     int per_sm = threads > 1024 ? 0 : blocks_per_sm(f, (int)threads, config->sharedMemBytes);
-    *n_clusters = per_sm * (int)f->object.ctx->device->sm_count / (size > 1 ? size : 1);
+    *n_clusters = per_sm * (int)f->object.ctx->device->usable_sms / (size > 1 ? size : 1);
     return CUDA_SUCCESS;
 }

@@ -49,7 +49,7 @@ static CUresult check_resources(const struct weir_soft_launch_args *args,
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     }
     uint64_t blocks = (uint64_t)args->grid[0] * args->grid[1] * args->grid[2];
-    uint32_t n_sms = args->sms != NULL ? weir_exec_sms_count(args->sms) : ctx->device->sm_count;
+    uint32_t n_sms = args->sms != NULL ? weir_exec_sms_count(args->sms) : ctx->device->usable_sms;
     if (cooperative && blocks > (uint64_t)per_sm * n_sms) {
         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     }

@@ -220,7 +220,7 @@ static CUresult run_kernel(const struct weir_soft_op *op)
         .cooperative = k->cooperative,
         .print = weir_soft_print,
         .heap_bytes = op->ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE],
-        .sms = k->in_part ? &k->sms : NULL,
+        .sms = k->in_part ? &k->sms : &op->ctx->device->sms,
         .cancel = &op->ctx->cancel,
     };
     if ((k->attributes_set & 1u << CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) != 0) {

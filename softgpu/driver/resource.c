@@ -86,7 +86,7 @@ CUresult weir_soft_resource_get(const struct weir_soft_device *device,
         return CUDA_ERROR_INVALID_RESOURCE_TYPE;
     }
     for (uint32_t sm = 0; sm < device->sm_count; sm++) {
-        if (sms == NULL || weir_exec_sms_has(sms, sm)) {
+        if (weir_exec_sms_has(sms != NULL ? sms : &device->sms, sm)) {
             weir_exec_sms_add(&data.sms, sm);
         }
     }

@@ -222,7 +222,7 @@ CUresult weir_soft_stream_sync(struct weir_soft_stream *stream)
     struct weir_soft_task *mark = stream_mark(stream);
     weir_soft_task_wait_unlocked(mark);
     weir_soft_task_put(mark);
-    CUresult rc = ctx->sticky;
+    CUresult rc = weir_soft_ctx_tell(ctx);
     weir_soft_object_put(ctx);
     return rc;
 }
@@ -283,7 +283,7 @@ CUresult weir_soft_cuStreamQuery(CUstream handle)
     struct weir_soft_task *mark = stream_mark(stream);
     bool done = weir_soft_task_is_done(mark);
     weir_soft_task_put(mark);
-    return !done ? CUDA_ERROR_NOT_READY : stream->object.ctx->sticky;
+    return !done ? CUDA_ERROR_NOT_READY : weir_soft_ctx_tell(stream->object.ctx);
 }
 
 static CUresult synchronize(CUstream handle)

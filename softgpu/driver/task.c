@@ -206,7 +206,7 @@ static void run_one(struct weir_soft_task *task)
     }
     task->result = rc;
     if (rc != CUDA_SUCCESS && ctx != NULL) {
-        weir_soft_ctx_fail(ctx, rc);
+        weir_soft_ctx_kernel_failed(ctx, rc);
     }
     finish(task);
 }

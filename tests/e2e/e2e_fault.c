@@ -3,7 +3,7 @@
  * synchronising call and at every later one. It prints "ready" and waits for the end of stdin,
  * until its worker is gone, and asks once more.
  *
- *     e2e_fault address | misaligned | assert | trap
+ *     e2e_fault address | misaligned | assert | trap | polled (an assert, and its stream is asked)
  *
  * Or the program beside it, which also prints "ready" and waits for the end of stdin:
  *
@@ -94,7 +94,7 @@ static void launch_mix(CUdeviceptr at)
 /* Launch a kernel that faults. @return the error that it causes */
 static CUresult launch_fault(const char *kind)
 {
-    if (strcmp(kind, "assert") == 0) {
+    if (strcmp(kind, "assert") == 0 || strcmp(kind, "polled") == 0) {
         driver_launch(driver_function(fault_module, "fail_assert"), 1, 1, NULL, NULL);
         return CUDA_ERROR_ASSERT;
     }
@@ -110,10 +110,28 @@ static CUresult launch_fault(const char *kind)
     return CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
+/* Ask about the kernel's stream, and an event behind it, until they say that it has ended. */
+static void ask_until_done(CUresult want)
+{
+    CUevent event;
+    CUresult result;
+
+    DRV(cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    DRV(cu.EventRecord(event, NULL));
+    do {
+        result = cu.EventQuery(event);
+    } while (result == CUDA_ERROR_NOT_READY);
+    check_code(result, want, "event after the fault");
+    check_code(cu.StreamQuery(NULL), want, "stream after the fault");
+}
+
 static int fault(const char *kind)
 {
     CUresult want = launch_fault(kind);
 
+    if (strcmp(kind, "polled") == 0) {
+        ask_until_done(want);
+    }
     every_call(want, "after the fault");
     every_call(want, "again");
     wait_for_stdin();

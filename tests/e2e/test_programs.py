@@ -30,6 +30,54 @@ for process in processes[:n.value]:
 """
 
 
+# A program that tells which SMs its kernel has run on, and what the driver says of them.
+SHARE = r"""
+import ctypes
+from ctypes import byref, c_int, c_uint, c_uint64, c_void_p
+cuda = ctypes.CDLL("libcuda.so.1")
+def call(name, *args):
+    result = getattr(cuda, name)(*args)
+    assert result == 0, (name, result)
+ctx, module, function, marks, one = c_void_p(), c_void_p(), c_void_p(), c_uint64(), c_int()
+call("cuInit", 0)
+call("cuDeviceGetAttribute", byref(one), 16, 0)
+print("attribute", one.value)
+call("cuDevicePrimaryCtxRetain", byref(ctx), 0)
+call("cuCtxSetCurrent", ctx)
+affinity = (c_uint * 2)()
+result = cuda.cuCtxGetExecAffinity(affinity, 0)
+print("affinity", affinity[1] if result == 0 else f"error {result}")
+call("cuModuleLoadData", byref(module), b'''.version 6.4
+.target sm_75
+.address_size 64
+.visible .entry where(.param .u64 marks)
+{
+    .reg .b32 %r<3>;
+    .reg .b64 %d<5>;
+    ld.param.u64 %d0, [marks];
+    cvta.to.global.u64 %d1, %d0;
+    mov.u32 %r0, %smid;
+    mov.u32 %r1, 1;
+    mul.wide.u32 %d2, %r0, 4;
+    add.s64 %d3, %d1, %d2;
+    st.global.u32 [%d3], %r1;
+    ret;
+}
+''')
+call("cuModuleGetFunction", byref(function), module, b"where")
+grid, block = c_int(), c_int()
+call("cuOccupancyMaxPotentialBlockSize", byref(grid), byref(block), function, None, 0, 1024)
+print("occupancy", grid.value * block.value)
+call("cuMemAlloc_v2", byref(marks), 4096)
+call("cuMemsetD32_v2", marks, 0, 1024)
+params = (c_void_p * 1)(ctypes.cast(byref(marks), c_void_p))
+call("cuLaunchKernel", function, 256, 1, 1, 32, 1, 1, 0, None, params, None)
+used = (c_uint * 1024)()
+call("cuMemcpyDtoH_v2", used, marks, 4096)
+print("used", sum(used))
+"""
+
+
 class Base(lib.Case):
     def own(self, tenants=None, lines=(), **kwargs):
         tenants = tenants or {"alice": {"isolation": "program"}, "bob": {"isolation": "program"}}
@@ -327,10 +375,12 @@ done
 CLIENTS = 48  # of an MPS server
 
 
-class Domains(Base):
-    """Programs' workers under MPS: which server, what a fault ends, how a worker is killed."""
+class UnderMps(Base):
+    REAL = False  # are the tests for NVIDIA's own daemon, too, where there is a GPU?
 
     def under_mps(self, tenants=None, lines=()):
+        if lib.DRIVER != "softgpu" and self.REAL and shutil.which("nvidia-cuda-mps-control"):
+            return self.own(tenants, lines=['mps = "on"', *lines])
         if lib.DRIVER != "softgpu":
             self.skipTest("a real client of MPS does not talk to what stands for the daemon here")
         folder = self.folder()
@@ -345,17 +395,6 @@ class Domains(Base):
         return self.own({**tenants, "carol": {"isolation": "strict"}}, lines=['mps = "on"', *lines],
                         env={"PATH": f"{folder}:{os.environ['PATH']}", "WEIR_TEST_SAID": self.said_path})
 
-    def test_where_its_daemon_does_not_start_contexts_take_turns(self):
-        folder = self.folder()
-        control = os.path.join(folder, "nvidia-cuda-mps-control")
-        with open(control, "w") as f:
-            f.write("#!/bin/sh\nexit 1\n")
-        os.chmod(control, 0o755)
-        host = self.own(driver=lib.places.softgpu, env={"PATH": f"{folder}:{os.environ['PATH']}"})
-        self.finished(host, "e2e_minimal", tenant="alice")
-        warned = [line for line in host.process.errors if "mps: not used, contexts take turns" in line]
-        self.assertEqual(len(warned), 1, host.process.err)
-
     def said(self):
         if not os.path.exists(self.said_path):
             return []
@@ -366,6 +405,21 @@ class Domains(Base):
         with lib.looking_into(pid), open(f"/proc/{pid}/environ", "rb") as f:
             found = dict(line.split(b"=", 1) for line in f.read().split(b"\0") if b"=" in line)
         return found.get(b"CUDA_MPS_PIPE_DIRECTORY", b"").decode()
+
+
+class Domains(UnderMps):
+    """Programs' workers under MPS: which server, what a fault ends, how a worker is killed."""
+
+    def test_where_its_daemon_does_not_start_contexts_take_turns(self):
+        folder = self.folder()
+        control = os.path.join(folder, "nvidia-cuda-mps-control")
+        with open(control, "w") as f:
+            f.write("#!/bin/sh\nexit 1\n")
+        os.chmod(control, 0o755)
+        host = self.own(driver=lib.places.softgpu, env={"PATH": f"{folder}:{os.environ['PATH']}"})
+        self.finished(host, "e2e_minimal", tenant="alice")
+        warned = [line for line in host.process.errors if "mps: not used, contexts take turns" in line]
+        self.assertEqual(len(warned), 1, host.process.err)
 
     def test_workers_of_programs_are_its_clients(self):
         host = self.under_mps()
@@ -394,6 +448,19 @@ class Domains(Base):
         for tenant in ("alice", "bob"):
             self.finished(host, "e2e_minimal", tenant=tenant)
         self.steady_undisturbed(strict)
+
+    def test_an_assert_ends_nothing_but_its_program(self):
+        """The driver goes on with the work behind a failed assert and tells of it late; the server serves the others."""
+        host = self.under_mps()
+        neighbour = self.steady(host, tenant="bob")
+        for how in ("assert", "polled"):
+            self.faulted(host, how, tenant="alice")
+        self.finished(host, "e2e_minimal", tenant="alice")
+        self.steady_undisturbed(neighbour)
+        self.assertEqual(self.faults_of(host, "alice"), (2, 0))
+        self.assertEqual(host.tenant("alice")["quarantined"], 0)
+        named = [line for line in host.process.errors if 'fault: caused by' in line and 'kernels="fail_assert"' in line]
+        self.assertEqual(len(named), 2, host.process.err)
 
     def faults_of(self, host, tenant):
         row = host.tenant(tenant)
@@ -500,6 +567,72 @@ class Domains(Base):
         for guest in held[:2]:
             guest.kill()
         lib.until(lambda: self.domains(self.pids(host, state="spare")) == ["mps-0"], 20, "the spare is in the first")
+
+
+class Shares(UnderMps):
+    """Programs whose tenant has an SM limit have contexts with such a share of the SMs. What they are told is what a
+    client of the same MPS server without Weir is told that has this share."""
+
+    REAL = True
+
+    def sms(self, host, tenant, **options):
+        """What such a program is told, by what tells it; and how many it has used."""
+        guest = self.finished(host, sys.executable, "-c", SHARE, tenant=tenant, **options)
+        told = dict(line.split(" ", 1) for line in guest.lines)
+        used = int(told.pop("used"))
+        self.assertIn(used, range(1, int(told["attribute"]) + 1))  # one core may have run all blocks
+        return told
+
+    def native(self, folder, percent=100):
+        return self.sms(None, None, arrangement=lib.SOFTGPU if lib.DRIVER == "softgpu" else lib.NATIVE,
+                        env={"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percent)})
+
+    def assertHas(self, host, tenant, percent, **options):
+        self.assertEqual(self.sms(host, tenant, **options), self.native(os.path.join(host.run_dir, "mps-0"), percent))
+
+    def shares(self, host, tenant, state=None):
+        return sorted(w["sm_share_pct"] for w in self.workers(host, tenant, state))
+
+    def set(self, host, tenant, *settings):
+        result = host.weir("tenant", "set", "--run-dir", host.run_dir, tenant, *settings)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_a_program_has_a_context_with_its_tenants_share(self):
+        host = self.under_mps({"alice": {"isolation": "program", "sm_limit": 25}, "bob": {"isolation": "program"},
+                               "dora": {"isolation": "strict", "sm_limit": 25}},
+                              lines=["worker_idle_s = 600", "", "[forms]", 'mode = "off"'])
+        spares = self.spares(host)
+        self.assertHas(host, "alice", 25)
+        alice = self.kept(host, "alice", 1)
+        self.assertEqual(self.spares(host), spares, "no spare serves it")
+        self.sms(host, "alice")
+        self.assertEqual(self.kept(host, "alice", 1), alice)
+        self.assertRegex(host.weir("status", "--run-dir", host.run_dir).stdout, r"kept  only alice  25 % of the SMs\n")
+        self.assertRegex(host.weir("doctor", "--run-dir", host.run_dir).stdout,
+                         "a worker of tenant alice with 25 % of the multiprocessors")
+        self.assertHas(host, "bob", 100)
+        self.assertLessEqual(self.pids(host, "bob"), spares)
+        self.assertEqual(self.sms(host, "dora"), self.native("/nonexistent"))  # outside MPS there are no shares
+        self.assertEqual((self.shares(host, "bob"), self.shares(host, "dora")), ([0], [0]))
+        self.set(host, "alice", "sm_limit=50")
+        self.assertHas(host, "alice", 50)
+        self.assertHas(host, "alice", 12, env={"CUDA_DEVICE_SM_LIMIT": "12"})
+        self.assertEqual(self.shares(host, "alice"), [12, 25, 50])
+        self.set(host, "alice", "sm_limit=100")
+        self.sms(host, "alice", env={"CUDA_DEVICE_SM_LIMIT": "12"})
+        self.assertEqual(self.shares(host, "alice"), [0, 12, 25, 50])
+        self.spares(host)
+
+    def test_where_all_tenants_have_a_limit_no_spare_is_kept(self):
+        """The first worker tells how many SMs there are, which those with a share cannot."""
+        host = self.under_mps({name: {"isolation": "program", "sm_limit": 50} for name in ("alice", "bob")},
+                              lines=["spare_workers = 2", "", "[forms]", 'mode = "explore"'])
+        self.assertHas(host, "alice", 50)
+        lib.until(lambda: not self.pids(host, state="spare"), 10, "the first worker has ended")
+        self.sms(host, "bob")
+        self.assertEqual(self.shares(host, "bob"), [50])
+        all_sms, = {d["sms"] for d in host.status()["device"]}
+        self.assertEqual(all_sms, int(self.native("/nonexistent")["attribute"]))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import time
 import lib
 
 KERNELS = {"short": ("--blocks", "16", "--rounds", "600"), "long": ("--blocks", "16", "--rounds", "2400"),
-           "wide": ("--waves", "4", "--rounds", "300")}
+           "wide": ("--waves", "4", "--rounds", "300" if lib.DRIVER == "softgpu" else "30000")}
 MEASURE_S = (1.0, 2.0, 2.0, 2.0, 3.0)  # one look after the other, until one is as it should be
 TRIES = len(MEASURE_S)
 CLOSE = 0.075
@@ -209,6 +209,27 @@ class Sched(lib.Case):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.settle()
         self.assertMost(host, "bob", 0.2)
+
+    def runs(self, host):
+        """Of all workers: runs that started, and that were stopped for somebody."""
+        result = host.weir("stats", "--run-dir", host.run_dir, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = [row["runs"] for row in map(json.loads, result.stdout.splitlines()) if "runs" in row]
+        return sum(row["started"] for row in rows), sum(row["stopped"] for row in rows)
+
+    def test_a_programs_kernels_stop_for_another_tenants_program(self):
+        """Each has a worker, which sees one tenant only: that there is another it knows from the host."""
+        lines = ["", "[forms]", f'cache_dir = "{self.folder()}/cache"']
+        host = self.host({"bob": {"isolation": "program", "priority": "low"}}, args=["--policy", "priority"], host_lines=lines)
+        alone = self.loop(host, "bob", "wide")
+        self.settle()
+        self.assertEqual(self.runs(host), (0, 0))
+        alone.kill()
+        result = host.weir("tenant", "add", "alice", "isolation=program", "priority=high", "--run-dir", host.run_dir)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.loop(host, "bob", "wide", depth=2)
+        lib.until(lambda: self.guest(host, "sched_load", "loop", *KERNELS["short"], "--us", "1000", "--seconds", "0.2",
+                                     tenant="alice").wait(60) == 0 and self.runs(host)[1] > 2, 40, "kernels were stopped", 0.05)
 
     def test_alone_is_not_gated(self):
         host = self.tenants("fair", alice={}, bob={})

@@ -375,6 +375,7 @@ static void make_tenant(uint32_t index, const char *name, enum weir_priority pri
 }
 
 static struct weir_spin_page spin_page = {.level = WEIR_SPIN_ALL};
+static uint32_t share_pct; /* of the gate that is about to be opened */
 
 static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill)
 {
@@ -397,6 +398,7 @@ static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill
     }
     w->platform.driver = fx.driver;
     w->platform.devices[0].write_value_ok = true;
+    w->platform.devices[0].share_pct = share_pct;
     atomic_store(&w->platform.devices[0].is_open, true);
     w->platform.n_devices = 1;
     fx.attributes[0] = (struct weir_device_attribute){
@@ -422,6 +424,13 @@ static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill
 void gate_open(const char *policy)
 {
     open_gate(policy, false, WEIR_SCHED_FILL_NONE);
+}
+
+void gate_open_share(const char *policy, uint32_t percent)
+{
+    share_pct = percent;
+    open_gate(policy, false, WEIR_SCHED_FILL_NONE);
+    share_pct = 0;
 }
 
 void gate_open_leveled(const char *policy)

@@ -44,6 +44,8 @@ void gate_open(const char *policy);
 void gate_open_leveled(const char *policy);
 /* The same, and its SMs can be divided by two; equals fill in parts of it. */
 void gate_open_parts(const char *policy);
+/* In a context that has so many percent of the SMs. */
+void gate_open_share(const char *policy, uint32_t percent);
 void gate_close(void);
 
 void clock_forward(uint64_t ns);

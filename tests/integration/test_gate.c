@@ -532,6 +532,74 @@ static void a_limit_ends_being_alone(void **state)
     gate_close();
 }
 
+/* ---------------------------------------------------------------- shares of a context */
+
+static void set_limit(uint32_t tenant, uint32_t percent)
+{
+    fx.tenants[tenant].config.sm_limit_pct = percent;
+    weir_gates_tenant_changed(&fx.tenants[tenant]);
+}
+
+/* They cannot be told which SMs to use, so no range goes with them, and they are in no form that
+ * could be moved. */
+static void kernels_of_contexts_with_shares_run_side_by_side(void **state)
+{
+    struct guest *a, *b;
+    struct launch of_a, of_b;
+
+    (void)state;
+    gate_open_share("fair", 50);
+    set_limit(0, 50);
+    set_limit(2, 50);
+    a = guest_new(0, 0);
+    b = guest_new(2, 0);
+    launch_begin(&of_a, a, kernel_of(7, 0));
+    launch_await_given(&of_a);
+    launch_begin(&of_b, b, kernel_of(8, 0));
+    launch_await_given(&of_b);
+    assert_int_equal(of_a.admission.pass.place.sm_count, 0);
+    assert_int_equal(of_b.admission.pass.place.sm_count, 0);
+    assert_int_equal(locked(of_a.admission.pass.item->place.sm_count), GATE_SMS / 2);
+    launch_leave(&of_a);
+    launch_leave(&of_b);
+    set_limit(2, 100); /* the context's share holds, and its work is where it was */
+    finish(a);
+    finish(b);
+    assert_int_equal(atomic_load(&runs.resizes), 0);
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
+/* Half of the SMs for 10 ms: at a quarter of them that is worth 20 ms. */
+static void a_limit_below_the_share_is_held_in_time(void **state)
+{
+    struct guest *a;
+    struct launch next;
+
+    (void)state;
+    gate_open_share("fair", 50);
+    set_limit(0, 50);
+    a = guest_new(0, 0);
+    launch_once(a, kernel_of(1, 0));
+    finish(a);
+    set_limit(0, 25);
+    clock_forward(100 * WEIR_NS_PER_MS);
+    launch_once(a, kernel_of(1, 0));
+    clock_forward(30 * WEIR_NS_PER_MS);
+    finish(a);
+    launch_begin(&next, a, kernel_of(1, 0));
+    launch_await_waiting(&next);
+    clock_forward(15 * WEIR_NS_PER_MS);
+    looks_up(&next);
+    clock_forward(10 * WEIR_NS_PER_MS);
+    launch_await_given(&next); /* all SMs for so long would have to be paid for 70 ms longer */
+    launch_leave(&next);
+    finish(a);
+    guest_gone(a);
+    gate_close();
+}
+
 /* ---------------------------------------------------------------- waiting */
 
 /* It spins for a while when it comes, then sleeps, and spins again when the copy before it is
@@ -597,6 +665,8 @@ int main(void)
         cmocka_unit_test(an_ending_session_is_not_stopped),
         cmocka_unit_test(a_limited_session_passes_the_scheduler_and_has_its_range),
         cmocka_unit_test(a_limit_ends_being_alone),
+        cmocka_unit_test(kernels_of_contexts_with_shares_run_side_by_side),
+        cmocka_unit_test(a_limit_below_the_share_is_held_in_time),
         cmocka_unit_test(who_copies_next_is_awake_when_its_turn_comes),
     };
 

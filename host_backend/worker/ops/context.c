@@ -150,6 +150,7 @@ CUresult weir_host_printf_flush(struct weir_session *s, const struct weir_op_pri
 
     (void)in;
     result = weir_prints_collect(s);
+    result = result == CUDA_SUCCESS ? weir_fault_check_asserts(s) : result;
     /* What was printed is handed over also when a kernel failed: it may say why. */
     n = weir_prints_bytes(s) < PRINT_PIECE_BYTES ? weir_prints_bytes(s) : PRINT_PIECE_BYTES;
     if (n == 0) {

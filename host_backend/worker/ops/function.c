@@ -81,6 +81,7 @@ static CUresult enter(struct weir_session *s, struct weir_host_module *owner, ui
     f->o.owner = &owner->o;
     f->kernel = kernel;
     f->uses_printf = owner->uses_printf;
+    f->may_assert = owner->may_assert;
     f->forms = owner->forms;
     result = read_layout(s, f, offsets, sizes);
     if (result != CUDA_SUCCESS) {

@@ -40,13 +40,18 @@ struct weir_gate_queue *weir_admission_queue(const struct weir_session *session,
     return atomic_load_explicit(&session->admission->queues[device], memory_order_relaxed);
 }
 
-/* The percentage of the SMs that the session may use: its tenant's limit, or its own if lower. */
+/*
+ * The percentage of the SMs that runs hold the session to: its tenant's limit, or its own if lower.
+ * Where its context has a share of the SMs there is none: the driver holds it, and nobody knows
+ * which SMs those are that a run would be given a range of.
+ */
 static uint32_t sm_limit_pct(const struct weir_session *session)
 {
-    uint32_t granted = weir_tenant_setting(session->tenant, sm_limit_pct);
-    uint32_t wish = session->about->wish.sm_pct;
+    const struct weir_worker_device *device = &session->platform->devices[session->device];
 
-    return wish != 0 && wish < granted ? wish : granted;
+    return weir_device_is_open(device) && device->share_pct != 0
+               ? 100
+               : weir_tenant_sm_limit(&session->tenant->config, session->about->wish.sm_pct);
 }
 
 bool weir_admission_wants_runs(const struct weir_session *session,
@@ -61,18 +66,11 @@ bool weir_admission_wants_runs(const struct weir_session *session,
 
 bool weir_admission_may_want_runs(const struct weir_session *session)
 {
-    struct weir_worker *worker = session->worker;
-    uint32_t n = 0;
+    const struct weir_spin_page *host = session->platform->spin.page;
 
-    if (gate_of(session) == NULL || sm_limit_pct(session) < 100) {
-        return gate_of(session) != NULL;
-    }
-    pthread_mutex_lock(&worker->lock);
-    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        n += worker->tenants[i] != NULL && !worker->tenants[i]->gone;
-    }
-    pthread_mutex_unlock(&worker->lock);
-    return n > 1;
+    return gate_of(session) != NULL &&
+           (sm_limit_pct(session) < 100 ||
+            atomic_load_explicit(&host->tenants, memory_order_relaxed) > 1);
 }
 
 bool weir_admission_has_company(const struct weir_session *session)
@@ -340,8 +338,10 @@ static struct weir_gate_queue *make_queue(struct weir_session *s)
     struct weir_tenant_config tenant = weir_tenant_settings(s->tenant);
     struct weir_sched_tenant_params params = weir_gate_tenant_params(&tenant);
     uint32_t limit_pct = s->about->wish.sm_pct != 0 ? s->about->wish.sm_pct : 100;
+    uint32_t share_pct = s->platform->devices[s->device].share_pct;
     struct weir_gate_queue *q;
 
+    limit_pct = share_pct != 0 && share_pct < limit_pct ? share_pct : limit_pct;
     if (weir_gate_queue_create(gate_of(s)->gate, s->tenant->index, &params, limit_pct, &ops, s,
                                &q) != WEIR_OK) {
         return NULL;

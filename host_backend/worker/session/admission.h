@@ -71,7 +71,7 @@ void weir_admission_leave(struct weir_admission *admission, CUresult result);
 bool weir_admission_wants_runs(const struct weir_session *session,
                                const struct weir_gate_hint *hint);
 /** Might weir_admission_wants_runs() say so for some kernel: is there a scheduler, and an SM limit
- * or a second tenant? */
+ * or a second tenant on the host, whichever worker serves it? */
 bool weir_admission_may_want_runs(const struct weir_session *session);
 /**
  * Did another tenant, of the session's class or a higher one, have work on the current device in

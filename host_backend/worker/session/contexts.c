@@ -123,18 +123,27 @@ bool weir_worker_limits_changed(const struct weir_worker *worker)
 
 /* ---------------------------------------------------------------- open */
 
-/* A driver that does not reach its MPS server may make a context beside it, without an error. */
-static void check_mps(const struct weir_worker *worker, const struct weir_worker_device *device)
+/* A driver that does not reach its MPS server may make a context beside it, without an error. Such
+ * a context has all SMs. */
+static void check_mps(const struct weir_worker *worker, struct weir_worker_device *device)
 {
     int under_mps = 1;
 
-    if (worker->config.under_mps && worker->platform.real &&
+    if (!worker->config.under_mps ||
         worker->platform.driver.cuDeviceGetAttribute(&under_mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED,
-                                                     device->cu) == CUDA_SUCCESS &&
-        under_mps == 0) {
+                                                     device->cu) != CUDA_SUCCESS) {
+        return; /* nor has a driver so old that it does not say */
+    }
+    if (under_mps == 0) {
         weir_log_warn("worker: its context is not under MPS, so its program takes turns with those "
                       "that are device=%d",
                       (int)device->cu);
+        return;
+    }
+    device->share_pct = worker->config.sm_share_pct;
+    if (device->share_pct != 0) {
+        weir_log_info("worker: its context has a share of the SMs device=%d percent=%u",
+                      (int)device->cu, device->share_pct);
     }
 }
 

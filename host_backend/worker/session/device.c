@@ -22,7 +22,7 @@
 #define N_ATTRIBUTES   149
 #define N_LIMITS       16
 #define P2P_ATTRIBUTES 5
-#define FACTS_MAX      (N_LIMITS + WEIR_DEVICES_MAX * (1 + P2P_ATTRIBUTES))
+#define FACTS_MAX      (N_LIMITS + 1 + WEIR_DEVICES_MAX * (1 + P2P_ATTRIBUTES))
 
 bool weir_error_is_sticky(CUresult error)
 {
@@ -245,8 +245,13 @@ static enum weir_status describe(struct weir_worker *worker, struct weir_worker_
 /* The context of the device, or of another one of its kind, is current. */
 static void ask_context(const struct weir_driver *driver, struct weir_device *d)
 {
+    CUexecAffinityParam affinity;
+
     (void)driver->cuCtxGetStreamPriorityRange(&d->stream_priority_least,
                                               &d->stream_priority_greatest);
+    if (driver->cuCtxGetExecAffinity(&affinity, CU_EXEC_AFFINITY_TYPE_SM_COUNT) == CUDA_SUCCESS) {
+        (void)add_fact(d, WEIR_DEVICE_FACT_SMS, affinity.param.smCount.val);
+    }
     for (int limit = 0; limit < N_LIMITS; limit++) {
         char key[32];
         size_t value;

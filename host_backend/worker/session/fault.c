@@ -11,7 +11,9 @@
 #include "base/text.h"
 #include "host_backend/config/link.h"
 #include "host_backend/worker/session/mark.h"
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/object_types.h"
+#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include <pthread.h>
@@ -24,7 +26,8 @@
 #define VISIBLE_BYTES (4u * NAME_BYTES) /* each byte may become \xNN */
 
 struct weir_session_faults {
-    pthread_mutex_t lock; /* guards what follows */
+    bool graphs_may_assert; /* session's thread only */
+    pthread_mutex_t lock;   /* guards what follows */
     struct weir_fault_stream *streams;
 };
 
@@ -46,6 +49,64 @@ void weir_session_faults_destroy(struct weir_session_faults *faults)
     }
 }
 
+/* ---------------------------------------------------------------- asserts */
+
+static struct weir_host_stream *stream_of(struct weir_fault_stream *fault)
+{
+    return (struct weir_host_stream *)((char *)fault - offsetof(struct weir_host_stream, fault));
+}
+
+/* Is all work of an unchecked stream done? A failed assert may make it look as if not. */
+static bool is_done(struct weir_session *session, struct weir_fault_stream *fault)
+{
+    const struct weir_host_stream *stream = stream_of(fault);
+
+    return weir_session_enter(session, stream->o.device) == CUDA_SUCCESS &&
+           session->driver->cuStreamQuery(weir_host_stream_at(stream)) == CUDA_SUCCESS;
+}
+
+/* To wait for a stream, of any device, makes the driver look for failed asserts; to ask whether it
+ * has work does not always. This one has none. */
+static CUresult look_for_asserts(struct weir_session *session)
+{
+    CUstream idle;
+    CUresult result = weir_session_work_stream(session, &idle);
+
+    return result == CUDA_SUCCESS ? session->driver->cuStreamSynchronize(idle) : result;
+}
+
+CUresult weir_fault_check_asserts(struct weir_session *session)
+{
+    CUresult result = CUDA_SUCCESS;
+    uint32_t device = session->device;
+    bool left = false;
+
+    if (session->n_captures != 0) {
+        return CUDA_SUCCESS; /* to ask about a stream might break a capture */
+    }
+    /* Only this thread changes the list. */
+    for (struct weir_fault_stream *s = session->faults->streams; s != NULL; s = s->next) {
+        if (atomic_load_explicit(&s->unchecked, memory_order_relaxed)) {
+            s->done = is_done(session, s);
+            left |= !s->done;
+            result = look_for_asserts(session);
+        }
+        if (weir_error_is_sticky(result)) {
+            break;
+        }
+    }
+    for (struct weir_fault_stream *s = session->faults->streams;
+         s != NULL && result == CUDA_SUCCESS; s = s->next) {
+        if (s->done) {
+            atomic_store_explicit(&s->unchecked, false, memory_order_relaxed);
+        }
+        s->done = false;
+    }
+    (void)weir_session_enter(session, device);
+    weir_session_show_unchecked(session, left);
+    return weir_error_is_sticky(result) ? result : CUDA_SUCCESS;
+}
+
 /* ---------------------------------------------------------------- what streams were given */
 
 static void store_name(struct weir_fault_stream *stream, const char *name)
@@ -60,10 +121,15 @@ static void store_name(struct weir_fault_stream *stream, const char *name)
 }
 
 void weir_fault_kernel_given(struct weir_session *session, struct weir_host_stream *stream,
-                             const char *name, uint64_t key)
+                             const char *name, uint64_t key, bool may_assert)
 {
     struct weir_session_faults *faults = session->faults;
 
+    if ((may_assert || (key == 0 && faults->graphs_may_assert)) &&
+        session->worker->config.under_mps) {
+        atomic_store_explicit(&stream->fault.unchecked, true, memory_order_relaxed);
+        weir_session_show_unchecked(session, true);
+    }
     if (stream->fault.key != key) {
         stream->fault.key = key;
         store_name(&stream->fault, name);
@@ -77,6 +143,11 @@ void weir_fault_kernel_given(struct weir_session *session, struct weir_host_stre
         faults->streams = &stream->fault;
         pthread_mutex_unlock(&faults->lock);
     }
+}
+
+void weir_fault_kernel_in_graph(struct weir_session *session, bool may_assert)
+{
+    session->faults->graphs_may_assert |= may_assert;
 }
 
 void weir_fault_kernel_refused(struct weir_host_stream *stream)
@@ -138,7 +209,8 @@ bool weir_fault_kernels(const struct weir_session *session, char *text, size_t b
     text[0] = 0;
     pthread_mutex_lock(&faults->lock);
     for (const struct weir_fault_stream *s = faults->streams; s != NULL; s = s->next) {
-        if (!weir_mark_kernels_pending(s->marks)) {
+        if (!weir_mark_kernels_pending(s->marks) &&
+            !atomic_load_explicit(&s->unchecked, memory_order_relaxed)) {
             continue;
         }
         load_name(s, name, sizeof name);
@@ -208,6 +280,7 @@ struct report {
     CUresult error;
     const struct weir_session *reporter; /* its call met the error; NULL: none did */
     const struct weir_session *culprit;  /* NULL: not known yet */
+    bool given_up;                       /* there was no fault: its work took too long */
     bool elsewhere;                      /* the fault was in another worker */
 };
 
@@ -224,7 +297,7 @@ static void log_sessions_locked(const struct weir_worker *worker, const struct r
         quotable(weir_session_program(s), program, sizeof program);
         if (is_suspect(s, report->culprit, kernels, sizeof kernels) && suspects->n_tenants != 0) {
             weir_log_error("fault: %s session=%llu tenant=%s program=\"%s\" kernels=\"%s\"%s",
-                           worker->config.under_mps   ? "may be caused by"
+                           worker->config.under_mps && report->culprit == NULL ? "may be caused by"
                            : suspects->n_sessions > 1 ? "caused by one of those with kernels:"
                                                       : "caused by",
                            (unsigned long long)s->id, s->tenant->name, program, kernels,
@@ -279,11 +352,11 @@ static void report_locked(struct weir_worker *worker, const struct report *repor
         find_suspects_locked(worker, report->culprit, &suspects);
     }
     weir_log_error("fault: the GPU context %s, all its sessions end result=%d name=%s cause=\"%s\"",
-                   report->culprit != NULL ? "is given up" : "died", (int)report->error,
+                   report->given_up ? "is given up" : "died", (int)report->error,
                    error_name(worker, report->error), suspects.names);
     log_sessions_locked(worker, report, &suspects);
     if (!report->elsewhere &&
-        (report->culprit == NULL || !worker->config.alone)) { /* else nobody was touched */
+        (!report->given_up || !worker->config.alone)) { /* else nobody was touched */
         tell_supervisor(worker, &suspects, report->error);
     }
 }
@@ -309,7 +382,11 @@ static void end_context(struct weir_worker *worker, const struct report *report)
 
 void weir_session_fault(struct weir_session *session, CUresult error)
 {
-    const struct report report = {.error = error, .reporter = session};
+    /* Under MPS an assert is its own client's alone, so this program's; other faults need not be.
+     */
+    bool own = error == CUDA_ERROR_ASSERT && session->worker->config.under_mps;
+    const struct report report = {
+        .error = error, .reporter = session, .culprit = own ? session : NULL};
 
     end_context(session->worker, &report);
 }
@@ -324,7 +401,8 @@ void weir_worker_fault_elsewhere(struct weir_worker *worker)
 
 void weir_session_overdue(struct weir_session *session)
 {
-    const struct report report = {.error = CUDA_ERROR_LAUNCH_TIMEOUT, .culprit = session};
+    const struct report report = {
+        .error = CUDA_ERROR_LAUNCH_TIMEOUT, .culprit = session, .given_up = true};
 
     end_context(session->worker, &report);
 }

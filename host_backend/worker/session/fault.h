@@ -11,6 +11,12 @@
  * Without marks (no scheduler, or a GPU that cannot write words) nobody knows which kernels have
  * ended. Then every session that has launched a kernel is a suspect.
  *
+ * A failed assert is told late where the worker is a client of an MPS server: the work behind the
+ * kernel goes on, marks are written, and the driver gives the error only to who asks about the
+ * stream afterwards (measured: docs/measurements/contexts.md). So a stream that was given a kernel
+ * that may assert is *unchecked* until weir_fault_check_asserts() has asked. The segment's header
+ * tells the guest that there is one, and who has waited for work has the host ask.
+ *
  * Source: docs/design/host.md
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_FAULT_H
@@ -35,8 +41,10 @@ struct weir_worker;
 struct weir_fault_stream {
     struct weir_fault_stream *next; /* of the session's, under its lock */
     const struct weir_mark_word *marks;
-    bool listed;  /* session's thread only, as is: */
-    uint64_t key; /* of the kernel that name is of */
+    atomic_bool unchecked; /* it may have a failed assert; the session's thread writes */
+    bool done;             /* session's thread only, in weir_fault_check_asserts() */
+    bool listed;           /* session's thread only, as is: */
+    uint64_t key;          /* of the kernel that name is of */
     /* The session's thread writes, whoever reports a fault reads. All 0: a graph. */
     atomic_uint_fast64_t name[WEIR_FAULT_NAME_WORDS];
 };
@@ -50,10 +58,19 @@ void weir_session_faults_destroy(struct weir_session_faults *faults);
  * A kernel or a graph is about to be given to a stream.
  * @param name  the kernel's; copied; NULL: a graph, or not known.
  * @param key   a number for the name, the same for no other (weir_gate_hint.kernel); 0: a graph.
+ * @param may_assert  the kernel; of a graph it is known from weir_fault_kernel_in_graph().
  * @thread session
  */
 void weir_fault_kernel_given(struct weir_session *session, struct weir_host_stream *stream,
-                             const char *name, uint64_t key);
+                             const char *name, uint64_t key, bool may_assert);
+/** A kernel becomes part of a graph, by a capture or as a node. @thread session */
+void weir_fault_kernel_in_graph(struct weir_session *session, bool may_assert);
+/**
+ * Ask the driver about the unchecked streams whose work is done. Waits for nothing.
+ * @return CUDA_SUCCESS; CUDA_ERROR_ASSERT or another error that no context survives
+ * @thread session
+ */
+CUresult weir_fault_check_asserts(struct weir_session *session);
 /** The driver has refused what weir_fault_kernel_given() announced. @thread session */
 void weir_fault_kernel_refused(struct weir_host_stream *stream);
 /** A stream is about to be destroyed. @thread session */

@@ -44,9 +44,13 @@ static void deaf(void *user)
 
 uint32_t weir_worker_sms(const struct weir_worker *worker, uint32_t device)
 {
+    const struct weir_link_sms *told = &worker->config.sms;
     const struct weir_device_attribute *a = weir_device_attribute_get(
         &worker->platform.devices[device].about, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 
+    if (device < told->n && told->sms[device] != 0) {
+        return told->sms[device]; /* the driver's answer is its context's share */
+    }
     return a != NULL && a->value > 0 ? (uint32_t)a->value : 1;
 }
 
@@ -64,7 +68,7 @@ static enum weir_sched_fill fill_of(struct weir_device_gate *g, enum weir_sched_
     if (!has_levels(g)) {
         return WEIR_SCHED_FILL_NONE;
     }
-    if (wished == WEIR_SCHED_FILL_PARTS) {
+    if (wished == WEIR_SCHED_FILL_PARTS && device->share_pct == 0) {
         (void)g->worker->platform.driver.cuCtxSetCurrent(device->context);
         status = weir_parts_create(&g->worker->platform.driver, device->cu, g->priority_least,
                                    &g->parts);
@@ -129,6 +133,7 @@ static enum weir_status begin(struct weir_device_gate *g)
     struct weir_diag diag = {0};
     struct weir_gate_params params = {.device = g->device,
                                       .sms = weir_worker_sms(worker, g->device),
+                                      .share_pct = worker->platform.devices[g->device].share_pct,
                                       .levels = has_levels(g),
                                       .real = worker->platform.real,
                                       .fill = g->fill,

@@ -185,9 +185,9 @@ static uint8_t *unpack(const struct entry *entry, uint64_t *budget, uint64_t *re
     return room;
 }
 
-static bool mentions_printf(const uint8_t *data, uint64_t bytes)
+static bool mentions(const uint8_t *data, uint64_t bytes, const char *name)
 {
-    return memmem(data, bytes, "vprintf", 7) != NULL;
+    return memmem(data, bytes, name, strlen(name)) != NULL;
 }
 
 /* Variables by kind and architecture: the driver takes all entries of one of them. */
@@ -198,8 +198,14 @@ struct tally {
         uint16_t kind;
     } of[16]; /* more architectures are taken together */
     unsigned n;
-    bool uses_printf;
+    bool uses_printf, may_assert;
 };
+
+static void note_calls(struct tally *tally, const uint8_t *data, uint64_t bytes)
+{
+    tally->uses_printf |= mentions(data, bytes, "vprintf");
+    tally->may_assert |= mentions(data, bytes, "__assertfail");
+}
 
 static void add_globals(struct tally *tally, const struct entry *entry, uint64_t bytes)
 {
@@ -220,7 +226,8 @@ static void add_globals(struct tally *tally, const struct entry *entry, uint64_t
 
 static struct weir_image_facts facts_of(const struct tally *tally)
 {
-    struct weir_image_facts facts = {.uses_printf = tally->uses_printf};
+    struct weir_image_facts facts = {.uses_printf = tally->uses_printf,
+                                     .may_assert = tally->may_assert};
 
     for (unsigned i = 0; i < tally->n; i++) {
         if (tally->of[i].global_bytes > facts.global_bytes) {
@@ -234,7 +241,9 @@ static struct weir_image_facts facts_of(const struct tally *tally)
 static void look_at(struct tally *tally, const struct entry *entry, const uint8_t *data,
                     uint64_t bytes)
 {
-    tally->uses_printf |= entry->kind > KIND_ELF || mentions_printf(data, bytes);
+    note_calls(tally, data, bytes);
+    tally->uses_printf |= entry->kind > KIND_ELF;
+    tally->may_assert |= entry->kind > KIND_ELF;
     if (entry->kind == KIND_PTX) {
         add_globals(tally, entry, weir_ptx_globals((const char *)data, bytes));
     } else if (entry->kind == KIND_ELF) {
@@ -279,7 +288,7 @@ static bool entry_ok(const struct entry *entry, uint64_t *budget, struct tally *
         return packed_ok(entry, budget, tally);
     }
     if (entry->kind == KIND_ELF && !is_good_elf(entry->data, entry->stored)) {
-        tally->uses_printf |= mentions_printf(entry->data, entry->stored);
+        note_calls(tally, entry->data, entry->stored);
         return (entry->flags & (ENTRY_LZ4 | ENTRY_ZSTD)) != 0;
     }
     look_at(tally, entry, entry->data, entry->stored);
@@ -581,7 +590,8 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
 struct weir_image_facts weir_image_facts(const uint8_t *data, uint64_t bytes,
                                          enum weir_image_form form)
 {
-    struct weir_image_facts facts = {.uses_printf = mentions_printf(data, bytes)};
+    struct weir_image_facts facts = {.uses_printf = mentions(data, bytes, "vprintf"),
+                                     .may_assert = mentions(data, bytes, "__assertfail")};
 
     if (form == WEIR_IMAGE_PTX) {
         facts.global_bytes = weir_ptx_globals((const char *)data, bytes);

@@ -43,6 +43,7 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
 /* What is known of the code that a driver is given. */
 struct weir_image_facts {
     bool uses_printf;      /* it may call printf; true when it cannot be told */
+    bool may_assert;       /* it may call assert; likewise */
     uint64_t global_bytes; /* of device memory that its variables take */
 };
 

@@ -86,7 +86,7 @@ struct weir_host_module {
     const void *code; /* what of it the driver was given; the image's */
     bool library;
     bool of_library; /* the module of a library: unloaded with it */
-    bool uses_printf;
+    bool uses_printf, may_assert;
     bool is_bundle;
     struct weir_forms_module *forms; /* its twins, a list by device; NULL: none (twins/) */
     bool used; /* a library of which something was asked for: its variables may have changed */
@@ -104,7 +104,7 @@ struct weir_host_function {
     struct weir_forms_kernel *form;             /* of those, once found */
     uint32_t set_mask;                          /* attributes that the guest has set .. */
     int32_t set_values[WEIR_FUNCTION_SETTABLE]; /* .. and what to */
-    bool uses_printf;
+    bool uses_printf, may_assert;
     uint32_t loaded_on; /* devices where its code is known to be loaded, a bit each */
     bool layout_known;
     struct weir_gate_hint hint;

@@ -28,6 +28,7 @@ struct weir_worker_device {
     atomic_bool is_open;               /* what follows is there, and constant */
     CUcontext context;                 /* its primary context, retained */
     bool write_value_ok;               /* cuStreamWriteValue32 works */
+    uint32_t share_pct;                /* of the SMs, that the context may use; 0: all */
     size_t limits[WEIR_DEVICE_LIMITS]; /* of the context when it was opened */
 };
 

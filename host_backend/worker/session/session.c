@@ -160,6 +160,15 @@ void weir_session_say_stats(struct weir_session *session, struct weir_stats_set 
 
 /* ---------------------------------------------------------------- the transport */
 
+void weir_session_show_unchecked(struct weir_session *session, bool unchecked)
+{
+    struct weir_segment_header *header = session->channel->view.header;
+
+    if (header != NULL) {
+        __atomic_store_n(&header->unchecked, unchecked, __ATOMIC_RELAXED);
+    }
+}
+
 void weir_session_show_sticky(struct weir_session *session, CUresult error)
 {
     /* S1: publishes the error; meets the guest's acquire in every wait loop. */

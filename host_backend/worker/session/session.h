@@ -127,6 +127,9 @@ void weir_session_defer(struct weir_session *session, CUresult error);
 enum weir_status weir_session_send(struct weir_session *session, struct weir_record *record,
                                    const void *bulk, size_t bulk_bytes) WEIR_MUST_CHECK;
 
+/** Tell the guest whether a kernel may have failed an assert (session/fault.h). @thread owner */
+void weir_session_show_unchecked(struct weir_session *session, bool unchecked);
+
 /** Tell the guest that the context died. @thread any, while the session lives */
 void weir_session_show_sticky(struct weir_session *session, CUresult error);
 

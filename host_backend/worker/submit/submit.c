@@ -71,10 +71,15 @@ static bool note_kernel(struct weir_session *s, struct weir_host_stream *stream,
     const struct weir_host_function *f = what->kernel != NULL ? what->kernel->function : NULL;
     bool runs_code = what->work.class == WEIR_SCHED_KERNEL || what->work.class == WEIR_SCHED_GRAPH;
 
-    if (!runs_code || weir_host_stream_capturing(s, stream)) {
+    if (!runs_code) {
         return false;
     }
-    weir_fault_kernel_given(s, stream, f != NULL ? f->name : NULL, f != NULL ? f->hint.kernel : 0);
+    if (weir_host_stream_capturing(s, stream)) {
+        weir_fault_kernel_in_graph(s, f != NULL && f->may_assert);
+        return false;
+    }
+    weir_fault_kernel_given(s, stream, f != NULL ? f->name : NULL, f != NULL ? f->hint.kernel : 0,
+                            f != NULL && f->may_assert);
     return true;
 }
 

@@ -1,8 +1,18 @@
-/* host_backend/supervisor/mps_blame.c: what an MPS server's log says about a fault. */
+/*
+ * host_backend/supervisor/mps_blame.c: what an MPS server's log says about a fault; and mps.c: a
+ * server that takes no clients is replaced.
+ */
+#include "base/clock.h"
 #include "host_backend/supervisor/mps.h"
+#include "host_backend/supervisor/supervisor.h"
+#include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -38,11 +48,96 @@ static void other_lines_name_nobody(void **state)
                      0);
 }
 
+enum { READY, STARTING };
+
+static struct weir_supervisor sup;
+static int alive;    /* a pipe that the daemon and its server have open */
+static pid_t server; /* the daemon's child */
+
+/* A daemon with a server, and two workers in the domain. */
+static int set_up(void **state)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+    int ends[2];
+
+    (void)state;
+    memset(&sup, 0, sizeof sup);
+    sup.mps_wanted = true;
+    if (pipe(ends) != 0) {
+        return 1;
+    }
+    sup.mps[0] = (struct weir_sup_mps){
+        .used = true, .ready = true, .started_ns = now_ns, .served_ns = now_ns, .pid = fork()};
+    if (sup.mps[0].pid == 0) {
+        pid_t child = fork();
+
+        if (child != 0) {
+            (void)!write(ends[1], &child, sizeof child);
+        }
+        pause();
+        _exit(0);
+    }
+    close(ends[1]);
+    alive = ends[0];
+    for (int i = READY; i <= STARTING; i++) {
+        sup.workers[i] = (struct weir_sup_worker){.used = true,
+                                                  .kind = WEIR_WORKER_PROGRAM,
+                                                  .link = -1,
+                                                  .tenant = -1,
+                                                  .ready = i == READY,
+                                                  .started_ns = now_ns,
+                                                  .program = {.domain = 1}};
+    }
+    return sup.mps[0].pid > 0 && read(alive, &server, sizeof server) == sizeof server ? 0 : 1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    kill(server, SIGKILL);
+    kill(sup.mps[0].pid, SIGKILL);
+    waitpid(sup.mps[0].pid, NULL, 0);
+    close(alive);
+    return 0;
+}
+
+static void a_server_that_takes_no_client_is_replaced(void **state)
+{
+    uint64_t start_ns = sup.workers[STARTING].started_ns;
+    struct pollfd end = {alive, POLLIN, 0};
+
+    (void)state;
+    weir_mps_tick(&sup, start_ns + 14 * WEIR_NS_PER_S);
+    assert_false(sup.mps[0].leaving);
+    weir_mps_tick(&sup, start_ns + 16 * WEIR_NS_PER_S);
+    assert_true(sup.mps[0].leaving);
+    assert_true(sup.workers[READY].program.stopping);
+    /* Both have ended: nobody has the other end any more. */
+    assert_int_equal(poll(&end, 1, 5000), 1);
+    assert_int_equal(end.revents, POLLHUP);
+}
+
+static void one_that_takes_others_may_take_long(void **state)
+{
+    uint64_t start_ns = sup.workers[STARTING].started_ns;
+
+    (void)state;
+    sup.mps[0].served_ns = start_ns + 10 * WEIR_NS_PER_S; /* another worker was ready then */
+    weir_mps_tick(&sup, start_ns + 16 * WEIR_NS_PER_S);
+    assert_false(sup.mps[0].leaving);
+    sup.workers[STARTING].ready = true;
+    weir_mps_tick(&sup, start_ns + 60 * WEIR_NS_PER_S);
+    assert_false(sup.mps[0].leaving);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_log_names_the_process),
         cmocka_unit_test(other_lines_name_nobody),
+        cmocka_unit_test_setup_teardown(a_server_that_takes_no_client_is_replaced, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(one_that_takes_others_may_take_long, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

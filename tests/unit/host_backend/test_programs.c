@@ -20,7 +20,7 @@ static int links[N]; /* the workers' ends */
 static int set_up(void **state)
 {
     const struct weir_sup_worker workers[N] = {
-        [SPARE] = {.kind = WEIR_WORKER_PROGRAM, .tenant = -1},
+        [SPARE] = {.kind = WEIR_WORKER_PROGRAM, .tenant = -1, .program = {.native = true}},
         [BUSY] = {.kind = WEIR_WORKER_PROGRAM, .tenant = 0, .program = {.busy = true}},
         [KEPT] = {.kind = WEIR_WORKER_PROGRAM, .tenant = 0},
         [SHARED] = {.kind = WEIR_WORKER_SHARED, .tenant = -1}};
@@ -41,6 +41,9 @@ static int set_up(void **state)
     }
     sup.workers[KEPT].program.idle_since_ns = weir_clock_now_ns();
     sup.config.workers.idle_s = 10;
+    sup.tenants[0].used = true;
+    sup.tenants[0].config.isolation = WEIR_ISOLATION_PROGRAM;
+    sup.tenants[0].config.sm_limit_pct = 100;
     return 0;
 }
 
@@ -92,11 +95,36 @@ static void only_kept_workers_end_with_time(void **state)
     assert_string_equal(weir_sup_program_state(&sup.workers[SHARED]), "");
 }
 
+/* A program whose tenant has an SM limit gets a worker of its own kind under MPS. */
+static void a_spare_of_no_use_ends(void **state)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    (void)state;
+    sup.mps_wanted = true;
+    sup.mps[0] = (struct weir_sup_mps){.used = true};
+    sup.workers[SPARE].program.native = false;
+    sup.workers[SPARE].program.domain = 1;
+    sup.tenants[0].config.sm_limit_pct = 50;
+    weir_sup_programs_tick(&sup, now_ns);
+    assert_false(was_stopped(SPARE)); /* it has not told how many SMs there are */
+    sup.mps[0].sms = (struct weir_link_sms){.n = 1, .sms = {8}};
+    sup.tenants[0].config.sm_limit_pct = 100;
+    weir_sup_programs_tick(&sup, now_ns);
+    assert_false(was_stopped(SPARE));
+    sup.tenants[0].config.sm_limit_pct = 50;
+    weir_sup_programs_tick(&sup, now_ns);
+    assert_true(was_stopped(SPARE));
+    assert_false(was_stopped(BUSY));
+    assert_false(was_stopped(KEPT));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_serves_nobody_gives_way, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_kept_workers_end_with_time, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_spare_of_no_use_ends, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -140,6 +140,71 @@ static void alone_everything_is_granted_up_to_the_bound(void **state)
     desk_finish(&b);
 }
 
+/* Who was there a moment ago is back soon, and would wait for all that was granted meanwhile. */
+static void right_after_company_less_is_granted_alone(void **state)
+{
+    struct desk b;
+    weir_sched_id alone, other, first;
+
+    (void)state;
+    desk_init(&b);
+    alone = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
+    other = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
+    first = kernel(&b, alone, 50, 0);
+    other = kernel(&b, other, 50, 0);
+    later(&b, 50);
+    finished(&b, first);
+    later(&b, 50);
+    finished(&b, other);
+    b.count = 0;
+    for (int i = 0; i < 100; i++) {
+        (void)kernel(&b, alone, 50, 0);
+    }
+    assert_int_equal(b.count, 4); /* as much as who fills may have: 200 us */
+    later(&b, 2000);
+    assert_int_equal(weir_sched_finished_through(b.sched, b.now_ns, b.order[3].item), WEIR_OK);
+    assert_int_equal(b.count, 44); /* for long nobody came: 2 ms */
+    desk_finish(&b);
+}
+
+/* A leader that waits for each of its kernels is back after a moment: others wait as long, if that
+ * is little of what its kernels take. Else they have what they can have meanwhile. */
+static void leader_that_is_back_soon_keeps_its_place(void **state)
+{
+    static const struct {
+        uint64_t away_us;
+        bool is_kept;
+    } cases[] = {{20, true}, {150, true}, {600, false}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct desk b;
+        weir_sched_id heavy, light, item, waits = 0;
+
+        desk_init(&b);
+        heavy = queue(&b, tenant_of_weight(&b, 1000, WEIR_PRIORITY_NORMAL, 100));
+        light = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
+        for (int k = 0; k < 4; k++) { /* how long it is away is seen */
+            item = kernel(&b, heavy, 6450, 0);
+            if (waits == 0) {
+                waits = kernel(&b, light, 6450, 0);
+            }
+            later(&b, 6450);
+            if (state_of(&b, waits) == WEIR_SCHED_GRANTED) {
+                finished(&b, waits);
+                waits = 0;
+                later(&b, 6450);
+            }
+            finished(&b, item);
+            later(&b, cases[i].away_us);
+        }
+        assert_int_equal(waits != 0 && state_of(&b, waits) == WEIR_SCHED_WAITING, cases[i].is_kept);
+        later(&b, 1000); /* it does not come: nobody waits for ever */
+        assert_true(waits == 0 || state_of(&b, waits) == WEIR_SCHED_GRANTED);
+        desk_finish(&b);
+    }
+}
+
 static void contended_queue_has_little_in_flight(void **state)
 {
     struct desk b;
@@ -562,6 +627,8 @@ int main(void)
         cmocka_unit_test(params_out_of_range_are_refused),
         cmocka_unit_test(ids_of_what_is_gone_are_refused),
         cmocka_unit_test(alone_everything_is_granted_up_to_the_bound),
+        cmocka_unit_test(right_after_company_less_is_granted_alone),
+        cmocka_unit_test(leader_that_is_back_soon_keeps_its_place),
         cmocka_unit_test(contended_queue_has_little_in_flight),
         cmocka_unit_test(behind_a_long_kernel_the_next_is_granted_sooner),
         cmocka_unit_test(switch_stops_and_resumes_with_what_was_done),

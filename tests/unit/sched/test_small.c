@@ -58,6 +58,92 @@ static void small_work_passes_beside_the_leader_and_pays_what_it_occupies(void *
     desk_finish(&d);
 }
 
+/* A leader whose graph needs a part of the device keeps all of it from who waits. */
+static void small_work_pays_for_what_it_keeps_from_others(void **state)
+{
+    struct desk d;
+    weir_sched_id small, large, small_queue, large_queue, leads, waits;
+    weir_sched_id decodes;
+
+    (void)state;
+    open_desk(&d, BUDGET);
+    small_queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &small);
+    large_queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &large);
+    decodes = graph(&d, small_queue, 11, 6000);
+    later(&d, 100);
+    assert_int_equal(service_us(&d, small), 11 * 100); /* nobody wants the rest */
+    leads = wave(&d, large_queue, 50);
+    later(&d, 50);
+    waits = wave(&d, large_queue, 1000);
+    assert_int_equal(how(&d, leads), -1);
+    assert_int_equal(how(&d, waits), -1);
+    later(&d, 50);
+    assert_int_equal(service_us(&d, small), 11 * 100 + SMS * 100);
+    assert_int_equal(service_us(&d, large), 0);
+    finished(&d, decodes);
+    desk_finish(&d);
+}
+
+/* Two that share the device share what it costs, whatever they need of it. */
+static void small_work_in_company_pays_for_the_whole_device(void **state)
+{
+    struct desk d;
+    weir_sched_id a, b, queue_a, queue_b, first, second;
+
+    (void)state;
+    open_desk(&d, BUDGET);
+    queue_a = queue_of(&d, WEIR_PRIORITY_NORMAL, &a);
+    queue_b = queue_of(&d, WEIR_PRIORITY_NORMAL, &b);
+    first = graph(&d, queue_a, 11, 1000);
+    second = graph(&d, queue_b, 33, 1000);
+    assert_int_equal(how(&d, first), 0);
+    assert_int_equal(how(&d, second), 0);
+    later(&d, 400);
+    assert_int_equal(service_us(&d, a), SMS * 400 / 4);
+    assert_int_equal(service_us(&d, b), SMS * 400 * 3 / 4);
+    finished(&d, first);
+    later(&d, 100);
+    assert_int_equal(service_us(&d, b), SMS * 400 * 3 / 4 + 33 * 100); /* alone: what it needs */
+    finished(&d, second);
+    desk_finish(&d);
+}
+
+/* A kernel beside a graph costs what it takes alone, and both together what the device has. But a
+ * kernel that takes much longer than is known pays for half of that itself. */
+static void a_kernel_and_a_graph_beside_it_pay_for_the_device(void **state)
+{
+    static const struct {
+        uint64_t took_us, costs; /* the latter in SM-microseconds */
+    } cases[] = {
+        {1000, SMS * 1000}, /* it had all SMs after all */
+        {1300, SMS * 1000},
+        {1600, SMS * 1000},
+        {4000, (SMS - 32) * 4000 / 2},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct desk d;
+        weir_sched_id large, small, large_queue, small_queue, leads, beside;
+        uint64_t large_us = cases[i].costs + (SMS - 32) * 3000;
+        uint64_t small_us = SMS * (cases[i].took_us + 3000) - large_us;
+
+        open_desk(&d, BUDGET);
+        large_queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &large);
+        small_queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &small);
+        leads = wave(&d, large_queue, 1000);
+        beside = graph(&d, small_queue, 32, 9000);
+        later(&d, cases[i].took_us);
+        finished(&d, leads);
+        (void)wave(&d, large_queue, 10000); /* credits are used up, and what is owed is paid */
+        later(&d, 3000);
+        assert_in_range(service_us(&d, large), large_us - 1, large_us + 1);
+        assert_in_range(service_us(&d, small), small_us - 1, small_us + 1);
+        finished(&d, beside);
+        desk_finish(&d);
+    }
+}
+
 static void without_a_budget_small_work_takes_turns(void **state)
 {
     struct desk d;
@@ -159,16 +245,51 @@ static void who_is_far_ahead_of_its_share_waits(void **state)
     desk_finish(&d);
 }
 
+/* Ahead by more than a slice, though by little: it waits while others use the device well, and not
+ * while they leave much of it. */
+static void who_is_little_ahead_waits_while_the_device_is_used(void **state)
+{
+    static const struct {
+        uint32_t others_sms; /* of a budget of 3 * SMS */
+        int how;
+    } cases[] = {{1, 0}, {SMS, 0}, {2 * SMS, -1}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weir_sched_id leader, light, other, leader_queue, light_queue, item;
+        struct desk d;
+
+        open_desk(&d, 3 * SMS);
+        leader_queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &leader);
+        light_queue = queue_of_weight(&d, LEADS / 10, WEIR_PRIORITY_NORMAL, &light);
+        (void)wave(&d, leader_queue, 100000);
+        item = graph(&d, light_queue, SMS / 2, 600);
+        assert_int_equal(how(&d, item), 0);
+        later(&d, 600); /* 0.3 ms; a slice is 0.2, and 4 ms of the leader's are 0.4 of its */
+        finished(&d, item);
+        other = tenant(&d, WEIR_PRIORITY_NORMAL, 100);
+        for (uint32_t sms = 0; sms < cases[i].others_sms; sms += SMS / 2) {
+            item = graph(&d, queue(&d, other), SMS / 2, 10);
+            assert_int_equal(how(&d, item), 0);
+        }
+        item = graph(&d, light_queue, SMS / 2, 1000);
+        assert_int_equal(how(&d, item), cases[i].how);
+        desk_finish(&d);
+    }
+}
+
 /* A program that waits for each of its graphs, and then is away for a moment. */
 struct service {
     weir_sched_id queue, item; /* 0: it is away */
-    uint32_t began, back, done;
-    bool runs;
+    uint32_t left;             /* of the graph, in parts of a step */
+    uint32_t away, back, done;
 };
 
 #define STEP_US   100u
+#define STEP      840u
 #define RUN_STEPS 9u
 #define AWAY      3u /* steps: longer than a position is kept without a bound */
+#define AT_ONCE   2u /* graphs that the device runs without slowing them down */
 
 static bool is_granted(const struct desk *d, weir_sched_id item)
 {
@@ -178,25 +299,35 @@ static bool is_granted(const struct desk *d, weir_sched_id item)
     return info.state == WEIR_SCHED_GRANTED;
 }
 
-static void service_step(struct desk *d, struct service *s, uint32_t step)
+/* What each graph on the device gets done in a step. */
+static uint32_t speed(const struct desk *d, const struct service *services, uint32_t count)
+{
+    uint32_t running = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        running += services[i].item != 0 && is_granted(d, services[i].item);
+    }
+    return running > AT_ONCE ? STEP * AT_ONCE / running : STEP;
+}
+
+static void service_step(struct desk *d, struct service *s, uint32_t step, uint32_t got_done)
 {
     if (s->item == 0 && step >= s->back) {
-        s->item = graph(d, s->queue, 10, RUN_STEPS * STEP_US);
-        s->runs = false;
+        s->item = graph(d, s->queue, 66, RUN_STEPS * STEP_US);
+        s->left = RUN_STEPS * STEP;
+    } else if (s->item != 0 && is_granted(d, s->item)) {
+        s->left -= s->left < got_done ? s->left : got_done;
     }
-    if (s->item != 0 && !s->runs && is_granted(d, s->item)) {
-        s->runs = true;
-        s->began = step;
-    }
-    if (s->item != 0 && s->runs && step - s->began == RUN_STEPS) {
+    if (s->item != 0 && s->left == 0) {
         finished(d, s->item);
         s->item = 0;
-        s->back = step + AWAY;
+        s->back = step + s->away;
         s->done++;
     }
 }
 
-/* They could all run all the time; who has three times the weight does three times as much. */
+/* Each could always run, the slower the more of them do; who has three times the weight does three
+ * times as much. */
 static void weights_hold_for_who_is_away_between_graphs(void **state)
 {
     struct service services[8] = {{0}};
@@ -211,18 +342,21 @@ static void weights_hold_for_who_is_away_between_graphs(void **state)
         services[i].queue =
             queue_of_weight(&d, i % 2 == 0 ? 10 : 30, WEIR_PRIORITY_NORMAL, &tenant);
         services[i].back = i;
+        services[i].away = AWAY + i / 2;
     }
     for (uint32_t step = 0; step < 3000; step++) {
+        uint32_t got_done = speed(&d, services, 8);
+
         d.count = 0; /* its log has room for a few orders */
         for (uint32_t i = 0; i < 8; i++) {
-            service_step(&d, &services[i], step);
+            service_step(&d, &services[i], step, got_done);
         }
         later(&d, STEP_US);
     }
     for (uint32_t i = 0; i < 8; i++) {
         *(i % 2 == 0 ? &light : &heavy) += services[i].done;
     }
-    assert_in_range(heavy * 10 / light, 26, 34);
+    assert_in_range(heavy * 10 / light, 24, 34);
     desk_finish(&d);
 }
 
@@ -230,10 +364,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_work_passes_beside_the_leader_and_pays_what_it_occupies),
+        cmocka_unit_test(small_work_pays_for_what_it_keeps_from_others),
+        cmocka_unit_test(small_work_in_company_pays_for_the_whole_device),
+        cmocka_unit_test(a_kernel_and_a_graph_beside_it_pay_for_the_device),
         cmocka_unit_test(without_a_budget_small_work_takes_turns),
         cmocka_unit_test(what_needs_more_than_half_of_the_device_is_not_small),
         cmocka_unit_test(the_budget_goes_by_shares),
         cmocka_unit_test(who_is_far_ahead_of_its_share_waits),
+        cmocka_unit_test(who_is_little_ahead_waits_while_the_device_is_used),
         cmocka_unit_test(weights_hold_for_who_is_away_between_graphs),
     };
 

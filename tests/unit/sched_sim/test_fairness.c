@@ -334,6 +334,73 @@ static void a_training_beside_many_small_graphs_gets_its_share(void **state)
     }
 }
 
+/* How much each of two groups of one tenant got done, of what it gets done alone. */
+static void parts_of_alone(const char *a, const char *b, double ret_part[2])
+{
+    const char *const one[] = {a, b};
+    char spec[512];
+    for (int i = 0; i < 3; i++) {
+        struct weir_sim_result result;
+        char error[WEIR_SIM_ERROR_BYTES];
+        (void)snprintf(spec, sizeof spec, i < 2 ? "%s" : "%s; %s", i < 2 ? one[i] : a, b);
+        struct weir_sim_load load = load_of(spec, 1, 2 * RUN_NS);
+        struct weir_sim_params params = params_of(&load, "fair", WEIR_SCHED_FILL_ALL);
+        params.until_ns = 2 * RUN_NS;
+        assert_int_equal(weir_sim_run(&load, &params, &result, error), WEIR_OK);
+        for (uint32_t t = 0; t < result.n_tenants; t++) {
+            double done = (double)result.tenants[t].finished;
+            ret_part[i < 2 ? i : (int)t] = i < 2 ? done : done / ret_part[t];
+        }
+        weir_sim_result_finish(&result);
+        weir_sim_load_finish(&load);
+    }
+    print_message("%s: %.3f and %.3f of alone\n", spec, ret_part[0], ret_part[1]);
+}
+
+#define TRAINING "kernel=exp:300us blocks=400..4000 per_sm=4 keys=60 depth=64 form=original"
+
+/*
+ * Graphs that need few SMs, back to back, as an LLM's decoding: whatever else they take of the
+ * device, a training beside them gets its share of it, and so do they.
+ */
+static void a_training_beside_one_with_small_graphs_gets_its_share(void **state)
+{
+    static const char *const small[] = {
+        "name=decode graph=11 kernel=6.2ms think=40us",
+        "name=decode graph=11 kernel=6.2ms think=40us memory=0.5",
+        "name=decode graph=11 kernel=6.2ms think=40us memory=1",
+        "name=decode graph=60 kernel=6.2ms think=40us memory=1",
+        "name=one " SERVICE,
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof small / sizeof small[0]; i++) {
+        double part[2] = {0};
+        parts_of_alone(small[i], "name=train memory=1 " TRAINING, part);
+        assert_true(part[0] > 0.38 && part[1] > 0.38); /* 0.5, less what launches cost here */
+    }
+}
+
+/* Of two that are in each other's way and wait for each of their graphs. */
+static void weights_hold_for_two_with_long_graphs(void **state)
+{
+    static const char *const graphs[] = {
+        "graph=20 kernel=6.2ms memory=1 think=10us",
+        "graph=20 kernel=6.2ms memory=1 think=100us",
+        "graph=132 kernel=6.2ms think=10us",
+        "graph=132 kernel=6.2ms think=100us",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof graphs / sizeof graphs[0]; i++) {
+        char heavy[128], light[128];
+        double part[2] = {0};
+        (void)snprintf(heavy, sizeof heavy, "name=a weight=3 %s", graphs[i]);
+        (void)snprintf(light, sizeof light, "name=b %s", graphs[i]);
+        parts_of_alone(heavy, light, part);
+        assert_true(part[0] / (part[0] + part[1]) > 0.72);
+        assert_true(part[0] / (part[0] + part[1]) < 0.78);
+    }
+}
+
 /* `priority` does not keep shares: within a class it serves the shortest work first. */
 static void a_policy_that_keeps_no_shares_is_found_out(void **state)
 {
@@ -361,6 +428,8 @@ int main(void)
         cmocka_unit_test(turns_with_small_graphs_beside_them),
         cmocka_unit_test(a_recorded_run_is_within_all_bounds),
         cmocka_unit_test(a_training_beside_many_small_graphs_gets_its_share),
+        cmocka_unit_test(a_training_beside_one_with_small_graphs_gets_its_share),
+        cmocka_unit_test(weights_hold_for_two_with_long_graphs),
         cmocka_unit_test(a_policy_that_keeps_no_shares_is_found_out),
     };
 
