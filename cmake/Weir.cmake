@@ -155,11 +155,13 @@ endfunction()
 # The source defines LLVMFuzzerTestOneInput.
 function(weir_fuzz name)
     cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;DEPS" ${ARGN})
-    add_executable(${name}_replay ${ARG_SOURCES} "${CMAKE_SOURCE_DIR}/tests/fuzz/replay_main.c")
+    add_executable(${name}_replay ${ARG_SOURCES} "${CMAKE_SOURCE_DIR}/tests/fuzz/replay_main.c"
+                   "${CMAKE_SOURCE_DIR}/tests/lib/tl_watch.c")
     weir_includes(${name}_replay)
     target_link_libraries(${name}_replay PRIVATE ${ARG_DEPS} weir_flags)
     add_test(NAME ${name}_replay COMMAND ${name}_replay "${ARG_CORPUS}")
-    set_tests_properties(${name}_replay PROPERTIES LABELS fuzz TIMEOUT 120 SKIP_RETURN_CODE 77)
+    set_tests_properties(${name}_replay PROPERTIES LABELS fuzz TIMEOUT 120 SKIP_RETURN_CODE 77
+                         ENVIRONMENT WEIR_TEST_LIMIT_S=110)
     if(WEIR_FUZZ)
         add_executable(${name} ${ARG_SOURCES})
         weir_includes(${name})

@@ -444,10 +444,7 @@ void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t
 void weir_sup_tenants_died(struct weir_supervisor *sup, int worker);
 /** A worker of one of the tenant's programs has died; the tenant may have gone before. */
 void weir_sup_tenant_worker_gone(struct weir_supervisor *sup, uint32_t index);
-/**
- * Tell a worker that begins to serve a tenant its settings and, if it is not the tenant's only
- * worker, the page that they charge together.
- */
+/** Tell a worker that begins to serve a tenant its settings, and where they charge together. */
 void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker);
 /** A worker has ended: give back what it had charged. */
 void weir_sup_tenants_settle(struct weir_supervisor *sup, int worker);

@@ -9,14 +9,14 @@ static bool set_int(const struct weir_zmq_api *api, void *socket, int option, in
     return api->zmq_setsockopt(socket, option, &value, sizeof value) == 0;
 }
 
-bool weir_zmq_socket_setup(const struct weir_zmq_api *api, void *socket, int heartbeat_timeout_ms)
+bool weir_zmq_socket_setup(const struct weir_zmq_api *api, void *socket)
 {
     const int64_t max_bytes = WEIR_ZMQ_FRAME_MAX;
     /* No high-water marks to send: the window bounds that, and so sending never waits. */
     return api->zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes) == 0 &&
            set_int(api, socket, ZMQ_SNDHWM, 0) &&
            set_int(api, socket, ZMQ_HEARTBEAT_IVL, WEIR_ZMQ_HEARTBEAT_INTERVAL_MS) &&
-           set_int(api, socket, ZMQ_HEARTBEAT_TIMEOUT, heartbeat_timeout_ms) &&
+           set_int(api, socket, ZMQ_HEARTBEAT_TIMEOUT, WEIR_ZMQ_HEARTBEAT_TIMEOUT_MS) &&
            set_int(api, socket, ZMQ_HANDSHAKE_IVL, WEIR_ZMQ_HANDSHAKE_MS) &&
            set_int(api, socket, ZMQ_IPV6, 1);
 }

@@ -574,8 +574,8 @@ static enum weir_status open_port(struct weir_zmq_server *server, struct weir_zm
         return WEIR_ERR_NO_MEMORY;
     }
     enum weir_status status = WEIR_OK;
-    if (!weir_zmq_socket_setup(&linked, port->socket, WEIR_ZMQ_HOST_TIMEOUT_MS) ||
-        !set_int(port->socket, ZMQ_LINGER, 0) || !set_int(port->socket, ZMQ_ROUTER_MANDATORY, 1)) {
+    if (!weir_zmq_socket_setup(&linked, port->socket) || !set_int(port->socket, ZMQ_LINGER, 0) ||
+        !set_int(port->socket, ZMQ_ROUTER_MANDATORY, 1)) {
         status = WEIR_ERR_IO;
     }
     if (status == WEIR_OK && port->is_tcp) {

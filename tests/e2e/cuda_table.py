@@ -206,6 +206,7 @@ def main():
             counts[result.outcome] += 1
             if result.outcome == "FAIL":
                 print(f"FAIL {name} in {arrangement}: {result.reason}")
+                print("".join(f"    {line}\n" for line in result.errors.splitlines()[-5:]), end="")
     summary = f"{counts['ok']} passed, {counts['FAIL']} failed, {counts['skip']} skipped"
     print(summary)
     if arguments.tsv:

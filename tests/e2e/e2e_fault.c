@@ -1,10 +1,11 @@
 /*
  * A program whose kernel faults, and which goes on asking: the error comes at the first
- * synchronising call and at every later one, also once the host has replaced its worker.
+ * synchronising call and at every later one. It prints "ready" and waits for the end of stdin,
+ * until its worker is gone, and asks once more.
  *
  *     e2e_fault address | misaligned | assert | trap | polled (an assert, and its stream is asked)
  *
- * Or the program beside it, which prints "ready" and waits for the end of stdin:
+ * Or the program beside it, which also prints "ready" and waits for the end of stdin:
  *
  *     e2e_fault beside ERROR    its kernel has ended; then every call returns ERROR
  *     e2e_fault endless         its kernel never ends
@@ -12,10 +13,6 @@
  */
 #include "tests/cuda/check_driver.h"
 #include "tests/e2e/kernels.h"
-
-#include <time.h>
-
-#define LATER_MS 1500 /* by then the faulted worker is gone */
 
 /* fail_assert(), fail_trap(), and turn(p): until another value than 0 is at p. */
 static const char fault_ptx[] = ".version 6.4\n"
@@ -63,12 +60,6 @@ static const char fault_ptx[] = ".version 6.4\n"
 
 static CUmodule module, fault_module;
 static CUdeviceptr block;
-
-static void sleep_ms(long ms)
-{
-    struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&pause, NULL);
-}
 
 static void wait_for_stdin(void)
 {
@@ -143,7 +134,7 @@ static int fault(const char *kind)
     }
     every_call(want, "after the fault");
     every_call(want, "again");
-    sleep_ms(LATER_MS);
+    wait_for_stdin();
     every_call(want, "when the worker is gone");
     return check_end();
 }

@@ -384,7 +384,8 @@ class Host:
     def worker(self):
         """The first that is there for somebody; else a spare or one that is kept."""
         rows = self.status()["worker"]
-        return next((w for w in rows if w["state"] not in ("spare", "kept")), rows[0])
+        ranks = {"": 0, "busy": 0, "spare": 1, "kept": 1}  # one that starts or stops: only where there is no other
+        return min(rows, key=lambda w: ranks.get(w["state"], 2))
 
     def worker_pid(self):
         return until(lambda: self.worker()["pid"], 10, "a worker lives")
@@ -652,11 +653,30 @@ class Case(unittest.TestCase):
     def finished(self, host, program, *args, limit_s=30, expect=0, **kwargs):
         """Run a guest to its end and expect an exit status."""
         guest = self.guest(host, program, *args, **kwargs)
+        self.ends(host, guest, expect, limit_s, " ".join(map(str, args)))
+        return guest
+
+    def ends(self, host, guest, expect=0, limit_s=30, said=""):
+        """A guest comes to its end with this exit status."""
         code = guest.wait(limit_s)
         host_tail = "\n".join(host.process.errors[-15:]) if host and host.process else ""
-        self.assertEqual(code, expect, f"{guest.name} {' '.join(map(str, args))}\n{guest.tail()}\n"
-                         f"--- host\n{host_tail}")
-        return guest
+        self.assertEqual(code, expect, f"{guest.name} {said}\n{guest.tail()}\n--- host\n{host_tail}")
+
+    def faulted(self, host, kind="address", program="e2e_fault", tenant="alice", **kwargs):
+        """A program whose kernel faults, to its end: it asks once more when its worker is gone."""
+        def ends():
+            return len(re.findall(rf"supervisor: worker (?:died|of a program (?:died|ended) .*tenant={tenant}\b)",
+                                  host.process.err))
+
+        before = ends()
+        guest = self.guest(host, program, kind, tenant=tenant, **kwargs)
+        guest.wait_line("^ready$")
+        try:
+            until(lambda: ends() > before, 10, "the host's log says that the worker is gone")
+        except Stuck as error:
+            raise Stuck(f"{error}\n{host.process.tail()}") from None
+        guest.close_stdin()
+        self.ends(host, guest, said=kind)
 
     def steady(self, host, tenant="bob", arrangement=SHM):
         """A second tenant at work; steady_undisturbed() says whether it noticed anything."""

@@ -29,7 +29,7 @@ class Fault(lib.Case):
 
     def fault(self, host, kind, arrangement, tenant="alice"):
         restarts = sum(w["restarts"] for w in host.status()["worker"])
-        self.finished(host, "e2e_fault", kind, arrangement=arrangement, tenant=tenant)
+        self.faulted(host, kind, arrangement=arrangement, tenant=tenant)
         lib.until(lambda: sum(w["restarts"] for w in host.status()["worker"]) == restarts + 1, 5,
                   "the worker was replaced once", 0.02)
 
@@ -113,7 +113,7 @@ class Fault(lib.Case):
         host = self.host()
         path = os.path.join(self.folder(), 'x" tenant=bob\x1b[2J')
         shutil.copy(lib.places.program("e2e_fault"), path)
-        self.finished(host, path, "trap")
+        self.faulted(host, "trap", path)
         line = self.said(host, "fault: caused by ")
         self.assertIn("tenant=alice program=\"x' tenant=bob", line)
         self.assertNotIn("\x1b", line)
@@ -270,6 +270,7 @@ class Fault(lib.Case):
         self.said(host, "supervisor: quarantine begun tenant=alice .*remote guests are turned away")
         self.finished(host, "e2e_minimal", tenant="bob", arrangement=lib.TCP)
         self.finished(host, "e2e_minimal", tenant="alice")  # by the socket
+        faulting.close_stdin()
         self.assertEqual(faulting.wait(20), 0, faulting.tail())
         self.said(host, "supervisor: quarantine ended tenant=alice")
         for tenant in ("alice", "bob"):
@@ -292,6 +293,7 @@ class Fault(lib.Case):
                     for _ in range(4)]
             for guest in late:
                 self.assertEqual(guest.wait(20), 0, guest.tail())
+            faulting.close_stdin()
             self.assertEqual(faulting.wait(20), 0, faulting.tail())
         host.wait_idle()
 

@@ -9,6 +9,7 @@ import time
 import lib
 
 LIMIT_S = 1.0
+STILL_S = 1.5
 SLACK_S = float(os.environ.get("WEIR_E2E_SLACK_S", "0.5"))  # nine threads, a test
 
 
@@ -55,6 +56,18 @@ class Lost(lib.Case):
         self.see_loss([guest], ended_ns())
         lib.until(lambda: host.worker()["pid"], 10, "a new worker", 0.05)
         self.finished(host, "e2e_minimal", arrangement=lib.TCP)
+
+    def test_a_worker_that_stands_still_for_a_while_loses_nobody(self):
+        """As one does on a machine with far more processes to run than it has cores."""
+        host = self.host(remote=self.remote())
+        guests = [self.steady(host, tenant=t, arrangement=a) for t, a in (("alice", lib.ZMQ), ("bob", lib.TCP))]
+        worker = host.worker_pid()
+        os.kill(worker, signal.SIGSTOP)
+        time.sleep(STILL_S)
+        os.kill(worker, signal.SIGCONT)
+        for guest in guests:
+            self.steady_undisturbed(guest)
+        self.assertEqual(host.worker_pid(), worker)
 
     def test_a_dying_worker_costs_idle_supervisor_nothing(self):
         """A worker that dies again and again is restarted with growing pauses, and guests wait."""

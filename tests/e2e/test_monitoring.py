@@ -68,6 +68,8 @@ class Monitoring(lib.Case):
                 with urllib.request.urlopen(url, timeout=10) as answer:
                     return json.load(answer)["data"]
             except urllib.error.HTTPError as error:
+                if error.code == 503:
+                    return None  # it is there, but not ready yet
                 raise AssertionError(f"{query}: {error.read().decode()}") from None
             except OSError:
                 return None  # it is not there yet

@@ -82,7 +82,8 @@ class Base(lib.Case):
     def own(self, tenants=None, lines=(), **kwargs):
         tenants = tenants or {"alice": {"isolation": "program"}, "bob": {"isolation": "program"}}
         spares = [] if any("spare_workers" in line for line in lines) else [f"spare_workers = {SPARES}"]
-        host = self.host(tenants, host_lines=[*spares, *lines], **kwargs)
+        idle = [] if any("worker_idle_s" in line for line in lines) else ["worker_idle_s = 600"]  # kept for longer than a case takes
+        host = self.host(tenants, host_lines=[*spares, *idle, *lines], **kwargs)
         if spares:
             self.spares(host)
         return host
@@ -149,7 +150,7 @@ class Programs(Base):
         host = self.own()
         steady = [self.steady(host, tenant=t) for t in ("alice", "bob")]
         for kind in ("address", "misaligned"):
-            self.finished(host, "e2e_fault", kind, tenant="alice")
+            self.faulted(host, kind, tenant="alice")
             for s in steady:
                 self.steady_goes_on(s)
         self.spares(host)
@@ -328,7 +329,7 @@ class Programs(Base):
                           "carol": {"isolation": "group", "group": "two"}, "dora": {"isolation": "shared"}})
         self.assertEqual(len(self.workers(host)), 3)
         steady = {t: self.steady(host, tenant=t) for t in ("carol", "dora")}
-        self.finished(host, "e2e_fault", "address", tenant="alice")
+        self.faulted(host, tenant="alice")
         lib.until(lambda: sum(w["restarts"] for w in self.workers(host)) == 1, 5, "their worker was replaced")
         self.finished(host, "e2e_minimal", tenant="bob")
         for s in steady.values():
@@ -438,7 +439,7 @@ class Domains(UnderMps):
         before = self.spares(host)
         strict = self.steady(host, tenant="carol")
         neighbour = self.steady(host, tenant="bob")
-        self.finished(host, "e2e_fault", "address", tenant="alice")
+        self.faulted(host, tenant="alice")
         self.assertNotEqual(neighbour.wait(10), 0)
         self.assertIn("700", neighbour.out + neighbour.err)
         lib.until(lambda: self.pids(host, state="spare") and before.isdisjoint(self.pids(host)), 10,
@@ -453,7 +454,7 @@ class Domains(UnderMps):
         host = self.under_mps()
         neighbour = self.steady(host, tenant="bob")
         for how in ("assert", "polled"):
-            self.finished(host, "e2e_fault", how, tenant="alice")
+            self.faulted(host, how, tenant="alice")
         self.finished(host, "e2e_minimal", tenant="alice")
         self.steady_undisturbed(neighbour)
         self.assertEqual(self.faults_of(host, "alice"), (2, 0))
@@ -473,7 +474,7 @@ class Domains(UnderMps):
         with open(os.path.join(host.run_dir, "mps-0", "server.log"), "a") as log:
             log.write(f"[2026-11-25 17:53:06.911 Server  6590] Client {{PID: {worker}, Context: 1}} encountered "
                       "a fatal GPU error.\n")
-        self.finished(host, "e2e_fault", "address", tenant="alice")
+        self.faulted(host, tenant="alice")
         lib.until(lambda: self.faults_of(host, "bob") == (1, 0), 5, "it is bob's")
         self.assertEqual(self.faults_of(host, "alice"), (0, 0))
         self.assertNotEqual(neighbour.wait(10), 0)
@@ -481,11 +482,11 @@ class Domains(UnderMps):
     def test_a_tenant_that_has_ended_a_domain_is_kept_out_of_it_for_a_while(self):
         host = self.under_mps(lines=["quarantine_s = 4"])
         self.steady(host, tenant="bob")
-        self.finished(host, "e2e_fault", "address", tenant="alice")
+        self.faulted(host, tenant="alice")
         lib.until(lambda: self.faults_of(host, "alice") == (0, 1), 5, "the first to report it is suspected")
         self.spares(host)
         neighbour = self.steady(host, tenant="bob")
-        self.finished(host, "e2e_fault", "address", tenant="alice")
+        self.faulted(host, tenant="alice")
         self.steady_goes_on(neighbour)
         alice = self.steady(host, tenant="alice")
         self.assertEqual({self.folder_of(pid) for pid in self.pids(host, "alice", "busy")}, {"/nonexistent"})

@@ -5,6 +5,7 @@ All three run kernels without end, with weights 1:2:3; the weights are changed w
 virsh. A tenant's share of the device's time is looked at twice: as the host accounts it, and as the programs
 count the kernels that they have seen finish, all of one kind. The guest's clock is put beside ours for that.
 """
+import contextlib
 import json
 import os
 import re
@@ -18,6 +19,9 @@ URI = "https://weir.dev/libvirt/1.0"
 CLOSE = 0.05  # of the device's time
 FOLLOWS_S = 1.0
 MEASURE_S = (3.0, 6.0, 9.0, 15.0)
+# Part of the machine's cores for what is not of the test. With more, in spite of its precedence, kernels of one kind take
+# unlike times, so that counts say nothing of the device's time.
+OTHERS = 0.05
 # Kernels that fill the device and can be stopped, for two that each leave room run at once, and then what a tenant is
 # served is not what its kernels get done. As many in the queue as the program can hold: a guest that gets no core for
 # a while has work.
@@ -66,8 +70,9 @@ class Shares(lib.Case):
         """softgpu's device is made of the machine's cores, and so is the guest: other work on them is not to change
         what a kernel takes, nor to keep a program from having the next one ready. Nothing that is still to start: it
         would have to do so beside two cores that are busy with what goes first."""
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            os.setpriority(os.PRIO_PROCESS, int(thread), nice)
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a spare worker may end at any time
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                os.setpriority(os.PRIO_PROCESS, int(thread), nice)
         try:
             with open(f"/proc/{pid}/autogroup", "w") as f:  # by which Linux divides before it looks at processes
                 f.write(str(nice))
@@ -135,7 +140,9 @@ class Shares(lib.Case):
         programs[THREE] = Slots(domain.process, ahead_ms)
         self.programs = programs
         self.addCleanup(self.precedence, os.getpid(), 0)
-        for pid in (os.getpid(), self.served.worker_pid(), *(s["pid"] for s in self.served.status()["session"])):
+        # Each program has a worker of its own, and all of them the gate process.
+        self.ours = [os.getpid(), *lib.children_of(self.served.pid), *(s["pid"] for s in self.served.status()["session"])]
+        for pid in self.ours:
             self.precedence(pid, -15)
         lib.until(self.all_have_work, 20, "what they began with, each for itself, is done")
 
@@ -162,6 +169,13 @@ class Shares(lib.Case):
     def wait_until(self, when):
         lib.until(lambda: time.monotonic() >= when, max(when - time.monotonic(), 0) + 5, "the time is over", 0.01)
 
+    def others_s(self):
+        """Time of the machine's cores that went to others, so far: also to other machines on the same cores."""
+        with open("/proc/stat") as f:
+            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, f.readline().split()[1:9])
+        busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+        return busy - sum(lib.cpu_seconds(pid) for pid in self.ours if lib.pid_is_alive(pid))
+
     def counted(self, begin, end):
         """Kernels of each program in a time, as it saw them finish."""
         for program in self.programs.values():
@@ -183,17 +197,23 @@ class Shares(lib.Case):
         wanted = self.shares(weights)
         begin = time.monotonic() + FOLLOWS_S
         self.wait_until(begin)
-        before = self.served_ns()
+        before, others = self.served_ns(), self.others_s()
         for seconds in MEASURE_S:
             self.wait_until(begin + seconds)
             served = self.served_since(before)
+            part = (self.others_s() - others) / (time.monotonic() - begin) / os.cpu_count()
             counts = self.counted(begin, begin + seconds)
+            last = seconds == MEASURE_S[-1]
+            elsewhere = f"in {seconds} s, with {part:.0%} of the cores elsewhere"
             try:
-                accounted = self.assertClose(served, wanted, f"accounted in {seconds} s")
-                counted = self.assertClose(counts, wanted, f"counted in {seconds} s")
+                accounted = self.assertClose(served, wanted, f"accounted {elsewhere}")
+                if last and part > OTHERS:
+                    counted = f"not comparable ({elsewhere})"
+                else:
+                    counted = self.assertClose(counts, wanted, f"counted {elsewhere}")
                 break
             except AssertionError:
-                if seconds == MEASURE_S[-1]:
+                if last:
                     raise
         print(f"{':'.join(str(w // 100) for w in weights.values())} accounted {accounted}, counted {counted} "
               f"({seconds} s);", end=" ", flush=True)

@@ -420,8 +420,7 @@ static void end_context(struct weir_worker *worker, const struct report *report)
 
 void weir_session_fault(struct weir_session *session, CUresult error)
 {
-    /* Under MPS an assert is its own client's alone, so this program's; other faults need not be.
-     */
+    /* Under MPS an assert ends its own client only; another fault may be anybody's. */
     bool own = error == CUDA_ERROR_ASSERT && session->worker->config.under_mps;
     const struct report report = {
         .error = error, .reporter = session, .culprit = own ? session : NULL};
