@@ -197,6 +197,13 @@ struct weir_sched_config {
 void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms);
 
 /**
+ * May a graph run beside the leader (small.c)?
+ * @param sms  how many it needs; 0: not known.
+ * @thread any
+ */
+bool weir_sched_is_small(const struct weir_sched_config *config, uint32_t sms);
+
+/**
  * Most predicted work in flight of a filler's queue, ns. Look at what has ended twice in that time.
  *
  * @param fills  as for env.start: next to tenants of its own class (ALL, PARTS) the bound is lower.

@@ -20,18 +20,23 @@
  */
 #include "sched/private.h"
 
+bool weir_sched_is_small(const struct weir_sched_config *config, uint32_t sms)
+{
+    return config->small_sms != 0 && sms != 0 && sms <= config->sms / SMALL_PART;
+}
+
 void small_look(const struct weir_sched *sched, struct item *item)
 {
     const struct weir_sched_item_params *p = &item->params;
     uint32_t sms;
 
     item->small_sms = 0;
-    if (sched->config.small_sms == 0 || p->blocks == 0 || p->blocks_per_sm == 0 ||
-        p->class != WEIR_SCHED_GRAPH || is_stoppable(item)) {
+    if (p->blocks == 0 || p->blocks_per_sm == 0 || p->class != WEIR_SCHED_GRAPH ||
+        is_stoppable(item)) {
         return;
     }
     sms = (p->blocks - 1) / p->blocks_per_sm + 1;
-    item->small_sms = sms <= sched->config.sms / SMALL_PART ? sms : 0;
+    item->small_sms = weir_sched_is_small(&sched->config, sms) ? sms : 0;
 }
 
 /* SMs that the small front items need together. */

@@ -30,6 +30,11 @@
 
 /* ---------------------------------------------------------------- queues */
 
+bool weir_gate_is_small(const struct weir_gate *gate, uint32_t sms)
+{
+    return weir_sched_is_small(&gate->config, sms);
+}
+
 bool weir_gate_contends(const struct weir_gate_queue *queue)
 {
     return !weir_gate_is_alone(queue);

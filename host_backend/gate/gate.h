@@ -283,6 +283,9 @@ void weir_gate_queue_destroy(struct weir_gate_queue *queue);
 /** Make a waiting session thread call its ops again. @thread any, while the queue lives */
 void weir_gate_queue_wake(struct weir_gate_queue *queue);
 
+/** Does a graph that needs so many SMs run beside whose turn it is? 0: not known. @thread any */
+bool weir_gate_is_small(const struct weir_gate *gate, uint32_t sms);
+
 /** Does the queue's tenant share the device with others now? @thread session */
 bool weir_gate_contends(const struct weir_gate_queue *queue);
 

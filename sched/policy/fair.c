@@ -22,6 +22,9 @@
  *   between. And at least SLICE_MIN_NS: light tenants come seldom rather than too briefly.
  * - What is granted and cannot be stopped counts as served already: else whoever comes behind a
  * long kernel would be chosen as if it cost nothing.
+ * - Who was away and had too much before pays for it, but for no longer than 100 ms of waiting or
+ * so: in a crowd its share is small, and a service that others had to wait for while it started
+ * would stand still for a second.
  * - Idle tenants accumulate no credit: who becomes ready starts at V, or where it was if that is
  * ahead. V stays where it was while nobody is ready: else the next to come would begin behind
  * whoever had the device to itself before, who would owe for that. Who was away only as long as a
@@ -48,13 +51,14 @@
 #define SLICE_MAX_NS   8000000u
 #define ROUND_MAX_NS   10000000000u /* ten seconds: slices have their own bound */
 #define LINGER_MAX_NS  50000u
-#define LINGER_PART    16u        /* or for that part of what it usually has, .. */
-#define LINGER_LONG_NS 500000u    /* .. and no longer than this */
-#define FORGET_NS      200000u    /* away for longer: what it is behind is bounded .. */
-#define CREDIT_NS      8000000u   /* .. by so much of the device's time .. */
-#define AWAY_NS        2000000u   /* .. and away for longer than this it has no credit */
-#define AHEAD_NS       4000000u   /* what runs beside turns may be so far ahead, at equal weights */
-#define DEBT_MAX_NS    20000000u  /* what who was away still owes of what it had too much */
+#define LINGER_PART    16u       /* or for that part of what it usually has, .. */
+#define LINGER_LONG_NS 500000u   /* .. and no longer than this */
+#define FORGET_NS      200000u   /* away for longer: what it is behind is bounded .. */
+#define CREDIT_NS      8000000u  /* .. by so much of the device's time .. */
+#define AWAY_NS        2000000u  /* .. and away for longer than this it has no credit */
+#define AHEAD_NS       4000000u  /* what runs beside turns may be so far ahead, at equal weights */
+#define DEBT_MAX_NS    20000000u /* what who was away still owes of what it had too much, .. */
+#define DEBT_WAIT_NS   UINT64_C(100000000) /* .. and no more than its share of this */
 #define FILL_TURN      (1u << 20) /* what a turn below a higher class counts, at weight 1 */
 #define FILL_SAVED     (8u * FILL_TURN / 100)
 #define FRACTION_BITS  10 /* virtual time counts in 1/1024 ns at weight 1 */
@@ -121,6 +125,21 @@ static uint64_t mean_of(const struct round *round) /* V */
 }
 
 /*
+ * Most that who was away can owe, as time of the whole device. Where weights differ it is more than
+ * what a small item may be ahead by (furthest_behind()), for else weights would not hold for these.
+ */
+static uint64_t debt_max_ns(const struct round *round, const struct weir_policy_tenant *tenant)
+{
+    uint64_t weight = tenant->weight;
+    uint64_t heaviest = round->heaviest > weight ? round->heaviest : weight;
+    uint64_t most_ns = DEBT_WAIT_NS * weight / (round->weights + weight);
+    uint64_t least_ns = round->weight == weight ? 0 : UINT64_C(2) * AHEAD_NS * weight / heaviest;
+
+    most_ns = most_ns > least_ns ? most_ns : least_ns;
+    return most_ns < DEBT_MAX_NS ? most_ns : DEBT_MAX_NS;
+}
+
+/*
  * Who comes back, or comes from another class, finds its place among those who were there before
  * it, or where the last one was that has gone: at V, at most so far ahead of it as debts go, or
  * behind it as credit goes.
@@ -129,7 +148,7 @@ static void place(const struct weir_policy *self, const struct round *round,
                   const struct weir_policy_tenant *tenant)
 {
     struct fair_tenant *fair = fair_of(tenant);
-    uint64_t debt_max = to_virtual(self, tenant, (uint64_t)DEBT_MAX_NS * self->config->sms);
+    uint64_t debt_max = to_virtual(self, tenant, debt_max_ns(round, tenant) * self->config->sms);
     uint64_t credit_max;
     uint64_t mean = round->weights != 0
                         ? mean_of(round)

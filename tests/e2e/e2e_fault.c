@@ -61,6 +61,14 @@ static const char fault_ptx[] = ".version 6.4\n"
 static CUmodule module, fault_module;
 static CUdeviceptr block;
 
+/* Once the host answers it has been given all work so far: only then may somebody kill us. */
+static void wait_for_host(void)
+{
+    size_t room, all;
+
+    DRV(cu.MemGetInfo_v2(&room, &all));
+}
+
 static void wait_for_stdin(void)
 {
     printf("ready\n");
@@ -154,6 +162,7 @@ static int endless(void)
 
     DRV(cu.MemsetD32_v2(block, 0, 1));
     driver_launch(driver_function(fault_module, "turn"), 1, 1, NULL, params);
+    wait_for_host();
     wait_for_stdin();
     return check_end();
 }
@@ -163,6 +172,7 @@ static int count_to(uint32_t rounds, unsigned blocks)
     void *params[] = {&block, &rounds};
 
     driver_launch(driver_function(module, "spin"), blocks, 1, NULL, params);
+    wait_for_host();
     wait_for_stdin();
     return check_end();
 }

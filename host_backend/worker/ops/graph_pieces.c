@@ -193,8 +193,8 @@ bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *ex
     if (weir_forms_explores(s, &draw)) {
         return explore(s, exec, draw, weir_host_stream_at(stream));
     }
-    if (piece_ns == 0) {
-        return false;
+    if (piece_ns == 0 || weir_admission_is_small(s, exec->sms)) {
+        return false; /* a small one keeps nobody from the device */
     }
     ns = weir_graph_probe_ns(s, exec);
     if (ns <= piece_ns) {

@@ -91,6 +91,11 @@ bool weir_admission_on_several_devices(const struct weir_session *session)
     return n > 1;
 }
 
+bool weir_admission_is_small(const struct weir_session *session, uint32_t sms)
+{
+    return gate_of(session) != NULL && weir_gate_is_small(gate_of(session)->gate, sms);
+}
+
 uint64_t weir_admission_graph_piece_ns(const struct weir_session *session)
 {
     return gate_of(session) != NULL

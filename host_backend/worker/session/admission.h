@@ -80,6 +80,8 @@ bool weir_admission_may_want_runs(const struct weir_session *session);
 bool weir_admission_has_company(const struct weir_session *session);
 /** Has the session given work to more than one device? */
 bool weir_admission_on_several_devices(const struct weir_session *session);
+/** Does a graph that needs so many SMs run beside others' turns? 0: not known. */
+bool weir_admission_is_small(const struct weir_session *session, uint32_t sms);
 /** How long a piece of a graph is to take that is launched in pieces; 0: graphs stay whole. */
 uint64_t weir_admission_graph_piece_ns(const struct weir_session *session);
 /** Does the session share its current device with other tenants now? */
