@@ -229,7 +229,7 @@ class Sched(lib.Case):
         """Each has a worker, which sees one tenant only: that there is another it knows from the host."""
         kernel = ("sched_load", "loop", *self.long_kernel(), "--us", "1000", "--depth", "2")
         lines = ["", "[forms]", f'cache_dir = "{self.folder()}/cache"']
-        host = self.host({"bob": {"isolation": "program"}}, args=["--policy", "fair"], host_lines=lines)
+        host = self.host({"bob": {"isolation": "program"}}, args=["--policy", "fair"], host_lines=lines, log="debug")
         alone = self.guest(host, *kernel, "--seconds", 600, tenant="bob")
         alone.wait_line("^ready$")
         self.settle()
@@ -239,7 +239,11 @@ class Sched(lib.Case):
         self.assertEqual(result.returncode, 0, result.stderr)
         for tenant in ("alice", "bob"):
             self.guest(host, *kernel, "--seconds", 600, tenant=tenant).wait_line("^ready$")
+        self.finished(host, "e2e_minimal", tenant="alice")
         lib.until(lambda: self.runs(host)[1] > 2, 40, "kernels were stopped", 0.1)
+        # One module each: none was made for the short program, which has ended long before.
+        made = [line for line in host.process.errors if "forms: twins tenant=alice" in line]
+        self.assertEqual(len(made), 1, made)
 
     def test_alone_is_not_gated(self):
         host = self.tenants("fair", alice={}, bob={})

@@ -361,16 +361,35 @@ static void bury_locked(struct weir_forms_device *device)
     pthread_mutex_lock(&device->lock);
 }
 
+/* When the next job is due; 0: now; WEIR_FOREVER: there is none. */
+static uint64_t due_ns_locked(const struct weir_forms_device *device)
+{
+    uint64_t from_ns = device->n_jobs != 0 ? device->jobs[device->first_job].module->from_ns : 0;
+
+    return device->n_jobs == 0 ? WEIR_FOREVER : from_ns > weir_clock_now_ns() ? from_ns : 0;
+}
+
+static void wait_locked(struct weir_forms_device *device, uint64_t until_ns)
+{
+    struct timespec end = {(time_t)(until_ns / WEIR_NS_PER_S), (long)(until_ns % WEIR_NS_PER_S)};
+
+    if (until_ns == WEIR_FOREVER) {
+        pthread_cond_wait(&device->work, &device->lock);
+    } else {
+        (void)pthread_cond_timedwait(&device->work, &device->lock, &end);
+    }
+}
+
 /* Of no module: it is over. */
 static struct weir_forms_job next_job_locked(struct weir_forms_device *device)
 {
     struct weir_forms_job job;
 
-    while (!device->quit && (device->n_jobs == 0 || device->dead != NULL)) {
+    while (!device->quit && (due_ns_locked(device) != 0 || device->dead != NULL)) {
         if (device->dead != NULL) {
             bury_locked(device);
         } else {
-            pthread_cond_wait(&device->work, &device->lock);
+            wait_locked(device, due_ns_locked(device));
         }
     }
     if (device->quit) {
@@ -396,8 +415,8 @@ static void *builder(void *user)
         pthread_mutex_unlock(&device->lock);
         if (job.kernel != NULL) {
             do_other(job.kernel, job.variant);
-        } else if (job.module != NULL) {
-            do_job(job.module);
+        } else if (job.module != NULL && atomic_load(&job.module->refs) > 1) {
+            do_job(job.module); /* else only the job has it still */
         }
         if (job.module != NULL) {
             weir_forms_module_put(job.module);
@@ -443,10 +462,13 @@ enum weir_status weir_forms_create(struct weir_worker *worker,
 {
     const struct weir_platform *platform = weir_worker_platform(worker);
     struct weir_forms *forms = calloc(1, sizeof *forms);
+    pthread_condattr_t monotonic;
 
     if (forms == NULL) {
         return WEIR_ERR_NO_MEMORY;
     }
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     forms->worker = worker;
     forms->driver = &platform->driver;
     forms->real = platform->real;
@@ -468,8 +490,9 @@ enum weir_status weir_forms_create(struct weir_worker *worker,
         device->sm = weir_device_capability(&gpu->about);
         pthread_mutex_init(&device->lock, NULL);
         pthread_mutex_init(&device->needs.lock, NULL);
-        pthread_cond_init(&device->work, NULL);
+        pthread_cond_init(&device->work, &monotonic);
     }
+    pthread_condattr_destroy(&monotonic);
     weir_log_debug("forms: compiler=\"%s\" cache=%s", forms->compiler->id,
                    forms->cache.dir[0] != 0 ? forms->cache.dir : "none");
     *ret_forms = forms;

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #define EXPLORE_WAIT_NS (10 * WEIR_NS_PER_S)
+#define PATIENCE_NS     WEIR_NS_PER_S
 
 static bool copy_options(struct weir_forms_module *m, const struct weir_jit_options *options)
 {
@@ -25,6 +26,18 @@ static bool copy_options(struct weir_forms_module *m, const struct weir_jit_opti
     }
     m->n_options = options->n;
     return true;
+}
+
+/*
+ * Most programs that come and go would end before their twins are used. So where nobody has asked
+ * for twins, a worker of one program makes none in a module's first second.
+ */
+static uint64_t first_use_ns(const struct weir_session *session, enum weir_forms_wish of_tenant)
+{
+    const struct weir_forms *forms = weir_worker_forms(session->worker);
+    bool asked = weir_forms_mode_of(forms->config.mode, of_tenant) != WEIR_FORMS_DEFAULT;
+
+    return asked || !session->platform->by_program ? 0 : weir_clock_now_ns() + PATIENCE_NS;
 }
 
 void weir_forms_loaded(struct weir_session *session, struct weir_host_module *module,
@@ -56,6 +69,7 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
     atomic_init(&m->state, WEIR_FORMS_PENDING);
     m->device = &forms->devices[session->device];
     m->mode = mode;
+    m->from_ns = first_use_ns(session, weir_tenant_setting(tenant, forms));
     m->original = module->o.native;
     m->library = module->library;
     m->store = &tenant->images;

@@ -8,7 +8,7 @@
 #include "host_backend/worker/twins/forms.h"
 #include "host_backend/worker/twins/twin_set_build.h"
 
-#define WEIR_FORMS_JOBS_MAX 64u
+#define WEIR_FORMS_JOBS_MAX 512u /* a program may load that many modules in its first second */
 
 /* The persistent form as it is; with as few registers as its kernel; with some more
  * (choose_variant.c). */
@@ -111,6 +111,7 @@ struct weir_forms_module {
     uint32_t attributes_set; /* how often the guest has set attributes */
 
     /* The job. */
+    uint64_t from_ns; /* not to be done before */
     struct weir_host_image_store *store;
     struct weir_host_image *image; /* a reference, until the text is out of it */
     struct weir_hash image_hash;
