@@ -51,14 +51,14 @@
 #define SLICE_MAX_NS   8000000u
 #define ROUND_MAX_NS   10000000000u /* ten seconds: slices have their own bound */
 #define LINGER_MAX_NS  50000u
-#define LINGER_PART    16u       /* or for that part of what it usually has, .. */
-#define LINGER_LONG_NS 500000u   /* .. and no longer than this */
-#define FORGET_NS      200000u   /* away for longer: what it is behind is bounded .. */
-#define CREDIT_NS      8000000u  /* .. by so much of the device's time .. */
-#define AWAY_NS        2000000u  /* .. and away for longer than this it has no credit */
-#define AHEAD_NS       4000000u  /* what runs beside turns may be so far ahead, at equal weights */
-#define DEBT_MAX_NS    20000000u /* what who was away still owes of what it had too much, .. */
-#define DEBT_WAIT_NS   UINT64_C(100000000) /* .. and no more than its share of this */
+#define LINGER_PART    16u        /* or for that part of what it usually has, .. */
+#define LINGER_LONG_NS 500000u    /* .. and no longer than this */
+#define FORGET_NS      200000u    /* away for longer: what it is behind is bounded .. */
+#define CREDIT_NS      8000000u   /* .. by so much of the device's time .. */
+#define AWAY_NS        2000000u   /* .. and away for longer than this it has no credit */
+#define AHEAD_NS       4000000u   /* what runs beside turns may be so far ahead, at equal weights */
+#define DEBT_MAX_NS    20000000u  /* what who was away still owes of what it had too much, .. */
+#define DEBT_WAIT_NS   250000000u /* .. and that it waits for no longer than this */
 #define FILL_TURN      (1u << 20) /* what a turn below a higher class counts, at weight 1 */
 #define FILL_SAVED     (8u * FILL_TURN / 100)
 #define FRACTION_BITS  10 /* virtual time counts in 1/1024 ns at weight 1 */
@@ -88,6 +88,7 @@ static void settle(const struct weir_policy *self, const struct weir_policy_tena
     if (served_ns != 0) {
         fair->virtual_ns += to_virtual(self, tenant, served_ns);
         fair->seen_ns += served_ns;
+        fair->owes = false;
     }
 }
 
@@ -124,31 +125,25 @@ static uint64_t mean_of(const struct round *round) /* V */
     return round->base + (uint64_t)(int64_t)(round->sum / (__int128)round->weights);
 }
 
-/*
- * Most that who was away can owe, as time of the whole device. Where weights differ it is more than
- * what a small item may be ahead by (furthest_behind()), for else weights would not hold for these.
- */
-static uint64_t debt_max_ns(const struct round *round, const struct weir_policy_tenant *tenant)
+/* It was away, had too much before, and has had nothing since it came back. */
+static bool has_waited_for_debt(const struct weir_policy_next_view *view,
+                                const struct weir_policy_tenant *tenant)
 {
-    uint64_t weight = tenant->weight;
-    uint64_t heaviest = round->heaviest > weight ? round->heaviest : weight;
-    uint64_t most_ns = DEBT_WAIT_NS * weight / (round->weights + weight);
-    uint64_t least_ns = round->weight == weight ? 0 : UINT64_C(2) * AHEAD_NS * weight / heaviest;
+    const struct fair_tenant *fair = fair_of(tenant);
 
-    most_ns = most_ns > least_ns ? most_ns : least_ns;
-    return most_ns < DEBT_MAX_NS ? most_ns : DEBT_MAX_NS;
+    return fair->owes && view->now_ns - fair->ready_ns > DEBT_WAIT_NS;
 }
 
 /*
  * Who comes back, or comes from another class, finds its place among those who were there before
  * it, or where the last one was that has gone: at V, at most so far ahead of it as debts go, or
- * behind it as credit goes.
+ * behind it as credit goes. Who has waited long enough for its debt has none any more.
  */
 static void place(const struct weir_policy *self, const struct round *round,
-                  const struct weir_policy_tenant *tenant)
+                  const struct weir_policy_tenant *tenant, bool has_waited)
 {
     struct fair_tenant *fair = fair_of(tenant);
-    uint64_t debt_max = to_virtual(self, tenant, debt_max_ns(round, tenant) * self->config->sms);
+    uint64_t debt_max = to_virtual(self, tenant, (uint64_t)DEBT_MAX_NS * self->config->sms);
     uint64_t credit_max;
     uint64_t mean = round->weights != 0
                         ? mean_of(round)
@@ -166,6 +161,10 @@ static void place(const struct weir_policy *self, const struct round *round,
     if (ahead > (int64_t)debt_max) {
         ahead = (int64_t)debt_max;
     }
+    if (has_waited && ahead > 0) {
+        ahead = 0;
+    }
+    fair->owes = ahead > 0;
     fair->virtual_ns = mean + (uint64_t)ahead;
 }
 
@@ -209,8 +208,11 @@ static void add_who_comes_back(const struct weir_policy *self,
     for (uint32_t i = 0; i < view->ready_count; i++) {
         struct fair_tenant *fair = fair_of(view->ready[i]);
 
-        if (view->ready[i]->priority == round->class && !is_placed(view->ready[i])) {
-            place(self, round, view->ready[i]);
+        bool has_waited = has_waited_for_debt(view, view->ready[i]);
+
+        if (view->ready[i]->priority == round->class &&
+            (has_waited || !is_placed(view->ready[i]))) {
+            place(self, round, view->ready[i], has_waited);
             fair->placed = true;
             fair->reweighed = false;
             fair->class = round->class;
@@ -228,7 +230,7 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
     for (uint32_t i = 0; i < view->ready_count; i++) {
         if (view->ready[i]->priority == round.class) {
             settle(self, view->ready[i]);
-            if (is_placed(view->ready[i])) {
+            if (is_placed(view->ready[i]) && !has_waited_for_debt(view, view->ready[i])) {
                 add(self, &round, view->ready[i]);
             } else {
                 all_placed = false;
@@ -435,6 +437,7 @@ void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_te
     struct fair_tenant *fair = fair_of(tenant);
 
     (void)self;
+    fair->ready_ns = now_ns;
     fair->keeps_credit = fair->idle_ns != 0 && now_ns - fair->idle_ns <= AWAY_NS;
     fair->placed = fair->placed && now_ns - fair->idle_ns <= FORGET_NS;
 }

@@ -12,12 +12,13 @@ struct fair {
 
 /* The first member of the tenant's state of whoever calls these. */
 struct fair_tenant {
-    uint64_t virtual_ns; /* wraps; only differences mean something */
-    uint64_t seen_ns;    /* service up to which virtual_ns counts */
-    uint64_t position;   /* virtual_ns and what is committed, at the last decision */
-    uint64_t idle_ns;
-    enum weir_priority class; /* in which virtual_ns counts */
+    uint64_t virtual_ns;        /* wraps; only differences mean something */
+    uint64_t seen_ns;           /* service up to which virtual_ns counts */
+    uint64_t position;          /* virtual_ns and what is committed, at the last decision */
+    uint64_t idle_ns, ready_ns; /* since when it has no work, or has some */
+    enum weir_priority class;   /* in which virtual_ns counts */
     bool placed;
+    bool owes;          /* it came back ahead of V, and has not been served since */
     bool keeps_credit;  /* it was away for a moment only */
     bool reweighed;     /* its virtual time was counted at another weight */
     uint64_t fill_pass; /* turns below a higher class, each divided by the weight */

@@ -246,6 +246,30 @@ static void who_is_far_ahead_of_its_share_waits(void **state)
     desk_finish(&d);
 }
 
+/* It had too much, was away, and comes back to one who is due a thousand times as much: it waits
+ * for that, but not until it is made up. */
+static void debts_are_waited_for_no_longer_than_that(void **state)
+{
+    weir_sched_id leader, greedy, leader_queue, greedy_queue, item = 0;
+    struct desk d;
+
+    (void)state;
+    open_desk(&d, BUDGET);
+    leader_queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &leader);
+    greedy_queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &greedy);
+    (void)wave(&d, leader_queue, 1000000);
+    item = graph(&d, greedy_queue, SMS / 2, 8000);
+    later(&d, 8000);
+    finished(&d, item);
+    later(&d, 3000); /* its place is not kept so long */
+    item = graph(&d, greedy_queue, SMS / 2, 1000);
+    later(&d, 240000);
+    assert_int_equal(how(&d, item), -1);
+    later(&d, 20000);
+    assert_int_equal(how(&d, item), 0);
+    desk_finish(&d);
+}
+
 /* Ahead by more than a slice, though by little: it waits while others use the device well, and not
  * while they leave much of it. */
 static void who_is_little_ahead_waits_while_the_device_is_used(void **state)
@@ -407,6 +431,7 @@ int main(void)
         cmocka_unit_test(what_needs_more_than_half_of_the_device_is_not_small),
         cmocka_unit_test(the_budget_goes_by_shares),
         cmocka_unit_test(who_is_far_ahead_of_its_share_waits),
+        cmocka_unit_test(debts_are_waited_for_no_longer_than_that),
         cmocka_unit_test(who_is_little_ahead_waits_while_the_device_is_used),
         cmocka_unit_test(weights_hold_for_who_is_away_between_graphs),
         cmocka_unit_test(a_filler_of_the_leader_uses_up_none_of_its_turn),
