@@ -480,7 +480,7 @@ class Domains(UnderMps):
         self.assertNotEqual(neighbour.wait(10), 0)
 
     def test_a_tenant_that_has_ended_a_domain_is_kept_out_of_it_for_a_while(self):
-        host = self.under_mps(lines=["quarantine_s = 4"])
+        host = self.under_mps(lines=["quarantine_s = 7"])
         self.steady(host, tenant="bob")
         self.faulted(host, tenant="alice")
         lib.until(lambda: self.faults_of(host, "alice") == (0, 1), 5, "the first to report it is suspected")
