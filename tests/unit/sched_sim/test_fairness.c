@@ -370,7 +370,7 @@ static void a_training_beside_one_with_small_graphs_gets_its_share(void **state)
         "name=decode graph=11 kernel=6.2ms think=40us memory=0.5",
         "name=decode graph=11 kernel=6.2ms think=40us memory=1",
         "name=decode graph=60 kernel=6.2ms think=40us memory=1",
-        "name=one " SERVICE,
+        ("name=one " SERVICE),
     };
     (void)state;
     for (size_t i = 0; i < sizeof small / sizeof small[0]; i++) {
