@@ -467,7 +467,7 @@ static uint64_t stuck_at_ns(const struct weir_supervisor *sup, const struct weir
             first_ns = w->started_ns;
         }
     }
-    if (m->leaving || first_ns == WEIR_FOREVER) {
+    if (m->pid == 0 || m->leaving || first_ns == WEIR_FOREVER) {
         return WEIR_FOREVER;
     }
     return (first_ns > m->served_ns ? first_ns : m->served_ns) + STUCK_NS;
@@ -503,7 +503,7 @@ static void kill_servers(const struct weir_sup_mps *m)
  */
 static void look_at_starting(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
 {
-    if (m->pid == 0 || stuck_at_ns(sup, m) > now_ns) {
+    if (stuck_at_ns(sup, m) > now_ns) {
         return;
     }
     weir_log_error("mps: the server takes no client, so it and all of its programs end folder=%s "

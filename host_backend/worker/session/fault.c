@@ -66,8 +66,8 @@ static bool is_done(struct weir_session *session, struct weir_fault_stream *faul
            session->driver->cuStreamQuery(weir_host_stream_at(stream)) == CUDA_SUCCESS;
 }
 
-/* To wait for a stream, of any device, makes the driver look for failed asserts; to ask whether it
- * has work does not always. This one has none. */
+/* Waiting for any stream of a context makes the driver look for failed asserts; asking whether it
+ * has work does not always. This stream of the current device has none. */
 static CUresult look_for_asserts(struct weir_session *session)
 {
     CUstream idle;
@@ -86,22 +86,16 @@ CUresult weir_fault_check_asserts(struct weir_session *session)
         return CUDA_SUCCESS; /* to ask about a stream might break a capture */
     }
     /* Only this thread changes the list. */
-    for (struct weir_fault_stream *s = session->faults->streams; s != NULL; s = s->next) {
-        if (atomic_load_explicit(&s->unchecked, memory_order_relaxed)) {
-            s->done = is_done(session, s);
-            left |= !s->done;
-            result = look_for_asserts(session);
-        }
-        if (weir_error_is_sticky(result)) {
-            break;
-        }
-    }
     for (struct weir_fault_stream *s = session->faults->streams;
-         s != NULL && result == CUDA_SUCCESS; s = s->next) {
-        if (s->done) {
-            atomic_store_explicit(&s->unchecked, false, memory_order_relaxed);
+         s != NULL && !weir_error_is_sticky(result); s = s->next) {
+        if (atomic_load_explicit(&s->unchecked, memory_order_relaxed)) {
+            bool done = is_done(session, s); /* before the driver looks */
+
+            result = look_for_asserts(session);
+            done = done && result == CUDA_SUCCESS;
+            atomic_store_explicit(&s->unchecked, !done, memory_order_relaxed);
+            left |= !done;
         }
-        s->done = false;
     }
     (void)weir_session_enter(session, device);
     weir_session_show_unchecked(session, left);

@@ -42,7 +42,6 @@ struct weir_fault_stream {
     struct weir_fault_stream *next; /* of the session's, under its lock */
     const struct weir_mark_word *marks;
     atomic_bool unchecked; /* it may have a failed assert; the session's thread writes */
-    bool done;             /* session's thread only, in weir_fault_check_asserts() */
     bool listed;           /* session's thread only, as is: */
     uint64_t key;          /* of the kernel that name is of */
     /* The session's thread writes, whoever reports a fault reads. All 0: a graph. */

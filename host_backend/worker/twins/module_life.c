@@ -28,18 +28,6 @@ static bool copy_options(struct weir_forms_module *m, const struct weir_jit_opti
     return true;
 }
 
-/*
- * Most programs that come and go would end before their twins are used. So where nobody has asked
- * for twins, a worker of one program makes none in a module's first second.
- */
-static uint64_t first_use_ns(const struct weir_session *session, enum weir_forms_wish of_tenant)
-{
-    const struct weir_forms *forms = weir_worker_forms(session->worker);
-    bool asked = weir_forms_mode_of(forms->config.mode, of_tenant) != WEIR_FORMS_DEFAULT;
-
-    return asked || !session->platform->by_program ? 0 : weir_clock_now_ns() + PATIENCE_NS;
-}
-
 void weir_forms_loaded(struct weir_session *session, struct weir_host_module *module,
                        const struct weir_jit_options *options)
 {
@@ -47,6 +35,7 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
     struct weir_tenant *tenant = session->tenant;
     struct weir_forms_module *m;
     enum weir_forms_mode mode;
+    bool asked;
 
     if (forms == NULL || module->image == NULL || module->is_bundle) {
         return;
@@ -55,7 +44,8 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
         return; /* runs need such writes */
     }
     mode = weir_forms_mode_of(forms->config.mode, weir_tenant_setting(tenant, forms));
-    if (mode == WEIR_FORMS_DEFAULT) {
+    asked = mode != WEIR_FORMS_DEFAULT;
+    if (!asked) {
         mode = weir_admission_may_want_runs(session) ? WEIR_FORMS_AUTO : WEIR_FORMS_OFF;
     }
     if (mode == WEIR_FORMS_OFF) {
@@ -69,7 +59,8 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
     atomic_init(&m->state, WEIR_FORMS_PENDING);
     m->device = &forms->devices[session->device];
     m->mode = mode;
-    m->from_ns = first_use_ns(session, weir_tenant_setting(tenant, forms));
+    /* Most programs that come and go would end before their twins are used. */
+    m->from_ns = asked || !session->platform->by_program ? 0 : weir_clock_now_ns() + PATIENCE_NS;
     m->original = module->o.native;
     m->library = module->library;
     m->store = &tenant->images;

@@ -130,6 +130,21 @@ static void one_that_takes_others_may_take_long(void **state)
     assert_false(sup.mps[0].leaving);
 }
 
+/* Its daemon is to start again in two seconds: until then there is nothing to do at once. */
+static void without_a_daemon_nobody_is_looked_at_again_and_again(void **state)
+{
+    uint64_t now_ns = sup.workers[STARTING].started_ns + 16 * WEIR_NS_PER_S;
+    pid_t daemon = sup.mps[0].pid;
+    int wait_ms;
+
+    (void)state;
+    sup.mps[0].pid = 0;
+    sup.mps[0].started_ns = now_ns;
+    wait_ms = weir_mps_wait_ms(&sup, now_ns);
+    sup.mps[0].pid = daemon; /* or the group of pid 0 would be killed in the end */
+    assert_in_range(wait_ms, 2000, 2001);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -138,6 +153,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_server_that_takes_no_client_is_replaced, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(one_that_takes_others_may_take_long, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(without_a_daemon_nobody_is_looked_at_again_and_again,
+                                        set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
