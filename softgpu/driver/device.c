@@ -72,8 +72,8 @@ CUresult weir_soft_device_make_room(void)
     return full != NULL && access(full, F_OK) == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
-/* Where there is a control daemon, a program is its client. softgpu has no server for it, but does
- * what a client's driver does on its own: it keeps to its share of the SMs. */
+/* A program is a client of MPS where a control daemon has its socket. softgpu runs no MPS server;
+ * it only gives the program the SMs that a client of MPS would have. */
 static bool mps_is_there(void)
 {
     const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
@@ -86,7 +86,7 @@ static bool mps_is_there(void)
     return access(path, F_OK) == 0;
 }
 
-/* The last SMs, since nobody may rely on its share to begin with the first one. */
+/* A share is made of the last SMs: code that wrongly expects the first ones is found out. */
 static void take_share(struct weir_soft_device *device)
 {
     uint64_t percent =

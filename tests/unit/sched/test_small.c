@@ -246,8 +246,8 @@ static void who_is_far_ahead_of_its_share_waits(void **state)
     desk_finish(&d);
 }
 
-/* It had too much, was away, and comes back to one who is due a thousand times as much: it waits
- * for that, but not until it is made up. */
+/* A tenant was served more than its share, was away, and comes back beside one of a thousand times
+ * its weight. It waits because of that, but for 250 ms at most. */
 static void debts_are_waited_for_no_longer_than_that(void **state)
 {
     weir_sched_id leader, greedy, leader_queue, greedy_queue, item = 0;
