@@ -17,7 +17,8 @@
 
 #include <assert.h>
 
-static void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns)
+static void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
+                       uint64_t keep_ns)
 {
     struct turn *turn = &sched->turn;
 
@@ -27,6 +28,8 @@ static void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t
     turn->used_ns = 0;
     turn->linger_ns = 0;
     turn->linger_until_ns = 0;
+    turn->keep_ns = keep_ns;
+    turn->kept_until_ns = 0;
     turn->rescue = false;
     turn->preempt = true;
     turn->clear_by_ns = sched->now_ns + CLEAR_MAX_NS;
@@ -120,7 +123,7 @@ static bool all_movable(const struct weir_sched *sched, const struct tenant *ten
 static void lead(struct weir_sched *sched, struct tenant *leader,
                  const struct weir_policy_choice *choice)
 {
-    turn_begin(sched, leader, choice->slice_ns);
+    turn_begin(sched, leader, choice->slice_ns, choice->keep_ns);
     sched->turn.linger_ns = choice->linger_ns;
     sched->turn.preempt = choice->preempt;
 }
@@ -251,6 +254,13 @@ static bool outranked(const struct weir_sched *sched)
     return false;
 }
 
+/* Do others fill while the leader is away, and nobody else wants its place? */
+static bool is_kept(const struct weir_sched *sched)
+{
+    return sched->turn.kept_until_ns > sched->now_ns && sched->equal_fillers != 0 &&
+           (!sched->arrived || sched->ready_count < 2);
+}
+
 /* WEIR_POLICY_WHY_COUNT: no reason to ask. */
 static enum weir_policy_why reason_to_ask(struct weir_sched *sched)
 {
@@ -260,8 +270,8 @@ static enum weir_policy_why reason_to_ask(struct weir_sched *sched)
         return WEIR_POLICY_EMPTY;
     }
     if (!turn->leader->is_ready) {
-        return turn->linger_until_ns > sched->now_ns && turn->used_ns < turn->slice_ns &&
-                       !outranked(sched)
+        return (turn->linger_until_ns > sched->now_ns || is_kept(sched)) &&
+                       (turn->slice_ns == 0 || turn->used_ns < turn->slice_ns) && !outranked(sched)
                    ? WEIR_POLICY_WHY_COUNT
                    : WEIR_POLICY_EMPTY;
     }
@@ -316,7 +326,7 @@ static void rescue(struct weir_sched *sched)
     policy_blame(sched, WEIR_POLICY_NEXT, MISTAKE_STARVED, "let somebody wait", tenant);
     sched->counts.rescues++;
     sched->rescue_after_ns = sched->now_ns + RESCUE_SLICE_NS * RESCUE_EVERY;
-    turn_begin(sched, tenant, RESCUE_SLICE_NS);
+    turn_begin(sched, tenant, RESCUE_SLICE_NS, 0);
     sched->turn.rescue = true;
     group_alone(sched);
 }
@@ -644,8 +654,12 @@ static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
 
     assert(tenant != NULL);
     if (sched->turn.leader != tenant || sched->turn.members != 1 || sched->turn.slice_ns != 0) {
-        turn_begin(sched, tenant, 0);
+        turn_begin(sched, tenant, 0, 0);
         group_alone(sched);
+        if (sched->now_ns < sched->quiet_from_ns) { /* others are back soon, and so may it be */
+            sched->turn.linger_ns =
+                ask_next(sched, WEIR_POLICY_EMPTY, NULL, sched->ready, 1).linger_ns;
+        }
     }
     sched->turn.has_equals = false;
     sched->arrived = sched->changed = false;
@@ -685,7 +699,8 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
     }
     *wake_ns = min_u64(*wake_ns, sched->rescue_after_ns);
     if (turn->linger_until_ns != 0) {
-        *wake_ns = min_u64(*wake_ns, turn->linger_until_ns);
+        *wake_ns = min_u64(*wake_ns, turn->linger_until_ns > sched->now_ns ? turn->linger_until_ns
+                                                                           : turn->kept_until_ns);
     } else if (is_served(sched, turn->leader)) {
         uint64_t left_ns = turn->slice_ns - min_u64(turn->used_ns, turn->slice_ns);
 
@@ -708,7 +723,8 @@ static void look_at_leader(struct weir_sched *sched)
         turn->linger_until_ns = 0;
     } else if (turn->linger_until_ns == 0 && turn->linger_ns > 0) {
         turn->linger_until_ns = sched->now_ns + turn->linger_ns;
-    } else if (turn->linger_until_ns <= sched->now_ns) {
+        turn->kept_until_ns = sched->now_ns + turn->keep_ns;
+    } else if (turn->linger_until_ns <= sched->now_ns && !is_kept(sched)) {
         turn->leader = NULL;
         turn->linger_until_ns = 0;
     }

@@ -105,6 +105,7 @@ struct weir_policy_choice {
     uint32_t ready;     /* index. Naming the leader before its slice is over changes nothing else */
     uint64_t slice_ns;  /* service until the policy is asked again; 20 us at least */
     uint64_t linger_ns; /* how long it stays the leader without work within its slice */
+    uint64_t keep_ns;   /* how long, at most, while others fill what it leaves */
     bool preempt;       /* stop others' work on the device; false: let it end */
     uint32_t sms;       /* not 0: it needs only so many, and the old leader keeps the others if
                            all its work can be moved there; else that work is stopped */

@@ -203,7 +203,8 @@ struct turn {
     struct tenant *leader;
     uint64_t slice_ns, used_ns; /* used: time in which the leader was served */
     uint64_t linger_ns;
-    uint64_t linger_until_ns; /* 0: the leader has work */
+    uint64_t linger_until_ns;        /* 0: the leader has work */
+    uint64_t keep_ns, kept_until_ns; /* likewise, while others fill */
     uint64_t clear_by_ns;     /* until then its members wait for what others queued to run out */
     struct tenant *filler;    /* is granted what the device has room for beside the leader .. */
     uint64_t filler_until_ns; /* .. for so long .. */

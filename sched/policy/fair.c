@@ -38,6 +38,14 @@
  * two tenants would get the same whatever they weigh.
  * - What a leader leaves of the device goes to whoever is furthest behind of its class, and not
  * ahead of V by more than a slice; if nobody is, of the classes below.
+ * - Who was away sleeps and then needs little, as a program that answers requests does, or a person
+ * who tries something: it goes first when it comes back, also within another's slice, until it has
+ * had as much of the device as it was away for, 4 ms at most, and only while it is ahead of its
+ * share by no more than its part of 4 ms. So it gains no more than that once: its virtual time goes
+ * on as everybody's does. While it launches one kernel after the other its place is kept between
+ * them, and for 3 ms after the last if others fill meanwhile: then what comes next finds only their
+ * kernels at the lowest stream priority before it. This is borrowed virtual time (Duda and
+ * Cheriton, BVT, SOSP 1999), where who borrows is told by its absence.
  * - Classes: the highest class with work has the device; a newcomer of a higher class gets it at
  * once.
  *
@@ -61,7 +69,11 @@
 #define DEBT_WAIT_NS   250000000u /* .. and that it waits for no longer than this */
 #define FILL_TURN      (1u << 20) /* what a turn below a higher class counts, at weight 1 */
 #define FILL_SAVED     (8u * FILL_TURN / 100)
-#define FRACTION_BITS  10 /* virtual time counts in 1/1024 ns at weight 1 */
+#define REST_MAX_NS    4000000u /* what an absence is worth at most, of the device's time .. */
+#define REST_MIN_NS    100000u  /* .. and what is too little to go first for */
+#define REST_LINGER_NS 100000u  /* who goes first keeps its place so long, .. */
+#define REST_KEEP_NS   3000000u /* .. and so long while others fill */
+#define FRACTION_BITS  10       /* virtual time counts in 1/1024 ns at weight 1 */
 
 static struct fair_tenant *fair_of(const struct weir_policy_tenant *tenant)
 {
@@ -86,8 +98,11 @@ static void settle(const struct weir_policy *self, const struct weir_policy_tena
     uint64_t served_ns = tenant->service_ns[WEIR_SCHED_COMPUTE] - fair->seen_ns;
 
     if (served_ns != 0) {
+        uint64_t time_ns = served_ns / self->config->sms;
+
         fair->virtual_ns += to_virtual(self, tenant, served_ns);
         fair->seen_ns += served_ns;
+        fair->rested_ns -= fair->rested_ns < time_ns ? fair->rested_ns : time_ns;
         fair->owes = false;
     }
 }
@@ -117,10 +132,11 @@ struct round {
     uint64_t cost_ns;
     uint64_t unit; /* T: of a round, what weight 1 gets; 1/65536 ns */
     uint64_t base;
-    __int128 sum; /* of positions, from base, each times its weight */
+    __int128 sum;  /* of positions, from base, each times its weight */
+    uint64_t mean; /* V, once all are in it */
 };
 
-static uint64_t mean_of(const struct round *round) /* V */
+static uint64_t mean_of(const struct round *round)
 {
     return round->base + (uint64_t)(int64_t)(round->sum / (__int128)round->weights);
 }
@@ -244,6 +260,7 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
     round_ns = round_ns < ROUND_MAX_NS ? round_ns : ROUND_MAX_NS;
     assert(round.weights != 0); /* somebody is ready, and weighs 1 at least */
     round.unit = (round_ns << 16) / round.weights;
+    round.mean = mean_of(&round);
     return round;
 }
 
@@ -270,10 +287,43 @@ static uint64_t deadline(const struct weir_policy *self, const struct round *rou
     return fair_of(tenant)->position + to_virtual(self, tenant, turn_ns * self->config->sms);
 }
 
+static bool is_small_graph(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
+{
+    return tenant->kernel.class == WEIR_SCHED_GRAPH && !tenant->kernel.stoppable &&
+           weir_sched_is_small(self->config, tenant->kernel.need_sms);
+}
+
+/* Has it been away, has it not had since what that is worth, and is it no further ahead of its
+ * share than that allows? Small graphs run beside the leader and need not lead. */
+static bool goes_first(const struct weir_policy *self, const struct round *round,
+                       const struct weir_policy_tenant *tenant)
+{
+    const struct fair_tenant *fair = fair_of(tenant);
+
+    return tenant->priority == round->class && fair->rested_ns >= REST_MIN_NS &&
+           !is_small_graph(self, tenant) &&
+           (int64_t)(fair->position - round->mean) <=
+               (int64_t)(((uint64_t)REST_MAX_NS << FRACTION_BITS) / round->weights);
+}
+
+static uint32_t pick_rested(const struct weir_policy *self,
+                            const struct weir_policy_next_view *view, const struct round *round)
+{
+    uint32_t best = UINT32_MAX;
+
+    for (uint32_t i = 0; i < view->ready_count; i++) {
+        if (goes_first(self, round, view->ready[i]) &&
+            (best == UINT32_MAX || (int64_t)(fair_of(view->ready[i])->position -
+                                             fair_of(view->ready[best])->position) < 0)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
 static uint32_t pick(const struct weir_policy *self, const struct weir_policy_next_view *view,
                      const struct round *round)
 {
-    uint64_t mean = mean_of(round);
     uint32_t best = UINT32_MAX;
     uint64_t best_at = 0;
 
@@ -281,7 +331,8 @@ static uint32_t pick(const struct weir_policy *self, const struct weir_policy_ne
         const struct weir_policy_tenant *tenant = view->ready[i];
         uint64_t at;
 
-        if (tenant->priority != round->class || (int64_t)(fair_of(tenant)->position - mean) > 0) {
+        if (tenant->priority != round->class ||
+            (int64_t)(fair_of(tenant)->position - round->mean) > 0) {
             continue;
         }
         at = deadline(self, round, tenant);
@@ -315,24 +366,42 @@ static uint64_t linger_of(const struct weir_policy_tenant *tenant)
     return tenant->gap_ns <= most_ns / 2 ? most_ns : 0;
 }
 
+/* Does it launch kernel after kernel, most of which end before the next one comes? */
+static bool has_short_pauses(const struct weir_policy_tenant *tenant)
+{
+    uint64_t pause_ns = fair_of(tenant)->pause_ns;
+
+    return pause_ns != 0 && pause_ns <= REST_LINGER_NS / 2;
+}
+
 void fair_next(struct weir_policy *self, const struct weir_policy_next_view *view,
                struct weir_policy_choice *choice)
 {
     struct round round = look(self, view);
     const struct weir_policy_tenant *tenant;
     uint32_t chosen;
+    bool rested;
 
-    if (view->why == WEIR_POLICY_ARRIVAL && view->leader->priority == round.class) {
+    chosen = pick_rested(self, view, &round);
+    if (view->why == WEIR_POLICY_ARRIVAL && view->leader->priority == round.class &&
+        (chosen == UINT32_MAX || goes_first(self, &round, view->leader))) {
         choice->ready = index_of(view, view->leader);
         return;
     }
-    chosen = pick(self, view, &round);
+    rested = chosen != UINT32_MAX;
+    if (!rested) {
+        chosen = pick(self, view, &round);
+    }
     if (chosen != UINT32_MAX) { /* the mean is never below all, but for rounding */
         choice->ready = chosen;
     }
     tenant = view->ready[choice->ready];
     choice->slice_ns = slice_of(&round, tenant);
     choice->linger_ns = linger_of(tenant);
+    if (rested && has_short_pauses(tenant)) {
+        choice->linger_ns = REST_LINGER_NS;
+        choice->keep_ns = REST_KEEP_NS;
+    }
     choice->preempt = true;
 }
 
@@ -346,19 +415,24 @@ typedef bool (*suits_fn)(const struct weir_policy_next_view *view,
  * the credit that this one has when it was away for a moment. */
 static uint32_t furthest_behind(const struct weir_policy *self,
                                 const struct weir_policy_next_view *view, suits_fn suits,
-                                uint64_t ahead_ns, uint64_t equals_ns)
+                                uint64_t ahead_ns, uint64_t equals_ns, bool with_leader)
 {
     struct round round = look(self, view);
-    uint64_t mean = mean_of(&round);
-    uint64_t ahead_unit = (ahead_ns << 16) / round.heaviest;
     uint32_t best = UINT32_MAX;
+    uint64_t ahead_unit;
 
+    if (with_leader && view->leader->ready_since_ns == UINT64_MAX && is_placed(view->leader) &&
+        view->leader->priority == round.class) {
+        add(self, &round, view->leader);
+        round.mean = mean_of(&round);
+    }
+    ahead_unit = (ahead_ns << 16) / round.heaviest;
     for (uint32_t i = 0; i < view->ready_count; i++) {
         const struct weir_policy_tenant *tenant = view->ready[i];
         uint64_t slice_ns = slice_of(&round, tenant);
         uint64_t least_ns = round.weight != 0 ? equals_ns : ahead_unit * tenant->weight >> 16;
         uint64_t most_ns = slice_ns < least_ns ? least_ns : slice_ns;
-        int64_t ahead = (int64_t)(fair_of(tenant)->position - mean);
+        int64_t ahead = (int64_t)(fair_of(tenant)->position - round.mean);
 
         if (tenant->priority == round.class && suits(view, tenant) &&
             ahead <= (int64_t)to_virtual(self, tenant, most_ns * self->config->sms) &&
@@ -386,7 +460,7 @@ static bool is_small(const struct weir_policy_next_view *view,
 
 uint32_t fair_small(struct weir_policy *self, const struct weir_policy_next_view *view)
 {
-    return furthest_behind(self, view, is_small, view->has_room ? AHEAD_NS : 0, AHEAD_NS);
+    return furthest_behind(self, view, is_small, view->has_room ? AHEAD_NS : 0, AHEAD_NS, true);
 }
 
 /* Of the next lower class: in turns by weight (stride scheduling). Who was away saved few. */
@@ -429,15 +503,22 @@ uint32_t fair_filler(struct weir_policy *self, const struct weir_policy_next_vie
 {
     uint32_t best = filler_below(view);
 
-    return best != UINT32_MAX ? best : furthest_behind(self, view, may_fill, 0, 0);
+    return best != UINT32_MAX ? best : furthest_behind(self, view, may_fill, 0, 0, false);
 }
 
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)
 {
     struct fair_tenant *fair = fair_of(tenant);
+    uint64_t away_ns = now_ns - fair->idle_ns;
 
     (void)self;
     fair->ready_ns = now_ns;
+    if (fair->idle_ns != 0 && away_ns > FORGET_NS) {
+        fair->rested_ns += away_ns;
+        fair->rested_ns = fair->rested_ns < REST_MAX_NS ? fair->rested_ns : REST_MAX_NS;
+    } else if (fair->idle_ns != 0) {
+        fair->pause_ns = fair->pause_ns != 0 ? (7 * fair->pause_ns + away_ns) / 8 : away_ns + 1;
+    }
     fair->keeps_credit = fair->idle_ns != 0 && now_ns - fair->idle_ns <= AWAY_NS;
     fair->placed = fair->placed && now_ns - fair->idle_ns <= FORGET_NS;
 }

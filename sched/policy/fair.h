@@ -21,6 +21,8 @@ struct fair_tenant {
     bool owes;          /* it came back ahead of V, and has not been served since */
     bool keeps_credit;  /* it was away for a moment only */
     bool reweighed;     /* its virtual time was counted at another weight */
+    uint64_t pause_ns;  /* usual time without work of less than FORGET_NS; 0: it had none */
+    uint64_t rested_ns; /* what is left of its rest's worth, of the device's time */
     uint64_t fill_pass; /* turns below a higher class, each divided by the weight */
 };
 

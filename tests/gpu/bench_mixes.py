@@ -258,13 +258,11 @@ class Mixes:
 
     def asked(self, processes, requests, seconds):
         """Each engine's answer about so many requests at a time."""
+        before = [len(p.lines) for p in processes]
         for p in processes:
             p.say(f"{requests} {seconds}")
-        said = []
-        for p in processes:
-            p.wait_line(f'"requests": {requests}[,}}]', 30 + seconds)
-            said.append(json.loads(p.lines[-1]))
-        return said
+        return [json.loads(p.wait_line(f'.*"requests": {requests}[,}}].*', 30 + seconds, n)[0])
+                for p, n in zip(processes, before)]
 
     def two_engines(self, kind, weights, alone):
         seconds = 0.3 if self.rehearse else self.suite.options.llm_seconds
@@ -272,9 +270,9 @@ class Mixes:
         steps = self.requests if len(weights) > 1 else (1, *self.requests)
 
         def work(processes, host):
-            if host and self.suite.options.trace_s:
-                with self.bench.recorded(f"{kind} {case}", host):
-                    self.asked(processes, self.requests[0], self.suite.options.trace_s)
+            for requests in (steps[0], steps[-1]) if host and self.suite.options.trace_s else ():
+                with self.bench.recorded(f"{kind} {case} {requests} requests", host):
+                    self.asked(processes, requests, self.suite.options.trace_s)
             return [(requests, self.asked(processes, requests, seconds)) for requests in steps]
 
         rows = []
@@ -296,11 +294,14 @@ class Mixes:
         seconds = 0.3 if self.rehearse else TRAIN_S
         programs = [Program(self.engine((1,)), 1, True)]
         if kind != "alone":
-            programs.append(Program(self.training(seconds + 0.5)))
+            programs.append(Program(self.training(seconds + 0.5 + self.suite.options.trace_s)))
 
-        def work(processes, _host):
+        def work(processes, host):
             for p in processes[1:]:
                 p.say("go")
+            if host and self.suite.options.trace_s:
+                with self.bench.recorded(f"{kind} llm and training", host):
+                    self.asked(processes[:1], 1, self.suite.options.trace_s)
             said, = self.asked(processes[:1], 1, seconds)
             for p in processes[1:]:
                 self.bench.ends(p, 60)

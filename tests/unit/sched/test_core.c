@@ -575,6 +575,7 @@ static void alone_word_opens_after_quiet_and_closes_for_others(void **state)
     weir_sched_allow_alone(b.sched, true);
     known = kernel(&b, q[0], 10, 0);
     assert_int_equal(atomic_load(&shared->alone), t[0]);
+    later(&b, 4000); /* it has had what its rest is worth */
     finished(&b, known);
     assert_int_equal(atomic_load(&shared->alone),
                      t[0]); /* also while it has nothing that we know */

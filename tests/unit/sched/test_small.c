@@ -303,6 +303,39 @@ static void who_is_little_ahead_waits_while_the_device_is_used(void **state)
     }
 }
 
+/* Two that wait for each of their graphs, 3:1, and end at the same time. The light one is back
+ * first and ahead of its share: it waits for the heavy one, unless that stays away. */
+static void nobody_slips_in_between_two_graphs(void **state)
+{
+    (void)state;
+    for (int stays_away = 0; stays_away < 2; stays_away++) {
+        weir_sched_id tenant, heavy_queue, light_queue, heavy, light;
+        struct desk d;
+
+        open_desk(&d, 3 * SMS);
+        heavy_queue = queue_of_weight(&d, 300, WEIR_PRIORITY_NORMAL, &tenant);
+        light_queue = queue_of_weight(&d, 100, WEIR_PRIORITY_NORMAL, &tenant);
+        for (int i = 0; i < 3; i++) { /* its pauses are known to be short */
+            finished(&d, graph(&d, heavy_queue, 16, 8000));
+            later(&d, 100);
+        }
+        light = graph(&d, light_queue, 16, 8000);
+        heavy = graph(&d, heavy_queue, 16, 8000);
+        later(&d, 8000);
+        finished(&d, light);
+        later(&d, 40);
+        finished(&d, heavy);
+        later(&d, 50);
+        light = graph(&d, light_queue, 16, 8000);
+        later(&d, stays_away ? 600 : 50);
+        assert_int_equal(how(&d, light), stays_away ? 0 : -1);
+        heavy = graph(&d, heavy_queue, 16, 8000);
+        assert_int_equal(how(&d, heavy), 0);
+        assert_int_equal(how(&d, light), stays_away ? 0 : -1);
+        desk_finish(&d);
+    }
+}
+
 /* A program that waits for each of its graphs, and then is away for a moment. */
 struct service {
     weir_sched_id queue, item; /* 0: it is away */
@@ -433,6 +466,7 @@ int main(void)
         cmocka_unit_test(who_is_far_ahead_of_its_share_waits),
         cmocka_unit_test(debts_are_waited_for_no_longer_than_that),
         cmocka_unit_test(who_is_little_ahead_waits_while_the_device_is_used),
+        cmocka_unit_test(nobody_slips_in_between_two_graphs),
         cmocka_unit_test(weights_hold_for_who_is_away_between_graphs),
         cmocka_unit_test(a_filler_of_the_leader_uses_up_none_of_its_turn),
     };

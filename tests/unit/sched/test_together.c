@@ -488,7 +488,7 @@ static void kernels_whose_company_changes_are_not_steadily_unpaired(void **state
 {
     struct tl_sim *sim = make(&hermit);
     struct tl_sim_load first = kernels(11, 1000);
-    struct tl_sim_load others[2] = {kernels(22, 1400), kernels(44, 1100)};
+    struct tl_sim_load others[2] = {kernels(22, 1400), kernels(44, 9000)};
     uint64_t steady = 0;
 
     (void)state;
