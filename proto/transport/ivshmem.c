@@ -24,8 +24,8 @@
 #include <unistd.h>
 
 #define BEAT_NS      (500 * WEIR_NS_PER_MS)
-#define HOST_BEAT_NS (5 * WEIR_NS_PER_S) /* without a beat of the host's: it is gone */
-#define BEAT_STACK   (512u << 10)        /* the program's static TLS lies in it, too */
+#define HOST_BEAT_NS (10 * WEIR_NS_PER_S) /* without a beat of the host's: it is gone */
+#define BEAT_STACK   (512u << 10)         /* the program's static TLS lies in it, too */
 #define BAR0_BYTES   4096u
 
 /* ---------------------------------------------------------------- the region */
