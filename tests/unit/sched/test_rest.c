@@ -10,8 +10,7 @@ struct pair {
     weir_sched_id asks_queue, trains_queue;
 };
 
-/* One that was away for so long, with a short pause before, and one that has had the device since.
- */
+/* One was away for so long, after a short pause; the other has had the device since. */
 static void open_pair(struct pair *p, enum weir_sched_fill fill, uint64_t away_us)
 {
     desk_init_filling(&p->d, fill);
