@@ -571,6 +571,16 @@ void launch_await_given(struct launch *launch)
     await(atomic_load(&launch->state) == LAUNCH_GIVEN);
 }
 
+void launch_await_given_in_time(struct launch *launch)
+{
+    uint64_t end_ns = await_begin();
+
+    while (atomic_load(&launch->state) != LAUNCH_GIVEN) {
+        clock_forward(WEIR_NS_PER_MS);
+        await_pause(end_ns, "the launch is given as time goes on", __FILE__, __LINE__);
+    }
+}
+
 void launch_await_waiting(const struct launch *launch)
 {
     await(queue_of(launch->guest) != NULL && locked(queue_of(launch->guest)->waiting != NULL));

@@ -77,6 +77,8 @@ struct launch {
 void launch_begin(struct launch *launch, struct guest *guest, struct weir_gate_work work);
 /* It has passed the gate. */
 void launch_await_given(struct launch *launch);
+/* The same, and meanwhile the clock goes on. */
+void launch_await_given_in_time(struct launch *launch);
 /* It has come, and the scheduler lets it wait. */
 void launch_await_waiting(const struct launch *launch);
 /* The driver's call returns; joins. */

@@ -276,8 +276,8 @@ static void who_was_alone_is_told_of_when_another_comes(void **state)
     counts = counts_now();
     assert_int_equal(counts.items, 3); /* what stands behind the mark, what is unmarked, and b's */
     assert_true(locked(queue_of(a)->unmarked_started != 0));
-    clock_forward(2 * WEIR_NS_PER_MS);
-    launch_end(&newcomer);
+    launch_await_given_in_time(&newcomer); /* a has had what its rest is worth */
+    launch_leave(&newcomer);
     finish(a);
     finish(b);
     counts = counts_now();

@@ -27,6 +27,8 @@ static void fill_beside(struct guest *leader, struct guest *guest, struct weir_g
 {
     struct launch l;
 
+    launch_once(leader, kernel_of(1, 0)); /* then both have rested when they are back */
+    finish(leader);
     for (int i = 0; i < AHEAD; i++) {
         launch_once(guest, work);
         clock_forward(FILLS_NS);
