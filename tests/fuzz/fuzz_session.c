@@ -62,6 +62,14 @@ static void require(bool condition, const char *what)
     }
 }
 
+/* Of this build tree, or of the folder that this program was carried to. */
+static const char *softgpu(void)
+{
+    const char *elsewhere = getenv("WEIR_FUZZ_SOFTGPU");
+
+    return elsewhere != NULL ? elsewhere : WEIR_FUZZ_SOFTGPU;
+}
+
 static void configure(struct weir_link_config *config)
 {
     struct weir_host_config host;
@@ -72,7 +80,7 @@ static void configure(struct weir_link_config *config)
     config->vmm_base = host.vmm_base;
     config->vmm_bytes = UINT64_C(1) << 34;
     (void)snprintf(config->driver, sizeof config->driver, "softgpu");
-    (void)snprintf(config->softgpu, sizeof config->softgpu, "%s", WEIR_FUZZ_SOFTGPU);
+    (void)snprintf(config->softgpu, sizeof config->softgpu, "%s", softgpu());
 }
 
 static struct weir_tenant *make_tenant(uint32_t index, const char *name)
