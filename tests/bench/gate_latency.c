@@ -36,7 +36,7 @@
 #define WORDS        1024u
 
 static const uint8_t uuid[16] = "a GPU";
-static atomic_bool go, over;
+static atomic_bool go;
 
 static struct {
     double seconds, work_us, gap_us;
@@ -44,6 +44,7 @@ static struct {
 } o = {.seconds = 2, .work_us = 100, .gap_us = 100, .sessions = 20};
 
 struct session {
+    struct tl_gate_session base; /* first */
     uint32_t id;
     int port_fd, bell_fd;
     struct weir_gate *gate;
@@ -100,41 +101,6 @@ static void serve(const struct session *sessions, const struct weir_spin_page *s
 
 /* ------------------------------------------------------------ the workers */
 
-static bool is_over(void *session)
-{
-    (void)session;
-    return atomic_load(&over);
-}
-
-static void name_session(void *user, uint64_t *ret_number, char *ret_program)
-{
-    *ret_number = ((struct session *)user)->id;
-    (void)snprintf(ret_program, WEIR_GATE_PROGRAM_BYTES, "bench");
-}
-
-static void describe(const void *room, char *text, size_t bytes)
-{
-    (void)room;
-    (void)snprintf(text, bytes, "-");
-}
-
-static void deaf(void *user)
-{
-    (void)user;
-    fprintf(stderr, "gate_latency: the gate process reads nothing\n");
-    exit(1);
-}
-
-static const struct weir_gate_session_ops session_ops = {.name = name_session,
-                                                         .is_over = is_over,
-                                                         .attend = tl_gate_attend,
-                                                         .rests = tl_gate_rests,
-                                                         .mark_all = tl_gate_mark_all};
-static const struct weir_gate_ops gate_ops = {.thread_begins = tl_gate_thread_begins,
-                                              .describe = describe,
-                                              .item_gone = tl_gate_item_gone,
-                                              .deaf = deaf};
-
 static void open_session(struct session *s, const struct weir_spin_page *spin)
 {
     struct weir_sched_settings settings = weir_sched_settings_default();
@@ -147,13 +113,14 @@ static void open_session(struct session *s, const struct weir_spin_page *spin)
                                     .spin = spin,
                                     .times_dir = "none",
                                     .uuid = uuid,
-                                    .ops = &gate_ops};
+                                    .ops = &tl_gate_ops};
 
     must(weir_policy_set_parse("fair", &policies, NULL), "policy");
     must(weir_gate_client_create(s->port_fd, s->bell_fd, NULL, &s->client), "client");
     must(weir_gate_create(&gate, &s->gate), "gate");
     weir_gate_attach(s->gate, s->client);
-    must(weir_gate_queue_create(s->gate, s->id - 1, &tenant, 100, &session_ops, s, &s->queue),
+    must(weir_gate_queue_create(s->gate, s->id - 1, &tenant, 100, &tl_gate_session_ops, s,
+                                &s->queue),
          "queue");
     s->us = malloc(SAMPLES_MAX * sizeof *s->us);
     if (s->us == NULL) {
@@ -170,7 +137,7 @@ static void *run_session(void *user)
     while (!atomic_load(&go)) {
         bench_pause_us(100);
     }
-    while (!atomic_load(&over)) {
+    while (!atomic_load(&s->base.over)) {
         struct weir_gate_mark mark = {.word = &s->words[s->given % WORDS], .value = 1};
         struct weir_gate_pass pass;
         uint64_t begin_ns = weir_clock_now_ns();
@@ -215,8 +182,8 @@ static void report(const struct session *sessions, const char *level)
             all[n++] = sessions[i].us[k];
         }
     }
-    if (n == 0) {
-        fprintf(stderr, "gate_latency: nothing was granted by the gate process\n");
+    if (n == 0 || atomic_load(&tl_gate_deaf) != 0) {
+        fprintf(stderr, "gate_latency: the gate process granted nothing or stopped reading\n");
         exit(1);
     }
     qsort(all, n, sizeof *all, by_size);
@@ -238,6 +205,7 @@ static void measure(enum weir_spin_level level, const char *word)
     atomic_store(&spin->level, level);
     for (unsigned i = 0; i < o.sessions; i++) {
         sessions[i].id = i + 1;
+        sessions[i].base.number = i + 1;
         must(weir_gate_port_create(&sessions[i].port_fd, &sessions[i].bell_fd), "port");
     }
     pid_t child = fork();
@@ -249,7 +217,6 @@ static void measure(enum weir_spin_level level, const char *word)
     }
     (void)close(ends[0]);
     atomic_store(&go, false);
-    atomic_store(&over, false);
     for (unsigned i = 0; i < o.sessions; i++) {
         open_session(&sessions[i], spin);
         if (pthread_create(&sessions[i].thread, NULL, run_session, &sessions[i]) != 0) {
@@ -258,7 +225,9 @@ static void measure(enum weir_spin_level level, const char *word)
     }
     atomic_store(&go, true);
     bench_pause_us(o.seconds * 1e6);
-    atomic_store(&over, true);
+    for (unsigned i = 0; i < o.sessions; i++) {
+        atomic_store(&sessions[i].base.over, true);
+    }
     for (unsigned i = 0; i < o.sessions; i++) {
         (void)pthread_join(sessions[i].thread, NULL);
     }

@@ -1,7 +1,5 @@
 #include "gate_process_fixture.h"
 
-#include "tests/lib/tl_gate_ops.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -124,43 +122,6 @@ struct weir_sched_counts counts_now(void)
 
 /* ---------------------------------------------------------------- workers */
 
-static bool is_over(void *session)
-{
-    return atomic_load(&((struct worker *)session)->over);
-}
-
-static void describe(const void *room, char *text, size_t bytes)
-{
-    (void)room;
-    snprintf(text, bytes, "run=0");
-}
-
-atomic_uint n_deaf;
-
-static void deaf(void *user)
-{
-    (void)user;
-    atomic_fetch_add(&n_deaf, 1);
-}
-
-static void name_worker(void *user, uint64_t *ret_number, char *ret_program)
-{
-    const struct worker *w = user;
-
-    *ret_number = (UINT64_C(7) << 32) + w->id;
-    snprintf(ret_program, WEIR_GATE_PROGRAM_BYTES, "program-%u", w->id);
-}
-
-const struct weir_gate_session_ops session_ops = {.name = name_worker,
-                                                  .is_over = is_over,
-                                                  .attend = tl_gate_attend,
-                                                  .rests = tl_gate_rests,
-                                                  .mark_all = tl_gate_mark_all};
-static const struct weir_gate_ops gate_ops = {.thread_begins = tl_gate_thread_begins,
-                                              .describe = describe,
-                                              .item_gone = tl_gate_item_gone,
-                                              .deaf = deaf};
-
 static void add_port(void *user)
 {
     struct worker *w = user;
@@ -205,12 +166,12 @@ void open_gate(struct worker *w, uint32_t device)
                                     .spin = &spin_page,
                                     .times_dir = "none",
                                     .uuid = uuids[device],
-                                    .ops = &gate_ops};
+                                    .ops = &tl_gate_ops};
 
     assert_int_equal(weir_policy_set_parse("fair", &policies, NULL), WEIR_OK);
     assert_int_equal(weir_gate_create(&gate, &w->gate), WEIR_OK);
     weir_gate_attach(w->gate, w->client);
-    open_queue(w, &session_ops, w);
+    open_queue(w, &tl_gate_session_ops, &w->session);
 }
 
 /* @param of  the tenant that its port is for; -1: anybody. */
@@ -220,6 +181,7 @@ struct worker *worker_new(uint32_t id, uint32_t tenant, int32_t of)
 
     assert_non_null(w);
     w->id = id;
+    w->session.number = (UINT64_C(7) << 32) + id;
     w->tenant = tenant;
     w->of = of;
     assert_int_equal(weir_gate_port_create(&w->port_fd, &w->bell_fd), WEIR_OK);

@@ -7,6 +7,7 @@
 
 #include "../lib/tl_cmocka.h"
 #include "host_backend/gate/process/served.h"
+#include "tests/lib/tl_gate_ops.h"
 
 #define LONG_NS (80 * WEIR_NS_PER_MS)
 #define WORDS   256u
@@ -45,7 +46,7 @@ struct worker {
     int32_t of; /* the tenant that the port is for */
     int port_fd, bell_fd;
     uint32_t words[WORDS];
-    atomic_bool over;
+    struct tl_gate_session session;
 };
 
 /* A launch on a thread of its own. */
@@ -57,9 +58,6 @@ struct launch {
     enum weir_status status;
     atomic_bool passed;
 };
-
-extern const struct weir_gate_session_ops session_ops;
-extern atomic_uint n_deaf; /* so often a gate has found that the process reads nothing */
 
 /** When waiting that begins now fails. */
 uint64_t end_in(void);

@@ -224,10 +224,10 @@ static void a_process_that_reads_nothing_is_left(void **state)
     launch(a, 1);
     device_reaches(a);
     in_process(remove_port, a);
-    atomic_store(&n_deaf, 0);
+    atomic_store(&tl_gate_deaf, 0);
     launch(a, 1);
     assert_null(weir_gate_client_of(a->gate));
-    assert_int_equal(atomic_load(&n_deaf), 1);
+    assert_int_equal(atomic_load(&tl_gate_deaf), 1);
     worker_gone(a);
     process_close();
 }

@@ -1,8 +1,6 @@
 /* Sessions that do everything in random orders, behind the gate process: nothing may be left. */
 #include "gate_process_fixture.h"
 
-#include "tests/lib/tl_gate_ops.h"
-
 #include <time.h>
 
 #define STREAMS      2u
@@ -10,6 +8,7 @@
 
 /* A session's thread that does, in a random order, what sessions do with streams and marks. */
 struct session {
+    struct tl_gate_session base; /* first */
     struct worker *worker;
     struct weir_gate_batch unmarked[STREAMS];
     uint32_t words[WORDS]; /* of the device, used in turn: each counts up to its mark's number */
@@ -54,12 +53,7 @@ static bool attend_session(void *session)
     return true;
 }
 
-static bool session_is_over(void *session)
-{
-    return atomic_load(&((struct session *)session)->worker->over);
-}
-
-static const struct weir_gate_session_ops stress_ops = {.is_over = session_is_over,
+static const struct weir_gate_session_ops stress_ops = {.is_over = tl_gate_is_over,
                                                         .attend = attend_session,
                                                         .rests = tl_gate_rests,
                                                         .mark_all = mark_streams};
@@ -183,7 +177,7 @@ static void a_queue_that_goes_gives_its_names_back(void **state)
     await(names_in_use(a->client) == 2);
     weir_gate_queue_destroy(a->queue);
     assert_int_equal(names_in_use(a->client), 0);
-    open_queue(a, &session_ops, a);
+    open_queue(a, &tl_gate_session_ops, &a->session);
     worker_gone(a);
     worker_gone(b);
     process_close();

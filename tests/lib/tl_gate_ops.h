@@ -1,36 +1,25 @@
-/* What a gate asks of a session that has nothing but items with a mark behind each: nothing. */
+/*
+ * A session as a gate sees it, and the worker around it: it has nothing but items, each with a mark
+ * behind it.
+ */
 #ifndef WEIR_TESTS_LIB_TL_GATE_OPS_H
 #define WEIR_TESTS_LIB_TL_GATE_OPS_H
 
 #include "host_backend/gate/gate.h"
+#include <stdatomic.h>
 
-static inline bool tl_gate_attend(void *session)
-{
-    (void)session;
-    return false;
-}
+/* What a queue's session must begin with, if its operations are those below. */
+struct tl_gate_session {
+    uint64_t number; /* its program's name is "program-" and the lower half of this */
+    atomic_bool over;
+};
 
-static inline void tl_gate_rests(void *session, bool begins)
-{
-    (void)session;
-    (void)begins;
-}
+extern const struct weir_gate_session_ops tl_gate_session_ops;
+extern const struct weir_gate_ops tl_gate_ops;
+extern atomic_uint tl_gate_deaf; /* so often a gate has found that the process reads nothing */
 
-/* Each item gets its mark when it is given, so nothing is unmarked. */
-static inline void tl_gate_mark_all(void *session, struct weir_gate_queue *queue)
-{
-    (void)session;
-    (void)queue;
-}
-
-static inline void tl_gate_thread_begins(void *user)
-{
-    (void)user;
-}
-
-static inline void tl_gate_item_gone(void *room)
-{
-    (void)room;
-}
+/* For sessions that do more. */
+bool tl_gate_is_over(void *session);
+void tl_gate_rests(void *session, bool rests);
 
 #endif
