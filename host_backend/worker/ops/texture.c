@@ -49,7 +49,7 @@ static CUresult enter(struct weir_session *s, enum weir_kind kind, unsigned long
 {
     struct weir_object *o;
 
-    return weir_host_object_create(s, kind, sizeof *o, 0, (void *)(uintptr_t)value, ctx, &o);
+    return weir_host_object_create_own(s, kind, sizeof *o, (void *)(uintptr_t)value, ctx, &o);
 }
 
 CUresult weir_host_texture_create(struct weir_session *s,

@@ -48,10 +48,8 @@ static CUresult name_alloc(struct weir_session *s, uint64_t handle, struct weir_
                            bool imported)
 {
     struct weir_object *o;
-    CUresult result = handle == 0 ? CUDA_ERROR_INVALID_HANDLE
-                                  : weir_host_object_create(s, WEIR_KIND_CHUNK,
-                                                            sizeof(struct weir_host_vmm_handle),
-                                                            handle, NULL, NULL, &o);
+    CUresult result = weir_host_object_create(
+        s, WEIR_KIND_CHUNK, sizeof(struct weir_host_vmm_handle), handle, NULL, NULL, &o);
 
     if (result != CUDA_SUCCESS) {
         weir_vmm_alloc_put(alloc);

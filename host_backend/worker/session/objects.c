@@ -71,34 +71,32 @@ void weir_handles_destroy(struct weir_handles *handles)
     free(handles);
 }
 
-CUresult weir_host_object_create(struct weir_session *session, enum weir_kind kind, size_t bytes,
-                                 uint64_t handle, void *native, struct weir_host_ctx *ctx,
-                                 struct weir_object **ret_object)
+static struct weir_object *make(const struct weir_session *session, enum weir_kind kind,
+                                size_t bytes, void *native, struct weir_host_ctx *ctx)
 {
     struct weir_object *o = calloc(1, bytes);
-    enum weir_status status;
 
-    if (o == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (o != NULL) {
+        o->kind = (uint8_t)kind;
+        o->device = (uint8_t)session->device;
+        o->native = native;
+        o->ctx = ctx;
     }
-    o->kind = (uint8_t)kind;
-    o->device = (uint8_t)session->device;
-    o->native = native;
-    o->ctx = ctx;
-    if (handle != 0) {
-        o->handle = handle;
-        status = weir_id_table_put(session->handles->tables[kind], handle, o);
-    } else {
-        status = weir_id_table_add(session->handles->tables[kind], o, &o->handle);
-    }
+    return o;
+}
+
+/* @param status  of naming it; it is freed if that failed. */
+static CUresult enter(struct weir_session *session, struct weir_object *o, enum weir_status status,
+                      struct weir_object **ret_object)
+{
     if (status != WEIR_OK) {
         free(o);
         return status == WEIR_ERR_NO_MEMORY || status == WEIR_ERR_QUOTA ? CUDA_ERROR_OUT_OF_MEMORY
                                                                         : CUDA_ERROR_INVALID_HANDLE;
     }
     /* A second name for one native (two look-ups of a kernel) is found by its first. */
-    if (native != NULL && weir_native_add(&session->handles->natives, o) == WEIR_ERR_NO_MEMORY) {
-        (void)weir_id_table_remove(session->handles->tables[kind], o->handle);
+    if (o->native != NULL && weir_native_add(&session->handles->natives, o) == WEIR_ERR_NO_MEMORY) {
+        (void)weir_id_table_remove(session->handles->tables[o->kind], o->handle);
         free(o);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -106,6 +104,33 @@ CUresult weir_host_object_create(struct weir_session *session, enum weir_kind ki
     atomic_fetch_add(&session->worker->counts.objects, 1);
     *ret_object = o;
     return CUDA_SUCCESS;
+}
+
+CUresult weir_host_object_create(struct weir_session *session, enum weir_kind kind, size_t bytes,
+                                 uint64_t handle, void *native, struct weir_host_ctx *ctx,
+                                 struct weir_object **ret_object)
+{
+    struct weir_object *o = make(session, kind, bytes, native, ctx);
+
+    if (o == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    o->handle = handle;
+    return enter(session, o, weir_id_table_put(session->handles->tables[kind], handle, o),
+                 ret_object);
+}
+
+CUresult weir_host_object_create_own(struct weir_session *session, enum weir_kind kind,
+                                     size_t bytes, void *native, struct weir_host_ctx *ctx,
+                                     struct weir_object **ret_object)
+{
+    struct weir_object *o = make(session, kind, bytes, native, ctx);
+
+    if (o == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return enter(session, o, weir_id_table_add(session->handles->tables[kind], o, &o->handle),
+                 ret_object);
 }
 
 void *weir_host_object_get(struct weir_session *session, enum weir_kind kind, uint64_t handle)
@@ -679,7 +704,7 @@ CUresult weir_session_name(struct weir_session *session, enum weir_kind kind, vo
         if (!is_plain(kind)) {
             return CUDA_ERROR_INVALID_HANDLE; /* not made in this session */
         }
-        WEIR_TRY(weir_host_object_create(session, kind, sizeof *o, 0, object, NULL, &o));
+        WEIR_TRY(weir_host_object_create_own(session, kind, sizeof *o, object, NULL, &o));
         o->borrowed = true;
         o->owner = kind == WEIR_KIND_NODE ? owner_of_node(session) : session->op.first;
     }

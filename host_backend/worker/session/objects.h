@@ -16,13 +16,18 @@ struct weir_session;
  * Allocate an object and enter it.
  *
  * @param bytes   of the struct that begins with struct weir_object; zeroed.
- * @param handle  the guest's name; 0: the host names it.
+ * @param handle  the guest's name, as it sent it.
  * @param native  the driver's handle; NULL for none. Not destroyed on failure.
  * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_OUT_OF_MEMORY
  */
 CUresult weir_host_object_create(struct weir_session *session, enum weir_kind kind, size_t bytes,
                                  uint64_t handle, void *native, struct weir_host_ctx *ctx,
                                  struct weir_object **ret_object);
+
+/** The same for an object that the host names, because the guest does not ask for it by a name. */
+CUresult weir_host_object_create_own(struct weir_session *session, enum weir_kind kind,
+                                     size_t bytes, void *native, struct weir_host_ctx *ctx,
+                                     struct weir_object **ret_object);
 
 /** The object of a handle, or NULL. A pointer to the struct of its kind. */
 void *weir_host_object_get(struct weir_session *session, enum weir_kind kind, uint64_t handle);
