@@ -1,11 +1,10 @@
 #include "guest_lib/visible.h"
+#include "base/gpu_uuid.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define UUID_TEXT_BYTES 41 /* "GPU-" and 36 characters and the NUL */
 
 /* What this library does not carry: libraries then take another path instead of failing. */
 static const struct {
@@ -112,29 +111,14 @@ static void fill_device(struct weir_guest_device *device, const struct weir_welc
     }
 }
 
-static void uuid_text(const uint8_t uuid[16], char ret_text[UUID_TEXT_BYTES])
-{
-    static const char digits[] = "0123456789abcdef";
-    memcpy(ret_text, "GPU-", 4);
-    char *at = ret_text + 4;
-    for (int i = 0; i < 16; i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10) {
-            *at++ = '-';
-        }
-        *at++ = digits[uuid[i] >> 4];
-        *at++ = digits[uuid[i] & 15];
-    }
-    *at = '\0';
-}
-
 /* The one device that an item names; -1: none, or the beginning of more than one UUID. */
 static int named_device(const char *item, size_t len, const struct weir_welcome *welcome)
 {
     if (len >= 4 && strncasecmp(item, "GPU-", 4) == 0) {
         int found = -1;
         for (uint32_t i = 0; i < welcome->n_devices; i++) {
-            char text[UUID_TEXT_BYTES];
-            uuid_text(welcome->devices[i].uuid, text);
+            char text[WEIR_GPU_UUID_BYTES];
+            weir_gpu_uuid_text(welcome->devices[i].uuid, text);
             if (len > 4 && len < sizeof text && strncasecmp(item, text, len) == 0) {
                 if (found >= 0) {
                     return -1;

@@ -1,6 +1,7 @@
 /* Status as text: one flat JSON object a line; writer and reader from one table of fields. */
 #include "host_backend/config/status_text.h"
 
+#include "base/gpu_uuid.h"
 #include "base/text.h"
 #include <math.h>
 #include <stddef.h>
@@ -234,10 +235,7 @@ void weir_status_device_init(struct weir_status_device *row, const uint8_t *u)
 {
     *row = (struct weir_status_device){
         .free_bytes = NAN, .utilization_pct = NAN, .temperature_c = NAN, .power_w = NAN};
-    snprintf(row->uuid, sizeof row->uuid,
-             "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
-             u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
-             u[15]);
+    weir_gpu_uuid_text(u, row->uuid);
 }
 
 void weir_status_text_tenant(FILE *out, const struct weir_status_tenant *row)

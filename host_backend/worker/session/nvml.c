@@ -13,18 +13,17 @@
 #include "host_backend/worker/session/nvml.h"
 
 #include "base/clock.h"
+#include "base/gpu_uuid.h"
 #include "base/log.h"
 #include "proto/nvml/session_table.h"
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LIVE_NS     (100 * WEIR_NS_PER_MS)
 #define KEPT_MAX    256
 #define KEY_BYTES   64
-#define UUID_BYTES  41
 #define FIELD_BYTES sizeof(nvmlFieldValue_t)
 
 static const struct weir_nvml_row rows[] = {
@@ -124,15 +123,11 @@ static bool is_weirs_own(void *library)
 
 static bool find_handle(struct weir_nvml *nvml)
 {
-    const uint8_t *u = nvml->device->uuid;
     nvmlReturn_t (*by_uuid)(const char *, nvmlDevice_t *);
     nvmlReturn_t (*by_bus)(const char *, nvmlDevice_t *);
-    char text[UUID_BYTES];
+    char text[WEIR_GPU_UUID_BYTES];
 
-    snprintf(text, sizeof text,
-             "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
-             u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
-             u[15]);
+    weir_gpu_uuid_text(nvml->device->uuid, text);
     *(void **)&by_uuid = dlsym(nvml->library, "nvmlDeviceGetHandleByUUID");
     *(void **)&by_bus = dlsym(nvml->library, "nvmlDeviceGetHandleByPciBusId_v2");
     return (by_uuid != NULL && by_uuid(text, &nvml->handle) == NVML_SUCCESS) ||

@@ -5,6 +5,7 @@
  */
 #include "host_backend/worker/session/nvml.h"
 
+#include "base/gpu_uuid.h"
 #include "proto/cuda_abi.h"
 #include <stdio.h>
 #include <string.h>
@@ -40,13 +41,9 @@ static nvmlReturn_t give_words(struct weir_nvml_answer *answer, uint32_t a, uint
 
 static nvmlReturn_t give_uuid(const struct weir_device *device, struct weir_nvml_answer *answer)
 {
-    const uint8_t *u = device->uuid;
-    char text[41];
+    char text[WEIR_GPU_UUID_BYTES];
 
-    snprintf(text, sizeof text,
-             "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
-             u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
-             u[15]);
+    weir_gpu_uuid_text(device->uuid, text);
     return give_text(answer, text);
 }
 

@@ -1,7 +1,8 @@
-/* status, log, clock, hash, arena and passed descriptors: small enough for one program. */
+/* status, log, clock, hash, arena, UUIDs and passed descriptors: small enough for one program. */
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/fd_pass.h"
+#include "base/gpu_uuid.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -31,6 +32,17 @@ static void status_text_of_every_row_is_its_own(void **state)
     }
     assert_string_equal(weir_status_text(WEIR_STATUS_COUNT), "unknown status");
     assert_string_equal(weir_status_text((enum weir_status) - 1), "unknown status");
+}
+
+static void gpu_uuid_text_is_as_nvidia_smi_prints_it(void **state)
+{
+    const uint8_t uuid[16] = {0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef,
+                              0xf0, 0xe1, 0xd2, 0xc3, 0xb4, 0xa5, 0x96, 0x00};
+    char text[WEIR_GPU_UUID_BYTES];
+
+    (void)state;
+    weir_gpu_uuid_text(uuid, text);
+    assert_string_equal(text, "GPU-01234567-89ab-cdef-f0e1-d2c3b4a59600");
 }
 
 static void diag_set_truncates_and_accepts_null(void **state)
@@ -255,6 +267,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(status_text_of_every_row_is_its_own),
+        cmocka_unit_test(gpu_uuid_text_is_as_nvidia_smi_prints_it),
         cmocka_unit_test(diag_set_truncates_and_accepts_null),
         cmocka_unit_test(futex_wait_times_out_wakes_and_sees_a_change),
         cmocka_unit_test(hash_matches_published_values),
