@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include <limits.h>
+#include "host_backend/config/mps_daemon.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,17 +73,8 @@ void weir_sup_gate_ask(struct weir_supervisor *sup, const struct weir_link_messa
 
 /* ---------------------------------------------------------------- ports of workers */
 
-/* Does the site run an MPS server, which our workers become clients of? */
-static bool has_site_mps(void)
-{
-    const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
-    char path[PATH_MAX];
-
-    snprintf(path, sizeof path, "%s/control", folder != NULL ? folder : "/tmp/nvidia-mps");
-    return access(path, F_OK) == 0;
-}
-
-/* Workers under one MPS server run side by side; any other's contexts take turns on the GPU. */
+/* Workers under one MPS server run side by side; any other's contexts take turns on the GPU. The
+ * host runs no daemon where programs look for one, so one that is there is the site's. */
 static uint32_t domain_of(const struct weir_supervisor *sup, int worker)
 {
     const struct weir_sup_worker *w = &sup->workers[worker];
@@ -91,7 +82,8 @@ static uint32_t domain_of(const struct weir_supervisor *sup, int worker)
     if (w->program.domain != 0) {
         return w->program.domain;
     }
-    return !w->program.native && has_site_mps() ? SITE_DOMAIN : OWN_DOMAIN + (uint32_t)worker;
+    return !w->program.native && weir_mps_daemon_is_there() ? SITE_DOMAIN
+                                                            : OWN_DOMAIN + (uint32_t)worker;
 }
 
 void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker)

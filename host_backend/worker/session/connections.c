@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include <limits.h>
+#include "host_backend/config/mps_daemon.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -40,22 +40,12 @@ struct weir_connections {
     bool renewing;      /* the supervisor is to start it again with other connections */
 };
 
-/* Is this process about to be a client of MPS? The daemon has a socket in a known folder. */
-static bool mps_is_there(void)
-{
-    const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
-    char path[PATH_MAX];
-
-    snprintf(path, sizeof path, "%s/control", folder != NULL ? folder : "/tmp/nvidia-mps");
-    return access(path, F_OK) == 0;
-}
-
 enum weir_status weir_connections_choose(struct weir_worker *worker)
 {
     struct weir_connections *c = calloc(1, sizeof *c);
     uint32_t connections = worker->config.connections;
     const char *bound = getenv(VARIABLE);
-    uint32_t most = mps_is_there() ? MPS_CONNECTIONS : DRIVER_CONNECTIONS;
+    uint32_t most = weir_mps_daemon_is_there() ? MPS_CONNECTIONS : DRIVER_CONNECTIONS;
     char text[16];
 
     if (c == NULL) {
