@@ -78,14 +78,22 @@ static CUresult library_new(const struct weir_guest_image *image, const struct w
     return CUDA_SUCCESS;
 }
 
-static CUresult check_options(CUlibrary *ret_library, const void *source,
-                              const struct library_options *options)
+/* @param source  an image, or the name of its file. */
+static CUresult load(const void *source, bool is_file, const struct weir_guest_jit_options *jit,
+                     const struct library_options *options, CUlibrary *ret_library)
 {
+    struct weir_jit_wire wire;
+    struct weir_guest_image image;
     if (!ret_library || !source || options->count > MAX_LIBRARY_OPTIONS ||
         (options->count && !options->ids)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return CUDA_SUCCESS;
+    CUresult result = weir_jit_read(jit, &wire);
+    if (result == CUDA_SUCCESS) {
+        result = is_file ? weir_guest_image_store_file(source, &image)
+                         : weir_guest_image_store(source, &image);
+    }
+    return result == CUDA_SUCCESS ? library_new(&image, &wire, options, ret_library) : result;
 }
 
 CUresult weir_guest_cuLibraryLoadData(CUlibrary *library, const void *code,
@@ -93,18 +101,9 @@ CUresult weir_guest_cuLibraryLoadData(CUlibrary *library, const void *code,
                                       unsigned int numJitOptions, CUlibraryOption *libraryOptions,
                                       void **libraryOptionValues, unsigned int numLibraryOptions)
 {
-    const struct library_options options = {numLibraryOptions, libraryOptions, libraryOptionValues};
-    struct weir_jit_wire jit;
-    struct weir_guest_image image;
-    CUresult result = check_options(library, code, &options);
-    if (result == CUDA_SUCCESS) {
-        result = weir_jit_read(
-            &(struct weir_guest_jit_options){numJitOptions, jitOptions, jitOptionsValues}, &jit);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_image_store(code, &image);
-    }
-    return result == CUDA_SUCCESS ? library_new(&image, &jit, &options, library) : result;
+    return load(
+        code, false, &(struct weir_guest_jit_options){numJitOptions, jitOptions, jitOptionsValues},
+        &(struct library_options){numLibraryOptions, libraryOptions, libraryOptionValues}, library);
 }
 
 CUresult weir_guest_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName,
@@ -114,18 +113,10 @@ CUresult weir_guest_cuLibraryLoadFromFile(CUlibrary *library, const char *fileNa
                                           void **libraryOptionValues,
                                           unsigned int numLibraryOptions)
 {
-    const struct library_options options = {numLibraryOptions, libraryOptions, libraryOptionValues};
-    struct weir_jit_wire jit;
-    struct weir_guest_image image;
-    CUresult result = check_options(library, fileName, &options);
-    if (result == CUDA_SUCCESS) {
-        result = weir_jit_read(
-            &(struct weir_guest_jit_options){numJitOptions, jitOptions, jitOptionsValues}, &jit);
-    }
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_image_store_file(fileName, &image);
-    }
-    return result == CUDA_SUCCESS ? library_new(&image, &jit, &options, library) : result;
+    return load(fileName, true,
+                &(struct weir_guest_jit_options){numJitOptions, jitOptions, jitOptionsValues},
+                &(struct library_options){numLibraryOptions, libraryOptions, libraryOptionValues},
+                library);
 }
 
 CUresult weir_guest_cuLibraryUnload(CUlibrary handle)
