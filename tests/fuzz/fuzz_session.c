@@ -9,8 +9,9 @@
  * there, and nothing of it may have come into the guest's arena. (The guest's kernels reach their
  * own module's memory only: what others might do in a context that tenants share is no secret.)
  *
- * WEIR_FUZZ_FORMS: the same with a scheduler and twins of all kernels. Their threads go their own
- * ways, so an input need not do the same twice.
+ * WEIR_FUZZ_FORMS: the same with a scheduler, twins of all kernels that are stopped and resumed at
+ * random, and graphs in pieces. Their threads go their own ways, so an input need not do the same
+ * twice.
  */
 #include "host_backend/config/config.h"
 #include "host_backend/worker/session/chunk.h"
@@ -156,7 +157,7 @@ static void open_forms(void)
     static const struct weir_compiler compiler = WEIR_COMPILER_NONE;
     struct weir_forms_config *forms = &worker->config.forms;
 
-    *forms = (struct weir_forms_config){.mode = WEIR_FORMS_ALWAYS,
+    *forms = (struct weir_forms_config){.mode = WEIR_FORMS_EXPLORE,
                                         .ptx = WEIR_FORMS_PTX_ANY,
                                         .twins = WEIR_FORMS_TWINS_ALL,
                                         .compiler = "driver",

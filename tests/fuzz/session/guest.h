@@ -27,7 +27,8 @@ struct weir_session;
 
 /*
  * The options. The bits between GUEST_LENGTH and GUEST_SETS say how far the prologue goes, those up
- * to GUEST_UNEVEN which of its sets come behind.
+ * to GUEST_UNEVEN which of its sets come behind. With a length of GUEST_AGAIN the first context
+ * goes in the end, and comes back.
  */
 #define GUEST_OPTION_BYTES 2
 #define GUEST_REMOTE       0x1u /* its words and arena are the worker's alone */
@@ -35,6 +36,7 @@ struct weir_session;
 #define GUEST_WISH         0x8u /* it asks to be held to less memory */
 #define GUEST_LENGTH       4
 #define GUEST_SETS         8
+#define GUEST_AGAIN        12      /* more steps than there are */
 #define GUEST_UNEVEN       0x8000u /* arrays of a message need not be as long as each other */
 
 #define GUEST_STEP_BYTES 32

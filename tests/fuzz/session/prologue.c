@@ -217,14 +217,30 @@ static enum weir_op global(struct guest *guest, union weir_op_any_in *m)
     return WEIR_OP_module_global;
 }
 
+static enum weir_op context_gone(struct guest *guest, union weir_op_any_in *m)
+{
+    m->ctx_destroy.c = CONTEXT;
+    return WEIR_OP_ctx_destroy;
+}
+
+#define AGAIN 7 /* the set that GUEST_AGAIN asks for */
+
 /* By bit of the options; a set's steps come in this order. */
 static const struct {
     uint32_t set;
     step_fn step;
-} sets[] = {{0, reserve},        {0, create},      {0, map},       {0, allow},      {1, array},
-            {2, graph},          {2, kernel_node}, {2, host_node}, {2, executable}, {3, capture},
-            {4, second_context}, {5, library},     {5, kernel},    {6, global}};
+} sets[] = {
+    {0, reserve},        {0, create},      {0, map},       {0, allow},      {1, array},
+    {2, graph},          {2, kernel_node}, {2, host_node}, {2, executable}, {3, capture},
+    {4, second_context}, {5, library},     {5, kernel},    {6, global},     {AGAIN, context_gone},
+    {AGAIN, context}};
 #define N_SETS (sizeof sets / sizeof sets[0])
+
+static bool has_set(const struct guest *guest, uint32_t set)
+{
+    return set == AGAIN ? (guest->options >> GUEST_LENGTH & 15) == GUEST_AGAIN
+                        : (guest->options >> GUEST_SETS >> set & 1) != 0;
+}
 
 bool guest_prologue(struct guest *guest, enum weir_op *ret_op, union weir_op_any_in *message)
 {
@@ -239,7 +255,7 @@ bool guest_prologue(struct guest *guest, enum weir_op *ret_op, union weir_op_any
     while (guest->prologue < N_USUAL + N_SETS) {
         uint32_t i = guest->prologue++ - N_USUAL;
 
-        if ((guest->options >> GUEST_SETS >> sets[i].set & 1) != 0) {
+        if (has_set(guest, sets[i].set)) {
             *ret_op = sets[i].step(guest, message);
             return true;
         }
