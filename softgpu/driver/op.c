@@ -8,6 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define CLEAR_BYTES (1u << 20) /* from which on giving pages back is worth a system call */
 
 struct weir_soft_op *weir_soft_op_new(enum weir_soft_op_kind kind, struct weir_soft_ctx *ctx)
 {
@@ -127,12 +131,30 @@ void weir_soft_box_copy(const struct weir_soft_copy *box)
     }
 }
 
+/* Many zeros: pages of a file in memory are given back, since new ones read as zeros. */
+static void clear(char *at, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t head = (page - (uintptr_t)at % page) % page, whole = (bytes - head) / page * page;
+
+    if (madvise(at + head, whole, MADV_REMOVE) != 0) { /* other memory, say */
+        memset(at, 0, bytes);
+        return;
+    }
+    memset(at, 0, head);
+    memset(at + head + whole, 0, bytes - head - whole);
+}
+
 void weir_soft_set_run(const CUDA_MEMSET_NODE_PARAMS *set)
 {
     for (size_t y = 0; y < set->height; y++) {
         char *row = (char *)(uintptr_t)(set->dst + y * set->pitch);
         switch (set->elementSize) {
         case 1:
+            if ((set->value & 0xff) == 0 && set->width >= CLEAR_BYTES) {
+                clear(row, set->width);
+                break;
+            }
             memset(row, (int)(set->value & 0xff), set->width);
             break;
         case 2: {
