@@ -135,6 +135,13 @@ enum weir_link_channel {
     WEIR_CHANNEL_PORT, /* virtio-serial: QEMU's connection, for one guest after the other */
 };
 
+/* When a program's connection was where in the supervisor, for the log. 0: it was not there. */
+struct weir_link_start {
+    uint64_t arrived_ns; /* accepted */
+    uint64_t hello_ns;   /* its hello was there */
+    uint64_t handed_ns;  /* given to the worker */
+};
+
 struct weir_link_guest {
     uint32_t tenant_index;
     uint32_t goings;  /* of weir_link_tenant: who comes to an earlier tenant is turned away */
@@ -142,6 +149,7 @@ struct weir_link_guest {
     int64_t pid;
     uint32_t uid;
     char program[WEIR_HOST_TEXT_BYTES];
+    struct weir_link_start start;
 };
 
 struct weir_link_region {

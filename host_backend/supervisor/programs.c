@@ -21,13 +21,14 @@
 #include <unistd.h>
 
 #define HELLO_WAIT_NS   (5 * WEIR_NS_PER_S)
-#define PLACE_WAIT_NS   WEIR_NS_PER_S        /* for a session that is about to end */
-#define PENDING_WAIT_NS (60 * WEIR_NS_PER_S) /* as long as the guest's library waits */
-#define NO_ROOM_NS      (2 * WEIR_NS_PER_S)  /* until a context is tried for again */
-#define NO_SPARES_NS    (30 * WEIR_NS_PER_S) /* the same for spares, and after a lack of memory */
-#define TENANT_PENDING  64u                  /* connections of a tenant that wait, at most */
-#define OUT_OF_MEMORY   2                    /* CUDA_ERROR_OUT_OF_MEMORY */
-#define UNKNOWN         999                  /* CUDA_ERROR_UNKNOWN */
+#define PLACE_WAIT_NS   WEIR_NS_PER_S          /* for a session that is about to end */
+#define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* as long as the guest's library waits */
+#define NO_ROOM_NS      (2 * WEIR_NS_PER_S)    /* until a context is tried for again */
+#define NO_SPARES_NS    (30 * WEIR_NS_PER_S)   /* the same for spares, and after a lack of memory */
+#define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* after one was given to a program */
+#define TENANT_PENDING  64u                    /* connections of a tenant that wait, at most */
+#define OUT_OF_MEMORY   2                      /* CUDA_ERROR_OUT_OF_MEMORY */
+#define UNKNOWN         999                    /* CUDA_ERROR_UNKNOWN */
 
 /* ---------------------------------------------------------------- pending connections */
 
@@ -59,6 +60,30 @@ static void turn_away(struct weir_supervisor *sup, struct weir_sup_pending *p,
     forget(p);
 }
 
+/* Look at the hello, which the worker will read. */
+static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
+{
+    struct weir_hello *hello = NULL;
+    uint8_t *bytes = malloc(WEIR_CONTROL_MAX_BYTES);
+    ssize_t n =
+        bytes == NULL ? -1 : recv(p->fd, bytes, WEIR_CONTROL_MAX_BYTES, MSG_PEEK | MSG_DONTWAIT);
+    bool later = n < 0 && (bytes == NULL || errno == EAGAIN || errno == EINTR);
+
+    if (n > 0 && weir_hello_decode(bytes, (size_t)n, &hello) == WEIR_OK) {
+        p->said_hello = true;
+        p->guest.start.hello_ns = weir_clock_now_ns();
+        p->monitor = hello->monitor;
+        p->connections = hello->monitor ? 0 : hello->wish.connections;
+        p->sm_pct = hello->monitor ? 0 : hello->wish.sm_pct;
+        weir_hello_destroy(hello);
+    } else if (n > 0) {
+        turn_away(sup, p, WEIR_ERR_PEER, UNKNOWN, "not a hello of this protocol");
+    } else if (!later) {
+        forget(p);
+    }
+    free(bytes);
+}
+
 void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                               int fd, const struct weir_link_guest *guest)
 {
@@ -78,29 +103,8 @@ void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup
     }
     *free_slot = (struct weir_sup_pending){
         .used = true, .fd = fd, .since_ns = weir_clock_now_ns(), .guest = *guest};
-}
-
-/* Look at the hello, which the worker will read. */
-static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
-{
-    struct weir_hello *hello = NULL;
-    uint8_t *bytes = malloc(WEIR_CONTROL_MAX_BYTES);
-    ssize_t n =
-        bytes == NULL ? -1 : recv(p->fd, bytes, WEIR_CONTROL_MAX_BYTES, MSG_PEEK | MSG_DONTWAIT);
-    bool later = n < 0 && (bytes == NULL || errno == EAGAIN || errno == EINTR);
-
-    if (n > 0 && weir_hello_decode(bytes, (size_t)n, &hello) == WEIR_OK) {
-        p->said_hello = true;
-        p->monitor = hello->monitor;
-        p->connections = hello->monitor ? 0 : hello->wish.connections;
-        p->sm_pct = hello->monitor ? 0 : hello->wish.sm_pct;
-        weir_hello_destroy(hello);
-    } else if (n > 0) {
-        turn_away(sup, p, WEIR_ERR_PEER, UNKNOWN, "not a hello of this protocol");
-    } else if (!later) {
-        forget(p);
-    }
-    free(bytes);
+    free_slot->guest.start.arrived_ns = free_slot->since_ns;
+    peek_hello(sup, free_slot); /* it may be there */
 }
 
 void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending)
@@ -302,13 +306,26 @@ static uint32_t n_waiting(const struct weir_supervisor *sup, const struct weir_s
 
 /* ---------------------------------------------------------------- giving them out */
 
+/* The start of a worker takes the driver's locks and a core for a while, which a program that has
+ * just come needs itself. A stream of programs does not put spares off for ever. */
+static void put_off_spares(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    if (sup->spares_paused_ns <= now_ns) {
+        sup->spares_paused_ns = now_ns + SPARE_PAUSE_NS;
+    }
+}
+
 static void send_to(struct weir_supervisor *sup, struct weir_sup_pending *p, int worker)
 {
     struct weir_sup_tenant *tenant = &sup->tenants[p->guest.tenant_index];
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_link_message message = {.type = WEIR_LINK_GUEST, .guest = p->guest};
 
+    message.guest.start.handed_ns = weir_clock_now_ns();
+    weir_log_debug("supervisor: a program gets a worker tenant=%s pid=%lld worker=%d state=%s",
+                   tenant->config.name, (long long)p->guest.pid, worker, weir_sup_program_state(w));
     if (w->tenant < 0) {
+        put_off_spares(sup, message.guest.start.handed_ns);
         w->tenant = (int)tenant->index;
         weir_sup_gate_worker_serves(sup, worker);
         weir_sup_tenant_join(sup, tenant, worker);
@@ -488,6 +505,12 @@ static bool has_spares(const struct weir_supervisor *sup, const struct weir_sup_
     return ret_wanted->program.sm_share_pct == 0;
 }
 
+static uint64_t spares_from_ns(const struct weir_supervisor *sup)
+{
+    return sup->spares_from_ns > sup->spares_paused_ns ? sup->spares_from_ns
+                                                       : sup->spares_paused_ns;
+}
+
 /* Spares beyond those that are about to be given out. Until the first is ready it is the only one:
  * should the driver not serve, that is said once. */
 static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
@@ -496,7 +519,7 @@ static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
              spares = sup->config.workers.spares;
 
     spares = spares < most ? spares : most;
-    if (now_ns < sup->spares_from_ns) {
+    if (now_ns < spares_from_ns(sup)) {
         return;
     }
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -616,8 +639,8 @@ int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns
 {
     uint64_t next_ns = has_room(sup, now_ns) ? WEIR_FOREVER : sup->no_room_ns + NO_ROOM_NS;
 
-    if (now_ns < sup->spares_from_ns && sup->spares_from_ns < next_ns) {
-        next_ns = sup->spares_from_ns;
+    if (now_ns < spares_from_ns(sup) && spares_from_ns(sup) < next_ns) {
+        next_ns = spares_from_ns(sup);
     }
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
         if (sup->pending[i].used && pending_next_ns(sup, &sup->pending[i]) < next_ns) {

@@ -45,8 +45,7 @@ struct weir_sup_faults {
     uint64_t sure;              /* that it alone can have caused */
     uint64_t suspected;         /* that it or another may have caused */
     uint64_t last_ns;           /* of either; 0: none yet */
-    uint64_t quarantine_end_ns; /* until then, and its programs' end, it has a worker of its own; 0:
-                                   it is in no quarantine */
+    uint64_t quarantine_end_ns; /* until then it has a worker of its own; 0: it is not in one */
     uint64_t release_ns;        /* when its worker is asked next whether it can end */
 };
 
@@ -73,10 +72,9 @@ struct weir_sup_tenant {
     struct weir_sup_nvdimm nvdimm;
     struct weir_sup_faults faults;
     struct weir_sup_refused refused;
-    struct weir_account_page
-        *account;   /* of its workers together; NULL: it has one worker, or none */
-    int account_fd; /* of that */
-    int demand_fd;  /* of a share on demand: a pidfd of the process with which it ends; else -1 */
+    struct weir_account_page *account; /* its workers' together; NULL: it has one, or none */
+    int account_fd;                    /* of that */
+    int demand_fd; /* of a share on demand: a pidfd of the process with which it ends; else -1 */
     uint32_t demand_uid; /* .. its user */
     uint32_t goings;     /* how often it was removed, or a tenant before it in this slot */
     bool used;           /* this slot: until nothing is left of it in its worker */
@@ -295,8 +293,9 @@ struct weir_supervisor {
     bool mps_wanted;                       /* programs' workers are to be under MPS */
     bool mps_proved;                       /* one has been */
     struct weir_sup_mps mps[WEIR_MPS_MAX];
-    uint64_t spares_from_ns; /* no spare is started before that */
-    uint64_t no_room_ns;     /* when a worker last found no room for a context; 0: none did */
+    uint64_t spares_from_ns;   /* no spare is started before that, for want of room; .. */
+    uint64_t spares_paused_ns; /* .. nor before that, since a program starts */
+    uint64_t no_room_ns;       /* when a worker last found no room for a context; 0: none did */
     struct weir_sup_vm vms[WEIR_VMS_MAX];
     uint64_t next_vm;
     int nvdimm_watch_fd; /* inotify; -1: not yet */

@@ -47,6 +47,15 @@ struct weir_guests *weir_guests_create(void)
     return calloc(1, sizeof(struct weir_guests));
 }
 
+/* When an arrival had got how far. */
+struct stages {
+    struct weir_link_start before; /* in the supervisor */
+    uint64_t taken_ns;             /* by the main thread */
+    uint64_t hello_ns;             /* read */
+    uint64_t window_ns;            /* it has addresses */
+    uint64_t welcome_ns;           /* sent */
+};
+
 struct arrival {
     struct weir_worker *worker;
     struct weir_tenant *tenant; /* counted in its n_arrivals */
@@ -64,6 +73,7 @@ struct arrival {
     struct weir_region_mail *mail;
     struct weir_region_end *region_end;
     struct weir_transport *stream; /* a virtual machine's, before the handshake */
+    struct stages stages;
 };
 
 static bool is_for(const struct weir_tenant *t, const struct weir_link_guest *guest,
@@ -153,6 +163,7 @@ static struct arrival *arrive(struct weir_worker *worker, const struct weir_link
 
     if (a != NULL) {
         a->worker = worker;
+        a->stages.taken_ns = weir_clock_now_ns();
         a->fd = -1;
         a->tenant = admit(worker, guest, name);
         if (a->tenant == NULL) {
@@ -327,6 +338,31 @@ bool weir_guests_only_orphans(struct weir_worker *worker)
     return only;
 }
 
+static uint64_t us_between(uint64_t from_ns, uint64_t to_ns)
+{
+    return from_ns != 0 && to_ns > from_ns ? (to_ns - from_ns) / WEIR_NS_PER_US : 0;
+}
+
+/* Where the time of a program's start has gone, for whoever wonders why it is slow. */
+static void log_stages(const struct arrival *a, uint64_t session)
+{
+    const struct stages *s = &a->stages;
+    uint64_t now_ns = weir_clock_now_ns();
+
+    weir_log_debug("session: its start session=%llu tenant=%s us: hello=%llu worker=%llu "
+                   "handover=%llu thread=%llu window=%llu welcome=%llu session=%llu all=%llu",
+                   (unsigned long long)session, a->tenant->name,
+                   (unsigned long long)us_between(s->before.arrived_ns, s->before.hello_ns),
+                   (unsigned long long)us_between(s->before.hello_ns, s->before.handed_ns),
+                   (unsigned long long)us_between(s->before.handed_ns, s->taken_ns),
+                   (unsigned long long)us_between(s->taken_ns, s->hello_ns),
+                   (unsigned long long)us_between(s->hello_ns, s->window_ns),
+                   (unsigned long long)us_between(s->window_ns, s->welcome_ns),
+                   (unsigned long long)us_between(s->welcome_ns, now_ns),
+                   (unsigned long long)us_between(
+                       s->before.arrived_ns != 0 ? s->before.arrived_ns : s->taken_ns, now_ns));
+}
+
 static void serve(struct arrival *a, struct weir_transport *transport, uint64_t id)
 {
     const char *name = transport->ops->name;
@@ -351,6 +387,7 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
     }
     weir_log_info("session: begun session=%llu tenant=%s pid=%lld program=\"%s\" transport=%s",
                   (unsigned long long)id, a->tenant->name, (long long)a->pid, a->program, name);
+    log_stages(a, id);
     weir_session_event(session, WEIR_EVENT_SESSION_BEGAN, name);
     if (!enlist(session) || atomic_load(&a->worker->sticky) != 0) {
         weir_session_end(session);
@@ -394,6 +431,7 @@ static void *guest_thread(void *argument)
     } else if (a->stream != NULL) {
         status = weir_stream_hello(a->stream, weir_op_hash(), HELLO_WAIT_NS, &hello);
     }
+    a->stages.hello_ns = weir_clock_now_ns();
     if (status == WEIR_OK && hello != NULL) {
         a->guest_pid = hello->pid;
         a->pid = a->pid != 0 ? a->pid : hello->pid; /* over vsock nobody else says one */
@@ -425,7 +463,9 @@ static void *guest_thread(void *argument)
         refuse(a, WEIR_ERR_QUOTA, CUDA_ERROR_OUT_OF_MEMORY,
                "the worker has no window of addresses for it");
     } else {
+        a->stages.window_ns = weir_clock_now_ns();
         status = welcome(a, hello, id, &transport);
+        a->stages.welcome_ns = weir_clock_now_ns();
         if (status == WEIR_OK) {
             a->fd = -1; /* the transport's */
             serve(a, transport, id);
@@ -531,6 +571,7 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
         return;
     }
     a->fd = fd;
+    a->stages.before = guest->start;
     a->pid = guest->pid;
     memcpy(a->program, guest->program, sizeof a->program);
     a->program[sizeof a->program - 1] = 0;

@@ -23,6 +23,7 @@
 #include "host_backend/worker/session/program_ptx.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
+#include "host_backend/worker/session/warm.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/stats.h"
 #include "host_backend/worker/stream_ports.h"
@@ -608,6 +609,7 @@ static int open_worker(struct weir_worker *worker)
     if (weir_gates_create(worker, &weir_orders_of_runs, WEIR_ORDERS_ROOM) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
+    weir_worker_warm_up(worker);
     weir_worker_limits_note(worker);
     told.gate_known = !worker->config.gate_comes;
     while (!told.may_listen || !told.gate_known) {
@@ -646,6 +648,7 @@ static void close_worker(struct weir_worker *worker)
         _exit(WEIR_WORKER_EXIT_OK); /* the driver frees the contexts of a process that ends */
     }
     weir_device_idle_destroy(worker);
+    weir_worker_window_finish(worker);
     weir_worker_close_device(worker);
     weir_prints_destroy(worker->prints);
     weir_stats_finish(worker);

@@ -29,6 +29,8 @@
 #define WATCH_WAIT_NS  (5 * WEIR_NS_PER_MS)
 #define LATER_WAIT_NS  (100 * WEIR_NS_PER_MS) /* while calls are put off */
 #define POLL_WAIT_NS   (50 * WEIR_NS_PER_US)
+#define START_NS       WEIR_NS_PER_S          /* of a session, in which its calls are timed, .. */
+#define SLOW_CALL_NS   (100 * WEIR_NS_PER_US) /* .. and told from so many on */
 #define GATE_SPIN_NS   (5 * WEIR_NS_PER_US)  /* until the end of what was given is looked for; .. */
 #define GATE_SHARED_NS (30 * WEIR_NS_PER_US) /* .. where others share: marks hold up streams */
 
@@ -136,6 +138,26 @@ static CUresult enter_device_of(struct weir_session *s, const struct weir_record
                : CUDA_SUCCESS;
 }
 
+/* Until when the calls of a session are timed for the log; 0: they are not. */
+static uint64_t timed_until_ns(const struct weir_session *s)
+{
+    return weir_log_level() >= WEIR_LOG_DEBUG ? s->about->started_ns + START_NS : 0;
+}
+
+/* What keeps a program waiting at its start. */
+static void log_slow_call(const struct weir_session *s, uint16_t op, uint64_t begin_ns)
+{
+    uint64_t end_ns = weir_clock_now_ns();
+
+    if (end_ns - begin_ns >= SLOW_CALL_NS) {
+        weir_log_debug("session: a call of its start session=%llu tenant=%s op=%s us=%llu "
+                       "after_us=%llu",
+                       (unsigned long long)s->id, s->tenant->name, weir_ops[op].name,
+                       (unsigned long long)((end_ns - begin_ns) / WEIR_NS_PER_US),
+                       (unsigned long long)((begin_ns - s->about->started_ns) / WEIR_NS_PER_US));
+    }
+}
+
 static void handle(struct weir_session *s, const struct weir_record *record)
 {
     bool posted = record->flags == WEIR_RECORD_POSTED;
@@ -225,7 +247,7 @@ static void note_spin(struct weir_session *s)
 void weir_session_run(struct weir_session *session)
 {
     struct weir_transport *transport = session->channel->transport;
-    uint64_t spin_ns = spin_for(session);
+    uint64_t spin_ns = spin_for(session), timed_ns = timed_until_ns(session);
     bool open = false;
     bool given = false; /* work, since marks were last put behind it */
 
@@ -255,8 +277,15 @@ void weir_session_run(struct weir_session *session)
             continue;
         }
         if (status == WEIR_OK) {
+            uint64_t begin_ns = timed_ns != 0 ? weir_clock_now_ns() : 0;
+            uint16_t op = record->op; /* which handling it may overwrite */
+
             note_spin(session);
             handle(session, record);
+            if (begin_ns != 0 && op < WEIR_OP_COUNT) {
+                log_slow_call(session, op, begin_ns);
+                timed_ns = begin_ns < timed_ns ? timed_ns : 0;
+            }
             given = true;
             spin_ns = spin_for(session);
             open = true; /* looked at once nothing more comes */

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """isolation = "program": a worker for each program, spares, kept workers, ends and shortages."""
 import contextlib
+import datetime
 import os
 import re
 import shutil
@@ -78,6 +79,10 @@ print("used", sum(used))
 """
 
 
+def log_time_s(line):
+    return datetime.datetime.fromisoformat(line.split(" ", 1)[0]).timestamp()
+
+
 class Base(lib.Case):
     def own(self, tenants=None, lines=(), **kwargs):
         tenants = tenants or {"alice": {"isolation": "program"}, "bob": {"isolation": "program"}}
@@ -138,6 +143,29 @@ class Programs(Base):
             self.finished(host, "e2e_minimal", tenant="alice")
             self.assertEqual(self.kept(host, "alice", 1), alice)
         self.spares(host)
+
+    def test_a_spare_has_done_what_need_not_wait_for_a_program(self):
+        """A driver does much at the first call of a kind. What a small program needs, its spare has called before; it has
+        addresses and memory. And the next spare is not started while the program starts."""
+        if lib.DRIVER != "softgpu":
+            self.skipTest("only softgpu names the calls that it gets")
+        host = self.own({"alice": {"isolation": "program"}}, lines=["spare_workers = 1"], log="debug",
+                        env={"WEIR_SOFTGPU_LOG": "debug"})
+        self.spares(host, 1)
+        self.finished(host, "e2e_minimal", tenant="alice")
+        self.kept(host, "alice", 1)
+        self.spares(host, 1)
+        lines = list(host.process.errors)
+        handed = next(i for i, line in enumerate(lines) if "a program gets a worker" in line)
+        before, after = ([found.group(1) for line in part if (found := re.search(r"softgpu: (cu\w+)", line))]
+                         for part in (lines[:handed], lines[handed:]))
+        ends = {name for name in after if re.search("Destroy|Unload|Free|Unmap|Release|Unregister", name)}
+        self.assertIn("cuLaunchKernel", after)
+        self.assertEqual(set(after) - set(before) - ends, set(), "first called when the program was there")
+        for name in ("cuMemAddressReserve", "cuMemCreate", "cuMemHostAlloc"):  # once in each of the two spares
+            self.assertEqual((before.count(name), after.count(name)), (1, 1), name)
+        started = next(line for line in lines[handed:] if "supervisor: worker started" in line)
+        self.assertGreaterEqual(log_time_s(started) - log_time_s(lines[handed]), 0.099)
 
     def test_an_idle_worker_is_stopped_in_time(self):
         host = self.own(lines=["worker_idle_s = 1"])

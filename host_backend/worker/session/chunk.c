@@ -48,18 +48,18 @@ static struct weir_amounts cost_of(const struct weir_host_chunk *chunk)
     return weir_device_memory_cost(chunk->tenant->worker, chunk->published ? 0 : chunk->bytes);
 }
 
-static CUresult take_address(struct weir_session *session, struct weir_host_chunk *chunk,
-                             uint64_t alignment)
+static CUresult charge(struct weir_session *session, struct weir_host_chunk *chunk)
+{
+    chunk->charged = cost_of(chunk);
+    return weir_session_charge_all(session, chunk->device, &chunk->charged);
+}
+
+/* What is charged is given back where there is no place. */
+static CUresult take_place(struct weir_host_chunk *chunk, uint64_t alignment)
 {
     struct weir_tenant *t = chunk->tenant;
-    CUresult result;
     enum weir_status status;
 
-    chunk->charged = cost_of(chunk);
-    result = weir_session_charge_all(session, chunk->device, &chunk->charged);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
     pthread_mutex_lock(&t->lock);
     status = weir_window_take(chunk->pinned ? &t->host_window : &t->device_window, chunk->bytes,
                               alignment, &chunk->base);
@@ -69,6 +69,13 @@ static CUresult take_address(struct weir_session *session, struct weir_host_chun
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return CUDA_SUCCESS;
+}
+
+static CUresult take_address(struct weir_session *session, struct weir_host_chunk *chunk,
+                             uint64_t alignment)
+{
+    WEIR_TRY(charge(session, chunk));
+    return take_place(chunk, alignment);
 }
 
 static void give_address(struct weir_host_chunk *chunk)
@@ -116,11 +123,10 @@ bool weir_memory_others_gave_way(struct weir_worker *worker)
     return atomic_load(idle) == 0;
 }
 
-CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
-                            CUmemGenericAllocationHandle *ret_memory)
+static CUresult create_memory(struct weir_worker *worker, uint32_t device, uint64_t bytes,
+                              CUmemGenericAllocationHandle *ret_memory)
 {
     CUmemAllocationProp prop;
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
     memset(&prop, 0, sizeof prop);
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -129,14 +135,25 @@ CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_
     if (worker->platform.posix_fds) {
         prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     }
+    return worker->platform.driver.cuMemCreate(ret_memory, bytes, &prop, 0);
+}
+
+CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
+                            CUmemGenericAllocationHandle *ret_memory)
+{
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+
     for (int i = 0; i < MEMORY_TRIES && result == CUDA_ERROR_OUT_OF_MEMORY; i++) {
         if (i > 0) {
             pause_ms(4);
         }
-        result = worker->platform.driver.cuMemCreate(ret_memory, bytes, &prop, 0);
+        result = create_memory(worker, device, bytes, ret_memory);
+    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_chunk_ready_drop(worker)) {
+        result = create_memory(worker, device, bytes, ret_memory);
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_memory_others_gave_way(worker)) {
-        result = worker->platform.driver.cuMemCreate(ret_memory, bytes, &prop, 0);
+        result = create_memory(worker, device, bytes, ret_memory);
     }
     return result;
 }
@@ -351,6 +368,142 @@ static void count(const struct weir_host_chunk *chunk)
     atomic_fetch_add(&counts->chunk_bytes, chunk->bytes);
 }
 
+/* ---------------------------------------------------------------- before there is a program */
+
+#define READY_BYTES (UINT64_C(32) << 20) /* what guests ask for at first (guest_lib/chunk.c) */
+
+CUresult weir_chunk_ready_make(struct weir_worker *worker, CUstream stream)
+{
+    const struct weir_driver *d = &worker->platform.driver;
+    struct weir_ready_chunk ready = {.there = true,
+                                     .base = weir_worker_ready_window_base(worker),
+                                     .bytes = READY_BYTES,
+                                     .clearing = stream};
+    CUresult result;
+
+    if (ready.bytes % worker->platform.granularity_bytes != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    WEIR_TRY(create_memory(worker, 0, ready.bytes, &ready.memory));
+    result = d->cuMemMap(ready.base, ready.bytes, 0, ready.memory, 0);
+    if (result != CUDA_SUCCESS) {
+        (void)d->cuMemRelease(ready.memory);
+        return result;
+    }
+    result = weir_memory_access(worker, 0, 1, ready.base, ready.bytes,
+                                CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (result == CUDA_SUCCESS) {
+        result = d->cuMemsetD8Async(ready.base, 0, ready.bytes, stream);
+    }
+    if (result != CUDA_SUCCESS) {
+        (void)d->cuMemUnmap(ready.base, ready.bytes);
+        (void)d->cuMemRelease(ready.memory);
+        return result;
+    }
+    worker->platform.ready.chunk = ready;
+    return CUDA_SUCCESS;
+}
+
+void weir_chunk_ready_cleared(struct weir_worker *worker)
+{
+    worker->platform.ready.chunk.clearing = NULL;
+}
+
+static bool take_ready(struct weir_worker *worker, uint64_t bytes,
+                       struct weir_ready_chunk *ret_ready)
+{
+    bool taken;
+
+    pthread_mutex_lock(&worker->lock);
+    taken = worker->platform.ready.chunk.there &&
+            (bytes == 0 || bytes == worker->platform.ready.chunk.bytes);
+    if (taken) {
+        *ret_ready = worker->platform.ready.chunk;
+        worker->platform.ready.chunk.there = false;
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return taken;
+}
+
+static CUresult await_cleared(const struct weir_driver *d, const struct weir_ready_chunk *ready)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    if (ready->clearing != NULL) {
+        result = d->cuStreamSynchronize(ready->clearing);
+        (void)d->cuStreamDestroy_v2(ready->clearing);
+    }
+    return result;
+}
+
+bool weir_chunk_ready_drop(struct weir_worker *worker)
+{
+    const struct weir_driver *d = &worker->platform.driver;
+    struct weir_ready_chunk ready;
+
+    if (!take_ready(worker, 0, &ready)) {
+        return false;
+    }
+    (void)await_cleared(d, &ready);
+    (void)d->cuMemUnmap(ready.base, ready.bytes);
+    (void)d->cuMemRelease(ready.memory);
+    return true;
+}
+
+/* Its addresses have been taken in the tenant's window (tenant.c). */
+static CUresult use_ready(struct weir_session *session, struct weir_host_chunk *chunk,
+                          const struct weir_ready_chunk *ready)
+{
+    const struct weir_driver *d = session->driver;
+    CUresult result = await_cleared(d, ready);
+
+    chunk->base = ready->base;
+    chunk->memory = ready->memory;
+    if (result == CUDA_SUCCESS) {
+        weir_chunk_reach(session, chunk, session->used);
+        chunk->kept =
+            weir_memory_keep(chunk->tenant, chunk->memory, chunk->id, chunk->base, chunk->bytes);
+        return CUDA_SUCCESS;
+    }
+    (void)d->cuMemUnmap(chunk->base, chunk->bytes);
+    (void)d->cuMemRelease(chunk->memory);
+    return result;
+}
+
+/* ---------------------------------------------------------------- made */
+
+static CUresult make_pinned(struct weir_session *session, struct weir_host_chunk *chunk,
+                            uint64_t unit)
+{
+    CUresult result;
+
+    WEIR_TRY(take_address(session, chunk, unit));
+    result = map_pinned(chunk);
+    if (result != CUDA_SUCCESS) {
+        give_address(chunk);
+    }
+    return result;
+}
+
+static CUresult make_device(struct weir_session *session, struct weir_host_chunk *chunk,
+                            uint64_t unit, CUstream stream)
+{
+    struct weir_ready_chunk ready;
+    CUresult result;
+
+    WEIR_TRY(charge(session, chunk));
+    if (chunk->device == 0 && take_ready(session->worker, chunk->bytes, &ready)) {
+        result = use_ready(session, chunk, &ready);
+    } else {
+        WEIR_TRY(take_place(chunk, unit));
+        result = map_device(chunk, session, stream);
+    }
+    if (result != CUDA_SUCCESS) {
+        give_address(chunk);
+    }
+    return result;
+}
+
 CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                            bool pinned, CUstream stream, struct weir_region_end *end,
                            struct weir_host_chunk **ret_chunk)
@@ -375,14 +528,8 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
                                       .fd = -1,
                                       .region_end = pinned ? end : NULL,
                                       .refs = 1};
-    result = take_address(session, chunk, unit);
+    result = pinned ? make_pinned(session, chunk, unit) : make_device(session, chunk, unit, stream);
     if (result != CUDA_SUCCESS) {
-        free(chunk);
-        return result;
-    }
-    result = pinned ? map_pinned(chunk) : map_device(chunk, session, stream);
-    if (result != CUDA_SUCCESS) {
-        give_address(chunk);
         free(chunk);
         return result;
     }

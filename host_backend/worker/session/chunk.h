@@ -69,6 +69,21 @@ CUresult weir_chunk_open(struct weir_session *session, const uint8_t key[WEIR_EN
                          struct weir_host_chunk **ret_chunk);
 /** The host half's protection back over a range. */
 bool weir_window_reclaim(uint64_t base, uint64_t bytes);
+/**
+ * Make the chunk that the first program of a worker gets as its first, in the window that the
+ * worker holds (weir_worker_window_prepare()). It is being cleared behind the stream's work.
+ * @param stream  taken if the worker has such a chunk afterwards and the GPU does not clear it in
+ *     time: weir_chunk_ready_cleared() says which.
+ * @return CUDA_SUCCESS, or the driver's error
+ * @thread main, before there are sessions
+ */
+CUresult weir_chunk_ready_make(struct weir_worker *worker, CUstream stream);
+/** It is cleared, so the stream is the caller's again. @thread main, before there are sessions */
+void weir_chunk_ready_cleared(struct weir_worker *worker);
+/** Give it up, if nobody has taken it. false: there was none. @thread any, without the worker's
+ * lock
+ */
+bool weir_chunk_ready_drop(struct weir_worker *worker);
 
 /** What device memory is charged as: softgpu keeps a file of each piece, NVIDIA's driver none. */
 struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, uint64_t bytes);

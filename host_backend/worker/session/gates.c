@@ -119,6 +119,7 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
         destroy(g);
         return status;
     }
+    weir_marks_prepare(g->marks);
     g->fill = fill_of(g, worker->config.scheduler.fill);
     *ret_gate = g;
     return WEIR_OK;

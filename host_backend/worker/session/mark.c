@@ -89,6 +89,15 @@ static struct page *add_page_locked(struct weir_marks *marks)
     return page;
 }
 
+void weir_marks_prepare(struct weir_marks *marks)
+{
+    pthread_mutex_lock(&marks->lock);
+    if (marks->words && marks->pages == NULL) {
+        (void)add_page_locked(marks);
+    }
+    pthread_mutex_unlock(&marks->lock);
+}
+
 /* Words that nothing writes any more. */
 static void reclaim_locked(struct page *page)
 {

@@ -46,6 +46,9 @@ struct weir_mark_word {
 enum weir_status weir_marks_create(const struct weir_driver *driver, bool words,
                                    struct weir_marks **ret_marks) WEIR_MUST_CHECK;
 
+/** Have a page of words ready before the first mark. @thread any with the context */
+void weir_marks_prepare(struct weir_marks *marks);
+
 /** No mark may be pending. Accepts NULL. @thread any with the context */
 void weir_marks_destroy(struct weir_marks *marks);
 

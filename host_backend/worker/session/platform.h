@@ -1,7 +1,8 @@
 /*
  * What a worker's sessions run on: the driver, its devices, and how long a thread spins for them.
- * Constant from weir_worker_open_device() on, but for window_taken and the devices' contexts: the
- * first device has one from then on, each other device from its first use on (session/contexts.c).
+ * Constant from weir_worker_open_device() on, but for windows, what is ready, and the devices'
+ * contexts: the first device has one from then on, each other device from its first use on
+ * (session/contexts.c).
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_PLATFORM_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_PLATFORM_H
@@ -46,6 +47,23 @@ struct weir_worker_spin {
     uint64_t owed_ns;            /* the same while the GPU owes the guest a word */
 };
 
+/* Device memory that a worker of one tenant has made before its first program comes: cleared, and
+ * mapped at the beginning of the window that it holds for the tenant. */
+struct weir_ready_chunk {
+    bool there; /* and not taken */
+    CUdeviceptr base;
+    uint64_t bytes;
+    CUmemGenericAllocationHandle memory;
+    CUstream clearing; /* NULL: it is cleared */
+};
+
+/* What is made for the tenant that comes first. Under the worker's lock. */
+struct weir_worker_ready {
+    bool has_window; /* it is held, and no tenant has it */
+    uint32_t window;
+    struct weir_ready_chunk chunk;
+};
+
 struct weir_platform {
     struct weir_driver driver;
     char driver_name[WEIR_HOST_TEXT_BYTES];
@@ -64,6 +82,7 @@ struct weir_platform {
     /* Of each window whether a tenant has it, or something else lies there. Under the worker's
      * lock. */
     bool window_taken[WEIR_WINDOWS_MAX];
+    struct weir_worker_ready ready;
 };
 
 /** A worker's. Sessions have it as session->platform. @thread any */

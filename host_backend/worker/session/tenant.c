@@ -8,6 +8,7 @@
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 
@@ -171,65 +172,138 @@ static uint32_t take_window(struct weir_worker *worker)
     return window;
 }
 
-static void give_window_back(const struct weir_tenant *tenant)
+static void give_window_back(struct weir_worker *worker, uint32_t window)
 {
-    pthread_mutex_lock(&tenant->worker->lock);
-    tenant->worker->platform.window_taken[tenant->window] = false;
-    pthread_mutex_unlock(&tenant->worker->lock);
+    pthread_mutex_lock(&worker->lock);
+    worker->platform.window_taken[window] = false;
+    pthread_mutex_unlock(&worker->lock);
 }
 
-/* CUDA_ERROR_ALREADY_MAPPED: something else lies there. */
-static CUresult reserve_window(struct weir_tenant *tenant)
+/* Keep the window's addresses. CUDA_ERROR_ALREADY_MAPPED: something else lies there. */
+static CUresult hold_window(struct weir_worker *worker, uint32_t window)
 {
-    const struct weir_driver *driver = &tenant->worker->platform.driver;
-    uint64_t base = weir_tenant_window_base(tenant);
-    uint64_t half = weir_tenant_window_bytes(tenant) / 2;
+    const struct weir_driver *driver = &worker->platform.driver;
+    uint64_t base = worker->config.window_base + window * worker->config.window_bytes;
+    uint64_t half = worker->config.window_bytes / 2;
     CUdeviceptr got = 0;
     CUresult result;
     void *host;
 
-    result = driver->cuMemAddressReserve(&got, half, tenant->worker->platform.granularity_bytes,
-                                         base, 0);
+    result = driver->cuMemAddressReserve(&got, half, worker->platform.granularity_bytes, base, 0);
     if (result != CUDA_SUCCESS) {
         return result;
     }
     host = mmap((void *)(uintptr_t)(base + half), half, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    result = got == base && host == (void *)(uintptr_t)(base + half) ? CUDA_SUCCESS
-                                                                     : CUDA_ERROR_ALREADY_MAPPED;
-    if (result == CUDA_SUCCESS &&
-        (weir_window_init(&tenant->device_window, base, half) != WEIR_OK ||
-         weir_window_init(&tenant->host_window, base + half, half) != WEIR_OK)) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (got == base && host == (void *)(uintptr_t)(base + half)) {
+        return CUDA_SUCCESS;
     }
-    if (result != CUDA_SUCCESS) {
-        (void)driver->cuMemAddressFree(got, half);
-        if (host != MAP_FAILED) {
-            munmap(host, half);
-        }
-        weir_window_finish(&tenant->device_window);
-        weir_window_finish(&tenant->host_window);
+    (void)driver->cuMemAddressFree(got, half);
+    if (host != MAP_FAILED) {
+        munmap(host, half);
     }
-    return result;
+    return CUDA_ERROR_ALREADY_MAPPED;
+}
+
+static void let_window_go(struct weir_worker *worker, uint32_t window)
+{
+    uint64_t base = worker->config.window_base + window * worker->config.window_bytes;
+    uint64_t half = worker->config.window_bytes / 2;
+
+    (void)worker->platform.driver.cuMemAddressFree(base, half);
+    munmap((void *)(uintptr_t)(base + half), half);
+    give_window_back(worker, window);
 }
 
 /* Where the last windows are, this program may have something. */
-static CUresult find_window(struct weir_tenant *tenant)
+static CUresult find_window(struct weir_worker *worker, uint32_t *ret_window)
 {
     CUresult result = CUDA_ERROR_ALREADY_MAPPED;
+    uint32_t window = 0;
 
     while (result == CUDA_ERROR_ALREADY_MAPPED) {
-        tenant->window = take_window(tenant->worker);
-        if (tenant->window == WEIR_WINDOWS_MAX) {
-            weir_log_error("tenant: no window is left in this worker tenant=%s", tenant->name);
+        window = take_window(worker);
+        if (window == WEIR_WINDOWS_MAX) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        result = reserve_window(tenant); /* nobody can have what something lies in */
+        result = hold_window(worker, window); /* nobody can have what something lies in */
     }
     if (result != CUDA_SUCCESS) {
-        give_window_back(tenant);
+        give_window_back(worker, window);
+        return result;
     }
+    *ret_window = window;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_worker_window_prepare(struct weir_worker *worker)
+{
+    CUresult result = find_window(worker, &worker->platform.ready.window);
+
+    worker->platform.ready.has_window = result == CUDA_SUCCESS;
     return result;
+}
+
+uint64_t weir_worker_ready_window_base(const struct weir_worker *worker)
+{
+    return worker->config.window_base + worker->platform.ready.window * worker->config.window_bytes;
+}
+
+void weir_worker_window_finish(struct weir_worker *worker)
+{
+    (void)weir_chunk_ready_drop(worker);
+    if (worker->platform.ready.has_window) {
+        worker->platform.ready.has_window = false;
+        let_window_go(worker, worker->platform.ready.window);
+    }
+}
+
+static bool take_ready_window(struct weir_worker *worker, uint32_t *ret_window)
+{
+    bool has;
+
+    pthread_mutex_lock(&worker->lock);
+    has = worker->platform.ready.has_window;
+    worker->platform.ready.has_window = false;
+    *ret_window = worker->platform.ready.window;
+    pthread_mutex_unlock(&worker->lock);
+    return has;
+}
+
+/* What the worker has made for its first program lies at the beginning of the window. */
+static bool keep_ready_chunk(struct weir_tenant *tenant)
+{
+    const struct weir_ready_chunk *ready = &tenant->worker->platform.ready.chunk;
+    bool is_here = ready->there && ready->base == weir_tenant_window_base(tenant);
+
+    return !is_here ||
+           weir_window_take_at(&tenant->device_window, ready->base, ready->bytes) == WEIR_OK;
+}
+
+static CUresult reserve_window(struct weir_tenant *tenant)
+{
+    struct weir_worker *worker = tenant->worker;
+    uint64_t half = weir_tenant_window_bytes(tenant) / 2, base;
+
+    if (!take_ready_window(worker, &tenant->window)) {
+        CUresult result = find_window(worker, &tenant->window);
+
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+            weir_log_error("tenant: no window is left in this worker tenant=%s", tenant->name);
+        }
+        WEIR_TRY(result);
+    }
+    base = weir_tenant_window_base(tenant);
+    if (weir_window_init(&tenant->device_window, base, half) != WEIR_OK ||
+        weir_window_init(&tenant->host_window, base + half, half) != WEIR_OK ||
+        !keep_ready_chunk(tenant)) {
+        (void)weir_chunk_ready_drop(worker);
+        weir_window_finish(&tenant->device_window);
+        weir_window_finish(&tenant->host_window);
+        let_window_go(worker, tenant->window);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_tenant_reserve(struct weir_tenant *tenant)
@@ -238,7 +312,7 @@ CUresult weir_tenant_reserve(struct weir_tenant *tenant)
 
     pthread_mutex_lock(&tenant->lock);
     if (!tenant->reserved) {
-        result = find_window(tenant);
+        result = reserve_window(tenant);
         tenant->reserved = result == CUDA_SUCCESS;
     }
     pthread_mutex_unlock(&tenant->lock);
@@ -247,14 +321,11 @@ CUresult weir_tenant_reserve(struct weir_tenant *tenant)
 
 void weir_tenant_destroy(struct weir_tenant *tenant)
 {
-    uint64_t half = weir_tenant_window_bytes(tenant) / 2;
-
     weir_gates_tenant_gone(tenant);
     weir_exports_drop_all(tenant);
     if (tenant->reserved) {
-        (void)tenant->worker->platform.driver.cuMemAddressFree(tenant->device_window.base, half);
-        munmap((void *)(uintptr_t)tenant->host_window.base, half);
-        give_window_back(tenant);
+        (void)weir_chunk_ready_drop(tenant->worker); /* it lies in the window */
+        let_window_go(tenant->worker, tenant->window);
     }
     weir_window_finish(&tenant->device_window);
     weir_window_finish(&tenant->host_window);

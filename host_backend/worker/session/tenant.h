@@ -68,6 +68,14 @@ void weir_tenant_destroy(struct weir_tenant *tenant);
 CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amounts *amounts);
 /** Say in the log that there is no more of an item for the tenant. @thread any */
 void weir_tenant_refused(struct weir_tenant *tenant, enum weir_account_item item);
+/** Take a window and hold it for the tenant that comes first. @thread main, before there are
+ * sessions */
+CUresult weir_worker_window_prepare(struct weir_worker *worker);
+/** Where it begins. @thread main, before there are sessions */
+uint64_t weir_worker_ready_window_base(const struct weir_worker *worker);
+/** Give that window back, with the chunk in it (weir_chunk_ready_make()), if no tenant has come.
+ * @thread main, with no session left */
+void weir_worker_window_finish(struct weir_worker *worker);
 /** Take a window and reserve its halves, once. @thread a session's, without the worker's lock */
 CUresult weir_tenant_reserve(struct weir_tenant *tenant);
 /** Of one that is reserved. @thread any */
