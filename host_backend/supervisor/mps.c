@@ -4,9 +4,10 @@
  * A control daemon, its one server and the workers under it are a domain. Inside one, kernels of
  * different programs run side by side behind walls for memory. A fault of one client ends all of
  * them, and the server takes no new client while one of the old ones lives; so all leave at once,
- * and 0.25 s later the domain serves again. A client that is killed while it has work on the GPU
- * counts as a fault, so one is terminated by the daemon before it is killed. A failed assert is no
- * such fault: it ends the client whose it is and nobody else.
+ * and 0.25 s later the domain serves again. Until then programs go to a domain in reserve, whose
+ * server has been started before; the one with the fault is in reserve next. A client that is
+ * killed while it has work on the GPU counts as a fault, so one is terminated by the daemon before
+ * it is killed. A failed assert is no such fault: it ends the client whose it is and nobody else.
  *
  * Each list of devices has domains of its own, since a fault reaches the clients of all GPUs that
  * the faulting one shares with others. A server takes 48 clients; for more, a further domain opens.
@@ -18,207 +19,21 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/config/program_path.h"
-#include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CONTROL       "nvidia-cuda-mps-control"
-#define PERCENTAGE    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" /* for a client: of the SMs */
-#define LOOK_MS       20 /* how often a daemon is looked at that starts */
-#define START_WAIT_NS (5 * WEIR_NS_PER_S)
-#define RETRY_NS      (2 * WEIR_NS_PER_S)    /* after a daemon has ended by itself */
-#define LEAVE_WAIT_NS (500 * WEIR_NS_PER_MS) /* for workers whose context is gone */
-#define RECOVERS_NS   (250 * WEIR_NS_PER_MS) /* a server, when the last client has left */
-#define SAY_WAIT_MS   1000
-#define STUCK_NS      (15 * WEIR_NS_PER_S) /* a server that has taken no client for so long */
-#define QUIT_WAIT_MS  2000
-#define ANSWER_BYTES  512u
-#define PATH_BYTES    (sizeof((struct weir_sup_mps *)NULL)->folder + 32) /* of a file in a folder */
-/* In the foreground the daemon says to its output what else it would write into this file. */
-#define LOG "server.log"
-
-/* ---------------------------------------------------------------- is it there */
-
-bool weir_mps_is_wanted(const struct weir_host_config *config)
-{
-    char path[512];
-
-    switch (config->workers.mps) {
-    case WEIR_MPS_ON:
-        return true;
-    case WEIR_MPS_AUTO:
-        return strcmp(config->driver, "softgpu") != 0 &&
-               weir_program_find(CONTROL, path, sizeof path);
-    case WEIR_MPS_OFF:
-    default:
-        return false;
-    }
-}
-
-/* ---------------------------------------------------------------- the daemon */
-
-static void set_folders(const struct weir_sup_mps *m)
-{
-    setenv("CUDA_MPS_PIPE_DIRECTORY", m->folder, 1);
-    setenv("CUDA_MPS_LOG_DIRECTORY", m->folder, 1);
-}
-
-/* In a child, as become_control(). */
-static void become_user(const struct weir_sup_mps *m)
-{
-    if (!weir_confine_become(m->user)) {
-        _exit(127);
-    }
-}
-
-/* In a child. */
-static _Noreturn void become_control(const struct weir_sup_mps *m, bool daemon)
-{
-    sigset_t none;
-
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGPIPE, SIG_DFL);
-    set_folders(m);
-    if (daemon) {
-        execlp(CONTROL, CONTROL, "-f", (char *)NULL);
-    } else {
-        execlp(CONTROL, CONTROL, (char *)NULL);
-    }
-    _exit(127);
-}
-
-static const char *path_of(const struct weir_sup_mps *m, const char *name, char *room, size_t bytes)
-{
-    snprintf(room, bytes, "%s/%s", m->folder, name);
-    return room;
-}
-
-static bool is_there(const struct weir_sup_mps *m)
-{
-    char path[PATH_BYTES];
-
-    return access(path_of(m, "control", path, sizeof path), F_OK) == 0;
-}
-
-/* A server serves one user, and its daemon need be no other. */
-static bool give_folder(const struct weir_sup_mps *m)
-{
-    return !m->user->is_other || chown(m->folder, m->user->uid, m->user->gid) == 0;
-}
-
-/* What a killed host left would be taken for a daemon that is ready. */
-static bool make_folder(const struct weir_supervisor *sup, struct weir_sup_mps *m)
-{
-    char path[PATH_BYTES];
-    int n = snprintf(m->folder, sizeof m->folder, "%s/mps-%d", sup->config.run_dir,
-                     (int)(m - sup->mps));
-
-    if (n < 0 || (size_t)n >= sizeof m->folder ||
-        (mkdir(m->folder, 0700) != 0 && errno != EEXIST) || !give_folder(m)) {
-        return false;
-    }
-    (void)unlink(path_of(m, LOG, path, sizeof path));
-    return unlink(path_of(m, "control", path, sizeof path)) == 0 || errno == ENOENT;
-}
-
-int weir_mps_log_open(const struct weir_sup_mps *m, int flags)
-{
-    char path[PATH_BYTES];
-
-    return open(path_of(m, LOG, path, sizeof path), flags | O_NOFOLLOW | O_CLOEXEC, 0600);
-}
-
-static void start(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
-{
-    pid_t self = getpid();
-
-    m->started_ns = now_ns;
-    m->ready = false;
-    m->log_seen = 0;
-    if (!make_folder(sup, m)) {
-        weir_log_error("mps: no folder path=%s why=\"%s\"", m->folder, strerror(errno));
-        return;
-    }
-    m->pid = fork();
-    if (m->pid == 0) {
-        int null = open("/dev/null", O_RDWR | O_CLOEXEC), log;
-
-        become_user(m);
-        log = weir_mps_log_open(m, O_WRONLY | O_CREAT | O_APPEND);
-        prctl(PR_SET_PDEATHSIG, SIGTERM); /* another user would have lost it */
-        if (getppid() != self || dup2(null, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0) {
-            _exit(127);
-        }
-        become_control(m, true);
-    }
-    if (m->pid < 0) {
-        m->pid = 0;
-        return;
-    }
-    weir_log_info("mps: control daemon started pid=%d folder=%s", (int)m->pid, m->folder);
-}
-
-/* Say a line to a daemon, and read what it answers; waits for at most SAY_WAIT_MS. */
-static bool say(const struct weir_sup_mps *m, const char *line, int wait_ms, char *answer,
-                size_t bytes)
-{
-    uint64_t end_ns = weir_clock_now_ns() + (uint64_t)wait_ms * WEIR_NS_PER_MS;
-    int in[2], out[2];
-    size_t n = 0;
-    bool over = false;
-    pid_t pid;
-
-    if (pipe2(in, O_CLOEXEC) != 0) {
-        return false;
-    }
-    if (pipe2(out, O_CLOEXEC) != 0) {
-        close(in[0]);
-        close(in[1]);
-        return false;
-    }
-    pid = fork();
-    if (pid == 0) {
-        become_user(m);
-        if (dup2(in[0], 0) < 0 || dup2(out[1], 1) < 0) {
-            _exit(127);
-        }
-        become_control(m, false);
-    }
-    close(in[0]);
-    close(out[1]);
-    (void)!write(in[1], line, strlen(line)); /* shorter than a pipe holds */
-    close(in[1]);
-    while (pid > 0 && !over && n + 1 < bytes && weir_clock_now_ns() < end_ns) {
-        struct pollfd wait = {out[0], POLLIN, 0};
-
-        if (poll(&wait, 1, LOOK_MS) > 0) {
-            ssize_t got = read(out[0], answer + n, bytes - 1 - n);
-
-            over = got <= 0;
-            n += got > 0 ? (size_t)got : 0;
-        }
-    }
-    answer[n] = 0;
-    close(out[0]);
-    if (pid > 0) {
-        if (!over) {
-            kill(pid, SIGKILL);
-        }
-        waitpid(pid, NULL, 0);
-    }
-    return pid > 0 && over;
-}
+#define START_WAIT_NS    (5 * WEIR_NS_PER_S)
+#define RETRY_NS         (2 * WEIR_NS_PER_S)    /* after a daemon has ended by itself */
+#define RESERVE_RETRY_NS (60 * WEIR_NS_PER_S)   /* the same for one in reserve */
+#define LEAVE_WAIT_NS    (500 * WEIR_NS_PER_MS) /* for workers whose context is gone */
+#define RECOVERS_NS      (250 * WEIR_NS_PER_MS) /* a server, when the last client has left */
+#define STUCK_NS         (15 * WEIR_NS_PER_S)   /* a server that has taken no client for so long */
 
 /* ---------------------------------------------------------------- domains and workers */
 
@@ -299,19 +114,49 @@ uint32_t weir_mps_busy(const struct weir_supervisor *sup, const struct weir_sup_
     return n;
 }
 
-bool weir_mps_open(struct weir_supervisor *sup, const char *devices)
+static struct weir_sup_mps *open_one(struct weir_supervisor *sup, const char *devices,
+                                     uint64_t now_ns)
 {
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         struct weir_sup_mps *m = &sup->mps[i];
 
         if (!m->used) {
-            *m = (struct weir_sup_mps){.used = true, .user = &sup->worker_user};
+            *m = (struct weir_sup_mps){
+                .used = true, .user = &sup->worker_user, .turn = ++sup->mps_turns};
             snprintf(m->devices, sizeof m->devices, "%s", devices);
-            start(sup, m, weir_clock_now_ns());
-            return true;
+            weir_mps_daemon_start(sup, m, now_ns);
+            return m;
         }
     }
-    return false;
+    return NULL;
+}
+
+/* The domain with these devices that is in reserve; NULL: none is. */
+static struct weir_sup_mps *reserve_of(struct weir_supervisor *sup, const char *devices)
+{
+    for (int i = 0; i < WEIR_MPS_MAX; i++) {
+        if (has_devices(&sup->mps[i], devices) && sup->mps[i].reserve) {
+            return &sup->mps[i];
+        }
+    }
+    return NULL;
+}
+
+static void use_reserve(struct weir_supervisor *sup, struct weir_sup_mps *m)
+{
+    m->reserve = false;
+    m->turn = ++sup->mps_turns;
+    weir_log_info("mps: a domain in reserve takes programs folder=%s", m->folder);
+}
+
+bool weir_mps_open(struct weir_supervisor *sup, const char *devices)
+{
+    struct weir_sup_mps *reserve = reserve_of(sup, devices);
+
+    if (reserve != NULL) {
+        use_reserve(sup, reserve);
+    }
+    return reserve != NULL || open_one(sup, devices, weir_clock_now_ns()) != NULL;
 }
 
 static bool has_room(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
@@ -325,26 +170,47 @@ static bool is_open(const struct weir_supervisor *sup, const struct weir_sup_mps
     return has_room(sup, m) && m->ready && !m->leaving && m->again_ns <= weir_clock_now_ns();
 }
 
-enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *devices,
-                                 uint32_t *ret_domain)
+/* Of the domains that take a worker now the one that is filled first; NULL: none does. */
+static struct weir_sup_mps *first_open(struct weir_supervisor *sup, const char *devices,
+                                       enum weir_mps_room *ret_room)
 {
-    enum weir_mps_room room = WEIR_MPS_NO_ROOM;
+    struct weir_sup_mps *first = NULL;
 
+    *ret_room = WEIR_MPS_NO_ROOM;
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         struct weir_sup_mps *m = &sup->mps[i];
 
-        if (!has_devices(m, devices)) {
+        if (!has_devices(m, devices) || m->reserve) {
             continue;
         }
         if (is_open(sup, m)) {
-            *ret_domain = (uint32_t)i + 1;
-            return WEIR_MPS_ROOM;
+            first = first == NULL || m->turn < first->turn ? m : first;
         }
         if (has_room(sup, m)) {
-            room = WEIR_MPS_ROOM_SOON;
-        } else if (room == WEIR_MPS_NO_ROOM) {
-            room = WEIR_MPS_FULL;
+            *ret_room = WEIR_MPS_ROOM_SOON;
+        } else if (*ret_room == WEIR_MPS_NO_ROOM) {
+            *ret_room = WEIR_MPS_FULL;
         }
+    }
+    return first;
+}
+
+enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *devices,
+                                 uint32_t *ret_domain)
+{
+    enum weir_mps_room room;
+    struct weir_sup_mps *m = first_open(sup, devices, &room), *reserve;
+
+    if (m == NULL && room == WEIR_MPS_ROOM_SOON) { /* a fault, or a daemon that has ended */
+        reserve = reserve_of(sup, devices);
+        if (reserve != NULL && reserve->serves && is_open(sup, reserve)) {
+            use_reserve(sup, reserve);
+            m = reserve;
+        }
+    }
+    if (m != NULL) {
+        *ret_domain = (uint32_t)(m - sup->mps) + 1;
+        return WEIR_MPS_ROOM;
     }
     if (room == WEIR_MPS_NO_ROOM && weir_mps_open(sup, devices)) {
         room = WEIR_MPS_ROOM_SOON;
@@ -354,10 +220,13 @@ enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *device
 
 bool weir_mps_is_surplus(const struct weir_supervisor *sup, const struct weir_sup_worker *worker)
 {
-    for (uint32_t i = 0; i + 1 < worker->program.domain; i++) {
+    uint32_t own = worker->program.domain;
+
+    for (int i = 0; own != 0 && i < WEIR_MPS_MAX; i++) {
         const struct weir_sup_mps *m = &sup->mps[i];
 
-        if (has_devices(m, worker->devices) && is_open(sup, m)) {
+        if (m->turn < sup->mps[own - 1].turn && has_devices(m, worker->devices) && !m->reserve &&
+            is_open(sup, m)) {
             return true;
         }
     }
@@ -384,6 +253,7 @@ void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *m)
         weir_log_warn("mps: a fault, so all of its programs end folder=%s workers=%u", m->folder,
                       n_workers(sup, m));
         have_all_leave(sup, m);
+        sup->spares_paused_ns = 0; /* the next programs are waiting for them */
     }
 }
 
@@ -403,16 +273,16 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
     }
     helper = fork();
     if (helper == 0) {
-        char servers[ANSWER_BYTES], answer[ANSWER_BYTES], line[64], *rest = NULL;
+        char servers[WEIR_MPS_ANSWER_BYTES], answer[WEIR_MPS_ANSWER_BYTES], line[64], *rest = NULL;
 
         if (fork() != 0) {
             _exit(0); /* nobody waits for the other */
         }
-        (void)say(m, "get_server_list\n", SAY_WAIT_MS, servers, sizeof servers);
+        (void)weir_mps_say(m, "get_server_list\n", WEIR_MPS_SAY_MS, servers, sizeof servers);
         for (const char *server = strtok_r(servers, " \n", &rest); server != NULL;
              server = strtok_r(NULL, " \n", &rest)) {
             snprintf(line, sizeof line, "terminate_client %.20s %d\n", server, (int)worker->pid);
-            (void)say(m, line, SAY_WAIT_MS, answer, sizeof answer);
+            (void)weir_mps_say(m, line, WEIR_MPS_SAY_MS, answer, sizeof answer);
         }
         (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
         _exit(0);
@@ -476,7 +346,7 @@ static uint64_t stuck_at_ns(const struct weir_supervisor *sup, const struct weir
 /* Its servers are the daemon's children. */
 static void kill_servers(const struct weir_sup_mps *m)
 {
-    char path[64], pids[ANSWER_BYTES], *rest = NULL;
+    char path[64], pids[WEIR_MPS_ANSWER_BYTES], *rest = NULL;
     ssize_t n = -1;
     int fd;
 
@@ -516,11 +386,17 @@ static void look_at_starting(struct weir_supervisor *sup, struct weir_sup_mps *m
 
 /* ---------------------------------------------------------------- time */
 
+/* When a daemon that has ended is started again. Without one in reserve all goes on. */
+static uint64_t retry_ns(const struct weir_sup_mps *m)
+{
+    return m->started_ns + (m->reserve ? RESERVE_RETRY_NS : RETRY_NS);
+}
+
 static void look_at_daemon(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
 {
-    if (m->pid == 0 && now_ns - m->started_ns >= RETRY_NS) {
-        start(sup, m, now_ns);
-    } else if (m->pid != 0 && !m->ready && is_there(m)) {
+    if (m->pid == 0 && now_ns >= retry_ns(m)) {
+        weir_mps_daemon_start(sup, m, now_ns);
+    } else if (m->pid != 0 && !m->ready && weir_mps_daemon_is_there(m)) {
         m->ready = true;
     } else if (m->pid != 0 && !m->ready && now_ns - m->started_ns >= START_WAIT_NS) {
         weir_log_error("mps: the control daemon is not ready, killed pid=%d", (int)m->pid);
@@ -530,11 +406,27 @@ static void look_at_daemon(struct weir_supervisor *sup, struct weir_sup_mps *m, 
     }
 }
 
+/* Do programs go to another domain since this one had its fault? */
+static bool is_replaced(struct weir_supervisor *sup, const struct weir_sup_mps *m)
+{
+    for (int i = 0; i < WEIR_MPS_MAX; i++) {
+        const struct weir_sup_mps *other = &sup->mps[i];
+
+        if (other->turn > m->turn && has_devices(other, m->devices) && !other->reserve &&
+            is_open(sup, other)) {
+            return reserve_of(sup, m->devices) == NULL;
+        }
+    }
+    return false;
+}
+
 static void look_at_leaving(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
 {
     if (n_workers(sup, m) == 0) {
         m->leaving = false;
         m->again_ns = now_ns + RECOVERS_NS;
+        m->reserve = is_replaced(sup, m);
+        m->serves = m->asked = m->reserve;
         return;
     }
     if (now_ns < m->leave_by_ns) {
@@ -548,6 +440,64 @@ static void look_at_leaving(struct weir_supervisor *sup, struct weir_sup_mps *m,
     }
 }
 
+/* ---------------------------------------------------------------- in reserve */
+
+static void reap_starter(struct weir_sup_mps *m)
+{
+    int status;
+
+    if (m->starter == 0 || waitpid(m->starter, &status, WNOHANG) != m->starter) {
+        return;
+    }
+    m->starter = 0;
+    m->serves = m->ready && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (m->serves) {
+        weir_log_info("mps: a server is in reserve folder=%s", m->folder);
+    } else {
+        weir_log_warn("mps: no server in reserve, so after a fault programs wait until the domain "
+                      "has recovered folder=%s",
+                      m->folder);
+    }
+}
+
+/* Is another domain with these devices in reserve, or about to be? */
+static bool has_reserve(struct weir_supervisor *sup, const char *devices, uint64_t now_ns)
+{
+    bool has = reserve_of(sup, devices) != NULL;
+
+    for (int i = 0; i < WEIR_MPS_MAX && !has; i++) {
+        const struct weir_sup_mps *m = &sup->mps[i];
+
+        has = has_devices(m, devices) && (m->leaving || m->again_ns > now_ns);
+    }
+    return has;
+}
+
+static uint32_t n_reserves(const struct weir_supervisor *sup)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_MPS_MAX; i++) {
+        n += sup->mps[i].used && sup->mps[i].reserve;
+    }
+    return n;
+}
+
+/* A server that serves is to have one that waits in reserve. */
+static void keep_reserve(struct weir_supervisor *sup, const struct weir_sup_mps *m, uint64_t now_ns)
+{
+    struct weir_sup_mps *reserve;
+
+    if (!sup->announced || sup->stopping || m->reserve || m->served_ns == 0 ||
+        n_reserves(sup) == WEIR_MPS_RESERVE_MAX || has_reserve(sup, m->devices, now_ns)) {
+        return;
+    }
+    reserve = open_one(sup, m->devices, now_ns);
+    if (reserve != NULL) {
+        reserve->reserve = true;
+    }
+}
+
 void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
@@ -556,6 +506,10 @@ void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns)
         if (m->used && sup->mps_wanted) {
             look_at_daemon(sup, m, now_ns);
             look_at_starting(sup, m, now_ns);
+            keep_reserve(sup, m, now_ns);
+        }
+        if (m->used && m->reserve && m->ready && !m->asked) {
+            weir_mps_server_start(m);
         }
         if (m->used && m->leaving) {
             look_at_leaving(sup, m, now_ns);
@@ -575,9 +529,9 @@ int weir_mps_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
             continue;
         }
         if (m->pid == 0) {
-            at_ns = m->started_ns + RETRY_NS;
+            at_ns = retry_ns(m);
         } else if (!m->ready) {
-            at_ns = now_ns + LOOK_MS * WEIR_NS_PER_MS;
+            at_ns = now_ns + WEIR_MPS_LOOK_MS * WEIR_NS_PER_MS;
         } else if (m->leaving) {
             at_ns = m->leave_by_ns;
         } else if (m->again_ns > now_ns) {
@@ -600,6 +554,7 @@ void weir_mps_reap(struct weir_supervisor *sup)
         struct weir_sup_mps *m = &sup->mps[i];
         int status;
 
+        reap_starter(m);
         if (m->used && m->pid > 0 && waitpid(m->pid, &status, WNOHANG) == m->pid) {
             m->pid = 0;
             m->ready = false;
@@ -614,54 +569,20 @@ void weir_mps_reap(struct weir_supervisor *sup)
 
 void weir_mps_close(struct weir_supervisor *sup)
 {
-    char answer[ANSWER_BYTES], path[PATH_BYTES];
-    static const char *const files[] = {"control",
-                                        "control_lock",
-                                        "control_privileged",
-                                        "log",
-                                        "control.log",
-                                        LOG,
-                                        "nvidia-cuda-mps-control.pid"};
-
+    for (int i = 0; i < WEIR_MPS_MAX; i++) {
+        if (sup->mps[i].used) {
+            weir_mps_daemon_quit(&sup->mps[i]);
+        }
+    }
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         struct weir_sup_mps *m = &sup->mps[i];
 
-        if (!m->used) {
-            continue;
+        if (m->used && m->pid > 0) {
+            weir_mps_daemon_await(m);
         }
-        if (m->pid > 0) {
-            (void)say(m, "quit -t 1\n", QUIT_WAIT_MS, answer, sizeof answer);
-            for (int k = 0; k < QUIT_WAIT_MS / LOOK_MS && waitpid(m->pid, NULL, WNOHANG) == 0;
-                 k++) {
-                poll(NULL, 0, LOOK_MS);
-            }
-            kill(m->pid, SIGKILL); /* without effect if it has ended */
-            waitpid(m->pid, NULL, 0);
+        if (m->used) {
+            weir_mps_folder_remove(m);
         }
-        for (size_t k = 0; k < sizeof files / sizeof files[0]; k++) {
-            unlink(path_of(m, files[k], path, sizeof path));
-        }
-        rmdir(m->folder);
         m->used = false;
-    }
-}
-
-void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_worker *worker)
-{
-    const struct weir_sup_mps *m = weir_mps_of(sup, worker);
-    char percent[16];
-
-    if (worker->kind == WEIR_WORKER_PROGRAM) {
-        unsetenv(PERCENTAGE); /* the host's own is not meant for it */
-    }
-    if (m != NULL && worker->program.sm_share_pct != 0) {
-        snprintf(percent, sizeof percent, "%u", worker->program.sm_share_pct);
-        setenv(PERCENTAGE, percent, 1);
-    }
-    if (m != NULL) {
-        set_folders(m);
-    } else if (worker->kind == WEIR_WORKER_PROGRAM && worker->program.native) {
-        /* A folder without a daemon, so that the site's own is not found either. */
-        setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent", 1);
     }
 }

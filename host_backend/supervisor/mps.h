@@ -16,7 +16,8 @@
 struct weir_supervisor;
 struct weir_sup_worker;
 
-#define WEIR_MPS_MAX         8  /* domains */
+#define WEIR_MPS_MAX         12 /* domains */
+#define WEIR_MPS_RESERVE_MAX 4  /* of them, that are in reserve */
 #define WEIR_MPS_CLIENTS_MAX 48 /* of a server, until CUDA 13.1 */
 
 /* A program's worker that was there when its domain died. */
@@ -37,9 +38,14 @@ struct weir_mps_blame {
 /* A domain. Zeroed: none. */
 struct weir_sup_mps {
     bool used;
-    pid_t pid;                            /* of the control daemon; 0: not running */
-    bool ready;                           /* it takes clients */
-    bool leaving;                         /* after a fault, until all its workers have ended */
+    pid_t pid;     /* of the control daemon; 0: not running */
+    bool ready;    /* it takes clients */
+    bool leaving;  /* after a fault, until all its workers have ended */
+    bool reserve;  /* it has no workers, and gets some when no other can take any */
+    bool serves;   /* if in reserve: its server has been started */
+    bool asked;    /* .. or the daemon was told to start it */
+    pid_t starter; /* the process that tells it and waits; 0: none */
+    uint32_t turn; /* of domains with the same devices the lowest is filled first */
     char devices[WEIR_DEVICE_LIST_BYTES]; /* of its workers */
     char folder[108];                     /* of its pipes and logs */
     const struct weir_confine_user *user; /* who runs it, and its workers */
@@ -51,10 +57,6 @@ struct weir_sup_mps {
     struct weir_mps_blame blame;
     uint64_t again_ns; /* after a fault: it takes clients from then on */
 };
-
-/** Are programs' workers to be under MPS? As the configuration says; with `auto`, if NVIDIA's
- * control program is on the PATH of a host with a GPU. */
-bool weir_mps_is_wanted(const struct weir_host_config *config);
 
 enum weir_mps_room {
     WEIR_MPS_ROOM,
@@ -68,12 +70,13 @@ enum weir_mps_room {
  */
 enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *devices,
                                  uint32_t *ret_domain);
-/** Open a further domain. Its programs take turns with those of the others.
+/** Open a further domain, or take the one in reserve. Its programs take turns with those of the
+ * others.
  * @return false: there are as many as can be. */
 bool weir_mps_open(struct weir_supervisor *sup, const char *devices);
 /** Programs in a worker's domain; 0: it is in none. */
 uint32_t weir_mps_busy(const struct weir_supervisor *sup, const struct weir_sup_worker *worker);
-/** Is there room in a domain with the same devices that was opened before the worker's? */
+/** Is there room in a domain with the same devices that is filled before the worker's? */
 bool weir_mps_is_surplus(const struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 /** A worker's domain; NULL: it is under none. */
 struct weir_sup_mps *weir_mps_of(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
@@ -89,8 +92,41 @@ void weir_mps_sms_told(struct weir_supervisor *sup, const struct weir_sup_worker
 uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_sup_mps *domain);
 /** A client's context has died, and with it those of all others in the domain: have them leave. */
 void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *domain);
+
+/* mps_daemon.c */
+
+#define WEIR_MPS_LOOK_MS      20 /* how often a daemon is looked at that starts */
+#define WEIR_MPS_SAY_MS       1000
+#define WEIR_MPS_ANSWER_BYTES 512u
+
+/** Are programs' workers to be under MPS? As the configuration says; with `auto`, if NVIDIA's
+ * control program is on the PATH of a host with a GPU. */
+bool weir_mps_is_wanted(const struct weir_host_config *config);
+/** Start a domain's control daemon in its folder. On failure pid stays 0, and the log says why. */
+void weir_mps_daemon_start(struct weir_supervisor *sup, struct weir_sup_mps *domain,
+                           uint64_t now_ns);
+/** Does it take what it is told? */
+bool weir_mps_daemon_is_there(const struct weir_sup_mps *domain);
+/**
+ * Say a line to a daemon, and read what it answers.
+ * @param answer  always ends with 0.
+ * @return false: it has not answered in time
+ */
+bool weir_mps_say(const struct weir_sup_mps *domain, const char *line, int wait_ms, char *answer,
+                  size_t bytes);
+/** Have the daemon start its server before there is a client: the process `starter` ends with
+ * status 0 when there is one. */
+void weir_mps_server_start(struct weir_sup_mps *domain);
+/** Begin to end a daemon and its server. Its workers have ended. */
+void weir_mps_daemon_quit(struct weir_sup_mps *domain);
+/** Wait for that, and kill it if it takes too long. */
+void weir_mps_daemon_await(struct weir_sup_mps *domain);
+void weir_mps_folder_remove(const struct weir_sup_mps *domain);
 /** Open the log of a domain's daemon and server. @param flags  of open(). @return -1: see errno */
 int weir_mps_log_open(const struct weir_sup_mps *domain, int flags);
+/** In a child that is about to become this worker: say where its MPS daemon is, or that it has
+ * none, and what share of the SMs it has there. */
+void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 
 /* mps_blame.c */
 
@@ -113,9 +149,6 @@ uint64_t weir_mps_blame_next_ns(const struct weir_sup_mps *domain, uint64_t now_
 /** Kill a worker, without a fault for the others of its domain. */
 void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker);
 
-/** In a child that is about to become this worker: say where its MPS daemon is, or that it has
- * none, and what share of the SMs it has there. */
-void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 /** Look after daemons and domains. */
 void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Milliseconds until weir_mps_tick() has something to do; -1: nothing. */

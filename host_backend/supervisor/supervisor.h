@@ -293,6 +293,7 @@ struct weir_supervisor {
     bool mps_wanted;                       /* programs' workers are to be under MPS */
     bool mps_proved;                       /* one has been */
     struct weir_sup_mps mps[WEIR_MPS_MAX];
+    uint32_t mps_turns;        /* that were given to domains */
     uint64_t spares_from_ns;   /* no spare is started before that, for want of room; .. */
     uint64_t spares_paused_ns; /* .. nor before that, since a program starts */
     uint64_t no_room_ns;       /* when a worker last found no room for a context; 0: none did */

@@ -324,6 +324,20 @@ bool weir_guests_close(struct weir_worker *worker)
     return none;
 }
 
+bool weir_guests_keep_segments(struct weir_worker *worker)
+{
+    uint32_t n = 0;
+    bool all;
+
+    pthread_mutex_lock(&worker->lock);
+    for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+        n += !weir_session_is_remote(s) && weir_session_region(s) == NULL;
+    }
+    all = n + worker->guests->n_going == worker->n_sessions;
+    pthread_mutex_unlock(&worker->lock);
+    return all;
+}
+
 bool weir_guests_only_orphans(struct weir_worker *worker)
 {
     uint32_t n = 0;

@@ -34,6 +34,10 @@ void weir_guest_thread_attr(pthread_attr_t *attr);
 void weir_guest_wrote(struct weir_worker *worker, const struct weir_link_guest *guest,
                       struct weir_region_mail *mail, const struct weir_hello *hello);
 
+/** Do all its guests share a segment with it, where they read its last words when it has ended?
+ * @thread any, without the worker's lock */
+bool weir_guests_keep_segments(struct weir_worker *worker);
+
 /** Has every program of the worker gone, so that it runs only work that they have left behind?
  * @thread any, without the worker's lock */
 bool weir_guests_only_orphans(struct weir_worker *worker);

@@ -699,7 +699,9 @@ static _Noreturn void leave(struct weir_worker *worker)
     bool overdue = atomic_load(&worker->sticky) == CUDA_ERROR_LAUNCH_TIMEOUT;
     struct timespec pause = {0, LAST_WORDS_NS};
 
-    nanosleep(&pause, NULL); /* guests read the error before the end of the connection */
+    if (!weir_guests_keep_segments(worker)) {
+        nanosleep(&pause, NULL); /* guests read the error before the end of the connection */
+    }
     if (overdue) {
         wait_for_kill(worker);
     }

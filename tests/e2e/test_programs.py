@@ -391,9 +391,9 @@ if [ "$1" = -f ]; then
     exit 0
 fi
 while read -r line; do
-    echo "$line" >> "$WEIR_TEST_SAID"
+    echo "${CUDA_MPS_PIPE_DIRECTORY##*/} $line" >> "$WEIR_TEST_SAID"
     case $line in
-        get_server_list) echo 4242 ;;
+        get_server_list) echo SERVER ;;
         quit*) : > "$CUDA_MPS_PIPE_DIRECTORY/quit" ;;
     esac
 done
@@ -406,7 +406,7 @@ CLIENTS = 48  # of an MPS server
 class UnderMps(Base):
     REAL = False  # are the tests for NVIDIA's own daemon, too, where there is a GPU?
 
-    def under_mps(self, tenants=None, lines=()):
+    def under_mps(self, tenants=None, lines=(), server="4242"):
         if lib.DRIVER != "softgpu" and self.REAL and shutil.which("nvidia-cuda-mps-control"):
             return self.own(tenants, lines=['mps = "on"', *lines])
         if lib.DRIVER != "softgpu":
@@ -414,7 +414,7 @@ class UnderMps(Base):
         folder = self.folder()
         control = os.path.join(folder, "nvidia-cuda-mps-control")
         with open(control, "w") as f:
-            f.write(CONTROL)
+            f.write(CONTROL.replace("SERVER", server))
         os.chmod(control, 0o755)
         self.said_path = os.path.join(folder, "said")
         with open(self.said_path, "w"):
@@ -423,11 +423,15 @@ class UnderMps(Base):
         return self.own({**tenants, "carol": {"isolation": "strict"}}, lines=['mps = "on"', *lines],
                         env={"PATH": f"{folder}:{os.environ['PATH']}", "WEIR_TEST_SAID": self.said_path})
 
-    def said(self):
-        if not os.path.exists(self.said_path):
-            return []
+    def said(self, domain="mps-0"):
+        """What the daemon of a domain was told."""
         with open(self.said_path) as f:
-            return f.read().splitlines()
+            told = [line.split(" ", 1) for line in f.read().splitlines()]
+        return [line for where, line in told if where == domain]
+
+    def in_reserve(self, host, count=1):
+        """A server has been started before a domain needs it, so many times."""
+        lib.until(lambda: host.process.err.count("mps: a server is in reserve") == count, 10, "a server is in reserve")
 
     def folder_of(self, pid):
         with lib.looking_into(pid), open(f"/proc/{pid}/environ", "rb") as f:
@@ -460,22 +464,38 @@ class Domains(UnderMps):
             self.steady_undisturbed(s)
         self.assertEqual(host.stop(), 0)
         self.assertEqual(self.said(), ["quit -t 1"])
-        self.assertFalse(os.path.exists(os.path.join(host.run_dir, "mps-0")))
+        for domain in ("mps-0", "mps-1"):
+            self.assertFalse(os.path.exists(os.path.join(host.run_dir, domain)))
 
     def test_a_fault_ends_the_domain_and_it_comes_back(self):
-        host = self.under_mps()
+        host = self.under_mps(lines=["quarantine_s = 0"])
         before = self.spares(host)
         strict = self.steady(host, tenant="carol")
         neighbour = self.steady(host, tenant="bob")
+        self.in_reserve(host)
         self.faulted(host, tenant="alice")
         self.assertNotEqual(neighbour.wait(10), 0)
         self.assertIn("700", neighbour.out + neighbour.err)
         lib.until(lambda: self.pids(host, state="spare") and before.isdisjoint(self.pids(host)), 10,
                   "none of the old workers is left")
-        self.spares(host)
+        self.assertEqual(self.domains(self.spares(host)), ["mps-1"])
         for tenant in ("alice", "bob"):
             self.finished(host, "e2e_minimal", tenant=tenant)
+        started = next(i for i, line in enumerate(host.process.errors) if "worker started" in line and "mps_domain=2" in line)
+        left = next(i for i, line in enumerate(host.process.errors) if re.search("worker of a program (ended|died)", line))
+        self.assertLess(started, left, "the next worker does not wait until the old ones have left")
+        self.faulted(host, tenant="alice")  # the first domain has recovered, and is in reserve
+        self.spares_are_in(host, "mps-0")
+        self.finished(host, "e2e_minimal", tenant="bob")
         self.steady_undisturbed(strict)
+
+    def test_without_a_server_in_reserve_programs_wait_until_the_domain_has_recovered(self):
+        host = self.under_mps(server="")
+        before = self.spares(host)
+        self.faulted(host, tenant="alice")
+        lib.until(lambda: before.isdisjoint(self.pids(host)), 10, "none of the old workers is left")
+        self.spares_are_in(host, "mps-0")
+        self.finished(host, "e2e_minimal", tenant="bob")
 
     def test_an_assert_ends_nothing_but_its_program(self):
         """The driver goes on with the work behind a failed assert and tells of it late; the server serves the others."""
@@ -510,6 +530,7 @@ class Domains(UnderMps):
     def test_a_tenant_that_has_ended_a_domain_is_kept_out_of_it_for_a_while(self):
         host = self.under_mps(lines=["quarantine_s = 7"])
         self.steady(host, tenant="bob")
+        self.in_reserve(host)
         self.faulted(host, tenant="alice")
         lib.until(lambda: self.faults_of(host, "alice") == (0, 1), 5, "the first to report it is suspected")
         self.spares(host)
@@ -521,7 +542,7 @@ class Domains(UnderMps):
         alice.kill()
         lib.until(lambda: host.tenant("alice")["quarantined"] == 0, 10, "the quarantine has ended")
         self.steady(host, tenant="alice")
-        self.assertEqual({os.path.basename(self.folder_of(pid)) for pid in self.pids(host, "alice", "busy")}, {"mps-0"})
+        self.assertEqual({os.path.basename(self.folder_of(pid)) for pid in self.pids(host, "alice", "busy")}, {"mps-1"})
         self.steady_undisturbed(neighbour)
 
     def test_a_worker_is_killed_after_its_server_has_let_it_go(self):
@@ -563,6 +584,9 @@ class Domains(UnderMps):
                 found.add(os.path.basename(self.folder_of(pid)))
         return sorted(found)
 
+    def spares_are_in(self, host, domain):
+        lib.until(lambda: self.domains(self.pids(host, state="spare")) == [domain], 20, f"spares are in {domain}")
+
     def hold(self, host, tenant, n, **options):
         """So many programs that have a context and do nothing."""
         held = [self.guest(host, "e2e_quota", "hold", 4096, tenant=tenant, **options) for _ in range(n)]
@@ -594,7 +618,7 @@ class Domains(UnderMps):
         self.assertEqual(self.domains(self.spares(host, 1)), ["mps-1"])
         for guest in held[:2]:
             guest.kill()
-        lib.until(lambda: self.domains(self.pids(host, state="spare")) == ["mps-0"], 20, "the spare is in the first")
+        self.spares_are_in(host, "mps-0")
 
 
 class Shares(UnderMps):
