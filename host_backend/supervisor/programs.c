@@ -123,14 +123,21 @@ static bool is_of_programs(const struct weir_sup_worker *w)
     return w->used && w->kind == WEIR_WORKER_PROGRAM;
 }
 
+/* Are its programs' workers never under MPS? */
+static bool is_native(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+{
+    return !sup->mps_wanted || weir_sup_is_strict(tenant) || tenant->faults.quarantine_end_ns != 0;
+}
+
 /* The share of the SMs that a worker's contexts are to have: the tenant's limit, or what the
  * program asks for if that is less. 0: all. */
 static uint32_t share_of(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
-                         const struct weir_sup_worker *w, uint32_t wish_pct)
+                         uint32_t wish_pct)
 {
     bool limited = weir_tenant_sm_limit(&tenant->config, 0) < 100;
 
-    return limited && !w->program.native && weir_mps_sms(sup, w->devices) != NULL
+    return limited && !is_native(sup, tenant) &&
+                   weir_mps_sms(sup, weir_sup_devices_of(sup, tenant)) != NULL
                ? weir_tenant_sm_limit(&tenant->config, wish_pct)
                : 0;
 }
@@ -143,12 +150,10 @@ static struct weir_sup_worker wanted_by(const struct weir_supervisor *sup,
     struct weir_sup_worker w = {.kind = WEIR_WORKER_PROGRAM,
                                 .tenant = -1,
                                 .connections = connections,
-                                .program = {.native = !sup->mps_wanted ||
-                                                      weir_sup_is_strict(tenant) ||
-                                                      tenant->faults.quarantine_end_ns != 0}};
+                                .program = {.native = is_native(sup, tenant),
+                                            .sm_share_pct = share_of(sup, tenant, sm_pct)}};
 
     snprintf(w.devices, sizeof w.devices, "%s", weir_sup_devices_of(sup, tenant));
-    w.program.sm_share_pct = share_of(sup, tenant, &w, sm_pct);
     return w;
 }
 
@@ -492,17 +497,49 @@ static void look_at_pending(struct weir_supervisor *sup, uint64_t now_ns)
 
 /* ---------------------------------------------------------------- keeping them */
 
-/* Are spares kept for the tenant? Then they are like this. Not those with a share of the SMs: each
- * would be for a limit of its own. */
-static bool has_spares(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
-                       struct weir_sup_worker *ret_wanted)
+/* Are spares kept for the tenant? Not those with a share of the SMs: each would be for a limit of
+ * its own. */
+static bool has_spares(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
-    if (!tenant->used || tenant->gone || !weir_sup_by_program(tenant) ||
-        weir_sup_is_strict(tenant) || tenant->faults.quarantine_end_ns != 0) {
-        return false;
+    return tenant->used && !tenant->gone && weir_sup_by_program(tenant) &&
+           !weir_sup_is_strict(tenant) && tenant->faults.quarantine_end_ns == 0 &&
+           share_of(sup, tenant, 0) == 0;
+}
+
+/* Tenants with spares of different kinds. Most tenants have the same list of devices, and all else
+ * is the same for all. */
+struct spare_kinds {
+    uint32_t n, tenant[WEIR_CONFIG_TENANTS_MAX]; /* one of each kind */
+};
+
+static bool has_kind(const struct weir_supervisor *sup, const struct spare_kinds *kinds,
+                     const char *devices)
+{
+    uint32_t i = 0;
+
+    while (i < kinds->n &&
+           strcmp(weir_sup_devices_of(sup, &sup->tenants[kinds->tenant[i]]), devices) != 0) {
+        i++;
     }
-    *ret_wanted = wanted_by(sup, tenant, 0, 0);
-    return ret_wanted->program.sm_share_pct == 0;
+    return i < kinds->n;
+}
+
+static void find_kinds(const struct weir_supervisor *sup, struct spare_kinds *kinds)
+{
+    kinds->n = 0;
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *t = &sup->tenants[i];
+
+        if (has_spares(sup, t) && !has_kind(sup, kinds, weir_sup_devices_of(sup, t))) {
+            kinds->tenant[kinds->n++] = i;
+        }
+    }
+}
+
+static struct weir_sup_worker spare_of(const struct weir_supervisor *sup,
+                                       const struct spare_kinds *kinds, uint32_t kind)
+{
+    return wanted_by(sup, &sup->tenants[kinds->tenant[kind]], 0, 0);
 }
 
 static uint64_t spares_from_ns(const struct weir_supervisor *sup)
@@ -513,7 +550,8 @@ static uint64_t spares_from_ns(const struct weir_supervisor *sup)
 
 /* Spares beyond those that are about to be given out. Until the first is ready it is the only one:
  * should the driver not serve, that is said once. */
-static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
+static void keep_spares(struct weir_supervisor *sup, const struct spare_kinds *kinds,
+                        uint64_t now_ns)
 {
     uint32_t most = sup->announced ? WEIR_SPARE_WORKERS_MAX : 1,
              spares = sup->config.workers.spares;
@@ -522,12 +560,9 @@ static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
     if (now_ns < spares_from_ns(sup)) {
         return;
     }
-    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        struct weir_sup_worker wanted;
+    for (uint32_t i = 0; i < kinds->n; i++) {
+        struct weir_sup_worker wanted = spare_of(sup, kinds, i);
 
-        if (!has_spares(sup, &sup->tenants[i], &wanted)) {
-            continue;
-        }
         while (n_unassigned(sup, &wanted) < spares + n_waiting(sup, &wanted) &&
                start_one(sup, &wanted, false, now_ns) == STARTED) {
         }
@@ -536,10 +571,13 @@ static void keep_spares(struct weir_supervisor *sup, uint64_t now_ns)
 
 bool weir_sup_programs_start_soon(struct weir_supervisor *sup)
 {
-    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX && sup->config.workers.spares != 0; i++) {
-        struct weir_sup_worker wanted;
+    struct spare_kinds kinds;
 
-        if (has_spares(sup, &sup->tenants[i], &wanted) && !wanted.program.native &&
+    find_kinds(sup, &kinds);
+    for (uint32_t i = 0; i < kinds.n && sup->config.workers.spares != 0; i++) {
+        struct weir_sup_worker wanted = spare_of(sup, &kinds, i);
+
+        if (!wanted.program.native &&
             weir_mps_room(sup, wanted.devices, &wanted.program.domain) == WEIR_MPS_ROOM_SOON) {
             return true;
         }
@@ -553,31 +591,29 @@ static uint64_t idle_until_ns(const struct weir_supervisor *sup, const struct we
 }
 
 /* Is there a tenant, or a program that waits, for which a worker like this is meant? */
-static bool has_use(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
+static bool has_use(const struct weir_supervisor *sup, const struct spare_kinds *kinds,
+                    const struct weir_sup_worker *w)
 {
-    struct weir_sup_worker wanted;
+    for (uint32_t i = 0; i < kinds->n; i++) {
+        struct weir_sup_worker wanted = spare_of(sup, kinds, i);
 
-    if (n_waiting(sup, w) != 0) {
-        return true;
-    }
-    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        if (has_spares(sup, &sup->tenants[i], &wanted) && is_alike(&wanted, w)) {
+        if (is_alike(&wanted, w)) {
             return true;
         }
     }
-    return false;
+    return n_waiting(sup, w) != 0;
 }
 
 /* Kept workers whose time is over, spares in a domain that later programs need not be in, and
  * spares that are of use to nobody. */
-static void stop_idle(struct weir_supervisor *sup, uint64_t now_ns)
+static void stop_idle(struct weir_supervisor *sup, const struct spare_kinds *kinds, uint64_t now_ns)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
         bool spare = is_free(w) && w->tenant < 0;
 
         if ((is_kept(w) && idle_until_ns(sup, w) <= now_ns) ||
-            (spare && (weir_mps_is_surplus(sup, w) || !has_use(sup, w)))) {
+            (spare && (weir_mps_is_surplus(sup, w) || !has_use(sup, kinds, w)))) {
             stop(sup, i);
         }
     }
@@ -616,9 +652,12 @@ void weir_sup_programs_give_way(struct weir_supervisor *sup)
 
 void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
+    struct spare_kinds kinds;
+
     look_at_pending(sup, now_ns);
-    keep_spares(sup, now_ns);
-    stop_idle(sup, now_ns);
+    find_kinds(sup, &kinds);
+    keep_spares(sup, &kinds, now_ns);
+    stop_idle(sup, &kinds, now_ns);
     show_idle(sup);
     weir_sup_announce(sup);
 }
