@@ -1,6 +1,6 @@
 /*
  * host_backend/supervisor/mps_blame.c: what an MPS server's log says about a fault; and mps.c: a
- * server that takes no clients is replaced.
+ * server that takes no clients is replaced; the domain in reserve.
  */
 #include "base/clock.h"
 #include "host_backend/supervisor/mps.h"
@@ -145,6 +145,71 @@ static void without_a_daemon_nobody_is_looked_at_again_and_again(void **state)
     assert_in_range(wait_ms, 2000, 2001);
 }
 
+/* A second domain, whose server has been started if it serves. */
+static void have_reserve(bool serves)
+{
+    sup.mps[1] = sup.mps[0];
+    sup.mps[1].turn = sup.mps_turns = 1;
+    sup.mps[1].reserve = sup.mps[1].asked = true;
+    sup.mps[1].serves = serves;
+}
+
+static void all_workers_end(void)
+{
+    sup.workers[READY].used = sup.workers[STARTING].used = false;
+    weir_mps_tick(&sup, weir_clock_now_ns());
+}
+
+static void the_domain_in_reserve_takes_workers_after_a_fault(void **state)
+{
+    uint32_t domain = 0;
+
+    (void)state;
+    have_reserve(true);
+    assert_int_equal(weir_mps_room(&sup, "", &domain), WEIR_MPS_ROOM);
+    assert_int_equal(domain, 1);
+    weir_mps_faulted(&sup, &sup.mps[0]);
+    assert_int_equal(weir_mps_room(&sup, "", &domain), WEIR_MPS_ROOM);
+    assert_int_equal(domain, 2);
+    all_workers_end();
+    assert_true(sup.mps[0].reserve && sup.mps[0].serves);
+    assert_false(sup.mps[1].reserve);
+    assert_int_equal(weir_mps_room(&sup, "", &domain), WEIR_MPS_ROOM);
+    assert_int_equal(domain, 2);
+    /* The first has just begun to recover, so for another fault there is none. */
+    weir_mps_faulted(&sup, &sup.mps[1]);
+    assert_int_equal(weir_mps_room(&sup, "", &domain), WEIR_MPS_ROOM_SOON);
+}
+
+static void one_without_a_server_does_not(void **state)
+{
+    uint32_t domain = 0;
+
+    (void)state;
+    have_reserve(false);
+    weir_mps_faulted(&sup, &sup.mps[0]);
+    assert_int_equal(weir_mps_room(&sup, "", &domain), WEIR_MPS_ROOM_SOON);
+    all_workers_end();
+    assert_false(sup.mps[0].reserve);
+    assert_true(sup.mps[1].reserve);
+}
+
+static void the_one_in_reserve_is_what_opens_when_the_first_is_full(void **state)
+{
+    uint32_t domain = 0;
+
+    (void)state;
+    have_reserve(true);
+    for (int i = 0; i < WEIR_MPS_CLIENTS_MAX; i++) {
+        sup.workers[i] = sup.workers[READY];
+    }
+    assert_int_equal(weir_mps_room(&sup, "", &domain), WEIR_MPS_FULL);
+    assert_true(weir_mps_open(&sup, ""));
+    assert_false(sup.mps[1].reserve);
+    assert_int_equal(weir_mps_room(&sup, "", &domain), WEIR_MPS_ROOM);
+    assert_int_equal(domain, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +219,11 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(one_that_takes_others_may_take_long, set_up, tear_down),
         cmocka_unit_test_setup_teardown(without_a_daemon_nobody_is_looked_at_again_and_again,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_domain_in_reserve_takes_workers_after_a_fault, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(one_without_a_server_does_not, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_one_in_reserve_is_what_opens_when_the_first_is_full,
                                         set_up, tear_down),
     };
 
