@@ -22,7 +22,7 @@
 #define STAGED_BYTES (256u << 10) /* the first part of a session's arena (segment.c) */
 #define WORD_BYTES   sizeof(uint32_t)
 
-static const char text[] = ".version 6.4\n.target sm_50\n.address_size 64\n"
+static const char text[] = ".version 6.4\n.target sm_75\n.address_size 64\n"
                            ".visible .entry weir_warm(.param .u64 to)\n{\n"
                            "    .reg .b32 %r;\n    .reg .b64 %d<2>;\n"
                            "    ld.param.u64 %d0, [to];\n    cvta.to.global.u64 %d1, %d0;\n"
