@@ -19,6 +19,7 @@ enum weir_status weir_spin_page_create(int *ret_fd, struct weir_spin_page **ret_
     if (status == WEIR_OK) {
         *ret_page = page;
         atomic_store(&(*ret_page)->level, WEIR_SPIN_ALL);
+        atomic_store(&(*ret_page)->gate_may, 1);
     }
     return status;
 }
@@ -58,41 +59,54 @@ static uint32_t largest(const uint32_t *values, uint32_t n)
     return most;
 }
 
-static void lower(struct weir_spin_governor *g, enum weir_spin_level level, uint64_t now_ns)
+static void lowered(struct weir_spin_hold *hold, uint64_t now_ns)
 {
-    bool soon = now_ns - g->raised_ns < SOON_NS;
+    bool soon = now_ns - hold->raised_ns < SOON_NS;
 
-    g->hold_ns = g->hold_ns == 0 || !soon ? HOLD_FIRST_NS : g->hold_ns * 2;
-    g->hold_ns = g->hold_ns < HOLD_LAST_NS ? g->hold_ns : HOLD_LAST_NS;
-    g->held_until_ns = now_ns + g->hold_ns;
-    g->level = level;
+    hold->hold_ns = hold->hold_ns == 0 || !soon ? HOLD_FIRST_NS : hold->hold_ns * 2;
+    hold->hold_ns = hold->hold_ns < HOLD_LAST_NS ? hold->hold_ns : HOLD_LAST_NS;
+    hold->until_ns = now_ns + hold->hold_ns;
 }
 
-enum weir_spin_level weir_spin_decide(struct weir_spin_governor *g, uint32_t running,
-                                      uint32_t active, uint32_t cores, uint64_t now_ns)
+/* From one level to another, if it may go up yet. @return the level from now on */
+static uint32_t moved(struct weir_spin_hold *hold, uint32_t from, uint32_t to, uint64_t now_ns)
 {
-    uint32_t n, wanted, others;
+    if (to < from) {
+        lowered(hold, now_ns);
+    } else if (to > from && now_ns < hold->until_ns) {
+        return from;
+    } else if (to > from) {
+        hold->raised_ns = now_ns;
+    }
+    return to;
+}
+
+enum weir_spin_level weir_spin_decide(struct weir_spin_governor *g,
+                                      const struct weir_spin_seen *seen, uint64_t now_ns)
+{
+    uint32_t n, running, wanted, gate = seen->gate_asks ? 1 : 0, own, others;
     enum weir_spin_level level;
 
     if (g->n == 0) {
         g->level = WEIR_SPIN_ALL;
+        g->gate_may = true;
     }
-    g->running[g->n % EPOCHS] = running;
-    g->active[g->n % EPOCHS] = active;
+    g->running[g->n % EPOCHS] = seen->running;
+    g->active[g->n % EPOCHS] = seen->active;
     g->n++;
     n = (uint32_t)(g->n < EPOCHS ? g->n : EPOCHS);
     running = mean_up(g->running, n);
     wanted = largest(g->active, n);
-    /* Sessions' own threads are among those that run. */
-    others = running > 2 * wanted ? running - 2 * wanted : 0;
-    level = 2 * wanted + others <= cores ? WEIR_SPIN_ALL
-            : wanted + others <= cores   ? WEIR_SPIN_GUESTS
-                                         : WEIR_SPIN_NOBODY;
-    if (level < g->level) {
-        lower(g, level, now_ns);
-    } else if (level > g->level && now_ns >= g->held_until_ns) {
-        g->raised_ns = now_ns;
-        g->level = level;
-    }
+    own = 2 * wanted + gate; /* the sessions' threads and the gate's are among those that run */
+    others = running > own ? running - own : 0;
+    level = own + others <= seen->cores             ? WEIR_SPIN_ALL
+            : wanted + gate + others <= seen->cores ? WEIR_SPIN_GUESTS
+                                                    : WEIR_SPIN_NOBODY;
+    g->level = (enum weir_spin_level)moved(&g->level_hold, g->level, level, now_ns);
+    /* One that spins is among those that run. */
+    g->gate_may = moved(&g->gate_hold, g->gate_may,
+                        level != WEIR_SPIN_NOBODY ||
+                            running + (g->gate_may && seen->gate_asks ? 0 : 1) <= seen->cores,
+                        now_ns) != 0;
     return g->level;
 }

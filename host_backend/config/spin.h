@@ -12,6 +12,9 @@
  * guests by a word in their segments (struct weir_segment_header), because guests are not trusted
  * with a shared count. A lie about activity costs only speed.
  *
+ * The gate process is one thread that others wait for. It counts itself, too, and is told apart
+ * from them whether it may spin: one core for it saves each of them a wake-up.
+ *
  * Guests in virtual machines and remote guests have cores of their own: they decide for themselves.
  */
 #ifndef WEIR_HOST_BACKEND_CONFIG_SPIN_H
@@ -37,13 +40,15 @@ struct weir_spin_page {
     atomic_uint level;     /* enum weir_spin_level; written by the supervisor */
     atomic_uint epoch;     /* the same */
     atomic_uint active[2]; /* sessions that had a record in the epoch of this parity */
+    atomic_uint gate_may;  /* the gate process may spin; written by the supervisor */
+    atomic_uint gate_asks; /* it has work enough for that, in this epoch */
     /* Nothing about spinning, but workers read it here: how many workers serve nobody, and how many
      * tenants the host has. */
     atomic_uint idle_workers, tenants;
 };
 
 /**
- * Make the page. It begins with WEIR_SPIN_ALL.
+ * Make the page. It begins with WEIR_SPIN_ALL, and the gate process may spin.
  * @param ret_fd    gives a sealed memfd for weir_spin_page_map() in a worker.
  * @param ret_page  gives the mapping; it stays for the process's life.
  * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
@@ -82,28 +87,60 @@ static inline bool weir_spin_host_may(const struct weir_spin_page *page)
     return atomic_load_explicit(&page->level, memory_order_relaxed) == WEIR_SPIN_ALL;
 }
 
+/** Is the gate process likely to be awake? @thread any */
+static inline bool weir_spin_gate_is_allowed(const struct weir_spin_page *page)
+{
+    return atomic_load_explicit(&page->gate_may, memory_order_relaxed) != 0;
+}
+
+/**
+ * The gate process wants to wait by spinning: count it, and say whether it may. @thread gate
+ * process
+ */
+static inline bool weir_spin_gate_may(struct weir_spin_page *page)
+{
+    if (atomic_load_explicit(&page->gate_asks, memory_order_relaxed) == 0) {
+        atomic_store_explicit(&page->gate_asks, 1, memory_order_relaxed);
+    }
+    return weir_spin_gate_is_allowed(page);
+}
+
+/* What was lowered stays so for a while. */
+struct weir_spin_hold {
+    uint64_t hold_ns, until_ns, raised_ns;
+};
+
 /* The supervisor's state between two decisions. Zeroed at first. Owner thread only. */
 struct weir_spin_governor {
     enum weir_spin_level level;
+    bool gate_may;
     uint32_t running[8], active[8]; /* of the last epochs: a ring */
     uint64_t n;                     /* epochs so far */
-    uint64_t hold_ns, held_until_ns, raised_ns;
+    struct weir_spin_hold level_hold, gate_hold;
+};
+
+/* What the supervisor sees in an epoch. */
+struct weir_spin_seen {
+    uint32_t running; /* threads of the whole machine that have or want a core, without its own */
+    uint32_t active;  /* sessions that handled a record */
+    bool gate_asks;   /* the gate process wants to spin */
+    uint32_t cores;   /* 1 or more */
 };
 
 /**
- * Decide who may spin in the next epoch.
+ * Decide who may spin in the next epoch: the level, and governor->gate_may.
  *
  * Each active session has a thread in the guest and one in the worker, and one of the two waits
- * while the other works. All may spin while these and everybody else's threads have a core each.
- * Whoever lowers the level because threads really waited for cores keeps it low for a while, twice
+ * while the other works. All may spin while these, the gate process and everybody else's threads
+ * have a core each. Where not even the guests may, the gate process still may if a core is idle.
+ * Whoever lowers a level because threads really waited for cores keeps it low for a while, twice
  * as long each time: whether there is room for spinning can only be seen while threads spin.
  *
- * @param running  threads of the whole machine that have or want a core, without the caller.
- * @param active   sessions that handled a record in the epoch that ended.
- * @param cores    1 or more.
- * @param now_ns   monotonic.
+ * @param seen    in the epoch that ended; borrowed for the call.
+ * @param now_ns  monotonic.
+ * @thread owner
  */
-enum weir_spin_level weir_spin_decide(struct weir_spin_governor *governor, uint32_t running,
-                                      uint32_t active, uint32_t cores, uint64_t now_ns);
+enum weir_spin_level weir_spin_decide(struct weir_spin_governor *governor,
+                                      const struct weir_spin_seen *seen, uint64_t now_ns);
 
 #endif

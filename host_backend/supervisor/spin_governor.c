@@ -77,24 +77,27 @@ static bool count_running(int fd, uint32_t *ret_running)
 void weir_sup_spin_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     struct weir_sup_spin *spin = &sup->spin;
-    uint32_t epoch, active, running = 0;
+    struct weir_spin_seen seen = {.cores = spin->cores};
     enum weir_spin_level level;
+    uint32_t epoch;
 
     if (now_ns < spin->next_ns) {
         return;
     }
     epoch = atomic_load_explicit(&spin->page->epoch, memory_order_relaxed);
     atomic_store_explicit(&spin->page->epoch, epoch + 1, memory_order_relaxed);
-    active = atomic_exchange_explicit(&spin->page->active[epoch & 1], 0, memory_order_relaxed);
-    spin->idle_epochs = active != 0 ? 0 : spin->idle_epochs + 1;
+    seen.active = atomic_exchange_explicit(&spin->page->active[epoch & 1], 0, memory_order_relaxed);
+    seen.gate_asks = atomic_exchange_explicit(&spin->page->gate_asks, 0, memory_order_relaxed) != 0;
+    spin->idle_epochs = seen.active != 0 ? 0 : spin->idle_epochs + 1;
     spin->next_ns = now_ns + (spin->idle_epochs < IDLE_AFTER ? EPOCH_NS : IDLE_EPOCH_NS);
-    if (spin->idle_epochs >= IDLE_AFTER || !count_running(spin->loadavg_fd, &running)) {
+    if (spin->idle_epochs >= IDLE_AFTER || !count_running(spin->loadavg_fd, &seen.running)) {
         return;
     }
-    level = weir_spin_decide(&spin->governor, running, active, spin->cores, now_ns);
+    level = weir_spin_decide(&spin->governor, &seen, now_ns);
+    atomic_store_explicit(&spin->page->gate_may, spin->governor.gate_may, memory_order_relaxed);
     if (atomic_load_explicit(&spin->page->level, memory_order_relaxed) != level) {
         weir_log_debug("supervisor: spinning level=%d running=%u active=%u cores=%u", (int)level,
-                       running, active, spin->cores);
+                       seen.running, seen.active, seen.cores);
         atomic_store_explicit(&spin->page->level, level, memory_order_relaxed);
     }
 }
