@@ -256,6 +256,21 @@ static bool spin(struct weir_gate *gate, struct weir_gate_item *item, uint64_t n
     return may;
 }
 
+/*
+ * While the gate process is awake it answers within some microseconds, unless the item has to wait
+ * for others. So look for the answer, for about as long as this thread would take to wake up.
+ */
+static void look_for_answer(const struct weir_gate *gate, struct weir_gate_item *item)
+{
+    bool looks = gate->spin && item->slot != NULL && weir_spin_gate_is_allowed(gate->spin_page);
+    uint64_t begin_ns = weir_clock_now_ns();
+
+    while (looks && !weir_gate_is_granted(item) &&
+           weir_clock_now_ns() - begin_ns < WEIR_SHORT_SPIN_NS) {
+        weir_cpu_pause();
+    }
+}
+
 /* What the thread sleeps on: a futex of its session's, or where the gate process grants. */
 static uint32_t *word_of(struct weir_gate_queue *q, const struct weir_gate_item *item)
 {
@@ -338,6 +353,7 @@ bool weir_gate_wait_room(struct weir_gate_queue *q, struct weir_gate_item *item)
     uint64_t left_ns = weir_sched_fill_bound_ns(&gate->config, gate->config.fill);
     bool room = true;
 
+    look_for_answer(gate, item);
     while (!weir_gate_is_granted(item) && room && left_ns != 0) {
         uint32_t word = __atomic_load_n(word_of(q, item), __ATOMIC_ACQUIRE);
         uint64_t ns = ROOM_LOOK_NS;

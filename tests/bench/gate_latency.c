@@ -73,7 +73,7 @@ static bool goes_on(void *user)
     return false; /* the pipe is closed: the parent has what it wanted */
 }
 
-static void serve(const struct session *sessions, const struct weir_spin_page *spin, int fd)
+static void serve(const struct session *sessions, struct weir_spin_page *spin, int fd)
 {
     struct weir_sched_settings settings = weir_sched_settings_default();
     struct weir_policy_set policies;

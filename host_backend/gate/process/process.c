@@ -3,8 +3,9 @@
  *
  * It sleeps when no port has a request. It says so in every port before it looks a last time, so a
  * worker that posts then rings the port's bell. After a request it looks on for a while before it
- * sleeps, if threads of the host may spin now.
+ * sleeps (pace.h), if it may spin now.
  */
+#include "host_backend/gate/process/pace.h"
 #include "host_backend/gate/process/served.h"
 
 #include "base/log.h"
@@ -19,8 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLACK_NS   1000ul                 /* of our sleeps; the default is 50 us */
-#define SPIN_NS    (100 * WEIR_NS_PER_US) /* after a request */
+#define SLACK_NS   1000ul /* of our sleeps; the default is 50 us */
 #define PAUSES     16
 #define LINK_NS    (5 * WEIR_NS_PER_MS) /* the supervisor is heard so often while there is work */
 #define KEEP_NS    (10 * WEIR_NS_PER_S) /* the learned durations are looked at so often */
@@ -368,8 +368,29 @@ static void keep_times(struct weir_gate_process *process)
 
 /* When things last happened. */
 struct times {
-    uint64_t request_ns, heard_ns, kept_ns;
+    struct served_pace pace;
+    uint64_t heard_ns, kept_ns;
 };
+
+/* Had several tenants work on a GPU in the last second? */
+static bool has_company(const struct weir_gate_process *process)
+{
+    uint32_t crowded = 0;
+
+    for (uint32_t i = 0; i < process->n_gpus; i++) {
+        crowded |= process->gpus[i].crowded;
+    }
+    return crowded != 0;
+}
+
+/* May it wait for the next request without sleeping? */
+static bool looks_on(struct weir_gate_process *process, struct served_pace *pace, uint64_t now_ns)
+{
+    bool for_long = served_pace_is_often(pace) && has_company(process);
+
+    return served_pace_looks(pace, for_long, now_ns) &&
+           (for_long ? weir_spin_gate_may(process->spin) : weir_spin_host_may(process->spin));
+}
 
 /* Look on for a while. @return as wait_for_events(): the owner is heard now and then */
 static bool look_on(struct weir_gate_process *process, int fd, struct times *times, uint32_t n)
@@ -389,19 +410,19 @@ static bool look_on(struct weir_gate_process *process, int fd, struct times *tim
 /* Read, decide, tell, and wait for more. @return as wait_for_events() */
 static bool go_round(struct weir_gate_process *process, int fd, struct times *times, bool spins)
 {
-    uint32_t n = read_ports(process);
     uint64_t now_ns = weir_clock_now_ns(), at_ns;
+    uint32_t n = read_ports(process);
 
     tell_ports(process);
-    times->request_ns = n != 0 ? now_ns : times->request_ns;
+    served_pace_note(&times->pace, n, n != 0 ? weir_clock_now_ns() : now_ns);
     if (now_ns - times->kept_ns > KEEP_NS) {
         keep_times(process);
         times->kept_ns = now_ns;
     }
-    if (n != 0 ||
-        (spins && now_ns - times->request_ns < SPIN_NS && weir_spin_host_may(process->spin))) {
+    if (n != 0 || (spins && looks_on(process, &times->pace, now_ns))) {
         return look_on(process, fd, times, n);
     }
+    served_pace_sleep(&times->pace);
     at_ns = next_ns(process);
     return sleep_until(process, fd, at_ns < now_ns + KEEP_NS ? at_ns : now_ns + KEEP_NS);
 }

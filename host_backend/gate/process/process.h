@@ -26,7 +26,7 @@ struct weir_gate_process;
 struct weir_gate_process_params {
     const struct weir_sched_settings *settings; /* borrowed for the call */
     const struct weir_policy_set *policies;     /* likewise */
-    const struct weir_spin_page *spin;          /* borrowed: who may spin now */
+    struct weir_spin_page *spin;                /* borrowed: who may spin now */
     const char *times_dir;                      /* as in weir_gate_params; borrowed until destroy */
 };
 

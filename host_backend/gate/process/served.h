@@ -78,7 +78,7 @@ struct served_tenant {
 struct weir_gate_process {
     struct weir_sched_settings settings;
     struct weir_policy_set policies;
-    const struct weir_spin_page *spin;
+    struct weir_spin_page *spin;
     const char *times_dir;
     int epoll;
     bool real; /* a port has a GPU, not softgpu: waiting by spinning may pay */
