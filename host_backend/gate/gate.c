@@ -268,7 +268,9 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
     gate->n_items++;
     q->member->gated += !weir_gate_is_remote(item->id); /* the gate process counts its own */
     q->waiting = weir_gate_is_granted(item) ? NULL : item;
-    weir_gate_kick_locked(gate);
+    if (!weir_gate_is_remote(item->id)) {
+        weir_gate_kick_locked(gate); /* else when it is given: waking takes time */
+    }
     *ret_item = item;
     return WEIR_OK;
 }
@@ -438,6 +440,19 @@ static void give(struct weir_gate *gate, struct weir_gate_item *item)
     weir_gate_unlock(gate);
 }
 
+/*
+ * The device has work: somebody must see its end. The watcher sleeps only while no item is known
+ * (n_items), so who has brought one reads here what it was then, or that it is awake.
+ */
+static void wake_watcher(struct weir_gate *gate)
+{
+    if (atomic_load_explicit(&gate->idle, memory_order_relaxed)) {
+        pthread_mutex_lock(&gate->lock);
+        weir_gate_kick_locked(gate);
+        pthread_mutex_unlock(&gate->lock);
+    }
+}
+
 /* The stream got nothing: undo the arrival. */
 static void take_back(const struct weir_gate_pass *pass)
 {
@@ -472,6 +487,7 @@ bool weir_gate_leave(struct weir_gate_pass *pass, struct weir_gate_batch *batch,
                               memory_order_relaxed);
         return batch->n >= UNMARKED_ALONE || batch->ns >= q->gate->alone_limit_ns / 4;
     }
+    wake_watcher(q->gate);
     if (pass->stoppable) {
         give(q->gate, pass->item);
         return true;

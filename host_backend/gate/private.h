@@ -170,7 +170,8 @@ struct weir_gate {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t work;
     pthread_t watcher;
-    bool watching, quit, idle;
+    bool watching, quit;
+    atomic_bool idle; /* the watcher sleeps; read without the lock, too */
     struct weir_sched *sched;
     struct weir_predict *predict;
     struct weir_gate_trace *trace; /* NULL: nothing is recorded */

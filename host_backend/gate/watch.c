@@ -573,7 +573,7 @@ static weir_sched_id adopt_one(struct weir_gate_queue *q, enum weir_sched_class 
 void weir_gate_adopt_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
     uint64_t unmarked_ns = atomic_load_explicit(&q->unmarked_ns, memory_order_acquire);
-    uint32_t n;
+    uint32_t n, known = q->gate->n_items;
 
     pthread_mutex_lock(&q->lock);
     n = q->n;
@@ -588,7 +588,9 @@ void weir_gate_adopt_locked(struct weir_gate_queue *q, uint64_t now_ns)
     if (unmarked_ns != 0 && q->unmarked_started == 0) {
         q->unmarked_started = adopt_one(q, WEIR_SCHED_KERNEL, unmarked_ns, now_ns);
     }
-    weir_gate_kick_locked(q->gate);
+    if (q->gate->n_items != known) {
+        weir_gate_kick_locked(q->gate);
+    }
 }
 
 /* Work that passed undecided while that was being forbidden. */

@@ -80,6 +80,33 @@ static void grants_come_from_the_process(void **state)
     process_close();
 }
 
+/* In the process: all work is decided about. */
+static void decide_about_all(void *user)
+{
+    (void)user;
+    weir_sched_allow_alone(host.process->gpus[0].gate->sched, false);
+}
+
+/* The watcher sleeps while nothing is in flight. What is given to the device wakes it up. */
+static void the_end_is_seen_of_what_comes_while_the_watcher_sleeps(void **state)
+{
+    struct worker *a;
+
+    (void)state;
+    process_open();
+    a = worker_new(1, 0, 0);
+    in_process(decide_about_all, NULL);
+    for (int i = 0; i < 3; i++) {
+        await(atomic_load(&a->gate->idle));
+        launch(a, 1);
+        assert_int_equal(counts_now().items, 1);
+        device_reaches(a);
+        await(counts_now().items == 0);
+    }
+    worker_gone(a);
+    process_close();
+}
+
 /* What is posted about an item names no queue, and the first queue is another device's. */
 static void each_device_of_a_worker_is_decided_about(void **state)
 {
@@ -307,6 +334,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grants_come_from_the_process),
+        cmocka_unit_test(the_end_is_seen_of_what_comes_while_the_watcher_sleeps),
         cmocka_unit_test(each_device_of_a_worker_is_decided_about),
         cmocka_unit_test(alone_ends_when_another_worker_has_work),
         cmocka_unit_test(unmarked_work_that_is_dropped_ends),
