@@ -7,9 +7,13 @@
  * A child is the gate process. Here are N workers' ends of ports, a thread with a session each,
  * which asks for a grant, has its work on the "device" for --work-us, is away for --gap-us, and
  * asks again. Prints a line for each way to wait, as the host chooses it by how busy the cores are
- * (host_backend/config/spin.h):
+ * (host_backend/config/spin.h): all threads of the host may spin, only the gate process may, or
+ * none.
  *
- *     gate sessions N spin all|nobody us p50 P p99 P max M n N
+ *     gate sessions N spin all|gate|nobody us p50 P p99 P max M n N room R % cpu C %
+ *
+ * R: of the items, those that the scheduler granted at once. C: what the gate process took of a
+ * core.
  */
 #include "base/clock.h"
 #include "host_backend/config/spin.h"
@@ -25,7 +29,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -73,7 +79,27 @@ static bool goes_on(void *user)
     return false; /* the pipe is closed: the parent has what it wanted */
 }
 
-static void serve(const struct session *sessions, struct weir_spin_page *spin, int fd)
+/* What the gate process counted: items, and those that it granted later than at once. */
+struct counted {
+    uint64_t gated, later;
+};
+
+static void count(struct weir_gate_process *process, struct counted *ret_counted)
+{
+    for (uint32_t i = 0; i < o.sessions; i++) {
+        struct weir_gate_usage usage;
+
+        if (weir_gate_process_usage(process, i, &usage)) {
+            ret_counted->gated += usage.gated;
+            for (unsigned k = 1; k < WEIR_SCHED_WAITS; k++) {
+                ret_counted->later += usage.waits[k];
+            }
+        }
+    }
+}
+
+static void serve(const struct session *sessions, struct weir_spin_page *spin, int fd,
+                  struct counted *ret_counted)
 {
     struct weir_sched_settings settings = weir_sched_settings_default();
     struct weir_policy_set policies;
@@ -96,6 +122,7 @@ static void serve(const struct session *sessions, struct weir_spin_page *spin, i
              "port");
     }
     must(weir_gate_process_run(process, fd, goes_on, NULL), "gate process");
+    count(process, ret_counted);
     weir_gate_process_destroy(process);
 }
 
@@ -107,7 +134,11 @@ static void open_session(struct session *s, const struct weir_spin_page *spin)
     struct weir_sched_tenant_params tenant = {
         .name = "own", .weight = 100, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
     struct weir_policy_set policies;
+    /* As on a GPU: small graphs run beside each other, so there is room. */
     struct weir_gate_params gate = {.sms = SMS,
+                                    .levels = true,
+                                    .real = true,
+                                    .fill = WEIR_SCHED_FILL_ALL,
                                     .settings = &settings,
                                     .policies = &policies,
                                     .spin = spin,
@@ -166,8 +197,12 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Of all sessions together, but for the first tenth of each. */
-static void report(const struct session *sessions, const char *level)
+static void report(const struct session *sessions, const char *level, const struct counted *counted,
+                   const struct rusage *gate)
 {
+    double gate_s = (double)(gate->ru_utime.tv_sec + gate->ru_stime.tv_sec) +
+                    (double)(gate->ru_utime.tv_usec + gate->ru_stime.tv_usec) * 1e-6;
+    double at_once = counted->gated != 0 ? 1 - (double)counted->later / (double)counted->gated : 0;
     size_t n = 0, room = 1;
 
     for (unsigned i = 0; i < o.sessions; i++) {
@@ -187,35 +222,34 @@ static void report(const struct session *sessions, const char *level)
         exit(1);
     }
     qsort(all, n, sizeof *all, by_size);
-    printf("gate sessions %u spin %s us p50 %.2f p99 %.2f max %.1f n %zu\n", o.sessions, level,
-           (double)all[n / 2], (double)all[n * 99 / 100], (double)all[n - 1], n);
+    printf(
+        "gate sessions %u spin %s us p50 %.2f p99 %.2f max %.1f n %zu room %.1f %% cpu %.0f %%\n",
+        o.sessions, level, (double)all[n / 2], (double)all[n * 99 / 100], (double)all[n - 1], n,
+        100 * at_once, 100 * gate_s / o.seconds);
+    (void)fflush(stdout); /* the next gate process is forked from here */
     free(all);
 }
 
-static void measure(enum weir_spin_level level, const char *word)
+static pid_t start_gate(const struct session *sessions, struct weir_spin_page *spin,
+                        const int ends[2], struct counted *counted)
 {
-    struct session *sessions = calloc(o.sessions, sizeof *sessions);
-    struct weir_spin_page *spin;
-    int spin_fd, ends[2];
-
-    if (sessions == NULL || pipe(ends) != 0) {
-        must(WEIR_ERR_NO_MEMORY, "sessions");
-    }
-    must(weir_spin_page_create(&spin_fd, &spin), "page");
-    atomic_store(&spin->level, level);
-    for (unsigned i = 0; i < o.sessions; i++) {
-        sessions[i].id = i + 1;
-        sessions[i].base.number = i + 1;
-        must(weir_gate_port_create(&sessions[i].port_fd, &sessions[i].bell_fd), "port");
-    }
     pid_t child = fork();
+
+    if (child < 0) {
+        must(WEIR_ERR_NO_MEMORY, "gate process");
+    }
     if (child == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         (void)close(ends[1]);
-        serve(sessions, spin, ends[0]);
+        serve(sessions, spin, ends[0], counted);
         _exit(0);
     }
     (void)close(ends[0]);
+    return child;
+}
+
+static void run_all(struct session *sessions, const struct weir_spin_page *spin)
+{
     atomic_store(&go, false);
     for (unsigned i = 0; i < o.sessions; i++) {
         open_session(&sessions[i], spin);
@@ -231,7 +265,35 @@ static void measure(enum weir_spin_level level, const char *word)
     for (unsigned i = 0; i < o.sessions; i++) {
         (void)pthread_join(sessions[i].thread, NULL);
     }
-    report(sessions, word);
+}
+
+static void measure(enum weir_spin_level level, bool gate_may, const char *word)
+{
+    struct session *sessions = calloc(o.sessions, sizeof *sessions);
+    struct counted *counted =
+        mmap(NULL, sizeof *counted, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct weir_spin_page *spin;
+    struct rusage rusage;
+    int spin_fd, ends[2], status;
+
+    if (sessions == NULL || counted == MAP_FAILED || pipe(ends) != 0) {
+        must(WEIR_ERR_NO_MEMORY, "sessions");
+    }
+    must(weir_spin_page_create(&spin_fd, &spin), "page");
+    atomic_store(&spin->level, level);
+    atomic_store(&spin->gate_may, gate_may);
+    for (unsigned i = 0; i < o.sessions; i++) {
+        sessions[i].id = i + 1;
+        sessions[i].base.number = i + 1;
+        must(weir_gate_port_create(&sessions[i].port_fd, &sessions[i].bell_fd), "port");
+    }
+    pid_t child = start_gate(sessions, spin, ends, counted);
+    run_all(sessions, spin);
+    (void)close(ends[1]); /* the gate process ends */
+    if (wait4(child, &status, 0, &rusage) != child || status != 0) {
+        must(WEIR_ERR_CLOSED, "gate process");
+    }
+    report(sessions, word, counted, &rusage);
     for (unsigned i = 0; i < o.sessions; i++) {
         weir_gate_queue_destroy(sessions[i].queue);
         weir_gate_destroy(sessions[i].gate);
@@ -239,9 +301,8 @@ static void measure(enum weir_spin_level level, const char *word)
         (void)close(sessions[i].port_fd);
         free(sessions[i].us);
     }
-    (void)close(ends[1]);
-    (void)waitpid(child, NULL, 0);
     (void)close(spin_fd);
+    (void)munmap(counted, sizeof *counted);
     free(sessions);
 }
 
@@ -278,7 +339,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "gate_latency: --sessions is 2 to %u\n", SESSIONS_MAX);
         return 2;
     }
-    measure(WEIR_SPIN_ALL, "all");
-    measure(WEIR_SPIN_NOBODY, "nobody");
+    measure(WEIR_SPIN_ALL, true, "all");
+    measure(WEIR_SPIN_NOBODY, true, "gate");
+    measure(WEIR_SPIN_NOBODY, false, "nobody");
     return 0;
 }

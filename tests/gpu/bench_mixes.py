@@ -346,8 +346,8 @@ class Mixes:
         for sessions in (2, 20) if "Weir gate" in kinds else ():
             argv = [program, "--sessions", str(sessions), "--seconds", "0.3" if self.rehearse else "2"]
             done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
-            found = re.findall(r"spin (\w+) us p50 ([\d.]+) p99 ([\d.]+) max ([\d.]+) n (\d+)", done.stdout)
-            if done.returncode != 0 or len(found) != 2:
+            found = re.findall(r"spin (\w+) us p50 ([\d.]+) p99 ([\d.]+) max ([\d.]+) n (\d+) room ([\d.]+) % cpu (\d+) %", done.stdout)
+            if done.returncode != 0 or len(found) != 3:
                 raise self.lib.Stuck(f"gate_latency: {done.stdout}{done.stderr}")
             for spin, *times in found:
                 rows.append([f"{sessions} sessions", f"spin: {spin}", *times])
@@ -364,4 +364,4 @@ class Mixes:
                       ["case", "arrangement", "a second", "worst p99 ms", "max ms", "training, of alone", "more"]),
             "llm": (self.llm, WEIR, MPS,
                     ["case", "arrangement", "tokens a second", "of one alone", "first, %", "p50 ms", "p99 ms", "training, of alone"]),
-            "gate": (self.gate, ["Weir gate"], [], ["case", "waiting", "p50 us", "p99 us", "max us", "grants"])}
+            "gate": (self.gate, ["Weir gate"], [], ["case", "waiting", "p50 us", "p99 us", "max us", "grants", "at once, %", "gate, % of a core"])}
