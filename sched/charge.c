@@ -334,30 +334,42 @@ static bool keeps_waiting(const struct weir_sched *sched)
     return false;
 }
 
+/* ns * claim may be beyond 64 bits. */
+static uint64_t part_of(uint64_t ns, uint64_t claim, uint64_t claims)
+{
+    return (uint64_t)((double)ns * (double)claim / (double)claims);
+}
+
 /*
  * To small work what it needs, or of all SMs the part that all of it together leaves it. Where it
  * has the device and anybody is in company, or kept waiting, it pays for all of the device, in
- * proportion to what it needs: what it leaves is nobody's for its sake.
+ * proportion to what it needs, and the more for being above (small.c): what it leaves is nobody's
+ * for its sake.
  */
 static uint32_t deal_small(const struct weir_sched *sched, uint64_t ns, struct part *parts,
                            uint32_t *left)
 {
     const struct item *first = sched->front_first[0];
-    uint64_t needed = 0, dealt;
+    uint64_t needed = 0, claims = 0, dealt;
     uint32_t count = 0;
-    bool only = true, shared = false;
+    bool only = true, shared = false, whole;
 
     for (const struct item *i = first; i != NULL; i = i->front_next) {
         needed += small_sms(i);
+        claims += small_claim(sched, i);
         only &= small_sms(i) != 0;
         shared |= i->queue->tenant != first->queue->tenant;
     }
     dealt = needed >= *left || (only && (shared || keeps_waiting(sched))) ? *left : needed;
+    whole = dealt == *left;
     for (struct item *i = sched->front_first[0]; i != NULL && needed != 0 && count < PARTS_MAX;
          i = i->front_next) {
         if (small_sms(i) != 0) {
             parts[count] = (struct part){
-                .item = i, .service_ns = ns * small_sms(i) * dealt / needed, .with = count};
+                .item = i,
+                .service_ns = whole ? part_of(ns * dealt, small_claim(sched, i), claims)
+                                    : ns * small_sms(i) * dealt / needed,
+                .with = count};
             count++;
         }
     }
@@ -460,6 +472,18 @@ static void settle_with_small(struct weir_sched *sched, const struct part *parts
     sched->small_owe_ns = all_ns > 0 ? 0 : sched->small_owe_ns;
 }
 
+/* Was the whole device dealt to small work? */
+static bool is_crowd(const struct weir_sched *sched, uint64_t ns, const struct part *parts,
+                     uint32_t count)
+{
+    uint64_t dealt = 0;
+
+    for (uint32_t i = 0; i < count && small_sms(parts[i].item) != 0; i++) {
+        dealt += parts[i].service_ns;
+    }
+    return dealt + count >= ns * sched->config.sms;
+}
+
 static void charge_compute(struct weir_sched *sched, uint64_t ns)
 {
     struct part parts[PARTS_MAX];
@@ -467,9 +491,12 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
     bool waits = sched->front_last[0] != NULL && sched->front_last[0]->waits;
     bool led = false;
 
+    bool crowd = is_crowd(sched, ns, parts, count);
+
     for (uint32_t i = 0; i < count; i++) {
         struct item *item = parts[i].item;
 
+        item->crowd_ns += crowd ? parts[i].service_ns : 0;
         if (parts[i].service_ns == 0) {
             continue;
         }

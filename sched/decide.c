@@ -629,7 +629,7 @@ static void serve_alone(struct weir_sched *sched, struct tenant *tenant, uint64_
     const struct weir_sched_place *place = &sched->turn.place[0];
     uint64_t most_ns = sched->now_ns >= sched->quiet_from_ns
                            ? sched->config.alone_ns
-                           : weir_sched_fill_bound_ns(&sched->config, WEIR_SCHED_FILL_ALL);
+                           : weir_sched_fill_bound_ns(&sched->config, WEIR_SCHED_BELOW_EQUAL);
     uint64_t rest_ns = 0;
 
     for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {

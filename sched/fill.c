@@ -125,9 +125,9 @@ static uint64_t block_ns(const struct weir_sched *sched, const struct item *item
 }
 
 uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config,
-                                  enum weir_sched_fill fills)
+                                  enum weir_sched_level level)
 {
-    return (fills >= WEIR_SCHED_FILL_ALL ? DEPTH_EQUALS : DEPTH) * config->inflight_ns;
+    return (level == WEIR_SCHED_BELOW_EQUAL ? DEPTH_EQUALS : DEPTH) * config->inflight_ns;
 }
 
 static bool is_equal(const struct weir_sched *sched, const struct tenant *filler)
@@ -137,8 +137,8 @@ static bool is_equal(const struct weir_sched *sched, const struct tenant *filler
 
 uint64_t fill_bound_ns(const struct weir_sched *sched, const struct tenant *tenant)
 {
-    return weir_sched_fill_bound_ns(
-        &sched->config, is_equal(sched, tenant) ? WEIR_SCHED_FILL_ALL : WEIR_SCHED_FILL_LOWER);
+    return weir_sched_fill_bound_ns(&sched->config, is_equal(sched, tenant) ? WEIR_SCHED_BELOW_EQUAL
+                                                                            : WEIR_SCHED_BELOW);
 }
 
 /* At the lowest level it would wait for all of theirs, and its tenant is no lower than they. */

@@ -150,16 +150,23 @@ static void grant(struct weir_sched *sched, struct item *item)
     queue_refresh(sched, queue);
 }
 
+/* Of a START record's value. */
+enum { REC_BELOW = 1, REC_ABOVE = 2 };
+
 void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place)
 {
     struct weir_sched_place on_device;
 
     item->place = *place;
     on_device = place_on_device(item);
+    item->above = small_goes_above(sched, item);
     grant(sched, item);
     sched->counts.starts++;
-    trace(sched, WEIR_SCHED_REC_START, NULL, NULL, item, item->filler);
-    sched->env.start(sched->env.user, item->id, item->params.user, &on_device, fills_as(item));
+    trace(sched, WEIR_SCHED_REC_START, NULL, NULL, item,
+          item->filler  ? REC_BELOW
+          : item->above ? REC_ABOVE
+                        : 0);
+    sched->env.start(sched->env.user, item->id, item->params.user, &on_device, level_of(item));
 }
 
 /* It stops, is stopped, or goes on: its queue is to be seen to, and its tenant's view made anew. */
@@ -376,6 +383,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     }
     fronts_yield(sched, item);
     charge_by_work(sched, item);
+    small_done(sched, item);
     pair_gain_done(sched, item);
     item_drop(sched, item);
 }

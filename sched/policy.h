@@ -232,6 +232,12 @@ struct weir_policy_ops {
      * @return index into view->ready of a tenant that is `small`; UINT32_MAX: none now.
      */
     uint32_t (*small)(struct weir_policy *policy, const struct weir_policy_next_view *view);
+    /**
+     * Kind NEXT. By how much of the device's time a tenant is behind its share, as of the last
+     * question; negative: ahead. Its small items may then go before others of its class (small.c).
+     * NULL: nobody's do.
+     */
+    int64_t (*lag_ns)(const struct weir_policy *policy, const struct weir_policy_tenant *tenant);
     /** Kind TOGETHER. Asked after each choice that changes something, and as the group says.
      *  Mandatory. */
     void (*together)(struct weir_policy *policy, const struct weir_policy_together_view *view,

@@ -14,24 +14,25 @@
 
 #define ITEM_FLAGS                                                                                 \
     (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED | WEIR_SCHED_TENSOR |          \
-     WEIR_SCHED_UNSURE)
+     WEIR_SCHED_UNSURE | WEIR_SCHED_OWN_LEVELS)
 
 /* Bounds on what policies ask for, and the watchdog's. */
-#define SLICE_MIN_NS     20000u
-#define SLICE_MAX_NS     1000000000u
-#define RESCUE_SLICE_NS  500000u
-#define RESCUE_EVERY     10u       /* rescues take at most that part of the time */
-#define WAKE_MIN_NS      10000u    /* timers are not set for less */
-#define CLEAR_MAX_NS     1000000u  /* a newcomer waits no longer for what others queued .. */
-#define CLEAR_DOMAIN_NS  50000000u /* .. in its own domain, and no longer than this in others */
-#define SWITCH_NS        150000u   /* a GPU changes its context: 148 us on an H100 */
-#define UNKNOWN_MAX      2u        /* items on the device behind one of which nothing is known */
-#define UNPAIRED_SLOTS   256u
-#define PAIR_GAIN_SLOTS  256u
-#define UNSURE_PART      8u /* of a long item's predicted time: it may end so much sooner .. */
-#define UNSURE_MAX_NS    1000000u /* .. or so much */
-#define STOP_AGAIN_NS    1000000u /* an item that would not stop is not asked again before */
-#define PREDICTED_MAX_NS 1000000000000000u /* 11 days: sums and products stay in 64 bits */
+#define SLICE_MIN_NS      20000u
+#define SLICE_MAX_NS      1000000000u
+#define RESCUE_SLICE_NS   500000u
+#define RESCUE_EVERY      10u       /* rescues take at most that part of the time */
+#define WAKE_MIN_NS       10000u    /* timers are not set for less */
+#define CLEAR_MAX_NS      1000000u  /* a newcomer waits no longer for what others queued .. */
+#define CLEAR_DOMAIN_NS   50000000u /* .. in its own domain, and no longer than this in others */
+#define SWITCH_NS         150000u   /* a GPU changes its context: 148 us on an H100 */
+#define UNKNOWN_MAX       2u        /* items on the device behind one of which nothing is known */
+#define UNPAIRED_SLOTS    256u
+#define PAIR_GAIN_SLOTS   256u
+#define SMALL_PRICE_SLOTS 1024u
+#define UNSURE_PART       8u /* of a long item's predicted time: it may end so much sooner .. */
+#define UNSURE_MAX_NS     1000000u /* .. or so much */
+#define STOP_AGAIN_NS     1000000u /* an item that would not stop is not asked again before */
+#define PREDICTED_MAX_NS  1000000000000000u /* 11 days: sums and products stay in 64 bits */
 
 struct queue;
 struct tenant;
@@ -45,6 +46,7 @@ struct item {
     bool waits;           /* as a front it does not hold the device, as has been seen */
     bool filler;          /* granted below the leader's work */
     bool fills_equal;     /* and the leader is of its own class */
+    bool above;           /* granted before what is plain of its class: small.c */
     bool teaches;         /* while it is on the device no equal fills; fill.c */
     uint32_t alike;       /* so many, it is the first of, are seen done at once; 0: itself */
     uint32_t part_sms;    /* and it is kept to so many SMs; 0: to none */
@@ -70,6 +72,7 @@ struct item {
     uint64_t stop_asked_ns;
     uint64_t no_stop_before_ns;
     uint64_t served_ns;  /* charged for it, as service is; corrected by done_blocks */
+    uint64_t crowd_ns;   /* of that, where small work was dealt the whole device: small.c */
     uint64_t busy_ns;    /* time in which it was served */
     uint64_t alone_ns;   /* of that, without company */
     uint64_t beside_ns;  /* of that, what others took in between */
@@ -198,6 +201,13 @@ struct pair_gain {
     uint32_t bars;            /* judged so, in a row */
 };
 
+/* What a small item is charged among others, at each level: small.c. */
+struct small_price {
+    weir_sched_id tenant;
+    uint64_t key;
+    double plain_ns, above_ns; /* of service on SMs; 0: not known */
+};
+
 /* Who has the compute resource. */
 struct turn {
     struct tenant *leader;
@@ -277,7 +287,9 @@ struct weir_sched {
         struct pair_gain_side *side;
     } seen; /* what was done last and told something of that */
     struct unpaired unpaired[UNPAIRED_SLOTS];
-    int64_t filled_ns;    /* what equals below paid, less what those above were paid back */
+    int64_t filled_ns; /* what equals below paid, less what those above were paid back */
+    struct small_price small_price[SMALL_PRICE_SLOTS];
+    double above_counts;  /* a small item above counts as so many plain ones */
     int64_t small_owe_ns; /* small work, of service on SMs; negative: it is owed that */
     struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
     struct queue *copy_next[RESOURCES]; /* of them, who waits for the end of another; or NULL */
@@ -303,11 +315,12 @@ struct weir_sched {
 
 enum mistake { MISTAKE_NONSENSE, MISTAKE_STARVED };
 
-static inline enum weir_sched_fill fills_as(const struct item *item)
+static inline enum weir_sched_level level_of(const struct item *item)
 {
-    return item->fills_equal ? WEIR_SCHED_FILL_ALL
-           : item->filler    ? WEIR_SCHED_FILL_LOWER
-                             : WEIR_SCHED_FILL_NONE;
+    return item->fills_equal ? WEIR_SCHED_BELOW_EQUAL
+           : item->filler    ? WEIR_SCHED_BELOW
+           : item->above     ? WEIR_SCHED_ABOVE
+                             : WEIR_SCHED_PLAIN;
 }
 
 static inline enum weir_sched_resource resource_of(const struct item *item)
@@ -459,6 +472,14 @@ void min_share_look(struct weir_sched *sched);
 #define SMALL_PART 2u /* of the device: what needs more takes turns */
 /** Set item->small_sms of an item that has arrived. */
 void small_look(const struct weir_sched *sched, struct item *item);
+/** Does an item that is granted now go before what is plain of its class? */
+bool small_goes_above(const struct weir_sched *sched, const struct item *item);
+/** What a small item has of the device, in proportion to others, where all of it is dealt to small
+ * items. */
+uint64_t small_claim(const struct weir_sched *sched, const struct item *item);
+/** An item is done: learn what an item above counts as. */
+void small_done(struct weir_sched *sched, const struct item *done);
+void small_init(struct weir_sched *sched);
 /** Grant small items beside the leader, up to config.small_sms. */
 void small_pass(struct weir_sched *sched);
 

@@ -93,8 +93,9 @@ enum weir_sched_item_flags {
     WEIR_SCHED_STARTED = 4, /* the device has it already, because it passed the gate undecided. The
                                scheduler does not call env.start, and charges it from now on */
     WEIR_SCHED_TENSOR = 8,  /* a kernel that uses tensor cores */
-    WEIR_SCHED_UNSURE = 16  /* predicted_ns is unreliable (weir_predict_is_sure()). The scheduler
+    WEIR_SCHED_UNSURE = 16, /* predicted_ns is unreliable (weir_predict_is_sure()). The scheduler
                                itself sets this when it asks config.predict */
+    WEIR_SCHED_OWN_LEVELS = 32 /* a graph whose kernels have different priorities of their own */
 };
 
 /* Borrowed for the call of weir_sched_arrive(). */
@@ -125,6 +126,15 @@ enum weir_sched_fill {
 
 extern const char *const weir_sched_fill_words[]; /* by enum weir_sched_fill; then NULL */
 
+/* At which level the device runs a grant: blocks of a higher level are placed first. */
+enum weir_sched_level {
+    WEIR_SCHED_PLAIN,       /* of its tenant's class */
+    WEIR_SCHED_BELOW,       /* below all classes: it fills what a higher class leaves */
+    WEIR_SCHED_BELOW_EQUAL, /* the same, and what another tenant of its own class leaves */
+    WEIR_SCHED_ABOVE,       /* before what is plain of its class, and after higher classes */
+    WEIR_SCHED_LEVEL_COUNT
+};
+
 /**
  * What the scheduler asks of the world. Every function is called inside a call into the scheduler,
  * with whatever lock its owner holds; none may block or call in again. `item_user` is the
@@ -135,13 +145,13 @@ struct weir_sched_env {
     /**
      * Give an item to the device. Mandatory. Never called for a STARTED item.
      *
-     * fills: if not NONE, the item is a filler and needs a stream of low priority. It runs next to
-     * work of a higher class (LOWER) or of its own class (ALL). Never more than config.fill.
+     * level: BELOW only with config.fill of LOWER or more, BELOW_EQUAL with ALL or more; ABOVE for
+     * graphs of the normal class only, and with config.above.
      * place: also meant for items that are not MOVABLE, as far as the device can do it. With
      * FILL_PARTS it is the least number of SMs that the item should get, beginning with the first.
      */
     void (*start)(void *user, weir_sched_id item, void *item_user,
-                  const struct weir_sched_place *place, enum weir_sched_fill fills);
+                  const struct weir_sched_place *place, enum weir_sched_level level);
     /**
      * A hint that a copy will be granted soon, so that its thread may get ready: it is the next,
      * and the copy before it has at most inflight_ns to go. Given once each time the copy becomes
@@ -188,6 +198,8 @@ struct weir_sched_config {
     enum weir_sched_fill fill; /* who may have what the leader leaves: see env.start */
     uint32_t small_sms;    /* graphs that need only a part of the device may run beside the leader
                               until they need this many SMs together (small.c); 0: none may */
+    uint32_t above;        /* 1: the device has a level for small items of the normal class, between
+                              that class and the high one */
     uint32_t order_window; /* tasks that an order policy looks at; 2 .. WEIR_SCHED_WINDOW_MAX */
     uint64_t memory_limit_bytes;  /* most memory_bytes of running items together; 0: no limit */
     struct weir_predict *predict; /* borrowed; predicts, and learns from what ended; NULL: none */
@@ -206,11 +218,11 @@ bool weir_sched_is_small(const struct weir_sched_config *config, uint32_t sms);
 /**
  * Most predicted work in flight of a filler's queue, ns. Look at what has ended twice in that time.
  *
- * @param fills  as for env.start: next to tenants of its own class (ALL, PARTS) the bound is lower.
+ * @param level  next to tenants of its own class (BELOW_EQUAL) the bound is lower.
  * @thread any
  */
 uint64_t weir_sched_fill_bound_ns(const struct weir_sched_config *config,
-                                  enum weir_sched_fill fills);
+                                  enum weir_sched_level level);
 
 /**
  * The assumed duration of an item without a prediction. For copies and memsets it follows from
@@ -511,7 +523,7 @@ enum weir_sched_record_kind {
     WEIR_SCHED_REC_QUEUE_REMOVE,
     WEIR_SCHED_REC_ARRIVE,  /* class, flags, key, bytes, blocks, blocks a SM; value: predicted_ns.
                                key of a copy: its rest_bytes */
-    WEIR_SCHED_REC_START,   /* place; value: 1 for a filler */
+    WEIR_SCHED_REC_START,   /* place; value: 1 below, 2 above: enum weir_sched_level */
     WEIR_SCHED_REC_STOP,    /* value: lease_ns */
     WEIR_SCHED_REC_STOPPED, /* blocks: done */
     WEIR_SCHED_REC_RESUME,  /* place */

@@ -12,6 +12,19 @@
  * beside the leader while others take turns, and that made its longest waits longer: eager
  * inference beside a training had a p99 of 20 ms with it, and of 12 without (H100, 2026-11-25).
  *
+ * Levels. The device places blocks of a higher stream priority first, so a small item that is
+ * granted *above* is done sooner than plain ones of its class. Without that a tenant with one graph
+ * at a time on the device cannot have more than its graph's time among the others allows, whatever
+ * it weighs. Two kinds go above: among small items, those of tenants that are behind their share;
+ * beside another tenant's kernels that may fill the device, those of tenants that are not ahead of
+ * theirs, since such kernels take the SMs that become free while the graph's next kernel is not
+ * there yet.
+ *
+ * Where all of the device is dealt to small items, one above gets more done in the same time, and
+ * counts as so many plain ones (above_counts). How many is seen from keys that are granted at
+ * both levels: an item is to cost the same at both. So virtual time keeps meaning work, and who is
+ * above is so only until it has what is due.
+ *
  * A small item is charged its SMs for as long as it is on the device, or its part of all of them
  * where it keeps the rest from others (charge.c).
  *
@@ -19,6 +32,20 @@
  * (SIGMETRICS 2004).
  */
 #include "sched/private.h"
+
+#include "base/hash.h"
+
+/* So far behind its share an item goes before other small ones, or so far ahead before large ones.
+ * With less, equals would go before each other all the time; with 2 ms weights hold less well. */
+#define LAG_NS 1000000
+
+/* An item above counts as so many plain ones: at first, and at least, and at most. */
+#define COUNTS_BEGIN 4.0
+#define COUNTS_MIN   1.0
+#define COUNTS_MAX   16.0
+#define COUNTS_STEPS 64 /* it changes by so small a part of what is amiss */
+#define PRICES_SEEN  8  /* a price is the mean of about so many */
+#define CLAIM_UNIT   16 /* claims are whole numbers */
 
 bool weir_sched_is_small(const struct weir_sched_config *config, uint32_t sms)
 {
@@ -137,4 +164,90 @@ void small_pass(struct weir_sched *sched)
         item_start(sched, queue->listed, &anywhere);
         tenant_refresh(sched, tenant);
     }
+}
+
+/* ---- the level of a small item ---- */
+
+/* Another tenant of its class with something on the device that may need all of it; or NULL. */
+static const struct tenant *large_beside(const struct weir_sched *sched,
+                                         const struct tenant *tenant)
+{
+    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+
+    while (front != NULL &&
+           (small_sms(front) != 0 || front->filler || front->queue->tenant == tenant ||
+            front->queue->tenant->view.priority != tenant->view.priority)) {
+        front = front->front_next;
+    }
+    return front != NULL ? front->queue->tenant : NULL;
+}
+
+/* SMs that what is above on the device needs together. */
+static uint32_t above_sms(const struct weir_sched *sched)
+{
+    uint32_t sms = 0;
+
+    for (const struct item *i = sched->front_first[WEIR_SCHED_COMPUTE]; i != NULL;
+         i = i->front_next) {
+        sms += i->above ? small_sms(i) : 0;
+    }
+    return sms;
+}
+
+bool small_goes_above(const struct weir_sched *sched, const struct item *item)
+{
+    const struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
+    const struct tenant *tenant = item->queue->tenant;
+    const struct tenant *large;
+    int64_t lag_ns;
+
+    if (small_sms(item) == 0 || item->filler || sched->config.above == 0 ||
+        tenant->view.priority != WEIR_PRIORITY_NORMAL || sched->ready_count < 2 ||
+        (item->params.flags & WEIR_SCHED_OWN_LEVELS) != 0 || policy->ops->lag_ns == NULL) {
+        return false;
+    }
+    lag_ns = policy->ops->lag_ns(policy, &tenant->view);
+    large = large_beside(sched, tenant);
+    if (large == NULL) {
+        return lag_ns > LAG_NS;
+    }
+    return lag_ns >= policy->ops->lag_ns(policy, &large->view) - LAG_NS &&
+           above_sms(sched) + small_sms(item) <= sched->config.sms / SMALL_PART;
+}
+
+uint64_t small_claim(const struct weir_sched *sched, const struct item *item)
+{
+    return (uint64_t)(small_sms(item) * (item->above ? sched->above_counts : 1) * CLAIM_UNIT);
+}
+
+static void add_price(double *mean_ns, uint64_t ns)
+{
+    *mean_ns += ((double)ns - *mean_ns) / (*mean_ns != 0 ? PRICES_SEEN : 1);
+}
+
+void small_done(struct weir_sched *sched, const struct item *done)
+{
+    const uint64_t of[] = {done->queue->tenant->view.id, done->params.key};
+    struct small_price *price;
+
+    if (small_sms(done) == 0 || done->params.key == 0 || sched->config.above == 0 ||
+        done->crowd_ns == 0 || done->crowd_ns < done->served_ns - done->served_ns / 10) {
+        return;
+    }
+    price = &sched->small_price[weir_hash_slot(weir_hash64_of(of, sizeof of), SMALL_PRICE_SLOTS)];
+    if (price->tenant != of[0] || price->key != of[1]) {
+        *price = (struct small_price){.tenant = of[0], .key = of[1]};
+    }
+    add_price(done->above ? &price->above_ns : &price->plain_ns, done->crowd_ns);
+    if (price->above_ns != 0 && price->plain_ns != 0) {
+        sched->above_counts *= 1 + (price->plain_ns / price->above_ns - 1) / COUNTS_STEPS;
+        sched->above_counts = sched->above_counts < COUNTS_MIN   ? COUNTS_MIN
+                              : sched->above_counts > COUNTS_MAX ? COUNTS_MAX
+                                                                 : sched->above_counts;
+    }
+}
+
+void small_init(struct weir_sched *sched)
+{
+    sched->above_counts = COUNTS_BEGIN;
 }

@@ -24,6 +24,7 @@ static const struct number {
     {"lease_ms", AT(lease_ns), 1000000, 1, 1000000},
     {"overhead_ppm", AT(overhead_ppm), 0, 1, 1000000},
     {"small_sms", AT(small_sms), 0, 0, 1000000},
+    {"above", AT(above), 0, 0, 1},
     {"order_window", AT(order_window), 0, 2, WEIR_SCHED_WINDOW_MAX},
 };
 
@@ -66,6 +67,7 @@ static bool set_fill(struct weir_sim_params *params, const char *value)
     }
     params->config.fill = (enum weir_sched_fill)i;
     params->config.small_sms = i == WEIR_SCHED_FILL_ALL ? SMALL_DEVICES * params->gpu.sms : 0;
+    params->config.above = i == WEIR_SCHED_FILL_ALL;
     return true;
 }
 

@@ -305,7 +305,7 @@ static enum weir_status through(struct weir_gate_queue *q, const struct weir_gat
     weir_gate_granted(q, item, work, pass);
     pass->item = item;
     pass->place = gate->share_pct == 0 ? item->place : (struct weir_sched_place){0};
-    pass->fills = item->fills;
+    pass->level = item->level;
     pass->stoppable = item->stoppable;
     return WEIR_OK;
 }
@@ -319,14 +319,18 @@ static void add_given(struct weir_gate_queue *q, uint64_t ns)
                           memory_order_relaxed);
 }
 
+static bool is_below(const struct weir_gate_pass *pass)
+{
+    return pass->level == WEIR_SCHED_BELOW || pass->level == WEIR_SCHED_BELOW_EQUAL;
+}
+
 /* A filler takes longer than it would alone, so learn nothing from its time. */
 static bool is_timed(const struct weir_gate_pass *pass)
 {
     bool sure = pass->item->sure;
     bool each = !sure && pass->queue->gate->config.fill >= WEIR_SCHED_FILL_ALL;
 
-    return (each || pass->queue->gated % (sure ? TIMED_SURE : TIMED_EVERY) == 0) &&
-           pass->fills == WEIR_SCHED_FILL_NONE;
+    return (each || pass->queue->gated % (sure ? TIMED_SURE : TIMED_EVERY) == 0) && !is_below(pass);
 }
 
 /*
@@ -344,12 +348,11 @@ bool weir_gate_begins_apart(const struct weir_gate_pass *pass, const struct weir
 static bool is_mark_due(const struct weir_gate_pass *pass, const struct weir_gate_batch *unmarked)
 {
     uint64_t least_ns = pass->queue->gate->inflight_ns / 2;
-    uint64_t filler_ns = weir_sched_fill_bound_ns(&pass->queue->gate->config, pass->fills) / 2;
+    uint64_t filler_ns = weir_sched_fill_bound_ns(&pass->queue->gate->config, pass->level) / 2;
 
     return unmarked->guessed || is_timed(pass) ||
-           (pass->fills != WEIR_SCHED_FILL_NONE
-                ? unmarked->n >= UNMARKED_ALONE || unmarked->ns >= filler_ns
-                : unmarked->n >= UNMARKED_CONTENDED || unmarked->ns >= least_ns);
+           (is_below(pass) ? unmarked->n >= UNMARKED_ALONE || unmarked->ns >= filler_ns
+                           : unmarked->n >= UNMARKED_CONTENDED || unmarked->ns >= least_ns);
 }
 
 /* Pass undecided if the tenant may. WEIR_ERR_AGAIN: it is not alone any more. */

@@ -82,7 +82,7 @@ struct weir_gate_pass {
     bool guessed;  /* ns is a default, not a prediction */
     /* The scheduler's decision about the item; zero without one. */
     struct weir_sched_place place; /* the part of the device that it may use */
-    enum weir_sched_fill fills;    /* not NONE: it runs in the gaps of another tenant's turn */
+    enum weir_sched_level level;   /* that the work has on the device; alone: WEIR_SCHED_PLAIN */
     bool stoppable;                /* copied from the work's flags */
 };
 
@@ -161,6 +161,7 @@ struct weir_gate_params {
     uint32_t sms;              /* 1 or more: all of the device's */
     uint32_t share_pct;        /* of them, that the worker's context may use; 0: all */
     bool levels;               /* work in streams of a higher priority goes first */
+    bool above;                /* there is a level for WEIR_SCHED_ABOVE */
     bool real;                 /* a GPU, not softgpu: threads may spin if there are enough cores */
     enum weir_sched_fill fill; /* the setting, lowered to what the device supports */
     const struct weir_sched_settings *settings; /* borrowed for the call */

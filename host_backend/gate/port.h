@@ -60,6 +60,7 @@ enum weir_gate_request_kind {
 /* In flags of WEIR_GATE_REQUEST_DEVICE. */
 #define WEIR_GATE_DEVICE_LEVELS 1u /* work in streams of a higher priority goes first */
 #define WEIR_GATE_DEVICE_REAL   2u /* a GPU, not softgpu */
+#define WEIR_GATE_DEVICE_ABOVE  4u /* there is a level for WEIR_SCHED_ABOVE */
 
 struct weir_gate_request {
     uint8_t kind; /* enum weir_gate_request_kind */
@@ -127,7 +128,7 @@ struct weir_gate_slot {
     uint32_t word;           /* a futex; changes with each of the above */
     /* About the item that is granted; valid once that says so. */
     struct weir_sched_place place;
-    uint32_t fills;    /* enum weir_sched_fill */
+    uint32_t level;    /* enum weir_sched_level */
     uint32_t sure;     /* ns is reliable */
     uint32_t unpaired; /* enum weir_sched_unpaired */
     uint64_t ns;       /* what it is predicted to take; 0: not known */

@@ -35,7 +35,7 @@ struct weir_gate_item {
     weir_sched_id id;
     uint64_t brought_ns;
     bool stoppable;
-    enum weir_sched_fill fills; /* valid once granted, like the place */
+    enum weir_sched_level level; /* valid once granted, like the place */
     struct weir_sched_place place;
     bool sure;                   /* its predicted duration is reliable */
     struct weir_gate_slot *slot; /* where the gate process grants it; NULL: this process decides */
@@ -252,7 +252,7 @@ void weir_gate_learn_locked(struct weir_gate_queue *queue, const struct weir_gat
 /** Undecided work took so long together. */
 void weir_gate_charge_locked(struct weir_gate_queue *queue, uint8_t class, uint64_t took_ns);
 
-/** Is the item granted? Then its place and fills are valid. @thread session */
+/** Is the item granted? Then its place and level are valid. @thread session */
 bool weir_gate_is_granted(struct weir_gate_item *item);
 /** An item is granted: take over what the gate process said about it. @thread session */
 void weir_gate_granted(struct weir_gate_queue *queue, struct weir_gate_item *item,

@@ -225,8 +225,8 @@ bool weir_gate_is_granted(struct weir_gate_item *item)
         return false;
     }
     item->place = slot->place;
-    item->fills = slot->fills <= WEIR_SCHED_FILL_PARTS ? (enum weir_sched_fill)slot->fills
-                                                       : WEIR_SCHED_FILL_NONE;
+    item->level = slot->level < WEIR_SCHED_LEVEL_COUNT ? (enum weir_sched_level)slot->level
+                                                       : WEIR_SCHED_PLAIN;
     item->sure = slot->sure != 0;
     atomic_store_explicit(&item->granted, true, memory_order_release);
     return true;
@@ -364,7 +364,8 @@ void weir_gate_attach(struct weir_gate *gate, struct weir_gate_client *client)
     struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_DEVICE,
                                         .class = (uint8_t)gate->config.fill,
                                         .flags = (gate->levels ? WEIR_GATE_DEVICE_LEVELS : 0) |
-                                                 (gate->real ? WEIR_GATE_DEVICE_REAL : 0),
+                                                 (gate->real ? WEIR_GATE_DEVICE_REAL : 0) |
+                                                 (gate->config.above ? WEIR_GATE_DEVICE_ABOVE : 0),
                                         .device = gate->device,
                                         .blocks = gate->sms};
 

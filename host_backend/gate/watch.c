@@ -153,7 +153,7 @@ static void note_locked(struct weir_gate_item *item, enum weir_gate_act act,
 }
 
 static void on_start(void *user, weir_sched_id id, void *item_user,
-                     const struct weir_sched_place *place, enum weir_sched_fill fills)
+                     const struct weir_sched_place *place, enum weir_sched_level level)
 {
     struct weir_gate_item *item = item_user;
     struct weir_gate_queue *q = item->queue;
@@ -161,7 +161,7 @@ static void on_start(void *user, weir_sched_id id, void *item_user,
     (void)user;
     (void)id;
     item->place = *place;
-    item->fills = fills;
+    item->level = level;
     /* G1: publishes the place; meets the acquire in wait_granted(). */
     atomic_store_explicit(&item->granted, true, memory_order_release);
     if (q->waiting == item) {

@@ -261,6 +261,8 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
     assert(round.weights != 0); /* somebody is ready, and weighs 1 at least */
     round.unit = (round_ns << 16) / round.weights;
     round.mean = mean_of(&round);
+    ((struct fair *)self->state)->mean_ns = round.mean;
+    ((struct fair *)self->state)->mean_class = round.class;
     return round;
 }
 
@@ -463,6 +465,18 @@ uint32_t fair_small(struct weir_policy *self, const struct weir_policy_next_view
     return furthest_behind(self, view, is_small, view->has_room ? AHEAD_NS : 0, AHEAD_NS, true);
 }
 
+int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
+{
+    const struct fair *fair = self->state;
+    int64_t behind;
+
+    settle(self, tenant);
+    behind = (int64_t)(fair->mean_ns - position(self, tenant));
+    return tenant->priority == fair->mean_class
+               ? (int64_t)((__int128)behind * tenant->weight >> FRACTION_BITS)
+               : 0;
+}
+
 /* Of the next lower class: in turns by weight (stride scheduling). Who was away saved few. */
 static uint32_t filler_below(const struct weir_policy_next_view *view)
 {
@@ -556,4 +570,5 @@ const struct weir_policy_ops weir_policy_fair = {
     .next = fair_next,
     .filler = fair_filler,
     .small = fair_small,
+    .lag_ns = fair_lag_ns,
 };

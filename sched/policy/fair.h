@@ -8,6 +8,8 @@
 struct fair {
     /* Where the tenant of each class was that has run out of work last: V, while none is ready. */
     uint64_t last_ns[WEIR_PRIORITY_COUNT];
+    uint64_t mean_ns;              /* V of the last round .. */
+    enum weir_priority mean_class; /* .. and its class */
 };
 
 /* The first member of the tenant's state of whoever calls these. */
@@ -30,6 +32,7 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
                struct weir_policy_choice *choice);
 uint32_t fair_filler(struct weir_policy *self, const struct weir_policy_next_view *view);
 uint32_t fair_small(struct weir_policy *self, const struct weir_policy_next_view *view);
+int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_tenant *tenant);
 void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant);
 void fair_idle(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant);
 void fair_changing(struct weir_policy *self, struct weir_policy_tenant *tenant);

@@ -35,6 +35,7 @@ struct weir_sim_unit {
     double parallel; /* SMs that its blocks can fill */
     double rate;     /* of left, per nanosecond */
     double share;    /* SMs held */
+    double claim;    /* what it has of what is short, against others */
     double speed;    /* rate as a part of its full speed: 0 .. 1 */
     uint64_t held_from_ns;
     float *shares; /* held of each SM */

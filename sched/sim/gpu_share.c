@@ -95,27 +95,44 @@ static double full_speed(const struct weir_sim_gpu *gpu, const struct weir_sim_u
     return fmin((double)unit->work.blocks / unit->work.blocks_per_sm, gpu->params.sms);
 }
 
+/* How much more of a resource that is short a graph has than graphs of a lower rank. */
+#define GRAPH_RANK_GAIN 6.0
+/* The speed of a graph whose kernels wait, each anew, for the SMs that others of its rank hold. */
+#define GRAPH_BESIDE 0.48
+
+/* Graphs whose kernels go before those of other graphs have more. */
+static double claim_of(struct weir_sim_unit **units, size_t n, const struct weir_sim_unit *unit)
+{
+    uint32_t rank = unit->work.rank;
+    bool has_lower = false;
+    for (size_t i = 0; unit->work.graph && i < n; i++) {
+        has_lower |= units[i]->work.graph && units[i]->work.rank < rank && units[i]->speed > 0;
+    }
+    return has_lower ? GRAPH_RANK_GAIN : 1;
+}
+
 /* Cut what the kernels take of one resource, part[i] of each at full speed, down to all of it. */
 static void limit(struct weir_sim_unit **units, size_t n, double (*part_of)(const void *work))
 {
     double wanted = 0;
     for (size_t i = 0; i < n; i++) {
         wanted += units[i]->speed * part_of(&units[i]->work);
+        units[i]->claim = claim_of(units, n, units[i]);
     }
     double level = 1;
     for (size_t round = 0; wanted > 1 && round <= n; round++) {
         /* Those below the level keep what they have; the level is what is left for each other. */
         double kept = 0;
-        size_t greedy = 0;
+        double greedy = 0;
         for (size_t i = 0; i < n; i++) {
             double used = units[i]->speed * part_of(&units[i]->work);
-            if (round && used <= level) {
+            if (round && used <= level * units[i]->claim) {
                 kept += used;
             } else if (used > 0) {
-                greedy++;
+                greedy += units[i]->claim;
             }
         }
-        double next = greedy ? (1 - kept) / (double)greedy : level;
+        double next = greedy > 0 ? (1 - kept) / greedy : level;
         if (round && next <= level) {
             break;
         }
@@ -124,9 +141,23 @@ static void limit(struct weir_sim_unit **units, size_t n, double (*part_of)(cons
     for (size_t i = 0; wanted > 1 && i < n; i++) {
         double part = part_of(&units[i]->work);
         if (part > 0) {
-            units[i]->speed = fmin(units[i]->speed, level / part);
+            units[i]->speed = fmin(units[i]->speed, level * units[i]->claim / part);
         }
     }
+}
+
+/* Do kernels of another, of the same rank or a higher one, take all SMs that become free? */
+static bool waits_for_sms(const struct weir_sim_gpu *gpu, size_t n,
+                          const struct weir_sim_unit *unit)
+{
+    for (size_t i = 0; unit->work.graph && i < n; i++) {
+        const struct weir_sim_unit *other = gpu->sorted[i];
+        if (!other->work.graph && other->work.rank >= unit->work.rank &&
+            other->parallel > other->share) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static double memory_of(const void *work)
@@ -192,6 +223,9 @@ void weir_sim_gpu_share(struct weir_sim_gpu *gpu)
         unit->speed = unit->state == WEIR_SIM_UNIT_DRAINING
                           ? 0
                           : fmin(1, unit->share / (need * full_speed(gpu, unit)));
+    }
+    for (size_t i = 0; i < n; i++) {
+        gpu->sorted[i]->speed *= waits_for_sms(gpu, n, gpu->sorted[i]) ? GRAPH_BESIDE : 1;
     }
     limit(gpu->sorted, n, memory_of);
     limit(gpu->sorted, n, tensor_of);

@@ -43,9 +43,9 @@ static void on_order(void *user, weir_sched_id item, void *item_user,
 }
 
 static void on_start(void *user, weir_sched_id item, void *item_user,
-                     const struct weir_sched_place *place, enum weir_sched_fill fills)
+                     const struct weir_sched_place *place, enum weir_sched_level level)
 {
-    (void)fills;
+    (void)level;
     on_order(user, item, item_user, place);
 }
 

@@ -30,9 +30,11 @@
 /* So many events in a row at one time: nothing goes on, somebody loops. */
 #define STANDSTILL_MAX 10000000u
 
-/* Fillers are below the lowest class, as live (host_backend/gate/gates.c). */
+/* Fillers are below the lowest class, and what is above is so in its class, as live
+ * (host_backend/worker/session/gates.c). */
 #define RANK_OF_FILLERS 0u
 #define RANK_OF_CLASSES 1u
+#define RANKS_OF_CLASS  2u
 
 enum order_kind { ORDER_START, ORDER_STOP, ORDER_RESUME, ORDER_RESIZE };
 
@@ -41,7 +43,7 @@ struct order {
     uint32_t item;
     struct weir_sim_place place;
     uint64_t lease_ns;
-    bool filler;
+    enum weir_sched_level level;
 };
 
 /* What the run knows of an item. */
@@ -109,12 +111,12 @@ static struct order *note(struct run *run, enum order_kind kind, void *item_user
 }
 
 static void on_start(void *user, weir_sched_id item, void *item_user,
-                     const struct weir_sched_place *place, enum weir_sched_fill fills)
+                     const struct weir_sched_place *place, enum weir_sched_level level)
 {
     struct order *order = note(user, ORDER_START, item_user, place);
     (void)item;
     if (order) {
-        order->filler = fills != WEIR_SCHED_FILL_NONE;
+        order->level = level;
     }
 }
 
@@ -307,7 +309,8 @@ static struct weir_sim_work work_of(const struct run *run, uint32_t i)
                                                          : WEIR_SIM_COMPUTE,
         .owner = item->tenant,
         .stream = item->queue,
-        .rank = RANK_OF_CLASSES + tenant->params.priority,
+        .rank = RANK_OF_CLASSES + RANKS_OF_CLASS * tenant->params.priority,
+        .graph = item->params.class == WEIR_SCHED_GRAPH,
         .context = context_of(run, item->queue),
         .bytes = item->params.bytes,
         .sm_ns = item->sm_ns,
@@ -372,7 +375,10 @@ static enum weir_status carry_out_one(struct run *run, const struct order *order
 {
     struct weir_sim_work work = work_of(run, order->item);
     enum weir_status status;
-    work.rank = order->filler ? RANK_OF_FILLERS : work.rank;
+    if (order->level == WEIR_SCHED_BELOW || order->level == WEIR_SCHED_BELOW_EQUAL) {
+        work.rank = RANK_OF_FILLERS;
+    }
+    work.rank += order->level == WEIR_SCHED_ABOVE;
     switch (order->kind) {
     case ORDER_START:
         work.delay_ns = wake_ns(run, order->item);

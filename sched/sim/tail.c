@@ -336,7 +336,7 @@ static void start(struct reading *r, struct item *item, const struct weir_sched_
     unstand(r, queue);
     wait_ends(r, item);
     tell(r, item);
-    item->is_filler = record->value != 0;
+    item->is_filler = record->value == 1;
     item->place_sms = record->place.sm_count;
     grant(r, queue, item);
     stand(r, item->queue);

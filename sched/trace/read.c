@@ -53,8 +53,9 @@ static enum weir_status check_header(const struct weir_sched_trace_header *h,
         return fail(error, offsetof(struct weir_sched_trace_header, sms), WEIR_ERR_SYNTAX,
                     "a device of %u SMs", h->sms);
     }
-    if (h->flags & ~(uint32_t)(WEIR_SCHED_TRACE_MIDDLE | WEIR_SCHED_TRACE_GENERATED |
-                               WEIR_SCHED_TRACE_FILL | WEIR_SCHED_TRACE_FILL_ALL)) {
+    if (h->flags &
+        ~(uint32_t)(WEIR_SCHED_TRACE_MIDDLE | WEIR_SCHED_TRACE_GENERATED | WEIR_SCHED_TRACE_FILL |
+                    WEIR_SCHED_TRACE_FILL_ALL | WEIR_SCHED_TRACE_ABOVE)) {
         return fail(error, offsetof(struct weir_sched_trace_header, flags), WEIR_ERR_SYNTAX,
                     "unknown flags 0x%x", h->flags);
     }
@@ -103,7 +104,7 @@ static const char *check_tenant(const struct weir_sched_record *r)
 static const char *check_arrival(const struct weir_sched_record *r)
 {
     const uint16_t known = WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED |
-                           WEIR_SCHED_TENSOR | WEIR_SCHED_UNSURE;
+                           WEIR_SCHED_TENSOR | WEIR_SCHED_UNSURE | WEIR_SCHED_OWN_LEVELS;
     return !r->tenant || !r->queue || !r->item  ? "an arrival without tenant, queue or item"
            : r->class >= WEIR_SCHED_CLASS_COUNT ? "an unknown class of work"
            : (r->flags & ~known) != 0           ? "unknown flags of an item"
@@ -280,6 +281,7 @@ void weir_sched_trace_config(const struct weir_sched_trace_header *header,
     config->memory_limit_bytes = header->memory_limit_bytes;
     config->fill = fill_of(header->flags & (WEIR_SCHED_TRACE_FILL | WEIR_SCHED_TRACE_FILL_ALL));
     config->small_sms = header->small_sms;
+    config->above = (header->flags & WEIR_SCHED_TRACE_ABOVE) != 0;
     if (header->order_window != 0) {
         config->order_window = header->order_window;
     }

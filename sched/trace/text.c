@@ -69,12 +69,13 @@ static void print_arrival(FILE *out, const struct weir_sched_record *r)
     if (weir_sched_trace_memory_bytes(r)) {
         fprintf(out, " memory=%" PRIu64, weir_sched_trace_memory_bytes(r));
     }
-    fprintf(out, " predicted_ns=%" PRIu64 "%s%s%s%s%s", r->value,
+    fprintf(out, " predicted_ns=%" PRIu64 "%s%s%s%s%s%s", r->value,
             r->flags & WEIR_SCHED_STOPPABLE ? " stoppable" : "",
             r->flags & WEIR_SCHED_MOVABLE ? " movable" : "",
             r->flags & WEIR_SCHED_STARTED ? " started" : "",
             r->flags & WEIR_SCHED_TENSOR ? " tensor" : "",
-            r->flags & WEIR_SCHED_UNSURE ? " unsure" : "");
+            r->flags & WEIR_SCHED_UNSURE ? " unsure" : "",
+            r->flags & WEIR_SCHED_OWN_LEVELS ? " own-levels" : "");
 }
 
 static void print_place(FILE *out, const struct weir_sched_place *place)
@@ -125,7 +126,7 @@ static void print_core(FILE *out, const struct weir_sched_record *r)
     case WEIR_SCHED_REC_RESIZE:
         print_place(out, &r->place);
         if (r->kind == WEIR_SCHED_REC_START && r->value) {
-            fputs(" filler", out);
+            fputs(r->value == 1 ? " filler" : " above", out);
         }
         break;
     case WEIR_SCHED_REC_STOP:

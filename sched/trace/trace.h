@@ -41,6 +41,7 @@ enum weir_sched_trace_flags {
     WEIR_SCHED_TRACE_GENERATED = 2, /* made by a program: times are those of each tenant alone */
     WEIR_SCHED_TRACE_FILL = 4,      /* struct weir_sched_config's fill: lower classes */
     WEIR_SCHED_TRACE_FILL_ALL = 8,  /* the same: all; both: parts */
+    WEIR_SCHED_TRACE_ABOVE = 16,    /* its above */
 };
 
 /* The first bytes of a file. */

@@ -179,12 +179,15 @@ static CUresult set_current(CUcontext context)
     return CUDA_SUCCESS;
 }
 
+struct priority_log priorities;
+
 static CUresult set_attribute(CUstream stream, CUstreamAttrID attribute,
                               const CUstreamAttrValue *value)
 {
     (void)stream;
-    (void)attribute;
-    (void)value;
+    assert_int_equal(attribute, CU_LAUNCH_ATTRIBUTE_PRIORITY);
+    priorities.last = value->priority;
+    priorities.sets++;
     return CUDA_SUCCESS;
 }
 
@@ -438,6 +441,11 @@ void gate_open_leveled(const char *policy)
     open_gate(policy, true, WEIR_SCHED_FILL_LOWER);
 }
 
+void gate_open_filling(const char *policy)
+{
+    open_gate(policy, true, WEIR_SCHED_FILL_ALL);
+}
+
 void gate_open_parts(const char *policy)
 {
     open_gate(policy, true, WEIR_SCHED_FILL_PARTS);
@@ -544,7 +552,7 @@ static void *go_through(void *user)
 
     in_gate = true;
     l->result =
-        weir_admission_enter(&l->guest->session, &l->guest->stream, &l->work, &l->admission);
+        weir_admission_enter(&l->guest->session, &l->guest->stream, &l->work, NULL, &l->admission);
     in_gate = false;
     atomic_store(&l->state, LAUNCH_GIVEN);
     while (!atomic_load(&l->may_leave)) {

@@ -42,6 +42,8 @@ extern struct gate_fixture fx;
 void gate_open(const char *policy);
 /* The same, on a device whose streams have levels. */
 void gate_open_leveled(const char *policy);
+/* The same, and equals fill, and small graphs pass. */
+void gate_open_filling(const char *policy);
 /* The same, and its SMs can be divided by two; equals fill in parts of it. */
 void gate_open_parts(const char *policy);
 /* In a context that has so many percent of the SMs. */
@@ -117,6 +119,13 @@ struct run_log {
     atomic_int stop_says; /* CUresult of weir_run_stop() */
 };
 extern struct run_log runs;
+
+/* What the driver was told of streams' priorities. */
+struct priority_log {
+    int last;
+    uint32_t sets;
+};
+extern struct priority_log priorities;
 
 /* What the driver was last told of parts of the device. */
 struct part_log {

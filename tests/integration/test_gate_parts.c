@@ -44,7 +44,7 @@ static void fill_beside(struct guest *leader, struct guest *guest, struct weir_g
     launch_once(leader, kernel_of(1, LEADS_NS));
     launch_begin(&l, guest, work);
     launch_await_given(&l);
-    assert_true(l.admission.pass.fills != WEIR_SCHED_FILL_NONE);
+    assert_true(l.admission.pass.level == WEIR_SCHED_BELOW_EQUAL);
     launch_leave(&l);
     clock_forward(LEADS_NS);
     finish(leader);

@@ -234,7 +234,7 @@ void sim_bring_next(struct tl_sim *sim, struct lane *lane, uint64_t after_ns)
 }
 
 static void sim_start(void *user, weir_sched_id item, void *item_user,
-                      const struct weir_sched_place *place, enum weir_sched_fill fills)
+                      const struct weir_sched_place *place, enum weir_sched_level level)
 {
     struct tl_sim *sim = user;
     struct work *work = item_user;
@@ -242,7 +242,8 @@ static void sim_start(void *user, weir_sched_id item, void *item_user,
     if (work == NULL) {
         return; /* tl_sim_bring() */
     }
-    sim->tenant[work->lane->tenant]->stats.fillers += fills != WEIR_SCHED_FILL_NONE;
+    sim->tenant[work->lane->tenant]->stats.fillers +=
+        level == WEIR_SCHED_BELOW || level == WEIR_SCHED_BELOW_EQUAL;
     assert_int_equal(work->state, WORK_WAITING);
     for (struct work *w = work->lane->first; w != work; w = w->next) {
         assert_int_not_equal(w->state, WORK_WAITING); /* nobody is overtaken */

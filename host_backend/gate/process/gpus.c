@@ -6,7 +6,7 @@
 /* ---------------------------------------------------------------- what the scheduler orders */
 
 static void on_start(void *user, weir_sched_id id, void *item_user,
-                     const struct weir_sched_place *place, enum weir_sched_fill fills)
+                     const struct weir_sched_place *place, enum weir_sched_level level)
 {
     struct served_item *item = item_user;
     struct weir_gate_slot *slot = item->queue->slot;
@@ -14,7 +14,7 @@ static void on_start(void *user, weir_sched_id id, void *item_user,
     (void)user;
     (void)id;
     slot->place = *place;
-    slot->fills = (uint32_t)fills;
+    slot->level = (uint32_t)level;
     if (item->queue->waiting == item) {
         item->queue->waiting = NULL;
     }
@@ -176,6 +176,7 @@ static struct served_gpu *make(struct weir_gate_process *process,
     struct weir_gate_params params = {.device = process->n_gpus,
                                       .sms = request->blocks,
                                       .levels = (request->flags & WEIR_GATE_DEVICE_LEVELS) != 0,
+                                      .above = (request->flags & WEIR_GATE_DEVICE_ABOVE) != 0,
                                       .real = (request->flags & WEIR_GATE_DEVICE_REAL) != 0,
                                       .fill = (enum weir_sched_fill)request->class,
                                       .settings = &process->settings,

@@ -9,7 +9,7 @@
 #define NS_MAX           (3600 * WEIR_NS_PER_S) /* of a piece of work */
 #define ITEM_FLAGS                                                                                 \
     ((uint32_t)(WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED |                   \
-                WEIR_SCHED_TENSOR | WEIR_SCHED_UNSURE))
+                WEIR_SCHED_TENSOR | WEIR_SCHED_UNSURE | WEIR_SCHED_OWN_LEVELS))
 
 /* A request, and what it is about. */
 struct about {
@@ -117,7 +117,7 @@ static void pass(const struct about *a)
         struct weir_gate_slot *slot = &a->port->port->slot[r->queue];
 
         slot->place = (struct weir_sched_place){0};
-        slot->fills = WEIR_SCHED_FILL_NONE;
+        slot->level = WEIR_SCHED_PLAIN;
         slot->ns = 0;
         atomic_store_explicit(&slot->granted, r->sequence, memory_order_release); /* P4 */
         weir_gate_slot_changed(slot);

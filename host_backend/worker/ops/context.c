@@ -23,6 +23,7 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     struct weir_host_ctx *ctx;
     CUstream native;
     CUresult result;
+    int priority;
 
     (void)out;
     if (in->device < 0 || (uint32_t)in->device >= s->platform->n_devices) {
@@ -33,8 +34,8 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     }
     WEIR_TRY(weir_session_enter(s, (uint32_t)in->device));
     WEIR_TRY(weir_session_work_stream(s, &native)); /* by it a dead context is noticed */
-    WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING,
-                                                   weir_admission_stream_priority(s, 0)));
+    priority = weir_admission_stream_priority(s, 0);
+    WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING, priority));
     result =
         weir_host_object_create(s, WEIR_KIND_CONTEXT, sizeof *ctx, in->c, NULL, NULL, &ctx_object);
     if (result != CUDA_SUCCESS) {
@@ -52,7 +53,7 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     stream = (struct weir_host_stream *)stream_object;
     stream->legacy = true;
     stream->blocking = true;
-    weir_admission_stream_made(s, stream);
+    weir_admission_stream_made(stream, priority);
     stream->word = in->legacy_word;
     ctx->legacy = ctx->streams = stream;
     ctx->flags = in->flags;

@@ -13,6 +13,7 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     struct weir_object *o;
     CUstream native;
     CUresult result;
+    int priority;
 
     (void)out;
     if (ctx == NULL) {
@@ -22,8 +23,8 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
         !weir_session_word_ok(s, in->word)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_TRY(s->driver->cuStreamCreateWithPriority(
-        &native, CU_STREAM_NON_BLOCKING, weir_admission_stream_priority(s, in->priority)));
+    priority = weir_admission_stream_priority(s, in->priority);
+    WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING, priority));
     result = weir_host_object_create(s, WEIR_KIND_STREAM, sizeof *stream, in->s, native, ctx, &o);
     if (result != CUDA_SUCCESS) {
         (void)s->driver->cuStreamDestroy_v2(native);
@@ -33,7 +34,7 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     stream->word = in->word;
     stream->flags = in->flags;
     stream->priority = in->priority;
-    weir_admission_stream_made(s, stream);
+    weir_admission_stream_made(stream, priority);
     stream->blocking = (in->flags & CU_STREAM_NON_BLOCKING) == 0;
     stream->next = ctx->streams;
     ctx->streams = stream;
@@ -179,6 +180,7 @@ CUresult weir_host_stream_attribute(struct weir_session *s,
         if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) { /* within the tenant's class */
             stream->priority = value.priority;
             value.priority = weir_admission_stream_priority(s, value.priority);
+            weir_admission_stream_made(stream, value.priority);
         }
         return s->driver->cuStreamSetAttribute(stream->o.native, id, &value);
     }

@@ -238,36 +238,50 @@ void weir_admission_stream_whole(struct weir_session *session, struct weir_host_
     }
 }
 
+static int priority_of(const struct weir_session *s, enum weir_sched_level level, bool decided,
+                       int asked)
+{
+    return weir_device_gate_priority(gate_of(s), weir_tenant_setting(s->tenant, priority), level,
+                                     decided, asked);
+}
+
 int weir_admission_stream_priority(const struct weir_session *session, int asked)
 {
-    const struct weir_device_gate *g = gate_of(session);
-
-    return g == NULL ? asked
-                     : weir_device_gate_priority(g, weir_tenant_setting(session->tenant, priority),
-                                                 asked);
+    return gate_of(session) == NULL
+               ? asked
+               : priority_of(session, WEIR_SCHED_PLAIN, weir_admission_contends(session), asked);
 }
 
-void weir_admission_stream_made(const struct weir_session *session, struct weir_host_stream *stream)
+int weir_admission_asked_priority(const struct weir_session *session, int native)
 {
-    stream->gate.priority = weir_tenant_setting(session->tenant, priority);
+    return gate_of(session) == NULL
+               ? native
+               : weir_device_gate_asked(gate_of(session),
+                                        weir_tenant_setting(session->tenant, priority), native);
 }
 
-/* Give a stream the priority that its tenant's class, or a filler, has now. */
-static void apply_priority(struct weir_session *s, struct weir_host_stream *stream, bool filler)
+bool weir_admission_has_levels(const struct weir_session *session)
 {
-    enum weir_priority priority = weir_tenant_setting(s->tenant, priority);
+    return gate_of(session) != NULL && weir_device_gate_has_levels(gate_of(session));
+}
+
+void weir_admission_stream_made(struct weir_host_stream *stream, int native)
+{
+    stream->gate.priority = native;
+}
+
+static void apply_priority(struct weir_session *s, struct weir_host_stream *stream, int native)
+{
     CUlaunchAttributeValue value;
 
-    if (__builtin_expect(stream->gate.priority == priority && stream->gate.filler == filler, 1)) {
+    if (__builtin_expect(stream->gate.priority == native, 1)) {
         return;
     }
     memset(&value, 0, sizeof value);
-    value.priority =
-        filler ? gate_of(s)->priority_least : weir_admission_stream_priority(s, stream->priority);
+    value.priority = native;
     /* A driver that does not change a stream's priority leaves the one it was made with. */
     (void)s->driver->cuStreamSetAttribute(stream->o.native, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value);
-    stream->gate.priority = priority;
-    stream->gate.filler = filler;
+    stream->gate.priority = native;
 }
 
 /* What is captured keeps the priority of the stream that it was captured from, if the graph is to
@@ -278,7 +292,10 @@ void weir_admission_stream_captures(struct weir_session *session, struct weir_ho
     for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx != NULL; ctx = ctx->next) {
         for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
             weir_admission_stream_whole(session, s); /* events may draw any of them into it */
-            apply_priority(session, s, false);
+            if (gate_of(session) != NULL) {
+                apply_priority(session, s,
+                               priority_of(session, WEIR_SCHED_PLAIN, false, s->priority));
+            }
         }
     }
 }
@@ -359,7 +376,7 @@ static struct weir_gate_queue *make_queue(struct weir_session *s)
 /* ---------------------------------------------------------------- enter, leave */
 
 CUresult weir_admission_enter(struct weir_session *session, struct weir_host_stream *stream,
-                              const struct weir_gate_work *work,
+                              const struct weir_gate_work *work, const int *priority,
                               struct weir_admission *ret_admission)
 {
     struct weir_gate_pass *pass = &ret_admission->pass;
@@ -386,7 +403,9 @@ CUresult weir_admission_enter(struct weir_session *session, struct weir_host_str
         mark(session, stream);
     }
     apply_priority(session, stream,
-                   pass->fills != WEIR_SCHED_FILL_NONE && session->n_captures == 0);
+                   priority_of(session, session->n_captures == 0 ? pass->level : WEIR_SCHED_PLAIN,
+                               session->n_captures == 0 && pass->item != NULL,
+                               priority != NULL ? *priority : stream->priority));
     apply_place(session, stream, pass);
     return CUDA_SUCCESS;
 }

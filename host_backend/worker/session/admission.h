@@ -1,7 +1,7 @@
 /*
  * Admission: where a session's work passes the gate of its device before it is given to a stream.
  *
- *     WEIR_TRY(weir_admission_enter(session, stream, &work, &admission));
+ *     WEIR_TRY(weir_admission_enter(session, stream, &work, NULL, &admission));
  *     result = the driver's call
  *     weir_admission_leave(&admission, result);
  *
@@ -33,8 +33,7 @@ struct weir_admission_stream {
     struct weir_gate_queue *queue;   /* of unmarked */
     struct weir_host_stream *next;   /* in the session's list of streams with unmarked work */
     bool listed;
-    bool filler;                 /* it has the priority of work that fills others' gaps */
-    enum weir_priority priority; /* the tenant's class when the stream's priority was last set */
+    int priority; /* that the stream has natively */
 };
 
 /* From enter to leave. */
@@ -55,12 +54,14 @@ struct weir_gate_queue *weir_admission_queue(const struct weir_session *session,
 /**
  * Wait until work may be given to a stream, which is in order already and whose device is current.
  *
+ * @param priority       what the guest asks for the work, as it counts priorities; NULL: what it
+ *                       asks for the stream.
  * @param ret_admission  for weir_admission_leave(), which must follow if this succeeds.
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_DEVICE_UNAVAILABLE (the session ends)
  */
 CUresult weir_admission_enter(struct weir_session *session, struct weir_host_stream *stream,
-                              const struct weir_gate_work *work,
+                              const struct weir_gate_work *work, const int *priority,
                               struct weir_admission *ret_admission);
 
 /** The driver call has been made. @param result  what it returned; if not CUDA_SUCCESS, the stream
@@ -103,12 +104,15 @@ void weir_admission_stream_whole(struct weir_session *session, struct weir_host_
 void weir_admission_stream_captures(struct weir_session *session, struct weir_host_stream *stream);
 /** A stream is about to be destroyed. */
 void weir_admission_stream_gone(struct weir_session *session, struct weir_host_stream *stream);
-/** The priority for a stream of the session:
- * the tenant's class, within it what the guest asks for. */
+/** The native priority for something of the session's now: of the tenant's class, and within it
+ * what the guest asks for, as far as that counts (gates.h). */
 int weir_admission_stream_priority(const struct weir_session *session, int asked);
-/** A stream was made with weir_admission_stream_priority(). @thread session */
-void weir_admission_stream_made(const struct weir_session *session,
-                                struct weir_host_stream *stream);
+/** What the guest asked for that has this native priority. */
+int weir_admission_asked_priority(const struct weir_session *session, int native);
+/** Does the scheduler choose the priorities of work on the current device? */
+bool weir_admission_has_levels(const struct weir_session *session);
+/** A stream has this native priority, by weir_admission_stream_priority(). @thread session */
+void weir_admission_stream_made(struct weir_host_stream *stream, int native);
 
 /** The session ends; its runs will not be stopped again (weir_forms_session_ends()). */
 void weir_admission_session_ends(struct weir_session *session);

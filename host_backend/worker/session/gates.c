@@ -54,9 +54,20 @@ uint32_t weir_worker_sms(const struct weir_worker *worker, uint32_t device)
     return a != NULL && a->value > 0 ? (uint32_t)a->value : 1;
 }
 
+static int levels_on(const struct weir_device_gate *g)
+{
+    return g->priority_least - g->priority_greatest + 1;
+}
+
 static bool has_levels(const struct weir_device_gate *g)
 {
-    return g->worker->platform.real && g->priority_least - g->priority_greatest + 1 >= LEVELS_MIN;
+    return g->worker->platform.real && levels_on(g) >= LEVELS_MIN;
+}
+
+/* Is there a level for WEIR_SCHED_ABOVE, and does anything use it? */
+static bool has_above(const struct weir_device_gate *g)
+{
+    return has_levels(g) && levels_on(g) >= LEVELS_MANY && g->fill == WEIR_SCHED_FILL_ALL;
 }
 
 /* What the device can do of what is wished. The context is current. */
@@ -136,6 +147,7 @@ static enum weir_status begin(struct weir_device_gate *g)
                                       .sms = weir_worker_sms(worker, g->device),
                                       .share_pct = worker->platform.devices[g->device].share_pct,
                                       .levels = has_levels(g),
+                                      .above = has_above(g),
                                       .real = worker->platform.real,
                                       .fill = g->fill,
                                       .settings = settings,
@@ -351,13 +363,27 @@ struct levels {
 };
 
 /*
- * The device's levels are shared out: the least to what fills others' gaps, the greatest to runs'
- * control. A device with few levels gives each class one.
+ * The device's levels are shared out. Of six, as NVIDIA's GPUs have them (0 .. -5 to CUDA):
+ *
+ *     0  what fills others' gaps (WEIR_SCHED_BELOW)
+ *     1  low
+ *     2  normal
+ *     3  normal, above: small graphs whose tenants are behind (WEIR_SCHED_ABOVE). Where no level is
+ *        above, or its tenant is alone: what the guest asks a high priority for
+ *     4  high
+ *     5  control of runs
+ *
+ * So while the scheduler decides, no guest gets before others of its class by asking. A device with
+ * few levels gives each class one.
  */
 static struct levels levels_of(int levels, int priority)
 {
-    bool many = levels >= LEVELS_MANY; /* 6 on an H200: 0 .. -5 */
+    bool many = levels >= LEVELS_MANY;
 
+    if (levels < LEVELS_MIN) {
+        return priority == WEIR_PRIORITY_HIGH ? (struct levels){levels - 1, levels - 1}
+                                              : (struct levels){0, 0};
+    }
     switch (priority) {
     case WEIR_PRIORITY_LOW:
         return many ? (struct levels){1, 1} : (struct levels){0, 0};
@@ -368,17 +394,35 @@ static struct levels levels_of(int levels, int priority)
     }
 }
 
-int weir_device_gate_priority(const struct weir_device_gate *gate, enum weir_priority priority,
-                              int asked)
+/* So far is a priority above the least one, within what a class has. */
+static int within(const struct levels *of, int above)
 {
-    int levels = gate->priority_least - gate->priority_greatest + 1, above;
-    struct levels of;
+    return above < 0 ? 0 : above > of->high - of->low ? of->high - of->low : above;
+}
 
-    if (levels < LEVELS_MIN) {
-        return priority == WEIR_PRIORITY_HIGH ? gate->priority_greatest : gate->priority_least;
+int weir_device_gate_priority(const struct weir_device_gate *gate, enum weir_priority priority,
+                              enum weir_sched_level level, bool decided, int asked)
+{
+    struct levels of = levels_of(levels_on(gate), priority);
+
+    if (level == WEIR_SCHED_BELOW || level == WEIR_SCHED_BELOW_EQUAL) {
+        return gate->priority_least;
     }
-    of = levels_of(levels, priority);
-    above = gate->priority_least - asked;
-    above = above < 0 ? 0 : above > of.high - of.low ? of.high - of.low : above;
-    return gate->priority_least - (of.low + above);
+    if (decided && priority == WEIR_PRIORITY_NORMAL && has_above(gate)) {
+        return gate->priority_least - (level == WEIR_SCHED_ABOVE ? of.high : of.low);
+    }
+    return gate->priority_least - (of.low + within(&of, gate->priority_least - asked));
+}
+
+int weir_device_gate_asked(const struct weir_device_gate *gate, enum weir_priority priority,
+                           int native)
+{
+    struct levels of = levels_of(levels_on(gate), priority);
+
+    return gate->priority_least - within(&of, gate->priority_least - native - of.low);
+}
+
+bool weir_device_gate_has_levels(const struct weir_device_gate *gate)
+{
+    return has_levels(gate);
 }

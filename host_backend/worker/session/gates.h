@@ -71,9 +71,24 @@ void weir_gates_tenant_gone(struct weir_tenant *tenant);
 /** What it was given, over all devices. @return false: there is no scheduler. @thread any */
 bool weir_gates_usage(struct weir_tenant *tenant, struct weir_gate_usage *ret_usage);
 
-/** The stream priority for a tenant's class, within it what the guest asks for. @thread any */
+/**
+ * The stream priority for work of a tenant's class.
+ *
+ * @param decided  the scheduler has decided about the work, with this level. Else it passes beside
+ *                 the scheduler, as its tenant is alone, and within the class counts what the guest
+ *                 asks for.
+ * @param asked    by the guest, as CUDA counts priorities.
+ * @thread any
+ */
 int weir_device_gate_priority(const struct weir_device_gate *gate, enum weir_priority priority,
-                              int asked);
+                              enum weir_sched_level level, bool decided, int asked);
+
+/** What the guest asked for that has this stream priority in a tenant's class. @thread any */
+int weir_device_gate_asked(const struct weir_device_gate *gate, enum weir_priority priority,
+                           int native);
+
+/** Do streams of a higher priority go first on the device? @thread any */
+bool weir_device_gate_has_levels(const struct weir_device_gate *gate);
 
 /**
  * The gate process decides from now on (host_backend/gate/port.h).

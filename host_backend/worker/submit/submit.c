@@ -115,7 +115,7 @@ CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stre
     if (what->kernel != NULL) {
         twin = choose_form(s, stream, what, &work, &choice);
     }
-    WEIR_TRY(weir_admission_enter(s, stream, &work, &admission));
+    WEIR_TRY(weir_admission_enter(s, stream, &work, what->priority, &admission));
     noted = note_kernel(s, stream, what);
     twin = twin && weir_forms_launch(s, &choice, stream, what->kernel->in,
                                      weir_orders_begin(&admission.pass));

@@ -32,6 +32,7 @@ struct weir_submission {
         work;       /* for the gate. For a kernel weir_submit() adds flags and blocks_per_sm */
     bool may_print; /* a kernel of it may use the device's printf */
     const struct weir_submit_kernel *kernel; /* NULL: it is not a single kernel */
+    const int *priority; /* what the guest asks for it; NULL: what it asks for the stream */
     /**
      * The driver's call.
      * @param at    the stream to give it to.

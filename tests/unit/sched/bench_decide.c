@@ -27,11 +27,11 @@ struct flight {
 };
 
 static void on_start(void *user, weir_sched_id item, void *item_user,
-                     const struct weir_sched_place *place, enum weir_sched_fill fills)
+                     const struct weir_sched_place *place, enum weir_sched_level level)
 {
     struct flight *flight = user;
 
-    (void)fills;
+    (void)level;
     (void)place;
     flight->queue[flight->last % FLIGHT] = (uint32_t)(uintptr_t)item_user;
     flight->item[flight->last++ % FLIGHT] = item;

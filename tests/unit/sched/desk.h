@@ -19,7 +19,7 @@ struct order {
     enum told what;
     weir_sched_id item;
     struct weir_sched_place place;
-    bool filler;
+    enum weir_sched_level level; /* of START */
 };
 
 struct desk {
@@ -42,14 +42,14 @@ static inline void note(struct desk *b, enum told what, weir_sched_id item,
 }
 
 static inline void on_start(void *user, weir_sched_id item, void *item_user,
-                            const struct weir_sched_place *place, enum weir_sched_fill fills)
+                            const struct weir_sched_place *place, enum weir_sched_level level)
 {
     struct desk *desk = user;
 
     (void)item_user;
     assert_true(desk->arriving == NULL || *desk->arriving != 0); /* known before it is started */
     note(desk, START, item, place);
-    desk->order[desk->count - 1].filler = fills != WEIR_SCHED_FILL_NONE;
+    desk->order[desk->count - 1].level = level;
 }
 
 static inline void on_soon(void *user, weir_sched_id item, void *item_user)

@@ -40,13 +40,13 @@ void *__wrap_realloc(void *old, size_t size)
 }
 
 static void on_start(void *user, weir_sched_id item, void *item_user,
-                     const struct weir_sched_place *place, enum weir_sched_fill fills)
+                     const struct weir_sched_place *place, enum weir_sched_level level)
 {
     (void)user;
     (void)item;
     (void)item_user;
     (void)place;
-    (void)fills;
+    (void)level;
 }
 
 static void on_timer(void *user, uint64_t at_ns)

@@ -364,14 +364,14 @@ static enum weir_sched_resource engine_of(const struct piece *piece)
 }
 
 static void engines_start(void *user, weir_sched_id item, void *item_user,
-                          const struct weir_sched_place *place, enum weir_sched_fill fills)
+                          const struct weir_sched_place *place, enum weir_sched_level level)
 {
     struct engines *engines = user;
     struct piece *piece = item_user;
     enum weir_sched_resource engine = engine_of(piece);
     struct piece **end = &engines->first[engine];
 
-    (void)fills;
+    (void)level;
     (void)place;
     piece->item = item;
     if (*end == NULL) {

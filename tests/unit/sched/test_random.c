@@ -199,6 +199,7 @@ static struct tl_sim *make(uint64_t seed)
     params.refuse_stop = seed % 2;
     params.config.fill = (enum weir_sched_fill)(seed % 4);
     params.config.small_sms = seed % 3 == 0 ? 0 : (uint32_t)(seed % 3) * params.config.sms;
+    params.config.above = (uint32_t)(seed % 2);
     params.config.starve_ns = params.config.lease_ns = 20000000;
     return tl_sim_create(&params);
 }

@@ -453,6 +453,190 @@ static void a_filler_of_the_leader_uses_up_none_of_its_turn(void **state)
     desk_finish(&d);
 }
 
+/* ---- levels */
+
+static void open_leveled(struct desk *d, uint32_t above)
+{
+    struct weir_sched_config config;
+
+    weir_sched_config_init(&config, SMS);
+    config.small_sms = 3 * SMS;
+    config.above = above;
+    desk_init_with(d, &config);
+}
+
+static weir_sched_id graph_with(struct desk *d, weir_sched_id queue_id, uint64_t key, uint32_t sms,
+                                uint32_t flags)
+{
+    struct weir_sched_item_params params = {.class = WEIR_SCHED_GRAPH,
+                                            .flags = flags,
+                                            .key = key,
+                                            .predicted_ns = 500000,
+                                            .blocks = sms,
+                                            .blocks_per_sm = 1};
+
+    return bring(d, queue_id, &params);
+}
+
+static weir_sched_id told_tenant; /* the others are at their shares */
+static int64_t told_lag_ns;
+
+static int64_t tell_lag(const struct weir_policy *policy, const struct weir_policy_tenant *tenant)
+{
+    (void)policy;
+    return tenant->id == told_tenant ? told_lag_ns : 0;
+}
+
+static void the_level_of_a_small_item_follows_from_its_lag_and_its_company(void **state)
+{
+    static const struct {
+        const char *what;
+        uint32_t above, flags;
+        enum weir_priority priority;
+        bool large; /* another's kernel that may fill the device is there; else a graph */
+        int64_t lag_us;
+        enum weir_sched_level level;
+    } cases[] = {
+        {"large, ahead by less", 1, 0, WEIR_PRIORITY_NORMAL, true, -990, WEIR_SCHED_ABOVE},
+        {"large, ahead", 1, 0, WEIR_PRIORITY_NORMAL, true, -1010, WEIR_SCHED_PLAIN},
+        {"small, behind by less", 1, 0, WEIR_PRIORITY_NORMAL, false, 990, WEIR_SCHED_PLAIN},
+        {"small, behind", 1, 0, WEIR_PRIORITY_NORMAL, false, 1010, WEIR_SCHED_ABOVE},
+        {"no such level", 0, 0, WEIR_PRIORITY_NORMAL, true, 5000, WEIR_SCHED_PLAIN},
+        {"high class", 1, 0, WEIR_PRIORITY_HIGH, true, 5000, WEIR_SCHED_PLAIN},
+        {"own levels", 1, WEIR_SCHED_OWN_LEVELS, WEIR_PRIORITY_NORMAL, true, 5000,
+         WEIR_SCHED_PLAIN},
+    };
+    struct weir_policy_ops ops = *weir_policy_find("fair");
+
+    (void)state;
+    ops.lag_ns = tell_lag;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weir_sched_id first, small, first_queue, small_queue, item;
+        struct desk d;
+
+        open_leveled(&d, cases[i].above);
+        assert_int_equal(weir_sched_policy_set(d.sched, d.now_ns, &ops), WEIR_OK);
+        first_queue = queue_of_weight(&d, LEADS, cases[i].priority, &first);
+        small_queue = queue_of(&d, cases[i].priority, &small);
+        (void)(cases[i].large ? wave(&d, first_queue, 1000)
+                              : graph_with(&d, first_queue, 1, 32, 0));
+        told_tenant = small;
+        told_lag_ns = cases[i].lag_us * 1000;
+        item = graph_with(&d, small_queue, 2, 16, cases[i].flags);
+        if (level_of_start(&d, item) != (int)cases[i].level) {
+            fail_msg("%s: %d", cases[i].what, level_of_start(&d, item));
+        }
+        desk_finish(&d);
+    }
+}
+
+/* What is above beside a large kernel leaves it half of the SMs. */
+static void what_goes_above_leaves_half_of_the_device_to_large_kernels(void **state)
+{
+    weir_sched_id large, small, large_queue, item[3];
+    struct weir_policy_ops ops = *weir_policy_find("fair");
+    struct desk d;
+
+    (void)state;
+    ops.lag_ns = tell_lag;
+    told_tenant = 0;
+    open_leveled(&d, 1);
+    assert_int_equal(weir_sched_policy_set(d.sched, d.now_ns, &ops), WEIR_OK);
+    large_queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &large);
+    (void)wave(&d, large_queue, 1000);
+    for (int i = 0; i < 3; i++) {
+        item[i] = graph_with(&d, queue_of(&d, WEIR_PRIORITY_NORMAL, &small), 1, SMS / 4, 0);
+    }
+    assert_int_equal(level_of_start(&d, item[0]), WEIR_SCHED_ABOVE);
+    assert_int_equal(level_of_start(&d, item[1]), WEIR_SCHED_ABOVE);
+    assert_int_equal(level_of_start(&d, item[2]), WEIR_SCHED_PLAIN);
+    desk_finish(&d);
+}
+
+/* Of small items only those of tenants that are behind go above, so equals are all plain. */
+static void among_small_ones_an_item_goes_above_whose_tenant_is_behind(void **state)
+{
+    weir_sched_id heavy, light, heavy_queue, light_queue, item, other;
+    struct desk d;
+    int above = 0;
+
+    (void)state;
+    open_leveled(&d, 1);
+    heavy_queue = queue_of_weight(&d, 300, WEIR_PRIORITY_NORMAL, &heavy);
+    light_queue = queue_of_weight(&d, 100, WEIR_PRIORITY_NORMAL, &light);
+    for (int i = 0; i < 20; i++) { /* both get as much done, so the heavy one falls behind */
+        d.count = 0;
+        other = graph_with(&d, light_queue, 1, 16, 0);
+        item = graph_with(&d, heavy_queue, 2, 16, 0);
+        if (i == 0) {
+            assert_int_equal(level_of_start(&d, other), WEIR_SCHED_PLAIN);
+            assert_int_equal(level_of_start(&d, item), WEIR_SCHED_PLAIN);
+        }
+        assert_int_not_equal(level_of_start(&d, other), WEIR_SCHED_ABOVE);
+        above += level_of_start(&d, item) == WEIR_SCHED_ABOVE;
+        later(&d, 500);
+        finished(&d, item);
+        if (state_of(&d, other) == WEIR_SCHED_GRANTED) {
+            finished(&d, other);
+        } else {
+            assert_int_equal(weir_sched_withdraw(d.sched, d.now_ns, other), WEIR_OK);
+        }
+    }
+    assert_in_range(above, 1, 19);
+    desk_finish(&d);
+}
+
+/* An item above counts as several plain ones, and as so many in the end that an item costs the
+ * same at both levels. The device here gives those above twice as much. */
+static void an_item_costs_the_same_at_both_levels(void **state)
+{
+    weir_sched_id a, b, queue_a, queue_b;
+    uint64_t before_us, done[2] = {0, 0}, left[2] = {0, 0};
+    weir_sched_id item[2] = {0, 0};
+    struct desk d;
+
+    (void)state;
+    open_leveled(&d, 1);
+    queue_a = queue_of_weight(&d, 150, WEIR_PRIORITY_NORMAL, &a);
+    queue_b = queue_of_weight(&d, 100, WEIR_PRIORITY_NORMAL, &b);
+    for (int step = 0; step < 20000; step++) {
+        int level[2] = {-1, -1};
+
+        for (int i = 0; i < 2; i++) {
+            if (item[i] == 0) {
+                item[i] = graph_with(&d, i == 0 ? queue_a : queue_b, 7 + (uint64_t)i, 16, 0);
+                left[i] = 60;
+            }
+        }
+        for (int i = 0; i < 2; i++) {
+            struct item *of = table_get(&d.sched->items, item[i]);
+
+            level[i] = state_of(&d, item[i]) != WEIR_SCHED_GRANTED ? -1 : of->above;
+        }
+        d.count = 0;
+        later(&d, 50);
+        for (int i = 0; i < 2; i++) {
+            uint64_t speed = level[1 - i] < 0           ? 6
+                             : level[i] > level[1 - i]  ? 4
+                             : level[i] == level[1 - i] ? 3
+                                                        : 2;
+
+            speed = level[i] < 0 ? 0 : speed;
+            left[i] -= speed < left[i] ? speed : left[i];
+            if (left[i] == 0) {
+                finished(&d, item[i]);
+                item[i] = 0;
+                done[i]++;
+            }
+        }
+    }
+    before_us = service_us(&d, a) + service_us(&d, b);
+    assert_in_range(before_us / SMS, 990000, 1010000); /* the device's time, all of it */
+    assert_in_range((uint64_t)(d.sched->above_counts * 100), 150, 250);
+    assert_in_range(done[0] * 100 / (done[0] + done[1]), 58, 62); /* 150 to 100 */
+    desk_finish(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -469,6 +653,10 @@ int main(void)
         cmocka_unit_test(nobody_slips_in_between_two_graphs),
         cmocka_unit_test(weights_hold_for_who_is_away_between_graphs),
         cmocka_unit_test(a_filler_of_the_leader_uses_up_none_of_its_turn),
+        cmocka_unit_test(the_level_of_a_small_item_follows_from_its_lag_and_its_company),
+        cmocka_unit_test(what_goes_above_leaves_half_of_the_device_to_large_kernels),
+        cmocka_unit_test(among_small_ones_an_item_goes_above_whose_tenant_is_behind),
+        cmocka_unit_test(an_item_costs_the_same_at_both_levels),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,15 +56,23 @@ static inline weir_sched_id wave(struct desk *d, weir_sched_id queue_id, uint64_
     return wave_of(d, queue_id, us, 0);
 }
 
-/* -1: not started; else whether it was started as a filler. */
-static inline int how(const struct desk *d, weir_sched_id item)
+/* -1: not started; else an enum weir_sched_level. */
+static inline int level_of_start(const struct desk *d, weir_sched_id item)
 {
     for (uint32_t i = 0; i < d->count; i++) {
         if (d->order[i].what == START && d->order[i].item == item) {
-            return d->order[i].filler;
+            return (int)d->order[i].level;
         }
     }
     return -1;
+}
+
+/* -1: not started; else whether it was started as a filler. */
+static inline int how(const struct desk *d, weir_sched_id item)
+{
+    int level = level_of_start(d, item);
+
+    return level < 0 ? -1 : level == WEIR_SCHED_BELOW || level == WEIR_SCHED_BELOW_EQUAL;
 }
 
 #endif

@@ -85,6 +85,7 @@ static struct weir_sim_params params_of(const struct weir_sim_load *load, const 
     assert_int_equal(weir_policy_set_parse(policies, &params.policies, NULL), WEIR_OK);
     params.config.fill = fill;
     params.config.small_sms = fill == WEIR_SCHED_FILL_ALL ? 3 * gpu.sms : 0;
+    params.config.above = fill == WEIR_SCHED_FILL_ALL;
     params.until_ns = RUN_NS;
     return params;
 }
