@@ -256,6 +256,22 @@ CUresult weir_guest_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph,
     return result;
 }
 
+CUresult weir_guest_cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
+{
+    const struct weir_op_graph_exec_flags_in in = {.x = (uintptr_t)hGraphExec};
+    struct weir_op_graph_exec_flags_out out;
+    CUresult result;
+
+    if (!flags) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    result = weir_call_graph_exec_flags(weir_guest_channel(), &in, &out);
+    if (result == CUDA_SUCCESS) {
+        *flags = out.flags;
+    }
+    return result;
+}
+
 /* ---------------------------------------------------------------- as a picture */
 
 static const char *type_name(CUgraphNodeType type)

@@ -205,6 +205,7 @@
     X(GraphDestroyNode)                                                                            \
     X(GraphLaunch)                                                                                 \
     X(GraphExecDestroy)                                                                            \
+    X(GraphExecGetFlags)                                                                           \
     X(GraphDestroy)                                                                                \
     X(Array3DCreate_v2)                                                                            \
     X(ArrayDestroy)                                                                                \

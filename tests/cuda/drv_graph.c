@@ -99,6 +99,7 @@ static void captured(CUmodule module, CUdeviceptr device)
     CUgraph graph;
     CUgraphExec exec;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t flags = 0;
     unsigned n = N;
     void *params[] = {&device, &n};
     CUfunction chain = driver_function(module, "chain");
@@ -114,7 +115,9 @@ static void captured(CUmodule module, CUdeviceptr device)
     DRV(cu.MemsetD32Async(device + N * 4, 77, N, stream));
     DRV(cu.StreamEndCapture(stream, &graph));
     check_true(all_equal(device, 1), "capture runs nothing");
-    DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
+    DRV(cu.GraphInstantiateWithFlags(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY));
+    DRV(cu.GraphExecGetFlags(exec, &flags));
+    check_int((long long)flags, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY, "flags as asked");
     DRV(cu.GraphLaunch(exec, stream));
     DRV(cu.GraphLaunch(exec, stream));
     DRV(cu.StreamSynchronize(stream));

@@ -1,5 +1,6 @@
 /* Capture, instantiation and launch of graphs. */
 #include "host_backend/worker/ops/graph_pieces.h"
+#include "host_backend/worker/ops/graph_priority.h"
 #include "host_backend/worker/ops/graph_probe.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/device_idle.h"
@@ -252,6 +253,7 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
                            CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
     struct weir_object *graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g), *o;
     CUDA_GRAPH_INSTANTIATE_PARAMS params;
+    struct weir_exec_priority priority;
     CUgraphExec native = NULL;
     CUresult result;
 
@@ -263,7 +265,8 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
     }
     WEIR_TRY(weir_session_free_name(s, WEIR_KIND_EXEC, in->x));
     memset(&params, 0, sizeof params);
-    params.flags = in->flags & ~(uint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD; /* at the launch */
+    params.flags = weir_graph_priority_flags(s, graph->native, in->flags, &priority);
+    params.flags &= ~(uint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD; /* at the launch */
     result = s->driver->cuGraphInstantiateWithParams(&native, graph->native, &params);
     out->result = (uint32_t)params.result_out;
     if (result != CUDA_SUCCESS) {
@@ -276,7 +279,24 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
         return result;
     }
     ((struct weir_exec *)o)->sms = weir_ops_graph_sms(s, graph->native);
+    ((struct weir_exec *)o)->priority = priority;
     weir_graph_pieces_keep(s, (struct weir_exec *)o, graph->native, params.flags);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_host_graph_exec_flags(struct weir_session *s,
+                                    const struct weir_op_graph_exec_flags_in *in,
+                                    struct weir_op_graph_exec_flags_out *out)
+{
+    const struct weir_exec *exec = weir_host_object_get(s, WEIR_KIND_EXEC, in->x);
+    cuuint64_t flags = 0;
+
+    if (exec == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(s->driver->cuGraphExecGetFlags(exec->o.native, &flags));
+    out->flags =
+        flags | (exec->priority.by_stream ? CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY : 0u);
     return CUDA_SUCCESS;
 }
 
@@ -304,6 +324,9 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
     weir_exec_stays_whole(s->driver, (struct weir_exec *)exec);
     memset(&info, 0, sizeof info);
     result = s->driver->cuGraphExecUpdate_v2(exec->native, graph->native, &info);
+    if (result == CUDA_SUCCESS) {
+        weir_graph_priority_updated(s, (struct weir_exec *)exec, graph->native);
+    }
     /* A refusal is an output, so that its reason can travel. */
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) {
         return result;
@@ -348,5 +371,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
     what.work.hint = &exec->hint;
     what.work.blocks = exec->sms;
     what.work.blocks_per_sm = exec->sms != 0;
+    what.work.flags = weir_graph_priority_work_flags(exec);
+    what.priority = weir_graph_priority_asked(exec);
     return weir_submit(s, stream, &what);
 }

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "host_backend/worker/ops/graph_cut.h"
 #include "host_backend/worker/ops/graph_level.h"
+#include "host_backend/worker/ops/graph_priority.h"
 #include "host_backend/worker/ops/graph_probe.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/submit/submit.h"
@@ -225,8 +226,10 @@ static CUresult launch_piece(struct weir_session *s, const struct weir_exec *exe
     const struct weir_submission what = {.work = {.class = WEIR_SCHED_GRAPH,
                                                   .key = weir_hash64_of(of, sizeof of),
                                                   .hint = &piece->hint,
+                                                  .flags = weir_graph_priority_work_flags(exec),
                                                   .blocks = exec->sms,
                                                   .blocks_per_sm = exec->sms != 0},
+                                         .priority = weir_graph_priority_asked(exec),
                                          .call = call_piece,
                                          .user = piece};
 

@@ -112,11 +112,19 @@ struct weir_host_function {
     uint32_t n_params;
 };
 
+/* At which priority a graph's kernels run: ops/graph_priority.h. */
+struct weir_exec_priority {
+    bool of_nodes;  /* each kernel has its own */
+    bool by_stream; /* it asks for that, but all have the same: the launching stream is given it */
+    int asked;      /* that priority, as the guest counts them */
+};
+
 /* An executable graph. */
 struct weir_exec {
     struct weir_object o;
     struct weir_gate_hint hint;
     uint32_t sms; /* how many it needs (ops/graph_demand.c); 0: not known */
+    struct weir_exec_priority priority;
     struct weir_exec_inside inside;
     struct weir_exec_pieces *pieces; /* NULL: it has none */
     struct weir_exec_probe probe;

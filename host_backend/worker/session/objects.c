@@ -531,7 +531,7 @@ const struct weir_driver *weir_session_driver(struct weir_session *session)
 /* Operations on an executable graph change it, or destroy it, except for these. */
 static bool only_reads_exec(uint16_t code)
 {
-    return code == WEIR_OP_cuGraphExecGetFlags || code == WEIR_OP_cuGraphNodeGetEnabled;
+    return code == WEIR_OP_graph_exec_flags || code == WEIR_OP_cuGraphNodeGetEnabled;
 }
 
 static struct weir_object *get_any(struct weir_session *session, enum weir_kind kind,
