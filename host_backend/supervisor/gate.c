@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/config/mps_daemon.h"
+#include "host_backend/config/site_mps.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ static uint32_t domain_of(const struct weir_supervisor *sup, int worker)
     if (w->program.domain != 0) {
         return w->program.domain;
     }
-    return !w->program.native && weir_mps_daemon_is_there() ? SITE_DOMAIN
+    return !w->program.native && weir_site_mps_is_there() ? SITE_DOMAIN
                                                             : OWN_DOMAIN + (uint32_t)worker;
 }
 

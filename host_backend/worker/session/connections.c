@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/config/mps_daemon.h"
+#include "host_backend/config/site_mps.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -45,7 +45,7 @@ enum weir_status weir_connections_choose(struct weir_worker *worker)
     struct weir_connections *c = calloc(1, sizeof *c);
     uint32_t connections = worker->config.connections;
     const char *bound = getenv(VARIABLE);
-    uint32_t most = weir_mps_daemon_is_there() ? MPS_CONNECTIONS : DRIVER_CONNECTIONS;
+    uint32_t most = weir_site_mps_is_there() ? MPS_CONNECTIONS : DRIVER_CONNECTIONS;
     char text[16];
 
     if (c == NULL) {

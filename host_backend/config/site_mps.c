@@ -1,11 +1,11 @@
-#include "host_backend/config/mps_daemon.h"
+#include "host_backend/config/site_mps.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-bool weir_mps_daemon_is_there(void)
+bool weir_site_mps_is_there(void)
 {
     const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
     char path[PATH_MAX];

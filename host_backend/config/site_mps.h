@@ -1,6 +1,6 @@
-/* Where programs look for a daemon of MPS. */
-#ifndef WEIR_HOST_BACKEND_CONFIG_MPS_DAEMON_H
-#define WEIR_HOST_BACKEND_CONFIG_MPS_DAEMON_H
+/* Whether the machine has an MPS daemon of its own, not one of the host's. */
+#ifndef WEIR_HOST_BACKEND_CONFIG_SITE_MPS_H
+#define WEIR_HOST_BACKEND_CONFIG_SITE_MPS_H
 
 #include <stdbool.h>
 
@@ -9,6 +9,6 @@
  * has its socket in the folder that the environment names, or in the usual one.
  * @thread any
  */
-bool weir_mps_daemon_is_there(void);
+bool weir_site_mps_is_there(void);
 
 #endif
