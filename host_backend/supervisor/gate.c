@@ -83,7 +83,7 @@ static uint32_t domain_of(const struct weir_supervisor *sup, int worker)
         return w->program.domain;
     }
     return !w->program.native && weir_site_mps_is_there() ? SITE_DOMAIN
-                                                            : OWN_DOMAIN + (uint32_t)worker;
+                                                          : OWN_DOMAIN + (uint32_t)worker;
 }
 
 void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker)
