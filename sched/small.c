@@ -15,10 +15,10 @@
  * Levels. The device places blocks of a higher stream priority first, so a small item that is
  * granted *above* is done sooner than plain ones of its class. Without that a tenant with one graph
  * at a time on the device cannot have more than its graph's time among the others allows, whatever
- * it weighs. Two kinds go above: among small items, those of tenants that are behind their share;
- * beside another tenant's kernels that may fill the device, those of tenants that are not ahead of
- * theirs, since such kernels take the SMs that become free while the graph's next kernel is not
- * there yet.
+ * it weighs. Two kinds go above: among many small items, those of tenants that are behind their
+ * share; beside another tenant's kernels that may fill the device, those of tenants that are not
+ * ahead of theirs, since such kernels take the SMs that become free while the graph's next kernel
+ * is not there yet.
  *
  * Where all of the device is dealt to small items, one above gets more done in the same time, and
  * counts as so many plain ones (above_counts). How many is seen from keys that are granted at
@@ -38,6 +38,10 @@
 /* So far behind its share an item goes before other small ones, or so far ahead before large ones.
  * With less, equals would go before each other all the time; with 2 ms weights hold less well. */
 #define LAG_NS 1000000
+
+/* Among small items only where those on the device need that part of the budget: fewer do not take
+ * much longer for each other, and the heavy one among two gets its share by turns. */
+#define CROWD_PART 2
 
 /* An item above counts as so many plain ones: at first, and at least, and at most. */
 #define COUNTS_BEGIN 4.0
@@ -209,7 +213,7 @@ bool small_goes_above(const struct weir_sched *sched, const struct item *item)
     lag_ns = policy->ops->lag_ns(policy, &tenant->view);
     large = large_beside(sched, tenant);
     if (large == NULL) {
-        return lag_ns > LAG_NS;
+        return lag_ns > LAG_NS && in_use(sched) >= sched->config.small_sms / CROWD_PART;
     }
     return lag_ns >= policy->ops->lag_ns(policy, &large->view) - LAG_NS &&
            above_sms(sched) + small_sms(item) <= sched->config.sms / SMALL_PART;

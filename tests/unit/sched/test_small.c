@@ -455,12 +455,12 @@ static void a_filler_of_the_leader_uses_up_none_of_its_turn(void **state)
 
 /* ---- levels */
 
-static void open_leveled(struct desk *d, uint32_t above)
+static void open_leveled(struct desk *d, uint32_t above, uint32_t budget)
 {
     struct weir_sched_config config;
 
     weir_sched_config_init(&config, SMS);
-    config.small_sms = 3 * SMS;
+    config.small_sms = budget;
     config.above = above;
     desk_init_with(d, &config);
 }
@@ -493,17 +493,19 @@ static void the_level_of_a_small_item_follows_from_its_lag_and_its_company(void 
         const char *what;
         uint32_t above, flags;
         enum weir_priority priority;
+        uint32_t budget;
         bool large; /* another's kernel that may fill the device is there; else a graph */
         int64_t lag_us;
         enum weir_sched_level level;
     } cases[] = {
-        {"large, ahead by less", 1, 0, WEIR_PRIORITY_NORMAL, true, -990, WEIR_SCHED_ABOVE},
-        {"large, ahead", 1, 0, WEIR_PRIORITY_NORMAL, true, -1010, WEIR_SCHED_PLAIN},
-        {"small, behind by less", 1, 0, WEIR_PRIORITY_NORMAL, false, 990, WEIR_SCHED_PLAIN},
-        {"small, behind", 1, 0, WEIR_PRIORITY_NORMAL, false, 1010, WEIR_SCHED_ABOVE},
-        {"no such level", 0, 0, WEIR_PRIORITY_NORMAL, true, 5000, WEIR_SCHED_PLAIN},
-        {"high class", 1, 0, WEIR_PRIORITY_HIGH, true, 5000, WEIR_SCHED_PLAIN},
-        {"own levels", 1, WEIR_SCHED_OWN_LEVELS, WEIR_PRIORITY_NORMAL, true, 5000,
+        {"large, ahead by less", 1, 0, WEIR_PRIORITY_NORMAL, 64, true, -990, WEIR_SCHED_ABOVE},
+        {"large, ahead", 1, 0, WEIR_PRIORITY_NORMAL, 64, true, -1010, WEIR_SCHED_PLAIN},
+        {"small, behind by less", 1, 0, WEIR_PRIORITY_NORMAL, 64, false, 990, WEIR_SCHED_PLAIN},
+        {"small, behind", 1, 0, WEIR_PRIORITY_NORMAL, 64, false, 1010, WEIR_SCHED_ABOVE},
+        {"small, behind, few", 1, 0, WEIR_PRIORITY_NORMAL, 66, false, 1010, WEIR_SCHED_PLAIN},
+        {"no such level", 0, 0, WEIR_PRIORITY_NORMAL, 64, true, 5000, WEIR_SCHED_PLAIN},
+        {"high class", 1, 0, WEIR_PRIORITY_HIGH, 64, true, 5000, WEIR_SCHED_PLAIN},
+        {"own levels", 1, WEIR_SCHED_OWN_LEVELS, WEIR_PRIORITY_NORMAL, 64, true, 5000,
          WEIR_SCHED_PLAIN},
     };
     struct weir_policy_ops ops = *weir_policy_find("fair");
@@ -514,7 +516,7 @@ static void the_level_of_a_small_item_follows_from_its_lag_and_its_company(void 
         weir_sched_id first, small, first_queue, small_queue, item;
         struct desk d;
 
-        open_leveled(&d, cases[i].above);
+        open_leveled(&d, cases[i].above, cases[i].budget);
         assert_int_equal(weir_sched_policy_set(d.sched, d.now_ns, &ops), WEIR_OK);
         first_queue = queue_of_weight(&d, LEADS, cases[i].priority, &first);
         small_queue = queue_of(&d, cases[i].priority, &small);
@@ -540,7 +542,7 @@ static void what_goes_above_leaves_half_of_the_device_to_large_kernels(void **st
     (void)state;
     ops.lag_ns = tell_lag;
     told_tenant = 0;
-    open_leveled(&d, 1);
+    open_leveled(&d, 1, 3 * SMS);
     assert_int_equal(weir_sched_policy_set(d.sched, d.now_ns, &ops), WEIR_OK);
     large_queue = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &large);
     (void)wave(&d, large_queue, 1000);
@@ -561,7 +563,7 @@ static void among_small_ones_an_item_goes_above_whose_tenant_is_behind(void **st
     int above = 0;
 
     (void)state;
-    open_leveled(&d, 1);
+    open_leveled(&d, 1, 32);
     heavy_queue = queue_of_weight(&d, 300, WEIR_PRIORITY_NORMAL, &heavy);
     light_queue = queue_of_weight(&d, 100, WEIR_PRIORITY_NORMAL, &light);
     for (int i = 0; i < 20; i++) { /* both get as much done, so the heavy one falls behind */
@@ -596,7 +598,7 @@ static void an_item_costs_the_same_at_both_levels(void **state)
     struct desk d;
 
     (void)state;
-    open_leveled(&d, 1);
+    open_leveled(&d, 1, 32);
     queue_a = queue_of_weight(&d, 150, WEIR_PRIORITY_NORMAL, &a);
     queue_b = queue_of_weight(&d, 100, WEIR_PRIORITY_NORMAL, &b);
     for (int step = 0; step < 20000; step++) {
