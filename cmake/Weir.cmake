@@ -147,19 +147,19 @@ function(weir_script_test name)
                          SKIP_RETURN_CODE 77 ENVIRONMENT "${ARG_ENV}")
 endfunction()
 
-# weir_fuzz(NAME SOURCES a.c .. CORPUS dir [DEPS t ..])
+# weir_fuzz(NAME SOURCES a.c .. CORPUS dir .. [DEPS t ..])
 #
 # Always a program that replays the corpus as a test of the label fuzz. With WEIR_FUZZ also a libFuzzer
 # program, which a test of the label fuzzing runs for WEIR_FUZZ_SECONDS: what it finds goes on from what
 # earlier runs found, in fuzz/ of the build folder; an input that fails stays there too.
 # The source defines LLVMFuzzerTestOneInput.
 function(weir_fuzz name)
-    cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;DEPS" ${ARGN})
+    cmake_parse_arguments(ARG "" "" "SOURCES;CORPUS;DEPS" ${ARGN})
     add_executable(${name}_replay ${ARG_SOURCES} "${CMAKE_SOURCE_DIR}/tests/fuzz/replay_main.c"
                    "${CMAKE_SOURCE_DIR}/tests/lib/tl_watch.c")
     weir_includes(${name}_replay)
     target_link_libraries(${name}_replay PRIVATE ${ARG_DEPS} weir_flags)
-    add_test(NAME ${name}_replay COMMAND ${name}_replay "${ARG_CORPUS}")
+    add_test(NAME ${name}_replay COMMAND ${name}_replay ${ARG_CORPUS})
     set_tests_properties(${name}_replay PROPERTIES LABELS fuzz TIMEOUT 120 SKIP_RETURN_CODE 77
                          ENVIRONMENT WEIR_TEST_LIMIT_S=110)
     if(WEIR_FUZZ)
@@ -173,7 +173,7 @@ function(weir_fuzz name)
         # An input that takes a second is slow enough to be reported by hand; 100 is a hang on any machine.
         add_test(NAME ${name}_run
                  COMMAND ${name} -max_total_time=${WEIR_FUZZ_SECONDS} -timeout=100 -rss_limit_mb=4096
-                         -print_final_stats=1 "-artifact_prefix=${found}/" "${found}/corpus" "${ARG_CORPUS}")
+                         -print_final_stats=1 "-artifact_prefix=${found}/" "${found}/corpus" ${ARG_CORPUS})
         math(EXPR limit "${WEIR_FUZZ_SECONDS} * 3 + 600") # the corpus is read first
         set_tests_properties(${name}_run PROPERTIES LABELS fuzzing TIMEOUT ${limit})
     endif()
