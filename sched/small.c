@@ -15,10 +15,10 @@
  * Levels. The device places blocks of a higher stream priority first, so a small item that is
  * granted *above* is done sooner than plain ones of its class. Without that a tenant with one graph
  * at a time on the device cannot have more than its graph's time among the others allows, whatever
- * it weighs. Two kinds go above: among many small items, those of tenants that are behind their
- * share; beside another tenant's kernels that may fill the device, those of tenants that are not
- * ahead of theirs, since such kernels take the SMs that become free while the graph's next kernel
- * is not there yet.
+ * it weighs. Two kinds go above: among many small items of unequal tenants, those of
+ * tenants that are behind their share; beside another tenant's kernels that may fill the device,
+ * those of tenants that are not ahead of theirs, since such kernels take the SMs that become free
+ * while the graph's next kernel is not there yet.
  *
  * Where all of the device is dealt to small items, one above gets more done in the same time, and
  * counts as so many plain ones (above_counts). How many is seen from keys that are granted at
@@ -198,6 +198,18 @@ static uint32_t above_sms(const struct weir_sched *sched)
     return sms;
 }
 
+/* Equals get the same at one level. */
+static bool has_unequals(const struct weir_sched *sched, const struct tenant *tenant)
+{
+    uint32_t i = 0;
+
+    while (i < sched->ready_count && (sched->ready[i]->priority != tenant->view.priority ||
+                                      sched->ready[i]->weight == tenant->view.weight)) {
+        i++;
+    }
+    return i < sched->ready_count;
+}
+
 bool small_goes_above(const struct weir_sched *sched, const struct item *item)
 {
     const struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
@@ -213,7 +225,8 @@ bool small_goes_above(const struct weir_sched *sched, const struct item *item)
     lag_ns = policy->ops->lag_ns(policy, &tenant->view);
     large = large_beside(sched, tenant);
     if (large == NULL) {
-        return lag_ns > LAG_NS && in_use(sched) >= sched->config.small_sms / CROWD_PART;
+        return lag_ns > LAG_NS && in_use(sched) >= sched->config.small_sms / CROWD_PART &&
+               has_unequals(sched, tenant);
     }
     return lag_ns >= policy->ops->lag_ns(policy, &large->view) - LAG_NS &&
            above_sms(sched) + small_sms(item) <= sched->config.sms / SMALL_PART;

@@ -494,18 +494,24 @@ static void the_level_of_a_small_item_follows_from_its_lag_and_its_company(void 
         uint32_t above, flags;
         enum weir_priority priority;
         uint32_t budget;
-        bool large; /* another's kernel that may fill the device is there; else a graph */
+        uint32_t weight; /* of the other; its own is 1 */
+        bool large;      /* another's kernel that may fill the device is there; else a graph */
         int64_t lag_us;
         enum weir_sched_level level;
     } cases[] = {
-        {"large, ahead by less", 1, 0, WEIR_PRIORITY_NORMAL, 64, true, -990, WEIR_SCHED_ABOVE},
-        {"large, ahead", 1, 0, WEIR_PRIORITY_NORMAL, 64, true, -1010, WEIR_SCHED_PLAIN},
-        {"small, behind by less", 1, 0, WEIR_PRIORITY_NORMAL, 64, false, 990, WEIR_SCHED_PLAIN},
-        {"small, behind", 1, 0, WEIR_PRIORITY_NORMAL, 64, false, 1010, WEIR_SCHED_ABOVE},
-        {"small, behind, few", 1, 0, WEIR_PRIORITY_NORMAL, 66, false, 1010, WEIR_SCHED_PLAIN},
-        {"no such level", 0, 0, WEIR_PRIORITY_NORMAL, 64, true, 5000, WEIR_SCHED_PLAIN},
-        {"high class", 1, 0, WEIR_PRIORITY_HIGH, 64, true, 5000, WEIR_SCHED_PLAIN},
-        {"own levels", 1, WEIR_SCHED_OWN_LEVELS, WEIR_PRIORITY_NORMAL, 64, true, 5000,
+        {"large, ahead by less", 1, 0, WEIR_PRIORITY_NORMAL, 64, LEADS, true, -990,
+         WEIR_SCHED_ABOVE},
+        {"large, ahead", 1, 0, WEIR_PRIORITY_NORMAL, 64, LEADS, true, -1010, WEIR_SCHED_PLAIN},
+        {"small, behind by less", 1, 0, WEIR_PRIORITY_NORMAL, 64, LEADS, false, 990,
+         WEIR_SCHED_PLAIN},
+        {"small, behind", 1, 0, WEIR_PRIORITY_NORMAL, 64, LEADS, false, 1010, WEIR_SCHED_ABOVE},
+        {"small, behind an equal", 1, 0, WEIR_PRIORITY_NORMAL, 64, 1, false, 1010,
+         WEIR_SCHED_PLAIN},
+        {"small, behind, few", 1, 0, WEIR_PRIORITY_NORMAL, 66, LEADS, false, 1010,
+         WEIR_SCHED_PLAIN},
+        {"no such level", 0, 0, WEIR_PRIORITY_NORMAL, 64, LEADS, true, 5000, WEIR_SCHED_PLAIN},
+        {"high class", 1, 0, WEIR_PRIORITY_HIGH, 64, LEADS, true, 5000, WEIR_SCHED_PLAIN},
+        {"own levels", 1, WEIR_SCHED_OWN_LEVELS, WEIR_PRIORITY_NORMAL, 64, LEADS, true, 5000,
          WEIR_SCHED_PLAIN},
     };
     struct weir_policy_ops ops = *weir_policy_find("fair");
@@ -518,7 +524,7 @@ static void the_level_of_a_small_item_follows_from_its_lag_and_its_company(void 
 
         open_leveled(&d, cases[i].above, cases[i].budget);
         assert_int_equal(weir_sched_policy_set(d.sched, d.now_ns, &ops), WEIR_OK);
-        first_queue = queue_of_weight(&d, LEADS, cases[i].priority, &first);
+        first_queue = queue_of_weight(&d, cases[i].weight, cases[i].priority, &first);
         small_queue = queue_of(&d, cases[i].priority, &small);
         (void)(cases[i].large ? wave(&d, first_queue, 1000)
                               : graph_with(&d, first_queue, 1, 32, 0));
