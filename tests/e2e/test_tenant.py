@@ -9,6 +9,7 @@ import termios
 
 import lib
 
+SPARES = 2  # spare_workers, where weir.toml says nothing
 MIB = 1 << 20
 
 
@@ -126,12 +127,18 @@ class Tenant(lib.Case):
                 self.assertNotEqual(guest.wait(), 0, "its session ended")
                 guest.close_stdin()
             if i == 40:
+                self.spares_are_there(host)
                 before = host.footprint()
         row = [t for t in host.status()["tenant"] if t["name"].startswith("job-")]
         self.assertEqual(row, [])
+        self.spares_are_there(host)
         lib.until(lambda: host.footprint() == before, 5, f"{host.footprint()} is {before}", 0.1)
         self.steady_undisturbed(steady)
         host.wait_idle()
+
+    def spares_are_there(self, host):
+        """Workers that programs had have been replaced; each is a socket of the supervisor's."""
+        lib.until(lambda: [w["state"] for w in host.status()["worker"]].count("spare") == SPARES, 20, "the spares are ready")
 
     def test_a_place_is_kept_while_something_lives(self):
         """All places taken: one that is refused gets the first that becomes free."""
