@@ -74,7 +74,7 @@ struct weir_sim_work {
     uint64_t owner;    /* whose it is: tenant; only handed on */
     uint32_t stream;   /* work of one stream runs in the order of its starts */
     uint32_t rank;     /* stream priority: of two that want SMs the higher goes first */
-    bool graph;        /* compute: many small kernels, one after another: gpu_share.c */
+    bool graph;        /* compute: a CUDA graph of small kernels; shared out in gpu_share.c */
     uint32_t context;  /* compute: kernels of one context only are on the SMs at a time */
     uint64_t delay_ns; /* until it is launched */
     uint64_t bytes;    /* copies */

@@ -95,7 +95,8 @@ static double full_speed(const struct weir_sim_gpu *gpu, const struct weir_sim_u
     return fmin((double)unit->work.blocks / unit->work.blocks_per_sm, gpu->params.sms);
 }
 
-/* How much more of a resource that is short a graph has than graphs of a lower rank. */
+/* Graphs that want more of a resource than there is share it. One of a higher rank gets so many
+ * times the part of one of a lower rank. */
 #define GRAPH_RANK_GAIN 6.0
 /* The speed of a graph whose kernels wait, each anew, for the SMs that others of its rank hold. */
 #define GRAPH_BESIDE 0.48
