@@ -1,0 +1,217 @@
+/* A session's stream memory operations: values written, values waited for, and memory that may only
+ * be read. */
+#include "host_backend/worker/session/awaited.h"
+
+#include "base/memfd.h"
+#include "session_fixture.h"
+#include <unistd.h>
+
+/* A write that faults would end the context of all tenants. */
+static void node_that_writes_read_only_memory_is_refused(void **state)
+{
+    static const struct {
+        CUstreamBatchMemOpType operation;
+        CUresult want;
+    } rows[] = {{CU_STREAM_MEM_OP_WRITE_VALUE_32, CUDA_ERROR_INVALID_VALUE},
+                {CU_STREAM_MEM_OP_WRITE_VALUE_64, CUDA_ERROR_INVALID_VALUE},
+                {CU_STREAM_MEM_OP_WAIT_VALUE_32, CUDA_SUCCESS},
+                {CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, CUDA_ERROR_NOT_SUPPORTED}};
+    CUstreamBatchMemOpParams op = {0};
+    struct weir_op_graph_add_memops_in in = {.g = name(WEIR_KIND_GRAPH, 1), .ops = &op, .n_ops = 1};
+
+    (void)state;
+    map_read_only();
+    make_graph(1);
+    for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        op.operation = rows[i].operation;
+        op.writeValue.address = FAKE_VMM_BASE + 64;
+        in.n = name(WEIR_KIND_NODE, i + 1);
+        assert_int_equal(call(WEIR_OP_graph_add_memops, &in, NULL), rows[i].want);
+    }
+}
+
+/* The end writes what streams still wait for: never to memory that may only be read. */
+static void wait_for_read_only_memory_is_left(void **state)
+{
+    struct weir_op_stream_value_in in = {
+        .s = name(WEIR_KIND_STREAM, 1), .address = FAKE_VMM_BASE, .value = 7, .kind = 1};
+    uint32_t error;
+
+    (void)state;
+    map_read_only();
+    assert_int_equal(send_op(WEIR_OP_stream_value, WEIR_RECORD_POSTED, &in), WEIR_OK);
+    assert_int_equal(deferred(&error), 0);
+    assert_int_equal(fake_noted("write"), 0);
+}
+
+static void wait_can_end_if_there_is_a_value_for_it(void **state)
+{
+    static const struct {
+        uint32_t flags;
+        uint64_t value;
+        bool wide, can_come;
+    } rows[] = {{CU_STREAM_WAIT_VALUE_AND, 0, false, false},
+                {CU_STREAM_WAIT_VALUE_AND, 0, true, false},
+                {CU_STREAM_WAIT_VALUE_AND, UINT64_C(1) << 32, false, false},
+                {CU_STREAM_WAIT_VALUE_AND, UINT64_C(1) << 32, true, true},
+                {CU_STREAM_WAIT_VALUE_NOR, UINT32_MAX, false, false},
+                {CU_STREAM_WAIT_VALUE_NOR, UINT32_MAX, true, true},
+                {CU_STREAM_WAIT_VALUE_NOR | CU_STREAM_WAIT_VALUE_FLUSH, UINT64_MAX, true, false},
+                {CU_STREAM_WAIT_VALUE_NOR, 0, false, true},
+                {CU_STREAM_WAIT_VALUE_EQ, 0, false, true},
+                {CU_STREAM_WAIT_VALUE_GEQ, UINT64_MAX, true, true}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(weir_awaited_can_come(rows[i].value, rows[i].flags, rows[i].wide),
+                         rows[i].can_come);
+    }
+}
+
+/* The end of a session could not end it: its streams, and its memory, would stay for ever. */
+static void wait_that_no_value_ends_is_refused(void **state)
+{
+    struct weir_op_stream_value_in wait = {.s = name(WEIR_KIND_STREAM, 1),
+                                           .address = FAKE_VMM_BASE,
+                                           .flags = CU_STREAM_WAIT_VALUE_AND,
+                                           .kind = WEIR_VALUE_WAIT32};
+    CUstreamBatchMemOpParams op = {.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64,
+                                                 .address = FAKE_VMM_BASE,
+                                                 .flags = CU_STREAM_WAIT_VALUE_AND}};
+    struct weir_op_graph_add_memops_in node = {
+        .g = name(WEIR_KIND_GRAPH, 1), .n = name(WEIR_KIND_NODE, 1), .ops = &op, .n_ops = 1};
+    uint32_t error;
+
+    (void)state;
+    map_read_only();
+    make_graph(1);
+    assert_int_equal(send_op(WEIR_OP_stream_value, WEIR_RECORD_POSTED, &wait), WEIR_OK);
+    assert_int_equal(deferred(&error), 1);
+    assert_int_equal(error, CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(call(WEIR_OP_graph_add_memops, &node, NULL), CUDA_ERROR_INVALID_VALUE);
+    op.waitValue.value64 = UINT64_C(1) << 32;
+    assert_int_equal(call(WEIR_OP_graph_add_memops, &node, NULL), CUDA_SUCCESS);
+}
+
+static void wait_in_stream(uint32_t index)
+{
+    struct weir_op_stream_value_in in = {.s = name(WEIR_KIND_STREAM, index),
+                                         .address = FAKE_VMM_BASE,
+                                         .value = 7,
+                                         .kind = WEIR_VALUE_WAIT32};
+
+    assert_int_equal(send_op(WEIR_OP_stream_value, WEIR_RECORD_POSTED, &in), WEIR_OK);
+}
+
+static uint64_t objects_after_destroying(uint32_t index)
+{
+    struct weir_op_stream_destroy_in in = {.s = name(WEIR_KIND_STREAM, index)};
+    uint32_t error;
+
+    assert_int_equal(send_op(WEIR_OP_stream_destroy, WEIR_RECORD_POSTED, &in), WEIR_OK);
+    assert_int_equal(deferred(&error), 0);
+    return atomic_load(&f.worker.counts.objects);
+}
+
+/* Nobody would write the value that it waits for, nor know that it waits. */
+static void destroyed_stream_that_waits_stays_until_it_is_done(void **state)
+{
+    uint64_t objects;
+    uint32_t error;
+
+    (void)state;
+    map_read_only();
+    make_stream(2);
+    make_stream(3);
+    wait_in_stream(2);
+    assert_int_equal(deferred(&error), 0);
+    objects = atomic_load(&f.worker.counts.objects);
+    assert_int_equal(objects_after_destroying(2), objects);
+    fake_stuck = false;
+    assert_int_equal(objects_after_destroying(3), objects - 2);
+}
+
+#define FILE_BYTES 4096
+/* Where this process has nothing; ThreadSanitizer allows no mappings much lower. */
+#define FILE_AT UINT64_C(0x7e9000000000)
+
+static void register_file(uint32_t flags)
+{
+    struct weir_op_host_register_in in = {
+        .c = name(WEIR_KIND_CONTEXT, 1), .address = FILE_AT, .bytes = FILE_BYTES, .flags = flags};
+    int fd = weir_memfd_sealed("pages", FILE_BYTES);
+
+    assert_true(fd >= 0);
+    assert_int_equal(f.guest->ops->send_fd(f.guest, fd), WEIR_OK);
+    close(fd);
+    assert_int_equal(call(WEIR_OP_host_register, &in, NULL), CUDA_SUCCESS);
+}
+
+static void write_to_memory_that_is_registered_read_only_is_refused(void **state)
+{
+    static const uint32_t flags[] = {CU_MEMHOSTREGISTER_READ_ONLY, 0};
+    struct weir_op_stream_value_in write = {
+        .s = name(WEIR_KIND_STREAM, 1), .address = FILE_AT + 64, .kind = WEIR_VALUE_WRITE32};
+    struct weir_op_host_unregister_in unregister = {.address = FILE_AT};
+    uint32_t error;
+
+    (void)state;
+    make_context();
+    for (uint32_t i = 0; i < 2; i++) {
+        register_file(flags[i]);
+        assert_int_equal(send_op(WEIR_OP_stream_value, WEIR_RECORD_POSTED, &write), WEIR_OK);
+        assert_int_equal(deferred(&error), 1); /* the first alone */
+        assert_int_equal(error, CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(call(WEIR_OP_host_unregister, &unregister, NULL), CUDA_SUCCESS);
+    }
+}
+
+/* In the driver, which would wait too, the session's thread could not see that the guest goes. */
+static void unregistering_waits_for_values_outside_the_driver(void **state)
+{
+    struct weir_op_host_unregister_in in = {.address = FILE_AT};
+    const struct weir_record *record;
+    const void *bulk;
+    size_t bulk_bytes;
+
+    (void)state;
+    map_read_only();
+    register_file(0);
+    wait_in_stream(1);
+    assert_int_equal(send_op(WEIR_OP_host_unregister, 0, &in), WEIR_OK);
+    assert_int_equal(
+        f.guest->ops->receive(f.guest, &record, &bulk, &bulk_bytes, 0, 5 * WEIR_NS_PER_MS),
+        WEIR_ERR_TIMED_OUT);
+    fake_stuck = false;
+    assert_int_equal(
+        f.guest->ops->receive(f.guest, &record, &bulk, &bulk_bytes, 0, 5 * WEIR_NS_PER_S), WEIR_OK);
+    assert_int_equal(record->status, CUDA_SUCCESS);
+}
+
+static int tear_down_after_wait(void **state)
+{
+    int result = tear_down(state);
+
+    assert_int_not_equal(fake_noted("access(3,1) write"), 0);
+    return result;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(node_that_writes_read_only_memory_is_refused, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(wait_for_read_only_memory_is_left, set_up,
+                                        tear_down_after_wait),
+        cmocka_unit_test(wait_can_end_if_there_is_a_value_for_it),
+        cmocka_unit_test_setup_teardown(destroyed_stream_that_waits_stays_until_it_is_done, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(write_to_memory_that_is_registered_read_only_is_refused,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(unregistering_waits_for_values_outside_the_driver, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(wait_that_no_value_ends_is_refused, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
