@@ -209,11 +209,18 @@ class Process:
 
     def wait_line(self, pattern, limit_s=20, after=0):
         """The match of the first line from number `after` on; fails when the process ends first."""
+        return self._wait_for(self.lines, pattern, limit_s, after)
+
+    def wait_log(self, pattern, limit_s=10):
+        """The same for what it says on stderr: what it did may be seen before what it says of it is read."""
+        return self._wait_for(self.errors, pattern, limit_s)
+
+    def _wait_for(self, lines, pattern, limit_s, after=0):
         regex = re.compile(pattern)
 
         def look():
             ended = not self.alive() and not any(r.is_alive() for r in self._readers)
-            for line in list(self.lines)[after:]:
+            for line in list(lines)[after:]:
                 match = regex.search(line)
                 if match:
                     return match
@@ -429,6 +436,17 @@ class Host:
             fds = [fd for fd in fds if "memfd:" in fd or "socket:" in fd]
         return {"supervisor fds": len(fds_of(self.supervisor_pid())), "worker fds": len(fds),
                 "worker memfd maps": memfd_maps_of(worker)}
+
+    def resting_footprint(self):
+        """Once it changes no more: what was a guest's is closed a moment after its session is gone."""
+        looks = [None]
+
+        def rests():
+            looks.append(self.footprint())
+            return looks[-1] == looks[-2]
+
+        until(rests, 10, "descriptors and mappings stay as they are", 0.3)
+        return looks[-1]
 
     def supervisor_pid(self):
         return self.status()["host"][0]["pid"]

@@ -63,13 +63,14 @@ class Confine(lib.Case):
             self.assertEqual(set(self.status_of(pid)["Gid"].split()), {str(entry.pw_gid)})
             groups = set(map(int, self.status_of(pid)["Groups"].split()))
             self.assertLessEqual(groups, set(os.getgrouplist(USER, entry.pw_gid)))
-        self.assertIn(f"workers run as user={USER}", host.process.err)
+        host.process.wait_log(f"workers run as user={USER}")
 
     def test_without_another_user_the_rest_holds(self):
         lines = ['worker_user = "root"'] if os.geteuid() == 0 else []
         host = self.programs(lines)
         for pid in self.workers(host):
             self.confined(pid, os.geteuid())
+        host.process.wait_log("supervisor: ready")
         self.assertEqual(host.process.err.count("workers run as"), 1)
 
     def of_default(self, users):
@@ -116,7 +117,7 @@ class Confine(lib.Case):
                 self.skipTest("no mount namespaces, or devices, here")
             lines = [f'worker_user = "{USER}"', f'softgpu = "{lib.places.softgpu}"']
             host = self.host(host_lines=lines, prefix=prefix, driver=lib.places.softgpu)
-            return host.process.err
+            return host.process.wait_log("there is no /dev/nvidia|workers may not open /dev/nvidia").string
 
         self.assertIn("workers may not open /dev/nvidiactl", said("600", ["nvidiactl", "nvidia-uvm"]))
         self.assertIn("there is no /dev/nvidia-uvm", said("666", ["nvidiactl"]))

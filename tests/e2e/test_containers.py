@@ -441,7 +441,7 @@ class PodmanCases(Containers):
         self.check_shares()
         for options in (["--uidmap", "0:100000:5000", "--user", "1000"], ["--annotation", "weir.dev/user=65534"]):
             self.contained(*self.quota(96), tenant="new", options=options)
-        self.assertRegex(self.engine.host.process.err, r"share made tenant=ctr-\w+ uid=65534 ")
+        self.engine.host.process.wait_log(r"share made tenant=ctr-\w+ uid=65534 ")
 
     def test_shares_refused(self):
         self.check_refused_shares()
@@ -456,8 +456,9 @@ class PodmanCases(Containers):
         for options in (["--env", "WEIR_MEMORY=64MiB"], ["--env", "WEIR_MEMORY=64MiB", "--user", "1234"]):
             done = rootless.run(image, *self.quota(64), options=[*self.mounts, *options], tenant="new")
             self.passed(done)
-        made = re.findall(r"share made tenant=ctr-\w+ uid=(\d+)", host.process.err)
-        self.assertEqual(made, [str(rootless.uid)] * 2)
+        made = lambda: re.findall(r"share made tenant=ctr-\w+ uid=(\d+)", host.process.err)
+        lib.until(lambda: len(made()) == 2, 5, "the log tells of both shares")
+        self.assertEqual(made(), [str(rootless.uid)] * 2)
         done = rootless.run(image, "true", options=["--env", "WEIR_MEMORY=64GiB"], tenant="new")
         self.assertRegex(done.stderr, "weir: memory=64GiB is over the limit of 128MiB")
         done = rootless.run(image, "true", options=["--annotation", "weir.dev/user=0"], tenant="new")

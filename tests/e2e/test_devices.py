@@ -222,7 +222,7 @@ class Contexts(Base):
             os.unlink(full)
             guest.say("")
             self.assertEqual(guest.wait(), 0, guest.tail())
-            self.assertIn("no context can be made, so what needs it fails device=1 result=2", host.process.err)
+            host.process.wait_log("no context can be made, so what needs it fails device=1 result=2")
             self.steady_undisturbed(steady)
             host.wait_idle()
             self.assertEqual(sum(w["restarts"] for w in host.status()["worker"]), 0)

@@ -23,7 +23,7 @@ class Hostile(lib.Case):
         host = self.host({"alice": {"memory": "256MiB"}, "bob": {}}, log="error")
         self.finished(host, "e2e_minimal")
         host.wait_idle()
-        before = host.footprint()
+        before = host.resting_footprint()
         worker = host.worker_pid()
         steady = self.steady(host)
         for scenario in self.scenarios(kind):

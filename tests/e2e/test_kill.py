@@ -33,7 +33,7 @@ class Kill(lib.Case):
         host = self.host()
         self.finished(host, "e2e_minimal")
         host.wait_idle()
-        before = host.footprint()
+        before = host.resting_footprint()
         steady = self.steady(host)
         self.kill_loop(host, KILLS, [lib.SHM])
         self.steady_goes_on(steady)
@@ -51,7 +51,7 @@ class Kill(lib.Case):
         for arrangement in (lib.ZMQ, lib.TCP):
             self.finished(host, "e2e_minimal", arrangement=arrangement)
         host.wait_idle()
-        before = host.footprint()
+        before = host.resting_footprint()
         steady = self.steady(host)
         self.kill_loop(host, max(KILLS // 3, 4), [lib.ZMQ, lib.TCP])
         self.steady_goes_on(steady)

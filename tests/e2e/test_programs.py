@@ -208,7 +208,7 @@ class Programs(Base):
         other = self.steady(host, tenant="alice")
         worker = self.endless(host)
         lib.until(lambda: not lib.pid_is_alive(worker), 10, "the worker has been killed")
-        self.assertIn("killed for work that its program left behind", host.process.err)
+        host.process.wait_log("killed for work that its program left behind")
         self.spares(host)
         self.finished(host, "e2e_minimal", tenant="alice")
         self.steady_undisturbed(other)
@@ -322,12 +322,12 @@ class Programs(Base):
         guest = self.guest(host, "e2e_minimal", tenant=tenant)
         self.assertNotEqual(guest.wait(20), 0)
         lib.until(lambda: f"guest refused tenant={tenant}" in host.process.err, 5, "the log says who was refused")
-        self.assertIn("no room for another context", host.process.err)
+        host.process.wait_log("no room for another context")
 
     def test_where_contexts_are_short_programs_of_a_tenant_share(self):
         host, steady, driver = self.scarce()
         self.finished(host, "e2e_minimal", tenant="alice")
-        self.assertIn("so a program shares a worker tenant=alice", host.process.err)
+        host.process.wait_log("so a program shares a worker tenant=alice")
         self.assertEqual(len(self.pids(host, "alice")), 1)
         self.refused(host, "bob")
         self.steady_goes_on(steady)
@@ -374,7 +374,7 @@ class Programs(Base):
     def test_connections_that_a_program_wants_come_with_its_worker(self):
         host = self.own()
         self.finished(host, "e2e_minimal", tenant="alice", env={"CUDA_DEVICE_MAX_CONNECTIONS": "3"})
-        self.assertIn("worker: connections to the GPU connections=3", host.process.err)
+        host.process.wait_log("worker: connections to the GPU connections=3")
         self.kept(host, "alice", 1)
         self.finished(host, "e2e_minimal", tenant="alice")
         self.kept(host, "alice", 2)
@@ -450,6 +450,7 @@ class Domains(UnderMps):
         os.chmod(control, 0o755)
         host = self.own(driver=lib.places.softgpu, env={"PATH": f"{folder}:{os.environ['PATH']}"})
         self.finished(host, "e2e_minimal", tenant="alice")
+        host.process.wait_log("mps: not used, contexts take turns")
         warned = [line for line in host.process.errors if "mps: not used, contexts take turns" in line]
         self.assertEqual(len(warned), 1, host.process.err)
 
@@ -507,8 +508,10 @@ class Domains(UnderMps):
         self.steady_undisturbed(neighbour)
         self.assertEqual(self.faults_of(host, "alice"), (2, 0))
         self.assertEqual(host.tenant("alice")["quarantined"], 0)
-        named = [line for line in host.process.errors if 'fault: caused by' in line and 'kernels="fail_assert"' in line]
-        self.assertEqual(len(named), 2, host.process.err)
+        named = lambda: [line for line in list(host.process.errors)
+                         if "fault: caused by" in line and 'kernels="fail_assert"' in line]
+        lib.until(lambda: len(named()) >= 2, 5, "the log names the kernel of both")
+        self.assertEqual(len(named()), 2, host.process.err)
 
     def faults_of(self, host, tenant):
         row = host.tenant(tenant)

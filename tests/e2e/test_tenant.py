@@ -128,7 +128,7 @@ class Tenant(lib.Case):
                 guest.close_stdin()
             if i == 40:
                 self.spares_are_there(host)
-                before = host.footprint()
+                before = host.resting_footprint()
         row = [t for t in host.status()["tenant"] if t["name"].startswith("job-")]
         self.assertEqual(row, [])
         self.spares_are_there(host)

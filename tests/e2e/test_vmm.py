@@ -72,7 +72,7 @@ class Vmm(lib.Case):
         host = self.host()
         self.finished(host, "e2e_minimal")
         host.wait_idle()
-        before = host.footprint()
+        before = host.resting_footprint()
         for _ in range(5):
             maker, path = self.offered(host, 16)
             maker.signal(signal.SIGKILL)
