@@ -284,7 +284,7 @@ static bool own_step(struct guest *guest, uint32_t step, bool *ret_record)
         scribble(guest);
         break;
     case SPECIAL_UPLOAD:
-        guest_upload(guest, (uint32_t)guest_take(&guest->step, 1), &put);
+        guest_upload(guest, (uint32_t)guest_take(&guest->step, 1) % GUEST_IMAGES, &put);
         *ret_record = encode(guest, WEIR_OP_image_put, &put, 0);
         break;
     default:

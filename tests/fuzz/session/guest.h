@@ -28,7 +28,8 @@ struct weir_session;
 /*
  * The options. The bits between GUEST_LENGTH and GUEST_SETS say how far the prologue goes, those up
  * to GUEST_UNEVEN which of its sets come behind. With a length of GUEST_AGAIN the first context
- * goes in the end, and comes back.
+ * goes in the end, and comes back. With GUEST_PIECES nothing of its prints, and it launches a graph
+ * of kernels, which may be cut into pieces.
  */
 #define GUEST_OPTION_BYTES 2
 #define GUEST_REMOTE       0x1u /* its words and arena are the worker's alone */
@@ -36,7 +37,8 @@ struct weir_session;
 #define GUEST_WISH         0x8u /* it asks to be held to less memory */
 #define GUEST_LENGTH       4
 #define GUEST_SETS         8
-#define GUEST_AGAIN        12      /* more steps than there are */
+#define GUEST_AGAIN        12 /* more steps than there are */
+#define GUEST_PIECES       13
 #define GUEST_UNEVEN       0x8000u /* arrays of a message need not be as long as each other */
 
 #define GUEST_STEP_BYTES 32
@@ -47,7 +49,9 @@ struct weir_session;
 #define GUEST_BLOBS      8
 #define GUEST_BLOB_BYTES 64
 #define GUEST_ROOM_BYTES (64u << 10) /* of one message's arrays */
-#define GUEST_IMAGES     8
+#define GUEST_IMAGES     8           /* that steps choose from */
+
+#define GUEST_QUIET_IMAGE GUEST_IMAGES /* of GUEST_PIECES */
 
 /* The fuzzer's bytes. What is read beyond their end is 0. */
 struct guest_input {
@@ -116,7 +120,7 @@ void guest_make(struct guest *guest, const struct weir_op_info *info, void *mess
 
 /* images.c */
 
-/** One of GUEST_IMAGES. */
+/** One of GUEST_IMAGES, or GUEST_QUIET_IMAGE. */
 const struct guest_image *guest_image(uint32_t index);
 /** A name that is in one of them, or not. */
 const char *guest_symbol(uint32_t index);

@@ -6,9 +6,21 @@
 
 #define CHUNK_BYTES (2u << 20)
 
+#define PIECE_NODES 4 /* kernels of the graph of GUEST_PIECES, in slots 4 to 7 */
+
 #define CONTEXT  guest_name(guest, WEIR_KIND_CONTEXT, 0)
 #define GRAPH    guest_name(guest, WEIR_KIND_GRAPH, 0)
 #define NODE(at) guest_name(guest, WEIR_KIND_NODE, (at))
+
+static uint32_t length(const struct guest *guest)
+{
+    return guest->options >> GUEST_LENGTH & 15;
+}
+
+static uint32_t image_index(const struct guest *guest)
+{
+    return length(guest) == GUEST_PIECES ? GUEST_QUIET_IMAGE : 0;
+}
 
 typedef enum weir_op (*step_fn)(struct guest *guest, union weir_op_any_in *m);
 
@@ -53,13 +65,13 @@ static enum weir_op event(struct guest *guest, union weir_op_any_in *m)
 
 static enum weir_op image(struct guest *guest, union weir_op_any_in *m)
 {
-    guest_upload(guest, 0, &m->image_put);
+    guest_upload(guest, image_index(guest), &m->image_put);
     return WEIR_OP_image_put;
 }
 
 static enum weir_op module(struct guest *guest, union weir_op_any_in *m)
 {
-    const struct guest_image *kernels = guest_image(0);
+    const struct guest_image *kernels = guest_image(image_index(guest));
 
     m->module_load.m = guest_name(guest, WEIR_KIND_MODULE, 0);
     m->module_load.c = CONTEXT;
@@ -223,28 +235,110 @@ static enum weir_op context_gone(struct guest *guest, union weir_op_any_in *m)
     return WEIR_OP_ctx_destroy;
 }
 
-#define AGAIN 7 /* the set that GUEST_AGAIN asks for */
+/* A graph of kernels: one, two behind it that may run side by side, and one behind those. */
+static enum weir_op plain_graph(struct guest *guest, union weir_op_any_in *m)
+{
+    m->cuGraphCreate.phGraph = guest_name(guest, WEIR_KIND_GRAPH, 1);
+    return WEIR_OP_cuGraphCreate;
+}
+
+static enum weir_op plain_node(struct guest *guest, union weir_op_any_in *m, uint32_t at,
+                               uint32_t first, uint32_t behind)
+{
+    static uint64_t dependencies[PIECE_NODES];
+
+    m->graph_add_kernel.g = guest_name(guest, WEIR_KIND_GRAPH, 1);
+    m->graph_add_kernel.n = NODE(PIECE_NODES + at);
+    m->graph_add_kernel.f = guest_name(guest, WEIR_KIND_FUNCTION, at % 2 * 2);
+    for (uint32_t i = first; i < behind; i++) {
+        dependencies[m->graph_add_kernel.n_dependencies++] = NODE(PIECE_NODES + i);
+    }
+    m->graph_add_kernel.dependencies = dependencies;
+    for (int i = 0; i < 3; i++) {
+        m->graph_add_kernel.grid[i] = m->graph_add_kernel.block[i] = 1;
+    }
+    return WEIR_OP_graph_add_kernel;
+}
+
+static enum weir_op first_node(struct guest *guest, union weir_op_any_in *m)
+{
+    return plain_node(guest, m, 0, 0, 0);
+}
+
+static enum weir_op left_node(struct guest *guest, union weir_op_any_in *m)
+{
+    return plain_node(guest, m, 1, 0, 1);
+}
+
+static enum weir_op right_node(struct guest *guest, union weir_op_any_in *m)
+{
+    return plain_node(guest, m, 2, 0, 1);
+}
+
+static enum weir_op last_node(struct guest *guest, union weir_op_any_in *m)
+{
+    return plain_node(guest, m, 3, 1, 3);
+}
+
+static enum weir_op plain_executable(struct guest *guest, union weir_op_any_in *m)
+{
+    m->graph_instantiate.x = guest_name(guest, WEIR_KIND_EXEC, 1);
+    m->graph_instantiate.g = guest_name(guest, WEIR_KIND_GRAPH, 1);
+    return WEIR_OP_graph_instantiate;
+}
+
+static enum weir_op launch(struct guest *guest, union weir_op_any_in *m)
+{
+    m->graph_launch.x = guest_name(guest, WEIR_KIND_EXEC, 1);
+    m->graph_launch.s = guest_name(guest, WEIR_KIND_STREAM, 1);
+    return WEIR_OP_graph_launch;
+}
+
+#define AGAIN  7 /* the set that GUEST_AGAIN asks for */
+#define PIECES 8 /* the set that GUEST_PIECES asks for */
 
 /* By bit of the options; a set's steps come in this order. */
 static const struct {
     uint32_t set;
     step_fn step;
-} sets[] = {
-    {0, reserve},        {0, create},      {0, map},       {0, allow},      {1, array},
-    {2, graph},          {2, kernel_node}, {2, host_node}, {2, executable}, {3, capture},
-    {4, second_context}, {5, library},     {5, kernel},    {6, global},     {AGAIN, context_gone},
-    {AGAIN, context}};
+} sets[] = {{0, reserve},
+            {0, create},
+            {0, map},
+            {0, allow},
+            {1, array},
+            {2, graph},
+            {2, kernel_node},
+            {2, host_node},
+            {2, executable},
+            {3, capture},
+            {4, second_context},
+            {5, library},
+            {5, kernel},
+            {6, global},
+            {AGAIN, context_gone},
+            {AGAIN, context},
+            {PIECES, plain_graph},
+            {PIECES, first_node},
+            {PIECES, left_node},
+            {PIECES, right_node},
+            {PIECES, last_node},
+            {PIECES, plain_executable},
+            {PIECES, launch},
+            {PIECES, launch},
+            {PIECES, launch}};
 #define N_SETS (sizeof sets / sizeof sets[0])
 
 static bool has_set(const struct guest *guest, uint32_t set)
 {
-    return set == AGAIN ? (guest->options >> GUEST_LENGTH & 15) == GUEST_AGAIN
-                        : (guest->options >> GUEST_SETS >> set & 1) != 0;
+    if (set == AGAIN || set == PIECES) {
+        return length(guest) == (set == AGAIN ? GUEST_AGAIN : GUEST_PIECES);
+    }
+    return (guest->options >> GUEST_SETS >> set & 1) != 0;
 }
 
 bool guest_prologue(struct guest *guest, enum weir_op *ret_op, union weir_op_any_in *message)
 {
-    uint32_t last = guest->options >> GUEST_LENGTH & 15;
+    uint32_t last = length(guest);
 
     memset(message, 0, sizeof *message);
     if (guest->prologue < N_USUAL && guest->prologue < last) {
