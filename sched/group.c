@@ -2,8 +2,8 @@
  * The group: the leader and whom it shares the device with, each with its place.
  *
  * Four ways to one: the leader alone; the leader beside the one it took the device from (a
- * newcomer that needs few SMs, FLEP's spatial preemption); a leader with an SM limit beside the one
- * that waits longest for the SMs that the limit leaves; what the policy `together` says.
+ * newcomer that needs few SMs, FLEP's spatial preemption); a leader with an SM limit beside those
+ * that wait longest for the SMs that their limits leave; what the policy `together` says.
  *
  * Nobody loses by the last one. What a policy puts together may suit two kernels and not their
  * tenants' weights, or be a mistake: at 9:1 two got halves, and one of two equals an eighth of the
@@ -63,8 +63,48 @@ void group_alone(struct weir_sched *sched)
     }
 }
 
+/* Has a tenant compute to be granted that goes where it likes? */
+static bool wants_all(const struct tenant *tenant)
+{
+    const struct queue *queue = tenant->queues;
+
+    while (queue != NULL && (queue->listed == NULL || !is_compute(queue->listed) ||
+                             (queue->listed->params.flags & WEIR_SCHED_MOVABLE) != 0)) {
+        queue = queue->next;
+    }
+    return queue != NULL;
+}
+
+/* SMs that a tenant's movable work can have, by its own limit and its queues'. */
+static uint32_t widest(const struct tenant *tenant)
+{
+    uint32_t sms = 0;
+
+    for (const struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+        sms = limit_sms(queue) > sms ? limit_sms(queue) : sms;
+    }
+    return sms;
+}
+
+/* May others have SMs that the leader's limit leaves? */
+static bool leaves_sms(const struct weir_sched *sched)
+{
+    const struct tenant *leader = sched->turn.leader;
+
+    return leader->limits != 0 && !leader->exclusive && widest(leader) < sched->config.sms &&
+           leader->view.kernel.movable && !wants_all(leader) && sched->env.resize != NULL &&
+           sched->policy[WEIR_POLICY_TOGETHER].ops == NULL;
+}
+
+/* May the new leader stay where it is in a group of those with SM limits? */
+static bool stays_beside(const struct weir_sched *sched, uint32_t at)
+{
+    return leaves_sms(sched) && sched->turn.place[at].sm_count == widest(sched->turn.leader);
+}
+
 /*
- * A group with a time of its own outlives its leader's slice, if the next leader is in it, too.
+ * A group with a time of its own, or of those with SM limits, outlives its leader's slice, if the
+ * next leader is in it, too.
  */
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader)
 {
@@ -74,7 +114,8 @@ bool group_keeps(struct weir_sched *sched, const struct tenant *leader)
     while (at < turn->members && turn->member[at] != leader) {
         at++;
     }
-    if (at == turn->members || sched->now_ns >= turn->valid_until_ns) {
+    if (at == turn->members ||
+        (turn->beside ? !stays_beside(sched, at) : sched->now_ns >= turn->valid_until_ns)) {
         return false;
     }
     if (at != 0) { /* the leader is the first */
@@ -113,78 +154,119 @@ void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms)
     sched->turn.spatial = true;
 }
 
-/* Has a tenant compute to be granted that goes where it likes? */
-static bool wants_all(const struct tenant *tenant)
+/* Who waits longest of those that could have a range of SMs beside the group; NULL: nobody. */
+static struct tenant *longest_waiting_beside(struct weir_sched *sched)
 {
-    const struct queue *queue = tenant->queues;
-
-    while (queue != NULL && (queue->listed == NULL || !is_compute(queue->listed) ||
-                             (queue->listed->params.flags & WEIR_SCHED_MOVABLE) != 0)) {
-        queue = queue->next;
-    }
-    return queue != NULL;
-}
-
-/* SMs that a tenant's movable work can have, by its own limit and its queues'. */
-static uint32_t widest(const struct tenant *tenant)
-{
-    uint32_t sms = 0;
-
-    for (const struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
-        sms = limit_sms(queue) > sms ? limit_sms(queue) : sms;
-    }
-    return sms;
-}
-
-void group_of(struct weir_sched *sched)
-{
-    struct tenant *leader = sched->turn.leader;
     struct tenant *best = NULL;
 
-    group_alone(sched);
-    view_refresh(sched, leader);
-    if (leader->limits == 0 || leader->exclusive || widest(leader) == sched->config.sms ||
-        !leader->view.kernel.movable || wants_all(leader) || sched->env.resize == NULL ||
-        sched->policy[WEIR_POLICY_TOGETHER].ops != NULL) {
-        return;
-    }
     for (uint32_t i = 0; i < sched->ready_count; i++) {
         struct tenant *tenant = tenant_of(sched->ready[i]);
 
         view_refresh(sched, tenant);
-        if (tenant != leader && !tenant->exclusive && tenant->view.kernel.movable &&
+        if (!tenant->view.member && !tenant->exclusive && tenant->view.kernel.movable &&
+            is_beside(tenant, sched->turn.leader) &&
             (best == NULL || tenant->view.waiting_since_ns < best->view.waiting_since_ns)) {
             best = tenant;
         }
     }
-    if (best != NULL) {
-        group_spatial(sched, best, widest(leader));
-        sched->turn.beside = true;
+    return best;
+}
+
+/* The first SMs that no member has; none: sm_count is 0. */
+static struct weir_sched_place free_sms(const struct weir_sched *sched)
+{
+    const struct turn *turn = &sched->turn;
+    uint32_t first = 0, behind = sched->config.sms;
+
+    for (uint32_t i = 0; i < turn->members; i++) {
+        const struct weir_sched_place *place = &turn->place[i];
+
+        if (place->sm_first <= first && first < place->sm_first + place->sm_count) {
+            first = place->sm_first + place->sm_count;
+            i = UINT32_MAX; /* from the beginning */
+        }
     }
+    for (uint32_t i = 0; i < turn->members; i++) {
+        if (turn->place[i].sm_first > first && turn->place[i].sm_first < behind) {
+            behind = turn->place[i].sm_first;
+        }
+    }
+    return (struct weir_sched_place){.sm_first = first, .sm_count = behind - first};
+}
+
+/* Let others have the SMs that the members' limits leave. */
+static void group_fill(struct weir_sched *sched)
+{
+    struct turn *turn = &sched->turn;
+    struct weir_sched_place place;
+    struct tenant *next;
+
+    if (turn->members == 1) {
+        turn->place[0] = (struct weir_sched_place){.sm_count = widest(turn->leader)};
+    }
+    while (turn->members < WEIR_POLICY_GROUP_MAX && (place = free_sms(sched)).sm_count != 0 &&
+           (next = longest_waiting_beside(sched)) != NULL) {
+        uint32_t most = widest(next);
+
+        place.sm_count = most < place.sm_count ? most : place.sm_count;
+        group_join(sched, next, &place);
+    }
+    turn->spatial = turn->beside = turn->members > 1;
+}
+
+void group_of(struct weir_sched *sched)
+{
+    group_alone(sched);
+    view_refresh(sched, sched->turn.leader);
+    if (leaves_sms(sched)) {
+        group_fill(sched);
+    }
+}
+
+/* Without the members that have nothing to do any more; the others stay where they are. */
+static void drop_idle(struct turn *turn)
+{
+    uint32_t left = 1; /* the leader stays */
+
+    for (uint32_t i = 1; i < turn->members; i++) {
+        turn->member[i]->view.member = turn->member[i]->is_ready;
+        if (turn->member[i]->is_ready) {
+            turn->member[left] = turn->member[i];
+            turn->place[left] = turn->place[i];
+            turn->key[left] = turn->key[i];
+            turn->tried[left++] = turn->tried[i];
+        }
+    }
+    turn->members = left;
 }
 
 /*
  * The one that needed few SMs now needs more: it gets all, and the other is stopped. Likewise one
- * with a limit whose next cannot be moved: that is held to it in time.
+ * with a limit whose next cannot be moved: that is held to it in time. Else others come and go
+ * beside one with a limit.
  */
 void group_outgrown(struct weir_sched *sched)
 {
     struct turn *turn = &sched->turn;
     struct tenant *leader = turn->leader;
 
-    if (!turn->spatial || leader == NULL || !leader->is_ready) {
+    if (leader == NULL || !leader->is_ready) {
         return;
     }
-    view_refresh(sched, leader);
-    if (turn->beside) {
-        if (wants_all(leader) || !turn->member[1]->is_ready) {
-            group_of(sched);
+    if (turn->beside || (turn->members == 1 && leader->limits != 0)) {
+        view_refresh(sched, leader);
+        if (leaves_sms(sched)) {
+            drop_idle(turn);
+            group_fill(sched);
+        } else if (turn->beside) {
+            group_alone(sched);
         }
-        return;
-    }
-    if (leader->view.kernel.need_sms > turn->place[0].sm_count &&
-        turn->place[0].sm_count < leader->view.sm_limit) {
-        group_alone(sched);
+    } else if (turn->spatial) {
+        view_refresh(sched, leader);
+        if (leader->view.kernel.need_sms > turn->place[0].sm_count &&
+            turn->place[0].sm_count < leader->view.sm_limit) {
+            group_alone(sched);
+        }
     }
 }
 

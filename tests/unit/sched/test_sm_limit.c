@@ -177,11 +177,86 @@ static void limits_come_and_go_while_work_is_under_way(void **state)
     }
 }
 
+/* Limited tenants beside each other, and the last one without a limit if `unlimited`. */
+struct crowd_case {
+    const char *name;
+    uint32_t count, pct;
+    bool unlimited, waits; /* waits: for each kernel */
+    double wanted;         /* of the device, of each limited one */
+    double total;
+    uint64_t resizes; /* at most: who need not make room stays where it is */
+};
+
+static const struct crowd_case crowds[] = {
+    {"two halves", 2, 50, false, false, 0.5, 1, 10},
+    {"four quarters", 4, 25, false, false, 0.25, 1, 10},
+    {"four quarters that wait", 4, 25, false, true, 0.25, 1, 10},
+    {"seven tenths", 7, 10, false, false, 0.1, 0.7, 10},
+    {"eight quarters", 8, 25, false, false, 0.125, 1, UINT64_MAX},
+    {"three fifths and one without", 4, 20, true, false, 0.2, 1, 10},
+};
+
+static bool crowd_is_off(const struct crowd_case *c)
+{
+    const struct limit_case *plain =
+        &(struct limit_case){.name = c->name, .wanted = c->wanted, .queues = 1};
+    struct weir_sched_counts counts;
+    struct tl_sim_params params;
+    struct tl_sim *sim;
+    double total = 0;
+    bool off = false;
+
+    tl_sim_params_init(&params, SMS);
+    params.check = true;
+    sim = tl_sim_create(&params);
+    for (uint32_t i = 0; i < c->count; i++) {
+        const struct tl_sim_load load = {.duration_ns = 1000000,
+                                         .flags = MOVABLE,
+                                         .key = 1 + i,
+                                         .blocks = 100000,
+                                         .blocks_per_sm = 8,
+                                         .predicted = true,
+                                         .sync = c->waits,
+                                         .think_ns = 2000};
+
+        tl_sim_tenant(sim, 1, WEIR_PRIORITY_NORMAL, &load);
+        change(sim, i, c->unlimited && i + 1 == c->count ? 0 : c->pct);
+    }
+    tl_sim_run(sim, RUN_NS);
+    for (uint32_t i = 0; i < c->count; i++) {
+        double part = got(sim, i, FIRST, SAMPLES - 1);
+
+        total += part;
+        off |=
+            !(c->unlimited && i + 1 == c->count) && is_off(plain, "one of them", part, c->wanted);
+    }
+    off |= is_off(plain, "all of it", total, c->total);
+    weir_sched_count(tl_sim_sched(sim), &counts);
+    if (counts.resizes > c->resizes) {
+        print_error("%s: %llu resizes\n", c->name, (unsigned long long)counts.resizes);
+        off = true;
+    }
+    tl_sim_destroy(sim);
+    return off;
+}
+
+static void limited_ones_run_beside_each_other(void **state)
+{
+    bool off = false;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof crowds / sizeof crowds[0]; i++) {
+        off |= crowd_is_off(&crowds[i]);
+    }
+    assert_false(off);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(limits_hold_for_every_kind_of_work),
         cmocka_unit_test(limits_come_and_go_while_work_is_under_way),
+        cmocka_unit_test(limited_ones_run_beside_each_other),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
