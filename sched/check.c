@@ -3,7 +3,7 @@
 
 /* What a walk over queues and items adds up to. */
 struct sums {
-    uint32_t items, queues, busy, fillers, equal_fillers, teachers;
+    uint32_t items, queues, busy, members, fillers, equal_fillers, teachers;
     uint32_t fronts[RESOURCES], listed[RESOURCES], on[RESOURCES], tenants[RESOURCES];
     uint64_t memory;
 };
@@ -131,6 +131,7 @@ static const char *check_tenant(const struct weir_sched *sched, const struct ten
         }
     }
     sums->queues += queues;
+    sums->members += tenant->view.member;
     sums->busy += state_count[WEIR_SCHED_WAITING] + state_count[WEIR_SCHED_GRANTED] +
                       state_count[WEIR_SCHED_STOPPING] + state_count[WEIR_SCHED_STOPPED] >
                   0;
@@ -205,6 +206,25 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
     return NULL;
 }
 
+/* Has a member no range of SMs, or one that is another's, too? */
+static bool places_overlap(const struct turn *turn)
+{
+    bool overlap = false;
+
+    for (uint32_t i = 0; i < turn->members; i++) {
+        const struct weir_sched_place *a = &turn->place[i];
+
+        overlap |= a->sm_count == 0;
+        for (uint32_t k = 0; k < i; k++) {
+            const struct weir_sched_place *b = &turn->place[k];
+
+            overlap |=
+                a->sm_first < b->sm_first + b->sm_count && b->sm_first < a->sm_first + a->sm_count;
+        }
+    }
+    return overlap;
+}
+
 static const char *check_turn(const struct weir_sched *sched)
 {
     const struct turn *turn = &sched->turn;
@@ -224,6 +244,9 @@ static const char *check_turn(const struct weir_sched *sched)
     }
     if (sched->ready_count > 0 && (turn->leader == NULL)) {
         return "there is work and nobody has the device";
+    }
+    if (turn->beside && (!turn->spatial || turn->members < 2 || places_overlap(turn))) {
+        return "those beside a leader with a limit are not beside it";
     }
     return NULL;
 }
@@ -252,6 +275,9 @@ const char *weir_sched_check(const struct weir_sched *sched)
         sums.teachers != sched->teachers || sums.busy != sched->busy_tenants ||
         sums.memory != sched->memory_bytes) {
         return "an item or queue belongs to nobody, or memory is counted wrong";
+    }
+    if (sums.members != sched->turn.members) {
+        return "somebody is taken for a member of the group, or is there twice";
     }
     return NULL;
 }

@@ -154,8 +154,25 @@ void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms)
     sched->turn.spatial = true;
 }
 
-/* Who waits longest of those that could have a range of SMs beside the group; NULL: nobody. */
-static struct tenant *longest_waiting_beside(struct weir_sched *sched)
+/* Can a tenant have a range of SMs beside the leader? */
+static bool suits(const struct weir_sched *sched, const struct tenant *tenant)
+{
+    return tenant->is_ready && !tenant->exclusive && tenant->view.kernel.movable &&
+           !wants_all(tenant) && is_beside(tenant, sched->turn.leader);
+}
+
+static bool goes_before(const struct weir_policy_tenant *a, const struct weir_policy_tenant *b)
+{
+    return a->priority != b->priority ? a->priority > b->priority
+                                      : a->waiting_since_ns < b->waiting_since_ns;
+}
+
+/*
+ * Who is next to have some of so many SMs: of the highest class, who waits longest; NULL: nobody.
+ * What can be moved but not stopped runs in a context that has a share of the SMs, whatever place
+ * it is given: it needs room for all of that.
+ */
+static struct tenant *next_beside(struct weir_sched *sched, uint32_t sms)
 {
     struct tenant *best = NULL;
 
@@ -163,35 +180,53 @@ static struct tenant *longest_waiting_beside(struct weir_sched *sched)
         struct tenant *tenant = tenant_of(sched->ready[i]);
 
         view_refresh(sched, tenant);
-        if (!tenant->view.member && !tenant->exclusive && tenant->view.kernel.movable &&
-            is_beside(tenant, sched->turn.leader) &&
-            (best == NULL || tenant->view.waiting_since_ns < best->view.waiting_since_ns)) {
+        if (!tenant->view.member && suits(sched, tenant) &&
+            (tenant->view.kernel.stoppable || widest(tenant) <= sms) &&
+            (best == NULL || goes_before(&tenant->view, &best->view))) {
             best = tenant;
         }
     }
     return best;
 }
 
-/* The first SMs that no member has; none: sm_count is 0. */
-static struct weir_sched_place free_sms(const struct weir_sched *sched)
+/* The SMs from one on that no member has; *first is then behind them. */
+static struct weir_sched_place free_from(const struct weir_sched *sched, uint32_t *first)
 {
     const struct turn *turn = &sched->turn;
-    uint32_t first = 0, behind = sched->config.sms;
+    struct weir_sched_place place = {.sm_first = *first};
+    uint32_t behind = sched->config.sms;
 
     for (uint32_t i = 0; i < turn->members; i++) {
-        const struct weir_sched_place *place = &turn->place[i];
+        const struct weir_sched_place *other = &turn->place[i];
 
-        if (place->sm_first <= first && first < place->sm_first + place->sm_count) {
-            first = place->sm_first + place->sm_count;
+        if (other->sm_first <= place.sm_first &&
+            place.sm_first < other->sm_first + other->sm_count) {
+            place.sm_first = other->sm_first + other->sm_count;
             i = UINT32_MAX; /* from the beginning */
         }
     }
     for (uint32_t i = 0; i < turn->members; i++) {
-        if (turn->place[i].sm_first > first && turn->place[i].sm_first < behind) {
+        if (turn->place[i].sm_first > place.sm_first && turn->place[i].sm_first < behind) {
             behind = turn->place[i].sm_first;
         }
     }
-    return (struct weir_sched_place){.sm_first = first, .sm_count = behind - first};
+    place.sm_count = behind - place.sm_first;
+    *first = behind;
+    return place;
+}
+
+/* The largest range of SMs that no member has; none: sm_count is 0. */
+static struct weir_sched_place free_sms(const struct weir_sched *sched)
+{
+    struct weir_sched_place best = {0};
+    uint32_t first = 0;
+
+    while (first < sched->config.sms) {
+        struct weir_sched_place place = free_from(sched, &first);
+
+        best = place.sm_count > best.sm_count ? place : best;
+    }
+    return best;
 }
 
 /* Let others have the SMs that the members' limits leave. */
@@ -205,7 +240,7 @@ static void group_fill(struct weir_sched *sched)
         turn->place[0] = (struct weir_sched_place){.sm_count = widest(turn->leader)};
     }
     while (turn->members < WEIR_POLICY_GROUP_MAX && (place = free_sms(sched)).sm_count != 0 &&
-           (next = longest_waiting_beside(sched)) != NULL) {
+           (next = next_beside(sched, place.sm_count)) != NULL) {
         uint32_t most = widest(next);
 
         place.sm_count = most < place.sm_count ? most : place.sm_count;
@@ -223,21 +258,40 @@ void group_of(struct weir_sched *sched)
     }
 }
 
-/* Without the members that have nothing to do any more; the others stay where they are. */
-static void drop_idle(struct turn *turn)
+/* Without the members that have nothing to do, or nothing for their SMs; the others stay where they
+ * are. */
+static void drop_idle(struct weir_sched *sched)
 {
+    struct turn *turn = &sched->turn;
     uint32_t left = 1; /* the leader stays */
 
     for (uint32_t i = 1; i < turn->members; i++) {
-        turn->member[i]->view.member = turn->member[i]->is_ready;
-        if (turn->member[i]->is_ready) {
-            turn->member[left] = turn->member[i];
+        struct tenant *tenant = turn->member[i];
+
+        view_refresh(sched, tenant);
+        tenant->view.member = suits(sched, tenant);
+        if (tenant->view.member) {
+            turn->member[left] = tenant;
             turn->place[left] = turn->place[i];
             turn->key[left] = turn->key[i];
             turn->tried[left++] = turn->tried[i];
         }
     }
     turn->members = left;
+}
+
+/* Is somebody of a lower class beside the leader, while one of a higher class has no SMs? */
+static bool is_lower_beside(struct weir_sched *sched)
+{
+    const struct turn *turn = &sched->turn;
+    const struct tenant *next = next_beside(sched, sched->config.sms);
+    uint32_t i = 1;
+
+    while (i < turn->members &&
+           (next == NULL || turn->member[i]->view.priority >= next->view.priority)) {
+        i++;
+    }
+    return i < turn->members;
 }
 
 /*
@@ -255,11 +309,16 @@ void group_outgrown(struct weir_sched *sched)
     }
     if (turn->beside || (turn->members == 1 && leader->limits != 0)) {
         view_refresh(sched, leader);
-        if (leaves_sms(sched)) {
-            drop_idle(turn);
+        if (!leaves_sms(sched)) {
+            if (turn->beside) {
+                group_alone(sched);
+            }
+        } else if (turn->members > 1 &&
+                   (turn->place[0].sm_count != widest(leader) || is_lower_beside(sched))) {
+            group_of(sched);
+        } else {
+            drop_idle(sched);
             group_fill(sched);
-        } else if (turn->beside) {
-            group_alone(sched);
         }
     } else if (turn->spatial) {
         view_refresh(sched, leader);

@@ -382,6 +382,47 @@ static void limit_of_sms_places_movable_work(void **state)
     desk_finish(&b);
 }
 
+/* A context that has a share has all of it, whatever place it is given: it is not squeezed in. */
+static void context_with_a_share_needs_room_for_it(void **state)
+{
+    struct desk b;
+    uint32_t starts = 0;
+
+    (void)state;
+    desk_init(&b);
+    for (int i = 0; i < 6; i++) {
+        kernel(&b, queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 20)), 1000, WEIR_SCHED_MOVABLE);
+    }
+    for (uint32_t i = 0; i < b.count; i++) {
+        if (b.order[i].what == START) {
+            assert_int_equal(b.order[i].place.sm_count, SMS / 5);
+            starts++;
+        }
+    }
+    assert_int_equal(starts, 5);
+    desk_finish(&b);
+}
+
+/* What cannot be moved waits for a turn of its own, and gets it. */
+static void who_cannot_be_moved_any_more_leaves_the_group(void **state)
+{
+    struct desk b;
+    weir_sched_id high, beside, item, next;
+
+    (void)state;
+    desk_init(&b);
+    high = queue(&b, tenant(&b, WEIR_PRIORITY_HIGH, 50));
+    beside = queue(&b, tenant(&b, WEIR_PRIORITY_NORMAL, 100));
+    kernel(&b, high, 100000000, BOTH);
+    item = kernel(&b, beside, 100, BOTH);
+    assert_int_equal(state_of(&b, item), WEIR_SCHED_GRANTED);
+    next = kernel(&b, beside, 100, 0);
+    finished(&b, item);
+    later(&b, 5000000);
+    assert_int_equal(state_of(&b, next), WEIR_SCHED_GRANTED);
+    desk_finish(&b);
+}
+
 /*
  * A task's last kernel, with its copy behind: the next tenant's first is there before it ends. Not
  * so where more kernels may come, nor while there is long to go.
@@ -636,6 +677,8 @@ int main(void)
         cmocka_unit_test(stop_that_fails_is_not_tried_at_once_again),
         cmocka_unit_test(withdrawn_in_any_state_it_is_forgotten),
         cmocka_unit_test(limit_of_sms_places_movable_work),
+        cmocka_unit_test(context_with_a_share_needs_room_for_it),
+        cmocka_unit_test(who_cannot_be_moved_any_more_leaves_the_group),
         cmocka_unit_test(who_is_next_is_granted_before_a_task_s_last_kernel_ends),
         cmocka_unit_test(kernels_behind_anothers_teach_what_is_certain),
         cmocka_unit_test(what_was_beside_one_that_seemed_to_wait_is_doubted),

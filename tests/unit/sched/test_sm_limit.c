@@ -240,6 +240,64 @@ static bool crowd_is_off(const struct crowd_case *c)
     return off;
 }
 
+/* `count` tenants, each with an endless load of kernels of 1 ms and a limit, 0: none. */
+struct mixed {
+    enum weir_priority priority;
+    uint32_t weight, pct, flags;
+    double least, most; /* of the device, as it is charged */
+};
+
+static bool are_off(const char *name, const struct mixed *rows, uint32_t count)
+{
+    struct tl_sim_params params;
+    struct tl_sim *sim;
+    bool off = false;
+
+    tl_sim_params_init(&params, SMS);
+    params.check = true;
+    params.config.starve_ns = params.config.lease_ns = 10 * RUN_NS; /* the watchdog does not help */
+    sim = tl_sim_create(&params);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct tl_sim_load load = {.duration_ns = 1000000,
+                                         .flags = rows[i].flags,
+                                         .key = 1 + i,
+                                         .blocks = 100000,
+                                         .blocks_per_sm = 8,
+                                         .predicted = true,
+                                         .think_ns = 2000};
+        struct weir_sched_tenant_params tenant = {.weight = rows[i].weight,
+                                                  .sm_limit = rows[i].pct != 0 ? rows[i].pct : 100,
+                                                  .priority = rows[i].priority};
+
+        tl_sim_tenant(sim, rows[i].weight, rows[i].priority, &load);
+        tl_sim_change(sim, i, &tenant);
+    }
+    tl_sim_run(sim, RUN_NS);
+    for (uint32_t i = 0; i < count; i++) {
+        double part = got(sim, i, FIRST, SAMPLES - 1);
+
+        if (part < rows[i].least || part > rows[i].most) {
+            print_error("%s: number %u has %.4f of the device\n", name, i, part);
+            off = true;
+        }
+    }
+    tl_sim_destroy(sim);
+    return off;
+}
+
+/* What a limit leaves goes to those of the class first. */
+static void who_is_lower_has_what_others_leave(void **state)
+{
+    static const struct mixed rows[] = {
+        {WEIR_PRIORITY_NORMAL, 1, 10, MOVABLE, 0.09, 0.11},
+        {WEIR_PRIORITY_NORMAL, 1, 0, MOVABLE, 0.85, 0.91},
+        {WEIR_PRIORITY_LOW, 1, 0, MOVABLE, 0, 0.05},
+    };
+
+    (void)state;
+    assert_false(are_off("a lower class", rows, 3));
+}
+
 static void limited_ones_run_beside_each_other(void **state)
 {
     bool off = false;
@@ -257,6 +315,7 @@ int main(void)
         cmocka_unit_test(limits_hold_for_every_kind_of_work),
         cmocka_unit_test(limits_come_and_go_while_work_is_under_way),
         cmocka_unit_test(limited_ones_run_beside_each_other),
+        cmocka_unit_test(who_is_lower_has_what_others_leave),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
