@@ -110,7 +110,13 @@ const struct weir_sched_shared *weir_sched_shared(const struct weir_sched *sched
 
 weir_sched_id weir_sched_close(struct weir_sched *sched)
 {
-    return atomic_exchange(&sched->shared.alone, 0);
+    weir_sched_id alone = atomic_exchange(&sched->shared.alone, 0);
+    struct tenant *tenant = table_get(&sched->tenants, alone);
+
+    if (tenant != NULL) {
+        tenant->view.passed = true;
+    }
+    return alone;
 }
 
 static bool params_are_sound(const struct weir_sched_tenant_params *params)

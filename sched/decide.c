@@ -145,7 +145,8 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
         return; /* a new slice for the same group */
     }
     if (choice.sms != 0 && choice.sms < sched->config.sms && old != NULL && old != leader &&
-        old->is_ready && !old->exclusive && !leader->exclusive && all_movable(sched, old)) {
+        old->is_ready && !old->exclusive && !leader->exclusive && is_beside(old, leader) &&
+        all_movable(sched, old)) {
         group_spatial(sched, old, choice.sms);
     } else if (!group_keeps(sched, leader)) {
         group_of(sched);
@@ -254,11 +255,31 @@ static bool outranked(const struct weir_sched *sched)
     return false;
 }
 
+#define KEPT_OUT_NS 4000000u /* nobody is kept out for longer by work that fills */
+
+/* Has somebody of the leader's class waited for long who cannot fill? */
+static bool keeps_out(struct weir_sched *sched)
+{
+    const struct tenant *leader = sched->turn.leader;
+
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        struct tenant *tenant = tenant_of(sched->ready[i]);
+
+        view_refresh(sched, tenant);
+        if (tenant->view.priority == leader->view.priority &&
+            tenant->view.waiting_since_ns < sched->now_ns - min_u64(sched->now_ns, KEPT_OUT_NS) &&
+            (tenant->exclusive || tenant->view.kernel.unsure || !is_beside(tenant, leader))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Do others fill while the leader is away, and nobody else wants its place? */
-static bool is_kept(const struct weir_sched *sched)
+static bool is_kept(struct weir_sched *sched)
 {
     return sched->turn.kept_until_ns > sched->now_ns && sched->equal_fillers != 0 &&
-           (!sched->arrived || sched->ready_count < 2);
+           (!sched->arrived || sched->ready_count < 2) && !keeps_out(sched);
 }
 
 /* WEIR_POLICY_WHY_COUNT: no reason to ask. */

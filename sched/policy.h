@@ -72,6 +72,7 @@ struct weir_policy_tenant {
     uint32_t granted;          /* items of compute on the device */
     bool stoppable;            /* all of those can be stopped */
     bool member;               /* it is the leader or in the leader's group */
+    bool passed;               /* since it was idle, work of it has passed beside the scheduler */
     bool small;                /* its next item needs only a part of the device, which is free */
     struct weir_sched_place place; /* its place in the last group */
     struct weir_policy_kernel kernel;

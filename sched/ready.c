@@ -112,6 +112,7 @@ static void became_ready(struct weir_sched *sched, struct tenant *tenant)
     sched->arrived = true;
     sched->shares_stale |= sched->with_min_share != 0 && !tenant->active;
     policies_ready(sched, tenant, true);
+    tenant->view.passed = false;
 }
 
 static void became_idle(struct weir_sched *sched, struct tenant *tenant)

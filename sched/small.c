@@ -47,9 +47,10 @@
 #define COUNTS_BEGIN 4.0
 #define COUNTS_MIN   1.0
 #define COUNTS_MAX   16.0
-#define COUNTS_STEPS 64 /* it changes by so small a part of what is amiss */
-#define PRICES_SEEN  8  /* a price is the mean of about so many */
-#define CLAIM_UNIT   16 /* claims are whole numbers */
+#define COUNTS_STEPS 64  /* it changes by so small a part of what is amiss, .. */
+#define COUNTS_RATIO 2.0 /* .. which is at most so much: one graph may take any time */
+#define PRICES_SEEN  8   /* a price is the mean of about so many */
+#define CLAIM_UNIT   16  /* claims are whole numbers */
 
 bool weir_sched_is_small(const struct weir_sched_config *config, uint32_t sms)
 {
@@ -257,7 +258,10 @@ void small_done(struct weir_sched *sched, const struct item *done)
     }
     add_price(done->above ? &price->above_ns : &price->plain_ns, done->crowd_ns);
     if (price->above_ns != 0 && price->plain_ns != 0) {
-        sched->above_counts *= 1 + (price->plain_ns / price->above_ns - 1) / COUNTS_STEPS;
+        double ratio = price->plain_ns / price->above_ns;
+
+        ratio = ratio < COUNTS_RATIO ? ratio : COUNTS_RATIO;
+        sched->above_counts *= 1 + (ratio - 1) / COUNTS_STEPS;
         sched->above_counts = sched->above_counts < COUNTS_MIN   ? COUNTS_MIN
                               : sched->above_counts > COUNTS_MAX ? COUNTS_MAX
                                                                  : sched->above_counts;

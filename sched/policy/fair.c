@@ -45,7 +45,8 @@
  * on as everybody's does. While it launches one kernel after the other its place is kept between
  * them, and for 3 ms after the last if others fill meanwhile: then what comes next finds only their
  * kernels at the lowest stream priority before it. This is borrowed virtual time (Duda and
- * Cheriton, BVT, SOSP 1999), where who borrows is told by its absence.
+ * Cheriton, BVT, SOSP 1999), where who borrows is told by its absence. What passed beside the
+ * scheduler, which did not see it, is no absence.
  * - Classes: the highest class with work has the device; a newcomer of a higher class gets it at
  * once.
  *
@@ -527,10 +528,10 @@ void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_te
 
     (void)self;
     fair->ready_ns = now_ns;
-    if (fair->idle_ns != 0 && away_ns > FORGET_NS) {
+    if (fair->idle_ns != 0 && away_ns > FORGET_NS && !tenant->passed) {
         fair->rested_ns += away_ns;
         fair->rested_ns = fair->rested_ns < REST_MAX_NS ? fair->rested_ns : REST_MAX_NS;
-    } else if (fair->idle_ns != 0) {
+    } else if (fair->idle_ns != 0 && !tenant->passed) {
         fair->pause_ns = fair->pause_ns != 0 ? (7 * fair->pause_ns + away_ns) / 8 : away_ns + 1;
     }
     fair->keeps_credit = fair->idle_ns != 0 && now_ns - fair->idle_ns <= AWAY_NS;

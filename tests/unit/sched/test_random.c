@@ -28,6 +28,7 @@ static void nonsense_next(struct weir_policy *self, const struct weir_policy_nex
         (uint32_t)any(3) == 0 ? (uint32_t)any(UINT32_MAX) : (uint32_t)any(view->ready_count);
     choice->slice_ns = any(4) == 0 ? any(UINT64_MAX) : any(1000000);
     choice->linger_ns = any(4) == 0 ? any(UINT64_MAX) : any(10000);
+    choice->keep_ns = any(4) == 0 ? any(UINT64_MAX) : any(100000);
     choice->preempt = any(2);
     choice->sms = any(3) == 0 ? (uint32_t)any(SMS + 10) : 0;
 }
@@ -117,6 +118,7 @@ static struct tl_sim_load random_load(struct tl_sim *sim)
         .think_ns = 1000 + tl_sim_random(sim, 30000),
         .queues = 1 + (uint32_t)tl_sim_random(sim, 3),
         .sm_limit = tl_sim_random(sim, 4) == 0 ? 1 + (uint32_t)tl_sim_random(sim, 100) : 0,
+        .domain = tl_sim_random(sim, 4) == 0,
         .from_ns = tl_sim_random(sim, 1000000),
         .count = (uint32_t)tl_sim_random(sim, 60),
     };
