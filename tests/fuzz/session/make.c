@@ -63,6 +63,9 @@ static uint64_t make_address(struct guest *guest)
     return c < 0xd0 ? address + 16 * guest_take(&guest->step, 1) : make_number(guest);
 }
 
+#define GRID_MASK                                                                                  \
+    31u /* a grid of millions of blocks is legal, and nothing ends it for being long */
+
 /* Of memory: widths, heights and so on are small, chunks are large. */
 static uint64_t make_size(struct guest *guest)
 {
@@ -180,6 +183,9 @@ static void make_element(struct guest *guest, const struct weir_op_field *field,
         value = image ? guest->image->bytes : value;
     } else if (field->elem_bytes == 4) {
         value = make_small(guest);
+        if (strcmp(field->name, "grid") == 0 && value <= INT32_MAX) {
+            value &= GRID_MASK;
+        }
     } else if (field->elem_bytes < 4) {
         value = guest_take(&guest->step, field->elem_bytes);
     } else {
