@@ -5,11 +5,11 @@
  */
 #include "guest_lib/callback.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -124,13 +124,9 @@ static struct job *take_job_locked(void)
 
 static void nap_locked(uint64_t ns)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += (long)ns;
-    if (until.tv_nsec >= (long)WEIR_NS_PER_S) {
-        until.tv_nsec -= (long)WEIR_NS_PER_S;
-        until.tv_sec++;
-    }
+    uint64_t until_ns = weir_clock_now_ns() + ns;
+    const struct timespec until = {(time_t)(until_ns / WEIR_NS_PER_S),
+                                   (long)(until_ns % WEIR_NS_PER_S)};
     pthread_cond_timedwait(&runner.changed, &runner.lock, &until);
 }
 
@@ -168,18 +164,14 @@ static void *runner_main(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
 static bool start_locked(void)
 {
     if (runner.started) {
         return true;
     }
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
+    weir_thread_condition_init(&runner.changed);
     runner.stop = false;
-    runner.started = pthread_create(&runner.thread, NULL, runner_main, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    runner.started = weir_thread_start(&runner.thread, 0, runner_main, NULL) == 0;
     return runner.started;
 }
 

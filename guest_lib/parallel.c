@@ -3,9 +3,9 @@
  * copy that is large enough and sleep between copies. One copy at a time is shared out; a second
  * one meanwhile is done by its own thread alone.
  */
+#include "base/thread.h"
 #include "guest_lib/memory.h"
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 #define PARALLEL_BYTES (1u << 20) /* below this, waking helpers costs more than it gains */
@@ -77,18 +77,14 @@ static void start_helpers_locked(void)
     int want = weir_guest.n_cpus / 2 - 1;
     want = want > MAX_HELPERS ? MAX_HELPERS : want;
     team.n_helpers = 0;
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     for (int i = 0; i < want; i++) {
         pthread_t thread;
-        if (pthread_create(&thread, NULL, helper_main, NULL) != 0) {
+        if (weir_thread_start(&thread, 0, helper_main, NULL) != 0) {
             break;
         }
         pthread_detach(thread);
         team.n_helpers++;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 static void share_out_locked(void *dst, const void *src, size_t bytes)

@@ -2,6 +2,7 @@
 #include "host_backend/gate/private.h"
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "host_backend/config/control.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,7 +103,6 @@ static void destroy(struct weir_gate *gate)
 static void init_locks(struct weir_gate *gate)
 {
     pthread_mutexattr_t mutex;
-    pthread_condattr_t attr;
 
     pthread_mutexattr_init(&mutex);
     if (gate->spin) { /* held for less than a wake-up takes */
@@ -110,10 +110,7 @@ static void init_locks(struct weir_gate *gate)
     }
     pthread_mutex_init(&gate->lock, &mutex);
     pthread_mutexattr_destroy(&mutex);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&gate->work, &attr);
-    pthread_condattr_destroy(&attr);
+    weir_thread_condition_init(&gate->work);
 }
 
 enum weir_status weir_gate_create_served(const struct weir_gate_params *params,

@@ -10,6 +10,7 @@
 #include "host_backend/gate/private.h"
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "sched/trace/trace.h"
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -147,14 +148,10 @@ static bool has_members(const struct weir_gate *gate)
 
 static enum weir_status make_flusher(struct weir_gate_trace *t)
 {
-    pthread_condattr_t attr;
     bool made;
 
     pthread_mutex_init(&t->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&t->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    weir_thread_condition_init(&t->wake);
     made = pthread_create(&t->flusher, NULL, flush, t) == 0;
     if (!made) {
         pthread_cond_destroy(&t->wake);

@@ -86,7 +86,7 @@ static enum weir_status take_fd(struct weir_fds *fds, int *ret_fd)
     }
     /* Cut with nothing in it: this process has no descriptors left,
      * which is not the peer's fault. */
-    enum weir_status status = fds->fds_cut && fds->n == 0 ? WEIR_ERR_IO : WEIR_ERR_PEER;
+    enum weir_status status = fds->fds_cut && fds->n == 0 ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_PEER;
     weir_fds_close(fds);
     return status;
 }

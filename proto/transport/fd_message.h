@@ -27,7 +27,8 @@ enum weir_status weir_fd_message_send(int socket_fd, const void *bytes, size_t l
  * @param ret_len   its length, at least 1.
  * @param ret_fd    the descriptor that came with it, or -1; NULL: none may come. The caller closes.
  * @return WEIR_OK, WEIR_ERR_TIMED_OUT, WEIR_ERR_CLOSED, WEIR_ERR_PEER (too long, or descriptors
- *         that were not asked for: they are closed), WEIR_ERR_IO
+ *         that were not asked for: they are closed), WEIR_ERR_NO_DESCRIPTOR (this process can open
+ *         no more: the one sent is lost, later messages come whole), WEIR_ERR_IO
  * @thread one receiver at a time; errno is preserved
  */
 enum weir_status weir_fd_message_receive(int socket_fd, void *bytes, size_t capacity,

@@ -9,13 +9,13 @@
  */
 #include "proto/transport/ivshmem.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "proto/transport/segment_map.h"
 #include "proto/transport/shm.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,16 +211,7 @@ static void *count_beats(void *user)
 
 static bool start_beats(struct guest_end *end)
 {
-    sigset_t all, before;
-    pthread_attr_t attr;
-    sigfillset(&all);
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, BEAT_STACK);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited: handlers are the program's */
-    int error = pthread_create(&end->thread, &attr, count_beats, end);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
-    return error == 0;
+    return weir_thread_start(&end->thread, BEAT_STACK, count_beats, end) == 0;
 }
 
 static bool host_beats(struct guest_end *end, const struct weir_region_header *header)

@@ -13,6 +13,7 @@
  * Locks: out_lock is for writing, lock for reading and the inbox; lock is taken last, and glance is
  * called under it.
  */
+#include "base/thread.h"
 #include "proto/transport/fd_message.h"
 #include "proto/transport/ring.h"
 #include "proto/transport/segment_map.h"
@@ -245,15 +246,6 @@ static void stream_abandon(struct weir_transport *t)
 static const struct weir_transport_ops vsock_ops = OPS("vsock", NULL);
 static const struct weir_transport_ops port_ops = OPS("virtio-serial", stream_leave);
 
-static void init_condition(pthread_cond_t *condition)
-{
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
 enum weir_status weir_stream_create(struct weir_stream_link *link,
                                     struct weir_transport **ret_transport)
 {
@@ -266,8 +258,8 @@ enum weir_status weir_stream_create(struct weir_stream_link *link,
     s->link = link;
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->out_lock, NULL);
-    init_condition(&s->pumped);
-    init_condition(&s->out_changed);
+    weir_thread_condition_init(&s->pumped);
+    weir_thread_condition_init(&s->out_changed);
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->wake_fd >= 0 && link->ops->beat) {
         weir_stream_start_helper_locked(s); /* nobody else knows it yet */

@@ -1,9 +1,9 @@
 /* The sending half of the stream transport: see stream.c. */
+#include "base/thread.h"
 #include "proto/transport/fd_message.h"
 #include "proto/transport/stream_private.h"
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -188,18 +188,10 @@ static void *help(void *user)
 
 void weir_stream_start_helper_locked(struct stream *s)
 {
-    sigset_t all, before;
-    pthread_attr_t attr;
     if (s->has_helper) {
         return;
     }
-    sigfillset(&all);
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, HELPER_STACK);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited: handlers are the program's */
-    s->has_helper = pthread_create(&s->helper, &attr, help, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
+    s->has_helper = weir_thread_start(&s->helper, HELPER_STACK, help, s) == 0;
 }
 
 void weir_stream_stop_helper(struct stream *s)

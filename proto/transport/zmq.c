@@ -15,6 +15,7 @@
  */
 #include "proto/transport/zmq.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "proto/transport/fd_message.h"
 #include "proto/transport/ring.h"
 #include "proto/transport/zmq_wire.h"
@@ -526,7 +527,6 @@ static enum weir_status await_answer(struct client *client, uint64_t deadline_ns
 
 static struct client *make_client(const struct weir_zmq_api *api, int socket_fd)
 {
-    pthread_condattr_t attributes;
     struct client *client = calloc(1, sizeof *client);
     if (!client) {
         return NULL;
@@ -537,10 +537,7 @@ static struct client *make_client(const struct weir_zmq_api *api, int socket_fd)
     client->wake_fd = -1;
     client->zmq_fd = -1;
     pthread_mutex_init(&client->lock, NULL);
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&client->pumped, &attributes);
-    pthread_condattr_destroy(&attributes);
+    weir_thread_condition_init(&client->pumped);
     return client;
 }
 

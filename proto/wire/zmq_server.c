@@ -14,12 +14,12 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "proto/transport/fd_message.h"
 #include "proto/wire/zmq_session.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -593,14 +593,8 @@ static enum weir_status open_port(struct weir_zmq_server *server, struct weir_zm
 
 static enum weir_status start_thread(struct weir_zmq_server *server)
 {
-    sigset_t all, before;
-    sigfillset(&all); /* signals are for the threads that expect them */
-    sigdelset(&all, SIGBUS);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&server->thread, NULL, run, server);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    server->has_thread = rc == 0;
-    return rc == 0 ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+    server->has_thread = weir_thread_start(&server->thread, 0, run, server) == 0;
+    return server->has_thread ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
 static enum weir_status open_server(struct weir_zmq_server *server,

@@ -9,6 +9,7 @@
 #include "proto/wire/zmq_session.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "proto/transport/fd_message.h"
 #include "proto/transport/ring.h"
 #include "proto/transport/segment_map.h"
@@ -389,7 +390,6 @@ enum weir_status weir_zmq_session_create(struct weir_zmq_server *server,
                                          const struct weir_segment_params *segment,
                                          struct weir_zmq_session **ret_session)
 {
-    pthread_condattr_t attributes;
     struct weir_zmq_session *session = calloc(1, sizeof *session);
     if (!session) {
         return WEIR_ERR_NO_MEMORY;
@@ -403,10 +403,7 @@ enum weir_status weir_zmq_session_create(struct weir_zmq_server *server,
     session->server = server;
     session->socket_fd = -1;
     session->pid_fd = -1;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&session->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    weir_thread_condition_init(&session->changed);
     *ret_session = session;
     return WEIR_OK;
 }

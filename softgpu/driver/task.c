@@ -12,10 +12,10 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "softgpu/driver/driver.h"
 
 #include <assert.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -92,23 +92,14 @@ static void *worker(void *unused);
 
 static void add_thread(void)
 {
-    pthread_attr_t attr;
     pthread_t thread;
-    sigset_t all, old;
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    /* A fault of a copy's memory is the program's to handle: blocked, it would end it. */
-    sigdelset(&all, SIGBUS);
-    sigdelset(&all, SIGSEGV);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    if (pthread_create(&thread, &attr, worker, NULL) == 0) {
+    if (weir_thread_start(&thread, 0, worker, NULL) ==
+        0) { /* a fault of a copy's memory is the program's */
+        pthread_detach(thread);
         pool.n_threads++;
     } else {
         weir_log_error("softgpu: no thread for a stream threads=%u", pool.n_threads);
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
 }
 
 static void make_ready(struct weir_soft_task *task)
@@ -172,11 +163,7 @@ static void finish(struct weir_soft_task *task)
 void weir_soft_task_start(struct weir_soft_task *task)
 {
     if (!pool.have_cond) {
-        pthread_condattr_t attr;
-        pthread_condattr_init(&attr);
-        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-        pthread_cond_init(&pool.more, &attr);
-        pthread_condattr_destroy(&attr);
+        weir_thread_condition_init(&pool.more);
         pool.have_cond = true;
     }
     if (--task->n_waits == 0) {

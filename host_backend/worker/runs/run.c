@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -40,7 +41,6 @@ enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext co
     struct weir_runs *runs = calloc(1, sizeof *runs);
     uint64_t end_ns = weir_clock_now_ns() + FIRST_WAIT_NS;
     struct timespec pause = {0, 50 * 1000};
-    pthread_condattr_t attr;
 
     if (runs == NULL) {
         return WEIR_ERR_NO_MEMORY;
@@ -49,11 +49,8 @@ enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext co
     runs->context = context;
     runs->sms = sms;
     pthread_mutex_init(&runs->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&runs->work, &attr);
-    pthread_cond_init(&runs->ended, &attr);
-    pthread_condattr_destroy(&attr);
+    weir_thread_condition_init(&runs->work);
+    weir_thread_condition_init(&runs->ended);
     if (make_streams(runs) != CUDA_SUCCESS || !weir_run_lanes_init(runs)) {
         weir_runs_destroy(runs);
         return WEIR_ERR_DRIVER;

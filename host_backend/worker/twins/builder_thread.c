@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/image_check.h"
 #include <stdio.h>
@@ -462,13 +463,10 @@ enum weir_status weir_forms_create(struct weir_worker *worker,
 {
     const struct weir_platform *platform = weir_worker_platform(worker);
     struct weir_forms *forms = calloc(1, sizeof *forms);
-    pthread_condattr_t monotonic;
 
     if (forms == NULL) {
         return WEIR_ERR_NO_MEMORY;
     }
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     forms->worker = worker;
     forms->driver = &platform->driver;
     forms->real = platform->real;
@@ -490,9 +488,8 @@ enum weir_status weir_forms_create(struct weir_worker *worker,
         device->sm = weir_device_capability(&gpu->about);
         pthread_mutex_init(&device->lock, NULL);
         pthread_mutex_init(&device->needs.lock, NULL);
-        pthread_cond_init(&device->work, &monotonic);
+        weir_thread_condition_init(&device->work);
     }
-    pthread_condattr_destroy(&monotonic);
     weir_log_debug("forms: compiler=\"%s\" cache=%s", forms->compiler->id,
                    forms->cache.dir[0] != 0 ? forms->cache.dir : "none");
     *ret_forms = forms;

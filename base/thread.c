@@ -1,0 +1,37 @@
+#include "base/thread.h"
+
+#include <signal.h>
+
+int weir_thread_start(pthread_t *ret_thread, size_t stack_bytes, void *(*run)(void *), void *user)
+{
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
+    sigset_t all, before;
+    pthread_attr_t attr;
+    int error = pthread_attr_init(&attr);
+
+    if (error != 0) {
+        return error;
+    }
+    if (stack_bytes != 0) {
+        (void)pthread_attr_setstacksize(&attr, stack_bytes); /* too small: the default */
+    }
+    (void)sigfillset(&all);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        (void)sigdelset(&all, own[i]);
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* a thread begins with its maker's mask */
+    error = pthread_create(ret_thread, &attr, run, user);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    (void)pthread_attr_destroy(&attr);
+    return error;
+}
+
+void weir_thread_condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(condition, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+}
