@@ -530,6 +530,9 @@ CUresult weir_channel_receive_fd(struct weir_channel *channel, int *ret_fd)
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     enum weir_status status = transport->ops->receive_fd(transport, 5 * WEIR_NS_PER_S, ret_fd);
+    if (status == WEIR_ERR_NO_DESCRIPTOR) {
+        return CUDA_ERROR_OPERATING_SYSTEM; /* that one is lost, the next comes whole */
+    }
     return status == WEIR_OK ? CUDA_SUCCESS : channel_failed(channel, WEIR_ERR_PEER);
 }
 
@@ -547,9 +550,14 @@ CUresult weir_channel_report_slow(struct weir_channel *channel)
     }
     uint32_t seq = __atomic_load_n(&channel->header->deferred_seq, __ATOMIC_ACQUIRE);
     uint32_t error = __atomic_load_n(&channel->header->deferred_error, __ATOMIC_RELAXED);
-    /* Of several threads that see it, one reports it. */
-    if (__atomic_exchange_n(&channel->reported_seq, seq, __ATOMIC_RELAXED) == seq) {
-        return CUDA_SUCCESS;
-    }
+    /* Of several threads that see it one reports it; one that has seen an older one reports
+     * nothing. */
+    uint32_t reported = __atomic_load_n(&channel->reported_seq, __ATOMIC_RELAXED);
+    do {
+        if ((int32_t)(seq - reported) <= 0) {
+            return CUDA_SUCCESS;
+        }
+    } while (!__atomic_compare_exchange_n(&channel->reported_seq, &reported, seq, true,
+                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return (CUresult)error;
 }

@@ -149,7 +149,9 @@ static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
         (!in_window(ret_grant->base, ret_grant->bytes) || ret_grant->bytes < bytes ||
          ret_grant->base % PINNED_GRAIN || ret_grant->bytes % PINNED_GRAIN)) {
         weir_log_error("guest: the host granted an impossible chunk");
+        /* Its descriptor may be on the way: the next one that comes could be that. */
         rc = CUDA_ERROR_DEVICE_UNAVAILABLE;
+        weir_channel_kill(weir_guest_channel(), rc);
     } else if (rc == CUDA_SUCCESS && heap->pinned) {
         rc = map_pinned(ret_grant);
         if (rc != CUDA_SUCCESS) {

@@ -335,7 +335,10 @@ bool weir_guest_stream_passed(const struct weir_stream_point *point)
     return __atomic_load_n(&stream->done, __ATOMIC_ACQUIRE) >= point->count;
 }
 
-/* Send a mark if none covers the point; tells which number to wait for and what it covers. */
+/*
+ * Send a mark if none covers the point; tells which number to wait for and what it covers. While
+ * something is captured the host may refuse it, and must say so: nobody would write its number.
+ */
 static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_value,
                            uint64_t *ret_covers)
 {
@@ -345,8 +348,9 @@ static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_
     if (stream->mark_covers < point->count) {
         uint64_t covers = __atomic_load_n(weir_guest_stream_finished(stream), __ATOMIC_ACQUIRE);
         uint32_t value = stream->mark_value + 1;
-        rc = weir_post_stream_mark(weir_guest_channel(), &(struct weir_op_stream_mark_in){
-                                                             .s = stream->handle, .value = value});
+        struct weir_op_stream_mark_in in = {.s = stream->handle, .value = value};
+        rc = weir_guest_capturing() ? weir_call_stream_mark(weir_guest_channel(), &in, NULL)
+                                    : weir_post_stream_mark(weir_guest_channel(), &in);
         if (rc == CUDA_SUCCESS) {
             stream->mark_covers = covers;
             stream->mark_value = value;
@@ -366,6 +370,19 @@ CUresult weir_guest_stream_mark(const struct weir_stream_point *point)
         return CUDA_SUCCESS;
     }
     return mark_point(point, &value, &covers);
+}
+
+CUresult weir_guest_stream_mark_before_capture(struct weir_guest_stream *stream)
+{
+    struct weir_guest_stream *legacy = __atomic_load_n(&stream->ctx->legacy, __ATOMIC_ACQUIRE);
+    struct weir_stream_point point = weir_guest_stream_here(stream);
+    CUresult rc = weir_guest_stream_mark(&point);
+    if (rc == CUDA_SUCCESS && legacy && !(stream->flags & CU_STREAM_NON_BLOCKING)) {
+        point =
+            weir_guest_stream_here(legacy); /* a blocking stream's capture keeps its marks, too */
+        rc = weir_guest_stream_mark(&point);
+    }
+    return weir_guest_stream_mark_refused(rc) ? CUDA_SUCCESS : rc;
 }
 
 CUresult weir_guest_stream_wait(const struct weir_stream_point *point)

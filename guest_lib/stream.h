@@ -169,6 +169,20 @@ bool weir_guest_stream_passed(const struct weir_stream_point *point);
 /** Send a mark that covers the point, unless one did already. @thread any */
 CUresult weir_guest_stream_mark(const struct weir_stream_point *point);
 
+/**
+ * Mark what a stream was given before it may be captured: the host takes no mark while it is, and
+ * the room that copies have in the arena would stay taken. A stream that is captured already stays
+ * as it is.
+ * @thread any; no lock held
+ */
+CUresult weir_guest_stream_mark_before_capture(struct weir_guest_stream *stream);
+
+/** Was a mark refused because its stream, or one that the legacy stream waits for, is captured? */
+static inline bool weir_guest_stream_mark_refused(CUresult rc)
+{
+    return rc == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || rc == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
 /** Mark and wait. CUDA_SUCCESS, a sticky error, or the host is gone. @thread any; no lock held */
 CUresult weir_guest_stream_wait(const struct weir_stream_point *point);
 

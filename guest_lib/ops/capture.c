@@ -269,6 +269,10 @@ static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph
     if (stream->legacy) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
+    result = weir_guest_stream_mark_before_capture(stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
     /* Before the host is asked: no thread may post into a stream that is captured already. */
     weir_guest.capture_copy = weir_graph_capture_copy;
     __atomic_fetch_add(&weir_guest.captures_active, 1, __ATOMIC_RELEASE);

@@ -177,6 +177,12 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
         weir_event_query(event) == CUDA_SUCCESS) {
         return weir_guest_report(); /* nothing to wait for */
     }
+    if (capturing) { /* by this it may join a capture */
+        rc = weir_guest_stream_mark_before_capture(stream);
+        if (rc != CUDA_SUCCESS) {
+            return rc;
+        }
+    }
     weir_lock_acquire(&event->lock);
     struct weir_op_stream_wait_event_in in = {
         .s = stream->handle, .e = event->wire, .flags = Flags};
