@@ -93,7 +93,8 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
 
-        if (w->used && w->ready) {
+        if (w->used && w->ready &&
+            !w->answering) { /* else it has not heard the last question yet */
             message.devices = is_first_of_devices(sup, i);
             w->answering = weir_sup_worker_send(sup, i, &message, -1);
         }

@@ -24,7 +24,8 @@
 #define STOP_WAIT_NS   (2 * WEIR_NS_PER_S)
 #define PING_WAIT_NS   (2 * WEIR_NS_PER_S)
 #define RENEW_PAUSE_NS WEIR_NS_PER_S /* of a worker's port: a gate is not deaf sooner */
-#define SITE_DOMAIN    0xffffu       /* above the numbers of our MPS servers */
+#define SEND_MS        500     /* as for workers: a gate that does not read must not stop it */
+#define SITE_DOMAIN    0xffffu /* above the numbers of our MPS servers */
 #define OWN_DOMAIN     0x10000u
 
 static bool is_wanted(const struct weir_supervisor *sup)
@@ -45,7 +46,7 @@ bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_mess
 {
     struct weir_sup_gate *gate = &sup->gate;
     enum weir_status status =
-        gate->link >= 0 ? weir_link_send(gate->link, message, fd) : WEIR_ERR_CLOSED;
+        gate->link >= 0 ? weir_link_send_within(gate->link, message, fd, SEND_MS) : WEIR_ERR_CLOSED;
 
     if (status != WEIR_OK && gate->link >= 0) {
         if (!sup->stopping) { /* as in weir_sup_worker_send() */

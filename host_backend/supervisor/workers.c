@@ -27,12 +27,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PAUSE_FIRST_NS     (100 * WEIR_NS_PER_MS)
-#define PAUSE_LAST_NS      (10 * WEIR_NS_PER_S)
-#define SOUND_AFTER_NS     (30 * WEIR_NS_PER_S)
-#define STOP_WAIT_NS       (5 * WEIR_NS_PER_S)
-#define LINK_BUFFER        (4 << 20)
-#define RENEW_PAUSE_NS     WEIR_NS_PER_S
+#define PAUSE_FIRST_NS (100 * WEIR_NS_PER_MS)
+#define PAUSE_LAST_NS  (10 * WEIR_NS_PER_S)
+#define SOUND_AFTER_NS (30 * WEIR_NS_PER_S)
+#define STOP_WAIT_NS   (5 * WEIR_NS_PER_S)
+#define LINK_BUFFER    (4 << 20)
+#define RENEW_PAUSE_NS WEIR_NS_PER_S
+/* So long the supervisor waits for room in a link: a worker that does not read must not stop it.
+ * One that opens a driver may take long, and is told everything before. */
+#define SEND_MS            500
+#define SEND_FIRST_MS      60000
 #define ENDPOINT_BYTES     (WEIR_CONFIG_PATH_BYTES + 96)
 #define SHARED_CONNECTIONS WEIR_CONTROL_MAX_CONNECTIONS /* of a worker of many tenants */
 
@@ -410,7 +414,7 @@ bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
         return false;
     }
     w = &sup->workers[worker];
-    status = weir_link_send(w->link, message, fd);
+    status = weir_link_send_within(w->link, message, fd, w->ready ? SEND_MS : SEND_FIRST_MS);
     if (status != WEIR_OK) {
         if (!sup->stopping) { /* else whoever stops the host may have stopped the worker, too */
             weir_log_warn("supervisor: link lost worker=%d why=\"%s\"", worker,
