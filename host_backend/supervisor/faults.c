@@ -20,8 +20,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define CUDA_ASSERT      710           /* CUDA_ERROR_ASSERT */
-#define RELEASE_PAUSE_NS WEIR_NS_PER_S /* between questions whether a worker can end */
+#define CUDA_ASSERT        710           /* CUDA_ERROR_ASSERT */
+#define CUDA_LAUNCH_FAILED 719           /* CUDA_ERROR_LAUNCH_FAILED */
+#define RELEASE_PAUSE_NS   WEIR_NS_PER_S /* between questions whether a worker can end */
 
 /* NULL: the tenant that the report is about has gone; another may have its slot by now. */
 static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
@@ -225,6 +226,22 @@ void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_l
         weir_mps_blame_begin(sup, domain, fault);
         weir_mps_faulted(sup, domain);
     }
+}
+
+void weir_sup_fault_of_dead(struct weir_supervisor *sup, int worker, bool by_signal)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+    struct weir_sup_mps *domain = weir_mps_of(sup, w);
+    struct weir_link_fault fault = {.error = CUDA_LAUNCH_FAILED, .n_suspects = 1};
+
+    /* One that leaves, and asks no more whose fault it was, knows that. */
+    if (by_signal && w->tenant >= 0 && (!domain->leaving || domain->blame.open)) {
+        fault.tenant_index = (uint32_t)w->tenant;
+        fault.goings = sup->tenants[w->tenant].goings;
+        weir_mps_blame_settled(domain);
+        count(sup, &fault, PLACE_MPS);
+    }
+    weir_mps_faulted(sup, domain);
 }
 
 void weir_sup_faults_tick(struct weir_supervisor *sup, uint64_t now_ns)

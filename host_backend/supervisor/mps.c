@@ -275,8 +275,13 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
     if (helper == 0) {
         char servers[WEIR_MPS_ANSWER_BYTES], answer[WEIR_MPS_ANSWER_BYTES], line[64], *rest = NULL;
 
-        if (fork() != 0) {
+        pid_t second = fork();
+        if (second > 0) {
             _exit(0); /* nobody waits for the other */
+        }
+        if (second < 0) { /* no time to ask the server: it must end */
+            (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+            _exit(0);
         }
         (void)weir_mps_say(m, "get_server_list\n", WEIR_MPS_SAY_MS, servers, sizeof servers);
         for (const char *server = strtok_r(servers, " \n", &rest); server != NULL;

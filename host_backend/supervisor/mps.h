@@ -141,6 +141,8 @@ void weir_mps_blame_begin(struct weir_supervisor *sup, struct weir_sup_mps *doma
  */
 bool weir_mps_blame_end(struct weir_sup_mps *domain, uint64_t now_ns,
                         struct weir_link_fault *ret_fault);
+/** It is known whose fault the domain's was: nobody need be looked for. */
+void weir_mps_blame_settled(struct weir_sup_mps *domain);
 /** When to ask that next; WEIR_FOREVER: nothing is open. */
 uint64_t weir_mps_blame_next_ns(const struct weir_sup_mps *domain, uint64_t now_ns);
 

@@ -35,12 +35,14 @@ pid_t weir_mps_log_culprit(const char *text)
     return line != NULL && line < at ? (pid_t)strtol(line + sizeof client - 1, NULL, 10) : 0;
 }
 
-/* The process that the log has named since the domain's last fault; 0: none yet. */
+/* The process that the end of the log has named since the domain's last fault; 0: none yet. What
+ * comes before that end is of clients that came and went. */
 static pid_t read_culprit(struct weir_sup_mps *m)
 {
     char text[TAIL_BYTES + 1];
     int fd = weir_mps_log_open(m, O_RDONLY);
-    ssize_t n = fd >= 0 ? pread(fd, text, TAIL_BYTES, m->log_seen) : -1;
+    off_t from = fd >= 0 ? lseek(fd, 0, SEEK_END) - (off_t)TAIL_BYTES : 0;
+    ssize_t n = fd >= 0 ? pread(fd, text, TAIL_BYTES, from > m->log_seen ? from : m->log_seen) : -1;
 
     if (fd >= 0) {
         close(fd);
@@ -70,7 +72,7 @@ void weir_mps_blame_begin(struct weir_supervisor *sup, struct weir_sup_mps *m,
     for (int i = 0; i < WEIR_WORKERS_MAX && b->n < WEIR_MPS_CLIENTS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        if (weir_mps_has(sup, m, w) && w->program.busy) {
+        if (weir_mps_has(sup, m, w) && w->tenant >= 0) { /* its program may have gone by now */
             b->clients[b->n++] = (struct weir_mps_client){.pid = w->pid,
                                                           .tenant_index = (uint32_t)w->tenant,
                                                           .goings = sup->tenants[w->tenant].goings};
@@ -108,6 +110,12 @@ bool weir_mps_blame_end(struct weir_sup_mps *m, uint64_t now_ns, struct weir_lin
     b->open = false;
     skip_log(m);
     return true;
+}
+
+void weir_mps_blame_settled(struct weir_sup_mps *m)
+{
+    m->blame.open = false;
+    skip_log(m);
 }
 
 uint64_t weir_mps_blame_next_ns(const struct weir_sup_mps *m, uint64_t now_ns)

@@ -768,7 +768,7 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
         sup->spares_from_ns = now_ns + NO_SPARES_NS;
     }
     if (domain != NULL && is_fault(w, status)) {
-        weir_mps_faulted(sup, domain);
+        weir_sup_fault_of_dead(sup, worker, WIFSIGNALED(status));
     }
     *w = (struct weir_sup_worker){.link = -1, .tenant = -1};
     if (tenant >= 0) {

@@ -630,6 +630,8 @@ void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns);
 int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 /* faults.c */
 
+/** A worker's death has ended its MPS domain; by a signal: its tenant is to blame. */
+void weir_sup_fault_of_dead(struct weir_supervisor *sup, int worker, bool by_signal);
 /** A worker says that a tenant has ended, or may have ended, its GPU context. */
 void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_link_fault *fault);
 /** Give tenants in quarantine whose shared worker has died workers of their own. */
@@ -758,7 +760,6 @@ int weir_sup_gate_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_gate_close(struct weir_supervisor *sup);
 
 /* admin.c */
-
 /** Append a copy of an element to an array; a lack of memory loses it. */
 void weir_sup_append(void **array, size_t *n, const void *element, size_t size);
 /** Fill a zeroed report as last gathered; the caller frees its tenants and workers. */
@@ -785,7 +786,6 @@ int weir_sup_admin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_admin_close(struct weir_supervisor *sup);
 
 /* metrics_http.c */
-
 /** Listen where the configuration says; complains on stderr. */
 enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 void weir_sup_metrics_accept(struct weir_supervisor *sup);

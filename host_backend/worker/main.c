@@ -352,7 +352,8 @@ static bool on_message(struct weir_worker *worker)
     status = weir_link_receive(worker->link, &message, &fd);
     if (status == WEIR_ERR_NO_MEMORY) { /* a guest's connection, say: that guest is turned away */
         weir_log_error("worker: no descriptors left, a message dropped type=%u", message.type);
-        if (message.type == WEIR_LINK_FOUND) { /* somebody waits */
+        told.n_guests += message.type == WEIR_LINK_GUEST; /* the supervisor counts them, too */
+        if (message.type == WEIR_LINK_FOUND) {            /* somebody waits */
             weir_directory_answered(worker, &message.entry, -1);
         }
         return true;

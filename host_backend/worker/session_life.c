@@ -161,6 +161,7 @@ static bool stream_drained(struct weir_session *s, struct weir_host_stream *stre
                            uint64_t since_ns)
 {
     CUgraph graph = NULL;
+    CUresult result;
 
     (void)weir_session_enter(s, stream->o.device);
     if (stream->capturing) {
@@ -170,13 +171,17 @@ static bool stream_drained(struct weir_session *s, struct weir_host_stream *stre
         }
         weir_session_capture_end(s, stream);
     }
-    while (weir_host_stream_wait(s->driver, weir_host_stream_at(stream), DRAIN_STEP_NS) ==
-           CUDA_ERROR_TIMEOUT) {
+    while ((result = weir_host_stream_wait(s->driver, weir_host_stream_at(stream),
+                                           DRAIN_STEP_NS)) == CUDA_ERROR_TIMEOUT) {
         look_at_orphan(s, since_ns);
         if (weir_worker_sticky_error(s->worker) != CUDA_SUCCESS) {
             return false;
         }
         weir_awaited_write(s);
+    }
+    if (weir_error_is_sticky(result)) { /* nobody asks any more: the fault is told of here */
+        weir_session_fault(s, result);
+        return false;
     }
     return true;
 }

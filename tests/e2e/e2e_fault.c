@@ -10,6 +10,7 @@
  *     e2e_fault beside ERROR    its kernel has ended; then every call returns ERROR
  *     e2e_fault endless         its kernel never ends
  *     e2e_fault long ROUNDS [BLOCKS]   each of its kernel's blocks counts to ROUNDS
+ *     e2e_fault late ROUNDS     the same, with a kernel behind it that faults
  */
 #include "tests/cuda/check_driver.h"
 #include "tests/e2e/kernels.h"
@@ -177,6 +178,18 @@ static int count_to(uint32_t rounds, unsigned blocks)
     return check_end();
 }
 
+/* Whoever ends it at "ready" does so before the fault. */
+static int late(uint32_t rounds)
+{
+    void *params[] = {&block, &rounds};
+
+    driver_launch(driver_function(module, "spin"), 1, 1, NULL, params);
+    launch_mix(16);
+    wait_for_host();
+    wait_for_stdin();
+    return check_end();
+}
+
 int main(int argc, char **argv)
 {
     const char *kind = argc > 1 ? argv[1] : "";
@@ -185,8 +198,9 @@ int main(int argc, char **argv)
     unsigned blocks = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 1;
 
     if (argc < 2) {
-        fprintf(stderr, "usage: e2e_fault address | misaligned | assert | trap\n"
-                        "       e2e_fault beside ERROR | endless | long ROUNDS [BLOCKS]\n");
+        fprintf(stderr,
+                "usage: e2e_fault address | misaligned | assert | trap\n"
+                "       e2e_fault beside ERROR | endless | long ROUNDS [BLOCKS] | late ROUNDS\n");
         return 2;
     }
     driver_begin("e2e_fault");
@@ -196,5 +210,6 @@ int main(int argc, char **argv)
     return strcmp(kind, "beside") == 0    ? beside((CUresult)number)
            : strcmp(kind, "endless") == 0 ? endless()
            : strcmp(kind, "long") == 0    ? count_to(number, blocks)
+           : strcmp(kind, "late") == 0    ? late(number)
                                           : fault(kind);
 }

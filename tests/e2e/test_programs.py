@@ -203,6 +203,17 @@ class Programs(Base):
         lib.until(lambda: not self.workers(host, "alice"), 10, "the worker has ended")
         self.assertEqual(len(self.spares(host) & before), SPARES - 1)
 
+    def test_a_fault_after_its_program_has_gone_is_told_of(self):
+        host = self.own()
+        late = self.guest(host, "e2e_fault", "late", 10000000, tenant="alice")
+        late.wait_line("^ready$")
+        worker, = self.pids(host, "alice", "busy")
+        late.kill()
+        lib.until(lambda: not lib.pid_is_alive(worker), 20, "the worker with the dead context has ended")
+        host.process.wait_log("fault: caused by .*tenant=alice")
+        self.finished(host, "e2e_minimal", tenant="alice")
+        lib.until(lambda: host.tenant("alice")["faults"] == 1, 5, "it is counted")
+
     def test_work_that_a_killed_program_left_behind_ends_its_worker_only(self):
         host = self.own()
         other = self.steady(host, tenant="alice")
@@ -523,11 +534,22 @@ class Domains(UnderMps):
         neighbour = self.steady(host, tenant="bob")
         worker, = self.pids(host, "bob", "busy")
         with open(os.path.join(host.run_dir, "mps-0", "server.log"), "a") as log:
+            log.write("[2026-11-25 17:53:06.900 Server  6590] Status of client {4242, 1} is ACTIVE\n" * 400)
             log.write(f"[2026-11-25 17:53:06.911 Server  6590] Client {{PID: {worker}, Context: 1}} encountered "
                       "a fatal GPU error.\n")
         self.faulted(host, tenant="alice")
         lib.until(lambda: self.faults_of(host, "bob") == (1, 0), 5, "it is bob's")
         self.assertEqual(self.faults_of(host, "alice"), (0, 0))
+        self.assertNotEqual(neighbour.wait(10), 0)
+
+    def test_a_worker_that_is_killed_is_its_tenants_fault(self):
+        host = self.under_mps(lines=["quarantine_s = 7"])
+        neighbour = self.steady(host, tenant="bob")
+        self.steady(host, tenant="alice")
+        os.kill(*self.pids(host, "alice", "busy"), signal.SIGKILL)
+        lib.until(lambda: self.faults_of(host, "alice") == (1, 0), 5, "it is alice's")
+        self.assertNotEqual(host.tenant("alice")["quarantined"], 0)
+        self.assertEqual(self.faults_of(host, "bob"), (0, 0))
         self.assertNotEqual(neighbour.wait(10), 0)
 
     def test_a_tenant_that_has_ended_a_domain_is_kept_out_of_it_for_a_while(self):

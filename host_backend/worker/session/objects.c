@@ -148,6 +148,10 @@ CUresult weir_host_object_bind(struct weir_session *session, struct weir_object 
                                void *native)
 {
     object->native = native;
+    if (object->charged_bytes != 0 && object->device != session->device) {
+        weir_session_let_go(session, object->device, object->charged_bytes);
+        weir_session_hold(session, session->device, object->charged_bytes);
+    }
     object->device = (uint8_t)session->device;
     return weir_native_add(&session->handles->natives, object) == WEIR_ERR_NO_MEMORY
                ? CUDA_ERROR_OUT_OF_MEMORY
