@@ -140,7 +140,10 @@ CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_r
     if (grant == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (grant->chunk->pinned && !weir_awaited_settle(s)) { /* the driver waits to unregister it */
+    /* The driver waits to unregister pinned memory; of other memory, nobody could write what
+     * streams wait for once it is gone. */
+    if ((grant->chunk->pinned || weir_awaited_within(s, grant->chunk->base, grant->chunk->bytes)) &&
+        !weir_awaited_settle(s)) {
         return CUDA_ERROR_UNKNOWN;
     }
     weir_grant_drop(s, grant);

@@ -101,6 +101,17 @@ bool weir_awaited_any(const struct weir_session *session)
     return session->awaited->n != 0;
 }
 
+bool weir_awaited_within(const struct weir_session *session, uint64_t base, uint64_t bytes)
+{
+    const struct weir_awaited *awaited = session->awaited;
+    uint32_t n = awaited->n < WEIR_AWAITED_MAX ? awaited->n : WEIR_AWAITED_MAX, i = 0;
+
+    while (i < n && awaited->ring[i].address - base >= bytes) { /* below base it wraps */
+        i++;
+    }
+    return i < n;
+}
+
 static bool is_hopeless(const struct weir_session *session)
 {
     return atomic_load(&session->ending) || weir_session_peer_gone(session) ||

@@ -36,6 +36,9 @@ void weir_awaited_write(struct weir_session *session);
 /** May a stream of the session wait for a value? @thread session */
 bool weir_awaited_any(const struct weir_session *session);
 
+/** May one wait for a value within this memory? @thread session */
+bool weir_awaited_within(const struct weir_session *session, uint64_t base, uint64_t bytes);
+
 /**
  * If a stream of the session may wait for a value, wait until its streams have done their work.
  *
