@@ -205,7 +205,7 @@ class Programs(Base):
 
     def test_a_fault_after_its_program_has_gone_is_told_of(self):
         host = self.own()
-        late = self.guest(host, "e2e_fault", "late", 10000000, tenant="alice")
+        late = self.guest(host, "e2e_fault", "late", 2000000, tenant="alice")
         late.wait_line("^ready$")
         worker, = self.pids(host, "alice", "busy")
         late.kill()
