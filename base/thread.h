@@ -1,4 +1,5 @@
-/* Threads of a library, inside programs that have signal handlers of their own. */
+/* For libraries that are loaded into other people's programs: threads that leave the program's
+ * signals alone, and conditions with a steady clock. */
 #ifndef WEIR_BASE_THREAD_H
 #define WEIR_BASE_THREAD_H
 

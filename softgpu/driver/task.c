@@ -93,8 +93,8 @@ static void *worker(void *unused);
 static void add_thread(void)
 {
     pthread_t thread;
-    if (weir_thread_start(&thread, 0, worker, NULL) ==
-        0) { /* a fault of a copy's memory is the program's */
+    /* A fault in memory that a copy reads or writes is the program's to handle. */
+    if (weir_thread_start(&thread, 0, worker, NULL) == 0) {
         pthread_detach(thread);
         pool.n_threads++;
     } else {

@@ -54,6 +54,11 @@ void weir_awaited_note(struct weir_session *session, uint64_t address, uint64_t 
     a->ring[a->n++ % WEIR_AWAITED_MAX] = (struct value){address, value, wide};
 }
 
+static uint32_t n_kept(const struct weir_awaited *awaited)
+{
+    return awaited->n < WEIR_AWAITED_MAX ? awaited->n : WEIR_AWAITED_MAX;
+}
+
 /* The guest's own memory may be the GPU's to read only, but it is mapped here, too. */
 static void write_here(const struct value *v)
 {
@@ -69,7 +74,7 @@ static void write_here(const struct value *v)
 void weir_awaited_write(struct weir_session *session)
 {
     const struct weir_awaited *awaited = session->awaited;
-    uint32_t n = awaited->n < WEIR_AWAITED_MAX ? awaited->n : WEIR_AWAITED_MAX;
+    uint32_t n = n_kept(awaited);
     const struct weir_driver *d = session->driver;
     CUstream work;
 
@@ -104,7 +109,7 @@ bool weir_awaited_any(const struct weir_session *session)
 bool weir_awaited_within(const struct weir_session *session, uint64_t base, uint64_t bytes)
 {
     const struct weir_awaited *awaited = session->awaited;
-    uint32_t n = awaited->n < WEIR_AWAITED_MAX ? awaited->n : WEIR_AWAITED_MAX, i = 0;
+    uint32_t n = n_kept(awaited), i = 0;
 
     while (i < n && awaited->ring[i].address - base >= bytes) { /* below base it wraps */
         i++;

@@ -127,6 +127,19 @@ static inline CUresult call(enum weir_op op, const void *in, struct weir_record 
     return (CUresult)record->status;
 }
 
+/* A record after which the host hangs up. */
+static inline void assert_ends_session(const struct weir_record *record)
+{
+    const struct weir_record *reply;
+    const void *bulk;
+    size_t bulk_bytes;
+
+    assert_int_equal(f.guest->ops->send(f.guest, record, NULL, 0, WEIR_NS_PER_S), WEIR_OK);
+    assert_int_equal(
+        f.guest->ops->receive(f.guest, &reply, &bulk, &bulk_bytes, 0, 5 * WEIR_NS_PER_S),
+        WEIR_ERR_CLOSED);
+}
+
 static inline uint64_t name(enum weir_kind kind, uint32_t index)
 {
     return weir_handle_make((uint8_t)kind, false, 1, index);
