@@ -136,7 +136,10 @@ static void grant(struct weir_sched *sched, struct item *item)
     item->state = WEIR_SCHED_GRANTED;
     item->started_ns = sched->now_ns;
     fill_grant(sched, item);
-    if (resource != WEIR_SCHED_COMPUTE) {
+    if (resource == WEIR_SCHED_COMPUTE) {
+        item->after_switch = sched->switch_ns != 0 && queue->domain != sched->last_domain;
+        sched->last_domain = queue->domain;
+    } else {
         copy_tag(sched, item);
         copy_share_grant(sched, item);
         queue->copies_ns += item->counted_ns;

@@ -23,6 +23,7 @@
 #define QUEUED_MIN_NS       100000u /* ends are seen up to some 20 us late */
 #define CLEAN               4u      /* so much weight has what is seen without equals that fill */
 #define CLEAN_MIN_NS        250000u
+#define SWITCH_MOST         16u /* of so many times what a switch takes it is a small part */
 
 /* Where equals fill little else teaches, so what does stands for much, if it is long: the ends of
  * short ones are seen too late for that. */
@@ -149,6 +150,18 @@ static uint64_t between_ns(const struct weir_sched *sched, const struct item *it
     return item->predicted_ns < took_ns ? took_ns : item->predicted_ns > span_ns ? span_ns : 0;
 }
 
+/*
+ * It came to the device as the first of its domain after another's, and is so short that the change
+ * of context is much of what it took. So it takes no longer than that: where nothing is known that
+ * is a supposition, and where less is known it says nothing.
+ */
+static bool has_switch_in_it(const struct item *item, uint64_t took_ns)
+{
+    uint64_t all_ns = took_ns * (item->alike != 0 ? item->alike : 1);
+
+    return item->after_switch && all_ns < SWITCH_MOST * SWITCH_NS;
+}
+
 void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
 {
     bool disturbed = item->beside_filler || item->filler;
@@ -161,6 +174,12 @@ void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
     took_ns -= item->beside_ns;
     if ((disturbed && !is_hint(sched, item, took_ns)) || is_doubtful(sched, item, took_ns)) {
         return;
+    }
+    if (has_switch_in_it(item, took_ns)) {
+        if (item->predicted_ns != 0 && took_ns >= item->predicted_ns) {
+            return;
+        }
+        supposed |= item->predicted_ns == 0;
     }
     if (item->params.class == WEIR_SCHED_KERNEL || item->params.class == WEIR_SCHED_GRAPH) {
         took_ns = between_ns(sched, item, took_ns, &supposed);
@@ -178,8 +197,8 @@ static bool were_alone(const struct weir_sched *sched, const struct item *first)
     uint64_t span_ns = sched->now_ns - first->head_ns;
 
     return first->is_front && first->started_ns < first->head_ns && !first->filler &&
-           !first->beside_filler && sched->fillers == 0 && NEARLY(first->alone_ns, span_ns) &&
-           first->beside_ns == 0;
+           !first->after_switch && !first->beside_filler && sched->fillers == 0 &&
+           NEARLY(first->alone_ns, span_ns) && first->beside_ns == 0;
 }
 
 static bool is_plain(const struct item *item)

@@ -56,6 +56,7 @@ struct item {
     bool beside_waits;    /* while it was served there was one that waited, as it seemed */
     bool beside_filler; /* one was on the device meanwhile: what it took is taken for a hint only */
     bool beside_small;  /* small work was dealt SMs while it was a front: charge.c */
+    bool after_switch;  /* the device turned to its domain for it: that time is in what it took */
     bool disturbed;     /* moved, or not seen from its beginning: nothing is learned from it */
     bool tagged;        /* a copy that has its start tag: copy_share.c */
     bool interrupted;   /* has been stopped: what is learned is the time it was served */
@@ -302,6 +303,7 @@ struct weir_sched {
 
     uint32_t busy_tenants; /* with items */
     uint64_t switch_ns;    /* 0: all tenants are in one domain */
+    uint32_t last_domain;  /* of the compute that was granted last */
     struct tenant *sole;   /* the only one of them, at its last arrival */
     uint64_t sole_since_ns;
     uint64_t quiet_from_ns; /* if no equals are ready for compute until then */

@@ -9,6 +9,14 @@ static void teach(struct weir_predict *predict, uint64_t us, int times)
     }
 }
 
+static weir_sched_id wave_unknown(struct desk *d, weir_sched_id queue_id, uint64_t key)
+{
+    struct weir_sched_item_params params = {
+        .class = WEIR_SCHED_KERNEL, .key = key, .blocks = WAVE, .blocks_per_sm = 8};
+
+    return bring(d, queue_id, &params);
+}
+
 /* What is known of who had an equal beside it stays as it is, whatever it took. */
 static void nothing_is_learned_beside_equals(void **state)
 {
@@ -96,10 +104,7 @@ static void what_was_seen_three_times_is_sure(void **state)
     desk_init_learning(&d, WEIR_SCHED_FILL_ALL, predict);
     queue = queue_of(&d, WEIR_PRIORITY_NORMAL, &tenant);
     for (int i = 0; i < 4; i++) {
-        struct weir_sched_item_params params = {
-            .class = WEIR_SCHED_KERNEL, .key = 9, .blocks = WAVE, .blocks_per_sm = 8};
-
-        items[i] = bring(&d, queue, &params);
+        items[i] = wave_unknown(&d, queue, 9);
         assert_int_equal(weir_sched_item_query(d.sched, items[i], &info), WEIR_OK);
         assert_int_equal(info.params.flags, i < 3 ? WEIR_SCHED_UNSURE : 0);
         later(&d, 70);
@@ -195,6 +200,77 @@ static void what_was_measured_is_believed_below_what_was_served(void **state)
     }
 }
 
+/* Three of 20 us are seen done 210 us after they came to the device: in another context's place,
+ * whose change takes most of that; or in the same context. */
+static void a_change_of_context_is_not_learned(void **state)
+{
+    (void)state;
+    for (uint32_t apart = 0; apart < 2; apart++) {
+        struct weir_predict *predict;
+        struct desk d;
+        weir_sched_id queue_a, queue_b, item[3], other;
+
+        assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
+        teach(predict, 20, 8);
+        desk_init_learning(&d, WEIR_SCHED_FILL_NONE, predict);
+        assert_int_equal(
+            weir_sched_queue_add(d.sched, tenant(&d, WEIR_PRIORITY_NORMAL, 100), 100, 0, &queue_a),
+            WEIR_OK);
+        assert_int_equal(weir_sched_queue_add(d.sched, tenant(&d, WEIR_PRIORITY_NORMAL, 100), 100,
+                                              apart, &queue_b),
+                         WEIR_OK);
+        other = wave(&d, queue_a, 100);
+        later(&d, 100);
+        finished(&d, other);
+        later(&d, 5000); /* nobody is there for a while */
+        for (int i = 0; i < 3; i++) {
+            item[i] = wave(&d, queue_b, 20);
+        }
+        later(&d, 210);
+        weir_sched_done_together(d.sched, d.now_ns, item, 3);
+        for (int i = 0; i < 3; i++) {
+            uint64_t took_ns = i == 0 ? 70000 : WEIR_SCHED_UNKNOWN;
+
+            assert_int_equal(weir_sched_finished(d.sched, d.now_ns, item[i], took_ns), WEIR_OK);
+        }
+        assert_in_range(weir_predict_ask(predict, WEIR_SCHED_KERNEL, 20, WAVE),
+                        apart ? 19900 : 25000, apart ? 20100 : 60000);
+        desk_finish(&d);
+        weir_predict_destroy(predict);
+    }
+}
+
+/* Of what nothing is known it is a supposition; a kernel that takes much longer than a change of
+ * context is learned from all the same. */
+static void what_is_long_teaches_after_a_change_of_context_too(void **state)
+{
+    (void)state;
+    for (uint32_t is_long = 0; is_long < 2; is_long++) {
+        uint64_t us = is_long ? 3000 : 300;
+        struct weir_predict *predict;
+        struct desk d;
+        weir_sched_id queue_a, queue_b, item;
+
+        assert_int_equal(weir_predict_create(16, &predict), WEIR_OK);
+        desk_init_learning(&d, WEIR_SCHED_FILL_NONE, predict);
+        queue_a = queue(&d, tenant(&d, WEIR_PRIORITY_NORMAL, 100));
+        assert_int_equal(
+            weir_sched_queue_add(d.sched, tenant(&d, WEIR_PRIORITY_NORMAL, 100), 100, 1, &queue_b),
+            WEIR_OK);
+        for (int i = 0; i < 4; i++) {
+            finished(&d, wave_unknown(&d, queue_a, 7));
+            item = wave_unknown(&d, queue_b, us);
+            later(&d, us);
+            finished(&d, item);
+        }
+        assert_in_range(weir_predict_ask(predict, WEIR_SCHED_KERNEL, us, WAVE), us * 999,
+                        us * 1001);
+        assert_int_equal(weir_predict_is_sure(predict, WEIR_SCHED_KERNEL, us), is_long);
+        desk_finish(&d);
+        weir_predict_destroy(predict);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +280,8 @@ int main(void)
         cmocka_unit_test(what_a_clean_turn_shows_is_not_disturbed),
         cmocka_unit_test(like_ones_count_as_often_as_they_are_many),
         cmocka_unit_test(what_was_measured_is_believed_below_what_was_served),
+        cmocka_unit_test(a_change_of_context_is_not_learned),
+        cmocka_unit_test(what_is_long_teaches_after_a_change_of_context_too),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
