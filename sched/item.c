@@ -384,6 +384,11 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     for (uint32_t i = 0; i < turn->members && is_compute(item); i++) {
         turn->tried[i] |= turn->member[i] == tenant;
     }
+    if (item->params.class == WEIR_SCHED_GRAPH) {
+        uint64_t *usual_ns = &tenant->view.graph_ns;
+
+        *usual_ns = *usual_ns != 0 ? (7 * *usual_ns + item->busy_ns) / 8 : item->busy_ns;
+    }
     fronts_yield(sched, item);
     charge_by_work(sched, item);
     small_done(sched, item);

@@ -65,6 +65,8 @@ struct weir_policy_tenant {
     uint64_t waiting_since_ns; /* when its oldest waiting compute item came; UINT64_MAX: none */
     uint64_t ready_since_ns;   /* since when it has had compute work; UINT64_MAX: it has none */
     uint64_t gap_ns;           /* usual time from the end of its compute work to its next arrival */
+    uint64_t graph_ns;         /* usual time that one of its graphs is served on the device, also in
+                                  company; 0: none has ended */
     uint64_t stop_ns;          /* usual time from the order to stop until its work has stopped */
     uint64_t switch_ns;        /* what the device loses when it turns to the tenant's work from that
                                   of another domain (weir_sched_queue_add()); 0: there is none */

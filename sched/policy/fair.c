@@ -60,12 +60,12 @@
 #define SLICE_MAX_NS   8000000u
 #define ROUND_MAX_NS   10000000000u /* ten seconds: slices have their own bound */
 #define LINGER_MAX_NS  50000u
-#define LINGER_PART    16u        /* or for that part of what it usually has, .. */
-#define LINGER_LONG_NS 500000u    /* .. and no longer than this */
-#define FORGET_NS      200000u    /* away for longer: what it is behind is bounded .. */
-#define CREDIT_NS      8000000u   /* .. by so much of the device's time .. */
-#define AWAY_NS        2000000u   /* .. and away for longer than this it has no credit */
-#define AHEAD_NS       4000000u   /* what runs beside turns may be so far ahead, at equal weights */
+#define LINGER_PART    8u       /* or for that part of what it usually has, .. */
+#define LINGER_LONG_NS 1000000u /* .. and no longer than this */
+#define FORGET_NS      200000u  /* away for longer, or than that: what it is behind is bounded .. */
+#define CREDIT_NS      8000000u /* .. by so much of the device's time .. */
+#define AWAY_NS        2000000u /* .. and away for longer than this it has no credit */
+#define AHEAD_NS       4000000u /* what runs beside turns may be so far ahead, at equal weights */
 #define DEBT_MAX_NS    20000000u  /* what who was away still owes of what it had too much, .. */
 #define DEBT_WAIT_NS   250000000u /* .. and that it waits for no longer than this */
 #define FILL_TURN      (1u << 20) /* what a turn below a higher class counts, at weight 1 */
@@ -359,13 +359,26 @@ static uint32_t index_of(const struct weir_policy_next_view *view,
     return i;
 }
 
+/* How long it may be without work and still be seen as at work. What graphs take that are never
+ * alone on the device is not predicted, but how long they are there is known. */
+static uint64_t pause_of(const struct weir_policy_tenant *tenant)
+{
+    const struct weir_policy_kernel *kernel = &tenant->kernel;
+    uint64_t has_ns = kernel->stoppable                   ? 0
+                      : kernel->predicted_ns != 0         ? kernel->predicted_ns
+                      : kernel->class == WEIR_SCHED_GRAPH ? tenant->graph_ns
+                                                          : 0;
+    uint64_t most_ns = has_ns / LINGER_PART;
+
+    most_ns = most_ns < LINGER_LONG_NS ? most_ns : LINGER_LONG_NS;
+    return most_ns > LINGER_MAX_NS ? most_ns : LINGER_MAX_NS;
+}
+
 /* How long its place is kept when it is without work. */
 static uint64_t linger_of(const struct weir_policy_tenant *tenant)
 {
-    uint64_t most_ns = tenant->kernel.stoppable ? 0 : tenant->kernel.predicted_ns / LINGER_PART;
+    uint64_t most_ns = pause_of(tenant);
 
-    most_ns = most_ns < LINGER_LONG_NS ? most_ns : LINGER_LONG_NS;
-    most_ns = most_ns > LINGER_MAX_NS ? most_ns : LINGER_MAX_NS;
     return tenant->gap_ns <= most_ns / 2 ? most_ns : 0;
 }
 
@@ -525,17 +538,19 @@ void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_te
 {
     struct fair_tenant *fair = fair_of(tenant);
     uint64_t away_ns = now_ns - fair->idle_ns;
+    uint64_t pause_ns = pause_of(tenant);
+    uint64_t forget_ns = pause_ns > FORGET_NS ? pause_ns : FORGET_NS;
 
     (void)self;
     fair->ready_ns = now_ns;
-    if (fair->idle_ns != 0 && away_ns > FORGET_NS && !tenant->passed) {
+    if (fair->idle_ns != 0 && away_ns > forget_ns && !tenant->passed) {
         fair->rested_ns += away_ns;
         fair->rested_ns = fair->rested_ns < REST_MAX_NS ? fair->rested_ns : REST_MAX_NS;
     } else if (fair->idle_ns != 0 && !tenant->passed) {
         fair->pause_ns = fair->pause_ns != 0 ? (7 * fair->pause_ns + away_ns) / 8 : away_ns + 1;
     }
     fair->keeps_credit = fair->idle_ns != 0 && now_ns - fair->idle_ns <= AWAY_NS;
-    fair->placed = fair->placed && now_ns - fair->idle_ns <= FORGET_NS;
+    fair->placed = fair->placed && now_ns - fair->idle_ns <= forget_ns;
 }
 
 void fair_idle(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)

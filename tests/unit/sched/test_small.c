@@ -327,7 +327,7 @@ static void nobody_slips_in_between_two_graphs(void **state)
         finished(&d, heavy);
         later(&d, 50);
         light = graph(&d, light_queue, 16, 8000);
-        later(&d, stays_away ? 600 : 50);
+        later(&d, stays_away ? 1100 : 50);
         assert_int_equal(how(&d, light), stays_away ? 0 : -1);
         heavy = graph(&d, heavy_queue, 16, 8000);
         assert_int_equal(how(&d, heavy), 0);
