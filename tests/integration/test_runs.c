@@ -18,11 +18,12 @@
 #include <string.h>
 #include <time.h>
 
-#define BLOCKS  64u
-#define ROUNDS  15000u /* of a block: some tenths of a millisecond */
-#define WAIT_NS (40 * WEIR_NS_PER_S)
-#define LONG_NS (60 * WEIR_NS_PER_S)
-#define SMS     8u /* softgpu's default */
+#define BLOCKS      64u
+#define ROUNDS      15000u /* of a block: some tenths of a millisecond */
+#define WAIT_NS     (40 * WEIR_NS_PER_S)
+#define LONG_NS     (60 * WEIR_NS_PER_S)
+#define SMS         8u /* softgpu's default */
+#define CONNECTIONS 8u
 
 static const char kernel[] = ".version 7.5\n.target sm_75\n.address_size 64\n"
                              ".visible .entry work(.param .u64 counts, .param .u32 rounds)\n{\n"
@@ -109,7 +110,7 @@ static int set_up(void **state)
     f.look_always = false;
     DRV(cuMemsetD32Async(f.counts, 0, (size_t)BLOCKS * 1000, f.stream));
     DRV(cuStreamSynchronize(f.stream));
-    assert_int_equal(weir_runs_create(&f.driver, f.context, SMS, &f.runs), WEIR_OK);
+    assert_int_equal(weir_runs_create(&f.driver, f.context, SMS, CONNECTIONS, &f.runs), WEIR_OK);
     return 0;
 }
 
@@ -576,6 +577,51 @@ static void start_of_what_cannot_be_launched_says_so(void **state)
     DRV(cuStreamSynchronize(f.stream));
 }
 
+/* With two connections a run is alone on the device with its stream, or it does not stop: who gives
+ * work to another stream, or a graph, lets it go on first. */
+static void a_run_leaves_a_connection_to_go_on(void **state)
+{
+    const struct weir_run_place anywhere = {.task_blocks = 1};
+
+    (void)state;
+    for (int graph = 0; graph < 2; graph++) {
+        uint32_t value = 0;
+        struct weir_run *run;
+        CUstream other;
+
+        DRV(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+        f.runs->busy_most = 2 - 1;
+        weir_runs_stream_given(f.runs, &f, f.stream, false);
+        assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, BLOCKS, 0, anywhere, &run), CUDA_SUCCESS);
+        assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
+        weir_runs_stream_given(f.runs, &f, f.stream, false); /* the same one: it stops */
+        tl_await(state_of(run, NULL) != WEIR_RUN_STOPPING);
+        assert_int_equal(state_of(run, NULL), WEIR_RUN_STOPPED);
+        weir_runs_stream_given(f.runs, &other, graph ? f.stream : other, graph);
+        assert_int_not_equal(state_of(run, NULL), WEIR_RUN_STOPPED);
+        DRV(cuStreamSynchronize(f.stream));
+        assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_ERROR_NOT_PERMITTED);
+        weir_run_put(run);
+        /* While the other waits, a kernel is no run; then it is again; a stream that is gone does
+         * not count. */
+        DRV(cuMemsetD32Async(f.counts, 0, BLOCKS, f.stream));
+        DRV(cuStreamSynchronize(f.stream));
+        DRV(cuStreamWaitValue32_v2(other, f.counts, 7, CU_STREAM_WAIT_VALUE_GEQ));
+        weir_runs_stream_given(f.runs, &other, other, false);
+        assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, BLOCKS, 0, anywhere, NULL),
+                         CUDA_ERROR_NOT_PERMITTED);
+        value = 7;
+        DRV(cuMemcpyHtoDAsync_v2(f.counts, &value, sizeof value, f.stream));
+        DRV(cuStreamSynchronize(other));
+        DRV(cuMemsetD32Async(f.counts, 0, BLOCKS, f.stream));
+        tl_await(start(WEIR_PTX_FORM_PERSISTENT, BLOCKS, 0, anywhere, NULL) == CUDA_SUCCESS);
+        DRV(cuStreamSynchronize(f.stream));
+        weir_runs_stream_gone(f.runs, &other);
+        DRV(cuStreamDestroy_v2(other));
+    }
+    assert_true(f.runs->counts.crowded >= 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -600,6 +646,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(start_many_uses_slots_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(start_of_what_cannot_be_launched_says_so, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_run_leaves_a_connection_to_go_on, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, set_up_group, tear_down_group);

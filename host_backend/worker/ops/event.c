@@ -74,7 +74,7 @@ CUresult weir_host_event_record(struct weir_session *s, const struct weir_op_eve
     if (stream == NULL || event == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    WEIR_TRY(weir_order_begin(s, stream));
+    WEIR_TRY(weir_order_begin(s, stream, false));
     if (weir_host_stream_capturing(s, stream)) {
         out->captured = 1;
     } else {

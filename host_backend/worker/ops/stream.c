@@ -104,7 +104,7 @@ CUresult weir_host_stream_wait_event(struct weir_session *s,
     if (stream == NULL || event == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    WEIR_TRY(weir_order_begin(s, stream));
+    WEIR_TRY(weir_order_begin(s, stream, false));
     return s->driver->cuStreamWaitEvent(weir_host_stream_at(stream), event->o.native, in->flags);
 }
 
@@ -127,7 +127,7 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
     }
     WEIR_TRY(wait ? weir_session_check_dptr(s, in->address, wide ? 8 : 4)
                   : weir_session_check_write(s, in->address, wide ? 8 : 4));
-    WEIR_TRY(weir_order_begin(s, stream));
+    WEIR_TRY(weir_order_begin(s, stream, false));
     if (wait) {
         weir_awaited_note(s, in->address, in->value, wide);
         return wide ? d->cuStreamWaitValue64_v2(weir_host_stream_at(stream), in->address, in->value,
@@ -204,7 +204,7 @@ CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_f
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    WEIR_TRY(weir_order_begin(s, stream));
+    WEIR_TRY(weir_order_begin(s, stream, false));
     /* Captured, it becomes a graph's node and may run any number of times. */
     call = weir_host_call_create(s, in->token, !weir_host_stream_capturing(s, stream));
     if (call == NULL) {

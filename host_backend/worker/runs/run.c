@@ -36,7 +36,7 @@ static CUresult make_streams(struct weir_runs *runs)
 }
 
 enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext context, uint32_t sms,
-                                  struct weir_runs **ret_runs)
+                                  uint32_t connections, struct weir_runs **ret_runs)
 {
     struct weir_runs *runs = calloc(1, sizeof *runs);
     uint64_t end_ns = weir_clock_now_ns() + FIRST_WAIT_NS;
@@ -48,6 +48,7 @@ enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext co
     runs->driver = driver;
     runs->context = context;
     runs->sms = sms;
+    runs->busy_most = connections - 1;
     pthread_mutex_init(&runs->lock, NULL);
     weir_thread_condition_init(&runs->work);
     weir_thread_condition_init(&runs->ended);
@@ -266,21 +267,22 @@ static void link_locked(struct weir_runs *runs, struct weir_run *run)
 CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *params,
                         struct weir_run **ret_run)
 {
-    struct weir_run *run;
-    CUresult result;
+    struct weir_run *run = NULL;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     bool idle;
 
     pthread_mutex_lock(&runs->lock);
     idle = runs->idle_wanted != 0;
-    run = weir_run_take_locked(runs);
-    if (run == NULL) {
+    if (weir_run_is_crowded_locked(runs, params->stream)) {
+        runs->counts.crowded++;
+        result = CUDA_ERROR_NOT_PERMITTED;
+    } else if ((run = weir_run_take_locked(runs)) == NULL) {
         pthread_cond_signal(&runs->work); /* let it look for room */
     } else if (!idle) {
         runs->starting++;
     }
     pthread_mutex_unlock(&runs->lock);
     if (run == NULL) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
         goto out;
     }
     result = fill(run, params, idle);

@@ -87,10 +87,12 @@ struct weir_run_info {
  *
  * @param context  of the device; current in the calling thread.
  * @param sms      its SMs.
+ * @param connections  that the context has to the GPU (CUDA_DEVICE_MAX_CONNECTIONS), 1 or more.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER
  * @thread any with the context
  */
 enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext context, uint32_t sms,
+                                  uint32_t connections,
                                   struct weir_runs **ret_runs) WEIR_MUST_CHECK;
 
 /** All runs must have ended, or the context be dead. Accepts NULL. @thread any with the context */
@@ -101,6 +103,8 @@ void weir_runs_destroy(struct weir_runs *runs);
  *
  * @param ret_run  gives a reference; NULL: not wanted.
  * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_NOT_PERMITTED  so many streams are at work that a stopped run might find no
+ *                                   connection to go on; as the next
  * @return the driver's  nothing was launched; the caller may launch the original instead.
  * @thread any with the context; not on a stream under capture
  */
@@ -133,6 +137,18 @@ CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *plac
 /** @thread any */
 void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info);
 void weir_run_put(struct weir_run *run);
+
+/**
+ * Work of a program is about to be given to a stream. If runs are under way, and too few
+ * connections to the GPU would be left, they go on first, and are not stopped any more.
+ *
+ * @param owner  of the stream, for weir_runs_stream_gone().
+ * @param forks  the work has streams of its own inside: a graph.
+ * @thread any with the context; not on a stream under capture
+ */
+void weir_runs_stream_given(struct weir_runs *runs, const void *owner, CUstream stream, bool forks);
+/** Its streams are about to be destroyed. @thread any */
+void weir_runs_stream_gone(struct weir_runs *runs, const void *owner);
 
 /** Resume all runs of an owner (NULL: all runs), and never stop them again.
  * @thread any with the context */

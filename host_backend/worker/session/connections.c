@@ -71,6 +71,11 @@ enum weir_status weir_connections_choose(struct weir_worker *worker)
     return WEIR_OK;
 }
 
+uint32_t weir_connections_count(const struct weir_worker *worker)
+{
+    return worker->connections->now;
+}
+
 void weir_connections_opened(struct weir_worker *worker)
 {
     worker->connections->opened_ns = weir_clock_now_ns();

@@ -11,6 +11,8 @@ struct weir_worker;
 /** Make worker->connections, and choose the variable's value. @return WEIR_OK, WEIR_ERR_NO_MEMORY
  * @thread main, before the driver is open */
 enum weir_status weir_connections_choose(struct weir_worker *worker) WEIR_MUST_CHECK;
+/** How many they are, as far as the worker can tell; 1 or more. @thread any, after choosing */
+uint32_t weir_connections_count(const struct weir_worker *worker);
 /** The contexts are there. @thread main */
 void weir_connections_opened(struct weir_worker *worker);
 /** No session may be left. @thread main */

@@ -10,6 +10,7 @@
 
 struct weir_forms;
 struct weir_host_module;
+struct weir_host_stream;
 struct weir_session;
 struct weir_worker;
 
@@ -25,6 +26,12 @@ struct weir_session_hooks {
     bool (*module_unloading)(struct weir_session *session, struct weir_host_module *module);
     /** The session's streams are about to be waited for, for the last time. */
     void (*streams_end)(struct weir_session *session);
+    /** Work is about to be given to a stream that is not under capture. @param forks  it has
+     * streams of its own inside */
+    void (*stream_given)(struct weir_session *session, const struct weir_host_stream *stream,
+                         bool forks);
+    /** The driver's streams of one are about to be destroyed. */
+    void (*stream_gone)(struct weir_session *session, const struct weir_host_stream *stream);
     /** An operation is about to write memory. */
     void (*will_write)(struct weir_session *session, uint64_t address, uint64_t bytes);
 };

@@ -297,6 +297,9 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_host_st
     weir_admission_stream_gone(session, s);
     weir_prints_forget(session, s->o.native);
     (void)weir_order_leave(session, s);
+    if (session->worker->hooks != NULL) {
+        session->worker->hooks->stream_gone(session, s);
+    }
     if (s->join != NULL) {
         (void)driver->cuEventDestroy_v2(s->join);
     }
@@ -584,7 +587,7 @@ CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle
     }
     WEIR_TRY(weir_session_enter(session, stream->o.device));
     weir_admission_stream_whole(session, stream);
-    result = weir_order_begin(session, stream);
+    result = weir_order_begin(session, stream, false);
     if (result == CUDA_SUCCESS) {
         *ret_stream = stream->o.native;
     }

@@ -2,6 +2,7 @@
 #include "host_backend/worker/session/order.h"
 
 #include "base/clock.h"
+#include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/session.h"
 #include <time.h>
 
@@ -55,11 +56,15 @@ static CUresult legacy_takes_in(struct weir_session *session, struct weir_host_c
     return CUDA_SUCCESS;
 }
 
-CUresult weir_order_begin(struct weir_session *session, struct weir_host_stream *stream)
+CUresult weir_order_begin(struct weir_session *session, struct weir_host_stream *stream, bool forks)
 {
+    const struct weir_session_hooks *hooks = weir_worker_hooks(session->worker);
     struct weir_host_ctx *ctx = stream->o.ctx;
     CUresult result = CUDA_SUCCESS;
 
+    if (hooks != NULL && !weir_host_stream_capturing(session, stream)) {
+        hooks->stream_given(session, stream, forks);
+    }
     if (stream->legacy) {
         result = legacy_takes_in(session, ctx);
         ctx->legacy_epoch += result == CUDA_SUCCESS;

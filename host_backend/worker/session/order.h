@@ -16,12 +16,14 @@ struct weir_session;
 
 /**
  * Work is about to be given to a stream.
+ * @param forks  it has streams of its own inside: a graph.
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT  legacy work while a blocking stream is under capture.
  * @return the driver's
  * @thread session
  */
-CUresult weir_order_begin(struct weir_session *session, struct weir_host_stream *stream);
+CUresult weir_order_begin(struct weir_session *session, struct weir_host_stream *stream,
+                          bool forks);
 
 /**
  * The stream's present work is about to be waited for: the legacy stream takes in what blocking

@@ -107,7 +107,7 @@ CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stre
     CUresult result = CUDA_SUCCESS;
     bool twin = false, noted;
 
-    WEIR_TRY(weir_order_begin(s, stream));
+    WEIR_TRY(weir_order_begin(s, stream, work.class == WEIR_SCHED_GRAPH));
     if (what->may_print) {
         weir_admission_idle(s); /* it may wait for others */
         WEIR_TRY(weir_prints_begin(s, stream->o.native));

@@ -7,6 +7,7 @@
  * the builder also starts the thread that watches runs; so the builder itself stays at the normal
  * one.
  */
+#include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/session/images.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/twins/private.h"
@@ -314,8 +315,8 @@ static bool have_runs(struct weir_forms_device *device)
     struct weir_forms *forms = device->forms;
     struct weir_runs *runs = atomic_load(&device->runs);
 
-    if (runs == NULL &&
-        weir_runs_create(forms->driver, device->gpu->context, device->sms, &runs) == WEIR_OK) {
+    if (runs == NULL && weir_runs_create(forms->driver, device->gpu->context, device->sms,
+                                         weir_connections_count(forms->worker), &runs) == WEIR_OK) {
         atomic_store(&device->runs, runs);
         if (forms->config.mode == WEIR_FORMS_EXPLORE) {
             device->exploring =

@@ -176,10 +176,37 @@ void weir_forms_session_gone(struct weir_session *session)
 
 /* ---------------------------------------------------------------- what sessions ask */
 
+static struct weir_runs *runs_of(struct weir_session *session,
+                                 const struct weir_host_stream *stream)
+{
+    return weir_forms_runs_of(weir_worker_forms(session->worker), stream->o.device);
+}
+
+static void stream_given(struct weir_session *session, const struct weir_host_stream *stream,
+                         bool forks)
+{
+    struct weir_runs *runs = runs_of(session, stream);
+
+    if (runs != NULL) {
+        weir_runs_stream_given(runs, stream, weir_host_stream_at(stream), forks);
+    }
+}
+
+static void stream_gone(struct weir_session *session, const struct weir_host_stream *stream)
+{
+    struct weir_runs *runs = runs_of(session, stream);
+
+    if (runs != NULL) {
+        weir_runs_stream_gone(runs, stream);
+    }
+}
+
 const struct weir_session_hooks weir_forms_hooks = {
     .device_idle_begin = weir_forms_device_idle_begin,
     .device_idle_end = weir_forms_device_idle_end,
     .module_unloading = weir_forms_unloading,
     .streams_end = weir_forms_session_ends,
+    .stream_given = stream_given,
+    .stream_gone = stream_gone,
     .will_write = weir_forms_touch,
 };

@@ -2,6 +2,7 @@
 #include "host_backend/worker/session/order.h"
 
 #include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/worker.h"
 
 #include "../../lib/tl_cmocka.h"
 #include "fake_driver.h"
@@ -10,6 +11,7 @@
 struct fixture {
     struct weir_driver driver;
     struct weir_session session;
+    struct weir_worker worker; /* without kernels that stop */
     struct weir_host_ctx ctx;
     struct weir_host_stream streams[5];
 };
@@ -22,6 +24,7 @@ static int set_up(void **state)
     memset(&f, 0, sizeof f);
     fake_driver_init(&f.driver);
     f.session.driver = &f.driver;
+    f.session.worker = &f.worker;
     for (uintptr_t i = 1; i <= 4; i++) {
         f.streams[i].o.native = (void *)i;
         f.streams[i].o.ctx = &f.ctx;
@@ -66,7 +69,7 @@ static void order_of_steps_inserts_what_is_needed(void **state)
             } else if (*step == 'x') {
                 result = weir_order_leave(&f.session, &f.streams[2]);
             } else {
-                result = weir_order_begin(&f.session, &f.streams[*step - '0']);
+                result = weir_order_begin(&f.session, &f.streams[*step - '0'], false);
             }
             assert_int_equal(result, CUDA_SUCCESS);
         }
@@ -80,15 +83,15 @@ static void order_of_steps_inserts_what_is_needed(void **state)
 static void capture_is_left_alone_and_forbids_legacy_work(void **state)
 {
     (void)state;
-    assert_int_equal(weir_order_begin(&f.session, &f.streams[1]), CUDA_SUCCESS);
+    assert_int_equal(weir_order_begin(&f.session, &f.streams[1], false), CUDA_SUCCESS);
     f.session.n_captures = 1;
     fake_capturing = (CUstream)2;
-    assert_int_equal(weir_order_begin(&f.session, &f.streams[2]), CUDA_SUCCESS);
+    assert_int_equal(weir_order_begin(&f.session, &f.streams[2], false), CUDA_SUCCESS);
     assert_string_equal(fake_log, "");
-    assert_int_equal(weir_order_begin(&f.session, &f.streams[1]),
+    assert_int_equal(weir_order_begin(&f.session, &f.streams[1], false),
                      CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     fake_capturing = (CUstream)4; /* a non-blocking one forbids nothing */
-    assert_int_equal(weir_order_begin(&f.session, &f.streams[1]), CUDA_SUCCESS);
+    assert_int_equal(weir_order_begin(&f.session, &f.streams[1], false), CUDA_SUCCESS);
 }
 
 int main(void)
