@@ -8,6 +8,7 @@
 #include "../lib/tl_cmocka.h"
 #include "base/clock.h"
 #include "host_backend/worker/runs/run_private.h"
+#include "host_backend/worker/runs/run_streams.h"
 #include "proto/driver_table.h"
 #include "ptx/ptx.h"
 #include "ptx/twin/twin.h"
@@ -49,6 +50,7 @@ static struct fixture {
     uint32_t args_offset[WEIR_PTX_FORM_COUNT], param_bytes[WEIR_PTX_FORM_COUNT];
     struct weir_runs *runs;
     CUstream stream;
+    struct weir_run_streams *streams;
     CUdeviceptr counts;
     struct seen seen;
     uint32_t rounds; /* of each block */
@@ -110,7 +112,10 @@ static int set_up(void **state)
     f.look_always = false;
     DRV(cuMemsetD32Async(f.counts, 0, (size_t)BLOCKS * 1000, f.stream));
     DRV(cuStreamSynchronize(f.stream));
-    assert_int_equal(weir_runs_create(&f.driver, f.context, SMS, CONNECTIONS, &f.runs), WEIR_OK);
+    f.streams = weir_run_streams_create(&f.driver);
+    assert_non_null(f.streams);
+    assert_int_equal(weir_runs_create(&f.driver, f.context, SMS, CONNECTIONS, f.streams, &f.runs),
+                     WEIR_OK);
     return 0;
 }
 
@@ -119,6 +124,7 @@ static int tear_down(void **state)
     (void)state;
     assert_true(weir_runs_wait(f.runs, NULL, WAIT_NS));
     weir_runs_destroy(f.runs);
+    weir_run_streams_destroy(f.streams);
     return 0;
 }
 
@@ -591,13 +597,13 @@ static void a_run_leaves_a_connection_to_go_on(void **state)
 
         DRV(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
         f.runs->busy_most = 2 - 1;
-        weir_runs_stream_given(f.runs, &f, f.stream, false);
+        weir_run_streams_given(f.streams, f.runs, &f, f.stream, false);
         assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, BLOCKS, 0, anywhere, &run), CUDA_SUCCESS);
         assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
-        weir_runs_stream_given(f.runs, &f, f.stream, false); /* the same one: it stops */
+        weir_run_streams_given(f.streams, f.runs, &f, f.stream, false); /* the same one: it stops */
         tl_await(state_of(run, NULL) != WEIR_RUN_STOPPING);
         assert_int_equal(state_of(run, NULL), WEIR_RUN_STOPPED);
-        weir_runs_stream_given(f.runs, &other, graph ? f.stream : other, graph);
+        weir_run_streams_given(f.streams, f.runs, &other, graph ? f.stream : other, graph);
         assert_int_not_equal(state_of(run, NULL), WEIR_RUN_STOPPED);
         DRV(cuStreamSynchronize(f.stream));
         assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_ERROR_NOT_PERMITTED);
@@ -607,7 +613,7 @@ static void a_run_leaves_a_connection_to_go_on(void **state)
         DRV(cuMemsetD32Async(f.counts, 0, BLOCKS, f.stream));
         DRV(cuStreamSynchronize(f.stream));
         DRV(cuStreamWaitValue32_v2(other, f.counts, 7, CU_STREAM_WAIT_VALUE_GEQ));
-        weir_runs_stream_given(f.runs, &other, other, false);
+        weir_run_streams_given(f.streams, f.runs, &other, other, false);
         assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, BLOCKS, 0, anywhere, NULL),
                          CUDA_ERROR_NOT_PERMITTED);
         value = 7;
@@ -616,7 +622,7 @@ static void a_run_leaves_a_connection_to_go_on(void **state)
         DRV(cuMemsetD32Async(f.counts, 0, BLOCKS, f.stream));
         tl_await(start(WEIR_PTX_FORM_PERSISTENT, BLOCKS, 0, anywhere, NULL) == CUDA_SUCCESS);
         DRV(cuStreamSynchronize(f.stream));
-        weir_runs_stream_gone(f.runs, &other);
+        weir_run_streams_gone(f.streams, &other);
         DRV(cuStreamDestroy_v2(other));
     }
     assert_true(f.runs->counts.crowded >= 2);

@@ -3,6 +3,7 @@
  * for the device, such as starting more blocks of a run that has stopped.
  */
 #include "host_backend/worker/runs/run_private.h"
+#include "host_backend/worker/runs/run_streams.h"
 #include "host_backend/worker/session/chunk.h"
 
 #include "base/clock.h"
@@ -36,7 +37,8 @@ static CUresult make_streams(struct weir_runs *runs)
 }
 
 enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext context, uint32_t sms,
-                                  uint32_t connections, struct weir_runs **ret_runs)
+                                  uint32_t connections, struct weir_run_streams *streams,
+                                  struct weir_runs **ret_runs)
 {
     struct weir_runs *runs = calloc(1, sizeof *runs);
     uint64_t end_ns = weir_clock_now_ns() + FIRST_WAIT_NS;
@@ -49,6 +51,7 @@ enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext co
     runs->context = context;
     runs->sms = sms;
     runs->busy_most = connections - 1;
+    runs->streams = streams;
     pthread_mutex_init(&runs->lock, NULL);
     weir_thread_condition_init(&runs->work);
     weir_thread_condition_init(&runs->ended);
@@ -273,7 +276,7 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
 
     pthread_mutex_lock(&runs->lock);
     idle = runs->idle_wanted != 0;
-    if (weir_run_is_crowded_locked(runs, params->stream)) {
+    if (weir_run_streams_are_many(runs->streams, params->stream, runs->busy_most)) {
         runs->counts.crowded++;
         result = CUDA_ERROR_NOT_PERMITTED;
     } else if ((run = weir_run_take_locked(runs)) == NULL) {

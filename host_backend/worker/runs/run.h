@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 struct weir_run;
+struct weir_run_streams;
 struct weir_runs;
 
 enum weir_run_state {
@@ -87,12 +88,13 @@ struct weir_run_info {
  *
  * @param context  of the device; current in the calling thread.
  * @param sms      its SMs.
+ * @param streams  of programs in this context; borrowed (run_streams.h).
  * @param connections  that the context has to the GPU (CUDA_DEVICE_MAX_CONNECTIONS), 1 or more.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER
  * @thread any with the context
  */
 enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext context, uint32_t sms,
-                                  uint32_t connections,
+                                  uint32_t connections, struct weir_run_streams *streams,
                                   struct weir_runs **ret_runs) WEIR_MUST_CHECK;
 
 /** All runs must have ended, or the context be dead. Accepts NULL. @thread any with the context */
@@ -137,18 +139,6 @@ CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *plac
 /** @thread any */
 void weir_run_query(struct weir_run *run, struct weir_run_info *ret_info);
 void weir_run_put(struct weir_run *run);
-
-/**
- * Work of a program is about to be given to a stream. If runs are under way, and too few
- * connections to the GPU would be left, they go on first, and are not stopped any more.
- *
- * @param owner  of the stream, for weir_runs_stream_gone().
- * @param forks  the work has streams of its own inside: a graph.
- * @thread any with the context; not on a stream under capture
- */
-void weir_runs_stream_given(struct weir_runs *runs, const void *owner, CUstream stream, bool forks);
-/** Its streams are about to be destroyed. @thread any */
-void weir_runs_stream_gone(struct weir_runs *runs, const void *owner);
 
 /** Resume all runs of an owner (NULL: all runs), and never stop them again.
  * @thread any with the context */

@@ -10,7 +10,6 @@
 #define WEIR_RUN_CHUNKS_MAX   64u
 #define WEIR_RUN_LANES_MAX    32u /* bits of weir_run.lanes */
 #define WEIR_RUN_PARAMS_BYTES 512u
-#define WEIR_RUN_BUSY_MAX     64u
 
 struct weir_run {
     struct weir_run *next, *previous; /* under way, the oldest first */
@@ -73,20 +72,15 @@ struct weir_run_lane {
     struct weir_run *run; /* NULL: free */
 };
 
-/* A stream of a program that may have work under way. */
-struct weir_run_busy {
-    const void *owner;
-    CUstream stream;
-};
-
 struct weir_runs {
     const struct weir_driver *driver;
     CUcontext context;
     uint32_t sms;
     uint32_t busy_most; /* streams of programs at work, while one of them has a run that can stop */
-    CUstream control;   /* stop, resize, reading */
-    CUstream keeping;   /* zeroing */
-    uint32_t *words;    /* host memory for reading: {next, ask, done, workers, finished} */
+    struct weir_run_streams *streams;
+    CUstream control; /* stop, resize, reading */
+    CUstream keeping; /* zeroing */
+    uint32_t *words;  /* host memory for reading: {next, ask, done, workers, finished} */
 
     pthread_mutex_t lock; /* guards what follows; driver calls that do not wait are made under it */
     pthread_cond_t work;  /* the watcher has something to look at */
@@ -100,10 +94,6 @@ struct weir_runs {
     struct weir_run *first, *last; /* under way */
     uint32_t idle_wanted;          /* callers that want no run to need us */
     uint32_t starting;             /* runs on their way into the list, begun before that */
-    struct weir_run_busy busy[WEIR_RUN_BUSY_MAX]; /* run_streams.c */
-    uint32_t n_busy;
-    bool busy_lost;        /* there was no room for one more */
-    uint64_t busy_seen_ns; /* when those that are idle were taken out last */
     struct weir_runs_counts counts;
 };
 
@@ -143,11 +133,6 @@ CUresult weir_run_again_locked(struct weir_run *run);
 CUresult weir_run_resume_locked(struct weir_run *run);
 /** Write what the kernel is asked for, in the order of a stream. */
 CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop);
-
-/* run_streams.c */
-
-/** Might a run in this stream, once stopped, find no way to the device to go on? */
-bool weir_run_is_crowded_locked(struct weir_runs *runs, CUstream stream);
 
 /* run_watch.c */
 void *weir_runs_watch(void *runs);

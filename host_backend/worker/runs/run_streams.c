@@ -12,16 +12,49 @@
  * graph, which has streams of its own inside, first lets all runs go on, and they are not stopped
  * any more.
  */
-#include "host_backend/worker/runs/run_private.h"
+#include "host_backend/worker/runs/run_streams.h"
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/runs/run_private.h"
+#include <stdlib.h>
 
-#define SEEN_NS  (100 * WEIR_NS_PER_US) /* looking costs a driver call for each stream */
-#define GO_ON_NS (50 * WEIR_NS_PER_MS)
+#define STREAMS_MAX 256u
+#define SEEN_NS     (100 * WEIR_NS_PER_US) /* looking costs a driver call for each stream */
+#define GO_ON_NS    (50 * WEIR_NS_PER_MS)
 
-/* To ask about a stream under capture would end the capture; what it had before is not known then.
- */
+struct weir_run_streams {
+    const struct weir_driver *driver;
+    pthread_mutex_t lock; /* guards what follows; taken under a runs' lock, too */
+    struct {
+        const void *owner;
+        CUstream stream;
+    } busy[STREAMS_MAX]; /* they may have work under way */
+    uint32_t n;
+    bool lost;        /* there was no room for one more, until all are gone */
+    uint64_t seen_ns; /* when those that are idle were taken out last */
+};
+
+struct weir_run_streams *weir_run_streams_create(const struct weir_driver *driver)
+{
+    struct weir_run_streams *streams = calloc(1, sizeof *streams);
+
+    if (streams != NULL) {
+        streams->driver = driver;
+        pthread_mutex_init(&streams->lock, NULL);
+    }
+    return streams;
+}
+
+void weir_run_streams_destroy(struct weir_run_streams *streams)
+{
+    if (streams != NULL) {
+        pthread_mutex_destroy(&streams->lock);
+        free(streams);
+    }
+}
+
+/* Asking about a stream under capture would end the capture: what it had before is not known. */
 static bool is_idle(const struct weir_driver *d, CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -31,65 +64,72 @@ static bool is_idle(const struct weir_driver *d, CUstream stream)
            d->cuStreamQuery(stream) != CUDA_ERROR_NOT_READY;
 }
 
-static void take_out_idle_locked(struct weir_runs *runs)
+static void take_out_idle_locked(struct weir_run_streams *streams)
 {
     uint64_t now_ns = weir_clock_now_ns();
     uint32_t n = 0;
 
-    if (now_ns - runs->busy_seen_ns < SEEN_NS) {
+    if (now_ns - streams->seen_ns < SEEN_NS) {
         return;
     }
-    for (uint32_t i = 0; i < runs->n_busy; i++) {
-        if (!is_idle(runs->driver, runs->busy[i].stream)) {
-            runs->busy[n++] = runs->busy[i];
+    for (uint32_t i = 0; i < streams->n; i++) {
+        if (!is_idle(streams->driver, streams->busy[i].stream)) {
+            streams->busy[n++] = streams->busy[i];
         }
     }
-    runs->n_busy = n;
-    runs->busy_lost = runs->busy_lost && n > runs->busy_most;
-    runs->busy_seen_ns = now_ns;
+    streams->n = n;
+    streams->seen_ns = now_ns;
 }
 
-static uint32_t others_locked(const struct weir_runs *runs, CUstream stream)
+static uint32_t others_locked(const struct weir_run_streams *streams, CUstream stream)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < runs->n_busy; i++) {
-        n += runs->busy[i].stream != stream;
+    for (uint32_t i = 0; i < streams->n; i++) {
+        n += streams->busy[i].stream != stream;
     }
     return n;
 }
 
-bool weir_run_is_crowded_locked(struct weir_runs *runs, CUstream stream)
+bool weir_run_streams_are_many(struct weir_run_streams *streams, CUstream stream, uint32_t most)
 {
-    if (!runs->busy_lost && others_locked(runs, stream) < runs->busy_most) {
-        return false;
+    bool many;
+
+    pthread_mutex_lock(&streams->lock);
+    if (others_locked(streams, stream) >= most) {
+        take_out_idle_locked(streams);
     }
-    take_out_idle_locked(runs);
-    return runs->busy_lost || others_locked(runs, stream) >= runs->busy_most;
+    many = streams->lost || others_locked(streams, stream) >= most;
+    pthread_mutex_unlock(&streams->lock);
+    return many;
 }
 
-static void add_locked(struct weir_runs *runs, const void *owner, CUstream stream)
+static void add(struct weir_run_streams *streams, const void *owner, CUstream stream)
 {
-    if (others_locked(runs, stream) < runs->n_busy) {
-        return; /* it is there */
-    }
-    if (runs->n_busy == WEIR_RUN_BUSY_MAX) {
-        take_out_idle_locked(runs);
-    }
-    if (runs->n_busy < WEIR_RUN_BUSY_MAX) {
-        runs->busy[runs->n_busy++] = (struct weir_run_busy){.owner = owner, .stream = stream};
+    pthread_mutex_lock(&streams->lock);
+    if (others_locked(streams, stream) < streams->n) {
+        /* it is there */
+    } else if (streams->n < STREAMS_MAX) {
+        streams->busy[streams->n].owner = owner;
+        streams->busy[streams->n++].stream = stream;
     } else {
-        runs->busy_lost = true;
+        streams->lost = true;
     }
+    pthread_mutex_unlock(&streams->lock);
 }
 
-void weir_runs_stream_given(struct weir_runs *runs, const void *owner, CUstream stream, bool forks)
+void weir_run_streams_given(struct weir_run_streams *streams, struct weir_runs *runs,
+                            const void *owner, CUstream stream, bool forks)
 {
     bool let_go;
 
+    add(streams, owner, stream);
+    if (runs == NULL) {
+        return;
+    }
     pthread_mutex_lock(&runs->lock);
-    add_locked(runs, owner, stream);
-    let_go = runs->counts.flying != 0 && (forks || weir_run_is_crowded_locked(runs, stream));
+    let_go = runs->counts.flying != 0 &&
+             (forks || weir_run_streams_are_many(streams, stream, runs->busy_most));
     for (struct weir_run *run = runs->first; run != NULL && let_go; run = run->next) {
         run->no_stop = true;
     }
@@ -102,16 +142,17 @@ void weir_runs_stream_given(struct weir_runs *runs, const void *owner, CUstream 
     }
 }
 
-void weir_runs_stream_gone(struct weir_runs *runs, const void *owner)
+void weir_run_streams_gone(struct weir_run_streams *streams, const void *owner)
 {
     uint32_t n = 0;
 
-    pthread_mutex_lock(&runs->lock);
-    for (uint32_t i = 0; i < runs->n_busy; i++) {
-        if (runs->busy[i].owner != owner) {
-            runs->busy[n++] = runs->busy[i];
+    pthread_mutex_lock(&streams->lock);
+    for (uint32_t i = 0; i < streams->n; i++) {
+        if (streams->busy[i].owner != owner) {
+            streams->busy[n++] = streams->busy[i];
         }
     }
-    runs->n_busy = n;
-    pthread_mutex_unlock(&runs->lock);
+    streams->n = n;
+    streams->lost = streams->lost && n != 0;
+    pthread_mutex_unlock(&streams->lock);
 }

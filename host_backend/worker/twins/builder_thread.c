@@ -7,6 +7,7 @@
  * the builder also starts the thread that watches runs; so the builder itself stays at the normal
  * one.
  */
+#include "host_backend/worker/runs/run_streams.h"
 #include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/session/images.h"
 #include "host_backend/worker/session/platform.h"
@@ -316,7 +317,8 @@ static bool have_runs(struct weir_forms_device *device)
     struct weir_runs *runs = atomic_load(&device->runs);
 
     if (runs == NULL && weir_runs_create(forms->driver, device->gpu->context, device->sms,
-                                         weir_connections_count(forms->worker), &runs) == WEIR_OK) {
+                                         weir_connections_count(forms->worker), device->streams,
+                                         &runs) == WEIR_OK) {
         atomic_store(&device->runs, runs);
         if (forms->config.mode == WEIR_FORMS_EXPLORE) {
             device->exploring =
@@ -480,6 +482,12 @@ enum weir_status weir_forms_create(struct weir_worker *worker,
         struct weir_forms_device *device = &forms->devices[i];
         const struct weir_worker_device *gpu = &platform->devices[i];
 
+        device->streams = weir_run_streams_create(forms->driver);
+        if (device->streams == NULL) {
+            forms->n_devices = i;
+            weir_forms_destroy(forms);
+            return WEIR_ERR_NO_MEMORY;
+        }
         device->forms = forms;
         device->index = i;
         device->gpu = gpu;
@@ -540,6 +548,7 @@ static void device_finish(struct weir_forms_device *device)
         device->first_job = (device->first_job + 1) % WEIR_FORMS_JOBS_MAX;
     }
     destroy_all(device->dead);
+    weir_run_streams_destroy(device->streams);
     pthread_cond_destroy(&device->work);
     pthread_mutex_destroy(&device->needs.lock);
     pthread_mutex_destroy(&device->lock);

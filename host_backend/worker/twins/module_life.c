@@ -4,6 +4,7 @@
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"
+#include "host_backend/worker/runs/run_streams.h"
 #include "host_backend/worker/session/device_idle.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,28 +177,31 @@ void weir_forms_session_gone(struct weir_session *session)
 
 /* ---------------------------------------------------------------- what sessions ask */
 
-static struct weir_runs *runs_of(struct weir_session *session,
-                                 const struct weir_host_stream *stream)
+static struct weir_forms_device *device_of(struct weir_session *session,
+                                           const struct weir_host_stream *stream)
 {
-    return weir_forms_runs_of(weir_worker_forms(session->worker), stream->o.device);
+    struct weir_forms *forms = weir_worker_forms(session->worker);
+
+    return stream->o.device < forms->n_devices ? &forms->devices[stream->o.device] : NULL;
 }
 
 static void stream_given(struct weir_session *session, const struct weir_host_stream *stream,
                          bool forks)
 {
-    struct weir_runs *runs = runs_of(session, stream);
+    struct weir_forms_device *device = device_of(session, stream);
 
-    if (runs != NULL) {
-        weir_runs_stream_given(runs, stream, weir_host_stream_at(stream), forks);
+    if (device != NULL) {
+        weir_run_streams_given(device->streams, atomic_load(&device->runs), stream,
+                               weir_host_stream_at(stream), forks);
     }
 }
 
 static void stream_gone(struct weir_session *session, const struct weir_host_stream *stream)
 {
-    struct weir_runs *runs = runs_of(session, stream);
+    struct weir_forms_device *device = device_of(session, stream);
 
-    if (runs != NULL) {
-        weir_runs_stream_gone(runs, stream);
+    if (device != NULL) {
+        weir_run_streams_gone(device->streams, stream);
     }
 }
 

@@ -151,6 +151,7 @@ struct weir_forms_device {
     struct weir_forms_job jobs[WEIR_FORMS_JOBS_MAX]; /* a ring */
     uint32_t n_jobs, first_job;
     struct weir_forms_module *dead; /* to be unloaded by the builder */
+    struct weir_run_streams *streams;
     struct weir_runs *_Atomic runs; /* made before the first twin is READY */
     struct weir_forms_needs needs;
 };

@@ -1,0 +1,46 @@
+/*
+ * Streams at work beside runs: whether a connection to the GPU is left for what lets a stopped run
+ * go on (run_streams.c says why).
+ *
+ * One for each device, from before its first run, since any stream may wait. Internally locked.
+ *
+ * Source: docs/design/preemption.md
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_RUNS_RUN_STREAMS_H
+#define WEIR_HOST_BACKEND_WORKER_RUNS_RUN_STREAMS_H
+
+#include "proto/cuda_abi.h"
+#include "proto/driver_table.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_run_streams;
+struct weir_runs;
+
+/** @return NULL: out of memory. @thread any */
+struct weir_run_streams *weir_run_streams_create(const struct weir_driver *driver);
+/** Its runs are gone. Accepts NULL. @thread any */
+void weir_run_streams_destroy(struct weir_run_streams *streams);
+
+/**
+ * Work of a program is about to be given to a stream. If runs are under way, and too few
+ * connections to the GPU would be left, they go on first, and are not stopped any more.
+ *
+ * @param runs   of the device; NULL: there are none yet.
+ * @param owner  of the stream, for weir_run_streams_gone().
+ * @param forks  the work has streams of its own inside: a graph.
+ * @thread any with the context; not on a stream under capture
+ */
+void weir_run_streams_given(struct weir_run_streams *streams, struct weir_runs *runs,
+                            const void *owner, CUstream stream, bool forks);
+/** The owner's streams are about to be destroyed. @thread any */
+void weir_run_streams_gone(struct weir_run_streams *streams, const void *owner);
+
+/**
+ * Might a run in this stream, once stopped, find no way to the device to go on?
+ * @param most  so many streams may be at work, this one among them.
+ * @thread any with the context
+ */
+bool weir_run_streams_are_many(struct weir_run_streams *streams, CUstream stream, uint32_t most);
+
+#endif
