@@ -20,13 +20,12 @@
 #include "host_backend/supervisor/metrics.h"
 #include "host_backend/supervisor/mps.h"
 #include "host_backend/supervisor/nvdimm.h"
+#include "host_backend/supervisor/programs.h"
 #include <stdbool.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#define WEIR_PROGRAMS_MAX      160 /* workers of programs: more than a GPU has contexts for */
 #define WEIR_WORKERS_MAX       (WEIR_CONFIG_TENANTS_MAX + 1 + WEIR_PROGRAMS_MAX)
-#define WEIR_PENDING_MAX       512 /* programs that wait for a worker */
 #define WEIR_ADMIN_CLIENTS_MAX 16
 #define WEIR_ASKERS_MAX        16 /* who ask for shares on demand */
 
@@ -88,20 +87,6 @@ enum weir_worker_kind {
     WEIR_WORKER_PROGRAM, /* a program, or nobody yet (programs.c) */
 };
 
-/* What a worker of kind PROGRAM is at. Zeroed: a spare that has served nobody. */
-struct weir_sup_program {
-    pid_t pid;              /* of the program in its worker; 0: none, or its pid is not known */
-    bool busy;              /* a program is in it, or on its way there */
-    bool stopping;          /* it takes no program any more */
-    bool terminated;        /* its MPS server was told to let it go, and then it was killed */
-    bool asserted;          /* an assert has ended its context, which is no fault of its domain */
-    bool native;            /* it is never under MPS */
-    uint32_t domain;        /* number of its MPS domain, from 1; 0: none */
-    uint32_t sm_share_pct;  /* of the SMs, that its contexts have there; 0: all */
-    uint64_t n_guests;      /* connections that it was given */
-    uint64_t idle_since_ns; /* when its last program had ended; 0: it has served nobody */
-};
-
 /* The gate process (gate.c). */
 struct weir_sup_gate {
     pid_t pid;      /* 0: not running */
@@ -137,18 +122,6 @@ struct weir_sup_worker {
     uint64_t started_ns;
     uint64_t restart_at_ns;
     struct weir_status_worker row;
-};
-
-/* A program's connection that has no worker yet. */
-struct weir_sup_pending {
-    bool used;
-    int fd;
-    bool said_hello;      /* then what follows is known */
-    bool monitor;         /* it only asks */
-    uint32_t connections; /* CUDA_DEVICE_MAX_CONNECTIONS that it wishes; 0: none */
-    uint32_t sm_pct;      /* CUDA_DEVICE_SM_LIMIT likewise */
-    uint64_t since_ns;
-    struct weir_link_guest guest; /* for its worker */
 };
 
 struct weir_kept_chunk {
@@ -602,32 +575,6 @@ void weir_sup_workers_close(struct weir_supervisor *sup);
 /** Tell all workers to stop, wait for them together, and kill the rest. Takes a minute at most. */
 void weir_sup_workers_stop(struct weir_supervisor *sup);
 
-/* programs.c: the workers of programs; docs/design/workers.md */
-
-/** A connection of a tenant with a worker for each program; the descriptor is taken. */
-void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
-                              int fd, const struct weir_link_guest *guest);
-/** Something happened at a pending connection: its hello came, or it is gone. */
-void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending);
-/** A worker says that no session is left; n_guests: how many connections it had got by then. */
-void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
-                            const struct weir_link_idle *idle);
-/** A worker says that the work of its program, which is gone, does not end. */
-void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker);
-/** A worker finds no device memory: all workers that serve nobody end, spares for a while, too. */
-void weir_sup_programs_give_way(struct weir_supervisor *sup);
-/** A worker of kind PROGRAM is gone. @param status  as waitpid() gives it. */
-void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status);
-/** What a worker is at, in a word for people; "": it is not of kind PROGRAM. */
-const char *weir_sup_program_state(const struct weir_sup_worker *worker);
-/** A tenant goes: its programs' workers end, and who waits is turned away. */
-void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
-/** Are there to be spares, and the MPS server that they need is only just starting? */
-bool weir_sup_programs_start_soon(struct weir_supervisor *sup);
-/** Give workers to programs that wait, start and stop workers. */
-void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns);
-/** Milliseconds until weir_sup_programs_tick() has something to do; -1: nothing. */
-int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 /* faults.c */
 
 /** A worker's death has ended its MPS domain; by a signal: its tenant is to blame. */
