@@ -53,6 +53,7 @@ enum weir_link_type {
     WEIR_LINK_REQUEST,          /* of requests.def; ANSWER follows */
     /* To the supervisor. */
     WEIR_LINK_DEVICES,     /* NVIDIA's GPUs that it is about to use */
+    WEIR_LINK_READS,       /* from now on: its tenants are to follow, and then LISTEN */
     WEIR_LINK_SMS,         /* of its devices, if it is under MPS and has all of them */
     WEIR_LINK_READY,       /* the driver is open */
     WEIR_LINK_KEEP,        /* hold this chunk's descriptor */

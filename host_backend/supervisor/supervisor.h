@@ -108,7 +108,9 @@ struct weir_sup_worker {
     char group[WEIR_TENANT_NAME_BYTES];   /* that it serves; "": tenants of none */
     char devices[WEIR_DEVICE_LIST_BYTES]; /* that it owns; shared by the tenants with this list */
     struct weir_sup_program program;
+    bool told; /* it reads its link, and knows its tenants */
     bool ready;
+    bool renewing;         /* it is to end, and to start again with other connections */
     bool answering;        /* has been asked for its status */
     uint32_t gate_port;    /* that the gate process was asked for; 0: none */
     bool gate_deaf;        /* it has left that, since the gate did not read */
@@ -417,13 +419,11 @@ void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t
 void weir_sup_tenants_died(struct weir_supervisor *sup, int worker);
 /** A worker of one of the tenant's programs has died; the tenant may have gone before. */
 void weir_sup_tenant_worker_gone(struct weir_supervisor *sup, uint32_t index);
-/** Tell a worker that begins to serve a tenant its settings, and where they charge together. */
+/** Tell a worker that begins to serve a tenant its settings, and where they charge together. One
+ * that does not read yet is told later. */
 void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker);
 /** A worker has ended: give back what it had charged. */
 void weir_sup_tenants_settle(struct weir_supervisor *sup, int worker);
-/** Tell a worker a tenant's settings. */
-void weir_sup_tenant_tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
-                          int worker);
 /** The worker of the tenant's machines, started if there is none yet. -1: cannot. */
 int weir_sup_machine_worker(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /**
@@ -445,7 +445,7 @@ void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_t
 void weir_sup_tenant_move(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker);
 /** Close all tenants' sockets. */
 void weir_sup_tenants_close(struct weir_supervisor *sup);
-/** Send a worker all that it must know of tenants. */
+/** A worker begins to read: send it all that it must know of tenants. */
 void weir_sup_tenants_tell(struct weir_supervisor *sup, int worker);
 
 /* containers.c */
@@ -523,6 +523,9 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) 
  * @return its index; -1: there is no slot, or it cannot be started
  */
 int weir_sup_worker_new(struct weir_supervisor *sup, const struct weir_sup_worker *like);
+/** Does it read its link, and know its tenants? One that does not yet is told all at once when it
+ * does. -1: no. */
+bool weir_sup_worker_is_told(const struct weir_supervisor *sup, int worker);
 /** Say that the host is ready, once, when all workers that it began with are, spares among them. */
 void weir_sup_announce(struct weir_supervisor *sup);
 /** Has each of the tenant's programs a worker of its own? */
@@ -544,8 +547,7 @@ const char *weir_sup_devices_of(const struct weir_supervisor *sup,
 /** Have it end by itself; it is killed if it does not within 5 s. */
 void weir_sup_worker_stop(struct weir_supervisor *sup, int worker);
 
-/** All tenants of the configuration have been told:
- * workers, later ones too, may listen for guests. */
+/** All tenants of the configuration are there: workers that know theirs may listen for guests. */
 void weir_sup_workers_listen(struct weir_supervisor *sup);
 /** Start those whose time has come. */
 void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns);

@@ -612,6 +612,8 @@ static int open_worker(struct weir_worker *worker)
     }
     weir_worker_warm_up(worker);
     weir_worker_limits_note(worker);
+    message = (struct weir_link_message){.type = WEIR_LINK_READS};
+    send_message(worker, &message);
     told.gate_known = !worker->config.gate_comes;
     while (!told.may_listen || !told.gate_known) {
         if (!on_message(worker)) {
