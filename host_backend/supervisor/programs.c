@@ -23,8 +23,7 @@
 #define HELLO_WAIT_NS   (5 * WEIR_NS_PER_S)
 #define PLACE_WAIT_NS   WEIR_NS_PER_S          /* for a session that is about to end */
 #define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* as long as the guest's library waits */
-#define NO_ROOM_NS      (2 * WEIR_NS_PER_S)    /* until a context is tried for again */
-#define NO_SPARES_NS    (30 * WEIR_NS_PER_S)   /* the same for spares, and after a lack of memory */
+#define NO_SPARES_NS    (30 * WEIR_NS_PER_S)   /* after a lack of memory */
 #define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* after one was given to a program */
 #define TENANT_PENDING  64u                    /* connections of a tenant that wait, at most */
 #define OUT_OF_MEMORY   2                      /* CUDA_ERROR_OUT_OF_MEMORY */
@@ -346,11 +345,6 @@ static void send_to(struct weir_supervisor *sup, struct weir_sup_pending *p, int
     forget(p);
 }
 
-static bool has_room(const struct weir_supervisor *sup, uint64_t now_ns)
-{
-    return sup->no_room_ns == 0 || now_ns - sup->no_room_ns >= NO_ROOM_NS;
-}
-
 /*
  * All domains are full: have a worker that serves nobody leave its own, the one that has been idle
  * for longest, for each program that waits. false: not all of them can have a place so.
@@ -388,7 +382,7 @@ static enum started start_one(struct weir_supervisor *sup, struct weir_sup_worke
 {
     enum weir_mps_room room = WEIR_MPS_ROOM;
 
-    if (!has_room(sup, now_ns)) {
+    if (!weir_sup_has_room(sup, wanted->devices, now_ns)) {
         return NOT_STARTED;
     }
     if (!wanted->program.native) {
@@ -404,15 +398,19 @@ static enum started start_one(struct weir_supervisor *sup, struct weir_sup_worke
     return room == WEIR_MPS_ROOM_SOON ? STARTS_LATER : NOT_STARTED;
 }
 
-/* Stop a worker that nobody uses, unless one is on its way out already. false: all are used. */
-static bool make_room(struct weir_supervisor *sup)
+/* Stop a worker on these devices that nobody uses, unless one is on its way out already. false: all
+ * are used. */
+static bool make_room(struct weir_supervisor *sup, const char *devices)
 {
     int unused = -1;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        if (is_of_programs(w) && w->program.stopping) {
+        if (!is_of_programs(w) || !weir_devices_meet(w->devices, devices)) {
+            continue;
+        }
+        if (w->program.stopping) {
             return true;
         }
         unused = unused < 0 && is_free(w) ? i : unused;
@@ -436,7 +434,7 @@ static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
                       "tenant=%s pid=%lld worker=%d",
                       tenant_of(sup, p)->config.name, (long long)p->guest.pid, worker);
         send_to(sup, p, worker);
-    } else if (!make_room(sup)) {
+    } else if (!make_room(sup, wanted->devices)) {
         turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, "the GPU has no room for another context");
     }
 }
@@ -563,7 +561,8 @@ static void keep_spares(struct weir_supervisor *sup, const struct spare_kinds *k
     for (uint32_t i = 0; i < kinds->n; i++) {
         struct weir_sup_worker wanted = spare_of(sup, kinds, i);
 
-        while (n_unassigned(sup, &wanted) < spares + n_waiting(sup, &wanted) &&
+        while (weir_sup_has_room_for_spares(sup, wanted.devices, now_ns) &&
+               n_unassigned(sup, &wanted) < spares + n_waiting(sup, &wanted) &&
                start_one(sup, &wanted, false, now_ns) == STARTED) {
         }
     }
@@ -676,7 +675,7 @@ static uint64_t pending_next_ns(const struct weir_supervisor *sup, const struct 
 
 int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 {
-    uint64_t next_ns = has_room(sup, now_ns) ? WEIR_FOREVER : sup->no_room_ns + NO_ROOM_NS;
+    uint64_t next_ns = weir_sup_shortage_next_ns(sup, now_ns);
 
     if (now_ns < spares_from_ns(sup) && spares_from_ns(sup) < next_ns) {
         next_ns = spares_from_ns(sup);
@@ -727,10 +726,11 @@ void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker)
     }
 }
 
-/* The first worker of all finds no driver: nobody would see a log. */
-static bool is_hopeless(const struct weir_supervisor *sup, int status)
+/* The first workers find no driver: nobody would see a log. */
+static bool is_hopeless(const struct weir_supervisor *sup, int worker, int status)
 {
-    return !sup->announced && WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER;
+    return !sup->announced && WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER &&
+           !weir_sup_others_may_serve(sup, worker, false);
 }
 
 /* Has the worker's end ended the other contexts of its MPS domain? So does a signal that kills one
@@ -747,25 +747,25 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_sup_mps *domain = weir_mps_of(sup, w);
     const char *name = w->tenant >= 0 ? sup->tenants[w->tenant].config.name : "";
-    uint64_t now_ns = weir_clock_now_ns();
     bool failed = w->row.n_devices == 0 && !w->program.stopping && !sup->stopping;
     int tenant = w->tenant;
 
-    if (failed && domain != NULL && weir_mps_give_up(sup, "a worker cannot be its client")) {
+    if (failed && domain != NULL && !weir_sup_others_may_serve(sup, worker, true) &&
+        weir_mps_give_up(sup, "a worker cannot be its client")) {
         failed = false; /* a native one may do better */
-    } else if (failed && is_hopeless(sup, status)) {
+        memset(sup->shortages, 0, sizeof sup->shortages);
+    } else if (failed && is_hopeless(sup, worker, status)) {
         weir_sup_no_gpu(sup);
     } else if (w->program.stopping || sup->stopping) {
         weir_log_info("supervisor: worker of a program ended worker=%d tenant=%s", worker, name);
-        sup->no_room_ns = 0;
+        weir_sup_shortage_less(sup);
     } else {
         weir_log_error("supervisor: worker of a program died worker=%d tenant=%s program=%d "
                        "status=0x%x",
                        worker, name, (int)w->program.pid, (unsigned)status);
     }
     if (failed) {
-        sup->no_room_ns = now_ns;
-        sup->spares_from_ns = now_ns + NO_SPARES_NS;
+        weir_sup_shortage_begin(sup, w->devices, weir_clock_now_ns());
     }
     if (domain != NULL && is_fault(w, status)) {
         weir_sup_fault_of_dead(sup, worker, WIFSIGNALED(status));

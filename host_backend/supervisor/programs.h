@@ -44,6 +44,15 @@ struct weir_sup_pending {
     struct weir_link_guest guest; /* for its worker */
 };
 
+#define WEIR_SHORTAGES_MAX 32
+
+/* What a list of devices lacks (shortage.c). Zeroed: nothing. */
+struct weir_sup_shortage {
+    char devices[WEIR_DEVICE_LIST_BYTES];
+    uint64_t room_ns;   /* a worker found no room for a context: none is tried for before that */
+    uint64_t spares_ns; /* .. and no spare */
+};
+
 /** A connection of a tenant with a worker for each program; the descriptor is taken. */
 void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                               int fd, const struct weir_link_guest *guest);
@@ -68,5 +77,25 @@ bool weir_sup_programs_start_soon(struct weir_supervisor *sup);
 void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Milliseconds until weir_sup_programs_tick() has something to do; -1: nothing. */
 int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+
+/* shortage.c */
+
+/** A worker with these devices could not start: for want of room, it seems. */
+void weir_sup_shortage_begin(struct weir_supervisor *sup, const char *devices, uint64_t now_ns);
+/** A worker has ended, so there may be room again. */
+void weir_sup_shortage_less(struct weir_supervisor *sup);
+/** May a worker with these devices be started, for a program? */
+bool weir_sup_has_room(const struct weir_supervisor *sup, const char *devices, uint64_t now_ns);
+/** May a spare with these devices? */
+bool weir_sup_has_room_for_spares(const struct weir_supervisor *sup, const char *devices,
+                                  uint64_t now_ns);
+/** When one of these answers may be another. WEIR_FOREVER: never. */
+uint64_t weir_sup_shortage_next_ns(const struct weir_supervisor *sup, uint64_t now_ns);
+/**
+ * Does a worker with other devices than this one's serve, or is one in its first start? Then this
+ * one's failure may be its devices' own.
+ * @param under_mps  only those under MPS count.
+ */
+bool weir_sup_others_may_serve(const struct weir_supervisor *sup, int worker, bool under_mps);
 
 #endif

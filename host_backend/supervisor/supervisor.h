@@ -268,10 +268,10 @@ struct weir_supervisor {
     bool mps_wanted;                       /* programs' workers are to be under MPS */
     bool mps_proved;                       /* one has been */
     struct weir_sup_mps mps[WEIR_MPS_MAX];
-    uint32_t mps_turns;        /* that were given to domains */
-    uint64_t spares_from_ns;   /* no spare is started before that, for want of room; .. */
+    uint32_t mps_turns; /* that were given to domains */
+    struct weir_sup_shortage shortages[WEIR_SHORTAGES_MAX];
+    uint64_t spares_from_ns;   /* no spare is started before that, for want of memory; .. */
     uint64_t spares_paused_ns; /* .. nor before that, since a program starts */
-    uint64_t no_room_ns;       /* when a worker last found no room for a context; 0: none did */
     struct weir_sup_vm vms[WEIR_VMS_MAX];
     uint64_t next_vm;
     int nvdimm_watch_fd; /* inotify; -1: not yet */

@@ -299,7 +299,9 @@ void weir_sup_announce(struct weir_supervisor *sup)
         return;
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        all &= !sup->workers[i].used || sup->workers[i].ready;
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        all &= !w->used || w->ready || w->restarts != 0; /* one that fails keeps no other back */
     }
     if (all && !weir_sup_programs_start_soon(sup)) {
         sup->announced = true;
@@ -553,7 +555,8 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
         return;
     }
     if (!drop_connections(w, status) && !sup->announced && w->restarts == 0 && WIFEXITED(status) &&
-        WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER) {
+        WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER &&
+        !weir_sup_others_may_serve(sup, worker, false)) {
         weir_sup_no_gpu(sup);
         return;
     }
