@@ -24,6 +24,7 @@ struct weir_sup_worker;
 struct weir_mps_client {
     pid_t pid;
     uint32_t tenant_index, goings; /* as of weir_link_fault */
+    int64_t user;                  /* as of weir_sup_share_user() */
 };
 
 /* A fault of which it is not known yet whose it was (mps_blame.c). */
@@ -31,6 +32,7 @@ struct weir_mps_blame {
     bool open;
     uint64_t by_ns; /* then the search ends, and the first to report it is a suspect */
     struct weir_link_fault first; /* of the first to report it */
+    int64_t first_user;           /* .. as of weir_sup_share_user() */
     struct weir_mps_client clients[WEIR_MPS_CLIENTS_MAX];
     uint32_t n;
 };
@@ -138,9 +140,10 @@ void weir_mps_blame_begin(struct weir_supervisor *sup, struct weir_sup_mps *doma
 /**
  * Is it known now whose fault it was, or is there no more hope of that?
  * @param ret_fault  written if so: n_suspects is 1 if it is known.
+ * @param ret_user   likewise: as of weir_sup_share_user(), when the fault was reported.
  */
 bool weir_mps_blame_end(struct weir_sup_mps *domain, uint64_t now_ns,
-                        struct weir_link_fault *ret_fault);
+                        struct weir_link_fault *ret_fault, int64_t *ret_user);
 /** It is known whose fault the domain's was: nobody need be looked for. */
 void weir_mps_blame_settled(struct weir_sup_mps *domain);
 /** When to ask that next; WEIR_FOREVER: nothing is open. */

@@ -48,6 +48,14 @@ struct weir_sup_faults {
     uint64_t release_ns;        /* when its worker is asked next whether it can end */
 };
 
+#define WEIR_BLAMED_USERS_MAX 64
+
+/* A user of whose shares on demand one is in quarantine, or was when it ended. Zeroed: nobody. */
+struct weir_sup_blamed_user {
+    uint32_t uid;
+    uint64_t end_ns; /* until then each further share of that user is in quarantine, too */
+};
+
 /* What a tenant was not given. */
 struct weir_sup_refused {
     uint64_t device, pinned; /* allocations, by kind of memory */
@@ -252,6 +260,7 @@ struct weir_supervisor {
     char demand_path[108];
     struct weir_sup_asker askers[WEIR_ASKERS_MAX];
     struct weir_sup_refused_user refused_users[WEIR_REFUSED_USERS_MAX];
+    struct weir_sup_blamed_user blamed_users[WEIR_BLAMED_USERS_MAX];
     uint64_t n_runs; /* programs that were given a share */
     int tcp_fd;      /* listens for remote guests, whom the main worker accepts; -1: nobody does */
     char admin_path[108];
@@ -583,6 +592,11 @@ void weir_sup_workers_stop(struct weir_supervisor *sup);
 void weir_sup_fault_of_dead(struct weir_supervisor *sup, int worker, bool by_signal);
 /** A worker says that a tenant has ended, or may have ended, its GPU context. */
 void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_link_fault *fault);
+/** Whose share on demand a tenant is, also one that is gone while workers have something of it.
+ * -1: it is none. */
+int64_t weir_sup_share_user(const struct weir_supervisor *sup, uint32_t tenant);
+/** A share on demand begins, of the user demand_uid: in quarantine if that user is. */
+void weir_sup_quarantine_inherit(struct weir_supervisor *sup, struct weir_sup_tenant *share);
 /** Give tenants in quarantine whose shared worker has died workers of their own. */
 void weir_sup_quarantine_begin(struct weir_supervisor *sup, int worker);
 /**

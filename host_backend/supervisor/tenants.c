@@ -336,6 +336,10 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     if (!tenant->gone) {
         memcpy(tenant->base.user, tenant->config.user, sizeof tenant->base.user);
     }
+    if (tenant->gone && source == WEIR_ORIGIN_DEMAND &&
+        weir_user_id(config->user, &tenant->demand_uid) == WEIR_OK) { /* else it is refused later */
+        weir_sup_quarantine_inherit(sup, tenant);                     /* before it gets a worker */
+    }
     merge(tenant, &merged);
     bool changed = !weir_settings_equal(&tenant->config, &merged);
     struct weir_tenant_config before = tenant->config;
