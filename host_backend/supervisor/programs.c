@@ -11,8 +11,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "proto/wire/accept.h"
-#include "proto/wire/control_codec.h"
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,94 +23,13 @@
 #define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* as long as the guest's library waits */
 #define NO_SPARES_NS    (30 * WEIR_NS_PER_S)   /* after a lack of memory */
 #define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* after one was given to a program */
-#define TENANT_PENDING  64u                    /* connections of a tenant that wait, at most */
 #define OUT_OF_MEMORY   2                      /* CUDA_ERROR_OUT_OF_MEMORY */
 #define UNKNOWN         999                    /* CUDA_ERROR_UNKNOWN */
-
-/* ---------------------------------------------------------------- pending connections */
 
 static const struct weir_sup_tenant *tenant_of(const struct weir_supervisor *sup,
                                                const struct weir_sup_pending *p)
 {
     return &sup->tenants[p->guest.tenant_index];
-}
-
-static void forget(struct weir_sup_pending *p)
-{
-    close(p->fd);
-    *p = (struct weir_sup_pending){.fd = -1};
-}
-
-static void turn_away(struct weir_supervisor *sup, struct weir_sup_pending *p,
-                      enum weir_status reason, int32_t result, const char *why)
-{
-    weir_log_warn("supervisor: guest refused tenant=%s pid=%lld why=\"%s\"",
-                  tenant_of(sup, p)->config.name, (long long)p->guest.pid, why);
-    sup->tenants[p->guest.tenant_index].refused.sessions++;
-    weir_sup_event(sup,
-                   &(struct weir_sup_event){.kind = WEIR_EVENT_SESSION_REFUSED,
-                                            .tenant = tenant_of(sup, p),
-                                            .program = p->guest.program,
-                                            .pid = (uint64_t)p->guest.pid},
-                   "%s", why);
-    weir_refuse(p->fd, reason, result, why);
-    forget(p);
-}
-
-/* Look at the hello, which the worker will read. */
-static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
-{
-    struct weir_hello *hello = NULL;
-    uint8_t *bytes = malloc(WEIR_CONTROL_MAX_BYTES);
-    ssize_t n =
-        bytes == NULL ? -1 : recv(p->fd, bytes, WEIR_CONTROL_MAX_BYTES, MSG_PEEK | MSG_DONTWAIT);
-    bool later = n < 0 && (bytes == NULL || errno == EAGAIN || errno == EINTR);
-
-    if (n > 0 && weir_hello_decode(bytes, (size_t)n, &hello) == WEIR_OK) {
-        p->said_hello = true;
-        p->guest.start.hello_ns = weir_clock_now_ns();
-        p->monitor = hello->monitor;
-        p->connections = hello->monitor ? 0 : hello->wish.connections;
-        p->sm_pct = hello->monitor ? 0 : hello->wish.sm_pct;
-        weir_hello_destroy(hello);
-    } else if (n > 0) {
-        turn_away(sup, p, WEIR_ERR_PEER, UNKNOWN, "not a hello of this protocol");
-    } else if (!later) {
-        forget(p);
-    }
-    free(bytes);
-}
-
-void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
-                              int fd, const struct weir_link_guest *guest)
-{
-    struct weir_sup_pending *free_slot = NULL;
-    uint32_t n = 0;
-
-    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
-        struct weir_sup_pending *p = &sup->pending[i];
-
-        n += p->used && p->guest.tenant_index == tenant->index;
-        free_slot = free_slot == NULL && !p->used ? p : free_slot;
-    }
-    if (free_slot == NULL || n >= TENANT_PENDING) {
-        weir_refuse(fd, WEIR_ERR_QUOTA, OUT_OF_MEMORY, "too many programs wait for a worker");
-        close(fd);
-        return;
-    }
-    *free_slot = (struct weir_sup_pending){
-        .used = true, .fd = fd, .since_ns = weir_clock_now_ns(), .guest = *guest};
-    free_slot->guest.start.arrived_ns = free_slot->since_ns;
-    peek_hello(sup, free_slot); /* it may be there */
-}
-
-void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending)
-{
-    if (!pending->said_hello) {
-        peek_hello(sup, pending);
-    } else {
-        forget(pending); /* only its end is waited for */
-    }
 }
 
 /* ---------------------------------------------------------------- which worker */
@@ -342,7 +259,7 @@ static void send_to(struct weir_supervisor *sup, struct weir_sup_pending *p, int
     if (!weir_sup_worker_send(sup, worker, &message, p->fd)) {
         weir_refuse(p->fd, WEIR_ERR_AGAIN, UNKNOWN, "the worker is not ready");
     }
-    forget(p);
+    weir_sup_pending_forget(p);
 }
 
 /*
@@ -435,7 +352,8 @@ static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
                       tenant_of(sup, p)->config.name, (long long)p->guest.pid, worker);
         send_to(sup, p, worker);
     } else if (!make_room(sup, wanted->devices)) {
-        turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, "the GPU has no room for another context");
+        weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY,
+                           "the GPU has no room for another context");
     }
 }
 
@@ -459,7 +377,7 @@ static void place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint6
 
             weir_sessions_refusal(tenant->config.name, tenant->config.sessions_max, why,
                                   sizeof why);
-            turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, why);
+            weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, why);
         }
         return;
     }
@@ -481,14 +399,14 @@ static void look_at_pending(struct weir_supervisor *sup, uint64_t now_ns)
             continue;
         }
         if (tenant_of(sup, p)->gone || tenant_of(sup, p)->goings != p->guest.goings) {
-            turn_away(sup, p, WEIR_ERR_DENIED, UNKNOWN, "the tenant was removed");
+            weir_sup_turn_away(sup, p, WEIR_ERR_DENIED, UNKNOWN, "the tenant was removed");
         } else if (p->said_hello) {
             place(sup, p, now_ns);
         } else if (now_ns - p->since_ns >= HELLO_WAIT_NS) {
-            turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "it said no hello");
+            weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "it said no hello");
         }
         if (p->used && now_ns - p->since_ns >= PENDING_WAIT_NS) {
-            turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "no worker was ready in time");
+            weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "no worker was ready in time");
         }
     }
 }

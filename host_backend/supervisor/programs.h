@@ -53,11 +53,21 @@ struct weir_sup_shortage {
     uint64_t spares_ns; /* .. and no spare */
 };
 
+/* pending.c */
+
 /** A connection of a tenant with a worker for each program; the descriptor is taken. */
 void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                               int fd, const struct weir_link_guest *guest);
 /** Something happened at a pending connection: its hello came, or it is gone. */
 void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending);
+/** Close it: its worker has it, or it is over. */
+void weir_sup_pending_forget(struct weir_sup_pending *pending);
+/** Close it, and say why. @param result  CUresult for the program. */
+void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *pending,
+                        enum weir_status reason, int32_t result, const char *why);
+
+/* programs.c */
+
 /** A worker says that no session is left; n_guests: how many connections it had got by then. */
 void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
                             const struct weir_link_idle *idle);
