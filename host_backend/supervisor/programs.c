@@ -22,6 +22,7 @@
 #define PLACE_WAIT_NS   WEIR_NS_PER_S          /* for a session that is about to end */
 #define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* as long as the guest's library waits */
 #define NO_SPARES_NS    (30 * WEIR_NS_PER_S)   /* after a lack of memory */
+#define GIVE_WAY_NS     WEIR_NS_PER_S          /* between two lacks of memory of one worker */
 #define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* after one was given to a program */
 #define OUT_OF_MEMORY   2                      /* CUDA_ERROR_OUT_OF_MEMORY */
 #define UNKNOWN         999                    /* CUDA_ERROR_UNKNOWN */
@@ -536,26 +537,60 @@ static void stop_idle(struct weir_supervisor *sup, const struct spare_kinds *kin
     }
 }
 
-/* Workers that lack memory may ask for what these have. */
+/* Can it be given up for a program that lacks memory? Not if a program waits for one like it. */
+static bool may_give_way(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
+{
+    return is_kept(w) || (is_idle(w) && n_waiting(sup, w) == 0);
+}
+
+/* Workers that lack memory may ask for what these have, and wait while they end. */
 static void show_idle(struct weir_supervisor *sup)
 {
     uint32_t n = 0;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        n += is_of_programs(&sup->workers[i]) && !sup->workers[i].program.busy;
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        n += is_of_programs(w) && !w->program.busy && (w->program.stopping || may_give_way(sup, w));
     }
     if (sup->spin.page != NULL) {
         atomic_store_explicit(&sup->spin.page->idle_workers, n, memory_order_relaxed);
     }
 }
 
-void weir_sup_programs_give_way(struct weir_supervisor *sup)
+void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker)
 {
-    uint64_t now_ns = weir_clock_now_ns();
+    sup->workers[worker].lacks_memory = true;
+}
+
+/* When it is next heard if it lacks memory: one that asks in a loop costs the others little. */
+static uint64_t heard_ns(const struct weir_sup_worker *w)
+{
+    return w->heard_ns != 0 ? w->heard_ns + GIVE_WAY_NS : 0;
+}
+
+static bool any_lacks_memory(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    bool any = false;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->used && w->lacks_memory && heard_ns(w) <= now_ns) {
+            w->lacks_memory = false;
+            w->heard_ns = now_ns;
+            any = true;
+        }
+    }
+    return any;
+}
+
+static void give_way(struct weir_supervisor *sup, uint64_t now_ns)
+{
     uint32_t n = 0;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (is_idle(&sup->workers[i])) {
+        if (may_give_way(sup, &sup->workers[i])) {
             stop(sup, i);
             n++;
         }
@@ -573,6 +608,9 @@ void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns)
 
     look_at_pending(sup, now_ns);
     find_kinds(sup, &kinds);
+    if (any_lacks_memory(sup, now_ns)) {
+        give_way(sup, now_ns);
+    }
     keep_spares(sup, &kinds, now_ns);
     stop_idle(sup, &kinds, now_ns);
     show_idle(sup);
@@ -608,6 +646,9 @@ int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns
 
         if (is_kept(w) && idle_until_ns(sup, w) < next_ns) {
             next_ns = idle_until_ns(sup, w);
+        }
+        if (w->used && w->lacks_memory && heard_ns(w) < next_ns) {
+            next_ns = heard_ns(w);
         }
     }
     return weir_poll_ms(next_ns, now_ns);

@@ -73,8 +73,9 @@ void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
                             const struct weir_link_idle *idle);
 /** A worker says that the work of its program, which is gone, does not end. */
 void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker);
-/** A worker finds no device memory: all workers that serve nobody end, spares for a while, too. */
-void weir_sup_programs_give_way(struct weir_supervisor *sup);
+/** A worker of any kind finds no device memory: at the next tick, but once a second for each
+ * worker, all that serve nobody and are not waited for end. There are no spares for a while. */
+void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker);
 /** A worker of kind PROGRAM is gone. @param status  as waitpid() gives it. */
 void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status);
 /** What a worker is at, in a word for people; "": it is not of kind PROGRAM. */

@@ -131,6 +131,8 @@ struct weir_sup_worker {
     uint64_t renewed_ns;     /* when it was last started for that */
     uint64_t started_ns;
     uint64_t restart_at_ns;
+    bool lacks_memory; /* it has asked for some since it was last heard */
+    uint64_t heard_ns; /* .. which was then; 0: never */
     struct weir_status_worker row;
 };
 

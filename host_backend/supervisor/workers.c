@@ -747,7 +747,7 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         weir_sup_program_ended(sup, worker, &message.idle);
         break;
     case WEIR_LINK_NO_MEMORY:
-        weir_sup_programs_give_way(sup);
+        weir_sup_program_lacks_memory(sup, worker);
         break;
     case WEIR_LINK_LEFT_BEHIND:
         weir_sup_program_left_behind(sup, worker);

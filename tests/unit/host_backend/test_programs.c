@@ -66,18 +66,73 @@ static bool was_stopped(int worker)
            message.type == WEIR_LINK_STOP;
 }
 
+static void lack_memory(int worker, uint64_t now_ns)
+{
+    weir_sup_program_lacks_memory(&sup, worker);
+    weir_sup_programs_tick(&sup, now_ns);
+}
+
 static void who_serves_nobody_gives_way(void **state)
 {
     (void)state;
     weir_sup_programs_tick(&sup, weir_clock_now_ns());
     assert_int_equal(atomic_load(&page.idle_workers), 2);
-    weir_sup_programs_give_way(&sup);
+    lack_memory(BUSY, weir_clock_now_ns());
     assert_true(was_stopped(SPARE));
     assert_true(was_stopped(KEPT));
     assert_false(was_stopped(BUSY));
     assert_false(was_stopped(SHARED));
-    weir_sup_programs_give_way(&sup); /* they are told once */
+    assert_int_equal(atomic_load(&page.idle_workers), 2); /* until they have ended */
+    lack_memory(SHARED, weir_clock_now_ns());             /* they are told once */
     assert_false(was_stopped(SPARE));
+}
+
+/* A program of this tenant's that has said hello and waits for a worker. @return its end */
+static int have_pending(uint32_t tenant)
+{
+    int pair[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    sup.pending[0] = (struct weir_sup_pending){.used = true,
+                                               .fd = pair[0],
+                                               .said_hello = true,
+                                               .since_ns = weir_clock_now_ns(),
+                                               .guest = {.tenant_index = tenant}};
+    return pair[1];
+}
+
+static void one_that_a_program_waits_for_does_not(void **state)
+{
+    int end = have_pending(0);
+
+    (void)state;
+    sup.tenants[0].config.sessions_max = 4;
+    sup.workers[SPARE].ready = false;  /* it starts */
+    sup.workers[KEPT].connections = 7; /* the program asks for no such worker */
+    lack_memory(BUSY, weir_clock_now_ns());
+    assert_false(was_stopped(SPARE));
+    assert_true(was_stopped(KEPT));
+    assert_int_equal(atomic_load(&page.idle_workers), 1);
+    weir_sup_pending_forget(&sup.pending[0]);
+    close(end);
+}
+
+static void who_lacks_memory_in_a_loop_is_heard_once_a_second(void **state)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    (void)state;
+    lack_memory(BUSY, now_ns);
+    assert_true(was_stopped(SPARE));
+    sup.workers[SPARE].program.stopping = false; /* another has taken its place */
+    lack_memory(BUSY, now_ns + WEIR_NS_PER_S / 2);
+    assert_false(was_stopped(SPARE));
+    assert_in_range(weir_sup_programs_wait_ms(&sup, now_ns + WEIR_NS_PER_S / 2), 499, 501);
+    lack_memory(SHARED, now_ns + WEIR_NS_PER_S / 2); /* that is not the same */
+    assert_true(was_stopped(SPARE));
+    sup.workers[SPARE].program.stopping = false;
+    weir_sup_programs_tick(&sup, now_ns + WEIR_NS_PER_S); /* what it asked for has not been lost */
+    assert_true(was_stopped(SPARE));
 }
 
 static void only_kept_workers_end_with_time(void **state)
@@ -171,8 +226,7 @@ static void many_lists_that_cannot_start_are_all_tried_again(void **state)
 
 static void no_worker_ends_for_devices_that_it_has_not(void **state)
 {
-    struct weir_sup_pending *p = &sup.pending[0];
-    int pair[2];
+    int end;
 
     (void)state;
     sup.announced = true;
@@ -183,15 +237,10 @@ static void no_worker_ends_for_devices_that_it_has_not(void **state)
     snprintf(sup.tenants[1].config.devices, sizeof sup.tenants[1].config.devices, "1");
     sup.tenants[1].config.sessions_max = 4;
     cannot_start("1");
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
-    *p = (struct weir_sup_pending){.used = true,
-                                   .fd = pair[0],
-                                   .said_hello = true,
-                                   .since_ns = weir_clock_now_ns(),
-                                   .guest = {.tenant_index = 1}};
+    end = have_pending(1);
     weir_sup_programs_tick(&sup, weir_clock_now_ns());
-    close(pair[1]);
-    assert_false(p->used); /* it was refused */
+    close(end);
+    assert_false(sup.pending[0].used); /* it was refused */
     assert_int_equal(sup.tenants[1].refused.sessions, 1);
     assert_false(was_stopped(KEPT));
 }
@@ -215,6 +264,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_serves_nobody_gives_way, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_that_a_program_waits_for_does_not, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_lacks_memory_in_a_loop_is_heard_once_a_second, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(only_kept_workers_end_with_time, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_spare_of_no_use_ends, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_cannot_start_says_nothing_about_other_devices,
