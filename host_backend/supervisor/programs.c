@@ -292,7 +292,12 @@ static bool clear_place(struct weir_supervisor *sup, const struct weir_sup_worke
     return leaving >= needed;
 }
 
-enum started { STARTED, STARTS_LATER, NOT_STARTED };
+enum started {
+    STARTED,
+    STARTS_LATER,
+    NOT_STARTED,
+    NO_DOMAIN, /* programs with other devices are in all domains that there can be */
+};
 
 /* Start a worker like this, in a domain if it is to be in one. No domain is opened for spares. */
 static enum started start_one(struct weir_supervisor *sup, struct weir_sup_worker *wanted,
@@ -309,6 +314,9 @@ static enum started start_one(struct weir_supervisor *sup, struct weir_sup_worke
     if (room == WEIR_MPS_FULL && for_program &&
         (clear_place(sup, wanted) || weir_mps_open(sup, wanted->devices))) {
         return STARTS_LATER;
+    }
+    if (room == WEIR_MPS_NO_ROOM && for_program) {
+        return weir_mps_make_place(sup) ? STARTS_LATER : NO_DOMAIN;
     }
     if (room == WEIR_MPS_ROOM) {
         return weir_sup_worker_new(sup, wanted) >= 0 ? STARTED : NOT_STARTED;
@@ -339,9 +347,9 @@ static bool make_room(struct weir_supervisor *sup, const char *devices)
     return unused >= 0;
 }
 
-/* No further worker can be made for it now. */
+/* No further worker can be made for it now, since there is no room or no domain. */
 static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
-                       const struct weir_sup_worker *wanted)
+                       const struct weir_sup_worker *wanted, enum started why)
 {
     bool may_share = sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE &&
                      !weir_sup_is_strict(tenant_of(sup, p));
@@ -352,6 +360,9 @@ static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
                       "tenant=%s pid=%lld worker=%d",
                       tenant_of(sup, p)->config.name, (long long)p->guest.pid, worker);
         send_to(sup, p, worker);
+    } else if (why == NO_DOMAIN) {
+        weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY,
+                           "programs with other devices use all MPS servers of the host");
     } else if (!make_room(sup, wanted->devices)) {
         weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY,
                            "the GPU has no room for another context");
@@ -385,9 +396,12 @@ static void place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint6
     worker = free_worker(sup, p, &wanted);
     if (worker >= 0) {
         send_to(sup, p, worker);
-    } else if (n_unassigned(sup, &wanted) < n_waiting(sup, &wanted) &&
-               start_one(sup, &wanted, true, now_ns) == NOT_STARTED) {
-        do_without(sup, p, &wanted);
+    } else if (n_unassigned(sup, &wanted) < n_waiting(sup, &wanted)) {
+        enum started started = start_one(sup, &wanted, true, now_ns);
+
+        if (started == NOT_STARTED || started == NO_DOMAIN) {
+            do_without(sup, p, &wanted, started);
+        }
     }
 }
 
