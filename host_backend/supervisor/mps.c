@@ -382,6 +382,10 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
             (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
             _exit(0);
         }
+        if (dup2(pidfd, STDERR_FILENO + 1) >= 0) { /* others wait for the ends of connections */
+            pidfd = STDERR_FILENO + 1;
+            (void)close_range((unsigned)pidfd + 1, ~0u, 0);
+        }
         (void)weir_mps_say(m, "get_server_list\n", WEIR_MPS_SAY_MS, servers, sizeof servers);
         for (const char *server = strtok_r(servers, " \n", &rest); server != NULL;
              server = strtok_r(NULL, " \n", &rest)) {
