@@ -21,6 +21,7 @@
 #define HELLO_WAIT_NS   (5 * WEIR_NS_PER_S)
 #define PLACE_WAIT_NS   WEIR_NS_PER_S          /* for a session that is about to end */
 #define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* as long as the guest's library waits */
+#define START_WAIT_NS   (60 * WEIR_NS_PER_S)   /* for a worker: no program waits for longer */
 #define NO_SPARES_NS    (30 * WEIR_NS_PER_S)   /* after a lack of memory */
 #define GIVE_WAY_NS     WEIR_NS_PER_S          /* between two lacks of memory of one worker */
 #define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* after one was given to a program */
@@ -557,6 +558,26 @@ static bool may_give_way(const struct weir_supervisor *sup, const struct weir_su
     return is_kept(w) || (is_idle(w) && n_waiting(sup, w) == 0);
 }
 
+/* One that opens its driver for as long as that never will: it counts as a spare, or as the worker
+ * that a program waits for. */
+static bool is_starting(const struct weir_sup_worker *w)
+{
+    return is_there(w) && !w->ready && w->pid > 0 && !w->program.terminated;
+}
+
+static void end_stuck(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        if (is_starting(w) && now_ns - w->started_ns >= START_WAIT_NS) {
+            weir_log_error("supervisor: worker does not get ready, killed worker=%d pid=%d", i,
+                           (int)w->pid);
+            weir_mps_kill(sup, w);
+        }
+    }
+}
+
 /* Workers that lack memory may ask for what these have, and wait while they end. */
 static void show_idle(struct weir_supervisor *sup)
 {
@@ -620,6 +641,7 @@ void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     struct spare_kinds kinds;
 
+    end_stuck(sup, now_ns);
     look_at_pending(sup, now_ns);
     find_kinds(sup, &kinds);
     if (any_lacks_memory(sup, now_ns)) {
@@ -660,6 +682,9 @@ int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns
 
         if (is_kept(w) && idle_until_ns(sup, w) < next_ns) {
             next_ns = idle_until_ns(sup, w);
+        }
+        if (is_starting(w) && w->started_ns + START_WAIT_NS < next_ns) {
+            next_ns = w->started_ns + START_WAIT_NS;
         }
         if (w->used && w->lacks_memory && heard_ns(w) < next_ns) {
             next_ns = heard_ns(w);

@@ -356,6 +356,9 @@ static bool on_message(struct weir_worker *worker)
         if (message.type == WEIR_LINK_FOUND) {            /* somebody waits */
             weir_directory_answered(worker, &message.entry, -1);
         }
+        if (message.type == WEIR_LINK_GATE_BELL) { /* it does without the gate process */
+            on_gate_bell(worker, -1);
+        }
         return true;
     }
     if (status != WEIR_OK) {

@@ -3,11 +3,13 @@
 
 #include "base/clock.h"
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -260,6 +262,31 @@ static void a_host_without_a_driver_ends_and_one_with_a_broken_gpu_does_not(void
     assert_int_equal(sup.exit_status, WEIR_SERVE_EXIT_NO_GPU);
 }
 
+static void one_that_does_not_get_ready_is_killed(void **state)
+{
+    struct weir_sup_worker *w = &sup.workers[SPARE];
+    int status = 0;
+
+    (void)state;
+    w->ready = false;
+    w->started_ns = weir_clock_now_ns();
+    w->pid = fork();
+    if (w->pid == 0) {
+        pause();
+        _exit(0);
+    }
+    assert_true(w->pid > 0);
+    weir_sup_programs_tick(&sup, w->started_ns + 59 * WEIR_NS_PER_S);
+    assert_false(w->program.terminated);
+    assert_in_range(weir_sup_programs_wait_ms(&sup, w->started_ns + 59 * WEIR_NS_PER_S), 0, 1001);
+    weir_sup_programs_tick(&sup, w->started_ns + 60 * WEIR_NS_PER_S);
+    assert_int_equal(waitpid(w->pid, &status, 0), w->pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    w->pid = 0;
+    weir_sup_program_died(&sup, SPARE, status);
+    assert_false(weir_sup_has_room_for_spares(&sup, "", weir_clock_now_ns()));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +302,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(no_worker_ends_for_devices_that_it_has_not, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(one_that_does_not_get_ready_is_killed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             a_host_without_a_driver_ends_and_one_with_a_broken_gpu_does_not, set_up, tear_down),
     };

@@ -158,6 +158,32 @@ static void one_that_ends_well_without_being_asked_has_failed(void **state)
     assert_true(sup.workers[0].restart_at_ns > weir_clock_now_ns());
 }
 
+/* Else a worker that starts would wait for the port for ever. */
+static void a_port_that_cannot_be_made_is_lost(void **state)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT,
+                                        .gate_port = {.id = 6, .worker = 0}};
+    int pair[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    sup.gate.link = pair[0];
+    sup.workers[0].gate_port = 7;
+    assert_int_equal(weir_link_send(pair[1], &message, -1), WEIR_OK);
+    weir_sup_gate_receive(&sup);
+    assert_int_equal(heard(&message), 0); /* that was an earlier worker's */
+    message = (struct weir_link_message){.type = WEIR_LINK_GATE_PORT, .gate_port = {.id = 7}};
+    assert_int_equal(weir_link_send(pair[1], &message, -1), WEIR_OK);
+    weir_sup_gate_receive(&sup);
+    assert_int_equal(heard(&message), WEIR_LINK_GATE_LOST);
+    assert_int_equal(sup.workers[0].gate_port, 0);
+    assert_int_equal(recv(pair[1], &message, sizeof message, MSG_DONTWAIT), sizeof message);
+    assert_int_equal(message.type, WEIR_LINK_GATE_PORT_GONE);
+    assert_int_equal(message.gate_port.id, 7);
+    close(pair[0]);
+    close(pair[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +193,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_worker_that_stands_still_is_killed_when_its_link_is_lost,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_port_that_cannot_be_made_is_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_ends_well_without_being_asked_has_failed, set_up,
                                         tear_down),
     };
