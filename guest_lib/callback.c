@@ -20,7 +20,7 @@
 struct entry {
     struct entry *next;
     uint64_t token;
-    weir_callback_fn fn;
+    weir_callback_fn fn, refused;
     void *user;
     bool once;
 };
@@ -83,6 +83,23 @@ static void answer(const struct job *job)
     CUresult rc = weir_post_host_func_done(
         channel, &(struct weir_op_host_func_done_in){.ticket = job->ticket});
     (void)rc; /* the host is gone: nothing waits for it any more */
+}
+
+/* The stream will never reach it: the host has refused what was posted. */
+static void forget_refused(const struct job *job)
+{
+    pthread_mutex_lock(&runner.lock);
+    struct entry **at = find_locked(job->token);
+    struct entry *found = *at;
+    if (found) {
+        *at = found->next;
+        __atomic_sub_fetch(&pending, 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&runner.lock);
+    if (found && found->refused) {
+        found->refused(found->user);
+    }
+    free(found);
 }
 
 static void run_job(const struct job *job)
@@ -156,7 +173,11 @@ static void *runner_main(void *arg)
             continue;
         }
         pthread_mutex_unlock(&runner.lock);
-        run_job(job);
+        if (job->ticket != 0) {
+            run_job(job);
+        } else {
+            forget_refused(job);
+        }
         free(job);
         pthread_mutex_lock(&runner.lock);
     }
@@ -175,7 +196,8 @@ static bool start_locked(void)
     return runner.started;
 }
 
-CUresult weir_callback_add(weir_callback_fn fn, void *user, bool once, uint64_t *ret_token)
+CUresult weir_callback_add(weir_callback_fn fn, weir_callback_fn refused, void *user, bool once,
+                           uint64_t *ret_token)
 {
     struct entry *entry = malloc(sizeof *entry);
     if (!entry) {
@@ -187,8 +209,12 @@ CUresult weir_callback_add(weir_callback_fn fn, void *user, bool once, uint64_t 
         free(entry);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *entry = (struct entry){
-        .next = runner.entries, .token = ++runner.next_token, .fn = fn, .user = user, .once = once};
+    *entry = (struct entry){.next = runner.entries,
+                            .token = ++runner.next_token,
+                            .fn = fn,
+                            .refused = refused,
+                            .user = user,
+                            .once = once};
     runner.entries = entry;
     __atomic_add_fetch(&pending, 1, __ATOMIC_RELAXED);
     *ret_token = entry->token;
