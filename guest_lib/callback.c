@@ -102,7 +102,15 @@ static void forget_refused(const struct job *job)
     free(found);
 }
 
-static void run_job(const struct job *job)
+/* The program's function may fork, and return in the child. There the session is not the process's
+ * own any more, other threads' locks are as they were, and only this thread is left. */
+static bool is_forked(void)
+{
+    return weir_guest_phase_now() == WEIR_PHASE_FORKED;
+}
+
+/* false: this is a child of the process that ran the function, and nothing is to be done here. */
+static bool run_job(const struct job *job)
 {
     pthread_mutex_lock(&runner.lock);
     struct entry **at = find_locked(job->token);
@@ -119,12 +127,16 @@ static void run_job(const struct job *job)
         own_ticket = job->ticket;
         fn(user);
         own_ticket = 0;
+        if (is_forked()) {
+            return false;
+        }
         __atomic_sub_fetch(&pending, last, __ATOMIC_RELEASE);
     } else {
         weir_log_warn("guest: the host asked for an unknown function, token=%llu",
                       (unsigned long long)job->token);
     }
     answer(job);
+    return true;
 }
 
 static struct job *take_job_locked(void)
@@ -173,10 +185,11 @@ static void *runner_main(void *arg)
             continue;
         }
         pthread_mutex_unlock(&runner.lock);
-        if (job->ticket != 0) {
-            run_job(job);
-        } else {
+        if (job->ticket == 0) {
             forget_refused(job);
+        } else if (!run_job(job)) {
+            free(job);
+            return NULL; /* with the child's only thread the child ends */
         }
         free(job);
         pthread_mutex_lock(&runner.lock);

@@ -86,6 +86,9 @@ static void run_function(void *user)
         result = take_due(c->copy, false) ? weir_graph_block_move(&c->copy->copy, NULL) : result;
     }
     function->fn(function->user);
+    if (weir_guest_phase_now() == WEIR_PHASE_FORKED) {
+        return; /* it has, and this is the child: the copies are the parent's */
+    }
     for (const struct bound_function_copy *c = copies; c && result == CUDA_SUCCESS; c = c->next) {
         result = take_due(c->copy, true) ? weir_graph_block_move(&c->copy->copy, NULL) : result;
     }
