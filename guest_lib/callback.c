@@ -20,7 +20,7 @@
 struct entry {
     struct entry *next;
     uint64_t token;
-    weir_callback_fn fn;
+    weir_callback_fn fn, refused;
     void *user;
     bool once;
 };
@@ -85,7 +85,32 @@ static void answer(const struct job *job)
     (void)rc; /* the host is gone: nothing waits for it any more */
 }
 
-static void run_job(const struct job *job)
+/* The stream will never reach it: the host has refused what was posted. */
+static void forget_refused(const struct job *job)
+{
+    pthread_mutex_lock(&runner.lock);
+    struct entry **at = find_locked(job->token);
+    struct entry *found = *at;
+    if (found) {
+        *at = found->next;
+        __atomic_sub_fetch(&pending, 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&runner.lock);
+    if (found && found->refused) {
+        found->refused(found->user);
+    }
+    free(found);
+}
+
+/* The program's function may fork, and return in the child. There the session is not the process's
+ * own any more, other threads' locks are as they were, and only this thread is left. */
+static bool is_forked(void)
+{
+    return weir_guest_phase_now() == WEIR_PHASE_FORKED;
+}
+
+/* false: this is a child of the process that ran the function, and nothing is to be done here. */
+static bool run_job(const struct job *job)
 {
     pthread_mutex_lock(&runner.lock);
     struct entry **at = find_locked(job->token);
@@ -102,12 +127,16 @@ static void run_job(const struct job *job)
         own_ticket = job->ticket;
         fn(user);
         own_ticket = 0;
+        if (is_forked()) {
+            return false;
+        }
         __atomic_sub_fetch(&pending, last, __ATOMIC_RELEASE);
     } else {
         weir_log_warn("guest: the host asked for an unknown function, token=%llu",
                       (unsigned long long)job->token);
     }
     answer(job);
+    return true;
 }
 
 static struct job *take_job_locked(void)
@@ -156,7 +185,12 @@ static void *runner_main(void *arg)
             continue;
         }
         pthread_mutex_unlock(&runner.lock);
-        run_job(job);
+        if (job->ticket == 0) {
+            forget_refused(job);
+        } else if (!run_job(job)) {
+            free(job);
+            return NULL; /* with the child's only thread the child ends */
+        }
         free(job);
         pthread_mutex_lock(&runner.lock);
     }
@@ -175,7 +209,8 @@ static bool start_locked(void)
     return runner.started;
 }
 
-CUresult weir_callback_add(weir_callback_fn fn, void *user, bool once, uint64_t *ret_token)
+CUresult weir_callback_add(weir_callback_fn fn, weir_callback_fn refused, void *user, bool once,
+                           uint64_t *ret_token)
 {
     struct entry *entry = malloc(sizeof *entry);
     if (!entry) {
@@ -187,8 +222,12 @@ CUresult weir_callback_add(weir_callback_fn fn, void *user, bool once, uint64_t 
         free(entry);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *entry = (struct entry){
-        .next = runner.entries, .token = ++runner.next_token, .fn = fn, .user = user, .once = once};
+    *entry = (struct entry){.next = runner.entries,
+                            .token = ++runner.next_token,
+                            .fn = fn,
+                            .refused = refused,
+                            .user = user,
+                            .once = once};
     runner.entries = entry;
     __atomic_add_fetch(&pending, 1, __ATOMIC_RELAXED);
     *ret_token = entry->token;

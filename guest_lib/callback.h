@@ -19,12 +19,15 @@ typedef void (*weir_callback_fn)(void *user);
  * Enter a function and start the runner if need be.
  *
  * @param fn, user   called on the runner's thread each time the host asks, with no lock held.
+ * @param refused    called so instead if the host refuses what carried the token, which is
+ * forgotten then; NULL: nobody need know.
  * @param once       forget the token after the first call.
  * @param ret_token  what host_func or graph_add_host carries.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
  * @thread any
  */
-CUresult weir_callback_add(weir_callback_fn fn, void *user, bool once, uint64_t *ret_token);
+CUresult weir_callback_add(weir_callback_fn fn, weir_callback_fn refused, void *user, bool once,
+                           uint64_t *ret_token);
 
 /** Forget a token (a graph is gone, or posting failed). Unknown tokens are ignored. @thread any */
 void weir_callback_remove(uint64_t token);

@@ -86,6 +86,9 @@ static void run_function(void *user)
         result = take_due(c->copy, false) ? weir_graph_block_move(&c->copy->copy, NULL) : result;
     }
     function->fn(function->user);
+    if (weir_guest_phase_now() == WEIR_PHASE_FORKED) {
+        return; /* it has, and this is the child: the copies are the parent's */
+    }
     for (const struct bound_function_copy *c = copies; c && result == CUDA_SUCCESS; c = c->next) {
         result = take_due(c->copy, true) ? weir_graph_block_move(&c->copy->copy, NULL) : result;
     }
@@ -103,7 +106,7 @@ CUresult weir_graph_function_new(CUhostFn fn, void *user, struct weir_graph_func
     }
     function->fn = fn;
     function->user = user;
-    CUresult result = weir_callback_add(run_function, function, false, &function->token);
+    CUresult result = weir_callback_add(run_function, NULL, function, false, &function->token);
     if (result != CUDA_SUCCESS) {
         free(function);
         return result;
@@ -419,12 +422,17 @@ static void unpack_in_stream(void *user)
     weir_graph_set_put(user);
 }
 
+static void put_set(void *user)
+{
+    weir_graph_set_put(user);
+}
+
 /* Have the runner do it when the stream is here. The function drops a reference to the set. */
 static CUresult run_in_stream(struct weir_guest_stream *stream, weir_callback_fn fn,
                               struct weir_graph_set *set)
 {
     struct weir_op_host_func_in in = {.s = stream->handle};
-    CUresult result = weir_callback_add(fn, set, true, &in.token);
+    CUresult result = weir_callback_add(fn, put_set, set, true, &in.token);
     if (result != CUDA_SUCCESS) {
         return result;
     }

@@ -290,7 +290,7 @@ static CUresult enqueue_function(struct weir_guest_stream *stream, weir_callback
     /* Captured it becomes a node, which runs at every launch; the graph has it, or its capture. */
     bool captured = capturing && weir_graph_capture_function(stream, fn, user, &in.token, &rc);
     if (!captured) {
-        rc = weir_callback_add(fn, user, true, &in.token);
+        rc = weir_callback_add(fn, NULL, user, true, &in.token);
     }
     if (rc != CUDA_SUCCESS) {
         return rc;

@@ -177,6 +177,8 @@ enum weir_status weir_devices_parse(const char *text, char *ret_list) WEIR_MUST_
 
 /** Are all devices of a list also in another, "" being all? Compares as they are written. */
 bool weir_devices_among(const char *list, const char *all);
+/** May two lists have a device in common, "" being all? A number and a UUID may name the same. */
+bool weir_devices_meet(const char *list, const char *other);
 
 /**
  * The number of a user who is given by name or number.

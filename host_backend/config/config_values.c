@@ -123,6 +123,36 @@ bool weir_devices_among(const char *list, const char *all)
     return true;
 }
 
+static bool is_number(const char *item)
+{
+    return *item >= '0' && *item <= '9';
+}
+
+static bool item_may_be_in(const char *list, const char *item, size_t item_bytes)
+{
+    bool may = in_list(list, item, item_bytes);
+
+    while (*list != 0 && !may) {
+        may = is_number(list) != is_number(item);
+        list += strcspn(list, ",");
+        list += *list == ',';
+    }
+    return may;
+}
+
+bool weir_devices_meet(const char *list, const char *other)
+{
+    bool meet = *list == 0 || *other == 0;
+
+    while (*list != 0 && !meet) {
+        size_t n = strcspn(list, ",");
+
+        meet = item_may_be_in(other, list, n);
+        list += n + (list[n] == ',');
+    }
+    return meet;
+}
+
 enum weir_status weir_user_id(const char *text, uint32_t *ret_uid)
 {
     const struct passwd *known;

@@ -45,7 +45,8 @@ enum weir_link_type {
     WEIR_LINK_GATE_LOST,    /* the gate process has died */
     /* To the gate process, which gets CONFIG, TENANT, TENANT_GONE, STATUS and STOP as well. */
     WEIR_LINK_GATE_PORT,        /* a worker starts: make a port for it. The answer has the same
-                                   type, and the port goes with it; the supervisor passes that on */
+                                   type, and the port goes with it; the supervisor passes that on.
+                                   Without one: none could be made */
     WEIR_LINK_GATE_BELL,        /* the port's bell follows in the same way */
     WEIR_LINK_GATE_PORT_TENANT, /* its worker serves this tenant alone from now on */
     WEIR_LINK_GATE_PORT_GONE,   /* the worker is gone, or gets another */
@@ -53,6 +54,7 @@ enum weir_link_type {
     WEIR_LINK_REQUEST,          /* of requests.def; ANSWER follows */
     /* To the supervisor. */
     WEIR_LINK_DEVICES,     /* NVIDIA's GPUs that it is about to use */
+    WEIR_LINK_READS,       /* from now on: its tenants are to follow, and then LISTEN */
     WEIR_LINK_SMS,         /* of its devices, if it is under MPS and has all of them */
     WEIR_LINK_READY,       /* the driver is open */
     WEIR_LINK_KEEP,        /* hold this chunk's descriptor */

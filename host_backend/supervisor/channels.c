@@ -46,8 +46,12 @@ void weir_sup_serial_accept(struct weir_supervisor *sup, struct weir_sup_tenant 
 {
     struct weir_link_message message = {.type = WEIR_LINK_GUEST};
     struct weir_peer peer = {0};
-    int fd = weir_sup_accept_guest(sup, tenant->serial_fd, NULL, NULL);
+    int worker = weir_sup_machine_worker(sup, tenant), fd;
 
+    if (worker >= 0 && !sup->workers[worker].ready) {
+        return; /* it has just been started: the port waits for it */
+    }
+    fd = weir_sup_accept_guest(sup, tenant->serial_fd, NULL, NULL);
     if (fd < 0) {
         return;
     }
@@ -60,7 +64,7 @@ void weir_sup_serial_accept(struct weir_supervisor *sup, struct weir_sup_tenant 
     weir_log_info("supervisor: virtio-serial port tenant=%s pid=%d uid=%u", tenant->config.name,
                   (int)peer.pid, (unsigned)peer.uid);
     /* If it cannot be sent, QEMU comes again. */
-    (void)weir_sup_worker_send(sup, weir_sup_machine_worker(sup, tenant), &message, fd);
+    (void)weir_sup_worker_send(sup, worker, &message, fd);
     close(fd);
 }
 

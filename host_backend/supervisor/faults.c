@@ -11,6 +11,9 @@
  * would end everybody's work again. That needs marks, without which every tenant is a suspect. Only
  * the shared worker hears remote guests, so a tenant that has them is moved only for certain.
  *
+ * A share on demand ends with its program, and its user may ask for another. So its quarantine is
+ * its user's: the user's other shares, and those that come until it ends, are in it, too.
+ *
  * Programs under MPS share a server in the same way. If a tenant's program may have caused the
  * server's death, the tenant's programs get workers outside MPS until its quarantine ends. A failed
  * assert ends nobody else there.
@@ -71,14 +74,54 @@ static void tell_event(struct weir_supervisor *sup, enum weir_event_kind kind,
 }
 
 /* A fault under MPS ends programs of others, so the tenant's next ones run outside it. */
-static void take_out_of_mps(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+static void take_out_of_mps(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
+                            uint64_t end_ns)
 {
-    if (sup->config.quarantine_s != 0) {
-        tenant->faults.quarantine_end_ns =
-            weir_clock_now_ns() + sup->config.quarantine_s * WEIR_NS_PER_S;
-        weir_log_warn("supervisor: quarantine begun tenant=%s seconds=%u (outside MPS)",
-                      tenant->config.name, sup->config.quarantine_s);
-        tell_event(sup, WEIR_EVENT_QUARANTINE_BEGAN, tenant, "its programs run outside MPS");
+    tenant->faults.quarantine_end_ns = end_ns;
+    weir_log_warn("supervisor: quarantine begun tenant=%s seconds=%u (outside MPS)",
+                  tenant->config.name, sup->config.quarantine_s);
+    tell_event(sup, WEIR_EVENT_QUARANTINE_BEGAN, tenant, "its programs run outside MPS");
+}
+
+int64_t weir_sup_share_user(const struct weir_supervisor *sup, uint32_t tenant)
+{
+    return tenant < WEIR_CONFIG_TENANTS_MAX && sup->tenants[tenant].used &&
+                   sup->tenants[tenant].source == WEIR_ORIGIN_DEMAND
+               ? (int64_t)sup->tenants[tenant].demand_uid
+               : -1;
+}
+
+/* With more users than there is room for, the one is forgotten whose quarantine ends first. */
+static void note_user(struct weir_supervisor *sup, uint32_t uid, uint64_t end_ns)
+{
+    struct weir_sup_blamed_user *user = &sup->blamed_users[0];
+
+    for (int i = 0; i < WEIR_BLAMED_USERS_MAX; i++) {
+        struct weir_sup_blamed_user *other = &sup->blamed_users[i];
+
+        if (other->end_ns != 0 && other->uid == uid) {
+            user = other;
+            break;
+        }
+        user = other->end_ns < user->end_ns ? other : user;
+    }
+    *user = (struct weir_sup_blamed_user){uid, end_ns};
+}
+
+void weir_sup_quarantine_inherit(struct weir_supervisor *sup, struct weir_sup_tenant *share)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    for (int i = 0; i < WEIR_BLAMED_USERS_MAX; i++) {
+        const struct weir_sup_blamed_user *user = &sup->blamed_users[i];
+
+        if (user->uid == share->demand_uid && user->end_ns > now_ns) {
+            share->faults.quarantine_end_ns = user->end_ns;
+            weir_log_warn("supervisor: a share begins in its user's quarantine tenant=%s uid=%u "
+                          "seconds=%llu",
+                          share->base.name, share->demand_uid,
+                          (unsigned long long)((user->end_ns - now_ns) / WEIR_NS_PER_S));
+        }
     }
 }
 
@@ -185,12 +228,49 @@ int weir_sup_quarantine_wait_ms(const struct weir_supervisor *sup, uint64_t now_
 /* Where a fault was, as far as it matters to whom it hurts. */
 enum place { PLACE_OWN_WORKER, PLACE_SHARED_WORKER, PLACE_MPS };
 
-static void count(struct weir_supervisor *sup, const struct weir_link_fault *fault,
-                  enum place place)
+/* The user's other shares, and the next ones, could end what others do in the same way. */
+static void blame_user(struct weir_supervisor *sup, uint32_t uid, enum place place, uint64_t end_ns)
 {
+    note_user(sup, uid, end_ns);
+    weir_log_warn("supervisor: quarantine begun uid=%u seconds=%u (shares on demand)", uid,
+                  sup->config.quarantine_s);
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_sup_tenant *tenant = &sup->tenants[i];
+
+        if (place == PLACE_MPS && weir_sup_share_user(sup, i) == uid && !tenant->gone &&
+            weir_sup_by_program(tenant) && tenant->faults.quarantine_end_ns == 0) {
+            take_out_of_mps(sup, tenant, end_ns);
+        }
+    }
+}
+
+/* Is the tenant to be in quarantine for it? Its slot is its own while a worker has its work. */
+static bool is_to_be_quarantined(const struct weir_supervisor *sup,
+                                 const struct weir_link_fault *fault, enum place place)
+{
+    return sup->config.quarantine_s != 0 &&
+           (place == PLACE_MPS ||
+            (place == PLACE_SHARED_WORKER && fault->tenant_index < WEIR_CONFIG_TENANTS_MAX &&
+             is_to_be_moved(sup, &sup->tenants[fault->tenant_index], fault)));
+}
+
+/* @param user  as of weir_sup_share_user(), when the fault was reported: it may be over now. */
+static void count(struct weir_supervisor *sup, const struct weir_link_fault *fault,
+                  enum place place, int64_t user)
+{
+    uint64_t end_ns = weir_clock_now_ns() + sup->config.quarantine_s * WEIR_NS_PER_S;
+    bool quarantined = is_to_be_quarantined(sup, fault, place);
     struct weir_sup_tenant *tenant = tenant_of(sup, fault);
     struct weir_sup_faults *f;
 
+    if (quarantined && tenant != NULL && place == PLACE_MPS) {
+        take_out_of_mps(sup, tenant, end_ns);
+    } else if (quarantined && tenant != NULL) {
+        tenant->faults.quarantine_end_ns = end_ns;
+    }
+    if (quarantined && user >= 0) {
+        blame_user(sup, (uint32_t)user, place, end_ns);
+    }
     if (tenant == NULL) {
         return;
     }
@@ -198,11 +278,6 @@ static void count(struct weir_supervisor *sup, const struct weir_link_fault *fau
     f->sure += fault->n_suspects == 1;
     f->suspected += fault->n_suspects != 1;
     f->last_ns = weir_clock_now_ns();
-    if (place == PLACE_SHARED_WORKER && is_to_be_moved(sup, tenant, fault)) {
-        f->quarantine_end_ns = f->last_ns + sup->config.quarantine_s * WEIR_NS_PER_S;
-    } else if (place == PLACE_MPS) {
-        take_out_of_mps(sup, tenant);
-    }
     weir_log_warn(
         "supervisor: GPU fault tenant=%s suspects=%u result=%d faults=%llu suspected=%llu",
         tenant->config.name, fault->n_suspects, fault->error, (unsigned long long)f->sure,
@@ -214,6 +289,15 @@ static void count(struct weir_supervisor *sup, const struct weir_link_fault *fau
                    fault->error, fault->n_suspects);
 }
 
+/* -1, too, if another tenant has its slot by now. */
+static int64_t user_of(const struct weir_supervisor *sup, const struct weir_link_fault *fault)
+{
+    int64_t user = weir_sup_share_user(sup, fault->tenant_index);
+    const struct weir_sup_tenant *tenant = user >= 0 ? &sup->tenants[fault->tenant_index] : NULL;
+
+    return tenant != NULL && tenant->goings - fault->goings <= (tenant->gone ? 1u : 0u) ? user : -1;
+}
+
 void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_link_fault *fault)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
@@ -221,7 +305,8 @@ void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_l
 
     if (domain == NULL || fault->error == CUDA_ASSERT) {
         w->program.asserted = domain != NULL;
-        count(sup, fault, w->kind == WEIR_WORKER_SHARED ? PLACE_SHARED_WORKER : PLACE_OWN_WORKER);
+        count(sup, fault, w->kind == WEIR_WORKER_SHARED ? PLACE_SHARED_WORKER : PLACE_OWN_WORKER,
+              user_of(sup, fault));
     } else if (!domain->leaving) { /* else another worker has reported it */
         weir_mps_blame_begin(sup, domain, fault);
         weir_mps_faulted(sup, domain);
@@ -239,7 +324,7 @@ void weir_sup_fault_of_dead(struct weir_supervisor *sup, int worker, bool by_sig
         fault.tenant_index = (uint32_t)w->tenant;
         fault.goings = sup->tenants[w->tenant].goings;
         weir_mps_blame_settled(domain);
-        count(sup, &fault, PLACE_MPS);
+        count(sup, &fault, PLACE_MPS, user_of(sup, &fault));
     }
     weir_mps_faulted(sup, domain);
 }
@@ -247,10 +332,11 @@ void weir_sup_fault_of_dead(struct weir_supervisor *sup, int worker, bool by_sig
 void weir_sup_faults_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     struct weir_link_fault fault;
+    int64_t user;
 
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        if (sup->mps[i].used && weir_mps_blame_end(&sup->mps[i], now_ns, &fault)) {
-            count(sup, &fault, PLACE_MPS);
+        if (sup->mps[i].used && weir_mps_blame_end(&sup->mps[i], now_ns, &fault, &user)) {
+            count(sup, &fault, PLACE_MPS, user);
         }
     }
     quarantine_tick(sup, now_ns);

@@ -130,15 +130,26 @@ void weir_sup_gate_worker_gone(struct weir_supervisor *sup, int worker)
     }
 }
 
-/* A port that it has made; its worker may be gone already. */
+/* A port that it has made; its worker may be gone already. -1: it could make none, or this process
+ * has no descriptor left for it. The worker waits for an answer, and does without a port then. */
 static void pass_on(struct weir_supervisor *sup, const struct weir_link_message *message, int fd)
 {
+    const struct weir_link_message lost = {.type = WEIR_LINK_GATE_LOST};
     uint32_t worker = message->gate_port.worker;
 
-    if (worker < WEIR_WORKERS_MAX && sup->workers[worker].used && fd >= 0 &&
-        sup->workers[worker].gate_port == message->gate_port.id) {
-        (void)weir_sup_worker_send(sup, (int)worker, message, fd);
+    if (worker >= WEIR_WORKERS_MAX || !sup->workers[worker].used ||
+        sup->workers[worker].gate_port != message->gate_port.id) {
+        return;
     }
+    if (fd < 0) {
+        weir_log_error("supervisor: a worker has no port to the gate and decides for itself "
+                       "worker=%u",
+                       worker);
+        weir_sup_gate_worker_gone(sup, (int)worker);
+        (void)weir_sup_worker_send(sup, (int)worker, &lost, -1);
+        return;
+    }
+    (void)weir_sup_worker_send(sup, (int)worker, message, fd);
 }
 
 /* ---------------------------------------------------------------- a gate that does not read */
@@ -214,10 +225,10 @@ void weir_sup_gate_receive(struct weir_supervisor *sup)
     int fd;
 
     status = weir_link_receive(sup->gate.link, &message, &fd);
-    if (status == WEIR_ERR_AGAIN || status == WEIR_ERR_NO_MEMORY) {
+    if (status == WEIR_ERR_AGAIN) {
         return;
     }
-    if (status != WEIR_OK) {
+    if (status != WEIR_OK && status != WEIR_ERR_NO_MEMORY) {
         lose_link(&sup->gate);
         return;
     }

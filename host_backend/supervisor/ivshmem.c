@@ -192,6 +192,9 @@ static void tell(struct weir_supervisor *sup, int worker, const struct weir_sup_
 {
     struct weir_link_message message = {.type = WEIR_LINK_REGION};
 
+    if (!weir_sup_worker_is_told(sup, worker)) {
+        return; /* weir_sup_vms_tell() follows */
+    }
     message.region.id = vm->id;
     message.region.offset = vm->offset;
     message.region.bytes = vm->bytes;
@@ -226,7 +229,9 @@ static void drop_vm(struct weir_supervisor *sup, struct weir_sup_vm *vm)
     weir_log_info("supervisor: virtual machine gone tenant=%s pid=%d", tenant->config.name,
                   (int)vm->pid);
     message.region.id = vm->id;
-    (void)weir_sup_worker_send(sup, tenant->worker, &message, -1);
+    if (weir_sup_worker_is_told(sup, tenant->worker)) {
+        (void)weir_sup_worker_send(sup, tenant->worker, &message, -1);
+    }
     clear_epoch(vm);
     close_vm(vm);
     if (!sup->stopping) {

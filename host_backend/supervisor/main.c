@@ -298,14 +298,17 @@ static void watch(struct poll_set *set, int fd, struct source source)
 static void watch_tenant(const struct weir_supervisor *sup, struct poll_set *set, int i)
 {
     const struct weir_sup_tenant *t = &sup->tenants[i];
-    bool by_program = weir_sup_by_program(t);
+    bool by_program = weir_sup_by_program(t),
+         ready = t->worker >= 0 && sup->workers[t->worker].ready;
 
     if (!t->used || t->gone) {
         return;
     }
-    if (by_program || (t->worker >= 0 && sup->workers[t->worker].ready)) {
+    if (by_program || ready) {
         watch(set, t->listen_fd, (struct source){SOURCE_TENANT, i});
         watch(set, t->container_fd, (struct source){SOURCE_CONTAINER, i});
+    }
+    if (ready || (by_program && t->worker < 0)) { /* the first port starts a worker */
         watch(set, t->serial_fd, (struct source){SOURCE_SERIAL, i});
     }
     watch(set, t->vm_listen_fd, (struct source){SOURCE_VM_SOCKET, i});

@@ -33,6 +33,7 @@
 #define RESERVE_RETRY_NS (60 * WEIR_NS_PER_S)   /* the same for one in reserve */
 #define LEAVE_WAIT_NS    (500 * WEIR_NS_PER_MS) /* for workers whose context is gone */
 #define RECOVERS_NS      (250 * WEIR_NS_PER_MS) /* a server, when the last client has left */
+#define CLOSE_WAIT_NS    (5 * WEIR_NS_PER_S)    /* for a daemon that was told to quit */
 #define STUCK_NS         (15 * WEIR_NS_PER_S)   /* a server that has taken no client for so long */
 
 /* ---------------------------------------------------------------- domains and workers */
@@ -79,7 +80,7 @@ uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_s
 
 static bool has_devices(const struct weir_sup_mps *m, const char *devices)
 {
-    return m->used && strcmp(m->devices, devices) == 0;
+    return m->used && !m->closing && strcmp(m->devices, devices) == 0;
 }
 
 const struct weir_link_sms *weir_mps_sms(const struct weir_supervisor *sup, const char *devices)
@@ -158,6 +159,104 @@ bool weir_mps_open(struct weir_supervisor *sup, const char *devices)
     }
     return reserve != NULL || open_one(sup, devices, weir_clock_now_ns()) != NULL;
 }
+
+/* Its servers are the daemon's children. */
+static void kill_servers(const struct weir_sup_mps *m)
+{
+    char path[64], pids[WEIR_MPS_ANSWER_BYTES], *rest = NULL;
+    ssize_t n = -1;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)m->pid, (int)m->pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        n = read(fd, pids, sizeof pids - 1);
+        close(fd);
+    }
+    pids[n > 0 ? n : 0] = 0;
+    for (char *pid = strtok_r(pids, " ", &rest); pid != NULL; pid = strtok_r(NULL, " ", &rest)) {
+        long value = strtol(pid, NULL, 10);
+
+        if (value > 1) {
+            kill((pid_t)value, SIGKILL);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- when all are used */
+
+static bool is_any_busy(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
+{
+    return weir_mps_tenants(sup, m) != 0;
+}
+
+/* One that programs need least: in reserve, or without workers, or with none that is busy. One of
+ * which it is still asked whose fault it had stays. */
+static struct weir_sup_mps *least_needed(struct weir_supervisor *sup)
+{
+    struct weir_sup_mps *least = NULL;
+
+    for (int i = 0; i < WEIR_MPS_MAX; i++) {
+        struct weir_sup_mps *m = &sup->mps[i];
+
+        if (!m->used || m->leaving || m->blame.open || is_any_busy(sup, m)) {
+            continue;
+        }
+        if (m->reserve) {
+            return m;
+        }
+        least = least == NULL || n_workers(sup, m) < n_workers(sup, least) ? m : least;
+    }
+    return least;
+}
+
+bool weir_mps_make_place(struct weir_supervisor *sup)
+{
+    struct weir_sup_mps *m;
+
+    for (int i = 0; i < WEIR_MPS_MAX; i++) {
+        if (!sup->mps[i].used || sup->mps[i].closing) {
+            return true;
+        }
+    }
+    m = least_needed(sup);
+    if (m == NULL) {
+        return false;
+    }
+    weir_log_info("mps: a domain ends for programs with other devices folder=%s devices=%s",
+                  m->folder, m->devices);
+    m->closing = true;
+    m->reserve = false;
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (weir_mps_has(sup, m, &sup->workers[i]) && !sup->workers[i].program.stopping) {
+            sup->workers[i].program.stopping = true;
+            weir_sup_worker_stop(sup, i);
+        }
+    }
+    return true;
+}
+
+/* Workers first, then the daemon, then the folder. */
+static void look_at_closing(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
+{
+    if (n_workers(sup, m) != 0) {
+        return;
+    }
+    if (m->pid == 0) {
+        weir_mps_daemon_forget(m);
+        weir_mps_folder_remove(m);
+        *m = (struct weir_sup_mps){0};
+    } else if (m->close_by_ns == 0) {
+        m->close_by_ns = now_ns + CLOSE_WAIT_NS;
+        weir_mps_daemon_quit(m);
+    } else if (m->close_by_ns <= now_ns) {
+        m->close_by_ns = now_ns + CLOSE_WAIT_NS;
+        kill_servers(m);
+        kill(m->pid, SIGKILL);
+    }
+}
+
+/* ---------------------------------------------------------------- room */
 
 static bool has_room(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
 {
@@ -283,6 +382,10 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
             (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
             _exit(0);
         }
+        if (dup2(pidfd, STDERR_FILENO + 1) >= 0) { /* others wait for the ends of connections */
+            pidfd = STDERR_FILENO + 1;
+            (void)close_range((unsigned)pidfd + 1, ~0u, 0);
+        }
         (void)weir_mps_say(m, "get_server_list\n", WEIR_MPS_SAY_MS, servers, sizeof servers);
         for (const char *server = strtok_r(servers, " \n", &rest); server != NULL;
              server = strtok_r(NULL, " \n", &rest)) {
@@ -346,29 +449,6 @@ static uint64_t stuck_at_ns(const struct weir_supervisor *sup, const struct weir
         return WEIR_FOREVER;
     }
     return (first_ns > m->served_ns ? first_ns : m->served_ns) + STUCK_NS;
-}
-
-/* Its servers are the daemon's children. */
-static void kill_servers(const struct weir_sup_mps *m)
-{
-    char path[64], pids[WEIR_MPS_ANSWER_BYTES], *rest = NULL;
-    ssize_t n = -1;
-    int fd;
-
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)m->pid, (int)m->pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        n = read(fd, pids, sizeof pids - 1);
-        close(fd);
-    }
-    pids[n > 0 ? n : 0] = 0;
-    for (char *pid = strtok_r(pids, " ", &rest); pid != NULL; pid = strtok_r(NULL, " ", &rest)) {
-        long value = strtol(pid, NULL, 10);
-
-        if (value > 1) {
-            kill((pid_t)value, SIGKILL);
-        }
-    }
 }
 
 /*
@@ -455,6 +535,9 @@ static void reap_starter(struct weir_sup_mps *m)
         return;
     }
     m->starter = 0;
+    if (m->closing) {
+        return; /* it has told the daemon to quit */
+    }
     m->serves = m->ready && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if (m->serves) {
         weir_log_info("mps: a server is in reserve folder=%s", m->folder);
@@ -478,14 +561,16 @@ static bool has_reserve(struct weir_supervisor *sup, const char *devices, uint64
     return has;
 }
 
-static uint32_t n_reserves(const struct weir_supervisor *sup)
+/* For one more in reserve, and for the first domain of a further list of devices? */
+static bool has_room_for_reserve(const struct weir_supervisor *sup)
 {
-    uint32_t n = 0;
+    uint32_t n = 0, n_used = 0;
 
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         n += sup->mps[i].used && sup->mps[i].reserve;
+        n_used += sup->mps[i].used;
     }
-    return n;
+    return n < WEIR_MPS_RESERVE_MAX && n_used + 2 <= WEIR_MPS_MAX;
 }
 
 /* A server that serves is to have one that waits in reserve. */
@@ -494,7 +579,7 @@ static void keep_reserve(struct weir_supervisor *sup, const struct weir_sup_mps 
     struct weir_sup_mps *reserve;
 
     if (!sup->announced || sup->stopping || m->reserve || m->served_ns == 0 ||
-        n_reserves(sup) == WEIR_MPS_RESERVE_MAX || has_reserve(sup, m->devices, now_ns)) {
+        !has_room_for_reserve(sup) || has_reserve(sup, m->devices, now_ns)) {
         return;
     }
     reserve = open_one(sup, m->devices, now_ns);
@@ -508,7 +593,7 @@ void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns)
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         struct weir_sup_mps *m = &sup->mps[i];
 
-        if (m->used && sup->mps_wanted) {
+        if (m->used && sup->mps_wanted && !m->closing) {
             look_at_daemon(sup, m, now_ns);
             look_at_starting(sup, m, now_ns);
             keep_reserve(sup, m, now_ns);
@@ -518,6 +603,9 @@ void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns)
         }
         if (m->used && m->leaving) {
             look_at_leaving(sup, m, now_ns);
+        }
+        if (m->used && m->closing) {
+            look_at_closing(sup, m, now_ns);
         }
     }
 }
@@ -531,6 +619,11 @@ int weir_mps_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
         uint64_t at_ns = WEIR_FOREVER;
 
         if (!m->used || !sup->mps_wanted) {
+            continue;
+        }
+        if (m->closing) { /* the ends of its processes are seen by SIGCHLD */
+            at_ns = m->close_by_ns != 0 ? m->close_by_ns : WEIR_FOREVER;
+            next_ns = at_ns < next_ns ? at_ns : next_ns;
             continue;
         }
         if (m->pid == 0) {
@@ -563,7 +656,7 @@ void weir_mps_reap(struct weir_supervisor *sup)
         if (m->used && m->pid > 0 && waitpid(m->pid, &status, WNOHANG) == m->pid) {
             m->pid = 0;
             m->ready = false;
-            if (!sup->stopping && sup->mps_wanted) {
+            if (!sup->stopping && sup->mps_wanted && !m->closing) {
                 weir_log_error("mps: the control daemon ended folder=%s status=0x%x", m->folder,
                                (unsigned)status);
                 (void)weir_mps_give_up(sup, "its control daemon ends");

@@ -24,6 +24,7 @@ struct weir_sup_worker;
 struct weir_mps_client {
     pid_t pid;
     uint32_t tenant_index, goings; /* as of weir_link_fault */
+    int64_t user;                  /* as of weir_sup_share_user() */
 };
 
 /* A fault of which it is not known yet whose it was (mps_blame.c). */
@@ -31,6 +32,7 @@ struct weir_mps_blame {
     bool open;
     uint64_t by_ns; /* then the search ends, and the first to report it is a suspect */
     struct weir_link_fault first; /* of the first to report it */
+    int64_t first_user;           /* .. as of weir_sup_share_user() */
     struct weir_mps_client clients[WEIR_MPS_CLIENTS_MAX];
     uint32_t n;
 };
@@ -44,6 +46,7 @@ struct weir_sup_mps {
     bool reserve;  /* it has no workers, and gets some when no other can take any */
     bool serves;   /* if in reserve: its server has been started */
     bool asked;    /* .. or the daemon was told to start it */
+    bool closing;  /* it ends, since another list of devices needs its place */
     pid_t starter; /* the process that tells it and waits; 0: none */
     uint32_t turn; /* of domains with the same devices the lowest is filled first */
     char devices[WEIR_DEVICE_LIST_BYTES]; /* of its workers */
@@ -52,8 +55,9 @@ struct weir_sup_mps {
     struct weir_link_sms sms;             /* of its devices; none: no worker has told yet */
     uint64_t started_ns;                  /* when the daemon was last started, or tried to be */
     uint64_t served_ns;                   /* when a worker was last its client; 0: none was */
-    uint64_t leave_by_ns;                 /* workers that have not left by then are killed */
-    off_t log_seen;                       /* of the log: read so far */
+    uint64_t close_by_ns; /* if closing: the daemon is killed then; 0: it has not been told yet */
+    uint64_t leave_by_ns; /* workers that have not left by then are killed */
+    off_t log_seen;       /* of the log: read so far */
     struct weir_mps_blame blame;
     uint64_t again_ns; /* after a fault: it takes clients from then on */
 };
@@ -74,6 +78,12 @@ enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *device
  * others.
  * @return false: there are as many as can be. */
 bool weir_mps_open(struct weir_supervisor *sup, const char *devices);
+/**
+ * There are as many domains as can be, and none for a program's devices: have one end that no
+ * program needs. When it has ended, another can be opened.
+ * @return false: programs are in all of them
+ */
+bool weir_mps_make_place(struct weir_supervisor *sup);
 /** Programs in a worker's domain; 0: it is in none. */
 uint32_t weir_mps_busy(const struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 /** Is there room in a domain with the same devices that is filled before the worker's? */
@@ -121,6 +131,8 @@ void weir_mps_server_start(struct weir_sup_mps *domain);
 void weir_mps_daemon_quit(struct weir_sup_mps *domain);
 /** Wait for that, and kill it if it takes too long. */
 void weir_mps_daemon_await(struct weir_sup_mps *domain);
+/** The daemon has ended: so does who was telling it something. */
+void weir_mps_daemon_forget(struct weir_sup_mps *domain);
 void weir_mps_folder_remove(const struct weir_sup_mps *domain);
 /** Open the log of a domain's daemon and server. @param flags  of open(). @return -1: see errno */
 int weir_mps_log_open(const struct weir_sup_mps *domain, int flags);
@@ -138,9 +150,10 @@ void weir_mps_blame_begin(struct weir_supervisor *sup, struct weir_sup_mps *doma
 /**
  * Is it known now whose fault it was, or is there no more hope of that?
  * @param ret_fault  written if so: n_suspects is 1 if it is known.
+ * @param ret_user   likewise: as of weir_sup_share_user(), when the fault was reported.
  */
 bool weir_mps_blame_end(struct weir_sup_mps *domain, uint64_t now_ns,
-                        struct weir_link_fault *ret_fault);
+                        struct weir_link_fault *ret_fault, int64_t *ret_user);
 /** It is known whose fault the domain's was: nobody need be looked for. */
 void weir_mps_blame_settled(struct weir_sup_mps *domain);
 /** When to ask that next; WEIR_FOREVER: nothing is open. */

@@ -66,22 +66,26 @@ void weir_mps_blame_begin(struct weir_supervisor *sup, struct weir_sup_mps *m,
 {
     struct weir_mps_blame *b = &m->blame;
 
-    *b = (struct weir_mps_blame){
-        .open = true, .by_ns = weir_clock_now_ns() + NAME_WAIT_NS, .first = *first};
+    *b = (struct weir_mps_blame){.open = true,
+                                 .by_ns = weir_clock_now_ns() + NAME_WAIT_NS,
+                                 .first = *first,
+                                 .first_user = weir_sup_share_user(sup, first->tenant_index)};
     b->first.n_suspects = weir_mps_tenants(sup, m);
     for (int i = 0; i < WEIR_WORKERS_MAX && b->n < WEIR_MPS_CLIENTS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
         if (weir_mps_has(sup, m, w) && w->tenant >= 0) { /* its program may have gone by now */
-            b->clients[b->n++] = (struct weir_mps_client){.pid = w->pid,
-                                                          .tenant_index = (uint32_t)w->tenant,
-                                                          .goings = sup->tenants[w->tenant].goings};
+            b->clients[b->n++] =
+                (struct weir_mps_client){.pid = w->pid,
+                                         .tenant_index = (uint32_t)w->tenant,
+                                         .goings = sup->tenants[w->tenant].goings,
+                                         .user = weir_sup_share_user(sup, (uint32_t)w->tenant)};
         }
     }
 }
 
 /* Fill in whose fault it was. false: the log names nobody of the domain. */
-static bool find(struct weir_sup_mps *m, struct weir_link_fault *fault)
+static bool find(struct weir_sup_mps *m, struct weir_link_fault *fault, int64_t *user)
 {
     pid_t pid = read_culprit(m);
 
@@ -90,13 +94,15 @@ static bool find(struct weir_sup_mps *m, struct weir_link_fault *fault)
             fault->tenant_index = m->blame.clients[i].tenant_index;
             fault->goings = m->blame.clients[i].goings;
             fault->n_suspects = 1;
+            *user = m->blame.clients[i].user;
             return true;
         }
     }
     return false;
 }
 
-bool weir_mps_blame_end(struct weir_sup_mps *m, uint64_t now_ns, struct weir_link_fault *ret_fault)
+bool weir_mps_blame_end(struct weir_sup_mps *m, uint64_t now_ns, struct weir_link_fault *ret_fault,
+                        int64_t *ret_user)
 {
     struct weir_mps_blame *b = &m->blame;
 
@@ -104,7 +110,8 @@ bool weir_mps_blame_end(struct weir_sup_mps *m, uint64_t now_ns, struct weir_lin
         return false;
     }
     *ret_fault = b->first;
-    if (!find(m, ret_fault) && now_ns < b->by_ns) {
+    *ret_user = b->first_user;
+    if (!find(m, ret_fault, ret_user) && now_ns < b->by_ns) {
         return false;
     }
     b->open = false;

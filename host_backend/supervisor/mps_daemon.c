@@ -241,10 +241,7 @@ void weir_mps_daemon_quit(struct weir_sup_mps *m)
 {
     char answer[WEIR_MPS_ANSWER_BYTES];
 
-    if (m->starter > 0) {
-        kill(m->starter, SIGKILL);
-        waitpid(m->starter, NULL, 0);
-    }
+    weir_mps_daemon_forget(m);
     m->starter = m->pid > 0 ? fork() : 0;
     if (m->pid > 0 && m->starter == 0) {
         (void)weir_mps_say(m, "quit -t 1\n", QUIT_WAIT_MS, answer, sizeof answer);
@@ -260,10 +257,16 @@ void weir_mps_daemon_await(struct weir_sup_mps *m)
     }
     kill(m->pid, SIGKILL); /* without effect if it has ended */
     waitpid(m->pid, NULL, 0);
+    weir_mps_daemon_forget(m);
+}
+
+void weir_mps_daemon_forget(struct weir_sup_mps *m)
+{
     if (m->starter > 0) {
         kill(m->starter, SIGKILL);
         waitpid(m->starter, NULL, 0);
     }
+    m->starter = 0;
 }
 
 void weir_mps_folder_remove(const struct weir_sup_mps *m)

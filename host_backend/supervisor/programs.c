@@ -11,8 +11,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "proto/wire/accept.h"
-#include "proto/wire/control_codec.h"
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,97 +21,17 @@
 #define HELLO_WAIT_NS   (5 * WEIR_NS_PER_S)
 #define PLACE_WAIT_NS   WEIR_NS_PER_S          /* for a session that is about to end */
 #define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* as long as the guest's library waits */
-#define NO_ROOM_NS      (2 * WEIR_NS_PER_S)    /* until a context is tried for again */
-#define NO_SPARES_NS    (30 * WEIR_NS_PER_S)   /* the same for spares, and after a lack of memory */
+#define START_WAIT_NS   (60 * WEIR_NS_PER_S)   /* for a worker: no program waits for longer */
+#define NO_SPARES_NS    (30 * WEIR_NS_PER_S)   /* after a lack of memory */
+#define GIVE_WAY_NS     WEIR_NS_PER_S          /* between two lacks of memory of one worker */
 #define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* after one was given to a program */
-#define TENANT_PENDING  64u                    /* connections of a tenant that wait, at most */
 #define OUT_OF_MEMORY   2                      /* CUDA_ERROR_OUT_OF_MEMORY */
 #define UNKNOWN         999                    /* CUDA_ERROR_UNKNOWN */
-
-/* ---------------------------------------------------------------- pending connections */
 
 static const struct weir_sup_tenant *tenant_of(const struct weir_supervisor *sup,
                                                const struct weir_sup_pending *p)
 {
     return &sup->tenants[p->guest.tenant_index];
-}
-
-static void forget(struct weir_sup_pending *p)
-{
-    close(p->fd);
-    *p = (struct weir_sup_pending){.fd = -1};
-}
-
-static void turn_away(struct weir_supervisor *sup, struct weir_sup_pending *p,
-                      enum weir_status reason, int32_t result, const char *why)
-{
-    weir_log_warn("supervisor: guest refused tenant=%s pid=%lld why=\"%s\"",
-                  tenant_of(sup, p)->config.name, (long long)p->guest.pid, why);
-    sup->tenants[p->guest.tenant_index].refused.sessions++;
-    weir_sup_event(sup,
-                   &(struct weir_sup_event){.kind = WEIR_EVENT_SESSION_REFUSED,
-                                            .tenant = tenant_of(sup, p),
-                                            .program = p->guest.program,
-                                            .pid = (uint64_t)p->guest.pid},
-                   "%s", why);
-    weir_refuse(p->fd, reason, result, why);
-    forget(p);
-}
-
-/* Look at the hello, which the worker will read. */
-static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
-{
-    struct weir_hello *hello = NULL;
-    uint8_t *bytes = malloc(WEIR_CONTROL_MAX_BYTES);
-    ssize_t n =
-        bytes == NULL ? -1 : recv(p->fd, bytes, WEIR_CONTROL_MAX_BYTES, MSG_PEEK | MSG_DONTWAIT);
-    bool later = n < 0 && (bytes == NULL || errno == EAGAIN || errno == EINTR);
-
-    if (n > 0 && weir_hello_decode(bytes, (size_t)n, &hello) == WEIR_OK) {
-        p->said_hello = true;
-        p->guest.start.hello_ns = weir_clock_now_ns();
-        p->monitor = hello->monitor;
-        p->connections = hello->monitor ? 0 : hello->wish.connections;
-        p->sm_pct = hello->monitor ? 0 : hello->wish.sm_pct;
-        weir_hello_destroy(hello);
-    } else if (n > 0) {
-        turn_away(sup, p, WEIR_ERR_PEER, UNKNOWN, "not a hello of this protocol");
-    } else if (!later) {
-        forget(p);
-    }
-    free(bytes);
-}
-
-void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
-                              int fd, const struct weir_link_guest *guest)
-{
-    struct weir_sup_pending *free_slot = NULL;
-    uint32_t n = 0;
-
-    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
-        struct weir_sup_pending *p = &sup->pending[i];
-
-        n += p->used && p->guest.tenant_index == tenant->index;
-        free_slot = free_slot == NULL && !p->used ? p : free_slot;
-    }
-    if (free_slot == NULL || n >= TENANT_PENDING) {
-        weir_refuse(fd, WEIR_ERR_QUOTA, OUT_OF_MEMORY, "too many programs wait for a worker");
-        close(fd);
-        return;
-    }
-    *free_slot = (struct weir_sup_pending){
-        .used = true, .fd = fd, .since_ns = weir_clock_now_ns(), .guest = *guest};
-    free_slot->guest.start.arrived_ns = free_slot->since_ns;
-    peek_hello(sup, free_slot); /* it may be there */
-}
-
-void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending)
-{
-    if (!pending->said_hello) {
-        peek_hello(sup, pending);
-    } else {
-        forget(pending); /* only its end is waited for */
-    }
 }
 
 /* ---------------------------------------------------------------- which worker */
@@ -343,12 +261,7 @@ static void send_to(struct weir_supervisor *sup, struct weir_sup_pending *p, int
     if (!weir_sup_worker_send(sup, worker, &message, p->fd)) {
         weir_refuse(p->fd, WEIR_ERR_AGAIN, UNKNOWN, "the worker is not ready");
     }
-    forget(p);
-}
-
-static bool has_room(const struct weir_supervisor *sup, uint64_t now_ns)
-{
-    return sup->no_room_ns == 0 || now_ns - sup->no_room_ns >= NO_ROOM_NS;
+    weir_sup_pending_forget(p);
 }
 
 /*
@@ -380,7 +293,12 @@ static bool clear_place(struct weir_supervisor *sup, const struct weir_sup_worke
     return leaving >= needed;
 }
 
-enum started { STARTED, STARTS_LATER, NOT_STARTED };
+enum started {
+    STARTED,
+    STARTS_LATER,
+    NOT_STARTED,
+    NO_DOMAIN, /* programs with other devices are in all domains that there can be */
+};
 
 /* Start a worker like this, in a domain if it is to be in one. No domain is opened for spares. */
 static enum started start_one(struct weir_supervisor *sup, struct weir_sup_worker *wanted,
@@ -388,7 +306,7 @@ static enum started start_one(struct weir_supervisor *sup, struct weir_sup_worke
 {
     enum weir_mps_room room = WEIR_MPS_ROOM;
 
-    if (!has_room(sup, now_ns)) {
+    if (!weir_sup_has_room(sup, wanted->devices, now_ns)) {
         return NOT_STARTED;
     }
     if (!wanted->program.native) {
@@ -398,21 +316,28 @@ static enum started start_one(struct weir_supervisor *sup, struct weir_sup_worke
         (clear_place(sup, wanted) || weir_mps_open(sup, wanted->devices))) {
         return STARTS_LATER;
     }
+    if (room == WEIR_MPS_NO_ROOM && for_program) {
+        return weir_mps_make_place(sup) ? STARTS_LATER : NO_DOMAIN;
+    }
     if (room == WEIR_MPS_ROOM) {
         return weir_sup_worker_new(sup, wanted) >= 0 ? STARTED : NOT_STARTED;
     }
     return room == WEIR_MPS_ROOM_SOON ? STARTS_LATER : NOT_STARTED;
 }
 
-/* Stop a worker that nobody uses, unless one is on its way out already. false: all are used. */
-static bool make_room(struct weir_supervisor *sup)
+/* Stop a worker on these devices that nobody uses, unless one is on its way out already. false: all
+ * are used. */
+static bool make_room(struct weir_supervisor *sup, const char *devices)
 {
     int unused = -1;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        if (is_of_programs(w) && w->program.stopping) {
+        if (!is_of_programs(w) || !weir_devices_meet(w->devices, devices)) {
+            continue;
+        }
+        if (w->program.stopping) {
             return true;
         }
         unused = unused < 0 && is_free(w) ? i : unused;
@@ -423,9 +348,9 @@ static bool make_room(struct weir_supervisor *sup)
     return unused >= 0;
 }
 
-/* No further worker can be made for it now. */
+/* No further worker can be made for it now, since there is no room or no domain. */
 static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
-                       const struct weir_sup_worker *wanted)
+                       const struct weir_sup_worker *wanted, enum started why)
 {
     bool may_share = sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE &&
                      !weir_sup_is_strict(tenant_of(sup, p));
@@ -436,8 +361,12 @@ static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
                       "tenant=%s pid=%lld worker=%d",
                       tenant_of(sup, p)->config.name, (long long)p->guest.pid, worker);
         send_to(sup, p, worker);
-    } else if (!make_room(sup)) {
-        turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, "the GPU has no room for another context");
+    } else if (why == NO_DOMAIN) {
+        weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY,
+                           "programs with other devices use all MPS servers of the host");
+    } else if (!make_room(sup, wanted->devices)) {
+        weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY,
+                           "the GPU has no room for another context");
     }
 }
 
@@ -461,16 +390,19 @@ static void place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint6
 
             weir_sessions_refusal(tenant->config.name, tenant->config.sessions_max, why,
                                   sizeof why);
-            turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, why);
+            weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, why);
         }
         return;
     }
     worker = free_worker(sup, p, &wanted);
     if (worker >= 0) {
         send_to(sup, p, worker);
-    } else if (n_unassigned(sup, &wanted) < n_waiting(sup, &wanted) &&
-               start_one(sup, &wanted, true, now_ns) == NOT_STARTED) {
-        do_without(sup, p, &wanted);
+    } else if (n_unassigned(sup, &wanted) < n_waiting(sup, &wanted)) {
+        enum started started = start_one(sup, &wanted, true, now_ns);
+
+        if (started == NOT_STARTED || started == NO_DOMAIN) {
+            do_without(sup, p, &wanted, started);
+        }
     }
 }
 
@@ -483,14 +415,14 @@ static void look_at_pending(struct weir_supervisor *sup, uint64_t now_ns)
             continue;
         }
         if (tenant_of(sup, p)->gone || tenant_of(sup, p)->goings != p->guest.goings) {
-            turn_away(sup, p, WEIR_ERR_DENIED, UNKNOWN, "the tenant was removed");
+            weir_sup_turn_away(sup, p, WEIR_ERR_DENIED, UNKNOWN, "the tenant was removed");
         } else if (p->said_hello) {
             place(sup, p, now_ns);
         } else if (now_ns - p->since_ns >= HELLO_WAIT_NS) {
-            turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "it said no hello");
+            weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "it said no hello");
         }
         if (p->used && now_ns - p->since_ns >= PENDING_WAIT_NS) {
-            turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "no worker was ready in time");
+            weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "no worker was ready in time");
         }
     }
 }
@@ -563,7 +495,8 @@ static void keep_spares(struct weir_supervisor *sup, const struct spare_kinds *k
     for (uint32_t i = 0; i < kinds->n; i++) {
         struct weir_sup_worker wanted = spare_of(sup, kinds, i);
 
-        while (n_unassigned(sup, &wanted) < spares + n_waiting(sup, &wanted) &&
+        while (weir_sup_has_room_for_spares(sup, wanted.devices, now_ns) &&
+               n_unassigned(sup, &wanted) < spares + n_waiting(sup, &wanted) &&
                start_one(sup, &wanted, false, now_ns) == STARTED) {
         }
     }
@@ -619,26 +552,80 @@ static void stop_idle(struct weir_supervisor *sup, const struct spare_kinds *kin
     }
 }
 
-/* Workers that lack memory may ask for what these have. */
+/* Can it be given up for a program that lacks memory? Not if a program waits for one like it. */
+static bool may_give_way(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
+{
+    return is_kept(w) || (is_idle(w) && n_waiting(sup, w) == 0);
+}
+
+/* One that opens its driver for as long as that never will: it counts as a spare, or as the worker
+ * that a program waits for. */
+static bool is_starting(const struct weir_sup_worker *w)
+{
+    return is_there(w) && !w->ready && w->pid > 0 && !w->program.terminated;
+}
+
+static void end_stuck(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        if (is_starting(w) && now_ns - w->started_ns >= START_WAIT_NS) {
+            weir_log_error("supervisor: worker does not get ready, killed worker=%d pid=%d", i,
+                           (int)w->pid);
+            weir_mps_kill(sup, w);
+        }
+    }
+}
+
+/* Workers that lack memory may ask for what these have, and wait while they end. */
 static void show_idle(struct weir_supervisor *sup)
 {
     uint32_t n = 0;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        n += is_of_programs(&sup->workers[i]) && !sup->workers[i].program.busy;
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        n += is_of_programs(w) && !w->program.busy && (w->program.stopping || may_give_way(sup, w));
     }
     if (sup->spin.page != NULL) {
         atomic_store_explicit(&sup->spin.page->idle_workers, n, memory_order_relaxed);
     }
 }
 
-void weir_sup_programs_give_way(struct weir_supervisor *sup)
+void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker)
 {
-    uint64_t now_ns = weir_clock_now_ns();
+    sup->workers[worker].lacks_memory = true;
+}
+
+/* When it is next heard if it lacks memory: one that asks in a loop costs the others little. */
+static uint64_t heard_ns(const struct weir_sup_worker *w)
+{
+    return w->heard_ns != 0 ? w->heard_ns + GIVE_WAY_NS : 0;
+}
+
+static bool any_lacks_memory(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    bool any = false;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->used && w->lacks_memory && heard_ns(w) <= now_ns) {
+            w->lacks_memory = false;
+            w->heard_ns = now_ns;
+            any = true;
+        }
+    }
+    return any;
+}
+
+static void give_way(struct weir_supervisor *sup, uint64_t now_ns)
+{
     uint32_t n = 0;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (is_idle(&sup->workers[i])) {
+        if (may_give_way(sup, &sup->workers[i])) {
             stop(sup, i);
             n++;
         }
@@ -654,8 +641,12 @@ void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     struct spare_kinds kinds;
 
+    end_stuck(sup, now_ns);
     look_at_pending(sup, now_ns);
     find_kinds(sup, &kinds);
+    if (any_lacks_memory(sup, now_ns)) {
+        give_way(sup, now_ns);
+    }
     keep_spares(sup, &kinds, now_ns);
     stop_idle(sup, &kinds, now_ns);
     show_idle(sup);
@@ -676,7 +667,7 @@ static uint64_t pending_next_ns(const struct weir_supervisor *sup, const struct 
 
 int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 {
-    uint64_t next_ns = has_room(sup, now_ns) ? WEIR_FOREVER : sup->no_room_ns + NO_ROOM_NS;
+    uint64_t next_ns = weir_sup_shortage_next_ns(sup, now_ns);
 
     if (now_ns < spares_from_ns(sup) && spares_from_ns(sup) < next_ns) {
         next_ns = spares_from_ns(sup);
@@ -691,6 +682,12 @@ int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns
 
         if (is_kept(w) && idle_until_ns(sup, w) < next_ns) {
             next_ns = idle_until_ns(sup, w);
+        }
+        if (is_starting(w) && w->started_ns + START_WAIT_NS < next_ns) {
+            next_ns = w->started_ns + START_WAIT_NS;
+        }
+        if (w->used && w->lacks_memory && heard_ns(w) < next_ns) {
+            next_ns = heard_ns(w);
         }
     }
     return weir_poll_ms(next_ns, now_ns);
@@ -727,10 +724,11 @@ void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker)
     }
 }
 
-/* The first worker of all finds no driver: nobody would see a log. */
-static bool is_hopeless(const struct weir_supervisor *sup, int status)
+/* The first workers find no driver: nobody would see a log. */
+static bool is_hopeless(const struct weir_supervisor *sup, int worker, int status)
 {
-    return !sup->announced && WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER;
+    return !sup->announced && WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER &&
+           !weir_sup_others_may_serve(sup, worker, false);
 }
 
 /* Has the worker's end ended the other contexts of its MPS domain? So does a signal that kills one
@@ -747,25 +745,25 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_sup_mps *domain = weir_mps_of(sup, w);
     const char *name = w->tenant >= 0 ? sup->tenants[w->tenant].config.name : "";
-    uint64_t now_ns = weir_clock_now_ns();
     bool failed = w->row.n_devices == 0 && !w->program.stopping && !sup->stopping;
     int tenant = w->tenant;
 
-    if (failed && domain != NULL && weir_mps_give_up(sup, "a worker cannot be its client")) {
+    if (failed && domain != NULL && !weir_sup_others_may_serve(sup, worker, true) &&
+        weir_mps_give_up(sup, "a worker cannot be its client")) {
         failed = false; /* a native one may do better */
-    } else if (failed && is_hopeless(sup, status)) {
+        memset(sup->shortages, 0, sizeof sup->shortages);
+    } else if (failed && is_hopeless(sup, worker, status)) {
         weir_sup_no_gpu(sup);
     } else if (w->program.stopping || sup->stopping) {
         weir_log_info("supervisor: worker of a program ended worker=%d tenant=%s", worker, name);
-        sup->no_room_ns = 0;
+        weir_sup_shortage_less(sup);
     } else {
         weir_log_error("supervisor: worker of a program died worker=%d tenant=%s program=%d "
                        "status=0x%x",
                        worker, name, (int)w->program.pid, (unsigned)status);
     }
     if (failed) {
-        sup->no_room_ns = now_ns;
-        sup->spares_from_ns = now_ns + NO_SPARES_NS;
+        weir_sup_shortage_begin(sup, w->devices, weir_clock_now_ns());
     }
     if (domain != NULL && is_fault(w, status)) {
         weir_sup_fault_of_dead(sup, worker, WIFSIGNALED(status));

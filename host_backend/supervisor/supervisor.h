@@ -20,13 +20,12 @@
 #include "host_backend/supervisor/metrics.h"
 #include "host_backend/supervisor/mps.h"
 #include "host_backend/supervisor/nvdimm.h"
+#include "host_backend/supervisor/programs.h"
 #include <stdbool.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#define WEIR_PROGRAMS_MAX      160 /* workers of programs: more than a GPU has contexts for */
 #define WEIR_WORKERS_MAX       (WEIR_CONFIG_TENANTS_MAX + 1 + WEIR_PROGRAMS_MAX)
-#define WEIR_PENDING_MAX       512 /* programs that wait for a worker */
 #define WEIR_ADMIN_CLIENTS_MAX 16
 #define WEIR_ASKERS_MAX        16 /* who ask for shares on demand */
 
@@ -47,6 +46,14 @@ struct weir_sup_faults {
     uint64_t last_ns;           /* of either; 0: none yet */
     uint64_t quarantine_end_ns; /* until then it has a worker of its own; 0: it is not in one */
     uint64_t release_ns;        /* when its worker is asked next whether it can end */
+};
+
+#define WEIR_BLAMED_USERS_MAX 64
+
+/* A user of whose shares on demand one is in quarantine, or was when it ended. Zeroed: nobody. */
+struct weir_sup_blamed_user {
+    uint32_t uid;
+    uint64_t end_ns; /* until then each further share of that user is in quarantine, too */
 };
 
 /* What a tenant was not given. */
@@ -88,20 +95,6 @@ enum weir_worker_kind {
     WEIR_WORKER_PROGRAM, /* a program, or nobody yet (programs.c) */
 };
 
-/* What a worker of kind PROGRAM is at. Zeroed: a spare that has served nobody. */
-struct weir_sup_program {
-    pid_t pid;              /* of the program in its worker; 0: none, or its pid is not known */
-    bool busy;              /* a program is in it, or on its way there */
-    bool stopping;          /* it takes no program any more */
-    bool terminated;        /* its MPS server was told to let it go, and then it was killed */
-    bool asserted;          /* an assert has ended its context, which is no fault of its domain */
-    bool native;            /* it is never under MPS */
-    uint32_t domain;        /* number of its MPS domain, from 1; 0: none */
-    uint32_t sm_share_pct;  /* of the SMs, that its contexts have there; 0: all */
-    uint64_t n_guests;      /* connections that it was given */
-    uint64_t idle_since_ns; /* when its last program had ended; 0: it has served nobody */
-};
-
 /* The gate process (gate.c). */
 struct weir_sup_gate {
     pid_t pid;      /* 0: not running */
@@ -123,7 +116,9 @@ struct weir_sup_worker {
     char group[WEIR_TENANT_NAME_BYTES];   /* that it serves; "": tenants of none */
     char devices[WEIR_DEVICE_LIST_BYTES]; /* that it owns; shared by the tenants with this list */
     struct weir_sup_program program;
+    bool told; /* it reads its link, and knows its tenants */
     bool ready;
+    bool renewing;         /* it is to end, and to start again with other connections */
     bool answering;        /* has been asked for its status */
     uint32_t gate_port;    /* that the gate process was asked for; 0: none */
     bool gate_deaf;        /* it has left that, since the gate did not read */
@@ -136,19 +131,9 @@ struct weir_sup_worker {
     uint64_t renewed_ns;     /* when it was last started for that */
     uint64_t started_ns;
     uint64_t restart_at_ns;
+    bool lacks_memory; /* it has asked for some since it was last heard */
+    uint64_t heard_ns; /* .. which was then; 0: never */
     struct weir_status_worker row;
-};
-
-/* A program's connection that has no worker yet. */
-struct weir_sup_pending {
-    bool used;
-    int fd;
-    bool said_hello;      /* then what follows is known */
-    bool monitor;         /* it only asks */
-    uint32_t connections; /* CUDA_DEVICE_MAX_CONNECTIONS that it wishes; 0: none */
-    uint32_t sm_pct;      /* CUDA_DEVICE_SM_LIMIT likewise */
-    uint64_t since_ns;
-    struct weir_link_guest guest; /* for its worker */
 };
 
 struct weir_kept_chunk {
@@ -277,6 +262,7 @@ struct weir_supervisor {
     char demand_path[108];
     struct weir_sup_asker askers[WEIR_ASKERS_MAX];
     struct weir_sup_refused_user refused_users[WEIR_REFUSED_USERS_MAX];
+    struct weir_sup_blamed_user blamed_users[WEIR_BLAMED_USERS_MAX];
     uint64_t n_runs; /* programs that were given a share */
     int tcp_fd;      /* listens for remote guests, whom the main worker accepts; -1: nobody does */
     char admin_path[108];
@@ -293,10 +279,10 @@ struct weir_supervisor {
     bool mps_wanted;                       /* programs' workers are to be under MPS */
     bool mps_proved;                       /* one has been */
     struct weir_sup_mps mps[WEIR_MPS_MAX];
-    uint32_t mps_turns;        /* that were given to domains */
-    uint64_t spares_from_ns;   /* no spare is started before that, for want of room; .. */
+    uint32_t mps_turns; /* that were given to domains */
+    struct weir_sup_shortage shortages[WEIR_SHORTAGES_MAX];
+    uint64_t spares_from_ns;   /* no spare is started before that, for want of memory; .. */
     uint64_t spares_paused_ns; /* .. nor before that, since a program starts */
-    uint64_t no_room_ns;       /* when a worker last found no room for a context; 0: none did */
     struct weir_sup_vm vms[WEIR_VMS_MAX];
     uint64_t next_vm;
     int nvdimm_watch_fd; /* inotify; -1: not yet */
@@ -444,13 +430,11 @@ void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t
 void weir_sup_tenants_died(struct weir_supervisor *sup, int worker);
 /** A worker of one of the tenant's programs has died; the tenant may have gone before. */
 void weir_sup_tenant_worker_gone(struct weir_supervisor *sup, uint32_t index);
-/** Tell a worker that begins to serve a tenant its settings, and where they charge together. */
+/** Tell a worker that begins to serve a tenant its settings, and where they charge together. One
+ * that does not read yet is told later. */
 void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker);
 /** A worker has ended: give back what it had charged. */
 void weir_sup_tenants_settle(struct weir_supervisor *sup, int worker);
-/** Tell a worker a tenant's settings. */
-void weir_sup_tenant_tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
-                          int worker);
 /** The worker of the tenant's machines, started if there is none yet. -1: cannot. */
 int weir_sup_machine_worker(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /**
@@ -472,7 +456,7 @@ void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_t
 void weir_sup_tenant_move(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker);
 /** Close all tenants' sockets. */
 void weir_sup_tenants_close(struct weir_supervisor *sup);
-/** Send a worker all that it must know of tenants. */
+/** A worker begins to read: send it all that it must know of tenants. */
 void weir_sup_tenants_tell(struct weir_supervisor *sup, int worker);
 
 /* containers.c */
@@ -550,6 +534,9 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) 
  * @return its index; -1: there is no slot, or it cannot be started
  */
 int weir_sup_worker_new(struct weir_supervisor *sup, const struct weir_sup_worker *like);
+/** Does it read its link, and know its tenants? One that does not yet is told all at once when it
+ * does. -1: no. */
+bool weir_sup_worker_is_told(const struct weir_supervisor *sup, int worker);
 /** Say that the host is ready, once, when all workers that it began with are, spares among them. */
 void weir_sup_announce(struct weir_supervisor *sup);
 /** Has each of the tenant's programs a worker of its own? */
@@ -571,8 +558,7 @@ const char *weir_sup_devices_of(const struct weir_supervisor *sup,
 /** Have it end by itself; it is killed if it does not within 5 s. */
 void weir_sup_worker_stop(struct weir_supervisor *sup, int worker);
 
-/** All tenants of the configuration have been told:
- * workers, later ones too, may listen for guests. */
+/** All tenants of the configuration are there: workers that know theirs may listen for guests. */
 void weir_sup_workers_listen(struct weir_supervisor *sup);
 /** Start those whose time has come. */
 void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns);
@@ -602,38 +588,17 @@ void weir_sup_workers_close(struct weir_supervisor *sup);
 /** Tell all workers to stop, wait for them together, and kill the rest. Takes a minute at most. */
 void weir_sup_workers_stop(struct weir_supervisor *sup);
 
-/* programs.c: the workers of programs; docs/design/workers.md */
-
-/** A connection of a tenant with a worker for each program; the descriptor is taken. */
-void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
-                              int fd, const struct weir_link_guest *guest);
-/** Something happened at a pending connection: its hello came, or it is gone. */
-void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending);
-/** A worker says that no session is left; n_guests: how many connections it had got by then. */
-void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
-                            const struct weir_link_idle *idle);
-/** A worker says that the work of its program, which is gone, does not end. */
-void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker);
-/** A worker finds no device memory: all workers that serve nobody end, spares for a while, too. */
-void weir_sup_programs_give_way(struct weir_supervisor *sup);
-/** A worker of kind PROGRAM is gone. @param status  as waitpid() gives it. */
-void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status);
-/** What a worker is at, in a word for people; "": it is not of kind PROGRAM. */
-const char *weir_sup_program_state(const struct weir_sup_worker *worker);
-/** A tenant goes: its programs' workers end, and who waits is turned away. */
-void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
-/** Are there to be spares, and the MPS server that they need is only just starting? */
-bool weir_sup_programs_start_soon(struct weir_supervisor *sup);
-/** Give workers to programs that wait, start and stop workers. */
-void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns);
-/** Milliseconds until weir_sup_programs_tick() has something to do; -1: nothing. */
-int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 /* faults.c */
 
 /** A worker's death has ended its MPS domain; by a signal: its tenant is to blame. */
 void weir_sup_fault_of_dead(struct weir_supervisor *sup, int worker, bool by_signal);
 /** A worker says that a tenant has ended, or may have ended, its GPU context. */
 void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_link_fault *fault);
+/** Whose share on demand a tenant is, also one that is gone while workers have something of it.
+ * -1: it is none. */
+int64_t weir_sup_share_user(const struct weir_supervisor *sup, uint32_t tenant);
+/** A share on demand begins, of the user demand_uid: in quarantine if that user is. */
+void weir_sup_quarantine_inherit(struct weir_supervisor *sup, struct weir_sup_tenant *share);
 /** Give tenants in quarantine whose shared worker has died workers of their own. */
 void weir_sup_quarantine_begin(struct weir_supervisor *sup, int worker);
 /**

@@ -122,14 +122,6 @@ static struct weir_link_message message_of(const struct weir_sup_tenant *tenant,
         .tenant = {.index = tenant->index, .goings = tenant->goings, .config = tenant->config}};
 }
 
-void weir_sup_tenant_tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
-                          int worker)
-{
-    struct weir_link_message message = message_of(tenant, WEIR_LINK_TENANT);
-
-    (void)weir_sup_worker_send(sup, worker, &message, -1);
-}
-
 static bool share_account(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker)
 {
     struct weir_link_message message = {
@@ -150,7 +142,12 @@ static bool share_account(struct weir_supervisor *sup, struct weir_sup_tenant *t
 
 void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker)
 {
-    weir_sup_tenant_tell(sup, tenant, worker);
+    struct weir_link_message message = message_of(tenant, WEIR_LINK_TENANT);
+
+    if (!weir_sup_worker_is_told(sup, worker)) {
+        return;
+    }
+    (void)weir_sup_worker_send(sup, worker, &message, -1);
     if (weir_sup_by_program(tenant) && !share_account(sup, tenant, worker)) {
         weir_log_error("supervisor: a worker counts for itself worker=%d tenant=%s", worker,
                        tenant->config.name);
@@ -177,7 +174,8 @@ static void tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tena
     struct weir_link_message message = message_of(tenant, type);
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (i == tenant->worker || is_of_program(&sup->workers[i], tenant)) {
+        if (weir_sup_worker_is_told(sup, i) &&
+            (i == tenant->worker || is_of_program(&sup->workers[i], tenant))) {
             (void)weir_sup_worker_send(sup, i, &message, -1);
         }
     }
@@ -337,6 +335,10 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     tenant->base = base;
     if (!tenant->gone) {
         memcpy(tenant->base.user, tenant->config.user, sizeof tenant->base.user);
+    }
+    if (tenant->gone && source == WEIR_ORIGIN_DEMAND &&
+        weir_user_id(config->user, &tenant->demand_uid) == WEIR_OK) { /* else it is refused later */
+        weir_sup_quarantine_inherit(sup, tenant);                     /* before it gets a worker */
     }
     merge(tenant, &merged);
     bool changed = !weir_settings_equal(&tenant->config, &merged);
@@ -548,7 +550,12 @@ void weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         struct weir_sup_tenant *tenant = &sup->tenants[i];
 
-        if (tenant->used && !tenant->gone && tenant->worker == worker) {
+        if (!tenant->used || tenant->worker != worker) {
+            continue;
+        }
+        if (tenant->gone) { /* the worker has never heard of it */
+            weir_sup_tenant_freed(sup, tenant->index, tenant->goings);
+        } else {
             weir_sup_tenant_join(sup, tenant, worker);
         }
     }

@@ -33,16 +33,19 @@
 #define STOP_WAIT_NS   (5 * WEIR_NS_PER_S)
 #define LINK_BUFFER    (4 << 20)
 #define RENEW_PAUSE_NS WEIR_NS_PER_S
-/* So long the supervisor waits for room in a link: a worker that does not read must not stop it.
- * One that opens a driver may take long, and is told everything before. */
+/* So long the supervisor waits for room in a link: a worker that does not read must not stop it. */
 #define SEND_MS            500
-#define SEND_FIRST_MS      60000
 #define ENDPOINT_BYTES     (WEIR_CONFIG_PATH_BYTES + 96)
 #define SHARED_CONNECTIONS WEIR_CONTROL_MAX_CONNECTIONS /* of a worker of many tenants */
 
 static bool valid(const struct weir_supervisor *sup, int worker)
 {
     return worker >= 0 && worker < WEIR_WORKERS_MAX && sup->workers[worker].used;
+}
+
+bool weir_sup_worker_is_told(const struct weir_supervisor *sup, int worker)
+{
+    return valid(sup, worker) && sup->workers[worker].told;
 }
 
 bool weir_sup_by_program(const struct weir_sup_tenant *tenant)
@@ -296,7 +299,9 @@ void weir_sup_announce(struct weir_supervisor *sup)
         return;
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        all &= !sup->workers[i].used || sup->workers[i].ready;
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        all &= !w->used || w->ready || w->restarts != 0; /* one that fails keeps no other back */
     }
     if (all && !weir_sup_programs_start_soon(sup)) {
         sup->announced = true;
@@ -309,7 +314,7 @@ void weir_sup_workers_listen(struct weir_supervisor *sup)
 {
     sup->listening = true;
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used) {
+        if (sup->workers[i].used && sup->workers[i].told) {
             let_listen(sup, i);
         }
     }
@@ -376,7 +381,7 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     if (status != WEIR_OK) {
         return status;
     }
-    w->ready = false;
+    w->ready = w->told = false;
     w->answering = false;
     w->restart_at_ns = 0;
     w->started_ns = weir_clock_now_ns();
@@ -385,11 +390,7 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     sup->worker_starts++;
     tell_event(sup, w, WEIR_EVENT_WORKER_STARTED, w->pid, "");
     if (send_config(sup, worker, sup->spin.page_fd)) { /* one that is gone is seen by SIGCHLD */
-        weir_sup_tenants_tell(sup, worker);
         weir_sup_gate_worker_starts(sup, worker);
-    }
-    if (sup->listening) {
-        let_listen(sup, worker);
     }
     return WEIR_OK;
 }
@@ -400,8 +401,17 @@ static void close_link(struct weir_sup_worker *w)
         close(w->link);
         w->link = -1;
     }
-    w->ready = false;
+    w->ready = w->told = false;
     w->answering = false;
+}
+
+/* The worker sees the end of the link and exits. One that stands still does not, and is killed. */
+static void lose_link(struct weir_sup_worker *w)
+{
+    close_link(w);
+    if (w->stop_by_ns == 0) {
+        w->stop_by_ns = weir_clock_now_ns() + STOP_WAIT_NS;
+    }
 }
 
 bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
@@ -414,13 +424,14 @@ bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
         return false;
     }
     w = &sup->workers[worker];
-    status = weir_link_send_within(w->link, message, fd, w->ready ? SEND_MS : SEND_FIRST_MS);
+    status = weir_link_send_within(w->link, message, fd, SEND_MS);
     if (status != WEIR_OK) {
         if (!sup->stopping) { /* else whoever stops the host may have stopped the worker, too */
             weir_log_warn("supervisor: link lost worker=%d why=\"%s\"", worker,
-                          weir_status_text(status));
+                          status == WEIR_ERR_AGAIN ? "it does not read" : weir_status_text(status));
         }
-        close_link(w); /* the worker sees the end and exits */
+        w->program.stopping |= status == WEIR_ERR_AGAIN; /* one that has exited says more */
+        lose_link(w);
     }
     return status == WEIR_OK;
 }
@@ -444,9 +455,9 @@ static const char *why_text(int status, char *room, size_t bytes)
 /* Was this the end that renew() asked for? Then the next one starts without a pause. */
 static bool on_renewed(struct weir_sup_worker *w, int status, uint64_t now_ns)
 {
-    bool wanted = w->stop_by_ns != 0;
+    bool wanted = w->renewing;
 
-    w->stop_by_ns = 0;
+    w->renewing = false;
     if (!wanted || !WIFEXITED(status) || WEXITSTATUS(status) != WEIR_WORKER_EXIT_OK) {
         return false;
     }
@@ -511,6 +522,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     take_last_messages(sup, worker);
     close_link(w);
     w->pid = 0;
+    w->stop_by_ns = 0;
     weir_sup_gate_worker_gone(sup, worker);
     weir_sup_drop_all(sup, worker);
     weir_sup_directory_worker_gone(sup, worker);
@@ -543,7 +555,8 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
         return;
     }
     if (!drop_connections(w, status) && !sup->announced && w->restarts == 0 && WIFEXITED(status) &&
-        WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER) {
+        WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER &&
+        !weir_sup_others_may_serve(sup, worker, false)) {
         weir_sup_no_gpu(sup);
         return;
     }
@@ -612,6 +625,20 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
     return weir_poll_ms(next_ns, now_ns);
 }
 
+/* Its driver is open, which may have taken long. Until now the link had little more to hold than
+ * its configuration: the settings of many tenants would have filled it. */
+static void on_reads(struct weir_supervisor *sup, int worker)
+{
+    if (sup->workers[worker].told) {
+        return;
+    }
+    sup->workers[worker].told = true;
+    weir_sup_tenants_tell(sup, worker);
+    if (sup->listening) {
+        let_listen(sup, worker);
+    }
+}
+
 static void on_ready(struct weir_supervisor *sup, int worker,
                      const struct weir_link_message *message)
 {
@@ -653,6 +680,7 @@ static void renew(struct weir_supervisor *sup, int worker, uint32_t connections)
                   connections);
     w->connections = connections;
     w->ready = false;
+    w->renewing = true;
     weir_sup_worker_stop(sup, worker);
 }
 
@@ -677,12 +705,15 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         return;
     }
     if (status != WEIR_OK) {
-        close_link(w);
+        lose_link(w);
         return;
     }
     switch (message.type) {
     case WEIR_LINK_DEVICES:
         weir_sup_claim(sup, worker, &message.gpus);
+        break;
+    case WEIR_LINK_READS:
+        on_reads(sup, worker);
         break;
     case WEIR_LINK_SMS:
         weir_mps_sms_told(sup, w, &message.sms);
@@ -716,7 +747,7 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         weir_sup_program_ended(sup, worker, &message.idle);
         break;
     case WEIR_LINK_NO_MEMORY:
-        weir_sup_programs_give_way(sup);
+        weir_sup_program_lacks_memory(sup, worker);
         break;
     case WEIR_LINK_LEFT_BEHIND:
         weir_sup_program_left_behind(sup, worker);

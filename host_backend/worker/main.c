@@ -356,6 +356,9 @@ static bool on_message(struct weir_worker *worker)
         if (message.type == WEIR_LINK_FOUND) {            /* somebody waits */
             weir_directory_answered(worker, &message.entry, -1);
         }
+        if (message.type == WEIR_LINK_GATE_BELL) { /* it does without the gate process */
+            on_gate_bell(worker, -1);
+        }
         return true;
     }
     if (status != WEIR_OK) {
@@ -612,6 +615,8 @@ static int open_worker(struct weir_worker *worker)
     }
     weir_worker_warm_up(worker);
     weir_worker_limits_note(worker);
+    message = (struct weir_link_message){.type = WEIR_LINK_READS};
+    send_message(worker, &message);
     told.gate_known = !worker->config.gate_comes;
     while (!told.may_listen || !told.gate_known) {
         if (!on_message(worker)) {

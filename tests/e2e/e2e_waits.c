@@ -8,6 +8,7 @@
  *     e2e_waits spin         a kernel spins until a later copy in another stream arrives
  *     e2e_waits graph        a graph spins until a later kernel in another stream comes
  *     e2e_waits partners     two processes of the tenant whose kernels wait for each other, in turn
+ *     e2e_waits fork         a host function forks and returns in the child, too, which ends
  *     e2e_waits held         does what standard input says, a word a line:
  *                                launch   a kernel, and wait for it; prints "launched"
  *                                hold     a stream, with kernels behind a host function; launch
@@ -154,6 +155,36 @@ static void CUDA_CB wait_opened(void *data)
     while (__atomic_load_n(&opened, __ATOMIC_ACQUIRE) == 0) {
         usleep(100);
     }
+}
+
+static int forked_child;
+
+static void CUDA_CB fork_once(void *child)
+{
+    fflush(stdout); /* the child writes what is in its buffer, too */
+    *(pid_t *)child = fork();
+    if (*(pid_t *)child != 0) {
+        usleep(20000); /* a child that took part in the session would have answered by now */
+        __atomic_store_n(&forked_child, 1, __ATOMIC_RELEASE);
+    }
+}
+
+/* The work behind the function waits for the function of this process. */
+static void round_fork(uint32_t n)
+{
+    pid_t child = -1;
+    int status = -1;
+
+    __atomic_store_n(&forked_child, 0, __ATOMIC_RELEASE);
+    DRV(cu.LaunchHostFunc(streams[0], fork_once, &child));
+    launch_set(streams[0], words + 40, n);
+    DRV(cu.StreamSynchronize(streams[0]));
+    check_int(__atomic_load_n(&forked_child, __ATOMIC_ACQUIRE), 1, "the function has returned");
+    check_int(word_at(words + 40), n, "the work behind it");
+    for (int i = 0; i < 1000 && waitpid(child, &status, WNOHANG) == 0; i++) {
+        usleep(10000);
+    }
+    check_int((unsigned)status, 0, "the child has ended well");
 }
 
 static void round_host(uint32_t n)
@@ -383,7 +414,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*one)(uint32_t);
     } modes[] = {{"value", round_value}, {"event", round_event}, {"host", round_host},
-                 {"spin", round_spin},   {"graph", round_graph}, {"partners", NULL}};
+                 {"fork", round_fork},   {"spin", round_spin},   {"graph", round_graph},
+                 {"partners", NULL}};
 
     if (argc == 2 && strcmp(argv[1], "held") == 0) {
         return held();

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Loss of worker or supervisor: a CUDA error within a second, never a hang; then back to work."""
+import contextlib
 import os
 import signal
 import socket
@@ -68,6 +69,26 @@ class Lost(lib.Case):
         for guest in guests:
             self.steady_undisturbed(guest)
         self.assertEqual(host.worker_pid(), worker)
+
+    def test_a_worker_that_does_not_read_holds_nobody_else_up(self):
+        """Guests come until its link is full. Then it is given up, and its tenants get the next one."""
+        host = self.host({"alice": {"isolation": "shared"}, "bob": {"isolation": "program"}})
+        worker, = (w["pid"] for w in host.status()["worker"] if w["state"] == "")
+        os.kill(worker, signal.SIGSTOP)
+        with contextlib.ExitStack() as guests:
+            def come():
+                for _ in range(20):
+                    guest = guests.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                    guest.setblocking(False)
+                    with contextlib.suppress(BlockingIOError):  # the backlog is full, too
+                        guest.connect(host.socket("alice"))
+                return any("it does not read" in line for line in host.process.errors)
+            lib.until(come, 10, "the link is full")
+            self.finished(host, "e2e_minimal", tenant="bob", limit_s=10)
+            self.assertTrue(lib.pid_is_alive(worker))
+        os.kill(worker, signal.SIGCONT)
+        self.finished(host, "e2e_minimal", tenant="alice")
+        self.assertFalse(lib.pid_is_alive(worker))
 
     def test_a_dying_worker_costs_idle_supervisor_nothing(self):
         """A worker that dies again and again is restarted with growing pauses, and guests wait."""

@@ -570,6 +570,18 @@ class Domains(UnderMps):
         self.assertEqual({os.path.basename(self.folder_of(pid)) for pid in self.pids(host, "alice", "busy")}, {"mps-1"})
         self.steady_undisturbed(neighbour)
 
+    def test_a_user_ends_a_domain_once_with_shares_on_demand(self):
+        host = self.under_mps({"bob": {"isolation": "program"}})
+        neighbour = self.steady(host, tenant="bob")
+        wild = ("run", "--new", "--run-dir", host.run_dir, "--", lib.places.program("e2e_fault"), "address")
+        lib.run_weir(*wild, input="")
+        self.assertNotEqual(neighbour.wait(10), 0)
+        lib.until(lambda: f"quarantine begun uid={os.geteuid()} " in host.process.err, 5, "the user is blamed")
+        neighbour = self.steady(host, tenant="bob")
+        lib.run_weir(*wild, input="")
+        self.assertIn("a share begins in its user's quarantine tenant=run-2", host.process.err)
+        self.steady_undisturbed(neighbour)
+
     def test_a_worker_is_killed_after_its_server_has_let_it_go(self):
         host = self.under_mps()
         steady = {t: self.steady(host, tenant=t) for t in ("alice", "bob")}

@@ -37,6 +37,13 @@ class Waits(lib.Case):
         row = host.tenant("bob")
         return row["used_bytes"], row["pinned_bytes"]
 
+    def test_a_child_of_a_host_function_takes_no_part_in_its_parents_session(self):
+        host = self.host()
+        for arrangement in (lib.SHM, lib.ZMQ):
+            with self.subTest(arrangement):
+                self.finished(host, "e2e_waits", "fork", 2, arrangement=arrangement)
+        host.wait_idle()
+
     def test_only_the_caller_waits_for_what_does_not_end(self):
         host = self.host({"alice": {}, "bob": {"load_wait_s": LOAD_WAIT_S}, "carol": {}, "dave": {}},
                          env={"WEIR_SOFTGPU_WAITS": "1"})

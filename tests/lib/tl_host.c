@@ -25,6 +25,7 @@ struct tl_host {
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     bool hold;
+    bool refuses_functions;
     struct held held[MAX_HELD];
     unsigned int n_held;
     unsigned int counts[WEIR_OP_COUNT];
@@ -138,6 +139,14 @@ static bool is_held(struct tl_host *host)
     return held;
 }
 
+static bool refuses_functions(struct tl_host *host)
+{
+    pthread_mutex_lock(&host->lock);
+    bool refuses = host->refuses_functions;
+    pthread_mutex_unlock(&host->lock);
+    return refuses;
+}
+
 /* A flat switch over the operations that the tests use. */
 static void serve(struct tl_host *host, const struct weir_record *record)
 {
@@ -232,7 +241,8 @@ static void serve(struct tl_host *host, const struct weir_record *record)
         break;
     case WEIR_OP_host_func: {
         DECODE(host_func, in);
-        struct weir_op_host_func_call_in call = {.token = in.token, .ticket = in.token + 1000};
+        struct weir_op_host_func_call_in call = {.token = in.token};
+        call.ticket = refuses_functions(host) ? 0 : in.token + 1000;
         send_record(host, WEIR_OP_host_func_call, NULL, &call, 0);
         break;
     }
@@ -348,6 +358,13 @@ unsigned int tl_host_chunks(struct tl_host *host)
     unsigned int chunks = host->chunks;
     pthread_mutex_unlock(&host->lock);
     return chunks;
+}
+
+void tl_host_refuse_functions(struct tl_host *host)
+{
+    pthread_mutex_lock(&host->lock);
+    host->refuses_functions = true;
+    pthread_mutex_unlock(&host->lock);
 }
 
 void tl_host_fail(struct tl_host *host, int error, bool sticky)

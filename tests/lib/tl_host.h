@@ -30,6 +30,9 @@ unsigned int tl_host_chunks(struct tl_host *host);
 /** Report a deferred error. sticky: for ever. */
 void tl_host_fail(struct tl_host *host, int error, bool sticky);
 
+/** Refuse host functions from now on. */
+void tl_host_refuse_functions(struct tl_host *host);
+
 /** The worker vanishes: its end is destroyed. */
 void tl_host_kill(struct tl_host *host);
 

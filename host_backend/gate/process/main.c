@@ -60,6 +60,7 @@ static void on_port(const struct host *host, const struct weir_link_gate_port *w
     if (status != WEIR_OK) {
         weir_log_error("gate: no port for a worker port=%u why=\"%s\"", wanted->id,
                        weir_status_text(status));
+        reply(host, &message, -1);
     }
 }
 

@@ -193,14 +193,12 @@ CUresult weir_host_stream_attribute(struct weir_session *s,
 
 /* ---------------------------------------------------------------- functions of the guest */
 
-CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_func_in *in,
-                             struct weir_op_host_func_out *out)
+static CUresult launch_function(struct weir_session *s, const struct weir_op_host_func_in *in)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_host_call *call;
     CUresult result;
 
-    (void)out;
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -213,6 +211,19 @@ CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_f
     result = s->driver->cuLaunchHostFunc(weir_host_stream_at(stream), weir_host_call_run, call);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
+    }
+    return result;
+}
+
+/* The guest has mostly not waited for the result, and has the function in a list. */
+CUresult weir_host_host_func(struct weir_session *s, const struct weir_op_host_func_in *in,
+                             struct weir_op_host_func_out *out)
+{
+    CUresult result = launch_function(s, in);
+
+    (void)out;
+    if (result != CUDA_SUCCESS) {
+        weir_host_call_refuse(s, in->token);
     }
     return result;
 }

@@ -158,6 +158,13 @@ static bool send_call(struct weir_session *session, uint64_t token, const struct
     return weir_session_send(session, &room.record, NULL, 0) == WEIR_OK;
 }
 
+void weir_host_call_refuse(struct weir_session *session, uint64_t token)
+{
+    const struct ticket none = {0};
+
+    (void)send_call(session, token, &none); /* a guest that is gone need not know */
+}
+
 /* Answer a host_func_read. What is no block of the arena is answered by nothing. */
 static void send_data(struct weir_session *session, uint64_t offset, uint64_t bytes)
 {

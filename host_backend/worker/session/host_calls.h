@@ -38,6 +38,9 @@ uint64_t weir_host_call_token(const struct weir_host_call *call);
 /** The driver did not take it. */
 void weir_host_call_cancel(struct weir_host_call *call);
 
+/** Tell the guest that a function will not run, since what posted it has failed. @thread session */
+void weir_host_call_refuse(struct weir_session *session, uint64_t token);
+
 /** The trampoline: a thread of the driver. Waits for the guest, or for the session's end. */
 void CUDA_CB weir_host_call_run(void *user_data);
 

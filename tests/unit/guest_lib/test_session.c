@@ -1,8 +1,10 @@
 /* Streams, events, memory and copies of the guest library against a worker in a thread. */
+#include "guest_lib/callback.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/stream.h"
 #include "proto/common/ctx_stack.h"
+#include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include "tests/lib/tl_cmocka.h"
 #include "tests/lib/tl_host.h"
@@ -538,6 +540,30 @@ static void host_functions_run_in_order_and_are_answered(void **state)
     assert_int_equal(__atomic_load_n(&calls, __ATOMIC_ACQUIRE), 20);
 }
 
+/* Else the runner would wait for it for ever, and copies would take the slower way. */
+static void a_refused_host_function_is_forgotten(void **state)
+{
+    struct tl_host *host = *state;
+    unsigned int calls = 0, refused = 0;
+    struct weir_op_host_func_in in = {0};
+    tl_host_refuse_functions(host);
+    OK(weir_guest_cuLaunchHostFunc(CU_STREAM_LEGACY, count_call, &calls));
+    tl_host_drain();
+    assert_int_equal(tl_host_count(host, WEIR_OP_host_func), 1);
+    while (weir_callbacks_pending()) { /* the test's time limit ends it otherwise */
+        tl_host_drain();
+    }
+    OK(weir_callback_add(count_call, count_call, &refused, true, &in.token));
+    OK(weir_post_host_func(weir_guest_channel(), &in));
+    while (__atomic_load_n(&refused, __ATOMIC_ACQUIRE) == 0) {
+        tl_host_drain();
+    }
+    assert_false(weir_callbacks_pending());
+    assert_int_equal(refused, 1);
+    assert_int_equal(calls, 0);
+    assert_int_equal(tl_host_count(host, WEIR_OP_host_func_done), 0);
+}
+
 struct echo_job {
     CUcontext ctx;
     uint64_t first;
@@ -608,6 +634,7 @@ int main(void)
         TEST(pitched_copy_packs_and_unpacks),
         TEST(pool_reuses_in_stream_order_only),
         TEST(host_functions_run_in_order_and_are_answered),
+        TEST(a_refused_host_function_is_forgotten),
         TEST(replies_find_their_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

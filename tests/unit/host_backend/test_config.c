@@ -306,6 +306,13 @@ static void devices_are_listed_without_blanks_and_once(void **state)
     assert_true(weir_devices_among("7", ""));
     assert_false(weir_devices_among("2", list));
     assert_false(weir_devices_among("0,2", list));
+    assert_true(weir_devices_meet("0,2", "3,2"));
+    assert_false(weir_devices_meet("0,2", "3,1"));
+    assert_true(weir_devices_meet("", "3"));
+    assert_true(weir_devices_meet("3", ""));
+    assert_true(weir_devices_meet("3", "GPU-12ab")); /* it may be that one */
+    assert_true(weir_devices_meet("GPU-12ab", "gpu-12AB"));
+    assert_false(weir_devices_meet("GPU-12ab", "GPU-12ac"));
 }
 
 static void group_and_isolation_fit_together(void **state)

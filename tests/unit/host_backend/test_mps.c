@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -210,6 +211,104 @@ static void the_one_in_reserve_is_what_opens_when_the_first_is_full(void **state
     assert_int_equal(domain, 2);
 }
 
+/* Domains in all places, with devices of their own, the last ones in reserve; no daemons. */
+static void have_all_places_taken(int n_reserves)
+{
+    snprintf(sup.config.run_dir, sizeof sup.config.run_dir, "/nonexistent");
+    for (int i = 1; i < WEIR_MPS_MAX; i++) {
+        sup.mps[i] = (struct weir_sup_mps){.used = true,
+                                           .user = &sup.worker_user,
+                                           .reserve = i >= WEIR_MPS_MAX - n_reserves,
+                                           .started_ns = weir_clock_now_ns()};
+        snprintf(sup.mps[i].devices, sizeof sup.mps[i].devices, "%d", i);
+        sup.workers[100 + i] =
+            (struct weir_sup_worker){.used = !sup.mps[i].reserve,
+                                     .kind = WEIR_WORKER_PROGRAM,
+                                     .link = -1,
+                                     .program = {.domain = (uint32_t)i + 1, .busy = true}};
+    }
+    sup.workers[READY].program.busy = true;
+    sup.workers[READY].tenant = 0;
+}
+
+static uint32_t n_closing(void)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_MPS_MAX; i++) {
+        n += sup.mps[i].closing;
+    }
+    return n;
+}
+
+static void one_in_reserve_makes_place_for_other_devices(void **state)
+{
+    uint32_t domain = 0;
+
+    (void)state;
+    have_all_places_taken(2);
+    assert_int_equal(weir_mps_room(&sup, "0,1", &domain), WEIR_MPS_NO_ROOM);
+    assert_true(weir_mps_make_place(&sup));
+    assert_true(weir_mps_make_place(&sup)); /* once is enough */
+    assert_int_equal(n_closing(), 1);
+    assert_true(sup.mps[WEIR_MPS_MAX - 2].closing);
+    weir_mps_tick(&sup, weir_clock_now_ns());
+    assert_false(sup.mps[WEIR_MPS_MAX - 2].used);
+    assert_int_equal(weir_mps_room(&sup, "0,1", &domain), WEIR_MPS_ROOM_SOON);
+    assert_string_equal(sup.mps[WEIR_MPS_MAX - 2].devices, "0,1");
+}
+
+static void one_without_programs_makes_place_and_its_workers_end(void **state)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+    pid_t daemon = sup.mps[0].pid;
+    int status = 0;
+
+    (void)state;
+    have_all_places_taken(0);
+    assert_false(weir_mps_make_place(&sup)); /* programs are in all */
+    sup.workers[READY].program.busy = false;
+    sup.mps[0].user = &sup.worker_user;
+    snprintf(sup.mps[0].folder, sizeof sup.mps[0].folder, "/nonexistent/mps-0");
+    assert_true(weir_mps_make_place(&sup));
+    assert_true(sup.mps[0].closing);
+    assert_true(sup.workers[READY].program.stopping && sup.workers[STARTING].program.stopping);
+    weir_mps_tick(&sup, now_ns);
+    assert_true(sup.mps[0].close_by_ns == 0); /* they have not ended */
+    sup.workers[READY].used = sup.workers[STARTING].used = false;
+    weir_mps_tick(&sup, now_ns);
+    assert_in_range(weir_mps_wait_ms(&sup, now_ns), 0, 5001);
+    weir_mps_tick(&sup, now_ns + 6 * WEIR_NS_PER_S); /* it does not hear */
+    while (sup.mps[0].pid != 0) {
+        siginfo_t info;
+
+        assert_int_equal(waitid(P_PID, (id_t)daemon, &info, WEXITED | WNOWAIT), 0);
+        status = info.si_status;
+        weir_mps_reap(&sup);
+    }
+    assert_int_equal(status, SIGKILL);
+    weir_mps_tick(&sup, now_ns);
+    assert_false(sup.mps[0].used);
+    sup.mps[0].pid = fork(); /* for tear_down() */
+    if (sup.mps[0].pid == 0) {
+        _exit(0);
+    }
+}
+
+static void reserves_leave_a_place_for_other_devices(void **state)
+{
+    (void)state;
+    have_all_places_taken(0);
+    sup.announced = true;
+    sup.mps[WEIR_MPS_MAX - 1].used = false; /* the last place */
+    weir_mps_tick(&sup, weir_clock_now_ns());
+    assert_false(sup.mps[WEIR_MPS_MAX - 1].used);
+    sup.mps[WEIR_MPS_MAX - 2].used = false;
+    weir_mps_tick(&sup, weir_clock_now_ns());
+    assert_true(sup.mps[WEIR_MPS_MAX - 2].used && sup.mps[WEIR_MPS_MAX - 2].reserve);
+    assert_false(sup.mps[WEIR_MPS_MAX - 1].used);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +324,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_without_a_server_does_not, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_one_in_reserve_is_what_opens_when_the_first_is_full,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_in_reserve_makes_place_for_other_devices, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(one_without_programs_makes_place_and_its_workers_end,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(reserves_leave_a_place_for_other_devices, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,10 +3,13 @@
 
 #include "base/clock.h"
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -65,18 +68,73 @@ static bool was_stopped(int worker)
            message.type == WEIR_LINK_STOP;
 }
 
+static void lack_memory(int worker, uint64_t now_ns)
+{
+    weir_sup_program_lacks_memory(&sup, worker);
+    weir_sup_programs_tick(&sup, now_ns);
+}
+
 static void who_serves_nobody_gives_way(void **state)
 {
     (void)state;
     weir_sup_programs_tick(&sup, weir_clock_now_ns());
     assert_int_equal(atomic_load(&page.idle_workers), 2);
-    weir_sup_programs_give_way(&sup);
+    lack_memory(BUSY, weir_clock_now_ns());
     assert_true(was_stopped(SPARE));
     assert_true(was_stopped(KEPT));
     assert_false(was_stopped(BUSY));
     assert_false(was_stopped(SHARED));
-    weir_sup_programs_give_way(&sup); /* they are told once */
+    assert_int_equal(atomic_load(&page.idle_workers), 2); /* until they have ended */
+    lack_memory(SHARED, weir_clock_now_ns());             /* they are told once */
     assert_false(was_stopped(SPARE));
+}
+
+/* A program of this tenant's that has said hello and waits for a worker. @return its end */
+static int have_pending(uint32_t tenant)
+{
+    int pair[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    sup.pending[0] = (struct weir_sup_pending){.used = true,
+                                               .fd = pair[0],
+                                               .said_hello = true,
+                                               .since_ns = weir_clock_now_ns(),
+                                               .guest = {.tenant_index = tenant}};
+    return pair[1];
+}
+
+static void one_that_a_program_waits_for_does_not(void **state)
+{
+    int end = have_pending(0);
+
+    (void)state;
+    sup.tenants[0].config.sessions_max = 4;
+    sup.workers[SPARE].ready = false;  /* it starts */
+    sup.workers[KEPT].connections = 7; /* the program asks for no such worker */
+    lack_memory(BUSY, weir_clock_now_ns());
+    assert_false(was_stopped(SPARE));
+    assert_true(was_stopped(KEPT));
+    assert_int_equal(atomic_load(&page.idle_workers), 1);
+    weir_sup_pending_forget(&sup.pending[0]);
+    close(end);
+}
+
+static void who_lacks_memory_in_a_loop_is_heard_once_a_second(void **state)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    (void)state;
+    lack_memory(BUSY, now_ns);
+    assert_true(was_stopped(SPARE));
+    sup.workers[SPARE].program.stopping = false; /* another has taken its place */
+    lack_memory(BUSY, now_ns + WEIR_NS_PER_S / 2);
+    assert_false(was_stopped(SPARE));
+    assert_in_range(weir_sup_programs_wait_ms(&sup, now_ns + WEIR_NS_PER_S / 2), 499, 501);
+    lack_memory(SHARED, now_ns + WEIR_NS_PER_S / 2); /* that is not the same */
+    assert_true(was_stopped(SPARE));
+    sup.workers[SPARE].program.stopping = false;
+    weir_sup_programs_tick(&sup, now_ns + WEIR_NS_PER_S); /* what it asked for has not been lost */
+    assert_true(was_stopped(SPARE));
 }
 
 static void only_kept_workers_end_with_time(void **state)
@@ -119,12 +177,134 @@ static void a_spare_of_no_use_ends(void **state)
     assert_false(was_stopped(KEPT));
 }
 
+/* The worker's death before it was ready, as waitpid() tells it. */
+static void cannot_start(const char *devices)
+{
+    sup.workers[N] = (struct weir_sup_worker){
+        .used = true, .kind = WEIR_WORKER_PROGRAM, .tenant = -1, .link = -1};
+    snprintf(sup.workers[N].devices, sizeof sup.workers[N].devices, "%s", devices);
+    weir_sup_program_died(&sup, N, WEIR_WORKER_EXIT_DRIVER << 8);
+}
+
+static void have_devices(int worker, const char *devices)
+{
+    snprintf(sup.workers[worker].devices, sizeof sup.workers[worker].devices, "%s", devices);
+}
+
+static void one_that_cannot_start_says_nothing_about_other_devices(void **state)
+{
+    uint64_t now_ns;
+
+    (void)state;
+    sup.announced = true;
+    cannot_start("1");
+    now_ns = weir_clock_now_ns();
+    assert_false(weir_sup_has_room(&sup, "1", now_ns));
+    assert_false(weir_sup_has_room_for_spares(&sup, "1", now_ns));
+    assert_true(weir_sup_has_room(&sup, "0", now_ns));
+    assert_true(weir_sup_has_room_for_spares(&sup, "0", now_ns));
+    assert_in_range(weir_sup_programs_wait_ms(&sup, now_ns), 1900, 2001);
+    assert_true(weir_sup_has_room(&sup, "1", now_ns + 2 * WEIR_NS_PER_S));
+    assert_false(weir_sup_has_room_for_spares(&sup, "1", now_ns + 2 * WEIR_NS_PER_S));
+    assert_true(weir_sup_has_room_for_spares(&sup, "1", now_ns + 30 * WEIR_NS_PER_S));
+    cannot_start("1");
+    weir_sup_shortage_less(&sup); /* another has ended */
+    assert_true(weir_sup_has_room(&sup, "1", now_ns));
+}
+
+static void many_lists_that_cannot_start_are_all_tried_again(void **state)
+{
+    char devices[16];
+
+    (void)state;
+    sup.announced = true;
+    for (int i = 0; i < 3 * WEIR_SHORTAGES_MAX; i++) {
+        snprintf(devices, sizeof devices, "%d", i);
+        cannot_start(devices);
+        assert_false(weir_sup_has_room(&sup, devices, weir_clock_now_ns()));
+    }
+    assert_true(weir_sup_has_room(&sup, "0", weir_clock_now_ns())); /* forgotten first */
+}
+
+static void no_worker_ends_for_devices_that_it_has_not(void **state)
+{
+    int end;
+
+    (void)state;
+    sup.announced = true;
+    have_devices(KEPT, "0");
+    have_devices(SPARE, "0");
+    sup.tenants[1] = sup.tenants[0];
+    sup.tenants[1].index = 1;
+    snprintf(sup.tenants[1].config.devices, sizeof sup.tenants[1].config.devices, "1");
+    sup.tenants[1].config.sessions_max = 4;
+    cannot_start("1");
+    end = have_pending(1);
+    weir_sup_programs_tick(&sup, weir_clock_now_ns());
+    close(end);
+    assert_false(sup.pending[0].used); /* it was refused */
+    assert_int_equal(sup.tenants[1].refused.sessions, 1);
+    assert_false(was_stopped(KEPT));
+}
+
+static void a_host_without_a_driver_ends_and_one_with_a_broken_gpu_does_not(void **state)
+{
+    (void)state;
+    sup.workers[SHARED].pid = 1;
+    cannot_start("1");
+    assert_false(sup.stopping);
+    sup.workers[SHARED].ready = false; /* it is in its first start */
+    cannot_start("1");
+    assert_false(sup.stopping);
+    sup.workers[SHARED].restarts = 1; /* it has failed, too */
+    cannot_start("1");
+    assert_true(sup.stopping);
+    assert_int_equal(sup.exit_status, WEIR_SERVE_EXIT_NO_GPU);
+}
+
+static void one_that_does_not_get_ready_is_killed(void **state)
+{
+    struct weir_sup_worker *w = &sup.workers[SPARE];
+    int status = 0;
+
+    (void)state;
+    w->ready = false;
+    w->started_ns = weir_clock_now_ns();
+    w->pid = fork();
+    if (w->pid == 0) {
+        pause();
+        _exit(0);
+    }
+    assert_true(w->pid > 0);
+    weir_sup_programs_tick(&sup, w->started_ns + 59 * WEIR_NS_PER_S);
+    assert_false(w->program.terminated);
+    assert_in_range(weir_sup_programs_wait_ms(&sup, w->started_ns + 59 * WEIR_NS_PER_S), 0, 1001);
+    weir_sup_programs_tick(&sup, w->started_ns + 60 * WEIR_NS_PER_S);
+    assert_int_equal(waitpid(w->pid, &status, 0), w->pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    w->pid = 0;
+    weir_sup_program_died(&sup, SPARE, status);
+    assert_false(weir_sup_has_room_for_spares(&sup, "", weir_clock_now_ns()));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_serves_nobody_gives_way, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_that_a_program_waits_for_does_not, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_lacks_memory_in_a_loop_is_heard_once_a_second, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(only_kept_workers_end_with_time, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_spare_of_no_use_ends, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_that_cannot_start_says_nothing_about_other_devices,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(many_lists_that_cannot_start_are_all_tried_again, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(no_worker_ends_for_devices_that_it_has_not, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(one_that_does_not_get_ready_is_killed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            a_host_without_a_driver_ends_and_one_with_a_broken_gpu_does_not, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

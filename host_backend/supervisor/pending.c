@@ -1,0 +1,104 @@
+/*
+ * Connections of programs that have no worker yet: from their arrival until a worker gets them
+ * (programs.c), or they are turned away. The supervisor looks at the hello and leaves it to the
+ * worker to read.
+ */
+#include "host_backend/supervisor/supervisor.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "proto/wire/accept.h"
+#include "proto/wire/control.h"
+#include "proto/wire/control_codec.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define TENANT_PENDING 64u /* connections of a tenant that wait, at most */
+#define OUT_OF_MEMORY  2   /* CUDA_ERROR_OUT_OF_MEMORY */
+#define UNKNOWN        999 /* CUDA_ERROR_UNKNOWN */
+
+static const struct weir_sup_tenant *tenant_of(const struct weir_supervisor *sup,
+                                               const struct weir_sup_pending *p)
+{
+    return &sup->tenants[p->guest.tenant_index];
+}
+
+void weir_sup_pending_forget(struct weir_sup_pending *p)
+{
+    close(p->fd);
+    *p = (struct weir_sup_pending){.fd = -1};
+}
+
+void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *p,
+                        enum weir_status reason, int32_t result, const char *why)
+{
+    weir_log_warn("supervisor: guest refused tenant=%s pid=%lld why=\"%s\"",
+                  tenant_of(sup, p)->config.name, (long long)p->guest.pid, why);
+    sup->tenants[p->guest.tenant_index].refused.sessions++;
+    weir_sup_event(sup,
+                   &(struct weir_sup_event){.kind = WEIR_EVENT_SESSION_REFUSED,
+                                            .tenant = tenant_of(sup, p),
+                                            .program = p->guest.program,
+                                            .pid = (uint64_t)p->guest.pid},
+                   "%s", why);
+    weir_refuse(p->fd, reason, result, why);
+    weir_sup_pending_forget(p);
+}
+
+/* Look at the hello, which the worker will read. */
+static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
+{
+    struct weir_hello *hello = NULL;
+    uint8_t *bytes = malloc(WEIR_CONTROL_MAX_BYTES);
+    ssize_t n =
+        bytes == NULL ? -1 : recv(p->fd, bytes, WEIR_CONTROL_MAX_BYTES, MSG_PEEK | MSG_DONTWAIT);
+    bool later = n < 0 && (bytes == NULL || errno == EAGAIN || errno == EINTR);
+
+    if (n > 0 && weir_hello_decode(bytes, (size_t)n, &hello) == WEIR_OK) {
+        p->said_hello = true;
+        p->guest.start.hello_ns = weir_clock_now_ns();
+        p->monitor = hello->monitor;
+        p->connections = hello->monitor ? 0 : hello->wish.connections;
+        p->sm_pct = hello->monitor ? 0 : hello->wish.sm_pct;
+        weir_hello_destroy(hello);
+    } else if (n > 0) {
+        weir_sup_turn_away(sup, p, WEIR_ERR_PEER, UNKNOWN, "not a hello of this protocol");
+    } else if (!later) {
+        weir_sup_pending_forget(p);
+    }
+    free(bytes);
+}
+
+void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                              int fd, const struct weir_link_guest *guest)
+{
+    struct weir_sup_pending *free_slot = NULL;
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        struct weir_sup_pending *p = &sup->pending[i];
+
+        n += p->used && p->guest.tenant_index == tenant->index;
+        free_slot = free_slot == NULL && !p->used ? p : free_slot;
+    }
+    if (free_slot == NULL || n >= TENANT_PENDING) {
+        weir_refuse(fd, WEIR_ERR_QUOTA, OUT_OF_MEMORY, "too many programs wait for a worker");
+        close(fd);
+        return;
+    }
+    *free_slot = (struct weir_sup_pending){
+        .used = true, .fd = fd, .since_ns = weir_clock_now_ns(), .guest = *guest};
+    free_slot->guest.start.arrived_ns = free_slot->since_ns;
+    peek_hello(sup, free_slot); /* it may be there */
+}
+
+void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending)
+{
+    if (!pending->said_hello) {
+        peek_hello(sup, pending);
+    } else {
+        weir_sup_pending_forget(pending); /* only its end is waited for */
+    }
+}

@@ -1,0 +1,112 @@
+/*
+ * The workers of programs, and the programs that wait for one (programs.c); docs/design/workers.md.
+ *
+ * All functions: @thread main
+ */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_PROGRAMS_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_PROGRAMS_H
+
+#include "host_backend/config/link.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct weir_supervisor;
+struct weir_sup_tenant;
+struct weir_sup_worker;
+
+#define WEIR_PROGRAMS_MAX 160 /* workers of programs: more than a GPU has contexts for */
+#define WEIR_PENDING_MAX  512 /* programs that wait for a worker */
+
+/* What a worker of kind PROGRAM is at. Zeroed: a spare that has served nobody. */
+struct weir_sup_program {
+    pid_t pid;              /* of the program in its worker; 0: none, or its pid is not known */
+    bool busy;              /* a program is in it, or on its way there */
+    bool stopping;          /* it takes no program any more */
+    bool terminated;        /* its MPS server was told to let it go, and then it was killed */
+    bool asserted;          /* an assert has ended its context, which is no fault of its domain */
+    bool native;            /* it is never under MPS */
+    uint32_t domain;        /* number of its MPS domain, from 1; 0: none */
+    uint32_t sm_share_pct;  /* of the SMs, that its contexts have there; 0: all */
+    uint64_t n_guests;      /* connections that it was given */
+    uint64_t idle_since_ns; /* when its last program had ended; 0: it has served nobody */
+};
+
+/* A program's connection that has no worker yet. */
+struct weir_sup_pending {
+    bool used;
+    int fd;
+    bool said_hello;      /* then what follows is known */
+    bool monitor;         /* it only asks */
+    uint32_t connections; /* CUDA_DEVICE_MAX_CONNECTIONS that it wishes; 0: none */
+    uint32_t sm_pct;      /* CUDA_DEVICE_SM_LIMIT likewise */
+    uint64_t since_ns;
+    struct weir_link_guest guest; /* for its worker */
+};
+
+#define WEIR_SHORTAGES_MAX 32
+
+/* What a list of devices lacks (shortage.c). Zeroed: nothing. */
+struct weir_sup_shortage {
+    char devices[WEIR_DEVICE_LIST_BYTES];
+    uint64_t room_ns;   /* a worker found no room for a context: none is tried for before that */
+    uint64_t spares_ns; /* .. and no spare */
+};
+
+/* pending.c */
+
+/** A connection of a tenant with a worker for each program; the descriptor is taken. */
+void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                              int fd, const struct weir_link_guest *guest);
+/** Something happened at a pending connection: its hello came, or it is gone. */
+void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending);
+/** Close it: its worker has it, or it is over. */
+void weir_sup_pending_forget(struct weir_sup_pending *pending);
+/** Close it, and say why. @param result  CUresult for the program. */
+void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *pending,
+                        enum weir_status reason, int32_t result, const char *why);
+
+/* programs.c */
+
+/** A worker says that no session is left; n_guests: how many connections it had got by then. */
+void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
+                            const struct weir_link_idle *idle);
+/** A worker says that the work of its program, which is gone, does not end. */
+void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker);
+/** A worker of any kind finds no device memory: at the next tick, but once a second for each
+ * worker, all that serve nobody and are not waited for end. There are no spares for a while. */
+void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker);
+/** A worker of kind PROGRAM is gone. @param status  as waitpid() gives it. */
+void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status);
+/** What a worker is at, in a word for people; "": it is not of kind PROGRAM. */
+const char *weir_sup_program_state(const struct weir_sup_worker *worker);
+/** A tenant goes: its programs' workers end, and who waits is turned away. */
+void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
+/** Are there to be spares, and the MPS server that they need is only just starting? */
+bool weir_sup_programs_start_soon(struct weir_supervisor *sup);
+/** Give workers to programs that wait, start and stop workers. */
+void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** Milliseconds until weir_sup_programs_tick() has something to do; -1: nothing. */
+int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+
+/* shortage.c */
+
+/** A worker with these devices could not start: for want of room, it seems. */
+void weir_sup_shortage_begin(struct weir_supervisor *sup, const char *devices, uint64_t now_ns);
+/** A worker has ended, so there may be room again. */
+void weir_sup_shortage_less(struct weir_supervisor *sup);
+/** May a worker with these devices be started, for a program? */
+bool weir_sup_has_room(const struct weir_supervisor *sup, const char *devices, uint64_t now_ns);
+/** May a spare with these devices? */
+bool weir_sup_has_room_for_spares(const struct weir_supervisor *sup, const char *devices,
+                                  uint64_t now_ns);
+/** When one of these answers may be another. WEIR_FOREVER: never. */
+uint64_t weir_sup_shortage_next_ns(const struct weir_supervisor *sup, uint64_t now_ns);
+/**
+ * Does a worker with other devices than this one's serve, or is one in its first start? Then this
+ * one's failure may be its devices' own.
+ * @param under_mps  only those under MPS count.
+ */
+bool weir_sup_others_may_serve(const struct weir_supervisor *sup, int worker, bool under_mps);
+
+#endif

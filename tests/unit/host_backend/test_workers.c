@@ -1,0 +1,202 @@
+/* host_backend/supervisor/workers.c: the links to workers. The rest: tests/e2e. */
+#include "host_backend/supervisor/supervisor.h"
+
+#include "base/clock.h"
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct weir_supervisor sup;
+static int link_end; /* the worker's */
+
+/* A shared worker that has been started, and two tenants that are to be served by it. */
+static int set_up(void **state)
+{
+    int pair[2];
+
+    (void)state;
+    memset(&sup, 0, sizeof sup);
+    sup.gate.link = sup.vsock_fd = sup.tcp_fd = -1;
+    sup.listening = sup.announced = true;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) != 0) {
+        return 1;
+    }
+    sup.workers[0] = (struct weir_sup_worker){.used = true, .link = pair[0], .tenant = -1};
+    link_end = pair[1];
+    for (uint32_t i = 0; i < 2; i++) {
+        sup.tenants[i] = (struct weir_sup_tenant){.used = true, .index = i};
+        sup.tenants[i].config.isolation = WEIR_ISOLATION_SHARED;
+    }
+    sup.workers[0].pid = fork();
+    if (sup.workers[0].pid == 0) {
+        pause(); /* it stands still */
+        _exit(0);
+    }
+    return sup.workers[0].pid > 0 ? 0 : 1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    if (sup.workers[0].pid > 0) {
+        kill(sup.workers[0].pid, SIGKILL);
+        waitpid(sup.workers[0].pid, NULL, 0);
+    }
+    if (sup.workers[0].link >= 0) {
+        close(sup.workers[0].link);
+    }
+    close(link_end);
+    return 0;
+}
+
+/* The next message for the worker; 0: there is none. */
+static uint32_t heard(struct weir_link_message *ret_message)
+{
+    return recv(link_end, ret_message, sizeof *ret_message, MSG_DONTWAIT) ==
+                   (ssize_t)sizeof *ret_message
+               ? ret_message->type
+               : 0;
+}
+
+static void say(uint32_t type)
+{
+    const struct weir_link_message message = {.type = type};
+
+    assert_int_equal(weir_link_send(link_end, &message, -1), WEIR_OK);
+    weir_sup_worker_receive(&sup, 0);
+}
+
+static void a_worker_is_told_its_tenants_when_it_reads(void **state)
+{
+    struct weir_tenant_config changed = sup.tenants[1].config;
+    struct weir_link_message message;
+
+    (void)state;
+    weir_sup_tenant_commit(&sup, &sup.tenants[1], &changed);
+    weir_sup_workers_listen(&sup);
+    assert_int_equal(heard(&message), 0);
+    assert_false(weir_sup_worker_is_told(&sup, 0));
+    say(WEIR_LINK_READS);
+    assert_true(weir_sup_worker_is_told(&sup, 0));
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(heard(&message), WEIR_LINK_TENANT);
+        assert_int_equal(message.tenant.index, i);
+    }
+    assert_int_equal(heard(&message), WEIR_LINK_LISTEN);
+    changed.weight = 7;
+    weir_sup_tenant_commit(&sup, &sup.tenants[1], &changed);
+    assert_int_equal(heard(&message), WEIR_LINK_TENANT);
+    assert_int_equal(message.tenant.config.weight, 7);
+    say(WEIR_LINK_READS); /* once is enough */
+    assert_int_equal(heard(&message), 0);
+}
+
+/* Nothing of it can be in the worker, which will never say that it is free of it. */
+static void a_tenant_that_goes_before_that_leaves_its_slot(void **state)
+{
+    struct weir_link_message message;
+
+    (void)state;
+    sup.tenants[0].gone = true;
+    sup.tenants[0].goings = 1;
+    say(WEIR_LINK_READS);
+    assert_false(sup.tenants[0].used);
+    assert_int_equal(heard(&message), WEIR_LINK_TENANT);
+    assert_int_equal(message.tenant.index, 1);
+}
+
+static void a_worker_that_stands_still_is_killed_when_its_link_is_lost(void **state)
+{
+    const struct weir_link_message message = {.type = WEIR_LINK_STATUS};
+    uint64_t now_ns = weir_clock_now_ns();
+    int status = 0;
+
+    (void)state;
+    sup.workers[0].told = sup.workers[0].ready = true;
+    shutdown(link_end, SHUT_RDWR);
+    assert_false(weir_sup_worker_send(&sup, 0, &message, -1));
+    assert_int_equal(sup.workers[0].link, -1);
+    assert_false(sup.workers[0].ready || weir_sup_worker_is_told(&sup, 0));
+    assert_in_range(weir_sup_workers_wait_ms(&sup, now_ns), 4000, 6000);
+    weir_sup_workers_tick(&sup, now_ns + 4 * WEIR_NS_PER_S); /* it may be ending its sessions */
+    assert_int_equal(waitpid(sup.workers[0].pid, &status, WNOHANG), 0);
+    weir_sup_workers_tick(&sup, now_ns + 6 * WEIR_NS_PER_S);
+    assert_int_equal(waitpid(sup.workers[0].pid, &status, 0), sup.workers[0].pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    sup.workers[0].pid = 0;
+}
+
+/* Its end is no failure only if it was asked to start again. */
+static void one_that_ends_well_without_being_asked_has_failed(void **state)
+{
+    (void)state;
+    sup.workers[0].kind = WEIR_WORKER_TENANT;
+    sup.workers[0].tenant = 0;
+    sup.tenants[0].config.isolation = WEIR_ISOLATION_TENANT;
+    sup.workers[0].stop_by_ns = weir_clock_now_ns() + WEIR_NS_PER_S; /* as after a lost link */
+    kill(sup.workers[0].pid, SIGKILL);
+    waitpid(sup.workers[0].pid, NULL, 0);
+    sup.workers[0].pid = fork();
+    if (sup.workers[0].pid == 0) {
+        _exit(WEIR_WORKER_EXIT_OK);
+    }
+    while (sup.workers[0].pid != 0) {
+        siginfo_t info;
+
+        assert_int_equal(waitid(P_PID, (id_t)sup.workers[0].pid, &info, WEXITED | WNOWAIT), 0);
+        weir_sup_workers_reap(&sup);
+    }
+    assert_int_equal(sup.workers[0].failures, 1);
+    assert_int_equal(sup.workers[0].stop_by_ns, 0);
+    assert_true(sup.workers[0].restart_at_ns > weir_clock_now_ns());
+}
+
+/* Else a worker that starts would wait for the port for ever. */
+static void a_port_that_cannot_be_made_is_lost(void **state)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT,
+                                        .gate_port = {.id = 6, .worker = 0}};
+    int pair[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    sup.gate.link = pair[0];
+    sup.workers[0].gate_port = 7;
+    assert_int_equal(weir_link_send(pair[1], &message, -1), WEIR_OK);
+    weir_sup_gate_receive(&sup);
+    assert_int_equal(heard(&message), 0); /* that was an earlier worker's */
+    message = (struct weir_link_message){.type = WEIR_LINK_GATE_PORT, .gate_port = {.id = 7}};
+    assert_int_equal(weir_link_send(pair[1], &message, -1), WEIR_OK);
+    weir_sup_gate_receive(&sup);
+    assert_int_equal(heard(&message), WEIR_LINK_GATE_LOST);
+    assert_int_equal(sup.workers[0].gate_port, 0);
+    assert_int_equal(recv(pair[1], &message, sizeof message, MSG_DONTWAIT), sizeof message);
+    assert_int_equal(message.type, WEIR_LINK_GATE_PORT_GONE);
+    assert_int_equal(message.gate_port.id, 7);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_worker_is_told_its_tenants_when_it_reads, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_tenant_that_goes_before_that_leaves_its_slot, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_that_stands_still_is_killed_when_its_link_is_lost,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_port_that_cannot_be_made_is_lost, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_that_ends_well_without_being_asked_has_failed, set_up,
+                                        tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
