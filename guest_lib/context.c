@@ -152,6 +152,7 @@ CUresult weir_ctx_deactivate(struct weir_guest_ctx *ctx)
                      __ATOMIC_RELEASE);
     weir_mem_context_gone(ctx);
     weir_modules_context_gone(ctx);
+    weir_arrays_context_gone(ctx);
     weir_streams_forget(ctx);
     CUresult rc = weir_call_ctx_destroy(weir_guest_channel(),
                                         &(struct weir_op_ctx_destroy_in){.c = ctx->handle}, NULL);
