@@ -563,14 +563,15 @@ CUresult weir_host_library_module(struct weir_session *s,
                                   const struct weir_op_library_module_in *in,
                                   struct weir_op_library_module_out *out)
 {
-    struct weir_host_module *library = weir_ops_library(s, in->l);
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_host_module *library;
     struct weir_object *o;
     CUmodule native;
 
     (void)out;
-    if (library == NULL || ctx == NULL) {
-        return library == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
+    WEIR_TRY(weir_ops_library(s, in->l, &library));
+    if (ctx == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
     }
     WEIR_TRY(s->driver->cuLibraryGetModule(&native, library->o.native));
     library->used = true;
@@ -621,13 +622,11 @@ CUresult weir_host_library_global(struct weir_session *s,
                                   const struct weir_op_library_global_in *in,
                                   struct weir_op_library_global_out *out)
 {
-    struct weir_host_module *m = weir_ops_library(s, in->l);
+    struct weir_host_module *m;
     CUdeviceptr address;
     size_t bytes;
 
-    if (m == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_TRY(weir_ops_library(s, in->l, &m));
     WEIR_TRY(in->managed != 0
                  ? s->driver->cuLibraryGetManaged(&address, &bytes, m->o.native, in->name)
                  : s->driver->cuLibraryGetGlobal(&address, &bytes, m->o.native, in->name));

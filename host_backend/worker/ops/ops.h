@@ -41,8 +41,11 @@ static inline struct weir_host_function *weir_ops_function(struct weir_session *
 /** The real context that is current: of the device of the context or the record in hand
  * (ops/context.c). */
 CUcontext weir_ops_context(const struct weir_session *s);
-/** A library, loaded again if a reset has unloaded it (ops/reset.c). */
-struct weir_host_module *weir_ops_library(struct weir_session *s, uint64_t handle);
+/** A library, loaded again if a reset has unloaded it (ops/reset.c).
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_TIMEOUT (the device does not become
+ *         idle), the driver's */
+CUresult weir_ops_library(struct weir_session *s, uint64_t handle,
+                          struct weir_host_module **ret_library);
 
 /** One side of a pitched copy as the wire has it. */
 struct weir_host_copy_side {
@@ -112,10 +115,11 @@ CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_host_functio
 /**
  * A context is reset when the last one of a session goes: the variables of libraries start again.
  * Libraries outlive contexts, so those that were used are unloaded, and loaded again, with the same
- * kernels, when the session next makes a context (ops/reset.c).
+ * kernels, when the session next makes its first context (ops/reset.c).
  */
 void weir_ops_libraries_unload(struct weir_session *s);
-void weir_ops_libraries_reload(struct weir_session *s);
+/** @return CUDA_SUCCESS, CUDA_ERROR_TIMEOUT (the device does not become idle) */
+CUresult weir_ops_libraries_reload(struct weir_session *s);
 
 /**
  * A launch's parameters as the driver gets them. A block may end early, as NCCL's do: what is
