@@ -83,6 +83,11 @@ struct weir_ops_place {
     CUgraphNode *nodes; /* it depends on; of the operation in hand */
 };
 
+/** The graph that a stream is captured into (ops/graph.c).
+ * @return CUDA_SUCCESS, CUDA_ERROR_ILLEGAL_STATE (the capture is over or invalid), the driver's */
+CUresult weir_ops_capture_graph(struct weir_session *s, const struct weir_host_stream *stream,
+                                CUgraph *ret_graph);
+
 /** Look up a graph and dependencies for a new node, whose name is free (ops/graph_nodes.c). */
 CUresult weir_ops_node_begin(struct weir_session *s, uint64_t graph, uint64_t node,
                              const uint64_t *dependencies, uint32_t n, struct weir_ops_place *ret);
