@@ -112,6 +112,20 @@ static void check_pool(size_t quota)
     DRV(cu.CtxSynchronize());
 }
 
+/* Whoever compiles it: nobody knows how large it is. */
+static void check_unknown_variable(void)
+{
+    static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
+                              ".global .notyet a;\n.visible .entry k() { ret; }\n";
+    char log[512] = "";
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, (void *)sizeof(log)};
+    CUmodule module;
+    check_code(cu.ModuleLoadDataEx(&module, ptx, 2, options, values), CUDA_ERROR_NOT_SUPPORTED,
+               "a variable of unknown size");
+    check_true(strstr(log, "variable cannot be read") != NULL, "the log says why");
+}
+
 static int is_zero(CUarray array, size_t width, size_t height, size_t depth)
 {
     static unsigned char host[1 << 20];
@@ -206,6 +220,7 @@ int main(int argc, char **argv)
         check_limits(bytes);
         check_exhaustion(bytes);
         check_pool(bytes);
+        check_unknown_variable();
         check_kernel_works("a kernel works at the end");
     } else if (strcmp(argv[1], "shows") == 0) {
         check_shown(bytes);
