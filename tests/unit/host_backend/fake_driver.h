@@ -315,7 +315,7 @@ static CUresult fake_memset8(CUdeviceptr address, unsigned char value, size_t by
 
 /* The newest array's; a level of a mipmapped array has it divided. */
 static CUDA_ARRAY3D_DESCRIPTOR fake_array;
-static uint64_t fake_cleared_bytes; /* by copies into arrays */
+static atomic_uint_least64_t fake_cleared_bytes; /* by copies into arrays */
 
 static CUresult fake_array_create(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTOR *desc)
 {
@@ -368,15 +368,17 @@ static CUresult fake_array_descriptor(CUDA_ARRAY3D_DESCRIPTOR *ret, CUarray arra
 static CUresult fake_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream)
 {
     const uint8_t *from = copy->srcHost;
+    uint64_t zeroes = 0;
 
     (void)stream;
     if (copy->dstMemoryType == CU_MEMORYTYPE_ARRAY) {
         uint64_t bytes = copy->WidthInBytes * copy->Height * copy->Depth;
 
         for (uint64_t i = 0; i < bytes; i++) {
-            fake_cleared_bytes += from[i] == 0;
+            zeroes += from[i] == 0;
         }
     }
+    atomic_fetch_add(&fake_cleared_bytes, zeroes);
     return CUDA_SUCCESS;
 }
 

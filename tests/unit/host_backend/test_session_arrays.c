@@ -5,13 +5,39 @@
 
 static uint8_t zeroes[WEIR_ZEROES_BYTES];
 
-static int set_up_shared(void **state)
+static void share(void)
 {
-    int result = set_up(state);
-
     f.worker.platform.zeroes = zeroes;
+}
+
+static void serve_one_program(void)
+{
+    f.worker.platform.by_program = true;
+}
+
+static int set_up_with(void **state, void (*how)(void))
+{
+    int result;
+
+    prepare = how;
+    result = set_up(state);
     make_context();
     return result;
+}
+
+static int set_up_shared(void **state)
+{
+    return set_up_with(state, share);
+}
+
+static int set_up_without_zeroes(void **state)
+{
+    return set_up_with(state, NULL);
+}
+
+static int set_up_one_program(void **state)
+{
+    return set_up_with(state, serve_one_program);
 }
 
 static CUresult create(uint32_t index, CUDA_ARRAY3D_DESCRIPTOR desc)
@@ -116,18 +142,29 @@ static void each_level_is_cleared(void **state)
     assert_int_equal(fake_cleared_bytes, 16 * (256 + 64 + 16));
 }
 
+static const CUDA_ARRAY3D_DESCRIPTOR planar = {64, 64, 0, CU_AD_FORMAT_NV12, 3, 0};
+
 static void what_cannot_be_cleared_is_not_made(void **state)
 {
-    CUDA_ARRAY3D_DESCRIPTOR desc = {64, 64, 0, CU_AD_FORMAT_NV12, 3, 0};
-
     (void)state;
-    assert_int_equal(create(1, desc), CUDA_ERROR_NOT_SUPPORTED);
-    assert_int_equal(create_mipmap(desc, 1), CUDA_ERROR_NOT_SUPPORTED);
-    f.worker.platform.zeroes = NULL;
+    assert_int_equal(create(1, planar), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(create_mipmap(planar, 1), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(fake_noted("array"), 0);
+    assert_int_equal(used(), 0);
+}
+
+static void without_zeroes_nothing_is_made(void **state)
+{
+    (void)state;
     assert_int_equal(create(1, floats(16, 16, 0)), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(used(), 0);
-    f.worker.platform.by_program = true; /* nobody else's data can be in it */
-    assert_int_equal(create(1, desc), CUDA_SUCCESS);
+}
+
+static void arrays_of_the_only_program_are_not_cleared(void **state)
+{
+    (void)state;
+    assert_int_equal(create(1, planar), CUDA_SUCCESS);
+    assert_int_equal(create(2, floats(16, 16, 0)), CUDA_SUCCESS);
     assert_int_equal(fake_cleared_bytes, 0);
 }
 
@@ -157,6 +194,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(each_level_is_cleared, set_up_shared, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_cleared_is_not_made, set_up_shared,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(without_zeroes_nothing_is_made, set_up_without_zeroes,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(arrays_of_the_only_program_are_not_cleared,
+                                        set_up_one_program, tear_down),
         cmocka_unit_test_setup_teardown(arrays_die_with_their_context, set_up_shared, tear_down),
     };
 
