@@ -106,6 +106,8 @@ CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags,
     return CUDA_SUCCESS;
 }
 
+static bool any_was_active; /* atomic; a context of this process */
+
 CUresult weir_ctx_activate(struct weir_guest_ctx *ctx)
 {
     struct weir_guest_stream *legacy;
@@ -122,8 +124,10 @@ CUresult weir_ctx_activate(struct weir_guest_ctx *ctx)
         .device = device->host_ordinal,
     };
     /* The worker has a context on its first device. That of another may be opened only now, for
-     * which there may be no memory: an error of this call, not of some later one. */
-    if (device->host_ordinal == 0) {
+     * which there may be no memory; and libraries of before may have to be loaded again, for which
+     * the GPU may be busy for too long: errors of this call, not of some later one. */
+    bool again = __atomic_exchange_n(&any_was_active, true, __ATOMIC_RELAXED);
+    if (device->host_ordinal == 0 && !again) {
         rc = weir_post_ctx_create(weir_guest_channel(), &in);
     } else {
         rc = weir_call_ctx_create(weir_guest_channel(), &in, NULL);
@@ -152,6 +156,7 @@ CUresult weir_ctx_deactivate(struct weir_guest_ctx *ctx)
                      __ATOMIC_RELEASE);
     weir_mem_context_gone(ctx);
     weir_modules_context_gone(ctx);
+    weir_arrays_context_gone(ctx);
     weir_streams_forget(ctx);
     CUresult rc = weir_call_ctx_destroy(weir_guest_channel(),
                                         &(struct weir_op_ctx_destroy_in){.c = ctx->handle}, NULL);

@@ -48,6 +48,28 @@ void *weir_guest_object_remove(unsigned int kind, uint64_t handle)
     return weir_id_table_remove(weir_guest.objects.tables[kind], handle);
 }
 
+struct arrays {
+    unsigned int kind;
+    const struct weir_guest_ctx *ctx;
+};
+
+static void forget_array_of(weir_handle handle, void *object, void *user)
+{
+    const struct arrays *arrays = user;
+    if (object == arrays->ctx) {
+        weir_guest_object_remove(arrays->kind, handle);
+    }
+}
+
+void weir_arrays_context_gone(const struct weir_guest_ctx *ctx)
+{
+    static const unsigned int kinds[] = {WEIR_KIND_ARRAY, WEIR_KIND_MIPMAP};
+    for (int i = 0; i < 2; i++) {
+        struct arrays arrays = {kinds[i], ctx};
+        weir_id_table_visit(weir_guest.objects.tables[kinds[i]], forget_array_of, &arrays);
+    }
+}
+
 /* What stands in the table for kinds that have no struct. */
 static char placeholder;
 

@@ -2,8 +2,8 @@
  * Objects of the guest: contexts and the tables that turn handles into structs.
  *
  * One table per kind (proto/wire/kinds.def); what CUDA calls a CUstream, CUevent, CUmodule and so
- * on is the handle itself, which is also its name on the wire. Kinds without a struct (array,
- * mipmap, ...) have a placeholder in their table. Structs come from the allocator of their kind and
+ * on is the handle itself, which is also its name on the wire. Kinds without a struct (node,
+ * pool, ...) have a placeholder in their table. Structs come from the allocator of their kind and
  * are reused but never unmapped, so that a racing use of a destroyed handle reads stale memory, not
  * unmapped.
  */
@@ -49,6 +49,11 @@ CUresult weir_guest_object_add(unsigned int kind, void *object, uint64_t *ret_ha
 
 /** Forget a handle; gives the struct back, or NULL. @thread any */
 void *weir_guest_object_remove(unsigned int kind, uint64_t handle);
+
+struct weir_guest_ctx;
+/** Forget the arrays that were made in a context: in the table they have it for a struct. @thread
+ * any */
+void weir_arrays_context_gone(const struct weir_guest_ctx *ctx);
 
 enum weir_ctx_state {
     WEIR_CTX_INACTIVE, /* a primary context that is not retained */

@@ -8,6 +8,7 @@
 #define MAX_EXTENT      131072u
 #define MAX_ARRAY_BYTES (1ull << 36)
 #define TEXTURE_ALIGN   64u
+#define STALE_BYTE      0xa5
 #define KNOWN_FLAGS                                                                                \
     (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP |                     \
      CUDA_ARRAY3D_TEXTURE_GATHER | CUDA_ARRAY3D_COLOR_ATTACHMENT)
@@ -67,7 +68,8 @@ static void array_shape(struct weir_soft_array *array, const CUDA_ARRAY3D_DESCRI
     array->bytes = array->slice_bytes * array->slices;
 }
 
-/* Memory of an array: kernels reach it through texture and surface objects, so it is in the map. */
+/* Memory of an array: kernels reach it through texture and surface objects, so it is in the map.
+ * What lies there is anything but zero, as on a GPU where another array was there before. */
 static void *take_memory(struct weir_soft_device *device, uint64_t bytes)
 {
     if (bytes > MAX_ARRAY_BYTES || bytes > device->total_bytes ||
@@ -79,7 +81,7 @@ static void *take_memory(struct weir_soft_device *device, uint64_t bytes)
     if (memory == NULL) {
         return NULL;
     }
-    memset(memory, 0, room);
+    memset(memory, STALE_BYTE, room);
     if (weir_soft_memory_add((uint64_t)(uintptr_t)memory, room, WEIR_SOFT_READ | WEIR_SOFT_WRITE) !=
         WEIR_OK) {
         free(memory);

@@ -406,6 +406,7 @@ struct weir_soft_task {
     struct weir_soft_task *live_next, **live_prev;
     struct weir_soft_op *op; /* NULL: a mark */
     struct weir_soft_ctx *ctx;
+    struct weir_soft_users *users; /* counted, until done; of the graph whose launch it ends */
     int priority;
     uint64_t finished_ns;
     CUresult result;
@@ -678,16 +679,27 @@ struct weir_soft_user_object {
     uint64_t count;
 };
 
+struct weir_soft_user_refs {
+    struct weir_soft_user_object *object;
+    uint64_t count; /* references to it */
+};
+
+/* What an executable has of its graph's user objects, and each of its launches until it is done. */
+struct weir_soft_users {
+    uint32_t refs;
+    uint32_t n;
+    struct weir_soft_user_refs at[];
+};
+/** Destructors run without the lock. Accepts NULL. */
+void weir_soft_users_put(struct weir_soft_users *users);
+
 struct weir_soft_graph {
     struct weir_soft_object object;
     struct weir_soft_node *first, *last;
     uint32_t n_nodes;
     bool is_child;                       /* owned by a node: may not be destroyed by the program */
     struct weir_soft_graph *cloned_from; /* identity only */
-    struct {
-        struct weir_soft_user_object *object;
-        uint64_t count;
-    } * user_objects;
+    struct weir_soft_user_refs *user_objects;
     uint32_t n_user_objects;
 };
 

@@ -36,6 +36,80 @@ void weir_soft_user_object_drop(struct weir_soft_user_object *object, uint64_t c
     }
 }
 
+static uint32_t count_users(const struct weir_soft_graph *graph)
+{
+    uint32_t n = graph->n_user_objects;
+    for (const struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
+        n += node->child != NULL ? count_users(node->child) : 0;
+    }
+    return n;
+}
+
+static void add_users(const struct weir_soft_graph *graph, struct weir_soft_users *users)
+{
+    for (uint32_t i = 0; i < graph->n_user_objects; i++) {
+        users->at[users->n] = graph->user_objects[i];
+        users->at[users->n].object->count += users->at[users->n].count;
+        users->n++;
+    }
+    for (const struct weir_soft_node *node = graph->first; node != NULL; node = node->next) {
+        if (node->child != NULL) {
+            add_users(node->child, users);
+        }
+    }
+}
+
+CUresult weir_soft_users_add(struct weir_soft_users **users, const struct weir_soft_graph *graph)
+{
+    struct weir_soft_users *old = *users, *both;
+    uint32_t n_old = old != NULL ? old->n : 0, n = n_old + count_users(graph);
+    if (n == n_old) {
+        return CUDA_SUCCESS;
+    }
+    both = calloc(1, sizeof(*both) + n * sizeof(both->at[0]));
+    if (both == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    both->refs = 1;
+    for (; both->n < n_old; both->n++) {
+        both->at[both->n] = old->at[both->n];
+        both->at[both->n].object->count += both->at[both->n].count;
+    }
+    add_users(graph, both);
+    *users = both;
+    weir_soft_users_put(old);
+    return CUDA_SUCCESS;
+}
+
+void weir_soft_users_put(struct weir_soft_users *users)
+{
+    if (users == NULL || --users->refs != 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < users->n; i++) {
+        weir_soft_user_object_drop(users->at[i].object, users->at[i].count);
+    }
+    free(users);
+}
+
+static CUresult clone_users(const struct weir_soft_graph *graph, struct weir_soft_graph *clone)
+{
+    uint32_t n = graph->n_user_objects;
+    if (n == 0) {
+        return CUDA_SUCCESS;
+    }
+    clone->user_objects = calloc(n, sizeof(clone->user_objects[0]));
+    if (clone->user_objects == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        clone->user_objects[i] = graph->user_objects[i];
+        clone->user_objects[i].object->count += clone->user_objects[i].count;
+    }
+    clone->n_user_objects = n;
+    return CUDA_SUCCESS;
+}
+
 static void graph_release(void *object)
 {
     struct weir_soft_graph *graph = object;
@@ -183,6 +257,9 @@ CUresult weir_soft_graph_clone(const struct weir_soft_graph *graph,
     rc = clone_nodes(graph, clone, copies);
     if (rc == CUDA_SUCCESS) {
         rc = clone_edges(graph, copies);
+    }
+    if (rc == CUDA_SUCCESS) {
+        rc = clone_users(graph, clone);
     }
     free(copies);
     if (rc != CUDA_SUCCESS) {

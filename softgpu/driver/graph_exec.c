@@ -29,6 +29,8 @@ struct weir_soft_graph_exec {
     uint32_t n_nodes;
     cuuint64_t flags;
     struct weir_soft_task *last; /* counted: the end of the last launch */
+    struct weir_soft_users
+        *users; /* counted; of the whole graph. NULL: none, or of a child graph */
 };
 
 static void exec_free_nodes(struct weir_soft_graph_exec *exec)
@@ -49,6 +51,7 @@ static void exec_release(void *object)
     struct weir_soft_graph_exec *exec = object;
     exec_free_nodes(exec);
     weir_soft_task_put(exec->last);
+    weir_soft_users_put(exec->users);
 }
 
 /* Give each node its place in an order that respects the edges; false when there is a cycle. */
@@ -155,6 +158,11 @@ CUresult weir_soft_cuGraphInstantiateWithFlags(CUgraphExec *ret, CUgraph handle,
     WEIR_SOFT_TRY(weir_soft_graph_find(handle, &graph));
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     WEIR_SOFT_TRY(exec_make(graph, flags, ctx, &exec));
+    CUresult rc = weir_soft_users_add(&exec->users, graph);
+    if (rc != CUDA_SUCCESS) {
+        weir_soft_object_retire(exec);
+        return rc;
+    }
     *ret = (CUgraphExec)exec;
     return CUDA_SUCCESS;
 }
@@ -338,6 +346,10 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
     if (first == NULL || last == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    last->users = exec->users;
+    if (last->users != NULL) {
+        last->users->refs++;
+    }
     /* The first mark is held back until all tasks exist,
      * so that no node runs ahead of the order. */
     first->n_waits++;
@@ -346,10 +358,11 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
     good = weir_soft_task_after(last, first) && good;
     good = queue_nodes(exec, first, last, stream->priority) && good;
     CUresult pushed = weir_soft_stream_push(stream, last);
-    weir_soft_task_put(exec->last);
+    struct weir_soft_task *before = exec->last;
     exec->last = last;
     weir_soft_task_start(first);
     weir_soft_task_put(first);
+    weir_soft_task_put(before);
     rc = rc != CUDA_SUCCESS ? rc : pushed;
     return rc != CUDA_SUCCESS ? rc : good ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -538,11 +551,14 @@ CUresult weir_soft_cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgrap
                                                       CUgraph child)
 {
     WEIR_SOFT_LOCKED();
+    struct weir_soft_graph_exec *exec;
     struct exec_node *node;
     struct weir_soft_graph *graph;
     struct weir_soft_node *bad;
     WEIR_SOFT_TRY(exec_node_find(handle, source, child, CU_GRAPH_NODE_TYPE_GRAPH, &node));
+    WEIR_SOFT_TRY(exec_find(handle, &exec));
     WEIR_SOFT_TRY(weir_soft_graph_find(child, &graph));
+    WEIR_SOFT_TRY(weir_soft_users_add(&exec->users, graph)); /* those of before stay, too */
     return exec_update(node->child, graph, &bad) == CU_GRAPH_EXEC_UPDATE_SUCCESS
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
@@ -560,8 +576,16 @@ CUresult weir_soft_cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle
     }
     WEIR_SOFT_TRY(exec_find(handle, &exec));
     WEIR_SOFT_TRY(weir_soft_graph_find(graph_handle, &graph));
+    struct weir_soft_users *users = NULL;
+    WEIR_SOFT_TRY(weir_soft_users_add(&users, graph));
     *info = (CUgraphExecUpdateResultInfo){.result = exec_update(exec, graph, &bad)};
     info->errorNode = (CUgraphNode)bad;
+    if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+        struct weir_soft_users *replaced = exec->users;
+        exec->users = users;
+        users = replaced;
+    }
+    weir_soft_users_put(users);
     return info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS
                                                         : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }

@@ -156,7 +156,10 @@ static void finish(struct weir_soft_task *task)
             weir_soft_task_put(later); /* its own reference keeps it */
         }
         t->n_next = 0;
+        struct weir_soft_users *users = t->users;
+        t->users = NULL;
         weir_soft_task_put(t);
+        weir_soft_users_put(users); /* may let go of the lock: the list is ours */
     }
 }
 

@@ -116,6 +116,7 @@
     X(MemcpyDtoHAsync_v2)                                                                          \
     X(MemcpyDtoDAsync_v2)                                                                          \
     X(Memcpy2D_v2)                                                                                 \
+    X(Memcpy3D_v2)                                                                                 \
     X(MemsetD8_v2)                                                                                 \
     X(MemsetD16_v2)                                                                                \
     X(MemsetD32_v2)                                                                                \
@@ -209,6 +210,8 @@
     X(GraphDestroy)                                                                                \
     X(Array3DCreate_v2)                                                                            \
     X(ArrayDestroy)                                                                                \
+    X(MipmappedArrayCreate)                                                                        \
+    X(MipmappedArrayGetLevel)                                                                      \
     X(TexObjectCreate)                                                                             \
     X(TexObjectDestroy)                                                                            \
     X(SurfObjectCreate)                                                                            \

@@ -5,6 +5,7 @@
  * e2e_quota shows QUOTA   the short form of that: what is shown, half can be had, more is refused.
  * e2e_quota hold BYTES    take so much (in one piece), print "held", and keep it until stdin ends.
  * e2e_quota flood BYTES N   the same N times, as fast as it goes.
+ * e2e_quota arrays QUOTA  arrays: cleared, refused over the quota, gone with their context.
  * e2e_quota fails BYTES   so much must be refused with CUDA_ERROR_OUT_OF_MEMORY just now.
  */
 #include "tests/cuda/check_driver.h"
@@ -111,6 +112,91 @@ static void check_pool(size_t quota)
     DRV(cu.CtxSynchronize());
 }
 
+/* Whoever compiles it: nobody knows how large it is. */
+static void check_unknown_variable(void)
+{
+    static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n"
+                              ".global .notyet a;\n.visible .entry k() { ret; }\n";
+    char log[512] = "";
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, (void *)sizeof(log)};
+    CUmodule module;
+    check_code(cu.ModuleLoadDataEx(&module, ptx, 2, options, values), CUDA_ERROR_NOT_SUPPORTED,
+               "a variable of unknown size");
+    check_true(strstr(log, "variable cannot be read") != NULL, "the log says why");
+}
+
+static int is_zero(CUarray array, size_t width, size_t height, size_t depth)
+{
+    static unsigned char host[1 << 20];
+    CUDA_MEMCPY3D c = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                       .srcArray = array,
+                       .dstMemoryType = CU_MEMORYTYPE_HOST,
+                       .dstHost = host,
+                       .dstPitch = width,
+                       .dstHeight = height,
+                       .WidthInBytes = width,
+                       .Height = height,
+                       .Depth = depth};
+    int zero = 1;
+    memset(host, 1, sizeof(host));
+    DRV(cu.Memcpy3D_v2(&c));
+    for (size_t i = 0; i < width * height * depth; i++) {
+        zero &= host[i] == 0;
+    }
+    return zero;
+}
+
+static void check_cleared(void)
+{
+    static const CUDA_ARRAY3D_DESCRIPTOR shapes[] = {
+        {1000, 0, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0},
+        {100, 60, 0, CU_AD_FORMAT_HALF, 4, 0},
+        {33, 17, 5, CU_AD_FORMAT_FLOAT, 2, 0},
+        {40, 0, 3, CU_AD_FORMAT_UNSIGNED_INT16, 1, CUDA_ARRAY3D_LAYERED},
+        {16, 16, 6, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_CUBEMAP}};
+    static const size_t texel_bytes[] = {1, 8, 8, 2, 4};
+    CUmipmappedArray mipmap;
+    CUarray array;
+    for (int i = 0; i < 5; i++) {
+        const CUDA_ARRAY3D_DESCRIPTOR *s = &shapes[i];
+        DRV(cu.Array3DCreate_v2(&array, s));
+        check_true(is_zero(array, s->Width * texel_bytes[i], s->Height ? s->Height : 1,
+                           s->Depth ? s->Depth : 1),
+                   "a new array has zeroes only");
+        DRV(cu.ArrayDestroy(array));
+    }
+    DRV(cu.MipmappedArrayCreate(&mipmap, &shapes[1], 3));
+    for (unsigned level = 0; level < 3; level++) {
+        DRV(cu.MipmappedArrayGetLevel(&array, mipmap, level));
+        check_true(is_zero(array, (100 >> level) * 8, 60 >> level, 1),
+                   "so has each level of a mipmapped one");
+    }
+}
+
+/* Nobody destroys them but the resets. */
+static void check_resets(size_t quota)
+{
+    const CUDA_ARRAY3D_DESCRIPTOR third = {1024, quota / 1024 / 4 / 3, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+    CUDA_ARRAY3D_DESCRIPTOR all = third;
+    CUmipmappedArray mipmap;
+    CUarray array;
+    CUcontext context;
+    all.Height *= 3;
+    all.Height++;
+    for (int i = 0; i < 4; i++) {
+        check_code(cu.Array3DCreate_v2(&array, &third), CUDA_SUCCESS, "a third of the quota");
+        check_code(cu.Array3DCreate_v2(&array, &all), CUDA_ERROR_OUT_OF_MEMORY, "more than all");
+        check_code(cu.MipmappedArrayCreate(&mipmap, &third, 2), CUDA_SUCCESS, "with two levels");
+        check_code(cu.Array3DCreate_v2(&array, &third), CUDA_ERROR_OUT_OF_MEMORY, "a third more");
+        DRV(cu.CtxSetCurrent(NULL));
+        DRV(cu.DevicePrimaryCtxRelease_v2(0));
+        DRV(cu.DevicePrimaryCtxRetain(&context, 0));
+        DRV(cu.CtxSetCurrent(context));
+        check_true(cu.ArrayDestroy(array) != CUDA_SUCCESS, "an array of before is gone");
+    }
+}
+
 static void hold(size_t bytes)
 {
     CUdeviceptr memory;
@@ -124,7 +210,7 @@ static void hold(size_t bytes)
 int main(int argc, char **argv)
 {
     if (argc != 3 && argc != 4) {
-        fprintf(stderr, "usage: e2e_quota check|shows|hold|fails BYTES, or flood BYTES N\n");
+        fprintf(stderr, "usage: e2e_quota check|shows|arrays|hold|fails BYTES, or flood BYTES N\n");
         return 2;
     }
     size_t bytes = strtoull(argv[2], NULL, 0);
@@ -134,10 +220,14 @@ int main(int argc, char **argv)
         check_limits(bytes);
         check_exhaustion(bytes);
         check_pool(bytes);
+        check_unknown_variable();
         check_kernel_works("a kernel works at the end");
     } else if (strcmp(argv[1], "shows") == 0) {
         check_shown(bytes);
         check_limits(bytes);
+    } else if (strcmp(argv[1], "arrays") == 0) {
+        check_cleared();
+        check_resets(bytes);
     } else if (strcmp(argv[1], "hold") == 0) {
         hold(bytes);
     } else {

@@ -22,9 +22,13 @@
  *                                free     what it has taken, and registers the same memory again;
  *                                         prints "freed", and the error of the latter
  *                                open     the stream, and end
+ *     e2e_waits resets       likewise, with a kernel of a library:
+ *                                bump     launch it; prints "bumped", and what the library's
+ * variable is then reset    give up the context, if there is one, and make it again; prints
+ * "reset", and the error
  *
- * Each but the last repeats it ROUNDS times; the last line is the verdict. Spinning kernels are one
- * block.
+ * Each but the last two repeats it ROUNDS times; the last line is the verdict. Spinning kernels are
+ * one block.
  */
 #include "tests/cuda/check_driver.h"
 
@@ -356,6 +360,65 @@ static int held(void)
     return driver_end();
 }
 
+/* ------------------------------------------------------------ resets */
+
+static const char bump_ptx[] =
+    ".version 6.4\n.target sm_75\n.address_size 64\n"
+    ".global .u32 n = 0;\n"
+    ".visible .entry bump(.param .u64 q)\n{\n"
+    "    .reg .b32 %r<2>;\n    .reg .b64 %d<3>;\n"
+    "    ld.param.u64 %d0, [q];\n    cvta.to.global.u64 %d1, %d0;\n"
+    "    ld.global.u32 %r0, [n];\n    add.u32 %r0, %r0, 1;\n    st.global.u32 [n], %r0;\n"
+    "    st.global.u32 [%d1], %r0;\n    ret;\n}\n";
+
+static void bump(CUkernel kernel)
+{
+    CUdeviceptr word;
+    void *params[] = {&word};
+
+    DRV(cu.MemAlloc_v2(&word, 4));
+    driver_launch((CUfunction)kernel, 1, 1, NULL, params);
+    printf("bumped %u\n", word_at(word));
+}
+
+static CUresult reset(bool has_context)
+{
+    CUcontext context;
+    CUresult result;
+
+    if (has_context) {
+        DRV(cu.CtxSetCurrent(NULL));
+        DRV(cu.DevicePrimaryCtxRelease_v2(0));
+    }
+    result = cu.DevicePrimaryCtxRetain(&context, 0);
+    if (result == CUDA_SUCCESS) {
+        DRV(cu.CtxSetCurrent(context));
+    }
+    printf("reset %d\n", (int)result);
+    return result;
+}
+
+static int resets(void)
+{
+    CUresult context = CUDA_SUCCESS;
+    CUlibrary library;
+    CUkernel kernel;
+    char line[16];
+
+    driver_begin("e2e_waits");
+    DRV(cu.LibraryLoadData(&library, bump_ptx, NULL, NULL, 0, NULL, NULL, 0));
+    DRV(cu.LibraryGetKernel(&kernel, library, "bump"));
+    printf("ready\n");
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        if (strcmp(line, "bump\n") == 0) {
+            bump(kernel);
+        } else {
+            context = reset(context == CUDA_SUCCESS);
+        }
+    }
+    return driver_end();
+}
+
 /* ------------------------------------------------------------ two processes */
 
 /* Kernel i of this one waits until kernel i of the other, or the one before it, has written. */
@@ -419,6 +482,9 @@ int main(int argc, char **argv)
 
     if (argc == 2 && strcmp(argv[1], "held") == 0) {
         return held();
+    }
+    if (argc == 2 && strcmp(argv[1], "resets") == 0) {
+        return resets();
     }
     if (argc > 2) {
         rounds = (unsigned)strtoul(argv[2], NULL, 10);

@@ -54,6 +54,11 @@ class Quota(lib.Case):
             guest.close_stdin()
             self.assertEqual(guest.wait(), 0)
 
+    def test_arrays_are_cleared_and_charged(self):
+        host = self.quota_host()
+        self.finished(host, "e2e_quota", "arrays", QUOTA)
+        lib.until(lambda: host.tenant("alice")["used_bytes"] == 0, 5, "all is given back")
+
     def test_sessions_are_limited(self):
         host = self.quota_host(sessions=3)
         steady = self.steady(host)

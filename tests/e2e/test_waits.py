@@ -78,6 +78,25 @@ class Waits(lib.Case):
             self.assertEqual(guest.wait(), 0, guest.tail())
         host.wait_idle()
 
+    def test_only_the_caller_waits_for_a_reset(self):
+        host = self.host({"alice": {}, "bob": {"load_wait_s": LOAD_WAIT_S}, "carol": {}},
+                         env={"WEIR_SOFTGPU_WAITS": "1"})
+        alice, carol = (self.held(host, tenant) for tenant in ("alice", "carol"))
+        bob = self.guest(host, "e2e_waits", "resets", tenant="bob")
+        bob.wait_line("^ready$")
+        self.prompt(bob, "bump", "^bumped 1$")
+        self.prompt(bob, "bump", "^bumped 2$")
+        self.prompt(alice, "spin", "^held$")
+        self.assertEqual(self.beside(bob, "reset", "^reset", carol), f"reset {TIMEOUT}")
+        alice.say("open")
+        self.assertEqual(alice.wait(), 0, alice.tail())
+        self.prompt(bob, "reset", "^reset 0$")
+        self.prompt(bob, "bump", "^bumped 1$")
+        for guest in (bob, carol):
+            guest.close_stdin()
+            self.assertEqual(guest.wait(), 0, guest.tail())
+        host.wait_idle()
+
 
 if __name__ == "__main__":
     lib.main()

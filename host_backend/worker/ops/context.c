@@ -34,6 +34,9 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     }
     WEIR_TRY(weir_session_enter(s, (uint32_t)in->device));
     WEIR_TRY(weir_session_work_stream(s, &native)); /* by it a dead context is noticed */
+    if (weir_session_contexts(s) == NULL) {
+        WEIR_TRY(weir_ops_libraries_reload(s));
+    }
     priority = weir_admission_stream_priority(s, 0);
     WEIR_TRY(s->driver->cuStreamCreateWithPriority(&native, CU_STREAM_NON_BLOCKING, priority));
     result =
@@ -58,7 +61,6 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
     ctx->legacy = ctx->streams = stream;
     ctx->flags = in->flags;
     weir_ctx_list(s, ctx);
-    weir_ops_libraries_reload(s);
     return CUDA_SUCCESS;
 }
 

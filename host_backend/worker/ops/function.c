@@ -126,14 +126,12 @@ CUresult weir_host_library_kernel(struct weir_session *s,
                                   const struct weir_op_library_kernel_in *in,
                                   struct weir_op_library_kernel_out *out)
 {
-    struct weir_host_module *m = weir_ops_library(s, in->l);
     struct weir_op_module_function_out common = {0};
+    struct weir_host_module *m;
     CUfunction native;
     CUkernel kernel;
 
-    if (m == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_TRY(weir_ops_library(s, in->l, &m));
     WEIR_TRY(s->driver->cuLibraryGetKernel(&kernel, m->o.native, in->name));
     WEIR_TRY(s->driver->cuKernelGetFunction(&native, kernel));
     WEIR_TRY(enter(s, m, in->f, native, kernel, &common));
@@ -199,13 +197,11 @@ CUresult weir_host_library_kernels(struct weir_session *s,
                                    const struct weir_op_library_kernels_in *in,
                                    struct weir_op_library_kernels_out *out)
 {
-    struct weir_host_module *m = weir_ops_library(s, in->l);
     struct names names = {weir_session_alloc(s, NAMES_BYTES), 0};
+    struct weir_host_module *m;
     CUkernel *kernels;
 
-    if (m == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_TRY(weir_ops_library(s, in->l, &m));
     WEIR_TRY(s->driver->cuLibraryGetKernelCount(&out->count, m->o.native));
     kernels = weir_session_alloc(s, (out->count + 1) * sizeof *kernels);
     if (kernels == NULL || names.text == NULL) {

@@ -184,41 +184,65 @@ static CUresult name_capture(struct weir_session *s, struct weir_host_stream *st
     return CUDA_SUCCESS;
 }
 
+struct capture {
+    CUstreamCaptureStatus status;
+    cuuint64_t id;
+    CUgraph graph; /* this and what follows: only while it is active */
+    const CUgraphNode *nodes;
+    const CUgraphEdgeData *edges; /* NULL: plain ones */
+    size_t n;
+};
+
+static CUresult read_capture(const struct weir_session *s, const struct weir_host_stream *stream,
+                             struct capture *c)
+{
+    *c = (struct capture){.status = CU_STREAM_CAPTURE_STATUS_NONE};
+    return weir_driver_has(s->driver, cuStreamGetCaptureInfo_v3)
+               ? s->driver->cuStreamGetCaptureInfo_v3(stream->o.native, &c->status, &c->id,
+                                                      &c->graph, &c->nodes, &c->edges, &c->n)
+               : s->driver->cuStreamGetCaptureInfo_v2(stream->o.native, &c->status, &c->id,
+                                                      &c->graph, &c->nodes, &c->n);
+}
+
+CUresult weir_ops_capture_graph(struct weir_session *s, const struct weir_host_stream *stream,
+                                CUgraph *ret_graph)
+{
+    struct capture c;
+
+    WEIR_TRY(read_capture(s, stream, &c));
+    if (c.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    *ret_graph = c.graph;
+    return CUDA_SUCCESS;
+}
+
 CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_capture_info_in *in,
                                 struct weir_op_capture_info_out *out)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    const CUgraphNode *nodes = NULL;
-    const CUgraphEdgeData *edges = NULL;
-    CUgraph graph = NULL;
-    cuuint64_t id = 0;
-    size_t n = 0;
+    struct capture c;
 
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    WEIR_TRY(weir_driver_has(s->driver, cuStreamGetCaptureInfo_v3)
-                 ? s->driver->cuStreamGetCaptureInfo_v3(stream->o.native, &status, &id, &graph,
-                                                        &nodes, &edges, &n)
-                 : s->driver->cuStreamGetCaptureInfo_v2(stream->o.native, &status, &id, &graph,
-                                                        &nodes, &n));
-    out->status = (uint32_t)status;
-    if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+    WEIR_TRY(read_capture(s, stream, &c));
+    out->status = (uint32_t)c.status;
+    if (c.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
         return CUDA_SUCCESS;
     }
-    out->id = id;
-    if (edges != NULL && n <= 4096) {
-        CUgraphEdgeData *kept = weir_session_alloc(s, (n + 1) * sizeof *kept);
+    out->id = c.id;
+    if (c.edges != NULL && c.n <= 4096) {
+        CUgraphEdgeData *kept = weir_session_alloc(s, (c.n + 1) * sizeof *kept);
 
         if (kept == NULL) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        memcpy(kept, edges, n * sizeof *kept); /* the driver's, until it is asked again */
+        memcpy(kept, c.edges, c.n * sizeof *kept); /* the driver's, until it is asked again */
         out->edges = kept;
-        out->n_edges = (uint32_t)n;
+        out->n_edges = (uint32_t)c.n;
     }
-    return name_capture(s, stream, graph, nodes, n, out);
+    return name_capture(s, stream, c.graph, c.nodes, c.n, out);
 }
 
 CUresult weir_host_capture_update(struct weir_session *s,

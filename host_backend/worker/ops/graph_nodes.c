@@ -358,14 +358,30 @@ CUresult weir_host_graph_add_host(struct weir_session *s,
         weir_host_call_cancel(call);
         return result;
     }
+    weir_host_call_keep(call, p.graph);
     return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
+}
+
+/* The graph's node has another call now. */
+static void replace_call(struct weir_session *s, uint64_t node, const CUDA_HOST_NODE_PARAMS *old,
+                         struct weir_host_call *call)
+{
+    const struct weir_object *o = weir_host_object_get(s, WEIR_KIND_NODE, node);
+
+    if (o->owner == NULL || o->owner->native == NULL) {
+        return;
+    }
+    weir_host_call_keep(call, o->owner->native);
+    if (old->fn == weir_host_call_run) {
+        weir_host_call_let_go(old->userData, o->owner->native);
+    }
 }
 
 CUresult weir_host_graph_host_set(struct weir_session *s,
                                   const struct weir_op_graph_host_set_in *in,
                                   struct weir_op_graph_host_set_out *out)
 {
-    CUDA_HOST_NODE_PARAMS params;
+    CUDA_HOST_NODE_PARAMS params, old;
     struct weir_host_call *call;
     CUgraphExec exec;
     CUgraphNode node;
@@ -373,8 +389,8 @@ CUresult weir_host_graph_host_set(struct weir_session *s,
 
     WEIR_TRY(exec_of(s, in->x, &exec));
     WEIR_TRY(node_of(s, in->n, &node));
-    WEIR_TRY(s->driver->cuGraphHostNodeGetParams(node, &params));
-    out->replaced = params.fn == weir_host_call_run ? weir_host_call_token(params.userData) : 0;
+    WEIR_TRY(s->driver->cuGraphHostNodeGetParams(node, &old));
+    out->replaced = old.fn == weir_host_call_run ? weir_host_call_token(old.userData) : 0;
     call = weir_host_call_create(s, in->token, false);
     if (call == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -386,6 +402,8 @@ CUresult weir_host_graph_host_set(struct weir_session *s,
                           : s->driver->cuGraphHostNodeSetParams(node, &params);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
+    } else if (exec == NULL) {
+        replace_call(s, in->n, &old, call);
     }
     return result;
 }

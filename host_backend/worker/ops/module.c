@@ -8,6 +8,7 @@
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/twins/forms.h"
 
+#include "host_backend/worker/session/image_globals.h"
 #include "host_backend/worker/session/image_ready.h"
 #include "host_backend/worker/session/memory.h"
 #include <stdio.h>
@@ -286,6 +287,34 @@ static void give_up(struct weir_session *s, struct load *load)
     weir_image_put(&s->tenant->images, load->image);
 }
 
+/*
+ * Variables that could not be read off the PTX: charged as the compiled code has them. Where the
+ * driver compiles, nobody knows what they take before it is taken.
+ */
+static CUresult charge_unknown(struct weir_session *s, struct load *load,
+                               const struct weir_program_code *code)
+{
+    enum weir_image_form form;
+    uint64_t bytes;
+
+    if (code->code == NULL || weir_image_check(code->code, code->bytes, &form) != WEIR_OK ||
+        form != WEIR_IMAGE_ELF) {
+        if (load->error != NULL) {
+            snprintf(load->error, WEIR_LOG_BYTES,
+                     "weir: the size of a .global variable cannot be read, so it cannot be charged "
+                     "to the tenant");
+        }
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    bytes = weir_elf_globals(code->code, code->bytes);
+    if (bytes > load->facts.global_bytes) {
+        WEIR_TRY(weir_session_charge(s, s->device, WEIR_ACCOUNT_DEVICE_MEMORY,
+                                     bytes - load->facts.global_bytes));
+        load->facts.global_bytes = bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
 /* false: it is refused. */
 static bool compile(struct weir_session *s, const struct weir_host_jit_options *options,
                     struct load *load, int32_t *ret_result)
@@ -300,6 +329,9 @@ static bool compile(struct weir_session *s, const struct weir_host_jit_options *
     if (load->error != NULL) {
         snprintf(code.refused != CUDA_SUCCESS ? load->error : load->info, WEIR_LOG_BYTES, "%s",
                  code.log);
+    }
+    if (code.refused == CUDA_SUCCESS && load->facts.has_unknown_globals) {
+        code.refused = charge_unknown(s, load, &code);
     }
     *ret_result = (int32_t)code.refused;
     return code.refused == CUDA_SUCCESS;
@@ -563,14 +595,15 @@ CUresult weir_host_library_module(struct weir_session *s,
                                   const struct weir_op_library_module_in *in,
                                   struct weir_op_library_module_out *out)
 {
-    struct weir_host_module *library = weir_ops_library(s, in->l);
     struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
+    struct weir_host_module *library;
     struct weir_object *o;
     CUmodule native;
 
     (void)out;
-    if (library == NULL || ctx == NULL) {
-        return library == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
+    WEIR_TRY(weir_ops_library(s, in->l, &library));
+    if (ctx == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
     }
     WEIR_TRY(s->driver->cuLibraryGetModule(&native, library->o.native));
     library->used = true;
@@ -621,13 +654,11 @@ CUresult weir_host_library_global(struct weir_session *s,
                                   const struct weir_op_library_global_in *in,
                                   struct weir_op_library_global_out *out)
 {
-    struct weir_host_module *m = weir_ops_library(s, in->l);
+    struct weir_host_module *m;
     CUdeviceptr address;
     size_t bytes;
 
-    if (m == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    WEIR_TRY(weir_ops_library(s, in->l, &m));
     WEIR_TRY(in->managed != 0
                  ? s->driver->cuLibraryGetManaged(&address, &bytes, m->o.native, in->name)
                  : s->driver->cuLibraryGetGlobal(&address, &bytes, m->o.native, in->name));

@@ -41,8 +41,11 @@ static inline struct weir_host_function *weir_ops_function(struct weir_session *
 /** The real context that is current: of the device of the context or the record in hand
  * (ops/context.c). */
 CUcontext weir_ops_context(const struct weir_session *s);
-/** A library, loaded again if a reset has unloaded it (ops/reset.c). */
-struct weir_host_module *weir_ops_library(struct weir_session *s, uint64_t handle);
+/** A library, loaded again if a reset has unloaded it (ops/reset.c).
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_TIMEOUT (the device does not become
+ *         idle), the driver's */
+CUresult weir_ops_library(struct weir_session *s, uint64_t handle,
+                          struct weir_host_module **ret_library);
 
 /** One side of a pitched copy as the wire has it. */
 struct weir_host_copy_side {
@@ -80,6 +83,11 @@ struct weir_ops_place {
     CUgraphNode *nodes; /* it depends on; of the operation in hand */
 };
 
+/** The graph that a stream is captured into (ops/graph.c).
+ * @return CUDA_SUCCESS, CUDA_ERROR_ILLEGAL_STATE (the capture is over or invalid), the driver's */
+CUresult weir_ops_capture_graph(struct weir_session *s, const struct weir_host_stream *stream,
+                                CUgraph *ret_graph);
+
 /** Look up a graph and dependencies for a new node, whose name is free (ops/graph_nodes.c). */
 CUresult weir_ops_node_begin(struct weir_session *s, uint64_t graph, uint64_t node,
                              const uint64_t *dependencies, uint32_t n, struct weir_ops_place *ret);
@@ -112,10 +120,11 @@ CUresult weir_ops_set_attribute(struct weir_session *s, struct weir_host_functio
 /**
  * A context is reset when the last one of a session goes: the variables of libraries start again.
  * Libraries outlive contexts, so those that were used are unloaded, and loaded again, with the same
- * kernels, when the session next makes a context (ops/reset.c).
+ * kernels, when the session next makes its first context (ops/reset.c).
  */
 void weir_ops_libraries_unload(struct weir_session *s);
-void weir_ops_libraries_reload(struct weir_session *s);
+/** @return CUDA_SUCCESS, CUDA_ERROR_TIMEOUT (the device does not become idle) */
+CUresult weir_ops_libraries_reload(struct weir_session *s);
 
 /**
  * A launch's parameters as the driver gets them. A block may end early, as NCCL's do: what is

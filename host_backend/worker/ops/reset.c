@@ -1,5 +1,15 @@
-/* Libraries when the contexts of a session go and come back. */
+/*
+ * Libraries when the contexts of a session go and come back.
+ *
+ * The driver waits for the device to unload code and to load it. So libraries are unloaded with the
+ * last context only if the device becomes idle soon; else they stay, and are unloaded and loaded
+ * again, for which a call may wait and fail, when the session makes its next context. Nobody can
+ * tell the difference: without a context no kernel runs and no variable is read.
+ */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/admission.h"
+#include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/put_off.h"
 #include "host_backend/worker/twins/forms.h"
 
 #include "base/log.h"
@@ -46,7 +56,8 @@ static void forget_module(weir_handle handle, void *object, void *user)
     }
 }
 
-static void unload_used(weir_handle handle, void *object, void *user)
+/* The device is idle. */
+static void unload_if_due(weir_handle handle, void *object, void *user)
 {
     struct weir_session *s = user;
     struct weir_host_module *m = object;
@@ -54,7 +65,7 @@ static void unload_used(weir_handle handle, void *object, void *user)
     CUlibrary native = m->o.native;
 
     (void)handle;
-    if (!m->used || native == NULL) {
+    if (!m->reset_due) {
         return;
     }
     weir_host_objects_visit(s, WEIR_KIND_MODULE, forget_module, &visit);
@@ -64,12 +75,28 @@ static void unload_used(weir_handle handle, void *object, void *user)
     if (!weir_forms_unloading(s, m)) {
         (void)s->driver->cuLibraryUnload(native);
     }
-    m->used = false;
+    m->used = m->reset_due = false;
+}
+
+static void note_if_due(weir_handle handle, void *object, void *user)
+{
+    struct weir_host_module *m = object;
+
+    (void)handle;
+    m->reset_due |= m->used && m->o.native != NULL;
+    *(bool *)user |= m->reset_due;
 }
 
 void weir_ops_libraries_unload(struct weir_session *s)
 {
-    weir_host_objects_visit(s, WEIR_KIND_LIBRARY, unload_used, s);
+    bool any = false;
+    uint32_t idle;
+
+    weir_host_objects_visit(s, WEIR_KIND_LIBRARY, note_if_due, &any);
+    if (any && weir_put_off_begin(s, &idle) == CUDA_SUCCESS) {
+        weir_host_objects_visit(s, WEIR_KIND_LIBRARY, unload_if_due, s);
+        weir_device_idle_end(s->worker, idle);
+    }
 }
 
 /* ---------------------------------------------------------------- coming back */
@@ -100,22 +127,17 @@ static void bind_kernel(weir_handle handle, void *object, void *user)
     }
 }
 
-static void load_again(weir_handle handle, void *object, void *user)
+/* The device is idle. */
+static CUresult load_again(struct weir_session *s, struct weir_host_module *m)
 {
     CUlibraryOption library_ids[] = {CU_LIBRARY_BINARY_IS_PRESERVED};
     void *library_values[] = {(void *)1};
-    struct weir_session *s = user;
-    struct weir_host_module *m = object;
     struct visit visit = {s, m};
     struct weir_host_jit_options none = {.n = 0};
     struct weir_host_jit_options *options = m->options != NULL ? m->options : &none;
     CUlibrary native;
     CUresult result;
 
-    (void)handle;
-    if (m->o.native != NULL) {
-        return;
-    }
     result = s->driver->cuLibraryLoadData(&native, m->code, options->ids, options->values,
                                           options->n, library_ids, library_values, 1);
     if (result == CUDA_SUCCESS && weir_host_object_bind(s, &m->o, native) != CUDA_SUCCESS) {
@@ -124,26 +146,65 @@ static void load_again(weir_handle handle, void *object, void *user)
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result != CUDA_SUCCESS) {
-        /* Everything of it is an invalid handle from now on. */
         weir_log_warn("session: a library cannot be loaded again session=%llu result=%d",
                       (unsigned long long)s->id, (int)result);
-        return;
+        return result;
     }
     weir_forms_loaded(s, m, &(struct weir_jit_options){options->ids, options->values, options->n});
     weir_host_objects_visit(s, WEIR_KIND_FUNCTION, bind_kernel, &visit);
+    return CUDA_SUCCESS;
 }
 
-void weir_ops_libraries_reload(struct weir_session *s)
+static void look_if_stale(weir_handle handle, void *object, void *user)
 {
-    weir_host_objects_visit(s, WEIR_KIND_LIBRARY, load_again, s);
+    const struct weir_host_module *m = object;
+
+    (void)handle;
+    *(bool *)user |= m->reset_due || m->o.native == NULL;
 }
 
-struct weir_host_module *weir_ops_library(struct weir_session *s, uint64_t handle)
+static void load_if_gone(weir_handle handle, void *object, void *user)
+{
+    struct weir_host_module *m = object;
+
+    (void)handle;
+    if (m->o.native == NULL) {
+        (void)load_again(user, m); /* or everything of it is an invalid handle */
+    }
+}
+
+CUresult weir_ops_libraries_reload(struct weir_session *s)
+{
+    bool any = false;
+    uint32_t idle;
+
+    weir_host_objects_visit(s, WEIR_KIND_LIBRARY, look_if_stale, &any);
+    if (!any) {
+        return CUDA_SUCCESS;
+    }
+    weir_admission_idle(s);
+    WEIR_TRY(weir_device_idle_begin_or_fail(s, &idle));
+    weir_host_objects_visit(s, WEIR_KIND_LIBRARY, unload_if_due, s);
+    weir_host_objects_visit(s, WEIR_KIND_LIBRARY, load_if_gone, s);
+    weir_device_idle_end(s->worker, idle);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_ops_library(struct weir_session *s, uint64_t handle,
+                          struct weir_host_module **ret_library)
 {
     struct weir_host_module *m = weir_host_object_get(s, WEIR_KIND_LIBRARY, handle);
+    CUresult result = CUDA_SUCCESS;
+    uint32_t idle;
 
-    if (m != NULL && m->o.native == NULL) {
-        load_again(handle, m, s);
+    if (m == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
     }
-    return m != NULL && m->o.native != NULL ? m : NULL;
+    if (m->o.native == NULL) {
+        WEIR_TRY(weir_device_idle_begin_or_fail(s, &idle));
+        result = load_again(s, m);
+        weir_device_idle_end(s->worker, idle);
+    }
+    *ret_library = m;
+    return result;
 }

@@ -197,20 +197,25 @@ static CUresult launch_function(struct weir_session *s, const struct weir_op_hos
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_host_call *call;
+    CUgraph graph;
     CUresult result;
+    bool captured;
 
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream, false));
     /* Captured, it becomes a graph's node and may run any number of times. */
-    call = weir_host_call_create(s, in->token, !weir_host_stream_capturing(s, stream));
+    captured = weir_host_stream_capturing(s, stream);
+    call = weir_host_call_create(s, in->token, !captured);
     if (call == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     result = s->driver->cuLaunchHostFunc(weir_host_stream_at(stream), weir_host_call_run, call);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
+    } else if (captured && weir_ops_capture_graph(s, stream, &graph) == CUDA_SUCCESS) {
+        weir_host_call_keep(call, graph);
     }
     return result;
 }

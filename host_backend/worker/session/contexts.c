@@ -31,29 +31,27 @@ _Static_assert(sizeof limits / sizeof limits[0] == WEIR_DEVICE_LIMITS, "a value 
 
 /* ---------------------------------------------------------------- writes by the GPU */
 
-/* The page stays registered: unregistering it would wait for the work of all devices. */
-static uint32_t *make_trial(const struct weir_driver *driver)
+/* It stays registered: unregistering would wait for the work of all devices. */
+static void *map_registered(const struct weir_driver *driver, size_t bytes)
 {
     unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-    size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
-    void *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    if (page == MAP_FAILED) {
+    if (at == MAP_FAILED) {
         return NULL;
     }
-    if (driver->cuMemHostRegister_v2(page, bytes, flags) != CUDA_SUCCESS) {
-        munmap(page, bytes);
+    if (driver->cuMemHostRegister_v2(at, bytes, flags) != CUDA_SUCCESS) {
+        munmap(at, bytes);
         return NULL;
     }
-    return page;
+    return at;
 }
 
-static void end_trial(struct weir_platform *platform)
+static void unmap_registered(const struct weir_driver *driver, void *at, size_t bytes)
 {
-    if (platform->trial != NULL) {
-        (void)platform->driver.cuMemHostUnregister(platform->trial);
-        munmap(platform->trial, (size_t)sysconf(_SC_PAGESIZE));
-        platform->trial = NULL;
+    if (at != NULL) {
+        (void)driver->cuMemHostUnregister(at);
+        munmap(at, bytes);
     }
 }
 
@@ -182,7 +180,10 @@ static CUresult make_parts(struct weir_worker *worker, uint32_t index)
 
     check_mps(worker, device);
     if (index == 0) {
-        platform->trial = make_trial(&platform->driver);
+        platform->trial = map_registered(&platform->driver, (size_t)sysconf(_SC_PAGESIZE));
+    }
+    if (index == 0 && !platform->by_program) {
+        platform->zeroes = map_registered(&platform->driver, WEIR_ZEROES_BYTES);
     }
     device->write_value_ok = try_write_value(platform, index);
     status = weir_gates_add(worker, index);
@@ -244,7 +245,10 @@ void weir_worker_contexts_close(struct weir_worker *worker)
 {
     struct weir_platform *platform = &worker->platform;
 
-    end_trial(platform);
+    unmap_registered(&platform->driver, platform->trial, (size_t)sysconf(_SC_PAGESIZE));
+    unmap_registered(&platform->driver, platform->zeroes, WEIR_ZEROES_BYTES);
+    platform->trial = NULL;
+    platform->zeroes = NULL;
     for (uint32_t i = 0; i < platform->n_devices; i++) {
         struct weir_worker_device *device = &platform->devices[i];
 

@@ -38,8 +38,13 @@ struct weir_host_call {
     struct weir_host_call **back; /* what points to it */
     struct weir_session *session;
     uint64_t token;
-    bool once; /* of a stream: freed when run; of a graph: freed with the session */
+    bool once;         /* of a stream: freed when it has run */
+    CUuserObject kept; /* of graphs: freed with the last that has this; NULL: with the session */
 };
+
+/* Taken before a session's lock by who does not know whether the call's session is there still:
+ * guards call->session. The last graph may go later than that. */
+static pthread_mutex_t graphs_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* A call of the guest that has begun and has not been answered yet. */
 struct ticket {
@@ -123,7 +128,6 @@ static void unlink_locked(struct weir_host_call *call)
         call->next->back = call->back;
     }
     call->session->host_calls->n_calls--;
-    free(call);
 }
 
 uint64_t weir_host_call_token(const struct weir_host_call *call)
@@ -138,6 +142,45 @@ void weir_host_call_cancel(struct weir_host_call *call)
     pthread_mutex_lock(&session->host_calls->lock);
     unlink_locked(call);
     pthread_mutex_unlock(&session->host_calls->lock);
+    free(call);
+}
+
+/* No graph has it any more, and no launch of one. @thread any, of the driver */
+static void CUDA_CB graphs_gone(void *user)
+{
+    struct weir_host_call *call = user;
+
+    pthread_mutex_lock(&graphs_lock);
+    if (call->session != NULL) {
+        struct weir_host_calls *calls = call->session->host_calls;
+
+        pthread_mutex_lock(&calls->lock);
+        unlink_locked(call);
+        pthread_mutex_unlock(&calls->lock);
+    }
+    pthread_mutex_unlock(&graphs_lock);
+    free(call);
+}
+
+/* Where the driver does not take it, the call stays until the session's end, and so does what was
+ * made of the object: to release it would free the call. */
+void weir_host_call_keep(struct weir_host_call *call, CUgraph graph)
+{
+    const struct weir_driver *d = call->session->driver;
+    CUuserObject object;
+
+    if (d->cuUserObjectCreate(&object, call, graphs_gone, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) ==
+            CUDA_SUCCESS &&
+        d->cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) == CUDA_SUCCESS) {
+        call->kept = object;
+    }
+}
+
+void weir_host_call_let_go(struct weir_host_call *call, CUgraph graph)
+{
+    if (call->kept != NULL) {
+        (void)call->session->driver->cuGraphReleaseUserObject(graph, call->kept, 1);
+    }
 }
 
 static bool send_call(struct weir_session *session, uint64_t token, const struct ticket *ticket)
@@ -298,6 +341,7 @@ void CUDA_CB weir_host_call_run(void *user_data)
     ending = atomic_load(&session->ending);
     if (call->once) {
         unlink_locked(call);
+        free(call);
     }
     if (!ending) {
         ticket.ticket = ++session->host_calls->next_ticket;
@@ -416,11 +460,17 @@ void weir_host_calls_finish(struct weir_session *session)
     while (calls->n_running != 0) {
         pthread_cond_wait(&calls->done, &calls->lock);
     }
+    pthread_mutex_unlock(&calls->lock);
+    pthread_mutex_lock(&graphs_lock); /* nobody else is left who would take the other one */
     for (struct weir_host_call *call = calls->calls, *next; call != NULL; call = next) {
         next = call->next;
-        free(call);
+        if (call->kept != NULL) {
+            call->session = NULL; /* the driver has yet to say that its graphs are gone */
+        } else {
+            free(call);
+        }
     }
     calls->calls = NULL;
     calls->n_calls = 0;
-    pthread_mutex_unlock(&calls->lock);
+    pthread_mutex_unlock(&graphs_lock);
 }

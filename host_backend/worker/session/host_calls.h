@@ -25,7 +25,7 @@ void weir_host_calls_end(struct weir_session *session);
 /**
  * A call for the driver's queue; give it to the driver as user data of weir_host_call_run().
  *
- * @param once  freed when it has run; else it lives as long as the session (graph nodes).
+ * @param once  freed when it has run; else it is of a graph's node: weir_host_call_keep().
  * @return NULL: out of memory or over the limit.
  * @thread session
  */
@@ -40,6 +40,15 @@ void weir_host_call_cancel(struct weir_host_call *call);
 
 /** Tell the guest that a function will not run, since what posted it has failed. @thread session */
 void weir_host_call_refuse(struct weir_session *session, uint64_t token);
+/**
+ * Have a call go with the graph that has got it, with all clones and executables that are made of
+ * the graph, and with their launches: they have the graph's user objects, too. Without this it goes
+ * with the session.
+ * @thread session
+ */
+void weir_host_call_keep(struct weir_host_call *call, CUgraph graph);
+/** The graph names it no more. The caller must not look at it afterwards. @thread session */
+void weir_host_call_let_go(struct weir_host_call *call, CUgraph graph);
 
 /** The trampoline: a thread of the driver. Waits for the guest, or for the session's end. */
 void CUDA_CB weir_host_call_run(void *user_data);
@@ -57,7 +66,8 @@ CUresult weir_host_call_done(struct weir_session *session, uint64_t ticket);
  */
 void weir_host_call_glance(void *user, const struct weir_record *record);
 
-/** No trampoline is left; free what graphs had. The session is ending and its streams are idle. */
+/** No trampoline is left; free what is left. The session is ending, its streams are idle and its
+ * graphs destroyed. */
 void weir_host_calls_finish(struct weir_session *session);
 
 #endif

@@ -198,7 +198,7 @@ struct tally {
         uint16_t kind;
     } of[16]; /* more architectures are taken together */
     unsigned n;
-    bool uses_printf, may_assert;
+    bool uses_printf, may_assert, has_unknown_globals;
 };
 
 static void note_calls(struct tally *tally, const uint8_t *data, uint64_t bytes)
@@ -227,7 +227,8 @@ static void add_globals(struct tally *tally, const struct entry *entry, uint64_t
 static struct weir_image_facts facts_of(const struct tally *tally)
 {
     struct weir_image_facts facts = {.uses_printf = tally->uses_printf,
-                                     .may_assert = tally->may_assert};
+                                     .may_assert = tally->may_assert,
+                                     .has_unknown_globals = tally->has_unknown_globals};
 
     for (unsigned i = 0; i < tally->n; i++) {
         if (tally->of[i].global_bytes > facts.global_bytes) {
@@ -241,11 +242,14 @@ static struct weir_image_facts facts_of(const struct tally *tally)
 static void look_at(struct tally *tally, const struct entry *entry, const uint8_t *data,
                     uint64_t bytes)
 {
+    uint64_t globals = 0;
+
     note_calls(tally, data, bytes);
     tally->uses_printf |= entry->kind > KIND_ELF;
     tally->may_assert |= entry->kind > KIND_ELF;
     if (entry->kind == KIND_PTX) {
-        add_globals(tally, entry, weir_ptx_globals((const char *)data, bytes));
+        tally->has_unknown_globals |= !weir_ptx_globals((const char *)data, bytes, &globals);
+        add_globals(tally, entry, globals);
     } else if (entry->kind == KIND_ELF) {
         add_globals(tally, entry, weir_elf_globals(data, bytes));
     }
@@ -594,7 +598,8 @@ struct weir_image_facts weir_image_facts(const uint8_t *data, uint64_t bytes,
                                      .may_assert = mentions(data, bytes, "__assertfail")};
 
     if (form == WEIR_IMAGE_PTX) {
-        facts.global_bytes = weir_ptx_globals((const char *)data, bytes);
+        facts.has_unknown_globals =
+            !weir_ptx_globals((const char *)data, bytes, &facts.global_bytes);
     } else if (form == WEIR_IMAGE_ELF) {
         facts.global_bytes = weir_elf_globals(data, bytes);
     }

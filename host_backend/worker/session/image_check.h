@@ -42,9 +42,10 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
 
 /* What is known of the code that a driver is given. */
 struct weir_image_facts {
-    bool uses_printf;      /* it may call printf; true when it cannot be told */
-    bool may_assert;       /* it may call assert; likewise */
-    uint64_t global_bytes; /* of device memory that its variables take */
+    bool uses_printf;         /* it may call printf; true when it cannot be told */
+    bool may_assert;          /* it may call assert; likewise */
+    bool has_unknown_globals; /* variables that global_bytes does not count */
+    uint64_t global_bytes;    /* of device memory that its variables take */
 };
 
 #define WEIR_UNPACK_MAX_BYTES (UINT64_C(4) << 30) /* of an image: some seconds */

@@ -2,6 +2,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_IMAGE_GLOBALS_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_IMAGE_GLOBALS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /**
@@ -9,10 +10,11 @@
  *
  * @param text   need not end in a NUL; a NUL ends it early.
  * @param bytes  its length.
- * @return UINT64_MAX at most; 0 also where the text is PTX that weir_ptx_parse() does not know.
+ * @param ret_bytes  UINT64_MAX at most.
+ * @return false: there is a declaration that weir_ptx_parse() does not know, or no memory
  * @thread any
  */
-uint64_t weir_ptx_globals(const char *text, uint64_t bytes);
+bool weir_ptx_globals(const char *text, uint64_t bytes, uint64_t *ret_bytes);
 
 /**
  * Bytes of the sections with such variables in a cubin.

@@ -89,7 +89,8 @@ struct weir_host_module {
     bool uses_printf, may_assert;
     bool is_bundle;
     struct weir_forms_module *forms; /* its twins, a list by device; NULL: none (twins/) */
-    bool used; /* a library of which something was asked for: its variables may have changed */
+    bool used;      /* a library of which something was asked for: its variables may have changed */
+    bool reset_due; /* the last context has gone since, and it is loaded still (ops/reset.c) */
     struct weir_host_jit_options *options; /* a library's, to load it again with; NULL: none */
 };
 

@@ -623,44 +623,7 @@ static struct weir_object *owner_of_node(const struct weir_session *session)
     return o != NULL && o->kind == WEIR_KIND_GRAPH ? (struct weir_object *)(uintptr_t)o : NULL;
 }
 
-/* Bytes of device memory behind an array, as its descriptor says. */
-static uint64_t array_bytes(struct weir_session *session, const struct weir_object *o)
-{
-    CUDA_ARRAY3D_DESCRIPTOR d;
-    CUarray array = o->native;
-    uint64_t element = 4, bytes;
-
-    memset(&d, 0, sizeof d);
-    if (o->kind == WEIR_KIND_MIPMAP &&
-        session->driver->cuMipmappedArrayGetLevel(&array, o->native, 0) != CUDA_SUCCESS) {
-        return 0;
-    }
-    if (session->driver->cuArray3DGetDescriptor_v2(&d, array) != CUDA_SUCCESS) {
-        return 0;
-    }
-    if (d.Format == CU_AD_FORMAT_UNSIGNED_INT8 || d.Format == CU_AD_FORMAT_SIGNED_INT8) {
-        element = 1;
-    } else if (d.Format == CU_AD_FORMAT_UNSIGNED_INT16 || d.Format == CU_AD_FORMAT_SIGNED_INT16 ||
-               d.Format == CU_AD_FORMAT_HALF) {
-        element = 2;
-    }
-    bytes = element * d.NumChannels * d.Width * (d.Height != 0 ? d.Height : 1) *
-            (d.Depth != 0 ? d.Depth : 1);
-    return o->kind == WEIR_KIND_MIPMAP ? bytes + bytes / 3 : bytes;
-}
-
-static CUresult charge_array(struct weir_session *session, struct weir_object *o)
-{
-    uint64_t bytes = array_bytes(session, o);
-    CUresult result = weir_session_charge(session, o->device, WEIR_ACCOUNT_DEVICE_MEMORY, bytes);
-
-    if (result == CUDA_SUCCESS) {
-        o->charged_bytes = bytes;
-        weir_session_hold(session, o->device, bytes);
-    }
-    return result;
-}
-
+/* It has no more than the object. The driver may name it, as it does a mipmapped array's levels. */
 static bool is_plain(enum weir_kind kind)
 {
     return kind == WEIR_KIND_GRAPH || kind == WEIR_KIND_NODE || kind == WEIR_KIND_ARRAY ||
@@ -684,17 +647,8 @@ CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uin
     }
     if (kind == WEIR_KIND_NODE) {
         o->owner = owner_of_node(session);
-    } else if (kind == WEIR_KIND_ARRAY && session->op.first != NULL &&
-               session->op.first->kind == WEIR_KIND_MIPMAP) {
-        o->borrowed = true; /* a level: it goes with its mipmapped array */
-        o->owner = session->op.first;
-    } else if (kind == WEIR_KIND_ARRAY || kind == WEIR_KIND_MIPMAP) {
-        result = charge_array(session, o);
-        if (result != CUDA_SUCCESS) {
-            (void)weir_host_object_destroy(session, o);
-        }
     }
-    return result;
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_session_name(struct weir_session *session, enum weir_kind kind, void *object,

@@ -16,6 +16,7 @@
 struct weir_nvml;
 struct weir_program_ptx;
 
+#define WEIR_ZEROES_BYTES  (1u << 20)
 #define WEIR_DEVICE_LIMITS 7 /* that a program may set for its context */
 
 /* One GPU of a worker. */
@@ -76,6 +77,9 @@ struct weir_platform {
     bool keeps_out;  /* a call that waits for the device keeps other threads out of the driver */
     bool posix_fds;  /* memory can be exported, of all */
     uint32_t *trial; /* a registered page, in which stream writes are tried */
+    /* WEIR_ZEROES_BYTES of pinned memory, to clear arrays with (ops/array.c). NULL: it serves one
+     * program, or there was no memory. */
+    void *zeroes;
     uint64_t granularity_bytes; /* the largest of them */
     struct weir_worker_spin spin;
     struct weir_program_ptx *program_ptx; /* NULL: the driver compiles what programs load */

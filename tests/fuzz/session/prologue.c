@@ -150,10 +150,10 @@ static enum weir_op allow(struct guest *guest, union weir_op_any_in *m)
 
 static enum weir_op array(struct guest *guest, union weir_op_any_in *m)
 {
-    m->cuArray3DCreate_v2.pHandle = guest_name(guest, WEIR_KIND_ARRAY, 0);
-    m->cuArray3DCreate_v2.pAllocateArray =
-        (CUDA_ARRAY3D_DESCRIPTOR){16, 16, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0};
-    return WEIR_OP_cuArray3DCreate_v2;
+    m->array_create.c = CONTEXT;
+    m->array_create.a = guest_name(guest, WEIR_KIND_ARRAY, 0);
+    m->array_create.desc = (CUDA_ARRAY3D_DESCRIPTOR){16, 16, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0};
+    return WEIR_OP_array_create;
 }
 
 static enum weir_op graph(struct guest *guest, union weir_op_any_in *m)

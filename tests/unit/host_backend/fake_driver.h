@@ -313,6 +313,75 @@ static CUresult fake_memset8(CUdeviceptr address, unsigned char value, size_t by
     return CUDA_SUCCESS;
 }
 
+/* The newest array's; a level of a mipmapped array has it divided. */
+static CUDA_ARRAY3D_DESCRIPTOR fake_array;
+static atomic_uint_least64_t fake_cleared_bytes; /* by copies into arrays */
+
+static CUresult fake_array_create(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTOR *desc)
+{
+    fake_note("array", NULL, NULL);
+    fake_array = *desc;
+    *ret = (CUarray)++fake_next;
+    fake_live++;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_array_destroy(CUarray array)
+{
+    (void)array;
+    fake_note("no-array", NULL, NULL);
+    fake_live--;
+    return CUDA_SUCCESS;
+}
+
+#define FAKE_LEVELS 3
+
+static CUresult fake_mipmap_create(CUmipmappedArray *ret, const CUDA_ARRAY3D_DESCRIPTOR *desc,
+                                   unsigned n_levels)
+{
+    (void)n_levels;
+    return fake_array_create((CUarray *)ret, desc);
+}
+
+static CUresult fake_mipmap_destroy(CUmipmappedArray mipmap)
+{
+    return fake_array_destroy((CUarray)mipmap);
+}
+
+static CUresult fake_mipmap_level(CUarray *ret, CUmipmappedArray mipmap, unsigned level)
+{
+    (void)mipmap;
+    *ret = (CUarray)(uintptr_t)level;
+    return level < FAKE_LEVELS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_array_descriptor(CUDA_ARRAY3D_DESCRIPTOR *ret, CUarray array)
+{
+    unsigned level = (uintptr_t)array < FAKE_LEVELS ? (unsigned)(uintptr_t)array : 0;
+
+    *ret = fake_array;
+    ret->Width >>= level;
+    ret->Height >>= level;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream)
+{
+    const uint8_t *from = copy->srcHost;
+    uint64_t zeroes = 0;
+
+    (void)stream;
+    if (copy->dstMemoryType == CU_MEMORYTYPE_ARRAY) {
+        uint64_t bytes = copy->WidthInBytes * copy->Height * copy->Depth;
+
+        for (uint64_t i = 0; i < bytes; i++) {
+            zeroes += from[i] == 0;
+        }
+    }
+    atomic_fetch_add(&fake_cleared_bytes, zeroes);
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_get_current(CUcontext *ret)
 {
     *ret = (CUcontext)FAKE_CONTEXTS;
@@ -355,6 +424,7 @@ static void fake_driver_init(struct weir_driver *d)
     fake_capturing = NULL;
     fake_stuck = fake_elsewhere = false;
     fake_full = fake_opened = 0;
+    fake_cleared_bytes = 0;
     d->cuCtxGetCurrent = fake_get_current;
     d->cuCtxGetLimit = fake_get_limit;
     d->cuDevicePrimaryCtxSetFlags_v2 = fake_set_flags;
@@ -391,6 +461,13 @@ static void fake_driver_init(struct weir_driver *d)
     d->cuMemUnmap = fake_address_free;
     d->cuMemSetAccess = fake_access;
     d->cuMemsetD8Async = fake_memset8;
+    d->cuArray3DCreate_v2 = fake_array_create;
+    d->cuArrayDestroy = fake_array_destroy;
+    d->cuMipmappedArrayCreate = fake_mipmap_create;
+    d->cuMipmappedArrayDestroy = fake_mipmap_destroy;
+    d->cuMipmappedArrayGetLevel = fake_mipmap_level;
+    d->cuArray3DGetDescriptor_v2 = fake_array_descriptor;
+    d->cuMemcpy3DAsync_v2 = fake_copy_3d;
 }
 
 #endif

@@ -41,6 +41,9 @@ static inline void *run(void *argument)
     return NULL;
 }
 
+/* What a test changes of the worker before the session's thread is there; or NULL. */
+static void (*prepare)(void);
+
 static inline int set_up(void **state)
 {
     struct weir_tenant_config config = {.name = "a", .weight = 1, .sessions_max = 1};
@@ -73,6 +76,9 @@ static inline int set_up(void **state)
     weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_PINNED_MEMORY, 1 << 20);
     assert_int_equal(weir_loop_create(&sizes, &params.transport, &f.guest), WEIR_OK);
     params.tenant = f.tenant;
+    if (prepare != NULL) {
+        prepare();
+    }
     assert_int_equal(weir_session_create(&params, &f.session), WEIR_OK);
     pthread_create(&f.thread, NULL, run, f.session);
     return 0;

@@ -146,13 +146,6 @@ static CUresult fake_graph_create(CUgraph *phGraph, unsigned int flags)
 
 #define ARRAY ((CUarray)0xa44a0)
 
-static CUresult fake_array_create(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *descriptor)
-{
-    assert_int_equal(descriptor->Width, 64);
-    *pHandle = ARRAY;
-    return driver_result;
-}
-
 static CUresult fake_array_destroy(CUarray hArray)
 {
     assert_ptr_equal(hArray, ARRAY);
@@ -200,7 +193,6 @@ static CUresult fake_max_width(size_t *width, CUarray_format format, unsigned ch
 
 static const struct weir_driver fake_driver = {
     .cuGraphCreate = fake_graph_create,
-    .cuArrayCreate_v2 = fake_array_create,
     .cuArrayDestroy = fake_array_destroy,
     .cuGraphGetNodes = fake_get_nodes,
     .cuGraphAddDependencies_v2 = fake_add_dependencies,
@@ -262,8 +254,6 @@ static CUresult serve(enum weir_op op, const void *in, void *out)
     switch ((int)op) {
     case WEIR_OP_cuGraphCreate:
         return weir_host_cuGraphCreate(NULL, in, out);
-    case WEIR_OP_cuArrayCreate_v2:
-        return weir_host_cuArrayCreate_v2(NULL, in, out);
     case WEIR_OP_cuArrayDestroy:
         return weir_host_cuArrayDestroy(NULL, in, out);
     case WEIR_OP_cuGraphGetNodes:
@@ -366,9 +356,9 @@ static void name_in_use_is_refused_before_the_driver_is_called(void **state)
 static void destroyed_object_dies_on_both_sides_only_on_success(void **state)
 {
     (void)state;
-    const CUDA_ARRAY_DESCRIPTOR descriptor = {.Width = 64};
-    CUarray array = NULL;
-    assert_int_equal(weir_guest_cuArrayCreate_v2(&array, &descriptor), CUDA_SUCCESS);
+    CUarray array = (CUarray)0x6000;
+    assert_int_equal(weir_session_put(NULL, WEIR_KIND_ARRAY, (uintptr_t)array, ARRAY),
+                     CUDA_SUCCESS);
     driver_result = CUDA_ERROR_INVALID_VALUE;
     assert_int_equal(weir_guest_cuArrayDestroy(array), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(guest_drops + host_drops, 0);

@@ -1,6 +1,10 @@
 /* Graphs: captured with a fork and a join, built by hand, updated, with memory of their own. */
 #include "support.h"
 
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
 static void captured_fork_and_join_runs_in_order(void **state)
 {
     (void)state;
@@ -227,6 +231,99 @@ static void launch_in_a_capture_is_refused(void **state)
     OK(cuMemFree_v2(d));
 }
 
+static atomic_int n_gone;
+static atomic_bool may_end;
+
+static void CUDA_CB note_gone(void *user)
+{
+    (void)user;
+    atomic_fetch_add(&n_gone, 1);
+}
+
+static void CUDA_CB wait_until_it_may_end(void *user)
+{
+    (void)user;
+    while (!atomic_load(&may_end)) {
+        sched_yield();
+    }
+}
+
+static CUgraph graph_with_object(void)
+{
+    CUDA_HOST_NODE_PARAMS params = {.fn = wait_until_it_may_end};
+    CUgraph graph;
+    CUgraphNode node;
+    CUuserObject object;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddHostNode(&node, graph, NULL, 0, &params));
+    OK(cuUserObjectCreate(&object, NULL, note_gone, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    OK(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    return graph;
+}
+
+static void user_object_lives_as_long_as_all_that_was_made_of_its_graph(void **state)
+{
+    (void)state;
+    CUgraph graph = graph_with_object(), clone;
+    CUgraphExec exec;
+    CUstream stream;
+    atomic_store(&n_gone, 0);
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuGraphClone(&clone, graph));
+    OK(cuGraphDestroy(graph));
+    assert_int_equal(atomic_load(&n_gone), 0);
+    OK(cuGraphInstantiateWithFlags(&exec, clone, 0));
+    OK(cuGraphDestroy(clone));
+    assert_int_equal(atomic_load(&n_gone), 0);
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuGraphExecDestroy(exec));
+    assert_int_equal(atomic_load(&n_gone), 0);
+    atomic_store(&may_end, true);
+    OK(cuStreamSynchronize(stream));
+    while (atomic_load(&n_gone) == 0) { /* a thread of the driver's is about to */
+        sched_yield();
+    }
+    OK(cuStreamDestroy_v2(stream));
+}
+
+static void update_replaces_user_objects(void **state)
+{
+    (void)state;
+    CUgraph graphs[] = {graph_with_object(), graph_with_object()};
+    CUgraphExecUpdateResultInfo info;
+    CUgraphExec exec;
+    atomic_store(&n_gone, 0);
+    OK(cuGraphInstantiateWithFlags(&exec, graphs[0], 0));
+    OK(cuGraphDestroy(graphs[0]));
+    OK(cuGraphExecUpdate_v2(exec, graphs[1], &info));
+    assert_int_equal(atomic_load(&n_gone), 1);
+    OK(cuGraphDestroy(graphs[1]));
+    assert_int_equal(atomic_load(&n_gone), 1);
+    OK(cuGraphExecDestroy(exec));
+    assert_int_equal(atomic_load(&n_gone), 2);
+}
+
+static void child_graph_has_its_user_objects(void **state)
+{
+    (void)state;
+    CUgraph outer, child = graph_with_object();
+    CUgraphNode node;
+    CUgraphExec exec;
+    atomic_store(&n_gone, 0);
+    OK(cuGraphCreate(&outer, 0));
+    OK(cuGraphAddChildGraphNode(&node, outer, NULL, 0, child));
+    OK(cuGraphDestroy(child));
+    OK(cuGraphInstantiateWithFlags(&exec, outer, 0));
+    OK(cuGraphDestroy(outer));
+    assert_int_equal(atomic_load(&n_gone), 0);
+    child = graph_with_object();
+    OK(cuGraphExecChildGraphNodeSetParams(exec, node, child));
+    OK(cuGraphDestroy(child));
+    assert_int_equal(atomic_load(&n_gone), 0);
+    OK(cuGraphExecDestroy(exec));
+    assert_int_equal(atomic_load(&n_gone), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +333,9 @@ int main(void)
         cmocka_unit_test(built_graph_takes_updates),
         cmocka_unit_test(child_graph_runs_between_its_neighbours),
         cmocka_unit_test(launch_in_a_capture_is_refused),
+        cmocka_unit_test(user_object_lives_as_long_as_all_that_was_made_of_its_graph),
+        cmocka_unit_test(update_replaces_user_objects),
+        cmocka_unit_test(child_graph_has_its_user_objects),
     };
     return cmocka_run_group_tests(tests, enter_context, leave_context);
 }

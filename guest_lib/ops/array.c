@@ -1,0 +1,69 @@
+/* Arrays: made in the current context, with which they die. */
+#include "guest_lib/entry.h"
+#include "proto/guest_calls.h"
+#include "proto/guest_hand.h"
+
+CUresult weir_guest_cuArray3DCreate_v2(CUarray *pHandle,
+                                       const CUDA_ARRAY3D_DESCRIPTOR *pAllocateArray)
+{
+    struct weir_op_array_create_in in = {0};
+    struct weir_guest_ctx *ctx;
+    if (!pHandle || !pAllocateArray) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_ctx_current(&ctx);
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_object_add(WEIR_KIND_ARRAY, ctx, &in.a);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    in.c = ctx->handle;
+    in.desc = *pAllocateArray;
+    result = weir_call_array_create(weir_guest_channel(), &in, NULL);
+    if (result != CUDA_SUCCESS) {
+        weir_guest_drop(WEIR_KIND_ARRAY, in.a);
+        return result;
+    }
+    *pHandle = (CUarray)(uintptr_t)in.a;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
+{
+    if (!pAllocateArray) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const CUDA_ARRAY3D_DESCRIPTOR flat = {.Width = pAllocateArray->Width,
+                                          .Height = pAllocateArray->Height,
+                                          .Format = pAllocateArray->Format,
+                                          .NumChannels = pAllocateArray->NumChannels};
+    return weir_guest_cuArray3DCreate_v2(pHandle, &flat);
+}
+
+CUresult weir_guest_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
+                                           const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
+                                           unsigned int numMipmapLevels)
+{
+    struct weir_op_mipmap_create_in in = {.levels = numMipmapLevels};
+    struct weir_guest_ctx *ctx;
+    if (!pHandle || !pMipmappedArrayDesc) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = weir_ctx_current(&ctx);
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_object_add(WEIR_KIND_MIPMAP, ctx, &in.m);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    in.c = ctx->handle;
+    in.desc = *pMipmappedArrayDesc;
+    result = weir_call_mipmap_create(weir_guest_channel(), &in, NULL);
+    if (result != CUDA_SUCCESS) {
+        weir_guest_drop(WEIR_KIND_MIPMAP, in.m);
+        return result;
+    }
+    *pHandle = (CUmipmappedArray)(uintptr_t)in.m;
+    return CUDA_SUCCESS;
+}

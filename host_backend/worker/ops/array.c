@@ -1,0 +1,278 @@
+/*
+ * Arrays and mipmapped arrays: charged before the driver makes them, so that none is ever there
+ * uncharged, and destroyed with their context at the latest.
+ *
+ * The driver hands out an array's memory as another one left it. In a worker of several programs it
+ * is cleared before its program gets it; a program of its own worker sees what it or its tenant's
+ * programs before it have left. Nothing fills arrays, so zeroes are copied into them.
+ */
+#include "host_backend/worker/ops/ops.h"
+
+#include "base/log.h"
+#include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/session/tenant.h"
+
+#include <string.h>
+
+/* Bytes of a channel of a texel; 0: such arrays are compressed, or have planes. */
+static uint32_t channel_bytes(CUarray_format format)
+{
+    switch ((int)format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8:
+    case CU_AD_FORMAT_UNORM_INT8X1:
+    case CU_AD_FORMAT_UNORM_INT8X2:
+    case CU_AD_FORMAT_UNORM_INT8X4:
+    case CU_AD_FORMAT_SNORM_INT8X1:
+    case CU_AD_FORMAT_SNORM_INT8X2:
+    case CU_AD_FORMAT_SNORM_INT8X4:
+        return 1;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+    case CU_AD_FORMAT_UNORM_INT16X1:
+    case CU_AD_FORMAT_UNORM_INT16X2:
+    case CU_AD_FORMAT_UNORM_INT16X4:
+    case CU_AD_FORMAT_SNORM_INT16X1:
+    case CU_AD_FORMAT_SNORM_INT16X2:
+    case CU_AD_FORMAT_SNORM_INT16X4:
+        return 2;
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT:
+        return 4;
+    default:
+        return 0;
+    }
+}
+
+static uint64_t at_least_one(uint64_t n)
+{
+    return n != 0 ? n : 1;
+}
+
+/* false: more than 64 bits count. Of what is compressed it is more than the driver takes. */
+static bool array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, uint64_t *ret_bytes)
+{
+    uint32_t channel = channel_bytes(d->Format);
+    uint64_t texel = (uint64_t)(channel != 0 ? channel : 4) * d->NumChannels;
+
+    return !__builtin_mul_overflow(texel, at_least_one(d->Width), ret_bytes) &&
+           !__builtin_mul_overflow(*ret_bytes, at_least_one(d->Height), ret_bytes) &&
+           !__builtin_mul_overflow(*ret_bytes, at_least_one(d->Depth), ret_bytes);
+}
+
+/* The same of as many levels, or as there can be. */
+static bool mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t n_levels,
+                         uint64_t *ret_bytes)
+{
+    bool layered = (desc->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
+    CUDA_ARRAY3D_DESCRIPTOR d = *desc;
+    uint64_t sum = 0, bytes;
+
+    for (uint32_t i = 0; i == 0 || i < n_levels; i++) { /* 0 levels are 1 to the driver */
+        if (!array_bytes(&d, &bytes) || __builtin_add_overflow(sum, bytes, &sum)) {
+            return false;
+        }
+        if (d.Width <= 1 && d.Height <= 1 && (layered || d.Depth <= 1)) {
+            break;
+        }
+        d.Width /= 2; /* 0 counts as 1 */
+        d.Height /= 2;
+        d.Depth /= layered ? 1 : 2;
+    }
+    *ret_bytes = sum;
+    return true;
+}
+
+/* The object, without an array yet, and charged. */
+static CUresult begin(struct weir_session *s, enum weir_kind kind, uint64_t handle,
+                      struct weir_host_ctx *ctx, uint64_t bytes, struct weir_object **ret_object)
+{
+    struct weir_object *o;
+    CUresult result;
+
+    WEIR_TRY(weir_session_free_name(s, kind, handle));
+    WEIR_TRY(weir_host_object_create(s, kind, sizeof *o, handle, NULL, ctx, &o));
+    result = weir_session_charge(s, o->device, WEIR_ACCOUNT_DEVICE_MEMORY, bytes);
+    if (result != CUDA_SUCCESS) {
+        weir_host_object_forget(s, o);
+        return result;
+    }
+    o->charged_bytes = bytes;
+    weir_session_hold(s, o->device, bytes);
+    *ret_object = o;
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- clearing */
+
+/* Without memory until something is mapped there, which no operation does. */
+static bool is_hollow(const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+    return (d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) != 0;
+}
+
+/* How copies reach all of an array is known of plain texels only. */
+static CUresult check_clearable(const struct weir_session *s, const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+    static atomic_bool told;
+
+    if (s->platform->by_program || is_hollow(d) || channel_bytes(d->Format) != 0) {
+        return CUDA_SUCCESS;
+    }
+    if (!atomic_exchange(&told, true)) {
+        weir_log_warn("session: arrays of this format are not made where tenants share a worker, "
+                      "since they cannot be cleared (isolation = \"program\" has them) "
+                      "session=%llu tenant=%s format=0x%x",
+                      (unsigned long long)s->id, s->tenant->name, (unsigned)d->Format);
+    }
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Boxes as large as the zeroes reach. */
+static CUresult copy_zeroes(struct weir_session *s, CUarray array, const size_t extent[3],
+                            CUstream stream)
+{
+    CUDA_MEMCPY3D c = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                       .srcHost = s->platform->zeroes,
+                       .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                       .dstArray = array};
+    size_t left = WEIR_ZEROES_BYTES, box[3];
+
+    for (int i = 0; i < 3; i++) {
+        box[i] = least(extent[i], left);
+        left = box[i] == extent[i] ? left / box[i] : 1;
+    }
+    c.srcPitch = box[0];
+    c.srcHeight = box[1];
+    for (c.dstZ = 0; c.dstZ < extent[2]; c.dstZ += box[2]) {
+        for (c.dstY = 0; c.dstY < extent[1]; c.dstY += box[1]) {
+            for (c.dstXInBytes = 0; c.dstXInBytes < extent[0]; c.dstXInBytes += box[0]) {
+                c.WidthInBytes = least(box[0], extent[0] - c.dstXInBytes);
+                c.Height = least(box[1], extent[1] - c.dstY);
+                c.Depth = least(box[2], extent[2] - c.dstZ);
+                WEIR_TRY(s->driver->cuMemcpy3DAsync_v2(&c, stream));
+            }
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult clear_array(struct weir_session *s, CUarray array, CUstream stream)
+{
+    CUDA_ARRAY3D_DESCRIPTOR d;
+    size_t texel;
+
+    memset(&d, 0, sizeof d);
+    WEIR_TRY(s->driver->cuArray3DGetDescriptor_v2(&d, array));
+    texel = (size_t)channel_bytes(d.Format) * d.NumChannels;
+    if (texel == 0 || d.Width == 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return copy_zeroes(s, array,
+                       (size_t[3]){d.Width * texel, at_least_one(d.Height), at_least_one(d.Depth)},
+                       stream);
+}
+
+static CUresult clear_levels(struct weir_session *s, CUmipmappedArray mipmap, CUstream stream)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    for (unsigned i = 0; result == CUDA_SUCCESS; i++) {
+        CUarray level = NULL;
+
+        result = s->driver->cuMipmappedArrayGetLevel(&level, mipmap, i);
+        if (result == CUDA_ERROR_INVALID_VALUE && i != 0) {
+            return CUDA_SUCCESS; /* it has no more */
+        }
+        if (result == CUDA_SUCCESS) {
+            result = clear_array(s, level, stream);
+        }
+    }
+    return result;
+}
+
+static CUresult clear(struct weir_session *s, const struct weir_object *o,
+                      const CUDA_ARRAY3D_DESCRIPTOR *desc)
+{
+    CUresult result, waited;
+    CUstream stream;
+
+    if (s->platform->by_program || is_hollow(desc)) {
+        return CUDA_SUCCESS;
+    }
+    if (s->platform->zeroes == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    WEIR_TRY(weir_session_work_stream(s, &stream));
+    result = o->kind == WEIR_KIND_ARRAY ? clear_array(s, o->native, stream)
+                                        : clear_levels(s, o->native, stream);
+    waited = s->driver->cuStreamSynchronize(stream);
+    return result != CUDA_SUCCESS ? result : waited;
+}
+
+/* ---------------------------------------------------------------- operations */
+
+/* The driver has made it, or refused to. */
+static CUresult finish(struct weir_session *s, struct weir_object *o, CUresult made, void *native,
+                       const CUDA_ARRAY3D_DESCRIPTOR *desc)
+{
+    CUresult result;
+
+    if (made != CUDA_SUCCESS) {
+        weir_host_object_forget(s, o);
+        return made;
+    }
+    result = weir_host_object_bind(s, o, native);
+    if (result == CUDA_SUCCESS) {
+        result = clear(s, o, desc);
+    }
+    if (result != CUDA_SUCCESS) {
+        (void)weir_host_object_destroy(s, o);
+    }
+    return result;
+}
+
+CUresult weir_host_array_create(struct weir_session *s, const struct weir_op_array_create_in *in,
+                                struct weir_op_array_create_out *out)
+{
+    struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
+    CUarray native = NULL;
+    struct weir_object *o;
+    uint64_t bytes;
+    CUresult made;
+
+    (void)out;
+    if (ctx == NULL || !array_bytes(&in->desc, &bytes)) {
+        return ctx == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(check_clearable(s, &in->desc));
+    WEIR_TRY(begin(s, WEIR_KIND_ARRAY, in->a, ctx, bytes, &o));
+    made = s->driver->cuArray3DCreate_v2(&native, &in->desc);
+    return finish(s, o, made, native, &in->desc);
+}
+
+CUresult weir_host_mipmap_create(struct weir_session *s, const struct weir_op_mipmap_create_in *in,
+                                 struct weir_op_mipmap_create_out *out)
+{
+    struct weir_host_ctx *ctx = weir_ops_ctx(s, in->c);
+    CUmipmappedArray native = NULL;
+    struct weir_object *o;
+    uint64_t bytes;
+    CUresult made;
+
+    (void)out;
+    if (ctx == NULL || !mipmap_bytes(&in->desc, in->levels, &bytes)) {
+        return ctx == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
+    }
+    WEIR_TRY(check_clearable(s, &in->desc));
+    WEIR_TRY(begin(s, WEIR_KIND_MIPMAP, in->m, ctx, bytes, &o));
+    made = s->driver->cuMipmappedArrayCreate(&native, &in->desc, in->levels);
+    return finish(s, o, made, native, &in->desc);
+}
