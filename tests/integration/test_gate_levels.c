@@ -184,6 +184,47 @@ static void a_graph_of_one_priority_is_instantiated_without_the_flag(void **stat
     gate_close();
 }
 
+static CUresult set_attribute(CUgraphNode node, CUkernelNodeAttrID id,
+                              const CUkernelNodeAttrValue *value)
+{
+    assert_int_equal(id, CU_LAUNCH_ATTRIBUTE_PRIORITY);
+    node_priorities[(uintptr_t)node - 1] = value->priority;
+    return CUDA_SUCCESS;
+}
+
+static void a_node_gets_no_priority_above_its_tenants_class(void **state)
+{
+    struct weir_driver *driver = &fx.worker.platform.driver;
+    struct weir_op_graph_kernel_attribute_in in = {
+        .n = weir_handle_make(WEIR_KIND_NODE, false, 1, 1),
+        .attribute = CU_LAUNCH_ATTRIBUTE_PRIORITY};
+    struct weir_op_graph_kernel_attribute_out out = {0};
+    struct weir_object *node;
+    struct guest *guest;
+
+    (void)state;
+    gate_open_filling("fair");
+    driver->cuGraphKernelNodeGetAttribute = get_attribute;
+    driver->cuGraphKernelNodeSetAttribute = set_attribute;
+    guest = guest_new(0, 0);
+    guest->session.handles = weir_handles_create();
+    assert_non_null(guest->session.handles);
+    assert_int_equal(weir_host_object_create(&guest->session, WEIR_KIND_NODE, sizeof *node, in.n,
+                                             handle_of(1), NULL, &node),
+                     CUDA_SUCCESS);
+    in.write = 1;
+    in.value.priority = -5;
+    assert_int_equal(weir_host_graph_kernel_attribute(&guest->session, &in, &out), CUDA_SUCCESS);
+    assert_int_equal(node_priorities[0], -3); /* as that of a stream: levels_do_not_collide() */
+    in.write = 0;
+    assert_int_equal(weir_host_graph_kernel_attribute(&guest->session, &in, &out), CUDA_SUCCESS);
+    assert_int_equal(out.value.priority, -1);
+    weir_host_object_forget(&guest->session, node);
+    weir_handles_destroy(guest->session.handles);
+    guest_gone(guest);
+    gate_close();
+}
+
 /* ---------------------------------------------------------------- what graphs need */
 
 #define SMS 100
@@ -348,6 +389,7 @@ int main(void)
         cmocka_unit_test(levels_do_not_collide),
         cmocka_unit_test(a_stream_has_the_priority_of_its_next_work),
         cmocka_unit_test(a_graph_of_one_priority_is_instantiated_without_the_flag),
+        cmocka_unit_test(a_node_gets_no_priority_above_its_tenants_class),
         cmocka_unit_test(a_graph_needs_what_all_its_kernels_need_in_the_mean),
         cmocka_unit_test(what_an_executable_graph_needs_is_not_known_once_it_has_grown),
         cmocka_unit_test(nor_once_its_nodes_are_switched_or_replaced),

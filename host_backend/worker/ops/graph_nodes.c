@@ -239,7 +239,14 @@ CUresult weir_host_graph_kernel_attribute(struct weir_session *s,
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (in->write == 0) {
-        return s->driver->cuGraphKernelNodeGetAttribute(node, id, &out->value);
+        WEIR_TRY(s->driver->cuGraphKernelNodeGetAttribute(node, id, &out->value));
+        if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+            out->value.priority = weir_admission_asked_priority(s, out->value.priority);
+        }
+        return CUDA_SUCCESS;
+    }
+    if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) { /* within the tenant's class */
+        value.priority = weir_admission_stream_priority(s, value.priority);
     }
     if (id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW && value.accessPolicyWindow.num_bytes != 0) {
         WEIR_TRY(weir_session_check_dptr(s, (uintptr_t)value.accessPolicyWindow.base_ptr,
