@@ -290,6 +290,7 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_host_st
 {
     const struct weir_driver *driver = session->driver;
 
+    weir_awaited_stream_gone(session, s); /* asks whether it is captured */
     if (s->capturing) {
         weir_session_capture_end(session, s);
     }
