@@ -82,7 +82,7 @@ CUresult weir_event_new(struct weir_guest_ctx *ctx, unsigned int flags, bool imp
     event->ctx = ctx;
     event->flags = flags;
     event->imported = imported;
-    event->exported = event->recorded = event->captured = false;
+    event->exported = event->in_graph = event->recorded = event->captured = false;
     event->at = (struct weir_stream_point){0};
     event->word = WEIR_WORD_NONE;
     event->value = 0;
@@ -160,7 +160,7 @@ static CUresult move_locked(struct weir_guest_event *event)
 
 static bool must_move_locked(struct weir_guest_event *event, const struct weir_guest_stream *stream)
 {
-    return event->recorded && !event->exported && event->word != WEIR_WORD_NONE &&
+    return event->recorded && !weir_event_is_shared(event) && event->word != WEIR_WORD_NONE &&
            event->at.stream && event->at.stream != stream && !complete_locked(event);
 }
 
@@ -184,7 +184,9 @@ static CUresult record_locked(struct weir_guest_event *event, struct weir_guest_
         rc = weir_post_event_record(weir_guest_channel(), &in);
     }
     rc = weir_guest_stream_work_end(stream, rc);
-    if (rc == CUDA_SUCCESS) {
+    if (rc == CUDA_SUCCESS && captured && flags == CU_EVENT_RECORD_EXTERNAL) {
+        __atomic_store_n(&event->in_graph, true, __ATOMIC_RELAXED);
+    } else if (rc == CUDA_SUCCESS) {
         event->captured = captured;
         event->recorded = true;
         if (!captured) {
@@ -256,7 +258,17 @@ CUresult weir_event_launch_end(struct weir_guest_event *event, struct weir_guest
 
 bool weir_event_is_shared(const struct weir_guest_event *event)
 {
-    return event->imported || event->exported;
+    return event->imported || event->exported ||
+           __atomic_load_n(&event->in_graph, __ATOMIC_RELAXED);
+}
+
+uint64_t weir_event_use_in_graph(struct weir_guest_event *event)
+{
+    weir_lock_acquire(&event->lock);
+    __atomic_store_n(&event->in_graph, true, __ATOMIC_RELAXED);
+    uint64_t wire = event->wire;
+    weir_lock_release(&event->lock);
+    return wire;
 }
 
 CUresult weir_event_query(struct weir_guest_event *event)
@@ -273,7 +285,7 @@ CUresult weir_event_query(struct weir_guest_event *event)
     return rc;
 }
 
-/* What another process records has no word here: ask, in growing intervals. */
+/* What another process or a graph records has no word here: ask, in growing intervals. */
 static CUresult wait_shared(struct weir_guest_event *event)
 {
     uint32_t nobody = 0;

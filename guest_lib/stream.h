@@ -218,6 +218,7 @@ struct weir_guest_event {
     unsigned int flags;
     bool imported; /* opened from another process: has no word, ask the host */
     bool exported; /* another process may record it: never changes its name, ask the host */
+    bool in_graph; /* atomic, never unset: so may a launch of a graph */
 
     struct weir_lock lock; /* guards what follows */
     uint64_t wire;         /* its name on the wire now; == handle until it moved */
@@ -234,8 +235,11 @@ struct weir_guest_event {
  */
 CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event);
 
-/** Can another process record it, or wait for it? */
+/** Can another process, or a graph, record it or wait for it? Then the host is asked about it. */
 bool weir_event_is_shared(const struct weir_guest_event *event);
+/** A graph is to record it or to wait for it. @return its name on the wire, which does not change
+ * any more. @thread any */
+uint64_t weir_event_use_in_graph(struct weir_guest_event *event);
 /** cuEventCreate in a context. imported: only reserve it, the caller opens it on the host. */
 CUresult weir_event_new(struct weir_guest_ctx *ctx, unsigned int flags, bool imported,
                         struct weir_guest_event **ret_event);

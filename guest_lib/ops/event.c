@@ -90,8 +90,9 @@ CUresult weir_guest_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, 
     if (!pMilliseconds) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING || !start->recorded ||
-        !end->recorded) {
+    if ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING ||
+        !(start->recorded || weir_event_is_shared(start)) ||
+        !(end->recorded || weir_event_is_shared(end))) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     rc = weir_event_query(start);

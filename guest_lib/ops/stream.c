@@ -183,6 +183,9 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
             return rc;
         }
     }
+    if (capturing && Flags == CU_EVENT_WAIT_EXTERNAL) {
+        (void)weir_event_use_in_graph(event);
+    }
     weir_lock_acquire(&event->lock);
     struct weir_op_stream_wait_event_in in = {
         .s = stream->handle, .e = event->wire, .flags = Flags};

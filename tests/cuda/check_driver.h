@@ -167,6 +167,7 @@
     X(StreamGetGreenCtx)                                                                           \
     X(EventCreate)                                                                                 \
     X(EventRecord)                                                                                 \
+    X(EventRecordWithFlags)                                                                        \
     X(EventQuery)                                                                                  \
     X(EventSynchronize)                                                                            \
     X(EventElapsedTime_v2)                                                                         \
@@ -180,6 +181,9 @@
     X(GraphAddMemcpyNode)                                                                          \
     X(GraphAddHostNode)                                                                            \
     X(GraphAddChildGraphNode)                                                                      \
+    X(GraphAddEventRecordNode)                                                                     \
+    X(GraphAddEventWaitNode)                                                                       \
+    X(GraphEventRecordNodeGetEvent)                                                                \
     X(GraphClone)                                                                                  \
     X(GraphExecHostNodeSetParams)                                                                  \
     X(GraphAddEmptyNode)                                                                           \

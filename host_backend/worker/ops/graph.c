@@ -350,6 +350,7 @@ CUresult weir_host_graph_exec_update(struct weir_session *s,
     result = s->driver->cuGraphExecUpdate_v2(exec->native, graph->native, &info);
     if (result == CUDA_SUCCESS) {
         weir_graph_priority_updated(s, (struct weir_exec *)exec, graph->native);
+        weir_ops_graph_sms_updated(s, (struct weir_exec *)exec, graph->native);
     }
     /* A refusal is an output, so that its reason can travel. */
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) {

@@ -1,66 +1,79 @@
 /*
  * What a graph and its nodes need.
  *
- * How many SMs a graph needs: the mean, over its kernels, of the SMs that would hold all blocks of
- * the kernel at once. The kernels of most graphs run one after another. So the mean says what the
- * graph occupies while it runs, and the maximum says only what its largest kernel does.
+ * How many SMs a graph needs: the mean, over its kernels and those of its child graphs, of the SMs
+ * that would hold all blocks of the kernel at once. The kernels of most graphs run one after
+ * another. So the mean says what the graph occupies while it runs, and the maximum says only what
+ * its largest kernel does. Of a graph with conditional nodes it is not known.
+ *
+ * An executable graph needs no more than the graph that it was made of, or updated from, until one
+ * of its kernels gets more blocks than it had there. Then it is not known what it needs, as the
+ * driver does not show the kernels of an executable graph.
  *
  * How long a node takes, compared with others of its graph: as many units as its kernel has waves
  * of blocks. That is a guess for the first cut of a graph (graph_pieces.c).
  */
+#include "host_backend/worker/ops/graph_level.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/gates.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define NODES_MAX 65536u /* of a graph that is looked at */
 
-/* How many blocks a kernel node has, and how many of them fit on an SM. false: it is another node,
- * or that is not known. */
-static bool count_blocks(struct weir_session *s, CUgraphNode node, uint64_t *ret_blocks,
-                         uint32_t *ret_per_sm)
+/* How many blocks a kernel has, and how many of them fit on an SM. false: that is not known. */
+static bool count_blocks(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *params,
+                         uint64_t *ret_blocks, uint32_t *ret_per_sm)
 {
     const struct weir_driver *d = s->driver;
-    CUDA_KERNEL_NODE_PARAMS params;
-    CUgraphNodeType type;
+    CUfunction function = params->func;
     int per_sm = 0;
 
-    if (d->cuGraphNodeGetType(node, &type) != CUDA_SUCCESS || type != CU_GRAPH_NODE_TYPE_KERNEL ||
-        d->cuGraphKernelNodeGetParams_v2(node, &params) != CUDA_SUCCESS ||
-        (params.func == NULL &&
-         d->cuKernelGetFunction(&params.func, params.kern) != CUDA_SUCCESS) ||
+    if ((function == NULL && d->cuKernelGetFunction(&function, params->kern) != CUDA_SUCCESS) ||
         d->cuOccupancyMaxActiveBlocksPerMultiprocessor(
-            &per_sm, params.func, (int)(params.blockDimX * params.blockDimY * params.blockDimZ),
-            params.sharedMemBytes) != CUDA_SUCCESS ||
+            &per_sm, function, (int)(params->blockDimX * params->blockDimY * params->blockDimZ),
+            params->sharedMemBytes) != CUDA_SUCCESS ||
         per_sm <= 0) {
         return false;
     }
-    *ret_blocks = (uint64_t)params.gridDimX * params.gridDimY * params.gridDimZ;
+    *ret_blocks = (uint64_t)params->gridDimX * params->gridDimY * params->gridDimZ;
     *ret_per_sm = (uint32_t)per_sm;
     return true;
 }
 
-/* SMs that hold all blocks of a kernel node at once; 0: another node, or not known. */
-static uint32_t node_sms(struct weir_session *s, CUgraphNode node, uint32_t all)
+/* SMs that hold all blocks of a kernel at once; all of them if that is not known. */
+static uint32_t kernel_sms(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *params)
 {
+    uint32_t all = weir_worker_sms(s->worker, s->device), per_sm;
     uint64_t blocks;
-    uint32_t per_sm;
 
-    if (!count_blocks(s, node, &blocks, &per_sm)) {
-        return 0;
+    if (!count_blocks(s, params, &blocks, &per_sm)) {
+        return all;
     }
     blocks = (blocks + per_sm - 1) / per_sm;
     return blocks < all ? (uint32_t)blocks : all;
 }
 
+static bool is_kernel(struct weir_session *s, CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *ret_params)
+{
+    CUgraphNodeType type;
+
+    memset(ret_params, 0, sizeof *ret_params);
+    return s->driver->cuGraphNodeGetType(node, &type) == CUDA_SUCCESS &&
+           type == CU_GRAPH_NODE_TYPE_KERNEL &&
+           s->driver->cuGraphKernelNodeGetParams_v2(node, ret_params) == CUDA_SUCCESS;
+}
+
 uint64_t weir_ops_node_weight(struct weir_session *s, CUgraphNode node)
 {
+    CUDA_KERNEL_NODE_PARAMS params;
     uint64_t blocks, at_once;
     uint32_t per_sm;
     CUgraph child;
     size_t n = 0;
 
-    if (count_blocks(s, node, &blocks, &per_sm)) {
+    if (is_kernel(s, node, &params) && count_blocks(s, &params, &blocks, &per_sm)) {
         at_once = (uint64_t)per_sm * weir_worker_sms(s->worker, s->device);
         return blocks > at_once ? (blocks + at_once - 1) / at_once : 1;
     }
@@ -71,25 +84,91 @@ uint64_t weir_ops_node_weight(struct weir_session *s, CUgraphNode node)
     return 1;
 }
 
-uint32_t weir_ops_graph_sms(struct weir_session *s, CUgraph graph)
+struct demand {
+    uint64_t sms; /* of all kernels together */
+    uint32_t kernels;
+    bool unknown; /* there is something that is not looked into, or was not understood */
+};
+
+static void add_graph(struct weir_session *s, CUgraph graph, unsigned depth, struct demand *demand);
+
+static void add_node(struct weir_session *s, CUgraphNode node, unsigned depth,
+                     struct demand *demand)
 {
-    uint32_t all = weir_worker_sms(s->worker, s->device), kernels = 0;
-    uint64_t sum = 0;
-    CUgraphNode *nodes;
-    size_t n = 0;
+    const struct weir_driver *d = s->driver;
+    CUDA_KERNEL_NODE_PARAMS params;
+    CUgraphNodeType type;
+    CUgraph child;
 
-    if (s->driver->cuGraphGetNodes(graph, NULL, &n) != CUDA_SUCCESS || n == 0 || n > NODES_MAX ||
-        (nodes = calloc(n, sizeof(CUgraphNode))) == NULL) {
-        return 0;
-    }
-    if (s->driver->cuGraphGetNodes(graph, nodes, &n) == CUDA_SUCCESS) {
-        for (size_t i = 0; i < n; i++) {
-            uint32_t sms = node_sms(s, nodes[i], all);
-
-            sum += sms;
-            kernels += sms != 0;
+    if (d->cuGraphNodeGetType(node, &type) != CUDA_SUCCESS ||
+        type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+        demand->unknown = true;
+    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
+        if (d->cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
+            add_graph(s, child, depth + 1, demand);
+        } else {
+            demand->unknown = true;
         }
+    } else if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
+        demand->sms += is_kernel(s, node, &params) ? kernel_sms(s, &params)
+                                                   : weir_worker_sms(s->worker, s->device);
+        demand->kernels++;
+    }
+}
+
+/* Recursion as deep as child graphs lie in each other, WEIR_GRAPH_DEPTH_MAX. */
+static void add_graph(struct weir_session *s, CUgraph graph, unsigned depth, struct demand *demand)
+{
+    CUgraphNode *nodes = NULL;
+    size_t n = 0;
+    bool known = depth < WEIR_GRAPH_DEPTH_MAX &&
+                 s->driver->cuGraphGetNodes(graph, NULL, &n) == CUDA_SUCCESS && n <= NODES_MAX;
+
+    if (known && n != 0) {
+        nodes = calloc(n, sizeof(CUgraphNode));
+        known = nodes != NULL && s->driver->cuGraphGetNodes(graph, nodes, &n) == CUDA_SUCCESS;
+    }
+    demand->unknown |= !known;
+    for (size_t i = 0; i < n && !demand->unknown; i++) {
+        add_node(s, nodes[i], depth, demand);
     }
     free(nodes);
-    return kernels != 0 ? (uint32_t)((sum + kernels - 1) / kernels) : 0;
+}
+
+uint32_t weir_ops_graph_sms(struct weir_session *s, CUgraph graph)
+{
+    struct demand demand = {0};
+
+    add_graph(s, graph, 0, &demand);
+    return demand.unknown || demand.kernels == 0
+               ? 0
+               : (uint32_t)((demand.sms + demand.kernels - 1) / demand.kernels);
+}
+
+void weir_ops_graph_sms_updated(struct weir_session *s, struct weir_exec *exec, CUgraph graph)
+{
+    exec->sms = weir_admission_is_small(s, 1) ? weir_ops_graph_sms(s, graph) : 0;
+    exec->updated = true;
+}
+
+static bool needs_more(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *now,
+                       const CUDA_KERNEL_NODE_PARAMS *before)
+{
+    /* Most are given other arguments only. */
+    return (now->func != before->func || now->gridDimX != before->gridDimX ||
+            now->gridDimY != before->gridDimY || now->gridDimZ != before->gridDimZ ||
+            now->blockDimX != before->blockDimX || now->blockDimY != before->blockDimY ||
+            now->blockDimZ != before->blockDimZ || now->sharedMemBytes != before->sharedMemBytes) &&
+           kernel_sms(s, now) > kernel_sms(s, before);
+}
+
+void weir_ops_graph_sms_set(struct weir_session *s, struct weir_exec *exec,
+                            const struct weir_object *node, const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    CUDA_KERNEL_NODE_PARAMS before;
+
+    if (exec->sms != 0 && (exec->updated || node->altered || !is_kernel(s, node->native, &before) ||
+                           needs_more(s, params, &before))) {
+        exec->sms = 0;
+    }
 }

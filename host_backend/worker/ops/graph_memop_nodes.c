@@ -12,8 +12,7 @@ static CUresult note_wait(struct weir_session *s, const CUstreamBatchMemOpParams
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_session_check_dptr(s, op->waitValue.address, wide ? 8 : 4));
-    weir_awaited_note(s, op->waitValue.address, value, wide);
-    return CUDA_SUCCESS;
+    return weir_awaited_note(s, NULL, op->waitValue.address, value, wide);
 }
 
 /* Each one in the driver's struct, its address checked. */

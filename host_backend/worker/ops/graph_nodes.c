@@ -98,6 +98,7 @@ CUresult weir_host_graph_kernel_set(struct weir_session *s,
                                     const struct weir_op_graph_kernel_set_in *in,
                                     struct weir_op_graph_kernel_set_out *out)
 {
+    struct weir_object *o;
     CUgraphExec exec;
     CUgraphNode node;
     struct kernel k;
@@ -107,8 +108,14 @@ CUresult weir_host_graph_kernel_set(struct weir_session *s,
     WEIR_TRY(node_of(s, in->n, &node));
     WEIR_TRY(
         fill_kernel(s, in->f, in->grid, in->block, in->shared_bytes, in->params, in->n_params, &k));
-    return exec != NULL ? s->driver->cuGraphExecKernelNodeSetParams_v2(exec, node, &k.params)
-                        : s->driver->cuGraphKernelNodeSetParams_v2(node, &k.params);
+    o = weir_host_object_get(s, WEIR_KIND_NODE, in->n);
+    if (exec == NULL) {
+        o->altered = true;
+        return s->driver->cuGraphKernelNodeSetParams_v2(node, &k.params);
+    }
+    WEIR_TRY(s->driver->cuGraphExecKernelNodeSetParams_v2(exec, node, &k.params));
+    weir_ops_graph_sms_set(s, weir_host_object_get(s, WEIR_KIND_EXEC, in->x), o, &k.params);
+    return CUDA_SUCCESS;
 }
 
 /* Pack the parameters that the driver shows, in whichever of the two forms. */
@@ -232,7 +239,14 @@ CUresult weir_host_graph_kernel_attribute(struct weir_session *s,
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (in->write == 0) {
-        return s->driver->cuGraphKernelNodeGetAttribute(node, id, &out->value);
+        WEIR_TRY(s->driver->cuGraphKernelNodeGetAttribute(node, id, &out->value));
+        if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
+            out->value.priority = weir_admission_asked_priority(s, out->value.priority);
+        }
+        return CUDA_SUCCESS;
+    }
+    if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) { /* within the tenant's class */
+        value.priority = weir_admission_stream_priority(s, value.priority);
     }
     if (id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW && value.accessPolicyWindow.num_bytes != 0) {
         WEIR_TRY(weir_session_check_dptr(s, (uintptr_t)value.accessPolicyWindow.base_ptr,

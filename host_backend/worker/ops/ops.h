@@ -139,6 +139,11 @@ CUresult weir_ops_params(struct weir_session *s, const struct weir_host_function
 /** SMs of the current device that a graph's kernels need, in the mean; 0: not known
  * (ops/graph_demand.c). */
 uint32_t weir_ops_graph_sms(struct weir_session *s, CUgraph graph);
+/** An executable graph has got a graph's nodes. Not looked at where small graphs have no rights. */
+void weir_ops_graph_sms_updated(struct weir_session *s, struct weir_exec *exec, CUgraph graph);
+/** A kernel of an executable graph, in which it is of this node, has got other parameters. */
+void weir_ops_graph_sms_set(struct weir_session *s, struct weir_exec *exec,
+                            const struct weir_object *node, const CUDA_KERNEL_NODE_PARAMS *params);
 /** How long a node takes, compared with others of its graph; 1 or more (ops/graph_demand.c). */
 uint64_t weir_ops_node_weight(struct weir_session *s, CUgraphNode node);
 

@@ -129,7 +129,9 @@ CUresult weir_host_stream_value(struct weir_session *s, const struct weir_op_str
                   : weir_session_check_write(s, in->address, wide ? 8 : 4));
     WEIR_TRY(weir_order_begin(s, stream, false));
     if (wait) {
-        weir_awaited_note(s, in->address, in->value, wide);
+        /* Captured, it becomes a graph's node and may run any number of times. */
+        WEIR_TRY(weir_awaited_note(s, weir_host_stream_capturing(s, stream) ? NULL : stream,
+                                   in->address, in->value, wide));
         return wide ? d->cuStreamWaitValue64_v2(weir_host_stream_at(stream), in->address, in->value,
                                                 in->flags)
                     : d->cuStreamWaitValue32_v2(weir_host_stream_at(stream), in->address, small,

@@ -1,3 +1,12 @@
+/*
+ * Values that streams wait for: see awaited.h.
+ *
+ * Most are there soon, and only a wait that goes on matters. So when the list is full, what streams
+ * have passed is dropped: an event in each stream, recorded the last time that the list was full,
+ * says that the stream has done what was noted for it before. What graphs wait for is never
+ * dropped, as a graph may be launched again, and streams that are destroyed leave behind what they
+ * may still wait for. Of the same value only one is kept.
+ */
 #include "host_backend/worker/session/awaited.h"
 
 #include "base/clock.h"
@@ -13,14 +22,19 @@
 
 #define SLICE_NS (20 * WEIR_NS_PER_MS) /* how late it may be noticed that the program is gone */
 
+#define FIRST_ROOM 64u
+
 struct value {
+    const struct weir_host_stream *stream; /* NULL: a graph may, or a stream that is gone */
     uint64_t address, value;
+    uint64_t number; /* in the order of noting, from 1 */
     bool wide;
 };
 
 struct weir_awaited {
-    uint32_t n; /* ever noted */
-    struct value ring[WEIR_AWAITED_MAX];
+    struct value *values; /* in the order of noting */
+    size_t n, room;
+    uint64_t noted; /* ever */
 };
 
 struct weir_awaited *weir_awaited_create(void)
@@ -30,7 +44,10 @@ struct weir_awaited *weir_awaited_create(void)
 
 void weir_awaited_destroy(struct weir_awaited *awaited)
 {
-    free(awaited);
+    if (awaited != NULL) {
+        free(awaited->values);
+        free(awaited);
+    }
 }
 
 bool weir_awaited_can_come(uint64_t value, uint32_t flags, bool wide)
@@ -47,17 +64,179 @@ bool weir_awaited_can_come(uint64_t value, uint32_t flags, bool wide)
     }
 }
 
-void weir_awaited_note(struct weir_session *session, uint64_t address, uint64_t value, bool wide)
+/* ---------------------------------------------------------------- what has been passed */
+
+/* Has a stream done what its event stands behind? What it was noted for before goes. */
+static void look_at(const struct weir_driver *driver, struct weir_host_stream *stream)
+{
+    struct weir_awaited_stream *mark = &stream->awaited;
+
+    if (mark->pending && driver->cuEventQuery(mark->event) == CUDA_SUCCESS) {
+        mark->passed = mark->covers;
+        mark->pending = false;
+    }
+}
+
+/* Put an event behind what a stream was given. Where that fails nothing is forgotten. */
+static void put_event(struct weir_session *s, struct weir_host_stream *stream)
+{
+    struct weir_awaited_stream *mark = &stream->awaited;
+    const struct weir_driver *d = s->driver;
+
+    if (mark->pending || weir_host_stream_capturing(s, stream) ||
+        weir_session_enter(s, stream->o.device) != CUDA_SUCCESS ||
+        (mark->event == NULL &&
+         d->cuEventCreate(&mark->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) ||
+        d->cuEventRecord(mark->event, weir_host_stream_at(stream)) != CUDA_SUCCESS) {
+        return;
+    }
+    mark->covers = s->awaited->noted;
+    mark->pending = true;
+}
+
+static void visit_streams(struct weir_session *s, bool marks)
+{
+    uint32_t here = s->device;
+
+    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx != NULL; ctx = ctx->next) {
+        for (struct weir_host_stream *stream = ctx->streams; stream != NULL;
+             stream = stream->next) {
+            if (!marks) {
+                look_at(s->driver, stream);
+            } else if (stream->awaited.last > stream->awaited.passed) {
+                put_event(s, stream);
+            }
+        }
+    }
+    (void)weir_session_enter(s, here);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const struct value *x = a, *y = b;
+
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+/* The same values side by side, the one noted last at the front. */
+static int by_value(const void *a, const void *b)
+{
+    const struct value *x = a, *y = b;
+
+    if (x->stream != y->stream) {
+        return (uintptr_t)x->stream < (uintptr_t)y->stream ? -1 : 1;
+    }
+    if (x->address != y->address) {
+        return x->address < y->address ? -1 : 1;
+    }
+    if (x->value != y->value) {
+        return x->value < y->value ? -1 : 1;
+    }
+    return x->wide != y->wide ? (x->wide ? 1 : -1) : -by_number(a, b);
+}
+
+static bool same_value(const struct value *x, const struct value *y)
+{
+    return x->stream == y->stream && x->address == y->address && x->value == y->value &&
+           x->wide == y->wide;
+}
+
+static void drop_passed(struct weir_session *s)
+{
+    struct weir_awaited *a = s->awaited;
+    size_t n = 0, kept = 0;
+
+    visit_streams(s, false);
+    for (size_t i = 0; i < a->n; i++) {
+        const struct value *v = &a->values[i];
+
+        if (v->stream == NULL || v->number > v->stream->awaited.passed) {
+            a->values[n++] = *v;
+        }
+    }
+    if (n != 0) {
+        qsort(a->values, n, sizeof *a->values, by_value);
+        for (size_t i = 0; i < n; i++) {
+            if (i == 0 || !same_value(&a->values[i], &a->values[kept - 1])) {
+                a->values[kept++] = a->values[i];
+            }
+        }
+        qsort(a->values, kept, sizeof *a->values, by_number);
+    }
+    a->n = kept;
+    visit_streams(s, true);
+}
+
+static CUresult make_room(struct weir_session *s)
+{
+    struct weir_awaited *a = s->awaited;
+    size_t room = a->room != 0 ? a->room * 2 : FIRST_ROOM;
+    struct value *bigger;
+
+    if (a->n < a->room) {
+        return CUDA_SUCCESS;
+    }
+    if (a->n != 0) {
+        drop_passed(s);
+    }
+    /* What was noted since the event of the last time, about half of it, stays in any case. */
+    if (a->n < a->room && (a->n <= a->room / 4 * 3 || a->room == WEIR_AWAITED_MAX)) {
+        return CUDA_SUCCESS;
+    }
+    bigger = room <= WEIR_AWAITED_MAX ? realloc(a->values, room * sizeof *bigger) : NULL;
+    if (bigger == NULL) {
+        return a->n < a->room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    a->values = bigger;
+    a->room = room;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_awaited_note(struct weir_session *session, struct weir_host_stream *stream,
+                           uint64_t address, uint64_t value, bool wide)
 {
     struct weir_awaited *a = session->awaited;
+    CUresult result = make_room(session);
 
-    a->ring[a->n++ % WEIR_AWAITED_MAX] = (struct value){address, value, wide};
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    a->values[a->n++] = (struct value){
+        .stream = stream, .address = address, .value = value, .number = ++a->noted, .wide = wide};
+    if (stream != NULL) {
+        stream->awaited.last = a->noted;
+    }
+    return CUDA_SUCCESS;
 }
 
-static uint32_t n_kept(const struct weir_awaited *awaited)
+void weir_awaited_stream_gone(struct weir_session *session, struct weir_host_stream *stream)
 {
-    return awaited->n < WEIR_AWAITED_MAX ? awaited->n : WEIR_AWAITED_MAX;
+    struct weir_awaited *a = session->awaited;
+    struct weir_awaited_stream *mark = &stream->awaited;
+    size_t n = 0;
+
+    if (mark->last > mark->passed) {
+        bool done = !weir_host_stream_capturing(session, stream) &&
+                    session->driver->cuStreamQuery(weir_host_stream_at(stream)) == CUDA_SUCCESS;
+
+        for (size_t i = 0; i < a->n; i++) {
+            struct value *v = &a->values[i];
+
+            if (v->stream != stream || !done) {
+                a->values[n] = *v;
+                a->values[n].stream = v->stream == stream ? NULL : v->stream;
+                n++;
+            }
+        }
+        a->n = n;
+    }
+    if (mark->event != NULL) {
+        (void)session->driver->cuEventDestroy_v2(mark->event);
+    }
+    *mark = (struct weir_awaited_stream){0};
 }
+
+/* ---------------------------------------------------------------- at the end */
 
 /* The guest's own memory may be the GPU's to read only, but it is mapped here, too. */
 static void write_here(const struct value *v)
@@ -74,15 +253,14 @@ static void write_here(const struct value *v)
 void weir_awaited_write(struct weir_session *session)
 {
     const struct weir_awaited *awaited = session->awaited;
-    uint32_t n = n_kept(awaited);
     const struct weir_driver *d = session->driver;
     CUstream work;
 
-    if (n == 0 || weir_session_work_stream(session, &work) != CUDA_SUCCESS) {
+    if (awaited->n == 0 || weir_session_work_stream(session, &work) != CUDA_SUCCESS) {
         return;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        const struct value *v = &awaited->ring[i];
+    for (size_t i = 0; i < awaited->n; i++) {
+        const struct value *v = &awaited->values[i];
 
         if (weir_session_check_dptr(session, v->address, v->wide ? 8 : 4) != CUDA_SUCCESS ||
             !weir_session_vmm_make_writable(session, v->address, v->wide ? 8 : 4)) {
@@ -109,12 +287,12 @@ bool weir_awaited_any(const struct weir_session *session)
 bool weir_awaited_within(const struct weir_session *session, uint64_t base, uint64_t bytes)
 {
     const struct weir_awaited *awaited = session->awaited;
-    uint32_t n = n_kept(awaited), i = 0;
+    size_t i = 0;
 
-    while (i < n && awaited->ring[i].address - base >= bytes) { /* below base it wraps */
+    while (i < awaited->n && awaited->values[i].address - base >= bytes) { /* below base: wraps */
         i++;
     }
-    return i < n;
+    return i < awaited->n;
 }
 
 static bool is_hopeless(const struct weir_session *session)

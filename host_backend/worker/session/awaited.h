@@ -1,19 +1,31 @@
 /*
  * Values that streams of a session wait for. Only the guest would have written them. So when a
- * session ends it writes them itself, or its streams would wait for ever. The last
- * WEIR_AWAITED_MAX values are kept.
+ * session ends it writes them itself, or its streams would wait for ever.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_AWAITED_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_AWAITED_H
 
 #include "base/status.h"
+#include "proto/cuda_abi.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WEIR_AWAITED_MAX 1024u
+/* Values that a session's streams and graphs may wait for at a time; a power of two. More than fit
+ * into the queues of 64 streams. */
+#define WEIR_AWAITED_MAX 65536u
 
 struct weir_awaited;
+struct weir_host_stream;
 struct weir_session;
+
+/* In each stream. Zeroed: nothing was noted for it. */
+struct weir_awaited_stream {
+    CUevent event;   /* NULL until it is needed */
+    uint64_t last;   /* value noted for the stream */
+    uint64_t covers; /* what was noted when the event was recorded */
+    uint64_t passed; /* the stream waits for none up to this one any more */
+    bool pending;    /* the event has been recorded, and not been seen done */
+};
 
 /** A session's part. NULL: out of memory. */
 struct weir_awaited *weir_awaited_create(void);
@@ -27,8 +39,19 @@ void weir_awaited_destroy(struct weir_awaited *awaited);
  */
 bool weir_awaited_can_come(uint64_t value, uint32_t flags, bool wide);
 
-/** A stream is about to wait for a value of 8 bytes (wide) or 4. @thread session */
-void weir_awaited_note(struct weir_session *session, uint64_t address, uint64_t value, bool wide);
+/**
+ * A stream is about to wait for a value of 8 bytes (wide) or 4.
+ * @param stream  NULL: a graph, whenever it is launched.
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_OUT_OF_MEMORY  or so many waits go on that no more can be remembered; the
+ *                                   stream must not wait.
+ * @thread session
+ */
+CUresult weir_awaited_note(struct weir_session *session, struct weir_host_stream *stream,
+                           uint64_t address, uint64_t value, bool wide);
+
+/** A stream is about to be destroyed. @thread session, with its context */
+void weir_awaited_stream_gone(struct weir_session *session, struct weir_host_stream *stream);
 
 /** Write all of them, and wait until they are written. @thread session, at its end */
 void weir_awaited_write(struct weir_session *session);

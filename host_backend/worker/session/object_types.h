@@ -9,6 +9,7 @@
 
 #include "base/id_table.h"
 #include "host_backend/worker/session/admission.h"
+#include "host_backend/worker/session/awaited.h"
 #include "host_backend/worker/session/exec.h"
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/part.h"
@@ -26,6 +27,7 @@ struct weir_object {
     uint8_t kind;
     uint8_t device;            /* of the worker's: whose context was current at its making */
     bool borrowed;             /* the driver's own (default pools, child graphs): never destroyed */
+    bool altered;              /* a node of a graph: its kernel has been given other parameters */
     void *native;              /* the driver's handle */
     struct weir_host_ctx *ctx; /* dies with it; NULL: with the session */
     struct weir_object *owner; /* dies with it: a function's module, a node's graph; or NULL */
@@ -62,6 +64,7 @@ struct weir_host_stream {
     CUevent join;           /* NULL until it is needed */
     struct weir_admission_stream gate;
     struct weir_fault_stream fault;
+    struct weir_awaited_stream awaited;
     struct weir_stream_parts *parts; /* once it was moved (session/part.h); else NULL */
 };
 
@@ -125,6 +128,7 @@ struct weir_exec {
     struct weir_object o;
     struct weir_gate_hint hint;
     uint32_t sms; /* how many it needs (ops/graph_demand.c); 0: not known */
+    bool updated; /* from another graph than it was made of */
     struct weir_exec_priority priority;
     struct weir_exec_inside inside;
     struct weir_exec_pieces *pieces; /* NULL: it has none */

@@ -290,6 +290,7 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_host_st
 {
     const struct weir_driver *driver = session->driver;
 
+    weir_awaited_stream_gone(session, s); /* asks whether it is captured */
     if (s->capturing) {
         weir_session_capture_end(session, s);
     }
@@ -541,6 +542,13 @@ static bool only_reads_exec(uint16_t code)
     return code == WEIR_OP_graph_exec_flags || code == WEIR_OP_cuGraphNodeGetEnabled;
 }
 
+/* With them it may need more SMs than before. What else does is asked in its own handler. */
+static bool changes_kernels(uint16_t code)
+{
+    return code == WEIR_OP_cuGraphNodeSetEnabled ||
+           code == WEIR_OP_cuGraphExecChildGraphNodeSetParams;
+}
+
 static struct weir_object *get_any(struct weir_session *session, enum weir_kind kind,
                                    uint64_t handle)
 {
@@ -554,6 +562,9 @@ static struct weir_object *get_any(struct weir_session *session, enum weir_kind 
     }
     if (o != NULL && kind == WEIR_KIND_EXEC && !only_reads_exec(session->op.code)) {
         weir_exec_stays_whole(session->driver, (struct weir_exec *)o);
+        if (changes_kernels(session->op.code)) {
+            ((struct weir_exec *)o)->sms = 0;
+        }
     }
     return o;
 }

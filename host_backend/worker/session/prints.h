@@ -3,8 +3,8 @@
  *
  * Descriptor 1 becomes a file in memory. The driver flushes at synchronizations and launches, and
  * does not say whose text it is; so at any time one session *owns* the output: before a kernel that
- * may print is launched for another session, the owner's printing streams are waited for and their
- * text is collected. Sessions that never print never come here.
+ * may print is launched for another session, the owner's printing kernels are waited for and their
+ * text is collected. Sessions that never print never come here, nor does what is captured.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_PRINTS_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_PRINTS_H
@@ -41,14 +41,27 @@ void weir_prints_destroy(struct weir_prints *prints);
 CUresult weir_prints_expect(struct weir_session *session);
 
 /**
- * A kernel that may print is about to go to stream. Waits for other sessions' output; what does not
- * come in time may be lost, or be taken for this session's. A session whose kernels held up another
- * one that long waits for them first, as long again.
+ * A kernel that may print is about to go to stream, whose device is current. Waits for other
+ * sessions' output; what does not come in time may be lost, or be taken for this session's. A
+ * session whose kernels held up another one that long waits for them first, as long again.
+ * weir_prints_end() must follow if this succeeds.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
  * @thread session
  */
 CUresult weir_prints_begin(struct weir_session *session, CUstream stream);
 
-/** Wait for the session's printing streams and collect their text. @thread session */
+/**
+ * @param at        where the kernel went: stream, or one that is in its place.
+ * @param launched  false: the stream got nothing.
+ * @thread session
+ */
+void weir_prints_end(struct weir_session *session, CUstream at, bool launched);
+
+/**
+ * Collect the text of the session's kernels that have ended. Waits for nothing.
+ * @return CUDA_SUCCESS, or what the driver says of them
+ * @thread session
+ */
 CUresult weir_prints_collect(struct weir_session *session);
 
 /** Bytes of text that were collected and not taken. @thread session */

@@ -97,21 +97,16 @@ static CUresult call_driver(struct weir_session *s, struct weir_host_stream *str
     return result;
 }
 
-CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stream,
+/* It is its turn in the stream's order. */
+static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
                      const struct weir_submission *what)
 {
-    struct weir_session *s = session;
     struct weir_gate_work work = what->work;
     struct weir_forms_choice choice;
     struct weir_admission admission;
     CUresult result = CUDA_SUCCESS;
     bool twin = false, noted;
 
-    WEIR_TRY(weir_order_begin(s, stream, work.class == WEIR_SCHED_GRAPH));
-    if (what->may_print) {
-        weir_admission_idle(s); /* it may wait for others */
-        WEIR_TRY(weir_prints_begin(s, stream->o.native));
-    }
     if (what->kernel != NULL) {
         twin = choose_form(s, stream, what, &work, &choice);
     }
@@ -131,5 +126,25 @@ CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stre
     if (result == CUDA_SUCCESS) {
         weir_forms_written(s, stream);
     }
+    return result;
+}
+
+CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stream,
+                     const struct weir_submission *what)
+{
+    CUresult result;
+
+    WEIR_TRY(weir_order_begin(session, stream, what->work.class == WEIR_SCHED_GRAPH));
+    if (!what->may_print) {
+        return give(session, stream, what);
+    }
+    if (weir_host_stream_capturing(session, stream)) { /* it prints when the graph is launched */
+        WEIR_TRY(weir_prints_expect(session));
+        return give(session, stream, what);
+    }
+    weir_admission_idle(session); /* it may wait for others */
+    WEIR_TRY(weir_prints_begin(session, stream->o.native));
+    result = give(session, stream, what);
+    weir_prints_end(session, weir_host_stream_at(stream), result == CUDA_SUCCESS);
     return result;
 }

@@ -15,7 +15,7 @@ static int fake_live; /* objects made and not destroyed */
 static CUstream fake_capturing;
 static atomic_size_t fake_registered_bytes; /* by all registrations so far */
 static atomic_int fake_refusals;            /* registrations still to be refused */
-static atomic_bool fake_stuck;              /* streams wait for a value */
+static atomic_bool fake_stuck;              /* streams wait for a value at FAKE_VMM_BASE */
 static atomic_int fake_full, fake_opened;   /* contexts still to be refused; that were made */
 static atomic_bool fake_elsewhere;          /* reservations are not where they were wanted */
 
@@ -70,6 +70,12 @@ static CUresult fake_event_record(CUevent event, CUstream stream)
     return CUDA_SUCCESS;
 }
 
+static CUresult fake_event_query(CUevent event)
+{
+    (void)event;
+    return fake_stuck ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
 static CUresult fake_wait_event(CUstream stream, CUevent event, unsigned flags)
 {
     (void)flags;
@@ -120,10 +126,11 @@ static CUresult fake_stream_query(CUstream stream)
 static CUresult fake_wait32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags)
 {
     (void)stream;
-    (void)address;
     (void)value;
     (void)flags;
-    fake_stuck = true;
+    if (address == FAKE_VMM_BASE) { /* elsewhere the value is there */
+        fake_stuck = true;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -140,7 +147,7 @@ static CUresult fake_write32(CUstream stream, CUdeviceptr address, cuuint32_t va
     (void)flags;
     if (address >= FAKE_VMM_BASE && address < FAKE_VMM_BASE + FAKE_VMM_BYTES) {
         fake_note("write", NULL, NULL);
-        fake_stuck = false;
+        fake_stuck = fake_stuck && address != FAKE_VMM_BASE;
     } else {
         *(uint32_t *)(uintptr_t)address = value; /* the GPU is quick */
     }
@@ -432,6 +439,7 @@ static void fake_driver_init(struct weir_driver *d)
     d->cuCtxSetCurrent = fake_set_current;
     d->cuEventCreate = fake_event_create;
     d->cuEventRecord = fake_event_record;
+    d->cuEventQuery = fake_event_query;
     d->cuEventDestroy_v2 = fake_event_destroy;
     d->cuStreamWaitEvent = fake_wait_event;
     d->cuStreamCreate = fake_stream_create;

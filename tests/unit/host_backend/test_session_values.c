@@ -3,6 +3,7 @@
 #include "host_backend/worker/session/awaited.h"
 
 #include "base/memfd.h"
+#include "host_backend/worker/session/handles.h"
 #include "session_fixture.h"
 #include <unistd.h>
 
@@ -131,6 +132,134 @@ static void destroyed_stream_that_waits_stays_until_it_is_done(void **state)
     assert_int_equal(objects_after_destroying(3), objects - 2);
 }
 
+/* ---------------------------------------------------------------- what is kept of them */
+
+/* Or the session would never end: see tear_down(). */
+static void the_end_writes_what_is_waited_for_however_much_was_before(void **state)
+{
+    struct weir_op_stream_value_in in = {
+        .s = name(WEIR_KIND_STREAM, 2), .value = 7, .kind = WEIR_VALUE_WAIT32};
+    uint32_t error;
+
+    (void)state;
+    map_read_only();
+    make_stream(2);
+    wait_in_stream(1);
+    for (uint32_t i = 1; i <= 1100; i++) {
+        in.address = FAKE_VMM_BASE + 4 * (uint64_t)i;
+        assert_int_equal(send_op(WEIR_OP_stream_value, WEIR_RECORD_POSTED, &in), WEIR_OK);
+    }
+    assert_int_equal(deferred(&error), 0);
+}
+
+/* A session of which only this part is there. */
+static struct weir_driver kept_driver;
+static struct weir_handles *kept_handles;
+static struct weir_host_ctx kept_ctx;
+static struct weir_host_stream kept_streams[2];
+static struct weir_session kept;
+static CUstream stuck_stream;        /* does nothing any more */
+static CUstream stream_of_event[16]; /* that it was recorded in */
+
+static CUresult record_event(CUevent event, CUstream stream)
+{
+    stream_of_event[(uintptr_t)event - 100] = stream;
+    return CUDA_SUCCESS;
+}
+
+static CUresult query_stream(CUstream stream)
+{
+    return stream == stuck_stream ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+static CUresult query_event(CUevent event)
+{
+    return query_stream(stream_of_event[(uintptr_t)event - 100]);
+}
+
+static int set_up_kept(void **state)
+{
+    (void)state;
+    fake_driver_init(&kept_driver);
+    kept_driver.cuEventRecord = record_event;
+    kept_driver.cuEventQuery = query_event;
+    kept_driver.cuStreamQuery = query_stream;
+    kept_handles = weir_handles_create();
+    assert_non_null(kept_handles);
+    kept_handles->contexts = &kept_ctx;
+    kept_ctx = (struct weir_host_ctx){.streams = &kept_streams[0]};
+    memset(kept_streams, 0, sizeof kept_streams);
+    kept_streams[0].next = &kept_streams[1];
+    for (uintptr_t i = 0; i < 2; i++) {
+        kept_streams[i].o.native = (CUstream)(i + 1);
+    }
+    kept = (struct weir_session){
+        .driver = &kept_driver, .handles = kept_handles, .awaited = weir_awaited_create()};
+    assert_non_null(kept.awaited);
+    stuck_stream = NULL;
+    return 0;
+}
+
+static int tear_down_kept(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        weir_awaited_stream_gone(&kept, &kept_streams[i]);
+    }
+    assert_int_equal(fake_live, 0);
+    weir_awaited_destroy(kept.awaited);
+    weir_handles_destroy(kept_handles);
+    return 0;
+}
+
+static CUresult note(struct weir_host_stream *stream, uint64_t address)
+{
+    return weir_awaited_note(&kept, stream, address, 7, false);
+}
+
+static void what_streams_have_passed_is_forgotten_and_nothing_else(void **state)
+{
+    (void)state;
+    stuck_stream = kept_streams[0].o.native;
+    assert_int_equal(note(&kept_streams[0], 8), CUDA_SUCCESS);
+    assert_int_equal(note(NULL, 16), CUDA_SUCCESS);
+    for (uint64_t i = 0; i < 1000; i++) {
+        assert_int_equal(note(&kept_streams[1], 1024 + i * 8), CUDA_SUCCESS);
+    }
+    assert_true(weir_awaited_within(&kept, 8, 8));
+    assert_true(weir_awaited_within(&kept, 16, 8));
+    assert_false(weir_awaited_within(&kept, 1024, 8 * 800));
+    assert_true(weir_awaited_within(&kept, 1024 + 8 * 999, 8));
+}
+
+static void what_a_destroyed_stream_may_wait_for_is_kept(void **state)
+{
+    (void)state;
+    stuck_stream = kept_streams[0].o.native;
+    assert_int_equal(note(&kept_streams[0], 8), CUDA_SUCCESS);
+    assert_int_equal(note(&kept_streams[1], 16), CUDA_SUCCESS);
+    weir_awaited_stream_gone(&kept, &kept_streams[0]);
+    weir_awaited_stream_gone(&kept, &kept_streams[1]);
+    assert_true(weir_awaited_within(&kept, 8, 8));
+    assert_false(weir_awaited_within(&kept, 16, 8));
+}
+
+/* One that is not remembered might go on for ever. */
+static void a_wait_that_cannot_be_remembered_is_refused(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 2 * WEIR_AWAITED_MAX; i++) { /* a value counts once */
+        assert_int_equal(note(NULL, 8 * (i % 32)), CUDA_SUCCESS);
+    }
+    for (uint64_t i = 32; i < WEIR_AWAITED_MAX; i++) {
+        assert_int_equal(note(NULL, 8 * i), CUDA_SUCCESS);
+    }
+    assert_int_equal(note(NULL, 8 * (uint64_t)WEIR_AWAITED_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_true(weir_awaited_within(&kept, 0, 8));
+}
+
+/* ---------------------------------------------------------------- registered memory */
+
 #define FILE_BYTES 4096
 /* Where this process has nothing; ThreadSanitizer allows no mappings much lower. */
 #define FILE_AT UINT64_C(0x7e9000000000)
@@ -211,6 +340,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(unregistering_waits_for_values_outside_the_driver, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(wait_that_no_value_ends_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_end_writes_what_is_waited_for_however_much_was_before,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_streams_have_passed_is_forgotten_and_nothing_else,
+                                        set_up_kept, tear_down_kept),
+        cmocka_unit_test_setup_teardown(what_a_destroyed_stream_may_wait_for_is_kept, set_up_kept,
+                                        tear_down_kept),
+        cmocka_unit_test_setup_teardown(a_wait_that_cannot_be_remembered_is_refused, set_up_kept,
+                                        tear_down_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
