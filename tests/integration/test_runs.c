@@ -24,7 +24,7 @@
 #define WAIT_NS     (40 * WEIR_NS_PER_S)
 #define LONG_NS     (60 * WEIR_NS_PER_S)
 #define SMS         8u /* softgpu's default */
-#define CONNECTIONS 8u
+#define CONNECTIONS 3u /* so two streams of a program may be at work */
 
 static const char kernel[] = ".version 7.5\n.target sm_75\n.address_size 64\n"
                              ".visible .entry work(.param .u64 counts, .param .u32 rounds)\n{\n"
@@ -112,10 +112,9 @@ static int set_up(void **state)
     f.look_always = false;
     DRV(cuMemsetD32Async(f.counts, 0, (size_t)BLOCKS * 1000, f.stream));
     DRV(cuStreamSynchronize(f.stream));
-    f.streams = weir_run_streams_create(&f.driver);
+    f.streams = weir_run_streams_create(&f.driver, CONNECTIONS);
     assert_non_null(f.streams);
-    assert_int_equal(weir_runs_create(&f.driver, f.context, SMS, CONNECTIONS, f.streams, &f.runs),
-                     WEIR_OK);
+    assert_int_equal(weir_runs_create(&f.driver, f.context, SMS, f.streams, &f.runs), WEIR_OK);
     return 0;
 }
 
@@ -322,10 +321,22 @@ static void resize_moves_shrinks_and_grows(void **state)
     weir_run_put(run);
 }
 
+static bool is_all_asked(struct weir_run *run)
+{
+    bool all;
+
+    pthread_mutex_lock(&f.runs->lock);
+    all = !run->want_ask && weir_run_lanes_are_reached_locked(run);
+    pthread_mutex_unlock(&f.runs->lock);
+    return all;
+}
+
 /* What is asked of a run, once all that was written has come to the device. */
-static uint32_t asked(const struct weir_run *run)
+static uint32_t asked(struct weir_run *run)
 {
     uint32_t word = 0;
+
+    tl_await(is_all_asked(run));
 
     DRV(cuMemcpyDtoHAsync_v2(&word, weir_run_control(run) + offsetof(struct weir_ptx_control, ask),
                              sizeof word, f.runs->control));
@@ -583,49 +594,82 @@ static void start_of_what_cannot_be_launched_says_so(void **state)
     DRV(cuStreamSynchronize(f.stream));
 }
 
-/* With two connections a run is alone on the device with its stream, or it does not stop: who gives
- * work to another stream, or a graph, lets it go on first. */
+/* Two streams may be at work beside runs that stop. Who gives work to a third one, or a graph, lets
+ * them go on first; and while three are at work, a kernel is no run. */
 static void a_run_leaves_a_connection_to_go_on(void **state)
 {
     const struct weir_run_place anywhere = {.task_blocks = 1};
 
     (void)state;
     for (int graph = 0; graph < 2; graph++) {
-        uint32_t value = 0;
+        uint32_t value = 7;
         struct weir_run *run;
-        CUstream other;
+        CUstream other[2];
 
-        DRV(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-        f.runs->busy_most = 2 - 1;
+        for (int i = 0; i < 2; i++) {
+            DRV(cuStreamCreate(&other[i], CU_STREAM_NON_BLOCKING));
+        }
+        DRV(cuMemsetD32Async(f.counts, 0, BLOCKS + 1, f.stream));
+        DRV(cuStreamSynchronize(f.stream));
         weir_run_streams_given(f.streams, f.runs, &f, f.stream, false);
         assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, BLOCKS, 0, anywhere, &run), CUDA_SUCCESS);
         assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
-        weir_run_streams_given(f.streams, f.runs, &f, f.stream, false); /* the same one: it stops */
+        weir_run_streams_given(f.streams, f.runs, &other, other[0], false);
+        DRV(cuStreamWaitValue32_v2(other[0], f.counts + BLOCKS * sizeof(uint32_t), 7,
+                                   CU_STREAM_WAIT_VALUE_GEQ));
         tl_await(state_of(run, NULL) != WEIR_RUN_STOPPING);
         assert_int_equal(state_of(run, NULL), WEIR_RUN_STOPPED);
-        weir_run_streams_given(f.streams, f.runs, &other, graph ? f.stream : other, graph);
+        weir_run_streams_given(f.streams, f.runs, &other, graph ? f.stream : other[1], graph);
         assert_int_not_equal(state_of(run, NULL), WEIR_RUN_STOPPED);
         DRV(cuStreamSynchronize(f.stream));
         assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_ERROR_NOT_PERMITTED);
         weir_run_put(run);
-        /* While the other waits, a kernel is no run; then it is again; a stream that is gone does
-         * not count. */
-        DRV(cuMemsetD32Async(f.counts, 0, BLOCKS, f.stream));
-        DRV(cuStreamSynchronize(f.stream));
-        DRV(cuStreamWaitValue32_v2(other, f.counts, 7, CU_STREAM_WAIT_VALUE_GEQ));
-        weir_run_streams_given(f.streams, f.runs, &other, other, false);
-        assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, BLOCKS, 0, anywhere, NULL),
+        weir_run_streams_given(f.streams, f.runs, &other, other[1], false);
+        DRV(cuStreamWaitValue32_v2(other[1], f.counts + BLOCKS * sizeof(uint32_t), 7,
+                                   CU_STREAM_WAIT_VALUE_GEQ));
+        assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, BLOCKS, 1000, anywhere, NULL),
                          CUDA_ERROR_NOT_PERMITTED);
-        value = 7;
-        DRV(cuMemcpyHtoDAsync_v2(f.counts, &value, sizeof value, f.stream));
-        DRV(cuStreamSynchronize(other));
-        DRV(cuMemsetD32Async(f.counts, 0, BLOCKS, f.stream));
-        tl_await(start(WEIR_PTX_FORM_PERSISTENT, BLOCKS, 0, anywhere, NULL) == CUDA_SUCCESS);
+        DRV(cuMemcpyHtoDAsync_v2(f.counts + BLOCKS * sizeof(uint32_t), &value, sizeof value,
+                                 f.stream));
+        DRV(cuStreamSynchronize(other[0]));
+        DRV(cuStreamSynchronize(other[1]));
+        tl_await(start(WEIR_PTX_FORM_PERSISTENT, 1, 1000, anywhere, NULL) == CUDA_SUCCESS);
         DRV(cuStreamSynchronize(f.stream));
         weir_run_streams_gone(f.streams, &other);
-        DRV(cuStreamDestroy_v2(other));
+        DRV(cuStreamDestroy_v2(other[0]));
+        DRV(cuStreamDestroy_v2(other[1]));
     }
     assert_true(f.runs->counts.crowded >= 2);
+}
+
+/* With two connections there are no runs any more once two streams were at work, until they go. */
+static void with_two_connections_one_stream_has_runs(void **state)
+{
+    struct weir_run_streams *streams = weir_run_streams_create(&f.driver, 2);
+    uint32_t value = 7;
+    CUstream other;
+
+    (void)state;
+    assert_non_null(streams);
+    DRV(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    DRV(cuMemsetD32Async(f.counts, 0, 1, f.stream));
+    DRV(cuStreamSynchronize(f.stream));
+    weir_run_streams_given(streams, NULL, &f, f.stream, false);
+    weir_run_streams_given(streams, NULL, &other, other, false); /* the first one is idle */
+    assert_false(weir_run_streams_are_many(streams, other));
+    DRV(cuStreamWaitValue32_v2(other, f.counts, 7, CU_STREAM_WAIT_VALUE_GEQ));
+    weir_run_streams_given(streams, NULL, &f, f.stream, false);
+    assert_true(weir_run_streams_are_many(streams, f.stream));
+    DRV(cuMemcpyHtoDAsync_v2(f.counts, &value, sizeof value, f.stream));
+    DRV(cuStreamSynchronize(f.stream));
+    DRV(cuStreamSynchronize(other));
+    assert_true(weir_run_streams_are_many(streams, f.stream));
+    weir_run_streams_gone(streams, &f);
+    weir_run_streams_gone(streams, &other);
+    weir_run_streams_given(streams, NULL, &f, f.stream, false);
+    assert_false(weir_run_streams_are_many(streams, f.stream));
+    DRV(cuStreamDestroy_v2(other));
+    weir_run_streams_destroy(streams);
 }
 
 int main(void)
@@ -653,6 +697,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(start_of_what_cannot_be_launched_says_so, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_run_leaves_a_connection_to_go_on, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(with_two_connections_one_stream_has_runs, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, set_up_group, tear_down_group);

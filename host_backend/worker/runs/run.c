@@ -37,8 +37,7 @@ static CUresult make_streams(struct weir_runs *runs)
 }
 
 enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext context, uint32_t sms,
-                                  uint32_t connections, struct weir_run_streams *streams,
-                                  struct weir_runs **ret_runs)
+                                  struct weir_run_streams *streams, struct weir_runs **ret_runs)
 {
     struct weir_runs *runs = calloc(1, sizeof *runs);
     uint64_t end_ns = weir_clock_now_ns() + FIRST_WAIT_NS;
@@ -50,7 +49,6 @@ enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext co
     runs->driver = driver;
     runs->context = context;
     runs->sms = sms;
-    runs->busy_most = connections - 1;
     runs->streams = streams;
     pthread_mutex_init(&runs->lock, NULL);
     weir_thread_condition_init(&runs->work);
@@ -276,7 +274,7 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
 
     pthread_mutex_lock(&runs->lock);
     idle = runs->idle_wanted != 0;
-    if (weir_run_streams_are_many(runs->streams, params->stream, runs->busy_most)) {
+    if (weir_run_streams_are_many(runs->streams, params->stream)) {
         runs->counts.crowded++;
         result = CUDA_ERROR_NOT_PERMITTED;
     } else if ((run = weir_run_take_locked(runs)) == NULL) {
@@ -333,7 +331,7 @@ static CUresult begin_stop_locked(struct weir_run *run)
 
     if (result == CUDA_SUCCESS) {
         run->state = WEIR_RUN_STOPPING;
-        run->plain = run->sure = false;
+        run->plain = run->sure = run->sent = false;
         run->stop_ns = weir_clock_now_ns();
         run->runs->counts.stops++;
         pthread_cond_signal(&run->runs->work);
@@ -353,8 +351,9 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
     } else if (run->no_stop) {
         runs->counts.no_leaving++;
         result = CUDA_ERROR_NOT_PERMITTED;
-    } else if (runs->idle_wanted != 0) {
-        runs->counts.no_idle++;
+    } else if (runs->idle_wanted != 0 ||
+               (run->state == WEIR_RUN_RUNNING && !weir_run_lanes_are_reached_locked(run))) {
+        runs->counts.no_idle++; /* or what lets it go on would come behind the stop */
         result = CUDA_ERROR_NOT_READY;
     } else if (run->state == WEIR_RUN_RUNNING) {
         result = begin_stop_locked(run);
@@ -367,8 +366,25 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
     return result;
 }
 
-/* What is asked is written in one stream, in the order in which it is decided;
- * a grid comes behind. */
+/*
+ * What is asked is written in the order in which it is decided, and a grid comes behind: in the
+ * lane itself if nothing is left to be written in the control stream. Else the lane would have to
+ * wait for that one, and would keep a connection to itself meanwhile (run_streams.c).
+ */
+static CUresult ask_ahead_of(struct weir_run *run, struct weir_run_lane *lane)
+{
+    const struct weir_driver *d = run->runs->driver;
+    CUstream control = run->runs->control;
+    CUresult result;
+
+    if (d->cuStreamQuery(control) == CUDA_SUCCESS) {
+        return weir_run_ask(run, lane->stream, false);
+    }
+    result = weir_run_ask(run, control, false);
+    result = result == CUDA_SUCCESS ? d->cuEventRecord(lane->asked, control) : result;
+    return result == CUDA_SUCCESS ? d->cuStreamWaitEvent(lane->stream, lane->asked, 0) : result;
+}
+
 CUresult weir_run_again_locked(struct weir_run *run)
 {
     const struct weir_driver *d = run->runs->driver;
@@ -379,9 +395,11 @@ CUresult weir_run_again_locked(struct weir_run *run)
         return CUDA_ERROR_NOT_READY;
     }
     run->plain = false;
-    result = d->cuEventRecord(lane->asked, run->runs->control);
+    result = ask_ahead_of(run, lane);
     if (result == CUDA_SUCCESS) {
-        result = d->cuStreamWaitEvent(lane->stream, lane->asked, 0);
+        result = d->cuEventRecord(lane->reached, lane->stream);
+        lane->is_reached = false;
+        lane->given_ns = weir_clock_now_ns();
     }
     if (result == CUDA_SUCCESS) {
         result = weir_run_launch(run, lane->stream);
@@ -414,10 +432,8 @@ CUresult weir_run_resume_locked(struct weir_run *run)
     if (!run->first_gone && runs->driver->cuEventQuery(run->first) == CUDA_SUCCESS) {
         run->first_gone = true;
     }
-    result = weir_run_ask(run, runs->control, false);
-    if (result == CUDA_SUCCESS && (run->begun || run->first_gone)) {
-        result = weir_run_again_locked(run);
-    }
+    result = run->begun || run->first_gone ? weir_run_again_locked(run)
+                                           : weir_run_ask(run, runs->control, false);
     run->want_resume = result != CUDA_SUCCESS; /* the watcher tries again */
     if (result == CUDA_SUCCESS) {
         run->state = WEIR_RUN_RUNNING;
@@ -463,12 +479,13 @@ static CUresult resize_locked(struct weir_run *run, const struct weir_run_place 
     run->want_grow |= grows(run, place);
     run->place = *place;
     run->place.task_blocks = task;
-    run->plain = run->sure = false;
+    run->plain = run->sure = run->sent = false;
     run->replaced = true;
     run->runs->counts.resizes++;
     pthread_cond_signal(&run->runs->work);
-    return weir_run_ask(run, run->runs->control,
-                        run->state == WEIR_RUN_STOPPING || run->state == WEIR_RUN_STOPPED);
+    run->want_ask = run->state == WEIR_RUN_RUNNING && !weir_run_lanes_are_reached_locked(run);
+    return run->want_ask ? CUDA_SUCCESS
+                         : weir_run_ask(run, run->runs->control, run->state != WEIR_RUN_RUNNING);
 }
 
 CUresult weir_run_resize(struct weir_run *run, const struct weir_run_place *place)

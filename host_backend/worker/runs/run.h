@@ -89,12 +89,11 @@ struct weir_run_info {
  * @param context  of the device; current in the calling thread.
  * @param sms      its SMs.
  * @param streams  of programs in this context; borrowed (run_streams.h).
- * @param connections  that the context has to the GPU (CUDA_DEVICE_MAX_CONNECTIONS), 1 or more.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER
  * @thread any with the context
  */
 enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext context, uint32_t sms,
-                                  uint32_t connections, struct weir_run_streams *streams,
+                                  struct weir_run_streams *streams,
                                   struct weir_runs **ret_runs) WEIR_MUST_CHECK;
 
 /** All runs must have ended, or the context be dead. Accepts NULL. @thread any with the context */

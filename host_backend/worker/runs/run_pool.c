@@ -8,10 +8,12 @@
 #include "host_backend/worker/runs/run_private.h"
 #include "host_backend/worker/session/chunk.h"
 
+#include "base/clock.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define LANES_FIRST   4u /* made at once: a run that waits for one should not wait for the driver */
+#define WAY_NS        (2 * WEIR_NS_PER_MS)
 #define CONTROL_BYTES sizeof(struct weir_ptx_control)
 #define CLEAR_WORDS   (WEIR_PTX_CONTROL_CLEAR_BYTES / sizeof(uint32_t))
 
@@ -212,6 +214,12 @@ static bool add_lane(struct weir_runs *runs)
         (void)d->cuStreamDestroy_v2(lane->stream);
         return false;
     }
+    if (d->cuEventCreate(&lane->reached, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        (void)d->cuEventDestroy_v2(lane->asked);
+        (void)d->cuEventDestroy_v2(lane->event);
+        (void)d->cuStreamDestroy_v2(lane->stream);
+        return false;
+    }
     lane->run = NULL;
     runs->n_lanes++;
     return true;
@@ -271,12 +279,48 @@ void weir_run_lanes_look_locked(struct weir_runs *runs)
     }
 }
 
+static bool is_reached(struct weir_runs *runs, struct weir_run_lane *lane)
+{
+    lane->is_reached =
+        lane->is_reached || runs->driver->cuEventQuery(lane->reached) == CUDA_SUCCESS;
+    return lane->is_reached;
+}
+
+bool weir_run_lanes_are_reached_locked(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+    bool reached = run->lanes == 0;
+
+    for (uint32_t i = 0; i < runs->n_lanes && !reached; i++) {
+        reached = (run->lanes & 1u << i) != 0 && is_reached(runs, &runs->lanes[i]);
+    }
+    return reached;
+}
+
+bool weir_run_lanes_are_blocked_locked(struct weir_run *run)
+{
+    struct weir_runs *runs = run->runs;
+    uint64_t now_ns = weir_clock_now_ns(), last_ns = 0;
+
+    if (weir_run_lanes_are_reached_locked(run)) {
+        run->ways = 0;
+        return false;
+    }
+    for (uint32_t i = 0; i < runs->n_lanes; i++) {
+        if ((run->lanes & 1u << i) != 0 && runs->lanes[i].given_ns > last_ns) {
+            last_ns = runs->lanes[i].given_ns;
+        }
+    }
+    return now_ns > last_ns && now_ns - last_ns > WAY_NS << run->ways;
+}
+
 void weir_run_lanes_finish(struct weir_runs *runs)
 {
     for (uint32_t i = 0; i < runs->n_lanes; i++) {
         (void)runs->driver->cuStreamDestroy_v2(runs->lanes[i].stream);
         (void)runs->driver->cuEventDestroy_v2(runs->lanes[i].event);
         (void)runs->driver->cuEventDestroy_v2(runs->lanes[i].asked);
+        (void)runs->driver->cuEventDestroy_v2(runs->lanes[i].reached);
     }
     runs->n_lanes = 0;
 }

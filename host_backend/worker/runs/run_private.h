@@ -27,13 +27,16 @@ struct weir_run {
     bool let_on;      /* .. and its stream has been told to go on */
     bool want_resume; /* when stopped, or when there is a lane */
     bool want_grow;   /* when begun */
-    bool sure;        /* a grid that nothing keeps from finishing it is launched or to come */
+    bool want_ask;    /* when the device has got to what a lane asks */
+    bool sure;        /* a grid that nothing keeps from finishing it is there, or is to come */
+    bool sent;        /* since somebody wants the device idle, such a grid was launched */
     bool replaced;    /* its place is another than that of its parameter */
     bool stuck;       /* it was told to stop too long ago */
     bool told_finished;
     int priority; /* of the guest's stream at the launch */
     uint32_t restarts;
-    uint32_t lanes;                            /* bit per lane that has a grid of it */
+    uint32_t ways;  /* further lanes that were tried since one was reached */
+    uint32_t lanes; /* bit per lane that has a grid of it */
     uint32_t next_block, done_blocks, workers; /* as last read */
     uint64_t started_ns, finished_ns, stop_ns, lease_end_ns;
     struct weir_run_place place;
@@ -66,9 +69,12 @@ struct weir_run_chunk {
 /* A stream of ours for further grids of a run. */
 struct weir_run_lane {
     CUstream stream;
-    int priority;         /* of the stream: the run's, or its grid would go before others' blocks */
-    CUevent asked;        /* in the control stream, before the grid */
-    CUevent event;        /* behind the grid */
+    int priority;    /* of the stream: the run's, or its grid would go before others' blocks */
+    CUevent asked;   /* in the control stream, before the grid */
+    CUevent reached; /* right before the grid */
+    CUevent event;   /* behind the grid */
+    bool is_reached;
+    uint64_t given_ns;    /* when the grid was put there */
     struct weir_run *run; /* NULL: free */
 };
 
@@ -76,7 +82,6 @@ struct weir_runs {
     const struct weir_driver *driver;
     CUcontext context;
     uint32_t sms;
-    uint32_t busy_most; /* streams of programs at work, while one of them has a run that can stop */
     struct weir_run_streams *streams;
     CUstream control; /* stop, resize, reading */
     CUstream keeping; /* zeroing */
@@ -115,6 +120,10 @@ struct weir_run_lane *weir_run_lane_take_locked(struct weir_run *run);
 /** Lanes whose grids have ended are free again. */
 void weir_run_lanes_look_locked(struct weir_runs *runs);
 void weir_run_lanes_finish(struct weir_runs *runs);
+/** Has the device got to the grids of the run that are in lanes? True of none, too. */
+bool weir_run_lanes_are_reached_locked(struct weir_run *run);
+/** Has it got to none of them, for long? */
+bool weir_run_lanes_are_blocked_locked(struct weir_run *run);
 
 static inline CUdeviceptr weir_run_control(const struct weir_run *run)
 {

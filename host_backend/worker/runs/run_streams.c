@@ -17,9 +17,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/runs/run_private.h"
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #define STREAMS_MAX 256u
+#define FEW         1u                     /* streams: with two connections */
 #define SEEN_NS     (100 * WEIR_NS_PER_US) /* looking costs a driver call for each stream */
 #define GO_ON_NS    (50 * WEIR_NS_PER_MS)
 
@@ -31,16 +33,20 @@ struct weir_run_streams {
         CUstream stream;
     } busy[STREAMS_MAX]; /* they may have work under way */
     uint32_t n;
-    bool lost;        /* there was no room for one more, until all are gone */
+    uint32_t most; /* so many may be at work where one of them has a run */
+    bool lost;     /* there are more than are known or borne, until all are gone */
+    atomic_bool warned;
     uint64_t seen_ns; /* when those that are idle were taken out last */
 };
 
-struct weir_run_streams *weir_run_streams_create(const struct weir_driver *driver)
+struct weir_run_streams *weir_run_streams_create(const struct weir_driver *driver,
+                                                 uint32_t connections)
 {
     struct weir_run_streams *streams = calloc(1, sizeof *streams);
 
     if (streams != NULL) {
         streams->driver = driver;
+        streams->most = connections - 1;
         pthread_mutex_init(&streams->lock, NULL);
     }
     return streams;
@@ -64,21 +70,19 @@ static bool is_idle(const struct weir_driver *d, CUstream stream)
            d->cuStreamQuery(stream) != CUDA_ERROR_NOT_READY;
 }
 
-static void take_out_idle_locked(struct weir_run_streams *streams)
+/* But for the one that is about to be given work. */
+static void take_out_idle_locked(struct weir_run_streams *streams, CUstream given)
 {
-    uint64_t now_ns = weir_clock_now_ns();
     uint32_t n = 0;
 
-    if (now_ns - streams->seen_ns < SEEN_NS) {
-        return;
-    }
     for (uint32_t i = 0; i < streams->n; i++) {
-        if (!is_idle(streams->driver, streams->busy[i].stream)) {
+        if (streams->busy[i].stream == given ||
+            !is_idle(streams->driver, streams->busy[i].stream)) {
             streams->busy[n++] = streams->busy[i];
         }
     }
     streams->n = n;
-    streams->seen_ns = now_ns;
+    streams->seen_ns = weir_clock_now_ns();
 }
 
 static uint32_t others_locked(const struct weir_run_streams *streams, CUstream stream)
@@ -91,25 +95,37 @@ static uint32_t others_locked(const struct weir_run_streams *streams, CUstream s
     return n;
 }
 
-bool weir_run_streams_are_many(struct weir_run_streams *streams, CUstream stream, uint32_t most)
+static bool are_many_locked(struct weir_run_streams *streams, CUstream stream)
+{
+    if (!streams->lost && others_locked(streams, stream) >= streams->most &&
+        weir_clock_now_ns() - streams->seen_ns >= SEEN_NS) {
+        take_out_idle_locked(streams, stream);
+    }
+    return streams->lost || others_locked(streams, stream) >= streams->most;
+}
+
+bool weir_run_streams_are_many(struct weir_run_streams *streams, CUstream stream)
 {
     bool many;
 
     pthread_mutex_lock(&streams->lock);
-    if (others_locked(streams, stream) >= most) {
-        take_out_idle_locked(streams);
-    }
-    many = streams->lost || others_locked(streams, stream) >= most;
+    many = are_many_locked(streams, stream);
     pthread_mutex_unlock(&streams->lock);
     return many;
 }
 
+/* With two connections, of which the driver was not seen to find the free one every time, a program
+ * that had several streams at work has no runs after that. */
 static void add(struct weir_run_streams *streams, const void *owner, CUstream stream)
 {
     pthread_mutex_lock(&streams->lock);
-    if (others_locked(streams, stream) < streams->n) {
-        /* it is there */
+    if (streams->lost || others_locked(streams, stream) < streams->n) {
+        /* nothing is to be known of it, or it is there */
     } else if (streams->n < STREAMS_MAX) {
+        if (streams->most <= FEW && streams->n != 0) {
+            take_out_idle_locked(streams, stream);
+            streams->lost = streams->n != 0;
+        }
         streams->busy[streams->n].owner = owner;
         streams->busy[streams->n++].stream = stream;
     } else {
@@ -128,15 +144,15 @@ void weir_run_streams_given(struct weir_run_streams *streams, struct weir_runs *
         return;
     }
     pthread_mutex_lock(&runs->lock);
-    let_go = runs->counts.flying != 0 &&
-             (forks || weir_run_streams_are_many(streams, stream, runs->busy_most));
+    let_go = runs->counts.flying != 0 && (forks || weir_run_streams_are_many(streams, stream));
     for (struct weir_run *run = runs->first; run != NULL && let_go; run = run->next) {
         run->no_stop = true;
     }
     pthread_mutex_unlock(&runs->lock);
     if (let_go) {
-        if (!weir_runs_device_idle_begin(runs, GO_ON_NS)) {
+        if (!weir_runs_device_idle_begin(runs, GO_ON_NS) && !streams->warned) {
             weir_log_warn("forms: a stopped kernel does not go on, though others need its way");
+            streams->warned = true;
         }
         weir_runs_device_idle_end(runs);
     }

@@ -17,8 +17,13 @@
 struct weir_run_streams;
 struct weir_runs;
 
-/** @return NULL: out of memory. @thread any */
-struct weir_run_streams *weir_run_streams_create(const struct weir_driver *driver);
+/**
+ * @param connections  that the context has to the GPU (CUDA_DEVICE_MAX_CONNECTIONS), 1 or more.
+ * @return NULL: out of memory
+ * @thread any
+ */
+struct weir_run_streams *weir_run_streams_create(const struct weir_driver *driver,
+                                                 uint32_t connections);
 /** Its runs are gone. Accepts NULL. @thread any */
 void weir_run_streams_destroy(struct weir_run_streams *streams);
 
@@ -36,11 +41,8 @@ void weir_run_streams_given(struct weir_run_streams *streams, struct weir_runs *
 /** The owner's streams are about to be destroyed. @thread any */
 void weir_run_streams_gone(struct weir_run_streams *streams, const void *owner);
 
-/**
- * Might a run in this stream, once stopped, find no way to the device to go on?
- * @param most  so many streams may be at work, this one among them.
- * @thread any with the context
- */
-bool weir_run_streams_are_many(struct weir_run_streams *streams, CUstream stream, uint32_t most);
+/** Might a run in this stream, once stopped, find no way to the device to go on? @thread any with
+ * the context */
+bool weir_run_streams_are_many(struct weir_run_streams *streams, CUstream stream);
 
 #endif

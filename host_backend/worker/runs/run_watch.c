@@ -18,6 +18,7 @@
 #define LOOK_SOON_NS  (20 * WEIR_NS_PER_US)
 #define STOP_LIMIT_NS (2 * WEIR_NS_PER_S) /* then it is taken not to stop */
 #define READ_LIMIT_NS WEIR_NS_PER_S
+#define WAYS_MAX      5u
 #define SLACK_NS      1000ul /* of our sleeps; the default is 50 us */
 
 static void tell(struct weir_runs *runs, struct weir_run *run, enum weir_run_event event)
@@ -201,7 +202,7 @@ static bool may_have_another(struct weir_run *run)
 /* Somebody wants the device idle. A run that its stream has not reached needs nothing more: its
  * stream may wait for a host function or a value, that is, for a program whose next call may be
  * waiting here. Of any other, a further grid, behind everything that was written, does what is
- * left. */
+ * left: as soon as the device has got to it, for work that comes after might keep it away. */
 static void make_sure(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
@@ -209,9 +210,27 @@ static void make_sure(struct weir_run *run)
     if (runs->driver->cuStreamQuery(runs->control) != CUDA_SUCCESS) {
         return; /* it is not written yet that the run may go on */
     }
-    if (is_ahead(run) || (may_have_another(run) && weir_run_again_locked(run) == CUDA_SUCCESS)) {
+    if (!run->sent && !is_ahead(run)) {
+        run->sent = may_have_another(run) && weir_run_again_locked(run) == CUDA_SUCCESS;
+        return;
+    }
+    if (weir_run_lanes_are_reached_locked(run)) {
         run->sure = true;
         pthread_cond_broadcast(&runs->ended);
+    }
+}
+
+/*
+ * The driver chooses over which connection a lane's work goes, and may have chosen one on which the
+ * run's own stream waits for this very grid. Another lane may have another. What stays behind finds
+ * nothing left to do.
+ */
+static void try_another_way(struct weir_run *run)
+{
+    if (run->p.form == WEIR_PTX_FORM_PERSISTENT && run->ways < WAYS_MAX && run->lanes != 0 &&
+        weir_run_lanes_are_blocked_locked(run) && weir_run_again_locked(run) == CUDA_SUCCESS) {
+        run->ways++;
+        run->runs->counts.other_ways++;
     }
 }
 
@@ -219,6 +238,10 @@ static void look_running(struct weir_run *run)
 {
     uint32_t finished;
 
+    try_another_way(run);
+    if (run->want_ask && weir_run_lanes_are_reached_locked(run)) {
+        run->want_ask = weir_run_ask(run, run->runs->control, false) != CUDA_SUCCESS;
+    }
     if (run->plain || run->sure) {
         return;
     }
@@ -297,7 +320,8 @@ static bool look(struct weir_run *run)
         return run->want_resume;
     case WEIR_RUN_RUNNING:
         look_running(run);
-        return run->want_grow || (run->runs->idle_wanted != 0 && !run->plain && !run->sure);
+        return run->want_grow || run->want_ask ||
+               (run->runs->idle_wanted != 0 && !run->plain && !run->sure);
     case WEIR_RUN_FINISHED:
     default:
         return false;

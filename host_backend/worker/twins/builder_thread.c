@@ -317,8 +317,7 @@ static bool have_runs(struct weir_forms_device *device)
     struct weir_runs *runs = atomic_load(&device->runs);
 
     if (runs == NULL && weir_runs_create(forms->driver, device->gpu->context, device->sms,
-                                         weir_connections_count(forms->worker), device->streams,
-                                         &runs) == WEIR_OK) {
+                                         device->streams, &runs) == WEIR_OK) {
         atomic_store(&device->runs, runs);
         if (forms->config.mode == WEIR_FORMS_EXPLORE) {
             device->exploring =
@@ -482,7 +481,7 @@ enum weir_status weir_forms_create(struct weir_worker *worker,
         struct weir_forms_device *device = &forms->devices[i];
         const struct weir_worker_device *gpu = &platform->devices[i];
 
-        device->streams = weir_run_streams_create(forms->driver);
+        device->streams = weir_run_streams_create(forms->driver, weir_connections_count(worker));
         if (device->streams == NULL) {
             forms->n_devices = i;
             weir_forms_destroy(forms);
