@@ -153,7 +153,7 @@ static void see_notice(struct guest *guest, const struct weir_record *record)
     if (!weir_ops[record->op].in_decode(record + 1, record->len_bytes - sizeof *record, &in)) {
         abort();
     }
-    if (record->op == WEIR_OP_host_func_call) {
+    if (record->op == WEIR_OP_host_func_call && in.host_func_call.ticket != 0) { /* 0: refused */
         run_function(guest, &in.host_func_call);
     } else if (record->op == WEIR_OP_host_func_data) {
         tell_done(guest);
