@@ -363,6 +363,9 @@ void *weir_runs_watch(void *user)
         bool soon = look_at_all(runs);
 
         weir_run_chunks_look_locked(runs);
+        if (runs->quit) {
+            break; /* that was said while the lock was dropped */
+        }
         if (runs->first == NULL && !weir_run_chunks_busy_locked(runs)) {
             runs->idle = true;
             pthread_cond_wait(&runs->work, &runs->lock);
