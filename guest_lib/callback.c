@@ -102,8 +102,8 @@ static void forget_refused(const struct job *job)
     free(found);
 }
 
-/* The program's function may fork, and return in the child. There the session is not the process's
- * own any more, other threads' locks are as they were, and only this thread is left. */
+/* Is this a child of the process that has the session? The program's function may have called
+ * fork() and returned in the child, too. The child has this one thread, and no session. */
 static bool is_forked(void)
 {
     return weir_guest_phase_now() == WEIR_PHASE_FORKED;

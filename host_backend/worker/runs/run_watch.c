@@ -171,10 +171,7 @@ static void look_unfinished(struct weir_run *run)
     }
     if (run->restarts++ != 0) {
         run->place = (struct weir_run_place){.task_blocks = run->place.task_blocks};
-        run->replaced = true;
-        if (weir_run_ask(run, runs->control, false) != CUDA_SUCCESS) {
-            return;
-        }
+        run->replaced = true; /* the next grid asks for that */
     }
     runs->counts.restarts++;
     (void)weir_run_again_locked(run);
