@@ -22,10 +22,11 @@
  * So shares are as good as predictions, and beside an equal nothing can be learned but what is
  * forgotten as soon as something better is known. Hence equals share only what both are sure of: a
  * tenant of whom something came that was not yet learned of often enough has turns of its own for a
- * while, and until such an item is done, which may wait for longer than that before it begins, no
- * equal fills anything. And every tenant has a turn now and then in which none of its equals fills,
- * which begins when those that do are done, and what it gave the device has no such company
- * afterwards either; who had none for long does not fill, falls behind, and so gets one.
+ * while, in proportion to what that takes, and until such an item is done, which may wait for
+ * longer than that before it begins, no equal fills anything. And every tenant has a turn now and
+ * then in which none of its equals fills, which begins when those that do are done, and what it
+ * gave the device has no such company afterwards either; who had none for long does not fill, falls
+ * behind, and so gets one.
  *
  * Source: in effect NVIDIA's MPS, where clients' kernels fill each other's gaps, but under shares.
  * The levels: CUDA's stream priorities.
@@ -46,7 +47,10 @@
 #define SHORT_PART   8u         /* .. with what is that much shorter */
 #define CLEAN_NS     200000000u /* a tenant's turn is clean if its last that was began before that */
 #define DRAIN_NS     5000000u /* it waits for others' fillers that are under way, at most so long */
-#define UNSURE_NS    50000000u /* so long after something that is still to be learned */
+/* A tenant has turns of its own for so many times as long as something takes that is still to be
+ * learned, at most so long. */
+#define UNSURE_TIMES 16u
+#define UNSURE_NS    50000000u
 
 /* Does it begin its turn with something from which there is to be learned? */
 static bool has_to_learn(const struct tenant *tenant)
@@ -78,10 +82,19 @@ bool fill_drains(const struct weir_sched *sched, const struct item *front)
     return sched->turn.clean && front->fills_equal && front->queue->tenant != sched->turn.leader;
 }
 
+/* In proportion to what it takes: a training step has hundreds of kernels, some of which the marks
+ * never separate often enough, and one of them is always on its way; but they are a small part of
+ * its time. */
 void fill_arrival(struct weir_sched *sched, const struct item *item)
 {
+    uint64_t *unsure_ns = &item->queue->tenant->unsure_ns;
+    uint64_t bar_ns = item->predicted_ns != 0 && item->predicted_ns < UNSURE_NS / UNSURE_TIMES
+                          ? UNSURE_TIMES * item->predicted_ns
+                          : UNSURE_NS;
+
     if (is_to_learn(item)) {
-        item->queue->tenant->unsure_ns = sched->now_ns + UNSURE_NS;
+        *unsure_ns = max_u64(*unsure_ns, sched->now_ns) + bar_ns;
+        *unsure_ns = min_u64(*unsure_ns, sched->now_ns + UNSURE_NS);
     }
 }
 
@@ -91,7 +104,7 @@ void fill_grant(struct weir_sched *sched, struct item *item)
 
     sched->fillers += item->filler;
     sched->equal_fillers += item->fills_equal;
-    item->teaches = is_to_learn(item) ||
+    item->teaches = (is_to_learn(item) && !item->fills_equal) ||
                     (turn->clean && item->queue->tenant == turn->leader && is_compute(item));
     if (item->teaches) {
         sched->teachers++;
@@ -179,7 +192,7 @@ bool fills(const struct weir_sched *sched, const struct item *item)
     if (tenant->view.priority < leader->view.priority) {
         return sched->equal_fillers == 0;
     }
-    return sched->config.fill >= WEIR_SCHED_FILL_ALL && !is_unsure(item) &&
+    return sched->config.fill >= WEIR_SCHED_FILL_ALL && !is_too_unsure(item) &&
            (sched->turn.keep_ns != 0 || (is_known_well(sched, tenant) && !is_learning(sched))) &&
            pair_gain_may_fill(sched, leader, tenant) && block_ns(sched, item) <= BLOCK_MAX_NS &&
            !is_short_here(sched, item) && !is_below_lower(sched);

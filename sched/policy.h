@@ -45,7 +45,7 @@ struct weir_policy_kernel {
     uint64_t predicted_ns;  /* duration alone on all SMs; 0: not known */
     uint64_t rest_ns;       /* what is left of that now; 0: not known */
     enum weir_sched_class class;
-    bool unsure; /* predicted_ns is unreliable */
+    bool unsure; /* predicted_ns is unreliable, and not short */
     bool begun;  /* it has been granted */
     bool stoppable;
     bool movable; /* places are heeded */

@@ -39,7 +39,7 @@ static void view_kernel(const struct weir_sched *sched, struct weir_policy_kerne
         .predicted_ns = item->predicted_ns,
         .rest_ns = item_rest_ns(sched, item),
         .class = item->params.class,
-        .unsure = (item->params.flags & WEIR_SCHED_UNSURE) != 0,
+        .unsure = is_too_unsure(item),
         .begun = item->state != WEIR_SCHED_WAITING,
         .stoppable = is_stoppable(item),
         .movable = (item->params.flags & WEIR_SCHED_MOVABLE) != 0,

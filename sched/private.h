@@ -344,6 +344,12 @@ static inline bool is_unsure(const struct item *item)
 {
     return item->predicted_ns == 0 || (item->params.flags & WEIR_SCHED_UNSURE) != 0;
 }
+#define BRIEF_NS 50000u
+/* May it be so long that a wrong prediction would move shares, if it filled? */
+static inline bool is_too_unsure(const struct item *item)
+{
+    return is_unsure(item) && (item->predicted_ns == 0 || item->predicted_ns > BRIEF_NS);
+}
 /* Is there something to be learned from what it takes? */
 static inline bool is_to_learn(const struct item *item)
 {

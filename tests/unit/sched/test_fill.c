@@ -351,16 +351,50 @@ static void equals_share_what_they_are_sure_of(void **state)
 
     (void)state;
     for (int unsure = 0; unsure < 2; unsure++) { /* the leader's, the filler's */
+        uint64_t us = unsure == 1 ? 400 : 50;
+
         desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
         queue_a = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &a);
         queue_b = queue_of(&d, WEIR_PRIORITY_NORMAL, &b);
         leads = wave_of(&d, queue_a, 60000, unsure == 0 ? WEIR_SCHED_UNSURE : 0);
-        fills = wave_of(&d, queue_b, 50, unsure == 1 ? WEIR_SCHED_UNSURE : 0);
+        fills = wave_of(&d, queue_b, us, unsure == 1 ? WEIR_SCHED_UNSURE : 0);
         later(&d, 49000);
         assert_int_equal(how(&d, fills), -1);
         later(&d, 2000);
         assert_int_equal(how(&d, fills), unsure == 0 ? 1 : -1);
         finished(&d, leads);
+        desk_finish(&d);
+    }
+}
+
+/* A short kernel that is still to be learned keeps its tenant from filling for sixteen times as
+ * long as it takes; so where all are to be learned nobody fills, and where few are, others do. */
+static void what_is_short_and_unsure_bars_for_a_moment(void **state)
+{
+    static const struct {
+        uint64_t us;
+        uint32_t count;
+        int how[2]; /* after 0.6 and 2 ms */
+    } cases[] = {{40, 1, {-1, 1}}, {40, 100, {-1, -1}}, {60, 1, {-1, -1}}};
+    struct desk d;
+    weir_sched_id a, b, queue_a, queue_b, fills;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        desk_init_filling(&d, WEIR_SCHED_FILL_ALL);
+        queue_a = queue_of_weight(&d, LEADS, WEIR_PRIORITY_NORMAL, &a);
+        queue_b = queue_of(&d, WEIR_PRIORITY_NORMAL, &b);
+        for (int k = 0; k < 4; k++) {
+            (void)wave(&d, queue_a, 60000);
+        }
+        fills = wave_of(&d, queue_b, cases[i].us, WEIR_SCHED_UNSURE);
+        for (uint32_t k = 1; k < cases[i].count; k++) {
+            (void)wave_of(&d, queue_b, cases[i].us, WEIR_SCHED_UNSURE);
+        }
+        later(&d, 600);
+        assert_int_equal(how(&d, fills), cases[i].how[0]);
+        later(&d, 1400);
+        assert_int_equal(how(&d, fills), cases[i].how[1]);
         desk_finish(&d);
     }
 }
@@ -625,6 +659,7 @@ int main(void)
         cmocka_unit_test(who_ruins_each_other_does_not_fill),
         cmocka_unit_test(who_fills_has_a_clean_turn_now_and_then),
         cmocka_unit_test(equals_share_what_they_are_sure_of),
+        cmocka_unit_test(what_is_short_and_unsure_bars_for_a_moment),
         cmocka_unit_test(what_is_to_be_learned_has_no_company),
         cmocka_unit_test(who_is_served_waits_for_room_and_others_for_a_turn),
         cmocka_unit_test(newcomer_waits_for_what_is_queued_but_not_for_long),
