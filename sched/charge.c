@@ -211,6 +211,10 @@ void charge_by_work(struct weir_sched *sched, const struct item *done)
     int64_t paid_ns = (int64_t)done->served_ns + done->beyond_ns;
     int64_t owed_ns, more_ns;
 
+    if (small_sms(done) != 0) {
+        charge_more(done->queue, (int64_t)pair_gain_small_done(sched, done));
+        return;
+    }
     if (!is_compute(done) || is_unsure(done) || done->interrupted || is_placed(done)) {
         return;
     }
@@ -513,6 +517,10 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
             item->alone_ns += ns;
         } else if (count == 2) {
             note_company(item, parts[1 - i].item, ns);
+            if (small_sms(item) != 0 && small_sms(parts[1 - i].item) != 0 &&
+                item->queue->tenant != parts[1 - i].item->queue->tenant) {
+                pair_gain_two_small(item, parts[1 - i].item, ns, parts[i].service_ns);
+            }
         }
     }
     if (count != 0 && small_sms(parts[0].item) != 0) { /* small work is dealt to first */

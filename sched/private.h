@@ -53,7 +53,10 @@ struct item {
     uint32_t small_sms;   /* it needs no more of the device; 0: it may need all; small.c */
     weir_sched_id sharer; /* of what was alone beside it while somebody filled, the tenant; or .. */
     uint64_t shared_ns;   /* .. pair_gain.c's mark for several. And how long */
-    bool beside_waits;    /* while it was served there was one that waited, as it seemed */
+    weir_sched_id small_other; /* the same of small ones, .. */
+    uint64_t two_ns;           /* .. how long it was beside that one's alone, .. */
+    uint64_t two_service_ns;   /* .. and what it was served meanwhile */
+    bool beside_waits;         /* while it was served there was one that waited, as it seemed */
     bool beside_filler; /* one was on the device meanwhile: what it took is taken for a hint only */
     bool beside_small;  /* small work was dealt SMs while it was a front: charge.c */
     bool after_switch;  /* the device turned to its domain for it: that time is in what it took */
@@ -200,6 +203,7 @@ struct pair_gain {
     } side[2];
     uint64_t barred_until_ns; /* in turns they are better off */
     uint32_t bars;            /* judged so, in a row */
+    double small_speed[2];    /* of small items, of the speed alone; 0: not known */
 };
 
 /* What a small item is charged among others, at each level: small.c. */
@@ -499,6 +503,11 @@ bool pair_gain_may_fill(const struct weir_sched *sched, const struct tenant *a,
 void pair_gain_pass(struct weir_sched *sched, uint64_t ns);
 /** An item is done, and was not yet taken off the device. */
 void pair_gain_done(struct weir_sched *sched, const struct item *done);
+/* A small item was beside another tenant's only for a while, in which it was served so much. */
+void pair_gain_two_small(struct item *item, const struct item *other, uint64_t ns,
+                         uint64_t service_ns);
+/* A small item is done. @return service that it has to pay for what two get done together */
+uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done);
 
 /* group.c */
 void group_alone(struct weir_sched *sched);

@@ -109,6 +109,31 @@ static void small_work_in_company_pays_for_the_whole_device(void **state)
     desk_finish(&d);
 }
 
+/* Both take half as long again as the first alone. Each pays for what that takes alone; of the
+ * second nobody knows what it takes alone, or how little it does. */
+static void two_pay_for_what_they_get_done_together(void **state)
+{
+    static const uint64_t known_us[] = {1500, 0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof known_us / sizeof *known_us; i++) {
+        struct desk d;
+        weir_sched_id a, b, queue_a, queue_b, first, second;
+
+        open_desk(&d, BUDGET);
+        queue_a = queue_of(&d, WEIR_PRIORITY_NORMAL, &a);
+        queue_b = queue_of(&d, WEIR_PRIORITY_NORMAL, &b);
+        first = graph(&d, queue_a, 32, 1000);
+        second = graph(&d, queue_b, 32, known_us[i]);
+        later(&d, 1500);
+        finished(&d, first);
+        finished(&d, second);
+        assert_in_range(service_us(&d, a), SMS * 1000 - 1, SMS * 1000 + 1);
+        assert_in_range(service_us(&d, b), SMS * 1000 - 1, SMS * 1000 + 1);
+        desk_finish(&d);
+    }
+}
+
 /* A kernel beside a graph costs what it takes alone, and both together what the device has. But a
  * kernel that takes much longer than is known pays for half of that itself. */
 static void a_kernel_and_a_graph_beside_it_pay_for_the_device(void **state)
@@ -651,6 +676,7 @@ int main(void)
         cmocka_unit_test(small_work_passes_beside_the_leader_and_pays_what_it_occupies),
         cmocka_unit_test(small_work_pays_for_what_it_keeps_from_others),
         cmocka_unit_test(small_work_in_company_pays_for_the_whole_device),
+        cmocka_unit_test(two_pay_for_what_they_get_done_together),
         cmocka_unit_test(a_kernel_and_a_graph_beside_it_pay_for_the_device),
         cmocka_unit_test(without_a_budget_small_work_takes_turns),
         cmocka_unit_test(what_needs_more_than_half_of_the_device_is_not_small),
