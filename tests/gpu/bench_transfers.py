@@ -6,8 +6,9 @@ copies to the device, most of it where the paper counts many launches (and in la
 data). All twelve arrive in an order, GAP_MS apart, behind a copy of one more (FIRST): as in the paper all wait when
 the first is chosen. What is measured is the time from that copy's beginning to the end of the last one. Natively,
 with MPS and through Weir each is a process with a stream; "plain streams" is one native process with all of them.
-"Weir fair" lets short copies go first; "fair,overlap N" re-orders in a window of N tasks. The same with "priority", which lets
-kernels end that fair would take turns with.
+"Weir fair" lets short copies go first; "Weir fair MPS" does the same with nothing configured, a worker each under an MPS
+server of Weir's; "fair,overlap N" re-orders in a window of N tasks. The same with "priority", which lets kernels end that
+fair would take turns with.
 
 Model: three resources that serve one task at a time, with each part's time alone: in order of issue (ISSUED), and in the
 best order that a search over all twelve finds. So much can be won. The paper's 14 % are the mean over orders, its
@@ -35,7 +36,7 @@ BUS_GB_S = 55
 TWINS_S = 0.7  # idle, so that twins which have been asked for are loaded
 ORDERS, WARM = 25, 3  # the first ones are for learning
 FIRST_WINDOWS, OTHER_WINDOWS = (8, 10, 4, 2, 6), (9, 7, 5, 3)  # what is cut off misses the least
-TRACED = ("Weir fair", "Weir fair,overlap 8")
+TRACED = ("Weir fair", "Weir fair MPS", "Weir fair,overlap 8")
 ISSUED = "model, issue order"  # what gains are measured against: no arrangement serves in order of issue
 GAP_MS, HEAD_MS = 0.05, 0.1  # between arrivals, and of the first one's before them
 AHEAD_MS = 12  # of the first arrival, to tell everybody: with 3 the last two of an order came 1.5 to 2 ms late
@@ -197,7 +198,7 @@ class Transfers:
     def processes(self, kind):
         """Each task a process."""
         words = kind.split(" ")
-        lines = ["", "[scheduler]", f"order_window = {words[2]}"] if len(words) == 3 else []
+        lines = ["", "[scheduler]", f"order_window = {words[-1]}"] if words[-1].isdigit() else []
         tenants = [self.bench.tenant(self.argv([row])) for row in (*TASKS, FIRST)]
         with stage.Stage(self.bench, kind, tenants, 1, lines=lines) as up:
             self.arrangement(kind, up, self.arrive)
@@ -209,7 +210,7 @@ class Transfers:
         if self.bench.wanted(["model"]):
             self.model()
         self.streams()
-        for kind in self.bench.arrangements(["Weir fair", *first], ["MPS"]):
+        for kind in self.bench.arrangements(["Weir fair", "Weir fair MPS", *first], ["MPS"]):
             self.processes(kind)
         for kind in self.bench.wanted([*others, "Weir priority", "Weir priority,overlap 8"]):
             self.processes(kind)
