@@ -79,6 +79,7 @@ void weir_sup_spin_tick(struct weir_supervisor *sup, uint64_t now_ns)
     struct weir_sup_spin *spin = &sup->spin;
     struct weir_spin_seen seen = {.cores = spin->cores};
     enum weir_spin_level level;
+    bool gate_may;
     uint32_t epoch;
 
     if (now_ns < spin->next_ns) {
@@ -94,10 +95,12 @@ void weir_sup_spin_tick(struct weir_supervisor *sup, uint64_t now_ns)
         return;
     }
     level = weir_spin_decide(&spin->governor, &seen, now_ns);
-    atomic_store_explicit(&spin->page->gate_may, spin->governor.gate_may, memory_order_relaxed);
-    if (atomic_load_explicit(&spin->page->level, memory_order_relaxed) != level) {
-        weir_log_debug("supervisor: spinning level=%d running=%u active=%u cores=%u", (int)level,
-                       seen.running, seen.active, seen.cores);
+    gate_may = spin->governor.gate_may;
+    if (atomic_load_explicit(&spin->page->level, memory_order_relaxed) != level ||
+        weir_spin_gate_is_allowed(spin->page) != gate_may) {
+        weir_log_debug("supervisor: spinning level=%d gate=%d running=%u active=%u cores=%u",
+                       (int)level, (int)gate_may, seen.running, seen.active, seen.cores);
         atomic_store_explicit(&spin->page->level, level, memory_order_relaxed);
+        atomic_store_explicit(&spin->page->gate_may, gate_may, memory_order_relaxed);
     }
 }
