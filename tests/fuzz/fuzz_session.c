@@ -15,6 +15,7 @@
  */
 #include "host_backend/config/config.h"
 #include "host_backend/worker/session/chunk.h"
+#include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/directory.h"
 #include "host_backend/worker/session/gates.h"
@@ -232,6 +233,7 @@ static void close_worker(void)
     weir_gates_destroy(worker);
     weir_device_idle_destroy(worker);
     weir_worker_close_device(worker);
+    weir_connections_destroy(worker);
     weir_prints_destroy(worker->prints);
     close(worker->wake_fd);
     weir_directory_destroy(worker->directory);
