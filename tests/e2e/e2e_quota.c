@@ -174,6 +174,20 @@ static void check_cleared(void)
     }
 }
 
+/* On the device an array of one row takes as much as one of eight. */
+static void check_flat(size_t quota)
+{
+    CUDA_ARRAY3D_DESCRIPTOR flat = {65536, 0, 0, CU_AD_FORMAT_FLOAT, 4, 0};
+    size_t fit = quota / (65536 * 16 * 8);
+    CUarray array;
+    for (size_t i = 0; i < fit; i++) {
+        DRV(cu.Array3DCreate_v2(&array, &flat));
+    }
+    check_code(cu.Array3DCreate_v2(&array, &flat), CUDA_ERROR_OUT_OF_MEMORY,
+               "an array of one row counts eight times");
+    DRV(cu.ArrayDestroy(array));
+}
+
 /* Nobody destroys them but the resets. */
 static void check_resets(size_t quota)
 {
@@ -228,6 +242,7 @@ int main(int argc, char **argv)
     } else if (strcmp(argv[1], "arrays") == 0) {
         check_cleared();
         check_resets(bytes);
+        check_flat(bytes);
     } else if (strcmp(argv[1], "hold") == 0) {
         hold(bytes);
     } else {

@@ -14,6 +14,9 @@
 
 #include <string.h>
 
+#define TILE_BYTES 64u
+#define TILE_ROWS  8u
+
 /* Bytes of a channel of a texel; 0: such arrays are compressed, or have planes. */
 static uint32_t channel_bytes(CUarray_format format)
 {
@@ -51,14 +54,29 @@ static uint64_t at_least_one(uint64_t n)
     return n != 0 ? n : 1;
 }
 
-/* false: more than 64 bits count. Of what is compressed it is more than the driver takes. */
+/* The next multiple, of a power of two. */
+static bool round_up(uint64_t n, uint64_t to, uint64_t *ret)
+{
+    bool over = __builtin_add_overflow(n, to - 1, ret);
+
+    *ret &= ~(to - 1);
+    return !over;
+}
+
+/*
+ * false: more than 64 bits count. Of what is compressed it is more than the driver takes.
+ *
+ * The device lays texels out in tiles of 64 bytes by 8 rows, which are whole also in an array of
+ * one row: 131,072 floats take 4 MiB, and 64 take 2 KiB (H100, 2026-11-27).
+ */
 static bool array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, uint64_t *ret_bytes)
 {
     uint32_t channel = channel_bytes(d->Format);
-    uint64_t texel = (uint64_t)(channel != 0 ? channel : 4) * d->NumChannels;
+    uint64_t texel = (uint64_t)(channel != 0 ? channel : 4) * d->NumChannels, row, rows;
 
-    return !__builtin_mul_overflow(texel, at_least_one(d->Width), ret_bytes) &&
-           !__builtin_mul_overflow(*ret_bytes, at_least_one(d->Height), ret_bytes) &&
+    return !__builtin_mul_overflow(texel, at_least_one(d->Width), &row) &&
+           round_up(row, TILE_BYTES, &row) && round_up(at_least_one(d->Height), TILE_ROWS, &rows) &&
+           !__builtin_mul_overflow(row, rows, ret_bytes) &&
            !__builtin_mul_overflow(*ret_bytes, at_least_one(d->Depth), ret_bytes);
 }
 

@@ -76,7 +76,7 @@ static void array_over_the_quota_is_never_made(void **state)
         CUresult result;
     } rows[] = {{1 << 14, 1 << 13, 0, CUDA_ERROR_OUT_OF_MEMORY},
                 {1 << 20, 1 << 10, 1 << 10, CUDA_ERROR_OUT_OF_MEMORY},
-                {SIZE_MAX / 64, 1, 0, CUDA_ERROR_OUT_OF_MEMORY},
+                {SIZE_MAX / 512, 1, 0, CUDA_ERROR_OUT_OF_MEMORY},
                 {SIZE_MAX / 8, 1, 0, CUDA_ERROR_INVALID_VALUE},
                 {1, SIZE_MAX, SIZE_MAX, CUDA_ERROR_INVALID_VALUE}};
 
@@ -93,25 +93,29 @@ static void array_over_the_quota_is_never_made(void **state)
     assert_int_equal(used(), 16 << 22);
 }
 
+/* Each in tiles of 64 bytes by 8 rows. */
+#define TILE 512
 static void levels_are_charged_as_many_as_there_can_be(void **state)
 {
     static const struct {
         CUDA_ARRAY3D_DESCRIPTOR desc;
         uint32_t levels;
-        uint64_t texels;
-    } rows[] = {{{8, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0}, 0, 64},
-                {{8, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0}, 2, 64 + 16},
-                {{8, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0}, UINT32_MAX, 64 + 16 + 4 + 1},
-                {{8, 2, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0}, 9, 16 + 4 + 2 + 1},
-                {{4, 4, 4, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0}, 9, 64 + 8 + 1},
-                {{4, 4, 6, CU_AD_FORMAT_UNSIGNED_INT8, 1, CUDA_ARRAY3D_LAYERED}, 9, 96 + 24 + 6}};
+        uint64_t bytes;
+    } rows[] = {{{8, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0}, 0, TILE},
+                {{8, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0}, 2, 2 * TILE},
+                {{8, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0}, UINT32_MAX, 4 * TILE},
+                {{8, 2, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0}, 9, 4 * TILE},
+                {{200, 100, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0}, 2, 256 * 104 + 128 * 56},
+                {{131072, 0, 0, CU_AD_FORMAT_FLOAT, 1, 0}, 1, 4 << 20},
+                {{4, 4, 4, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0}, 9, (4 + 2 + 1) * TILE},
+                {{4, 4, 6, CU_AD_FORMAT_UNSIGNED_INT8, 1, CUDA_ARRAY3D_LAYERED}, 9, 3 * 6 * TILE}};
     const struct weir_op_cuMipmappedArrayDestroy_in destroy = {.hMipmappedArray =
                                                                    name(WEIR_KIND_MIPMAP, 1)};
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(create_mipmap(rows[i].desc, rows[i].levels), CUDA_SUCCESS);
-        assert_int_equal(used(), rows[i].texels);
+        assert_int_equal(used(), rows[i].bytes);
         assert_int_equal(call(WEIR_OP_cuMipmappedArrayDestroy, &destroy, NULL), CUDA_SUCCESS);
         assert_int_equal(used(), 0);
     }
