@@ -32,7 +32,7 @@
 #define GIVE_WAY_NS     WEIR_NS_PER_S          /* between two lacks of memory of one worker */
 #define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* after one was given to a program */
 #define CALM_NS         (2 * WEIR_NS_PER_S)    /* since then, before spares change their domain */
-#define SLOW_START_NS   (2 * WEIR_NS_PER_S)    /* a start that takes longer keeps no other back */
+#define SLOW_START_NS   WEIR_NS_PER_S          /* a start that takes longer keeps no other back */
 #define STARTS_AT_ONCE  3                      /* with the same devices: keeps the driver busy */
 #define OUT_OF_MEMORY   2                      /* CUDA_ERROR_OUT_OF_MEMORY */
 #define UNKNOWN         999                    /* CUDA_ERROR_UNKNOWN */
