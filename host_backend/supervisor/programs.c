@@ -238,8 +238,8 @@ enum started {
     NO_DOMAIN, /* programs with other devices are in all domains that there can be */
 };
 
-/* Workers with these devices whose start keeps the driver busy. */
-static uint32_t n_starting(const struct weir_supervisor *sup, const char *devices, uint64_t now_ns)
+/* Does the start of other workers with these devices keep the driver busy? */
+static bool is_driver_busy(const struct weir_supervisor *sup, const char *devices, uint64_t now_ns)
 {
     uint32_t n = 0;
 
@@ -249,7 +249,7 @@ static uint32_t n_starting(const struct weir_supervisor *sup, const char *device
         n += is_starting(w) && now_ns < w->started_ns + SLOW_START_NS &&
              strcmp(w->devices, devices) == 0;
     }
-    return n;
+    return n >= STARTS_AT_ONCE;
 }
 
 /* Start a worker like this, in a domain if it is to be in one. No domain is opened for spares. */
@@ -265,9 +265,6 @@ static enum started start_one(struct weir_supervisor *sup, const struct weir_pro
 
     if (!weir_sup_has_room(sup, wanted->devices, now_ns)) {
         return NOT_STARTED;
-    }
-    if (n_starting(sup, wanted->devices, now_ns) >= STARTS_AT_ONCE) {
-        return STARTS_LATER;
     }
     snprintf(worker.devices, sizeof worker.devices, "%s", wanted->devices);
     if (!wanted->native) {
@@ -378,7 +375,8 @@ static void start_for(struct weir_supervisor *sup, struct weir_sup_pending *p, u
 {
     struct weir_program_kind wanted = weir_program_kind_wanted(sup, p);
 
-    if (weir_program_n_unassigned(sup, &wanted) < weir_program_n_waiting(sup, &wanted)) {
+    if (!is_driver_busy(sup, wanted.devices, now_ns) &&
+        weir_program_n_unassigned(sup, &wanted) < weir_program_n_waiting(sup, &wanted)) {
         enum started started = start_one(sup, &wanted, true, now_ns);
 
         if (started == NOT_STARTED || started == NO_DOMAIN) {
@@ -448,6 +446,7 @@ static void keep_spares(struct weir_supervisor *sup, const struct weir_spare_kin
         const struct weir_program_kind *kind = &kinds->of[i];
 
         while (weir_sup_has_room_for_spares(sup, kind->devices, now_ns) &&
+               !is_driver_busy(sup, kind->devices, now_ns) &&
                weir_program_n_unassigned(sup, kind) < spares + weir_program_n_waiting(sup, kind) &&
                start_one(sup, kind, false, now_ns) == STARTED) {
         }
