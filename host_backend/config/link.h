@@ -105,6 +105,7 @@ struct weir_link_config {
     struct weir_link_sms sms;  /* that its devices have, where its driver only tells the share */
     bool by_program;           /* it serves one program at a time, and says when it is idle */
     bool connections_of_guest; /* the tenant, alone here, may have it started with another number */
+    uint64_t started_ns;       /* when the supervisor began to start it */
     uint64_t window_base;
     uint64_t window_bytes;
     uint64_t vmm_base;

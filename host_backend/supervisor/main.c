@@ -29,6 +29,8 @@
      WEIR_ASKERS_MAX + WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX + WEIR_PENDING_MAX +                \
      WEIR_FOLLOWERS_MAX + WEIR_CLAIMS_MAX)
 
+#define SLOW_TURN_NS (2 * WEIR_NS_PER_MS)
+
 /* The command line wins over the file. */
 static void override(struct weir_host_config *config, const struct weir_serve_params *params)
 {
@@ -479,12 +481,23 @@ static int sooner(int a, int b)
     return a < b ? a : b;
 }
 
+/* Everybody waits for the supervisor meanwhile. */
+static void remark_slow_turn(uint64_t begin_ns, nfds_t n_watched)
+{
+    uint64_t took_ns = weir_clock_now_ns() - begin_ns;
+
+    if (took_ns >= SLOW_TURN_NS) {
+        weir_log_debug("supervisor: a slow turn us=%llu watched=%u",
+                       (unsigned long long)(took_ns / WEIR_NS_PER_US), (unsigned)n_watched);
+    }
+}
+
 static void loop(struct weir_supervisor *sup)
 {
     struct poll_set set;
 
     while (!sup->stopping) {
-        uint64_t now_ns = weir_clock_now_ns();
+        uint64_t now_ns = weir_clock_now_ns(), woken_ns;
         int wait_ms =
             sooner(weir_sup_workers_wait_ms(sup, now_ns), weir_sup_admin_wait_ms(sup, now_ns));
 
@@ -504,6 +517,7 @@ static void loop(struct weir_supervisor *sup)
             sup->exit_status = 1;
             return;
         }
+        woken_ns = weir_clock_now_ns();
         for (nfds_t i = 0; i < set.n; i++) {
             if (set.fds[i].revents != 0) {
                 serve(sup, set.sources[i]);
@@ -522,6 +536,7 @@ static void loop(struct weir_supervisor *sup)
         weir_sup_spin_tick(sup, now_ns);
         weir_sup_faults_tick(sup, now_ns);
         weir_sup_reserve_fill(sup);
+        remark_slow_turn(woken_ns, set.n);
     }
 }
 

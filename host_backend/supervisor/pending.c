@@ -102,3 +102,51 @@ void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending 
         weir_sup_pending_forget(pending); /* only its end is waited for */
     }
 }
+
+/* ---------------------------------------------------------------- whose turn it is */
+
+struct turn {
+    uint16_t slot;
+    uint16_t before; /* how many older ones its tenant has */
+    uint64_t since_ns;
+};
+
+static int older_first(const void *left, const void *right)
+{
+    const struct turn *a = left, *b = right;
+
+    if (a->since_ns != b->since_ns) {
+        return a->since_ns < b->since_ns ? -1 : 1;
+    }
+    return a->slot < b->slot ? -1 : a->slot > b->slot;
+}
+
+static int tenants_in_turn(const void *left, const void *right)
+{
+    const struct turn *a = left, *b = right;
+
+    return a->before != b->before ? (a->before < b->before ? -1 : 1) : older_first(left, right);
+}
+
+uint32_t weir_sup_pending_in_turn(const struct weir_supervisor *sup,
+                                  uint16_t ret_slots[WEIR_PENDING_MAX])
+{
+    uint16_t n_of[WEIR_CONFIG_TENANTS_MAX] = {0};
+    struct turn turns[WEIR_PENDING_MAX];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        if (sup->pending[i].used) {
+            turns[n++] = (struct turn){.slot = (uint16_t)i, .since_ns = sup->pending[i].since_ns};
+        }
+    }
+    qsort(turns, n, sizeof turns[0], older_first);
+    for (uint32_t i = 0; i < n; i++) {
+        turns[i].before = n_of[sup->pending[turns[i].slot].guest.tenant_index]++;
+    }
+    qsort(turns, n, sizeof turns[0], tenants_in_turn);
+    for (uint32_t i = 0; i < n; i++) {
+        ret_slots[i] = turns[i].slot;
+    }
+    return n;
+}

@@ -4,8 +4,14 @@
  *
  * A guest's connection is pending until the guest has said hello and there is a worker for it.
  * weir_sup_programs_tick() decides who gets which worker: it goes through all pending connections,
- * in the order of their slots.
+ * the tenants in turn, each tenant's in the order of their arrival. First the workers that are free
+ * are given out, then others are started for those who are left, and stopped to make room.
+ *
+ * The driver makes contexts one after the other (docs/measurements/contexts.md), so many starts at
+ * once take as long as the same starts in a row, but none of them is ready before the last. Few are
+ * begun at once.
  */
+#include "host_backend/supervisor/program_kinds.h"
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/clock.h"
@@ -25,6 +31,9 @@
 #define NO_SPARES_NS    (30 * WEIR_NS_PER_S)   /* after a lack of memory */
 #define GIVE_WAY_NS     WEIR_NS_PER_S          /* between two lacks of memory of one worker */
 #define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* after one was given to a program */
+#define CALM_NS         (2 * WEIR_NS_PER_S)    /* since then, before spares change their domain */
+#define SLOW_START_NS   WEIR_NS_PER_S          /* a start that takes longer keeps no other back */
+#define STARTS_AT_ONCE  3                      /* with the same devices: keeps the driver busy */
 #define OUT_OF_MEMORY   2                      /* CUDA_ERROR_OUT_OF_MEMORY */
 #define UNKNOWN         999                    /* CUDA_ERROR_UNKNOWN */
 
@@ -41,67 +50,16 @@ static bool is_of_programs(const struct weir_sup_worker *w)
     return w->used && w->kind == WEIR_WORKER_PROGRAM;
 }
 
-/* Are its programs' workers never under MPS? */
-static bool is_native(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+/* It opens its driver. */
+static bool is_starting(const struct weir_sup_worker *w)
 {
-    return !sup->mps_wanted || weir_sup_is_strict(tenant) || tenant->faults.quarantine_end_ns != 0;
-}
-
-/* The share of the SMs that a worker's contexts are to have: the tenant's limit, or what the
- * program asks for if that is less. 0: all. */
-static uint32_t share_of(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
-                         uint32_t wish_pct)
-{
-    bool limited = weir_tenant_sm_limit(&tenant->config, 0) < 100;
-
-    return limited && !is_native(sup, tenant) &&
-                   weir_mps_sms(sup, weir_sup_devices_of(sup, tenant)) != NULL
-               ? weir_tenant_sm_limit(&tenant->config, wish_pct)
-               : 0;
-}
-
-/* What a worker has to be like for a program of the tenant, as if it were started for it. */
-static struct weir_sup_worker wanted_by(const struct weir_supervisor *sup,
-                                        const struct weir_sup_tenant *tenant, uint32_t connections,
-                                        uint32_t sm_pct)
-{
-    struct weir_sup_worker w = {.kind = WEIR_WORKER_PROGRAM,
-                                .tenant = -1,
-                                .connections = connections,
-                                .program = {.native = is_native(sup, tenant),
-                                            .sm_share_pct = share_of(sup, tenant, sm_pct)}};
-
-    snprintf(w.devices, sizeof w.devices, "%s", weir_sup_devices_of(sup, tenant));
-    return w;
-}
-
-static struct weir_sup_worker wanted_for(const struct weir_supervisor *sup,
-                                         const struct weir_sup_pending *p)
-{
-    return wanted_by(sup, tenant_of(sup, p), p->connections, p->sm_pct);
-}
-
-static bool is_alike_but_share(const struct weir_sup_worker *a, const struct weir_sup_worker *b)
-{
-    return a->connections == b->connections && a->program.native == b->program.native &&
-           strcmp(a->devices, b->devices) == 0;
-}
-
-static bool is_alike(const struct weir_sup_worker *a, const struct weir_sup_worker *b)
-{
-    return is_alike_but_share(a, b) && a->program.sm_share_pct == b->program.sm_share_pct;
-}
-
-/* Started or starting, and not told to end. */
-static bool is_there(const struct weir_sup_worker *w)
-{
-    return is_of_programs(w) && !w->program.stopping;
+    return weir_program_worker_is_there(w) && !w->ready && w->pid > 0 && !w->program.terminated;
 }
 
 /* It is there for nobody, so it can be given up. */
 static bool is_idle(const struct weir_sup_worker *w)
 {
-    return is_there(w) && !w->program.busy;
+    return weir_program_worker_is_there(w) && !w->program.busy;
 }
 
 static bool is_free(const struct weir_sup_worker *w)
@@ -112,6 +70,13 @@ static bool is_free(const struct weir_sup_worker *w)
 static bool is_kept(const struct weir_sup_worker *w)
 {
     return is_free(w) && w->tenant >= 0;
+}
+
+static bool is_of_kind(const struct weir_sup_worker *w, const struct weir_program_kind *kind)
+{
+    struct weir_program_kind own = weir_program_kind_of(w);
+
+    return weir_program_kind_is_same(&own, kind);
 }
 
 static void stop(struct weir_supervisor *sup, int worker)
@@ -126,8 +91,9 @@ static int worker_of_process(const struct weir_supervisor *sup, const struct wei
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        if (is_there(w) && w->ready && w->program.busy && w->tenant == (int)p->guest.tenant_index &&
-            p->guest.pid > 0 && w->program.pid == (pid_t)p->guest.pid) {
+        if (weir_program_worker_is_there(w) && w->ready && w->program.busy &&
+            w->tenant == (int)p->guest.tenant_index && p->guest.pid > 0 &&
+            w->program.pid == (pid_t)p->guest.pid) {
             return i;
         }
     }
@@ -137,7 +103,7 @@ static int worker_of_process(const struct weir_supervisor *sup, const struct wei
 /* A free worker that was the tenant's before, or else a spare. Rather one in the domain that most
  * programs are in: between domains the GPU takes turns. */
 static int free_worker(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
-                       const struct weir_sup_worker *wanted)
+                       const struct weir_program_kind *wanted)
 {
     uint32_t best_worth = 0;
     int best = -1;
@@ -147,7 +113,7 @@ static int free_worker(const struct weir_supervisor *sup, const struct weir_sup_
         bool kept = w->tenant == (int)p->guest.tenant_index;
         uint32_t worth;
 
-        if (!is_free(w) || !is_alike(w, wanted) || (!kept && w->tenant >= 0)) {
+        if (!is_free(w) || (!kept && w->tenant >= 0) || !is_of_kind(w, wanted)) {
             continue;
         }
         worth = 2 * weir_mps_busy(sup, w) + kept + 1;
@@ -168,15 +134,17 @@ static bool is_better_to_share(const struct weir_sup_worker *a, const struct wei
 /* A worker of the tenant for a connection that gets none of its own: a busy one if any is. The
  * tenant's limit holds there, too, whatever the share of its context. */
 static int shared_with(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
-                       const struct weir_sup_worker *wanted)
+                       const struct weir_program_kind *wanted)
 {
     int best = -1;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
+        struct weir_program_kind kind = weir_program_kind_of(w);
 
-        if (is_there(w) && w->ready && is_alike_but_share(w, wanted) &&
+        if (weir_program_worker_is_there(w) && w->ready &&
             w->tenant == (int)p->guest.tenant_index &&
+            weir_program_kind_is_same_but_share(&kind, wanted) &&
             (best < 0 || is_better_to_share(w, &sup->workers[best]))) {
             best = i;
         }
@@ -192,37 +160,6 @@ static uint32_t n_busy(const struct weir_supervisor *sup, uint32_t tenant)
         const struct weir_sup_worker *w = &sup->workers[i];
 
         n += is_of_programs(w) && w->tenant == (int)tenant && w->program.busy;
-    }
-    return n;
-}
-
-/* Workers like this that are on their way up, or ready, and of no tenant. */
-static uint32_t n_unassigned(const struct weir_supervisor *sup,
-                             const struct weir_sup_worker *wanted)
-{
-    uint32_t n = 0;
-
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        const struct weir_sup_worker *w = &sup->workers[i];
-
-        n += is_there(w) && w->tenant < 0 && is_alike(w, wanted);
-    }
-    return n;
-}
-
-/* Pending programs for which workers like this are needed. */
-static uint32_t n_waiting(const struct weir_supervisor *sup, const struct weir_sup_worker *wanted)
-{
-    uint32_t n = 0;
-
-    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
-        const struct weir_sup_pending *p = &sup->pending[i];
-
-        if (p->used && p->said_hello) {
-            struct weir_sup_worker w = wanted_for(sup, p);
-
-            n += is_alike(&w, wanted);
-        }
     }
     return n;
 }
@@ -268,9 +205,10 @@ static void send_to(struct weir_supervisor *sup, struct weir_sup_pending *p, int
  * All domains are full: have a worker that serves nobody leave its own, the one that has been idle
  * for longest, for each program that waits. false: not all of them can have a place so.
  */
-static bool clear_place(struct weir_supervisor *sup, const struct weir_sup_worker *wanted)
+static bool clear_place(struct weir_supervisor *sup, const struct weir_program_kind *wanted)
 {
-    uint32_t needed = n_waiting(sup, wanted) - n_unassigned(sup, wanted), leaving = 0;
+    uint32_t needed = weir_program_n_waiting(sup, wanted) - weir_program_n_unassigned(sup, wanted),
+             leaving = 0;
     int idle = -1;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -300,17 +238,37 @@ enum started {
     NO_DOMAIN, /* programs with other devices are in all domains that there can be */
 };
 
+/* Does the start of other workers with these devices keep the driver busy? */
+static bool is_driver_busy(const struct weir_supervisor *sup, const char *devices, uint64_t now_ns)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        n += is_starting(w) && now_ns < w->started_ns + SLOW_START_NS &&
+             strcmp(w->devices, devices) == 0;
+    }
+    return n >= STARTS_AT_ONCE;
+}
+
 /* Start a worker like this, in a domain if it is to be in one. No domain is opened for spares. */
-static enum started start_one(struct weir_supervisor *sup, struct weir_sup_worker *wanted,
+static enum started start_one(struct weir_supervisor *sup, const struct weir_program_kind *wanted,
                               bool for_program, uint64_t now_ns)
 {
+    struct weir_sup_worker worker = {
+        .kind = WEIR_WORKER_PROGRAM,
+        .tenant = -1,
+        .connections = wanted->connections,
+        .program = {.native = wanted->native, .sm_share_pct = wanted->sm_share_pct}};
     enum weir_mps_room room = WEIR_MPS_ROOM;
 
     if (!weir_sup_has_room(sup, wanted->devices, now_ns)) {
         return NOT_STARTED;
     }
-    if (!wanted->program.native) {
-        room = weir_mps_room(sup, wanted->devices, &wanted->program.domain);
+    snprintf(worker.devices, sizeof worker.devices, "%s", wanted->devices);
+    if (!wanted->native) {
+        room = weir_mps_room(sup, wanted->devices, &worker.program.domain);
     }
     if (room == WEIR_MPS_FULL && for_program &&
         (clear_place(sup, wanted) || weir_mps_open(sup, wanted->devices))) {
@@ -320,7 +278,7 @@ static enum started start_one(struct weir_supervisor *sup, struct weir_sup_worke
         return weir_mps_make_place(sup) ? STARTS_LATER : NO_DOMAIN;
     }
     if (room == WEIR_MPS_ROOM) {
-        return weir_sup_worker_new(sup, wanted) >= 0 ? STARTED : NOT_STARTED;
+        return weir_sup_worker_new(sup, &worker) >= 0 ? STARTED : NOT_STARTED;
     }
     return room == WEIR_MPS_ROOM_SOON ? STARTS_LATER : NOT_STARTED;
 }
@@ -350,7 +308,7 @@ static bool make_room(struct weir_supervisor *sup, const char *devices)
 
 /* No further worker can be made for it now, since there is no room or no domain. */
 static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
-                       const struct weir_sup_worker *wanted, enum started why)
+                       const struct weir_program_kind *wanted, enum started why)
 {
     bool may_share = sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE &&
                      !weir_sup_is_strict(tenant_of(sup, p));
@@ -370,34 +328,55 @@ static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
     }
 }
 
-/* Give the program a worker, start one for it, or turn it away. */
-static void place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint64_t now_ns)
+/* Its tenant's programs have as many workers as they may. */
+static void refuse_session(struct weir_supervisor *sup, struct weir_sup_pending *p)
 {
     const struct weir_sup_tenant *tenant = tenant_of(sup, p);
-    struct weir_sup_worker wanted = wanted_for(sup, p);
+    char why[WEIR_TENANT_NAME_BYTES + 64];
+
+    weir_sessions_refusal(tenant->config.name, tenant->config.sessions_max, why, sizeof why);
+    weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, why);
+}
+
+/* Give the program a worker that is there, or turn it away. @param ahead  programs of its tenant
+ * for which workers are to be started. @return one is to be started for this one, too */
+static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint32_t ahead,
+                  uint64_t now_ns)
+{
+    const struct weir_sup_tenant *tenant = tenant_of(sup, p);
+    struct weir_program_kind wanted = weir_program_kind_wanted(sup, p);
     int worker = worker_of_process(sup, p);
+    uint32_t busy;
 
     if (worker < 0 && p->monitor) {
         worker = shared_with(sup, p, &wanted); /* who only asks needs no context of its own */
     }
     if (worker >= 0) {
         send_to(sup, p, worker);
-        return;
+        return false;
     }
-    if (n_busy(sup, tenant->index) >= tenant->config.sessions_max) {
+    busy = n_busy(sup, tenant->index);
+    if (busy >= tenant->config.sessions_max) {
         if (now_ns - p->since_ns >= PLACE_WAIT_NS) {
-            char why[WEIR_TENANT_NAME_BYTES + 64];
-
-            weir_sessions_refusal(tenant->config.name, tenant->config.sessions_max, why,
-                                  sizeof why);
-            weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, why);
+            refuse_session(sup, p);
         }
-        return;
+        return false;
     }
     worker = free_worker(sup, p, &wanted);
     if (worker >= 0) {
         send_to(sup, p, worker);
-    } else if (n_unassigned(sup, &wanted) < n_waiting(sup, &wanted)) {
+        return false;
+    }
+    return busy + ahead < tenant->config.sessions_max;
+}
+
+/* Start a worker for the program, unless enough are on their way, or turn it away. */
+static void start_for(struct weir_supervisor *sup, struct weir_sup_pending *p, uint64_t now_ns)
+{
+    struct weir_program_kind wanted = weir_program_kind_wanted(sup, p);
+
+    if (!is_driver_busy(sup, wanted.devices, now_ns) &&
+        weir_program_n_unassigned(sup, &wanted) < weir_program_n_waiting(sup, &wanted)) {
         enum started started = start_one(sup, &wanted, true, now_ns);
 
         if (started == NOT_STARTED || started == NO_DOMAIN) {
@@ -406,73 +385,44 @@ static void place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint6
     }
 }
 
+/* @return as of place() */
+static bool look_at(struct weir_supervisor *sup, struct weir_sup_pending *p, uint32_t ahead,
+                    uint64_t now_ns)
+{
+    if (tenant_of(sup, p)->gone || tenant_of(sup, p)->goings != p->guest.goings) {
+        weir_sup_turn_away(sup, p, WEIR_ERR_DENIED, UNKNOWN, "the tenant was removed");
+    } else if (!p->said_hello && now_ns - p->since_ns >= HELLO_WAIT_NS) {
+        weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "it said no hello");
+    } else if (now_ns - p->since_ns >= PENDING_WAIT_NS) {
+        weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "no worker was ready in time");
+    } else if (p->said_hello) {
+        return place(sup, p, ahead, now_ns);
+    }
+    return false;
+}
+
 static void look_at_pending(struct weir_supervisor *sup, uint64_t now_ns)
 {
-    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
-        struct weir_sup_pending *p = &sup->pending[i];
+    uint32_t ahead[WEIR_CONFIG_TENANTS_MAX] = {0}, n;
+    uint16_t turns[WEIR_PENDING_MAX];
 
-        if (!p->used) {
-            continue;
+    n = weir_sup_pending_in_turn(sup, turns);
+    sup->waiting.n = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct weir_sup_pending *p = &sup->pending[turns[i]];
+        uint32_t tenant = p->guest.tenant_index;
+
+        if (look_at(sup, p, ahead[tenant], now_ns)) {
+            ahead[tenant]++;
+            sup->waiting.of[sup->waiting.n++] = turns[i];
         }
-        if (tenant_of(sup, p)->gone || tenant_of(sup, p)->goings != p->guest.goings) {
-            weir_sup_turn_away(sup, p, WEIR_ERR_DENIED, UNKNOWN, "the tenant was removed");
-        } else if (p->said_hello) {
-            place(sup, p, now_ns);
-        } else if (now_ns - p->since_ns >= HELLO_WAIT_NS) {
-            weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "it said no hello");
-        }
-        if (p->used && now_ns - p->since_ns >= PENDING_WAIT_NS) {
-            weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "no worker was ready in time");
-        }
+    }
+    for (uint32_t i = 0; i < sup->waiting.n; i++) {
+        start_for(sup, &sup->pending[sup->waiting.of[i]], now_ns);
     }
 }
 
 /* ---------------------------------------------------------------- keeping them */
-
-/* Are spares kept for the tenant? Not those with a share of the SMs: each would be for a limit of
- * its own. */
-static bool has_spares(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
-{
-    return tenant->used && !tenant->gone && weir_sup_by_program(tenant) &&
-           !weir_sup_is_strict(tenant) && tenant->faults.quarantine_end_ns == 0 &&
-           share_of(sup, tenant, 0) == 0;
-}
-
-/* Tenants with spares of different kinds. Most tenants have the same list of devices, and all else
- * is the same for all. */
-struct spare_kinds {
-    uint32_t n, tenant[WEIR_CONFIG_TENANTS_MAX]; /* one of each kind */
-};
-
-static bool has_kind(const struct weir_supervisor *sup, const struct spare_kinds *kinds,
-                     const char *devices)
-{
-    uint32_t i = 0;
-
-    while (i < kinds->n &&
-           strcmp(weir_sup_devices_of(sup, &sup->tenants[kinds->tenant[i]]), devices) != 0) {
-        i++;
-    }
-    return i < kinds->n;
-}
-
-static void find_kinds(const struct weir_supervisor *sup, struct spare_kinds *kinds)
-{
-    kinds->n = 0;
-    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        const struct weir_sup_tenant *t = &sup->tenants[i];
-
-        if (has_spares(sup, t) && !has_kind(sup, kinds, weir_sup_devices_of(sup, t))) {
-            kinds->tenant[kinds->n++] = i;
-        }
-    }
-}
-
-static struct weir_sup_worker spare_of(const struct weir_supervisor *sup,
-                                       const struct spare_kinds *kinds, uint32_t kind)
-{
-    return wanted_by(sup, &sup->tenants[kinds->tenant[kind]], 0, 0);
-}
 
 static uint64_t spares_from_ns(const struct weir_supervisor *sup)
 {
@@ -482,7 +432,7 @@ static uint64_t spares_from_ns(const struct weir_supervisor *sup)
 
 /* Spares beyond those that are about to be given out. Until the first is ready it is the only one:
  * should the driver not serve, that is said once. */
-static void keep_spares(struct weir_supervisor *sup, const struct spare_kinds *kinds,
+static void keep_spares(struct weir_supervisor *sup, const struct weir_spare_kinds *kinds,
                         uint64_t now_ns)
 {
     uint32_t most = sup->announced ? WEIR_SPARE_WORKERS_MAX : 1,
@@ -493,29 +443,38 @@ static void keep_spares(struct weir_supervisor *sup, const struct spare_kinds *k
         return;
     }
     for (uint32_t i = 0; i < kinds->n; i++) {
-        struct weir_sup_worker wanted = spare_of(sup, kinds, i);
+        const struct weir_program_kind *kind = &kinds->of[i];
 
-        while (weir_sup_has_room_for_spares(sup, wanted.devices, now_ns) &&
-               n_unassigned(sup, &wanted) < spares + n_waiting(sup, &wanted) &&
-               start_one(sup, &wanted, false, now_ns) == STARTED) {
+        while (weir_sup_has_room_for_spares(sup, kind->devices, now_ns) &&
+               !is_driver_busy(sup, kind->devices, now_ns) &&
+               weir_program_n_unassigned(sup, kind) < spares + weir_program_n_waiting(sup, kind) &&
+               start_one(sup, kind, false, now_ns) == STARTED) {
         }
     }
 }
 
 bool weir_sup_programs_start_soon(struct weir_supervisor *sup)
 {
-    struct spare_kinds kinds;
+    struct weir_spare_kinds kinds;
 
-    find_kinds(sup, &kinds);
+    weir_spare_kinds_find(sup, &kinds);
     for (uint32_t i = 0; i < kinds.n && sup->config.workers.spares != 0; i++) {
-        struct weir_sup_worker wanted = spare_of(sup, &kinds, i);
+        uint32_t domain;
 
-        if (!wanted.program.native &&
-            weir_mps_room(sup, wanted.devices, &wanted.program.domain) == WEIR_MPS_ROOM_SOON) {
+        if (!kinds.of[i].native &&
+            weir_mps_room(sup, kinds.of[i].devices, &domain) == WEIR_MPS_ROOM_SOON) {
             return true;
         }
     }
     return false;
+}
+
+/* Does a program wait for one of its kind? */
+static bool is_waited_for(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
+{
+    struct weir_program_kind kind = weir_program_kind_of(w);
+
+    return weir_program_n_waiting(sup, &kind) != 0;
 }
 
 static uint64_t idle_until_ns(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
@@ -524,29 +483,36 @@ static uint64_t idle_until_ns(const struct weir_supervisor *sup, const struct we
 }
 
 /* Is there a tenant, or a program that waits, for which a worker like this is meant? */
-static bool has_use(const struct weir_supervisor *sup, const struct spare_kinds *kinds,
+static bool has_use(const struct weir_supervisor *sup, const struct weir_spare_kinds *kinds,
                     const struct weir_sup_worker *w)
 {
     for (uint32_t i = 0; i < kinds->n; i++) {
-        struct weir_sup_worker wanted = spare_of(sup, kinds, i);
-
-        if (is_alike(&wanted, w)) {
+        if (is_of_kind(w, &kinds->of[i])) {
             return true;
         }
     }
-    return n_waiting(sup, w) != 0;
+    return is_waited_for(sup, w);
+}
+
+/* No spare has been given out for a while, so a start takes nobody's time. */
+static uint64_t calm_from_ns(const struct weir_supervisor *sup)
+{
+    return sup->spares_paused_ns != 0 ? sup->spares_paused_ns + CALM_NS : 0;
 }
 
 /* Kept workers whose time is over, spares in a domain that later programs need not be in, and
  * spares that are of use to nobody. */
-static void stop_idle(struct weir_supervisor *sup, const struct spare_kinds *kinds, uint64_t now_ns)
+static void stop_idle(struct weir_supervisor *sup, const struct weir_spare_kinds *kinds,
+                      uint64_t now_ns)
 {
+    bool calm = calm_from_ns(sup) <= now_ns;
+
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
         bool spare = is_free(w) && w->tenant < 0;
 
         if ((is_kept(w) && idle_until_ns(sup, w) <= now_ns) ||
-            (spare && (weir_mps_is_surplus(sup, w) || !has_use(sup, kinds, w)))) {
+            (spare && ((calm && weir_mps_is_surplus(sup, w)) || !has_use(sup, kinds, w)))) {
             stop(sup, i);
         }
     }
@@ -555,16 +521,11 @@ static void stop_idle(struct weir_supervisor *sup, const struct spare_kinds *kin
 /* Can it be given up for a program that lacks memory? Not if a program waits for one like it. */
 static bool may_give_way(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
 {
-    return is_kept(w) || (is_idle(w) && n_waiting(sup, w) == 0);
+    return is_kept(w) || (is_idle(w) && !is_waited_for(sup, w));
 }
 
 /* One that opens its driver for as long as that never will: it counts as a spare, or as the worker
  * that a program waits for. */
-static bool is_starting(const struct weir_sup_worker *w)
-{
-    return is_there(w) && !w->ready && w->pid > 0 && !w->program.terminated;
-}
-
 static void end_stuck(struct weir_supervisor *sup, uint64_t now_ns)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -639,11 +600,11 @@ static void give_way(struct weir_supervisor *sup, uint64_t now_ns)
 
 void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
-    struct spare_kinds kinds;
+    struct weir_spare_kinds kinds;
 
     end_stuck(sup, now_ns);
     look_at_pending(sup, now_ns);
-    find_kinds(sup, &kinds);
+    weir_spare_kinds_find(sup, &kinds);
     if (any_lacks_memory(sup, now_ns)) {
         give_way(sup, now_ns);
     }
@@ -665,12 +626,23 @@ static uint64_t pending_next_ns(const struct weir_supervisor *sup, const struct 
     return next_ns;
 }
 
+/* When a worker that starts is looked at again. */
+static uint64_t start_next_ns(const struct weir_sup_worker *w, uint64_t now_ns)
+{
+    uint64_t slow_ns = w->started_ns + SLOW_START_NS;
+
+    return now_ns < slow_ns ? slow_ns : w->started_ns + START_WAIT_NS;
+}
+
 int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 {
     uint64_t next_ns = weir_sup_shortage_next_ns(sup, now_ns);
 
     if (now_ns < spares_from_ns(sup) && spares_from_ns(sup) < next_ns) {
         next_ns = spares_from_ns(sup);
+    }
+    if (now_ns < calm_from_ns(sup) && calm_from_ns(sup) < next_ns) {
+        next_ns = calm_from_ns(sup);
     }
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
         if (sup->pending[i].used && pending_next_ns(sup, &sup->pending[i]) < next_ns) {
@@ -683,8 +655,8 @@ int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns
         if (is_kept(w) && idle_until_ns(sup, w) < next_ns) {
             next_ns = idle_until_ns(sup, w);
         }
-        if (is_starting(w) && w->started_ns + START_WAIT_NS < next_ns) {
-            next_ns = w->started_ns + START_WAIT_NS;
+        if (is_starting(w) && start_next_ns(w, now_ns) < next_ns) {
+            next_ns = start_next_ns(w, now_ns);
         }
         if (w->used && w->lacks_memory && heard_ns(w) < next_ns) {
             next_ns = heard_ns(w);
@@ -791,7 +763,8 @@ const char *weir_sup_program_state(const struct weir_sup_worker *worker)
 void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (is_there(&sup->workers[i]) && sup->workers[i].tenant == (int)tenant->index) {
+        if (weir_program_worker_is_there(&sup->workers[i]) &&
+            sup->workers[i].tenant == (int)tenant->index) {
             stop(sup, i);
         }
     }

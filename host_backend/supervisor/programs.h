@@ -44,6 +44,13 @@ struct weir_sup_pending {
     struct weir_link_guest guest; /* for its worker */
 };
 
+/* Of them those for whom a worker is to be started, in their order; one that is no longer used does
+ * not count. As of the last weir_sup_programs_tick(). */
+struct weir_sup_waiting {
+    uint32_t n;
+    uint16_t of[WEIR_PENDING_MAX];
+};
+
 #define WEIR_SHORTAGES_MAX 32
 
 /* What a list of devices lacks (shortage.c). Zeroed: nothing. */
@@ -60,6 +67,13 @@ void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup
                               int fd, const struct weir_link_guest *guest);
 /** Something happened at a pending connection: its hello came, or it is gone. */
 void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending);
+/**
+ * The slots of all pending connections, in the order in which they get workers: tenants in turn,
+ * each tenant's in the order of their arrival. So one that has many waits for itself.
+ * @return how many
+ */
+uint32_t weir_sup_pending_in_turn(const struct weir_supervisor *sup,
+                                  uint16_t ret_slots[WEIR_PENDING_MAX]);
 /** Close it: its worker has it, or it is over. */
 void weir_sup_pending_forget(struct weir_sup_pending *pending);
 /** Close it, and say why. @param result  CUresult for the program. */

@@ -274,6 +274,7 @@ struct weir_supervisor {
     struct weir_sup_worker workers[WEIR_WORKERS_MAX];
     struct weir_sup_gate gate;
     struct weir_sup_pending pending[WEIR_PENDING_MAX];
+    struct weir_sup_waiting waiting;
     struct weir_confine_user worker_user;
     char cache_dir[WEIR_FORMS_PATH_BYTES]; /* if workers run as another user; "": none */
     bool mps_wanted;                       /* programs' workers are to be under MPS */

@@ -227,6 +227,7 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     c->by_program = w->kind == WEIR_WORKER_PROGRAM;
     c->alone = w->kind != WEIR_WORKER_SHARED;
     c->gate_comes = sup->gate.link >= 0;
+    c->started_ns = w->started_ns;
     return weir_sup_worker_send(sup, worker, &message, page_fd);
 }
 
@@ -375,16 +376,16 @@ static void tell_event(struct weir_supervisor *sup, const struct weir_sup_worker
 enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
+    enum weir_status status;
 
-    enum weir_status status = launch(sup, w);
-
+    w->started_ns = weir_clock_now_ns();
+    status = launch(sup, w);
     if (status != WEIR_OK) {
         return status;
     }
     w->ready = w->told = false;
     w->answering = false;
     w->restart_at_ns = 0;
-    w->started_ns = weir_clock_now_ns();
     weir_log_info("supervisor: worker started worker=%d pid=%d mps_domain=%u", worker, (int)w->pid,
                   w->program.domain);
     sup->worker_starts++;
@@ -658,6 +659,7 @@ void weir_sup_worker_stop(struct weir_supervisor *sup, int worker)
 {
     const struct weir_link_message stop = {.type = WEIR_LINK_STOP};
 
+    weir_log_debug("supervisor: worker told to stop worker=%d", worker);
     sup->workers[worker].stop_by_ns = weir_clock_now_ns() + STOP_WAIT_NS;
     (void)weir_sup_worker_send(sup, worker, &stop, -1); /* a lost link ends it, too */
 }

@@ -21,6 +21,7 @@
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/program_ptx.h"
+#include "host_backend/worker/session/start_stages.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/warm.h"
@@ -561,6 +562,7 @@ static int open_worker(struct weir_worker *worker)
         return WEIR_WORKER_EXIT_USAGE;
     }
     worker->config = message.config;
+    weir_start_stage_ends(WEIR_START_EXEC);
     if (weir_spin_page_map(fd, &worker->platform.spin.page) != WEIR_OK) {
         return WEIR_WORKER_EXIT_USAGE;
     }
@@ -592,6 +594,7 @@ static int open_worker(struct weir_worker *worker)
         }
         return WEIR_WORKER_EXIT_DRIVER;
     }
+    weir_start_stage_ends(WEIR_START_DESCRIBE);
     if (!worker->platform.real) {
         /* softgpu's processes take events from each other's /proc/PID/fd. */
         (void)prctl(PR_SET_DUMPABLE, 1);
@@ -613,8 +616,10 @@ static int open_worker(struct weir_worker *worker)
     if (weir_gates_create(worker, &weir_orders_of_runs, WEIR_ORDERS_ROOM) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
+    weir_start_stage_ends(WEIR_START_FORMS);
     weir_worker_warm_up(worker);
     weir_worker_limits_note(worker);
+    weir_start_stage_ends(WEIR_START_WARM);
     message = (struct weir_link_message){.type = WEIR_LINK_READS};
     send_message(worker, &message);
     told.gate_known = !worker->config.gate_comes;
@@ -626,6 +631,8 @@ static int open_worker(struct weir_worker *worker)
     if (weir_guests_listen(worker, told.tcp_fd) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }
+    weir_start_stage_ends(WEIR_START_TOLD);
+    weir_start_stages_log(worker->config.started_ns);
     tell_sms(worker);
     memset(&message, 0, sizeof message);
     message.type = WEIR_LINK_READY;

@@ -12,6 +12,7 @@ import sys
 import lib
 
 SPARES = 2
+STARTS_AT_ONCE, SLOW_START_S = 3, 1  # programs.c
 
 # A program that asks NVML how much memory its tenant uses, and no more.
 ASKS = """
@@ -300,6 +301,20 @@ class Programs(Base):
         for guest in guests:
             self.assertEqual(guest.wait(60), 0, guest.tail())
         lib.until(lambda: not self.workers(host, state="busy"), 10, "no worker is busy any more")
+        starting = list(self.starting(host))
+        self.assertGreater(len(starting), SPARES)
+        self.assertLessEqual(max(starting), STARTS_AT_ONCE, starting)
+
+    @staticmethod
+    def starting(host):
+        """Of each start how many were under way then, but for slow ones."""
+        begun = {}
+        for line in host.process.errors:
+            if match := re.search(r"supervisor: worker (started|ready) worker=(\d+) ", line):
+                begun.pop(match[2], None)
+                if match[1] == "started":
+                    begun[match[2]] = log_time_s(line)
+                    yield sum(begun[match[2]] - at < SLOW_START_S for at in begun.values())
 
     def test_a_tenant_that_goes_takes_its_workers_along(self):
         host = self.own()

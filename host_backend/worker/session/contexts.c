@@ -12,6 +12,7 @@
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/start_stages.h"
 #include "host_backend/worker/session/worker.h"
 #include <string.h>
 #include <sys/mman.h>
@@ -201,6 +202,9 @@ static CUresult open_locked(struct weir_worker *worker, uint32_t index)
 
     (void)driver->cuCtxGetCurrent(&before);
     result = retain(worker, index);
+    if (index == 0) {
+        weir_start_stage_ends(WEIR_START_CONTEXT);
+    }
     if (result == CUDA_SUCCESS) {
         result = driver->cuCtxSetCurrent(device->context);
         result = result == CUDA_SUCCESS ? make_parts(worker, index) : result;

@@ -8,6 +8,7 @@
 #include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/nvml.h"
+#include "host_backend/worker/session/start_stages.h"
 #include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/worker.h"
 
@@ -54,6 +55,7 @@ static enum weir_status open_driver(struct weir_worker *worker, const char *path
         weir_log_debug("worker: driver not loaded path=%s why=\"%s\"", path, why);
         return status;
     }
+    weir_start_stage_ends(WEIR_START_DRIVER);
     result = worker->platform.driver.cuInit(0);
     if (result == CUDA_SUCCESS) {
         result = worker->platform.driver.cuDeviceGetCount(ret_devices);
@@ -468,6 +470,7 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
         weir_log_error("worker: %s", why.message);
         return status;
     }
+    weir_start_stage_ends(WEIR_START_INIT);
     tell_devices(worker);
     worker->platform.posix_fds = true;
     worker->platform.alone = worker->config.alone;
@@ -477,6 +480,7 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
         weir_platform_enter(&worker->platform) != CUDA_SUCCESS) {
         return WEIR_ERR_DRIVER;
     }
+    weir_start_stage_ends(WEIR_START_PARTS);
     for (uint32_t i = 0; status == WEIR_OK && i < worker->platform.n_devices; i++) {
         status = describe(worker, &worker->platform.devices[i]);
     }

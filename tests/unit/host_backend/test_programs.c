@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -287,6 +288,110 @@ static void one_that_does_not_get_ready_is_killed(void **state)
     assert_false(weir_sup_has_room_for_spares(&sup, "", weir_clock_now_ns()));
 }
 
+/* ---------------------------------------------------------------- starts */
+
+enum { FIRST_TENANT = 1, WAITING = 6 };
+
+/* Programs of a tenant each wait, the later the lower its slot. @param ends  the guests' */
+static void have_programs_wait(uint64_t now_ns, int ends[WAITING])
+{
+    for (int i = 0; i < WAITING; i++) {
+        int tenant = FIRST_TENANT + i, pair[2];
+
+        sup.tenants[tenant] = sup.tenants[0];
+        sup.tenants[tenant].index = (uint32_t)tenant;
+        sup.tenants[tenant].account_fd = -1;
+        sup.tenants[tenant].config.sessions_max = 4;
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+        ends[i] = pair[1];
+        sup.pending[i] = (struct weir_sup_pending){.used = true,
+                                                   .fd = pair[0],
+                                                   .said_hello = true,
+                                                   .since_ns = now_ns - (uint64_t)i,
+                                                   .guest = {.tenant_index = (uint32_t)tenant}};
+    }
+}
+
+/* Workers are started, but do nothing and never get ready. */
+static void no_more_than_three_start_at_once(void **state)
+{
+    char folder[] = "/tmp/weir-test-programs-XXXXXX";
+    uint64_t now_ns = weir_clock_now_ns();
+    int ends[WAITING];
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(sup.config.run_dir, sizeof sup.config.run_dir, "%s", folder);
+    sup.params.program = "/bin/true";
+    sup.config.workers.spares = 2;
+    sup.announced = true;
+    sup.gate.link = -1;
+    sup.spin.page_fd = -1;
+    sup.workers[SPARE].tenant = 0; /* theirs is none of those that wait */
+    have_programs_wait(now_ns, ends);
+    weir_sup_programs_tick(&sup, now_ns);
+    assert_int_equal(sup.worker_starts, 3);
+    now_ns = weir_clock_now_ns();
+    weir_sup_programs_tick(&sup, now_ns);
+    assert_int_equal(sup.worker_starts, 3);
+    assert_in_range(weir_sup_programs_wait_ms(&sup, now_ns), 1, 1100);
+    sup.config.workers.spares = 0;
+    weir_sup_programs_tick(&sup, now_ns + 3 * WEIR_NS_PER_S); /* they are slow: others are tried */
+    assert_int_equal(sup.worker_starts, WAITING);
+    for (int i = 0; i < WAITING; i++) {
+        assert_true(sup.pending[i].used);
+        weir_sup_pending_forget(&sup.pending[i]);
+        close(ends[i]);
+    }
+    weir_sup_workers_close(&sup);
+    assert_int_equal(rmdir(folder), 0);
+    while (waitpid(-1, NULL, 0) > 0) {
+    }
+}
+
+static void a_worker_goes_to_who_has_waited_for_longest(void **state)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+    int ends[WAITING];
+
+    (void)state;
+    sup.shortages[0].room_ns = sup.shortages[0].spares_ns = now_ns + 9 * WEIR_NS_PER_S;
+    sup.gate.link = -1;
+    sup.config.workers.on_shortage = WEIR_SHORTAGE_SHARE;
+    sup.workers[KEPT].program.stopping = true; /* so the others wait for its end */
+    have_programs_wait(now_ns, ends);
+    weir_sup_programs_tick(&sup, now_ns);
+    assert_int_equal(sup.workers[SPARE].tenant, FIRST_TENANT + WAITING - 1);
+    assert_false(sup.pending[WAITING - 1].used);
+    for (int i = 0; i < WAITING; i++) {
+        if (sup.pending[i].used) {
+            weir_sup_pending_forget(&sup.pending[i]);
+        }
+        close(ends[i]);
+    }
+}
+
+static void tenants_have_their_turns(void **state)
+{
+    static const struct {
+        uint32_t slot, tenant;
+        uint64_t since_ns;
+    } rows[] = {{7, 1, 100}, {3, 1, 200}, {0, 1, 300}, {9, 2, 250}, {2, 3, 400}, {5, 2, 500}};
+    static const uint16_t wanted[] = {7, 9, 2, 3, 5, 0};
+    uint16_t slots[WEIR_PENDING_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        sup.pending[rows[i].slot] =
+            (struct weir_sup_pending){.used = true,
+                                      .fd = -1,
+                                      .since_ns = rows[i].since_ns,
+                                      .guest = {.tenant_index = rows[i].tenant}};
+    }
+    assert_int_equal(weir_sup_pending_in_turn(&sup, slots), sizeof wanted / sizeof wanted[0]);
+    assert_memory_equal(slots, wanted, sizeof wanted);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +410,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_that_does_not_get_ready_is_killed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             a_host_without_a_driver_ends_and_one_with_a_broken_gpu_does_not, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(no_more_than_three_start_at_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_goes_to_who_has_waited_for_longest, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(tenants_have_their_turns, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
