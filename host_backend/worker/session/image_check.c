@@ -9,6 +9,7 @@
 #include "host_backend/worker/session/image_check.h"
 
 #include "base/cubin.h"
+#include "host_backend/worker/session/image_asserts.h"
 #include "host_backend/worker/session/image_globals.h"
 #include "host_backend/worker/session/images.h"
 #include "proto/wire/bundle.h"
@@ -199,12 +200,22 @@ struct tally {
     } of[16]; /* more architectures are taken together */
     unsigned n;
     bool uses_printf, may_assert, has_unknown_globals;
+    bool has_unknown_kernels;           /* any of them may assert */
+    struct weir_image_asserts *asserts; /* NULL: none is needed yet */
 };
 
-static void note_calls(struct tally *tally, const uint8_t *data, uint64_t bytes)
+static void note_calls(struct tally *tally, const uint8_t *data, uint64_t bytes, bool is_elf)
 {
     tally->uses_printf |= mentions(data, bytes, "vprintf");
-    tally->may_assert |= mentions(data, bytes, "__assertfail");
+    if (!mentions(data, bytes, "__assertfail")) {
+        return;
+    }
+    tally->may_assert = true;
+    if (is_elf && !tally->has_unknown_kernels && tally->asserts == NULL) {
+        tally->asserts = weir_image_asserts_create();
+    }
+    tally->has_unknown_kernels |=
+        !is_elf || tally->asserts == NULL || !weir_image_asserts_add(tally->asserts, data, bytes);
 }
 
 static void add_globals(struct tally *tally, const struct entry *entry, uint64_t bytes)
@@ -224,9 +235,25 @@ static void add_globals(struct tally *tally, const struct entry *entry, uint64_t
     tally->of[i].global_bytes = weir_globals_sum(tally->of[i].global_bytes, bytes);
 }
 
-static struct weir_image_facts facts_of(const struct tally *tally)
+/* The closed kernels are handed over. */
+static struct weir_image_asserts *asserts_of(struct tally *tally)
 {
-    struct weir_image_facts facts = {.uses_printf = tally->uses_printf,
+    struct weir_image_asserts *asserts = tally->asserts;
+
+    tally->asserts = NULL;
+    if (tally->has_unknown_kernels) {
+        weir_image_asserts_destroy(asserts);
+        asserts = NULL;
+    } else if (asserts != NULL) {
+        weir_image_asserts_end(asserts);
+    }
+    return asserts;
+}
+
+static struct weir_image_facts facts_of(struct tally *tally)
+{
+    struct weir_image_facts facts = {.asserts = asserts_of(tally),
+                                     .uses_printf = tally->uses_printf,
                                      .may_assert = tally->may_assert,
                                      .has_unknown_globals = tally->has_unknown_globals};
 
@@ -244,9 +271,10 @@ static void look_at(struct tally *tally, const struct entry *entry, const uint8_
 {
     uint64_t globals = 0;
 
-    note_calls(tally, data, bytes);
+    note_calls(tally, data, bytes, entry->kind == KIND_ELF);
     tally->uses_printf |= entry->kind > KIND_ELF;
     tally->may_assert |= entry->kind > KIND_ELF;
+    tally->has_unknown_kernels |= entry->kind > KIND_ELF;
     if (entry->kind == KIND_PTX) {
         tally->has_unknown_globals |= !weir_ptx_globals((const char *)data, bytes, &globals);
         add_globals(tally, entry, globals);
@@ -292,7 +320,7 @@ static bool entry_ok(const struct entry *entry, uint64_t *budget, struct tally *
         return packed_ok(entry, budget, tally);
     }
     if (entry->kind == KIND_ELF && !is_good_elf(entry->data, entry->stored)) {
-        note_calls(tally, entry->data, entry->stored);
+        note_calls(tally, entry->data, entry->stored, false);
         return (entry->flags & (ENTRY_LZ4 | ENTRY_ZSTD)) != 0;
     }
     look_at(tally, entry, entry->data, entry->stored);
@@ -372,6 +400,7 @@ enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_
             continue;
         }
         if (!entry_ok(&entry, budget, &tally)) {
+            weir_image_asserts_destroy(tally.asserts);
             free(copy);
             return WEIR_ERR_INVALID;
         }
@@ -520,6 +549,7 @@ static bool fatbin_ok(const uint8_t *data, uint64_t bytes)
     if (weir_fatbin_select(data, bytes, 0, &budget, &copy, &facts) != WEIR_OK) {
         return false;
     }
+    weir_image_asserts_destroy(facts.asserts);
     free(copy);
     return true;
 }
@@ -594,9 +624,11 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
 struct weir_image_facts weir_image_facts(const uint8_t *data, uint64_t bytes,
                                          enum weir_image_form form)
 {
-    struct weir_image_facts facts = {.uses_printf = mentions(data, bytes, "vprintf"),
-                                     .may_assert = mentions(data, bytes, "__assertfail")};
+    struct tally tally = {0};
+    struct weir_image_facts facts;
 
+    note_calls(&tally, data, bytes, form == WEIR_IMAGE_ELF);
+    facts = facts_of(&tally);
     if (form == WEIR_IMAGE_PTX) {
         facts.has_unknown_globals =
             !weir_ptx_globals((const char *)data, bytes, &facts.global_bytes);
