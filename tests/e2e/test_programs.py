@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import lib
 
@@ -79,6 +80,18 @@ print("used", sum(used))
 """
 
 
+IDLE_WAKE_UPS = 3  # of a process in a second: its own, another thread's, and one that falls into the second by chance
+
+
+def wake_ups(pid):
+    """How often the threads of a process have gone to sleep so far."""
+    total = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/task/{thread}/status") as f:
+            total += int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", f.read(), re.M).group(1))
+    return total
+
+
 def log_time_s(line):
     return datetime.datetime.fromisoformat(line.split(" ", 1)[0]).timestamp()
 
@@ -120,6 +133,25 @@ class Base(lib.Case):
 
 
 class Programs(Base):
+    def test_an_idle_session_hardly_wakes_anybody(self):
+        host = self.own()
+        guest = self.guest(host, "e2e_quota", "hold", 1 << 20)
+        guest.wait_line("^held$")
+        watched = {"supervisor": host.supervisor_pid(), "guest": guest.pid}
+        watched |= {f"{state} worker {pid}": pid for state in ("busy", "spare") for pid in self.pids(host, state=state)}
+        seen = {}
+
+        def rests():
+            before = {name: wake_ups(pid) for name, pid in watched.items()}
+            time.sleep(1)  # what is counted in
+            seen.update({name: wake_ups(pid) - before[name] for name, pid in watched.items()})
+            return max(seen.values()) <= IDLE_WAKE_UPS
+
+        try:
+            lib.until(rests, 15, "all are idle")
+        except lib.Stuck:
+            self.fail(f"wake-ups in a second: {seen}")
+
     def test_each_program_has_a_worker(self):
         host = self.own()
         steady = [self.steady(host, tenant=t) for t in ("alice", "alice", "bob")]
