@@ -12,6 +12,7 @@
 #include "host_backend/worker/session/awaited.h"
 #include "host_backend/worker/session/exec.h"
 #include "host_backend/worker/session/fault.h"
+#include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/part.h"
 #include "proto/cuda_abi.h"
 
@@ -65,6 +66,7 @@ struct weir_host_stream {
     CUevent join;           /* NULL until it is needed */
     struct weir_admission_stream gate;
     struct weir_fault_stream fault;
+    struct weir_stream_told told;
     struct weir_awaited_stream awaited;
     struct weir_stream_parts *parts; /* once it was moved (session/part.h); else NULL */
 };
