@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 #ifdef WEIR_WITH_ZMQ
 #include "proto/wire/zmq_server.h"
@@ -461,6 +462,7 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
         weir_session_end(session);
     }
     watch(session);
+    (void)prctl(PR_SET_NAME, "weir-session");
     weir_session_run(session);
     delist(session);
     weir_log_info("session: ended session=%llu tenant=%s calls=%llu objects=%llu bytes=%llu",

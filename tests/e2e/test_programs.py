@@ -83,15 +83,6 @@ print("used", sum(used))
 IDLE_WAKE_UPS = 3  # of a process in a second: its own, another thread's, and one that falls into the second by chance
 
 
-def wake_ups(pid):
-    """How often the threads of a process have gone to sleep so far."""
-    total = 0
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with contextlib.suppress(FileNotFoundError), open(f"/proc/{pid}/task/{thread}/status") as f:
-            total += int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", f.read(), re.M).group(1))
-    return total
-
-
 def log_time_s(line):
     return datetime.datetime.fromisoformat(line.split(" ", 1)[0]).timestamp()
 
@@ -142,9 +133,10 @@ class Programs(Base):
         seen = {}
 
         def rests():
-            before = {name: wake_ups(pid) for name, pid in watched.items()}
+            before = {name: lib.threads_of([pid]) for name, pid in watched.items()}
             time.sleep(1)  # what is counted in
-            seen.update({name: wake_ups(pid) - before[name] for name, pid in watched.items()})
+            seen.update({name: sum(woken for _, woken, _ in lib.threads_since(before[name], lib.threads_of([pid])).values())
+                         for name, pid in watched.items()})
             return max(seen.values()) <= IDLE_WAKE_UPS
 
         try:
