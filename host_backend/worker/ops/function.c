@@ -1,6 +1,6 @@
 /* Functions and kernels: found by name, with everything about them that cannot change. */
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/image_asserts.h"
+#include "host_backend/worker/session/image_closed.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/twins/forms.h"
 
@@ -107,7 +107,9 @@ static CUresult keep_name(struct weir_session *s, uint64_t handle, const char *n
         weir_host_object_forget(s, &f->o);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    f->may_assert = f->may_assert && !weir_image_asserts_is_closed(owner->asserts, name);
+    if (weir_closed_kernels_has(owner->closed, name)) {
+        f->uses_printf = f->may_assert = false;
+    }
     return CUDA_SUCCESS;
 }
 

@@ -9,7 +9,7 @@
 #include "host_backend/worker/session/image_check.h"
 
 #include "base/cubin.h"
-#include "host_backend/worker/session/image_asserts.h"
+#include "host_backend/worker/session/image_closed.h"
 #include "host_backend/worker/session/image_globals.h"
 #include "host_backend/worker/session/images.h"
 #include "proto/wire/bundle.h"
@@ -200,22 +200,25 @@ struct tally {
     } of[16]; /* more architectures are taken together */
     unsigned n;
     bool uses_printf, may_assert, has_unknown_globals;
-    bool has_unknown_kernels;           /* any of them may assert */
-    struct weir_image_asserts *asserts; /* NULL: none is needed yet */
+    bool has_unknown_kernels;           /* any of them may print or assert */
+    struct weir_closed_kernels *closed; /* NULL: none is needed yet */
 };
 
 static void note_calls(struct tally *tally, const uint8_t *data, uint64_t bytes, bool is_elf)
 {
-    tally->uses_printf |= mentions(data, bytes, "vprintf");
-    if (!mentions(data, bytes, "__assertfail")) {
+    bool prints = mentions(data, bytes, "vprintf");
+    bool asserts = mentions(data, bytes, "__assertfail");
+
+    if (!prints && !asserts) {
         return;
     }
-    tally->may_assert = true;
-    if (is_elf && !tally->has_unknown_kernels && tally->asserts == NULL) {
-        tally->asserts = weir_image_asserts_create();
+    tally->uses_printf |= prints;
+    tally->may_assert |= asserts;
+    if (is_elf && !tally->has_unknown_kernels && tally->closed == NULL) {
+        tally->closed = weir_closed_kernels_create();
     }
     tally->has_unknown_kernels |=
-        !is_elf || tally->asserts == NULL || !weir_image_asserts_add(tally->asserts, data, bytes);
+        !is_elf || tally->closed == NULL || !weir_closed_kernels_add(tally->closed, data, bytes);
 }
 
 static void add_globals(struct tally *tally, const struct entry *entry, uint64_t bytes)
@@ -236,23 +239,23 @@ static void add_globals(struct tally *tally, const struct entry *entry, uint64_t
 }
 
 /* The closed kernels are handed over. */
-static struct weir_image_asserts *asserts_of(struct tally *tally)
+static struct weir_closed_kernels *closed_of(struct tally *tally)
 {
-    struct weir_image_asserts *asserts = tally->asserts;
+    struct weir_closed_kernels *closed = tally->closed;
 
-    tally->asserts = NULL;
+    tally->closed = NULL;
     if (tally->has_unknown_kernels) {
-        weir_image_asserts_destroy(asserts);
-        asserts = NULL;
-    } else if (asserts != NULL) {
-        weir_image_asserts_end(asserts);
+        weir_closed_kernels_destroy(closed);
+        closed = NULL;
+    } else if (closed != NULL) {
+        weir_closed_kernels_end(closed);
     }
-    return asserts;
+    return closed;
 }
 
 static struct weir_image_facts facts_of(struct tally *tally)
 {
-    struct weir_image_facts facts = {.asserts = asserts_of(tally),
+    struct weir_image_facts facts = {.closed = closed_of(tally),
                                      .uses_printf = tally->uses_printf,
                                      .may_assert = tally->may_assert,
                                      .has_unknown_globals = tally->has_unknown_globals};
@@ -400,7 +403,7 @@ enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_
             continue;
         }
         if (!entry_ok(&entry, budget, &tally)) {
-            weir_image_asserts_destroy(tally.asserts);
+            weir_closed_kernels_destroy(tally.closed);
             free(copy);
             return WEIR_ERR_INVALID;
         }
@@ -549,7 +552,7 @@ static bool fatbin_ok(const uint8_t *data, uint64_t bytes)
     if (weir_fatbin_select(data, bytes, 0, &budget, &copy, &facts) != WEIR_OK) {
         return false;
     }
-    weir_image_asserts_destroy(facts.asserts);
+    weir_closed_kernels_destroy(facts.closed);
     free(copy);
     return true;
 }

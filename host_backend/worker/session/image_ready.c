@@ -6,7 +6,7 @@
  */
 #include "host_backend/worker/session/image_ready.h"
 
-#include "host_backend/worker/session/image_asserts.h"
+#include "host_backend/worker/session/image_closed.h"
 #include "host_backend/worker/session/image_globals.h"
 #include <stdlib.h>
 
@@ -38,7 +38,7 @@ static void destroy_code(struct weir_image_code *code)
     for (uint32_t i = 0; i < code->n_copies; i++) {
         free(code->copies[i]);
     }
-    weir_image_asserts_destroy(code->facts.asserts);
+    weir_closed_kernels_destroy(code->facts.closed);
     free(code->copies);
     free(code->wrapper);
     free(code);
@@ -55,7 +55,7 @@ void weir_image_codes_destroy(struct weir_image_code *codes)
 }
 
 /* Part number i; *ret_given is its copy or its own bytes. The driver links the parts of a bundle,
- * so that none has kernels that are known not to assert. */
+ * so that none has closed kernels. */
 static enum weir_status select_part(struct weir_image_code *code, uint32_t i, const uint8_t *data,
                                     uint64_t bytes, const void **ret_given)
 {
@@ -72,9 +72,9 @@ static enum weir_status select_part(struct weir_image_code *code, uint32_t i, co
         code->facts.global_bytes = weir_globals_sum(code->facts.global_bytes, facts.global_bytes);
         code->bytes += copy != NULL ? weir_fatbin_bytes(copy) : 0;
         if (code->is_bundle) {
-            weir_image_asserts_destroy(facts.asserts);
+            weir_closed_kernels_destroy(facts.closed);
         } else {
-            code->facts.asserts = facts.asserts;
+            code->facts.closed = facts.closed;
         }
         *ret_given = copy != NULL ? copy : data;
     }
@@ -161,7 +161,7 @@ static enum weir_status make_locked(struct weir_host_image_store *store,
     code->budget = WEIR_UNPACK_MAX_BYTES;
     code->is_bundle = is_bundle;
     code->verdict = is_bundle ? ready_bundle(code, image) : ready_plain(code, image);
-    code->bytes += weir_image_asserts_bytes(code->facts.asserts);
+    code->bytes += weir_closed_kernels_bytes(code->facts.closed);
     status = code->verdict == WEIR_ERR_NO_MEMORY ? WEIR_ERR_NO_MEMORY
                                                  : weir_image_reserve(store, code->bytes);
     if (status != WEIR_OK) {

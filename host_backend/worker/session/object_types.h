@@ -19,7 +19,7 @@
 struct weir_forms_kernel;
 struct weir_forms_module;
 struct weir_host_image;
-struct weir_image_asserts;
+struct weir_closed_kernels;
 struct weir_host_jit_options;
 struct weir_host_stream;
 struct weir_ipc_event;
@@ -93,7 +93,7 @@ struct weir_host_module {
     bool library;
     bool of_library; /* the module of a library: unloaded with it */
     bool uses_printf, may_assert;
-    const struct weir_image_asserts *asserts; /* the image's; NULL: may_assert is for all kernels */
+    const struct weir_closed_kernels *closed; /* the image's: for these neither holds; or NULL */
     bool is_bundle;
     struct weir_forms_module *forms; /* its twins, a list by device; NULL: none (twins/) */
     bool used;      /* a library of which something was asked for: its variables may have changed */

@@ -1,4 +1,4 @@
-/* When a guest under MPS is told to ask for failed asserts: by the kernel that it launches. */
+/* What a kernel that may assert or print costs its guest: by the kernel, not by the module. */
 #include "session_fixture.h"
 
 #include "host_backend/worker/session/images.h"
@@ -118,6 +118,18 @@ static bool asks_after(uint32_t index, const char *kernel)
     return __atomic_load_n(&f.guest->ops->view(f.guest)->header->unchecked, __ATOMIC_RELAXED) != 0;
 }
 
+/* A launch of one that may would wait for the device's printf buffer, which is not there. */
+static void kernel_that_cannot_print_is_launched_beside_one_that_can(void **state)
+{
+    struct weir_op_module_load_in in = store("sm90");
+
+    (void)state;
+    make_context();
+    make_stream(2);
+    assert_int_equal(call(WEIR_OP_module_load, &in, NULL), CUDA_SUCCESS);
+    assert_false(asks_after(1, "plain"));
+}
+
 static void guest_asks_after_kernels_that_may_assert(void **state)
 {
     struct weir_op_module_load_in in = store("sm90_other");
@@ -134,6 +146,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(guest_asks_after_kernels_that_may_assert,
+                                        set_up_with_kernels, tear_down),
+        cmocka_unit_test_setup_teardown(kernel_that_cannot_print_is_launched_beside_one_that_can,
                                         set_up_with_kernels, tear_down),
     };
 

@@ -1,5 +1,5 @@
 /*
- * Closed kernels of cubins: see image_asserts.h.
+ * Closed kernels of cubins: see image_closed.h.
  *
  * A cubin's kernel K has its code in a section .text.K, and what the driver must know of it in a
  * section .nv.info.K, a list of attributes. EIATTR_EXTERNS among them names the external functions
@@ -11,7 +11,7 @@
  * Seen in what nvcc 13.0 makes for sm_75 to sm_121, also with -G and -rdc=true, and in its
  * libraries. A file that looks different has no closed kernel.
  */
-#include "host_backend/worker/session/image_asserts.h"
+#include "host_backend/worker/session/image_closed.h"
 
 #include "base/cubin.h"
 #include "base/hash.h"
@@ -45,21 +45,21 @@ struct kernel {
     bool open;
 };
 
-struct weir_image_asserts {
+struct weir_closed_kernels {
     struct kernel *kernels; /* sorted by name from the end on; owned */
     uint32_t n, room;
 };
 
-struct weir_image_asserts *weir_image_asserts_create(void)
+struct weir_closed_kernels *weir_closed_kernels_create(void)
 {
-    return calloc(1, sizeof(struct weir_image_asserts));
+    return calloc(1, sizeof(struct weir_closed_kernels));
 }
 
-void weir_image_asserts_destroy(struct weir_image_asserts *asserts)
+void weir_closed_kernels_destroy(struct weir_closed_kernels *closed)
 {
-    if (asserts != NULL) {
-        free(asserts->kernels);
-        free(asserts);
+    if (closed != NULL) {
+        free(closed->kernels);
+        free(closed);
     }
 }
 
@@ -174,25 +174,25 @@ static void look_at_section(struct file *file, uint32_t i)
 
 /* ---------------------------------------------------------------- kernels */
 
-static bool add_kernel(struct weir_image_asserts *asserts, const char *name, size_t bytes,
+static bool add_kernel(struct weir_closed_kernels *closed, const char *name, size_t bytes,
                        bool open)
 {
-    if (asserts->n == asserts->room) {
-        uint32_t room = asserts->room != 0 ? 2 * asserts->room : 16;
-        struct kernel *longer = realloc(asserts->kernels, room * sizeof *longer);
+    if (closed->n == closed->room) {
+        uint32_t room = closed->room != 0 ? 2 * closed->room : 16;
+        struct kernel *longer = realloc(closed->kernels, room * sizeof *longer);
 
         if (longer == NULL) {
             return false;
         }
-        asserts->kernels = longer;
-        asserts->room = room;
+        closed->kernels = longer;
+        closed->room = room;
     }
-    asserts->kernels[asserts->n++] = (struct kernel){weir_hash64_of(name, bytes), open};
+    closed->kernels[closed->n++] = (struct kernel){weir_hash64_of(name, bytes), open};
     return true;
 }
 
 /* A kernel's own symbol; a section has one. What is left out is open. */
-static bool add_symbol(struct weir_image_asserts *asserts, struct file *file,
+static bool add_symbol(struct weir_closed_kernels *closed, struct file *file,
                        const Elf64_Sym *symbol, const char *names, uint64_t names_bytes)
 {
     struct section *section = file->sections + symbol->st_shndx;
@@ -207,10 +207,10 @@ static bool add_symbol(struct weir_image_asserts *asserts, struct file *file,
     left = names_bytes - symbol->st_name;
     n = strnlen(names + symbol->st_name, left < NAME_BYTES_MAX ? left : NAME_BYTES_MAX);
     return n == left || n == NAME_BYTES_MAX ||
-           add_kernel(asserts, names + symbol->st_name, n, section->open || !section->has_info);
+           add_kernel(closed, names + symbol->st_name, n, section->open || !section->has_info);
 }
 
-static bool add_symbols(struct weir_image_asserts *asserts, struct file *file,
+static bool add_symbols(struct weir_closed_kernels *closed, struct file *file,
                         const Elf64_Shdr *table)
 {
     const uint8_t *symbols = contents(file, table);
@@ -227,7 +227,7 @@ static bool add_symbols(struct weir_image_asserts *asserts, struct file *file,
         Elf64_Sym symbol;
 
         memcpy(&symbol, symbols + at, sizeof symbol);
-        if (!add_symbol(asserts, file, &symbol, (const char *)names, strings.sh_size)) {
+        if (!add_symbol(closed, file, &symbol, (const char *)names, strings.sh_size)) {
             return false;
         }
     }
@@ -246,7 +246,8 @@ static bool is_known(const Elf64_Ehdr *header)
            sm <= SM_LAST;
 }
 
-bool weir_image_asserts_add(struct weir_image_asserts *asserts, const uint8_t *data, uint64_t bytes)
+bool weir_closed_kernels_add(struct weir_closed_kernels *closed, const uint8_t *data,
+                             uint64_t bytes)
 {
     struct file file = {.data = data, .budget = bytes};
     Elf64_Shdr section;
@@ -264,7 +265,7 @@ bool weir_image_asserts_add(struct weir_image_asserts *asserts, const uint8_t *d
         look_at_section(&file, i);
     }
     for (uint32_t i = 0; good && section_at(&file, i, &section); i++) {
-        good = section.sh_type != SHT_SYMTAB || add_symbols(asserts, &file, &section);
+        good = section.sh_type != SHT_SYMTAB || add_symbols(closed, &file, &section);
     }
     free(file.sections);
     return good;
@@ -277,36 +278,36 @@ static int compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-void weir_image_asserts_end(struct weir_image_asserts *asserts)
+void weir_closed_kernels_end(struct weir_closed_kernels *closed)
 {
     uint32_t n = 0;
 
-    if (asserts->n == 0) {
+    if (closed->n == 0) {
         return;
     }
-    qsort(asserts->kernels, asserts->n, sizeof *asserts->kernels, compare);
-    for (uint32_t i = 1; i < asserts->n; i++) {
-        if (asserts->kernels[i].name == asserts->kernels[n].name) {
-            asserts->kernels[n].open |= asserts->kernels[i].open;
+    qsort(closed->kernels, closed->n, sizeof *closed->kernels, compare);
+    for (uint32_t i = 1; i < closed->n; i++) {
+        if (closed->kernels[i].name == closed->kernels[n].name) {
+            closed->kernels[n].open |= closed->kernels[i].open;
         } else {
-            asserts->kernels[++n] = asserts->kernels[i];
+            closed->kernels[++n] = closed->kernels[i];
         }
     }
-    asserts->n = n + 1;
+    closed->n = n + 1;
 }
 
-bool weir_image_asserts_is_closed(const struct weir_image_asserts *asserts, const char *kernel)
+bool weir_closed_kernels_has(const struct weir_closed_kernels *closed, const char *kernel)
 {
     struct kernel key = {weir_hash64_of(kernel, strlen(kernel)), false};
     const struct kernel *found =
-        asserts != NULL && asserts->n != 0
-            ? bsearch(&key, asserts->kernels, asserts->n, sizeof key, compare)
+        closed != NULL && closed->n != 0
+            ? bsearch(&key, closed->kernels, closed->n, sizeof key, compare)
             : NULL;
 
     return found != NULL && !found->open;
 }
 
-uint64_t weir_image_asserts_bytes(const struct weir_image_asserts *asserts)
+uint64_t weir_closed_kernels_bytes(const struct weir_closed_kernels *closed)
 {
-    return asserts != NULL ? (uint64_t)asserts->n * sizeof *asserts->kernels : 0;
+    return closed != NULL ? (uint64_t)closed->n * sizeof *closed->kernels : 0;
 }

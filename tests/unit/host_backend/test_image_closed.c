@@ -1,6 +1,6 @@
-/* Which kernels of real code can fail an assert (tests/data/asserts). */
-#include "host_backend/worker/session/image_asserts.h"
+/* Which kernels of real code can fail an assert (tests/data/closed). */
 #include "host_backend/worker/session/image_check.h"
+#include "host_backend/worker/session/image_closed.h"
 #include "host_backend/worker/session/images.h"
 
 #include "../../lib/tl_cmocka.h"
@@ -82,34 +82,34 @@ static void kernel_is_closed_where_no_route_leads_to_an_assert(void **state)
         print_message("%s\n", rows[r].file);
         assert_true(facts.may_assert);
         for (size_t i = 0; i < sizeof asserting / sizeof asserting[0]; i++) {
-            assert_false(weir_image_asserts_is_closed(facts.asserts, asserting[i]));
+            assert_false(weir_closed_kernels_has(facts.closed, asserting[i]));
         }
         for (size_t i = 0; i < 4 && rows[r].closed[i] != NULL; i++) {
-            assert_true(weir_image_asserts_is_closed(facts.asserts, rows[r].closed[i]));
+            assert_true(weir_closed_kernels_has(facts.closed, rows[r].closed[i]));
         }
         for (size_t i = 0; i < 2 && rows[r].open[i] != NULL; i++) {
-            assert_false(weir_image_asserts_is_closed(facts.asserts, rows[r].open[i]));
+            assert_false(weir_closed_kernels_has(facts.closed, rows[r].open[i]));
         }
-        weir_image_asserts_destroy(facts.asserts);
+        weir_closed_kernels_destroy(facts.closed);
     }
 }
 
 /* Of several codes with a kernel of the same name nobody knows which one runs. */
 static void kernel_is_open_if_one_of_two_codes_asserts(void **state)
 {
-    struct weir_image_asserts *asserts = weir_image_asserts_create();
+    struct weir_closed_kernels *closed = weir_closed_kernels_create();
     uint8_t *code = malloc(CODE_BYTES);
 
     (void)state;
-    assert_non_null(asserts);
+    assert_non_null(closed);
     assert_non_null(code);
-    assert_true(weir_image_asserts_add(asserts, code, read_cubin("sm90_other", code)));
-    assert_true(weir_image_asserts_add(asserts, code, read_cubin("sm90", code)));
-    weir_image_asserts_end(asserts);
-    assert_false(weir_image_asserts_is_closed(asserts, "plain"));
-    assert_true(weir_image_asserts_is_closed(asserts, "switches"));
-    assert_false(weir_image_asserts_is_closed(NULL, "switches"));
-    weir_image_asserts_destroy(asserts);
+    assert_true(weir_closed_kernels_add(closed, code, read_cubin("sm90_other", code)));
+    assert_true(weir_closed_kernels_add(closed, code, read_cubin("sm90", code)));
+    weir_closed_kernels_end(closed);
+    assert_false(weir_closed_kernels_has(closed, "plain"));
+    assert_true(weir_closed_kernels_has(closed, "switches"));
+    assert_false(weir_closed_kernels_has(NULL, "switches"));
+    weir_closed_kernels_destroy(closed);
     free(code);
 }
 
@@ -136,8 +136,8 @@ static void no_kernel_is_closed_beside_text_that_asserts(void **state)
     memcpy(data + 8, &payload, sizeof payload);
     assert_int_equal(weir_fatbin_select(data, 16 + payload, 0, &budget, &copy, &facts), WEIR_OK);
     assert_true(facts.may_assert);
-    assert_false(weir_image_asserts_is_closed(facts.asserts, "plain"));
-    weir_image_asserts_destroy(facts.asserts);
+    assert_false(weir_closed_kernels_has(facts.closed, "plain"));
+    weir_closed_kernels_destroy(facts.closed);
 }
 
 enum damage {
@@ -208,19 +208,19 @@ static void damaged_code_has_no_closed_kernel(void **state)
     (void)state;
     assert_non_null(code);
     for (enum damage what = DAMAGE_NONE; what <= DAMAGE_NAME; what++) {
-        struct weir_image_asserts *asserts = weir_image_asserts_create();
+        struct weir_closed_kernels *closed = weir_closed_kernels_create();
         size_t n = read_cubin("sm90", code);
 
         print_message("damage %d\n", (int)what);
-        assert_non_null(asserts);
+        assert_non_null(closed);
         damage(code, n, what);
-        if (weir_image_asserts_add(asserts, code, n)) {
-            weir_image_asserts_end(asserts);
-            assert_true(weir_image_asserts_is_closed(asserts, "plain") == (what == DAMAGE_NONE));
+        if (weir_closed_kernels_add(closed, code, n)) {
+            weir_closed_kernels_end(closed);
+            assert_true(weir_closed_kernels_has(closed, "plain") == (what == DAMAGE_NONE));
         } else {
             assert_true(what == DAMAGE_MACHINE || what == DAMAGE_TYPE);
         }
-        weir_image_asserts_destroy(asserts);
+        weir_closed_kernels_destroy(closed);
     }
     free(code);
 }
