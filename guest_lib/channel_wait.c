@@ -2,7 +2,9 @@
  * Waiting for completion words.
  *
  * A wait spins as long as the policy says, then yields, then sleeps on the word itself: softgpu
- * wakes it, a GPU that writes it does not, so sleeps are short against the time waited already.
+ * wakes it, a GPU that writes it does not, so sleeps are short against the time waited already:
+ * what is noticed late is a sixteenth of it at first, and a 512th where that is longer than
+ * slice_max_ns.
  */
 #include "guest_lib/calls.h"
 #include "guest_lib/channel.h"
@@ -12,6 +14,7 @@
 #define PEER_CHECK_NS   (50 * WEIR_NS_PER_MS)
 #define SOON_SPIN_NS    (5 * WEIR_NS_PER_US)
 #define PAUSES_PER_LOOK 16
+#define LONG_SLICE_NS   (5 * WEIR_NS_PER_MS) /* of a wait of 2.5 s or more */
 
 uint64_t weir_channel_spin_ns(struct weir_channel *channel, uint64_t spin_ns)
 {
@@ -68,6 +71,16 @@ static void nap_on_word(struct weir_channel *channel, uint32_t word, uint32_t se
     }
 }
 
+static uint64_t slice_after(const struct weir_wait_policy *policy, uint64_t waited_ns)
+{
+    uint64_t slice_ns = waited_ns / 16, long_ns = waited_ns / 512;
+
+    slice_ns = slice_ns > policy->slice_max_ns ? policy->slice_max_ns : slice_ns;
+    slice_ns = slice_ns < policy->slice_min_ns ? policy->slice_min_ns : slice_ns;
+    long_ns = long_ns > LONG_SLICE_NS ? LONG_SLICE_NS : long_ns;
+    return slice_ns > long_ns ? slice_ns : long_ns;
+}
+
 static CUresult sleep_on_word(struct weir_channel *channel, uint32_t word, uint32_t value,
                               uint64_t start_ns)
 {
@@ -83,10 +96,7 @@ static CUresult sleep_on_word(struct weir_channel *channel, uint32_t word, uint3
         if (rc) {
             return rc;
         }
-        uint64_t slice_ns = (now_ns - start_ns) / 16;
-        slice_ns = slice_ns > policy->slice_max_ns ? policy->slice_max_ns : slice_ns;
-        slice_ns = slice_ns < policy->slice_min_ns ? policy->slice_min_ns : slice_ns;
-        nap_on_word(channel, word, seen, slice_ns);
+        nap_on_word(channel, word, seen, slice_after(policy, now_ns - start_ns));
         now_ns = weir_clock_now_ns();
         if (now_ns - checked_ns > PEER_CHECK_NS) {
             checked_ns = now_ns;

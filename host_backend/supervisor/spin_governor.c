@@ -2,7 +2,7 @@
  * Says on a shared page who may wait by spinning (host_backend/config/spin.h).
  *
  * While sessions are active it looks once in an epoch of 20 ms at how many threads of the machine
- * have or want a core; while none is, four times a second whether one has become active, which
+ * have or want a core; while none is, once a second whether one has become active, which
  * costs a look at the page.
  */
 #include "host_backend/supervisor/supervisor.h"
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define EPOCH_NS      (20 * WEIR_NS_PER_MS)
-#define IDLE_EPOCH_NS (250 * WEIR_NS_PER_MS)
+#define IDLE_EPOCH_NS WEIR_NS_PER_S
 #define IDLE_AFTER    50u /* epochs without an active session */
 
 /* The cores that this process, and so each of its workers, may use. */

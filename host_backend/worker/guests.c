@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/stats.h"
 #include "proto/transport/stream.h"
@@ -24,6 +25,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 #ifdef WEIR_WITH_ZMQ
 #include "proto/wire/zmq_server.h"
@@ -33,18 +36,33 @@
 #define PLACE_WAIT_S  1
 #define HELLO_WAIT_NS (5 * WEIR_NS_PER_S)
 #define STACK_BYTES   (8u << 20) /* the driver compiles PTX on this stack */
+#define LOOK_AT       64         /* guests that have gone; what is left is told of again */
 
 struct weir_guests {
     uint64_t next_session; /* under the worker's lock, as is: */
     bool closed;           /* the worker ends */
     uint32_t n_going;      /* of the worker's n_sessions: those that have nothing left but to go */
+    int gone_fd;           /* of weir_guests_gone_fd(); never changes */
     struct weir_zmq_server *zmq;
     char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
 };
 
 struct weir_guests *weir_guests_create(void)
 {
-    return calloc(1, sizeof(struct weir_guests));
+    struct weir_guests *guests = calloc(1, sizeof *guests);
+
+    if (guests != NULL) {
+        guests->gone_fd = epoll_create1(EPOLL_CLOEXEC);
+    }
+    return guests;
+}
+
+static void close_own(struct weir_guests *guests)
+{
+    if (guests->gone_fd >= 0) {
+        close(guests->gone_fd);
+    }
+    free(guests);
 }
 
 /* When an arrival had got how far. */
@@ -299,6 +317,43 @@ static void delist(struct weir_session *session)
     pthread_mutex_unlock(&w->lock);
 }
 
+/* ---------------------------------------------------------------- guests that go without a word */
+
+int weir_guests_gone_fd(const struct weir_worker *worker)
+{
+    return worker->guests->gone_fd;
+}
+
+/* A session's thread sleeps until a record comes, and a guest that has been killed sends none: the
+ * main thread sees its socket's end. What cannot be watched looks by itself. */
+static void watch(struct weir_session *session)
+{
+    struct weir_transport *transport = session->channel->transport;
+    int fd = session->worker->guests->gone_fd;
+
+    if (fd >= 0 && transport->ops->watch != NULL) {
+        (void)transport->ops->watch(transport, fd, session->id);
+    }
+}
+
+void weir_guests_look(struct weir_worker *worker)
+{
+    struct epoll_event events[LOOK_AT];
+    int n = epoll_wait(worker->guests->gone_fd, events, LOOK_AT, 0);
+
+    pthread_mutex_lock(&worker->lock); /* a listed session has its transport */
+    for (int i = 0; i < n; i++) {
+        for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+            if (s->id == events[i].data.u64) {
+                s->channel->transport->ops->look(s->channel->transport);
+            }
+        }
+    }
+    pthread_mutex_unlock(&worker->lock);
+}
+
+/* ---------------------------------------------------------------- the end */
+
 /* Its session holds nothing any more, but may still have to wait for an idle GPU. */
 static void give_up_place(struct arrival *a)
 {
@@ -406,6 +461,8 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
     if (!enlist(session) || atomic_load(&a->worker->sticky) != 0) {
         weir_session_end(session);
     }
+    watch(session);
+    (void)prctl(PR_SET_NAME, "weir-session");
     weir_session_run(session);
     delist(session);
     weir_log_info("session: ended session=%llu tenant=%s calls=%llu objects=%llu bytes=%llu",
@@ -706,7 +763,7 @@ void weir_guests_destroy(struct weir_guests *guests)
     if (guests->zmq != NULL) {
         weir_zmq_server_destroy(guests->zmq);
     }
-    free(guests);
+    close_own(guests);
 }
 #else
 enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
@@ -723,6 +780,6 @@ enum weir_status weir_guests_listen(struct weir_worker *worker, int tcp_fd)
 
 void weir_guests_destroy(struct weir_guests *guests)
 {
-    free(guests);
+    close_own(guests);
 }
 #endif

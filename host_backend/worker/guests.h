@@ -46,6 +46,12 @@ bool weir_guests_only_orphans(struct weir_worker *worker);
  * none? @thread main */
 bool weir_guests_close(struct weir_worker *worker);
 
+/** A descriptor that can be read when guests have gone without a word; -1: there is none. @thread
+ * any */
+int weir_guests_gone_fd(const struct weir_worker *worker);
+/** It can be read: wake the sessions of these guests. @thread main, without the worker's lock */
+void weir_guests_look(struct weir_worker *worker);
+
 /** A worker's part. NULL: out of memory. @thread main */
 struct weir_guests *weir_guests_create(void);
 

@@ -471,12 +471,13 @@ static void loop(struct weir_worker *worker)
 {
     uint64_t woken;
 
-    struct pollfd waits[3] = {{worker->link, POLLIN, 0},
+    struct pollfd waits[4] = {{worker->link, POLLIN, 0},
                               {worker->wake_fd, POLLIN, 0},
-                              {weir_directory_watch_fd(worker), POLLIN, 0}};
+                              {weir_directory_watch_fd(worker), POLLIN, 0},
+                              {weir_guests_gone_fd(worker), POLLIN, 0}};
 
     while (atomic_load(&worker->sticky) == 0) {
-        if (poll(waits, 3, free_gone(worker) ? GONE_LOOK_MS : KEEP_MS) < 0 && errno != EINTR) {
+        if (poll(waits, 4, free_gone(worker) ? GONE_LOOK_MS : KEEP_MS) < 0 && errno != EINTR) {
             return;
         }
         weir_gates_keep(worker);
@@ -488,6 +489,9 @@ static void loop(struct weir_worker *worker)
         }
         if (waits[2].revents != 0) {
             weir_exports_look(worker);
+        }
+        if (waits[3].revents != 0) {
+            weir_guests_look(worker);
         }
         report_idle(worker);
     }

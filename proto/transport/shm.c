@@ -4,8 +4,9 @@
  *
  * Waiting is adaptive. A waiter first spins for as long as it was told; then it raises its "waits"
  * flag, looks once more and sleeps on the peer's index itself (a futex in the segment), in slices,
- * because a dead peer wakes nobody: after each slice it asks the socket. The peer makes the system
- * call to wake only when it finds the flag raised, and once more when it ends in order.
+ * because a dead peer wakes nobody: after each slice it asks the socket. The slices are long where
+ * somebody else watches the socket, and wakes the waiter when the peer has died. The peer makes the
+ * system call to wake only when it finds the flag raised, and once more when it ends in order.
  *
  * When the peer has gone, what it had published before is still received; only then comes CLOSED.
  */
@@ -15,16 +16,20 @@
 #include "proto/transport/ring.h"
 #include "proto/transport/segment_map.h"
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
 
 /*
  * A dead peer is noticed one slice late at most. Short at first, for a death in the middle of a
- * call; longer for those who wait idly, so that an idle session wakes a core four times a second.
+ * call; longer for those who wait idly. A wake-up by whoever watches the socket is lost if it comes
+ * between the waiter's last look and its sleep, so watched slices end, too.
  */
-#define FIRST_SLICE_NS (20 * WEIR_NS_PER_MS)
-#define LAST_SLICE_NS  (250 * WEIR_NS_PER_MS)
+#define FIRST_SLICE_NS   (20 * WEIR_NS_PER_MS)
+#define LAST_SLICE_NS    (250 * WEIR_NS_PER_MS)
+#define WATCHED_SLICE_NS WEIR_NS_PER_S
 
 /* A full ring means that the peer is far behind: a short spin, then sleep. */
 #define SEND_SPIN_NS (5 * WEIR_NS_PER_US)
@@ -44,6 +49,7 @@ struct shm {
     int socket_fd;
     int pid_fd;
     int gone;                   /* atomic, relaxed: once set it stays */
+    bool watched;               /* somebody calls look(); set before others use the transport */
     struct weir_ring to_peer;   /* the sending thread's */
     struct weir_ring from_peer; /* the receiving thread's, as is: */
     struct weir_ring_buffer received;
@@ -146,11 +152,11 @@ static enum weir_status sleep_on(struct shm *shm, uint32_t *word, uint32_t seen,
                                  uint64_t deadline_ns)
 {
     enum weir_status status = WEIR_OK;
-    uint64_t slice_ns = FIRST_SLICE_NS;
+    uint64_t slice_ns = shm->watched ? WATCHED_SLICE_NS : FIRST_SLICE_NS;
     if (shm->view.polled) {
         return doze_on(shm, word, seen, deadline_ns);
     }
-    for (;;) {
+    for (bool slept = false;; slept = true) {
         /* W1: flag, then index, both sequentially consistent; meets wake() in ring.c. */
         __atomic_store_n(waits, 1, __ATOMIC_SEQ_CST);
         if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != seen) {
@@ -158,7 +164,7 @@ static enum weir_status sleep_on(struct shm *shm, uint32_t *word, uint32_t seen,
         }
         uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
         /* Not before the first slice: most waits end in it, and asking is a system call. */
-        if ((left_ns == 0 || slice_ns > FIRST_SLICE_NS) && shm_peer_gone(&shm->base)) {
+        if ((left_ns == 0 || slept) && shm_peer_gone(&shm->base)) {
             status = WEIR_ERR_CLOSED;
             break;
         }
@@ -167,7 +173,9 @@ static enum weir_status sleep_on(struct shm *shm, uint32_t *word, uint32_t seen,
             break;
         }
         weir_futex_wait(word, seen, left_ns < slice_ns ? left_ns : slice_ns);
-        slice_ns = slice_ns * 2 < LAST_SLICE_NS ? slice_ns * 2 : LAST_SLICE_NS;
+        if (!shm->watched) {
+            slice_ns = slice_ns * 2 < LAST_SLICE_NS ? slice_ns * 2 : LAST_SLICE_NS;
+        }
     }
     __atomic_store_n(waits, 0, __ATOMIC_RELAXED);
     return status;
@@ -284,6 +292,31 @@ static void shm_ring_bell(struct weir_transport *t)
     }
 }
 
+static bool add_to(int epoll_fd, int fd, uint32_t events, uint64_t key)
+{
+    struct epoll_event event = {.events = events | EPOLLONESHOT, .data = {.u64 = key}};
+    return fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static bool shm_watch(struct weir_transport *t, int epoll_fd, uint64_t key)
+{
+    struct shm *shm = shm_of(t);
+    int saved_errno = errno;
+    shm->watched = shm->socket_fd >= 0 && !shm->view.polled &&
+                   add_to(epoll_fd, shm->socket_fd, EPOLLRDHUP, key) &&
+                   add_to(epoll_fd, shm->pid_fd, EPOLLIN, key);
+    errno = saved_errno;
+    return shm->watched;
+}
+
+/* Whoever sleeps on either index asks the socket now, not when its slice is over. */
+static void shm_look(struct weir_transport *t)
+{
+    struct shm *shm = shm_of(t);
+    weir_futex_wake(&shm->to_peer.control->head, INT_MAX);
+    weir_futex_wake(&shm->from_peer.control->tail, INT_MAX);
+}
+
 static void shm_leave(struct weir_transport *t)
 {
     struct shm *shm = shm_of(t);
@@ -331,8 +364,9 @@ static void shm_abandon(struct weir_transport *t)
 #define SHM_OPS(transport_name)                                                                    \
     {                                                                                              \
         .name = (transport_name), .segment = shm_segment, .view = shm_view, .send = shm_send,      \
-        .receive = shm_receive, .peer_gone = shm_peer_gone, .send_fd = shm_send_fd,                \
-        .receive_fd = shm_receive_fd, .destroy = shm_destroy, .abandon = shm_abandon               \
+        .receive = shm_receive, .peer_gone = shm_peer_gone, .watch = shm_watch, .look = shm_look,  \
+        .send_fd = shm_send_fd, .receive_fd = shm_receive_fd, .destroy = shm_destroy,              \
+        .abandon = shm_abandon                                                                     \
     }
 
 #define REGION_OPS(transport_name)                                                                 \

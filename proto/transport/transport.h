@@ -78,6 +78,17 @@ struct weir_transport_ops {
     bool (*peer_gone)(struct weir_transport *t);
 
     /*
+     * Add to an epoll set, under the key, what shows once that the peer has gone. Whoever reads the
+     * set then calls look(); so send and receive ask only once a second. false: they go on asking.
+     * NULL: they notice anyway, or cannot be told. Before others use the transport.
+     */
+    bool (*watch)(struct weir_transport *t, int epoll_fd, uint64_t key);
+
+    /* Have whoever waits in send or receive ask whether the peer is there. Any thread. NULL: as
+     * watch. */
+    void (*look)(struct weir_transport *t);
+
+    /*
      * Look at what arrives, as receive does but without taking any of it, until something has come
      * or the time is over: for a thread that waits for a glance while the receiver is elsewhere.
      * timeout_ns is not 0. Any number of threads. NULL: a thread of the transport's looks anyway.

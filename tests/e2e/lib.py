@@ -157,6 +157,30 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def threads_of(pids):
+    """(pid, thread): (its name, how often it has gone to sleep, its CPU time in s) of processes."""
+    found = {}
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    folder = pathlib.Path(f"/proc/{pid}/task/{thread}")
+                    slept = re.search(r"^voluntary_ctxt_switches:\s+(\d+)", (folder / "status").read_text(), re.M)
+                    cpu_ns = int((folder / "schedstat").read_text().split()[0])
+                    found[pid, thread] = (folder / "comm").read_text().strip(), int(slept.group(1)), cpu_ns / 1e9
+    return found
+
+
+def threads_since(before, after):
+    """By thread name: how many threads there are, how often they went to sleep, and what CPU time they took between."""
+    sums = {}
+    for key, (name, slept, cpu_s) in after.items():
+        _, slept_before, cpu_before_s = before.get(key, (name, 0, 0))
+        n, woken, used_s = sums.get(name, (0, 0, 0))
+        sums[name] = n + 1, woken + slept - slept_before, used_s + cpu_s - cpu_before_s
+    return sums
+
+
 def die_with_parent():
     """preexec_fn: a test that is killed leaves nothing behind."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)

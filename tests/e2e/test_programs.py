@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import lib
 
@@ -80,6 +81,9 @@ print("used", sum(used))
 """
 
 
+IDLE_WAKE_UPS = 3  # of a process in a second: its own, another thread's, and one that falls into the second by chance
+
+
 def log_time_s(line):
     return datetime.datetime.fromisoformat(line.split(" ", 1)[0]).timestamp()
 
@@ -121,6 +125,26 @@ class Base(lib.Case):
 
 
 class Programs(Base):
+    def test_an_idle_session_hardly_wakes_anybody(self):
+        host = self.own()
+        guest = self.guest(host, "e2e_quota", "hold", 1 << 20)
+        guest.wait_line("^held$")
+        watched = {"supervisor": host.supervisor_pid(), "guest": guest.pid}
+        watched |= {f"{state} worker {pid}": pid for state in ("busy", "spare") for pid in self.pids(host, state=state)}
+        seen = {}
+
+        def rests():
+            before = {name: lib.threads_of([pid]) for name, pid in watched.items()}
+            time.sleep(1)  # what is counted in
+            seen.update({name: sum(woken for _, woken, _ in lib.threads_since(before[name], lib.threads_of([pid])).values())
+                         for name, pid in watched.items()})
+            return max(seen.values()) <= IDLE_WAKE_UPS
+
+        try:
+            lib.until(rests, 15, "all are idle")
+        except lib.Stuck:
+            self.fail(f"wake-ups in a second: {seen}")
+
     def test_each_program_has_a_worker(self):
         host = self.own()
         steady = [self.steady(host, tenant=t) for t in ("alice", "alice", "bob")]

@@ -3,6 +3,7 @@
  * sees it. What was picked must pass the same check again, whole.
  */
 #include "host_backend/worker/session/image_check.h"
+#include "host_backend/worker/session/image_closed.h"
 #include "host_backend/worker/session/image_ready.h"
 #include "host_backend/worker/session/images.h"
 
@@ -29,6 +30,7 @@ static void pick(const uint8_t *data, size_t bytes)
     if (weir_fatbin_select(data, bytes, SM, &budget, &copy, &facts) != WEIR_OK) {
         return;
     }
+    weir_closed_kernels_destroy(facts.closed);
     left = budget;
     require(left <= 1 << 20);
     if (copy != NULL) {
@@ -37,6 +39,7 @@ static void pick(const uint8_t *data, size_t bytes)
         require(weir_fatbin_select(copy, weir_fatbin_bytes(copy), SM, &budget, &again, &facts) ==
                 WEIR_OK);
         require(again == NULL && budget == left);
+        weir_closed_kernels_destroy(facts.closed);
     }
     free(copy);
 }

@@ -604,6 +604,7 @@ static void a_run_leaves_a_connection_to_go_on(void **state)
     for (int graph = 0; graph < 2; graph++) {
         uint32_t value = 7;
         struct weir_run *run;
+        struct weir_stream_told told[3] = {{0}};
         CUstream other[2];
 
         for (int i = 0; i < 2; i++) {
@@ -611,20 +612,21 @@ static void a_run_leaves_a_connection_to_go_on(void **state)
         }
         DRV(cuMemsetD32Async(f.counts, 0, BLOCKS + 1, f.stream));
         DRV(cuStreamSynchronize(f.stream));
-        weir_run_streams_given(f.streams, f.runs, &f, f.stream, false);
+        weir_run_streams_given(f.streams, f.runs, &told[2], f.stream, false);
         assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, BLOCKS, 0, anywhere, &run), CUDA_SUCCESS);
         assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_SUCCESS);
-        weir_run_streams_given(f.streams, f.runs, &other, other[0], false);
+        weir_run_streams_given(f.streams, f.runs, &told[0], other[0], false);
         DRV(cuStreamWaitValue32_v2(other[0], f.counts + BLOCKS * sizeof(uint32_t), 7,
                                    CU_STREAM_WAIT_VALUE_GEQ));
         tl_await(state_of(run, NULL) != WEIR_RUN_STOPPING);
         assert_int_equal(state_of(run, NULL), WEIR_RUN_STOPPED);
-        weir_run_streams_given(f.streams, f.runs, &other, graph ? f.stream : other[1], graph);
+        weir_run_streams_given(f.streams, f.runs, &told[graph ? 2 : 1], graph ? f.stream : other[1],
+                               graph);
         assert_int_not_equal(state_of(run, NULL), WEIR_RUN_STOPPED);
         DRV(cuStreamSynchronize(f.stream));
         assert_int_equal(weir_run_stop(run, LONG_NS), CUDA_ERROR_NOT_PERMITTED);
         weir_run_put(run);
-        weir_run_streams_given(f.streams, f.runs, &other, other[1], false);
+        weir_run_streams_given(f.streams, f.runs, &told[1], other[1], false);
         DRV(cuStreamWaitValue32_v2(other[1], f.counts + BLOCKS * sizeof(uint32_t), 7,
                                    CU_STREAM_WAIT_VALUE_GEQ));
         assert_int_equal(start(WEIR_PTX_FORM_PERSISTENT, BLOCKS, 1000, anywhere, NULL),
@@ -635,7 +637,8 @@ static void a_run_leaves_a_connection_to_go_on(void **state)
         DRV(cuStreamSynchronize(other[1]));
         tl_await(start(WEIR_PTX_FORM_PERSISTENT, 1, 1000, anywhere, NULL) == CUDA_SUCCESS);
         DRV(cuStreamSynchronize(f.stream));
-        weir_run_streams_gone(f.streams, &other);
+        weir_run_streams_gone(f.streams, &told[0]);
+        weir_run_streams_gone(f.streams, &told[1]);
         DRV(cuStreamDestroy_v2(other[0]));
         DRV(cuStreamDestroy_v2(other[1]));
     }
@@ -646,6 +649,7 @@ static void a_run_leaves_a_connection_to_go_on(void **state)
 static void with_two_connections_one_stream_has_runs(void **state)
 {
     struct weir_run_streams *streams = weir_run_streams_create(&f.driver, 2);
+    struct weir_stream_told told[2] = {{0}};
     uint32_t value = 7;
     CUstream other;
 
@@ -654,19 +658,19 @@ static void with_two_connections_one_stream_has_runs(void **state)
     DRV(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     DRV(cuMemsetD32Async(f.counts, 0, 1, f.stream));
     DRV(cuStreamSynchronize(f.stream));
-    weir_run_streams_given(streams, NULL, &f, f.stream, false);
-    weir_run_streams_given(streams, NULL, &other, other, false); /* the first one is idle */
+    weir_run_streams_given(streams, NULL, &told[0], f.stream, false);
+    weir_run_streams_given(streams, NULL, &told[1], other, false); /* the first one is idle */
     assert_false(weir_run_streams_are_many(streams, other));
     DRV(cuStreamWaitValue32_v2(other, f.counts, 7, CU_STREAM_WAIT_VALUE_GEQ));
-    weir_run_streams_given(streams, NULL, &f, f.stream, false);
+    weir_run_streams_given(streams, NULL, &told[0], f.stream, false);
     assert_true(weir_run_streams_are_many(streams, f.stream));
     DRV(cuMemcpyHtoDAsync_v2(f.counts, &value, sizeof value, f.stream));
     DRV(cuStreamSynchronize(f.stream));
     DRV(cuStreamSynchronize(other));
     assert_true(weir_run_streams_are_many(streams, f.stream));
-    weir_run_streams_gone(streams, &f);
-    weir_run_streams_gone(streams, &other);
-    weir_run_streams_given(streams, NULL, &f, f.stream, false);
+    weir_run_streams_gone(streams, &told[0]);
+    weir_run_streams_gone(streams, &told[1]);
+    weir_run_streams_given(streams, NULL, &told[0], f.stream, false);
     assert_false(weir_run_streams_are_many(streams, f.stream));
     DRV(cuStreamDestroy_v2(other));
     weir_run_streams_destroy(streams);

@@ -1,5 +1,6 @@
 /* Functions and kernels: found by name, with everything about them that cannot change. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/image_closed.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/twins/forms.h"
 
@@ -95,14 +96,19 @@ static CUresult enter(struct weir_session *s, struct weir_host_module *owner, ui
     return CUDA_SUCCESS;
 }
 
+/* The name, and what is known by it. */
 static CUresult keep_name(struct weir_session *s, uint64_t handle, const char *name)
 {
     struct weir_host_function *f = weir_host_object_get(s, WEIR_KIND_FUNCTION, handle);
+    const struct weir_host_module *owner = (const struct weir_host_module *)f->o.owner;
 
     f->name = strdup(name);
     if (f->name == NULL) {
         weir_host_object_forget(s, &f->o);
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (weir_closed_kernels_has(owner->closed, name)) {
+        f->uses_printf = f->may_assert = false;
     }
     return CUDA_SUCCESS;
 }

@@ -381,6 +381,7 @@ static CUresult enter(struct weir_session *s, enum weir_kind kind, uint64_t hand
     m->code = load->compiled != NULL ? load->compiled : load->code;
     m->uses_printf = load->facts.uses_printf;
     m->may_assert = load->facts.may_assert;
+    m->closed = load->compiled == NULL ? load->facts.closed : NULL;
     o->charged_bytes = load->facts.global_bytes;
     weir_session_hold(s, o->device, o->charged_bytes);
     m->is_bundle = load->is_bundle;
@@ -614,6 +615,7 @@ CUresult weir_host_library_module(struct weir_session *s,
     ((struct weir_host_module *)o)->of_library = true;
     ((struct weir_host_module *)o)->uses_printf = library->uses_printf;
     ((struct weir_host_module *)o)->may_assert = library->may_assert;
+    ((struct weir_host_module *)o)->closed = library->closed;
     return CUDA_SUCCESS;
 }
 

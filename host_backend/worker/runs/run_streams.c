@@ -27,9 +27,10 @@
 
 struct weir_run_streams {
     const struct weir_driver *driver;
-    pthread_mutex_t lock; /* guards what follows; taken under a runs' lock, too */
+    atomic_uint_fast64_t changes; /* how often streams were taken out, from 1; under the lock */
+    pthread_mutex_t lock;         /* guards what follows; taken under a runs' lock, too */
     struct {
-        const void *owner;
+        const struct weir_stream_told *owner;
         CUstream stream;
     } busy[STREAMS_MAX]; /* they may have work under way */
     uint32_t n;
@@ -47,6 +48,7 @@ struct weir_run_streams *weir_run_streams_create(const struct weir_driver *drive
     if (streams != NULL) {
         streams->driver = driver;
         streams->most = connections - 1;
+        atomic_init(&streams->changes, 1);
         pthread_mutex_init(&streams->lock, NULL);
     }
     return streams;
@@ -70,6 +72,13 @@ static bool is_idle(const struct weir_driver *d, CUstream stream)
            d->cuStreamQuery(stream) != CUDA_ERROR_NOT_READY;
 }
 
+/* Whoever was told of a stream before does not count any more. */
+static void changed_locked(struct weir_run_streams *streams)
+{
+    /* S1: what was taken out; meets S2. */
+    atomic_fetch_add_explicit(&streams->changes, 1, memory_order_release);
+}
+
 /* But for the one that is about to be given work. */
 static void take_out_idle_locked(struct weir_run_streams *streams, CUstream given)
 {
@@ -80,6 +89,9 @@ static void take_out_idle_locked(struct weir_run_streams *streams, CUstream give
             !is_idle(streams->driver, streams->busy[i].stream)) {
             streams->busy[n++] = streams->busy[i];
         }
+    }
+    if (n != streams->n) {
+        changed_locked(streams);
     }
     streams->n = n;
     streams->seen_ns = weir_clock_now_ns();
@@ -116,7 +128,7 @@ bool weir_run_streams_are_many(struct weir_run_streams *streams, CUstream stream
 
 /* With two connections, of which the driver was not seen to find the free one every time, a program
  * that had several streams at work has no runs after that. */
-static void add(struct weir_run_streams *streams, const void *owner, CUstream stream)
+static void add(struct weir_run_streams *streams, struct weir_stream_told *told, CUstream stream)
 {
     pthread_mutex_lock(&streams->lock);
     if (streams->lost || others_locked(streams, stream) < streams->n) {
@@ -126,20 +138,27 @@ static void add(struct weir_run_streams *streams, const void *owner, CUstream st
             take_out_idle_locked(streams, stream);
             streams->lost = streams->n != 0;
         }
-        streams->busy[streams->n].owner = owner;
+        streams->busy[streams->n].owner = told;
         streams->busy[streams->n++].stream = stream;
     } else {
         streams->lost = true;
     }
+    told->stream = stream;
+    told->since = atomic_load_explicit(&streams->changes, memory_order_relaxed);
     pthread_mutex_unlock(&streams->lock);
 }
 
 void weir_run_streams_given(struct weir_run_streams *streams, struct weir_runs *runs,
-                            const void *owner, CUstream stream, bool forks)
+                            struct weir_stream_told *told, CUstream stream, bool forks)
 {
     bool let_go;
 
-    add(streams, owner, stream);
+    /* S2: meets S1. If a stream is taken out as idle at this moment, its work comes behind that
+     * anyway: with the lock held here it would, too. */
+    if (told->stream != stream ||
+        told->since != atomic_load_explicit(&streams->changes, memory_order_acquire)) {
+        add(streams, told, stream);
+    }
     if (runs == NULL) {
         return;
     }
@@ -158,17 +177,19 @@ void weir_run_streams_given(struct weir_run_streams *streams, struct weir_runs *
     }
 }
 
-void weir_run_streams_gone(struct weir_run_streams *streams, const void *owner)
+void weir_run_streams_gone(struct weir_run_streams *streams, struct weir_stream_told *told)
 {
     uint32_t n = 0;
 
     pthread_mutex_lock(&streams->lock);
     for (uint32_t i = 0; i < streams->n; i++) {
-        if (streams->busy[i].owner != owner) {
+        if (streams->busy[i].owner != told) {
             streams->busy[n++] = streams->busy[i];
         }
     }
     streams->n = n;
     streams->lost = streams->lost && n != 0;
+    changed_locked(streams);
+    *told = (struct weir_stream_told){NULL, 0};
     pthread_mutex_unlock(&streams->lock);
 }

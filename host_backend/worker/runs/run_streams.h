@@ -9,6 +9,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_RUNS_RUN_STREAMS_H
 #define WEIR_HOST_BACKEND_WORKER_RUNS_RUN_STREAMS_H
 
+#include "host_backend/worker/session/hooks.h"
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
 #include <stdbool.h>
@@ -32,14 +33,16 @@ void weir_run_streams_destroy(struct weir_run_streams *streams);
  * connections to the GPU would be left, they go on first, and are not stopped any more.
  *
  * @param runs   of the device; NULL: there are none yet.
- * @param owner  of the stream, for weir_run_streams_gone().
+ * Of a stream that is known to be at work, and without runs, this costs a load and a branch.
+ *
+ * @param told   the stream's own, until weir_run_streams_gone().
  * @param forks  the work has streams of its own inside: a graph.
  * @thread any with the context; not on a stream under capture
  */
 void weir_run_streams_given(struct weir_run_streams *streams, struct weir_runs *runs,
-                            const void *owner, CUstream stream, bool forks);
-/** The owner's streams are about to be destroyed. @thread any */
-void weir_run_streams_gone(struct weir_run_streams *streams, const void *owner);
+                            struct weir_stream_told *told, CUstream stream, bool forks);
+/** The driver's streams of this one are about to be destroyed. @thread any */
+void weir_run_streams_gone(struct weir_run_streams *streams, struct weir_stream_told *told);
 
 /** Might a run in this stream, once stopped, find no way to the device to go on? @thread any with
  * the context */

@@ -14,6 +14,12 @@ struct weir_host_stream;
 struct weir_session;
 struct weir_worker;
 
+/* Of a stream, for whoever is told of it (stream_given). Zeroed: nothing was told. */
+struct weir_stream_told {
+    const void *stream; /* the driver's, as which it was told of .. */
+    uint64_t since;     /* .. and when, in the listener's own count */
+};
+
 /* All on the session's thread, but for the first two: any with the context, holding no lock. */
 struct weir_session_hooks {
     /** Around a driver call that may wait for the whole device: nothing is stopped meanwhile. Waits
@@ -28,10 +34,9 @@ struct weir_session_hooks {
     void (*streams_end)(struct weir_session *session);
     /** Work is about to be given to a stream that is not under capture. @param forks  it has
      * streams of its own inside */
-    void (*stream_given)(struct weir_session *session, const struct weir_host_stream *stream,
-                         bool forks);
+    void (*stream_given)(struct weir_session *session, struct weir_host_stream *stream, bool forks);
     /** The driver's streams of one are about to be destroyed. */
-    void (*stream_gone)(struct weir_session *session, const struct weir_host_stream *stream);
+    void (*stream_gone)(struct weir_session *session, struct weir_host_stream *stream);
     /** An operation is about to write memory. */
     void (*will_write)(struct weir_session *session, uint64_t address, uint64_t bytes);
 };

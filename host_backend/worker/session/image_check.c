@@ -9,6 +9,7 @@
 #include "host_backend/worker/session/image_check.h"
 
 #include "base/cubin.h"
+#include "host_backend/worker/session/image_closed.h"
 #include "host_backend/worker/session/image_globals.h"
 #include "host_backend/worker/session/images.h"
 #include "proto/wire/bundle.h"
@@ -199,12 +200,25 @@ struct tally {
     } of[16]; /* more architectures are taken together */
     unsigned n;
     bool uses_printf, may_assert, has_unknown_globals;
+    bool has_unknown_kernels;           /* any of them may print or assert */
+    struct weir_closed_kernels *closed; /* NULL: none is needed yet */
 };
 
-static void note_calls(struct tally *tally, const uint8_t *data, uint64_t bytes)
+static void note_calls(struct tally *tally, const uint8_t *data, uint64_t bytes, bool is_elf)
 {
-    tally->uses_printf |= mentions(data, bytes, "vprintf");
-    tally->may_assert |= mentions(data, bytes, "__assertfail");
+    bool prints = mentions(data, bytes, "vprintf");
+    bool asserts = mentions(data, bytes, "__assertfail");
+
+    if (!prints && !asserts) {
+        return;
+    }
+    tally->uses_printf |= prints;
+    tally->may_assert |= asserts;
+    if (is_elf && !tally->has_unknown_kernels && tally->closed == NULL) {
+        tally->closed = weir_closed_kernels_create();
+    }
+    tally->has_unknown_kernels |=
+        !is_elf || tally->closed == NULL || !weir_closed_kernels_add(tally->closed, data, bytes);
 }
 
 static void add_globals(struct tally *tally, const struct entry *entry, uint64_t bytes)
@@ -224,9 +238,25 @@ static void add_globals(struct tally *tally, const struct entry *entry, uint64_t
     tally->of[i].global_bytes = weir_globals_sum(tally->of[i].global_bytes, bytes);
 }
 
-static struct weir_image_facts facts_of(const struct tally *tally)
+/* The closed kernels are handed over. */
+static struct weir_closed_kernels *closed_of(struct tally *tally)
 {
-    struct weir_image_facts facts = {.uses_printf = tally->uses_printf,
+    struct weir_closed_kernels *closed = tally->closed;
+
+    tally->closed = NULL;
+    if (tally->has_unknown_kernels) {
+        weir_closed_kernels_destroy(closed);
+        closed = NULL;
+    } else if (closed != NULL) {
+        weir_closed_kernels_end(closed);
+    }
+    return closed;
+}
+
+static struct weir_image_facts facts_of(struct tally *tally)
+{
+    struct weir_image_facts facts = {.closed = closed_of(tally),
+                                     .uses_printf = tally->uses_printf,
                                      .may_assert = tally->may_assert,
                                      .has_unknown_globals = tally->has_unknown_globals};
 
@@ -244,9 +274,10 @@ static void look_at(struct tally *tally, const struct entry *entry, const uint8_
 {
     uint64_t globals = 0;
 
-    note_calls(tally, data, bytes);
+    note_calls(tally, data, bytes, entry->kind == KIND_ELF);
     tally->uses_printf |= entry->kind > KIND_ELF;
     tally->may_assert |= entry->kind > KIND_ELF;
+    tally->has_unknown_kernels |= entry->kind > KIND_ELF;
     if (entry->kind == KIND_PTX) {
         tally->has_unknown_globals |= !weir_ptx_globals((const char *)data, bytes, &globals);
         add_globals(tally, entry, globals);
@@ -292,7 +323,7 @@ static bool entry_ok(const struct entry *entry, uint64_t *budget, struct tally *
         return packed_ok(entry, budget, tally);
     }
     if (entry->kind == KIND_ELF && !is_good_elf(entry->data, entry->stored)) {
-        note_calls(tally, entry->data, entry->stored);
+        note_calls(tally, entry->data, entry->stored, false);
         return (entry->flags & (ENTRY_LZ4 | ENTRY_ZSTD)) != 0;
     }
     look_at(tally, entry, entry->data, entry->stored);
@@ -372,6 +403,7 @@ enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_
             continue;
         }
         if (!entry_ok(&entry, budget, &tally)) {
+            weir_closed_kernels_destroy(tally.closed);
             free(copy);
             return WEIR_ERR_INVALID;
         }
@@ -520,6 +552,7 @@ static bool fatbin_ok(const uint8_t *data, uint64_t bytes)
     if (weir_fatbin_select(data, bytes, 0, &budget, &copy, &facts) != WEIR_OK) {
         return false;
     }
+    weir_closed_kernels_destroy(facts.closed);
     free(copy);
     return true;
 }
@@ -594,9 +627,11 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
 struct weir_image_facts weir_image_facts(const uint8_t *data, uint64_t bytes,
                                          enum weir_image_form form)
 {
-    struct weir_image_facts facts = {.uses_printf = mentions(data, bytes, "vprintf"),
-                                     .may_assert = mentions(data, bytes, "__assertfail")};
+    struct tally tally = {0};
+    struct weir_image_facts facts;
 
+    note_calls(&tally, data, bytes, form == WEIR_IMAGE_ELF);
+    facts = facts_of(&tally);
     if (form == WEIR_IMAGE_PTX) {
         facts.has_unknown_globals =
             !weir_ptx_globals((const char *)data, bytes, &facts.global_bytes);

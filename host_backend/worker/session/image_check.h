@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct weir_closed_kernels;
+
 enum weir_image_form {
     WEIR_IMAGE_PTX,
     WEIR_IMAGE_FATBIN,
@@ -42,10 +44,11 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
 
 /* What is known of the code that a driver is given. */
 struct weir_image_facts {
-    bool uses_printf;         /* it may call printf; true when it cannot be told */
-    bool may_assert;          /* it may call assert; likewise */
-    bool has_unknown_globals; /* variables that global_bytes does not count */
-    uint64_t global_bytes;    /* of device memory that its variables take */
+    bool uses_printf;                   /* it may call printf; true when it cannot be told */
+    bool may_assert;                    /* it may call assert; likewise */
+    bool has_unknown_globals;           /* variables that global_bytes does not count */
+    uint64_t global_bytes;              /* of device memory that its variables take */
+    struct weir_closed_kernels *closed; /* which kernels do neither, where others may; or NULL */
 };
 
 #define WEIR_UNPACK_MAX_BYTES (UINT64_C(4) << 30) /* of an image: some seconds */
@@ -62,7 +65,7 @@ struct weir_image_facts {
  * @param ret_copy  of malloc, the caller's, with WEIR_IMAGE_TAIL_BYTES of NUL behind it: a fatbin
  * of what was kept; NULL: everything was kept, use data.
  * @param ret_facts  of what was kept. Of several texts or codes, of which the driver takes those of
- *                   one architecture, those with the most variables count.
+ *                   one architecture, those with the most variables count. closed is the caller's.
  * @return WEIR_OK, WEIR_ERR_INVALID (of what was kept, or any entry's lengths), WEIR_ERR_NO_MEMORY
  * @thread any
  */
@@ -100,7 +103,7 @@ bool weir_fatbin_begins(const uint8_t *data, uint64_t bytes);
 /** Length of a fatbin that was checked. */
 uint64_t weir_fatbin_bytes(const uint8_t *data);
 
-/** What is known of an image that was checked and is no fatbin. */
+/** What is known of an image that was checked and is no fatbin. closed is the caller's. */
 struct weir_image_facts weir_image_facts(const uint8_t *data, uint64_t bytes,
                                          enum weir_image_form form);
 

@@ -6,6 +6,7 @@
  */
 #include "host_backend/worker/session/image_ready.h"
 
+#include "host_backend/worker/session/image_closed.h"
 #include "host_backend/worker/session/image_globals.h"
 #include <stdlib.h>
 
@@ -37,6 +38,7 @@ static void destroy_code(struct weir_image_code *code)
     for (uint32_t i = 0; i < code->n_copies; i++) {
         free(code->copies[i]);
     }
+    weir_closed_kernels_destroy(code->facts.closed);
     free(code->copies);
     free(code->wrapper);
     free(code);
@@ -52,7 +54,8 @@ void weir_image_codes_destroy(struct weir_image_code *codes)
     }
 }
 
-/* Part number i; *ret_given is its copy or its own bytes. */
+/* Part number i; *ret_given is its copy or its own bytes. The driver links the parts of a bundle,
+ * so that none has closed kernels. */
 static enum weir_status select_part(struct weir_image_code *code, uint32_t i, const uint8_t *data,
                                     uint64_t bytes, const void **ret_given)
 {
@@ -68,6 +71,11 @@ static enum weir_status select_part(struct weir_image_code *code, uint32_t i, co
         code->facts.has_unknown_globals |= facts.has_unknown_globals;
         code->facts.global_bytes = weir_globals_sum(code->facts.global_bytes, facts.global_bytes);
         code->bytes += copy != NULL ? weir_fatbin_bytes(copy) : 0;
+        if (code->is_bundle) {
+            weir_closed_kernels_destroy(facts.closed);
+        } else {
+            code->facts.closed = facts.closed;
+        }
         *ret_given = copy != NULL ? copy : data;
     }
     return status;
@@ -153,6 +161,7 @@ static enum weir_status make_locked(struct weir_host_image_store *store,
     code->budget = WEIR_UNPACK_MAX_BYTES;
     code->is_bundle = is_bundle;
     code->verdict = is_bundle ? ready_bundle(code, image) : ready_plain(code, image);
+    code->bytes += weir_closed_kernels_bytes(code->facts.closed);
     status = code->verdict == WEIR_ERR_NO_MEMORY ? WEIR_ERR_NO_MEMORY
                                                  : weir_image_reserve(store, code->bytes);
     if (status != WEIR_OK) {

@@ -12,12 +12,14 @@
 #include "host_backend/worker/session/awaited.h"
 #include "host_backend/worker/session/exec.h"
 #include "host_backend/worker/session/fault.h"
+#include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/part.h"
 #include "proto/cuda_abi.h"
 
 struct weir_forms_kernel;
 struct weir_forms_module;
 struct weir_host_image;
+struct weir_closed_kernels;
 struct weir_host_jit_options;
 struct weir_host_stream;
 struct weir_ipc_event;
@@ -64,6 +66,7 @@ struct weir_host_stream {
     CUevent join;           /* NULL until it is needed */
     struct weir_admission_stream gate;
     struct weir_fault_stream fault;
+    struct weir_stream_told told;
     struct weir_awaited_stream awaited;
     struct weir_stream_parts *parts; /* once it was moved (session/part.h); else NULL */
 };
@@ -90,6 +93,7 @@ struct weir_host_module {
     bool library;
     bool of_library; /* the module of a library: unloaded with it */
     bool uses_printf, may_assert;
+    const struct weir_closed_kernels *closed; /* the image's: for these neither holds; or NULL */
     bool is_bundle;
     struct weir_forms_module *forms; /* its twins, a list by device; NULL: none (twins/) */
     bool used;      /* a library of which something was asked for: its variables may have changed */

@@ -185,23 +185,22 @@ static struct weir_forms_device *device_of(struct weir_session *session,
     return stream->o.device < forms->n_devices ? &forms->devices[stream->o.device] : NULL;
 }
 
-static void stream_given(struct weir_session *session, const struct weir_host_stream *stream,
-                         bool forks)
+static void stream_given(struct weir_session *session, struct weir_host_stream *stream, bool forks)
 {
     struct weir_forms_device *device = device_of(session, stream);
 
     if (device != NULL) {
-        weir_run_streams_given(device->streams, atomic_load(&device->runs), stream,
+        weir_run_streams_given(device->streams, atomic_load(&device->runs), &stream->told,
                                weir_host_stream_at(stream), forks);
     }
 }
 
-static void stream_gone(struct weir_session *session, const struct weir_host_stream *stream)
+static void stream_gone(struct weir_session *session, struct weir_host_stream *stream)
 {
     struct weir_forms_device *device = device_of(session, stream);
 
     if (device != NULL) {
-        weir_run_streams_gone(device->streams, stream);
+        weir_run_streams_gone(device->streams, &stream->told);
     }
 }
 

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -448,6 +449,63 @@ static void guest_with_no_common_transport_is_unsupported(void **state)
     close(fds[0]);
 }
 
+static void *receive_to_the_end(void *user)
+{
+    struct weir_transport *t = user;
+    const struct weir_record *record;
+    const void *bulk;
+    size_t bulk_bytes;
+    assert_int_equal(t->ops->receive(t, &record, &bulk, &bulk_bytes, 0, WEIR_FOREVER),
+                     WEIR_ERR_CLOSED);
+    return NULL;
+}
+
+/* The receiver sleeps for a second at a time, and is woken when its guest is killed. */
+static void watched_guest_that_is_killed_wakes_its_receiver(void **state)
+{
+    (void)state;
+    struct weir_transport *transport = NULL;
+    struct epoll_event event = {0};
+    struct weir_hello *hello;
+    struct weir_welcome_params welcome = tl_welcome_params();
+    int listen_fd, epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    pthread_t thread;
+    assert_int_equal(weir_listen_unix(path, 0600, &listen_fd), WEIR_OK);
+    pid_t child = fork();
+    if (child == 0) {
+        struct weir_transport *guest;
+        struct weir_welcome *welcomed;
+        struct weir_connect_params params = connect_params();
+        if (weir_connect(&params, &guest, &welcomed) != WEIR_OK) {
+            _exit(1);
+        }
+        for (;;) {
+            pause();
+        }
+    }
+    struct pollfd wait = {.fd = listen_fd, .events = POLLIN};
+    assert_int_equal(poll(&wait, 1, TL_LONG_NS / WEIR_NS_PER_MS), 1);
+    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    assert_int_equal(weir_accept_hello(fd, TL_WIRE_HASH, TL_LONG_NS, &hello), WEIR_OK);
+    assert_int_equal(weir_accept_welcome(fd, hello, &welcome, &transport), WEIR_OK);
+    weir_hello_destroy(hello);
+    assert_true(transport->ops->watch(transport, epoll_fd, 42));
+    assert_int_equal(epoll_wait(epoll_fd, &event, 1, 0), 0);
+    assert_int_equal(pthread_create(&thread, NULL, receive_to_the_end, transport), 0);
+    usleep(20000); /* it should be asleep by then; it need not be */
+    struct tl_lived killed = tl_lived_now();
+    kill(child, SIGKILL);
+    assert_int_equal(epoll_wait(epoll_fd, &event, 1, TL_LONG_NS / WEIR_NS_PER_MS), 1);
+    assert_true(event.data.u64 == 42);
+    transport->ops->look(transport);
+    pthread_join(thread, NULL);
+    assert_true(tl_lived_since_ns(killed) < 500 * WEIR_NS_PER_MS);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    transport->ops->destroy(transport);
+    close(epoll_fd);
+    close(listen_fd);
+}
+
 /* A guest that is killed while its forked child lives on, holding the socket open. */
 static void killed_guest_is_noticed_though_its_child_lives(void **state)
 {
@@ -570,6 +628,7 @@ int main(void)
         UNIX_TEST(broken_welcome_is_peer_error),
         UNIX_TEST(hello_of_a_bad_guest_is_an_exact_error),
         UNIX_TEST(guest_with_no_common_transport_is_unsupported),
+        UNIX_TEST(watched_guest_that_is_killed_wakes_its_receiver),
         UNIX_TEST(killed_guest_is_noticed_though_its_child_lives),
         UNIX_TEST(listen_replaces_a_stale_socket_only),
         UNIX_TEST(key_is_read_from_text_or_file),
