@@ -139,8 +139,10 @@ static CUresult exec_make(struct weir_soft_graph *graph, cuuint64_t flags,
     (CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |        \
      CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY)
 
-CUresult weir_soft_cuGraphInstantiateWithFlags(CUgraphExec *ret, CUgraph handle,
-                                               unsigned long long flags)
+/* NVIDIA's driver 580 shows neither of the others (H100, 2026-11-27). */
+#define SHOWN_FLAGS CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
+
+static CUresult instantiate(CUgraphExec *ret, CUgraph handle, unsigned long long flags)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
@@ -167,6 +169,13 @@ CUresult weir_soft_cuGraphInstantiateWithFlags(CUgraphExec *ret, CUgraph handle,
     return CUDA_SUCCESS;
 }
 
+CUresult weir_soft_cuGraphInstantiateWithFlags(CUgraphExec *ret, CUgraph graph,
+                                               unsigned long long flags)
+{
+    return (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0 ? CUDA_ERROR_INVALID_VALUE
+                                                             : instantiate(ret, graph, flags);
+}
+
 CUresult weir_soft_cuGraphInstantiate_v2(CUgraphExec *ret, CUgraph graph, CUgraphNode *error_node,
                                          char *log, size_t log_bytes)
 {
@@ -176,7 +185,7 @@ CUresult weir_soft_cuGraphInstantiate_v2(CUgraphExec *ret, CUgraph graph, CUgrap
     if (log != NULL && log_bytes > 0) {
         log[0] = '\0';
     }
-    return weir_soft_cuGraphInstantiateWithFlags(ret, graph, 0);
+    return instantiate(ret, graph, 0);
 }
 
 CUresult weir_soft_cuGraphInstantiateWithParams(CUgraphExec *ret, CUgraph graph,
@@ -188,7 +197,7 @@ CUresult weir_soft_cuGraphInstantiateWithParams(CUgraphExec *ret, CUgraph graph,
         return CUDA_ERROR_INVALID_VALUE;
     }
     params->hErrNode_out = NULL;
-    CUresult rc = weir_soft_cuGraphInstantiateWithFlags(ret, graph, params->flags);
+    CUresult rc = instantiate(ret, graph, params->flags);
     params->result_out = rc == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
                          : rc == CUDA_ERROR_NOT_SUPPORTED
                              ? CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED
@@ -219,7 +228,7 @@ CUresult weir_soft_cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t *flags)
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(exec_find(handle, &exec));
-    *flags = exec->flags;
+    *flags = exec->flags & SHOWN_FLAGS;
     return CUDA_SUCCESS;
 }
 

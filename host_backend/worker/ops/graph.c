@@ -319,8 +319,8 @@ CUresult weir_host_graph_exec_flags(struct weir_session *s,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(s->driver->cuGraphExecGetFlags(exec->o.native, &flags));
-    out->flags =
-        flags | (exec->priority.by_stream ? CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY : 0u);
+    /* Whether it was asked to be by nodes' priorities, NVIDIA's driver does not show. */
+    out->flags = flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
     return CUDA_SUCCESS;
 }
 
