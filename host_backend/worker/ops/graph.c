@@ -3,6 +3,7 @@
 #include "host_backend/worker/ops/graph_priority.h"
 #include "host_backend/worker/ops/graph_probe.h"
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/submit/submit.h"
 #include "host_backend/worker/twins/forms.h"
@@ -184,49 +185,16 @@ static CUresult name_capture(struct weir_session *s, struct weir_host_stream *st
     return CUDA_SUCCESS;
 }
 
-struct capture {
-    CUstreamCaptureStatus status;
-    cuuint64_t id;
-    CUgraph graph; /* this and what follows: only while it is active */
-    const CUgraphNode *nodes;
-    const CUgraphEdgeData *edges; /* NULL: plain ones */
-    size_t n;
-};
-
-static CUresult read_capture(const struct weir_session *s, const struct weir_host_stream *stream,
-                             struct capture *c)
-{
-    *c = (struct capture){.status = CU_STREAM_CAPTURE_STATUS_NONE};
-    return weir_driver_has(s->driver, cuStreamGetCaptureInfo_v3)
-               ? s->driver->cuStreamGetCaptureInfo_v3(stream->o.native, &c->status, &c->id,
-                                                      &c->graph, &c->nodes, &c->edges, &c->n)
-               : s->driver->cuStreamGetCaptureInfo_v2(stream->o.native, &c->status, &c->id,
-                                                      &c->graph, &c->nodes, &c->n);
-}
-
-CUresult weir_ops_capture_graph(struct weir_session *s, const struct weir_host_stream *stream,
-                                CUgraph *ret_graph)
-{
-    struct capture c;
-
-    WEIR_TRY(read_capture(s, stream, &c));
-    if (c.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-        return CUDA_ERROR_ILLEGAL_STATE;
-    }
-    *ret_graph = c.graph;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_capture_info_in *in,
                                 struct weir_op_capture_info_out *out)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
-    struct capture c;
+    struct weir_capture c;
 
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    WEIR_TRY(read_capture(s, stream, &c));
+    WEIR_TRY(weir_capture_read(s, stream, &c));
     out->status = (uint32_t)c.status;
     if (c.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
         return CUDA_SUCCESS;

@@ -1,5 +1,7 @@
 /* Streams, completion words, host functions. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/capture.h"
+#include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/session/tenant.h"
 
 #include "host_backend/worker/session/awaited.h"
@@ -105,6 +107,9 @@ CUresult weir_host_stream_wait_event(struct weir_session *s,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream, false));
+    if (in->flags != 0) { /* captured, it is a node of its own */
+        WEIR_TRY(weir_graph_hold_captured(s, stream, &event->o));
+    }
     return s->driver->cuStreamWaitEvent(weir_host_stream_at(stream), event->o.native, in->flags);
 }
 
@@ -216,7 +221,7 @@ static CUresult launch_function(struct weir_session *s, const struct weir_op_hos
     result = s->driver->cuLaunchHostFunc(weir_host_stream_at(stream), weir_host_call_run, call);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
-    } else if (captured && weir_ops_capture_graph(s, stream, &graph) == CUDA_SUCCESS) {
+    } else if (captured && weir_capture_graph(s, stream, &graph) == CUDA_SUCCESS) {
         weir_host_call_keep(call, graph);
     }
     return result;

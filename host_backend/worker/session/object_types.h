@@ -17,6 +17,7 @@
 
 struct weir_forms_kernel;
 struct weir_forms_module;
+struct weir_graph_hold;
 struct weir_host_image;
 struct weir_host_jit_options;
 struct weir_host_stream;
@@ -32,6 +33,7 @@ struct weir_object {
     struct weir_host_ctx *ctx; /* dies with it; NULL: with the session */
     struct weir_object *owner; /* dies with it: a function's module, a node's graph; or NULL */
     uint64_t charged_bytes;    /* of the tenant's quota */
+    struct weir_graph_hold *hold; /* NULL: no graph has named it (graph_holds.h) */
 };
 
 /* A context of the guest. All of a device lie over its one primary context. */
@@ -133,9 +135,11 @@ struct weir_exec {
     struct weir_exec_inside inside;
     struct weir_exec_pieces *pieces; /* NULL: it has none */
     struct weir_exec_probe probe;
-    uint64_t stream; /* the handle of the stream that it was last launched into; 0: none */
-    bool was_pieces; /* that launch was in pieces, and done was recorded behind it */
-    CUevent done;    /* NULL until the first such launch */
+    uint64_t stream;    /* the handle of the stream that it was last launched into; 0: none */
+    bool was_pieces;    /* that launch was in pieces, and done was recorded behind it */
+    CUevent done;       /* NULL until the first such launch */
+    CUuserObject *held; /* of what it was given to name (graph_holds.h) */
+    uint32_t n_held;
 };
 
 #endif
