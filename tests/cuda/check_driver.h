@@ -157,6 +157,7 @@
     X(StreamBeginCapture_v2)                                                                       \
     X(StreamEndCapture)                                                                            \
     X(StreamIsCapturing)                                                                           \
+    X(StreamGetCaptureInfo_v2)                                                                     \
     X(StreamWaitValue32_v2)                                                                        \
     X(IpcGetMemHandle)                                                                             \
     X(IpcOpenMemHandle_v2)                                                                         \

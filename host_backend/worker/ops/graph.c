@@ -145,8 +145,12 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
     }
     result = s->driver->cuStreamEndCapture(stream->o.native, &native);
     weir_session_capture_end(s, stream);
+    weir_ops_streams_sweep(s, stream->o.ctx);
     graph = weir_host_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
     stream->capture_graph = 0;
+    if (result == CUDA_SUCCESS && stream->capture_given) { /* it has its name, and its owner */
+        return graph != NULL && graph->handle == in->g ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    }
     if (result == CUDA_SUCCESS && native != NULL) {
         return name_captured(s, native, in->g);
     }
@@ -162,13 +166,14 @@ static CUresult name_capture(struct weir_session *s, struct weir_host_stream *st
                              struct weir_op_capture_info_out *out)
 {
     uint64_t *names;
+    CUgraph its;
 
     WEIR_TRY(weir_session_name(s, WEIR_KIND_GRAPH, graph, &out->graph));
     for (struct weir_host_stream *origin = stream->o.ctx->streams; origin != NULL;
          origin = origin->next) {
         /* A stream that joined a capture has no end of its own. */
-        if (origin->capturing && (origin == stream || !stream->capturing) &&
-            origin->capture_graph == 0) {
+        if (origin->capturing && origin->capture_graph == 0 &&
+            weir_capture_graph(s, origin, &its) == CUDA_SUCCESS && its == graph) {
             origin->capture_graph = out->graph;
         }
     }

@@ -73,6 +73,10 @@ CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_host_copy_si
                                                    (in)->dst_pitch, (in)->dst_height},             \
                      (in)->width, (in)->height, (in)->depth, (ret_copy))
 
+/** Destroy those of a context's streams that the guest has left with work, and that have done it
+ * (ops/stream.c). */
+void weir_ops_streams_sweep(struct weir_session *s, struct weir_host_ctx *ctx);
+
 /** The arrays of a copy, for graphs that name them; NULL where a side is none (ops/copy.c). */
 void weir_ops_copy_arrays(struct weir_session *s, const CUDA_MEMCPY3D *copy,
                           struct weir_object *ret_arrays[2]);

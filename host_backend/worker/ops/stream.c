@@ -43,12 +43,12 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     return CUDA_SUCCESS;
 }
 
-/* Destroy those of a context's that the guest has left with work, and that have done it. */
-static void sweep_left(struct weir_session *s, struct weir_host_ctx *ctx)
+/* To ask one under capture would invalidate the capture. */
+void weir_ops_streams_sweep(struct weir_session *s, struct weir_host_ctx *ctx)
 {
     for (struct weir_host_stream *stream = ctx->streams, *next; stream != NULL; stream = next) {
         next = stream->next;
-        if (stream->left &&
+        if (stream->left && !weir_host_stream_capturing(s, stream) &&
             s->driver->cuStreamQuery(weir_host_stream_at(stream)) != CUDA_ERROR_NOT_READY) {
             (void)weir_host_object_destroy(s, &stream->o);
         }
@@ -57,7 +57,9 @@ static void sweep_left(struct weir_session *s, struct weir_host_ctx *ctx)
 
 /*
  * One that may wait for a value stays until it has done its work: the end of the session writes
- * what its streams wait for, but the driver would not say that a destroyed one still waits.
+ * what its streams wait for, but the driver would not say that a destroyed one still waits. One
+ * that has joined a capture stays until that ends: the legacy stream waits for what it was given
+ * before, for which a captured stream can have no event.
  */
 CUresult weir_host_stream_destroy(struct weir_session *s,
                                   const struct weir_op_stream_destroy_in *in,
@@ -69,11 +71,14 @@ CUresult weir_host_stream_destroy(struct weir_session *s,
     if (stream == NULL || stream->legacy) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (!weir_awaited_any(s)) {
+    if (stream->capturing) {
+        weir_capture_abandon(s, stream);
+    }
+    if (!weir_awaited_any(s) && !weir_host_stream_capturing(s, stream)) {
         return weir_host_object_destroy(s, &stream->o);
     }
     stream->left = true;
-    sweep_left(s, stream->o.ctx);
+    weir_ops_streams_sweep(s, stream->o.ctx);
     return CUDA_SUCCESS;
 }
 

@@ -1,5 +1,6 @@
 #include "host_backend/worker/session/capture.h"
 
+#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/session.h"
 
@@ -28,4 +29,56 @@ CUresult weir_capture_graph(const struct weir_session *session,
     }
     *ret_graph = c.graph;
     return CUDA_SUCCESS;
+}
+
+/* NVIDIA's driver refuses to destroy the graph itself, but says nothing of graphs around it. */
+static bool is_within(const struct weir_object *graph, const struct weir_object *object)
+{
+    const struct weir_object *o = graph;
+
+    if (object->kind == WEIR_KIND_NODE && object->owner == graph) {
+        return true;
+    }
+    while (o != NULL && o != object) {
+        o = o->owner;
+    }
+    return o != NULL;
+}
+
+bool weir_capture_within(struct weir_session *session, const struct weir_object *object)
+{
+    const struct weir_host_ctx *ctx =
+        session->n_captures != 0 ? weir_session_contexts(session) : NULL;
+
+    for (; ctx != NULL; ctx = ctx->next) {
+        for (const struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
+            const struct weir_object *graph =
+                s->capturing ? weir_host_object_get(session, WEIR_KIND_GRAPH, s->capture_graph)
+                             : NULL;
+
+            if (graph != NULL && is_within(graph, object)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+void weir_capture_abandon(struct weir_session *session, struct weir_host_stream *stream)
+{
+    struct weir_object *graph =
+        weir_host_object_get(session, WEIR_KIND_GRAPH, stream->capture_graph);
+    CUgraph native = NULL;
+
+    (void)session->driver->cuStreamEndCapture(stream->o.native, &native);
+    weir_session_capture_end(session, stream);
+    if (stream->capture_given) {
+        return;
+    }
+    if (native != NULL) {
+        (void)session->driver->cuGraphDestroy(native);
+    }
+    if (graph != NULL) {
+        weir_host_object_forget(session, graph);
+    }
 }

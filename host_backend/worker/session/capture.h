@@ -3,9 +3,11 @@
 #define WEIR_HOST_BACKEND_WORKER_SESSION_CAPTURE_H
 
 #include "proto/cuda_abi.h"
+#include <stdbool.h>
 #include <stddef.h>
 
 struct weir_host_stream;
+struct weir_object;
 struct weir_session;
 
 struct weir_capture {
@@ -29,5 +31,13 @@ CUresult weir_capture_read(const struct weir_session *session,
  * @thread session */
 CUresult weir_capture_graph(const struct weir_session *session,
                             const struct weir_host_stream *stream, CUgraph *ret_graph);
+
+/** Would a graph or node take something along that a stream of the session is captured into?
+ * @thread session */
+bool weir_capture_within(struct weir_session *session, const struct weir_object *object);
+
+/** The stream is about to be destroyed: end the capture that began in it. What it has captured is
+ * gone, but for a graph that the guest gave. @thread session */
+void weir_capture_abandon(struct weir_session *session, struct weir_host_stream *stream);
 
 #endif

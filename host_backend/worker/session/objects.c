@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/graph_holds.h"
@@ -293,14 +294,16 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_host_st
 {
     const struct weir_driver *driver = session->driver;
 
-    weir_awaited_stream_gone(session, s); /* asks whether it is captured */
     if (s->capturing) {
-        weir_session_capture_end(session, s);
+        weir_capture_abandon(session, s);
     }
+    weir_awaited_stream_gone(session, s); /* asks whether it is captured */
     weir_fault_stream_gone(session, s);
     weir_admission_stream_gone(session, s);
     weir_prints_forget(session, s->o.native);
-    (void)weir_order_leave(session, s);
+    if (!weir_host_stream_capturing(session, s)) {
+        (void)weir_order_leave(session, s);
+    }
     if (session->worker->hooks != NULL) {
         session->worker->hooks->stream_gone(session, s);
     }
@@ -645,6 +648,9 @@ CUresult weir_session_use(struct weir_session *session, enum weir_kind kind, uin
         return CUDA_ERROR_INVALID_HANDLE;
     }
     *ret_object = o->native;
+    if (session->op.code == WEIR_OP_cuGraphDestroyNode && weir_capture_within(session, o)) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
     if (kind == WEIR_KIND_EVENT) {
         return weir_graph_hold_event(session, o);
     }
@@ -743,6 +749,12 @@ CUresult weir_session_remove(struct weir_session *session, enum weir_kind kind, 
 
     if (o == NULL || o->native == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (kind == WEIR_KIND_GRAPH && weir_capture_within(session, o)) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    if (kind == WEIR_KIND_GRAPH && o->owner != NULL && o->owner->native == o->native) {
+        o = o->owner; /* a captured graph's name from before its capture ended */
     }
     if (!o->borrowed) {
         return weir_host_object_destroy(session, o);
