@@ -34,6 +34,7 @@
     X(DeviceGetUuid_v2)                                                                            \
     X(DeviceGetPCIBusId)                                                                           \
     X(DeviceGetByPCIBusId)                                                                         \
+    X(DeviceGetExecAffinitySupport)                                                                \
     X(DevicePrimaryCtxRetain)                                                                      \
     X(DevicePrimaryCtxRelease_v2)                                                                  \
     X(DevicePrimaryCtxReset_v2)                                                                    \

@@ -37,8 +37,7 @@ CUresult weir_graph_hold_captured(struct weir_session *session,
 /** The same for an executable graph, whose own graph need not name it. */
 CUresult weir_graph_hold_exec(struct weir_session *session, struct weir_object *object,
                               struct weir_exec *exec);
-/** The operation in hand gives an event to the graph, node or executable that it has named first.
- */
+/** The operation gives an event to the graph, node or executable that it named first. */
 CUresult weir_graph_hold_event(struct weir_session *session, struct weir_object *event);
 /** The executable graph goes. */
 void weir_graph_hold_exec_gone(const struct weir_driver *driver, struct weir_exec *exec);
