@@ -5,6 +5,7 @@
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/graph_nesting.h"
 #include "host_backend/worker/submit/submit.h"
 #include "host_backend/worker/twins/forms.h"
 
@@ -76,6 +77,7 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
         weir_session_capture_begin(s, stream);
         stream->capture_graph = graph != NULL ? graph->handle : 0;
         stream->capture_given = graph != NULL;
+        weir_graph_nest_capture_begin(stream, graph);
     }
     return result;
 }
@@ -97,7 +99,8 @@ static void adopt(weir_handle handle, void *object, void *user)
 }
 
 /* The captured graph gets the guest's name; one that capture_info gave lives on as its alias. */
-static CUresult name_captured(struct weir_session *s, CUgraph native, uint64_t handle)
+static CUresult name_captured(struct weir_session *s, const struct weir_host_stream *stream,
+                              CUgraph native, uint64_t handle)
 {
     struct weir_object *known = weir_host_object_find(s, WEIR_KIND_GRAPH, native);
     struct weir_object *o;
@@ -117,6 +120,7 @@ static CUresult name_captured(struct weir_session *s, CUgraph native, uint64_t h
         (void)s->driver->cuGraphDestroy(native);
         return result;
     }
+    weir_graph_nest_capture_end(stream, o);
     if (known != NULL) {
         struct adoption a = {known, o};
 
@@ -148,11 +152,14 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
     weir_ops_streams_sweep(s, stream->o.ctx);
     graph = weir_host_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
     stream->capture_graph = 0;
+    if (graph != NULL && stream->capture_given) {
+        weir_graph_nest_capture_end(stream, graph);
+    }
     if (result == CUDA_SUCCESS && stream->capture_given) { /* it has its name, and its owner */
         return graph != NULL && graph->handle == in->g ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     }
     if (result == CUDA_SUCCESS && native != NULL) {
-        return name_captured(s, native, in->g);
+        return name_captured(s, stream, native, in->g);
     }
     if (graph != NULL && !stream->capture_given) {
         weir_host_object_forget(s, graph); /* the driver has destroyed it, and its nodes */
@@ -252,6 +259,7 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
     CUDA_GRAPH_INSTANTIATE_PARAMS params;
     struct weir_exec_priority priority;
     CUgraphExec native = NULL;
+    size_t nodes = 0;
     CUresult result;
 
     if (graph == NULL) {
@@ -275,6 +283,9 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
         (void)s->driver->cuGraphExecDestroy(native);
         return result;
     }
+    weir_graph_nest_copy(o, graph);
+    (void)s->driver->cuGraphGetNodes(graph->native, NULL, &nodes);
+    ((struct weir_exec *)o)->nodes = (uint32_t)nodes;
     ((struct weir_exec *)o)->sms = weir_ops_graph_sms(s, graph->native);
     ((struct weir_exec *)o)->priority = priority;
     weir_graph_pieces_keep(s, (struct weir_exec *)o, graph->native, params.flags);
@@ -358,7 +369,9 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_forms_note(s, WEIR_FORMS_LAUNCHED_GRAPHS);
-    if (!weir_host_stream_capturing(s, stream)) {
+    if (weir_host_stream_capturing(s, stream)) {
+        WEIR_TRY(weir_graph_nest_captured(s, exec));
+    } else {
         bool pieces = weir_graph_pieces_wanted(s, exec, stream);
 
         WEIR_TRY(weir_graph_pieces_follow(s, exec, stream));

@@ -14,6 +14,7 @@
 #include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/graph_holds.h"
+#include "host_backend/worker/session/graph_nesting.h"
 #include "host_backend/worker/session/handles.h"
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/ipc.h"
@@ -248,6 +249,9 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
     if (o->kind == WEIR_KIND_GRAPH) {
         weir_conditions_graph_gone(session, o);
         session->handles->graphs_gone++;
+    }
+    if (o->kind == WEIR_KIND_NODE) {
+        weir_graph_nest_node_gone(o);
     }
     if (o->kind == WEIR_KIND_EXEC) {
         weir_exec_gone(session->driver, (struct weir_exec *)o);
@@ -642,10 +646,15 @@ static struct weir_object *get_any(struct weir_session *session, enum weir_kind 
 CUresult weir_session_use(struct weir_session *session, enum weir_kind kind, uint64_t handle,
                           void **ret_object)
 {
+    const struct weir_object *first = session->op.first;
     struct weir_object *o = get_any(session, kind, handle);
 
     if (o == NULL || (o->native == NULL && kind != WEIR_KIND_CONTEXT)) {
         return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (kind == WEIR_KIND_GRAPH && first != NULL &&
+        session->op.code == WEIR_OP_cuGraphAddChildGraphNode) {
+        WEIR_TRY(weir_graph_nest_check(session, first, o));
     }
     *ret_object = o->native;
     if (session->op.code == WEIR_OP_cuGraphDestroyNode && weir_capture_within(session, o)) {
@@ -708,6 +717,11 @@ CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uin
     if (kind == WEIR_KIND_NODE) {
         o->owner = owner_of_node(session);
     }
+    if (session->op.code == WEIR_OP_cuGraphAddChildGraphNode) {
+        weir_graph_nested(session, o, session->op.last);
+    } else if (session->op.code == WEIR_OP_cuGraphClone) {
+        weir_graph_nest_copy(o, session->op.first);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -728,6 +742,9 @@ CUresult weir_session_name(struct weir_session *session, enum weir_kind kind, vo
         WEIR_TRY(weir_host_object_create_own(session, kind, sizeof *o, object, NULL, &o));
         o->borrowed = true;
         o->owner = kind == WEIR_KIND_NODE ? owner_of_node(session) : session->op.first;
+        if (kind == WEIR_KIND_GRAPH) {
+            weir_graph_nest_named(o);
+        }
     }
     *ret_handle = o->handle;
     return CUDA_SUCCESS;
