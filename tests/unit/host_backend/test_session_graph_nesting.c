@@ -3,7 +3,7 @@
 
 #include "host_backend/worker/session/graph_nesting.h"
 
-static size_t nodes_of_each; /* as the driver counts them */
+static atomic_size_t nodes_of_each; /* as the driver counts them */
 
 static CUresult add_child(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies,
                           size_t n, CUgraph child)
