@@ -212,11 +212,11 @@ static bool places_overlap(const struct turn *turn)
     bool overlap = false;
 
     for (uint32_t i = 0; i < turn->members; i++) {
-        const struct weir_sched_place *a = &turn->place[i];
+        const struct weir_sched_place *a = &turn->member[i].place;
 
         overlap |= a->sm_count == 0;
         for (uint32_t k = 0; k < i; k++) {
-            const struct weir_sched_place *b = &turn->place[k];
+            const struct weir_sched_place *b = &turn->member[k].place;
 
             overlap |=
                 a->sm_first < b->sm_first + b->sm_count && b->sm_first < a->sm_first + a->sm_count;
@@ -232,13 +232,13 @@ static const char *check_turn(const struct weir_sched *sched)
     if (turn->members > WEIR_POLICY_GROUP_MAX) {
         return "a group is too large";
     }
-    if (turn->leader != NULL && (turn->members == 0 || turn->member[0] != turn->leader)) {
+    if (turn->leader != NULL && (turn->members == 0 || turn->member[0].tenant != turn->leader)) {
         return "the leader is not the first of its group";
     }
     for (uint32_t i = 0; i < turn->members; i++) {
-        if (!turn->member[i]->view.member ||
-            table_get(&sched->tenants, turn->member[i]->view.id) != turn->member[i] ||
-            turn->place[i].sm_first + turn->place[i].sm_count > sched->config.sms) {
+        if (!turn->member[i].tenant->view.member ||
+            table_get(&sched->tenants, turn->member[i].tenant->view.id) != turn->member[i].tenant ||
+            turn->member[i].place.sm_first + turn->member[i].place.sm_count > sched->config.sms) {
             return "a member of the group is gone, or its place is not on the device";
         }
     }

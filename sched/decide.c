@@ -42,7 +42,7 @@ void turn_forget(struct weir_sched *sched, const struct tenant *tenant)
     struct turn *turn = &sched->turn;
 
     for (uint32_t i = 0; i < turn->members; i++) {
-        if (turn->member[i] == tenant) {
+        if (turn->member[i].tenant == tenant) {
             turn->leader = NULL;
             group_alone(sched);
         }
@@ -647,7 +647,7 @@ static void serve_member(struct weir_sched *sched, struct tenant *tenant,
  */
 static void serve_alone(struct weir_sched *sched, struct tenant *tenant, uint64_t *wake_ns)
 {
-    const struct weir_sched_place *place = &sched->turn.place[0];
+    const struct weir_sched_place *place = &sched->turn.member[0].place;
     uint64_t most_ns = sched->now_ns >= sched->quiet_from_ns
                            ? sched->config.alone_ns
                            : weir_sched_fill_bound_ns(&sched->config, WEIR_SCHED_BELOW_EQUAL);
@@ -711,7 +711,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
         *wake_ns = min_u64(*wake_ns, turn->clear_by_ns);
     } else {
         for (uint32_t i = 0; i < turn->members; i++) {
-            serve_member(sched, turn->member[i], &turn->place[i], wake_ns);
+            serve_member(sched, turn->member[i].tenant, &turn->member[i].place, wake_ns);
         }
     }
     if (!is_foreign(sched)) {

@@ -21,7 +21,7 @@ static void group_clear(struct weir_sched *sched)
     struct turn *turn = &sched->turn;
 
     for (uint32_t i = 0; i < turn->members; i++) {
-        turn->member[i]->view.member = false;
+        turn->member[i].tenant->view.member = false;
     }
     turn->members = 0;
     turn->sample = false;
@@ -37,10 +37,8 @@ static void group_join(struct weir_sched *sched, struct tenant *tenant,
     uint32_t i = turn->members++;
 
     tenant->view.member = true;
-    turn->member[i] = tenant;
-    turn->place[i] = *place;
-    turn->key[i] = tenant->view.kernel.key;
-    turn->tried[i] = false;
+    turn->member[i] =
+        (struct turn_member){.tenant = tenant, .place = *place, .key = tenant->view.kernel.key};
 }
 
 static struct weir_sched_place whole(const struct weir_sched *sched, const struct tenant *tenant)
@@ -99,7 +97,7 @@ static bool leaves_sms(const struct weir_sched *sched)
 /* May the new leader stay where it is in a group of those with SM limits? */
 static bool stays_beside(const struct weir_sched *sched, uint32_t at)
 {
-    return leaves_sms(sched) && sched->turn.place[at].sm_count == widest(sched->turn.leader);
+    return leaves_sms(sched) && sched->turn.member[at].place.sm_count == widest(sched->turn.leader);
 }
 
 /*
@@ -111,7 +109,7 @@ bool group_keeps(struct weir_sched *sched, const struct tenant *leader)
     struct turn *turn = &sched->turn;
     uint32_t at = 0;
 
-    while (at < turn->members && turn->member[at] != leader) {
+    while (at < turn->members && turn->member[at].tenant != leader) {
         at++;
     }
     if (at == turn->members ||
@@ -119,19 +117,10 @@ bool group_keeps(struct weir_sched *sched, const struct tenant *leader)
         return false;
     }
     if (at != 0) { /* the leader is the first */
-        struct tenant *tenant = turn->member[0];
-        struct weir_sched_place place = turn->place[0];
-        uint64_t key = turn->key[0];
-        bool tried = turn->tried[0];
+        struct turn_member first = turn->member[0];
 
         turn->member[0] = turn->member[at];
-        turn->place[0] = turn->place[at];
-        turn->key[0] = turn->key[at];
-        turn->tried[0] = turn->tried[at];
-        turn->member[at] = tenant;
-        turn->place[at] = place;
-        turn->key[at] = key;
-        turn->tried[at] = tried;
+        turn->member[at] = first;
     }
     return true;
 }
@@ -197,7 +186,7 @@ static struct weir_sched_place free_from(const struct weir_sched *sched, uint32_
     uint32_t behind = sched->config.sms;
 
     for (uint32_t i = 0; i < turn->members; i++) {
-        const struct weir_sched_place *other = &turn->place[i];
+        const struct weir_sched_place *other = &turn->member[i].place;
 
         if (other->sm_first <= place.sm_first &&
             place.sm_first < other->sm_first + other->sm_count) {
@@ -206,8 +195,9 @@ static struct weir_sched_place free_from(const struct weir_sched *sched, uint32_
         }
     }
     for (uint32_t i = 0; i < turn->members; i++) {
-        if (turn->place[i].sm_first > place.sm_first && turn->place[i].sm_first < behind) {
-            behind = turn->place[i].sm_first;
+        if (turn->member[i].place.sm_first > place.sm_first &&
+            turn->member[i].place.sm_first < behind) {
+            behind = turn->member[i].place.sm_first;
         }
     }
     place.sm_count = behind - place.sm_first;
@@ -237,7 +227,7 @@ static void group_fill(struct weir_sched *sched)
     struct tenant *next;
 
     if (turn->members == 1) {
-        turn->place[0] = (struct weir_sched_place){.sm_count = widest(turn->leader)};
+        turn->member[0].place = (struct weir_sched_place){.sm_count = widest(turn->leader)};
     }
     while (turn->members < WEIR_POLICY_GROUP_MAX && (place = free_sms(sched)).sm_count != 0 &&
            (next = next_beside(sched, place.sm_count)) != NULL) {
@@ -266,15 +256,12 @@ static void drop_idle(struct weir_sched *sched)
     uint32_t left = 1; /* the leader stays */
 
     for (uint32_t i = 1; i < turn->members; i++) {
-        struct tenant *tenant = turn->member[i];
+        struct tenant *tenant = turn->member[i].tenant;
 
         view_refresh(sched, tenant);
         tenant->view.member = suits(sched, tenant);
         if (tenant->view.member) {
-            turn->member[left] = tenant;
-            turn->place[left] = turn->place[i];
-            turn->key[left] = turn->key[i];
-            turn->tried[left++] = turn->tried[i];
+            turn->member[left++] = turn->member[i];
         }
     }
     turn->members = left;
@@ -288,7 +275,7 @@ static bool is_lower_beside(struct weir_sched *sched)
     uint32_t i = 1;
 
     while (i < turn->members &&
-           (next == NULL || turn->member[i]->view.priority >= next->view.priority)) {
+           (next == NULL || turn->member[i].tenant->view.priority >= next->view.priority)) {
         i++;
     }
     return i < turn->members;
@@ -314,7 +301,7 @@ void group_outgrown(struct weir_sched *sched)
                 group_alone(sched);
             }
         } else if (turn->members > 1 &&
-                   (turn->place[0].sm_count != widest(leader) || is_lower_beside(sched))) {
+                   (turn->member[0].place.sm_count != widest(leader) || is_lower_beside(sched))) {
             group_of(sched);
         } else {
             drop_idle(sched);
@@ -322,8 +309,8 @@ void group_outgrown(struct weir_sched *sched)
         }
     } else if (turn->spatial) {
         view_refresh(sched, leader);
-        if (leader->view.kernel.need_sms > turn->place[0].sm_count &&
-            turn->place[0].sm_count < leader->view.sm_limit) {
+        if (leader->view.kernel.need_sms > turn->member[0].place.sm_count &&
+            turn->member[0].place.sm_count < leader->view.sm_limit) {
             group_alone(sched);
         }
     }
@@ -340,18 +327,18 @@ bool group_is_over(struct weir_sched *sched)
         return false;
     }
     for (uint32_t i = 0; i < turn->members; i++) {
-        struct tenant *tenant = turn->member[i];
+        struct tenant *tenant = turn->member[i].tenant;
 
         if (!tenant->is_ready) {
             sched->group_why = WEIR_POLICY_EMPTY;
             return true;
         }
         view_refresh(sched, tenant);
-        if (tenant->view.kernel.key != turn->key[i] && turn->valid_until_ns == 0) {
+        if (tenant->view.kernel.key != turn->member[i].key && turn->valid_until_ns == 0) {
             sched->group_why = WEIR_POLICY_CHANGED;
             return true;
         }
-        tried &= turn->tried[i];
+        tried &= turn->member[i].tried;
     }
     if (tried || (turn->valid_until_ns != 0 && sched->now_ns >= turn->valid_until_ns)) {
         sched->group_why = WEIR_POLICY_RETRY;
@@ -548,7 +535,8 @@ static void note_company(struct weir_sched *sched)
     struct turn *turn = &sched->turn;
 
     for (uint32_t i = 0; i < turn->members && turn->members > 1; i++) {
-        sched->unpaired[unpaired_slot(turn->key[i])] = (struct unpaired){.key = turn->key[i]};
+        sched->unpaired[unpaired_slot(turn->member[i].key)] =
+            (struct unpaired){.key = turn->member[i].key};
     }
     if (turn->members == 1) {
         note_alone(sched);
@@ -579,7 +567,7 @@ static double leaders_part(const struct weir_sched *sched)
 
     return turn->members == 2 && !turn->sample && !turn->spatial && !turn->beside
                ? (double)turn->leader->view.weight /
-                     (turn->leader->view.weight + turn->member[1]->view.weight)
+                     (turn->leader->view.weight + turn->member[1].tenant->view.weight)
                : 0;
 }
 

@@ -382,7 +382,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     group_owe(sched, item);
     sched->copy_done_ns[resource_of(item)] = sched->now_ns; /* of compute it is not looked at */
     for (uint32_t i = 0; i < turn->members && is_compute(item); i++) {
-        turn->tried[i] |= turn->member[i] == tenant;
+        turn->member[i].tried |= turn->member[i].tenant == tenant;
     }
     if (item->params.class == WEIR_SCHED_GRAPH) {
         uint64_t *usual_ns = &tenant->view.graph_ns;

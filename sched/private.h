@@ -213,6 +213,13 @@ struct small_price {
     double plain_ns, above_ns; /* of service on SMs; 0: not known */
 };
 
+struct turn_member {
+    struct tenant *tenant;
+    struct weir_sched_place place;
+    uint64_t key; /* of the kernel for which the group was made */
+    bool tried;   /* sample: has finished an item */
+};
+
 /* Who has the compute resource. */
 struct turn {
     struct tenant *leader;
@@ -228,10 +235,7 @@ struct turn {
     bool preempt;
     bool has_equals; /* others of the leader's class, or above, are ready */
     bool rescue;     /* the watchdog's: nobody is asked before it is over */
-    struct tenant *member[WEIR_POLICY_GROUP_MAX];
-    struct weir_sched_place place[WEIR_POLICY_GROUP_MAX];
-    uint64_t key[WEIR_POLICY_GROUP_MAX]; /* of the kernels for which it was made */
-    bool tried[WEIR_POLICY_GROUP_MAX];   /* sample: has finished an item */
+    struct turn_member member[WEIR_POLICY_GROUP_MAX]; /* the leader is the first */
     uint32_t members;
     bool sample, spatial;
     bool beside;             /* spatial, since the leader's SM limit leaves room for the other */

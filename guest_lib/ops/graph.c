@@ -137,7 +137,10 @@ CUresult weir_guest_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgrap
                                                 unsigned long long flags)
 {
     struct weir_op_graph_instantiate_out out;
-    return instantiate(phGraphExec, hGraph, flags, &out);
+    /* There is no stream to upload in, so NVIDIA's driver refuses that here. */
+    return (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0
+               ? CUDA_ERROR_INVALID_VALUE
+               : instantiate(phGraphExec, hGraph, flags, &out);
 }
 
 CUresult weir_guest_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,

@@ -76,13 +76,16 @@ CUresult weir_guest_cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, si
 
 CUresult weir_guest_cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev)
 {
-    if (!pi || (unsigned int)type >= CU_EXEC_AFFINITY_TYPE_MAX) {
+    (void)type; /* NVIDIA's driver, too, says 0 of types that it does not know */
+    if (!pi) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!weir_guest_device_get(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    *pi = 0; /* no context can be created with one: the host has created it */
+    /* NVIDIA's driver says 1 of CU_EXEC_AFFINITY_TYPE_SM_COUNT to clients of MPS. They can create
+     * contexts with one, but here the host has created it, and cuCtxCreate would fail. */
+    *pi = 0;
     return CUDA_SUCCESS;
 }
 

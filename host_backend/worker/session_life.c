@@ -270,6 +270,7 @@ static void destroy_objects(struct weir_session *s)
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         weir_host_objects_destroy_all(s, kinds[i], NULL);
     }
+    weir_host_objects_kept_try(s);
     while (weir_session_contexts(s) != NULL) {
         weir_ctx_destroy(s, weir_session_contexts(s));
     }

@@ -305,6 +305,7 @@ void weir_session_run(struct weir_session *session)
         if (session->channel->n_waits != 0) {
             (void)weir_session_answer_waits(session);
         }
+        weir_host_objects_kept_try(session);
         weir_put_off_try(session);
     }
     weir_session_finish(session);

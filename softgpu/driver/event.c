@@ -162,6 +162,8 @@ CUresult weir_soft_cuEventDestroy_v2(CUevent handle)
     if (event == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    weir_soft_task_put(event->task); /* a graph's names the event: they would keep each other */
+    event->task = NULL;
     weir_soft_object_retire(event);
     return CUDA_SUCCESS;
 }

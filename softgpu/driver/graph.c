@@ -304,6 +304,9 @@ CUresult weir_soft_cuGraphDestroy(CUgraph handle)
     if (graph->is_child) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (weir_soft_capture_uses(graph)) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
     weir_soft_object_retire(graph);
     return CUDA_SUCCESS;
 }
@@ -578,8 +581,10 @@ CUresult weir_soft_cuGraphDestroyNode(CUgraphNode handle)
     struct weir_soft_node *node;
     WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
     struct weir_soft_graph *graph = node->graph;
-    if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
-        weir_soft_capture_uses(graph)) {
+    if (weir_soft_capture_uses(graph)) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_soft_node *last = NULL;

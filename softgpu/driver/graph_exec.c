@@ -79,6 +79,39 @@ static bool sort_nodes(struct weir_soft_graph *graph, struct weir_soft_node **or
     return n == graph->n_nodes;
 }
 
+/* Does it name something that was destroyed? NVIDIA's driver faults on such a node. */
+static bool names_gone(const struct weir_soft_op *op)
+{
+    switch (op != NULL ? (int)op->kind : -1) {
+    case WEIR_SOFT_OP_KERNEL:
+        return weir_soft_object_find(WEIR_SOFT_MODULE, op->kernel.function->module) == NULL;
+    case WEIR_SOFT_OP_RECORD:
+    case WEIR_SOFT_OP_WAIT:
+        return weir_soft_object_find(WEIR_SOFT_EVENT, op->event) == NULL;
+    case WEIR_SOFT_OP_COPY:
+        for (int i = 0; i < 2; i++) {
+            if (op->copy.arrays[i] != NULL &&
+                weir_soft_object_find(WEIR_SOFT_ARRAY, op->copy.arrays[i]) == NULL) {
+                return true;
+            }
+        }
+        return false;
+    default:
+        return false;
+    }
+}
+
+static bool any_names_gone(const struct weir_soft_graph_exec *exec)
+{
+    for (uint32_t i = 0; i < exec->n_nodes; i++) {
+        if (names_gone(exec->nodes[i].op) ||
+            (exec->nodes[i].child != NULL && any_names_gone(exec->nodes[i].child))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static CUresult exec_make(struct weir_soft_graph *graph, cuuint64_t flags,
                           struct weir_soft_ctx *ctx, struct weir_soft_graph_exec **ret_exec);
 
@@ -92,6 +125,9 @@ static CUresult exec_fill(struct weir_soft_graph_exec *exec, struct weir_soft_no
         exec->n_nodes = i + 1;
         if (node->op != NULL) {
             node->op->refs++;
+        }
+        if (names_gone(node->op)) {
+            return CUDA_ERROR_INVALID_HANDLE;
         }
         out->before = calloc(node->before.n + 1u, sizeof(uint32_t));
         if (out->before == NULL) {
@@ -139,8 +175,10 @@ static CUresult exec_make(struct weir_soft_graph *graph, cuuint64_t flags,
     (CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |        \
      CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY)
 
-CUresult weir_soft_cuGraphInstantiateWithFlags(CUgraphExec *ret, CUgraph handle,
-                                               unsigned long long flags)
+/* NVIDIA's driver 580 shows neither of the others (H100, 2026-11-27). */
+#define SHOWN_FLAGS CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
+
+static CUresult instantiate(CUgraphExec *ret, CUgraph handle, unsigned long long flags)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *graph;
@@ -167,6 +205,13 @@ CUresult weir_soft_cuGraphInstantiateWithFlags(CUgraphExec *ret, CUgraph handle,
     return CUDA_SUCCESS;
 }
 
+CUresult weir_soft_cuGraphInstantiateWithFlags(CUgraphExec *ret, CUgraph graph,
+                                               unsigned long long flags)
+{
+    return (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0 ? CUDA_ERROR_INVALID_VALUE
+                                                             : instantiate(ret, graph, flags);
+}
+
 CUresult weir_soft_cuGraphInstantiate_v2(CUgraphExec *ret, CUgraph graph, CUgraphNode *error_node,
                                          char *log, size_t log_bytes)
 {
@@ -176,7 +221,7 @@ CUresult weir_soft_cuGraphInstantiate_v2(CUgraphExec *ret, CUgraph graph, CUgrap
     if (log != NULL && log_bytes > 0) {
         log[0] = '\0';
     }
-    return weir_soft_cuGraphInstantiateWithFlags(ret, graph, 0);
+    return instantiate(ret, graph, 0);
 }
 
 CUresult weir_soft_cuGraphInstantiateWithParams(CUgraphExec *ret, CUgraph graph,
@@ -188,7 +233,7 @@ CUresult weir_soft_cuGraphInstantiateWithParams(CUgraphExec *ret, CUgraph graph,
         return CUDA_ERROR_INVALID_VALUE;
     }
     params->hErrNode_out = NULL;
-    CUresult rc = weir_soft_cuGraphInstantiateWithFlags(ret, graph, params->flags);
+    CUresult rc = instantiate(ret, graph, params->flags);
     params->result_out = rc == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
                          : rc == CUDA_ERROR_NOT_SUPPORTED
                              ? CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED
@@ -219,7 +264,7 @@ CUresult weir_soft_cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t *flags)
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(exec_find(handle, &exec));
-    *flags = exec->flags;
+    *flags = exec->flags & SHOWN_FLAGS;
     return CUDA_SUCCESS;
 }
 
@@ -331,6 +376,9 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
     if (stream->capture != NULL) {
         stream->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (any_names_gone(exec)) {
+        return CUDA_ERROR_INVALID_HANDLE;
     }
     if (stream->legacy) {
         WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->object.ctx));

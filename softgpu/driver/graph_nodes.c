@@ -341,6 +341,9 @@ CUresult weir_soft_cuGraphAddChildGraphNode(CUgraphNode *ret, CUgraph handle,
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph *child;
     WEIR_SOFT_TRY(weir_soft_graph_find(child_handle, &child));
+    if (child_handle == handle) { /* NVIDIA's driver faults */
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     ADD_NODE(CU_GRAPH_NODE_TYPE_GRAPH, CUDA_SUCCESS, child);
 }
 

@@ -34,6 +34,7 @@
     X(DeviceGetUuid_v2)                                                                            \
     X(DeviceGetPCIBusId)                                                                           \
     X(DeviceGetByPCIBusId)                                                                         \
+    X(DeviceGetExecAffinitySupport)                                                                \
     X(DevicePrimaryCtxRetain)                                                                      \
     X(DevicePrimaryCtxRelease_v2)                                                                  \
     X(DevicePrimaryCtxReset_v2)                                                                    \
@@ -157,6 +158,7 @@
     X(StreamBeginCapture_v2)                                                                       \
     X(StreamEndCapture)                                                                            \
     X(StreamIsCapturing)                                                                           \
+    X(StreamGetCaptureInfo_v2)                                                                     \
     X(StreamWaitValue32_v2)                                                                        \
     X(IpcGetMemHandle)                                                                             \
     X(IpcOpenMemHandle_v2)                                                                         \

@@ -115,9 +115,14 @@ static void captured(CUmodule module, CUdeviceptr device)
     DRV(cu.MemsetD32Async(device + N * 4, 77, N, stream));
     DRV(cu.StreamEndCapture(stream, &graph));
     check_true(all_equal(device, 1), "capture runs nothing");
-    DRV(cu.GraphInstantiateWithFlags(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY));
+    check_code(cu.GraphInstantiateWithFlags(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD),
+               CUDA_ERROR_INVALID_VALUE, "an upload without a stream");
+    DRV(cu.GraphInstantiateWithFlags(&exec, graph,
+                                     CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                                         CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY));
     DRV(cu.GraphExecGetFlags(exec, &flags));
-    check_int((long long)flags, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY, "flags as asked");
+    check_int((long long)flags, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH,
+              "the flags that are shown");
     DRV(cu.GraphLaunch(exec, stream));
     DRV(cu.GraphLaunch(exec, stream));
     DRV(cu.StreamSynchronize(stream));

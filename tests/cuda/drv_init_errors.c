@@ -58,6 +58,8 @@ static void after_init(void)
     DRV(cu.DeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
     DRV(cu.DeviceGetAttribute(&again, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device));
     check_true(value * 10 + again >= 75, "compute capability");
+    DRV(cu.DeviceGetExecAffinitySupport(&value, CU_EXEC_AFFINITY_TYPE_MAX, device));
+    check_int(value, 0, "unknown kind of execution affinity");
     check_code(cu.DeviceGetAttribute(&value, (CUdevice_attribute)100000, device),
                CUDA_ERROR_INVALID_VALUE, "unknown attribute");
     check_code(cu.DeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 4242),

@@ -1,5 +1,6 @@
 /* Copies and fills: every address and extent is checked before the driver sees it. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/submit/submit.h"
@@ -185,6 +186,17 @@ CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_host_copy_si
     return CUDA_SUCCESS;
 }
 
+void weir_ops_copy_arrays(struct weir_session *s, const CUDA_MEMCPY3D *copy,
+                          struct weir_object *ret_arrays[2])
+{
+    ret_arrays[0] = copy->srcMemoryType == CU_MEMORYTYPE_ARRAY
+                        ? weir_host_object_find(s, WEIR_KIND_ARRAY, copy->srcArray)
+                        : NULL;
+    ret_arrays[1] = copy->dstMemoryType == CU_MEMORYTYPE_ARRAY
+                        ? weir_host_object_find(s, WEIR_KIND_ARRAY, copy->dstArray)
+                        : NULL;
+}
+
 static CUresult call_copy_3d(struct weir_session *s, CUstream at, const void *user)
 {
     return s->driver->cuMemcpy3DAsync_v2(user, at);
@@ -194,6 +206,7 @@ CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_
                            struct weir_op_copy_3d_out *out)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
+    struct weir_object *arrays[2];
     CUDA_MEMCPY3D copy;
     struct weir_submission what = {.call = call_copy_3d, .user = &copy};
 
@@ -205,6 +218,10 @@ CUresult weir_host_copy_3d(struct weir_session *s, const struct weir_op_copy_3d_
         return CUDA_SUCCESS;
     }
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
+    weir_ops_copy_arrays(s, &copy, arrays);
+    for (int i = 0; i < 2; i++) {
+        WEIR_TRY(arrays[i] != NULL ? weir_graph_hold_captured(s, stream, arrays[i]) : CUDA_SUCCESS);
+    }
     what.work = work_of(in->dst_kind != WEIR_SIDE_ARRAY &&
                             of_host(s, in->dst_kind == WEIR_SIDE_ARENA, in->dst_addr),
                         in->src_kind != WEIR_SIDE_ARRAY &&

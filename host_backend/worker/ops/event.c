@@ -1,5 +1,6 @@
 /* Events. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/graph_holds.h"
 
 #include "base/clock.h"
 #include "host_backend/worker/session/ipc.h"
@@ -79,6 +80,9 @@ CUresult weir_host_event_record(struct weir_session *s, const struct weir_op_eve
         out->captured = 1;
     } else {
         WEIR_TRY(weir_session_word_write(s, weir_host_stream_at(stream), event->word, in->value));
+    }
+    if (in->flags != 0) { /* captured, it is a node of its own */
+        WEIR_TRY(weir_graph_hold_captured(s, stream, &event->o));
     }
     return in->flags == 0 ? s->driver->cuEventRecord(event->o.native, weir_host_stream_at(stream))
                           : s->driver->cuEventRecordWithFlags(

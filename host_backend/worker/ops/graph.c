@@ -3,7 +3,9 @@
 #include "host_backend/worker/ops/graph_priority.h"
 #include "host_backend/worker/ops/graph_probe.h"
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/graph_nesting.h"
 #include "host_backend/worker/submit/submit.h"
 #include "host_backend/worker/twins/forms.h"
 
@@ -75,6 +77,7 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
         weir_session_capture_begin(s, stream);
         stream->capture_graph = graph != NULL ? graph->handle : 0;
         stream->capture_given = graph != NULL;
+        weir_graph_nest_capture_begin(stream, graph);
     }
     return result;
 }
@@ -96,7 +99,8 @@ static void adopt(weir_handle handle, void *object, void *user)
 }
 
 /* The captured graph gets the guest's name; one that capture_info gave lives on as its alias. */
-static CUresult name_captured(struct weir_session *s, CUgraph native, uint64_t handle)
+static CUresult name_captured(struct weir_session *s, const struct weir_host_stream *stream,
+                              CUgraph native, uint64_t handle)
 {
     struct weir_object *known = weir_host_object_find(s, WEIR_KIND_GRAPH, native);
     struct weir_object *o;
@@ -116,6 +120,7 @@ static CUresult name_captured(struct weir_session *s, CUgraph native, uint64_t h
         (void)s->driver->cuGraphDestroy(native);
         return result;
     }
+    weir_graph_nest_capture_end(stream, o);
     if (known != NULL) {
         struct adoption a = {known, o};
 
@@ -144,10 +149,17 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
     }
     result = s->driver->cuStreamEndCapture(stream->o.native, &native);
     weir_session_capture_end(s, stream);
+    weir_ops_streams_sweep(s, stream->o.ctx);
     graph = weir_host_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
     stream->capture_graph = 0;
+    if (graph != NULL && stream->capture_given) {
+        weir_graph_nest_capture_end(stream, graph);
+    }
+    if (result == CUDA_SUCCESS && stream->capture_given) { /* it has its name, and its owner */
+        return graph != NULL && graph->handle == in->g ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    }
     if (result == CUDA_SUCCESS && native != NULL) {
-        return name_captured(s, native, in->g);
+        return name_captured(s, stream, native, in->g);
     }
     if (graph != NULL && !stream->capture_given) {
         weir_host_object_forget(s, graph); /* the driver has destroyed it, and its nodes */
@@ -161,13 +173,14 @@ static CUresult name_capture(struct weir_session *s, struct weir_host_stream *st
                              struct weir_op_capture_info_out *out)
 {
     uint64_t *names;
+    CUgraph its;
 
     WEIR_TRY(weir_session_name(s, WEIR_KIND_GRAPH, graph, &out->graph));
     for (struct weir_host_stream *origin = stream->o.ctx->streams; origin != NULL;
          origin = origin->next) {
         /* A stream that joined a capture has no end of its own. */
-        if (origin->capturing && (origin == stream || !stream->capturing) &&
-            origin->capture_graph == 0) {
+        if (origin->capturing && origin->capture_graph == 0 &&
+            weir_capture_graph(s, origin, &its) == CUDA_SUCCESS && its == graph) {
             origin->capture_graph = out->graph;
         }
     }
@@ -184,49 +197,16 @@ static CUresult name_capture(struct weir_session *s, struct weir_host_stream *st
     return CUDA_SUCCESS;
 }
 
-struct capture {
-    CUstreamCaptureStatus status;
-    cuuint64_t id;
-    CUgraph graph; /* this and what follows: only while it is active */
-    const CUgraphNode *nodes;
-    const CUgraphEdgeData *edges; /* NULL: plain ones */
-    size_t n;
-};
-
-static CUresult read_capture(const struct weir_session *s, const struct weir_host_stream *stream,
-                             struct capture *c)
-{
-    *c = (struct capture){.status = CU_STREAM_CAPTURE_STATUS_NONE};
-    return weir_driver_has(s->driver, cuStreamGetCaptureInfo_v3)
-               ? s->driver->cuStreamGetCaptureInfo_v3(stream->o.native, &c->status, &c->id,
-                                                      &c->graph, &c->nodes, &c->edges, &c->n)
-               : s->driver->cuStreamGetCaptureInfo_v2(stream->o.native, &c->status, &c->id,
-                                                      &c->graph, &c->nodes, &c->n);
-}
-
-CUresult weir_ops_capture_graph(struct weir_session *s, const struct weir_host_stream *stream,
-                                CUgraph *ret_graph)
-{
-    struct capture c;
-
-    WEIR_TRY(read_capture(s, stream, &c));
-    if (c.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-        return CUDA_ERROR_ILLEGAL_STATE;
-    }
-    *ret_graph = c.graph;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_capture_info_in *in,
                                 struct weir_op_capture_info_out *out)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
-    struct capture c;
+    struct weir_capture c;
 
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    WEIR_TRY(read_capture(s, stream, &c));
+    WEIR_TRY(weir_capture_read(s, stream, &c));
     out->status = (uint32_t)c.status;
     if (c.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
         return CUDA_SUCCESS;
@@ -279,6 +259,7 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
     CUDA_GRAPH_INSTANTIATE_PARAMS params;
     struct weir_exec_priority priority;
     CUgraphExec native = NULL;
+    size_t nodes = 0;
     CUresult result;
 
     if (graph == NULL) {
@@ -302,6 +283,9 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
         (void)s->driver->cuGraphExecDestroy(native);
         return result;
     }
+    weir_graph_nest_copy(o, graph);
+    (void)s->driver->cuGraphGetNodes(graph->native, NULL, &nodes);
+    ((struct weir_exec *)o)->nodes = (uint32_t)nodes;
     ((struct weir_exec *)o)->sms = weir_ops_graph_sms(s, graph->native);
     ((struct weir_exec *)o)->priority = priority;
     weir_graph_pieces_keep(s, (struct weir_exec *)o, graph->native, params.flags);
@@ -319,8 +303,8 @@ CUresult weir_host_graph_exec_flags(struct weir_session *s,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(s->driver->cuGraphExecGetFlags(exec->o.native, &flags));
-    out->flags =
-        flags | (exec->priority.by_stream ? CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY : 0u);
+    /* Whether it was asked to be by nodes' priorities, NVIDIA's driver does not show. */
+    out->flags = flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
     return CUDA_SUCCESS;
 }
 
@@ -385,7 +369,9 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_forms_note(s, WEIR_FORMS_LAUNCHED_GRAPHS);
-    if (!weir_host_stream_capturing(s, stream)) {
+    if (weir_host_stream_capturing(s, stream)) {
+        WEIR_TRY(weir_graph_nest_captured(s, exec));
+    } else {
         bool pieces = weir_graph_pieces_wanted(s, exec, stream);
 
         WEIR_TRY(weir_graph_pieces_follow(s, exec, stream));

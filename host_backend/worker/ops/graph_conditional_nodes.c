@@ -1,6 +1,7 @@
 /* Conditional graph nodes: their handles, and the graphs that are their bodies. */
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/conditions.h"
+#include "host_backend/worker/session/graph_nesting.h"
 #include <string.h>
 
 #define BODIES_MAX 64
@@ -34,6 +35,7 @@ CUresult weir_host_graph_add_conditional(struct weir_session *s,
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
+    WEIR_TRY(weir_graph_nest_body_check(weir_host_object_get(s, WEIR_KIND_GRAPH, in->g)));
     uint64_t *bodies = weir_session_alloc(s, BODIES_MAX * sizeof *bodies);
     if (bodies == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -49,6 +51,7 @@ CUresult weir_host_graph_add_conditional(struct weir_session *s,
                                                 &params)
                  : s->driver->cuGraphAddNode(&node, p.graph, p.nodes, in->n_dependencies, &params));
     WEIR_TRY(weir_session_put(s, WEIR_KIND_NODE, in->n, node));
+    weir_graph_nested_body(weir_host_object_get(s, WEIR_KIND_GRAPH, in->g));
     node_object = weir_host_object_get(s, WEIR_KIND_NODE, in->n);
     for (uint32_t i = 0; i < in->size; i++) {
         WEIR_TRY(

@@ -1,5 +1,6 @@
 /* Nodes of graphs whose parameters need more than forwarding. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/twins/forms.h"
@@ -34,6 +35,18 @@ static CUresult exec_of(struct weir_session *s, uint64_t handle, CUgraphExec *re
 static CUresult node_of(struct weir_session *s, uint64_t handle, CUgraphNode *ret)
 {
     return weir_session_use(s, WEIR_KIND_NODE, handle, (void **)ret);
+}
+
+/* A node, or its twin in an executable graph (0: the node itself), is about to name an object. */
+static CUresult node_holds(struct weir_session *s, uint64_t node, uint64_t exec,
+                           struct weir_object *object)
+{
+    const struct weir_object *o = weir_host_object_get(s, WEIR_KIND_NODE, node);
+
+    if (exec != 0) {
+        return weir_graph_hold_exec(s, object, weir_host_object_get(s, WEIR_KIND_EXEC, exec));
+    }
+    return o->owner != NULL ? weir_graph_hold(s, object, o->owner->native) : CUDA_SUCCESS;
 }
 
 /* ---------------------------------------------------------------- kernels */
@@ -89,6 +102,7 @@ CUresult weir_host_graph_add_kernel(struct weir_session *s,
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(
         fill_kernel(s, in->f, in->grid, in->block, in->shared_bytes, in->params, in->n_params, &k));
+    WEIR_TRY(weir_graph_hold(s, &weir_ops_function(s, in->f)->o, p.graph));
     WEIR_TRY(
         s->driver->cuGraphAddKernelNode_v2(&node, p.graph, p.nodes, in->n_dependencies, &k.params));
     return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
@@ -108,6 +122,7 @@ CUresult weir_host_graph_kernel_set(struct weir_session *s,
     WEIR_TRY(node_of(s, in->n, &node));
     WEIR_TRY(
         fill_kernel(s, in->f, in->grid, in->block, in->shared_bytes, in->params, in->n_params, &k));
+    WEIR_TRY(node_holds(s, in->n, in->x, &weir_ops_function(s, in->f)->o));
     o = weir_host_object_get(s, WEIR_KIND_NODE, in->n);
     if (exec == NULL) {
         o->altered = true;
@@ -261,6 +276,7 @@ CUresult weir_host_graph_add_copy(struct weir_session *s,
                                   const struct weir_op_graph_add_copy_in *in,
                                   struct weir_op_graph_add_copy_out *out)
 {
+    struct weir_object *arrays[2];
     CUDA_MEMCPY3D copy;
     struct weir_ops_place p;
     CUgraphNode node;
@@ -271,6 +287,10 @@ CUresult weir_host_graph_add_copy(struct weir_session *s,
     }
     WEIR_TRY(weir_ops_node_begin(s, in->g, in->n, in->dependencies, in->n_dependencies, &p));
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
+    weir_ops_copy_arrays(s, &copy, arrays);
+    for (int i = 0; i < 2; i++) {
+        WEIR_TRY(arrays[i] != NULL ? weir_graph_hold(s, arrays[i], p.graph) : CUDA_SUCCESS);
+    }
     WEIR_TRY(s->driver->cuGraphAddMemcpyNode(&node, p.graph, p.nodes, in->n_dependencies, &copy,
                                              weir_ops_context(s)));
     return weir_session_put(s, WEIR_KIND_NODE, in->n, node);
@@ -280,6 +300,7 @@ CUresult weir_host_graph_copy_set(struct weir_session *s,
                                   const struct weir_op_graph_copy_set_in *in,
                                   struct weir_op_graph_copy_set_out *out)
 {
+    struct weir_object *arrays[2];
     CUDA_MEMCPY3D copy;
     CUgraphExec exec;
     CUgraphNode node;
@@ -288,6 +309,10 @@ CUresult weir_host_graph_copy_set(struct weir_session *s,
     WEIR_TRY(exec_of(s, in->x, &exec));
     WEIR_TRY(node_of(s, in->n, &node));
     WEIR_TRY(WEIR_HAND_COPY_3D(s, in, &copy));
+    weir_ops_copy_arrays(s, &copy, arrays);
+    for (int i = 0; i < 2; i++) {
+        WEIR_TRY(arrays[i] != NULL ? node_holds(s, in->n, in->x, arrays[i]) : CUDA_SUCCESS);
+    }
     return exec != NULL
                ? s->driver->cuGraphExecMemcpyNodeSetParams(exec, node, &copy, weir_ops_context(s))
                : s->driver->cuGraphMemcpyNodeSetParams(node, &copy);

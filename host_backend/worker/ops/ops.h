@@ -73,6 +73,14 @@ CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_host_copy_si
                                                    (in)->dst_pitch, (in)->dst_height},             \
                      (in)->width, (in)->height, (in)->depth, (ret_copy))
 
+/** Destroy those of a context's streams that the guest has left with work, and that have done it
+ * (ops/stream.c). */
+void weir_ops_streams_sweep(struct weir_session *s, struct weir_host_ctx *ctx);
+
+/** The arrays of a copy, for graphs that name them; NULL where a side is none (ops/copy.c). */
+void weir_ops_copy_arrays(struct weir_session *s, const CUDA_MEMCPY3D *copy,
+                          struct weir_object *ret_arrays[2]);
+
 /** Check the memory of a (pitched) fill (ops/copy.c). */
 CUresult weir_ops_check_fill(struct weir_session *s, uint64_t dst, uint64_t pitch,
                              uint32_t element_bytes, uint64_t width, uint64_t height);
@@ -82,11 +90,6 @@ struct weir_ops_place {
     CUgraph graph;
     CUgraphNode *nodes; /* it depends on; of the operation in hand */
 };
-
-/** The graph that a stream is captured into (ops/graph.c).
- * @return CUDA_SUCCESS, CUDA_ERROR_ILLEGAL_STATE (the capture is over or invalid), the driver's */
-CUresult weir_ops_capture_graph(struct weir_session *s, const struct weir_host_stream *stream,
-                                CUgraph *ret_graph);
 
 /** Look up a graph and dependencies for a new node, whose name is free (ops/graph_nodes.c). */
 CUresult weir_ops_node_begin(struct weir_session *s, uint64_t graph, uint64_t node,

@@ -4,11 +4,13 @@
  * The driver waits for the device to unload code and to load it. So libraries are unloaded with the
  * last context only if the device becomes idle soon; else they stay, and are unloaded and loaded
  * again, for which a call may wait and fail, when the session makes its next context. Nobody can
- * tell the difference: without a context no kernel runs and no variable is read.
+ * tell the difference: without a context no kernel runs and no variable is read. A library whose
+ * kernels a graph names stays as it is.
  */
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/session/put_off.h"
 #include "host_backend/worker/twins/forms.h"
 
@@ -65,7 +67,7 @@ static void unload_if_due(weir_handle handle, void *object, void *user)
     CUlibrary native = m->o.native;
 
     (void)handle;
-    if (!m->reset_due) {
+    if (!m->reset_due || weir_graph_holds(s, &m->o)) {
         return;
     }
     weir_host_objects_visit(s, WEIR_KIND_MODULE, forget_module, &visit);

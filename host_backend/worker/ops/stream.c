@@ -1,5 +1,7 @@
 /* Streams, completion words, host functions. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/capture.h"
+#include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/session/tenant.h"
 
 #include "host_backend/worker/session/awaited.h"
@@ -41,12 +43,12 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     return CUDA_SUCCESS;
 }
 
-/* Destroy those of a context's that the guest has left with work, and that have done it. */
-static void sweep_left(struct weir_session *s, struct weir_host_ctx *ctx)
+/* To ask one under capture would invalidate the capture. */
+void weir_ops_streams_sweep(struct weir_session *s, struct weir_host_ctx *ctx)
 {
     for (struct weir_host_stream *stream = ctx->streams, *next; stream != NULL; stream = next) {
         next = stream->next;
-        if (stream->left &&
+        if (stream->left && !weir_host_stream_capturing(s, stream) &&
             s->driver->cuStreamQuery(weir_host_stream_at(stream)) != CUDA_ERROR_NOT_READY) {
             (void)weir_host_object_destroy(s, &stream->o);
         }
@@ -55,7 +57,9 @@ static void sweep_left(struct weir_session *s, struct weir_host_ctx *ctx)
 
 /*
  * One that may wait for a value stays until it has done its work: the end of the session writes
- * what its streams wait for, but the driver would not say that a destroyed one still waits.
+ * what its streams wait for, but the driver would not say that a destroyed one still waits. One
+ * that has joined a capture stays until that ends: the legacy stream waits for what it was given
+ * before, for which a captured stream can have no event.
  */
 CUresult weir_host_stream_destroy(struct weir_session *s,
                                   const struct weir_op_stream_destroy_in *in,
@@ -67,11 +71,14 @@ CUresult weir_host_stream_destroy(struct weir_session *s,
     if (stream == NULL || stream->legacy) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (!weir_awaited_any(s)) {
+    if (stream->capturing) {
+        weir_capture_abandon(s, stream);
+    }
+    if (!weir_awaited_any(s) && !weir_host_stream_capturing(s, stream)) {
         return weir_host_object_destroy(s, &stream->o);
     }
     stream->left = true;
-    sweep_left(s, stream->o.ctx);
+    weir_ops_streams_sweep(s, stream->o.ctx);
     return CUDA_SUCCESS;
 }
 
@@ -105,6 +112,9 @@ CUresult weir_host_stream_wait_event(struct weir_session *s,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream, false));
+    if (in->flags != 0) { /* captured, it is a node of its own */
+        WEIR_TRY(weir_graph_hold_captured(s, stream, &event->o));
+    }
     return s->driver->cuStreamWaitEvent(weir_host_stream_at(stream), event->o.native, in->flags);
 }
 
@@ -216,7 +226,7 @@ static CUresult launch_function(struct weir_session *s, const struct weir_op_hos
     result = s->driver->cuLaunchHostFunc(weir_host_stream_at(stream), weir_host_call_run, call);
     if (result != CUDA_SUCCESS) {
         weir_host_call_cancel(call);
-    } else if (captured && weir_ops_capture_graph(s, stream, &graph) == CUDA_SUCCESS) {
+    } else if (captured && weir_capture_graph(s, stream, &graph) == CUDA_SUCCESS) {
         weir_host_call_keep(call, graph);
     }
     return result;

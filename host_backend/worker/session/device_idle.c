@@ -490,6 +490,7 @@ void weir_session_capture_end(struct weir_session *session, struct weir_host_str
 {
     stream->capturing = false;
     session->n_captures--;
+    weir_session_graph_gone(session); /* that may have had no name */
     atomic_fetch_sub(&session->worker->device_idle->captures, 1);
 }
 

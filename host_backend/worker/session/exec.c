@@ -1,6 +1,7 @@
 /* What an executable graph holds: see exec.h. */
 #include "host_backend/worker/session/exec.h"
 
+#include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/session/object_types.h"
 #include <stdlib.h>
 
@@ -45,4 +46,5 @@ void weir_exec_gone(const struct weir_driver *driver, struct weir_exec *exec)
     if (exec->done != NULL) {
         (void)driver->cuEventDestroy_v2(exec->done);
     }
+    weir_graph_hold_exec_gone(driver, exec);
 }

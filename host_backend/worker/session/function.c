@@ -1,4 +1,5 @@
 /* A function on the session's current device: see objects.h. */
+#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/session.h"
@@ -25,8 +26,14 @@ CUresult weir_function_here(struct weir_session *s, struct weir_host_function *f
         }
     }
     native = &f->elsewhere[s->device];
-    if (*native == NULL) {
-        WEIR_TRY(s->driver->cuKernelGetFunction(native, f->kernel));
+    if (*native == NULL) { /* the driver loads the library into the context */
+        CUresult result;
+        uint32_t idle;
+
+        WEIR_TRY(weir_device_idle_begin_or_fail(s, &idle));
+        result = s->driver->cuKernelGetFunction(native, f->kernel);
+        weir_device_idle_end(s->worker, idle);
+        WEIR_TRY(result);
     }
     *ret_native = *native;
     return CUDA_SUCCESS;

@@ -18,6 +18,7 @@
 
 struct weir_forms_kernel;
 struct weir_forms_module;
+struct weir_graph_hold;
 struct weir_host_image;
 struct weir_closed_kernels;
 struct weir_host_jit_options;
@@ -33,7 +34,10 @@ struct weir_object {
     void *native;              /* the driver's handle */
     struct weir_host_ctx *ctx; /* dies with it; NULL: with the session */
     struct weir_object *owner; /* dies with it: a function's module, a node's graph; or NULL */
-    uint64_t charged_bytes;    /* of the tenant's quota */
+    uint16_t depth;            /* a graph, executable or not: levels of graphs within it */
+    uint32_t within;        /* likewise, and a node: nodes of graphs within it (graph_nesting.h) */
+    uint64_t charged_bytes; /* of the tenant's quota */
+    struct weir_graph_hold *hold; /* NULL: no graph has named it (graph_holds.h) */
 };
 
 /* A context of the guest. All of a device lie over its one primary context. */
@@ -62,8 +66,10 @@ struct weir_host_stream {
     bool capturing;         /* this stream began a capture that has not ended */
     bool capture_given;     /* into a graph of the guest */
     uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
-    uint64_t seen_epoch;    /* the last operation of the legacy stream that it has waited for */
-    CUevent join;           /* NULL until it is needed */
+    uint16_t capture_depth; /* what is captured: as depth and within of a graph */
+    uint32_t capture_within;
+    uint64_t seen_epoch; /* the last operation of the legacy stream that it has waited for */
+    CUevent join;        /* NULL until it is needed */
     struct weir_admission_stream gate;
     struct weir_fault_stream fault;
     struct weir_stream_told told;
@@ -131,15 +137,18 @@ struct weir_exec_priority {
 struct weir_exec {
     struct weir_object o;
     struct weir_gate_hint hint;
-    uint32_t sms; /* how many it needs (ops/graph_demand.c); 0: not known */
-    bool updated; /* from another graph than it was made of */
+    uint32_t nodes; /* of its graph, without those within */
+    uint32_t sms;   /* how many it needs (ops/graph_demand.c); 0: not known */
+    bool updated;   /* from another graph than it was made of */
     struct weir_exec_priority priority;
     struct weir_exec_inside inside;
     struct weir_exec_pieces *pieces; /* NULL: it has none */
     struct weir_exec_probe probe;
-    uint64_t stream; /* the handle of the stream that it was last launched into; 0: none */
-    bool was_pieces; /* that launch was in pieces, and done was recorded behind it */
-    CUevent done;    /* NULL until the first such launch */
+    uint64_t stream;    /* the handle of the stream that it was last launched into; 0: none */
+    bool was_pieces;    /* that launch was in pieces, and done was recorded behind it */
+    CUevent done;       /* NULL until the first such launch */
+    CUuserObject *held; /* of what it was given to name (graph_holds.h) */
+    uint32_t n_held;
 };
 
 #endif

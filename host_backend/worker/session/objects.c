@@ -10,8 +10,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/graph_holds.h"
+#include "host_backend/worker/session/graph_nesting.h"
 #include "host_backend/worker/session/handles.h"
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/ipc.h"
@@ -215,8 +218,8 @@ static bool is_code(const struct weir_object *o)
     return o->kind == WEIR_KIND_MODULE || o->kind == WEIR_KIND_LIBRARY;
 }
 
-/* What the driver uses until it has destroyed the object, and what that costs. */
-static void release_what_driver_has(struct weir_session *session, struct weir_object *o)
+/* The driver has it no more: release what it used, and what that cost, and free the object. */
+static void finish(struct weir_session *session, struct weir_object *o)
 {
     if (is_code(o)) {
         struct weir_host_module *m = (struct weir_host_module *)o;
@@ -229,6 +232,8 @@ static void release_what_driver_has(struct weir_session *session, struct weir_ob
                              o->charged_bytes);
         weir_session_let_go(session, o->device, o->charged_bytes);
     }
+    weir_graph_holds_drop(session, o);
+    free(o);
 }
 
 /* What else an object holds besides the driver's handle. */
@@ -243,6 +248,10 @@ static void release_parts(struct weir_session *session, struct weir_object *o)
     }
     if (o->kind == WEIR_KIND_GRAPH) {
         weir_conditions_graph_gone(session, o);
+        session->handles->graphs_gone++;
+    }
+    if (o->kind == WEIR_KIND_NODE) {
+        weir_graph_nest_node_gone(o);
     }
     if (o->kind == WEIR_KIND_EXEC) {
         weir_exec_gone(session->driver, (struct weir_exec *)o);
@@ -282,22 +291,23 @@ static void take_out(struct weir_session *session, struct weir_object *object)
 void weir_host_object_forget(struct weir_session *session, struct weir_object *object)
 {
     take_out(session, object);
-    release_what_driver_has(session, object);
-    free(object);
+    finish(session, object);
 }
 
 static CUresult destroy_stream(struct weir_session *session, struct weir_host_stream *s)
 {
     const struct weir_driver *driver = session->driver;
 
-    weir_awaited_stream_gone(session, s); /* asks whether it is captured */
     if (s->capturing) {
-        weir_session_capture_end(session, s);
+        weir_capture_abandon(session, s);
     }
+    weir_awaited_stream_gone(session, s); /* asks whether it is captured */
     weir_fault_stream_gone(session, s);
     weir_admission_stream_gone(session, s);
     weir_prints_forget(session, s->o.native);
-    (void)weir_order_leave(session, s);
+    if (!weir_host_stream_capturing(session, s)) {
+        (void)weir_order_leave(session, s);
+    }
     if (session->worker->hooks != NULL) {
         session->worker->hooks->stream_gone(session, s);
     }
@@ -382,11 +392,11 @@ static void destroy_put_off(struct weir_session *session, void *object)
 
     (void)weir_session_enter(session, o->device);
     (void)destroy_handle(session->driver, o->kind, o->native);
-    release_what_driver_has(session, o);
-    free(o);
+    finish(session, o);
 }
 
-static CUresult destroy_when_idle(struct weir_session *session, struct weir_object *o)
+/* @param kept  the guest has it no more */
+static CUresult destroy_when_idle(struct weir_session *session, struct weir_object *o, bool kept)
 {
     CUresult result = CUDA_SUCCESS;
     uint32_t idle;
@@ -396,26 +406,95 @@ static CUresult destroy_when_idle(struct weir_session *session, struct weir_obje
         weir_session_device_idle(session);
     }
     if (is_left_to_its_runs(session, o)) {
-        weir_host_object_forget(session, o);
+        if (!kept) {
+            take_out(session, o);
+        }
+        finish(session, o);
         return CUDA_SUCCESS;
     }
     if (weir_put_off_begin(session, &idle) == CUDA_SUCCESS) {
         result = destroy_handle(session->driver, o->kind, o->native);
         weir_device_idle_end(session->worker, idle);
-        weir_host_object_forget(session, o);
+        if (!kept) {
+            take_out(session, o);
+        }
+        finish(session, o);
     } else {
-        take_out(session, o);
+        if (!kept) {
+            take_out(session, o);
+        }
         weir_put_off(session, destroy_put_off, o, 0, 0);
     }
     return result;
+}
+
+/* ---------------------------------------------------------------- what graphs name */
+
+struct weir_kept {
+    struct weir_kept *next;
+    struct weir_object *object;
+};
+
+/* As long as a graph may name it. A session that ends has destroyed its graphs. */
+static bool keep(struct weir_session *session, struct weir_object *o)
+{
+    struct weir_kept *kept;
+
+    if (o->hold == NULL || o->native == NULL || o->borrowed || weir_session_is_unloading(session) ||
+        !weir_graph_holds(session, o)) {
+        return false;
+    }
+    take_out(session, o);
+    kept = malloc(sizeof *kept);
+    if (kept != NULL) { /* else it stays for ever */
+        *kept = (struct weir_kept){session->handles->kept, o};
+        session->handles->kept = kept;
+    }
+    return true;
+}
+
+static void destroy_kept(struct weir_session *session, struct weir_object *o)
+{
+    if (needs_idle_device(o)) {
+        (void)destroy_when_idle(session, o, true);
+        return;
+    }
+    (void)destroy_native(session, o);
+    finish(session, o);
+}
+
+uint64_t weir_session_graphs_gone(const struct weir_session *session)
+{
+    return session->handles->graphs_gone;
+}
+
+void weir_session_graph_gone(struct weir_session *session)
+{
+    session->handles->graphs_gone++;
+}
+
+void weir_host_objects_kept_try(struct weir_session *session)
+{
+    for (struct weir_kept **at = &session->handles->kept, *kept; (kept = *at) != NULL;) {
+        if (!weir_session_is_unloading(session) && weir_graph_holds(session, kept->object)) {
+            at = &kept->next;
+            continue;
+        }
+        *at = kept->next;
+        destroy_kept(session, kept->object);
+        free(kept);
+    }
 }
 
 CUresult weir_host_object_destroy(struct weir_session *session, struct weir_object *object)
 {
     CUresult result;
 
+    if (keep(session, object)) {
+        return CUDA_SUCCESS;
+    }
     if (needs_idle_device(object)) {
-        return destroy_when_idle(session, object);
+        return destroy_when_idle(session, object, false);
     }
     result = destroy_native(session, object);
     weir_host_object_forget(session, object);
@@ -531,11 +610,6 @@ void weir_ctx_list(struct weir_session *session, struct weir_host_ctx *ctx)
 
 /* ---------------------------------------------------------------- for generated handlers */
 
-const struct weir_driver *weir_session_driver(struct weir_session *session)
-{
-    return session->driver;
-}
-
 /* Operations on an executable graph change it, or destroy it, except for these. */
 static bool only_reads_exec(uint16_t code)
 {
@@ -572,45 +646,29 @@ static struct weir_object *get_any(struct weir_session *session, enum weir_kind 
 CUresult weir_session_use(struct weir_session *session, enum weir_kind kind, uint64_t handle,
                           void **ret_object)
 {
+    const struct weir_object *first = session->op.first;
     struct weir_object *o = get_any(session, kind, handle);
 
     if (o == NULL || (o->native == NULL && kind != WEIR_KIND_CONTEXT)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    if (kind == WEIR_KIND_GRAPH && first != NULL &&
+        session->op.code == WEIR_OP_cuGraphAddChildGraphNode) {
+        WEIR_TRY(weir_graph_nest_check(session, first, o));
+    }
     *ret_object = o->native;
+    if (session->op.code == WEIR_OP_cuGraphDestroyNode && weir_capture_within(session, o)) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    if (kind == WEIR_KIND_EVENT) {
+        return weir_graph_hold_event(session, o);
+    }
     if (kind == WEIR_KIND_CONTEXT) {
         *ret_object = session->platform->devices[o->device].context;
     } else if (kind == WEIR_KIND_FUNCTION) {
         return weir_function_here(session, (struct weir_host_function *)o,
                                   (CUfunction *)ret_object);
     }
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle,
-                                   CUstream *ret_stream)
-{
-    struct weir_host_stream *stream = weir_host_object_get(session, WEIR_KIND_STREAM, handle);
-    CUresult result;
-
-    if (stream == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    WEIR_TRY(weir_session_enter(session, stream->o.device));
-    weir_admission_stream_whole(session, stream);
-    result = weir_order_begin(session, stream, false);
-    if (result == CUDA_SUCCESS) {
-        *ret_stream = stream->o.native;
-    }
-    return result;
-}
-
-CUresult weir_session_device(struct weir_session *session, int32_t ordinal, CUdevice *ret_device)
-{
-    if (ordinal < 0 || (uint32_t)ordinal >= session->platform->n_devices) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *ret_device = session->platform->devices[ordinal].cu;
     return CUDA_SUCCESS;
 }
 
@@ -659,6 +717,11 @@ CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uin
     if (kind == WEIR_KIND_NODE) {
         o->owner = owner_of_node(session);
     }
+    if (session->op.code == WEIR_OP_cuGraphAddChildGraphNode) {
+        weir_graph_nested(session, o, session->op.last);
+    } else if (session->op.code == WEIR_OP_cuGraphClone) {
+        weir_graph_nest_copy(o, session->op.first);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -679,6 +742,9 @@ CUresult weir_session_name(struct weir_session *session, enum weir_kind kind, vo
         WEIR_TRY(weir_host_object_create_own(session, kind, sizeof *o, object, NULL, &o));
         o->borrowed = true;
         o->owner = kind == WEIR_KIND_NODE ? owner_of_node(session) : session->op.first;
+        if (kind == WEIR_KIND_GRAPH) {
+            weir_graph_nest_named(o);
+        }
     }
     *ret_handle = o->handle;
     return CUDA_SUCCESS;
@@ -701,6 +767,12 @@ CUresult weir_session_remove(struct weir_session *session, enum weir_kind kind, 
     if (o == NULL || o->native == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    if (kind == WEIR_KIND_GRAPH && weir_capture_within(session, o)) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    if (kind == WEIR_KIND_GRAPH && o->owner != NULL && o->owner->native == o->native) {
+        o = o->owner; /* a captured graph's name from before its capture ended */
+    }
     if (!o->borrowed) {
         return weir_host_object_destroy(session, o);
     }
@@ -709,11 +781,4 @@ CUresult weir_session_remove(struct weir_session *session, enum weir_kind kind, 
         weir_host_object_forget(session, o);
     }
     return result;
-}
-
-void *weir_session_alloc(struct weir_session *session, size_t bytes)
-{
-    void *memory = weir_arena_alloc(&session->op.arena, bytes);
-
-    return memory != NULL ? memset(memory, 0, bytes) : NULL;
 }

@@ -54,6 +54,15 @@ void weir_host_object_forget(struct weir_session *session, struct weir_object *o
 /** Destroy the driver's object, then forget it. */
 CUresult weir_host_object_destroy(struct weir_session *session, struct weir_object *object);
 
+/** Destroy what the guest has destroyed while graphs named it, and none does any more; of a session
+ * that ends all of it. */
+void weir_host_objects_kept_try(struct weir_session *session);
+
+/** How many graphs and captures of the session are gone: the driver uses their names again. */
+uint64_t weir_session_graphs_gone(const struct weir_session *session);
+/** One more is, of which the objects do not know: a capture. */
+void weir_session_graph_gone(struct weir_session *session);
+
 /** Destroy all objects of a kind; of one context when ctx is not NULL. */
 void weir_host_objects_destroy_all(struct weir_session *session, enum weir_kind kind,
                                    const struct weir_host_ctx *ctx);

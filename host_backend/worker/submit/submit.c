@@ -3,6 +3,7 @@
 
 #include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/fault.h"
+#include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/twins/forms.h"
@@ -135,6 +136,9 @@ CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stre
     CUresult result;
 
     WEIR_TRY(weir_order_begin(session, stream, what->work.class == WEIR_SCHED_GRAPH));
+    if (what->kernel != NULL) {
+        WEIR_TRY(weir_graph_hold_captured(session, stream, &what->kernel->function->o));
+    }
     if (!what->may_print) {
         return give(session, stream, what);
     }

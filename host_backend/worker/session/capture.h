@@ -1,0 +1,43 @@
+/* What the driver says of a stream's capture. */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_CAPTURE_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_CAPTURE_H
+
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+struct weir_host_stream;
+struct weir_object;
+struct weir_session;
+
+struct weir_capture {
+    CUstreamCaptureStatus status;
+    cuuint64_t id;
+    CUgraph graph; /* this and what follows: only while it is active */
+    const CUgraphNode *nodes;
+    const CUgraphEdgeData *edges; /* NULL: plain ones */
+    size_t n;
+};
+
+/** @param ret_capture  its arrays are the driver's, until it is asked again.
+ * @return the driver's @thread session */
+CUresult weir_capture_read(const struct weir_session *session,
+                           const struct weir_host_stream *stream, struct weir_capture *ret_capture);
+
+/** The driver's graph that a stream is captured into.
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_ILLEGAL_STATE  it is not captured, or its capture was invalidated.
+ * @return the driver's
+ * @thread session */
+CUresult weir_capture_graph(const struct weir_session *session,
+                            const struct weir_host_stream *stream, CUgraph *ret_graph);
+
+/** Would a graph or node take something along that a stream of the session is captured into?
+ * @thread session */
+bool weir_capture_within(struct weir_session *session, const struct weir_object *object);
+
+/** The stream is about to be destroyed: end the capture that began in it. What it has captured is
+ * gone, but for a graph that the guest gave. @thread session */
+void weir_capture_abandon(struct weir_session *session, struct weir_host_stream *stream);
+
+#endif

@@ -1,0 +1,187 @@
+#include "host_backend/worker/session/graph_holds.h"
+
+#include "host_backend/worker/session/capture.h"
+#include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/order.h"
+#include "host_backend/worker/session/session.h"
+#include <stdlib.h>
+
+/* Of an object there are several only if it was asked for in between whether it could go. */
+struct weir_graph_hold {
+    struct weir_graph_hold *older;
+    atomic_uint refs; /* the object's, and the driver's until the destructor has run */
+    atomic_bool gone; /* no graph has it any more */
+    bool released;    /* the session's own reference is given back */
+    bool for_ever;    /* the driver did not take it */
+    CUuserObject native;
+    CUgraph last; /* that was given it ... */
+    uint64_t at;  /* ... when so many graphs were gone: the driver's names come again */
+};
+
+static void put(struct weir_graph_hold *hold)
+{
+    if (atomic_fetch_sub(&hold->refs, 1) == 1) {
+        free(hold);
+    }
+}
+
+/* @thread any, of the driver */
+static void CUDA_CB graphs_gone(void *user)
+{
+    struct weir_graph_hold *hold = user;
+
+    atomic_store(&hold->gone, true);
+    put(hold);
+}
+
+/* What is destroyed when the guest destroys it: a function's library, a level's mipmapped array. */
+static struct weir_object *whole_of(struct weir_object *object)
+{
+    while (object->owner != NULL) {
+        object = object->owner;
+    }
+    return object;
+}
+
+static struct weir_graph_hold *hold_of(struct weir_session *session, struct weir_object *object)
+{
+    struct weir_graph_hold *hold = object->hold;
+
+    if (hold != NULL && !hold->released) {
+        return hold;
+    }
+    hold = calloc(1, sizeof *hold);
+    if (hold == NULL) {
+        return NULL;
+    }
+    atomic_init(&hold->refs, 2);
+    if (session->driver->cuUserObjectCreate(&hold->native, hold, graphs_gone, 1,
+                                            CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) != CUDA_SUCCESS) {
+        hold->native = NULL;
+        hold->for_ever = true;
+        atomic_store(&hold->refs, 1);
+    }
+    hold->older = object->hold;
+    object->hold = hold;
+    return hold;
+}
+
+CUresult weir_graph_hold(struct weir_session *session, struct weir_object *object, CUgraph graph)
+{
+    struct weir_graph_hold *hold = hold_of(session, whole_of(object));
+
+    if (hold == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (hold->for_ever || (hold->last == graph && hold->at == weir_session_graphs_gone(session))) {
+        return CUDA_SUCCESS;
+    }
+    if (session->driver->cuGraphRetainUserObject(graph, hold->native, 1, 0) != CUDA_SUCCESS) {
+        hold->for_ever = true;
+    }
+    hold->last = graph;
+    hold->at = weir_session_graphs_gone(session);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_graph_hold_captured(struct weir_session *session,
+                                  const struct weir_host_stream *stream, struct weir_object *object)
+{
+    CUgraph graph;
+
+    return weir_host_stream_capturing(session, stream) &&
+                   weir_capture_graph(session, stream, &graph) == CUDA_SUCCESS
+               ? weir_graph_hold(session, object, graph)
+               : CUDA_SUCCESS;
+}
+
+CUresult weir_graph_hold_exec(struct weir_session *session, struct weir_object *object,
+                              struct weir_exec *exec)
+{
+    struct weir_graph_hold *hold = hold_of(session, whole_of(object));
+    CUuserObject *more;
+
+    if (hold == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < exec->n_held; i++) {
+        if (exec->held[i] == hold->native) {
+            return CUDA_SUCCESS;
+        }
+    }
+    more = hold->for_ever ? NULL : realloc(exec->held, (exec->n_held + 1) * sizeof *more);
+    if (more == NULL) {
+        return hold->for_ever ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    exec->held = more;
+    if (session->driver->cuUserObjectRetain(hold->native, 1) == CUDA_SUCCESS) {
+        exec->held[exec->n_held++] = hold->native;
+    } else {
+        hold->for_ever = true;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_graph_hold_event(struct weir_session *session, struct weir_object *event)
+{
+    struct weir_object *first = session->op.first;
+
+    if (first->kind == WEIR_KIND_EXEC) {
+        return weir_graph_hold_exec(session, event, (struct weir_exec *)first);
+    }
+    if (first->kind == WEIR_KIND_NODE) {
+        first = first->owner;
+    }
+    return first != NULL && first->kind == WEIR_KIND_GRAPH
+               ? weir_graph_hold(session, event, first->native)
+               : CUDA_SUCCESS;
+}
+
+void weir_graph_hold_exec_gone(const struct weir_driver *driver, struct weir_exec *exec)
+{
+    for (uint32_t i = 0; i < exec->n_held; i++) {
+        (void)driver->cuUserObjectRelease(exec->held[i], 1);
+    }
+    free(exec->held);
+    exec->held = NULL;
+    exec->n_held = 0;
+}
+
+static void release(const struct weir_driver *driver, struct weir_graph_hold *hold)
+{
+    if (!hold->released && hold->native != NULL) {
+        (void)driver->cuUserObjectRelease(hold->native, 1);
+    }
+    hold->released = true;
+}
+
+bool weir_graph_holds(struct weir_session *session, struct weir_object *object)
+{
+    struct weir_graph_hold **at = &object->hold;
+
+    while (*at != NULL) {
+        struct weir_graph_hold *hold = *at;
+
+        if (!hold->for_ever) {
+            release(session->driver, hold);
+        }
+        if (!hold->for_ever && atomic_load(&hold->gone)) {
+            *at = hold->older;
+            put(hold);
+        } else {
+            at = &hold->older;
+        }
+    }
+    return object->hold != NULL;
+}
+
+void weir_graph_holds_drop(struct weir_session *session, struct weir_object *object)
+{
+    while (object->hold != NULL) {
+        struct weir_graph_hold *hold = object->hold;
+
+        object->hold = hold->older;
+        release(session->driver, hold);
+        put(hold);
+    }
+}

@@ -1,0 +1,58 @@
+/*
+ * How deep graphs lie within graphs, and how many nodes they have altogether.
+ *
+ * The driver copies a graph that becomes a child, and goes through all of it by recursion. NVIDIA's
+ * faults where a graph is added to itself, and where the stack ends (docs/design/graphs.md); a few
+ * calls that double a graph take all memory. So both are bounded. What is counted may be too much,
+ * but is never too little.
+ *
+ * Source: docs/design/graphs.md
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_GRAPH_NESTING_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_GRAPH_NESTING_H
+
+#include "proto/cuda_abi.h"
+
+#define WEIR_GRAPH_DEPTH_MAX  64u        /* the driver was well with 100 on a stack of 1 MiB */
+#define WEIR_GRAPH_WITHIN_MAX (1u << 20) /* nodes of child graphs, as many as may have names */
+
+struct weir_exec;
+struct weir_host_stream;
+struct weir_object;
+struct weir_session;
+
+/**
+ * May a graph become a child of another one?
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_INVALID_VALUE  it is that one, or lies around it.
+ * @return CUDA_ERROR_NOT_SUPPORTED  that would be too deep.
+ * @return CUDA_ERROR_OUT_OF_MEMORY  those would be too many nodes.
+ * @thread session
+ */
+CUresult weir_graph_nest_check(struct weir_session *session, const struct weir_object *parent,
+                               const struct weir_object *child);
+/** It has, by this node. */
+void weir_graph_nested(struct weir_session *session, struct weir_object *node,
+                       const struct weir_object *child);
+/** A node goes. */
+void weir_graph_nest_node_gone(struct weir_object *node);
+
+/** May a graph have a conditional node? As weir_graph_nest_check(). */
+CUresult weir_graph_nest_body_check(const struct weir_object *parent);
+/** It has. */
+void weir_graph_nested_body(struct weir_object *parent);
+
+/** A graph's clone or executable has the same inside. */
+void weir_graph_nest_copy(struct weir_object *to, const struct weir_object *from);
+/** The graph has been found in a node. */
+void weir_graph_nest_named(struct weir_object *graph);
+
+/** A stream begins to be captured into a graph of the guest, or ends to be. */
+void weir_graph_nest_capture_begin(struct weir_host_stream *stream,
+                                   const struct weir_object *graph);
+void weir_graph_nest_capture_end(const struct weir_host_stream *stream, struct weir_object *graph);
+
+/** May an executable be launched into a capture of the session? Then it becomes a child there. */
+CUresult weir_graph_nest_captured(struct weir_session *session, const struct weir_exec *exec);
+
+#endif

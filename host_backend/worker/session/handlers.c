@@ -1,0 +1,45 @@
+/* What generated handlers need besides a session's objects: see proto/wire/session_api.h. */
+#include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/order.h"
+#include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/session/session.h"
+#include <string.h>
+
+const struct weir_driver *weir_session_driver(struct weir_session *session)
+{
+    return session->driver;
+}
+
+CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle,
+                                   CUstream *ret_stream)
+{
+    struct weir_host_stream *stream = weir_host_object_get(session, WEIR_KIND_STREAM, handle);
+    CUresult result;
+
+    if (stream == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    WEIR_TRY(weir_session_enter(session, stream->o.device));
+    weir_admission_stream_whole(session, stream);
+    result = weir_order_begin(session, stream, false);
+    if (result == CUDA_SUCCESS) {
+        *ret_stream = stream->o.native;
+    }
+    return result;
+}
+
+CUresult weir_session_device(struct weir_session *session, int32_t ordinal, CUdevice *ret_device)
+{
+    if (ordinal < 0 || (uint32_t)ordinal >= session->platform->n_devices) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *ret_device = session->platform->devices[ordinal].cu;
+    return CUDA_SUCCESS;
+}
+
+void *weir_session_alloc(struct weir_session *session, size_t bytes)
+{
+    void *memory = weir_arena_alloc(&session->op.arena, bytes);
+
+    return memory != NULL ? memset(memory, 0, bytes) : NULL;
+}
