@@ -133,11 +133,14 @@ class Programs(Base):
         watched |= {f"{state} worker {pid}": pid for state in ("busy", "spare") for pid in self.pids(host, state=state)}
         seen = {}
 
+        def woken(before, after):
+            """Without the threads of NVIDIA's driver: one of each context polls ten times a second."""
+            return sum(n for name, (_, n, _) in lib.threads_since(before, after).items() if not name.startswith("cuda"))
+
         def rests():
             before = {name: lib.threads_of([pid]) for name, pid in watched.items()}
             time.sleep(1)  # what is counted in
-            seen.update({name: sum(woken for _, woken, _ in lib.threads_since(before[name], lib.threads_of([pid])).values())
-                         for name, pid in watched.items()})
+            seen.update({name: woken(before[name], lib.threads_of([pid])) for name, pid in watched.items()})
             return max(seen.values()) <= IDLE_WAKE_UPS
 
         try:
