@@ -136,6 +136,12 @@ bool weir_graph_node_find(uint64_t handle, struct weir_graph_node *ret_node);
 /** The node is destroyed. */
 void weir_graph_node_forget(uint64_t handle);
 
+/** A node was added to a graph, with which it goes. Without memory it stays for good. */
+void weir_graph_node_own(uint64_t graph, uint64_t node);
+
+/** The graph is destroyed: forget the nodes that it was given, and their names. */
+void weir_graph_nodes_forget(uint64_t graph);
+
 /** cuGraphAddNode of a conditional node; fills params->phGraph_out. @thread any */
 CUresult weir_graph_add_conditional(CUgraphNode *ret_node, CUgraph graph,
                                     const CUgraphNode *dependencies, size_t count,

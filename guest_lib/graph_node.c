@@ -12,9 +12,19 @@ struct record {
     struct record *next;
 };
 
-#define BUCKETS 1024
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards buckets */
+/* The nodes that a graph was given: they go with it. */
+struct family {
+    uint64_t graph;
+    uint64_t *nodes;
+    size_t n, room;
+    struct family *next;
+};
+
+#define BUCKETS    1024
+#define FIRST_ROOM 8
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static struct record *buckets[BUCKETS];
+static struct family *families[BUCKETS];
 
 static struct record **bucket_of(uint64_t handle)
 {
@@ -81,6 +91,61 @@ void weir_graph_node_forget(uint64_t handle)
         free(record);
     }
     pthread_mutex_unlock(&lock);
+}
+
+/* ---------------------------------------------------------------- a graph's nodes */
+
+static struct family **family_locked(uint64_t graph)
+{
+    struct family **at = &families[weir_handle_index(graph) % BUCKETS];
+    while (*at && (*at)->graph != graph) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+static bool make_room(struct family *family)
+{
+    size_t room = family->room ? 2 * family->room : FIRST_ROOM;
+    if (family->n < family->room) {
+        return true;
+    }
+    uint64_t *nodes = realloc(family->nodes, room * sizeof(*nodes));
+    if (nodes) {
+        family->nodes = nodes;
+        family->room = room;
+    }
+    return nodes != NULL;
+}
+
+void weir_graph_node_own(uint64_t graph, uint64_t node)
+{
+    pthread_mutex_lock(&lock);
+    struct family **at = family_locked(graph);
+    if (!*at && (*at = calloc(1, sizeof(**at)))) {
+        (*at)->graph = graph;
+    }
+    if (*at && make_room(*at)) {
+        (*at)->nodes[(*at)->n++] = node;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void weir_graph_nodes_forget(uint64_t graph)
+{
+    pthread_mutex_lock(&lock);
+    struct family **at = family_locked(graph);
+    struct family *family = *at;
+    if (family) {
+        *at = family->next;
+    }
+    pthread_mutex_unlock(&lock);
+    for (size_t i = 0; family && i < family->n; i++) {
+        weir_graph_node_forget(family->nodes[i]);
+        weir_guest_drop(WEIR_KIND_NODE, family->nodes[i]);
+    }
+    free(family ? family->nodes : NULL);
+    free(family);
 }
 
 /* ---------------------------------------------------------------- user objects */

@@ -22,6 +22,7 @@ CUresult weir_guest_cuGraphDestroy(CUgraph hGraph)
     const struct weir_op_cuGraphDestroy_in in = {.hGraph = (uintptr_t)hGraph};
     CUresult result = weir_call_cuGraphDestroy(weir_guest_channel(), &in, NULL);
     if (result == CUDA_SUCCESS) {
+        weir_graph_nodes_forget((uintptr_t)hGraph);
         weir_graph_set_drop((uintptr_t)hGraph);
         weir_guest_drop(WEIR_KIND_GRAPH, (uintptr_t)hGraph);
     }
@@ -100,6 +101,7 @@ CUresult weir_guest_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph h
         weir_guest_drop(WEIR_KIND_NODE, in.phGraphNode);
         return result;
     }
+    weir_graph_node_own(in.hGraph, in.phGraphNode);
     *phGraphNode = (CUgraphNode)(uintptr_t)in.phGraphNode;
     return weir_graph_set_include((uintptr_t)hGraph, (uintptr_t)childGraph);
 }

@@ -55,6 +55,8 @@ CUresult weir_graph_add_conditional(CUgraphNode *ret_node, CUgraph graph,
         result = weir_call_graph_add_conditional(weir_guest_channel(), &in, &out);
         if (result != CUDA_SUCCESS) {
             weir_guest_drop(WEIR_KIND_NODE, in.n);
+        } else {
+            weir_graph_node_own(in.g, in.n);
         }
     }
     for (uint32_t i = 0; result == CUDA_SUCCESS && i < params->size && i < out.n_graphs; i++) {

@@ -59,6 +59,7 @@ CUresult weir_guest_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph h
         weir_guest_drop(WEIR_KIND_NODE, in.n);
         return result;
     }
+    weir_graph_node_own(in.g, in.n);
     *phGraphNode = (CUgraphNode)(uintptr_t)in.n;
     return keep_ops(*phGraphNode, nodeParams);
 }

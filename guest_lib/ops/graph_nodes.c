@@ -42,6 +42,7 @@ static CUresult end_add(CUresult result, const struct addition *add, CUgraphNode
         weir_guest_drop(WEIR_KIND_NODE, add->node);
         return result;
     }
+    weir_graph_node_own(add->graph, add->node);
     *ret_node = (CUgraphNode)(uintptr_t)add->node;
     return CUDA_SUCCESS;
 }
