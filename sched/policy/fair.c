@@ -18,6 +18,10 @@
  * slices of T times the weight this is FFS's round; kernels that overrun are paid back exactly, and
  * no tenant is ever more than about one slice, or one of its kernels, ahead or behind. (Stoica and
  * Abdel-Wahab's earliest eligible virtual deadline first, 1995.)
+ * - Tenants of one weight add the same to their virtual time in each turn, so they would all come
+ * one after the other. Among many a round takes some 300 ms, and in a second three or four of it
+ * pass: each second would have too much of some weights. So each tenant has a place within a slice
+ * of its own.
  * - A slice has at most SLICE_MAX_NS: a heavy tenant's epoch is not one long block, others come
  *   between. And at least SLICE_MIN_NS: light tenants come seldom rather than too briefly.
  * - What is granted and cannot be stopped counts as served already: else whoever comes behind a
@@ -56,8 +60,11 @@
 
 #include <assert.h>
 
-#define SLICE_MIN_NS   200000u
-#define SLICE_MAX_NS   8000000u
+#define SLICE_MIN_NS 200000u
+#define SLICE_MAX_NS 8000000u
+#define FEW          8u /* so many tenants have so short a round that their order does not matter */
+/* 2^64 by the golden ratio: multiples of it, for numbers in a row, are spread evenly. */
+#define GOLDEN         UINT64_C(0x9e3779b97f4a7c15)
 #define ROUND_MAX_NS   10000000000u /* ten seconds: slices have their own bound */
 #define LINGER_MAX_NS  50000u
 #define LINGER_PART    8u       /* or for that part of what it usually has, .. */
@@ -128,6 +135,7 @@ static uint64_t switch_cost_ns(const struct weir_policy *self,
 struct round {
     enum weir_priority class;
     uint64_t weights;
+    uint32_t count;
     uint32_t weight;   /* of each; 0: not all have the same */
     uint32_t heaviest; /* weight of any */
     uint64_t cost_ns;
@@ -214,6 +222,7 @@ static void add(const struct weir_policy *self, struct round *round,
     }
     round->heaviest = tenant->weight > round->heaviest ? tenant->weight : round->heaviest;
     round->weights += tenant->weight;
+    round->count++;
     round->cost_ns += switch_cost_ns(self, tenant);
     round->sum += (__int128)(int64_t)(at - round->base) * tenant->weight;
 }
@@ -278,14 +287,18 @@ static uint64_t slice_of(const struct round *round, const struct weir_policy_ten
     return slice_ns < SLICE_MAX_NS ? slice_ns : SLICE_MAX_NS;
 }
 
-/* Where a tenant would be after its turn, which takes as long as what cannot be stopped in it. */
+/* Where a tenant would be after its turn, which takes as long as what cannot be stopped in it;
+ * among many with different weights up to a slice behind that, always the same for one tenant. */
 static uint64_t deadline(const struct weir_policy *self, const struct round *round,
                          const struct weir_policy_tenant *tenant)
 {
-    uint64_t turn_ns = slice_of(round, tenant);
+    uint64_t slice_ns = slice_of(round, tenant), turn_ns = slice_ns;
 
     if (!tenant->kernel.stoppable && tenant->kernel.predicted_ns > turn_ns) {
         turn_ns = tenant->kernel.predicted_ns;
+    }
+    if (round->weight == 0 && round->count > FEW) {
+        turn_ns += slice_ns * (tenant->id * GOLDEN >> 48) >> 16;
     }
     return fair_of(tenant)->position + to_virtual(self, tenant, turn_ns * self->config->sms);
 }

@@ -152,6 +152,38 @@ static void shares_hold_with_learned_durations_and_stops(void **state)
     }
 }
 
+/* Of each weight sixteen tenants, whose turns come mixed: else in one of these seconds the weights
+ * have up to 5 % too much or too little. */
+static void many_have_their_shares_in_each_second(void **state)
+{
+    (void)state;
+    struct weir_sim_load load = load_of("tenants=16 weight=1 kernel=500us depth=8; "
+                                        "tenants=16 weight=2 kernel=500us depth=8; "
+                                        "tenants=16 weight=3 kernel=500us depth=8; "
+                                        "tenants=16 weight=4 kernel=500us depth=8",
+                                        "h200", 5000000000);
+    struct weir_sim_params params = params_of(&load, "h200", "fair");
+    params.learns = true;
+    params.until_ns = 5000000000;
+    params.bucket_ns = 1000000000;
+    struct weir_sim_result result = result_of(&load, &params);
+    assert_int_equal(result.n_tenants, 64);
+    for (uint32_t second = 1; second < 5; second++) { /* in the first durations are learned */
+        double part[4] = {0}, all = 0;
+        for (uint32_t i = 0; i < 64; i++) {
+            part[i / 16] += result.bucket_sm_ns[second * 64 + i];
+        }
+        for (int w = 0; w < 4; w++) {
+            all += part[w];
+        }
+        for (int w = 0; w < 4; w++) {
+            assert_float_equal(part[w] / all, 0.1 * (w + 1), 0.02);
+        }
+    }
+    weir_sim_result_finish(&result);
+    weir_sim_load_finish(&load);
+}
+
 /* ------------------------------------------------------------------ many small graphs */
 
 #define SERVICES_NS 400000000
@@ -672,6 +704,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_that_fill_get_more_done_and_keep_their_shares),
         cmocka_unit_test(shares_hold_with_learned_durations_and_stops),
+        cmocka_unit_test(many_have_their_shares_in_each_second),
         cmocka_unit_test(small_graphs_pass_and_collapse_in_turns),
         cmocka_unit_test(a_service_waits_for_a_piece_of_a_long_graph),
         cmocka_unit_test(copies_have_their_shares_within_two_percent),
