@@ -215,7 +215,12 @@ void charge_by_work(struct weir_sched *sched, const struct item *done)
         charge_more(done->queue, (int64_t)pair_gain_small_done(sched, done));
         return;
     }
-    if (!is_compute(done) || is_unsure(done) || done->interrupted || is_placed(done)) {
+    if (!is_compute(done) || done->interrupted || is_placed(done)) {
+        return;
+    }
+    if (is_unsure(done)) {
+        sched->filled_ns += done->fills_equal ? paid_ns : 0;
+        sched->filled_ns = sched->filled_ns < most_ns ? sched->filled_ns : most_ns;
         return;
     }
     more_ns = (int64_t)(min_u64(done->predicted_ns, sched->now_ns - done->started_ns) *

@@ -20,13 +20,13 @@
  * are known to be gains nothing by leading.
  *
  * So shares are as good as predictions, and beside an equal nothing can be learned but what is
- * forgotten as soon as something better is known. Hence equals share only what both are sure of: a
- * tenant of whom something came that was not yet learned of often enough has turns of its own for a
- * while, in proportion to what that takes, and until such an item is done, which may wait for
- * longer than that before it begins, no equal fills anything. And every tenant has a turn now and
- * then in which none of its equals fills, which begins when those that do are done, and what it
- * gave the device has no such company afterwards either; who had none for long does not fill, falls
- * behind, and so gets one.
+ * forgotten as soon as something better is known. Hence equals share only what both are sure of,
+ * or what is too short to matter: a tenant of whom something came that was not yet learned of often
+ * enough has turns of its own for a while, in proportion to what that takes, and until such an item
+ * of a turn is done, which may wait for longer than that before it begins, no equal fills anything.
+ * And every tenant has a turn now and then in which none of its equals fills, which begins when
+ * those that do are done, and what it gave the device has no such company afterwards either; who
+ * had none for long does not fill, falls behind, and so gets one.
  *
  * Source: in effect NVIDIA's MPS, where clients' kernels fill each other's gaps, but under shares.
  * The levels: CUDA's stream priorities.

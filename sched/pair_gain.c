@@ -17,8 +17,9 @@
  * company, would get more for what it pays than the heavier one, which is alone while the lighter
  * one waits: of two LLM engines with weights 3:1 the first had 71 % of the tokens in 75 % of the
  * time (H100, 2026-11-27). So in the end each pays for as much more as the two get done together.
- * How much that is, is seen from what an item takes alone. Who is never alone is known by what it
- * takes in company, as if that did not slow it down; so the slower of the two speaks for both.
+ * How much that is, is seen from items that were alone for a part of their time, of tenants of whom
+ * it is known what an item takes alone; the slower of the two speaks for both. Who is never alone
+ * is known by what it takes in company only. Where neither is alone both pay for the time.
  */
 #include "base/hash.h"
 #include "sched/private.h"
@@ -148,7 +149,8 @@ uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done)
     gain = gain_of(sched, own, done->small_other, of);
     mine = &gain->small_speed[own == of[0] ? 0 : 1];
     others = &gain->small_speed[own == of[0] ? 1 : 0];
-    if (done->predicted_ns > done->alone_ns && done->two_ns > done->busy_ns / 4) {
+    if (done->alone_ns > done->busy_ns / 16 && done->predicted_ns > done->alone_ns &&
+        done->two_ns > done->busy_ns / 4) {
         speed = (double)(done->predicted_ns - done->alone_ns) / (double)done->two_ns;
         speed = speed < 1 ? speed : 1;
         *mine += (speed - *mine) / (*mine != 0 ? SPEEDS : 1);

@@ -1,4 +1,4 @@
-/* Which kernels of real code can fail an assert (tests/data/closed). */
+/* Which kernels of real code can fail an assert (tests/data/asserts). */
 #include "host_backend/worker/session/image_check.h"
 #include "host_backend/worker/session/image_closed.h"
 #include "host_backend/worker/session/images.h"

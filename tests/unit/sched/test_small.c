@@ -109,27 +109,34 @@ static void small_work_in_company_pays_for_the_whole_device(void **state)
     desk_finish(&d);
 }
 
-/* Both take half as long again as the first alone. Each pays for what that takes alone; of the
- * second nobody knows what it takes alone, or how little it does. */
+/* The first was alone for 400 us of what it takes alone, 1,000; the other 600 took 900 in company,
+ * which is half as long again. So 900 us of the device are worth 1,200 there, 600 for each. Of the
+ * second nobody knows what it takes alone, or how little it does. Where neither was alone nothing
+ * is known, and each pays for half of the time. */
 static void two_pay_for_what_they_get_done_together(void **state)
 {
-    static const uint64_t known_us[] = {1500, 0};
+    static const struct {
+        uint64_t known_us, alone_us, costs_us; /* of the second's 900 */
+    } cases[] = {{1500, 400, 600}, {0, 400, 600}, {1500, 0, 450}};
 
     (void)state;
-    for (size_t i = 0; i < sizeof known_us / sizeof *known_us; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct desk d;
         weir_sched_id a, b, queue_a, queue_b, first, second;
+        uint64_t a_us = 32 * cases[i].alone_us + SMS * cases[i].costs_us;
 
         open_desk(&d, BUDGET);
         queue_a = queue_of(&d, WEIR_PRIORITY_NORMAL, &a);
         queue_b = queue_of(&d, WEIR_PRIORITY_NORMAL, &b);
         first = graph(&d, queue_a, 32, 1000);
-        second = graph(&d, queue_b, 32, known_us[i]);
-        later(&d, 1500);
+        later(&d, cases[i].alone_us);
+        second = graph(&d, queue_b, 32, cases[i].known_us);
+        later(&d, 900);
         finished(&d, first);
         finished(&d, second);
-        assert_in_range(service_us(&d, a), SMS * 1000 - 1, SMS * 1000 + 1);
-        assert_in_range(service_us(&d, b), SMS * 1000 - 1, SMS * 1000 + 1);
+        assert_in_range(service_us(&d, a), a_us - 1, a_us + 1);
+        assert_in_range(service_us(&d, b), SMS * cases[i].costs_us - 1,
+                        SMS * cases[i].costs_us + 1);
         desk_finish(&d);
     }
 }
