@@ -50,7 +50,8 @@ struct weir_guest_stream {
     int priority;
     bool legacy;
     bool per_thread;
-    uint8_t captures; /* atomic; 1: a capture began in it, 2: into a graph of the program's */
+    uint8_t captures;       /* atomic; 1: a capture began in it, 2: into a graph that there is */
+    uint64_t captured_into; /* that graph; 0: the capture makes one. For its end */
     uint32_t word;
     uint64_t id;
 

@@ -287,6 +287,7 @@ static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph
     };
     result = weir_call_capture_begin(weir_guest_channel(), &in, NULL);
     if (result == CUDA_SUCCESS) {
+        stream->captured_into = graph;
         __atomic_store_n(&stream->captures, graph ? 2 : 1, __ATOMIC_RELAXED);
     } else {
         __atomic_fetch_sub(&weir_guest.captures_active, 1, __ATOMIC_RELEASE);
@@ -336,11 +337,10 @@ CUresult weir_guest_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
         return CUDA_ERROR_ILLEGAL_STATE;
     }
     const uint64_t capture = info.id;
-    const uint64_t existing = info.graph;
-    /* A capture into a graph of the program's ends in that graph, which has its name already. */
-    bool named = existing && !weir_handle_origin_host(existing);
+    /* A capture into a graph ends in that graph, which has its name already. */
+    bool named = stream->captured_into != 0;
     in.s = stream->handle;
-    in.g = named ? existing : 0;
+    in.g = stream->captured_into;
     if (!named) {
         result = weir_guest_reserve(WEIR_KIND_GRAPH, &in.g);
         if (result != CUDA_SUCCESS) {

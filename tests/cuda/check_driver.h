@@ -157,6 +157,7 @@
     X(StreamAddCallback)                                                                           \
     X(StreamBeginCapture_v2)                                                                       \
     X(StreamEndCapture)                                                                            \
+    X(StreamBeginCaptureToGraph)                                                                   \
     X(StreamIsCapturing)                                                                           \
     X(StreamGetCaptureInfo_v2)                                                                     \
     X(StreamWaitValue32_v2)                                                                        \
@@ -183,6 +184,7 @@
     X(GraphAddMemcpyNode)                                                                          \
     X(GraphAddHostNode)                                                                            \
     X(GraphAddChildGraphNode)                                                                      \
+    X(GraphChildGraphNodeGetGraph)                                                                 \
     X(GraphAddEventRecordNode)                                                                     \
     X(GraphAddEventWaitNode)                                                                       \
     X(GraphEventRecordNodeGetEvent)                                                                \

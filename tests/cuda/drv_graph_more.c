@@ -80,12 +80,49 @@ static void picture(void)
     (void)unlink(path);
 }
 
+/* What is captured into a graph that another one has inside. */
+static void capture_into(CUgraph inner, CUstream stream, CUdeviceptr word)
+{
+    CUgraph ended = NULL;
+
+    DRV(cu.StreamBeginCaptureToGraph(stream, inner, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
+    DRV(cu.MemsetD32Async(word, 9, 1, stream));
+    DRV(cu.StreamEndCapture(stream, &ended));
+    check_true(ended == inner, "a capture ends in the graph that it began in");
+}
+
+static void captured_child(CUstream stream)
+{
+    CUgraph graph, child, inner;
+    CUgraphExec exec;
+    CUgraphNode node;
+    CUdeviceptr word;
+    unsigned back = 0;
+
+    DRV(cu.MemAlloc_v2(&word, 4));
+    DRV(cu.MemsetD32_v2(word, 1, 1));
+    DRV(cu.CtxSynchronize());
+    DRV(cu.GraphCreate(&graph, 0));
+    DRV(cu.GraphCreate(&child, 0));
+    DRV(cu.GraphAddChildGraphNode(&node, graph, NULL, 0, child));
+    DRV(cu.GraphChildGraphNodeGetGraph(node, &inner));
+    capture_into(inner, stream, word);
+    DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
+    DRV(cu.GraphLaunch(exec, stream));
+    DRV(cu.StreamSynchronize(stream));
+    DRV(cu.MemcpyDtoH_v2(&back, word, 4));
+    check_true(back == 9, "what was captured into a child graph");
+    DRV(cu.GraphExecDestroy(exec));
+    DRV(cu.GraphDestroy(child));
+    DRV(cu.GraphDestroy(graph));
+    DRV(cu.MemFree_v2(word));
+}
+
 /* Whether the device has conditional nodes is not part of the output: all must agree. */
 static void condition(CUstream stream, CUcontext context, unsigned value)
 {
     CUgraphConditionalHandle handle;
     CUgraphNodeParams params;
-    CUDA_MEMSET_NODE_PARAMS fill;
     CUgraph graph;
     CUgraphExec exec;
     CUgraphNode node;
@@ -97,6 +134,7 @@ static void condition(CUstream stream, CUcontext context, unsigned value)
                                                     CU_GRAPH_COND_ASSIGN_DEFAULT);
     if (made == CUDA_ERROR_NOT_SUPPORTED) {
         DRV(cu.GraphDestroy(graph));
+        check_true(1, "a capture ends in the graph that it began in");
         check_true(1, "a conditional node");
         return;
     }
@@ -111,12 +149,7 @@ static void condition(CUstream stream, CUcontext context, unsigned value)
     params.conditional.size = 1;
     params.conditional.ctx = context;
     DRV(cu.GraphAddNode_v2(&node, graph, NULL, NULL, 0, &params));
-    memset(&fill, 0, sizeof(fill));
-    fill.dst = word;
-    fill.elementSize = 4;
-    fill.value = 9;
-    fill.width = fill.height = 1;
-    DRV(cu.GraphAddMemsetNode(&node, params.conditional.phGraph_out[0], NULL, 0, &fill, context));
+    capture_into(params.conditional.phGraph_out[0], stream, word);
     DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
     DRV(cu.GraphLaunch(exec, stream));
     DRV(cu.StreamSynchronize(stream));
@@ -136,6 +169,7 @@ int main(void)
     DRV(cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     memory_operations(stream, context);
     picture();
+    captured_child(stream);
     condition(stream, context, 1);
     condition(stream, context, 0);
     DRV(cu.StreamDestroy_v2(stream));
