@@ -30,11 +30,10 @@ void weir_run_streams_destroy(struct weir_run_streams *streams);
 
 /**
  * Work of a program is about to be given to a stream. If runs are under way, and too few
- * connections to the GPU would be left, they go on first, and are not stopped any more.
+ * connections to the GPU would be left, they go on first, and are not stopped any more. Of a stream
+ * that is known to be at work, and without runs, this costs a load and a branch.
  *
  * @param runs   of the device; NULL: there are none yet.
- * Of a stream that is known to be at work, and without runs, this costs a load and a branch.
- *
  * @param told   the stream's own, until weir_run_streams_gone().
  * @param forks  the work has streams of its own inside: a graph.
  * @thread any with the context; not on a stream under capture

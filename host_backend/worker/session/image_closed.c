@@ -37,6 +37,7 @@
 #define CALL_RELATIVE    0x144u
 #define JUMP_ABSOLUTE    0x14au
 #define JUMP_INDEXED     0x14cu
+#define JUMP_UNIFORM     0x159u /* to a uniform register; not seen in what nvcc makes */
 #define CALL_RELATIVE_BY 0x944u /* a distance in the instruction */
 
 /* A kernel by its name's hash. */
@@ -106,6 +107,7 @@ static bool leads_out(uint64_t instruction)
     case CALL_ABSOLUTE:
     case JUMP_ABSOLUTE:
     case JUMP_INDEXED:
+    case JUMP_UNIFORM:
         return true;
     default:
         return false;
@@ -195,12 +197,15 @@ static bool add_kernel(struct weir_closed_kernels *closed, const char *name, siz
 static bool add_symbol(struct weir_closed_kernels *closed, struct file *file,
                        const Elf64_Sym *symbol, const char *names, uint64_t names_bytes)
 {
-    struct section *section = file->sections + symbol->st_shndx;
+    struct section *section;
     uint64_t left, n;
 
     if (symbol->st_shndx >= file->header.e_shnum || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC ||
-        (symbol->st_other & OTHER_ENTRY) == 0 || !section->code || section->was_entered ||
-        symbol->st_name >= names_bytes) {
+        (symbol->st_other & OTHER_ENTRY) == 0 || symbol->st_name >= names_bytes) {
+        return true;
+    }
+    section = file->sections + symbol->st_shndx;
+    if (!section->code || section->was_entered) {
         return true;
     }
     section->was_entered = true;
