@@ -132,12 +132,36 @@ static CUresult name_captured(struct weir_session *s, const struct weir_host_str
     return CUDA_SUCCESS;
 }
 
+static CUresult end_capture(struct weir_session *s, struct weir_host_stream *stream,
+                            uint64_t handle)
+{
+    struct weir_object *graph;
+    CUgraph native = NULL;
+    CUresult result;
+
+    result = s->driver->cuStreamEndCapture(stream->o.native, &native);
+    weir_session_capture_end(s, stream);
+    graph = weir_host_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
+    stream->capture_graph = 0;
+    if (graph != NULL && stream->capture_given) {
+        weir_graph_nest_capture_end(stream, graph);
+    }
+    if (result == CUDA_SUCCESS && stream->capture_given) { /* it has its name, and its owner */
+        return graph != NULL && graph->handle == handle ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (result == CUDA_SUCCESS && native != NULL) {
+        return name_captured(s, stream, native, handle);
+    }
+    if (graph != NULL && !stream->capture_given) {
+        weir_host_object_forget(s, graph); /* the driver has destroyed it, and its nodes */
+    }
+    return result == CUDA_SUCCESS ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : result;
+}
+
 CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capture_end_in *in,
                                struct weir_op_capture_end_out *out)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
-    struct weir_object *graph;
-    CUgraph native = NULL;
     CUresult result;
 
     (void)out;
@@ -147,24 +171,9 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
     if (!stream->capturing) {
         return CUDA_ERROR_ILLEGAL_STATE;
     }
-    result = s->driver->cuStreamEndCapture(stream->o.native, &native);
-    weir_session_capture_end(s, stream);
-    weir_ops_streams_sweep(s, stream->o.ctx);
-    graph = weir_host_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
-    stream->capture_graph = 0;
-    if (graph != NULL && stream->capture_given) {
-        weir_graph_nest_capture_end(stream, graph);
-    }
-    if (result == CUDA_SUCCESS && stream->capture_given) { /* it has its name, and its owner */
-        return graph != NULL && graph->handle == in->g ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (result == CUDA_SUCCESS && native != NULL) {
-        return name_captured(s, stream, native, in->g);
-    }
-    if (graph != NULL && !stream->capture_given) {
-        weir_host_object_forget(s, graph); /* the driver has destroyed it, and its nodes */
-    }
-    return result == CUDA_SUCCESS ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : result;
+    result = end_capture(s, stream, in->g);
+    weir_ops_streams_sweep(s);
+    return result;
 }
 
 /* Names for the graph under capture and for the nodes that the next one will depend on. */

@@ -62,7 +62,7 @@ struct weir_host_stream {
     bool legacy;
     bool blocking;          /* ordered against the legacy stream */
     bool dirty;             /* has had work since the legacy stream last waited for it */
-    bool left;              /* the guest has destroyed it, but it may wait for a value */
+    bool left;              /* the guest destroyed it; it may wait for a value, or is captured */
     bool capturing;         /* this stream began a capture that has not ended */
     bool capture_given;     /* into a graph of the guest */
     uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
