@@ -66,10 +66,11 @@ struct weir_host_stream {
     bool capturing;         /* this stream began a capture that has not ended */
     bool capture_given;     /* into a graph of the guest */
     uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
-    uint16_t capture_depth; /* what is captured: as depth and within of a graph */
+    uint16_t capture_depth; /* what was captured with no name: as depth and within of a graph */
     uint32_t capture_within;
-    uint64_t seen_epoch; /* the last operation of the legacy stream that it has waited for */
-    CUevent join;        /* NULL until it is needed */
+    uint32_t capture_nodes; /* nodes that the given graph had when they were last counted */
+    uint64_t seen_epoch;    /* the last operation of the legacy stream that it has waited for */
+    CUevent join;           /* NULL until it is needed */
     struct weir_admission_stream gate;
     struct weir_fault_stream fault;
     struct weir_stream_told told;

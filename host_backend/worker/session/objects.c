@@ -716,11 +716,12 @@ CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uin
     }
     if (kind == WEIR_KIND_NODE) {
         o->owner = owner_of_node(session);
+        weir_graph_nest_node_made(o);
     }
     if (session->op.code == WEIR_OP_cuGraphAddChildGraphNode) {
         weir_graph_nested(session, o, session->op.last);
     } else if (session->op.code == WEIR_OP_cuGraphClone) {
-        weir_graph_nest_copy(o, session->op.first);
+        weir_graph_nest_copy(session, o, session->op.first);
     }
     return CUDA_SUCCESS;
 }
