@@ -112,6 +112,7 @@ bool weir_user_object_release(struct weir_user_object *object, uint32_t count);
 struct weir_graph_node {
     uint64_t handle;
     CUgraphNodeType type;
+    uint32_t n_bodies; /* of a conditional node */
     union {
         CUDA_MEMCPY3D copy;
         CUDA_MEMSET_NODE_PARAMS memset;
@@ -141,6 +142,8 @@ void weir_graph_node_own(uint64_t graph, uint64_t node);
 
 /** The graph is destroyed: forget the nodes that it was given, and their names. */
 void weir_graph_nodes_forget(uint64_t graph);
+/** A node is gone, and with it the nodes of its bodies, if it is a conditional one. */
+void weir_graph_node_bodies_forget(uint64_t handle);
 
 /** cuGraphAddNode of a conditional node; fills params->phGraph_out. @thread any */
 CUresult weir_graph_add_conditional(CUgraphNode *ret_node, CUgraph graph,

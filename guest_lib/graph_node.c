@@ -131,6 +131,15 @@ void weir_graph_node_own(uint64_t graph, uint64_t node)
     pthread_mutex_unlock(&lock);
 }
 
+void weir_graph_node_bodies_forget(uint64_t handle)
+{
+    struct weir_graph_node node;
+    bool has = weir_graph_node_find(handle, &node) && node.type == CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    for (uint32_t i = 0; has && i < node.n_bodies; i++) {
+        weir_graph_nodes_forget((uintptr_t)node.params.bodies[i]);
+    }
+}
+
 void weir_graph_nodes_forget(uint64_t graph)
 {
     pthread_mutex_lock(&lock);
@@ -141,6 +150,7 @@ void weir_graph_nodes_forget(uint64_t graph)
     }
     pthread_mutex_unlock(&lock);
     for (size_t i = 0; family && i < family->n; i++) {
+        weir_graph_node_bodies_forget(family->nodes[i]);
         weir_graph_node_forget(family->nodes[i]);
         weir_guest_drop(WEIR_KIND_NODE, family->nodes[i]);
     }

@@ -48,6 +48,7 @@ CUresult weir_guest_cuGraphDestroyNode(CUgraphNode hNode)
     const struct weir_op_cuGraphDestroyNode_in in = {.hNode = (uintptr_t)hNode};
     CUresult result = weir_call_cuGraphDestroyNode(weir_guest_channel(), &in, NULL);
     if (result == CUDA_SUCCESS) {
+        weir_graph_node_bodies_forget((uintptr_t)hNode);
         weir_graph_node_forget((uintptr_t)hNode);
         weir_graph_set_drop((uintptr_t)hNode);
         weir_guest_drop(WEIR_KIND_NODE, (uintptr_t)hNode);

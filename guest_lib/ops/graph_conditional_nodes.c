@@ -69,8 +69,10 @@ CUresult weir_graph_add_conditional(CUgraphNode *ret_node, CUgraph graph,
                      : CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS) {
-        const struct weir_graph_node record = {
-            .handle = in.n, .type = CU_GRAPH_NODE_TYPE_CONDITIONAL, .params = {.bodies = bodies}};
+        const struct weir_graph_node record = {.handle = in.n,
+                                               .type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
+                                               .n_bodies = params->size,
+                                               .params = {.bodies = bodies}};
         result = weir_graph_node_keep(&record);
     }
     if (result != CUDA_SUCCESS) {

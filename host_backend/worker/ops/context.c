@@ -74,6 +74,7 @@ CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     weir_ctx_destroy(s, ctx);
+    weir_ops_streams_sweep(s); /* of others, which were in a capture that began in one of its */
     if (weir_session_contexts(s) == NULL) {
         weir_ops_libraries_unload(s);
     }

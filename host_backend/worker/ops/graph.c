@@ -77,7 +77,7 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
         weir_session_capture_begin(s, stream);
         stream->capture_graph = graph != NULL ? graph->handle : 0;
         stream->capture_given = graph != NULL;
-        weir_graph_nest_capture_begin(stream, graph);
+        weir_graph_nest_capture_begin(s, stream, graph);
     }
     return result;
 }
@@ -99,14 +99,16 @@ static void adopt(weir_handle handle, void *object, void *user)
 }
 
 /* The captured graph gets the guest's name; one that capture_info gave lives on as its alias. */
-static CUresult name_captured(struct weir_session *s, const struct weir_host_stream *stream,
+static CUresult name_captured(struct weir_session *s, struct weir_host_stream *stream,
                               CUgraph native, uint64_t handle)
 {
     struct weir_object *known = weir_host_object_find(s, WEIR_KIND_GRAPH, native);
     struct weir_object *o;
     CUresult result;
 
-    if (known != NULL && known->handle == handle) {
+    if (known != NULL && known->handle == handle) { /* the guest's, as if it had another name */
+        known->borrowed = false;
+        weir_graph_nest_capture_end(s, stream, known);
         return CUDA_SUCCESS;
     }
     if (known != NULL) {
@@ -120,24 +122,49 @@ static CUresult name_captured(struct weir_session *s, const struct weir_host_str
         (void)s->driver->cuGraphDestroy(native);
         return result;
     }
-    weir_graph_nest_capture_end(stream, o);
     if (known != NULL) {
         struct adoption a = {known, o};
 
+        weir_graph_nest_copy(s, o, known);
         weir_host_objects_visit(s, WEIR_KIND_NODE, adopt, &a);
         weir_host_objects_visit(s, WEIR_KIND_GRAPH, adopt, &a);
         known->owner = o;
         known->borrowed = true;
     }
+    weir_graph_nest_capture_end(s, stream, o);
     return CUDA_SUCCESS;
+}
+
+static CUresult end_capture(struct weir_session *s, struct weir_host_stream *stream,
+                            uint64_t handle)
+{
+    struct weir_object *graph;
+    CUgraph native = NULL;
+    CUresult result;
+
+    result = s->driver->cuStreamEndCapture(stream->o.native, &native);
+    weir_session_capture_end(s, stream);
+    graph = weir_host_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
+    stream->capture_graph = 0;
+    if (graph != NULL && stream->capture_given) {
+        weir_graph_nest_capture_end(s, stream, graph);
+    }
+    if (result == CUDA_SUCCESS && stream->capture_given) { /* it has its name, and its owner */
+        return graph != NULL && graph->handle == handle ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (result == CUDA_SUCCESS && native != NULL) {
+        return name_captured(s, stream, native, handle);
+    }
+    if (graph != NULL && !stream->capture_given) {
+        weir_host_object_forget(s, graph); /* the driver has destroyed it, and its nodes */
+    }
+    return result == CUDA_SUCCESS ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : result;
 }
 
 CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capture_end_in *in,
                                struct weir_op_capture_end_out *out)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
-    struct weir_object *graph;
-    CUgraph native = NULL;
     CUresult result;
 
     (void)out;
@@ -147,42 +174,36 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
     if (!stream->capturing) {
         return CUDA_ERROR_ILLEGAL_STATE;
     }
-    result = s->driver->cuStreamEndCapture(stream->o.native, &native);
-    weir_session_capture_end(s, stream);
-    weir_ops_streams_sweep(s, stream->o.ctx);
-    graph = weir_host_object_get(s, WEIR_KIND_GRAPH, stream->capture_graph);
-    stream->capture_graph = 0;
-    if (graph != NULL && stream->capture_given) {
-        weir_graph_nest_capture_end(stream, graph);
+    result = end_capture(s, stream, in->g);
+    weir_ops_streams_sweep(s);
+    return result;
+}
+
+/* The stream of a context in which a capture began, if one did there, is told its graph's name. A
+ * stream that joined a capture has no end of its own. */
+static void name_of_its_own(struct weir_session *s, const struct weir_host_ctx *ctx, CUgraph graph,
+                            uint64_t name)
+{
+    CUgraph its;
+
+    for (struct weir_host_stream *origin = ctx->streams; origin != NULL; origin = origin->next) {
+        if (origin->capturing && origin->capture_graph == 0 &&
+            weir_capture_graph(s, origin, &its) == CUDA_SUCCESS && its == graph) {
+            origin->capture_graph = name;
+            weir_graph_nest_capture_end(s, origin, weir_host_object_get(s, WEIR_KIND_GRAPH, name));
+        }
     }
-    if (result == CUDA_SUCCESS && stream->capture_given) { /* it has its name, and its owner */
-        return graph != NULL && graph->handle == in->g ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (result == CUDA_SUCCESS && native != NULL) {
-        return name_captured(s, stream, native, in->g);
-    }
-    if (graph != NULL && !stream->capture_given) {
-        weir_host_object_forget(s, graph); /* the driver has destroyed it, and its nodes */
-    }
-    return result == CUDA_SUCCESS ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : result;
 }
 
 /* Names for the graph under capture and for the nodes that the next one will depend on. */
-static CUresult name_capture(struct weir_session *s, struct weir_host_stream *stream, CUgraph graph,
-                             const CUgraphNode *nodes, size_t n,
-                             struct weir_op_capture_info_out *out)
+static CUresult name_capture(struct weir_session *s, CUgraph graph, const CUgraphNode *nodes,
+                             size_t n, struct weir_op_capture_info_out *out)
 {
     uint64_t *names;
-    CUgraph its;
 
     WEIR_TRY(weir_session_name(s, WEIR_KIND_GRAPH, graph, &out->graph));
-    for (struct weir_host_stream *origin = stream->o.ctx->streams; origin != NULL;
-         origin = origin->next) {
-        /* A stream that joined a capture has no end of its own. */
-        if (origin->capturing && origin->capture_graph == 0 &&
-            weir_capture_graph(s, origin, &its) == CUDA_SUCCESS && its == graph) {
-            origin->capture_graph = out->graph;
-        }
+    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx != NULL; ctx = ctx->next) {
+        name_of_its_own(s, ctx, graph, out->graph);
     }
     names = weir_session_alloc(s, (n + 1) * sizeof *names);
     if (names == NULL || n > 4096) {
@@ -222,7 +243,7 @@ CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_cap
         out->edges = kept;
         out->n_edges = (uint32_t)c.n;
     }
-    return name_capture(s, stream, c.graph, c.nodes, c.n, out);
+    return name_capture(s, c.graph, c.nodes, c.n, out);
 }
 
 CUresult weir_host_capture_update(struct weir_session *s,
@@ -283,7 +304,7 @@ CUresult weir_host_graph_instantiate(struct weir_session *s,
         (void)s->driver->cuGraphExecDestroy(native);
         return result;
     }
-    weir_graph_nest_copy(o, graph);
+    weir_graph_nest_copy(s, o, graph);
     (void)s->driver->cuGraphGetNodes(graph->native, NULL, &nodes);
     ((struct weir_exec *)o)->nodes = (uint32_t)nodes;
     ((struct weir_exec *)o)->sms = weir_ops_graph_sms(s, graph->native);

@@ -25,8 +25,10 @@ static inline struct weir_host_stream *weir_ops_stream(struct weir_session *s, u
 {
     struct weir_host_stream *stream = weir_host_object_get(s, WEIR_KIND_STREAM, handle);
 
-    return stream != NULL && weir_session_enter(s, stream->o.device) == CUDA_SUCCESS ? stream
-                                                                                     : NULL;
+    return stream != NULL && !stream->left &&
+                   weir_session_enter(s, stream->o.device) == CUDA_SUCCESS
+               ? stream
+               : NULL;
 }
 static inline struct weir_host_event *weir_ops_event(struct weir_session *s, uint64_t handle)
 {
@@ -73,9 +75,9 @@ CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_host_copy_si
                                                    (in)->dst_pitch, (in)->dst_height},             \
                      (in)->width, (in)->height, (in)->depth, (ret_copy))
 
-/** Destroy those of a context's streams that the guest has left with work, and that have done it
- * (ops/stream.c). */
-void weir_ops_streams_sweep(struct weir_session *s, struct weir_host_ctx *ctx);
+/** Destroy those of the session's streams that the guest has left with work or in a capture, and
+ * that have done it (ops/stream.c). */
+void weir_ops_streams_sweep(struct weir_session *s);
 
 /** The arrays of a copy, for graphs that name them; NULL where a side is none (ops/copy.c). */
 void weir_ops_copy_arrays(struct weir_session *s, const CUDA_MEMCPY3D *copy,

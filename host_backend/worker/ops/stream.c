@@ -44,7 +44,7 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
 }
 
 /* To ask one under capture would invalidate the capture. */
-void weir_ops_streams_sweep(struct weir_session *s, struct weir_host_ctx *ctx)
+static void sweep(struct weir_session *s, const struct weir_host_ctx *ctx)
 {
     for (struct weir_host_stream *stream = ctx->streams, *next; stream != NULL; stream = next) {
         next = stream->next;
@@ -52,6 +52,13 @@ void weir_ops_streams_sweep(struct weir_session *s, struct weir_host_ctx *ctx)
             s->driver->cuStreamQuery(weir_host_stream_at(stream)) != CUDA_ERROR_NOT_READY) {
             (void)weir_host_object_destroy(s, &stream->o);
         }
+    }
+}
+
+void weir_ops_streams_sweep(struct weir_session *s)
+{
+    for (struct weir_host_ctx *ctx = weir_session_contexts(s); ctx != NULL; ctx = ctx->next) {
+        sweep(s, ctx);
     }
 }
 
@@ -66,6 +73,7 @@ CUresult weir_host_stream_destroy(struct weir_session *s,
                                   struct weir_op_stream_destroy_out *out)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
+    CUresult result = CUDA_SUCCESS;
 
     (void)out;
     if (stream == NULL || stream->legacy) {
@@ -75,11 +83,12 @@ CUresult weir_host_stream_destroy(struct weir_session *s,
         weir_capture_abandon(s, stream);
     }
     if (!weir_awaited_any(s) && !weir_host_stream_capturing(s, stream)) {
-        return weir_host_object_destroy(s, &stream->o);
+        result = weir_host_object_destroy(s, &stream->o);
+    } else {
+        stream->left = true;
     }
-    stream->left = true;
-    weir_ops_streams_sweep(s, stream->o.ctx);
-    return CUDA_SUCCESS;
+    weir_ops_streams_sweep(s); /* others, too, may have been in the capture that began in it */
+    return result;
 }
 
 CUresult weir_host_stream_mark(struct weir_session *s, const struct weir_op_stream_mark_in *in,

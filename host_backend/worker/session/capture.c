@@ -1,6 +1,7 @@
 #include "host_backend/worker/session/capture.h"
 
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/graph_nesting.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/session.h"
 
@@ -73,6 +74,9 @@ void weir_capture_abandon(struct weir_session *session, struct weir_host_stream 
     (void)session->driver->cuStreamEndCapture(stream->o.native, &native);
     weir_session_capture_end(session, stream);
     if (stream->capture_given) {
+        if (graph != NULL) {
+            weir_graph_nest_capture_end(session, stream, graph);
+        }
         return;
     }
     if (native != NULL) {

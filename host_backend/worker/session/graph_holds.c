@@ -50,7 +50,7 @@ static struct weir_graph_hold *hold_of(struct weir_session *session, struct weir
     if (hold != NULL && !hold->released) {
         return hold;
     }
-    hold = calloc(1, sizeof *hold);
+    hold = weir_session_n_kept(session) < WEIR_GRAPH_KEPT_MAX ? calloc(1, sizeof *hold) : NULL;
     if (hold == NULL) {
         return NULL;
     }

@@ -23,6 +23,10 @@ struct weir_host_stream;
 struct weir_object;
 struct weir_session;
 
+/* With so many objects kept that the guest has destroyed, graphs can name no others: nothing else
+ * bounds them. */
+#define WEIR_GRAPH_KEPT_MAX 65536u
+
 /**
  * A graph is about to name an object: a function, an event, an array. Where the driver does not
  * take it, the object stays until the session ends.

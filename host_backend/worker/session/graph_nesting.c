@@ -3,13 +3,43 @@
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/session.h"
 
-/* All of a graph's nodes, those of its children too. */
-static uint64_t total(struct weir_session *session, const struct weir_object *graph)
+/* A graph that was under capture may have two names. One lies over the other, which counts all. */
+static const struct weir_object *whole(const struct weir_object *graph)
+{
+    const struct weir_object *owner = graph->owner;
+
+    return owner != NULL && owner->kind == WEIR_KIND_GRAPH && owner->native == graph->native
+               ? owner
+               : graph;
+}
+
+static uint64_t own_nodes(struct weir_session *session, const struct weir_object *graph)
 {
     size_t own = 0;
 
     (void)session->driver->cuGraphGetNodes(graph->native, NULL, &own);
-    return (uint64_t)own + graph->within;
+    return own;
+}
+
+/* All of a graph's nodes, those of its children too. */
+static uint64_t total(struct weir_session *session, const struct weir_object *graph)
+{
+    return own_nodes(session, graph) + whole(graph)->within;
+}
+
+/* So many nodes more lie within a graph or node, and in what is around it. */
+static void grow(struct weir_object *object, uint64_t nodes)
+{
+    for (struct weir_object *o = object; o != NULL; o = o->owner) {
+        o->within = (uint32_t)(nodes < UINT32_MAX - o->within ? o->within + nodes : UINT32_MAX);
+    }
+}
+
+static void shrink(struct weir_object *object, uint32_t nodes)
+{
+    for (struct weir_object *o = object; o != NULL; o = o->owner) {
+        o->within -= o->within < nodes ? o->within : nodes;
+    }
 }
 
 /* How many graphs lie around it. */
@@ -40,6 +70,25 @@ static CUresult check(const struct weir_object *parent, uint32_t levels, uint64_
                                                                       : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* What was captured into graphs of the guest so far, before one of them is copied. */
+static void count_captured(struct weir_session *session)
+{
+    struct weir_host_ctx *ctx = session->n_captures != 0 ? weir_session_contexts(session) : NULL;
+
+    for (; ctx != NULL; ctx = ctx->next) {
+        for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
+            struct weir_object *graph =
+                s->capturing && s->capture_given
+                    ? weir_host_object_get(session, WEIR_KIND_GRAPH, s->capture_graph)
+                    : NULL;
+
+            if (graph != NULL) {
+                weir_graph_nest_capture_end(session, s, graph);
+            }
+        }
+    }
+}
+
 CUresult weir_graph_nest_check(struct weir_session *session, const struct weir_object *parent,
                                const struct weir_object *child)
 {
@@ -48,7 +97,8 @@ CUresult weir_graph_nest_check(struct weir_session *session, const struct weir_o
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    return check(parent, child->depth + 1u, total(session, child));
+    count_captured(session);
+    return check(parent, whole(child)->depth + 1u, total(session, child));
 }
 
 /* So many levels lie within a graph, at least; and in those around it. */
@@ -66,21 +116,25 @@ static void deepen(struct weir_object *graph, uint32_t levels)
 void weir_graph_nested(struct weir_session *session, struct weir_object *node,
                        const struct weir_object *child)
 {
-    uint32_t nodes = (uint32_t)total(session, child); /* was checked */
-
-    node->within += nodes;
-    for (struct weir_object *o = node->owner; o != NULL; o = o->owner) {
-        o->within += nodes;
-    }
+    grow(node, total(session, child));
     if (node->owner != NULL) {
-        deepen(node->owner, child->depth + 1u);
+        deepen(node->owner, whole(child)->depth + 1u);
+    }
+}
+
+/* A graph's own nodes the driver counts; they lie within what is around it. */
+void weir_graph_nest_node_made(struct weir_object *node)
+{
+    if (node->owner != NULL) {
+        grow(whole(node->owner)->owner, 1);
     }
 }
 
 void weir_graph_nest_node_gone(struct weir_object *node)
 {
-    for (struct weir_object *o = node->owner; o != NULL; o = o->owner) {
-        o->within -= o->within < node->within ? o->within : node->within;
+    shrink(node->owner, node->within);
+    if (node->owner != NULL && !node->borrowed) { /* one that was found may not be counted */
+        shrink(whole(node->owner)->owner, 1);
     }
 }
 
@@ -94,10 +148,12 @@ void weir_graph_nested_body(struct weir_object *parent)
     deepen(parent, 1);
 }
 
-void weir_graph_nest_copy(struct weir_object *to, const struct weir_object *from)
+void weir_graph_nest_copy(struct weir_session *session, struct weir_object *to,
+                          const struct weir_object *from)
 {
-    to->depth = from->depth;
-    to->within = from->within;
+    count_captured(session);
+    to->depth = whole(from)->depth;
+    to->within = whole(from)->within;
 }
 
 void weir_graph_nest_named(struct weir_object *graph)
@@ -105,50 +161,85 @@ void weir_graph_nest_named(struct weir_object *graph)
     const struct weir_object *node = graph->owner;
 
     if (node != NULL && node->kind == WEIR_KIND_NODE && node->owner != NULL) {
-        graph->within = node->within;
+        /* Of a node that was found, as in a clone, no more is known than of all there. */
+        graph->within = node->borrowed ? node->owner->within : node->within;
         graph->depth = (uint16_t)(node->owner->depth - (node->owner->depth != 0));
     }
 }
 
-void weir_graph_nest_capture_begin(struct weir_host_stream *stream, const struct weir_object *graph)
+void weir_graph_nest_capture_begin(struct weir_session *session, struct weir_host_stream *stream,
+                                   const struct weir_object *graph)
 {
     stream->capture_depth = 0;
-    stream->capture_within = graph != NULL ? outermost(graph)->within : 0;
+    stream->capture_within = 0;
+    stream->capture_nodes = graph != NULL ? (uint32_t)own_nodes(session, graph) : 0;
 }
 
-void weir_graph_nest_capture_end(const struct weir_host_stream *stream, struct weir_object *graph)
+void weir_graph_nest_capture_end(struct weir_session *session, struct weir_host_stream *stream,
+                                 struct weir_object *graph)
 {
-    uint32_t before = outermost(graph)->within;
-    uint32_t more = stream->capture_within > before ? stream->capture_within - before : 0;
+    uint64_t own = stream->capture_given ? own_nodes(session, graph) : 0;
 
-    for (struct weir_object *o = graph; o != NULL; o = o->owner) {
-        o->within += more;
-    }
+    grow(graph, stream->capture_within);
     deepen(graph, stream->capture_depth);
+    stream->capture_depth = 0;
+    stream->capture_within = 0;
+    if (own > stream->capture_nodes) { /* also counted when they were made, if not captured */
+        grow(whole(graph)->owner, own - stream->capture_nodes);
+        stream->capture_nodes = (uint32_t)own;
+    }
+}
+
+/* A launch becomes a child of the graph under capture. */
+static CUresult check_capture(struct weir_session *session, const struct weir_host_stream *stream,
+                              uint32_t levels, uint64_t nodes)
+{
+    const struct weir_object *graph =
+        weir_host_object_get(session, WEIR_KIND_GRAPH, stream->capture_graph);
+
+    if (graph != NULL) {
+        return check(graph, levels, nodes);
+    }
+    return stream->capture_within + nodes <= WEIR_GRAPH_WITHIN_MAX ? CUDA_SUCCESS
+                                                                   : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void add_to_capture(struct weir_session *session, struct weir_host_stream *stream,
+                           uint32_t levels, uint64_t nodes)
+{
+    struct weir_object *graph =
+        weir_host_object_get(session, WEIR_KIND_GRAPH, stream->capture_graph);
+
+    if (graph != NULL) {
+        grow(graph, nodes);
+        deepen(graph, levels);
+        return;
+    }
+    stream->capture_within += (uint32_t)nodes; /* was checked */
+    stream->capture_depth =
+        (uint16_t)(stream->capture_depth > levels ? stream->capture_depth : levels);
 }
 
 /* Which capture it is for is not known, so it counts for each. */
 CUresult weir_graph_nest_captured(struct weir_session *session, const struct weir_exec *exec)
 {
     const uint64_t nodes = exec->nodes + (uint64_t)exec->o.within;
+    const uint32_t levels = exec->o.depth + 1u;
 
-    if (exec->o.depth + 1u > WEIR_GRAPH_DEPTH_MAX) {
+    if (levels > WEIR_GRAPH_DEPTH_MAX) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx != NULL; ctx = ctx->next) {
         for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
-            if (s->capturing && s->capture_within + nodes > WEIR_GRAPH_WITHIN_MAX) {
-                return CUDA_ERROR_OUT_OF_MEMORY;
+            if (s->capturing) {
+                WEIR_TRY(check_capture(session, s, levels, nodes));
             }
         }
     }
     for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx != NULL; ctx = ctx->next) {
         for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
             if (s->capturing) {
-                s->capture_within += (uint32_t)nodes;
-                s->capture_depth = s->capture_depth > exec->o.depth + 1u
-                                       ? s->capture_depth
-                                       : (uint16_t)(exec->o.depth + 1u);
+                add_to_capture(session, s, levels, nodes);
             }
         }
     }

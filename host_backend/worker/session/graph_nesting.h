@@ -34,7 +34,8 @@ CUresult weir_graph_nest_check(struct weir_session *session, const struct weir_o
 /** It has, by this node. */
 void weir_graph_nested(struct weir_session *session, struct weir_object *node,
                        const struct weir_object *child);
-/** A node goes. */
+/** The guest has made a node, or one goes. */
+void weir_graph_nest_node_made(struct weir_object *node);
 void weir_graph_nest_node_gone(struct weir_object *node);
 
 /** May a graph have a conditional node? As weir_graph_nest_check(). */
@@ -43,14 +44,17 @@ CUresult weir_graph_nest_body_check(const struct weir_object *parent);
 void weir_graph_nested_body(struct weir_object *parent);
 
 /** A graph's clone or executable has the same inside. */
-void weir_graph_nest_copy(struct weir_object *to, const struct weir_object *from);
+void weir_graph_nest_copy(struct weir_session *session, struct weir_object *to,
+                          const struct weir_object *from);
 /** The graph has been found in a node. */
 void weir_graph_nest_named(struct weir_object *graph);
 
-/** A stream begins to be captured into a graph of the guest, or ends to be. */
-void weir_graph_nest_capture_begin(struct weir_host_stream *stream,
+/** A capture begins in a stream. @param graph  of the guest, that it is captured into; or NULL */
+void weir_graph_nest_capture_begin(struct weir_session *session, struct weir_host_stream *stream,
                                    const struct weir_object *graph);
-void weir_graph_nest_capture_end(const struct weir_host_stream *stream, struct weir_object *graph);
+/** What was captured so far is in a graph that now has a name; or in the given one. */
+void weir_graph_nest_capture_end(struct weir_session *session, struct weir_host_stream *stream,
+                                 struct weir_object *graph);
 
 /** May an executable be launched into a capture of the session? Then it becomes a child there. */
 CUresult weir_graph_nest_captured(struct weir_session *session, const struct weir_exec *exec);

@@ -19,7 +19,8 @@ struct weir_handles {
     struct weir_native_map natives;
     struct weir_host_ctx *contexts;
     struct weir_kept *kept; /* what the guest has destroyed, and graphs name (session/objects.c) */
-    uint64_t graphs_gone;   /* how many graphs and captures are */
+    uint32_t n_kept;
+    uint64_t graphs_gone; /* how many graphs and captures are */
 };
 
 #endif

@@ -62,14 +62,15 @@ struct weir_host_stream {
     bool legacy;
     bool blocking;          /* ordered against the legacy stream */
     bool dirty;             /* has had work since the legacy stream last waited for it */
-    bool left;              /* the guest has destroyed it, but it may wait for a value */
+    bool left;              /* the guest destroyed it; it may wait for a value, or is captured */
     bool capturing;         /* this stream began a capture that has not ended */
     bool capture_given;     /* into a graph of the guest */
     uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
-    uint16_t capture_depth; /* what is captured: as depth and within of a graph */
+    uint16_t capture_depth; /* what was captured with no name: as depth and within of a graph */
     uint32_t capture_within;
-    uint64_t seen_epoch; /* the last operation of the legacy stream that it has waited for */
-    CUevent join;        /* NULL until it is needed */
+    uint32_t capture_nodes; /* nodes that the given graph had when they were last counted */
+    uint64_t seen_epoch;    /* the last operation of the legacy stream that it has waited for */
+    CUevent join;           /* NULL until it is needed */
     struct weir_admission_stream gate;
     struct weir_fault_stream fault;
     struct weir_stream_told told;

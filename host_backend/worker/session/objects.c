@@ -450,6 +450,7 @@ static bool keep(struct weir_session *session, struct weir_object *o)
         *kept = (struct weir_kept){session->handles->kept, o};
         session->handles->kept = kept;
     }
+    session->handles->n_kept++;
     return true;
 }
 
@@ -461,6 +462,11 @@ static void destroy_kept(struct weir_session *session, struct weir_object *o)
     }
     (void)destroy_native(session, o);
     finish(session, o);
+}
+
+uint32_t weir_session_n_kept(const struct weir_session *session)
+{
+    return session->handles->n_kept;
 }
 
 uint64_t weir_session_graphs_gone(const struct weir_session *session)
@@ -481,6 +487,7 @@ void weir_host_objects_kept_try(struct weir_session *session)
             continue;
         }
         *at = kept->next;
+        session->handles->n_kept--;
         destroy_kept(session, kept->object);
         free(kept);
     }
@@ -716,11 +723,12 @@ CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uin
     }
     if (kind == WEIR_KIND_NODE) {
         o->owner = owner_of_node(session);
+        weir_graph_nest_node_made(o);
     }
     if (session->op.code == WEIR_OP_cuGraphAddChildGraphNode) {
         weir_graph_nested(session, o, session->op.last);
     } else if (session->op.code == WEIR_OP_cuGraphClone) {
-        weir_graph_nest_copy(o, session->op.first);
+        weir_graph_nest_copy(session, o, session->op.first);
     }
     return CUDA_SUCCESS;
 }

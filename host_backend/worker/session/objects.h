@@ -58,6 +58,9 @@ CUresult weir_host_object_destroy(struct weir_session *session, struct weir_obje
  * that ends all of it. */
 void weir_host_objects_kept_try(struct weir_session *session);
 
+/** How many such objects there are. */
+uint32_t weir_session_n_kept(const struct weir_session *session);
+
 /** How many graphs and captures of the session are gone: the driver uses their names again. */
 uint64_t weir_session_graphs_gone(const struct weir_session *session);
 /** One more is, of which the objects do not know: a capture. */

@@ -3,6 +3,8 @@
 #include "guest_lib/graph.h"
 #include "tests/lib/tl_cmocka.h"
 
+#include <stdlib.h>
+
 enum { NODES = 1000 };
 
 static uint64_t add(uint64_t graph)
@@ -47,6 +49,43 @@ static void nodes_go_with_their_graph(void **state)
     assert_false(is_known(nodes[1][NODES - 1]));
 }
 
+static uint64_t make_graph(void)
+{
+    uint64_t graph;
+
+    assert_int_equal(weir_guest_reserve(WEIR_KIND_GRAPH, &graph), CUDA_SUCCESS);
+    return graph;
+}
+
+static uint64_t add_conditional(uint64_t graph, uint64_t body)
+{
+    uint64_t node = add(graph);
+    CUgraph *bodies = calloc(1, sizeof(CUgraph));
+
+    assert_non_null(bodies);
+    bodies[0] = (CUgraph)(uintptr_t)body;
+    const struct weir_graph_node record = {.handle = node,
+                                           .type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
+                                           .n_bodies = 1,
+                                           .params = {.bodies = bodies}};
+    /* The bodies are the record's now. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+    assert_int_equal(weir_graph_node_keep(&record), CUDA_SUCCESS);
+    return node;
+}
+
+static void nodes_of_bodies_go_with_the_graph_around_them(void **state)
+{
+    const uint64_t outer = make_graph(), body = make_graph(), inner = make_graph();
+    const uint64_t conditional = add_conditional(outer, body);
+    const uint64_t within = add_conditional(body, inner), last = add(inner);
+
+    (void)state;
+    weir_graph_nodes_forget(outer);
+    assert_false(is_known(conditional));
+    assert_false(is_known(within));
+    assert_false(is_known(last));
+}
+
 static int start(void **state)
 {
     (void)state;
@@ -56,7 +95,10 @@ static int start(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nodes_go_with_their_graph)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_go_with_their_graph),
+        cmocka_unit_test(nodes_of_bodies_go_with_the_graph_around_them),
+    };
 
     return cmocka_run_group_tests(tests, start, NULL);
 }

@@ -1,6 +1,8 @@
 /* Functions of the guest in graphs: each goes with the last that has it. */
 #include "session_fixture.h"
 
+#include "host_backend/worker/session/graph_holds.h"
+#include "host_backend/worker/session/handles.h"
 #include "host_backend/worker/session/host_calls.h"
 
 /* A driver with one graph, which has a host node and user objects. */
@@ -100,6 +102,29 @@ static CUresult retain_object(CUgraph graph, CUuserObject object, unsigned count
     return CUDA_SUCCESS;
 }
 
+static CUresult retain_shared(CUgraph graph, CUuserObject object, unsigned count, unsigned flags)
+{
+    (void)graph;
+    (void)object;
+    assert_int_equal(count, 1);
+    assert_int_equal(flags, 0);
+    return CUDA_SUCCESS;
+}
+
+static CUresult let_go(CUuserObject object, unsigned count)
+{
+    (void)object;
+    assert_int_equal(count, 1);
+    return CUDA_SUCCESS;
+}
+
+static CUresult add_event_record(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies,
+                                 size_t n, CUevent event)
+{
+    (void)event;
+    return fake_add_empty(ret, graph, dependencies, n);
+}
+
 static void destroy_object(uintptr_t i)
 {
     if (g.destroy[i] != NULL) {
@@ -139,14 +164,33 @@ static void use_graphs(void)
     f.worker.platform.driver.cuStreamEndCapture = end_capture;
 }
 
+static void use_events(void)
+{
+    use_graphs();
+    f.worker.platform.driver.cuGraphRetainUserObject = retain_shared;
+    f.worker.platform.driver.cuUserObjectRelease = let_go;
+    f.worker.platform.driver.cuGraphAddEventRecordNode = add_event_record;
+}
+
 static int set_up_graphs(void **state)
 {
     int result;
 
     memset(&g, 0, sizeof g);
-    prepare = use_graphs;
+    prepare = prepare != NULL ? prepare : use_graphs;
     result = set_up(state);
+    prepare = NULL;
     make_graph(1);
+    return result;
+}
+
+static int set_up_events(void **state)
+{
+    int result;
+
+    prepare = use_events;
+    result = set_up_graphs(state);
+    make_context();
     return result;
 }
 
@@ -251,6 +295,34 @@ static void captured_call_goes_with_its_graph(void **state)
     assert_int_equal(calls_there(), 0);
 }
 
+/* A node that records an event of the same number. */
+static CUresult add_event(uint32_t index)
+{
+    const struct weir_op_event_create_in event = {
+        .e = name(WEIR_KIND_EVENT, index), .c = name(WEIR_KIND_CONTEXT, 1), .word = index};
+    const struct weir_op_cuGraphAddEventRecordNode_in in = {.hGraph = name(WEIR_KIND_GRAPH, 1),
+                                                            .phGraphNode =
+                                                                name(WEIR_KIND_NODE, index),
+                                                            .event = event.e};
+
+    assert_int_equal(call(WEIR_OP_event_create, &event, NULL), CUDA_SUCCESS);
+    return call(WEIR_OP_cuGraphAddEventRecordNode, &in, NULL);
+}
+
+static void destroyed_events_that_graphs_name_are_bounded(void **state)
+{
+    const struct weir_op_event_destroy_in in = {.e = name(WEIR_KIND_EVENT, 2)};
+
+    (void)state;
+    assert_int_equal(add_event(2), CUDA_SUCCESS);
+    f.session->handles->n_kept = WEIR_GRAPH_KEPT_MAX - 1; /* as if it had so many already */
+    assert_int_equal(call(WEIR_OP_event_destroy, &in, NULL), CUDA_SUCCESS);
+    assert_int_equal(add_event(3), CUDA_ERROR_OUT_OF_MEMORY);
+    destroy();
+    make_graph(1);
+    assert_int_equal(add_event(4), CUDA_SUCCESS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +332,8 @@ int main(void)
                                         set_up_graphs, tear_down),
         cmocka_unit_test_setup_teardown(captured_call_goes_with_its_graph, set_up_graphs,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(destroyed_events_that_graphs_name_are_bounded,
+                                        set_up_events, tear_down),
         cmocka_unit_test_setup_teardown(graph_may_outlive_the_session, set_up_graphs,
                                         tear_down_late),
     };
