@@ -44,6 +44,17 @@ static void close_second(void)
     f.worker.platform.trial = trial;
 }
 
+/* Before the session's thread is there: its ring has two addresses, so no sanitizer sees order. */
+static int set_up_one_open(void **state)
+{
+    int failed;
+
+    prepare = close_second;
+    failed = set_up(state);
+    prepare = NULL;
+    return failed;
+}
+
 static struct weir_op_ctx_create_in context_of_second(void)
 {
     return (struct weir_op_ctx_create_in){.c = name(WEIR_KIND_CONTEXT, 2),
@@ -60,7 +71,6 @@ static void device_is_opened_at_its_first_use(void **state)
     struct weir_op_echo_in echo = {.value = 1};
 
     (void)state;
-    close_second();
     make_context();
     map_read_only();
     f.device = 1; /* as after cuCtxSetCurrent() of a context that is not active yet */
@@ -85,7 +95,6 @@ static void device_that_cannot_be_opened_is_tried_again(void **state)
         .h = name(WEIR_KIND_CHUNK, 1), .bytes = UNIT, .device = 1};
 
     (void)state;
-    close_second();
     make_context();
     fake_full = 2;
     assert_int_equal(call(WEIR_OP_ctx_create, &in, NULL), CUDA_ERROR_OUT_OF_MEMORY);
@@ -113,7 +122,6 @@ static void device_is_opened_once_by_two_at_once(void **state)
     pthread_t other;
 
     (void)state;
-    close_second();
     assert_int_equal(pthread_create(&other, NULL, open_second, NULL), 0);
     assert_int_equal(call(WEIR_OP_ctx_create, &in, NULL), CUDA_SUCCESS);
     pthread_join(other, NULL);
@@ -132,10 +140,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(device_of_a_record_becomes_current, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(device_is_opened_at_its_first_use, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(device_that_cannot_be_opened_is_tried_again, set_up,
+        cmocka_unit_test_setup_teardown(device_is_opened_at_its_first_use, set_up_one_open,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(device_is_opened_once_by_two_at_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(device_that_cannot_be_opened_is_tried_again,
+                                        set_up_one_open, tear_down),
+        cmocka_unit_test_setup_teardown(device_is_opened_once_by_two_at_once, set_up_one_open,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(impossible_device_ends_the_session, set_up, tear_down),
     };
 
