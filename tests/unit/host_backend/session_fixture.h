@@ -44,6 +44,65 @@ static inline void *run(void *argument)
 /* What a test changes of the worker before the session's thread is there; or NULL. */
 static void (*prepare)(void);
 
+/*
+ * Tests look into the session between two calls. Each end of the loop has a mapping of its own, so
+ * that the thread sanitizer sees no order between them: this lock is one that it sees. And a call
+ * is over once the session asks for the next record.
+ */
+static const struct weir_transport_ops *loop_ops;
+static struct weir_transport_ops ordered_ops;
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t sent, taken, handled; /* records to the session */
+} order = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static inline void count(uint64_t sent, uint64_t taken, bool asks)
+{
+    pthread_mutex_lock(&order.lock);
+    order.sent += sent;
+    order.taken += taken;
+    order.handled = asks ? order.taken : order.handled;
+    pthread_cond_broadcast(&order.changed);
+    pthread_mutex_unlock(&order.lock);
+}
+
+static inline void await_handled(void)
+{
+    struct timespec end;
+
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 5; /* the session has ended */
+    pthread_mutex_lock(&order.lock);
+    while (order.handled < order.sent &&
+           pthread_cond_timedwait(&order.changed, &order.lock, &end) == 0) {
+    }
+    pthread_mutex_unlock(&order.lock);
+}
+
+static inline enum weir_status ordered_receive(struct weir_transport *t,
+                                               const struct weir_record **ret_record,
+                                               const void **ret_bulk, size_t *ret_bulk_bytes,
+                                               uint64_t spin_ns, uint64_t timeout_ns)
+{
+    bool session = t != f.guest;
+    enum weir_status status;
+
+    count(0, 0, session);
+    status = loop_ops->receive(t, ret_record, ret_bulk, ret_bulk_bytes, spin_ns, timeout_ns);
+    count(0, session && status == WEIR_OK, false);
+    return status;
+}
+
+static inline void put_in_order(struct weir_transport *host, struct weir_transport *guest)
+{
+    order.sent = order.taken = order.handled = 0;
+    loop_ops = host->ops;
+    ordered_ops = *loop_ops;
+    ordered_ops.receive = ordered_receive;
+    host->ops = guest->ops = &ordered_ops;
+}
+
 static inline int set_up(void **state)
 {
     struct weir_tenant_config config = {.name = "a", .weight = 1, .sessions_max = 1};
@@ -75,6 +134,7 @@ static inline int set_up(void **state)
     weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, 1 << 30);
     weir_account_limit_set(&f.tenant->account, WEIR_ACCOUNT_PINNED_MEMORY, 1 << 20);
     assert_int_equal(weir_loop_create(&sizes, &params.transport, &f.guest), WEIR_OK);
+    put_in_order(params.transport, f.guest);
     params.tenant = f.tenant;
     if (prepare != NULL) {
         prepare();
@@ -88,6 +148,7 @@ static inline int set_up(void **state)
 static inline int tear_down(void **state)
 {
     (void)state;
+    count(0, 0, false);
     f.guest->ops->destroy(f.guest);
     pthread_join(f.thread, NULL);
     assert_int_equal(fake_live, 0);
@@ -106,6 +167,7 @@ static inline enum weir_status send_op(enum weir_op op, uint8_t flags, const voi
     struct weir_record *record = (struct weir_record *)(void *)room;
     size_t bytes = weir_ops[op].in_bytes(in);
 
+    count(1, 0, false);
     *record = (struct weir_record){.len_bytes = (uint32_t)(sizeof *record + bytes),
                                    .op = (uint16_t)op,
                                    .flags = flags,
@@ -125,6 +187,7 @@ static inline CUresult call(enum weir_op op, const void *in, struct weir_record 
     assert_int_equal(send_op(op, 0, in), WEIR_OK);
     assert_int_equal(
         f.guest->ops->receive(f.guest, &record, &bulk, &bulk_bytes, 0, 5 * WEIR_NS_PER_S), WEIR_OK);
+    await_handled();
     assert_int_equal(record->op, op);
     assert_true(record->seq == f.seq);
     if (ret_record != NULL) {
