@@ -13,7 +13,7 @@ static void *open_once(void)
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 
     if (library == NULL) {
-        check_die(dlerror());
+        check_die("%s", dlerror());
     }
     init_fn init = (init_fn)dlsym(library, "cuInit");
     check_int(init != NULL ? (int)init(0) : -1, CUDA_SUCCESS, "cuInit");
