@@ -419,9 +419,10 @@ static struct file recorded(const char *policies, uint64_t *ret_finishes)
     params.config.sms = params.gpu.sms;
     assert_int_equal(weir_sched_trace_create(&params.config, 0, 0, 1u << 16, fd, &recorder.trace),
                      WEIR_OK);
-    for (uint8_t kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
+    for (unsigned kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
         if (params.policies.policy[kind]) {
-            weir_sched_trace_policy(recorder.trace, 0, kind, params.policies.policy[kind]->name);
+            weir_sched_trace_policy(recorder.trace, 0, (uint8_t)kind,
+                                    params.policies.policy[kind]->name);
         }
     }
     params.watch.user = &recorder;
