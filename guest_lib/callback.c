@@ -103,7 +103,8 @@ static void forget_refused(const struct job *job)
 }
 
 /* Is this a child of the process that has the session? The program's function may have called
- * fork() and returned in the child, too. The child has this one thread, and no session. */
+ * fork(), and have returned in the child as well. The child has only this thread, and has no
+ * session. */
 static bool is_forked(void)
 {
     return weir_guest_phase_now() == WEIR_PHASE_FORKED;

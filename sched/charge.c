@@ -205,6 +205,13 @@ static void charge_more(struct queue *queue, int64_t more_ns)
     }
 }
 
+/* Equals have paid so much more for filling than others were paid back. */
+static void note_filled(struct weir_sched *sched, int64_t paid_ns, int64_t most_ns)
+{
+    sched->filled_ns += paid_ns;
+    sched->filled_ns = sched->filled_ns < most_ns ? sched->filled_ns : most_ns;
+}
+
 void charge_by_work(struct weir_sched *sched, const struct item *done)
 {
     int64_t most_ns = (int64_t)FILLED_MAX_NS * sched->config.sms;
@@ -219,8 +226,7 @@ void charge_by_work(struct weir_sched *sched, const struct item *done)
         return;
     }
     if (is_unsure(done)) {
-        sched->filled_ns += done->fills_equal ? paid_ns : 0;
-        sched->filled_ns = sched->filled_ns < most_ns ? sched->filled_ns : most_ns;
+        note_filled(sched, done->fills_equal ? paid_ns : 0, most_ns);
         return;
     }
     more_ns = (int64_t)(min_u64(done->predicted_ns, sched->now_ns - done->started_ns) *
@@ -231,8 +237,7 @@ void charge_by_work(struct weir_sched *sched, const struct item *done)
         if (more_ns < 0 && sched->filled_ns + more_ns < -most_ns) {
             more_ns = sched->filled_ns > -most_ns ? -most_ns - sched->filled_ns : 0;
         }
-        sched->filled_ns += more_ns + (done->fills_equal ? paid_ns : 0);
-        sched->filled_ns = sched->filled_ns < most_ns ? sched->filled_ns : most_ns;
+        note_filled(sched, more_ns + (done->fills_equal ? paid_ns : 0), most_ns);
     } else if (done->beside_small) {
         int64_t back_ns = owed_ns > 0 ? owed_ns : 0; /* at most */
 

@@ -64,11 +64,17 @@ static struct pair_gain *gain_of(struct weir_sched *sched, weir_sched_id a, weir
     return gain;
 }
 
-static void note_beside(struct item *item, const struct item *other, uint64_t ns)
+/* Whom an item was beside, with one more. */
+static weir_sched_id with_other(weir_sched_id before, const struct item *other)
 {
     weir_sched_id id = other->queue->tenant->view.id;
 
-    item->sharer = item->sharer == 0 || item->sharer == id ? id : SEVERAL;
+    return before == 0 || before == id ? id : SEVERAL;
+}
+
+static void note_beside(struct item *item, const struct item *other, uint64_t ns)
+{
+    item->sharer = with_other(item->sharer, other);
     item->shared_ns += ns;
 }
 
@@ -129,9 +135,7 @@ void pair_gain_done(struct weir_sched *sched, const struct item *done)
 void pair_gain_two_small(struct item *item, const struct item *other, uint64_t ns,
                          uint64_t service_ns)
 {
-    weir_sched_id id = other->queue->tenant->view.id;
-
-    item->small_other = item->small_other == 0 || item->small_other == id ? id : SEVERAL;
+    item->small_other = with_other(item->small_other, other);
     item->two_ns += ns;
     item->two_service_ns += service_ns;
 }

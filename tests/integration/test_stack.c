@@ -169,7 +169,8 @@ static void make_named(struct named *n)
         .Width = ARRAY_WORDS, .Format = CU_AD_FORMAT_UNSIGNED_INT32, .NumChannels = 1};
     assert_int_equal(cuMemAlloc_v2(&n->memory, ARRAY_WORDS * sizeof(uint32_t)), CUDA_SUCCESS);
     assert_int_equal(cuMemsetD32_v2(n->memory, 1, ARRAY_WORDS), CUDA_SUCCESS);
-    assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS); /* no stream used waits for it */
+    assert_int_equal(cuCtxSynchronize(),
+                     CUDA_SUCCESS); /* the streams used here do not wait for the legacy stream */
     assert_int_equal(cuModuleLoadData(&n->module, e2e_ptx), CUDA_SUCCESS);
     assert_int_equal(cuModuleGetFunction(&n->function, n->module, "mix"), CUDA_SUCCESS);
     assert_int_equal(cuEventCreate(&n->event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);

@@ -61,7 +61,7 @@ void weir_host_objects_kept_try(struct weir_session *session);
 /** How many such objects there are. */
 uint32_t weir_session_n_kept(const struct weir_session *session);
 
-/** How many graphs and captures of the session are gone: the driver uses their names again. */
+/** How many graphs and captures of the session have ended; their handles may come again. */
 uint64_t weir_session_graphs_gone(const struct weir_session *session);
 /** One more is, of which the objects do not know: a capture. */
 void weir_session_graph_gone(struct weir_session *session);

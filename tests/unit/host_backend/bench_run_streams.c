@@ -1,7 +1,7 @@
 /*
- * What it costs to tell of each operation that a stream is given (run_streams.h), in CPU time of
- * this thread, while there are no runs: each launch and copy of every program pays for it. Prints;
- * fails on gross regressions only, because other machines are slower, or busy.
+ * The CPU time of weir_run_streams_given(), which each launch and copy of every program calls,
+ * while there are no runs. Prints; fails on gross regressions only, because other machines are
+ * slower, or busy.
  *
  *     build/dev/tests/unit/host_backend/bench_run_streams
  */

@@ -13,6 +13,7 @@ static char fake_log[4096];
 static atomic_uintptr_t fake_next;
 static int fake_live; /* objects made and not destroyed */
 static CUstream fake_capturing;
+static CUgraph fake_captured;               /* what capture_info shows of it */
 static atomic_size_t fake_registered_bytes; /* by all registrations so far */
 static atomic_int fake_refusals;            /* registrations still to be refused */
 static atomic_bool fake_stuck;              /* streams wait for a value at FAKE_VMM_BASE */
@@ -138,6 +139,27 @@ static CUresult fake_is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
 {
     *ret =
         stream == fake_capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+}
+
+static inline CUresult fake_capture_begin(CUstream stream, CUstreamCaptureMode mode)
+{
+    (void)mode;
+    fake_capturing = stream;
+    return CUDA_SUCCESS;
+}
+
+static inline CUresult fake_capture_info(CUstream stream, CUstreamCaptureStatus *status,
+                                         cuuint64_t *id, CUgraph *graph, const CUgraphNode **nodes,
+                                         const CUgraphEdgeData **edges, size_t *n)
+{
+    (void)stream;
+    (void)nodes;
+    (void)edges;
+    *id = 1;
+    *n = 0;
+    *graph = fake_captured;
+    *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return CUDA_SUCCESS;
 }
 
@@ -429,6 +451,7 @@ static void fake_driver_init(struct weir_driver *d)
     fake_next = 100;
     fake_live = 0;
     fake_capturing = NULL;
+    fake_captured = NULL;
     fake_stuck = fake_elsewhere = false;
     fake_full = fake_opened = 0;
     fake_cleared_bytes = 0;

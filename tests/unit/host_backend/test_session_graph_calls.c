@@ -47,27 +47,6 @@ static CUresult launch_host(CUstream stream, CUhostFn fn, void *user)
     return CUDA_SUCCESS;
 }
 
-static CUresult capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
-                             CUgraph *graph, const CUgraphNode **nodes,
-                             const CUgraphEdgeData **edges, size_t *n)
-{
-    (void)stream;
-    (void)nodes;
-    (void)edges;
-    *id = 1;
-    *n = 0;
-    *graph = NATIVE_GRAPH;
-    *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    return CUDA_SUCCESS;
-}
-
-static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode)
-{
-    (void)mode;
-    fake_capturing = stream;
-    return CUDA_SUCCESS;
-}
-
 static CUresult end_capture(CUstream stream, CUgraph *ret)
 {
     (void)stream;
@@ -159,8 +138,9 @@ static void use_graphs(void)
     f.worker.platform.driver.cuGraphReleaseUserObject = release_object;
     f.worker.platform.driver.cuGraphDestroy = destroy_graph;
     f.worker.platform.driver.cuLaunchHostFunc = launch_host;
-    f.worker.platform.driver.cuStreamBeginCapture_v2 = begin_capture;
-    f.worker.platform.driver.cuStreamGetCaptureInfo_v3 = capture_info;
+    f.worker.platform.driver.cuStreamBeginCapture_v2 = fake_capture_begin;
+    f.worker.platform.driver.cuStreamGetCaptureInfo_v3 = fake_capture_info;
+    fake_captured = NATIVE_GRAPH;
     f.worker.platform.driver.cuStreamEndCapture = end_capture;
 }
 

@@ -38,13 +38,10 @@ static CUresult find_in_clone(CUgraphNode *ret, CUgraphNode node, CUgraph clone)
     return fake_add_empty(ret, clone, NULL, 0);
 }
 
-static CUgraph captured; /* into it the one capture goes */
-
 static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode)
 {
-    (void)mode;
-    fake_capturing = stream;
-    return fake_graph_create(&captured, 0);
+    (void)fake_capture_begin(stream, mode);
+    return fake_graph_create(&fake_captured, 0);
 }
 
 static CUresult begin_capture_to(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
@@ -55,21 +52,7 @@ static CUresult begin_capture_to(CUstream stream, CUgraph graph, const CUgraphNo
     (void)n;
     (void)mode;
     fake_capturing = stream;
-    captured = graph;
-    return CUDA_SUCCESS;
-}
-
-static CUresult capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
-                             CUgraph *graph, const CUgraphNode **nodes,
-                             const CUgraphEdgeData **edges, size_t *n)
-{
-    (void)stream;
-    (void)nodes;
-    (void)edges;
-    *id = 1;
-    *n = 0;
-    *graph = captured;
-    *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    fake_captured = graph;
     return CUDA_SUCCESS;
 }
 
@@ -77,7 +60,7 @@ static CUresult end_capture(CUstream stream, CUgraph *ret)
 {
     (void)stream;
     fake_capturing = NULL;
-    *ret = captured;
+    *ret = fake_captured;
     return CUDA_SUCCESS;
 }
 
@@ -86,7 +69,7 @@ static void use_children(void)
     f.worker.platform.driver.cuGraphNodeFindInClone = find_in_clone;
     f.worker.platform.driver.cuStreamBeginCapture_v2 = begin_capture;
     f.worker.platform.driver.cuStreamBeginCaptureToGraph = begin_capture_to;
-    f.worker.platform.driver.cuStreamGetCaptureInfo_v3 = capture_info;
+    f.worker.platform.driver.cuStreamGetCaptureInfo_v3 = fake_capture_info;
     f.worker.platform.driver.cuStreamEndCapture = end_capture;
     f.worker.platform.driver.cuGraphAddChildGraphNode = add_child;
     f.worker.platform.driver.cuGraphGetNodes = get_nodes;

@@ -6,13 +6,6 @@
 
 static CUstream joined; /* captured whenever one is */
 
-static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode)
-{
-    (void)mode;
-    fake_capturing = stream;
-    return CUDA_SUCCESS;
-}
-
 static CUresult end_capture(CUstream stream, CUgraph *ret)
 {
     assert_ptr_equal(stream, fake_capturing);
@@ -30,7 +23,7 @@ static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
 
 static void use_captures(void)
 {
-    f.worker.platform.driver.cuStreamBeginCapture_v2 = begin_capture;
+    f.worker.platform.driver.cuStreamBeginCapture_v2 = fake_capture_begin;
     f.worker.platform.driver.cuStreamEndCapture = end_capture;
     f.worker.platform.driver.cuStreamIsCapturing = is_capturing;
 }
