@@ -533,12 +533,17 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
             }
         }
     }
+    if (count > 1 && small_sms(parts[count - 2].item) != 0 &&
+        small_sms(parts[count - 1].item) == 0) {
+        parts[count - 1].item->with_small_ns += parts[count - 1].service_ns != 0 ? ns : 0;
+    }
     if (count != 0 && small_sms(parts[0].item) != 0) { /* small work is dealt to first */
         settle_with_small(sched, parts, count);
         for (struct item *i = sched->front_first[0]; i != NULL; i = i->front_next) {
             i->beside_small = true;
         }
     }
+    room_pass(sched, count != 0 && small_sms(parts[0].item) != 0 ? parts[0].item : NULL, ns);
     sched->turn.used_ns += led ? ns : 0;
     pair_gain_pass(sched, ns);
     charge_lingering(sched, ns);

@@ -56,7 +56,7 @@ static bool config_is_sound(const struct weir_sched_config *config)
            config->order_window <= WEIR_SCHED_WINDOW_MAX;
 }
 
-const char *const weir_sched_fill_words[] = {"none", "lower", "all", "parts", NULL};
+const char *const weir_sched_fill_words[] = {"none", "lower", "all", NULL};
 
 enum weir_status weir_sched_create(const struct weir_sched_config *config,
                                    const struct weir_sched_env *env, struct weir_sched **ret_sched)

@@ -5,12 +5,8 @@
  * one costs the leader little: it gets SMs at the ends of kernels, between them, and where a grid
  * is too small for all. Of a lower class that is all there is to it. Of the leader's own class a
  * filler is granted at the lowest level, and only what lets go of its SMs soon, because a block
- * that runs is not taken off them.
- *
- * At the lowest level a filler still has all SMs between two of the leader's kernels, and a block
- * that runs is not taken off. Kept to a part of them, by weight, it is in the way of that part
- * only. And it has lower classes' work before it, which may be long: so either equals fill or lower
- * classes do, once what the others have there is done.
+ * that runs is not taken off them. It has lower classes' work before it there, which may be long:
+ * so either equals fill or lower classes do, once what the others have there is done.
  *
  * Who fills is the policy's to say. What a filler has done is charged when it is done, with the
  * time that it is known to take alone, since who of the two had the SMs is the device's secret; so
@@ -198,42 +194,6 @@ bool fills(const struct weir_sched *sched, const struct item *item)
            !is_short_here(sched, item) && !is_below_lower(sched);
 }
 
-/* So many times as long does it take there, if it has the part for itself. */
-static double slower(const struct weir_sched *sched, const struct item *item, uint32_t sms)
-{
-    double there = (double)item->params.blocks_per_sm * sms;
-    double everywhere = (double)item->params.blocks_per_sm * sched->config.sms;
-    double blocks = item->params.blocks;
-
-    return (blocks > there ? blocks / there : 1) / (blocks > everywhere ? blocks / everywhere : 1);
-}
-
-/*
- * The SMs that an equal's kernel has while it fills, 0: all. By weight; but a grid that would be
- * wholly on the device at once is wholly in its part, too: its blocks may wait for each other. And
- * what would keep its own tenant waiting there, when it is to lead, fills everywhere.
- */
-static uint32_t part_sms(const struct weir_sched *sched, const struct tenant *tenant,
-                         const struct item *item)
-{
-    uint64_t own = tenant->view.weight;
-    uint64_t both = own + sched->turn.leader->view.weight;
-    uint32_t per_sm = item->params.blocks_per_sm;
-    uint64_t needed = per_sm != 0 ? (item->params.blocks + per_sm - 1) / per_sm : 0;
-    uint64_t sms = (sched->config.sms * own + both - 1) / both;
-
-    if (sched->config.fill < WEIR_SCHED_FILL_PARTS || needed == 0) {
-        return 0;
-    }
-    sms = needed > sms && needed <= sched->config.sms ? needed : sms;
-    if (sms >= sched->config.sms ||
-        (double)item->predicted_ns * slower(sched, item, (uint32_t)sms) >
-            (double)fill_bound_ns(sched, tenant)) {
-        return 0;
-    }
-    return (uint32_t)sms;
-}
-
 static struct tenant *ask(struct weir_sched *sched)
 {
     struct weir_policy *policy = &sched->policy[WEIR_POLICY_NEXT];
@@ -259,23 +219,18 @@ static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *
     static const struct weir_sched_place anywhere;
     const struct tenant *tenant = queue->tenant;
     bool equal = is_equal(sched, tenant);
-    uint64_t most_ns = fill_bound_ns(sched, tenant);
-    uint64_t bound_ns = most_ns;
+    uint64_t bound_ns = fill_bound_ns(sched, tenant);
     struct item *item;
 
     if (queue->on_device != 0 && queue->first->state != WEIR_SCHED_GRANTED) {
         return; /* behind something that is stopped it would wait */
     }
     while ((item = queue->listed) != NULL && fills(sched, item)) {
-        uint32_t sms = equal ? part_sms(sched, tenant, item) : 0;
-
-        bound_ns = sms != 0 ? (uint64_t)((double)most_ns / slower(sched, item, sms)) : most_ns;
         if (queue->on_device != 0 && queue_rest_ns(sched, queue) >= bound_ns) {
             break;
         }
         item->filler = true;
         item->fills_equal = equal;
-        item->part_sms = sms;
         if (equal) {
             fronts_disturb(sched);
         }

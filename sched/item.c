@@ -14,7 +14,7 @@ void time_is(struct weir_sched *sched, uint64_t now_ns)
     charge_until(sched, sched->now_ns);
 }
 
-/* Where it is given to the device. What fills is charged as if it could be anywhere. */
+/* Where it is given to the device. What is kept to a part is charged as if it could be anywhere. */
 static struct weir_sched_place place_on_device(const struct item *item)
 {
     return item->part_sms != 0 ? (struct weir_sched_place){.sm_count = item->part_sms}
@@ -153,6 +153,11 @@ static void grant(struct weir_sched *sched, struct item *item)
     queue_refresh(sched, queue);
 }
 
+static bool is_whole(const struct weir_sched_place *place)
+{
+    return place->sm_count == 0 && place->block_limit == 0;
+}
+
 /* Of a START record's value. */
 enum { REC_BELOW = 1, REC_ABOVE = 2 };
 
@@ -161,6 +166,7 @@ void item_start(struct weir_sched *sched, struct item *item, const struct weir_s
     struct weir_sched_place on_device;
 
     item->place = *place;
+    item->part_sms = is_whole(place) ? room_part(sched, item) : 0;
     on_device = place_on_device(item);
     item->above = small_goes_above(sched, item);
     grant(sched, item);

@@ -42,9 +42,13 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
     bool alone = NEARLY(item->alone_ns, item->busy_ns);
     bool paired = item->partner.key != 0 && MOSTLY(item->partner_ns, item->busy_ns);
     uint32_t sms = place->sm_count != 0 ? place->sm_count : sched->config.sms;
+    /* Who always has small graphs beside it would never be sure of anything, and pay for all the
+     * time in which its kernels are there. */
+    bool nearly_alone =
+        alone || (is_unsure(item) && NEARLY(item->alone_ns + item->with_small_ns, item->busy_ns));
     const struct weir_policy_measure *measure;
 
-    if (alone && place->block_limit == 0 && sms >= limit_sms(item->queue) &&
+    if (nearly_alone && place->block_limit == 0 && sms >= limit_sms(item->queue) &&
         sched->config.predict != NULL) {
         uint64_t on_all_ns = took_ns * sms / sched->config.sms;
 
@@ -100,14 +104,15 @@ static void learn_copy(struct weir_sched *sched, const struct item *item, uint64
 }
 
 /*
- * Beside a filler, or being one, it took longer by an unknown time, so that tells of gross errors
- * only. Among equals of those in one direction, since who was kept waiting says nothing of what it
- * takes, and would pay for it; and of none where durations are known, since the short ones of a
- * kernel whose durations vary would be learned, and the long ones not.
+ * Beside a filler, or being one, or in a part of the device, it took longer by an unknown time, so
+ * that tells of gross errors only. Among equals of those in one direction, since who was kept
+ * waiting says nothing of what it takes, and would pay for it; and of none where durations are
+ * known, since the short ones of a kernel whose durations vary would be learned, and the long ones
+ * not.
  */
 static bool is_hint(const struct weir_sched *sched, const struct item *item, uint64_t took_ns)
 {
-    bool equals = is_among_equals(sched, item);
+    bool equals = is_among_equals(sched, item) || item->part_sms != 0;
 
     return item->predicted_ns == 0 ||
            (took_ns < item->predicted_ns / 2 && (!equals || is_unsure(item))) ||
@@ -162,16 +167,32 @@ static bool has_switch_in_it(const struct item *item, uint64_t took_ns)
     return item->after_switch && all_ns < SWITCH_MOST * SWITCH_NS;
 }
 
+/* What it would have taken on all SMs, as far as its waves of blocks tell: it is kept to a part. */
+static uint64_t on_all_ns(const struct weir_sched *sched, const struct item *item, uint64_t took_ns)
+{
+    double at_once = (double)item->params.blocks_per_sm * sched->config.sms;
+    double there = (double)item->params.blocks_per_sm * item->part_sms;
+    double blocks = item->params.blocks;
+
+    if (item->part_sms == 0) {
+        return took_ns;
+    }
+    return (uint64_t)((double)took_ns * (blocks > at_once ? blocks / at_once : 1) /
+                      (blocks > there ? blocks / there : 1));
+}
+
 void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
 {
-    bool disturbed = item->beside_filler || item->filler;
+    /* In a part only what is not known well is learned. */
+    bool disturbed =
+        item->beside_filler || item->filler || (item->part_sms != 0 && !is_unsure(item));
     bool supposed = disturbed && is_unsure(item);
 
     took_ns = took_ns != 0 && !item->interrupted ? min_u64(took_ns, item->busy_ns) : item->busy_ns;
     if (item->disturbed || item->beside_ns > took_ns / 2 || item->busy_ns == 0) {
         return;
     }
-    took_ns -= item->beside_ns;
+    took_ns = on_all_ns(sched, item, took_ns - item->beside_ns);
     if ((disturbed && !is_hint(sched, item, took_ns)) || is_doubtful(sched, item, took_ns)) {
         return;
     }
@@ -204,7 +225,8 @@ static bool were_alone(const struct weir_sched *sched, const struct item *first)
 static bool is_plain(const struct item *item)
 {
     return item->params.class == WEIR_SCHED_KERNEL && item->params.key != 0 && !item->disturbed &&
-           !item->interrupted && item->place.sm_count == 0 && item->place.block_limit == 0;
+           !item->interrupted && item->part_sms == 0 && item->place.sm_count == 0 &&
+           item->place.block_limit == 0;
 }
 
 void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const weir_sched_id *ids,

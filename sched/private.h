@@ -49,7 +49,7 @@ struct item {
     bool above;           /* granted before what is plain of its class: small.c */
     bool teaches;         /* while it is on the device no equal fills; fill.c */
     uint32_t alike;       /* so many, it is the first of, are seen done at once; 0: itself */
-    uint32_t part_sms;    /* and it is kept to so many SMs; 0: to none */
+    uint32_t part_sms;    /* a kernel that is kept to so many SMs: room.c; 0: it has all */
     uint32_t small_sms;   /* it needs no more of the device; 0: it may need all; small.c */
     weir_sched_id sharer; /* of what was alone beside it while somebody filled, the tenant; or .. */
     uint64_t shared_ns;   /* .. pair_gain.c's mark for several. And how long */
@@ -75,13 +75,14 @@ struct item {
     uint64_t head_ns;    /* first of its queue on the device since */
     uint64_t stop_asked_ns;
     uint64_t no_stop_before_ns;
-    uint64_t served_ns;  /* charged for it, as service is; corrected by done_blocks */
-    uint64_t crowd_ns;   /* of that, where small work was dealt the whole device: small.c */
-    uint64_t busy_ns;    /* time in which it was served */
-    uint64_t alone_ns;   /* of that, without company */
-    uint64_t beside_ns;  /* of that, what others took in between */
-    int64_t beyond_ns;   /* charged for it beyond served_ns: claims, less what was credited */
-    uint64_t partner_ns; /* of that, in the company of `partner` alone */
+    uint64_t served_ns;     /* charged for it, as service is; corrected by done_blocks */
+    uint64_t crowd_ns;      /* of that, where small work was dealt the whole device: small.c */
+    uint64_t busy_ns;       /* time in which it was served */
+    uint64_t alone_ns;      /* of that, without company */
+    uint64_t with_small_ns; /* of that, with nothing but small work beside it */
+    uint64_t beside_ns;     /* of that, what others took in between */
+    int64_t beyond_ns;      /* charged for it beyond served_ns: claims, less what was credited */
+    uint64_t partner_ns;    /* of that, in the company of `partner` alone */
     struct company partner;
     uint64_t copy_start; /* start tag of a copy, in virtual time */
     uint64_t rest_ns;    /* of a copy in pieces, what those behind this one will take */
@@ -298,8 +299,11 @@ struct weir_sched {
     struct unpaired unpaired[UNPAIRED_SLOTS];
     int64_t filled_ns; /* what equals below paid, less what those above were paid back */
     struct small_price small_price[SMALL_PRICE_SLOTS];
-    double above_counts;  /* a small item above counts as so many plain ones */
-    int64_t small_owe_ns; /* small work, of service on SMs; negative: it is owed that */
+    double above_counts;           /* a small item above counts as so many plain ones */
+    uint64_t room_ns;              /* how long small items were there lately: room.c */
+    weir_sched_id room_for;        /* whose the last of them was, .. */
+    enum weir_priority room_class; /* .. and its class */
+    int64_t small_owe_ns;          /* small work, of service on SMs; negative: it is owed that */
     struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
     struct queue *copy_next[RESOURCES]; /* of them, who waits for the end of another; or NULL */
     uint32_t copy_tenants[RESOURCES];   /* with copies of that direction */
@@ -498,6 +502,14 @@ void small_done(struct weir_sched *sched, const struct item *done);
 void small_init(struct weir_sched *sched);
 /** Grant small items beside the leader, up to config.small_sms. */
 void small_pass(struct weir_sched *sched);
+
+/* room.c */
+/** Time passes. @param small  a front item that is small; NULL: there is none */
+void room_pass(struct weir_sched *sched, const struct item *small, uint64_t ns);
+/** Do kernels leave room for small items now? */
+bool room_is_made(const struct weir_sched *sched);
+/** The SMs that an item is to have if it is granted now; 0: all. */
+uint32_t room_part(const struct weir_sched *sched, const struct item *item);
 
 /* pair_gain.c */
 /** May one of the two fill below the other? */

@@ -121,7 +121,6 @@ enum weir_sched_fill {
     WEIR_SCHED_FILL_NONE,
     WEIR_SCHED_FILL_LOWER, /* tenants of lower priority classes */
     WEIR_SCHED_FILL_ALL,   /* tenants of the leader's class, up to their shares */
-    WEIR_SCHED_FILL_PARTS, /* these get as many SMs as their weight against the leader's gives */
 };
 
 extern const char *const weir_sched_fill_words[]; /* by enum weir_sched_fill; then NULL */
@@ -147,8 +146,8 @@ struct weir_sched_env {
      *
      * level: BELOW only with config.fill of LOWER or more, BELOW_EQUAL with ALL or more; ABOVE for
      * graphs of the normal class only, and with config.above.
-     * place: also meant for items that are not MOVABLE, as far as the device can do it. With
-     * FILL_PARTS it is the least number of SMs that the item should get, beginning with the first.
+     * place: also meant for items that are not MOVABLE, as far as the device can do it. The first
+     * config.room_sms are for such kernels only.
      */
     void (*start)(void *user, weir_sched_id item, void *item_user,
                   const struct weir_sched_place *place, enum weir_sched_level level);
@@ -200,6 +199,8 @@ struct weir_sched_config {
                               until they need this many SMs together (small.c); 0: none may */
     uint32_t above;        /* 1: the device has a level for small items of the normal class, between
                               that class and the high one */
+    uint32_t room_sms;     /* beside small graphs other tenants' kernels get only the first so many
+                              SMs (room.c); 0: all of them */
     uint32_t order_window; /* tasks that an order policy looks at; 2 .. WEIR_SCHED_WINDOW_MAX */
     uint64_t memory_limit_bytes;  /* most memory_bytes of running items together; 0: no limit */
     struct weir_predict *predict; /* borrowed; predicts, and learns from what ended; NULL: none */
@@ -207,6 +208,15 @@ struct weir_sched_config {
 
 /** Fill in defaults, measured on an H200 with the worker's twins. @thread any */
 void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms);
+
+/**
+ * How many SMs kernels get beside small graphs (room.c): five eighths, in steps of eight, which all
+ * GPUs with green contexts can be divided into.
+ * @param sms  of the device.
+ * @return 0  it has too few to be divided.
+ * @thread any
+ */
+uint32_t weir_sched_room_sms(uint32_t sms);
 
 /**
  * May a graph run beside the leader (small.c)?

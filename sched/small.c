@@ -38,6 +38,8 @@
 /* So far behind its share an item goes before other small ones, or so far ahead before large ones.
  * With less, equals would go before each other all the time; with 2 ms weights hold less well. */
 #define LAG_NS 1000000
+/* Where kernels leave room they are not much slower for it. */
+#define LAG_ROOM_NS 4000000
 
 /* Among small items only where those on the device need that part of the budget: fewer do not take
  * much longer for each other, and the heavy one among two gets its share by turns. */
@@ -229,7 +231,8 @@ bool small_goes_above(const struct weir_sched *sched, const struct item *item)
         return lag_ns > LAG_NS && in_use(sched) >= sched->config.small_sms / CROWD_PART &&
                has_unequals(sched, tenant);
     }
-    return lag_ns >= policy->ops->lag_ns(policy, &large->view) - LAG_NS &&
+    return lag_ns >= policy->ops->lag_ns(policy, &large->view) -
+                         (room_is_made(sched) ? LAG_ROOM_NS : LAG_NS) &&
            above_sms(sched) + small_sms(item) <= sched->config.sms / SMALL_PART;
 }
 

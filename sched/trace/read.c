@@ -253,16 +253,9 @@ struct weir_sched_trace_nature weir_sched_trace_nature_of(const struct weir_sche
 
 static enum weir_sched_fill fill_of(uint32_t flags)
 {
-    switch (flags) {
-    case 0:
-        return WEIR_SCHED_FILL_NONE;
-    case WEIR_SCHED_TRACE_FILL:
-        return WEIR_SCHED_FILL_LOWER;
-    case WEIR_SCHED_TRACE_FILL_ALL:
-        return WEIR_SCHED_FILL_ALL;
-    default:
-        return WEIR_SCHED_FILL_PARTS;
-    }
+    return (flags & WEIR_SCHED_TRACE_FILL_ALL) != 0 ? WEIR_SCHED_FILL_ALL
+           : (flags & WEIR_SCHED_TRACE_FILL) != 0   ? WEIR_SCHED_FILL_LOWER
+                                                    : WEIR_SCHED_FILL_NONE;
 }
 
 void weir_sched_trace_config(const struct weir_sched_trace_header *header,
@@ -279,8 +272,9 @@ void weir_sched_trace_config(const struct weir_sched_trace_header *header,
     config->launch_ns = header->launch_ns;
     config->overhead_ppm = header->overhead_ppm;
     config->memory_limit_bytes = header->memory_limit_bytes;
-    config->fill = fill_of(header->flags & (WEIR_SCHED_TRACE_FILL | WEIR_SCHED_TRACE_FILL_ALL));
+    config->fill = fill_of(header->flags);
     config->small_sms = header->small_sms;
+    config->room_sms = header->room_sms;
     config->above = (header->flags & WEIR_SCHED_TRACE_ABOVE) != 0;
     if (header->order_window != 0) {
         config->order_window = header->order_window;

@@ -40,7 +40,7 @@ enum weir_sched_trace_flags {
     WEIR_SCHED_TRACE_MIDDLE = 1,    /* recording began while work was under way */
     WEIR_SCHED_TRACE_GENERATED = 2, /* made by a program: times are those of each tenant alone */
     WEIR_SCHED_TRACE_FILL = 4,      /* struct weir_sched_config's fill: lower classes */
-    WEIR_SCHED_TRACE_FILL_ALL = 8,  /* the same: all; both: parts */
+    WEIR_SCHED_TRACE_FILL_ALL = 8,  /* the same: all */
     WEIR_SCHED_TRACE_ABOVE = 16,    /* its above */
 };
 
@@ -58,7 +58,8 @@ struct weir_sched_trace_header {
     uint64_t memory_limit_bytes;
     uint32_t order_window; /* 0: the default */
     uint32_t small_sms;    /* struct weir_sched_config's */
-    uint64_t reserved2;    /* 0 */
+    uint32_t room_sms;     /* the same */
+    uint32_t reserved2;    /* 0 */
 };
 _Static_assert(sizeof(struct weir_sched_trace_header) == WEIR_SCHED_TRACE_HEADER_BYTES,
                "part of the format");

@@ -52,8 +52,7 @@ static enum weir_status write_all(int fd, const void *data, size_t bytes)
 
 static uint32_t fill_flag(enum weir_sched_fill fill)
 {
-    return fill == WEIR_SCHED_FILL_PARTS   ? WEIR_SCHED_TRACE_FILL | WEIR_SCHED_TRACE_FILL_ALL
-           : fill == WEIR_SCHED_FILL_ALL   ? WEIR_SCHED_TRACE_FILL_ALL
+    return fill == WEIR_SCHED_FILL_ALL     ? WEIR_SCHED_TRACE_FILL_ALL
            : fill == WEIR_SCHED_FILL_LOWER ? WEIR_SCHED_TRACE_FILL
                                            : 0;
 }
@@ -81,6 +80,7 @@ static enum weir_status write_header(int fd, const struct weir_sched_config *con
         .memory_limit_bytes = config->memory_limit_bytes,
         .order_window = config->order_window,
         .small_sms = config->small_sms,
+        .room_sms = config->room_sms,
     };
     memcpy(header.magic, WEIR_SCHED_TRACE_MAGIC, sizeof header.magic);
     return write_all(fd, &header, sizeof header);

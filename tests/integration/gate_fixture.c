@@ -9,7 +9,7 @@
 
 struct gate_fixture fx;
 struct run_log runs;
-struct part_log parts;
+struct part_log part;
 
 /* ---------------------------------------------------------------- the clock */
 
@@ -78,12 +78,8 @@ static CUresult write_value(CUstream stream, CUdeviceptr at, cuuint32_t value, u
 
 static bool is_of(const struct guest *guest, CUstream stream)
 {
-    bool is = stream == guest->stream.o.native;
-
-    for (uint32_t i = 0; guest->stream.parts != NULL && i < WEIR_PARTS_MAX && !is; i++) {
-        is = stream == guest->stream.parts->stream[i];
-    }
-    return is;
+    return stream == guest->stream.o.native ||
+           (stream == guest->stream.part.stream && stream != NULL);
 }
 
 uint32_t marks_in(const struct guest *guest)
@@ -191,7 +187,7 @@ static CUresult set_attribute(CUstream stream, CUstreamAttrID attribute,
     return CUDA_SUCCESS;
 }
 
-/* ---------------------------------------------------------------- parts of the device */
+/* ---------------------------------------------------------------- the part of the device */
 
 static CUresult resource_of(CUdevice d, CUdevResource *ret, CUdevResourceType type)
 {
@@ -235,9 +231,9 @@ static CUresult green_destroy(CUgreenCtx ctx)
 
 static CUresult green_stream(CUstream *ret, CUgreenCtx ctx, unsigned flags, int priority)
 {
-    (void)priority;
     *ret = malloc(1);
-    parts.sms = (uint32_t)(uintptr_t)ctx;
+    part.priority = priority;
+    part.sms = (uint32_t)(uintptr_t)ctx;
     return flags == CU_STREAM_NON_BLOCKING ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -276,7 +272,7 @@ static CUresult event_destroy(CUevent event)
 static CUresult event_record(CUevent event, CUstream stream)
 {
     (void)event;
-    parts.from = stream;
+    part.from = stream;
     return CUDA_SUCCESS;
 }
 
@@ -284,11 +280,11 @@ static CUresult wait_event(CUstream stream, CUevent event, unsigned flags)
 {
     (void)event;
     (void)flags;
-    parts.to = stream;
+    part.to = stream;
     return CUDA_SUCCESS;
 }
 
-static void have_parts(struct weir_driver *d)
+static void have_part(struct weir_driver *d)
 {
     d->cuDeviceGetDevResource = resource_of;
     d->cuDevSmResourceSplitByCount = split;
@@ -396,9 +392,7 @@ static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill
     fx.driver.cuMemFreeHost = host_free;
     fx.driver.cuCtxSetCurrent = set_current;
     fx.driver.cuStreamSetAttribute = set_attribute;
-    if (fill == WEIR_SCHED_FILL_PARTS) {
-        have_parts(&fx.driver);
-    }
+    have_part(&fx.driver);
     w->platform.driver = fx.driver;
     w->platform.devices[0].write_value_ok = true;
     w->platform.devices[0].share_pct = share_pct;
@@ -444,11 +438,6 @@ void gate_open_leveled(const char *policy)
 void gate_open_filling(const char *policy)
 {
     open_gate(policy, true, WEIR_SCHED_FILL_ALL);
-}
-
-void gate_open_parts(const char *policy)
-{
-    open_gate(policy, true, WEIR_SCHED_FILL_PARTS);
 }
 
 void gate_close(void)
@@ -533,7 +522,7 @@ void guest_gone(struct guest *guest)
     weir_admission_session_ends(&guest->session);
     device_reaches(guest);
     weir_admission_stream_gone(&guest->session, &guest->stream);
-    weir_parts_stream_gone(&fx.worker.platform.driver, &guest->stream);
+    weir_part_stream_gone(&fx.worker.platform.driver, &guest->stream);
     if (guest->stream.join != NULL) {
         (void)fx.worker.platform.driver.cuEventDestroy_v2(guest->stream.join);
     }

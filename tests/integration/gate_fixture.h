@@ -42,10 +42,8 @@ extern struct gate_fixture fx;
 void gate_open(const char *policy);
 /* The same, on a device whose streams have levels. */
 void gate_open_leveled(const char *policy);
-/* The same, and equals fill, and small graphs pass. */
+/* The same, and equals fill, and small graphs pass; its SMs can be divided by two. */
 void gate_open_filling(const char *policy);
-/* The same, and its SMs can be divided by two; equals fill in parts of it. */
-void gate_open_parts(const char *policy);
 /* In a context that has so many percent of the SMs. */
 void gate_open_share(const char *policy, uint32_t percent);
 void gate_close(void);
@@ -127,12 +125,13 @@ struct priority_log {
 };
 extern struct priority_log priorities;
 
-/* What the driver was last told of parts of the device. */
+/* What the driver was last told of the part of the device. */
 struct part_log {
-    uint32_t sms;      /* of the part that a stream was made in */
+    uint32_t sms;      /* of it, when a stream was made there */
+    int priority;      /* of that stream */
     CUstream from, to; /* of which one waits for what the other has been given */
 };
-extern struct part_log parts;
+extern struct part_log part;
 
 /* The run of an item tells what has happened to it; it ends. */
 void run_says(struct weir_gate_item *item, struct weir_run *run, enum weir_run_event event);

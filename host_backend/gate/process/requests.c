@@ -295,8 +295,7 @@ static bool on_device(const struct about *a)
     const struct weir_gate_request *r = a->request;
     struct served_gpu *gpu;
 
-    if (a->gpu != NULL || r->blocks == 0 || r->blocks > SMS_MAX ||
-        r->class > WEIR_SCHED_FILL_PARTS) {
+    if (a->gpu != NULL || r->blocks == 0 || r->blocks > SMS_MAX || r->class > WEIR_SCHED_FILL_ALL) {
         return false;
     }
     gpu = served_gpu_of(a->process, r);

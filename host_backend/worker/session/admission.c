@@ -219,22 +219,21 @@ void weir_admission_stream_gone(struct weir_session *session, struct weir_host_s
     }
 }
 
-/* ---------------------------------------------------------------- parts and priorities */
+/* ---------------------------------------------------------------- the part, and priorities */
 
-/* Give a stream so many SMs for kernels that are launched as they are; 0: all of them. */
-static void place_stream(const struct weir_device_gate *g, struct weir_host_stream *stream,
-                         uint32_t sms)
+/* Give a stream the part of the device, or all of it, for kernels that are launched as they are. */
+static void place_stream(const struct weir_device_gate *g, struct weir_host_stream *stream, bool in)
 {
-    if (g->parts != NULL && (sms != 0 || stream->parts != NULL)) {
+    if (g->part != NULL && (in || stream->part.in)) {
         /* If it cannot be moved, its work runs where the stream is. */
-        (void)weir_parts_move(g->parts, stream, sms);
+        (void)weir_part_move(g->part, stream, in, stream->gate.priority);
     }
 }
 
 void weir_admission_stream_whole(struct weir_session *session, struct weir_host_stream *stream)
 {
-    if (stream->parts != NULL) {
-        place_stream(session->worker->gates[stream->o.device], stream, 0);
+    if (stream->part.in) {
+        place_stream(session->worker->gates[stream->o.device], stream, false);
     }
 }
 
@@ -300,15 +299,23 @@ void weir_admission_stream_captures(struct weir_session *session, struct weir_ho
     }
 }
 
-/* Move the stream into the part of the device that was granted. Copies need no SMs. */
+/* Other places are for kernels that can be moved. */
+static bool is_part(const struct weir_device_gate *g, const struct weir_sched_place *place)
+{
+    return g->part != NULL && place->sm_first == 0 && place->block_limit == 0 &&
+           place->sm_count == weir_part_sms(g->part);
+}
+
+/* Move the stream into the part of the device, if that was granted. Copies need no SMs. */
 static void apply_place(struct weir_session *s, struct weir_host_stream *stream,
                         const struct weir_gate_pass *pass)
 {
+    const struct weir_device_gate *g = gate_of(s);
     bool heeds = pass->class == WEIR_SCHED_KERNEL && pass->item != NULL && !pass->stoppable &&
                  s->n_captures == 0;
 
     if (pass->class == WEIR_SCHED_KERNEL || pass->class == WEIR_SCHED_GRAPH) {
-        place_stream(gate_of(s), stream, heeds ? pass->place.sm_count : 0);
+        place_stream(g, stream, heeds && is_part(g, &pass->place));
     }
 }
 

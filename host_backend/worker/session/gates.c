@@ -70,34 +70,30 @@ static bool has_above(const struct weir_device_gate *g)
     return has_levels(g) && levels_on(g) >= LEVELS_MANY && g->fill == WEIR_SCHED_FILL_ALL;
 }
 
-/* What the device can do of what is wished. The context is current. */
-static enum weir_sched_fill fill_of(struct weir_device_gate *g, enum weir_sched_fill wished)
+/* What kernels keep to beside small graphs, where the device can be divided. */
+static void make_part(struct weir_device_gate *g)
 {
     const struct weir_worker_device *device = &g->worker->platform.devices[g->device];
+    uint32_t sms = weir_sched_room_sms(weir_worker_sms(g->worker, g->device));
     enum weir_status status;
 
-    if (!has_levels(g)) {
-        return WEIR_SCHED_FILL_NONE;
+    if (!has_above(g) || sms == 0 || device->share_pct != 0) {
+        return;
     }
-    if (wished == WEIR_SCHED_FILL_PARTS && device->share_pct == 0) {
-        (void)g->worker->platform.driver.cuCtxSetCurrent(device->context);
-        status = weir_parts_create(&g->worker->platform.driver, device->cu, g->priority_least,
-                                   &g->parts);
-        if (status != WEIR_OK) {
-            weir_log_warn("sched: no parts of the device, so what fills has all of it device=%u "
-                          "why=\"%s\"",
-                          g->device, weir_status_text(status));
-            return WEIR_SCHED_FILL_ALL;
-        }
+    (void)g->worker->platform.driver.cuCtxSetCurrent(device->context);
+    status = weir_part_create(&g->worker->platform.driver, device->cu, sms, &g->part);
+    if (status != WEIR_OK) {
+        weir_log_info("sched: no part of the device can be made, so kernels leave small graphs no "
+                      "room device=%u why=\"%s\"",
+                      g->device, weir_status_text(status));
     }
-    return wished;
 }
 
 static void destroy(struct weir_device_gate *g)
 {
     weir_gate_destroy(g->gate);
     weir_marks_destroy(g->marks);
-    weir_parts_destroy(g->parts);
+    weir_part_destroy(g->part);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }
@@ -131,7 +127,8 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
         return status;
     }
     weir_marks_prepare(g->marks);
-    g->fill = fill_of(g, worker->config.scheduler.fill);
+    g->fill = has_levels(g) ? worker->config.scheduler.fill : WEIR_SCHED_FILL_NONE;
+    make_part(g);
     *ret_gate = g;
     return WEIR_OK;
 }

@@ -1,6 +1,6 @@
 /*
  * A worker's gates: one for each device that is open, and what it needs beside that to admit work:
- * marks in streams, parts of its SMs, and levels of stream priorities.
+ * marks in streams, a part of its SMs, and levels of stream priorities.
  *
  * Source: docs/design/gate.md
  */
@@ -29,7 +29,7 @@ struct weir_device_gate {
     size_t item_room;
     enum weir_sched_fill fill;
     struct weir_marks *marks;
-    struct weir_parts *parts;              /* NULL: kernels as they are have all SMs */
+    struct weir_part *part;                /* NULL: kernels as they are have all SMs */
     int priority_least, priority_greatest; /* of streams, as CUDA counts them */
 };
 

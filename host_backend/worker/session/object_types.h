@@ -75,13 +75,13 @@ struct weir_host_stream {
     struct weir_fault_stream fault;
     struct weir_stream_told told;
     struct weir_awaited_stream awaited;
-    struct weir_stream_parts *parts; /* once it was moved (session/part.h); else NULL */
+    struct weir_stream_part part;
 };
 
-/** The driver's stream for this stream's work: its own, or one in a part of the device. */
+/** The driver's stream for this stream's work: its own, or the one in the part of the device. */
 static inline CUstream weir_host_stream_at(const struct weir_host_stream *stream)
 {
-    return stream->parts != NULL ? stream->parts->at : stream->o.native;
+    return stream->part.in ? stream->part.stream : stream->o.native;
 }
 
 struct weir_host_event {

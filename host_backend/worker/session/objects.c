@@ -314,7 +314,7 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_host_st
     if (s->join != NULL) {
         (void)driver->cuEventDestroy_v2(s->join);
     }
-    weir_parts_stream_gone(driver, s);
+    weir_part_stream_gone(driver, s);
     return driver->cuStreamDestroy_v2(s->o.native);
 }
 

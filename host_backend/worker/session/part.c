@@ -1,21 +1,16 @@
-/* Parts of a device by green contexts: see part.h. */
+/* A part of a device by a green context: see part.h. */
 #include "host_backend/worker/session/part.h"
 
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
 #include "proto/driver_table.h"
 #include <stdlib.h>
+#include <string.h>
 
-struct part {
-    uint32_t sms;
-    CUgreenCtx ctx;
-};
-
-struct weir_parts {
+struct weir_part {
     const struct weir_driver *driver;
-    int priority;
-    uint32_t n;
-    struct part part[WEIR_PARTS_MAX]; /* larger ones later */
+    CUgreenCtx ctx; /* NULL: not made */
+    uint32_t sms;   /* that were asked for */
 };
 
 /* ---------------------------------------------------------------- making */
@@ -40,39 +35,38 @@ static CUdevResource *split(const struct weir_driver *d, CUdevice device, unsign
     return groups;
 }
 
-/* A part of the first groups. */
-static bool add_part(struct weir_parts *parts, CUdevice device, CUdevResource *groups, unsigned n)
+/* A green context of the first groups. */
+static bool make_context(struct weir_part *part, CUdevice device)
 {
-    const struct weir_driver *d = parts->driver;
-    struct part *part = &parts->part[parts->n];
+    const struct weir_driver *d = part->driver;
+    unsigned groups = 0, n = 0;
+    CUdevResource *group = split(d, device, &groups);
     CUdevResourceDesc desc;
+    bool good;
 
-    part->sms = 0;
-    for (unsigned i = 0; i < n; i++) {
-        part->sms += groups[i].sm.smCount;
+    for (uint32_t sms = 0; n < groups && sms < part->sms; n++) {
+        sms += group[n].sm.smCount;
     }
-    if (d->cuDevResourceGenerateDesc(&desc, groups, n) != CUDA_SUCCESS ||
-        d->cuGreenCtxCreate(&part->ctx, desc, device, CU_GREEN_CTX_DEFAULT_STREAM) !=
-            CUDA_SUCCESS) {
-        return false;
-    }
-    parts->n++;
-    return true;
+    good =
+        n > 0 && n < groups && d->cuDevResourceGenerateDesc(&desc, group, n) == CUDA_SUCCESS &&
+        d->cuGreenCtxCreate(&part->ctx, desc, device, CU_GREEN_CTX_DEFAULT_STREAM) == CUDA_SUCCESS;
+    free(group);
+    return good;
 }
 
-static CUresult make_stream(const struct weir_parts *parts, uint32_t i, CUstream *ret_stream)
+static CUresult make_stream(const struct weir_part *part, int priority, CUstream *ret_stream)
 {
-    return parts->driver->cuGreenCtxStreamCreate(ret_stream, parts->part[i].ctx,
-                                                 CU_STREAM_NON_BLOCKING, parts->priority);
+    return part->driver->cuGreenCtxStreamCreate(ret_stream, part->ctx, CU_STREAM_NON_BLOCKING,
+                                                priority);
 }
 
-/* Do streams of the parts and of the primary context take each other's events? */
-static bool keeps_order(const struct weir_parts *parts)
+/* Do streams of the part and of the primary context take each other's events? */
+static bool keeps_order(const struct weir_part *part)
 {
-    const struct weir_driver *d = parts->driver;
+    const struct weir_driver *d = part->driver;
     CUstream there = NULL, here = NULL;
     CUevent event = NULL;
-    bool good = make_stream(parts, 0, &there) == CUDA_SUCCESS &&
+    bool good = make_stream(part, 0, &there) == CUDA_SUCCESS &&
                 d->cuStreamCreate(&here, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
                 weir_order_join(d, &event, here, there) == CUDA_SUCCESS &&
                 weir_order_join(d, &event, there, here) == CUDA_SUCCESS &&
@@ -90,101 +84,80 @@ static bool keeps_order(const struct weir_parts *parts)
     return good;
 }
 
-enum weir_status weir_parts_create(const struct weir_driver *driver, CUdevice device, int priority,
-                                   struct weir_parts **ret_parts)
+enum weir_status weir_part_create(const struct weir_driver *driver, CUdevice device, uint32_t sms,
+                                  struct weir_part **ret_part)
 {
-    struct weir_parts *parts = calloc(1, sizeof *parts);
-    CUdevResource *groups;
-    unsigned n = 0, step;
-    bool good;
+    struct weir_part *part = calloc(1, sizeof *part);
 
-    if (parts == NULL) {
+    if (part == NULL) {
         return WEIR_ERR_NO_MEMORY;
     }
-    parts->driver = driver;
-    parts->priority = priority;
-    groups = split(driver, device, &n);
-    step = n / (WEIR_PARTS_MAX + 1) + 1;
-    good = groups != NULL && n > 1;
-    for (unsigned i = step; good && i < n && parts->n < WEIR_PARTS_MAX; i += step) {
-        good = add_part(parts, device, groups, i);
-    }
-    free(groups);
-    if (!good || !keeps_order(parts)) {
-        weir_parts_destroy(parts);
+    part->driver = driver;
+    part->sms = sms;
+    if (!make_context(part, device) || !keeps_order(part)) {
+        weir_part_destroy(part);
         return WEIR_ERR_UNSUPPORTED;
     }
-    *ret_parts = parts;
+    *ret_part = part;
     return WEIR_OK;
 }
 
-void weir_parts_destroy(struct weir_parts *parts)
+void weir_part_destroy(struct weir_part *part)
 {
-    if (parts == NULL) {
+    if (part == NULL) {
         return;
     }
-    for (uint32_t i = 0; i < parts->n; i++) {
-        (void)parts->driver->cuGreenCtxDestroy(parts->part[i].ctx);
+    if (part->ctx != NULL) {
+        (void)part->driver->cuGreenCtxDestroy(part->ctx);
     }
-    free(parts);
+    free(part);
+}
+
+uint32_t weir_part_sms(const struct weir_part *part)
+{
+    return part->sms;
 }
 
 /* ---------------------------------------------------------------- moving */
 
-/* The first part with so many SMs; parts->n: none has, or all are asked for. */
-static uint32_t part_with(const struct weir_parts *parts, uint32_t sms)
+static void set_priority(const struct weir_driver *d, struct weir_stream_part *p, int priority)
 {
-    uint32_t i = sms != 0 ? 0 : parts->n;
+    CUlaunchAttributeValue value;
 
-    while (i < parts->n && parts->part[i].sms < sms) {
-        i++;
+    if (p->priority == priority) {
+        return;
     }
-    return i;
+    memset(&value, 0, sizeof value);
+    value.priority = priority;
+    /* A driver that does not change a stream's priority leaves the one it was made with. */
+    (void)d->cuStreamSetAttribute(p->stream, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value);
+    p->priority = priority;
 }
 
-CUresult weir_parts_move(const struct weir_parts *parts, struct weir_host_stream *stream,
-                         uint32_t sms)
+CUresult weir_part_move(const struct weir_part *part, struct weir_host_stream *stream, bool in,
+                        int priority)
 {
-    uint32_t i = part_with(parts, sms);
-    CUstream to = stream->o.native;
-    struct weir_stream_parts *p;
+    struct weir_stream_part *p = &stream->part;
 
-    sms = i < parts->n ? parts->part[i].sms : 0;
-    if (stream->parts == NULL ? sms == 0 : stream->parts->sms == sms) {
-        return CUDA_SUCCESS;
+    if (in && p->stream == NULL) {
+        WEIR_TRY(make_stream(part, priority, &p->stream));
+        p->priority = priority;
     }
-    if (stream->parts == NULL) {
-        stream->parts = calloc(1, sizeof *stream->parts);
-        if (stream->parts == NULL) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        stream->parts->at = stream->o.native;
+    if (in) {
+        set_priority(part->driver, p, priority);
     }
-    p = stream->parts;
-    if (i < parts->n) {
-        if (p->stream[i] == NULL) {
-            WEIR_TRY(make_stream(parts, i, &p->stream[i]));
-        }
-        to = p->stream[i];
+    if (p->in != in) {
+        WEIR_TRY(weir_order_join(part->driver, &stream->join, weir_host_stream_at(stream),
+                                 in ? p->stream : stream->o.native));
+        p->in = in;
     }
-    WEIR_TRY(weir_order_join(parts->driver, &stream->join, p->at, to));
-    p->at = to;
-    p->sms = sms;
     return CUDA_SUCCESS;
 }
 
-void weir_parts_stream_gone(const struct weir_driver *driver, struct weir_host_stream *stream)
+void weir_part_stream_gone(const struct weir_driver *driver, struct weir_host_stream *stream)
 {
-    struct weir_stream_parts *p = stream->parts;
-
-    if (p == NULL) {
-        return;
+    if (stream->part.stream != NULL) {
+        (void)driver->cuStreamDestroy_v2(stream->part.stream);
+        stream->part = (struct weir_stream_part){0};
     }
-    for (uint32_t i = 0; i < WEIR_PARTS_MAX; i++) {
-        if (p->stream[i] != NULL) {
-            (void)driver->cuStreamDestroy_v2(p->stream[i]);
-        }
-    }
-    free(p);
-    stream->parts = NULL;
 }

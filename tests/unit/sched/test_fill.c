@@ -565,86 +565,6 @@ static void who_may_not_fill_wakes_nobody(void **state)
     desk_finish(&d);
 }
 
-/* @return a queue whose tenant has a weight, beside one of LEADS that leads */
-static weir_sched_id queue_beside(struct desk *d, enum weir_sched_fill fill, uint32_t weight)
-{
-    weir_sched_id a, b, leads;
-
-    desk_init_filling(d, fill);
-    leads = queue_of_weight(d, LEADS, WEIR_PRIORITY_NORMAL, &a);
-    for (int i = 0; i < 3; i++) {
-        (void)wave(d, leads, 100);
-    }
-    return queue_of_weight(d, weight, WEIR_PRIORITY_NORMAL, &b);
-}
-
-/* Its weight's part of the SMs, if that is enough for it. */
-static void equals_fill_in_a_part(void **state)
-{
-    static const struct {
-        const char *what;
-        enum weir_sched_fill fill;
-        uint32_t weight, blocks, blocks_per_sm, us, sms; /* 0: all SMs */
-    } cases[] = {
-        {"1 of 1001", WEIR_SCHED_FILL_PARTS, 1, 20000, 8, 1, 1},
-        {"50 of 1050", WEIR_SCHED_FILL_PARTS, 50, 20000, 8, 3, 7},
-        {"others do not", WEIR_SCHED_FILL_ALL, 50, 20000, 8, 3, 0},
-        {"few blocks", WEIR_SCHED_FILL_PARTS, 50, 10, 8, 200, 7},
-        {"all blocks at once in a larger part", WEIR_SCHED_FILL_PARTS, 50, 33 * 8, 8, 200, 33},
-        {"and one more", WEIR_SCHED_FILL_PARTS, 50, 33 * 8 + 1, 8, 190, 34},
-        {"at once on the device only", WEIR_SCHED_FILL_PARTS, 50, WAVE, 8, 3, 0},
-        {"at once nowhere", WEIR_SCHED_FILL_PARTS, 50, WAVE + 1, 8, 3, 7},
-        {"132 times as long there", WEIR_SCHED_FILL_PARTS, 1, 20000, 8, 2, 0},
-        {"nobody knows how many fit", WEIR_SCHED_FILL_PARTS, 50, 20000, 0, 3, 0},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct weir_sched_item_params params = {.class = WEIR_SCHED_KERNEL,
-                                                .key = 7,
-                                                .predicted_ns = cases[i].us * 1000,
-                                                .blocks = cases[i].blocks,
-                                                .blocks_per_sm = cases[i].blocks_per_sm};
-        struct desk d;
-        weir_sched_id fills;
-
-        print_message("%s\n", cases[i].what);
-        fills = bring(&d, queue_beside(&d, cases[i].fill, cases[i].weight), &params);
-        assert_int_equal(how(&d, fills), 1);
-        assert_int_equal(d.order[d.count - 1].item, fills);
-        assert_int_equal(d.order[d.count - 1].place.sm_first, 0);
-        assert_int_equal(d.order[d.count - 1].place.sm_count, cases[i].sms);
-        desk_finish(&d);
-    }
-}
-
-/* It would be there when its tenant leads. */
-static void little_is_queued_in_a_part(void **state)
-{
-    static const struct {
-        enum weir_sched_fill fill;
-        uint32_t started;
-    } cases[] = {{WEIR_SCHED_FILL_ALL, 20}, {WEIR_SCHED_FILL_PARTS, 2}}; /* 200 us, and 11 */
-
-    (void)state;
-    for (size_t i = 0; i < 2; i++) {
-        struct weir_sched_item_params params = {.class = WEIR_SCHED_KERNEL,
-                                                .key = 7,
-                                                .predicted_ns = 10000,
-                                                .blocks = 20000,
-                                                .blocks_per_sm = 8};
-        struct desk d;
-        weir_sched_id fills = queue_beside(&d, cases[i].fill, 50);
-        uint32_t before = d.count;
-
-        for (int k = 0; k < 30; k++) {
-            (void)bring(&d, fills, &params);
-        }
-        assert_int_equal(d.count - before, cases[i].started);
-        desk_finish(&d);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -665,8 +585,6 @@ int main(void)
         cmocka_unit_test(newcomer_waits_for_what_is_queued_but_not_for_long),
         cmocka_unit_test(what_goes_in_between_is_charged_to_whom_it_belongs),
         cmocka_unit_test(who_may_not_fill_wakes_nobody),
-        cmocka_unit_test(equals_fill_in_a_part),
-        cmocka_unit_test(little_is_queued_in_a_part),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -116,10 +116,6 @@ static void equals_that_fill_get_more_done_and_keep_their_shares(void **state)
                   filled[0], filled[1]);
     assert_true(filled[0] + filled[1] > in_turns[0] + in_turns[1] + 0.12);
     assert_float_equal(filled[0] / (filled[0] + filled[1]), 0.75, 0.015);
-    progress_of(trainings, WEIR_SCHED_FILL_PARTS, filled, 2);
-    print_message("in parts %.3f + %.3f\n", filled[0], filled[1]);
-    assert_true(filled[0] + filled[1] > in_turns[0] + in_turns[1] + 0.12);
-    assert_float_equal(filled[0] / (filled[0] + filled[1]), 0.75, 0.015);
     progress_of(whole_device, WEIR_SCHED_FILL_ALL, filled, 2);
     print_message("kernels of the whole device, filled %.3f + %.3f\n", filled[0], filled[1]);
     assert_true(filled[0] + filled[1] > 0.98);
@@ -136,10 +132,9 @@ static void shares_hold_with_learned_durations_and_stops(void **state)
         "name=d weight=4 kernel=20ms blocks=528000 per_sm=8 depth=4 form=persistent; "
         "name=e weight=10 kernel=2ms blocks=52800 per_sm=8 depth=16 form=original";
     static const double wanted[] = {0.05, 0.1, 0.15, 0.2, 0.5};
-    static const enum weir_sched_fill fills[] = {WEIR_SCHED_FILL_LOWER, WEIR_SCHED_FILL_ALL,
-                                                 WEIR_SCHED_FILL_PARTS};
+    static const enum weir_sched_fill fills[] = {WEIR_SCHED_FILL_LOWER, WEIR_SCHED_FILL_ALL};
     (void)state;
-    for (size_t f = 0; f < 3; f++) {
+    for (size_t f = 0; f < 2; f++) {
         double part[5], all = 0;
         progress_of(five, fills[f], part, 5);
         for (int i = 0; i < 5; i++) {

@@ -1,5 +1,4 @@
-/* Parts of a device on softgpu: their sizes, a stream's order as it moves,
- * and which SMs it gets. */
+/* A part of a device on softgpu: its size, a stream's order as it moves, and which SMs it gets. */
 #include "../lib/tl_cmocka.h"
 #include "host_backend/worker/session/object_types.h"
 #include "host_backend/worker/session/part.h"
@@ -7,7 +6,8 @@
 #include "tests/integration/soft_driver.h"
 #include <stdlib.h>
 
-#define SMS    8 /* softgpu's, WEIR_SOFTGPU_SMS below; cut by two */
+#define SMS    8 /* softgpu's, by WEIR_SOFTGPU_SMS; cut by two */
+#define PART   3 /* asked for; it is 4 */
 #define BLOCKS 2048
 #define TRIES  1000
 
@@ -25,7 +25,7 @@ static struct fixture {
     CUmodule module;
     CUfunction where;
     CUdeviceptr words; /* the gate, what was written behind it, and a mark for each SM */
-    struct weir_parts *parts;
+    struct weir_part *part;
     struct weir_host_stream stream;
 } f;
 
@@ -58,7 +58,7 @@ static int set_up(void **state)
     CUstream native;
 
     (void)state;
-    assert_int_equal(weir_parts_create(&f.driver, 0, 0, &f.parts), WEIR_OK);
+    assert_int_equal(weir_part_create(&f.driver, 0, PART, &f.part), WEIR_OK);
     DRV(cuStreamCreate(&native, CU_STREAM_NON_BLOCKING));
     f.stream = (struct weir_host_stream){.o.native = native};
     DRV(cuMemsetD32_v2(f.words, 0, 1024));
@@ -69,31 +69,18 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    weir_parts_stream_gone(&f.driver, &f.stream);
+    weir_part_stream_gone(&f.driver, &f.stream);
     if (f.stream.join != NULL) {
         DRV(cuEventDestroy_v2(f.stream.join));
     }
     DRV(cuStreamDestroy_v2(f.stream.o.native));
-    weir_parts_destroy(f.parts);
+    weir_part_destroy(f.part);
     return 0;
 }
 
-static void move(uint32_t sms)
+static void move(bool in)
 {
-    assert_int_equal(weir_parts_move(f.parts, &f.stream, sms), CUDA_SUCCESS);
-}
-
-static void sizes_are_what_the_device_can_be_cut_into(void **state)
-{
-    static const struct {
-        uint32_t asked, has;
-    } cases[] = {{1, 2}, {0, 0}, {2, 2}, {3, 4}, {SMS - 2, SMS - 2}, {SMS - 1, 0}, {SMS, 0}};
-
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        move(cases[i].asked);
-        assert_int_equal(f.stream.parts->sms, cases[i].has);
-    }
+    assert_int_equal(weir_part_move(f.part, &f.stream, in, 0), CUDA_SUCCESS);
 }
 
 static uint32_t word_at(uint32_t at)
@@ -114,7 +101,7 @@ static void write(CUstream stream, uint32_t at, uint32_t value)
 }
 
 /* What is given behind the move waits for what was given before it, wherever the stream was. */
-static void order_holds_from(uint32_t from, uint32_t to)
+static void order_holds_from(bool from, bool to)
 {
     CUstream before, other;
 
@@ -139,13 +126,9 @@ static void order_holds_from(uint32_t from, uint32_t to)
 
 static void order_holds_as_a_stream_moves(void **state)
 {
-    static const uint32_t sizes[] = {0, 2, 4, 6};
-
     (void)state;
-    for (size_t from = 0; from < 4; from++) {
-        for (size_t to = 0; to < 4; to++) {
-            order_holds_from(sizes[from], sizes[to]);
-        }
+    for (int way = 0; way < 4; way++) {
+        order_holds_from(way / 2 != 0, way % 2 != 0);
     }
 }
 
@@ -167,28 +150,26 @@ static uint32_t sms_used(void)
     return used;
 }
 
-/* On more SMs than the smallest part has. Which take blocks is a matter of who gets a processor
+/* On more SMs than the part has. Which take blocks is a matter of who gets a processor
  * first, so one that is late may find none: then look again. */
 static void assert_uses_all(void)
 {
     uint32_t used = 0;
 
-    for (int i = 0; i < TRIES && used < 3; i++) {
+    for (int i = 0; i < TRIES && used <= 4; i++) {
         used = sms_used();
         assert_in_range(used, 1, SMS);
     }
-    assert_in_range(used, 3, SMS);
+    assert_in_range(used, 5, SMS);
 }
 
 static void kernels_have_the_part_that_their_stream_is_in(void **state)
 {
     (void)state;
     assert_uses_all();
-    move(2);
-    assert_in_range(sms_used(), 1, 2);
-    move(4);
+    move(true);
     assert_in_range(sms_used(), 1, 4);
-    move(0);
+    move(false);
     assert_uses_all();
     assert_ptr_equal(weir_host_stream_at(&f.stream), f.stream.o.native);
 }
@@ -216,17 +197,19 @@ static CUresult refuse_to_split(CUdevResource *groups, unsigned *n, const CUdevR
 static void drivers_that_cannot_are_told_from_those_that_can(void **state)
 {
     struct weir_driver lacks = f.driver, refuses = f.driver, keeps_whole = f.driver;
-    struct weir_parts *parts = NULL;
+    struct weir_part *part = NULL;
 
     (void)state;
     lacks.cuGreenCtxStreamCreate =
         (CUresult(*)(CUstream *, CUgreenCtx, unsigned, int))(void (*)(void))weir_driver_absent;
     refuses.cuStreamWaitEvent = refuse_event;
     keeps_whole.cuDevSmResourceSplitByCount = refuse_to_split;
-    assert_int_equal(weir_parts_create(&lacks, 0, 0, &parts), WEIR_ERR_UNSUPPORTED);
-    assert_int_equal(weir_parts_create(&refuses, 0, 0, &parts), WEIR_ERR_UNSUPPORTED);
-    assert_int_equal(weir_parts_create(&keeps_whole, 0, 0, &parts), WEIR_ERR_UNSUPPORTED);
-    assert_null(parts);
+    assert_int_equal(weir_part_create(&lacks, 0, PART, &part), WEIR_ERR_UNSUPPORTED);
+    assert_int_equal(weir_part_create(&refuses, 0, PART, &part), WEIR_ERR_UNSUPPORTED);
+    assert_int_equal(weir_part_create(&keeps_whole, 0, PART, &part), WEIR_ERR_UNSUPPORTED);
+    assert_int_equal(weir_part_create(&f.driver, 0, SMS, &part), WEIR_ERR_UNSUPPORTED);
+    assert_int_equal(weir_part_create(&f.driver, 0, SMS - 1, &part), WEIR_ERR_UNSUPPORTED);
+    assert_null(part);
 }
 
 /* Where it cannot follow it stays, and what it is given then is done. */
@@ -235,26 +218,38 @@ static void a_stream_that_cannot_move_stays(void **state)
     CUresult (*wait)(CUstream, CUevent, unsigned) = f.driver.cuStreamWaitEvent;
 
     (void)state;
-    move(2);
     f.driver.cuStreamWaitEvent = refuse_event;
-    assert_int_equal(weir_parts_move(f.parts, &f.stream, 4), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(weir_part_move(f.part, &f.stream, true, 0), CUDA_ERROR_INVALID_HANDLE);
     f.driver.cuStreamWaitEvent = wait;
-    assert_in_range(sms_used(), 1, 2);
-    move(4);
+    assert_ptr_equal(weir_host_stream_at(&f.stream), f.stream.o.native);
+    assert_uses_all();
+    move(true);
     assert_in_range(sms_used(), 1, 4);
+}
+
+static void the_stream_there_has_the_priority_that_was_asked_for_last(void **state)
+{
+    int priority = 1;
+
+    (void)state;
+    for (int asked = 0; asked >= -2; asked--) {
+        assert_int_equal(weir_part_move(f.part, &f.stream, true, asked), CUDA_SUCCESS);
+        DRV(cuStreamGetPriority(weir_host_stream_at(&f.stream), &priority));
+        assert_int_equal(priority, asked);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(sizes_are_what_the_device_can_be_cut_into, set_up,
-                                        tear_down),
         cmocka_unit_test_setup_teardown(order_holds_as_a_stream_moves, set_up, tear_down),
         cmocka_unit_test_setup_teardown(kernels_have_the_part_that_their_stream_is_in, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(drivers_that_cannot_are_told_from_those_that_can, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_stream_that_cannot_move_stays, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_stream_there_has_the_priority_that_was_asked_for_last,
+                                        set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, set_up_group, tear_down_group);

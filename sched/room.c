@@ -1,0 +1,81 @@
+/*
+ * Room: beside small graphs, kernels leave a part of the device's SMs free.
+ *
+ * A small graph is many short kernels, one behind the other. Each of them waits until blocks of
+ * another's kernel have ended, even at a higher level, because a block that runs is not taken off
+ * its SM. A token of a language model, whose graph has a thousand kernels, took 14 ms beside a
+ * training so, and 6.8 alone. If the training's kernels are kept to 80 of 132 SMs, the token takes
+ * 10 to 11, and the training gets as much done as before: its kernels use the SMs that they have
+ * better. (H100, docs/measurements/other-programs.md, "Room for small graphs".)
+ *
+ * So while other tenants' small graphs are on the device most of the time, a kernel is granted with
+ * config.room_sms of the SMs. A kernel whose blocks would all be on the device at once, but not in
+ * so many SMs, has them all: its blocks may wait for each other. What can be stopped is not kept to
+ * a part, since its form knows no green context.
+ *
+ * Who has a part pays as before: in the end for what its kernel takes alone, if that is known
+ * (charge.c). The duration there teaches only what was not known well, as it would be on all SMs
+ * (learn_durations.c).
+ */
+#include "sched/private.h"
+
+/* How long small graphs were there, less how long they were not: room is made from one time on, and
+ * the sum goes no further than the other. So one short graph now and then moves nobody's stream,
+ * and the pause between two graphs neither. */
+#define ROOM_FROM_NS 1000000u
+#define ROOM_MOST_NS 2000000u
+
+#define STEP 8u
+
+uint32_t weir_sched_room_sms(uint32_t sms)
+{
+    return sms * 5 / 8 / STEP * STEP;
+}
+
+void room_pass(struct weir_sched *sched, const struct item *small, uint64_t ns)
+{
+    if (sched->config.room_sms == 0 || sched->config.room_sms >= sched->config.sms) {
+        return;
+    }
+    if (small != NULL) {
+        sched->room_ns = min_u64(sched->room_ns + ns, ROOM_MOST_NS);
+        sched->room_for = small->queue->tenant->view.id;
+        sched->room_class = small->queue->tenant->view.priority;
+    } else {
+        sched->room_ns -= min_u64(sched->room_ns, ns);
+    }
+}
+
+bool room_is_made(const struct weir_sched *sched)
+{
+    return sched->room_ns >= ROOM_FROM_NS;
+}
+
+/* Is it for another tenant, of its class or a higher one? */
+static bool is_for_another(const struct weir_sched *sched, const struct tenant *tenant)
+{
+    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+
+    if (sched->room_for != tenant->view.id) {
+        return sched->room_class >= tenant->view.priority;
+    }
+    while (front != NULL && (small_sms(front) == 0 || front->queue->tenant == tenant ||
+                             front->queue->tenant->view.priority < tenant->view.priority)) {
+        front = front->front_next;
+    }
+    return front != NULL;
+}
+
+uint32_t room_part(const struct weir_sched *sched, const struct item *item)
+{
+    const struct weir_sched_item_params *p = &item->params;
+    uint32_t needed;
+
+    if (!room_is_made(sched) || p->class != WEIR_SCHED_KERNEL || is_stoppable(item) ||
+        p->blocks == 0 || p->blocks_per_sm == 0 || !is_for_another(sched, item->queue->tenant)) {
+        return 0;
+    }
+    needed = (p->blocks - 1) / p->blocks_per_sm + 1;
+    return needed > sched->config.room_sms && needed <= sched->config.sms ? 0
+                                                                          : sched->config.room_sms;
+}
