@@ -360,8 +360,10 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
         }
     }
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        if (sup->clients[i].fd >= 0 && !sup->clients[i].asked) {
-            watch(set, sup->clients[i].fd, (struct source){SOURCE_CLIENT, i});
+        short events = weir_sup_admin_events(&sup->clients[i]);
+
+        if (events != 0) { /* else its end would wake us again and again */
+            watch_for(set, sup->clients[i].fd, events, (struct source){SOURCE_CLIENT, i});
         }
     }
     for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
@@ -437,7 +439,7 @@ static void serve(struct weir_supervisor *sup, struct source source)
         break;
     case SOURCE_CLIENT:
         if (sup->clients[source.index].fd >= 0) {
-            weir_sup_admin_read(sup, &sup->clients[source.index]);
+            weir_sup_admin_serve(sup, &sup->clients[source.index]);
         }
         break;
     case SOURCE_DEMAND:

@@ -176,7 +176,9 @@ struct weir_admin_client {
     int passed_fd;                       /* came with the request; owned */
     char tenant[WEIR_TENANT_NAME_BYTES]; /* that it is about */
     struct weir_status_report *report;   /* of its request: notes and settings; owned */
-    uint64_t deadline_ns;
+    char *reply;                         /* owned; NULL: there is none yet */
+    size_t reply_bytes, sent;
+    uint64_t deadline_ns; /* of its request, or of its taking the reply */
 };
 
 /* A connection of somebody who asks for a share on demand. */
@@ -737,13 +739,16 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
 uint64_t weir_sup_admin_gather(struct weir_supervisor *sup);
 
 void weir_sup_admin_accept(struct weir_supervisor *sup);
-void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *client);
+/** What poll() is to wait for; 0: a client that waits for its reply need not be watched. */
+short weir_sup_admin_events(const struct weir_admin_client *client);
+/** It has sent something, or has room for more of its reply. */
+void weir_sup_admin_serve(struct weir_supervisor *sup, struct weir_admin_client *client);
 /** What the gate process says to a client's request. */
 void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_text *answer);
-/** A status message of a worker, or of the gate process (-1), and the file that came with it,
- * borrowed, or -1. */
 /** The gate process says who has used the SMs. */
 void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use *use);
+/** A status message of a worker, or of the gate process (-1), and the file that came with it,
+ * borrowed, or -1. */
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
                         const struct weir_link_message *message, int fd);
 /** Answer what is complete or overdue. */
