@@ -601,6 +601,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     signal(SIGPIPE, SIG_IGN); /* a program that it talks to may have ended */
     sup->params = *params;
+    weir_log_rate_init(&sup->strangers);
     sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
     sup->demand_fd = -1;
     sup->vsock_fd = sup->nvdimm_watch_fd = sup->directory.watch_fd = -1;

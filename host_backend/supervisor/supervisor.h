@@ -82,10 +82,11 @@ struct weir_sup_tenant {
     struct weir_account_page *account; /* its workers' together; NULL: it has one, or none */
     int account_fd;                    /* of that */
     int demand_fd; /* of a share on demand: a pidfd of the process with which it ends; else -1 */
-    uint32_t demand_uid; /* .. its user */
-    uint32_t goings;     /* how often it was removed, or a tenant before it in this slot */
-    bool used;           /* this slot: until nothing is left of it in its worker */
-    bool gone;           /* removed */
+    uint32_t demand_uid;           /* .. its user */
+    struct weir_log_rate log_rate; /* of lines that its guests cause */
+    uint32_t goings; /* how often it was removed, or a tenant before it in this slot */
+    bool used;       /* this slot: until nothing is left of it in its worker */
+    bool gone;       /* removed */
 };
 
 /* Whom a worker serves. */
@@ -315,8 +316,9 @@ struct weir_supervisor {
     struct weir_sup_events *events;
     uint64_t worker_starts;
     struct weir_sup_reserve reserve;
-    struct weir_claims claims; /* of GPUs */
-    uint32_t remarked_pct;     /* of memory promised, when that was last looked at */
+    struct weir_log_rate strangers; /* the same, of guests of no tenant */
+    struct weir_claims claims;      /* of GPUs */
+    uint32_t remarked_pct;          /* of memory promised, when that was last looked at */
 };
 
 /* check.c */

@@ -41,6 +41,7 @@ static struct weir_sup_tenant *find_free(struct weir_supervisor *sup)
                                                        .nvdimm = {.fd = -1, .watch = -1},
                                                        .demand_fd = -1,
                                                        .worker = -1};
+            weir_log_rate_init(&sup->tenants[i].log_rate);
             return &sup->tenants[i];
         }
     }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -392,6 +393,45 @@ static void tenants_have_their_turns(void **state)
     assert_memory_equal(slots, wanted, sizeof wanted);
 }
 
+/* Lines in a log that is a file in memory. */
+static uint32_t n_lines(int log)
+{
+    static char text[1u << 20];
+    ssize_t n = pread(log, text, sizeof text, 0);
+    uint32_t lines = 0;
+
+    for (ssize_t i = 0; i < n; i++) {
+        lines += text[i] == '\n';
+    }
+    return lines;
+}
+
+static void turn_away(uint32_t tenant)
+{
+    int end = have_pending(tenant);
+
+    weir_sup_turn_away(&sup, &sup.pending[0], WEIR_ERR_PEER, 999, "not a hello");
+    close(end);
+}
+
+static void a_tenant_that_is_refused_in_a_loop_does_not_fill_the_log(void **state)
+{
+    int log = memfd_create("log", MFD_CLOEXEC);
+    char spec[64];
+
+    (void)state;
+    snprintf(spec, sizeof spec, "warn:/proc/self/fd/%d", log);
+    assert_int_equal(weir_log_init(spec, "test"), WEIR_OK);
+    for (int i = 0; i < 2 * WEIR_LOG_RATE_LINES; i++) {
+        turn_away(0);
+    }
+    assert_int_equal(n_lines(log), WEIR_LOG_RATE_LINES + 1); /* it says that there are more */
+    turn_away(1);
+    assert_int_equal(n_lines(log), WEIR_LOG_RATE_LINES + 2);
+    assert_int_equal(weir_log_init("none", "test"), WEIR_OK);
+    close(log);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,6 +454,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_worker_goes_to_who_has_waited_for_longest, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(tenants_have_their_turns, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_tenant_that_is_refused_in_a_loop_does_not_fill_the_log,
+                                        set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
