@@ -446,7 +446,7 @@ static void serve(struct weir_supervisor *sup, struct source source)
         weir_sup_demand_accept(sup);
         break;
     case SOURCE_CLAIM:
-        weir_claims_answer(&sup->claims, (unsigned)source.index, sup->config.run_dir);
+        weir_sup_claim_answer(sup, (unsigned)source.index);
         break;
     case SOURCE_ASKER:
         if (sup->askers[source.index].fd >= 0) {

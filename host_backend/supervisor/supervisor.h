@@ -362,7 +362,7 @@ int weir_sup_accept_guest(struct weir_supervisor *sup, int listen_fd, struct soc
 /**
  * Accept an operator's connection, with a descriptor of the reserve if no other is left.
  * @param flags  for accept4().
- * @return the descriptor; -1: there was no operator, or no descriptor
+ * @return the descriptor; -1: there was no operator, or no descriptor, and then it was hung up
  */
 int weir_sup_accept_operator(struct weir_supervisor *sup, int listen_fd, int flags);
 
@@ -577,6 +577,8 @@ void weir_sup_workers_reap(struct weir_supervisor *sup);
  * host has one, the worker is killed, and a host that was not ready yet stops.
  */
 void weir_sup_claim(struct weir_supervisor *sup, int worker, const struct weir_link_devices *gpus);
+/** Another host asks who has the GPU of claim number i. */
+void weir_sup_claim_answer(struct weir_supervisor *sup, unsigned i);
 /** The first worker of all found no driver or no device: say so, and stop. */
 void weir_sup_no_gpu(struct weir_supervisor *sup);
 /** The host's policies are others: tell the workers that have been started. Those that are dead
