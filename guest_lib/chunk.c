@@ -307,6 +307,9 @@ CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uin
     mem.buffer_id = weir_guest_objects_next_id();
     bool plain = kind == WEIR_MEM_PINNED && weir_guest.channel.remote;
     CUresult rc = plain ? alloc_plain(&mem) : alloc_block(&mem);
+    if (rc == CUDA_ERROR_OUT_OF_MEMORY && kind == WEIR_MEM_DEVICE && weir_pools_give_back(true)) {
+        rc = alloc_block(&mem);
+    }
     if (rc != CUDA_SUCCESS) {
         return rc;
     }

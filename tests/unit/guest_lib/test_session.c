@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define TOO_MUCH (UINT64_C(1023) << 20) /* with another allocation, more than tl_host grants */
+
 #define OK(call) assert_int_equal((call), CUDA_SUCCESS)
 
 static int start(void **state)
@@ -520,6 +522,52 @@ static void pool_reuses_in_stream_order_only(void **state)
     assert_int_equal(used, 0);
 }
 
+static void freed_pool_memory_is_given_back_when_memory_is_short(void **state)
+{
+    struct tl_host *host = *state;
+    CUstream s;
+    CUdeviceptr p, none;
+    OK(weir_guest_cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    OK(weir_guest_cuMemAllocAsync(&p, 64 << 20, s));
+    tl_host_hold(host, true);
+    OK(weir_guest_cuMemsetD8Async(p, 1, 1 << 20, s));
+    OK(weir_guest_cuMemFreeAsync(p, s));
+    assert_int_equal(weir_guest_cuMemAlloc_v2(&none, TOO_MUCH), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(tl_host_chunks(host), 1); /* the stream may still use it */
+    tl_host_drain();
+    tl_host_hold(host, false);
+    OK(weir_guest_cuStreamSynchronize(s));
+    assert_int_equal(weir_guest_cuMemAlloc_v2(&none, TOO_MUCH), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(tl_host_chunks(host), 0);
+}
+
+static void destroying_a_pool_waits_for_nothing(void **state)
+{
+    struct tl_host *host = *state;
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemoryPool pool;
+    CUstream s;
+    CUdeviceptr p, q;
+    size_t free_bytes;
+    OK(weir_guest_cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    OK(weir_guest_cuMemPoolCreate(&pool, &props));
+    OK(weir_guest_cuMemAllocFromPoolAsync(&p, 64 << 20, pool, s));
+    OK(weir_guest_cuMemAllocFromPoolAsync(&q, 64 << 20, pool, s));
+    tl_host_hold(host, true);
+    OK(weir_guest_cuMemsetD8Async(p, 1, 1 << 20, s));
+    OK(weir_guest_cuMemFreeAsync(p, s));
+    alarm(10);
+    OK(weir_guest_cuMemPoolDestroy(pool));
+    alarm(0);
+    tl_host_drain();
+    tl_host_hold(host, false);
+    OK(weir_guest_cuMemFreeAsync(q, s)); /* used until then */
+    OK(weir_guest_cuStreamSynchronize(s));
+    OK(weir_guest_cuMemGetInfo_v2(&free_bytes, NULL));
+    assert_int_equal(tl_host_chunks(host), 0);
+}
+
 /* ---------------------------------------------------------------- threads */
 
 static void count_call(void *user)
@@ -633,6 +681,8 @@ int main(void)
         TEST(copies_outside_allocations_are_refused),
         TEST(pitched_copy_packs_and_unpacks),
         TEST(pool_reuses_in_stream_order_only),
+        TEST(freed_pool_memory_is_given_back_when_memory_is_short),
+        TEST(destroying_a_pool_waits_for_nothing),
         TEST(host_functions_run_in_order_and_are_answered),
         TEST(a_refused_host_function_is_forgotten),
         TEST(replies_find_their_threads),
