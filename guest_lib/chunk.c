@@ -359,6 +359,12 @@ void weir_mem_trim(void)
     weir_lock_release(&heap->lock);
 }
 
+void weir_mem_make_room(void)
+{
+    (void)weir_pools_give_back(true);
+    weir_mem_trim();
+}
+
 /* ---------------------------------------------------------------- the end of a context */
 
 static bool is_of_context(const struct weir_mem *mem, void *ctx)

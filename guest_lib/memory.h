@@ -127,6 +127,9 @@ void weir_mem_fd_unlock(void);
 /** Give the current context's empty device chunks back to the host. @thread any; no lock held */
 void weir_mem_trim(void);
 
+/** The same, and first what was freed in pools: something else needs memory. */
+void weir_mem_make_room(void);
+
 /** Bytes of granted chunks of a device that are free here. @thread any */
 uint64_t weir_mem_cached_bytes(CUdevice device);
 
