@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -432,6 +433,39 @@ static void a_tenant_that_is_refused_in_a_loop_does_not_fill_the_log(void **stat
     close(log);
 }
 
+static void machines_that_come_in_a_loop_do_not_fill_the_log(void **state)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    socklen_t bytes = sizeof address;
+    int log = memfd_create("log", MFD_CLOEXEC);
+    char spec[64];
+
+    (void)state;
+    snprintf(spec, sizeof spec, "warn:/proc/self/fd/%d", log);
+    assert_int_equal(weir_log_init(spec, "test"), WEIR_OK);
+    for (int i = 0; i < WEIR_VMS_MAX; i++) {
+        sup.vms[i].id = 1;
+    }
+    sup.tenants[0].vm_listen_fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(sup.tenants[0].vm_listen_fd, (struct sockaddr *)&address,
+                          sizeof address.sun_family), /* a name of the kernel's */
+                     0);
+    assert_int_equal(listen(sup.tenants[0].vm_listen_fd, 1), 0);
+    assert_int_equal(getsockname(sup.tenants[0].vm_listen_fd, (struct sockaddr *)&address, &bytes),
+                     0);
+    for (int i = 0; i < 2 * WEIR_LOG_RATE_LINES; i++) {
+        int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+        assert_int_equal(connect(fd, (struct sockaddr *)&address, bytes), 0);
+        weir_sup_vm_accept(&sup, &sup.tenants[0]);
+        close(fd);
+    }
+    assert_int_equal(n_lines(log), WEIR_LOG_RATE_LINES + 1);
+    assert_int_equal(weir_log_init("none", "test"), WEIR_OK);
+    close(sup.tenants[0].vm_listen_fd);
+    close(log);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -456,6 +490,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(tenants_have_their_turns, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_tenant_that_is_refused_in_a_loop_does_not_fill_the_log,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(machines_that_come_in_a_loop_do_not_fill_the_log, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
