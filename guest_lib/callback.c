@@ -353,6 +353,8 @@ void weir_callback_notify(void *user, enum weir_op op, const void *body, size_t 
     struct job *job = malloc(sizeof *job);
     if (!job) {
         weir_log_error("guest: no memory for a host function");
+        weir_channel_kill(weir_guest_channel(),
+                          CUDA_ERROR_OUT_OF_MEMORY); /* or it waits for ever */
         return;
     }
     *job = (struct job){.token = call.token, .ticket = call.ticket, .word = call.word};

@@ -10,6 +10,7 @@
 #include "tests/lib/tl_host.h"
 #include "tests/lib/tl_lived.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -589,6 +590,39 @@ static void host_functions_run_in_order_and_are_answered(void **state)
 }
 
 /* Else the runner would wait for it for ever, and copies would take the slower way. */
+static atomic_size_t refused_bytes; /* of malloc(); 0: none */
+
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+
+void *__wrap_malloc(size_t bytes)
+{
+    return bytes != 0 && bytes == atomic_load(&refused_bytes) ? NULL : __real_malloc(bytes);
+}
+
+static void a_host_function_without_memory_ends_the_session(void **state)
+{
+    const struct weir_op_echo_in in = {.value = 7};
+    struct weir_op_echo_out out;
+    unsigned int calls = 0;
+    CUresult rc;
+    (void)state;
+    OK(weir_guest_cuLaunchHostFunc(CU_STREAM_LEGACY, count_call, &calls));
+    while (__atomic_load_n(&calls, __ATOMIC_ACQUIRE) == 0) {
+        tl_host_drain();
+    }
+    atomic_store(&refused_bytes, 32); /* what callback.c keeps of a call */
+    (void)weir_guest_cuLaunchHostFunc(CU_STREAM_LEGACY, count_call, &calls);
+    alarm(10); /* else its stream would wait for ever */
+    do {
+        rc = weir_call_echo(weir_guest_channel(), &in, &out);
+    } while (rc == CUDA_SUCCESS);
+    alarm(0);
+    atomic_store(&refused_bytes, 0);
+    assert_int_equal(rc, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(__atomic_load_n(&calls, __ATOMIC_ACQUIRE), 1);
+}
+
 static void a_refused_host_function_is_forgotten(void **state)
 {
     struct tl_host *host = *state;
@@ -684,6 +718,7 @@ int main(void)
         TEST(freed_pool_memory_is_given_back_when_memory_is_short),
         TEST(destroying_a_pool_waits_for_nothing),
         TEST(host_functions_run_in_order_and_are_answered),
+        TEST(a_host_function_without_memory_ends_the_session),
         TEST(a_refused_host_function_is_forgotten),
         TEST(replies_find_their_threads),
     };
