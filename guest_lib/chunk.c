@@ -338,8 +338,12 @@ void weir_mem_release(const struct weir_mem *mem)
             munmap((void *)(uintptr_t)mem->base, mem->bytes);
         }
         break;
-    case WEIR_MEM_MODULE:
     case WEIR_MEM_IMPORTED:
+        (void)weir_call_ipc_close(
+            weir_guest_channel(),
+            &(struct weir_op_ipc_close_in){.reference = (uintptr_t)mem->owner}, NULL);
+        break;
+    case WEIR_MEM_MODULE:
     case WEIR_MEM_MAPPED:
         break;
     }
