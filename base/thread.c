@@ -1,6 +1,8 @@
 #include "base/thread.h"
 
+#include "base/clock.h"
 #include <signal.h>
+#include <time.h>
 
 int weir_thread_start(pthread_t *ret_thread, size_t stack_bytes, void *(*run)(void *), void *user)
 {
@@ -34,4 +36,11 @@ void weir_thread_condition_init(pthread_cond_t *condition)
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     (void)pthread_cond_init(condition, &attributes);
     (void)pthread_condattr_destroy(&attributes);
+}
+
+bool weir_thread_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t end_ns)
+{
+    const struct timespec end = {(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
+
+    return pthread_cond_timedwait(condition, mutex, &end) == 0;
 }

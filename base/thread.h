@@ -1,10 +1,12 @@
-/* For libraries that are loaded into other people's programs: threads that leave the program's
- * signals alone, and conditions with a steady clock. */
+/* Threads for libraries that are loaded into other people's programs, which leave the program's
+ * signals alone; and conditions with a steady clock. */
 #ifndef WEIR_BASE_THREAD_H
 #define WEIR_BASE_THREAD_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /**
  * Start a thread that takes no signals: those sent to the process are for the program's own
@@ -27,5 +29,16 @@ int weir_thread_start(pthread_t *ret_thread, size_t stack_bytes, void *(*run)(vo
  * @thread any
  */
 void weir_thread_condition_init(pthread_cond_t *condition);
+
+/**
+ * Wait for a condition, or until a time. As with pthread_cond_wait(), look at what is waited for
+ * before and afterwards.
+ *
+ * @param condition  of weir_thread_condition_init().
+ * @param mutex      held by the caller.
+ * @param end_ns     by weir_clock_now_ns().
+ * @return false: it is that late
+ */
+bool weir_thread_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t end_ns);
 
 #endif

@@ -12,7 +12,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define PUMP_NS       (50 * WEIR_NS_PER_MS)
 #define OTHER_READ_NS WEIR_NS_PER_MS /* somebody else reads: look again after this */
@@ -154,10 +153,7 @@ static struct job *take_job_locked(void)
 
 static void nap_locked(uint64_t ns)
 {
-    uint64_t until_ns = weir_clock_now_ns() + ns;
-    const struct timespec until = {(time_t)(until_ns / WEIR_NS_PER_S),
-                                   (long)(until_ns % WEIR_NS_PER_S)};
-    pthread_cond_timedwait(&runner.changed, &runner.lock, &until);
+    (void)weir_thread_condition_wait(&runner.changed, &runner.lock, weir_clock_now_ns() + ns);
 }
 
 /* Nothing to run: read the channel if functions are awaited and nobody else reads. */
@@ -357,6 +353,8 @@ void weir_callback_notify(void *user, enum weir_op op, const void *body, size_t 
     struct job *job = malloc(sizeof *job);
     if (!job) {
         weir_log_error("guest: no memory for a host function");
+        weir_channel_kill(weir_guest_channel(),
+                          CUDA_ERROR_OUT_OF_MEMORY); /* or it waits for ever */
         return;
     }
     *job = (struct job){.token = call.token, .ticket = call.ticket, .word = call.word};

@@ -307,6 +307,9 @@ CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uin
     mem.buffer_id = weir_guest_objects_next_id();
     bool plain = kind == WEIR_MEM_PINNED && weir_guest.channel.remote;
     CUresult rc = plain ? alloc_plain(&mem) : alloc_block(&mem);
+    if (rc == CUDA_ERROR_OUT_OF_MEMORY && kind == WEIR_MEM_DEVICE && weir_pools_give_back(true)) {
+        rc = alloc_block(&mem);
+    }
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
@@ -335,8 +338,12 @@ void weir_mem_release(const struct weir_mem *mem)
             munmap((void *)(uintptr_t)mem->base, mem->bytes);
         }
         break;
-    case WEIR_MEM_MODULE:
     case WEIR_MEM_IMPORTED:
+        (void)weir_call_ipc_close(
+            weir_guest_channel(),
+            &(struct weir_op_ipc_close_in){.reference = (uintptr_t)mem->owner}, NULL);
+        break;
+    case WEIR_MEM_MODULE:
     case WEIR_MEM_MAPPED:
         break;
     }
@@ -354,6 +361,12 @@ void weir_mem_trim(void)
     trim_locked(heap, 0);
     count_free(heap, before);
     weir_lock_release(&heap->lock);
+}
+
+void weir_mem_make_room(void)
+{
+    (void)weir_pools_give_back(true);
+    weir_mem_trim();
 }
 
 /* ---------------------------------------------------------------- the end of a context */

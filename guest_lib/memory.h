@@ -124,8 +124,11 @@ void weir_mem_release(const struct weir_mem *mem);
 void weir_mem_fd_lock(void);
 void weir_mem_fd_unlock(void);
 
-/** Give the current context's empty device chunks back to the host. @thread any */
+/** Give the current context's empty device chunks back to the host. @thread any; no lock held */
 void weir_mem_trim(void);
+
+/** The same, and first what was freed in pools: something else needs memory. */
+void weir_mem_make_room(void);
 
 /** Bytes of granted chunks of a device that are free here. @thread any */
 uint64_t weir_mem_cached_bytes(CUdevice device);
@@ -154,6 +157,14 @@ static inline bool weir_mem_is_pool_import(const struct weir_mem *mem)
 
 /** Undo cuMemPoolImportPointer: no work of this process uses the memory. */
 CUresult weir_pool_free_import(uint64_t address);
+
+/**
+ * Give what was freed in the pools, and has been passed, back to the contexts.
+ * @param all  false: but for what each keeps by its release threshold.
+ * @return is there more free memory now?
+ * @thread any; no lock held
+ */
+bool weir_pools_give_back(bool all);
 
 /** What stream-ordered allocation kept of a context is gone. */
 void weir_pools_context_gone(struct weir_guest_ctx *ctx);

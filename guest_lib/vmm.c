@@ -65,7 +65,7 @@ CUresult weir_guest_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop,
                                        .handle_types = (uint32_t)prop->requestedHandleTypes};
     CUresult rc = weir_call_vmm_create(weir_guest_channel(), &in, NULL);
     if (rc == CUDA_ERROR_OUT_OF_MEMORY) {
-        weir_mem_trim();
+        weir_mem_make_room();
         rc = weir_call_vmm_create(weir_guest_channel(), &in, NULL);
     }
     if (rc != CUDA_SUCCESS) {

@@ -264,7 +264,8 @@ static int start(int argc, char **argv)
     bool force = false;
     const struct weir_option options[] = {
         {"run-dir", "DIR", "where the host's sockets are", &run_dir, NULL},
-        {"device", "N", "which of the host's devices, from 0 (default 0)", &device, NULL},
+        {"device", "N", "which GPU, from 0, in the order of their first use (default 0)", &device,
+         NULL},
         {"force", NULL, "overwrite FILE", NULL, &force},
         {.name = NULL},
     };

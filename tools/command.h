@@ -36,6 +36,7 @@ struct weir_option {
  *
  * @param argv       gets its other words moved behind the options.
  * @param usage      the line after "Usage: weir <command> ".
+ * @param about      a paragraph of the help: what the command does.
  * @param options    ended by a row without name.
  * @param ret_first  index in argv of the first word that is not an option.
  * @return true to go on; false to stop with *ret_exit.

@@ -1,5 +1,6 @@
 /* Arrays: made in the current context, with which they die. */
 #include "guest_lib/entry.h"
+#include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
@@ -21,6 +22,10 @@ CUresult weir_guest_cuArray3DCreate_v2(CUarray *pHandle,
     in.c = ctx->handle;
     in.desc = *pAllocateArray;
     result = weir_call_array_create(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        weir_mem_make_room();
+        result = weir_call_array_create(weir_guest_channel(), &in, NULL);
+    }
     if (result != CUDA_SUCCESS) {
         weir_guest_drop(WEIR_KIND_ARRAY, in.a);
         return result;
@@ -60,6 +65,10 @@ CUresult weir_guest_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
     in.c = ctx->handle;
     in.desc = *pMipmappedArrayDesc;
     result = weir_call_mipmap_create(weir_guest_channel(), &in, NULL);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        weir_mem_make_room();
+        result = weir_call_mipmap_create(weir_guest_channel(), &in, NULL);
+    }
     if (result != CUDA_SUCCESS) {
         weir_guest_drop(WEIR_KIND_MIPMAP, in.m);
         return result;

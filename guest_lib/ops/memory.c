@@ -17,6 +17,7 @@ CUresult weir_guest_cuMemGetInfo_v2(size_t *free, size_t *total)
         return rc;
     }
     struct weir_op_mem_info_out out = {0};
+    (void)weir_pools_give_back(false);
     rc = weir_call_mem_info(weir_guest_channel(), NULL, &out);
     if (rc != CUDA_SUCCESS) {
         return rc;

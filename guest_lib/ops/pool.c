@@ -4,7 +4,7 @@
  * Pools are accounts: their memory comes from the context's heap of chunks. A block freed on a
  * stream is *pending* at that point of the stream: the same stream may have it again at once,
  * everybody else once the point is known to be passed. No message is sent for any of this unless
- * memory is short.
+ * memory is short. Then all pools give back what is passed, those that were destroyed too.
  */
 #include "guest_lib/graph_mem.h"
 #include "guest_lib/memory.h"
@@ -119,15 +119,11 @@ static uint64_t block_bytes(const struct weir_mem *mem)
     return ((const struct weir_range_block *)mem->owner)->bytes;
 }
 
-static void count_used_locked(struct weir_pool *pool, uint64_t bytes)
+static void count_locked(struct weir_pool *pool, uint64_t used, uint64_t reserved)
 {
-    pool->used += bytes;
+    pool->used += used;
     pool->used_high = pool->used > pool->used_high ? pool->used : pool->used_high;
-}
-
-static void count_reserved_locked(struct weir_pool *pool, uint64_t bytes)
-{
-    pool->reserved += bytes;
+    pool->reserved += reserved;
     pool->reserved_high =
         pool->reserved > pool->reserved_high ? pool->reserved : pool->reserved_high;
 }
@@ -153,8 +149,11 @@ static void release_list(struct pending *list)
     }
 }
 
-/* Give passed blocks back to the heap while more than keep_bytes are reserved. */
-static void harvest(struct weir_pool *pool, uint64_t keep_bytes)
+/*
+ * Give passed blocks back to the heap while more than keep_bytes are reserved. pools.lock is held
+ * to the end: a context that goes meanwhile takes its heap along.
+ */
+static bool harvest_locked(struct weir_pool *pool, uint64_t keep_bytes)
 {
     struct pending *gone = NULL;
     weir_lock_acquire(&pool->lock);
@@ -170,7 +169,27 @@ static void harvest(struct weir_pool *pool, uint64_t keep_bytes)
         }
     }
     weir_lock_release(&pool->lock);
+    bool any = gone != NULL;
     release_list(gone);
+    return any;
+}
+
+static void harvest(struct weir_pool *pool, uint64_t keep_bytes)
+{
+    weir_lock_acquire(&pools.lock);
+    harvest_locked(pool, keep_bytes);
+    weir_lock_release(&pools.lock);
+}
+
+bool weir_pools_give_back(bool all)
+{
+    bool any = false;
+    weir_lock_acquire(&pools.lock);
+    for (struct weir_pool *pool = pools.all; pool; pool = pool->next) {
+        any |= harvest_locked(pool, all || pool->destroyed ? 0 : pool->release_threshold);
+    }
+    weir_lock_release(&pools.lock);
+    return any;
 }
 
 /* Wait for every pending block of the pool, then give them all back. */
@@ -235,7 +254,7 @@ static CUresult reuse_block(struct weir_pool *pool, struct pending *pending, uin
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     weir_lock_acquire(&pool->lock);
-    count_used_locked(pool, pending->block_bytes);
+    count_locked(pool, pending->block_bytes, 0);
     weir_lock_release(&pool->lock);
     free(pending);
     *dptr = mem.base;
@@ -254,8 +273,7 @@ static CUresult new_block(struct weir_pool *pool, struct weir_guest_ctx *ctx, ui
         return rc;
     }
     weir_lock_acquire(&pool->lock);
-    count_used_locked(pool, block_bytes(&mem));
-    count_reserved_locked(pool, block_bytes(&mem));
+    count_locked(pool, block_bytes(&mem), block_bytes(&mem));
     weir_lock_release(&pool->lock);
     *dptr = mem.base;
     return CUDA_SUCCESS;
@@ -357,8 +375,7 @@ CUresult weir_guest_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
         return rc;
     }
     weir_lock_acquire(&mem.pool->lock);
-    count_used_locked(mem.pool, block_bytes(&mem));
-    count_reserved_locked(mem.pool, block_bytes(&mem));
+    count_locked(mem.pool, block_bytes(&mem), block_bytes(&mem));
     weir_lock_release(&mem.pool->lock);
     return free_later(&mem, stream);
 }
@@ -421,8 +438,9 @@ CUresult weir_guest_cuMemPoolDestroy(CUmemoryPool pool)
     if (pools.current[found->device] == found) {
         pools.current[found->device] = NULL;
     }
+    harvest_locked(found, 0); /* the rest when it is passed, and wanted */
     weir_lock_release(&pools.lock);
-    return drain(found);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)

@@ -4,7 +4,8 @@
  * If accept() fails for want of a descriptor, the socket stays ready, and poll() returns at once
  * again and again. So the supervisor keeps some descriptors in reserve. With one of them it accepts
  * a guest that comes too late, sends it an error, and closes the connection. Operators (weir
- * status, metrics) keep the one that they get, so that they can find out what is wrong.
+ * status, metrics) keep the one that they get, so that they can find out what is wrong; but for the
+ * last, with which they are turned away, too.
  */
 #include "host_backend/supervisor/supervisor.h"
 
@@ -44,11 +45,11 @@ void weir_sup_reserve_close(struct weir_supervisor *sup)
     }
 }
 
-/* Accept with a descriptor of the reserve, if it has more than `least`. */
+/* Accept with a descriptor of the reserve. */
 static int accept_with_reserve(struct weir_supervisor *sup, int listen_fd, struct sockaddr *address,
-                               socklen_t *bytes, int flags, uint32_t least)
+                               socklen_t *bytes, int flags)
 {
-    if (sup->reserve.n <= least) {
+    if (sup->reserve.n == 0) {
         return -1;
     }
     close(sup->reserve.fd[--sup->reserve.n]);
@@ -64,7 +65,7 @@ int weir_sup_accept_guest(struct weir_supervisor *sup, int listen_fd, struct soc
     if (fd >= 0 || !is_shortage(errno)) {
         return fd;
     }
-    fd = accept_with_reserve(sup, listen_fd, address, bytes, SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    fd = accept_with_reserve(sup, listen_fd, address, bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
         weir_refuse(fd, WEIR_ERR_QUOTA, OUT_OF_MEMORY, "the host has no descriptors left");
         close(fd);
@@ -84,8 +85,16 @@ int weir_sup_accept_operator(struct weir_supervisor *sup, int listen_fd, int fla
 {
     int fd = accept4(listen_fd, NULL, NULL, flags);
 
-    if (fd < 0 && is_shortage(errno)) { /* the last one is for turning guests away */
-        fd = accept_with_reserve(sup, listen_fd, NULL, NULL, flags, 1);
+    if (fd >= 0 || !is_shortage(errno)) {
+        return fd;
     }
-    return fd;
+    if (sup->reserve.n > 1) {
+        return accept_with_reserve(sup, listen_fd, NULL, NULL, flags);
+    }
+    fd = accept_with_reserve(sup, listen_fd, NULL, NULL, flags); /* it is for turning away */
+    if (fd >= 0) {
+        close(fd);
+    }
+    weir_sup_reserve_fill(sup);
+    return -1;
 }

@@ -5,6 +5,9 @@
  * A request makes the supervisor ask every ready worker (a gathering); when all have answered, or
  * after a second, everyone who waits is answered with what is there. What a request changed was
  * sent to the workers before the question, so their answers also say that they have it.
+ *
+ * A client gets as much of its answer as it takes, and the rest when it has room: nobody waits for
+ * a client that does not read.
  */
 #include "host_backend/supervisor/supervisor.h"
 
@@ -15,16 +18,17 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #define REQUEST_WAIT_NS (2 * WEIR_NS_PER_S)
 #define GATHER_WAIT_NS  WEIR_NS_PER_S
-#define STATS_MAX_BYTES (12u << 20) /* of an answer: what a client takes */
+#define REPLY_WAIT_NS   (5 * WEIR_NS_PER_S) /* for a client to take its answer */
+#define STATS_MAX_BYTES (12u << 20)         /* of an answer: what a client takes */
 
 static void close_client(struct weir_admin_client *client)
 {
@@ -35,18 +39,17 @@ static void close_client(struct weir_admin_client *client)
         close(client->passed_fd);
     }
     weir_status_report_destroy(client->report);
+    free(client->reply);
     *client = (struct weir_admin_client){.fd = -1};
 }
 
 void weir_sup_admin_accept(struct weir_supervisor *sup)
 {
-    struct timeval limit = {1, 0};
     int fd = weir_sup_accept_operator(sup, sup->admin_fd, SOCK_CLOEXEC);
 
     if (fd < 0) {
         return;
     }
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         if (sup->clients[i].fd < 0) {
             sup->clients[i] =
@@ -193,7 +196,7 @@ static ssize_t receive(struct weir_admin_client *client, void *buffer, size_t by
     return n;
 }
 
-void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *client)
+static void read_request(struct weir_supervisor *sup, struct weir_admin_client *client)
 {
     size_t room = sizeof client->request - 1 - client->request_bytes;
     ssize_t n = receive(client, client->request + client->request_bytes, room);
@@ -446,17 +449,38 @@ static void fill_workers(struct weir_supervisor *sup, struct weir_status_report 
     }
 }
 
-static void send_text(int fd, const char *text, size_t bytes)
+/* What it has room for. The client is closed when it has all, or has gone. */
+static void send_some(struct weir_admin_client *client)
 {
-    size_t sent = 0;
+    while (client->sent < client->reply_bytes) {
+        ssize_t n = send(client->fd, client->reply + client->sent,
+                         client->reply_bytes - client->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
 
-    while (text != NULL && sent < bytes) {
-        ssize_t n = send(fd, text + sent, bytes - sent, MSG_NOSIGNAL);
-
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+            return;
+        }
         if (n <= 0) {
             break;
         }
-        sent += (size_t)n;
+        client->sent += (size_t)n;
+    }
+    close_client(client);
+}
+
+short weir_sup_admin_events(const struct weir_admin_client *client)
+{
+    if (!client->asked) {
+        return POLLIN;
+    }
+    return client->reply != NULL ? POLLOUT : 0;
+}
+
+void weir_sup_admin_serve(struct weir_supervisor *sup, struct weir_admin_client *client)
+{
+    if (!client->asked) {
+        read_request(sup, client);
+    } else if (client->reply != NULL) {
+        send_some(client);
     }
 }
 
@@ -529,9 +553,7 @@ bool weir_sup_stats_request(struct weir_supervisor *sup, struct weir_admin_clien
 static void answer(struct weir_supervisor *sup, struct weir_admin_client *client)
 {
     struct weir_status_report report = {0};
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
+    FILE *out = open_memstream(&client->reply, &client->reply_bytes);
 
     fill_host(sup, &report);
     if (client->answer != NULL) {
@@ -545,11 +567,22 @@ static void answer(struct weir_supervisor *sup, struct weir_admin_client *client
         weir_status_text_write(out, &report);
         fclose(out);
     }
-    send_text(client->fd, text, bytes);
-    free(text);
     free(report.tenants);
     free(report.workers);
     free(report.events);
+}
+
+static void answer_stats(const struct weir_supervisor *sup, struct weir_admin_client *client)
+{
+    FILE *out = open_memstream(&client->reply, &client->reply_bytes);
+
+    if (out != NULL) {
+        if (sup->stats_bytes != 0) {
+            (void)fwrite(sup->stats_text, 1, sup->stats_bytes, out);
+        }
+        fputs(WEIR_STATUS_TEXT_END, out);
+        fclose(out);
+    }
 }
 
 /* Does the gathering that is over answer this client? */
@@ -560,14 +593,14 @@ static bool is_answered(const struct weir_supervisor *sup, const struct weir_adm
 
 /* A gathering is over: answer, and say whether somebody waits for another,
  * with statistics or not. */
-static bool answer_all(struct weir_supervisor *sup, bool *ret_stats)
+static bool answer_all(struct weir_supervisor *sup, uint64_t now_ns, bool *ret_stats)
 {
     bool again = false;
 
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         struct weir_admin_client *client = &sup->clients[i];
 
-        if (client->fd < 0 || !client->asked) {
+        if (client->fd < 0 || !client->asked || client->reply != NULL) {
             continue;
         }
         if (!is_answered(sup, client)) {
@@ -576,14 +609,20 @@ static bool answer_all(struct weir_supervisor *sup, bool *ret_stats)
             continue;
         }
         if (client->stats) {
-            send_text(client->fd, sup->stats_text, sup->stats_bytes);
-            send_text(client->fd, WEIR_STATUS_TEXT_END, sizeof WEIR_STATUS_TEXT_END - 1);
+            answer_stats(sup, client);
         } else {
             answer(sup, client);
         }
-        close_client(client);
+        client->deadline_ns = now_ns + REPLY_WAIT_NS;
+        send_some(client);
     }
     return again;
+}
+
+/* Until it has asked, and until it has its answer. */
+static bool has_deadline(const struct weir_admin_client *client)
+{
+    return client->fd >= 0 && (!client->asked || client->reply != NULL);
 }
 
 void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)
@@ -597,13 +636,13 @@ void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         struct weir_admin_client *client = &sup->clients[i];
 
-        if (client->fd >= 0 && !client->asked && now_ns >= client->deadline_ns) {
+        if (has_deadline(client) && now_ns >= client->deadline_ns) {
             close_client(client);
         }
     }
     if (complete) {
         sup->gathered_ns = now_ns;
-        again = answer_all(sup, &stats);
+        again = answer_all(sup, now_ns, &stats);
         sup->gathering = false;
         free(sup->stats_text);
         sup->stats_text = NULL;
@@ -619,8 +658,7 @@ int weir_sup_admin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
     uint64_t next_ns = sup->gathering ? sup->gather_deadline_ns : WEIR_FOREVER;
 
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        if (sup->clients[i].fd >= 0 && !sup->clients[i].asked &&
-            sup->clients[i].deadline_ns < next_ns) {
+        if (has_deadline(&sup->clients[i]) && sup->clients[i].deadline_ns < next_ns) {
             next_ns = sup->clients[i].deadline_ns;
         }
     }

@@ -61,8 +61,10 @@ void weir_sup_serial_accept(struct weir_supervisor *sup, struct weir_sup_tenant 
     message.guest.goings = tenant->goings;
     message.guest.pid = peer.pid;
     message.guest.uid = peer.uid;
+    weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
     weir_log_info("supervisor: virtio-serial port tenant=%s pid=%d uid=%u", tenant->config.name,
                   (int)peer.pid, (unsigned)peer.uid);
+    weir_log_limit_thread(NULL, NULL);
     /* If it cannot be sent, QEMU comes again. */
     (void)weir_sup_worker_send(sup, worker, &message, fd);
     close(fd);
@@ -152,7 +154,9 @@ void weir_sup_vsock_accept(struct weir_supervisor *sup)
     }
     tenant = tenant_of_cid(sup, peer.svm_cid == 0 ? UINT32_MAX : peer.svm_cid);
     if (tenant == NULL) {
+        weir_log_limit_thread(&sup->strangers, "-");
         weir_log_warn("supervisor: no tenant has this vsock_cid cid=%u", peer.svm_cid);
+        weir_log_limit_thread(NULL, NULL);
         snprintf(text, sizeof text, "no tenant of this host has the vsock_cid %u", peer.svm_cid);
         refuse(fd, WEIR_ERR_DENIED, text);
         return;

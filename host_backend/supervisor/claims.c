@@ -127,16 +127,6 @@ enum weir_status weir_claims_take(struct weir_claims *claims, const char *uuid,
     return enter(claims, uuid, fd);
 }
 
-void weir_claims_answer(const struct weir_claims *claims, unsigned i, const char *run_dir)
-{
-    int fd = accept4(claims->of[i].fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-    if (fd >= 0) {
-        (void)!send(fd, run_dir, strlen(run_dir), MSG_NOSIGNAL); /* who is gone needs it no more */
-        close(fd);
-    }
-}
-
 void weir_claims_release(struct weir_claims *claims)
 {
     for (unsigned i = 0; i < claims->n; i++) {
@@ -202,4 +192,16 @@ void weir_sup_claim(struct weir_supervisor *sup, int worker, const struct weir_l
         sup->exit_status = WEIR_SERVE_EXIT_TAKEN;
     }
     weir_mps_kill(sup, &sup->workers[worker]);
+}
+
+void weir_sup_claim_answer(struct weir_supervisor *sup, unsigned i)
+{
+    int fd = weir_sup_accept_operator(sup, sup->claims.of[i].fd, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (fd >= 0) {
+        const char *run_dir = sup->config.run_dir;
+
+        (void)!send(fd, run_dir, strlen(run_dir), MSG_NOSIGNAL); /* who is gone needs it no more */
+        close(fd);
+    }
 }

@@ -40,9 +40,6 @@ struct weir_claim_holder {
 enum weir_status weir_claims_take(struct weir_claims *claims, const char *uuid,
                                   struct weir_claim_holder *ret_holder) WEIR_MUST_CHECK;
 
-/** Another host asks who has the GPU of claim number i. */
-void weir_claims_answer(const struct weir_claims *claims, unsigned i, const char *run_dir);
-
 void weir_claims_release(struct weir_claims *claims);
 
 #endif

@@ -270,7 +270,7 @@ bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm
     return true;
 }
 
-void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+static void accept_vm(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     int fd = weir_sup_accept_guest(sup, tenant->vm_listen_fd, NULL, NULL);
     struct weir_sup_vm *vm = fd >= 0 ? find_free(sup) : NULL;
@@ -306,18 +306,29 @@ void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *ten
     tell(sup, weir_sup_machine_worker(sup, tenant), vm);
 }
 
+/* Whoever may connect may do so again and again. */
+void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
+    accept_vm(sup, tenant);
+    weir_log_limit_thread(NULL, NULL);
+}
+
 void weir_sup_vm_read(struct weir_supervisor *sup, struct weir_sup_vm *vm)
 {
+    struct weir_sup_tenant *tenant = &sup->tenants[vm->tenant];
     char nonsense[64];
     ssize_t n = vm->adopted ? 0 : recv(vm->fd, nonsense, sizeof nonsense, MSG_DONTWAIT);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
+    weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
     if (n > 0) {
         weir_log_warn("supervisor: an ivshmem client talks, hung up pid=%d", (int)vm->pid);
     }
     drop_vm(sup, vm);
+    weir_log_limit_thread(NULL, NULL);
 }
 
 void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)

@@ -360,8 +360,10 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
         }
     }
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        if (sup->clients[i].fd >= 0 && !sup->clients[i].asked) {
-            watch(set, sup->clients[i].fd, (struct source){SOURCE_CLIENT, i});
+        short events = weir_sup_admin_events(&sup->clients[i]);
+
+        if (events != 0) { /* else its end would wake us again and again */
+            watch_for(set, sup->clients[i].fd, events, (struct source){SOURCE_CLIENT, i});
         }
     }
     for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
@@ -437,14 +439,14 @@ static void serve(struct weir_supervisor *sup, struct source source)
         break;
     case SOURCE_CLIENT:
         if (sup->clients[source.index].fd >= 0) {
-            weir_sup_admin_read(sup, &sup->clients[source.index]);
+            weir_sup_admin_serve(sup, &sup->clients[source.index]);
         }
         break;
     case SOURCE_DEMAND:
         weir_sup_demand_accept(sup);
         break;
     case SOURCE_CLAIM:
-        weir_claims_answer(&sup->claims, (unsigned)source.index, sup->config.run_dir);
+        weir_sup_claim_answer(sup, (unsigned)source.index);
         break;
     case SOURCE_ASKER:
         if (sup->askers[source.index].fd >= 0) {
@@ -599,6 +601,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     signal(SIGPIPE, SIG_IGN); /* a program that it talks to may have ended */
     sup->params = *params;
+    weir_log_rate_init(&sup->strangers);
     sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
     sup->demand_fd = -1;
     sup->vsock_fd = sup->nvdimm_watch_fd = sup->directory.watch_fd = -1;

@@ -610,38 +610,43 @@ void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
+static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
+{
+    return a_ns < b_ns ? a_ns : b_ns;
+}
+
+/* When a daemon is looked at next. The ends of its processes are seen by SIGCHLD. */
+static uint64_t daemon_next_ns(const struct weir_sup_mps *m, uint64_t now_ns)
+{
+    if (m->pid == 0) {
+        return retry_ns(m);
+    }
+    if (!m->ready) {
+        return now_ns + WEIR_MPS_LOOK_MS * WEIR_NS_PER_MS;
+    }
+    return !m->leaving && m->again_ns > now_ns ? m->again_ns : WEIR_FOREVER;
+}
+
 int weir_mps_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 {
     uint64_t next_ns = WEIR_FOREVER;
 
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         const struct weir_sup_mps *m = &sup->mps[i];
-        uint64_t at_ns = WEIR_FOREVER;
 
-        if (!m->used || !sup->mps_wanted) {
-            continue;
+        if (m->used && m->leaving) {
+            next_ns = earlier(next_ns, m->leave_by_ns);
         }
-        if (m->closing) { /* the ends of its processes are seen by SIGCHLD */
-            at_ns = m->close_by_ns != 0 ? m->close_by_ns : WEIR_FOREVER;
-            next_ns = at_ns < next_ns ? at_ns : next_ns;
-            continue;
+        if (m->used && m->closing && m->close_by_ns != 0) {
+            next_ns = earlier(next_ns, m->close_by_ns);
         }
-        if (m->pid == 0) {
-            at_ns = retry_ns(m);
-        } else if (!m->ready) {
-            at_ns = now_ns + WEIR_MPS_LOOK_MS * WEIR_NS_PER_MS;
-        } else if (m->leaving) {
-            at_ns = m->leave_by_ns;
-        } else if (m->again_ns > now_ns) {
-            at_ns = m->again_ns;
+        if (m->used && sup->mps_wanted && !m->closing) {
+            next_ns = earlier(next_ns, daemon_next_ns(m, now_ns));
+            next_ns = earlier(next_ns, stuck_at_ns(sup, m));
         }
-        if (stuck_at_ns(sup, m) < at_ns) {
-            at_ns = stuck_at_ns(sup, m);
+        if (m->used) {
+            next_ns = earlier(next_ns, weir_mps_blame_next_ns(m, now_ns));
         }
-        if (weir_mps_blame_next_ns(m, now_ns) < at_ns) {
-            at_ns = weir_mps_blame_next_ns(m, now_ns);
-        }
-        next_ns = at_ns < next_ns ? at_ns : next_ns;
     }
     return weir_poll_ms(next_ns, now_ns);
 }

@@ -204,6 +204,12 @@ bool weir_mps_say(const struct weir_sup_mps *m, const char *line, int wait_ms, c
 
 /* ---------------------------------------------------------------- its server */
 
+/* In a child that talks to the daemon: others wait for the ends of connections. */
+static void close_inherited(void)
+{
+    (void)close_range(STDERR_FILENO + 1, ~0u, 0);
+}
+
 /* In a child: have the daemon start its server. */
 static _Noreturn void become_starter(const struct weir_sup_mps *m)
 {
@@ -212,7 +218,7 @@ static _Noreturn void become_starter(const struct weir_sup_mps *m)
     uid_t uid = m->user->is_other ? m->user->uid : geteuid();
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    (void)close_range(STDERR_FILENO + 1, ~0u, 0); /* others wait for the ends of connections */
+    close_inherited();
     snprintf(line, sizeof line, "start_server -uid %u\n", (unsigned)uid);
     (void)weir_mps_say(m, line, SERVER_WAIT_NS / WEIR_NS_PER_MS, answer, sizeof answer);
     do {
@@ -244,6 +250,7 @@ void weir_mps_daemon_quit(struct weir_sup_mps *m)
     weir_mps_daemon_forget(m);
     m->starter = m->pid > 0 ? fork() : 0;
     if (m->pid > 0 && m->starter == 0) {
+        close_inherited();
         (void)weir_mps_say(m, "quit -t 1\n", QUIT_WAIT_MS, answer, sizeof answer);
         _exit(0);
     }
@@ -251,12 +258,16 @@ void weir_mps_daemon_quit(struct weir_sup_mps *m)
 
 void weir_mps_daemon_await(struct weir_sup_mps *m)
 {
-    for (int k = 0; k < QUIT_WAIT_MS / WEIR_MPS_LOOK_MS && waitpid(m->pid, NULL, WNOHANG) == 0;
-         k++) {
+    bool ended = waitpid(m->pid, NULL, WNOHANG) != 0;
+
+    for (int k = 0; k < QUIT_WAIT_MS / WEIR_MPS_LOOK_MS && !ended; k++) {
         poll(NULL, 0, WEIR_MPS_LOOK_MS);
+        ended = waitpid(m->pid, NULL, WNOHANG) != 0;
     }
-    kill(m->pid, SIGKILL); /* without effect if it has ended */
-    waitpid(m->pid, NULL, 0);
+    if (!ended) { /* else its number may be another process's by now */
+        kill(m->pid, SIGKILL);
+        waitpid(m->pid, NULL, 0);
+    }
     weir_mps_daemon_forget(m);
 }
 

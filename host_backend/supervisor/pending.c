@@ -19,12 +19,6 @@
 #define OUT_OF_MEMORY  2   /* CUDA_ERROR_OUT_OF_MEMORY */
 #define UNKNOWN        999 /* CUDA_ERROR_UNKNOWN */
 
-static const struct weir_sup_tenant *tenant_of(const struct weir_supervisor *sup,
-                                               const struct weir_sup_pending *p)
-{
-    return &sup->tenants[p->guest.tenant_index];
-}
-
 void weir_sup_pending_forget(struct weir_sup_pending *p)
 {
     close(p->fd);
@@ -34,12 +28,16 @@ void weir_sup_pending_forget(struct weir_sup_pending *p)
 void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *p,
                         enum weir_status reason, int32_t result, const char *why)
 {
-    weir_log_warn("supervisor: guest refused tenant=%s pid=%lld why=\"%s\"",
-                  tenant_of(sup, p)->config.name, (long long)p->guest.pid, why);
-    sup->tenants[p->guest.tenant_index].refused.sessions++;
+    struct weir_sup_tenant *tenant = &sup->tenants[p->guest.tenant_index];
+
+    weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
+    weir_log_warn("supervisor: guest refused tenant=%s pid=%lld why=\"%s\"", tenant->config.name,
+                  (long long)p->guest.pid, why);
+    weir_log_limit_thread(NULL, NULL);
+    tenant->refused.sessions++;
     weir_sup_event(sup,
                    &(struct weir_sup_event){.kind = WEIR_EVENT_SESSION_REFUSED,
-                                            .tenant = tenant_of(sup, p),
+                                            .tenant = tenant,
                                             .program = p->guest.program,
                                             .pid = (uint64_t)p->guest.pid},
                    "%s", why);

@@ -310,14 +310,17 @@ static bool make_room(struct weir_supervisor *sup, const char *devices)
 static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
                        const struct weir_program_kind *wanted, enum started why)
 {
-    bool may_share = sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE &&
-                     !weir_sup_is_strict(tenant_of(sup, p));
+    struct weir_sup_tenant *tenant = &sup->tenants[p->guest.tenant_index];
+    bool may_share =
+        sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE && !weir_sup_is_strict(tenant);
     int worker = may_share ? shared_with(sup, p, wanted) : -1;
 
     if (worker >= 0) {
+        weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
         weir_log_warn("supervisor: no room for another context, so a program shares a worker "
                       "tenant=%s pid=%lld worker=%d",
-                      tenant_of(sup, p)->config.name, (long long)p->guest.pid, worker);
+                      tenant->config.name, (long long)p->guest.pid, worker);
+        weir_log_limit_thread(NULL, NULL);
         send_to(sup, p, worker);
     } else if (why == NO_DOMAIN) {
         weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY,

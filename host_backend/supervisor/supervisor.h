@@ -82,10 +82,11 @@ struct weir_sup_tenant {
     struct weir_account_page *account; /* its workers' together; NULL: it has one, or none */
     int account_fd;                    /* of that */
     int demand_fd; /* of a share on demand: a pidfd of the process with which it ends; else -1 */
-    uint32_t demand_uid; /* .. its user */
-    uint32_t goings;     /* how often it was removed, or a tenant before it in this slot */
-    bool used;           /* this slot: until nothing is left of it in its worker */
-    bool gone;           /* removed */
+    uint32_t demand_uid;           /* .. its user */
+    struct weir_log_rate log_rate; /* of lines that its guests cause */
+    uint32_t goings; /* how often it was removed, or a tenant before it in this slot */
+    bool used;       /* this slot: until nothing is left of it in its worker */
+    bool gone;       /* removed */
 };
 
 /* Whom a worker serves. */
@@ -176,7 +177,9 @@ struct weir_admin_client {
     int passed_fd;                       /* came with the request; owned */
     char tenant[WEIR_TENANT_NAME_BYTES]; /* that it is about */
     struct weir_status_report *report;   /* of its request: notes and settings; owned */
-    uint64_t deadline_ns;
+    char *reply;                         /* owned; NULL: there is none yet */
+    size_t reply_bytes, sent;
+    uint64_t deadline_ns; /* of its request, or of its taking the reply */
 };
 
 /* A connection of somebody who asks for a share on demand. */
@@ -313,8 +316,9 @@ struct weir_supervisor {
     struct weir_sup_events *events;
     uint64_t worker_starts;
     struct weir_sup_reserve reserve;
-    struct weir_claims claims; /* of GPUs */
-    uint32_t remarked_pct;     /* of memory promised, when that was last looked at */
+    struct weir_log_rate strangers; /* the same, of guests of no tenant */
+    struct weir_claims claims;      /* of GPUs */
+    uint32_t remarked_pct;          /* of memory promised, when that was last looked at */
 };
 
 /* check.c */
@@ -358,7 +362,7 @@ int weir_sup_accept_guest(struct weir_supervisor *sup, int listen_fd, struct soc
 /**
  * Accept an operator's connection, with a descriptor of the reserve if no other is left.
  * @param flags  for accept4().
- * @return the descriptor; -1: there was no operator, or no descriptor
+ * @return the descriptor; -1: there was no operator, or no descriptor, and then it was hung up
  */
 int weir_sup_accept_operator(struct weir_supervisor *sup, int listen_fd, int flags);
 
@@ -573,6 +577,8 @@ void weir_sup_workers_reap(struct weir_supervisor *sup);
  * host has one, the worker is killed, and a host that was not ready yet stops.
  */
 void weir_sup_claim(struct weir_supervisor *sup, int worker, const struct weir_link_devices *gpus);
+/** Another host asks who has the GPU of claim number i. */
+void weir_sup_claim_answer(struct weir_supervisor *sup, unsigned i);
 /** The first worker of all found no driver or no device: say so, and stop. */
 void weir_sup_no_gpu(struct weir_supervisor *sup);
 /** The host's policies are others: tell the workers that have been started. Those that are dead
@@ -737,13 +743,16 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
 uint64_t weir_sup_admin_gather(struct weir_supervisor *sup);
 
 void weir_sup_admin_accept(struct weir_supervisor *sup);
-void weir_sup_admin_read(struct weir_supervisor *sup, struct weir_admin_client *client);
+/** What poll() is to wait for; 0: a client that waits for its reply need not be watched. */
+short weir_sup_admin_events(const struct weir_admin_client *client);
+/** It has sent something, or has room for more of its reply. */
+void weir_sup_admin_serve(struct weir_supervisor *sup, struct weir_admin_client *client);
 /** What the gate process says to a client's request. */
 void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_text *answer);
-/** A status message of a worker, or of the gate process (-1), and the file that came with it,
- * borrowed, or -1. */
 /** The gate process says who has used the SMs. */
 void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use *use);
+/** A status message of a worker, or of the gate process (-1), and the file that came with it,
+ * borrowed, or -1. */
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
                         const struct weir_link_message *message, int fd);
 /** Answer what is complete or overdue. */

@@ -41,6 +41,7 @@ static struct weir_sup_tenant *find_free(struct weir_supervisor *sup)
                                                        .nvdimm = {.fd = -1, .watch = -1},
                                                        .demand_fd = -1,
                                                        .worker = -1};
+            weir_log_rate_init(&sup->tenants[i].log_rate);
             return &sup->tenants[i];
         }
     }
@@ -411,6 +412,19 @@ static void release_if_free(struct weir_supervisor *sup, struct weir_sup_tenant 
     }
 }
 
+/* As apply_one(); a tenant that could not be made leaves its slot. */
+static enum weir_status apply(struct weir_supervisor *sup, enum weir_origin source,
+                              const struct weir_tenant_config *config)
+{
+    enum weir_status status = apply_one(sup, source, config);
+    struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, config->name);
+
+    if (status != WEIR_OK && tenant != NULL && tenant->gone) {
+        release_if_free(sup, tenant);
+    }
+    return status;
+}
+
 void weir_sup_tenant_worker_gone(struct weir_supervisor *sup, uint32_t index)
 {
     struct weir_sup_tenant *tenant = &sup->tenants[index];
@@ -491,7 +505,7 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
         weir_diag_set(ret_diag, 0, 0, "'devices' names some that the host has not");
         return WEIR_ERR_INVALID;
     }
-    status = apply_one(sup, source, config);
+    status = apply(sup, source, config);
     if (status != WEIR_OK) {
         struct weir_sup_tenant *half = weir_sup_tenant_find(sup, config->name);
 
@@ -537,7 +551,7 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
         if (there != NULL && !there->gone && there->source == WEIR_ORIGIN_DEMAND) {
             weir_sup_tenant_remove(sup, there); /* the name is the file's */
         }
-        one = apply_one(sup, WEIR_ORIGIN_FILE, &config->tenants[k]);
+        one = apply(sup, WEIR_ORIGIN_FILE, &config->tenants[k]);
 
         status = status == WEIR_OK ? one : status;
     }

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/channel.h"
@@ -33,7 +34,7 @@
 #endif
 
 #define ARRIVALS_MAX  256 /* connections of a tenant that have not said hello */
-#define PLACE_WAIT_S  1
+#define PLACE_WAIT_NS WEIR_NS_PER_S
 #define HELLO_WAIT_NS (5 * WEIR_NS_PER_S)
 #define STACK_BYTES   (8u << 20) /* the driver compiles PTX on this stack */
 #define LOOK_AT       64         /* guests that have gone; what is left is told of again */
@@ -136,15 +137,13 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
  */
 static bool promote(struct arrival *a)
 {
-    struct timespec end;
-    int waited = 0;
+    uint64_t end_ns = weir_clock_now_ns() + PLACE_WAIT_NS;
+    bool late = false;
 
     a->item = a->monitor ? WEIR_ACCOUNT_MONITORS : WEIR_ACCOUNT_SESSIONS;
-    (void)clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += PLACE_WAIT_S;
     pthread_mutex_lock(&a->worker->lock);
-    while (!(a->counted = weir_account_charge(&a->tenant->account, a->item, 1)) && waited == 0) {
-        waited = pthread_cond_timedwait(&a->worker->idle, &a->worker->lock, &end);
+    while (!(a->counted = weir_account_charge(&a->tenant->account, a->item, 1)) && !late) {
+        late = !weir_thread_condition_wait(&a->worker->idle, &a->worker->lock, end_ns);
     }
     pthread_mutex_unlock(&a->worker->lock);
     return a->counted;

@@ -33,6 +33,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -500,14 +501,12 @@ static void loop(struct weir_worker *worker)
 /* All sessions end; true when they have. */
 static bool wait_for_sessions(struct weir_worker *worker)
 {
-    struct timespec end;
+    uint64_t end_ns = weir_clock_now_ns() + STOP_WAIT_S * WEIR_NS_PER_S;
     bool none;
 
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += STOP_WAIT_S;
     pthread_mutex_lock(&worker->lock);
     while (worker->n_sessions != 0 &&
-           pthread_cond_timedwait(&worker->idle, &worker->lock, &end) == 0) {
+           weir_thread_condition_wait(&worker->idle, &worker->lock, end_ns)) {
     }
     none = worker->n_sessions == 0;
     pthread_mutex_unlock(&worker->lock);
@@ -772,7 +771,7 @@ int weir_worker_main(int argc, char **argv)
     worker->link = WEIR_LINK_FD;
     worker->wake_fd = -1;
     pthread_mutex_init(&worker->lock, NULL);
-    pthread_cond_init(&worker->idle, NULL);
+    weir_thread_condition_init(&worker->idle);
     result = open_worker(worker);
     if (result != WEIR_WORKER_EXIT_OK) {
         return result;

@@ -210,10 +210,7 @@ static void poll_unlocked(const struct client *client, uint64_t slice_ns)
 
 static void wait_condition_locked(struct client *client, uint64_t slice_ns)
 {
-    uint64_t end_ns = weir_deadline_after(slice_ns);
-    struct timespec end = {.tv_sec = (time_t)(end_ns / WEIR_NS_PER_S),
-                           .tv_nsec = (long)(end_ns % WEIR_NS_PER_S)};
-    pthread_cond_timedwait(&client->pumped, &client->lock, &end);
+    (void)weir_thread_condition_wait(&client->pumped, &client->lock, weir_deadline_after(slice_ns));
 }
 
 /* Wait until something may have come in; left_ns is not 0. The caller has pumped. */

@@ -387,6 +387,7 @@ static void *run(void *user)
 {
     struct weir_zmq_server *server = user;
     nfds_t n = 0;
+    weir_log_limit_thread(&server->log_rate, "-");
     struct pollfd *fds = calloc(2 + 2 * server->n_ports, sizeof *fds);
     if (!fds) {
         weir_log_error("zmq: out of memory, nothing is served");
@@ -631,6 +632,7 @@ enum weir_status weir_zmq_server_create(const struct weir_zmq_server_params *par
     server->wake_fd = -1;
     server->zap_fd = -1;
     pthread_mutex_init(&server->lock, NULL);
+    weir_log_rate_init(&server->log_rate);
     int saved_errno = errno;
     enum weir_status status = open_server(server, params);
     errno = saved_errno;
@@ -672,6 +674,7 @@ void weir_zmq_server_destroy(struct weir_zmq_server *server)
         close(server->wake_fd);
     }
     free(server->ports);
+    weir_log_rate_finish(&server->log_rate);
     pthread_mutex_destroy(&server->lock);
     free(server);
 }

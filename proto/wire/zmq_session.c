@@ -136,9 +136,7 @@ static enum weir_status wait_locked(struct weir_zmq_session *session, uint64_t d
         return WEIR_ERR_TIMED_OUT;
     }
     uint64_t end_ns = weir_deadline_after(left_ns < SLICE_NS ? left_ns : SLICE_NS);
-    struct timespec end = {.tv_sec = (time_t)(end_ns / WEIR_NS_PER_S),
-                           .tv_nsec = (long)(end_ns % WEIR_NS_PER_S)};
-    pthread_cond_timedwait(&session->changed, &session->server->lock, &end);
+    (void)weir_thread_condition_wait(&session->changed, &session->server->lock, end_ns);
     return WEIR_OK;
 }
 

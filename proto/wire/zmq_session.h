@@ -2,6 +2,7 @@
 #ifndef WEIR_PROTO_WIRE_ZMQ_SESSION_H
 #define WEIR_PROTO_WIRE_ZMQ_SESSION_H
 
+#include "base/log_rate.h"
 #include "proto/transport/zmq_wire.h"
 #include "proto/wire/control.h"
 #include "proto/wire/control_codec.h"
@@ -73,7 +74,8 @@ struct weir_zmq_server {
     int stop; /* atomic */
     bool has_thread;
     pthread_t thread;
-    pthread_mutex_t lock; /* guards use of the ports' sockets, and: */
+    struct weir_log_rate log_rate; /* of the I/O thread: anybody can make it write lines */
+    pthread_mutex_t lock;          /* guards use of the ports' sockets, and: */
     struct weir_zmq_session *sessions;
     struct weir_zmq_pending *pendings;
 };

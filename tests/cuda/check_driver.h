@@ -219,6 +219,7 @@
     X(Array3DCreate_v2)                                                                            \
     X(ArrayDestroy)                                                                                \
     X(MipmappedArrayCreate)                                                                        \
+    X(MipmappedArrayDestroy)                                                                       \
     X(MipmappedArrayGetLevel)                                                                      \
     X(TexObjectCreate)                                                                             \
     X(TexObjectDestroy)                                                                            \

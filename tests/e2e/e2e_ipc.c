@@ -4,7 +4,8 @@
  *
  * Memory (one piece at a time): alloc BYTES WORD, give, open HANDLE BYTES, close, free; create
  * BYTES WORD (its descriptor, too), import BYTES, unmap; pool BYTES WORD (likewise), give_pointer,
- * import_pool, open_pointer HANDLE BYTES, free_pointer; fill WORD, words (the first and the last).
+ * import_pool, open_pointer HANDLE BYTES, free_pointer; fill WORD, words (the first and the last);
+ * reset (the context ends, and with it what is open).
  * Events: event, give_event, open_event HANDLE, record, wait, query, synchronize, destroy_event.
  * The stream: gate (what follows waits for go), fill_later WORD, query_stream.
  * Devices: use DEVICE (for create and alloc), device (on which the memory lies).
@@ -367,6 +368,7 @@ static CUresult call(const char *name, const char *arg)
     return strcmp(name, "fill") == 0            ? fill((uint32_t)number(arg))
            : strcmp(name, "free") == 0          ? cu.MemFree_v2(my.at)
            : strcmp(name, "close") == 0         ? cu.IpcCloseMemHandle(my.at)
+           : strcmp(name, "reset") == 0         ? cu.DevicePrimaryCtxReset_v2(0)
            : strcmp(name, "event") == 0         ? cu.EventCreate(&my.event, flags)
            : strcmp(name, "record") == 0        ? cu.EventRecord(my.event, my.stream)
            : strcmp(name, "wait") == 0          ? cu.StreamWaitEvent(my.stream, my.event, 0)

@@ -112,6 +112,32 @@ static void check_pool(size_t quota)
     DRV(cu.CtxSynchronize());
 }
 
+/* The pool's own allocations are not the only ones that get what was freed. */
+static void check_freed_pool_memory(size_t quota)
+{
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemoryPool pool;
+    CUdeviceptr memory;
+    CUdeviceptr other;
+    DRV(cu.MemPoolCreate(&pool, &props));
+    DRV(cu.MemAllocAsync(&memory, quota / 4 * 3, NULL));
+    DRV(cu.MemFreeAsync(memory, NULL));
+    DRV(cu.StreamSynchronize(NULL));
+    check_shown(quota);
+    DRV(cu.MemAllocAsync(&memory, quota / 4 * 3, NULL));
+    DRV(cu.MemFreeAsync(memory, NULL));
+    DRV(cu.StreamSynchronize(NULL));
+    check_code(cu.MemAllocFromPoolAsync(&other, quota / 4 * 3, pool, NULL), CUDA_SUCCESS,
+               "another pool gets what was freed");
+    DRV(cu.MemPoolDestroy(pool));
+    DRV(cu.MemFreeAsync(other, NULL));
+    DRV(cu.StreamSynchronize(NULL));
+    check_code(cu.MemAlloc_v2(&memory, quota / 4 * 3), CUDA_SUCCESS,
+               "cuMemAlloc gets what was freed in a destroyed pool");
+    DRV(cu.MemFree_v2(memory));
+}
+
 /* Whoever compiles it: nobody knows how large it is. */
 static void check_unknown_variable(void)
 {
@@ -188,6 +214,25 @@ static void check_flat(size_t quota)
     DRV(cu.ArrayDestroy(array));
 }
 
+/* They get what was freed of other memory, and the guest library keeps for the next. */
+static void check_room(size_t quota)
+{
+    const CUDA_ARRAY3D_DESCRIPTOR most = {
+        1024, quota / 1024 / 16 * 15 / 4, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+    CUmipmappedArray mipmap;
+    CUdeviceptr memory;
+    CUarray array;
+    DRV(cu.MemAlloc_v2(&memory, 1u << 20));
+    DRV(cu.MemFree_v2(memory));
+    check_code(cu.Array3DCreate_v2(&array, &most), CUDA_SUCCESS, "an array of most of the quota");
+    DRV(cu.ArrayDestroy(array));
+    DRV(cu.MemAllocAsync(&memory, quota / 4, NULL));
+    DRV(cu.MemFreeAsync(memory, NULL));
+    DRV(cu.StreamSynchronize(NULL));
+    check_code(cu.MipmappedArrayCreate(&mipmap, &most, 1), CUDA_SUCCESS, "a mipmapped one");
+    DRV(cu.MipmappedArrayDestroy(mipmap));
+}
+
 /* Nobody destroys them but the resets. */
 static void check_resets(size_t quota)
 {
@@ -234,6 +279,7 @@ int main(int argc, char **argv)
         check_limits(bytes);
         check_exhaustion(bytes);
         check_pool(bytes);
+        check_freed_pool_memory(bytes);
         check_unknown_variable();
         check_kernel_works("a kernel works at the end");
     } else if (strcmp(argv[1], "shows") == 0) {
@@ -241,6 +287,7 @@ int main(int argc, char **argv)
         check_limits(bytes);
     } else if (strcmp(argv[1], "arrays") == 0) {
         check_cleared();
+        check_room(bytes);
         check_resets(bytes);
         check_flat(bytes);
     } else if (strcmp(argv[1], "hold") == 0) {

@@ -105,6 +105,15 @@ class Shared(lib.Case):
         workers = [w for w in self.served.status()["worker"] if w["state"] in ("", "busy")]
         self.assertEqual(len(workers), self.n_workers)
 
+    def test_memory_of_a_context_that_ended(self):
+        maker, taker = self.peers()
+        maker.do("alloc", 64 * MIB, 11)
+        taker.do("open", maker.do("give"), 64 * MIB)
+        taker.do("reset")
+        maker.do("free")
+        lib.until(lambda: self.used() < 64 * MIB, 5, "nobody has it open any more")
+        self.frees_all(maker, taker)
+
     def test_memory(self):
         maker, taker = self.peers()
         taker.do("alloc", BYTES, 5)  # where the maker has its own

@@ -32,6 +32,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,7 +212,7 @@ static void open_worker(void)
     require(worker != NULL && weir_log_init("none", "fuzz") == WEIR_OK, "no memory");
     configure(&worker->config);
     pthread_mutex_init(&worker->lock, NULL);
-    pthread_cond_init(&worker->idle, NULL);
+    weir_thread_condition_init(&worker->idle);
     worker->platform.spin.page = &spin_page;
     worker->link = -1;
     worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -622,14 +622,13 @@ static void let_go_if_needed_locked(struct weir_runs *runs)
 bool weir_runs_device_idle_begin(struct weir_runs *runs, uint64_t limit_ns)
 {
     uint64_t end_ns = weir_clock_now_ns() + limit_ns;
-    struct timespec end = {(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
     bool idle;
 
     pthread_mutex_lock(&runs->lock);
     runs->idle_wanted++;
     let_go_if_needed_locked(runs);
     while (any_needs_us_locked(runs) &&
-           pthread_cond_timedwait(&runs->ended, &runs->lock, &end) == 0) {
+           weir_thread_condition_wait(&runs->ended, &runs->lock, end_ns)) {
     }
     idle = !any_needs_us_locked(runs);
     pthread_mutex_unlock(&runs->lock);
@@ -656,11 +655,10 @@ static bool any_of(const struct weir_runs *runs, const void *owner)
 bool weir_runs_wait(struct weir_runs *runs, const void *owner, uint64_t timeout_ns)
 {
     uint64_t end_ns = weir_clock_now_ns() + timeout_ns;
-    struct timespec end = {(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
     bool none;
 
     pthread_mutex_lock(&runs->lock);
-    while (any_of(runs, owner) && pthread_cond_timedwait(&runs->ended, &runs->lock, &end) == 0) {
+    while (any_of(runs, owner) && weir_thread_condition_wait(&runs->ended, &runs->lock, end_ns)) {
     }
     none = !any_of(runs, owner);
     pthread_mutex_unlock(&runs->lock);

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -342,10 +343,7 @@ static bool look_at_all(struct weir_runs *runs)
 
 static void sleep_locked(struct weir_runs *runs, uint64_t ns)
 {
-    uint64_t end_ns = weir_clock_now_ns() + ns;
-    struct timespec end = {(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
-
-    (void)pthread_cond_timedwait(&runs->work, &runs->lock, &end);
+    (void)weir_thread_condition_wait(&runs->work, &runs->lock, weir_clock_now_ns() + ns);
 }
 
 void *weir_runs_watch(void *user)

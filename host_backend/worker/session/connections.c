@@ -19,10 +19,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "host_backend/config/site_mps.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #define VARIABLE           "CUDA_DEVICE_MAX_CONNECTIONS"
@@ -105,15 +105,10 @@ static bool can_change(const struct weir_worker *worker)
  * that. */
 static void wait_for_ending_locked(struct weir_worker *worker)
 {
-    struct timespec end;
-    int waited = 0;
+    uint64_t end_ns = weir_clock_now_ns() + ENDING_WAIT_NS;
 
-    (void)clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_nsec += (long)ENDING_WAIT_NS;
-    end.tv_sec += end.tv_nsec / (long)WEIR_NS_PER_S;
-    end.tv_nsec %= (long)WEIR_NS_PER_S;
-    while (worker->connections->n_let_in != 0 && !worker->connections->renewing && waited == 0) {
-        waited = pthread_cond_timedwait(&worker->idle, &worker->lock, &end);
+    while (worker->connections->n_let_in != 0 && !worker->connections->renewing &&
+           weir_thread_condition_wait(&worker->idle, &worker->lock, end_ns)) {
     }
 }
 

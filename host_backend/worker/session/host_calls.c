@@ -21,11 +21,11 @@
 #include "host_backend/worker/session/session.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "proto/ops.h"
 #include "proto/wire/op_kinds.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* How late a trampoline may notice that the session ends, or that the guest is gone. */
 #define SLICE_NS (20 * WEIR_NS_PER_MS)
@@ -73,7 +73,7 @@ struct weir_host_calls *weir_host_calls_create(void)
 
     if (calls != NULL) {
         pthread_mutex_init(&calls->lock, NULL);
-        pthread_cond_init(&calls->done, NULL);
+        weir_thread_condition_init(&calls->done);
     }
     return calls;
 }
@@ -276,19 +276,15 @@ static void wait_for_word(struct weir_session *session, const struct ticket *tic
 static void wait_for_change(struct weir_session *session, const struct ticket *ticket)
 {
     void (*attend)(struct weir_transport *, uint64_t) = session->channel->transport->ops->attend;
-    struct timespec end;
 
     if (attend != NULL) {
         attend(session->channel->transport, SLICE_NS);
         return;
     }
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_nsec += (long)SLICE_NS;
-    end.tv_sec += end.tv_nsec / (long)WEIR_NS_PER_S;
-    end.tv_nsec %= (long)WEIR_NS_PER_S;
     pthread_mutex_lock(&session->host_calls->lock);
     if (!ticket->done && !ticket->wants) {
-        pthread_cond_timedwait(&session->host_calls->done, &session->host_calls->lock, &end);
+        (void)weir_thread_condition_wait(&session->host_calls->done, &session->host_calls->lock,
+                                         weir_clock_now_ns() + SLICE_NS);
     }
     pthread_mutex_unlock(&session->host_calls->lock);
 }

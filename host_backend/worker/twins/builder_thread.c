@@ -374,12 +374,10 @@ static uint64_t due_ns_locked(const struct weir_forms_device *device)
 
 static void wait_locked(struct weir_forms_device *device, uint64_t until_ns)
 {
-    struct timespec end = {(time_t)(until_ns / WEIR_NS_PER_S), (long)(until_ns % WEIR_NS_PER_S)};
-
     if (until_ns == WEIR_FOREVER) {
         pthread_cond_wait(&device->work, &device->lock);
     } else {
-        (void)pthread_cond_timedwait(&device->work, &device->lock, &end);
+        (void)weir_thread_condition_wait(&device->work, &device->lock, until_ns);
     }
 }
 

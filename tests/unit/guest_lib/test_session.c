@@ -10,10 +10,13 @@
 #include "tests/lib/tl_host.h"
 #include "tests/lib/tl_lived.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define TOO_MUCH (UINT64_C(1023) << 20) /* with another allocation, more than tl_host grants */
 
 #define OK(call) assert_int_equal((call), CUDA_SUCCESS)
 
@@ -520,6 +523,52 @@ static void pool_reuses_in_stream_order_only(void **state)
     assert_int_equal(used, 0);
 }
 
+static void freed_pool_memory_is_given_back_when_memory_is_short(void **state)
+{
+    struct tl_host *host = *state;
+    CUstream s;
+    CUdeviceptr p, none;
+    OK(weir_guest_cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    OK(weir_guest_cuMemAllocAsync(&p, 64 << 20, s));
+    tl_host_hold(host, true);
+    OK(weir_guest_cuMemsetD8Async(p, 1, 1 << 20, s));
+    OK(weir_guest_cuMemFreeAsync(p, s));
+    assert_int_equal(weir_guest_cuMemAlloc_v2(&none, TOO_MUCH), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(tl_host_chunks(host), 1); /* the stream may still use it */
+    tl_host_drain();
+    tl_host_hold(host, false);
+    OK(weir_guest_cuStreamSynchronize(s));
+    assert_int_equal(weir_guest_cuMemAlloc_v2(&none, TOO_MUCH), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(tl_host_chunks(host), 0);
+}
+
+static void destroying_a_pool_waits_for_nothing(void **state)
+{
+    struct tl_host *host = *state;
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemoryPool pool;
+    CUstream s;
+    CUdeviceptr p, q;
+    size_t free_bytes;
+    OK(weir_guest_cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    OK(weir_guest_cuMemPoolCreate(&pool, &props));
+    OK(weir_guest_cuMemAllocFromPoolAsync(&p, 64 << 20, pool, s));
+    OK(weir_guest_cuMemAllocFromPoolAsync(&q, 64 << 20, pool, s));
+    tl_host_hold(host, true);
+    OK(weir_guest_cuMemsetD8Async(p, 1, 1 << 20, s));
+    OK(weir_guest_cuMemFreeAsync(p, s));
+    alarm(10);
+    OK(weir_guest_cuMemPoolDestroy(pool));
+    alarm(0);
+    tl_host_drain();
+    tl_host_hold(host, false);
+    OK(weir_guest_cuMemFreeAsync(q, s)); /* used until then */
+    OK(weir_guest_cuStreamSynchronize(s));
+    OK(weir_guest_cuMemGetInfo_v2(&free_bytes, NULL));
+    assert_int_equal(tl_host_chunks(host), 0);
+}
+
 /* ---------------------------------------------------------------- threads */
 
 static void count_call(void *user)
@@ -541,6 +590,39 @@ static void host_functions_run_in_order_and_are_answered(void **state)
 }
 
 /* Else the runner would wait for it for ever, and copies would take the slower way. */
+static atomic_size_t refused_bytes; /* of malloc(); 0: none */
+
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+
+void *__wrap_malloc(size_t bytes)
+{
+    return bytes != 0 && bytes == atomic_load(&refused_bytes) ? NULL : __real_malloc(bytes);
+}
+
+static void a_host_function_without_memory_ends_the_session(void **state)
+{
+    const struct weir_op_echo_in in = {.value = 7};
+    struct weir_op_echo_out out;
+    unsigned int calls = 0;
+    CUresult rc;
+    (void)state;
+    OK(weir_guest_cuLaunchHostFunc(CU_STREAM_LEGACY, count_call, &calls));
+    while (__atomic_load_n(&calls, __ATOMIC_ACQUIRE) == 0) {
+        tl_host_drain();
+    }
+    atomic_store(&refused_bytes, 32); /* what callback.c keeps of a call */
+    (void)weir_guest_cuLaunchHostFunc(CU_STREAM_LEGACY, count_call, &calls);
+    alarm(10); /* else its stream would wait for ever */
+    do {
+        rc = weir_call_echo(weir_guest_channel(), &in, &out);
+    } while (rc == CUDA_SUCCESS);
+    alarm(0);
+    atomic_store(&refused_bytes, 0);
+    assert_int_equal(rc, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(__atomic_load_n(&calls, __ATOMIC_ACQUIRE), 1);
+}
+
 static void a_refused_host_function_is_forgotten(void **state)
 {
     struct tl_host *host = *state;
@@ -633,7 +715,10 @@ int main(void)
         TEST(copies_outside_allocations_are_refused),
         TEST(pitched_copy_packs_and_unpacks),
         TEST(pool_reuses_in_stream_order_only),
+        TEST(freed_pool_memory_is_given_back_when_memory_is_short),
+        TEST(destroying_a_pool_waits_for_nothing),
         TEST(host_functions_run_in_order_and_are_answered),
+        TEST(a_host_function_without_memory_ends_the_session),
         TEST(a_refused_host_function_is_forgotten),
         TEST(replies_find_their_threads),
     };

@@ -126,6 +126,48 @@ static void operators_get_in_but_never_the_last_one(void **state)
     }
 }
 
+/* They hang up, and come again when there is room. */
+static void operators_for_whom_there_is_none_do_not_stay_ready(void **state)
+{
+    int clients[WEIR_SUP_RESERVE], inside[WEIR_SUP_RESERVE];
+    char said[8];
+
+    (void)state;
+    for (unsigned i = 0; i < WEIR_SUP_RESERVE; i++) {
+        clients[i] = client();
+    }
+    use_up();
+    for (unsigned i = 0; i < WEIR_SUP_RESERVE; i++) {
+        assert_true(is_ready());
+        inside[i] = weir_sup_accept_operator(&f.sup, f.listen_fd, SOCK_CLOEXEC);
+    }
+    assert_int_equal(inside[WEIR_SUP_RESERVE - 1], -1);
+    assert_int_equal(recv(clients[WEIR_SUP_RESERVE - 1], said, sizeof said, MSG_DONTWAIT), 0);
+    assert_false(is_ready());
+    assert_int_equal(f.sup.reserve.n, 1);
+    for (unsigned i = 0; i < WEIR_SUP_RESERVE; i++) {
+        close(inside[i]);
+        close(clients[i]);
+    }
+}
+
+static void who_asks_whose_gpu_it_is_is_told_without_descriptors(void **state)
+{
+    char said[64] = "";
+    int other = client();
+
+    (void)state;
+    snprintf(f.sup.config.run_dir, sizeof f.sup.config.run_dir, "/run/other");
+    f.sup.claims.of[0].fd = f.listen_fd;
+    f.sup.claims.n = 1;
+    use_up();
+    weir_sup_claim_answer(&f.sup, 0);
+    assert_false(is_ready());
+    assert_true(recv(other, said, sizeof said - 1, MSG_DONTWAIT) > 0);
+    assert_string_equal(said, "/run/other");
+    close(other);
+}
+
 static void with_descriptors_left_guests_get_in(void **state)
 {
     int guest = client(), fd = weir_sup_accept_guest(&f.sup, f.listen_fd, NULL, NULL);
@@ -181,6 +223,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(guests_are_told_and_nothing_stays_ready, set_up, tear_down),
         cmocka_unit_test_setup_teardown(operators_get_in_but_never_the_last_one, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(operators_for_whom_there_is_none_do_not_stay_ready, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(who_asks_whose_gpu_it_is_is_told_without_descriptors,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(with_descriptors_left_guests_get_in, set_up, tear_down),
         cmocka_unit_test_setup_teardown(kept_memory_of_a_tenant_leaves_some_for_all_else, set_up,
                                         tear_down),

@@ -1,6 +1,6 @@
 /* Which host has a GPU: the first; its claim ends with it; and who it is can be told. */
 #include "../../lib/tl_cmocka.h"
-#include "host_backend/supervisor/claims.h"
+#include "host_backend/supervisor/supervisor.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
@@ -30,15 +30,16 @@ static pid_t holder(unsigned n)
     assert_int_equal(pipe(said), 0);
     pid = fork();
     if (pid == 0) {
-        static struct weir_claims claims;
+        static struct weir_supervisor sup;
         struct weir_claim_holder none;
 
-        if (weir_claims_take(&claims, uuid, &none) != WEIR_OK || write(said[1], "", 1) != 1) {
+        snprintf(sup.config.run_dir, sizeof sup.config.run_dir, "/run/other");
+        if (weir_claims_take(&sup.claims, uuid, &none) != WEIR_OK || write(said[1], "", 1) != 1) {
             _exit(1);
         }
-        (void)fcntl(claims.of[0].fd, F_SETFL, 0);
+        (void)fcntl(sup.claims.of[0].fd, F_SETFL, 0);
         while (n-- != 0) {
-            weir_claims_answer(&claims, 0, "/run/other");
+            weir_sup_claim_answer(&sup, 0);
         }
         pause();
         _exit(0);

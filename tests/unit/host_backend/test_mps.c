@@ -146,6 +146,21 @@ static void without_a_daemon_nobody_is_looked_at_again_and_again(void **state)
     assert_in_range(wait_ms, 2000, 2001);
 }
 
+/* The last of its workers may be stuck in the driver, and says nothing that would wake us. */
+static void workers_that_do_not_leave_are_killed_in_time(void **state)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    (void)state;
+    weir_mps_faulted(&sup, &sup.mps[0]);
+    assert_in_range(weir_mps_wait_ms(&sup, now_ns), 400, 600);
+    sup.mps[0].closing = true; /* others need its place */
+    assert_in_range(weir_mps_wait_ms(&sup, now_ns), 400, 600);
+    sup.mps[0].closing = false;
+    sup.mps_wanted = false; /* it was given up meanwhile */
+    assert_in_range(weir_mps_wait_ms(&sup, now_ns), 400, 600);
+}
+
 /* A second domain, whose server has been started if it serves. */
 static void have_reserve(bool serves)
 {
@@ -319,6 +334,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_that_takes_others_may_take_long, set_up, tear_down),
         cmocka_unit_test_setup_teardown(without_a_daemon_nobody_is_looked_at_again_and_again,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(workers_that_do_not_leave_are_killed_in_time, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(the_domain_in_reserve_takes_workers_after_a_fault, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(one_without_a_server_does_not, set_up, tear_down),

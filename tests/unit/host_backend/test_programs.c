@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -392,6 +394,78 @@ static void tenants_have_their_turns(void **state)
     assert_memory_equal(slots, wanted, sizeof wanted);
 }
 
+/* Lines in a log that is a file in memory. */
+static uint32_t n_lines(int log)
+{
+    static char text[1u << 20];
+    ssize_t n = pread(log, text, sizeof text, 0);
+    uint32_t lines = 0;
+
+    for (ssize_t i = 0; i < n; i++) {
+        lines += text[i] == '\n';
+    }
+    return lines;
+}
+
+static void turn_away(uint32_t tenant)
+{
+    int end = have_pending(tenant);
+
+    weir_sup_turn_away(&sup, &sup.pending[0], WEIR_ERR_PEER, 999, "not a hello");
+    close(end);
+}
+
+static void a_tenant_that_is_refused_in_a_loop_does_not_fill_the_log(void **state)
+{
+    int log = memfd_create("log", MFD_CLOEXEC);
+    char spec[64];
+
+    (void)state;
+    snprintf(spec, sizeof spec, "warn:/proc/self/fd/%d", log);
+    assert_int_equal(weir_log_init(spec, "test"), WEIR_OK);
+    for (int i = 0; i < 2 * WEIR_LOG_RATE_LINES; i++) {
+        turn_away(0);
+    }
+    assert_int_equal(n_lines(log), WEIR_LOG_RATE_LINES + 1); /* it says that there are more */
+    turn_away(1);
+    assert_int_equal(n_lines(log), WEIR_LOG_RATE_LINES + 2);
+    assert_int_equal(weir_log_init("none", "test"), WEIR_OK);
+    close(log);
+}
+
+static void machines_that_come_in_a_loop_do_not_fill_the_log(void **state)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    socklen_t bytes = sizeof address;
+    int log = memfd_create("log", MFD_CLOEXEC);
+    char spec[64];
+
+    (void)state;
+    snprintf(spec, sizeof spec, "warn:/proc/self/fd/%d", log);
+    assert_int_equal(weir_log_init(spec, "test"), WEIR_OK);
+    for (int i = 0; i < WEIR_VMS_MAX; i++) {
+        sup.vms[i].id = 1;
+    }
+    sup.tenants[0].vm_listen_fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(sup.tenants[0].vm_listen_fd, (struct sockaddr *)&address,
+                          sizeof address.sun_family), /* a name of the kernel's */
+                     0);
+    assert_int_equal(listen(sup.tenants[0].vm_listen_fd, 1), 0);
+    assert_int_equal(getsockname(sup.tenants[0].vm_listen_fd, (struct sockaddr *)&address, &bytes),
+                     0);
+    for (int i = 0; i < 2 * WEIR_LOG_RATE_LINES; i++) {
+        int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+        assert_int_equal(connect(fd, (struct sockaddr *)&address, bytes), 0);
+        weir_sup_vm_accept(&sup, &sup.tenants[0]);
+        close(fd);
+    }
+    assert_int_equal(n_lines(log), WEIR_LOG_RATE_LINES + 1);
+    assert_int_equal(weir_log_init("none", "test"), WEIR_OK);
+    close(sup.tenants[0].vm_listen_fd);
+    close(log);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,6 +488,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_worker_goes_to_who_has_waited_for_longest, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(tenants_have_their_turns, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_tenant_that_is_refused_in_a_loop_does_not_fill_the_log,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(machines_that_come_in_a_loop_do_not_fill_the_log, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -184,6 +185,20 @@ static void a_port_that_cannot_be_made_is_lost(void **state)
     close(pair[1]);
 }
 
+/* The name of a share on demand comes once: its slot would be taken for ever. */
+static void a_tenant_without_a_worker_leaves_its_slot(void **state)
+{
+    struct weir_tenant_config config = {.isolation = WEIR_ISOLATION_TENANT};
+    struct weir_diag diag = {0};
+
+    (void)state;
+    memset(sup.config.run_dir, 'x', sizeof sup.config.run_dir - 1); /* too long for a socket */
+    snprintf(config.name, sizeof config.name, "run-7");
+    assert_int_equal(weir_sup_tenant_add(&sup, &config, WEIR_ORIGIN_COMMAND, &diag), WEIR_ERR_IO);
+    assert_null(weir_sup_tenant_find(&sup, "run-7"));
+    assert_false(sup.tenants[2].used);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +210,8 @@ int main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_port_that_cannot_be_made_is_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_ends_well_without_being_asked_has_failed, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_tenant_without_a_worker_leaves_its_slot, set_up,
                                         tear_down),
     };
 

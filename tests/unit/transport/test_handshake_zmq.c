@@ -1,5 +1,6 @@
 /* The handshake over ZeroMQ: tenants by key over tcp, tokens over ipc, and guests that lie. */
 #include "base/clock.h"
+#include "base/log_rate.h"
 #include "proto/transport/zmq_wire.h"
 #include "proto/wire/control_codec.h"
 #include "proto/wire/keys.h"
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -553,6 +555,35 @@ static void zmq_token_works_once_and_no_other_does(void **state)
     zmq_case_finish(&zmq);
 }
 
+/* Anybody can knock, so strangers must not be able to fill the log. */
+static void zmq_strangers_write_so_many_lines(void **state)
+{
+    static char text[1u << 20];
+    int log = memfd_create("log", MFD_CLOEXEC);
+    struct zmq_case zmq;
+    struct dealer dealer;
+    char spec[64];
+    uint32_t n_lines = 0;
+    (void)state;
+    snprintf(spec, sizeof spec, "warn:/proc/self/fd/%d", log);
+    assert_int_equal(weir_log_init(spec, "test"), WEIR_OK);
+    zmq_case_start(&zmq);
+    dealer_open(&dealer, zmq.endpoint);
+    for (int i = 0; i < WEIR_LOG_RATE_LINES + 20; i++) {
+        dealer_hello(&dealer, NULL);
+        assert_int_equal(dealer_answer(&dealer), WEIR_ERR_DENIED);
+    }
+    dealer_close(&dealer);
+    zmq_case_finish(&zmq);
+    assert_int_equal(weir_log_init("none", "test"), WEIR_OK);
+    ssize_t n = pread(log, text, sizeof text, 0);
+    for (ssize_t i = 0; i < n; i++) {
+        n_lines += text[i] == '\n';
+    }
+    assert_int_equal(n_lines, WEIR_LOG_RATE_LINES + 1); /* it says that there are more */
+    close(log);
+}
+
 static void zmq_server_refuses_bad_endpoints(void **state)
 {
     (void)state;
@@ -586,6 +617,7 @@ int main(void)
         TCP_TEST(tcp_guests_wait_for_the_next_server),
         IPC_TEST(zmq_lies_cost_the_session),
         IPC_TEST(zmq_token_works_once_and_no_other_does),
+        IPC_TEST(zmq_strangers_write_so_many_lines),
         cmocka_unit_test(zmq_server_refuses_bad_endpoints),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
