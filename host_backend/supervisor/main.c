@@ -151,7 +151,7 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
     unlink(path);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
-        return WEIR_ERR_IO;
+        return errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_IO;
     }
     mask = umask(0777 & ~mode);
     good = bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 16) == 0;
