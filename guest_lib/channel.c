@@ -146,7 +146,13 @@ void weir_channel_kill(struct weir_channel *channel, CUresult error)
     error = sticky ? (CUresult)sticky : error;
     if (__atomic_compare_exchange_n(&channel->dead, &alive, (uint32_t)error, false,
                                     __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
-        weir_log_error("guest: the host is gone, result=%d", (int)error);
+        if (sticky) {
+            weir_log_error(
+                "guest: a kernel's fault ended the GPU context, and its worker with it result=%d",
+                (int)error);
+        } else {
+            weir_log_error("guest: the host is gone, result=%d", (int)error);
+        }
     }
     weir_lock_acquire(&channel->receive_lock);
     while (channel->waits) {

@@ -11,7 +11,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/supervisor/notify.h"
+#include <dirent.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -149,7 +151,7 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
     unlink(path);
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
-        return WEIR_ERR_IO;
+        return errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_IO;
     }
     mask = umask(0777 & ~mode);
     good = bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 16) == 0;
@@ -171,6 +173,29 @@ static enum weir_status open_admin(struct weir_supervisor *sup)
         return WEIR_ERR_TOO_BIG;
     }
     return weir_sup_listen(sup->admin_path, 0660, &sup->admin_fd); /* owner and group */
+}
+
+/* A host that was killed left its workers' sockets, whose names have numbers that no worker of this
+ * one need get. Nobody else's are removed: it must be a socket, and none that is served. */
+static void sweep_endpoints(const struct weir_supervisor *sup)
+{
+    DIR *dir = opendir(sup->config.run_dir);
+    const struct dirent *entry;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        size_t room = sizeof address.sun_path;
+        int n = snprintf(address.sun_path, room, "%s/%s", sup->config.run_dir, entry->d_name);
+        struct stat info;
+
+        if (fnmatch("zmq-*.sock", entry->d_name, 0) == 0 && n > 0 && (size_t)n < room &&
+            lstat(address.sun_path, &info) == 0 && S_ISSOCK(info.st_mode) && !is_served(&address)) {
+            unlink(address.sun_path);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
 }
 
 static enum weir_status open_signals(struct weir_supervisor *sup)
@@ -560,6 +585,9 @@ static enum weir_status open_all(struct weir_supervisor *sup)
                     status == WEIR_ERR_EXISTS ? "a host is running here already"
                                               : weir_status_text(status));
         }
+    }
+    if (status == WEIR_OK) {
+        sweep_endpoints(sup);
     }
     if (status == WEIR_OK && !weir_sup_directory_open(sup)) {
         status = WEIR_ERR_IO;

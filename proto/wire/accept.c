@@ -84,7 +84,7 @@ enum weir_status weir_listen_unix(const char *path, mode_t mode, int *ret_fd)
     }
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
-        return WEIR_ERR_IO;
+        return errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_IO;
     }
     /* bind() makes the file with the socket inode's mode, less the umask: narrow, then as asked. */
     if (fchmod(fd, S_IRUSR | S_IWUSR) != 0 ||

@@ -27,6 +27,7 @@ struct weir_zmq_server;
  * @return WEIR_OK
  * @return WEIR_ERR_EXISTS   another process listens there, or something else has that name.
  * @return WEIR_ERR_TOO_BIG  path too long.
+ * @return WEIR_ERR_NO_DESCRIPTOR  this process can open no more.
  * @return WEIR_ERR_DENIED, WEIR_ERR_NOT_FOUND, WEIR_ERR_IO
  * @thread any
  */

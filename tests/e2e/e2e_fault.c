@@ -145,6 +145,7 @@ static int fault(const char *kind)
     every_call(want, "again");
     wait_for_stdin();
     every_call(want, "when the worker is gone");
+    (void)cu.ModuleUnload(module); /* goes to the worker, so the guest notices that it is gone */
     return check_end();
 }
 

@@ -535,6 +535,7 @@ class Case(unittest.TestCase):
             raise Stuck(f"{error}\n{host.process.tail()}") from None
         guest.close_stdin()
         self.ends(host, guest, said=kind)
+        return guest
 
     def steady(self, host, tenant="bob", arrangement=SHM):
         """A second tenant at work; steady_undisturbed() says whether it noticed anything."""

@@ -149,7 +149,11 @@ class Lost(lib.Case):
         os.makedirs(host.run_dir)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
             dead.bind(host.socket("alice"))  # closed without unlink: a stale file
+        endpoint = host.socket("zmq-program@79")  # of a worker with a number that this host does not reach
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(endpoint)
         host.start()
+        self.assertFalse(os.path.exists(endpoint))
         self.finished(host, "e2e_minimal")
         second = lib.run_weir("serve", "--config", host.config, "--run-dir", host.run_dir,
                               "--driver", host.driver)

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -188,6 +189,22 @@ static void connect_without_host_is_not_found(void **state)
     assert_int_equal(weir_listen_unix(path, 0600, &fd), WEIR_OK);
     close(fd);
     assert_int_equal(weir_connect(&params, &transport, &welcome), WEIR_ERR_NOT_FOUND);
+}
+
+static void listen_without_descriptors_says_so(void **state)
+{
+    (void)state;
+    struct rlimit before, none;
+    int fd = -1, next = dup(0); /* the lowest that is free */
+    assert_true(next >= 0);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){.rlim_cur = (rlim_t)next, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    enum weir_status status = weir_listen_unix("no-descriptor.sock", 0600, &fd);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, WEIR_ERR_NO_DESCRIPTOR);
+    assert_int_equal(fd, -1);
 }
 
 static void connect_with_bad_parameters_is_invalid(void **state)
@@ -620,6 +637,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         UNIX_TEST(connect_to_good_host_gives_all_of_welcome),
         UNIX_TEST(connect_without_host_is_not_found),
+        UNIX_TEST(listen_without_descriptors_says_so),
         UNIX_TEST(connect_with_bad_parameters_is_invalid),
         UNIX_TEST(refused_guest_learns_reason_result_and_message),
         UNIX_TEST(other_operations_are_refused_as_version),
