@@ -20,6 +20,7 @@ struct about {
     struct served_queue *queue; /* likewise */
     struct served_item *item;   /* in use, and named rightly */
     uint64_t now_ns;            /* when it happened */
+    bool held;                  /* it was put off once */
 };
 
 static bool is_class(uint8_t class)
@@ -27,12 +28,27 @@ static bool is_class(uint8_t class)
     return class < WEIR_SCHED_CLASS_COUNT;
 }
 
-/* A graph's key is its worker's own: two workers' graphs of one key are not the same. */
-static uint64_t key_of(const struct served_port *port, const struct weir_gate_request *request)
+/*
+ * What is learned is found by keys. The worker chooses the lower bits of one; the upper bits are
+ * the tenant's, whom the supervisor has given to the worker. So no request reaches what was learned
+ * of another tenant's work. Copies have no key but that. A graph's key is its worker's own: two
+ * workers' graphs of one key are not the same.
+ */
+static uint64_t key_of(const struct about *a)
 {
-    return request->class == WEIR_SCHED_GRAPH
-               ? (request->key ^ port->id) * UINT64_C(0x9e3779b97f4a7c15)
-               : request->key;
+    const struct weir_gate_request *r = a->request;
+    uint64_t owner = a->queue->queue->member->owner, key = r->key;
+
+    if (weir_gate_is_copy((enum weir_sched_class)r->class)) {
+        return owner;
+    }
+    if (owner == 0 || key == 0) {
+        return 0; /* not known */
+    }
+    if (r->class == WEIR_SCHED_GRAPH) {
+        key = (key ^ a->port->id) * UINT64_C(0x9e3779b97f4a7c15) >> (64 - WEIR_PREDICT_KEY_BITS);
+    }
+    return (key & WEIR_PREDICT_KEY_MASK) | owner;
 }
 
 /* ---------------------------------------------------------------- items */
@@ -153,7 +169,7 @@ static bool on_arrive(const struct about *a)
     bool copies = weir_gate_is_copy((enum weir_sched_class)r->class);
     struct weir_sched_item_params params = {.class = (enum weir_sched_class)r->class,
                                             .flags = r->flags & ITEM_FLAGS,
-                                            .key = copies ? 0 : key_of(a->port, r),
+                                            .key = a->queue != NULL ? key_of(a) : 0,
                                             .bytes = r->size,
                                             .rest_bytes = copies ? r->key : 0,
                                             .blocks = r->blocks,
@@ -269,8 +285,11 @@ static bool on_learn(const struct about *a)
     if (!is_class(r->class) || r->blocks == 0 || r->ns > NS_MAX) {
         return false;
     }
-    weir_predict_learn_alike(a->gpu->gate->predict, (enum weir_sched_class)r->class,
-                             key_of(a->port, r), r->size, r->ns, r->blocks);
+    if (a->queue == NULL) {
+        return true; /* its tenant has gone */
+    }
+    weir_predict_learn_alike(a->gpu->gate->predict, (enum weir_sched_class)r->class, key_of(a),
+                             r->size, r->ns, r->blocks);
     return true;
 }
 
@@ -309,34 +328,67 @@ static bool on_device(const struct about *a)
     return true;
 }
 
-static struct weir_sched_tenant_params tenant_params(const struct weir_gate_process *process,
-                                                     uint32_t tenant)
+/* The supervisor says so before the worker hears of the tenant. */
+static bool may_serve(const struct about *a)
 {
-    const struct served_tenant *t = &process->tenants[tenant];
+    return a->process->tenants[a->request->item].known &&
+           served_tenants_has(&a->port->may_serve, a->request->item);
+}
 
-    return t->known ? t->params
-                    : (struct weir_sched_tenant_params){.name = "", /* the supervisor tells soon */
-                                                        .weight = 1,
-                                                        .sm_limit = 100,
-                                                        .priority = WEIR_PRIORITY_NORMAL};
+/* Wait until there is nothing to hear of the supervisor. false: that was so before. */
+static bool hold(const struct about *a)
+{
+    if (a->held) {
+        return false;
+    }
+    a->port->held = *a->request;
+    a->port->holds = true;
+    a->port->held_at = a->process->heard;
+    return true;
+}
+
+static bool tell_row(void *user, const uint8_t bytes[WEIR_PREDICT_ROW_BYTES])
+{
+    const struct served_queue *queue = user;
+
+    return weir_gate_port_tell(queue->port->port, queue->device, bytes);
+}
+
+/* What is known of the tenant's work, for what passes undecided: its worker is told once. */
+static void begin_to_predict(struct served_queue *queue)
+{
+    struct weir_gate *gate = queue->gpu->gate;
+    struct weir_gate_member *member = queue->queue->member;
+
+    pthread_mutex_lock(&gate->lock);
+    if (member->owner == 0 &&
+        weir_predict_owner_comes(gate->predict, member->name, &member->owner) != WEIR_OK) {
+        weir_log_warn("gate: no memory to learn what work takes tenant=%s", member->name);
+    }
+    if (member->owner != 0 &&
+        !served_tenants_has(&queue->port->told[queue->device], queue->tenant)) {
+        served_tenants_put(&queue->port->told[queue->device], queue->tenant, true);
+        weir_predict_rows(gate->predict, member->owner, tell_row, queue);
+    }
+    pthread_mutex_unlock(&gate->lock);
 }
 
 static bool on_queue(const struct about *a)
 {
     const struct weir_gate_request *r = a->request;
-    struct weir_sched_tenant_params params;
     struct served_queue *queue;
 
     if (a->gpu == NULL || a->queue != NULL || r->queue >= WEIR_GATE_PORT_QUEUES ||
-        r->item >= WEIR_CONFIG_TENANTS_MAX || r->blocks == 0 || r->blocks > 100 ||
-        (a->port->tenant >= 0 && (uint32_t)a->port->tenant != r->item)) {
+        r->item >= WEIR_CONFIG_TENANTS_MAX || r->blocks == 0 || r->blocks > 100) {
         return false;
     }
+    if (!may_serve(a)) {
+        return hold(a);
+    }
     queue = calloc(1, sizeof *queue);
-    params = tenant_params(a->process, r->item);
-    if (queue == NULL ||
-        weir_gate_queue_create_in(a->gpu->gate, a->port->domain, r->item, &params, r->blocks, NULL,
-                                  NULL, &queue->queue) != WEIR_OK) {
+    if (queue == NULL || weir_gate_queue_create_in(a->gpu->gate, a->port->domain, r->item,
+                                                   &a->process->tenants[r->item].params, r->blocks,
+                                                   NULL, NULL, &queue->queue) != WEIR_OK) {
         free(queue);
         return false; /* what arrives there passes */
     }
@@ -346,6 +398,7 @@ static bool on_queue(const struct about *a)
     queue->index = r->queue;
     queue->device = r->device;
     queue->tenant = r->item;
+    begin_to_predict(queue);
     served_use_begin(a->process, queue, r);
     queue->next = a->port->queues;
     a->port->queues = queue;
@@ -455,13 +508,29 @@ static bool handle(struct about *a)
     return good;
 }
 
+/* The next request: the held one, once the supervisor has nothing left to say, or a new one. */
+static bool take(const struct weir_gate_process *process, struct served_port *port,
+                 struct about *about, struct weir_gate_request *ret_request)
+{
+    about->held = port->holds;
+    if (!port->holds) {
+        return weir_gate_port_take(port->port, &port->tail, ret_request);
+    }
+    if (process->heard == port->held_at) {
+        return false;
+    }
+    port->holds = false;
+    *ret_request = port->held;
+    return true;
+}
+
 uint32_t served_port_read(struct weir_gate_process *process, struct served_port *port)
 {
     struct weir_gate_request request;
     struct about about = {.process = process, .port = port, .request = &request};
     uint32_t n = 0;
 
-    while (n < REQUESTS_AT_ONCE && weir_gate_port_take(port->port, &port->tail, &request)) {
+    while (n < REQUESTS_AT_ONCE && take(process, port, &about, &request)) {
         uint64_t now_ns = weir_clock_now_ns();
 
         about.now_ns = request.at_ns != 0 && request.at_ns < now_ns ? request.at_ns : now_ns;

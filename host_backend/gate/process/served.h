@@ -51,13 +51,34 @@ struct served_queue {
     struct served_use *use;      /* of its program */
 };
 
+/* A bit for each slot. */
+struct served_tenants {
+    uint64_t bits[WEIR_CONFIG_TENANTS_MAX / 64];
+};
+
+static inline bool served_tenants_has(const struct served_tenants *set, uint32_t slot)
+{
+    return (set->bits[slot / 64] >> slot % 64 & 1) != 0;
+}
+
+static inline void served_tenants_put(struct served_tenants *set, uint32_t slot, bool has)
+{
+    uint64_t bit = UINT64_C(1) << slot % 64;
+
+    set->bits[slot / 64] = has ? set->bits[slot / 64] | bit : set->bits[slot / 64] & ~bit;
+}
+
 struct served_port {
     struct weir_gate_port *port;
     uint32_t tail; /* requests taken */
     int bell;
     uint32_t id;
-    int32_t tenant;  /* whose queues it may have; -1: anybody's */
-    uint32_t domain; /* of its work */
+    uint32_t domain;                                    /* of its work */
+    struct served_tenants may_serve;                    /* whose queues it may have */
+    struct served_tenants told[WEIR_GATE_PORT_DEVICES]; /* whose durations its worker was told */
+    struct weir_gate_request held; /* not handled yet: its tenant may be about to come */
+    bool holds;
+    uint64_t held_at; /* what process->heard was then */
     struct served_gpu *gpu[WEIR_GATE_PORT_DEVICES];
     struct served_queue *queues;                       /* all of them .. */
     struct served_queue *queue[WEIR_GATE_PORT_QUEUES]; /* .. by their slots */
@@ -75,13 +96,24 @@ struct served_tenant {
     struct served_use uses[SERVED_USES];
 };
 
+/* The file with what was learned (times.c). */
+struct served_times {
+    int fd;         /* -1: none */
+    uint8_t *found; /* what was in it */
+    size_t n_found;
+    uint64_t generation; /* of the half written last */
+    uint64_t kept_ns, learned;
+    bool told; /* that it cannot be written */
+};
+
 struct weir_gate_process {
     struct weir_sched_settings settings;
     struct weir_policy_set policies;
     struct weir_spin_page *spin;
-    const char *times_dir;
+    struct served_times times;
     int epoll;
-    bool real; /* a port has a GPU, not softgpu: waiting by spinning may pay */
+    uint64_t heard; /* how often nothing was left to hear of the owner */
+    bool real;      /* a port has a GPU, not softgpu: waiting by spinning may pay */
     struct served_gpu gpus[SERVED_GPUS_MAX];
     uint32_t n_gpus;
     struct served_port *ports[SERVED_PORTS_MAX];
@@ -108,6 +140,15 @@ void served_use_begin(struct weir_gate_process *process, struct served_queue *qu
                       const struct weir_gate_request *request);
 /** The queue goes: its program keeps what it has used. */
 void served_use_end(struct served_queue *queue);
+
+/* times.c */
+
+/** A GPU is there: take over what was learned of it. */
+void served_times_open(struct weir_gate_process *process, struct served_gpu *gpu);
+/** Keep what was learned, if it is time to. */
+void served_times_tick(struct weir_gate_process *process, uint64_t now_ns);
+/** Keep it and close the file. */
+void served_times_close(struct weir_gate_process *process);
 
 /* requests.c */
 
