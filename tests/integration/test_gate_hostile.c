@@ -2,6 +2,7 @@
 #include "gate_process_fixture.h"
 
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define KEY  7u
@@ -258,6 +259,99 @@ static void a_tenant_that_goes_leaves_its_workers(void **state)
     process_close();
 }
 
+/* ---------------------------------------------------------------- the process itself */
+
+/* Who shares a descriptor can make it block, and empty it between an event and a read. */
+static void a_bell_is_never_read(void **state)
+{
+    const uint64_t one = 1;
+    struct worker *w;
+    uint64_t rung = 0;
+
+    (void)state;
+    process_open();
+    w = worker_new(1, 0, 0);
+    await(is_read(w));
+    await(atomic_load(&w->client->port->asleep));
+    assert_int_equal(write(w->bell_fd, &one, sizeof one), sizeof one);
+    post(w, learn(w, WEIR_SCHED_KERNEL, KEY, TOOK)); /* which is heard all the same */
+    await(is_read(w));
+    await(atomic_load(&w->client->port->asleep));
+    assert_int_equal(read(w->bell_fd, &rung, sizeof rung), sizeof rung);
+    assert_true(rung >= 1);
+    post(w, learn(w, WEIR_SCHED_KERNEL, KEY, TOOK));
+    await(is_read(w));
+    worker_gone(w);
+    process_close();
+}
+
+/* Queues that come and go cost most. */
+static void post_queues(struct worker *w)
+{
+    for (uint32_t i = 0; i < 256; i++) {
+        post(w, (struct weir_gate_request){.kind = i % 2 == 0 ? WEIR_GATE_REQUEST_QUEUE
+                                                              : WEIR_GATE_REQUEST_QUEUE_GONE,
+                                           .queue = 900,
+                                           .item = 1,
+                                           .blocks = 100});
+    }
+}
+
+/* A place in each part of the table of items. */
+static void fill_items(struct worker *w)
+{
+    for (uint32_t i = 0; i < WEIR_GATE_PORT_ITEMS; i += SERVED_ITEMS_CHUNK) {
+        post(w, (struct weir_gate_request){.kind = WEIR_GATE_REQUEST_ARRIVE,
+                                           .class = WEIR_SCHED_KERNEL,
+                                           .flags = WEIR_SCHED_STARTED,
+                                           .queue = w->queue->slot,
+                                           .item = i,
+                                           .generation = 1});
+    }
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * WEIR_NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/* The least that reading once took. */
+static uint64_t least_ns;
+
+static void read_at_once(void *user)
+{
+    uint64_t begin_ns;
+
+    post_queues(user);
+    begin_ns = cpu_ns();
+    (void)served_port_read(host.process, host.process->ports[0]);
+    begin_ns = cpu_ns() - begin_ns;
+    least_ns = begin_ns < least_ns ? begin_ns : least_ns;
+}
+
+/* Others wait so long. Looking for the items of each queue in all places took 7 ms and more. */
+static void queues_that_come_and_go_keep_nobody_waiting(void **state)
+{
+    struct worker *w;
+
+    (void)state;
+    process_open();
+    w = worker_new(1, 1, 1);
+    fill_items(w);
+    await(is_read(w));
+    least_ns = UINT64_MAX;
+    for (int i = 0; i < 5; i++) {
+        in_process(read_at_once, w);
+        await(is_read(w));
+    }
+    assert_in_range(least_ns, 1, 3 * WEIR_NS_PER_MS);
+    worker_gone(w);
+    process_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +362,8 @@ int main(void)
         cmocka_unit_test(what_a_tenant_taught_its_next_worker_knows),
         cmocka_unit_test(a_tenant_that_is_about_to_be_told_is_waited_for),
         cmocka_unit_test(a_tenant_that_goes_leaves_its_workers),
+        cmocka_unit_test(a_bell_is_never_read),
+        cmocka_unit_test(queues_that_come_and_go_keep_nobody_waiting),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

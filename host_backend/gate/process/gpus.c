@@ -49,7 +49,8 @@ static bool send(struct served_item *item, enum weir_gate_order_kind kind,
     bool sent = weir_gate_port_send(queue->port->port, queue->device, &order);
 
     queue->port->has_orders = true;
-    if (!sent) {
+    if (!sent && !queue->port->told_unread) {
+        queue->port->told_unread = true;
         weir_log_warn("gate: a worker does not read its orders port=%u", queue->port->id);
     }
     return sent;

@@ -2,8 +2,9 @@
  * The loop: reads all ports in turn, lets time pass, tells what is new, and sleeps.
  *
  * It sleeps when no port has a request. It says so in every port before it looks a last time, so a
- * worker that posts then rings the port's bell. After a request it looks on for a while before it
- * sleeps (pace.h), if it may spin now.
+ * worker that posts then rings the port's bell. A bell is heard by its edge and never read: its
+ * worker could empty it first, and have the read wait, since it shares the descriptor's flags.
+ * After a request it looks on for a while before it sleeps (pace.h), if it may spin now.
  */
 #include "host_backend/gate/process/pace.h"
 #include "host_backend/gate/process/served.h"
@@ -86,7 +87,7 @@ static struct served_port *port_of(struct weir_gate_process *process, uint32_t i
 static enum weir_status open_port(struct weir_gate_process *process, struct served_port *port,
                                   int port_fd, int bell_fd)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.fd = -1};
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.fd = -1};
     enum weir_status status = weir_gate_port_map(port_fd, &port->port);
 
     if (status != WEIR_OK) {
@@ -338,7 +339,6 @@ static bool wait_for_events(struct weir_gate_process *process, int fd, uint64_t 
     struct pollfd all = {process->epoll, POLLIN, 0};
     struct epoll_event events[EVENTS];
     bool mine = false;
-    uint64_t rung;
     int n;
 
     /* epoll_wait() counts milliseconds. */
@@ -348,11 +348,7 @@ static bool wait_for_events(struct weir_gate_process *process, int fd, uint64_t 
     }
     n = epoll_wait(process->epoll, events, EVENTS, 0);
     for (int i = 0; i < n; i++) {
-        if (events[i].data.fd == fd) {
-            mine = true;
-        } else {
-            (void)!read(events[i].data.fd, &rung, sizeof rung);
-        }
+        mine |= events[i].data.fd == fd;
     }
     process->heard += !mine && n < EVENTS; /* else it may be among those that were not told */
     return mine;

@@ -4,7 +4,9 @@
 #include "base/log.h"
 #include <stdlib.h>
 
-#define REQUESTS_AT_ONCE 256u /* of a port: one that posts much delays the others little */
+/* Of a port: one that posts much, or what takes long, delays the others little. */
+#define REQUESTS_AT_ONCE 256u
+#define AT_ONCE_NS       (100 * WEIR_NS_PER_US)
 #define SMS_MAX          65536u
 #define NS_MAX           (3600 * WEIR_NS_PER_S) /* of a piece of work */
 #define ITEM_FLAGS                                                                                 \
@@ -77,8 +79,24 @@ static struct served_item *item_of(struct served_port *port,
     return item != NULL && item->id != 0 && item->generation == request->generation ? item : NULL;
 }
 
+static void use(struct served_item *item)
+{
+    struct served_queue *queue = item->queue;
+
+    item->next = queue->items;
+    item->link = &queue->items;
+    if (item->next != NULL) {
+        item->next->link = &item->next;
+    }
+    queue->items = item;
+}
+
 static void forget(struct served_item *item)
 {
+    *item->link = item->next;
+    if (item->next != NULL) {
+        item->next->link = item->link;
+    }
     if (item->queue->waiting == item) {
         item->queue->waiting = NULL;
     }
@@ -194,6 +212,7 @@ static bool on_arrive(const struct about *a)
     }
     *item = (struct served_item){
         .queue = a->queue, .generation = r->generation, .index = r->item, .sequence = r->sequence};
+    use(item);
     params.user = item;
     arrive_locked(a, item, &params);
     return true;
@@ -320,7 +339,10 @@ static bool on_device(const struct about *a)
     }
     gpu = served_gpu_of(a->process, r);
     if (gpu == NULL) {
-        weir_log_error("gate: no room for a GPU port=%u", a->port->id);
+        if (!a->port->told_no_room) {
+            weir_log_error("gate: no room for a GPU port=%u", a->port->id);
+        }
+        a->port->told_no_room = true;
         return false;
     }
     a->port->gpu[r->device] = gpu;
@@ -411,12 +433,8 @@ void served_queue_close(struct served_queue *queue)
     struct served_port *port = queue->port;
     struct served_queue **at = &port->queues;
 
-    for (uint32_t i = 0; i < WEIR_GATE_PORT_ITEMS / SERVED_ITEMS_CHUNK; i++) {
-        for (uint32_t k = 0; port->items[i] != NULL && k < SERVED_ITEMS_CHUNK; k++) {
-            struct served_item *item = &port->items[i][k];
-
-            item->id = item->queue == queue ? 0 : item->id;
-        }
+    while (queue->items != NULL) {
+        forget(queue->items);
     }
     while (*at != queue) {
         at = &(*at)->next;
@@ -528,17 +546,17 @@ uint32_t served_port_read(struct weir_gate_process *process, struct served_port 
 {
     struct weir_gate_request request;
     struct about about = {.process = process, .port = port, .request = &request};
+    uint64_t now_ns = weir_clock_now_ns(), end_ns = now_ns + AT_ONCE_NS;
     uint32_t n = 0;
 
-    while (n < REQUESTS_AT_ONCE && take(process, port, &about, &request)) {
-        uint64_t now_ns = weir_clock_now_ns();
-
+    while (n < REQUESTS_AT_ONCE && now_ns < end_ns && take(process, port, &about, &request)) {
         about.now_ns = request.at_ns != 0 && request.at_ns < now_ns ? request.at_ns : now_ns;
         if (!handle(&about) && port->dropped++ == 0) {
             weir_log_warn("gate: a request that makes no sense port=%u kind=%u", port->id,
                           request.kind);
         }
         n++;
+        now_ns = weir_clock_now_ns();
     }
     return n;
 }
@@ -560,8 +578,11 @@ void served_port_rooms(struct served_port *port)
 
 void served_port_close(struct served_port *port)
 {
-    while (port->queues != NULL) {
-        served_queue_close(port->queues);
+    struct served_queue *next;
+
+    for (struct served_queue *q = port->queues; q != NULL; q = next) {
+        next = q->next;
+        served_queue_close(q);
     }
     for (uint32_t i = 0; i < WEIR_GATE_PORT_ITEMS / SERVED_ITEMS_CHUNK; i++) {
         free(port->items[i]);

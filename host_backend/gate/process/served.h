@@ -15,8 +15,9 @@ struct served_queue;
 /* An item that a worker has named. Its index names it in the port's table. */
 struct served_item {
     struct served_queue *queue;
-    weir_sched_id id;    /* 0: not in use */
-    uint32_t generation; /* as the worker counts them */
+    struct served_item *next, **link; /* of the queue's that are in use */
+    weir_sched_id id;                 /* 0: not in use */
+    uint32_t generation;              /* as the worker counts them */
     uint32_t index;
     uint32_t sequence; /* of its arrival; 0: it was STARTED */
 };
@@ -46,6 +47,7 @@ struct served_queue {
     struct weir_gate_queue *queue;
     struct weir_gate_slot *slot; /* in the port */
     uint32_t index, device, tenant;
+    struct served_item *items;   /* that are in use */
     struct served_item *waiting; /* not granted yet */
     uint64_t session;            /* the worker's number for it */
     struct served_use *use;      /* of its program */
@@ -85,8 +87,9 @@ struct served_port {
     struct served_item *items[WEIR_GATE_PORT_ITEMS / SERVED_ITEMS_CHUNK];
     weir_sched_id together[WEIR_GATE_BATCH_MAX];
     uint32_t n_together;
-    uint64_t dropped; /* requests that made no sense */
-    bool has_orders;  /* since the worker was called last */
+    uint64_t dropped;               /* requests that made no sense */
+    bool has_orders;                /* since the worker was called last */
+    bool told_no_room, told_unread; /* the log tells each once: the worker can make it happen */
 };
 
 struct served_tenant {
