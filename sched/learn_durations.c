@@ -98,8 +98,8 @@ static void learn_copy(struct weir_sched *sched, const struct item *item, uint64
         took_ns = is_compute(item) ? 0 : queued_copy_ns(sched, item);
     }
     if (took_ns != 0) {
-        weir_predict_learn(sched->config.predict, item->params.class, 0, item->params.bytes,
-                           took_ns);
+        weir_predict_learn(sched->config.predict, item->params.class, item->params.key,
+                           item->params.bytes, took_ns);
     }
 }
 

@@ -17,10 +17,15 @@
  */
 #include "base/hash.h"
 #include "sched/predict_private.h"
+#include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define CAPACITY_MAX (1u << 20)
+#define OWNER_PART   4u    /* of the table one owner may have a part of so many */
+#define OWNERS_MAX   1024u /* a power of two, with the one without a name */
 #define FADE         (1.0 - 1.0 / 64)
 #define MEAN_FADE    (1.0 - 1.0 / 32) /* of the sums that are not weighted */
 #define SPREAD_MIN   1e-4 /* square of the sizes' relative spread below which they count as equal */
@@ -55,10 +60,13 @@ enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **re
     predict->bucket_mask = buckets - 1;
     predict->bucket = calloc(buckets, sizeof(*predict->bucket));
     predict->entry = calloc(capacity, sizeof(*predict->entry));
-    if (predict->bucket == NULL || predict->entry == NULL) {
+    predict->owner = calloc(1, sizeof(*predict->owner));
+    predict->n_owners = predict->owners_room = 1;
+    if (predict->bucket == NULL || predict->entry == NULL || predict->owner == NULL) {
         weir_predict_destroy(predict);
         return WEIR_ERR_NO_MEMORY;
     }
+    predict->owner->in_use = true;
     *ret_predict = predict;
     return WEIR_OK;
 }
@@ -68,9 +76,12 @@ void weir_predict_destroy(struct weir_predict *predict)
     if (predict != NULL) {
         free(predict->bucket);
         free(predict->entry);
+        free(predict->owner);
         free(predict);
     }
 }
+
+/* ---------------------------------------------------------------- the table */
 
 static bool is_kernel(enum weir_sched_class class)
 {
@@ -84,27 +95,35 @@ static uint32_t *bucket_of(const struct weir_predict *predict, uint32_t class, u
     return &predict->bucket[weir_hash64_of(name, sizeof(name)) & predict->bucket_mask];
 }
 
+uint32_t predict_owner_of(const struct weir_predict *predict, uint64_t key)
+{
+    uint64_t owner = key >> WEIR_PREDICT_KEY_BITS;
+
+    return owner < predict->n_owners ? (uint32_t)owner : 0;
+}
+
 static void unlink_age(struct weir_predict *predict, struct entry *entry)
 {
-    *(entry->newer != 0 ? &predict->entry[entry->newer - 1].older : &predict->newest) =
-        entry->older;
-    *(entry->older != 0 ? &predict->entry[entry->older - 1].newer : &predict->oldest) =
-        entry->newer;
+    struct owner *owner = &predict->owner[entry->owner];
+
+    *(entry->newer != 0 ? &predict->entry[entry->newer - 1].older : &owner->newest) = entry->older;
+    *(entry->older != 0 ? &predict->entry[entry->older - 1].newer : &owner->oldest) = entry->newer;
 }
 
 static void link_newest(struct weir_predict *predict, struct entry *entry)
 {
+    struct owner *owner = &predict->owner[entry->owner];
     uint32_t name = (uint32_t)(entry - predict->entry) + 1;
 
     entry->newer = 0;
-    entry->older = predict->newest;
-    *(entry->older != 0 ? &predict->entry[entry->older - 1].newer : &predict->oldest) = name;
-    predict->newest = name;
+    entry->older = owner->newest;
+    *(entry->older != 0 ? &predict->entry[entry->older - 1].newer : &owner->oldest) = name;
+    owner->newest = name;
 }
 
-static struct entry *evict_oldest(struct weir_predict *predict)
+static void evict_oldest(struct weir_predict *predict, struct owner *owner)
 {
-    struct entry *entry = &predict->entry[predict->oldest - 1];
+    struct entry *entry = &predict->entry[owner->oldest - 1];
     uint32_t *link = bucket_of(predict, entry->class, entry->key);
 
     while (&predict->entry[*link - 1] != entry) {
@@ -112,28 +131,88 @@ static struct entry *evict_oldest(struct weir_predict *predict)
     }
     *link = entry->chain;
     unlink_age(predict, entry);
-    return entry;
+    owner->count--;
+    predict->count--;
+    entry->chain = predict->free;
+    predict->free = (uint32_t)(entry - predict->entry) + 1;
+}
+
+/* Has `a` to give up an entry before `b`? */
+static bool gives_before(const struct owner *a, const struct owner *b)
+{
+    return a->in_use != b->in_use ? !a->in_use : a->count > b->count;
+}
+
+/* Who gives up an entry for another of `owner`; NULL: nobody need. */
+static struct owner *giver(struct weir_predict *predict, struct owner *owner)
+{
+    uint32_t most = predict->capacity / OWNER_PART;
+    struct owner *gives = owner;
+
+    if (owner != predict->owner && owner->count != 0 && owner->count >= most) {
+        return owner;
+    }
+    if (predict->count < predict->capacity) {
+        return NULL;
+    }
+    for (uint32_t i = 0; i < predict->n_owners; i++) {
+        struct owner *other = &predict->owner[i];
+
+        if (other->count != 0 && (gives->count == 0 || gives_before(other, gives))) {
+            gives = other;
+        }
+    }
+    return gives;
+}
+
+static struct entry *entry_for(struct weir_predict *predict, struct owner *owner)
+{
+    struct owner *gives = giver(predict, owner);
+    uint32_t name;
+
+    assert(owner != NULL);
+    if (gives != NULL) {
+        evict_oldest(predict, gives);
+    }
+    name = predict->free;
+    if (name != 0) {
+        predict->free = predict->entry[name - 1].chain;
+    } else {
+        name = ++predict->made;
+    }
+    predict->count++;
+    owner->count++;
+    return &predict->entry[name - 1];
+}
+
+/* Copies have no key, but an owner. */
+static uint64_t key_in(enum weir_sched_class class, uint64_t key, uint32_t owner)
+{
+    return is_kernel(class) ? key : (uint64_t)owner << WEIR_PREDICT_KEY_BITS;
 }
 
 /* Without making it the newest; NULL: there is none. */
 static struct entry *find(const struct weir_predict *predict, enum weir_sched_class class,
                           uint64_t key)
 {
-    uint32_t i;
+    uint32_t owner = predict_owner_of(predict, key), i;
+    struct entry *entry;
 
-    key = is_kernel(class) ? key : 0;
-    i = *bucket_of(predict, class, key);
-    while (i != 0 && (predict->entry[i - 1].key != key || predict->entry[i - 1].class != class)) {
-        i = predict->entry[i - 1].chain;
+    key = key_in(class, key, owner);
+    for (i = *bucket_of(predict, class, key); i != 0; i = entry->chain) {
+        entry = &predict->entry[i - 1];
+        if (entry->key == key && entry->class == class && entry->owner == owner) {
+            return entry;
+        }
     }
-    return i != 0 ? &predict->entry[i - 1] : NULL;
+    return NULL;
 }
 
 struct entry *predict_entry(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
                             bool make)
 {
     struct entry *entry = find(predict, class, key);
-    uint32_t *bucket;
+    uint32_t owner = predict_owner_of(predict, key), *bucket;
 
     if (entry != NULL) {
         unlink_age(predict, entry);
@@ -143,15 +222,86 @@ struct entry *predict_entry(struct weir_predict *predict, enum weir_sched_class 
     if (!make) {
         return NULL;
     }
-    entry = predict->count < predict->capacity ? &predict->entry[predict->count++]
-                                               : evict_oldest(predict);
-    key = is_kernel(class) ? key : 0;
+    key = key_in(class, key, owner);
+    entry = entry_for(predict, &predict->owner[owner]);
     bucket = bucket_of(predict, class, key);
-    *entry = (struct entry){.key = key, .class = class, .chain = *bucket};
+    *entry = (struct entry){.key = key, .class = class, .owner = owner, .chain = *bucket};
     *bucket = (uint32_t)(entry - predict->entry) + 1;
     link_newest(predict, entry);
     return entry;
 }
+
+/* ---------------------------------------------------------------- owners */
+
+/* A place for another owner; 0: there is none. */
+static uint32_t owner_place(struct weir_predict *predict)
+{
+    struct owner *grown;
+    uint32_t place = 0, room = predict->owners_room * 2;
+
+    if (predict->n_owners == predict->owners_room && room <= OWNERS_MAX) {
+        grown = realloc(predict->owner, room * sizeof(*grown));
+        if (grown == NULL) {
+            return 0;
+        }
+        predict->owner = grown;
+        predict->owners_room = room;
+    }
+    if (predict->n_owners < predict->owners_room) {
+        return predict->n_owners++;
+    }
+    for (uint32_t i = 1; i < predict->n_owners; i++) {
+        if (!predict->owner[i].in_use &&
+            (place == 0 || predict->owner[i].count < predict->owner[place].count)) {
+            place = i;
+        }
+    }
+    while (place != 0 && predict->owner[place].count != 0) {
+        evict_oldest(predict, &predict->owner[place]);
+    }
+    return place;
+}
+
+uint32_t predict_owner_named(struct weir_predict *predict, const char *name)
+{
+    uint32_t place;
+
+    for (uint32_t i = 1; i < predict->n_owners; i++) {
+        if (strncmp(predict->owner[i].name, name, WEIR_PREDICT_NAME_BYTES - 1) == 0) {
+            return i;
+        }
+    }
+    place = owner_place(predict);
+    if (place != 0) {
+        predict->owner[place] = (struct owner){0};
+        snprintf(predict->owner[place].name, WEIR_PREDICT_NAME_BYTES, "%s", name);
+    }
+    return place;
+}
+
+enum weir_status weir_predict_owner_comes(struct weir_predict *predict, const char *name,
+                                          uint64_t *ret_owner)
+{
+    uint32_t owner = predict_owner_named(predict, name);
+
+    if (owner == 0) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    predict->owner[owner].in_use = true;
+    *ret_owner = (uint64_t)owner << WEIR_PREDICT_KEY_BITS;
+    return WEIR_OK;
+}
+
+void weir_predict_owner_goes(struct weir_predict *predict, uint64_t owner)
+{
+    uint32_t place = predict_owner_of(predict, owner);
+
+    if (place != 0) {
+        predict->owner[place].in_use = false;
+    }
+}
+
+/* ---------------------------------------------------------------- lines */
 
 static void line_of(const struct model *m, bool kernel, double *ret_launch, double *ret_size)
 {
@@ -346,13 +496,17 @@ void weir_predict_suppose(struct weir_predict *predict, enum weir_sched_class cl
     }
 }
 
+bool predict_is_sure(const struct entry *entry)
+{
+    return !entry->supposed && (entry->agreed >= SURE_AGREED || entry->seen >= SURE_SEEN);
+}
+
 bool weir_predict_is_sure(const struct weir_predict *predict, enum weir_sched_class class,
                           uint64_t key)
 {
     const struct entry *entry = find(predict, class, key);
 
-    return entry != NULL && !entry->supposed &&
-           (entry->agreed >= SURE_AGREED || entry->seen >= SURE_SEEN);
+    return entry != NULL && predict_is_sure(entry);
 }
 
 bool weir_predict_query(const struct weir_predict *predict, enum weir_sched_class class,

@@ -7,7 +7,14 @@
  * so that a kernel whose data changes is followed. What a prediction was off by is kept as a mean
  * relative error.
  *
- * At most `capacity` keys; the one unused longest makes room.
+ * Keys have owners, who are the tenants where several are predicted for: the highest 16 bits of a
+ * key (WEIR_PREDICT_KEY_BITS) say whose it is, so no other bits can name a key of another owner.
+ * Copies have a line for each owner. Keys of no owner known here are nobody's.
+ *
+ * At most `capacity` keys, and of an owner a quarter of that; its own one unused longest makes
+ * room. When all are taken, an owner who is not in use gives one up, else the one with the most,
+ * and on a tie the one who wants another. So no owner is left with less than an equal part by
+ * others.
  *
  * Threads: owner thread only, or under one lock of the owner's.
  * Source: docs/design/scheduling.md; FLEP (ASPLOS 2017) 4.2, CuMAS (ICS 2016) 5.3
@@ -16,6 +23,11 @@
 #define WEIR_SCHED_PREDICT_H
 
 #include "sched/sched.h"
+
+#define WEIR_PREDICT_KEY_BITS   48 /* of a key that are its owner's to choose */
+#define WEIR_PREDICT_KEY_MASK   ((UINT64_C(1) << WEIR_PREDICT_KEY_BITS) - 1)
+#define WEIR_PREDICT_NAME_BYTES 64u
+#define WEIR_PREDICT_ROW_BYTES  88u
 
 struct weir_predict;
 
@@ -28,9 +40,23 @@ enum weir_status weir_predict_create(uint32_t capacity,
 void weir_predict_destroy(struct weir_predict *predict);
 
 /**
+ * Whose keys are predicted for from now on. Who is known already keeps what was learned.
+ *
+ * @param name       cut after WEIR_PREDICT_NAME_BYTES - 1; not empty.
+ * @param ret_owner  to be put into keys: key & WEIR_PREDICT_KEY_MASK | owner.
+ * @return WEIR_OK
+ * @return WEIR_ERR_NO_MEMORY  also: 1023 are in use.
+ * @thread owner
+ */
+enum weir_status weir_predict_owner_comes(struct weir_predict *predict, const char *name,
+                                          uint64_t *ret_owner) WEIR_MUST_CHECK;
+/** Its keys may make room for others'. @thread owner */
+void weir_predict_owner_goes(struct weir_predict *predict, uint64_t owner);
+
+/**
  * How long an item will take alone on the device.
  *
- * @param key    of kernels and graphs; not looked at for copies and memsets.
+ * @param key    of copies and memsets the owner alone is looked at.
  * @param size   blocks of a kernel, bytes of a copy or memset; of a graph 0.
  * @return nanoseconds, 1 or more; 0: nothing is known.
  * @thread owner
@@ -101,8 +127,8 @@ void weir_predict_stats(const struct weir_predict *predict, struct weir_predict_
 size_t weir_predict_save_bytes(const struct weir_predict *predict);
 
 /**
- * Write what is known: a versioned, checksummed image, the same on every machine. Graphs are left
- * out, since their keys are a process's own, and suppositions.
+ * Write what is known, with the names of the owners: a versioned, checksummed image, the same on
+ * every machine. Graphs are left out, since their keys are a process's own, and suppositions.
  *
  * @param capacity_bytes  of the buffer.
  * @param ret_bytes       written.
@@ -124,5 +150,20 @@ enum weir_status weir_predict_save(const struct weir_predict *predict, void *buf
  */
 enum weir_status weir_predict_load(struct weir_predict *predict, const void *buffer,
                                    size_t bytes) WEIR_MUST_CHECK;
+
+/**
+ * Tell what is surely known of an owner's kernels and copies, the one used last first, for
+ * weir_predict_take_row() in another process. Rows name no owner.
+ *
+ * @param row  false: no more is wanted.
+ * @thread owner
+ */
+void weir_predict_rows(const struct weir_predict *predict, uint64_t owner,
+                       bool (*row)(void *user, const uint8_t bytes[WEIR_PREDICT_ROW_BYTES]),
+                       void *user);
+/** Take over a row, as a key of nobody's, unless something was learned of it here. A row that
+ * makes no sense is left out. @thread owner */
+void weir_predict_take_row(struct weir_predict *predict,
+                           const uint8_t bytes[WEIR_PREDICT_ROW_BYTES]);
 
 #endif

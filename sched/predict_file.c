@@ -1,12 +1,16 @@
 /*
- * What was learned, as bytes: header, entries from the one unused longest to the newest, checksum.
- * All numbers little-endian, doubles as their 64 bits.
+ * What was learned, as bytes: header, owners' names, entries of each owner from the one unused
+ * longest to the newest, checksum. All numbers little-endian, doubles as their 64 bits.
  *
  *     0   "WEIRPRED"
  *     8   version
  *     12  number of entries
- *     16  entries of 88 bytes
+ *     16  number of owners with a name
+ *     24  names of 64 bytes, the first of them owner 1
+ *     ..  entries of 88 bytes: key, class (2 bytes), owner (2 bytes), ...
  *     ..  XXH3-64 of all before
+ *
+ * A row is an entry alone.
  *
  * Source: docs/design/scheduling.md
  */
@@ -16,11 +20,12 @@
 #include <string.h>
 
 #define MAGIC         "WEIRPRED"
-#define VERSION       3u
-#define HEADER_BYTES  16u
-#define ENTRY_BYTES   88u
+#define VERSION       4u
+#define HEADER_BYTES  24u
+#define ENTRY_BYTES   WEIR_PREDICT_ROW_BYTES
 #define FIELDS        9u
 #define TRAILER_BYTES 8u
+_Static_assert(ENTRY_BYTES == 16 + 8 * FIELDS, "as put_entry() has it");
 
 static void put(uint8_t *at, uint64_t value, uint32_t bytes)
 {
@@ -57,20 +62,47 @@ static double double_of(uint64_t bits)
 
 size_t weir_predict_save_bytes(const struct weir_predict *predict)
 {
-    return HEADER_BYTES + (size_t)predict->count * ENTRY_BYTES + TRAILER_BYTES;
+    return HEADER_BYTES + (size_t)(predict->n_owners - 1) * WEIR_PREDICT_NAME_BYTES +
+           (size_t)predict->count * ENTRY_BYTES + TRAILER_BYTES;
 }
 
-static void put_entry(uint8_t *at, const struct entry *entry)
+static void put_entry(uint8_t *at, const struct entry *entry, uint32_t owner)
 {
     const struct model *m = &entry->model;
     const double field[FIELDS] = {m->w, m->wx, m->wy, m->wxx, m->wxy, m->error, m->n, m->x, m->y};
 
-    put(at, entry->key, 8);
-    put(at + 8, entry->class, 4);
+    put(at, entry->owner != 0 ? entry->key & WEIR_PREDICT_KEY_MASK : entry->key, 8);
+    put(at + 8, entry->class, 2);
+    put(at + 10, owner, 2);
     put(at + 12, m->samples < UINT32_MAX ? m->samples : UINT32_MAX, 4);
     for (uint32_t i = 0; i < FIELDS; i++) {
         put(at + 16 + 8 * i, bits_of(field[i]), 8);
     }
+}
+
+static bool is_kept(const struct entry *entry)
+{
+    return entry->class != WEIR_SCHED_GRAPH && !entry->supposed;
+}
+
+/* @return how many */
+static uint32_t put_entries(uint8_t *at, const struct weir_predict *predict, uint32_t owner,
+                            uint32_t as)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = predict->owner[owner].oldest; i != 0; i = predict->entry[i - 1].newer) {
+        if (is_kept(&predict->entry[i - 1])) {
+            put_entry(at + (size_t)count++ * ENTRY_BYTES, &predict->entry[i - 1], as);
+        }
+    }
+    return count;
+}
+
+/* Those of whom nothing is known are left out. */
+static bool has_name(const struct weir_predict *predict, uint32_t owner)
+{
+    return owner != 0 && predict->owner[owner].count != 0;
 }
 
 enum weir_status weir_predict_save(const struct weir_predict *predict, void *buffer,
@@ -78,24 +110,32 @@ enum weir_status weir_predict_save(const struct weir_predict *predict, void *buf
 {
     size_t bytes = weir_predict_save_bytes(predict);
     uint8_t *at = buffer;
-    uint32_t count = 0;
+    uint32_t count = 0, names = 0;
 
     if (bytes > capacity_bytes) {
         return WEIR_ERR_TOO_BIG;
     }
+    memset(buffer, 0, HEADER_BYTES);
     memcpy(at, MAGIC, 8);
     put(at + 8, VERSION, 4);
     at += HEADER_BYTES;
-    for (uint32_t i = predict->oldest; i != 0; i = predict->entry[i - 1].newer) {
-        if (predict->entry[i - 1].class != WEIR_SCHED_GRAPH && !predict->entry[i - 1].supposed) {
-            put_entry(at, &predict->entry[i - 1]);
-            at += ENTRY_BYTES;
-            count++;
+    for (uint32_t i = 1; i < predict->n_owners; i++) {
+        if (has_name(predict, i)) {
+            memcpy(at, predict->owner[i].name, WEIR_PREDICT_NAME_BYTES);
+            at += WEIR_PREDICT_NAME_BYTES;
+            names++;
         }
     }
+    put((uint8_t *)buffer + 16, names, 4);
+    names = 0;
+    for (uint32_t i = 0; i < predict->n_owners; i++) {
+        names += has_name(predict, i);
+        count += put_entries(at + (size_t)count * ENTRY_BYTES, predict, i, i != 0 ? names : 0);
+    }
     put((uint8_t *)buffer + 12, count, 4);
-    bytes = (size_t)(at - (uint8_t *)buffer) + TRAILER_BYTES;
-    put(at, weir_hash64_of(buffer, bytes - TRAILER_BYTES), 8);
+    bytes = (size_t)(at - (uint8_t *)buffer) + (size_t)count * ENTRY_BYTES + TRAILER_BYTES;
+    put((uint8_t *)buffer + bytes - TRAILER_BYTES, weir_hash64_of(buffer, bytes - TRAILER_BYTES),
+        8);
     *ret_bytes = bytes;
     return WEIR_OK;
 }
@@ -108,7 +148,8 @@ static bool is_sound(double value)
 /* False: no observation could have made this. */
 static bool get_entry(const uint8_t *at, struct entry *ret_entry)
 {
-    struct entry entry = {.key = get(at, 8), .class = (uint32_t)get(at + 8, 4)};
+    struct entry entry = {
+        .key = get(at, 8), .class = (uint32_t)get(at + 8, 2), .owner = (uint32_t)get(at + 10, 2)};
     struct model *m = &entry.model;
     double field[FIELDS];
 
@@ -133,37 +174,132 @@ static bool get_entry(const uint8_t *at, struct entry *ret_entry)
            m->n > 0;
 }
 
-enum weir_status weir_predict_load(struct weir_predict *predict, const void *buffer, size_t bytes)
+/* As if it had been learned here, in another run; not if its key would be another owner's here. */
+static void take_over(struct weir_predict *predict, const struct entry *entry, uint32_t owner)
 {
-    const uint8_t *at = buffer;
-    uint64_t count;
-    struct entry entry;
+    struct entry *known;
 
-    if (bytes < HEADER_BYTES + TRAILER_BYTES || memcmp(at, MAGIC, 8) != 0) {
+    if (predict_owner_of(predict, entry->key) != owner) {
+        return;
+    }
+    known = predict_entry(predict, (enum weir_sched_class)entry->class, entry->key, true);
+    known->model = entry->model;
+    known->supposed = false;
+    known->seen = UINT32_MAX;
+}
+
+/* An image's parts, which are of the right lengths. */
+struct image {
+    const uint8_t *names, *entries;
+    uint64_t n_names, n_entries;
+};
+
+static enum weir_status open_image(const uint8_t *bytes, size_t n_bytes, struct image *ret_image)
+{
+    uint64_t n_names, n_entries;
+
+    if (n_bytes < HEADER_BYTES + TRAILER_BYTES || memcmp(bytes, MAGIC, 8) != 0) {
         return WEIR_ERR_INVALID;
     }
-    if (get(at + 8, 4) != VERSION) {
+    if (get(bytes + 8, 4) != VERSION) {
         return WEIR_ERR_VERSION;
     }
-    count = get(at + 12, 4);
-    if (count * ENTRY_BYTES != bytes - HEADER_BYTES - TRAILER_BYTES ||
-        get(at + bytes - TRAILER_BYTES, 8) != weir_hash64_of(buffer, bytes - TRAILER_BYTES)) {
+    n_entries = get(bytes + 12, 4);
+    n_names = get(bytes + 16, 4);
+    if (n_names * WEIR_PREDICT_NAME_BYTES + n_entries * ENTRY_BYTES !=
+            n_bytes - HEADER_BYTES - TRAILER_BYTES ||
+        get(bytes + n_bytes - TRAILER_BYTES, 8) != weir_hash64_of(bytes, n_bytes - TRAILER_BYTES)) {
         return WEIR_ERR_INVALID;
     }
-    at += HEADER_BYTES;
-    for (uint64_t i = 0; i < count; i++) {
-        if (!get_entry(at + i * ENTRY_BYTES, &entry)) {
-            return WEIR_ERR_INVALID;
+    *ret_image = (struct image){.names = bytes + HEADER_BYTES,
+                                .entries = bytes + HEADER_BYTES + n_names * WEIR_PREDICT_NAME_BYTES,
+                                .n_names = n_names,
+                                .n_entries = n_entries};
+    return WEIR_OK;
+}
+
+static bool is_whole(const struct image *image)
+{
+    struct entry entry;
+
+    for (uint64_t i = 0; i < image->n_names; i++) {
+        const uint8_t *name = image->names + i * WEIR_PREDICT_NAME_BYTES;
+
+        if (name[0] == 0 || name[WEIR_PREDICT_NAME_BYTES - 1] != 0) {
+            return false;
         }
     }
-    for (uint64_t i = 0; i < count; i++) {
-        struct entry *known;
+    for (uint64_t i = 0; i < image->n_entries; i++) {
+        if (!get_entry(image->entries + i * ENTRY_BYTES, &entry) || entry.owner > image->n_names) {
+            return false;
+        }
+    }
+    return true;
+}
 
-        get_entry(at + i * ENTRY_BYTES, &entry);
-        known = predict_entry(predict, (enum weir_sched_class)entry.class, entry.key, true);
-        known->model = entry.model;
-        known->supposed = false;
-        known->seen = UINT32_MAX; /* it was, in another run */
+enum weir_status weir_predict_load(struct weir_predict *predict, const void *buffer, size_t bytes)
+{
+    struct image image;
+    enum weir_status status = open_image(buffer, bytes, &image);
+    uint32_t owner = 0, of = 0;
+    struct entry entry;
+
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (!is_whole(&image)) {
+        return WEIR_ERR_INVALID;
+    }
+    for (uint64_t i = 0; i < image.n_entries; i++) {
+        get_entry(image.entries + i * ENTRY_BYTES, &entry);
+        if (entry.owner != of) {
+            of = entry.owner;
+            owner = of != 0 ? predict_owner_named(predict,
+                                                  (const char *)image.names +
+                                                      (size_t)(of - 1) * WEIR_PREDICT_NAME_BYTES)
+                            : 0;
+        }
+        if (of != 0) {
+            entry.key = (entry.key & WEIR_PREDICT_KEY_MASK) | (uint64_t)owner
+                                                                  << WEIR_PREDICT_KEY_BITS;
+        }
+        if (of == 0 || owner != 0) {
+            take_over(predict, &entry, owner);
+        }
     }
     return WEIR_OK;
+}
+
+/* ---------------------------------------------------------------- rows */
+
+void weir_predict_rows(const struct weir_predict *predict, uint64_t owner,
+                       bool (*row)(void *user, const uint8_t bytes[WEIR_PREDICT_ROW_BYTES]),
+                       void *user)
+{
+    uint32_t i = predict->owner[predict_owner_of(predict, owner)].newest;
+
+    for (bool more = true; more && i != 0; i = predict->entry[i - 1].older) {
+        const struct entry *entry = &predict->entry[i - 1];
+        uint8_t bytes[WEIR_PREDICT_ROW_BYTES];
+
+        if (is_kept(entry) && predict_is_sure(entry)) {
+            put_entry(bytes, entry, 0);
+            more = row(user, bytes);
+        }
+    }
+}
+
+void weir_predict_take_row(struct weir_predict *predict,
+                           const uint8_t bytes[WEIR_PREDICT_ROW_BYTES])
+{
+    struct entry entry;
+    const struct entry *known;
+
+    if (!get_entry(bytes, &entry) || entry.owner != 0) {
+        return;
+    }
+    known = predict_entry(predict, (enum weir_sched_class)entry.class, entry.key, false);
+    if (known == NULL || known->supposed) {
+        take_over(predict, &entry, 0);
+    }
 }

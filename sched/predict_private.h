@@ -21,13 +21,22 @@ struct model {
 struct entry {
     uint64_t key;
     uint32_t class;        /* enum weir_sched_class */
-    uint32_t chain;        /* index + 1 of the next in the bucket */
-    uint32_t newer, older; /* index + 1 */
+    uint32_t owner;        /* its place */
+    uint32_t chain;        /* index + 1 of the next in the bucket, or in the free list */
+    uint32_t newer, older; /* index + 1, of the same owner */
     bool supposed;         /* the model is of disturbed observations */
     uint32_t seen;         /* undisturbed ones */
     uint32_t agreed;       /* of the last of them, with what had been said before */
     uint64_t size;         /* of the last one */
     struct model model;
+};
+
+/* Whose keys they are. The first has no name: keys of nobody in particular. */
+struct owner {
+    char name[WEIR_PREDICT_NAME_BYTES];
+    bool in_use;
+    uint32_t count;          /* of its entries */
+    uint32_t newest, oldest; /* index + 1 */
 };
 
 /* Errors of predictions, counted in bins that grow by 2^(1/16) each from 2^-10 on. */
@@ -43,16 +52,24 @@ struct errors {
 
 struct weir_predict {
     uint32_t capacity, count;
+    uint32_t made, free; /* entries that were ever in use; of those that are not: index + 1 */
     uint32_t bucket_mask;
-    uint32_t newest, oldest; /* index + 1 */
-    uint32_t *bucket;        /* index + 1 */
+    uint32_t *bucket; /* index + 1 */
     struct entry *entry;
+    struct owner *owner;
+    uint32_t n_owners, owners_room;
     uint64_t asked, known, learned;
     struct errors kernels, copies;
 };
 
-/* The entry of a key, made if `make`, moved to the newest; NULL: there is none. */
+/* The entry of a key, made if `make`, moved to its owner's newest; NULL: there is none. */
 struct entry *predict_entry(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
                             bool make);
+/* Whose key that is. */
+uint32_t predict_owner_of(const struct weir_predict *predict, uint64_t key);
+/* Of a name, made if there is none; 0: there is no room for it. */
+uint32_t predict_owner_named(struct weir_predict *predict, const char *name);
+
+bool predict_is_sure(const struct entry *entry);
 
 #endif

@@ -102,7 +102,8 @@ enum weir_sched_item_flags {
 struct weir_sched_item_params {
     enum weir_sched_class class;
     uint32_t flags;      /* enum weir_sched_item_flags */
-    uint64_t key;        /* names the kernel and its block geometry; 0: not known, or a copy */
+    uint64_t key;        /* names the kernel and its block geometry; 0: not known. Its highest bits
+                            may name an owner (predict.h); of a copy nothing else counts */
     uint64_t bytes;      /* copies and memsets: how much */
     uint64_t rest_bytes; /* a copy that comes in pieces: bytes of the pieces behind this one, which
                             are the queue's next items; 0: this is the last */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,16 +44,21 @@ static void default_dir(char *dir, size_t bytes)
     }
 }
 
-static bool make_dirs(const char *dir)
+static void make_parents(char *path)
 {
-    char path[sizeof((struct weir_file_cache *)0)->dir];
-
-    snprintf(path, sizeof path, "%s", dir);
     for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = 0;
         (void)mkdir(path, 0755);
         *slash = '/';
     }
+}
+
+static bool make_dirs(const char *dir)
+{
+    char path[sizeof((struct weir_file_cache *)0)->dir];
+
+    snprintf(path, sizeof path, "%s", dir);
+    make_parents(path);
     return mkdir(path, 0700) == 0 || errno == EEXIST;
 }
 
@@ -130,6 +136,47 @@ bool weir_file_cache_give(const char *dir, uid_t uid, gid_t gid)
         close(fd);
     }
     return given;
+}
+
+/* Also no other name of a file that is ours for another purpose. */
+static bool is_ours_alone(int fd)
+{
+    struct stat info;
+
+    return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
+           info.st_nlink == 1 && (info.st_mode & 077) == 0;
+}
+
+int weir_file_cache_open_beside(const char *dir, const char *suffix)
+{
+    char found[sizeof((struct weir_file_cache *)0)->dir], path[sizeof found + 32];
+    size_t n;
+    int fd;
+
+    weir_file_cache_find(dir, found, sizeof found);
+    n = strlen(found);
+    while (n > 1 && found[n - 1] == '/') {
+        found[--n] = 0;
+    }
+    if (n < 2) {
+        return -1;
+    }
+    snprintf(path, sizeof path, "%s%s", found, suffix);
+    make_parents(path);
+    fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        weir_log_warn("cache: cannot open it path=%s why=\"%s\"", path, strerror(errno));
+        return -1;
+    }
+    if (!is_ours_alone(fd)) {
+        weir_log_warn("cache: not a file that only we may use: remove it path=%s", path);
+    } else if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        weir_log_warn("cache: another host has it, so nothing is kept there path=%s", path);
+    } else {
+        return fd;
+    }
+    close(fd);
+    return -1;
 }
 
 void weir_file_cache_init(struct weir_file_cache *cache, const char *dir, uint64_t limit_bytes,

@@ -46,6 +46,17 @@ void weir_file_cache_find(const char *dir, char *ret_dir, size_t bytes);
 bool weir_file_cache_give(const char *dir, uid_t uid, gid_t gid) WEIR_MUST_CHECK;
 
 /**
+ * Open a file of this process's user beside the folder, at the folder's path and a suffix, where
+ * whom the folder was given to (weir_file_cache_give()) cannot write. It is made if need be.
+ *
+ * @param dir  as of weir_file_cache_init().
+ * @return for reading and writing, locked against another process that opens it so; -1: there is to
+ *         be no cache, or the log says what is wrong
+ * @thread any
+ */
+int weir_file_cache_open_beside(const char *dir, const char *suffix);
+
+/**
  * Find and make the folder.
  *
  * @param dir  "": $XDG_CACHE_HOME/weir, /var/cache/weir for root, $HOME/.cache/weir; "none": no

@@ -44,11 +44,13 @@ enum weir_link_type {
     WEIR_LINK_RELEASE,      /* exit if there is no session; else STAYS follows */
     WEIR_LINK_GATE_LOST,    /* the gate process has died */
     /* To the gate process, which gets CONFIG, TENANT, TENANT_GONE, STATUS and STOP as well. */
+    WEIR_LINK_GATE_TIMES,       /* the file in which it keeps what it learns goes with it; behind
+                                   the first CONFIG */
     WEIR_LINK_GATE_PORT,        /* a worker starts: make a port for it. The answer has the same
                                    type, and the port goes with it; the supervisor passes that on.
                                    Without one: none could be made */
     WEIR_LINK_GATE_BELL,        /* the port's bell follows in the same way */
-    WEIR_LINK_GATE_PORT_TENANT, /* its worker serves this tenant alone from now on */
+    WEIR_LINK_GATE_PORT_TENANT, /* its worker serves this tenant, too */
     WEIR_LINK_GATE_PORT_GONE,   /* the worker is gone, or gets another */
     WEIR_LINK_PING,             /* answers with the same: it lives */
     WEIR_LINK_REQUEST,          /* of requests.def; ANSWER follows */
@@ -128,7 +130,7 @@ struct weir_link_account {
 struct weir_link_gate_port {
     uint32_t id;     /* names the port */
     uint32_t worker; /* the supervisor's number for it */
-    int32_t tenant;  /* whose work it has, and nobody else's; -1: anybody's */
+    int32_t tenant;  /* whose work it may have; -1: nobody's yet */
     uint32_t domain; /* as of weir_sched_queue_add(): its MPS server, or its own context */
 };
 

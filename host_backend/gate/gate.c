@@ -385,7 +385,7 @@ enum weir_status weir_gate_enter(struct weir_gate_queue *queue, const struct wei
 
     if (q->gate->share_pct != 0 && work->key != 0) { /* it takes longer there: learned apart */
         own = *work;
-        own.key ^= q->gate->share_pct * SHARE_KEY;
+        own.key ^= q->gate->share_pct * SHARE_KEY & WEIR_PREDICT_KEY_MASK;
         work = &own;
     }
     *ret_pass = (struct weir_gate_pass){.queue = q,

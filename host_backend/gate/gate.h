@@ -365,7 +365,7 @@ void weir_gate_run_stopped(struct weir_gate_item *item, uint32_t done_blocks);
  */
 void weir_gate_run_goes_on(struct weir_gate_item *item, bool may_stop);
 
-/** The key of a kernel that is launched with this block geometry. */
+/** The key of a kernel that is launched with this block geometry: of WEIR_PREDICT_KEY_BITS. */
 uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t shared_bytes);
 
 #endif

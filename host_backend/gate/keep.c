@@ -1,9 +1,9 @@
 /*
  * Saves the learned durations, so that the next host need not learn them again, and reports how
- * good predictions are. There is a file for each GPU, next to the cache of twins. The gate process
- * writes it, and a worker that never had one; workers read it when they start. Like that cache
- * (host_backend/config/file_cache.h), a file is written under another name and renamed, its size is
- * bounded, and a damaged file is removed with a line in the log.
+ * good predictions are. There is a file for each GPU, next to the cache of twins. A worker that
+ * never has a gate process writes and reads it; the gate process has its own (process/times.c).
+ * Like that cache (host_backend/config/file_cache.h), a file is written under another name and
+ * renamed, its size is bounded, and a damaged file is removed with a line in the log.
  *
  * The file is written when the process ends, and every KEEP_NS if something was learned. Copying
  * the table holds the gate's lock, so this waits for a moment without work, but not for ever.

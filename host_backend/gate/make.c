@@ -337,6 +337,9 @@ void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot)
             gate->last_member[k] = NULL;
         }
     }
+    if (member->owner != 0) {
+        weir_predict_owner_goes(gate->predict, member->owner);
+    }
     gate->passed_gone += member->passed;
     gate->sm_ns_gone += sm_ns;
     *member = (struct weir_gate_member){0}; /* another tenant's, perhaps */

@@ -121,6 +121,35 @@ bool weir_gate_port_order(struct weir_gate_port *port, uint32_t device,
     return true;
 }
 
+bool weir_gate_port_tell(struct weir_gate_port *port, uint32_t device,
+                         const uint8_t row[WEIR_PREDICT_ROW_BYTES])
+{
+    struct weir_gate_known *known = &port->known[device];
+    uint32_t head = atomic_load_explicit(&known->head, memory_order_relaxed);
+
+    if (head - atomic_load_explicit(&known->tail, memory_order_acquire) >= WEIR_GATE_PORT_KNOWN) {
+        return false;
+    }
+    memcpy(known->ring[head % WEIR_GATE_PORT_KNOWN], row, WEIR_PREDICT_ROW_BYTES);
+    /* P5: publishes the row; meets the acquire in weir_gate_port_known(). */
+    atomic_store_explicit(&known->head, head + 1, memory_order_release);
+    return true;
+}
+
+bool weir_gate_port_known(struct weir_gate_port *port, uint32_t device,
+                          uint8_t ret_row[WEIR_PREDICT_ROW_BYTES])
+{
+    struct weir_gate_known *known = &port->known[device];
+    uint32_t tail = atomic_load_explicit(&known->tail, memory_order_relaxed);
+
+    if (atomic_load_explicit(&known->head, memory_order_acquire) == tail) { /* P5 */
+        return false;
+    }
+    memcpy(ret_row, known->ring[tail % WEIR_GATE_PORT_KNOWN], WEIR_PREDICT_ROW_BYTES);
+    atomic_store_explicit(&known->tail, tail + 1, memory_order_release);
+    return true;
+}
+
 void weir_gate_port_call(struct weir_gate_port *port)
 {
     __atomic_fetch_add(&port->attention, 1, __ATOMIC_SEQ_CST);

@@ -2,9 +2,10 @@
  * A port: the memory through which a worker and the gate process talk about scheduling.
  *
  * The gate process makes a port for each worker, and the supervisor passes it on. It holds a ring
- * of requests to the gate (arrivals, ends, withdrawals), a ring of orders for each of the worker's
- * devices (stop, resume, resize), a slot for each queue in which the gate grants, and a few words
- * that the gate publishes. All of it is plain data: indices, never pointers.
+ * of requests to the gate (arrivals, ends, withdrawals), two rings for each of the worker's
+ * devices, of orders (stop, resume, resize) and of what is known of how long work takes, a slot for
+ * each queue in which the gate grants, and a few words that the gate publishes. All of it is plain
+ * data: indices, never pointers.
  *
  * Both sides can write all of it. A worker that writes nonsense harms its own programs only,
  * because the gate copies what it reads once and checks it. A worker needs no permission to bypass
@@ -24,16 +25,18 @@
 #define WEIR_HOST_BACKEND_GATE_PORT_H
 
 #include "base/status.h"
+#include "sched/predict.h"
 #include "sched/sched.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-#define WEIR_GATE_PORT_VERSION  1u
+#define WEIR_GATE_PORT_VERSION  2u
 #define WEIR_GATE_PORT_DEVICES  16u    /* of a worker */
 #define WEIR_GATE_PORT_REQUESTS 8192u  /* a power of two */
 #define WEIR_GATE_PORT_ORDERS   256u   /* a power of two */
+#define WEIR_GATE_PORT_KNOWN    512u   /* a power of two */
 #define WEIR_GATE_PORT_QUEUES   1024u  /* of a worker: a session has one for each device */
 #define WEIR_GATE_PORT_ITEMS    65536u /* of a worker that have not ended */
 
@@ -140,6 +143,13 @@ struct weir_gate_orders {
     struct weir_gate_order ring[WEIR_GATE_PORT_ORDERS];
 };
 
+/* How long work of the worker's tenants takes. What finds no room is not told. */
+struct weir_gate_known {
+    _Alignas(64) _Atomic uint32_t head; /* written by the gate */
+    _Alignas(64) _Atomic uint32_t tail; /* written by the worker */
+    uint8_t ring[WEIR_GATE_PORT_KNOWN][WEIR_PREDICT_ROW_BYTES];
+};
+
 /* What the gate publishes about a device of the worker. */
 struct weir_gate_news {
     /* 1 + the slot of the tenant that may pass undecided; 0: none may. */
@@ -157,6 +167,7 @@ struct weir_gate_port {
     _Atomic uint32_t watchers;            /* of the worker that sleep on it */
     struct weir_gate_news news[WEIR_GATE_PORT_DEVICES];
     struct weir_gate_orders orders[WEIR_GATE_PORT_DEVICES];
+    struct weir_gate_known known[WEIR_GATE_PORT_DEVICES];
     struct weir_gate_slot slot[WEIR_GATE_PORT_QUEUES];
     struct weir_gate_request request[WEIR_GATE_PORT_REQUESTS];
 };
@@ -208,6 +219,14 @@ bool weir_gate_port_send(struct weir_gate_port *port, uint32_t device,
 /** The worker: take the oldest order. @return false: there is none. @thread one for a device */
 bool weir_gate_port_order(struct weir_gate_port *port, uint32_t device,
                           struct weir_gate_order *ret_order);
+
+/** The gate: tell what is known, a row of weir_predict_rows(). @return false: there is no room.
+ * @thread one at a time */
+bool weir_gate_port_tell(struct weir_gate_port *port, uint32_t device,
+                         const uint8_t row[WEIR_PREDICT_ROW_BYTES]);
+/** The worker: take the oldest row. @return false: there is none. @thread one for a device */
+bool weir_gate_port_known(struct weir_gate_port *port, uint32_t device,
+                          uint8_t ret_row[WEIR_PREDICT_ROW_BYTES]);
 
 /** The gate: wake the worker's watchers, if one sleeps. @thread any */
 void weir_gate_port_call(struct weir_gate_port *port);

@@ -16,12 +16,25 @@ static uint64_t guess_ns(const struct weir_gate *gate, const struct weir_gate_wo
     return weir_sched_guess_ns(&gate->config, work->class, work->bytes);
 }
 
+/* What the gate process knows of the tenants' work: it tells once, when their queues begin. */
+static void take_known_locked(struct weir_gate *gate)
+{
+    struct weir_gate_client *client = weir_gate_client_of(gate);
+    uint8_t row[WEIR_PREDICT_ROW_BYTES];
+
+    while (client != NULL && weir_gate_port_known(client->port, gate->device, row)) {
+        weir_predict_take_row(gate->predict, row);
+    }
+}
+
 void weir_gate_ask_locked(struct weir_gate *gate, const struct weir_gate_work *work,
                           struct weir_gate_pass *pass, uint64_t now_ns)
 {
     struct weir_gate_hint *hint = work->hint;
-    uint64_t ns = weir_predict_ask(gate->predict, work->class, work->key, weir_gate_size_of(work));
+    uint64_t ns;
 
+    take_known_locked(gate);
+    ns = weir_predict_ask(gate->predict, work->class, work->key, weir_gate_size_of(work));
     if (hint != NULL) {
         if (hint->item_key != work->key || hint->blocks != work->blocks) {
             hint->blind_max = 0;
@@ -66,7 +79,7 @@ uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t
 {
     uint64_t key = mix(kernel, (uint64_t)block[0] << 32 | block[1]);
 
-    return mix(key, (uint64_t)block[2] << 32 | shared_bytes);
+    return mix(key, (uint64_t)block[2] << 32 | shared_bytes) >> (64 - WEIR_PREDICT_KEY_BITS);
 }
 
 /*

@@ -117,6 +117,7 @@ struct weir_gate_member {
     uint64_t bytes[2];        /* copied by sessions that are gone */
     uint64_t passed;          /* items of such sessions that passed without a decision */
     uint64_t gated;           /* items that the scheduler decided about */
+    uint64_t owner;           /* of the keys of its work, in the gate process; 0: none yet */
 };
 
 enum weir_gate_act { WEIR_GATE_STOP, WEIR_GATE_RESUME, WEIR_GATE_RESIZE };

@@ -2,6 +2,10 @@
  * The gate process: started by fork and exec of this program, like a worker, and started again
  * when it dies. It makes a port for each worker; the supervisor passes that on.
  *
+ * It is told of each worker whom that serves, before the worker is, and takes no other tenant's
+ * work from it. What it learns it keeps in a file that is opened here, since workers must not reach
+ * it.
+ *
  * A worker does not need the gate to work. Until it has a port, and when the gate has died, it
  * decides about its own sessions.
  */
@@ -9,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/config/file_cache.h"
 #include "host_backend/config/site_mps.h"
 #include <signal.h>
 #include <stdio.h>
@@ -27,6 +32,7 @@
 #define SEND_MS        500     /* as for workers: a gate that does not read must not stop it */
 #define SITE_DOMAIN    0xffffu /* above the numbers of our MPS servers */
 #define OWN_DOMAIN     0x10000u
+#define TIMES          ".times" /* beside the folder of the caches, which may be the workers' */
 
 static bool is_wanted(const struct weir_supervisor *sup)
 {
@@ -105,14 +111,17 @@ void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker)
         .domain = domain_of(sup, worker),
     };
     (void)weir_sup_gate_send(sup, &message, -1);
+    weir_sup_tenants_serve(sup, worker);
 }
 
-void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker)
+void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker,
+                                 const struct weir_sup_tenant *tenant)
 {
     const struct weir_sup_worker *w = &sup->workers[worker];
-    const struct weir_link_message message = {
-        .type = WEIR_LINK_GATE_PORT_TENANT,
-        .gate_port = {.id = w->gate_port, .worker = (uint32_t)worker, .tenant = w->tenant}};
+    const struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT_TENANT,
+                                              .gate_port = {.id = w->gate_port,
+                                                            .worker = (uint32_t)worker,
+                                                            .tenant = (int32_t)tenant->index}};
 
     if (w->gate_port != 0) {
         (void)weir_sup_gate_send(sup, &message, -1);
@@ -184,6 +193,17 @@ static void on_ping(struct weir_supervisor *sup)
 
 /* ---------------------------------------------------------------- its life */
 
+static void send_times(struct weir_supervisor *sup)
+{
+    const struct weir_link_message message = {.type = WEIR_LINK_GATE_TIMES};
+    int fd = weir_file_cache_open_beside(sup->config.forms.cache_dir, TIMES);
+
+    if (fd >= 0) {
+        (void)weir_sup_gate_send(sup, &message, fd);
+        close(fd);
+    }
+}
+
 static enum weir_status start(struct weir_supervisor *sup)
 {
     struct weir_sup_gate *gate = &sup->gate;
@@ -203,6 +223,7 @@ static enum weir_status start(struct weir_supervisor *sup)
     weir_sup_config_fill(sup, &message.config);
     if (weir_sup_gate_send(sup, &message,
                            sup->spin.page_fd)) { /* one that is gone is seen by SIGCHLD */
+        send_times(sup);
         weir_sup_tenants_tell_gate(sup);
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {

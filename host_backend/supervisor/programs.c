@@ -187,7 +187,6 @@ static void send_to(struct weir_supervisor *sup, struct weir_sup_pending *p, int
     if (w->tenant < 0) {
         put_off_spares(sup, message.guest.start.handed_ns);
         w->tenant = (int)tenant->index;
-        weir_sup_gate_worker_serves(sup, worker);
         weir_sup_tenant_join(sup, tenant, worker);
     }
     if (!w->program.busy) {

@@ -406,6 +406,8 @@ void weir_sup_spin_tick(struct weir_supervisor *sup, uint64_t now_ns);
 
 /** Tell the gate process about all tenants. */
 void weir_sup_tenants_tell_gate(struct weir_supervisor *sup);
+/** Tell the gate process whom a worker serves. */
+void weir_sup_tenants_serve(struct weir_supervisor *sup, int worker);
 
 /** Apply the configuration: open sockets of new tenants, close those of gone ones, tell workers. */
 enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
@@ -718,8 +720,9 @@ bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_mess
 void weir_sup_gate_ask(struct weir_supervisor *sup, const struct weir_link_message *message);
 /** A worker starts: it gets a port. */
 void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker);
-/** A worker serves one tenant alone from now on. */
-void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker);
+/** A worker serves a tenant: to be told before the worker is, and after the tenant. */
+void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker,
+                                 const struct weir_sup_tenant *tenant);
 /** A worker has left the gate process, which does not read its port: look what is the matter. */
 void weir_sup_gate_deaf(struct weir_supervisor *sup, int worker);
 /** A worker is gone: so is its work. */

@@ -148,6 +148,7 @@ void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *t
     if (!weir_sup_worker_is_told(sup, worker)) {
         return;
     }
+    weir_sup_gate_worker_serves(sup, worker, tenant);
     (void)weir_sup_worker_send(sup, worker, &message, -1);
     if (weir_sup_by_program(tenant) && !share_account(sup, tenant, worker)) {
         weir_log_error("supervisor: a worker counts for itself worker=%d tenant=%s", worker,
@@ -169,18 +170,38 @@ static bool is_of_program(const struct weir_sup_worker *w, const struct weir_sup
     return w->used && w->kind == WEIR_WORKER_PROGRAM && w->tenant == (int)tenant->index;
 }
 
-/* Tell all workers that serve the tenant. */
+static bool serves(const struct weir_supervisor *sup, int worker,
+                   const struct weir_sup_tenant *tenant)
+{
+    return worker == tenant->worker || is_of_program(&sup->workers[worker], tenant);
+}
+
+/* Tell the gate, and then all workers that serve the tenant. */
 static void tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant, uint32_t type)
 {
     struct weir_link_message message = message_of(tenant, type);
 
+    (void)weir_sup_gate_send(sup, &message, -1);
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (weir_sup_worker_is_told(sup, i) &&
-            (i == tenant->worker || is_of_program(&sup->workers[i], tenant))) {
-            (void)weir_sup_worker_send(sup, i, &message, -1);
+        if (!weir_sup_worker_is_told(sup, i) || !serves(sup, i, tenant)) {
+            continue;
+        }
+        if (type == WEIR_LINK_TENANT) {
+            weir_sup_gate_worker_serves(sup, i, tenant);
+        }
+        (void)weir_sup_worker_send(sup, i, &message, -1);
+    }
+}
+
+void weir_sup_tenants_serve(struct weir_supervisor *sup, int worker)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *tenant = &sup->tenants[i];
+
+        if (tenant->used && !tenant->gone && serves(sup, worker, tenant)) {
+            weir_sup_gate_worker_serves(sup, worker, tenant);
         }
     }
-    (void)weir_sup_gate_send(sup, &message, -1);
 }
 
 /* Workers read on the page how many tenants there are. */

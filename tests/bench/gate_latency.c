@@ -104,7 +104,7 @@ static void serve(const struct session *sessions, struct weir_spin_page *spin, i
     struct weir_sched_settings settings = weir_sched_settings_default();
     struct weir_policy_set policies;
     struct weir_gate_process_params params = {
-        .settings = &settings, .policies = &policies, .spin = spin, .times_dir = "none"};
+        .settings = &settings, .policies = &policies, .spin = spin};
     struct weir_sched_tenant_params tenant = {
         .name = "", .weight = 100, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
     struct weir_gate_process *process;

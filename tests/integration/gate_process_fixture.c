@@ -78,7 +78,7 @@ void process_open(void)
     struct weir_sched_settings settings = weir_sched_settings_default();
     struct weir_policy_set policies;
     struct weir_gate_process_params params = {
-        .settings = &settings, .policies = &policies, .spin = &spin_page, .times_dir = "none"};
+        .settings = &settings, .policies = &policies, .spin = &spin_page};
 
     settings.starve_ms = 60000;
     settings.fill = WEIR_SCHED_FILL_NONE;
@@ -174,7 +174,7 @@ void open_gate(struct worker *w, uint32_t device)
     open_queue(w, &tl_gate_session_ops, &w->session);
 }
 
-/* @param of  the tenant that its port is for; -1: anybody. */
+/* @param of  the tenant that its port is for; -1: nobody. */
 struct worker *worker_new(uint32_t id, uint32_t tenant, int32_t of)
 {
     struct worker *w = calloc(1, sizeof *w);
@@ -261,12 +261,19 @@ void launch(struct worker *w, uint64_t key)
     end(&l);
 }
 
+uint64_t key_of(uint32_t tenant, uint64_t key)
+{
+    return host.process->gpus[0].gate->members[tenant].owner | key;
+}
+
 void know(void *user)
 {
     (void)user;
-    for (int i = 0; i < 4; i++) {
-        weir_predict_learn(host.process->gpus[0].gate->predict, WEIR_SCHED_KERNEL, 7, 1000,
-                           LONG_NS);
+    for (uint32_t i = 0; i < 4; i++) {
+        for (uint32_t tenant = 0; tenant < 2; tenant++) {
+            weir_predict_learn(host.process->gpus[0].gate->predict, WEIR_SCHED_KERNEL,
+                               key_of(tenant, 7), 1000, LONG_NS);
+        }
     }
 }
 

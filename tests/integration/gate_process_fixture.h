@@ -43,7 +43,7 @@ struct worker {
     struct weir_gate_queue *queue;
     struct weir_gate_batch batch;
     uint32_t id, tenant, given;
-    int32_t of; /* the tenant that the port is for */
+    int32_t of; /* the tenant that the port is for; -1: none yet */
     int port_fd, bell_fd;
     uint32_t words[WORDS];
     struct tl_gate_session session;
@@ -73,7 +73,7 @@ struct weir_sched_counts counts_now(void);
 void open_queue(struct worker *w, const struct weir_gate_session_ops *ops, void *session);
 /** A gate of the worker's client for one of its devices, with a queue. */
 void open_gate(struct worker *w, uint32_t device);
-/** @param of  the tenant that its port is for; -1: anybody. */
+/** @param of  the tenant that its port is for; -1: nobody. */
 struct worker *worker_new(uint32_t id, uint32_t tenant, int32_t of);
 /** The GPU has done all that the worker gave it. */
 void device_reaches(struct worker *w);
@@ -85,7 +85,9 @@ void begin(struct launch *l, struct worker *w, uint64_t key);
 /** It has passed: the device has it, with a mark behind it. */
 void end(struct launch *l);
 void launch(struct worker *w, uint64_t key);
-/** In the process: kernels of key 7 take LONG_NS. */
+/** In the process: what it calls a tenant's kernel of a key. */
+uint64_t key_of(uint32_t tenant, uint64_t key);
+/** In the process: kernels of key 7 take LONG_NS, for the first two tenants. */
 void know(void *user);
 bool stays_waiting(const struct launch *l);
 /** The worker passes undecided from now on. */

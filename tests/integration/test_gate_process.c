@@ -52,7 +52,7 @@ static void grants_come_from_the_process(void **state)
     (void)state;
     process_open();
     a = worker_new(1, 0, 0);
-    b = worker_new(2, 1, -1);
+    b = worker_new(2, 1, 1);
     launch(a, 1);
     in_process(know, NULL);
     launch(a, 7);

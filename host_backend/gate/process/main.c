@@ -225,6 +225,12 @@ static bool on_message(void *user)
     case WEIR_LINK_TENANT_GONE:
         on_tenant_gone(host, &message.tenant);
         break;
+    case WEIR_LINK_GATE_TIMES:
+        if (fd >= 0) {
+            weir_gate_process_times(host->process, fd);
+            fd = -1;
+        }
+        break;
     case WEIR_LINK_GATE_PORT:
         on_port(host, &message.gate_port);
         break;
@@ -261,8 +267,7 @@ static bool on_message(void *user)
 
 static int open_host(struct host *host)
 {
-    struct weir_gate_process_params params = {.settings = &host->config.scheduler,
-                                              .times_dir = host->config.forms.cache_dir};
+    struct weir_gate_process_params params = {.settings = &host->config.scheduler};
     struct weir_link_message message;
     struct weir_policy_set policies;
     int fd;

@@ -2,8 +2,9 @@
  * The loop: reads all ports in turn, lets time pass, tells what is new, and sleeps.
  *
  * It sleeps when no port has a request. It says so in every port before it looks a last time, so a
- * worker that posts then rings the port's bell. After a request it looks on for a while before it
- * sleeps (pace.h), if it may spin now.
+ * worker that posts then rings the port's bell. A bell is heard by its edge and never read: its
+ * worker could empty it first, and have the read wait, since it shares the descriptor's flags.
+ * After a request it looks on for a while before it sleeps (pace.h), if it may spin now.
  */
 #include "host_backend/gate/process/pace.h"
 #include "host_backend/gate/process/served.h"
@@ -40,7 +41,7 @@ enum weir_status weir_gate_process_create(const struct weir_gate_process_params 
     process->settings = *params->settings;
     process->policies = *params->policies;
     process->spin = params->spin;
-    process->times_dir = params->times_dir;
+    process->times = (struct served_times){.fd = -1, .kept_ns = weir_clock_now_ns()};
     process->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (process->epoll < 0) {
         free(process);
@@ -61,6 +62,7 @@ void weir_gate_process_destroy(struct weir_gate_process *process)
         weir_gate_process_port_remove(process, process->ports[0]->id);
     }
     weir_gate_process_trace_stop(process, text, sizeof text);
+    served_times_close(process);
     for (uint32_t i = 0; i < process->n_gpus; i++) {
         weir_gate_destroy(process->gpus[i].gate);
     }
@@ -85,7 +87,7 @@ static struct served_port *port_of(struct weir_gate_process *process, uint32_t i
 static enum weir_status open_port(struct weir_gate_process *process, struct served_port *port,
                                   int port_fd, int bell_fd)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.fd = -1};
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.fd = -1};
     enum weir_status status = weir_gate_port_map(port_fd, &port->port);
 
     if (status != WEIR_OK) {
@@ -117,7 +119,9 @@ enum weir_status weir_gate_process_port_add(struct weir_gate_process *process, u
         return WEIR_ERR_NO_MEMORY;
     }
     port->id = id;
-    port->tenant = tenant;
+    if (tenant >= 0 && tenant < WEIR_CONFIG_TENANTS_MAX) {
+        served_tenants_put(&port->may_serve, (uint32_t)tenant, true);
+    }
     port->domain = domain;
     status = open_port(process, port, port_fd, bell_fd);
     if (status != WEIR_OK) {
@@ -128,13 +132,13 @@ enum weir_status weir_gate_process_port_add(struct weir_gate_process *process, u
     return WEIR_OK;
 }
 
-void weir_gate_process_port_tenant(struct weir_gate_process *process, uint32_t id, int32_t tenant)
+void weir_gate_process_port_tenant(struct weir_gate_process *process, uint32_t id, uint32_t tenant)
 {
     uint32_t index;
     struct served_port *port = port_of(process, id, &index);
 
-    if (port != NULL) {
-        port->tenant = tenant;
+    if (port != NULL && tenant < WEIR_CONFIG_TENANTS_MAX) {
+        served_tenants_put(&port->may_serve, tenant, true);
     }
 }
 
@@ -167,10 +171,15 @@ void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t sl
     }
 }
 
-static void close_queues_of(struct served_port *port, uint32_t tenant)
+/* The slot may be another tenant's next. */
+static void leave_tenant(struct served_port *port, uint32_t tenant)
 {
     struct served_queue *next;
 
+    served_tenants_put(&port->may_serve, tenant, false);
+    for (uint32_t i = 0; i < WEIR_GATE_PORT_DEVICES; i++) {
+        served_tenants_put(&port->told[i], tenant, false);
+    }
     for (struct served_queue *q = port->queues; q != NULL; q = next) {
         next = q->next;
         if (q->tenant == tenant) {
@@ -182,7 +191,7 @@ static void close_queues_of(struct served_port *port, uint32_t tenant)
 void weir_gate_process_tenant_remove(struct weir_gate_process *process, uint32_t slot)
 {
     for (uint32_t i = 0; i < process->n_ports; i++) {
-        close_queues_of(process->ports[i], slot);
+        leave_tenant(process->ports[i], slot);
     }
     for (uint32_t i = 0; i < process->n_gpus; i++) {
         weir_gate_tenant_remove(process->gpus[i].gate, slot);
@@ -309,7 +318,7 @@ static bool any_request(const struct weir_gate_process *process)
     for (uint32_t i = 0; i < process->n_ports; i++) {
         const struct served_port *port = process->ports[i];
 
-        if (atomic_load(&port->port->head) != port->tail) {
+        if (port->holds || atomic_load(&port->port->head) != port->tail) {
             return true;
         }
     }
@@ -330,21 +339,18 @@ static bool wait_for_events(struct weir_gate_process *process, int fd, uint64_t 
     struct pollfd all = {process->epoll, POLLIN, 0};
     struct epoll_event events[EVENTS];
     bool mine = false;
-    uint64_t rung;
     int n;
 
     /* epoll_wait() counts milliseconds. */
     if (for_ns != 0 && ppoll(&all, 1, &limit, NULL) <= 0) {
+        process->heard++;
         return false;
     }
     n = epoll_wait(process->epoll, events, EVENTS, 0);
     for (int i = 0; i < n; i++) {
-        if (events[i].data.fd == fd) {
-            mine = true;
-        } else {
-            (void)!read(events[i].data.fd, &rung, sizeof rung);
-        }
+        mine |= events[i].data.fd == fd;
     }
+    process->heard += !mine && n < EVENTS; /* else it may be among those that were not told */
     return mine;
 }
 
@@ -357,13 +363,6 @@ static bool sleep_until(struct weir_gate_process *process, int fd, uint64_t at_n
     mine = wait_for_events(process, fd, any_request(process) ? 0 : for_ns);
     say_asleep(process, false);
     return mine;
-}
-
-static void keep_times(struct weir_gate_process *process)
-{
-    for (uint32_t i = 0; i < process->n_gpus; i++) {
-        weir_gate_keep(process->gpus[i].gate);
-    }
 }
 
 /* When things last happened. */
@@ -416,7 +415,7 @@ static bool go_round(struct weir_gate_process *process, int fd, struct times *ti
     tell_ports(process);
     served_pace_note(&times->pace, n, n != 0 ? weir_clock_now_ns() : now_ns);
     if (now_ns - times->kept_ns > KEEP_NS) {
-        keep_times(process);
+        served_times_tick(process, now_ns);
         times->kept_ns = now_ns;
     }
     if (n != 0 || (spins && looks_on(process, &times->pace, now_ns))) {

@@ -8,6 +8,7 @@
  *
  * What comes from a port is hostile input: it is copied once and checked. A request that makes no
  * sense is dropped and counted. A worker can harm the order of its own work, and nothing else.
+ * Whose work it may name, the supervisor says; what is learned is kept apart by tenant.
  *
  * One thread does everything. It sleeps when there is nothing to decide.
  *
@@ -27,7 +28,6 @@ struct weir_gate_process_params {
     const struct weir_sched_settings *settings; /* borrowed for the call */
     const struct weir_policy_set *policies;     /* likewise */
     struct weir_spin_page *spin;                /* borrowed: who may spin now */
-    const char *times_dir;                      /* as in weir_gate_params; borrowed until destroy */
 };
 
 /** @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO @thread any */
@@ -40,7 +40,7 @@ void weir_gate_process_destroy(struct weir_gate_process *process);
  * A worker's port.
  *
  * @param id       names it until it is removed; not in use.
- * @param tenant   the slot of the only tenant whose queues it may have; -1: any tenant's.
+ * @param tenant   the slot of a tenant whose queues it may have; -1: nobody's yet.
  * @param domain   that its contexts are in, as of weir_sched_queue_add().
  * @param port_fd  borrowed.
  * @param bell_fd  borrowed.
@@ -51,11 +51,19 @@ void weir_gate_process_destroy(struct weir_gate_process *process);
 enum weir_status weir_gate_process_port_add(struct weir_gate_process *process, uint32_t id,
                                             int32_t tenant, uint32_t domain, int port_fd,
                                             int bell_fd) WEIR_MUST_CHECK;
-/** Its worker serves one tenant alone from now on. @param tenant  as above. @thread owner */
-void weir_gate_process_port_tenant(struct weir_gate_process *process, uint32_t id, int32_t tenant);
+/** It may have queues of this tenant, too, which is known. It has, until the tenant goes.
+ * @thread owner */
+void weir_gate_process_port_tenant(struct weir_gate_process *process, uint32_t id, uint32_t tenant);
 /** The worker is gone: its work is withdrawn. Does nothing if there is no such port.
  * @thread owner */
 void weir_gate_process_port_remove(struct weir_gate_process *process, uint32_t id);
+
+/**
+ * The file in which learned durations are kept. At most once, before the first port.
+ * @param fd  for reading and writing; the process's from now on.
+ * @thread owner
+ */
+void weir_gate_process_times(struct weir_gate_process *process, int fd);
 
 /** As weir_gate_tenant_set(), on all GPUs, those to come included. @thread owner */
 void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t slot,

@@ -4,7 +4,9 @@
 #include "base/log.h"
 #include <stdlib.h>
 
-#define REQUESTS_AT_ONCE 256u /* of a port: one that posts much delays the others little */
+/* Of a port: one that posts much, or what takes long, delays the others little. */
+#define REQUESTS_AT_ONCE 256u
+#define AT_ONCE_NS       (100 * WEIR_NS_PER_US)
 #define SMS_MAX          65536u
 #define NS_MAX           (3600 * WEIR_NS_PER_S) /* of a piece of work */
 #define ITEM_FLAGS                                                                                 \
@@ -20,6 +22,7 @@ struct about {
     struct served_queue *queue; /* likewise */
     struct served_item *item;   /* in use, and named rightly */
     uint64_t now_ns;            /* when it happened */
+    bool held;                  /* it was put off once */
 };
 
 static bool is_class(uint8_t class)
@@ -27,12 +30,27 @@ static bool is_class(uint8_t class)
     return class < WEIR_SCHED_CLASS_COUNT;
 }
 
-/* A graph's key is its worker's own: two workers' graphs of one key are not the same. */
-static uint64_t key_of(const struct served_port *port, const struct weir_gate_request *request)
+/*
+ * What is learned is found by keys. The worker chooses the lower bits of one; the upper bits are
+ * the tenant's, whom the supervisor has given to the worker. So no request reaches what was learned
+ * of another tenant's work. Copies have no key but that. A graph's key is its worker's own: two
+ * workers' graphs of one key are not the same.
+ */
+static uint64_t key_of(const struct about *a)
 {
-    return request->class == WEIR_SCHED_GRAPH
-               ? (request->key ^ port->id) * UINT64_C(0x9e3779b97f4a7c15)
-               : request->key;
+    const struct weir_gate_request *r = a->request;
+    uint64_t owner = a->queue->queue->member->owner, key = r->key;
+
+    if (weir_gate_is_copy((enum weir_sched_class)r->class)) {
+        return owner;
+    }
+    if (owner == 0 || key == 0) {
+        return 0; /* not known */
+    }
+    if (r->class == WEIR_SCHED_GRAPH) {
+        key = (key ^ a->port->id) * UINT64_C(0x9e3779b97f4a7c15) >> (64 - WEIR_PREDICT_KEY_BITS);
+    }
+    return (key & WEIR_PREDICT_KEY_MASK) | owner;
 }
 
 /* ---------------------------------------------------------------- items */
@@ -61,8 +79,24 @@ static struct served_item *item_of(struct served_port *port,
     return item != NULL && item->id != 0 && item->generation == request->generation ? item : NULL;
 }
 
+static void use(struct served_item *item)
+{
+    struct served_queue *queue = item->queue;
+
+    item->next = queue->items;
+    item->link = &queue->items;
+    if (item->next != NULL) {
+        item->next->link = &item->next;
+    }
+    queue->items = item;
+}
+
 static void forget(struct served_item *item)
 {
+    *item->link = item->next;
+    if (item->next != NULL) {
+        item->next->link = item->link;
+    }
     if (item->queue->waiting == item) {
         item->queue->waiting = NULL;
     }
@@ -153,7 +187,7 @@ static bool on_arrive(const struct about *a)
     bool copies = weir_gate_is_copy((enum weir_sched_class)r->class);
     struct weir_sched_item_params params = {.class = (enum weir_sched_class)r->class,
                                             .flags = r->flags & ITEM_FLAGS,
-                                            .key = copies ? 0 : key_of(a->port, r),
+                                            .key = a->queue != NULL ? key_of(a) : 0,
                                             .bytes = r->size,
                                             .rest_bytes = copies ? r->key : 0,
                                             .blocks = r->blocks,
@@ -178,6 +212,7 @@ static bool on_arrive(const struct about *a)
     }
     *item = (struct served_item){
         .queue = a->queue, .generation = r->generation, .index = r->item, .sequence = r->sequence};
+    use(item);
     params.user = item;
     arrive_locked(a, item, &params);
     return true;
@@ -269,8 +304,11 @@ static bool on_learn(const struct about *a)
     if (!is_class(r->class) || r->blocks == 0 || r->ns > NS_MAX) {
         return false;
     }
-    weir_predict_learn_alike(a->gpu->gate->predict, (enum weir_sched_class)r->class,
-                             key_of(a->port, r), r->size, r->ns, r->blocks);
+    if (a->queue == NULL) {
+        return true; /* its tenant has gone */
+    }
+    weir_predict_learn_alike(a->gpu->gate->predict, (enum weir_sched_class)r->class, key_of(a),
+                             r->size, r->ns, r->blocks);
     return true;
 }
 
@@ -300,7 +338,10 @@ static bool on_device(const struct about *a)
     }
     gpu = served_gpu_of(a->process, r);
     if (gpu == NULL) {
-        weir_log_error("gate: no room for a GPU port=%u", a->port->id);
+        if (!a->port->told_no_room) {
+            weir_log_error("gate: no room for a GPU port=%u", a->port->id);
+        }
+        a->port->told_no_room = true;
         return false;
     }
     a->port->gpu[r->device] = gpu;
@@ -308,34 +349,67 @@ static bool on_device(const struct about *a)
     return true;
 }
 
-static struct weir_sched_tenant_params tenant_params(const struct weir_gate_process *process,
-                                                     uint32_t tenant)
+/* The supervisor says so before the worker hears of the tenant. */
+static bool may_serve(const struct about *a)
 {
-    const struct served_tenant *t = &process->tenants[tenant];
+    return a->process->tenants[a->request->item].known &&
+           served_tenants_has(&a->port->may_serve, a->request->item);
+}
 
-    return t->known ? t->params
-                    : (struct weir_sched_tenant_params){.name = "", /* the supervisor tells soon */
-                                                        .weight = 1,
-                                                        .sm_limit = 100,
-                                                        .priority = WEIR_PRIORITY_NORMAL};
+/* Wait until there is nothing to hear of the supervisor. false: that was so before. */
+static bool hold(const struct about *a)
+{
+    if (a->held) {
+        return false;
+    }
+    a->port->held = *a->request;
+    a->port->holds = true;
+    a->port->held_at = a->process->heard;
+    return true;
+}
+
+static bool tell_row(void *user, const uint8_t bytes[WEIR_PREDICT_ROW_BYTES])
+{
+    const struct served_queue *queue = user;
+
+    return weir_gate_port_tell(queue->port->port, queue->device, bytes);
+}
+
+/* What is known of the tenant's work, for what passes undecided: its worker is told once. */
+static void begin_to_predict(struct served_queue *queue)
+{
+    struct weir_gate *gate = queue->gpu->gate;
+    struct weir_gate_member *member = queue->queue->member;
+
+    pthread_mutex_lock(&gate->lock);
+    if (member->owner == 0 &&
+        weir_predict_owner_comes(gate->predict, member->name, &member->owner) != WEIR_OK) {
+        weir_log_warn("gate: no memory to learn what work takes tenant=%s", member->name);
+    }
+    if (member->owner != 0 &&
+        !served_tenants_has(&queue->port->told[queue->device], queue->tenant)) {
+        served_tenants_put(&queue->port->told[queue->device], queue->tenant, true);
+        weir_predict_rows(gate->predict, member->owner, tell_row, queue);
+    }
+    pthread_mutex_unlock(&gate->lock);
 }
 
 static bool on_queue(const struct about *a)
 {
     const struct weir_gate_request *r = a->request;
-    struct weir_sched_tenant_params params;
     struct served_queue *queue;
 
     if (a->gpu == NULL || a->queue != NULL || r->queue >= WEIR_GATE_PORT_QUEUES ||
-        r->item >= WEIR_CONFIG_TENANTS_MAX || r->blocks == 0 || r->blocks > 100 ||
-        (a->port->tenant >= 0 && (uint32_t)a->port->tenant != r->item)) {
+        r->item >= WEIR_CONFIG_TENANTS_MAX || r->blocks == 0 || r->blocks > 100) {
         return false;
     }
+    if (!may_serve(a)) {
+        return hold(a);
+    }
     queue = calloc(1, sizeof *queue);
-    params = tenant_params(a->process, r->item);
-    if (queue == NULL ||
-        weir_gate_queue_create_in(a->gpu->gate, a->port->domain, r->item, &params, r->blocks, NULL,
-                                  NULL, &queue->queue) != WEIR_OK) {
+    if (queue == NULL || weir_gate_queue_create_in(a->gpu->gate, a->port->domain, r->item,
+                                                   &a->process->tenants[r->item].params, r->blocks,
+                                                   NULL, NULL, &queue->queue) != WEIR_OK) {
         free(queue);
         return false; /* what arrives there passes */
     }
@@ -345,6 +419,7 @@ static bool on_queue(const struct about *a)
     queue->index = r->queue;
     queue->device = r->device;
     queue->tenant = r->item;
+    begin_to_predict(queue);
     served_use_begin(a->process, queue, r);
     queue->next = a->port->queues;
     a->port->queues = queue;
@@ -357,12 +432,8 @@ void served_queue_close(struct served_queue *queue)
     struct served_port *port = queue->port;
     struct served_queue **at = &port->queues;
 
-    for (uint32_t i = 0; i < WEIR_GATE_PORT_ITEMS / SERVED_ITEMS_CHUNK; i++) {
-        for (uint32_t k = 0; port->items[i] != NULL && k < SERVED_ITEMS_CHUNK; k++) {
-            struct served_item *item = &port->items[i][k];
-
-            item->id = item->queue == queue ? 0 : item->id;
-        }
+    while (queue->items != NULL) {
+        forget(queue->items);
     }
     while (*at != queue) {
         at = &(*at)->next;
@@ -454,21 +525,37 @@ static bool handle(struct about *a)
     return good;
 }
 
+/* The next request: the held one, once the supervisor has nothing left to say, or a new one. */
+static bool take(const struct weir_gate_process *process, struct served_port *port,
+                 struct about *about, struct weir_gate_request *ret_request)
+{
+    about->held = port->holds;
+    if (!port->holds) {
+        return weir_gate_port_take(port->port, &port->tail, ret_request);
+    }
+    if (process->heard == port->held_at) {
+        return false;
+    }
+    port->holds = false;
+    *ret_request = port->held;
+    return true;
+}
+
 uint32_t served_port_read(struct weir_gate_process *process, struct served_port *port)
 {
     struct weir_gate_request request;
     struct about about = {.process = process, .port = port, .request = &request};
+    uint64_t now_ns = weir_clock_now_ns(), end_ns = now_ns + AT_ONCE_NS;
     uint32_t n = 0;
 
-    while (n < REQUESTS_AT_ONCE && weir_gate_port_take(port->port, &port->tail, &request)) {
-        uint64_t now_ns = weir_clock_now_ns();
-
+    while (n < REQUESTS_AT_ONCE && now_ns < end_ns && take(process, port, &about, &request)) {
         about.now_ns = request.at_ns != 0 && request.at_ns < now_ns ? request.at_ns : now_ns;
         if (!handle(&about) && port->dropped++ == 0) {
             weir_log_warn("gate: a request that makes no sense port=%u kind=%u", port->id,
                           request.kind);
         }
         n++;
+        now_ns = weir_clock_now_ns();
     }
     return n;
 }
@@ -490,8 +577,11 @@ void served_port_rooms(struct served_port *port)
 
 void served_port_close(struct served_port *port)
 {
-    while (port->queues != NULL) {
-        served_queue_close(port->queues);
+    struct served_queue *next;
+
+    for (struct served_queue *q = port->queues; q != NULL; q = next) {
+        next = q->next;
+        served_queue_close(q);
     }
     for (uint32_t i = 0; i < WEIR_GATE_PORT_ITEMS / SERVED_ITEMS_CHUNK; i++) {
         free(port->items[i]);

@@ -15,8 +15,9 @@ struct served_queue;
 /* An item that a worker has named. Its index names it in the port's table. */
 struct served_item {
     struct served_queue *queue;
-    weir_sched_id id;    /* 0: not in use */
-    uint32_t generation; /* as the worker counts them */
+    struct served_item *next, **link; /* of the queue's that are in use */
+    weir_sched_id id;                 /* 0: not in use */
+    uint32_t generation;              /* as the worker counts them */
     uint32_t index;
     uint32_t sequence; /* of its arrival; 0: it was STARTED */
 };
@@ -46,26 +47,49 @@ struct served_queue {
     struct weir_gate_queue *queue;
     struct weir_gate_slot *slot; /* in the port */
     uint32_t index, device, tenant;
+    struct served_item *items;   /* that are in use */
     struct served_item *waiting; /* not granted yet */
     uint64_t session;            /* the worker's number for it */
     struct served_use *use;      /* of its program */
 };
+
+/* A bit for each slot. */
+struct served_tenants {
+    uint64_t bits[WEIR_CONFIG_TENANTS_MAX / 64];
+};
+
+static inline bool served_tenants_has(const struct served_tenants *set, uint32_t slot)
+{
+    return (set->bits[slot / 64] >> slot % 64 & 1) != 0;
+}
+
+static inline void served_tenants_put(struct served_tenants *set, uint32_t slot, bool has)
+{
+    uint64_t bit = UINT64_C(1) << slot % 64;
+
+    set->bits[slot / 64] = has ? set->bits[slot / 64] | bit : set->bits[slot / 64] & ~bit;
+}
 
 struct served_port {
     struct weir_gate_port *port;
     uint32_t tail; /* requests taken */
     int bell;
     uint32_t id;
-    int32_t tenant;  /* whose queues it may have; -1: anybody's */
-    uint32_t domain; /* of its work */
+    uint32_t domain;                                    /* of its work */
+    struct served_tenants may_serve;                    /* whose queues it may have */
+    struct served_tenants told[WEIR_GATE_PORT_DEVICES]; /* whose durations its worker was told */
+    struct weir_gate_request held; /* not handled yet: its tenant may be about to come */
+    bool holds;
+    uint64_t held_at; /* what process->heard was then */
     struct served_gpu *gpu[WEIR_GATE_PORT_DEVICES];
     struct served_queue *queues;                       /* all of them .. */
     struct served_queue *queue[WEIR_GATE_PORT_QUEUES]; /* .. by their slots */
     struct served_item *items[WEIR_GATE_PORT_ITEMS / SERVED_ITEMS_CHUNK];
     weir_sched_id together[WEIR_GATE_BATCH_MAX];
     uint32_t n_together;
-    uint64_t dropped; /* requests that made no sense */
-    bool has_orders;  /* since the worker was called last */
+    uint64_t dropped;               /* requests that made no sense */
+    bool has_orders;                /* since the worker was called last */
+    bool told_no_room, told_unread; /* the log tells each once: the worker can make it happen */
 };
 
 struct served_tenant {
@@ -75,13 +99,24 @@ struct served_tenant {
     struct served_use uses[SERVED_USES];
 };
 
+/* The file with what was learned (times.c). */
+struct served_times {
+    int fd;         /* -1: none */
+    uint8_t *found; /* what was in it */
+    size_t n_found;
+    uint64_t generation; /* of the half written last */
+    uint64_t kept_ns, learned;
+    bool told; /* that it cannot be written */
+};
+
 struct weir_gate_process {
     struct weir_sched_settings settings;
     struct weir_policy_set policies;
     struct weir_spin_page *spin;
-    const char *times_dir;
+    struct served_times times;
     int epoll;
-    bool real; /* a port has a GPU, not softgpu: waiting by spinning may pay */
+    uint64_t heard; /* how often nothing was left to hear of the owner */
+    bool real;      /* a port has a GPU, not softgpu: waiting by spinning may pay */
     struct served_gpu gpus[SERVED_GPUS_MAX];
     uint32_t n_gpus;
     struct served_port *ports[SERVED_PORTS_MAX];
@@ -108,6 +143,15 @@ void served_use_begin(struct weir_gate_process *process, struct served_queue *qu
                       const struct weir_gate_request *request);
 /** The queue goes: its program keeps what it has used. */
 void served_use_end(struct served_queue *queue);
+
+/* times.c */
+
+/** A GPU is there: take over what was learned of it. */
+void served_times_open(struct weir_gate_process *process, struct served_gpu *gpu);
+/** Keep what was learned, if it is time to. */
+void served_times_tick(struct weir_gate_process *process, uint64_t now_ns);
+/** Keep it and close the file. */
+void served_times_close(struct weir_gate_process *process);
 
 /* requests.c */
 

@@ -150,7 +150,9 @@ static enum weir_status begin(struct weir_device_gate *g)
                                       .settings = settings,
                                       .policies = &policies,
                                       .spin = worker->platform.spin.page,
-                                      .times_dir = worker->config.forms.cache_dir,
+                                      .times_dir = worker->config.gate_comes /* which tells it */
+                                                       ? "none"
+                                                       : worker->config.forms.cache_dir,
                                       .uuid = worker->platform.devices[g->device].about.uuid,
                                       .item_room = g->item_room,
                                       .ops = &g->ops,

@@ -262,6 +262,40 @@ static void give_leaves_a_folder_alone_that_has_anything_else(void **state)
     assert_false(weir_file_cache_give(dir, 1234, 1235)); /* others may have put something there */
 }
 
+/* Whoever the folder was given to must not be able to choose another file, nor another host to
+ * write into it at the same time. */
+static void a_file_beside_the_folder_is_ours_alone(void **state)
+{
+    char path[80], other[96], with_slash[80];
+    int fd;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s.times", dir);
+    snprintf(other, sizeof other, "%s/other", dir);
+    snprintf(with_slash, sizeof with_slash, "%s/", dir);
+    assert_int_equal(weir_file_cache_open_beside("none", ".times"), -1);
+    fd = weir_file_cache_open_beside(dir, ".times");
+    assert_true(fd >= 0);
+    assert_int_equal(weir_file_cache_open_beside(with_slash, ".times"), -1); /* it is in use */
+    close(fd);
+    assert_int_equal(chmod(path, 0622), 0);
+    assert_int_equal(weir_file_cache_open_beside(dir, ".times"), -1);
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(link(path, other), 0);
+    assert_int_equal(weir_file_cache_open_beside(dir, ".times"), -1);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(other, path), 0);
+    assert_int_equal(weir_file_cache_open_beside(dir, ".times"), -1);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(weir_file_cache_open_beside(dir, ".times"), -1);
+    assert_int_equal(unlink(path), 0);
+    fd = weir_file_cache_open_beside(with_slash, ".times");
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(unlink(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +310,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(give_takes_the_files_of_caches_along, set_up, tear_down),
         cmocka_unit_test_setup_teardown(give_leaves_a_folder_alone_that_has_anything_else, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_file_beside_the_folder_is_ours_alone, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -387,13 +387,13 @@ static void load_refuses_damage_and_keeps_what_it_has(void **state)
 
         for (int k = 0; k < 3; k++) {
             memcpy(copy, buffer, bytes);
-            memcpy(copy + 16 + 16 + 8 * field, &evil[k], 8);
+            memcpy(copy + 24 + 16 + 8 * field, &evil[k], 8);
             sign(copy, bytes);
             assert_int_equal(weir_predict_load(victim, copy, bytes), WEIR_ERR_INVALID);
         }
     }
     memcpy(copy, buffer, bytes);
-    copy[16 + 8] = WEIR_SCHED_CLASS_COUNT;
+    copy[24 + 8] = WEIR_SCHED_CLASS_COUNT;
     sign(copy, bytes);
     assert_int_equal(weir_predict_load(victim, copy, bytes), WEIR_ERR_INVALID);
     memcpy(copy, buffer, bytes);
