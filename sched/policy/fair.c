@@ -21,7 +21,8 @@
  * - Tenants of one weight add the same to their virtual time in each turn, so they would all come
  * one after the other. Among many a round takes some 300 ms, and in a second three or four of it
  * pass: each second would have too much of some weights. So each tenant has a place within a slice
- * of its own.
+ * of its own, and slices are short enough for six rounds in a second, even if that loses more than
+ * the part of the time that switching may lose.
  * - A slice has at most SLICE_MAX_NS: a heavy tenant's epoch is not one long block, others come
  *   between. And at least SLICE_MIN_NS: light tenants come seldom rather than too briefly.
  * - What is granted and cannot be stopped counts as served already: else whoever comes behind a
@@ -62,6 +63,7 @@
 
 #define SLICE_MIN_NS 200000u
 #define SLICE_MAX_NS 8000000u
+#define MIXED_NS     160000000u /* a round of the longest slices of many with different weights */
 #define FEW          8u /* so many tenants have so short a round that their order does not matter */
 /* 2^64 by the golden ratio: multiples of it, for numbers in a row, are spread evenly. */
 #define GOLDEN         UINT64_C(0x9e3779b97f4a7c15)
@@ -276,15 +278,25 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
     return round;
 }
 
+/* Are there many, with different weights? */
+static bool is_mixed(const struct round *round)
+{
+    return round->weight == 0 && round->count > FEW;
+}
+
 /* The epoch: this tenant's part of a round that is long enough for what switching costs. */
 static uint64_t slice_of(const struct round *round, const struct weir_policy_tenant *tenant)
 {
     uint64_t slice_ns = round->unit * tenant->weight >> 16;
+    uint64_t most_ns = SLICE_MAX_NS;
 
+    if (is_mixed(round) && MIXED_NS / round->count < most_ns) {
+        most_ns = MIXED_NS / round->count;
+    }
     if (slice_ns < SLICE_MIN_NS) {
         return SLICE_MIN_NS;
     }
-    return slice_ns < SLICE_MAX_NS ? slice_ns : SLICE_MAX_NS;
+    return slice_ns < most_ns ? slice_ns : most_ns;
 }
 
 /* Where a tenant would be after its turn, which takes as long as what cannot be stopped in it;
@@ -297,7 +309,7 @@ static uint64_t deadline(const struct weir_policy *self, const struct round *rou
     if (!tenant->kernel.stoppable && tenant->kernel.predicted_ns > turn_ns) {
         turn_ns = tenant->kernel.predicted_ns;
     }
-    if (round->weight == 0 && round->count > FEW) {
+    if (is_mixed(round)) {
         turn_ns += slice_ns * (tenant->id * GOLDEN >> 48) >> 16;
     }
     return fair_of(tenant)->position + to_virtual(self, tenant, turn_ns * self->config->sms);

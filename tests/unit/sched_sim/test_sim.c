@@ -147,36 +147,50 @@ static void shares_hold_with_learned_durations_and_stops(void **state)
     }
 }
 
-/* Of each weight sixteen tenants, whose turns come mixed: else in one of these seconds the weights
- * have up to 5 % too much or too little. */
+/* Of each weight sixteen tenants, all in one context or some in another. Had they turns one after
+ * the other, or long ones, some of these seconds would have 3 to 5 % too much or too little. */
 static void many_have_their_shares_in_each_second(void **state)
 {
+    static const char *const loads[] = {
+        "tenants=16 weight=1 kernel=500us depth=8; tenants=16 weight=2 kernel=500us depth=8; "
+        "tenants=16 weight=3 kernel=500us depth=8; tenants=16 weight=4 kernel=500us depth=8",
+        "tenants=12 weight=1 kernel=500us depth=8; tenants=12 weight=2 kernel=500us depth=8; "
+        "tenants=12 weight=3 kernel=500us depth=8; tenants=12 weight=4 kernel=500us depth=8; "
+        "tenants=4 weight=1 kernel=500us depth=8 context=2; "
+        "tenants=4 weight=2 kernel=500us depth=8 context=2; "
+        "tenants=4 weight=3 kernel=500us depth=8 context=2; "
+        "tenants=4 weight=4 kernel=500us depth=8 context=2"};
+    enum { STEPS = 10, SECONDS = 5 }; /* a step of buckets of 100 ms, by which a second is moved */
     (void)state;
-    struct weir_sim_load load = load_of("tenants=16 weight=1 kernel=500us depth=8; "
-                                        "tenants=16 weight=2 kernel=500us depth=8; "
-                                        "tenants=16 weight=3 kernel=500us depth=8; "
-                                        "tenants=16 weight=4 kernel=500us depth=8",
-                                        "h200", 5000000000);
-    struct weir_sim_params params = params_of(&load, "h200", "fair");
-    params.learns = true;
-    params.until_ns = 5000000000;
-    params.bucket_ns = 1000000000;
-    struct weir_sim_result result = result_of(&load, &params);
-    assert_int_equal(result.n_tenants, 64);
-    for (uint32_t second = 1; second < 5; second++) { /* in the first durations are learned */
-        double part[4] = {0}, all = 0;
-        for (uint32_t i = 0; i < 64; i++) {
-            part[i / 16] += result.bucket_sm_ns[second * 64 + i];
+    for (int l = 0; l < 2; l++) {
+        struct weir_sim_load load = load_of(loads[l], "h200", SECONDS * 1000000000ull);
+        struct weir_sim_params params = params_of(&load, "h200", "fair");
+        params.learns = true;
+        params.knows_contexts = true;
+        params.until_ns = SECONDS * 1000000000ull;
+        params.bucket_ns = 1000000000 / STEPS;
+        struct weir_sim_result result = result_of(&load, &params);
+        assert_int_equal(result.n_tenants, 64);
+        for (uint32_t first = STEPS; first <= (SECONDS - 1) * STEPS;
+             first++) { /* at first it learns */
+            double part[4] = {0}, all = 0;
+            for (uint32_t i = 0; i < 64 * STEPS; i++) {
+                uint32_t tenant = i % 64;
+                uint32_t weight = l == 0        ? tenant / 16
+                                  : tenant < 48 ? tenant / 12
+                                                : (tenant - 48) / 4;
+                part[weight] += result.bucket_sm_ns[(first + i / 64) * 64 + tenant];
+            }
+            for (int w = 0; w < 4; w++) {
+                all += part[w];
+            }
+            for (int w = 0; w < 4; w++) {
+                assert_float_equal(part[w] / all, 0.1 * (w + 1), 0.02);
+            }
         }
-        for (int w = 0; w < 4; w++) {
-            all += part[w];
-        }
-        for (int w = 0; w < 4; w++) {
-            assert_float_equal(part[w] / all, 0.1 * (w + 1), 0.02);
-        }
+        weir_sim_result_finish(&result);
+        weir_sim_load_finish(&load);
     }
-    weir_sim_result_finish(&result);
-    weir_sim_load_finish(&load);
 }
 
 /* ------------------------------------------------------------------ many small graphs */
