@@ -106,6 +106,8 @@ struct weir_sup_gate {
     uint64_t started_ns;
     uint64_t restart_at_ns; /* 0: it need not */
     uint64_t alive_by_ns;   /* it was asked whether it lives, and is killed then; 0: it was not */
+    struct weir_link_gpu gpus[WEIR_LINK_GPUS_MAX]; /* that it is to serve */
+    uint32_t n_gpus;
 };
 
 struct weir_sup_worker {
@@ -117,7 +119,8 @@ struct weir_sup_worker {
     char group[WEIR_TENANT_NAME_BYTES];   /* that it serves; "": tenants of none */
     char devices[WEIR_DEVICE_LIST_BYTES]; /* that it owns; shared by the tenants with this list */
     struct weir_sup_program program;
-    bool told; /* it reads its link, and knows its tenants */
+    bool told;       /* it reads its link, and knows its tenants */
+    bool gate_comes; /* it was told that it gets a port to the gate */
     bool ready;
     bool renewing;         /* it is to end, and to start again with other connections */
     bool answering;        /* has been asked for its status */
@@ -718,7 +721,9 @@ bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_mess
                         int fd);
 /** Ask it for its status. */
 void weir_sup_gate_ask(struct weir_supervisor *sup, const struct weir_link_message *message);
-/** A worker starts: it gets a port. */
+/** A worker without guests says which GPUs it has: the gate is to serve them. */
+void weir_sup_gate_gpus(struct weir_supervisor *sup, const struct weir_link_reads *reads);
+/** A worker whose GPUs are known gets a port, or hears that there is none. */
 void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker);
 /** A worker serves a tenant: to be told before the worker is, and after the tenant. */
 void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker,

@@ -226,7 +226,7 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     }
     c->by_program = w->kind == WEIR_WORKER_PROGRAM;
     c->alone = w->kind != WEIR_WORKER_SHARED;
-    c->gate_comes = sup->gate.link >= 0;
+    c->gate_comes = w->gate_comes = sup->gate.link >= 0;
     c->started_ns = w->started_ns;
     return weir_sup_worker_send(sup, worker, &message, page_fd);
 }
@@ -390,9 +390,7 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
                   w->program.domain);
     sup->worker_starts++;
     tell_event(sup, w, WEIR_EVENT_WORKER_STARTED, w->pid, "");
-    if (send_config(sup, worker, sup->spin.page_fd)) { /* one that is gone is seen by SIGCHLD */
-        weir_sup_gate_worker_starts(sup, worker);
-    }
+    (void)send_config(sup, worker, sup->spin.page_fd); /* one that is gone is seen by SIGCHLD */
     return WEIR_OK;
 }
 
@@ -627,13 +625,16 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 }
 
 /* Its driver is open, which may have taken long. Until now the link had little more to hold than
- * its configuration: the settings of many tenants would have filled it. */
-static void on_reads(struct weir_supervisor *sup, int worker)
+ * its configuration: the settings of many tenants would have filled it. What it says about GPUs is
+ * believed, since no guest has reached it yet; the gate hears that before it makes the port. */
+static void on_reads(struct weir_supervisor *sup, int worker, const struct weir_link_reads *reads)
 {
     if (sup->workers[worker].told) {
         return;
     }
     sup->workers[worker].told = true;
+    weir_sup_gate_gpus(sup, reads);
+    weir_sup_gate_worker_starts(sup, worker);
     weir_sup_tenants_tell(sup, worker);
     if (sup->listening) {
         let_listen(sup, worker);
@@ -715,7 +716,7 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         weir_sup_claim(sup, worker, &message.gpus);
         break;
     case WEIR_LINK_READS:
-        on_reads(sup, worker);
+        on_reads(sup, worker, &message.reads);
         break;
     case WEIR_LINK_SMS:
         weir_mps_sms_told(sup, w, &message.sms);

@@ -185,6 +185,55 @@ static void a_port_that_cannot_be_made_is_lost(void **state)
     close(pair[1]);
 }
 
+static uint32_t gate_heard(int end, struct weir_link_message *ret_message)
+{
+    return recv(end, ret_message, sizeof *ret_message, MSG_DONTWAIT) == (ssize_t)sizeof *ret_message
+               ? ret_message->type
+               : 0;
+}
+
+/* Before guests come to it. Later it may be in one's hands. */
+static void a_worker_says_once_which_gpus_there_are(void **state)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_READS};
+    int pair[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    sup.gate.link = pair[0];
+    message.reads = (struct weir_link_reads){.n = 2, .gpu = {{"one", .sms = 132}, {"two"}}};
+    assert_int_equal(weir_link_send(link_end, &message, -1), WEIR_OK);
+    weir_sup_worker_receive(&sup, 0);
+    assert_int_equal(gate_heard(pair[1], &message), WEIR_LINK_GATE_GPU);
+    assert_string_equal((const char *)message.gpu.uuid, "one");
+    assert_int_equal(message.gpu.sms, 132);
+    assert_int_equal(gate_heard(pair[1], &message), WEIR_LINK_GATE_GPU);
+    assert_int_equal(gate_heard(pair[1], &message), WEIR_LINK_GATE_PORT); /* after them */
+    while (gate_heard(pair[1], &message) != 0) {
+        assert_int_not_equal(message.type, WEIR_LINK_GATE_GPU);
+    }
+    message.type = WEIR_LINK_READS;
+    message.reads = (struct weir_link_reads){.n = UINT32_MAX, .gpu = {{"one"}, {"invented"}}};
+    assert_int_equal(weir_link_send(link_end, &message, -1), WEIR_OK);
+    weir_sup_worker_receive(&sup, 0);
+    assert_int_equal(gate_heard(pair[1], &message), 0);
+    assert_int_equal(sup.gate.n_gpus, 2);
+    assert_int_equal(sup.gate.gpus[0].sms, 132);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+/* It would wait for its port for ever. */
+static void a_worker_that_comes_when_the_gate_has_died_hears_that(void **state)
+{
+    struct weir_link_message message;
+
+    (void)state;
+    sup.workers[0].gate_comes = true;
+    say(WEIR_LINK_READS);
+    assert_int_equal(heard(&message), WEIR_LINK_GATE_LOST);
+}
+
 /* The name of a share on demand comes once: its slot would be taken for ever. */
 static void a_tenant_without_a_worker_leaves_its_slot(void **state)
 {
@@ -209,6 +258,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_worker_that_stands_still_is_killed_when_its_link_is_lost,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_port_that_cannot_be_made_is_lost, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_says_once_which_gpus_there_are, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_that_comes_when_the_gate_has_died_hears_that,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_ends_well_without_being_asked_has_failed, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_tenant_without_a_worker_leaves_its_slot, set_up,
