@@ -119,8 +119,9 @@ struct weir_sup_worker {
     char group[WEIR_TENANT_NAME_BYTES];   /* that it serves; "": tenants of none */
     char devices[WEIR_DEVICE_LIST_BYTES]; /* that it owns; shared by the tenants with this list */
     struct weir_sup_program program;
-    bool told;       /* it reads its link, and knows its tenants */
-    bool gate_comes; /* it was told that it gets a port to the gate */
+    struct weir_spin_page *spin_page; /* shared with it alone; NULL: it does not run */
+    bool told;                        /* it reads its link, and knows its tenants */
+    bool gate_comes;                  /* it was told that it gets a port to the gate */
     bool ready;
     bool renewing;         /* it is to end, and to start again with other connections */
     bool answering;        /* has been asked for its status */
@@ -237,11 +238,12 @@ struct weir_metrics_client {
     uint64_t deadline_ns;
 };
 
-/* Who may spin (host_backend/config/spin.h). */
+/* Who may spin (host_backend/config/spin.h), and what else is on workers' pages. */
 struct weir_sup_spin {
-    struct weir_spin_page *page; /* shared with the workers */
+    struct weir_spin_page *page; /* the gate process's */
     int page_fd;                 /* -1: not made */
-    int loadavg_fd;              /* -1: cannot be read, so the level stays */
+    uint32_t epoch, idle_workers, tenants;
+    int loadavg_fd; /* -1: cannot be read, so the level stays */
     uint32_t cores;
     uint32_t idle_epochs; /* in a row without an active session */
     uint64_t next_ns;     /* when the epoch ends */
@@ -395,7 +397,7 @@ enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 
 /* spin_governor.c */
 
-/** Make the page that tells workers who may spin.
+/** Make the page that tells the gate process who may spin.
  * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY */
 enum weir_status weir_sup_spin_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 /** Close its files, also if it was never opened. The page stays mapped. */
@@ -404,6 +406,18 @@ void weir_sup_spin_close(struct weir_supervisor *sup);
 int weir_sup_spin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 /** The epoch may have ended: decide for the next. */
 void weir_sup_spin_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** Say on all pages how many workers serve nobody, and how many tenants there are. */
+void weir_sup_spin_show(struct weir_supervisor *sup, uint32_t idle_workers, uint32_t tenants);
+/**
+ * Make the page of a worker that starts, which nobody else sees.
+ * @param ret_fd  gives what is to be passed on to it.
+ * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
+ */
+enum weir_status weir_sup_spin_worker_starts(struct weir_supervisor *sup,
+                                             struct weir_sup_worker *worker,
+                                             int *ret_fd) WEIR_MUST_CHECK;
+/** It has ended. Does nothing if it has no page. */
+void weir_sup_spin_worker_gone(struct weir_sup_worker *worker);
 
 /* tenants.c */
 

@@ -212,9 +212,7 @@ static void show_count(struct weir_supervisor *sup)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         n += sup->tenants[i].used && !sup->tenants[i].gone;
     }
-    if (sup->spin.page != NULL) {
-        atomic_store_explicit(&sup->spin.page->tenants, n, memory_order_relaxed);
-    }
+    weir_sup_spin_show(sup, sup->spin.idle_workers, n);
 }
 
 void weir_sup_tenants_tell_gate(struct weir_supervisor *sup)

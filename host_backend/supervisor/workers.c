@@ -377,10 +377,17 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
     enum weir_status status;
+    int page_fd;
 
     w->started_ns = weir_clock_now_ns();
+    status = weir_sup_spin_worker_starts(sup, w, &page_fd);
+    if (status != WEIR_OK) {
+        return status;
+    }
     status = launch(sup, w);
     if (status != WEIR_OK) {
+        weir_sup_spin_worker_gone(w);
+        close(page_fd);
         return status;
     }
     w->ready = w->told = false;
@@ -390,7 +397,8 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
                   w->program.domain);
     sup->worker_starts++;
     tell_event(sup, w, WEIR_EVENT_WORKER_STARTED, w->pid, "");
-    (void)send_config(sup, worker, sup->spin.page_fd); /* one that is gone is seen by SIGCHLD */
+    (void)send_config(sup, worker, page_fd); /* one that is gone is seen by SIGCHLD */
+    close(page_fd);
     return WEIR_OK;
 }
 
@@ -523,6 +531,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     w->pid = 0;
     w->stop_by_ns = 0;
     weir_sup_gate_worker_gone(sup, worker);
+    weir_sup_spin_worker_gone(w);
     weir_sup_drop_all(sup, worker);
     weir_sup_directory_worker_gone(sup, worker);
     weir_sup_tenants_settle(sup, worker);

@@ -234,6 +234,41 @@ static void a_worker_that_comes_when_the_gate_has_died_hears_that(void **state)
     assert_int_equal(heard(&message), WEIR_LINK_GATE_LOST);
 }
 
+/* Nobody else sees what it writes there, and the supervisor believes little of it. */
+static void what_a_worker_writes_on_its_page_reaches_no_other(void **state)
+{
+    struct weir_spin_page gate = {0}, *hostile, *seen;
+    int fd[2];
+
+    (void)state;
+    sup.workers[1].used = true;
+    sup.spin.page = &gate;
+    sup.spin.cores = 1;
+    sup.spin.loadavg_fd = -1; /* so nothing is decided */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(weir_sup_spin_worker_starts(&sup, &sup.workers[i], &fd[i]), WEIR_OK);
+    }
+    weir_sup_spin_show(&sup, 3, 7);
+    assert_int_equal(weir_spin_page_map(fd[0], &hostile), WEIR_OK);
+    assert_int_equal(weir_spin_page_map(fd[1], &seen), WEIR_OK);
+    assert_int_equal(atomic_load(&seen->tenants), 7);
+    memset(hostile, 0xff, sizeof *hostile);
+    weir_sup_spin_tick(&sup, weir_clock_now_ns());
+    assert_int_equal(sup.spin.idle_epochs, 0); /* it lies about that */
+    assert_int_equal(atomic_load(&seen->level), WEIR_SPIN_ALL);
+    assert_int_equal(atomic_load(&seen->idle_workers), 3);
+    assert_int_equal(atomic_load(&seen->epoch), 1);
+    assert_int_equal(atomic_load(&gate.level), WEIR_SPIN_ALL);
+    assert_int_equal(atomic_load(&gate.gate_asks), 0);
+    assert_int_equal(atomic_load(&hostile->tenants), 7);
+    for (int i = 0; i < 2; i++) {
+        weir_sup_spin_worker_gone(&sup.workers[i]);
+        close(fd[i]);
+    }
+    weir_spin_page_unmap(hostile);
+    weir_spin_page_unmap(seen);
+}
+
 /* The name of a share on demand comes once: its slot would be taken for ever. */
 static void a_tenant_without_a_worker_leaves_its_slot(void **state)
 {
@@ -261,6 +296,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_worker_says_once_which_gpus_there_are, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_worker_that_comes_when_the_gate_has_died_hears_that,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_a_worker_writes_on_its_page_reaches_no_other, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(one_that_ends_well_without_being_asked_has_failed, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_tenant_without_a_worker_leaves_its_slot, set_up,
