@@ -125,6 +125,7 @@ struct weir_sup_worker {
     bool ready;
     bool renewing;         /* it is to end, and to start again with other connections */
     bool answering;        /* has been asked for its status */
+    uint32_t n_rows;       /* that it has answered with */
     uint32_t gate_port;    /* that the gate process was asked for; 0: none */
     bool gate_deaf;        /* it has left that, since the gate did not read */
     uint64_t gate_port_ns; /* when it was asked for */
@@ -423,6 +424,9 @@ void weir_sup_spin_worker_gone(struct weir_sup_worker *worker);
 
 /** Tell the gate process about all tenants. */
 void weir_sup_tenants_tell_gate(struct weir_supervisor *sup);
+/** Is it one of the workers that have the tenant's work? */
+bool weir_sup_serves(const struct weir_supervisor *sup, int worker,
+                     const struct weir_sup_tenant *tenant);
 /** Tell the gate process whom a worker serves. */
 void weir_sup_tenants_serve(struct weir_supervisor *sup, int worker);
 
@@ -775,8 +779,10 @@ void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_t
 void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use *use);
 /** A status message of a worker, or of the gate process (-1), and the file that came with it,
  * borrowed, or -1. */
-void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
-                        const struct weir_link_message *message, int fd);
+void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_link_message *message,
+                        int fd);
+/** Take over what a worker says of itself. */
+void weir_sup_worker_row(struct weir_sup_worker *worker, const struct weir_status_worker *row);
 /** Answer what is complete or overdue. */
 void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns);
 int weir_sup_admin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);

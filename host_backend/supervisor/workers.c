@@ -655,7 +655,7 @@ static void on_ready(struct weir_supervisor *sup, int worker,
 {
     struct weir_sup_worker *w = &sup->workers[worker];
 
-    w->row = message->worker;
+    weir_sup_worker_row(w, &message->worker);
     w->ready = true;
     weir_mps_serves(sup, w);
     weir_log_info("supervisor: worker ready worker=%d device=\"%.100s\" devices=%.60s "
@@ -696,6 +696,20 @@ static void renew(struct weir_supervisor *sup, int worker, uint32_t connections)
     weir_sup_worker_stop(sup, worker);
 }
 
+/* It may be in a guest's hands. A tenant that it served may just have gone, so this is no alarm. */
+static bool may_speak_of(const struct weir_supervisor *sup, int worker, uint32_t tenant,
+                         const struct weir_link_message *message)
+{
+    bool may =
+        tenant < WEIR_CONFIG_TENANTS_MAX && weir_sup_serves(sup, worker, &sup->tenants[tenant]);
+
+    if (!may) {
+        weir_log_debug("supervisor: not about a tenant of the worker worker=%d type=%u", worker,
+                       message->type);
+    }
+    return may;
+}
+
 void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
@@ -722,7 +736,9 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
     }
     switch (message.type) {
     case WEIR_LINK_DEVICES:
-        weir_sup_claim(sup, worker, &message.gpus);
+        if (!w->told) { /* later it has guests */
+            weir_sup_claim(sup, worker, &message.gpus);
+        }
         break;
     case WEIR_LINK_READS:
         on_reads(sup, worker, &message.reads);
@@ -731,10 +747,12 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         weir_mps_sms_told(sup, w, &message.sms);
         break;
     case WEIR_LINK_READY:
-        on_ready(sup, worker, &message);
+        if (!w->ready) {
+            on_ready(sup, worker, &message);
+        }
         break;
     case WEIR_LINK_KEEP:
-        if (fd >= 0) {
+        if (fd >= 0 && may_speak_of(sup, worker, message.chunk.tenant_index, &message)) {
             weir_sup_keep(sup, worker, &message.chunk, fd);
             fd = -1;
         }
@@ -753,7 +771,10 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         weir_sup_withdraw(sup, worker, &message.entry);
         break;
     case WEIR_LINK_TENANT_FREE:
-        weir_sup_tenant_freed(sup, message.tenant.index, message.tenant.goings);
+        if (may_speak_of(sup, worker, message.tenant.index, &message) &&
+            sup->tenants[message.tenant.index].worker == worker) {
+            weir_sup_tenant_freed(sup, message.tenant.index, message.tenant.goings);
+        }
         break;
     case WEIR_LINK_IDLE:
         weir_sup_program_ended(sup, worker, &message.idle);
@@ -774,10 +795,14 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         w->ready = w->stop_by_ns == 0;
         break;
     case WEIR_LINK_FAULT:
-        weir_sup_fault(sup, worker, &message.fault);
+        if (may_speak_of(sup, worker, message.fault.tenant_index, &message)) {
+            weir_sup_fault(sup, worker, &message.fault);
+        }
         break;
     case WEIR_LINK_EVENT:
-        weir_sup_worker_event(sup, worker, &message.event);
+        if (may_speak_of(sup, worker, message.event.tenant_index, &message)) {
+            weir_sup_worker_event(sup, worker, &message.event);
+        }
         break;
     case WEIR_LINK_ROW_DEVICE:
     case WEIR_LINK_ROW_TENANT:
