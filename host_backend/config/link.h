@@ -44,6 +44,7 @@ enum weir_link_type {
     WEIR_LINK_RELEASE,      /* exit if there is no session; else STAYS follows */
     WEIR_LINK_GATE_LOST,    /* the gate process has died */
     /* To the gate process, which gets CONFIG, TENANT, TENANT_GONE, STATUS and STOP as well. */
+    WEIR_LINK_GATE_GPU,         /* a GPU that it is to serve; of others nothing is scheduled */
     WEIR_LINK_GATE_TIMES,       /* the file in which it keeps what it learns goes with it; behind
                                    the first CONFIG */
     WEIR_LINK_GATE_PORT,        /* a worker starts: make a port for it. The answer has the same
@@ -56,7 +57,8 @@ enum weir_link_type {
     WEIR_LINK_REQUEST,          /* of requests.def; ANSWER follows */
     /* To the supervisor. */
     WEIR_LINK_DEVICES,     /* NVIDIA's GPUs that it is about to use */
-    WEIR_LINK_READS,       /* from now on: its tenants are to follow, and then LISTEN */
+    WEIR_LINK_READS,       /* from now on: a port to the gate, or GATE_LOST, its tenants and then
+                              LISTEN are to follow */
     WEIR_LINK_SMS,         /* of its devices, if it is under MPS and has all of them */
     WEIR_LINK_READY,       /* the driver is open */
     WEIR_LINK_KEEP,        /* hold this chunk's descriptor */
@@ -88,6 +90,24 @@ enum weir_link_type {
 struct weir_link_sms {
     uint32_t n;
     uint32_t sms[WEIR_LINK_DEVICES_MAX];
+};
+
+#define WEIR_LINK_GPUS_MAX 64u /* of a host */
+
+/* A GPU, as the gate process is to schedule it. */
+struct weir_link_gpu {
+    uint8_t uuid[16];
+    uint32_t sms;  /* all of it has */
+    uint32_t fill; /* enum weir_sched_fill: the setting, lowered to what the device supports */
+    bool levels;   /* work in streams of a higher priority goes first */
+    bool above;    /* there is a level for WEIR_SCHED_ABOVE */
+    bool real;     /* a GPU, not softgpu */
+};
+
+/* The devices of a worker that no guest has reached yet: so it is believed. */
+struct weir_link_reads {
+    uint32_t n;
+    struct weir_link_gpu gpu[WEIR_LINK_DEVICES_MAX];
 };
 
 struct weir_link_config {
@@ -261,6 +281,8 @@ struct weir_link_message {
         struct weir_link_text text;
         struct weir_link_idle idle;
         struct weir_link_devices gpus; /* DEVICES */
+        struct weir_link_reads reads;
+        struct weir_link_gpu gpu; /* GATE_GPU */
         struct weir_link_sms sms;
         struct weir_link_fault fault;
         struct weir_link_event event;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "host_backend/config/shared_page.h"
 #include <assert.h>
+#include <sys/mman.h>
 
 #define PAGE_BYTES    4096
 #define HOLD_FIRST_NS WEIR_NS_PER_S
@@ -33,6 +34,13 @@ enum weir_status weir_spin_page_map(int fd, struct weir_spin_page **ret_page)
         *ret_page = page;
     }
     return status;
+}
+
+void weir_spin_page_unmap(struct weir_spin_page *page)
+{
+    if (page != NULL) {
+        (void)munmap(page, PAGE_BYTES);
+    }
 }
 
 #define EPOCHS (sizeof((struct weir_spin_governor){0}).running / sizeof(uint32_t))

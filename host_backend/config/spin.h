@@ -6,11 +6,12 @@
  * can know that: 20 guests and their 20 workers that each believe in idle cores take a third of the
  * throughput from each other (docs/measurements.md). So the supervisor decides for all of them.
  *
- * A page of shared memory carries the decision to the workers. Each session counts itself active
+ * A page of shared memory carries the decision to a worker. Each session counts itself active
  * there once in an epoch; the supervisor reads how many were, how many threads want a core
- * (/proc/loadavg), and says who may spin in the next epoch. A worker passes the decision on to its
- * guests by a word in their segments (struct weir_segment_header), because guests are not trusted
- * with a shared count. A lie about activity costs only speed.
+ * (/proc/loadavg), and says who may spin in the next epoch. Each worker, and the gate process, has
+ * a page of its own: what one that was taken over writes there no other reads. It can only count
+ * too many or too few sessions. A worker passes the decision on to its guests by a word in their
+ * segments (struct weir_segment_header), because guests are not trusted with a count.
  *
  * The gate process is one thread that others wait for. It counts itself, too, and is told apart
  * from them whether it may spin: one core for it saves each of them a wake-up.
@@ -35,7 +36,8 @@ enum weir_spin_level {
     WEIR_SPIN_ALL,
 };
 
-/* Shared by supervisor and workers; all fields atomic, relaxed: nothing else hangs on them. */
+/* Shared by the supervisor and one other process; all fields atomic, relaxed: nothing else hangs on
+ * them. What the supervisor writes it does not read. */
 struct weir_spin_page {
     atomic_uint level;     /* enum weir_spin_level; written by the supervisor */
     atomic_uint epoch;     /* the same */
@@ -49,8 +51,8 @@ struct weir_spin_page {
 
 /**
  * Make the page. It begins with WEIR_SPIN_ALL, and the gate process may spin.
- * @param ret_fd    gives a sealed memfd for weir_spin_page_map() in a worker.
- * @param ret_page  gives the mapping; it stays for the process's life.
+ * @param ret_fd    gives a sealed memfd for weir_spin_page_map() in another process.
+ * @param ret_page  gives the mapping, for weir_spin_page_unmap().
  * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
  * @thread any
  */
@@ -64,6 +66,9 @@ enum weir_status weir_spin_page_create(int *ret_fd,
  * @thread any
  */
 enum weir_status weir_spin_page_map(int fd, struct weir_spin_page **ret_page) WEIR_MUST_CHECK;
+
+/** Accepts NULL. @thread any */
+void weir_spin_page_unmap(struct weir_spin_page *page);
 
 /**
  * A session handles a record: count it active, once an epoch, and say what is allowed now.

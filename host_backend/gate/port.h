@@ -41,8 +41,7 @@
 #define WEIR_GATE_PORT_ITEMS    65536u /* of a worker that have not ended */
 
 enum weir_gate_request_kind {
-    WEIR_GATE_REQUEST_DEVICE = 1, /* a device: key and size are its UUID, blocks its SMs, class
-                                     its enum weir_sched_fill, flags its abilities */
+    WEIR_GATE_REQUEST_DEVICE = 1, /* a device: key and size are its UUID */
     WEIR_GATE_REQUEST_QUEUE,      /* a queue begins: item is its tenant's slot, blocks its own SM
                                      limit in percent */
     WEIR_GATE_REQUEST_QUEUE_GONE, /* its items are withdrawn */
@@ -59,11 +58,6 @@ enum weir_gate_request_kind {
     WEIR_GATE_REQUEST_LEARN,   /* class, key, size; ns: each took; blocks: how many alike */
     WEIR_GATE_REQUEST_CHARGE,  /* undecided work of the queue has ended: class, ns */
 };
-
-/* In flags of WEIR_GATE_REQUEST_DEVICE. */
-#define WEIR_GATE_DEVICE_LEVELS 1u /* work in streams of a higher priority goes first */
-#define WEIR_GATE_DEVICE_REAL   2u /* a GPU, not softgpu */
-#define WEIR_GATE_DEVICE_ABOVE  4u /* there is a level for WEIR_SCHED_ABOVE */
 
 struct weir_gate_request {
     uint8_t kind; /* enum weir_gate_request_kind */

@@ -361,13 +361,7 @@ void weir_gate_delist_locked(struct weir_gate_queue *q)
 
 void weir_gate_attach(struct weir_gate *gate, struct weir_gate_client *client)
 {
-    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_DEVICE,
-                                        .class = (uint8_t)gate->config.fill,
-                                        .flags = (gate->levels ? WEIR_GATE_DEVICE_LEVELS : 0) |
-                                                 (gate->real ? WEIR_GATE_DEVICE_REAL : 0) |
-                                                 (gate->config.above ? WEIR_GATE_DEVICE_ABOVE : 0),
-                                        .device = gate->device,
-                                        .blocks = gate->sms};
+    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_DEVICE, .device = gate->device};
 
     memcpy(&request.key, gate->uuid, sizeof request.key);
     memcpy(&request.size, gate->uuid + sizeof request.key, sizeof request.size);

@@ -23,12 +23,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define REQUEST_WAIT_NS (2 * WEIR_NS_PER_S)
 #define GATHER_WAIT_NS  WEIR_NS_PER_S
 #define REPLY_WAIT_NS   (5 * WEIR_NS_PER_S) /* for a client to take its answer */
-#define STATS_MAX_BYTES (12u << 20)         /* of an answer: what a client takes */
+#define ROWS_MAX        8192u               /* of a worker's answer */
+#define END_TEXT(text)  ((text)[sizeof(text) - 1] = 0)
+#define STATS_MAX_BYTES (12u << 20) /* of an answer: what a client takes */
 
 static void close_client(struct weir_admin_client *client)
 {
@@ -99,6 +102,7 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
         if (w->used && w->ready &&
             !w->answering) { /* else it has not heard the last question yet */
             message.devices = is_first_of_devices(sup, i);
+            w->n_rows = 0;
             w->answering = weir_sup_worker_send(sup, i, &message, -1);
         }
     }
@@ -244,10 +248,15 @@ void weir_sup_append(void **array, size_t *n, const void *element, size_t size)
 /* Append what a worker wrote into its file. */
 static void take_stats(struct weir_supervisor *sup, int fd)
 {
-    off_t bytes = lseek(fd, 0, SEEK_END);
+    struct stat info;
     char *bigger;
+    off_t bytes;
     ssize_t n;
 
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) { /* of others, reading may take long */
+        return;
+    }
+    bytes = info.st_size;
     if (bytes <= 0 || (size_t)bytes > STATS_MAX_BYTES - sup->stats_bytes) {
         return;
     }
@@ -343,11 +352,56 @@ static void take_refusals(struct weir_supervisor *sup, const struct weir_status_
     }
 }
 
-void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
-                        const struct weir_link_message *message, int fd)
+void weir_sup_worker_row(struct weir_sup_worker *worker, const struct weir_status_worker *row)
+{
+    worker->row = *row;
+    END_TEXT(worker->row.device);
+    END_TEXT(worker->row.devices);
+    END_TEXT(worker->row.driver);
+}
+
+static bool may_tell_of(struct weir_supervisor *sup, int worker, const char *name)
+{
+    const struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, name);
+
+    return tenant != NULL && weir_sup_serves(sup, worker, tenant);
+}
+
+/* A worker may be in a guest's hands: it is heard if it was asked, about its own tenants, and not
+ * for ever; and its texts may have no end. */
+static bool is_sound(struct weir_supervisor *sup, int worker, struct weir_link_message *message)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+
+    if (!w->answering || (message->type != WEIR_LINK_STATUS_END && w->n_rows++ >= ROWS_MAX)) {
+        return false;
+    }
+    switch (message->type) {
+    case WEIR_LINK_ROW_SESSION:
+        END_TEXT(message->session_row.tenant);
+        END_TEXT(message->session_row.program);
+        END_TEXT(message->session_row.transport);
+        return may_tell_of(sup, worker, message->session_row.tenant);
+    case WEIR_LINK_ROW_TENANT:
+        END_TEXT(message->tenant_row.name);
+        return may_tell_of(sup, worker, message->tenant_row.name);
+    case WEIR_LINK_ROW_DEVICE:
+        END_TEXT(message->device_row.uuid);
+        END_TEXT(message->device_row.name);
+        return true;
+    default:
+        return true;
+    }
+}
+
+void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_link_message *message,
+                        int fd)
 {
     struct weir_status_report *g = &sup->gathered;
 
+    if (worker >= 0 && !is_sound(sup, worker, message)) {
+        return;
+    }
     if (message->type == WEIR_LINK_ROW_SESSION) {
         struct weir_status_session row = message->session_row;
 
@@ -361,7 +415,7 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
                         sizeof message->tenant_row);
     } else {
         if (worker >= 0) {
-            sup->workers[worker].row = message->worker;
+            weir_sup_worker_row(&sup->workers[worker], &message->worker);
             sup->workers[worker].answering = false;
         } else {
             sup->gate.answering = false;

@@ -23,7 +23,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define LOOK_AT 64
+#define LOOK_AT  64
+#define HAVE_MAX 16384u /* times that workers may have an entry: one may find it in a loop */
 
 struct weir_sup_entry {
     struct weir_sup_entry *next; /* in its bucket */
@@ -65,6 +66,9 @@ static bool add_worker(struct weir_sup_entry *e, int worker)
     size_t room = e->workers_room != 0 ? e->workers_room * 2 : 2;
     int16_t *bigger;
 
+    if (e->n_workers == HAVE_MAX) {
+        return false;
+    }
     if (e->n_workers == e->workers_room) {
         bigger = realloc(e->workers, room * sizeof *bigger);
         if (bigger == NULL) {
@@ -89,12 +93,14 @@ static void remove_worker(struct weir_sup_entry *e, int worker)
 
 static void remove_worker_wholly(struct weir_sup_entry *e, int worker)
 {
-    size_t before;
+    size_t left = 0;
 
-    do {
-        before = e->n_workers;
-        remove_worker(e, worker);
-    } while (e->n_workers < before);
+    for (size_t i = 0; i < e->n_workers; i++) {
+        if (e->workers[i] != worker) {
+            e->workers[left++] = e->workers[i];
+        }
+    }
+    e->n_workers = left;
 }
 
 /* ---------------------------------------------------------------- entries come and go */

@@ -3,8 +3,9 @@
  * when it dies. It makes a port for each worker; the supervisor passes that on.
  *
  * It is told of each worker whom that serves, before the worker is, and takes no other tenant's
- * work from it. What it learns it keeps in a file that is opened here, since workers must not reach
- * it.
+ * work from it. Likewise it is told which GPUs there are: workers say so before they have guests,
+ * and get their ports then. What it learns it keeps in a file that is opened here, since workers
+ * must not reach it.
  *
  * A worker does not need the gate to work. Until it has a port, and when the gate has died, it
  * decides about its own sessions.
@@ -78,6 +79,41 @@ void weir_sup_gate_ask(struct weir_supervisor *sup, const struct weir_link_messa
     sup->gate.answering = weir_sup_gate_send(sup, message, -1);
 }
 
+static bool is_known(const struct weir_sup_gate *gate, const uint8_t uuid[16])
+{
+    for (uint32_t i = 0; i < gate->n_gpus; i++) {
+        if (memcmp(gate->gpus[i].uuid, uuid, sizeof gate->gpus[i].uuid) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void weir_sup_gate_gpus(struct weir_supervisor *sup, const struct weir_link_reads *reads)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_GATE_GPU};
+    struct weir_sup_gate *gate = &sup->gate;
+    uint32_t n = reads->n < WEIR_LINK_DEVICES_MAX ? reads->n : WEIR_LINK_DEVICES_MAX;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (gate->n_gpus == WEIR_LINK_GPUS_MAX || is_known(gate, reads->gpu[i].uuid)) {
+            continue; /* the gate says which it does not serve */
+        }
+        message.gpu = gate->gpus[gate->n_gpus++] = reads->gpu[i];
+        (void)weir_sup_gate_send(sup, &message, -1);
+    }
+}
+
+static void send_gpus(struct weir_supervisor *sup)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_GATE_GPU};
+
+    for (uint32_t i = 0; i < sup->gate.n_gpus; i++) {
+        message.gpu = sup->gate.gpus[i];
+        (void)weir_sup_gate_send(sup, &message, -1);
+    }
+}
+
 /* ---------------------------------------------------------------- ports of workers */
 
 /* Workers under one MPS server run side by side; any other's contexts take turns on the GPU. The
@@ -95,10 +131,14 @@ static uint32_t domain_of(const struct weir_supervisor *sup, int worker)
 
 void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker)
 {
+    const struct weir_link_message lost = {.type = WEIR_LINK_GATE_LOST};
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT};
 
     if (sup->gate.link < 0) {
+        if (w->gate_comes) { /* it waits for that */
+            (void)weir_sup_worker_send(sup, worker, &lost, -1);
+        }
         return;
     }
     w->gate_port = ++sup->gate.last_port;
@@ -224,10 +264,11 @@ static enum weir_status start(struct weir_supervisor *sup)
     if (weir_sup_gate_send(sup, &message,
                            sup->spin.page_fd)) { /* one that is gone is seen by SIGCHLD */
         send_times(sup);
+        send_gpus(sup);
         weir_sup_tenants_tell_gate(sup);
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].pid > 0) {
+        if (weir_sup_worker_is_told(sup, i)) { /* the others come when they are ready for it */
             weir_sup_gate_worker_starts(sup, i);
         }
     }

@@ -551,9 +551,7 @@ static void show_idle(struct weir_supervisor *sup)
 
         n += is_of_programs(w) && !w->program.busy && (w->program.stopping || may_give_way(sup, w));
     }
-    if (sup->spin.page != NULL) {
-        atomic_store_explicit(&sup->spin.page->idle_workers, n, memory_order_relaxed);
-    }
+    weir_sup_spin_show(sup, n, sup->spin.tenants);
 }
 
 void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker)

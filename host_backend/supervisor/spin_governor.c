@@ -1,5 +1,6 @@
 /*
- * Says on a shared page who may wait by spinning (host_backend/config/spin.h).
+ * Says on pages, one shared with each worker, who may wait by spinning
+ * (host_backend/config/spin.h).
  *
  * While sessions are active it looks once in an epoch of 20 ms at how many threads of the machine
  * have or want a core; while none is, once a second whether one has become active, which
@@ -17,7 +18,8 @@
 
 #define EPOCH_NS      (20 * WEIR_NS_PER_MS)
 #define IDLE_EPOCH_NS WEIR_NS_PER_S
-#define IDLE_AFTER    50u /* epochs without an active session */
+#define IDLE_AFTER    50u   /* epochs without an active session */
+#define ACTIVE_MAX    4096u /* sessions that a worker is believed to have */
 
 /* The cores that this process, and so each of its workers, may use. */
 static uint32_t count_cores(void)
@@ -37,6 +39,77 @@ enum weir_status weir_sup_spin_open(struct weir_supervisor *sup)
     spin->idle_epochs = IDLE_AFTER;
     return weir_spin_page_create(&spin->page_fd, &spin->page);
 }
+
+/* ---------------------------------------------------------------- workers' pages */
+
+static void show(const struct weir_sup_spin *spin, struct weir_spin_page *page)
+{
+    uint32_t level = spin->governor.n != 0 ? spin->governor.level : WEIR_SPIN_ALL;
+    bool gate_may = spin->governor.n == 0 || spin->governor.gate_may;
+
+    atomic_store_explicit(&page->level, level, memory_order_relaxed);
+    atomic_store_explicit(&page->gate_may, gate_may, memory_order_relaxed);
+    atomic_store_explicit(&page->epoch, spin->epoch, memory_order_relaxed);
+    atomic_store_explicit(&page->idle_workers, spin->idle_workers, memory_order_relaxed);
+    atomic_store_explicit(&page->tenants, spin->tenants, memory_order_relaxed);
+}
+
+static void show_all(struct weir_supervisor *sup)
+{
+    show(&sup->spin, sup->spin.page);
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].spin_page != NULL) {
+            show(&sup->spin, sup->workers[i].spin_page);
+        }
+    }
+}
+
+void weir_sup_spin_show(struct weir_supervisor *sup, uint32_t idle_workers, uint32_t tenants)
+{
+    if (sup->spin.page != NULL &&
+        (sup->spin.idle_workers != idle_workers || sup->spin.tenants != tenants)) {
+        sup->spin.idle_workers = idle_workers;
+        sup->spin.tenants = tenants;
+        show_all(sup);
+    }
+}
+
+enum weir_status weir_sup_spin_worker_starts(struct weir_supervisor *sup,
+                                             struct weir_sup_worker *worker, int *ret_fd)
+{
+    enum weir_status status;
+
+    weir_sup_spin_worker_gone(worker);
+    status = weir_spin_page_create(ret_fd, &worker->spin_page);
+    if (status == WEIR_OK) {
+        show(&sup->spin, worker->spin_page);
+    }
+    return status;
+}
+
+void weir_sup_spin_worker_gone(struct weir_sup_worker *worker)
+{
+    weir_spin_page_unmap(worker->spin_page);
+    worker->spin_page = NULL;
+}
+
+/* Sessions that were active in the epoch that has ended. */
+static uint32_t take_active(const struct weir_supervisor *sup, uint32_t epoch)
+{
+    uint32_t all = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_spin_page *page = sup->workers[i].spin_page;
+        uint32_t n = page != NULL ? atomic_exchange_explicit(&page->active[epoch & 1], 0,
+                                                             memory_order_relaxed)
+                                  : 0;
+
+        all += n < ACTIVE_MAX ? n : ACTIVE_MAX;
+    }
+    return all;
+}
+
+/* ---------------------------------------------------------------- begin, end */
 
 void weir_sup_spin_close(struct weir_supervisor *sup)
 {
@@ -78,29 +151,27 @@ void weir_sup_spin_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     struct weir_sup_spin *spin = &sup->spin;
     struct weir_spin_seen seen = {.cores = spin->cores};
-    enum weir_spin_level level;
-    bool gate_may;
-    uint32_t epoch;
+    enum weir_spin_level was_level = spin->governor.level;
+    bool gate_might = spin->governor.gate_may;
+    uint32_t epoch = spin->epoch;
 
     if (now_ns < spin->next_ns) {
         return;
     }
-    epoch = atomic_load_explicit(&spin->page->epoch, memory_order_relaxed);
-    atomic_store_explicit(&spin->page->epoch, epoch + 1, memory_order_relaxed);
-    seen.active = atomic_exchange_explicit(&spin->page->active[epoch & 1], 0, memory_order_relaxed);
+    spin->epoch++;
+    show_all(sup);
+    seen.active = take_active(sup, epoch);
     seen.gate_asks = atomic_exchange_explicit(&spin->page->gate_asks, 0, memory_order_relaxed) != 0;
     spin->idle_epochs = seen.active != 0 ? 0 : spin->idle_epochs + 1;
     spin->next_ns = now_ns + (spin->idle_epochs < IDLE_AFTER ? EPOCH_NS : IDLE_EPOCH_NS);
     if (spin->idle_epochs >= IDLE_AFTER || !count_running(spin->loadavg_fd, &seen.running)) {
         return;
     }
-    level = weir_spin_decide(&spin->governor, &seen, now_ns);
-    gate_may = spin->governor.gate_may;
-    if (atomic_load_explicit(&spin->page->level, memory_order_relaxed) != level ||
-        weir_spin_gate_is_allowed(spin->page) != gate_may) {
+    if (weir_spin_decide(&spin->governor, &seen, now_ns) != was_level ||
+        spin->governor.gate_may != gate_might) {
         weir_log_debug("supervisor: spinning level=%d gate=%d running=%u active=%u cores=%u",
-                       (int)level, (int)gate_may, seen.running, seen.active, seen.cores);
-        atomic_store_explicit(&spin->page->level, level, memory_order_relaxed);
-        atomic_store_explicit(&spin->page->gate_may, gate_may, memory_order_relaxed);
+                       (int)spin->governor.level, (int)spin->governor.gate_may, seen.running,
+                       seen.active, seen.cores);
+        show_all(sup);
     }
 }

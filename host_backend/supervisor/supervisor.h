@@ -106,6 +106,8 @@ struct weir_sup_gate {
     uint64_t started_ns;
     uint64_t restart_at_ns; /* 0: it need not */
     uint64_t alive_by_ns;   /* it was asked whether it lives, and is killed then; 0: it was not */
+    struct weir_link_gpu gpus[WEIR_LINK_GPUS_MAX]; /* that it is to serve */
+    uint32_t n_gpus;
 };
 
 struct weir_sup_worker {
@@ -117,10 +119,13 @@ struct weir_sup_worker {
     char group[WEIR_TENANT_NAME_BYTES];   /* that it serves; "": tenants of none */
     char devices[WEIR_DEVICE_LIST_BYTES]; /* that it owns; shared by the tenants with this list */
     struct weir_sup_program program;
-    bool told; /* it reads its link, and knows its tenants */
+    struct weir_spin_page *spin_page; /* shared with it alone; NULL: it does not run */
+    bool told;                        /* it reads its link, and knows its tenants */
+    bool gate_comes;                  /* it was told that it gets a port to the gate */
     bool ready;
     bool renewing;         /* it is to end, and to start again with other connections */
     bool answering;        /* has been asked for its status */
+    uint32_t n_rows;       /* that it has answered with */
     uint32_t gate_port;    /* that the gate process was asked for; 0: none */
     bool gate_deaf;        /* it has left that, since the gate did not read */
     uint64_t gate_port_ns; /* when it was asked for */
@@ -234,11 +239,12 @@ struct weir_metrics_client {
     uint64_t deadline_ns;
 };
 
-/* Who may spin (host_backend/config/spin.h). */
+/* Who may spin (host_backend/config/spin.h), and what else is on workers' pages. */
 struct weir_sup_spin {
-    struct weir_spin_page *page; /* shared with the workers */
+    struct weir_spin_page *page; /* the gate process's */
     int page_fd;                 /* -1: not made */
-    int loadavg_fd;              /* -1: cannot be read, so the level stays */
+    uint32_t epoch, idle_workers, tenants;
+    int loadavg_fd; /* -1: cannot be read, so the level stays */
     uint32_t cores;
     uint32_t idle_epochs; /* in a row without an active session */
     uint64_t next_ns;     /* when the epoch ends */
@@ -392,7 +398,7 @@ enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 
 /* spin_governor.c */
 
-/** Make the page that tells workers who may spin.
+/** Make the page that tells the gate process who may spin.
  * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY */
 enum weir_status weir_sup_spin_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 /** Close its files, also if it was never opened. The page stays mapped. */
@@ -401,11 +407,26 @@ void weir_sup_spin_close(struct weir_supervisor *sup);
 int weir_sup_spin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 /** The epoch may have ended: decide for the next. */
 void weir_sup_spin_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** Say on all pages how many workers serve nobody, and how many tenants there are. */
+void weir_sup_spin_show(struct weir_supervisor *sup, uint32_t idle_workers, uint32_t tenants);
+/**
+ * Make the page of a worker that starts, which nobody else sees.
+ * @param ret_fd  gives what is to be passed on to it.
+ * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
+ */
+enum weir_status weir_sup_spin_worker_starts(struct weir_supervisor *sup,
+                                             struct weir_sup_worker *worker,
+                                             int *ret_fd) WEIR_MUST_CHECK;
+/** It has ended. Does nothing if it has no page. */
+void weir_sup_spin_worker_gone(struct weir_sup_worker *worker);
 
 /* tenants.c */
 
 /** Tell the gate process about all tenants. */
 void weir_sup_tenants_tell_gate(struct weir_supervisor *sup);
+/** Is it one of the workers that have the tenant's work? */
+bool weir_sup_serves(const struct weir_supervisor *sup, int worker,
+                     const struct weir_sup_tenant *tenant);
 /** Tell the gate process whom a worker serves. */
 void weir_sup_tenants_serve(struct weir_supervisor *sup, int worker);
 
@@ -718,7 +739,9 @@ bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_mess
                         int fd);
 /** Ask it for its status. */
 void weir_sup_gate_ask(struct weir_supervisor *sup, const struct weir_link_message *message);
-/** A worker starts: it gets a port. */
+/** A worker without guests says which GPUs it has: the gate is to serve them. */
+void weir_sup_gate_gpus(struct weir_supervisor *sup, const struct weir_link_reads *reads);
+/** A worker whose GPUs are known gets a port, or hears that there is none. */
 void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker);
 /** A worker serves a tenant: to be told before the worker is, and after the tenant. */
 void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker,
@@ -756,8 +779,10 @@ void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_t
 void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use *use);
 /** A status message of a worker, or of the gate process (-1), and the file that came with it,
  * borrowed, or -1. */
-void weir_sup_admin_row(struct weir_supervisor *sup, int worker,
-                        const struct weir_link_message *message, int fd);
+void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_link_message *message,
+                        int fd);
+/** Take over what a worker says of itself. */
+void weir_sup_worker_row(struct weir_sup_worker *worker, const struct weir_status_worker *row);
 /** Answer what is complete or overdue. */
 void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns);
 int weir_sup_admin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);

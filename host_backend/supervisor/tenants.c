@@ -170,10 +170,11 @@ static bool is_of_program(const struct weir_sup_worker *w, const struct weir_sup
     return w->used && w->kind == WEIR_WORKER_PROGRAM && w->tenant == (int)tenant->index;
 }
 
-static bool serves(const struct weir_supervisor *sup, int worker,
-                   const struct weir_sup_tenant *tenant)
+bool weir_sup_serves(const struct weir_supervisor *sup, int worker,
+                     const struct weir_sup_tenant *tenant)
 {
-    return worker == tenant->worker || is_of_program(&sup->workers[worker], tenant);
+    return tenant->used &&
+           (worker == tenant->worker || is_of_program(&sup->workers[worker], tenant));
 }
 
 /* Tell the gate, and then all workers that serve the tenant. */
@@ -183,7 +184,7 @@ static void tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tena
 
     (void)weir_sup_gate_send(sup, &message, -1);
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (!weir_sup_worker_is_told(sup, i) || !serves(sup, i, tenant)) {
+        if (!weir_sup_worker_is_told(sup, i) || !weir_sup_serves(sup, i, tenant)) {
             continue;
         }
         if (type == WEIR_LINK_TENANT) {
@@ -198,7 +199,7 @@ void weir_sup_tenants_serve(struct weir_supervisor *sup, int worker)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *tenant = &sup->tenants[i];
 
-        if (tenant->used && !tenant->gone && serves(sup, worker, tenant)) {
+        if (tenant->used && !tenant->gone && weir_sup_serves(sup, worker, tenant)) {
             weir_sup_gate_worker_serves(sup, worker, tenant);
         }
     }
@@ -212,9 +213,7 @@ static void show_count(struct weir_supervisor *sup)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         n += sup->tenants[i].used && !sup->tenants[i].gone;
     }
-    if (sup->spin.page != NULL) {
-        atomic_store_explicit(&sup->spin.page->tenants, n, memory_order_relaxed);
-    }
+    weir_sup_spin_show(sup, sup->spin.idle_workers, n);
 }
 
 void weir_sup_tenants_tell_gate(struct weir_supervisor *sup)

@@ -226,7 +226,7 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     }
     c->by_program = w->kind == WEIR_WORKER_PROGRAM;
     c->alone = w->kind != WEIR_WORKER_SHARED;
-    c->gate_comes = sup->gate.link >= 0;
+    c->gate_comes = w->gate_comes = sup->gate.link >= 0;
     c->started_ns = w->started_ns;
     return weir_sup_worker_send(sup, worker, &message, page_fd);
 }
@@ -377,10 +377,17 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
     enum weir_status status;
+    int page_fd;
 
     w->started_ns = weir_clock_now_ns();
+    status = weir_sup_spin_worker_starts(sup, w, &page_fd);
+    if (status != WEIR_OK) {
+        return status;
+    }
     status = launch(sup, w);
     if (status != WEIR_OK) {
+        weir_sup_spin_worker_gone(w);
+        close(page_fd);
         return status;
     }
     w->ready = w->told = false;
@@ -390,9 +397,8 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
                   w->program.domain);
     sup->worker_starts++;
     tell_event(sup, w, WEIR_EVENT_WORKER_STARTED, w->pid, "");
-    if (send_config(sup, worker, sup->spin.page_fd)) { /* one that is gone is seen by SIGCHLD */
-        weir_sup_gate_worker_starts(sup, worker);
-    }
+    (void)send_config(sup, worker, page_fd); /* one that is gone is seen by SIGCHLD */
+    close(page_fd);
     return WEIR_OK;
 }
 
@@ -525,6 +531,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     w->pid = 0;
     w->stop_by_ns = 0;
     weir_sup_gate_worker_gone(sup, worker);
+    weir_sup_spin_worker_gone(w);
     weir_sup_drop_all(sup, worker);
     weir_sup_directory_worker_gone(sup, worker);
     weir_sup_tenants_settle(sup, worker);
@@ -627,13 +634,16 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 }
 
 /* Its driver is open, which may have taken long. Until now the link had little more to hold than
- * its configuration: the settings of many tenants would have filled it. */
-static void on_reads(struct weir_supervisor *sup, int worker)
+ * its configuration: the settings of many tenants would have filled it. What it says about GPUs is
+ * believed, since no guest has reached it yet; the gate hears that before it makes the port. */
+static void on_reads(struct weir_supervisor *sup, int worker, const struct weir_link_reads *reads)
 {
     if (sup->workers[worker].told) {
         return;
     }
     sup->workers[worker].told = true;
+    weir_sup_gate_gpus(sup, reads);
+    weir_sup_gate_worker_starts(sup, worker);
     weir_sup_tenants_tell(sup, worker);
     if (sup->listening) {
         let_listen(sup, worker);
@@ -645,7 +655,7 @@ static void on_ready(struct weir_supervisor *sup, int worker,
 {
     struct weir_sup_worker *w = &sup->workers[worker];
 
-    w->row = message->worker;
+    weir_sup_worker_row(w, &message->worker);
     w->ready = true;
     weir_mps_serves(sup, w);
     weir_log_info("supervisor: worker ready worker=%d device=\"%.100s\" devices=%.60s "
@@ -686,6 +696,20 @@ static void renew(struct weir_supervisor *sup, int worker, uint32_t connections)
     weir_sup_worker_stop(sup, worker);
 }
 
+/* It may be in a guest's hands. A tenant that it served may just have gone, so this is no alarm. */
+static bool may_speak_of(const struct weir_supervisor *sup, int worker, uint32_t tenant,
+                         const struct weir_link_message *message)
+{
+    bool may =
+        tenant < WEIR_CONFIG_TENANTS_MAX && weir_sup_serves(sup, worker, &sup->tenants[tenant]);
+
+    if (!may) {
+        weir_log_debug("supervisor: not about a tenant of the worker worker=%d type=%u", worker,
+                       message->type);
+    }
+    return may;
+}
+
 void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
@@ -712,19 +736,23 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
     }
     switch (message.type) {
     case WEIR_LINK_DEVICES:
-        weir_sup_claim(sup, worker, &message.gpus);
+        if (!w->told) { /* later it has guests */
+            weir_sup_claim(sup, worker, &message.gpus);
+        }
         break;
     case WEIR_LINK_READS:
-        on_reads(sup, worker);
+        on_reads(sup, worker, &message.reads);
         break;
     case WEIR_LINK_SMS:
         weir_mps_sms_told(sup, w, &message.sms);
         break;
     case WEIR_LINK_READY:
-        on_ready(sup, worker, &message);
+        if (!w->ready) {
+            on_ready(sup, worker, &message);
+        }
         break;
     case WEIR_LINK_KEEP:
-        if (fd >= 0) {
+        if (fd >= 0 && may_speak_of(sup, worker, message.chunk.tenant_index, &message)) {
             weir_sup_keep(sup, worker, &message.chunk, fd);
             fd = -1;
         }
@@ -743,7 +771,10 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         weir_sup_withdraw(sup, worker, &message.entry);
         break;
     case WEIR_LINK_TENANT_FREE:
-        weir_sup_tenant_freed(sup, message.tenant.index, message.tenant.goings);
+        if (may_speak_of(sup, worker, message.tenant.index, &message) &&
+            sup->tenants[message.tenant.index].worker == worker) {
+            weir_sup_tenant_freed(sup, message.tenant.index, message.tenant.goings);
+        }
         break;
     case WEIR_LINK_IDLE:
         weir_sup_program_ended(sup, worker, &message.idle);
@@ -764,10 +795,14 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         w->ready = w->stop_by_ns == 0;
         break;
     case WEIR_LINK_FAULT:
-        weir_sup_fault(sup, worker, &message.fault);
+        if (may_speak_of(sup, worker, message.fault.tenant_index, &message)) {
+            weir_sup_fault(sup, worker, &message.fault);
+        }
         break;
     case WEIR_LINK_EVENT:
-        weir_sup_worker_event(sup, worker, &message.event);
+        if (may_speak_of(sup, worker, message.event.tenant_index, &message)) {
+            weir_sup_worker_event(sup, worker, &message.event);
+        }
         break;
     case WEIR_LINK_ROW_DEVICE:
     case WEIR_LINK_ROW_TENANT:

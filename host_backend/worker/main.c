@@ -624,6 +624,7 @@ static int open_worker(struct weir_worker *worker)
     weir_worker_limits_note(worker);
     weir_start_stage_ends(WEIR_START_WARM);
     message = (struct weir_link_message){.type = WEIR_LINK_READS};
+    weir_gates_describe(worker, &message.reads);
     send_message(worker, &message);
     told.gate_known = !worker->config.gate_comes;
     while (!told.may_listen || !told.gate_known) {

@@ -107,10 +107,14 @@ static void serve(const struct session *sessions, struct weir_spin_page *spin, i
         .settings = &settings, .policies = &policies, .spin = spin};
     struct weir_sched_tenant_params tenant = {
         .name = "", .weight = 100, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
+    struct weir_link_gpu gpu = {
+        .sms = SMS, .fill = WEIR_SCHED_FILL_ALL, .levels = true, .real = true};
     struct weir_gate_process *process;
 
+    memcpy(gpu.uuid, uuid, sizeof gpu.uuid);
     must(weir_policy_set_parse("fair", &policies, NULL), "policy");
     must(weir_gate_process_create(&params, &process), "gate process");
+    weir_gate_process_gpu(process, &gpu);
     for (unsigned i = 0; i < o.sessions; i++) {
         char name[16];
 

@@ -84,6 +84,12 @@ void process_open(void)
     settings.fill = WEIR_SCHED_FILL_NONE;
     assert_int_equal(weir_policy_set_parse("fair", &policies, NULL), WEIR_OK);
     assert_int_equal(weir_gate_process_create(&params, &host.process), WEIR_OK);
+    for (size_t i = 0; i < 2; i++) {
+        struct weir_link_gpu gpu = {.sms = SMS, .fill = WEIR_SCHED_FILL_NONE};
+
+        memcpy(gpu.uuid, uuids[i], sizeof gpu.uuid);
+        weir_gate_process_gpu(host.process, &gpu);
+    }
     host.fd = eventfd(0, EFD_NONBLOCK);
     assert_int_equal(pthread_create(&host.thread, NULL, serve, NULL), 0);
 }

@@ -259,6 +259,69 @@ static void a_tenant_that_goes_leaves_its_workers(void **state)
     process_close();
 }
 
+/* ---------------------------------------------------------------- GPUs */
+
+static void name_gpu(struct worker *w, uint32_t device, const char uuid[16])
+{
+    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_DEVICE,
+                                        .device = device,
+                                        .key = w->id << 8 | device,
+                                        .blocks = 1};
+
+    if (uuid != NULL) {
+        memcpy(&request.key, uuid, sizeof request.key);
+        memcpy(&request.size, uuid + sizeof request.key, sizeof request.size);
+    }
+    post(w, request);
+}
+
+static void count_gpus(void *user)
+{
+    *(uint32_t *)user = host.process->n_gpus;
+}
+
+static uint32_t gpus_now(void)
+{
+    uint32_t n;
+
+    in_process(count_gpus, &n); /* which reads the ports first */
+    return n;
+}
+
+/* However many it makes up: there is room for the real ones, and they are what they are. */
+static void gpus_are_those_that_the_supervisor_named(void **state)
+{
+    static const char second[16] = "another GPU";
+    struct worker *victim, other = {0}, *hostile[5];
+
+    (void)state;
+    process_open();
+    for (uint32_t i = 0; i < 5; i++) {
+        hostile[i] = worker_new(2 + i, 1, 1);
+        for (uint32_t device = 2; device < WEIR_GATE_PORT_DEVICES; device++) {
+            name_gpu(hostile[i], device, NULL); /* with a UUID of its own */
+        }
+    }
+    assert_int_equal(gpus_now(), 1);
+    name_gpu(hostile[0], 1, second); /* it is the first who uses that one, as if with one SM */
+    assert_int_equal(gpus_now(), 2);
+    assert_int_equal(host.process->gpus[1].gate->sms, host.process->gpus[0].gate->sms);
+    victim = worker_new(1, 0, 0);
+    other.client = victim->client;
+    open_gate(&other, 1);
+    launch(&other, KEY);
+    await(counts_of(1).items == 1);
+    device_reaches(&other);
+    weir_gate_queue_destroy(other.queue);
+    weir_gate_detach(other.gate);
+    weir_gate_destroy(other.gate);
+    worker_gone(victim);
+    for (uint32_t i = 0; i < 5; i++) {
+        worker_gone(hostile[i]);
+    }
+    process_close();
+}
+
 /* ---------------------------------------------------------------- the process itself */
 
 /* Who shares a descriptor can make it block, and empty it between an event and a read. */
@@ -362,6 +425,7 @@ int main(void)
         cmocka_unit_test(what_a_tenant_taught_its_next_worker_knows),
         cmocka_unit_test(a_tenant_that_is_about_to_be_told_is_waited_for),
         cmocka_unit_test(a_tenant_that_goes_leaves_its_workers),
+        cmocka_unit_test(gpus_are_those_that_the_supervisor_named),
         cmocka_unit_test(a_bell_is_never_read),
         cmocka_unit_test(queues_that_come_and_go_keep_nobody_waiting),
     };

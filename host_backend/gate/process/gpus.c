@@ -2,6 +2,9 @@
 #include "host_backend/gate/process/served.h"
 
 #include "base/log.h"
+#include <string.h>
+
+#define SMS_MAX 65536u
 
 /* ---------------------------------------------------------------- what the scheduler orders */
 
@@ -169,29 +172,57 @@ void served_gpu_tick(struct weir_gate_process *process, struct served_gpu *gpu, 
 
 /* ---------------------------------------------------------------- GPUs */
 
-static struct served_gpu *make(struct weir_gate_process *process,
-                               const struct weir_gate_request *request)
+static bool is_called(const struct weir_link_gpu *gpu, const uint64_t uuid[2])
+{
+    return memcmp(gpu->uuid, uuid, sizeof gpu->uuid) == 0;
+}
+
+static const struct weir_link_gpu *named(const struct weir_gate_process *process,
+                                         const uint64_t uuid[2])
+{
+    for (uint32_t i = 0; i < process->n_named; i++) {
+        if (is_called(&process->named[i], uuid)) {
+            return &process->named[i];
+        }
+    }
+    return NULL;
+}
+
+void weir_gate_process_gpu(struct weir_gate_process *process, const struct weir_link_gpu *gpu)
+{
+    uint64_t uuid[2];
+
+    memcpy(uuid, gpu->uuid, sizeof uuid);
+    if (named(process, uuid) != NULL) {
+        return;
+    }
+    if (process->n_named == WEIR_LINK_GPUS_MAX || gpu->sms == 0 || gpu->sms > SMS_MAX ||
+        gpu->fill > WEIR_SCHED_FILL_ALL) {
+        weir_log_error("gate: a GPU is not scheduled sms=%u gpus=%u", gpu->sms, process->n_named);
+        return;
+    }
+    process->named[process->n_named++] = *gpu;
+}
+
+static struct served_gpu *make(struct weir_gate_process *process, const struct weir_link_gpu *of)
 {
     static const struct weir_gate_ops no_ops;
     struct served_gpu *gpu = &process->gpus[process->n_gpus];
     struct weir_gate_params params = {.device = process->n_gpus,
-                                      .sms = request->blocks,
-                                      .levels = (request->flags & WEIR_GATE_DEVICE_LEVELS) != 0,
-                                      .above = (request->flags & WEIR_GATE_DEVICE_ABOVE) != 0,
-                                      .real = (request->flags & WEIR_GATE_DEVICE_REAL) != 0,
-                                      .fill = (enum weir_sched_fill)request->class,
+                                      .sms = of->sms,
+                                      .levels = of->levels,
+                                      .above = of->above,
+                                      .real = of->real,
+                                      .fill = (enum weir_sched_fill)of->fill,
                                       .settings = &process->settings,
                                       .policies = &process->policies,
                                       .spin = process->spin,
                                       .times_dir = "none", /* times.c */
+                                      .uuid = of->uuid,
                                       .ops = &no_ops};
-    uint64_t uuid[2] = {request->key, request->size};
 
-    if (process->n_gpus == SERVED_GPUS_MAX) {
-        return NULL;
-    }
-    *gpu = (struct served_gpu){.uuid = {request->key, request->size}};
-    params.uuid = (const uint8_t *)uuid;
+    *gpu = (struct served_gpu){.of = of};
+    memcpy(gpu->uuid, of->uuid, sizeof gpu->uuid);
     if (weir_gate_create_served(&params, served_env_init, &gpu->gate) != WEIR_OK) {
         return NULL;
     }
@@ -205,12 +236,13 @@ static struct served_gpu *make(struct weir_gate_process *process,
 struct served_gpu *served_gpu_of(struct weir_gate_process *process,
                                  const struct weir_gate_request *request)
 {
-    for (uint32_t i = 0; i < process->n_gpus; i++) {
-        struct served_gpu *gpu = &process->gpus[i];
+    const uint64_t uuid[2] = {request->key, request->size};
+    const struct weir_link_gpu *of = named(process, uuid);
 
-        if (gpu->uuid[0] == request->key && gpu->uuid[1] == request->size) {
-            return gpu;
+    for (uint32_t i = 0; of != NULL && i < process->n_gpus; i++) {
+        if (process->gpus[i].of == of) {
+            return &process->gpus[i];
         }
     }
-    return make(process, request);
+    return of != NULL ? make(process, of) : NULL;
 }

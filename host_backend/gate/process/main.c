@@ -225,6 +225,9 @@ static bool on_message(void *user)
     case WEIR_LINK_TENANT_GONE:
         on_tenant_gone(host, &message.tenant);
         break;
+    case WEIR_LINK_GATE_GPU:
+        weir_gate_process_gpu(host->process, &message.gpu);
+        break;
     case WEIR_LINK_GATE_TIMES:
         if (fd >= 0) {
             weir_gate_process_times(host->process, fd);

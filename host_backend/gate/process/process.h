@@ -4,7 +4,7 @@
  * It knows no CUDA. Workers post what happens into their ports (host_backend/gate/port.h); the
  * schedulers decide; grants, orders and news go back the same way. GPUs have no number here: a
  * worker names each of its devices by UUID, and queues of one UUID share one scheduler, whichever
- * worker they come from.
+ * worker they come from. Which GPUs there are, and what they can do, the supervisor says.
  *
  * What comes from a port is hostile input: it is copied once and checked. A request that makes no
  * sense is dropped and counted. A worker can harm the order of its own work, and nothing else.
@@ -35,6 +35,10 @@ enum weir_status weir_gate_process_create(const struct weir_gate_process_params 
                                           struct weir_gate_process **ret_process) WEIR_MUST_CHECK;
 /** Save the learned durations and free everything. Accepts NULL. @thread owner */
 void weir_gate_process_destroy(struct weir_gate_process *process);
+
+/** A GPU that there is. Requests about others are refused. Named again it stays as it was.
+ * @thread owner */
+void weir_gate_process_gpu(struct weir_gate_process *process, const struct weir_link_gpu *gpu);
 
 /**
  * A worker's port.

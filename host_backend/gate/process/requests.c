@@ -7,7 +7,6 @@
 /* Of a port: one that posts much, or what takes long, delays the others little. */
 #define REQUESTS_AT_ONCE 256u
 #define AT_ONCE_NS       (100 * WEIR_NS_PER_US)
-#define SMS_MAX          65536u
 #define NS_MAX           (3600 * WEIR_NS_PER_S) /* of a piece of work */
 #define ITEM_FLAGS                                                                                 \
     ((uint32_t)(WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED |                   \
@@ -333,15 +332,15 @@ static bool on_device(const struct about *a)
     const struct weir_gate_request *r = a->request;
     struct served_gpu *gpu;
 
-    if (a->gpu != NULL || r->blocks == 0 || r->blocks > SMS_MAX || r->class > WEIR_SCHED_FILL_ALL) {
+    if (a->gpu != NULL) {
         return false;
     }
     gpu = served_gpu_of(a->process, r);
     if (gpu == NULL) {
-        if (!a->port->told_no_room) {
-            weir_log_error("gate: no room for a GPU port=%u", a->port->id);
+        if (!a->port->told_not_served) {
+            weir_log_error("gate: a worker's GPU is not scheduled port=%u", a->port->id);
         }
-        a->port->told_no_room = true;
+        a->port->told_not_served = true;
         return false;
     }
     a->port->gpu[r->device] = gpu;

@@ -6,7 +6,6 @@
 #include "host_backend/gate/private.h"
 #include "host_backend/gate/process/process.h"
 
-#define SERVED_GPUS_MAX    32u
 #define SERVED_PORTS_MAX   1024u
 #define SERVED_ITEMS_CHUNK 1024u
 
@@ -23,7 +22,8 @@ struct served_item {
 };
 
 struct served_gpu {
-    struct weir_gate *gate; /* without a thread: its scheduler, its tenants, its trace */
+    const struct weir_link_gpu *of; /* as the supervisor named it */
+    struct weir_gate *gate;         /* without a thread: its scheduler, its tenants, its trace */
     uint64_t uuid[2];
     weir_sched_id alone; /* as the ports were told last .. */
     uint32_t alone_slot; /* .. with the slot of that tenant, + 1 */
@@ -87,9 +87,9 @@ struct served_port {
     struct served_item *items[WEIR_GATE_PORT_ITEMS / SERVED_ITEMS_CHUNK];
     weir_sched_id together[WEIR_GATE_BATCH_MAX];
     uint32_t n_together;
-    uint64_t dropped;               /* requests that made no sense */
-    bool has_orders;                /* since the worker was called last */
-    bool told_no_room, told_unread; /* the log tells each once: the worker can make it happen */
+    uint64_t dropped;                  /* requests that made no sense */
+    bool has_orders;                   /* since the worker was called last */
+    bool told_not_served, told_unread; /* the log tells each once: the worker can make it happen */
 };
 
 struct served_tenant {
@@ -117,8 +117,9 @@ struct weir_gate_process {
     int epoll;
     uint64_t heard; /* how often nothing was left to hear of the owner */
     bool real;      /* a port has a GPU, not softgpu: waiting by spinning may pay */
-    struct served_gpu gpus[SERVED_GPUS_MAX];
-    uint32_t n_gpus;
+    struct weir_link_gpu named[WEIR_LINK_GPUS_MAX]; /* that there are .. */
+    struct served_gpu gpus[WEIR_LINK_GPUS_MAX];     /* .. and those that workers have used */
+    uint32_t n_named, n_gpus;
     struct served_port *ports[SERVED_PORTS_MAX];
     uint32_t n_ports;
     struct served_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
@@ -126,7 +127,8 @@ struct weir_gate_process {
 
 /* gpus.c */
 
-/** The GPU of that UUID, made if there is none. NULL: no memory, or too many. */
+/** The GPU of that UUID, made if nobody has used it yet. NULL: the supervisor knows none, or no
+ * memory. */
 struct served_gpu *served_gpu_of(struct weir_gate_process *process,
                                  const struct weir_gate_request *request);
 /** The scheduler's functions (sched/sched.h) for a gate whose workers are behind ports. */

@@ -70,6 +70,32 @@ static bool has_above(const struct weir_device_gate *g)
     return has_levels(g) && levels_on(g) >= LEVELS_MANY && g->fill == WEIR_SCHED_FILL_ALL;
 }
 
+static void find_levels(struct weir_device_gate *g, struct weir_worker *worker, uint32_t device)
+{
+    g->worker = worker;
+    g->device = device;
+    g->priority_least = worker->platform.devices[device].about.stream_priority_least;
+    g->priority_greatest = worker->platform.devices[device].about.stream_priority_greatest;
+    g->fill = has_levels(g) ? worker->config.scheduler.fill : WEIR_SCHED_FILL_NONE;
+}
+
+void weir_gates_describe(struct weir_worker *worker, struct weir_link_reads *ret_gpus)
+{
+    *ret_gpus = (struct weir_link_reads){.n = worker->platform.n_devices};
+    for (uint32_t i = 0; i < ret_gpus->n; i++) {
+        struct weir_link_gpu *gpu = &ret_gpus->gpu[i];
+        struct weir_device_gate g = {0};
+
+        find_levels(&g, worker, i);
+        memcpy(gpu->uuid, worker->platform.devices[i].about.uuid, sizeof gpu->uuid);
+        gpu->sms = weir_worker_sms(worker, i);
+        gpu->fill = g.fill;
+        gpu->levels = has_levels(&g);
+        gpu->above = has_above(&g);
+        gpu->real = worker->platform.real;
+    }
+}
+
 /* What kernels keep to beside small graphs, where the device can be divided. */
 static void make_part(struct weir_device_gate *g)
 {
@@ -109,8 +135,6 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     if (g == NULL) {
         return WEIR_ERR_NO_MEMORY;
     }
-    g->worker = worker;
-    g->device = device;
     pthread_mutex_init(&g->lock, NULL);
     g->item_room = item_room;
     g->ops = *runs;
@@ -118,8 +142,7 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     g->ops.event_reached = event_reached;
     g->ops.event_put = event_put;
     g->ops.deaf = deaf;
-    g->priority_least = worker->platform.devices[device].about.stream_priority_least;
-    g->priority_greatest = worker->platform.devices[device].about.stream_priority_greatest;
+    find_levels(g, worker, device);
     status = weir_marks_create(&worker->platform.driver,
                                worker->platform.devices[device].write_value_ok, &g->marks);
     if (status != WEIR_OK) {
@@ -127,7 +150,6 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
         return status;
     }
     weir_marks_prepare(g->marks);
-    g->fill = has_levels(g) ? worker->config.scheduler.fill : WEIR_SCHED_FILL_NONE;
     make_part(g);
     *ret_gate = g;
     return WEIR_OK;

@@ -7,6 +7,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_GATES_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_GATES_H
 
+#include "host_backend/config/link.h"
 #include "host_backend/gate/gate.h"
 #include "host_backend/worker/session/mark.h"
 #include "host_backend/worker/session/part.h"
@@ -35,6 +36,9 @@ struct weir_device_gate {
 
 /** SMs of a device; 1 where it does not say. @thread any */
 uint32_t weir_worker_sms(const struct weir_worker *worker, uint32_t device);
+
+/** Say of all devices how the gate process is to schedule them. @thread main */
+void weir_gates_describe(struct weir_worker *worker, struct weir_link_reads *ret_gpus);
 
 /**
  * Make the first device's gate, if the worker's configuration wants a scheduler.

@@ -88,12 +88,78 @@ static void one_that_reads_gets_all_of_its_answer(void **state)
     assert_int_equal(sup.clients[0].fd, -1);
 }
 
+/* ---------------------------------------------------------------- what a hostile worker answers */
+
+/* Of a tenant's session, with texts that do not end. */
+static void answer_row(const char *tenant, uint32_t type)
+{
+    struct weir_link_message message = {.type = type};
+
+    memset(&message.session_row, 'x', sizeof message.session_row);
+    if (type == WEIR_LINK_ROW_SESSION) {
+        memcpy(message.session_row.tenant, tenant, strlen(tenant) + 1);
+    } else {
+        memset(&message.tenant_row, 'x', sizeof message.tenant_row);
+        memcpy(message.tenant_row.name, tenant, strlen(tenant) + 1);
+    }
+    weir_sup_admin_row(&sup, 0, &message, -1);
+}
+
+static void a_worker_answers_when_asked_and_about_its_own_tenants(void **state)
+{
+    (void)state;
+    sup.workers[0] = (struct weir_sup_worker){.used = true, .tenant = -1};
+    for (uint32_t i = 0; i < 2; i++) {
+        sup.tenants[i] = (struct weir_sup_tenant){.used = true, .index = i, .worker = (int)i};
+    }
+    strcpy(sup.tenants[0].config.name, "a");
+    strcpy(sup.tenants[1].config.name, "b");
+    answer_row("a", WEIR_LINK_ROW_SESSION);
+    assert_int_equal(sup.gathered.n_sessions, 0); /* nobody has asked */
+    sup.workers[0].answering = true;
+    answer_row("b", WEIR_LINK_ROW_SESSION);
+    answer_row("b", WEIR_LINK_ROW_TENANT);
+    answer_row("nobody", WEIR_LINK_ROW_SESSION);
+    assert_int_equal(sup.gathered.n_sessions + sup.gathered.n_tenants, 0);
+    assert_int_equal(sup.tenants[1].refused.device, 0);
+    answer_row("a", WEIR_LINK_ROW_TENANT);
+    assert_int_equal(sup.gathered.n_tenants, 1);
+    for (int i = 0; i < 20000; i++) {
+        answer_row("a", WEIR_LINK_ROW_SESSION);
+    }
+    assert_in_range(sup.gathered.n_sessions, 1, 10000);
+    assert_int_equal(strlen(sup.gathered.sessions[0].program), WEIR_HOST_TEXT_BYTES - 1);
+    assert_int_equal(strlen(sup.gathered.sessions[0].transport),
+                     sizeof sup.gathered.sessions[0].transport - 1);
+}
+
+/* Reading from a pipe would wait for ever. */
+static void statistics_come_in_a_file(void **state)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_STATUS_END};
+    int ends[2];
+
+    (void)state;
+    memset(&message.worker, 'x', sizeof message.worker);
+    sup.workers[0] = (struct weir_sup_worker){.used = true, .tenant = -1, .answering = true};
+    assert_int_equal(pipe(ends), 0);
+    weir_sup_admin_row(&sup, 0, &message, ends[0]);
+    assert_int_equal(sup.stats_bytes, TEXT_BYTES);
+    assert_int_equal(strlen(sup.workers[0].row.devices), sizeof sup.workers[0].row.devices - 1);
+    assert_false(sup.workers[0].answering);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(nobody_waits_for_a_client_that_does_not_read, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(one_that_reads_gets_all_of_its_answer, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_answers_when_asked_and_about_its_own_tenants,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(statistics_come_in_a_file, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -131,6 +131,29 @@ static enum weir_status find(int worker, const struct weir_link_entry *e,
     return status;
 }
 
+/* It says how often it has it, and may say so for ever. */
+static void what_is_found_in_a_loop_has_an_end(void **state)
+{
+    struct weir_link_entry mine = entry(WEIR_ENTRY_MEMORY, A, 'k'), found;
+    enum weir_status status = WEIR_OK;
+    int memory = publish_memory('k');
+    uint32_t n = 0;
+
+    (void)state;
+    while (n < 100000 && (status = find(TAKER, &mine, &found)) == WEIR_OK) {
+        n++;
+    }
+    assert_int_equal(status, WEIR_ERR_QUOTA);
+    assert_in_range(n, 1000, 20000);
+    weir_sup_directory_worker_gone(&sup, TAKER);
+    assert_int_equal(find(TAKER, &mine, &found), WEIR_OK);
+    weir_sup_directory_worker_gone(&sup, TAKER);
+    assert_false(is_gone(memory));
+    weir_sup_directory_worker_gone(&sup, MAKER);
+    assert_true(is_gone(memory));
+    close(memory);
+}
+
 static uint64_t kept(void)
 {
     return atomic_load(&pages[A].of[WEIR_ACCOUNT_KEPT][MEMORY]);
@@ -436,6 +459,7 @@ static void a_tenant_of_one_worker_asks_nobody(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_is_found_in_a_loop_has_an_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(memory_is_found_by_workers_of_its_tenant_alone, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(memory_lives_as_long_as_a_worker_has_it, set_up, tear_down),

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -185,6 +186,159 @@ static void a_port_that_cannot_be_made_is_lost(void **state)
     close(pair[1]);
 }
 
+static uint32_t gate_heard(int end, struct weir_link_message *ret_message)
+{
+    return recv(end, ret_message, sizeof *ret_message, MSG_DONTWAIT) == (ssize_t)sizeof *ret_message
+               ? ret_message->type
+               : 0;
+}
+
+/* Before guests come to it. Later it may be in one's hands. */
+static void a_worker_says_once_which_gpus_there_are(void **state)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_READS};
+    int pair[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    sup.gate.link = pair[0];
+    message.reads = (struct weir_link_reads){.n = 2, .gpu = {{"one", .sms = 132}, {"two"}}};
+    assert_int_equal(weir_link_send(link_end, &message, -1), WEIR_OK);
+    weir_sup_worker_receive(&sup, 0);
+    assert_int_equal(gate_heard(pair[1], &message), WEIR_LINK_GATE_GPU);
+    assert_string_equal((const char *)message.gpu.uuid, "one");
+    assert_int_equal(message.gpu.sms, 132);
+    assert_int_equal(gate_heard(pair[1], &message), WEIR_LINK_GATE_GPU);
+    assert_int_equal(gate_heard(pair[1], &message), WEIR_LINK_GATE_PORT); /* after them */
+    while (gate_heard(pair[1], &message) != 0) {
+        assert_int_not_equal(message.type, WEIR_LINK_GATE_GPU);
+    }
+    message.type = WEIR_LINK_READS;
+    message.reads = (struct weir_link_reads){.n = UINT32_MAX, .gpu = {{"one"}, {"invented"}}};
+    assert_int_equal(weir_link_send(link_end, &message, -1), WEIR_OK);
+    weir_sup_worker_receive(&sup, 0);
+    assert_int_equal(gate_heard(pair[1], &message), 0);
+    assert_int_equal(sup.gate.n_gpus, 2);
+    assert_int_equal(sup.gate.gpus[0].sms, 132);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+/* It would wait for its port for ever. */
+static void a_worker_that_comes_when_the_gate_has_died_hears_that(void **state)
+{
+    struct weir_link_message message;
+
+    (void)state;
+    sup.workers[0].gate_comes = true;
+    say(WEIR_LINK_READS);
+    assert_int_equal(heard(&message), WEIR_LINK_GATE_LOST);
+}
+
+/* ---------------------------------------------------------------- what a hostile worker says */
+
+static void tell(struct weir_link_message message, int fd)
+{
+    assert_int_equal(weir_link_send(link_end, &message, fd), WEIR_OK);
+    weir_sup_worker_receive(&sup, 0);
+}
+
+/* Of a tenant: its memory is kept, it has caused a fault, its sessions were refused. */
+static void speak_of(uint32_t tenant)
+{
+    tell((struct weir_link_message){.type = WEIR_LINK_KEEP, .chunk = {.tenant_index = tenant}},
+         link_end);
+    tell((struct weir_link_message){.type = WEIR_LINK_FAULT,
+                                    .fault = {.tenant_index = tenant, .n_suspects = 1}},
+         -1);
+    tell(
+        (struct weir_link_message){
+            .type = WEIR_LINK_EVENT,
+            .event = {.kind = WEIR_EVENT_SESSION_REFUSED, .tenant_index = tenant, .n = 5}},
+        -1);
+}
+
+static void a_worker_is_heard_about_its_own_tenants_alone(void **state)
+{
+    (void)state;
+    weir_sup_keeper_init(&sup);
+    sup.config.quarantine_s = 60;
+    sup.tenants[1].worker = 1;
+    speak_of(1);
+    speak_of(2); /* there is none */
+    speak_of(UINT32_MAX);
+    assert_int_equal(sup.n_kept, 0);
+    assert_int_equal(sup.tenants[1].faults.sure, 0);
+    assert_int_equal(sup.tenants[1].faults.quarantine_end_ns, 0);
+    assert_int_equal(sup.tenants[1].refused.sessions, 0);
+    speak_of(0);
+    assert_int_equal(sup.n_kept, 1);
+    assert_int_equal(sup.tenants[0].faults.sure, 1);
+    assert_int_not_equal(sup.tenants[0].faults.quarantine_end_ns, 0);
+    assert_int_equal(sup.tenants[0].refused.sessions, 5);
+    weir_sup_drop_all(&sup, 0);
+    free(sup.kept);
+}
+
+/* Its slot may be another's when the worker that has its work still writes into its window. */
+static void a_tenant_is_free_when_its_own_worker_says_so(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        sup.tenants[i].gone = true;
+        sup.tenants[i].worker = (int)i;
+        tell((struct weir_link_message){.type = WEIR_LINK_TENANT_FREE, .tenant = {.index = i}}, -1);
+    }
+    assert_false(sup.tenants[0].used);
+    assert_true(sup.tenants[1].used);
+}
+
+/* It would take the room of those that come, and names that other hosts are to have. */
+static void a_worker_with_guests_claims_no_gpus(void **state)
+{
+    (void)state;
+    sup.config.exclusive = true;
+    say(WEIR_LINK_READS);
+    tell((struct weir_link_message){.type = WEIR_LINK_DEVICES, .gpus = {.n = 1, .uuid = {"x"}}},
+         -1);
+    assert_int_equal(sup.claims.n, 0);
+}
+
+/* Nobody else sees what it writes there, and the supervisor believes little of it. */
+static void what_a_worker_writes_on_its_page_reaches_no_other(void **state)
+{
+    struct weir_spin_page gate = {0}, *hostile, *seen;
+    int fd[2];
+
+    (void)state;
+    sup.workers[1].used = true;
+    sup.spin.page = &gate;
+    sup.spin.cores = 1;
+    sup.spin.loadavg_fd = -1; /* so nothing is decided */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(weir_sup_spin_worker_starts(&sup, &sup.workers[i], &fd[i]), WEIR_OK);
+    }
+    weir_sup_spin_show(&sup, 3, 7);
+    assert_int_equal(weir_spin_page_map(fd[0], &hostile), WEIR_OK);
+    assert_int_equal(weir_spin_page_map(fd[1], &seen), WEIR_OK);
+    assert_int_equal(atomic_load(&seen->tenants), 7);
+    memset(hostile, 0xff, sizeof *hostile);
+    weir_sup_spin_tick(&sup, weir_clock_now_ns());
+    assert_int_equal(sup.spin.idle_epochs, 0); /* it lies about that */
+    assert_int_equal(atomic_load(&seen->level), WEIR_SPIN_ALL);
+    assert_int_equal(atomic_load(&seen->idle_workers), 3);
+    assert_int_equal(atomic_load(&seen->epoch), 1);
+    assert_int_equal(atomic_load(&gate.level), WEIR_SPIN_ALL);
+    assert_int_equal(atomic_load(&gate.gate_asks), 0);
+    assert_int_equal(atomic_load(&hostile->tenants), 7);
+    for (int i = 0; i < 2; i++) {
+        weir_sup_spin_worker_gone(&sup.workers[i]);
+        close(fd[i]);
+    }
+    weir_spin_page_unmap(hostile);
+    weir_spin_page_unmap(seen);
+}
+
 /* The name of a share on demand comes once: its slot would be taken for ever. */
 static void a_tenant_without_a_worker_leaves_its_slot(void **state)
 {
@@ -209,6 +363,16 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_worker_that_stands_still_is_killed_when_its_link_is_lost,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_port_that_cannot_be_made_is_lost, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_says_once_which_gpus_there_are, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_that_comes_when_the_gate_has_died_hears_that,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_is_heard_about_its_own_tenants_alone, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_tenant_is_free_when_its_own_worker_says_so, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_with_guests_claims_no_gpus, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_a_worker_writes_on_its_page_reaches_no_other, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(one_that_ends_well_without_being_asked_has_failed, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_tenant_without_a_worker_leaves_its_slot, set_up,
