@@ -64,6 +64,7 @@ enum weir_gate_request_kind {
 #define WEIR_GATE_DEVICE_LEVELS 1u /* work in streams of a higher priority goes first */
 #define WEIR_GATE_DEVICE_REAL   2u /* a GPU, not softgpu */
 #define WEIR_GATE_DEVICE_ABOVE  4u /* there is a level for WEIR_SCHED_ABOVE */
+#define WEIR_GATE_DEVICE_PART   8u /* kernels can be kept to a part: weir_gate_params */
 
 struct weir_gate_request {
     uint8_t kind; /* enum weir_gate_request_kind */

@@ -363,9 +363,11 @@ void weir_gate_attach(struct weir_gate *gate, struct weir_gate_client *client)
 {
     struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_DEVICE,
                                         .class = (uint8_t)gate->config.fill,
-                                        .flags = (gate->levels ? WEIR_GATE_DEVICE_LEVELS : 0) |
-                                                 (gate->real ? WEIR_GATE_DEVICE_REAL : 0) |
-                                                 (gate->config.above ? WEIR_GATE_DEVICE_ABOVE : 0),
+                                        .flags =
+                                            (gate->levels ? WEIR_GATE_DEVICE_LEVELS : 0) |
+                                            (gate->real ? WEIR_GATE_DEVICE_REAL : 0) |
+                                            (gate->config.above ? WEIR_GATE_DEVICE_ABOVE : 0) |
+                                            (gate->config.room_sms ? WEIR_GATE_DEVICE_PART : 0),
                                         .device = gate->device,
                                         .blocks = gate->sms};
 

@@ -145,6 +145,7 @@ static enum weir_status begin(struct weir_device_gate *g)
                                       .share_pct = worker->platform.devices[g->device].share_pct,
                                       .levels = has_levels(g),
                                       .above = has_above(g),
+                                      .part = g->part != NULL,
                                       .real = worker->platform.real,
                                       .fill = g->fill,
                                       .settings = settings,
