@@ -71,8 +71,9 @@ uint32_t room_part(const struct weir_sched *sched, const struct item *item)
     const struct weir_sched_item_params *p = &item->params;
     uint32_t needed;
 
-    if (!room_is_made(sched) || p->class != WEIR_SCHED_KERNEL || is_stoppable(item) ||
-        p->blocks == 0 || p->blocks_per_sm == 0 || !is_for_another(sched, item->queue->tenant)) {
+    if (!room_is_made(sched) || p->class != WEIR_SCHED_KERNEL ||
+        (p->flags & (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE)) != 0 || p->blocks == 0 ||
+        p->blocks_per_sm == 0 || !is_for_another(sched, item->queue->tenant)) {
         return 0;
     }
     needed = (p->blocks - 1) / p->blocks_per_sm + 1;

@@ -101,6 +101,7 @@ struct weir_link_gpu {
     uint32_t fill; /* enum weir_sched_fill: the setting, lowered to what the device supports */
     bool levels;   /* work in streams of a higher priority goes first */
     bool above;    /* there is a level for WEIR_SCHED_ABOVE */
+    bool part;     /* kernels can be kept to weir_sched_room_sms() SMs */
     bool real;     /* a GPU, not softgpu */
 };
 

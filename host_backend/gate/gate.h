@@ -162,6 +162,7 @@ struct weir_gate_params {
     uint32_t share_pct;        /* of them, that the worker's context may use; 0: all */
     bool levels;               /* work in streams of a higher priority goes first */
     bool above;                /* there is a level for WEIR_SCHED_ABOVE */
+    bool part;                 /* kernels as they are can be kept to weir_sched_room_sms() SMs */
     bool real;                 /* a GPU, not softgpu: threads may spin if there are enough cores */
     enum weir_sched_fill fill; /* the setting, lowered to what the device supports */
     const struct weir_sched_settings *settings; /* borrowed for the call */

@@ -54,7 +54,7 @@ static enum weir_status make_sched(struct weir_gate *gate, const struct weir_gat
     config.fill = params->fill;
     config.small_sms = config.fill == WEIR_SCHED_FILL_ALL ? SMALL_DEVICES * gate->sms : 0;
     config.above = params->above && config.small_sms != 0;
-    config.room_sms = config.above != 0 ? weir_sched_room_sms(gate->sms) : 0;
+    config.room_sms = config.above != 0 && params->part ? weir_sched_room_sms(gate->sms) : 0;
     gate->config = config;
     gate->alone_limit_ns = config.alone_ns;
     gate->inflight_ns = config.inflight_ns;

@@ -49,7 +49,8 @@ class Usage(lib.Case):
         return self.weir("tenant", "add", "--run-dir", host.run_dir, "one-more")
 
     def stopped(self):
-        host = self.host(("default",))
+        own_cache = ["", "[forms]", f'cache_dir = "{self.folder()}/cache"']  # the other host has that of both
+        host = self.host(("default",), host_lines=own_cache)
         self.finished(host, "e2e_minimal", tenant="default")
         process, code = host.process, host.stop()
         return code, "\n".join(line for line in process.errors if " warn " in line and "run as root" not in line)

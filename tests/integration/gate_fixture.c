@@ -189,6 +189,8 @@ static CUresult set_attribute(CUstream stream, CUstreamAttrID attribute,
 
 /* ---------------------------------------------------------------- the part of the device */
 
+static bool cannot_be_divided; /* the device of the gate that is about to be opened */
+
 static CUresult resource_of(CUdevice d, CUdevResource *ret, CUdevResourceType type)
 {
     (void)d;
@@ -203,6 +205,9 @@ static CUresult split(CUdevResource *groups, unsigned *n, const CUdevResource *o
     (void)rest;
     (void)flags;
     (void)least;
+    if (cannot_be_divided) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     for (unsigned i = 0; groups != NULL && i < *n; i++) {
         groups[i].sm.smCount = 2;
     }
@@ -438,6 +443,13 @@ void gate_open_leveled(const char *policy)
 void gate_open_filling(const char *policy)
 {
     open_gate(policy, true, WEIR_SCHED_FILL_ALL);
+}
+
+void gate_open_undivided(const char *policy)
+{
+    cannot_be_divided = true;
+    gate_open_filling(policy);
+    cannot_be_divided = false;
 }
 
 void gate_close(void)

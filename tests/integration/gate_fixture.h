@@ -44,6 +44,8 @@ void gate_open(const char *policy);
 void gate_open_leveled(const char *policy);
 /* The same, and equals fill, and small graphs pass; its SMs can be divided by two. */
 void gate_open_filling(const char *policy);
+/* The same, but the driver does not divide its SMs. */
+void gate_open_undivided(const char *policy);
 /* In a context that has so many percent of the SMs. */
 void gate_open_share(const char *policy, uint32_t percent);
 void gate_close(void);

@@ -113,6 +113,19 @@ static void what_would_be_all_on_the_device_at_once_is(void **state)
     close_for(a, b);
 }
 
+/* Else the scheduler would take durations on all SMs for those in the part, and learn less. */
+static void the_scheduler_knows_whether_there_is_a_part(void **state)
+{
+    (void)state;
+    gate_open_filling("fair");
+    assert_int_equal(fx.gate->config.room_sms, PART);
+    gate_close();
+    gate_open_undivided("fair");
+    assert_int_equal(fx.gate->config.above, 1);
+    assert_int_equal(fx.gate->config.room_sms, 0);
+    gate_close();
+}
+
 static CUresult not_capturing(CUstream stream, CUstreamCaptureStatus *ret_status)
 {
     (void)stream;
@@ -150,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stream_is_moved_there_and_back),
         cmocka_unit_test(what_would_be_all_on_the_device_at_once_is),
+        cmocka_unit_test(the_scheduler_knows_whether_there_is_a_part),
         cmocka_unit_test(streams_that_may_be_captured_are_whole),
     };
 

@@ -207,6 +207,9 @@ static void drivers_that_cannot_are_told_from_those_that_can(void **state)
     assert_int_equal(weir_part_create(&lacks, 0, PART, &part), WEIR_ERR_UNSUPPORTED);
     assert_int_equal(weir_part_create(&refuses, 0, PART, &part), WEIR_ERR_UNSUPPORTED);
     assert_int_equal(weir_part_create(&keeps_whole, 0, PART, &part), WEIR_ERR_UNSUPPORTED);
+    assert_true(weir_part_is_possible(&f.driver, 0, PART));
+    assert_false(weir_part_is_possible(&keeps_whole, 0, PART));
+    assert_false(weir_part_is_possible(&f.driver, 0, SMS - 1));
     assert_int_equal(weir_part_create(&f.driver, 0, SMS, &part), WEIR_ERR_UNSUPPORTED);
     assert_int_equal(weir_part_create(&f.driver, 0, SMS - 1, &part), WEIR_ERR_UNSUPPORTED);
     assert_null(part);

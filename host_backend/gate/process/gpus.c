@@ -212,6 +212,7 @@ static struct served_gpu *make(struct weir_gate_process *process, const struct w
                                       .sms = of->sms,
                                       .levels = of->levels,
                                       .above = of->above,
+                                      .part = of->part,
                                       .real = of->real,
                                       .fill = (enum weir_sched_fill)of->fill,
                                       .settings = &process->settings,

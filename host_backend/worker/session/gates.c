@@ -79,6 +79,17 @@ static void find_levels(struct weir_device_gate *g, struct weir_worker *worker, 
     g->fill = has_levels(g) ? worker->config.scheduler.fill : WEIR_SCHED_FILL_NONE;
 }
 
+/* Has a context of all of the device a part of it? Where there is none yet, it probably has. */
+static bool has_part(const struct weir_worker *worker, uint32_t device)
+{
+    const struct weir_worker_device *d = &worker->platform.devices[device];
+    uint32_t sms = weir_sched_room_sms(weir_worker_sms(worker, device));
+
+    return worker->gates[device] != NULL && d->share_pct == 0
+               ? worker->gates[device]->part != NULL
+               : sms != 0 && weir_part_is_possible(&worker->platform.driver, d->cu, sms);
+}
+
 void weir_gates_describe(struct weir_worker *worker, struct weir_link_reads *ret_gpus)
 {
     *ret_gpus = (struct weir_link_reads){.n = worker->platform.n_devices};
@@ -92,6 +103,7 @@ void weir_gates_describe(struct weir_worker *worker, struct weir_link_reads *ret
         gpu->fill = g.fill;
         gpu->levels = has_levels(&g);
         gpu->above = has_above(&g);
+        gpu->part = has_above(&g) && has_part(worker, i);
         gpu->real = worker->platform.real;
     }
 }
@@ -167,6 +179,7 @@ static enum weir_status begin(struct weir_device_gate *g)
                                       .share_pct = worker->platform.devices[g->device].share_pct,
                                       .levels = has_levels(g),
                                       .above = has_above(g),
+                                      .part = g->part != NULL,
                                       .real = worker->platform.real,
                                       .fill = g->fill,
                                       .settings = settings,

@@ -35,21 +35,39 @@ static CUdevResource *split(const struct weir_driver *d, CUdevice device, unsign
     return groups;
 }
 
+/* The first groups that have so many SMs together. 0: none but all of them have. */
+static unsigned groups_with(const CUdevResource *group, unsigned groups, uint32_t sms)
+{
+    unsigned n = 0;
+
+    for (uint32_t have = 0; n < groups && have < sms; n++) {
+        have += group[n].sm.smCount;
+    }
+    return n < groups ? n : 0;
+}
+
+bool weir_part_is_possible(const struct weir_driver *driver, CUdevice device, uint32_t sms)
+{
+    unsigned groups = 0;
+    CUdevResource *group = split(driver, device, &groups);
+    bool possible = groups_with(group, groups, sms) != 0;
+
+    free(group);
+    return possible;
+}
+
 /* A green context of the first groups. */
 static bool make_context(struct weir_part *part, CUdevice device)
 {
     const struct weir_driver *d = part->driver;
-    unsigned groups = 0, n = 0;
+    unsigned groups = 0;
     CUdevResource *group = split(d, device, &groups);
+    unsigned n = groups_with(group, groups, part->sms);
     CUdevResourceDesc desc;
-    bool good;
-
-    for (uint32_t sms = 0; n < groups && sms < part->sms; n++) {
-        sms += group[n].sm.smCount;
-    }
-    good =
-        n > 0 && n < groups && d->cuDevResourceGenerateDesc(&desc, group, n) == CUDA_SUCCESS &&
+    bool good =
+        n > 0 && d->cuDevResourceGenerateDesc(&desc, group, n) == CUDA_SUCCESS &&
         d->cuGreenCtxCreate(&part->ctx, desc, device, CU_GREEN_CTX_DEFAULT_STREAM) == CUDA_SUCCESS;
+
     free(group);
     return good;
 }

@@ -44,6 +44,14 @@ struct weir_stream_part {
 enum weir_status weir_part_create(const struct weir_driver *driver, CUdevice device, uint32_t sms,
                                   struct weir_part **ret_part) WEIR_MUST_CHECK;
 
+/**
+ * Does the driver divide the device so? It may still not make the part.
+ *
+ * @param sms  as weir_part_create() takes it.
+ * @thread any
+ */
+bool weir_part_is_possible(const struct weir_driver *driver, CUdevice device, uint32_t sms);
+
 /** No stream may have been left there. Accepts NULL. @thread main */
 void weir_part_destroy(struct weir_part *part);
 

@@ -128,6 +128,8 @@ static void who_has_a_part_and_who_has_all(void **state)
         {"at once nowhere", ROOM, WAVE + 1, 8, 0, WEIR_PRIORITY_NORMAL, ROOM},
         {"nobody knows how many fit", ROOM, 20000, 0, 0, WEIR_PRIORITY_NORMAL, ALL},
         {"can be stopped", ROOM, 20000, 8, WEIR_SCHED_STOPPABLE, WEIR_PRIORITY_NORMAL, ALL},
+        {"in a context that has a share of the SMs", ROOM, 20000, 8, WEIR_SCHED_MOVABLE,
+         WEIR_PRIORITY_NORMAL, ALL},
         {"of a higher class than the graph", ROOM, 20000, 8, 0, WEIR_PRIORITY_LOW, ALL},
         {"the device has no part", 0, 20000, 8, 0, WEIR_PRIORITY_NORMAL, ALL},
         {"the part is all of it", SMS, 20000, 8, 0, WEIR_PRIORITY_NORMAL, ALL},
