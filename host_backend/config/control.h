@@ -88,6 +88,13 @@ int weir_gate_main(int argc, char **argv);
 #define WEIR_WORKER_EXIT_DRIVER  3 /* no driver, or no device */
 #define WEIR_WORKER_EXIT_STICKY  4 /* an error that ended the context of all sessions */
 #define WEIR_WORKER_EXIT_OVERDUE 5 /* work that a program had left behind was given up */
+#define WEIR_WORKER_EXIT_FULL    6 /* the device has no room for its context */
+#define WEIR_WORKER_EXIT_NO_FD   7 /* the supervisor has left no descriptor for its own */
+
+/** Could the worker not open its devices? @param status  as waitpid() gives it. */
+#define WEIR_WORKER_HAS_NO_DEVICE(status)                                                          \
+    (WIFEXITED(status) && (WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER ||                       \
+                           WEXITSTATUS(status) == WEIR_WORKER_EXIT_FULL))
 
 /* Stack room that a worker is started with, so that its mappings begin 16 TiB lower than a
  * program's. */

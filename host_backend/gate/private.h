@@ -90,8 +90,9 @@ struct weir_gate_queue {
     atomic_uint_fast64_t done_ns;   /* the part of given_ns that has ended */
     weir_sched_id unmarked_started; /* the item that stands for the work of unmarked_ns */
     uint64_t looked_ns, done_seen_ns;
-    uint64_t alone_sm_ns;  /* compute that passed without a decision */
-    uint64_t done_late_ns; /* the work may have ended up to this long before done_seen_ns */
+    uint64_t stuck_told_ns; /* since when the work that was last logged as stuck is the oldest */
+    uint64_t alone_sm_ns;   /* compute that passed without a decision */
+    uint64_t done_late_ns;  /* the work may have ended up to this long before done_seen_ns */
     struct weir_gate_item *waiting; /* not granted yet */
     bool ending;
 
@@ -117,6 +118,8 @@ struct weir_gate_member {
     uint64_t bytes[2];        /* copied by sessions that are gone */
     uint64_t passed;          /* items of such sessions that passed without a decision */
     uint64_t gated;           /* items that the scheduler decided about */
+    uint64_t stuck_said_ns;   /* when work of it was last logged as stuck; 0: never */
+    uint64_t stuck_unsaid;    /* pieces of such work since then */
     uint64_t owner;           /* of the keys of its work, in the gate process; 0: none yet */
 };
 

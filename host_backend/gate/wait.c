@@ -23,7 +23,7 @@
 #define STUCK_PACE_NS     (2 * WEIR_NS_PER_MS)
 #define STUCK_PACE_MAX_NS (50 * WEIR_NS_PER_MS) /* such work's durations tell little */
 #define STUCK_SHARE       4u                    /* times the predicted duration; .. */
-#define STUCK_LINES       16u                   /* in the log */
+#define STUCK_SAY_NS      (10 * WEIR_NS_PER_S)  /* between two lines about a tenant's work */
 #define STUCK_LIMITED_NS  WEIR_NS_PER_S         /* .. or as an SM limit makes it, up to this */
 
 static void nap(uint64_t ns)
@@ -203,22 +203,37 @@ static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now
     return ns < STUCK_PACE_NS ? STUCK_PACE_NS : ns > most_ns ? most_ns : ns;
 }
 
-/* Log the oldest work in flight, for people who look for what it waits for. */
+/*
+ * Log the oldest work in flight, for people who look for what it waits for. Work that is only slow
+ * looks the same, and many items may pass behind it: so once for a piece of work, and not often for
+ * a tenant.
+ */
 static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
+    struct weir_gate_member *member = q->member;
     const struct weir_gate_entry *oldest = &q->ring[q->first];
     const struct weir_gate_item *item = oldest->work.first;
+    uint64_t since_ns = oldest_of(q).since_ns;
     char run[160] = "";
 
-    if (q->n == 0 || q->gate->passed_stuck >= STUCK_LINES) {
+    if (q->n == 0 || q->stuck_told_ns == since_ns) {
+        return;
+    }
+    q->stuck_told_ns = since_ns;
+    if (member->stuck_said_ns != 0 && now_ns - member->stuck_said_ns < STUCK_SAY_NS) {
+        member->stuck_unsaid++;
         return;
     }
     if (item != NULL) {
         q->gate->ops->describe(item->room, run, sizeof run);
     }
-    weir_log_warn("sched: work in flight does not end tenant=\"%s\" class=%u ms=%llu %s",
-                  q->member->name, oldest->work.class,
-                  (unsigned long long)((now_ns - oldest_of(q).since_ns) / WEIR_NS_PER_MS), run);
+    weir_log_warn("sched: work is slow, or waits for work behind it, which may pass it now "
+                  "tenant=\"%s\" class=%u ms=%llu others_unsaid=%llu %s",
+                  member->name, oldest->work.class,
+                  (unsigned long long)((now_ns - since_ns) / WEIR_NS_PER_MS),
+                  (unsigned long long)member->stuck_unsaid, run);
+    member->stuck_said_ns = now_ns;
+    member->stuck_unsaid = 0;
 }
 
 /*

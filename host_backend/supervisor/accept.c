@@ -67,7 +67,8 @@ int weir_sup_accept_guest(struct weir_supervisor *sup, int listen_fd, struct soc
     }
     fd = accept_with_reserve(sup, listen_fd, address, bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
-        weir_refuse(fd, WEIR_ERR_QUOTA, OUT_OF_MEMORY, "the host has no descriptors left");
+        weir_refuse(fd, WEIR_ERR_NO_DESCRIPTOR, OUT_OF_MEMORY,
+                    "the host has no file descriptor left");
         close(fd);
     }
     weir_sup_reserve_fill(sup);

@@ -669,6 +669,7 @@ int weir_serve_main(const struct weir_serve_params *params)
         loop(sup);
     }
     weir_notify("STOPPING=1");
+    weir_sup_pending_close(sup);
     if (sup->tcp_fd >= 0) {
         close(sup->tcp_fd); /* who comes now finds a closed port, and tries for the next host */
     }

@@ -25,24 +25,41 @@ void weir_sup_pending_forget(struct weir_sup_pending *p)
     *p = (struct weir_sup_pending){.fd = -1};
 }
 
-void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *p,
-                        enum weir_status reason, int32_t result, const char *why)
+/* The guest is told, and so are the log, the counts and the events. */
+static void refuse(struct weir_supervisor *sup, const struct weir_link_guest *guest, int fd,
+                   enum weir_status reason, int32_t result, const char *why)
 {
-    struct weir_sup_tenant *tenant = &sup->tenants[p->guest.tenant_index];
+    struct weir_sup_tenant *tenant = &sup->tenants[guest->tenant_index];
 
     weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
     weir_log_warn("supervisor: guest refused tenant=%s pid=%lld why=\"%s\"", tenant->config.name,
-                  (long long)p->guest.pid, why);
+                  (long long)guest->pid, why);
     weir_log_limit_thread(NULL, NULL);
     tenant->refused.sessions++;
     weir_sup_event(sup,
                    &(struct weir_sup_event){.kind = WEIR_EVENT_SESSION_REFUSED,
                                             .tenant = tenant,
-                                            .program = p->guest.program,
-                                            .pid = (uint64_t)p->guest.pid},
+                                            .program = guest->program,
+                                            .pid = (uint64_t)guest->pid},
                    "%s", why);
-    weir_refuse(p->fd, reason, result, why);
+    weir_refuse(fd, reason, result, why);
+}
+
+void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *p,
+                        enum weir_status reason, int32_t result, const char *why)
+{
+    refuse(sup, &p->guest, p->fd, reason, result, why);
     weir_sup_pending_forget(p);
+}
+
+void weir_sup_pending_close(struct weir_supervisor *sup)
+{
+    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        if (sup->pending[i].used) { /* nobody serves now, so it need not try again */
+            weir_sup_turn_away(sup, &sup->pending[i], WEIR_ERR_NOT_FOUND, UNKNOWN,
+                               "the host is shutting down");
+        }
+    }
 }
 
 /* Look at the hello, which the worker will read. */
@@ -82,7 +99,9 @@ void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup
         free_slot = free_slot == NULL && !p->used ? p : free_slot;
     }
     if (free_slot == NULL || n >= TENANT_PENDING) {
-        weir_refuse(fd, WEIR_ERR_QUOTA, OUT_OF_MEMORY, "too many programs wait for a worker");
+        refuse(sup, guest, fd, WEIR_ERR_QUOTA, OUT_OF_MEMORY,
+               n >= TENANT_PENDING ? "too many programs of the tenant wait for a worker"
+                                   : "too many programs wait for a worker");
         close(fd);
         return;
     }

@@ -234,7 +234,13 @@ enum started {
     STARTED,
     STARTS_LATER,
     NOT_STARTED,
-    NO_DOMAIN, /* programs with other devices are in all domains that there can be */
+};
+
+/* Why no worker is started for a program. */
+struct lack {
+    enum weir_status reason; /* for its library */
+    const char *why;         /* for people; static */
+    bool of_domains;         /* no worker that ends gives room */
 };
 
 /* Does the start of other workers with these devices keep the driver busy? */
@@ -251,9 +257,29 @@ static bool is_driver_busy(const struct weir_supervisor *sup, const char *device
     return n >= STARTS_AT_ONCE;
 }
 
-/* Start a worker like this, in a domain if it is to be in one. No domain is opened for spares. */
+/* @param status  why there is no process. */
+static enum started lacks_process(enum weir_status status, struct lack *ret_lack)
+{
+    *ret_lack = (struct lack){.reason = status, .why = weir_sup_no_worker_text(status)};
+    return NOT_STARTED;
+}
+
+/* There is no room in a domain. */
+static enum started lacks_domain(enum weir_mps_room room, struct lack *ret_lack)
+{
+    *ret_lack = (struct lack){.reason = WEIR_ERR_TOO_BIG,
+                              .why = room == WEIR_MPS_FULL
+                                         ? "the MPS servers of the host take no more programs"
+                                         : "programs with other devices use all MPS servers of "
+                                           "the host",
+                              .of_domains = room == WEIR_MPS_NO_ROOM};
+    return NOT_STARTED;
+}
+
+/* Start a worker like this, in a domain if it is to be in one. No domain is opened for spares.
+ * @param ret_lack  written with NOT_STARTED. */
 static enum started start_one(struct weir_supervisor *sup, const struct weir_program_kind *wanted,
-                              bool for_program, uint64_t now_ns)
+                              bool for_program, uint64_t now_ns, struct lack *ret_lack)
 {
     struct weir_sup_worker worker = {
         .kind = WEIR_WORKER_PROGRAM,
@@ -261,8 +287,12 @@ static enum started start_one(struct weir_supervisor *sup, const struct weir_pro
         .connections = wanted->connections,
         .program = {.native = wanted->native, .sm_share_pct = wanted->sm_share_pct}};
     enum weir_mps_room room = WEIR_MPS_ROOM;
+    enum weir_status status;
+    int started;
 
     if (!weir_sup_has_room(sup, wanted->devices, now_ns)) {
+        *ret_lack = (struct lack){0};
+        ret_lack->reason = weir_sup_shortage_cause(sup, wanted->devices, &ret_lack->why);
         return NOT_STARTED;
     }
     snprintf(worker.devices, sizeof worker.devices, "%s", wanted->devices);
@@ -274,12 +304,13 @@ static enum started start_one(struct weir_supervisor *sup, const struct weir_pro
         return STARTS_LATER;
     }
     if (room == WEIR_MPS_NO_ROOM && for_program) {
-        return weir_mps_make_place(sup) ? STARTS_LATER : NO_DOMAIN;
+        return weir_mps_make_place(sup) ? STARTS_LATER : lacks_domain(room, ret_lack);
     }
     if (room == WEIR_MPS_ROOM) {
-        return weir_sup_worker_new(sup, &worker) >= 0 ? STARTED : NOT_STARTED;
+        status = weir_sup_worker_new(sup, &worker, &started);
+        return status == WEIR_OK ? STARTED : lacks_process(status, ret_lack);
     }
-    return room == WEIR_MPS_ROOM_SOON ? STARTS_LATER : NOT_STARTED;
+    return room == WEIR_MPS_ROOM_SOON ? STARTS_LATER : lacks_domain(room, ret_lack);
 }
 
 /* Stop a worker on these devices that nobody uses, unless one is on its way out already. false: all
@@ -307,7 +338,7 @@ static bool make_room(struct weir_supervisor *sup, const char *devices)
 
 /* No further worker can be made for it now, since there is no room or no domain. */
 static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
-                       const struct weir_program_kind *wanted, enum started why)
+                       const struct weir_program_kind *wanted, const struct lack *lack)
 {
     struct weir_sup_tenant *tenant = &sup->tenants[p->guest.tenant_index];
     bool may_share =
@@ -316,17 +347,13 @@ static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
 
     if (worker >= 0) {
         weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
-        weir_log_warn("supervisor: no room for another context, so a program shares a worker "
-                      "tenant=%s pid=%lld worker=%d",
-                      tenant->config.name, (long long)p->guest.pid, worker);
+        weir_log_warn("supervisor: a program shares a worker, since there is no other tenant=%s "
+                      "pid=%lld worker=%d why=\"%s\"",
+                      tenant->config.name, (long long)p->guest.pid, worker, lack->why);
         weir_log_limit_thread(NULL, NULL);
         send_to(sup, p, worker);
-    } else if (why == NO_DOMAIN) {
-        weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY,
-                           "programs with other devices use all MPS servers of the host");
-    } else if (!make_room(sup, wanted->devices)) {
-        weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY,
-                           "the GPU has no room for another context");
+    } else if (lack->of_domains || !make_room(sup, wanted->devices)) {
+        weir_sup_turn_away(sup, p, lack->reason, OUT_OF_MEMORY, lack->why);
     }
 }
 
@@ -379,10 +406,10 @@ static void start_for(struct weir_supervisor *sup, struct weir_sup_pending *p, u
 
     if (!is_driver_busy(sup, wanted.devices, now_ns) &&
         weir_program_n_unassigned(sup, &wanted) < weir_program_n_waiting(sup, &wanted)) {
-        enum started started = start_one(sup, &wanted, true, now_ns);
+        struct lack lack;
 
-        if (started == NOT_STARTED || started == NO_DOMAIN) {
-            do_without(sup, p, &wanted, started);
+        if (start_one(sup, &wanted, true, now_ns, &lack) == NOT_STARTED) {
+            do_without(sup, p, &wanted, &lack);
         }
     }
 }
@@ -446,11 +473,12 @@ static void keep_spares(struct weir_supervisor *sup, const struct weir_spare_kin
     }
     for (uint32_t i = 0; i < kinds->n; i++) {
         const struct weir_program_kind *kind = &kinds->of[i];
+        struct lack lack;
 
         while (weir_sup_has_room_for_spares(sup, kind->devices, now_ns) &&
                !is_driver_busy(sup, kind->devices, now_ns) &&
                weir_program_n_unassigned(sup, kind) < spares + weir_program_n_waiting(sup, kind) &&
-               start_one(sup, kind, false, now_ns) == STARTED) {
+               start_one(sup, kind, false, now_ns, &lack) == STARTED) {
         }
     }
 }
@@ -699,7 +727,7 @@ void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker)
 /* The first workers find no driver: nobody would see a log. */
 static bool is_hopeless(const struct weir_supervisor *sup, int worker, int status)
 {
-    return !sup->announced && WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER &&
+    return !sup->announced && WEIR_WORKER_HAS_NO_DEVICE(status) &&
            !weir_sup_others_may_serve(sup, worker, false);
 }
 
@@ -735,7 +763,7 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
                        worker, name, (int)w->program.pid, (unsigned)status);
     }
     if (failed) {
-        weir_sup_shortage_begin(sup, w->devices, weir_clock_now_ns());
+        weir_sup_shortage_begin(sup, w->devices, status, weir_clock_now_ns());
     }
     if (domain != NULL && is_fault(w, status)) {
         weir_sup_fault_of_dead(sup, worker, WIFSIGNALED(status));

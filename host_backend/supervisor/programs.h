@@ -58,6 +58,7 @@ struct weir_sup_shortage {
     char devices[WEIR_DEVICE_LIST_BYTES];
     uint64_t room_ns;   /* a worker found no room for a context: none is tried for before that */
     uint64_t spares_ns; /* .. and no spare */
+    int wait_status;    /* of the worker that failed, as waitpid() gives it */
 };
 
 /* pending.c */
@@ -76,6 +77,8 @@ uint32_t weir_sup_pending_in_turn(const struct weir_supervisor *sup,
                                   uint16_t ret_slots[WEIR_PENDING_MAX]);
 /** Close it: its worker has it, or it is over. */
 void weir_sup_pending_forget(struct weir_sup_pending *pending);
+/** Turn all away: the host stops. */
+void weir_sup_pending_close(struct weir_supervisor *sup);
 /** Close it, and say why. @param result  CUresult for the program. */
 void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *pending,
                         enum weir_status reason, int32_t result, const char *why);
@@ -105,8 +108,13 @@ int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns
 
 /* shortage.c */
 
-/** A worker with these devices could not start: for want of room, it seems. */
-void weir_sup_shortage_begin(struct weir_supervisor *sup, const char *devices, uint64_t now_ns);
+/** A worker with these devices could not start: for want of room, it seems.
+ * @param wait_status  its end, as waitpid() gives it. */
+void weir_sup_shortage_begin(struct weir_supervisor *sup, const char *devices, int wait_status,
+                             uint64_t now_ns);
+/** Why there is no room: for a program. @param ret_why  static. @return the reason for it */
+enum weir_status weir_sup_shortage_cause(const struct weir_supervisor *sup, const char *devices,
+                                         const char **ret_why);
 /** A worker has ended, so there may be room again. */
 void weir_sup_shortage_less(struct weir_supervisor *sup);
 /** May a worker with these devices be started, for a program? */

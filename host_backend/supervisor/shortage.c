@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #define NO_ROOM_NS   (2 * WEIR_NS_PER_S)  /* until a context is tried for again */
 #define NO_SPARES_NS (30 * WEIR_NS_PER_S) /* the same for spares */
@@ -39,10 +40,12 @@ static struct weir_sup_shortage *make(struct weir_supervisor *sup, const char *d
     return s;
 }
 
-void weir_sup_shortage_begin(struct weir_supervisor *sup, const char *devices, uint64_t now_ns)
+void weir_sup_shortage_begin(struct weir_supervisor *sup, const char *devices, int wait_status,
+                             uint64_t now_ns)
 {
     struct weir_sup_shortage *s = make(sup, devices);
 
+    s->wait_status = wait_status;
     s->room_ns = now_ns + NO_ROOM_NS;
     s->spares_ns = now_ns + NO_SPARES_NS;
 }
@@ -52,6 +55,28 @@ void weir_sup_shortage_less(struct weir_supervisor *sup)
     for (int i = 0; i < WEIR_SHORTAGES_MAX; i++) {
         sup->shortages[i].room_ns = 0;
     }
+}
+
+enum weir_status weir_sup_shortage_cause(const struct weir_supervisor *sup, const char *devices,
+                                         const char **ret_why)
+{
+    const struct weir_sup_shortage *s = find(sup, devices);
+    int exit_status = s != NULL && WIFEXITED(s->wait_status) ? WEXITSTATUS(s->wait_status) : -1;
+
+    if (exit_status == WEIR_WORKER_EXIT_FULL) {
+        *ret_why = "the GPU has no room for another context";
+        return WEIR_ERR_NO_MEMORY;
+    }
+    if (exit_status == WEIR_WORKER_EXIT_NO_FD) {
+        *ret_why = weir_sup_no_worker_text(WEIR_ERR_NO_DESCRIPTOR);
+        return WEIR_ERR_NO_DESCRIPTOR;
+    }
+    if (exit_status == WEIR_WORKER_EXIT_DRIVER) {
+        *ret_why = "the last worker could not open the GPU: the host's log says why";
+        return WEIR_ERR_DRIVER;
+    }
+    *ret_why = "the last worker ended before it was ready: the host's log says why";
+    return WEIR_ERR_INTERNAL;
 }
 
 bool weir_sup_has_room(const struct weir_supervisor *sup, const char *devices, uint64_t now_ns)

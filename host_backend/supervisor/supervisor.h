@@ -544,7 +544,7 @@ pid_t weir_sup_fork(struct weir_supervisor *sup, const struct weir_sup_worker *w
 
 /**
  * The worker that a tenant's programs share, or its machines if each program has one of its own.
- * Starts it when it is the first of its kind. -1: cannot.
+ * Starts it when it is the first of its kind. -1: cannot, which is logged.
  */
 int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
 /**
@@ -559,9 +559,15 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) 
 /**
  * Start a worker with a slot of its own.
  * @param like  kind, tenant, group, devices, connections and program of it.
- * @return its index; -1: there is no slot, or it cannot be started
+ * @return WEIR_OK
+ * @return WEIR_ERR_TOO_BIG  there is no slot, or the system allows no further process.
+ * @return WEIR_ERR_NO_DESCRIPTOR, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO and what weir_sup_listen() says
  */
-int weir_sup_worker_new(struct weir_supervisor *sup, const struct weir_sup_worker *like);
+enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
+                                     const struct weir_sup_worker *like,
+                                     int *ret_worker) WEIR_MUST_CHECK;
+/** Why weir_sup_worker_new() or weir_sup_worker_start() failed, for people. */
+const char *weir_sup_no_worker_text(enum weir_status status);
 /** Does it read its link, and know its tenants? One that does not yet is told all at once when it
  * does. -1: no. */
 bool weir_sup_worker_is_told(const struct weir_supervisor *sup, int worker);
@@ -718,7 +724,8 @@ void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_co
  * @param worker    what it is to be; NULL: the gate process.
  * @param listener  as of weir_sup_fork().
  * @param ret_link  gives our end of the link to it.
- * @return WEIR_OK, WEIR_ERR_IO
+ * @return WEIR_OK, WEIR_ERR_NO_DESCRIPTOR, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO
+ * @return WEIR_ERR_TOO_BIG  the system allows no further process.
  */
 enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
                                 int listener, pid_t *ret_pid, int *ret_link) WEIR_MUST_CHECK;

@@ -637,7 +637,10 @@ void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_t
         return;
     }
     if (!weir_sup_worker_send(sup, tenant->worker, &message, fd)) {
-        weir_refuse(fd, WEIR_ERR_AGAIN, 999 /* CUDA_ERROR_UNKNOWN */, "the worker is not ready");
+        weir_refuse(fd, WEIR_ERR_AGAIN, 999 /* CUDA_ERROR_UNKNOWN */,
+                    tenant->faults.quarantine_end_ns != 0
+                        ? "the tenant is in quarantine, and its own worker is not ready"
+                        : "the worker is not ready");
     }
     close(fd);
 }

@@ -105,7 +105,10 @@ static _Noreturn void become(struct weir_supervisor *sup, const struct weir_sup_
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (!open_log(sup->config.log) || !place_descriptors(link, listener)) {
-        _exit(WEIR_WORKER_EXIT_FAILED);
+        int why = errno;
+
+        weir_log_error("supervisor: a process cannot start why=\"%s\"", strerror(why));
+        _exit(why == EMFILE || why == ENFILE ? WEIR_WORKER_EXIT_NO_FD : WEIR_WORKER_EXIT_FAILED);
     }
     confine(&sup->worker_user);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* another user would have lost it */

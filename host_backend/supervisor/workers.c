@@ -85,24 +85,42 @@ const char *weir_sup_devices_of(const struct weir_supervisor *sup,
     return tenant->config.devices[0] != 0 ? tenant->config.devices : sup->config.devices;
 }
 
-int weir_sup_worker_new(struct weir_supervisor *sup, const struct weir_sup_worker *like)
+enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
+                                     const struct weir_sup_worker *like, int *ret_worker)
 {
+    enum weir_status status;
     int slot = 0;
 
     while (slot < WEIR_WORKERS_MAX && sup->workers[slot].used) {
         slot++;
     }
     if (slot == WEIR_WORKERS_MAX) {
-        return -1;
+        return WEIR_ERR_TOO_BIG;
     }
     sup->workers[slot] = *like;
     sup->workers[slot].used = true;
     sup->workers[slot].link = -1;
-    if (weir_sup_worker_start(sup, slot) != WEIR_OK) {
+    status = weir_sup_worker_start(sup, slot);
+    if (status != WEIR_OK) {
         sup->workers[slot].used = false;
-        return -1;
+        return status;
     }
-    return slot;
+    *ret_worker = slot;
+    return WEIR_OK;
+}
+
+const char *weir_sup_no_worker_text(enum weir_status status)
+{
+    if (status == WEIR_ERR_NO_DESCRIPTOR) {
+        return "the host has no file descriptor left for another worker";
+    }
+    if (status == WEIR_ERR_NO_MEMORY) {
+        return "the host has no memory for another process";
+    }
+    if (status == WEIR_ERR_TOO_BIG) {
+        return "the host has as many workers or processes as it may";
+    }
+    return "the host cannot start another worker: its log says why";
 }
 
 static bool is_same_kind(const struct weir_sup_worker *a, const struct weir_sup_worker *b)
@@ -114,6 +132,8 @@ static bool is_same_kind(const struct weir_sup_worker *a, const struct weir_sup_
 int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     struct weir_sup_worker wanted = {.kind = WEIR_WORKER_TENANT, .tenant = (int)tenant->index};
+    enum weir_status status;
+    int worker;
 
     if (weir_sup_uses_shared_worker(sup, tenant) && tenant->faults.quarantine_end_ns == 0) {
         wanted.kind = WEIR_WORKER_SHARED;
@@ -126,7 +146,13 @@ int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenan
             return i;
         }
     }
-    return weir_sup_worker_new(sup, &wanted);
+    status = weir_sup_worker_new(sup, &wanted, &worker);
+    if (status != WEIR_OK) {
+        weir_log_error("supervisor: no worker for a tenant tenant=%s why=\"%s\"",
+                       tenant->config.name, weir_sup_no_worker_text(status));
+        return -1;
+    }
+    return worker;
 }
 
 bool weir_sup_worker_keep(const struct weir_sup_tenant *tenant, struct weir_tenant_config *settings)
@@ -261,7 +287,7 @@ static enum weir_status open_endpoint(const struct weir_supervisor *sup,
     endpoint_of(sup, w, path);
     unlink(path); /* whoever listened there before has ended */
     status = weir_sup_listen(path, 0666, ret_fd);
-    if (status != WEIR_OK) {
+    if (status != WEIR_OK && status != WEIR_ERR_NO_DESCRIPTOR) { /* which the caller tells */
         weir_log_error("supervisor: cannot listen for ZeroMQ path=%s why=\"%s\"", path,
                        weir_status_text(status));
     }
@@ -322,6 +348,22 @@ void weir_sup_workers_listen(struct weir_supervisor *sup)
     weir_sup_programs_tick(sup, weir_clock_now_ns()); /* spares */
 }
 
+static enum weir_status status_of_errno(int error)
+{
+    switch (error) {
+    case EMFILE:
+    case ENFILE:
+        return WEIR_ERR_NO_DESCRIPTOR;
+    case ENOMEM:
+    case ENOBUFS:
+        return WEIR_ERR_NO_MEMORY;
+    case EAGAIN: /* of fork(): RLIMIT_NPROC, or the limit of a cgroup */
+        return WEIR_ERR_TOO_BIG;
+    default:
+        return WEIR_ERR_IO;
+    }
+}
+
 enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
                                 int listener, pid_t *ret_pid, int *ret_link)
 {
@@ -329,16 +371,19 @@ enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_s
     pid_t pid;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
-        return WEIR_ERR_IO;
+        return status_of_errno(errno);
     }
     (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     (void)setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     pid = weir_sup_fork(sup, worker, pair[1], listener);
-    close(pair[1]);
     if (pid < 0) {
+        enum weir_status status = status_of_errno(errno);
+
         close(pair[0]);
-        return WEIR_ERR_IO;
+        close(pair[1]);
+        return status;
     }
+    close(pair[1]);
     *ret_pid = pid;
     *ret_link = pair[0];
     return WEIR_OK;
@@ -350,8 +395,9 @@ static enum weir_status launch(struct weir_supervisor *sup, struct weir_sup_work
     enum weir_status status;
     int listener;
 
-    if (open_endpoint(sup, w, &listener) != WEIR_OK) {
-        return WEIR_ERR_IO;
+    status = open_endpoint(sup, w, &listener);
+    if (status != WEIR_OK) {
+        return status;
     }
     status = weir_sup_spawn(sup, w, listener, &w->pid, &w->link);
     if (listener >= 0) {
@@ -451,6 +497,10 @@ static const char *why_text(int status, char *room, size_t bytes)
         snprintf(room, bytes, "the GPU context died");
     } else if (WEXITSTATUS(status) == WEIR_WORKER_EXIT_OVERDUE) {
         snprintf(room, bytes, "work of a program that is gone was given up");
+    } else if (WEXITSTATUS(status) == WEIR_WORKER_EXIT_NO_FD) {
+        snprintf(room, bytes, "the host has no file descriptor left for it");
+    } else if (WEXITSTATUS(status) == WEIR_WORKER_EXIT_FULL) {
+        snprintf(room, bytes, "the device has no room for another context");
     } else if (WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER) {
         snprintf(room, bytes, "no driver or no device");
     } else {
@@ -479,8 +529,7 @@ static bool on_renewed(struct weir_sup_worker *w, int status, uint64_t now_ns)
 /* The driver may have no room for as many connections: then the next one does without the wish. */
 static bool drop_connections(struct weir_sup_worker *w, int status)
 {
-    w->connections_failed =
-        w->connections != 0 && WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER;
+    w->connections_failed = w->connections != 0 && WEIR_WORKER_HAS_NO_DEVICE(status);
     if (w->connections_failed) {
         w->connections = 0;
     }
@@ -562,9 +611,8 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
         tell_event(sup, w, WEIR_EVENT_WORKER_ENDED, pid, "it starts again with other connections");
         return;
     }
-    if (!drop_connections(w, status) && !sup->announced && w->restarts == 0 && WIFEXITED(status) &&
-        WEXITSTATUS(status) == WEIR_WORKER_EXIT_DRIVER &&
-        !weir_sup_others_may_serve(sup, worker, false)) {
+    if (!drop_connections(w, status) && !sup->announced && w->restarts == 0 &&
+        WEIR_WORKER_HAS_NO_DEVICE(status) && !weir_sup_others_may_serve(sup, worker, false)) {
         weir_sup_no_gpu(sup);
         return;
     }
@@ -600,6 +648,7 @@ void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
+        enum weir_status status;
 
         if (w->used && w->pid > 0 && w->stop_by_ns != 0 && w->stop_by_ns <= now_ns) {
             w->stop_by_ns = 0;
@@ -609,9 +658,11 @@ void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns)
         if (!w->used || w->pid != 0 || w->restart_at_ns == 0 || w->restart_at_ns > now_ns) {
             continue;
         }
-        if (weir_sup_worker_start(sup, i) != WEIR_OK) {
+        status = weir_sup_worker_start(sup, i);
+        if (status != WEIR_OK) {
             w->restart_at_ns = now_ns + PAUSE_LAST_NS;
-            weir_log_error("supervisor: cannot start a worker worker=%d", i);
+            weir_log_error("supervisor: cannot start a worker worker=%d why=\"%s\"", i,
+                           weir_sup_no_worker_text(status));
         }
     }
 }

@@ -595,7 +595,7 @@ static int open_worker(struct weir_worker *worker)
             weir_log_error("worker: the device cannot be used driver=%s why=\"%s\"",
                            worker->config.driver, weir_status_text(status));
         }
-        return WEIR_WORKER_EXIT_DRIVER;
+        return status == WEIR_ERR_NO_MEMORY ? WEIR_WORKER_EXIT_FULL : WEIR_WORKER_EXIT_DRIVER;
     }
     weir_start_stage_ends(WEIR_START_DESCRIBE);
     if (!worker->platform.real) {

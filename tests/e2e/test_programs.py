@@ -375,12 +375,12 @@ class Programs(Base):
         guest = self.guest(host, "e2e_minimal", tenant=tenant)
         self.assertNotEqual(guest.wait(20), 0)
         lib.until(lambda: f"guest refused tenant={tenant}" in host.process.err, 5, "the log says who was refused")
-        host.process.wait_log("no room for another context")
+        host.process.wait_log("the last worker could not open the GPU")
 
     def test_where_contexts_are_short_programs_of_a_tenant_share(self):
         host, steady, driver = self.scarce()
         self.finished(host, "e2e_minimal", tenant="alice")
-        host.process.wait_log("so a program shares a worker tenant=alice")
+        host.process.wait_log("a program shares a worker, since there is no other tenant=alice")
         self.assertEqual(len(self.pids(host, "alice")), 1)
         self.refused(host, "bob")
         self.steady_goes_on(steady)

@@ -5,6 +5,12 @@
  */
 #include "tests/integration/gate_fixture.h"
 
+#include "base/log.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #define LONG_NS (80 * WEIR_NS_PER_MS)
 #define RUN     ((struct weir_run *)(uintptr_t)0x1000) /* any name: its functions are wrapped */
 
@@ -255,6 +261,69 @@ static void stuck_work_lets_the_next_one_pass(void **state)
     launch_leave(&waits);
     assert_int_equal(waits.result, CUDA_SUCCESS);
     finish(a);
+    finish(b);
+    guest_gone(a);
+    guest_gone(b);
+    gate_close();
+}
+
+/* Lines that say so, in a log that is a file in memory. */
+static int n_lines(int log, const char *with)
+{
+    static char text[1u << 16];
+    ssize_t bytes = pread(log, text, sizeof text - 1, 0);
+    int n = 0;
+
+    text[bytes > 0 ? bytes : 0] = 0;
+    for (const char *at = text; (at = strstr(at, with)) != NULL; at++) {
+        n++;
+    }
+    return n;
+}
+
+/* One more of a's, behind work that does not end. */
+static void pass_one(struct guest *a)
+{
+    struct launch waits;
+
+    launch_begin(&waits, a, kernel_of(7, 0));
+    launch_await_given_in_time(&waits);
+    launch_leave(&waits);
+}
+
+static void slow_work_does_not_fill_the_log(void **state)
+{
+    static const char said[] = "sched: work is slow";
+    int log = memfd_create("log", MFD_CLOEXEC);
+    struct guest *a, *b;
+    struct launch first;
+    char spec[64];
+
+    (void)state;
+    snprintf(spec, sizeof spec, "warn:/proc/self/fd/%d", log);
+    gate_open("fair");
+    assert_int_equal(weir_log_init(spec, "test"), WEIR_OK);
+    a = guest_new(0, 0);
+    b = guest_new(2, 0);
+    launch_once(b, kernel_of(2, 0)); /* never ends, and holds the device as far as is known */
+    for (int piece = 0; piece < 3; piece++) {
+        uint64_t passed = locked(fx.gate->passed_stuck);
+
+        clock_forward(piece < 2 ? 10 * WEIR_NS_PER_MS : 11 * WEIR_NS_PER_S);
+        launch_begin(&first, a, kernel_of(7, LONG_NS));
+        launch_await_given_in_time(&first);
+        launch_leave(&first);
+        clock_forward(600 * WEIR_NS_PER_MS);
+        for (int i = 0; i < 3; i++) {
+            pass_one(a);
+        }
+        assert_int_equal(locked(fx.gate->passed_stuck), passed + 3);
+        assert_int_equal(n_lines(log, said), piece < 2 ? 1 : 2); /* the second is too early */
+        finish(a);
+    }
+    assert_int_equal(n_lines(log, "others_unsaid=1 "), 1);
+    assert_int_equal(weir_log_init("none", "test"), WEIR_OK);
+    close(log);
     finish(b);
     guest_gone(a);
     guest_gone(b);
@@ -657,6 +726,7 @@ int main(void)
         cmocka_unit_test(company_is_of_the_own_class_or_higher),
         cmocka_unit_test(a_failed_call_leaves_nothing_behind),
         cmocka_unit_test(stuck_work_lets_the_next_one_pass),
+        cmocka_unit_test(slow_work_does_not_fill_the_log),
         cmocka_unit_test(work_that_moves_on_lets_nothing_pass),
         cmocka_unit_test(stuck_work_does_not_lift_a_limit),
         cmocka_unit_test(a_session_that_ends_in_the_gate_leaves_it),

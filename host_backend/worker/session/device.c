@@ -465,6 +465,7 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     struct weir_diag why = {0};
     enum weir_status status = weir_worker_find_devices(worker, &why);
+    CUresult result;
 
     if (status != WEIR_OK) {
         weir_log_error("worker: %s", why.message);
@@ -476,8 +477,11 @@ enum weir_status weir_worker_open_device(struct weir_worker *worker)
     worker->platform.alone = worker->config.alone;
     worker->platform.by_program = worker->config.by_program;
     worker->platform.keeps_out = worker->platform.real || softgpu_waits();
-    if (weir_worker_device_open(worker, 0) != CUDA_SUCCESS ||
-        weir_platform_enter(&worker->platform) != CUDA_SUCCESS) {
+    result = weir_worker_device_open(worker, 0);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    if (result != CUDA_SUCCESS || weir_platform_enter(&worker->platform) != CUDA_SUCCESS) {
         return WEIR_ERR_DRIVER;
     }
     weir_start_stage_ends(WEIR_START_PARTS);

@@ -2,6 +2,8 @@
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/clock.h"
+#include "proto/wire/control.h"
+#include "proto/wire/control_codec.h"
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -104,6 +107,29 @@ static int have_pending(uint32_t tenant)
                                                .since_ns = weir_clock_now_ns(),
                                                .guest = {.tenant_index = tenant}};
     return pair[1];
+}
+
+/* The guest's library reads this. */
+static void was_told(int end, enum weir_status reason, const char *why)
+{
+    struct weir_welcome *welcome;
+    uint8_t bytes[4096];
+    ssize_t n = recv(end, bytes, sizeof bytes, MSG_DONTWAIT);
+
+    assert_true(n > 0);
+    assert_int_equal(weir_welcome_decode(bytes, (size_t)n, &welcome), WEIR_OK);
+    assert_int_equal(welcome->status, reason);
+    assert_non_null(strstr(welcome->message, why));
+    weir_welcome_destroy(welcome);
+    close(end);
+}
+
+static void is_refused(enum weir_status reason, const char *why)
+{
+    int end = have_pending(0);
+
+    weir_sup_programs_tick(&sup, weir_clock_now_ns());
+    was_told(end, reason, why);
 }
 
 static void one_that_a_program_waits_for_does_not(void **state)
@@ -213,6 +239,70 @@ static void one_that_cannot_start_says_nothing_about_other_devices(void **state)
     cannot_start("1");
     weir_sup_shortage_less(&sup); /* another has ended */
     assert_true(weir_sup_has_room(&sup, "1", now_ns));
+}
+
+static void a_program_is_told_why_no_worker_starts(void **state)
+{
+    static const struct {
+        int wait_status;
+        enum weir_status reason;
+        const char *why;
+    } rows[] = {
+        {WEIR_WORKER_EXIT_FULL << 8, WEIR_ERR_NO_MEMORY, "no room for another context"},
+        {WEIR_WORKER_EXIT_DRIVER << 8, WEIR_ERR_DRIVER, "could not open the GPU"},
+        {WEIR_WORKER_EXIT_NO_FD << 8, WEIR_ERR_NO_DESCRIPTOR, "no file descriptor left"},
+        {WEIR_WORKER_EXIT_FAILED << 8, WEIR_ERR_INTERNAL, "ended before it was ready"},
+        {SIGKILL, WEIR_ERR_INTERNAL, "ended before it was ready"},
+    };
+
+    (void)state;
+    sup.announced = true;
+    sup.config.workers.on_shortage = WEIR_SHORTAGE_REFUSE;
+    sup.tenants[0].config.sessions_max = 4;
+    sup.workers[SPARE].used = sup.workers[KEPT].used = false; /* none is there to give way */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        sup.workers[N] = (struct weir_sup_worker){
+            .used = true, .kind = WEIR_WORKER_PROGRAM, .tenant = -1, .link = -1};
+        weir_sup_program_died(&sup, N, rows[i].wait_status);
+        is_refused(rows[i].reason, rows[i].why);
+    }
+}
+
+/* No process can be had: the limit of this one's descriptors, and of its user's processes. */
+static void a_lack_of_the_host_is_told_as_such(void **state)
+{
+    struct rlimit before, none;
+
+    (void)state;
+    sup.announced = true;
+    sup.config.workers.on_shortage = WEIR_SHORTAGE_REFUSE;
+    sup.tenants[0].config.sessions_max = 4;
+    sup.workers[SPARE].used = sup.workers[KEPT].used = false;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    int end = have_pending(0);
+    int last = dup(0);
+
+    close(last);
+    none = (struct rlimit){.rlim_cur = (rlim_t)last, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    weir_sup_programs_tick(&sup, weir_clock_now_ns());
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    was_told(end, WEIR_ERR_NO_DESCRIPTOR, "no file descriptor left for another worker");
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) { /* all slots are taken */
+        sup.workers[i].kind = sup.workers[i].used ? sup.workers[i].kind : WEIR_WORKER_SHARED;
+        sup.workers[i].used = true;
+    }
+    is_refused(WEIR_ERR_TOO_BIG, "as many workers or processes as it may");
+}
+
+static void who_waits_is_told_that_the_host_stops(void **state)
+{
+    int end = have_pending(0);
+
+    (void)state;
+    weir_sup_pending_close(&sup);
+    was_told(end, WEIR_ERR_NOT_FOUND, "the host is shutting down");
+    assert_false(sup.pending[0].used);
 }
 
 static void many_lists_that_cannot_start_are_all_tried_again(void **state)
@@ -477,6 +567,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_spare_of_no_use_ends, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_cannot_start_says_nothing_about_other_devices,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_program_is_told_why_no_worker_starts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_lack_of_the_host_is_told_as_such, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_waits_is_told_that_the_host_stops, set_up, tear_down),
         cmocka_unit_test_setup_teardown(many_lists_that_cannot_start_are_all_tried_again, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(no_worker_ends_for_devices_that_it_has_not, set_up,
