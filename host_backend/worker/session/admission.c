@@ -237,6 +237,15 @@ void weir_admission_stream_whole(struct weir_session *session, struct weir_host_
     }
 }
 
+void weir_admission_stream_part(struct weir_session *session, struct weir_host_stream *stream)
+{
+    const struct weir_device_gate *g = session->worker->gates[stream->o.device];
+
+    if (g != NULL && session->n_captures == 0) {
+        place_stream(g, stream, true);
+    }
+}
+
 static int priority_of(const struct weir_session *s, enum weir_sched_level level, bool decided,
                        int asked)
 {
