@@ -126,6 +126,41 @@ static void the_scheduler_knows_whether_there_is_a_part(void **state)
     gate_close();
 }
 
+static bool there_are_runs;
+
+static bool has_runs(struct weir_session *session, const struct weir_host_stream *stream)
+{
+    (void)session;
+    (void)stream;
+    return there_are_runs;
+}
+
+/* What waited in the part for a stopped run would keep a connection from what lets that go on. */
+static void no_stream_is_moved_in_while_runs_are_under_way(void **state)
+{
+    static const struct weir_session_hooks hooks = {.has_runs = has_runs};
+    struct guest *a, *b;
+
+    (void)state;
+    open_for(&a, &b);
+    begin_graph(a, b);
+    fx.worker.hooks = &hooks;
+    there_are_runs = true;
+    launch_once(a, kernel_of_blocks(1000));
+    assert_false(a->stream.part.in);
+    finish(a);
+    there_are_runs = false;
+    launch_once(a, kernel_of_blocks(1000));
+    assert_true(a->stream.part.in);
+    there_are_runs = true; /* of another stream, which came later */
+    launch_once(a, kernel_of_blocks(1000));
+    assert_true(a->stream.part.in);
+    fx.worker.hooks = NULL;
+    finish(a);
+    finish(b);
+    close_for(a, b);
+}
+
 static CUresult not_capturing(CUstream stream, CUstreamCaptureStatus *ret_status)
 {
     (void)stream;
@@ -163,6 +198,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stream_is_moved_there_and_back),
         cmocka_unit_test(what_would_be_all_on_the_device_at_once_is),
+        cmocka_unit_test(no_stream_is_moved_in_while_runs_are_under_way),
         cmocka_unit_test(the_scheduler_knows_whether_there_is_a_part),
         cmocka_unit_test(streams_that_may_be_captured_are_whole),
     };

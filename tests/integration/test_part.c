@@ -242,6 +242,37 @@ static void the_stream_there_has_the_priority_that_was_asked_for_last(void **sta
     }
 }
 
+static unsigned long long domain_there(void)
+{
+    CUlaunchAttributeValue value = {{0}};
+
+    DRV(cuStreamGetAttribute(f.stream.part.stream, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, &value));
+    return value.memSyncDomain;
+}
+
+static void set_domain(CUlaunchMemSyncDomain domain)
+{
+    CUlaunchAttributeValue value = {.memSyncDomain = domain};
+
+    DRV(cuStreamSetAttribute(f.stream.o.native, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN, &value));
+    weir_part_attribute_set(&f.stream, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN);
+}
+
+static void the_stream_there_has_the_attributes_that_were_set(void **state)
+{
+    (void)state;
+    set_domain(CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE);
+    move(true);
+    assert_int_equal(domain_there(), CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE);
+    set_domain(CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT); /* while it is there */
+    move(true);
+    assert_int_equal(domain_there(), CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT);
+    set_domain(CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE);
+    move(false);
+    move(true);
+    assert_int_equal(domain_there(), CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +284,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_stream_that_cannot_move_stays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_stream_there_has_the_priority_that_was_asked_for_last,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_stream_there_has_the_attributes_that_were_set, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, set_up_group, tear_down_group);

@@ -202,6 +202,8 @@ CUresult weir_host_stream_attribute(struct weir_session *s,
             stream->priority = value.priority;
             value.priority = weir_admission_stream_priority(s, value.priority);
             weir_admission_stream_made(stream, value.priority);
+        } else {
+            weir_part_attribute_set(stream, id);
         }
         return s->driver->cuStreamSetAttribute(stream->o.native, id, &value);
     }

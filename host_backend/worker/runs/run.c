@@ -679,6 +679,16 @@ void weir_runs_count(struct weir_runs *runs, struct weir_runs_counts *ret_counts
     pthread_mutex_unlock(&runs->lock);
 }
 
+bool weir_runs_are_under_way(struct weir_runs *runs)
+{
+    struct weir_runs_counts counts = {0};
+
+    if (runs != NULL) {
+        weir_runs_count(runs, &counts);
+    }
+    return counts.flying != 0;
+}
+
 struct weir_run *weir_runs_pick(struct weir_runs *runs, uint32_t pick)
 {
     struct weir_run *run;

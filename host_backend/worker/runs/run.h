@@ -183,6 +183,9 @@ void weir_runs_stop_missed(struct weir_runs *runs);
 /** @thread any */
 void weir_runs_count(struct weir_runs *runs, struct weir_runs_counts *ret_counts);
 
+/** Is any run under way on the device, stopped ones included? Accepts NULL: no. @thread any */
+bool weir_runs_are_under_way(struct weir_runs *runs);
+
 /** Any run on the device, with a reference; NULL: there is none. @param pick  any number. @thread
  * any */
 struct weir_run *weir_runs_pick(struct weir_runs *runs, uint32_t pick);

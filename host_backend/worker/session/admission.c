@@ -221,9 +221,21 @@ void weir_admission_stream_gone(struct weir_session *session, struct weir_host_s
 
 /* ---------------------------------------------------------------- the part, and priorities */
 
-/* Give a stream the part of the device, or all of it, for kernels that are launched as they are. */
-static void place_stream(const struct weir_device_gate *g, struct weir_host_stream *stream, bool in)
+/* What waits in the part for a stopped run would keep a second connection to the GPU from what lets
+ * it go on (runs/run_streams.c). */
+static bool may_move_in(struct weir_session *session, const struct weir_host_stream *stream)
 {
+    const struct weir_session_hooks *hooks = weir_worker_hooks(session->worker);
+
+    return hooks == NULL || !hooks->has_runs(session, stream);
+}
+
+/* Give a stream the part of the device, or all of it, for kernels that are launched as they are. */
+static void place_stream(struct weir_session *session, struct weir_host_stream *stream, bool in)
+{
+    const struct weir_device_gate *g = session->worker->gates[stream->o.device];
+
+    in = in && (stream->part.in || may_move_in(session, stream));
     if (g->part != NULL && (in || stream->part.in)) {
         /* If it cannot be moved, its work runs where the stream is. */
         (void)weir_part_move(g->part, stream, in, stream->gate.priority);
@@ -233,7 +245,14 @@ static void place_stream(const struct weir_device_gate *g, struct weir_host_stre
 void weir_admission_stream_whole(struct weir_session *session, struct weir_host_stream *stream)
 {
     if (stream->part.in) {
-        place_stream(session->worker->gates[stream->o.device], stream, false);
+        place_stream(session, stream, false);
+    }
+}
+
+void weir_admission_stream_part(struct weir_session *session, struct weir_host_stream *stream)
+{
+    if (session->worker->gates[stream->o.device] != NULL && session->n_captures == 0) {
+        place_stream(session, stream, true);
     }
 }
 
@@ -315,7 +334,7 @@ static void apply_place(struct weir_session *s, struct weir_host_stream *stream,
                  s->n_captures == 0;
 
     if (pass->class == WEIR_SCHED_KERNEL || pass->class == WEIR_SCHED_GRAPH) {
-        place_stream(g, stream, heeds && is_part(g, &pass->place));
+        place_stream(s, stream, heeds && is_part(g, &pass->place));
     }
 }
 

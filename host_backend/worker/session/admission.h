@@ -98,6 +98,8 @@ bool weir_admission_has_unmarked(const struct weir_session *session);
 void weir_admission_stream_awaited(struct weir_session *session, struct weir_host_stream *stream);
 /** Take a stream out of its part of the device: its next work may use all SMs. */
 void weir_admission_stream_whole(struct weir_session *session, struct weir_host_stream *stream);
+/** Move the stream into the part of the device, where that can be: tests do. @thread session */
+void weir_admission_stream_part(struct weir_session *session, struct weir_host_stream *stream);
 /** A stream is about to be captured: put a mark behind its unmarked work. Take all of the session's
  * streams out of their parts of the device, and away from a filler's priority, because a capture
  * may draw any of them in. */

@@ -108,14 +108,28 @@ void weir_gates_describe(struct weir_worker *worker, struct weir_link_reads *ret
     }
 }
 
+/* How many SMs the part has; 0: it is not wanted. Tests have one on softgpu, too. */
+static uint32_t wanted_part(const struct weir_device_gate *g)
+{
+    uint32_t all = weir_worker_sms(g->worker, g->device);
+
+    if (g->worker->platform.devices[g->device].share_pct != 0) {
+        return 0;
+    }
+    if (has_above(g)) {
+        return weir_sched_room_sms(all);
+    }
+    return g->worker->config.forms.mode == WEIR_FORMS_EXPLORE ? all / 2 : 0;
+}
+
 /* What kernels keep to beside small graphs, where the device can be divided. */
 static void make_part(struct weir_device_gate *g)
 {
     const struct weir_worker_device *device = &g->worker->platform.devices[g->device];
-    uint32_t sms = weir_sched_room_sms(weir_worker_sms(g->worker, g->device));
+    uint32_t sms = wanted_part(g);
     enum weir_status status;
 
-    if (!has_above(g) || sms == 0 || device->share_pct != 0) {
+    if (sms == 0) {
         return;
     }
     (void)g->worker->platform.driver.cuCtxSetCurrent(device->context);

@@ -35,6 +35,8 @@ struct weir_session_hooks {
     /** Work is about to be given to a stream that is not under capture. @param forks  it has
      * streams of its own inside */
     void (*stream_given)(struct weir_session *session, struct weir_host_stream *stream, bool forks);
+    /** Are kernels under way on the stream's device that can be stopped? */
+    bool (*has_runs)(struct weir_session *session, const struct weir_host_stream *stream);
     /** The driver's streams of one are about to be destroyed. */
     void (*stream_gone)(struct weir_session *session, struct weir_host_stream *stream);
     /** An operation is about to write memory. */

@@ -152,6 +152,26 @@ static void set_priority(const struct weir_driver *d, struct weir_stream_part *p
     p->priority = priority;
 }
 
+void weir_part_attribute_set(struct weir_host_stream *stream, CUlaunchAttributeID id)
+{
+    stream->part.set |= 1u << id;
+}
+
+/* Not all drivers have all attributes in a green context: what is refused is left out. */
+static void copy_attributes(const struct weir_driver *d, struct weir_host_stream *stream)
+{
+    struct weir_stream_part *p = &stream->part;
+
+    for (unsigned id = 0; p->set != 0; id++, p->set >>= 1) {
+        CUlaunchAttributeValue value;
+
+        if ((p->set & 1) != 0 && d->cuStreamGetAttribute(stream->o.native, (CUlaunchAttributeID)id,
+                                                         &value) == CUDA_SUCCESS) {
+            (void)d->cuStreamSetAttribute(p->stream, (CUlaunchAttributeID)id, &value);
+        }
+    }
+}
+
 CUresult weir_part_move(const struct weir_part *part, struct weir_host_stream *stream, bool in,
                         int priority)
 {
@@ -163,6 +183,7 @@ CUresult weir_part_move(const struct weir_part *part, struct weir_host_stream *s
     }
     if (in) {
         set_priority(part->driver, p, priority);
+        copy_attributes(part->driver, stream);
     }
     if (p->in != in) {
         WEIR_TRY(weir_order_join(part->driver, &stream->join, weir_host_stream_at(stream),

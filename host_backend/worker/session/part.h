@@ -26,6 +26,7 @@ struct weir_host_stream;
 struct weir_stream_part {
     CUstream stream; /* its stream in the part; NULL: not made yet */
     int priority;    /* of that */
+    uint32_t set;    /* attributes that the guest has set and that stream lacks: a bit for each */
     bool in;         /* it is there */
 };
 
@@ -68,6 +69,10 @@ uint32_t weir_part_sms(const struct weir_part *part);
  */
 CUresult weir_part_move(const struct weir_part *part, struct weir_host_stream *stream, bool in,
                         int priority);
+
+/** The guest has set an attribute of the stream other than its priority, which one in the part is
+ * given before its next work. @thread session */
+void weir_part_attribute_set(struct weir_host_stream *stream, CUlaunchAttributeID id);
 
 /** A stream goes: the one that it has in the part does, too. @thread session */
 void weir_part_stream_gone(const struct weir_driver *driver, struct weir_host_stream *stream);

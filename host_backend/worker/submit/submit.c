@@ -86,11 +86,25 @@ static bool note_kernel(struct weir_session *s, struct weir_host_stream *stream,
 
 /* ---------------------------------------------------------------- the call */
 
+/* In mode "explore" some kernels run on a part of the device, as beside small graphs. */
+static void explore_part(struct weir_session *s, struct weir_host_stream *stream,
+                         const struct weir_submission *what)
+{
+    uint64_t draw;
+
+    if (what->work.class == WEIR_SCHED_KERNEL && !what->may_print &&
+        weir_forms_explores(s, &draw) && (draw & 1) != 0) {
+        weir_admission_stream_part(s, stream);
+    }
+}
+
 static CUresult call_driver(struct weir_session *s, struct weir_host_stream *stream,
                             const struct weir_submission *what)
 {
-    CUresult result = what->call(s, weir_host_stream_at(stream), what->user);
+    CUresult result;
 
+    explore_part(s, stream, what);
+    result = what->call(s, weir_host_stream_at(stream), what->user);
     if (result != CUDA_SUCCESS && weir_host_stream_at(stream) != stream->o.native) {
         weir_admission_stream_whole(s, stream); /* a cluster that does not fit into its part, say */
         result = what->call(s, stream->o.native, what->user);

@@ -195,6 +195,13 @@ static void stream_given(struct weir_session *session, struct weir_host_stream *
     }
 }
 
+static bool has_runs(struct weir_session *session, const struct weir_host_stream *stream)
+{
+    struct weir_forms_device *device = device_of(session, stream);
+
+    return device != NULL && weir_runs_are_under_way(atomic_load(&device->runs));
+}
+
 static void stream_gone(struct weir_session *session, struct weir_host_stream *stream)
 {
     struct weir_forms_device *device = device_of(session, stream);
@@ -210,6 +217,7 @@ const struct weir_session_hooks weir_forms_hooks = {
     .module_unloading = weir_forms_unloading,
     .streams_end = weir_forms_session_ends,
     .stream_given = stream_given,
+    .has_runs = has_runs,
     .stream_gone = stream_gone,
     .will_write = weir_forms_touch,
 };
