@@ -53,7 +53,8 @@ class Usage(lib.Case):
         host = self.host(("default",), host_lines=own_cache)
         self.finished(host, "e2e_minimal", tenant="default")
         process, code = host.process, host.stop()
-        return code, "\n".join(line for line in process.errors if " warn " in line and "run as root" not in line)
+        told = ("run as root", "another host has it")  # the class's other host has the same cache
+        return code, "\n".join(line for line in process.errors if " warn " in line and not any(text in line for text in told))
 
     def test_each_is_told(self):
         host = self.host({"alice": {}, "few": {"sessions": 1}})

@@ -11,14 +11,14 @@
 #define WEIR_KIND_SLOTS 32 /* handle kinds are 1 .. 31 (proto/wire/kinds.def) */
 
 struct weir_host_ctx;
-struct weir_kept;
+struct weir_object;
 
 /* Owner thread only. */
 struct weir_handles {
     struct weir_id_table *tables[WEIR_KIND_SLOTS];
     struct weir_native_map natives;
     struct weir_host_ctx *contexts;
-    struct weir_kept *kept; /* what the guest has destroyed, and graphs name (session/objects.c) */
+    struct weir_object *kept; /* destroyed by the guest, named by graphs (session/objects.c) */
     uint32_t n_kept;
     uint64_t graphs_gone; /* how many graphs and captures are */
 };

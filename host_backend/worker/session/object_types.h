@@ -37,7 +37,8 @@ struct weir_object {
     uint16_t depth;            /* a graph, executable or not: levels of graphs within it */
     uint32_t within;        /* likewise, and a node: nodes of graphs within it (graph_nesting.h) */
     uint64_t charged_bytes; /* of the tenant's quota */
-    struct weir_graph_hold *hold; /* NULL: no graph has named it (graph_holds.h) */
+    struct weir_graph_hold *hold;  /* NULL: no graph has named it (graph_holds.h) */
+    struct weir_object *next_kept; /* of what the guest has destroyed, and graphs name */
 };
 
 /* A context of the guest. All of a device lie over its one primary context. */

@@ -430,26 +430,16 @@ static CUresult destroy_when_idle(struct weir_session *session, struct weir_obje
 
 /* ---------------------------------------------------------------- what graphs name */
 
-struct weir_kept {
-    struct weir_kept *next;
-    struct weir_object *object;
-};
-
 /* As long as a graph may name it. A session that ends has destroyed its graphs. */
 static bool keep(struct weir_session *session, struct weir_object *o)
 {
-    struct weir_kept *kept;
-
     if (o->hold == NULL || o->native == NULL || o->borrowed || weir_session_is_unloading(session) ||
         !weir_graph_holds(session, o)) {
         return false;
     }
     take_out(session, o);
-    kept = malloc(sizeof *kept);
-    if (kept != NULL) { /* else it stays for ever */
-        *kept = (struct weir_kept){session->handles->kept, o};
-        session->handles->kept = kept;
-    }
+    o->next_kept = session->handles->kept;
+    session->handles->kept = o;
     session->handles->n_kept++;
     return true;
 }
@@ -481,15 +471,14 @@ void weir_session_graph_gone(struct weir_session *session)
 
 void weir_host_objects_kept_try(struct weir_session *session)
 {
-    for (struct weir_kept **at = &session->handles->kept, *kept; (kept = *at) != NULL;) {
-        if (!weir_session_is_unloading(session) && weir_graph_holds(session, kept->object)) {
-            at = &kept->next;
+    for (struct weir_object **at = &session->handles->kept, *o; (o = *at) != NULL;) {
+        if (!weir_session_is_unloading(session) && weir_graph_holds(session, o)) {
+            at = &o->next_kept;
             continue;
         }
-        *at = kept->next;
+        *at = o->next_kept;
         session->handles->n_kept--;
-        destroy_kept(session, kept->object);
-        free(kept);
+        destroy_kept(session, o);
     }
 }
 
