@@ -29,7 +29,9 @@ enum weir_status weir_shared_page_create(const char *name, size_t bytes, int *re
     enum weir_status status;
 
     if (fd < 0) {
-        return errno == ENOMEM ? WEIR_ERR_NO_MEMORY : WEIR_ERR_IO;
+        return errno == ENOMEM                      ? WEIR_ERR_NO_MEMORY
+               : errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR
+                                                    : WEIR_ERR_IO;
     }
     status = weir_shared_page_map(fd, bytes, ret_page);
     if (status != WEIR_OK) {

@@ -14,7 +14,7 @@
  * @param bytes     of what is to lie there, 1 or more.
  * @param ret_fd    gives a sealed memfd for weir_shared_page_map() in a worker.
  * @param ret_page  gives the mapping, to read and write; munmap() ends it.
- * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
+ * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY, WEIR_ERR_NO_DESCRIPTOR
  * @thread any
  */
 enum weir_status weir_shared_page_create(const char *name, size_t bytes, int *ret_fd,

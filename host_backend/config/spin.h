@@ -53,7 +53,7 @@ struct weir_spin_page {
  * Make the page. It begins with WEIR_SPIN_ALL, and the gate process may spin.
  * @param ret_fd    gives a sealed memfd for weir_spin_page_map() in another process.
  * @param ret_page  gives the mapping, for weir_spin_page_unmap().
- * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
+ * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY, WEIR_ERR_NO_DESCRIPTOR
  * @thread any
  */
 enum weir_status weir_spin_page_create(int *ret_fd,

@@ -19,6 +19,7 @@
  * assert ends nobody else there.
  */
 #include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/worker_for.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/supervisor/notify.h"
+#include "host_backend/supervisor/worker_for.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>

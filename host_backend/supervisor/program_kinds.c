@@ -2,6 +2,7 @@
 #include "host_backend/supervisor/program_kinds.h"
 
 #include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/worker_for.h"
 #include <string.h>
 
 /* Are its programs' workers never under MPS? */

@@ -13,6 +13,7 @@
  */
 #include "host_backend/supervisor/program_kinds.h"
 #include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/worker_for.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,5 +1,6 @@
 /* What an administrator may have overlooked in a configuration that is valid. */
 #include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/worker_for.h"
 
 #include "base/log.h"
 #include <string.h>

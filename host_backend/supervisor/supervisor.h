@@ -542,19 +542,6 @@ pid_t weir_sup_fork(struct weir_supervisor *sup, const struct weir_sup_worker *w
 
 /* workers.c */
 
-/**
- * The worker that a tenant's programs share, or its machines if each program has one of its own.
- * Starts it when it is the first of its kind. -1: cannot, which is logged.
- */
-int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
-/**
- * New settings for a tenant that there is: those that choose its worker change with a restart of
- * the host. Logs which one is different.
- * @param settings  gets isolation, group and devices back as the tenant's worker has them.
- * @return true: none is
- */
-bool weir_sup_worker_keep(const struct weir_sup_tenant *tenant,
-                          struct weir_tenant_config *settings);
 enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) WEIR_MUST_CHECK;
 /**
  * Start a worker with a slot of its own.
@@ -573,22 +560,6 @@ const char *weir_sup_no_worker_text(enum weir_status status);
 bool weir_sup_worker_is_told(const struct weir_supervisor *sup, int worker);
 /** Say that the host is ready, once, when all workers that it began with are, spares among them. */
 void weir_sup_announce(struct weir_supervisor *sup);
-/** Has each of the tenant's programs a worker of its own? */
-bool weir_sup_by_program(const struct weir_sup_tenant *tenant);
-/** Does it share a worker with other tenants, but for a quarantine? */
-bool weir_sup_shares_worker(const struct weir_sup_tenant *tenant);
-/** May guests of the tenant come by TCP? */
-bool weir_sup_has_remote_guests(const struct weir_supervisor *sup,
-                                const struct weir_sup_tenant *tenant);
-/** Is a worker of several tenants the one for its guests that are no processes of this machine, but
- * for a quarantine? Where each program has a worker, that is so if it has remote guests. */
-bool weir_sup_uses_shared_worker(const struct weir_supervisor *sup,
-                                 const struct weir_sup_tenant *tenant);
-/** May none of its workers be under MPS, nor serve two programs at a time? */
-bool weir_sup_is_strict(const struct weir_sup_tenant *tenant);
-/** The devices of a tenant, as its worker has them. */
-const char *weir_sup_devices_of(const struct weir_supervisor *sup,
-                                const struct weir_sup_tenant *tenant);
 /** Have it end by itself; it is killed if it does not within 5 s. */
 void weir_sup_worker_stop(struct weir_supervisor *sup, int worker);
 

@@ -6,6 +6,7 @@
  * first one's memory there. A name that comes back before that gets its slot back.
  */
 #include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/worker_for.h"
 
 #include "base/log.h"
 #include "host_backend/config/shared_page.h"
