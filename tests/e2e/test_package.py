@@ -256,7 +256,7 @@ class Package(lib.Case):
         self.live()
         if os.path.exists(os.path.join(self.mounts[OLD], "weir-host.rpm")):
             self.rpm()
-            self.on(f"rm -r {CONFIG}.rpmsave /etc/weir /run/weir /var/cache/weir /dev/shm/weir*; userdel weir-worker")
+            self.on(f"rm -r {CONFIG}.rpmsave /etc/weir /run/weir /var/cache/weir /var/cache/weir.times /dev/shm/weir*; userdel weir-worker")
         self.guest()
         self.nothing_is_left()
 
