@@ -202,7 +202,8 @@ static void a_worker_says_once_which_gpus_there_are(void **state)
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
     sup.gate.link = pair[0];
-    message.reads = (struct weir_link_reads){.n = 2, .gpu = {{"one", .sms = 132}, {"two"}}};
+    message.reads =
+        (struct weir_link_reads){.n = 2, .gpu = {{.uuid = "one", .sms = 132}, {.uuid = "two"}}};
     assert_int_equal(weir_link_send(link_end, &message, -1), WEIR_OK);
     weir_sup_worker_receive(&sup, 0);
     assert_int_equal(gate_heard(pair[1], &message), WEIR_LINK_GATE_GPU);
@@ -214,7 +215,8 @@ static void a_worker_says_once_which_gpus_there_are(void **state)
         assert_int_not_equal(message.type, WEIR_LINK_GATE_GPU);
     }
     message.type = WEIR_LINK_READS;
-    message.reads = (struct weir_link_reads){.n = UINT32_MAX, .gpu = {{"one"}, {"invented"}}};
+    message.reads =
+        (struct weir_link_reads){.n = UINT32_MAX, .gpu = {{.uuid = "one"}, {.uuid = "invented"}}};
     assert_int_equal(weir_link_send(link_end, &message, -1), WEIR_OK);
     weir_sup_worker_receive(&sup, 0);
     assert_int_equal(gate_heard(pair[1], &message), 0);
