@@ -76,7 +76,7 @@ void front_remove(struct weir_sched *sched, struct item *item)
 /* Is it kept to some SMs, or to some blocks on each, or does it need no more? */
 static bool is_placed(const struct item *item)
 {
-    return item->place.sm_count != 0 || item->place.block_limit != 0 || item->small_sms != 0;
+    return !is_everywhere(&item->place) || item->small_sms != 0;
 }
 
 /* The first that is not kept to a place, if the item is behind it. */
@@ -205,7 +205,7 @@ static void charge_more(struct queue *queue, int64_t more_ns)
     }
 }
 
-/* Equals have paid so much more for filling than others were paid back. */
+/* Tenants of one class have paid for filling: add it up, less what leaders were paid back. */
 static void note_filled(struct weir_sched *sched, int64_t paid_ns, int64_t most_ns)
 {
     sched->filled_ns += paid_ns;

@@ -5,8 +5,9 @@
  * one costs the leader little: it gets SMs at the ends of kernels, between them, and where a grid
  * is too small for all. Of a lower class that is all there is to it. Of the leader's own class a
  * filler is granted at the lowest level, and only what lets go of its SMs soon, because a block
- * that runs is not taken off them. It has lower classes' work before it there, which may be long:
- * so either equals fill or lower classes do, once what the others have there is done.
+ * that runs is not taken off them. Work of lower classes would run before it there, and may
+ * be long. So equals and lower classes never fill together: one begins when the other's work is
+ * done.
  *
  * Who fills is the policy's to say. What a filler has done is charged when it is done, with the
  * time that it is known to take alone, since who of the two had the SMs is the device's secret; so

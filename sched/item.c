@@ -153,11 +153,6 @@ static void grant(struct weir_sched *sched, struct item *item)
     queue_refresh(sched, queue);
 }
 
-static bool is_whole(const struct weir_sched_place *place)
-{
-    return place->sm_count == 0 && place->block_limit == 0;
-}
-
 /* Of a START record's value. */
 enum { REC_BELOW = 1, REC_ABOVE = 2 };
 
@@ -166,7 +161,7 @@ void item_start(struct weir_sched *sched, struct item *item, const struct weir_s
     struct weir_sched_place on_device;
 
     item->place = *place;
-    item->part_sms = is_whole(place) ? room_part(sched, item) : 0;
+    item->part_sms = is_everywhere(place) ? room_part(sched, item) : 0;
     on_device = place_on_device(item);
     item->above = small_goes_above(sched, item);
     grant(sched, item);

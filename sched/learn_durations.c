@@ -168,7 +168,8 @@ static bool has_switch_in_it(const struct item *item, uint64_t took_ns)
 }
 
 /* What it would have taken on all SMs, as far as its waves of blocks tell: it is kept to a part. */
-static uint64_t on_all_ns(const struct weir_sched *sched, const struct item *item, uint64_t took_ns)
+static uint64_t time_on_all_ns(const struct weir_sched *sched, const struct item *item,
+                               uint64_t took_ns)
 {
     double at_once = (double)item->params.blocks_per_sm * sched->config.sms;
     double there = (double)item->params.blocks_per_sm * item->part_sms;
@@ -192,7 +193,7 @@ void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
     if (item->disturbed || item->beside_ns > took_ns / 2 || item->busy_ns == 0) {
         return;
     }
-    took_ns = on_all_ns(sched, item, took_ns - item->beside_ns);
+    took_ns = time_on_all_ns(sched, item, took_ns - item->beside_ns);
     if ((disturbed && !is_hint(sched, item, took_ns)) || is_doubtful(sched, item, took_ns)) {
         return;
     }
@@ -225,8 +226,7 @@ static bool were_alone(const struct weir_sched *sched, const struct item *first)
 static bool is_plain(const struct item *item)
 {
     return item->params.class == WEIR_SCHED_KERNEL && item->params.key != 0 && !item->disturbed &&
-           !item->interrupted && item->part_sms == 0 && item->place.sm_count == 0 &&
-           item->place.block_limit == 0;
+           !item->interrupted && item->part_sms == 0 && is_everywhere(&item->place);
 }
 
 void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const weir_sched_id *ids,

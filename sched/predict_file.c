@@ -174,7 +174,7 @@ static bool get_entry(const uint8_t *at, struct entry *ret_entry)
            m->n > 0;
 }
 
-/* As if it had been learned here, in another run; not if its key would be another owner's here. */
+/* Take a line of the file as if it had been learned now, unless another owner has its key now. */
 static void take_over(struct weir_predict *predict, const struct entry *entry, uint32_t owner)
 {
     struct entry *known;

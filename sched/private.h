@@ -394,10 +394,15 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
+/* All SMs, and as many blocks on each as fit. */
+static inline bool is_everywhere(const struct weir_sched_place *place)
+{
+    return place->sm_count == 0 && place->block_limit == 0;
+}
 /* The part of the SMs that it needs, if no place was given to it; 0: it may need all. */
 static inline uint32_t small_sms(const struct item *item)
 {
-    return item->place.sm_count == 0 && item->place.block_limit == 0 ? item->small_sms : 0;
+    return is_everywhere(&item->place) ? item->small_sms : 0;
 }
 /* Service as time: of a copy engine, or of all SMs; of small work, of its own. */
 static inline uint64_t served_time_ns(const struct weir_sched *sched, const struct item *item)

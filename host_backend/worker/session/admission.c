@@ -13,7 +13,6 @@
 #include "host_backend/worker/session/worker.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct weir_session_admission {
     struct weir_gate_queue *_Atomic queues[WEIR_DEVICES_MAX]; /* made at the first work */
@@ -290,16 +289,7 @@ void weir_admission_stream_made(struct weir_host_stream *stream, int native)
 
 static void apply_priority(struct weir_session *s, struct weir_host_stream *stream, int native)
 {
-    CUlaunchAttributeValue value;
-
-    if (__builtin_expect(stream->gate.priority == native, 1)) {
-        return;
-    }
-    memset(&value, 0, sizeof value);
-    value.priority = native;
-    /* A driver that does not change a stream's priority leaves the one it was made with. */
-    (void)s->driver->cuStreamSetAttribute(stream->o.native, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value);
-    stream->gate.priority = native;
+    weir_host_stream_set_priority(s->driver, stream->o.native, &stream->gate.priority, native);
 }
 
 /* What is captured keeps the priority of the stream that it was captured from, if the graph is to

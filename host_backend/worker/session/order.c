@@ -4,7 +4,22 @@
 #include "base/clock.h"
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/session.h"
+#include <string.h>
 #include <time.h>
+
+void weir_host_stream_set_priority(const struct weir_driver *driver, CUstream stream, int *have,
+                                   int priority)
+{
+    CUlaunchAttributeValue value;
+
+    if (__builtin_expect(*have == priority, 1)) {
+        return;
+    }
+    memset(&value, 0, sizeof value);
+    value.priority = priority;
+    (void)driver->cuStreamSetAttribute(stream, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value);
+    *have = priority;
+}
 
 bool weir_host_stream_capturing(struct weir_session *session, const struct weir_host_stream *stream)
 {

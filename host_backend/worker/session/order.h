@@ -47,6 +47,18 @@ CUresult weir_order_leave(struct weir_session *session, struct weir_host_stream 
 CUresult weir_order_join(const struct weir_driver *driver, CUevent *event, CUstream stream,
                          CUstream waiter);
 
+/**
+ * Give a stream of the driver's another priority. A driver that does not change it leaves the one
+ * that the stream was made with.
+ *
+ * @param have      the stream's priority; gets `priority`. Where it is that already, nothing is
+ * done.
+ * @param priority  as cuStreamCreateWithPriority takes it.
+ * @thread session, with the context
+ */
+void weir_host_stream_set_priority(const struct weir_driver *driver, CUstream stream, int *have,
+                                   int priority);
+
 /** Is it under capture? Asks the driver only when the session has captures. */
 bool weir_host_stream_capturing(struct weir_session *session,
                                 const struct weir_host_stream *stream);

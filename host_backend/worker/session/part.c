@@ -5,7 +5,6 @@
 #include "host_backend/worker/session/order.h"
 #include "proto/driver_table.h"
 #include <stdlib.h>
-#include <string.h>
 
 struct weir_part {
     const struct weir_driver *driver;
@@ -138,20 +137,6 @@ uint32_t weir_part_sms(const struct weir_part *part)
 
 /* ---------------------------------------------------------------- moving */
 
-static void set_priority(const struct weir_driver *d, struct weir_stream_part *p, int priority)
-{
-    CUlaunchAttributeValue value;
-
-    if (p->priority == priority) {
-        return;
-    }
-    memset(&value, 0, sizeof value);
-    value.priority = priority;
-    /* A driver that does not change a stream's priority leaves the one it was made with. */
-    (void)d->cuStreamSetAttribute(p->stream, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value);
-    p->priority = priority;
-}
-
 void weir_part_attribute_set(struct weir_host_stream *stream, CUlaunchAttributeID id)
 {
     stream->part.set |= 1u << id;
@@ -182,7 +167,7 @@ CUresult weir_part_move(const struct weir_part *part, struct weir_host_stream *s
         p->priority = priority;
     }
     if (in) {
-        set_priority(part->driver, p, priority);
+        weir_host_stream_set_priority(part->driver, p->stream, &p->priority, priority);
         copy_attributes(part->driver, stream);
     }
     if (p->in != in) {
