@@ -218,7 +218,7 @@ static void check_flat(size_t quota)
 static void check_room(size_t quota)
 {
     const CUDA_ARRAY3D_DESCRIPTOR most = {
-        1024, quota / 1024 / 16 * 15 / 4, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+        4096, quota / 4096 / 16 * 15 / 4, 0, CU_AD_FORMAT_FLOAT, 1, 0};
     CUmipmappedArray mipmap;
     CUdeviceptr memory;
     CUarray array;

@@ -74,8 +74,10 @@ class Kill(lib.Case):
         host.wait_idle()
 
     def test_stopped_guest_holds_nobody_up(self):
-        """SIGSTOP with work under way and replies pending."""
-        host = self.host()
+        """SIGSTOP with work under way and replies pending. On a GPU a program that shares a worker may wait for it: code
+        is loaded there when the context is idle."""
+        isolation = "shared" if lib.DRIVER == "softgpu" else "program"
+        host = self.host({name: {"isolation": isolation} for name in ("alice", "bob")})
         steady = self.steady(host)
         stopped = [self.guest(host, "e2e_churn", seed) for seed in (1, 2, 3)]
         for guest in stopped:

@@ -93,7 +93,8 @@ class Base(lib.Case):
         tenants = tenants or {"alice": {"isolation": "program"}, "bob": {"isolation": "program"}}
         spares = [] if any("spare_workers" in line for line in lines) else [f"spare_workers = {SPARES}"]
         idle = [] if any("worker_idle_s" in line for line in lines) else ["worker_idle_s = 600"]  # kept for longer than a case takes
-        host = self.host(tenants, host_lines=[*spares, *idle, *lines], **kwargs)
+        mps = [] if any("mps =" in line for line in lines) else ['mps = "off"']  # there a fault ends more than its program
+        host = self.host(tenants, host_lines=[*spares, *idle, *mps, *lines], **kwargs)
         if spares:
             self.spares(host)
         return host
@@ -501,7 +502,7 @@ class Domains(UnderMps):
         with open(control, "w") as f:
             f.write("#!/bin/sh\nexit 1\n")
         os.chmod(control, 0o755)
-        host = self.own(driver=lib.places.softgpu, env={"PATH": f"{folder}:{os.environ['PATH']}"})
+        host = self.own(lines=['mps = "auto"'], driver=lib.places.softgpu, env={"PATH": f"{folder}:{os.environ['PATH']}"})
         self.finished(host, "e2e_minimal", tenant="alice")
         host.process.wait_log("mps: not used, contexts take turns")
         warned = [line for line in host.process.errors if "mps: not used, contexts take turns" in line]
