@@ -280,6 +280,8 @@ static void domain_refresh(struct weir_sched *sched, struct tenant *tenant)
     for (; queue != NULL; queue = queue->next) {
         tenant->one_domain &= queue->domain == tenant->domain;
     }
+    tenant->view.domain =
+        tenant->queues != NULL && tenant->one_domain ? (uint64_t)tenant->domain + 1 : 0;
     sched->switch_ns = are_apart(sched) ? SWITCH_NS : 0;
     while ((tenant = table_next(&sched->tenants, &index)) != NULL) {
         tenant->view.switch_ns = sched->switch_ns;

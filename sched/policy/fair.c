@@ -21,8 +21,9 @@
  * - Tenants of one weight add the same to their virtual time in each turn, so they would all come
  * one after the other. Among many a round takes some 300 ms, and in a second three or four of it
  * pass: each second would have too much of some weights. So each tenant has a place within a slice
- * of its own, and slices are short enough for six rounds in a second, even if that loses more than
- * the part of the time that switching may lose.
+ * of its own, and slices are short enough for six rounds in a second.
+ * - Where tenants are in different domains, the device stays in one for as long as a change of
+ * domain costs divided by max_overhead: if somebody there is entitled, the choice is among those.
  * - A slice has at most SLICE_MAX_NS: a heavy tenant's epoch is not one long block, others come
  *   between. And at least SLICE_MIN_NS: light tenants come seldom rather than too briefly.
  * - What is granted and cannot be stopped counts as served already: else whoever comes behind a
@@ -349,8 +350,9 @@ static uint32_t pick_rested(const struct weir_policy *self,
     return best;
 }
 
+/* The entitled tenant whose slice would have to be over first. @param domain  0: of any */
 static uint32_t pick(const struct weir_policy *self, const struct weir_policy_next_view *view,
-                     const struct round *round)
+                     const struct round *round, uint64_t domain)
 {
     uint32_t best = UINT32_MAX;
     uint64_t best_at = 0;
@@ -359,7 +361,7 @@ static uint32_t pick(const struct weir_policy *self, const struct weir_policy_ne
         const struct weir_policy_tenant *tenant = view->ready[i];
         uint64_t at;
 
-        if (tenant->priority != round->class ||
+        if (tenant->priority != round->class || (domain != 0 && tenant->domain != domain) ||
             (int64_t)(fair_of(tenant)->position - round->mean) > 0) {
             continue;
         }
@@ -371,6 +373,28 @@ static uint32_t pick(const struct weir_policy *self, const struct weir_policy_ne
         }
     }
     return best;
+}
+
+/* The domain in which the device has not been for long enough for what turning to it has cost, or
+ * to another will; 0: there is none. */
+static uint64_t domain_to_stay_in(const struct weir_policy *self,
+                                  const struct weir_policy_next_view *view)
+{
+    const struct fair *fair = self->state;
+    uint64_t stay_ns = view->ready[0]->switch_ns * 1000000 / self->config->overhead_ppm;
+
+    return view->now_ns - fair->domain_ns < stay_ns ? fair->domain : 0;
+}
+
+static void note_domain(const struct weir_policy *self, uint64_t now_ns,
+                        const struct weir_policy_tenant *tenant)
+{
+    struct fair *fair = self->state;
+
+    if (tenant->domain != fair->domain) {
+        fair->domain = tenant->domain;
+        fair->domain_ns = now_ns;
+    }
 }
 
 static uint32_t index_of(const struct weir_policy_next_view *view,
@@ -431,12 +455,16 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     }
     rested = chosen != UINT32_MAX;
     if (!rested) {
-        chosen = pick(self, view, &round);
+        chosen = pick(self, view, &round, domain_to_stay_in(self, view));
+    }
+    if (chosen == UINT32_MAX) {
+        chosen = pick(self, view, &round, 0);
     }
     if (chosen != UINT32_MAX) { /* the mean is never below all, but for rounding */
         choice->ready = chosen;
     }
     tenant = view->ready[choice->ready];
+    note_domain(self, view->now_ns, tenant);
     choice->slice_ns = slice_of(&round, tenant);
     choice->linger_ns = linger_of(tenant);
     if (rested && has_short_pauses(tenant)) {

@@ -10,6 +10,8 @@ struct fair {
     uint64_t last_ns[WEIR_PRIORITY_COUNT];
     uint64_t mean_ns;              /* V of the last round .. */
     enum weir_priority mean_class; /* .. and its class */
+    uint64_t domain;               /* whose work the device has .. */
+    uint64_t domain_ns;            /* .. since then */
 };
 
 /* The first member of the tenant's state of whoever calls these. */
