@@ -10,8 +10,9 @@
  *                have closed their last copy; then the entry goes.
  *   event        lives as long as its maker has it: CUDA promises no more.
  *
- * The worker that asks says nothing about its tenant that is believed: it serves one alone. Each
- * entry counts as one of the descriptors that the tenant may have here (keeper.c).
+ * A worker is heard about the tenants that it serves: one alone, or in a shared worker those whose
+ * remote programs it has. Each entry counts as one of the descriptors that the tenant may have here
+ * (keeper.c).
  *
  * Source: docs/design/ipc.md
  */
@@ -242,11 +243,11 @@ static enum weir_status make(struct weir_supervisor *sup, int worker,
 
 /* ---------------------------------------------------------------- what workers ask */
 
-/* Does the worker serve this tenant, which has others, and no other one? */
+/* Does the worker serve this tenant, which has others? */
 static bool serves(const struct weir_supervisor *sup, int worker, uint32_t tenant)
 {
-    return tenant < WEIR_CONFIG_TENANTS_MAX && sup->workers[worker].tenant == (int)tenant &&
-           sup->tenants[tenant].used && !sup->tenants[tenant].gone &&
+    return tenant < WEIR_CONFIG_TENANTS_MAX &&
+           weir_sup_serves(sup, worker, &sup->tenants[tenant]) && !sup->tenants[tenant].gone &&
            sup->tenants[tenant].account != NULL;
 }
 
@@ -325,7 +326,7 @@ void weir_sup_find(struct weir_supervisor *sup, int worker, const struct weir_li
 
 void weir_sup_withdraw(struct weir_supervisor *sup, int worker, const struct weir_link_entry *entry)
 {
-    struct weir_sup_entry *e = sup->workers[worker].tenant == (int)entry->tenant_index
+    struct weir_sup_entry *e = serves(sup, worker, entry->tenant_index)
                                    ? find(sup, entry->tenant_index, entry->kind, entry->key)
                                    : NULL;
 

@@ -243,6 +243,7 @@ static void reload(struct weir_supervisor *sup)
         weir_sup_demand_follow(sup, &config->demand);
         weir_sup_libvirt_again(sup);
         weir_sup_remark_memory(sup);
+        weir_sup_remark_keys(sup);
     } else {
         weir_log_warn("supervisor: not reloaded, the previous settings stay");
     }
@@ -604,6 +605,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     status = status == WEIR_OK ? weir_sup_demand_open(sup) : status;
     if (status == WEIR_OK) {
         weir_sup_workers_listen(sup);
+        weir_sup_remark_keys(sup);
     }
     return status == WEIR_OK ? weir_sup_libvirt_open(sup) : status;
 }

@@ -351,6 +351,8 @@ uint64_t weir_sup_quota_bytes(const struct weir_supervisor *sup,
 uint32_t weir_sup_promised_pct(const struct weir_supervisor *sup);
 /** Log it if that is more than there is, once for each figure. */
 void weir_sup_remark_memory(struct weir_supervisor *sup);
+/** Log which tenants have a key and no worker that listens for remote guests. */
+void weir_sup_remark_keys(const struct weir_supervisor *sup);
 
 /* accept.c */
 

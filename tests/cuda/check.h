@@ -162,6 +162,7 @@ template <class T> static T *device_new(size_t count)
 
     RT(cudaMalloc((void **)&p, count * sizeof(T)));
     RT(cudaMemset(p, 0, count * sizeof(T)));
+    RT(cudaDeviceSynchronize()); /* other streams do not wait for a thread's default stream */
     return p;
 }
 

@@ -225,6 +225,13 @@ static CUresult do_open_event(const char *text)
 
 static CUresult do_gate(void)
 {
+    void *word;
+
+    if (my.gate_word == NULL) { /* programs of other machines have no such memory */
+        DRV(cu.MemHostAlloc(&word, 4096, 0));
+        DRV(cu.MemHostGetDevicePointer_v2(&my.gate, word, 0));
+        my.gate_word = word;
+    }
     *my.gate_word = 0;
     return cu.StreamWaitValue32_v2(my.stream, my.gate, 1, CU_STREAM_WAIT_VALUE_GEQ);
 }
@@ -404,13 +411,9 @@ static void obey(char *line)
 int main(void)
 {
     char line[LINE_BYTES];
-    void *word;
 
     vmm_begin("e2e_ipc");
     DRV(cu.StreamCreate(&my.stream, CU_STREAM_NON_BLOCKING));
-    DRV(cu.MemHostAlloc(&word, 4096, 0));
-    my.gate_word = word;
-    DRV(cu.MemHostGetDevicePointer_v2(&my.gate, word, 0));
     printf("= ready\n");
     while (fgets(line, sizeof line, stdin) != NULL) {
         line[strcspn(line, "\n")] = '\0';

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """weir.toml: what is checked, where the complaint points, and reloading."""
 import os
+import re
 import signal
 
 import lib
@@ -96,6 +97,16 @@ class Config(lib.Case):
         _, result = self.check('[host]\nlisten_tcp = "127.0.0.1:1"\n')
         self.assertEqual(result.returncode, 2)
         self.assertIn("server_key", result.stderr)
+
+    def test_a_key_without_a_worker_that_listens_is_warned_of(self):
+        warning = "its remote guests are turned away.* tenant=alice"
+        tenants = {"alice": {"isolation": "strict"}, "bob": {"isolation": "program"}}
+        host = self.host(tenants, remote=self.remote())
+        host.process.wait_log(warning)
+        self.finished(host, "e2e_minimal", tenant="bob", arrangement=lib.TCP)
+        host.process.signal(signal.SIGHUP)
+        lib.until(lambda: len(re.findall(warning, host.process.err)) == 2, 5, "again")
+        self.assertNotRegex(host.process.err, "turned away.* tenant=bob")
 
     def test_reload(self):
         host = self.host({"alice": {"weight": 100}, "gone": {}})

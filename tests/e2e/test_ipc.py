@@ -26,8 +26,8 @@ def fetched(pid, fd):
 class Peer:
     """A program that does one thing after the other; see e2e_ipc.c."""
 
-    def __init__(self, case, host, tenant="alice"):
-        self.process = case.guest(host, "e2e_ipc", tenant=tenant)
+    def __init__(self, case, host, tenant="alice", **how):
+        self.process = case.guest(host, "e2e_ipc", tenant=tenant, **how)
         self.case = case
         self.answers = 0
         self.answer()
@@ -324,6 +324,18 @@ class Programs(Shared):
     isolation = "program"
     n_workers = 2
 
+    def test_programs_on_other_machines_share_memory_and_events(self):
+        """They are in a worker that serves other tenants, too, and a program here is in one of its own."""
+        self.serve(remote=self.remote())
+        maker, taker = (Peer(self, self.served, arrangement=lib.TCP) for _ in range(2))
+        here, = self.peers("alice")
+        self.given(maker, taker)
+        taker.has(11)
+        here.do("open", maker.do("give"), BYTES)
+        here.do("fill", 12)
+        maker.has(12)
+        self.frees_all(maker, taker, here)
+
     def maker_and_its_worker(self):
         """A program, its worker, and a second program."""
         maker, = self.peers("alice")
@@ -477,6 +489,7 @@ class Programs(Shared):
 
 class Strict(Programs):
     isolation = "strict"
+    test_programs_on_other_machines_share_memory_and_events = None  # they have no worker each
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@
 
 #define MEMORY WEIR_ACCOUNT_DEVICE_MEMORY
 
-/* Two workers of tenant A, one of tenant B, and one that tenants share. */
+/* Two workers of tenant A, one of tenant B, and one that has C's remote programs and others'. */
 enum { MAKER, TAKER, STRANGER, SHARED, N_WORKERS };
-enum { A, B, N_TENANTS };
+enum { A, B, C, N_TENANTS };
 
 static struct weir_supervisor sup;
 static struct weir_account_page pages[N_TENANTS];
@@ -33,7 +33,8 @@ static int set_up(void **state)
     weir_sup_keeper_init(&sup);
     assert_true(weir_sup_directory_open(&sup));
     for (uint32_t i = 0; i < N_TENANTS; i++) {
-        sup.tenants[i] = (struct weir_sup_tenant){.index = i, .used = true, .account = &pages[i]};
+        sup.tenants[i] = (struct weir_sup_tenant){
+            .index = i, .used = true, .worker = i == C ? SHARED : -1, .account = &pages[i]};
     }
     for (int i = 0; i < N_WORKERS; i++) {
         int pair[2];
@@ -182,6 +183,21 @@ static void memory_is_found_by_workers_of_its_tenant_alone(void **state)
     mine.kind = WEIR_ENTRY_EVENT;
     assert_int_equal(find(TAKER, &mine, &found), WEIR_ERR_NOT_FOUND);
     close(memory);
+}
+
+/* The programs of a tenant that come from other machines are in a worker that others share. */
+static void a_shared_worker_speaks_of_those_whom_it_serves(void **state)
+{
+    const struct weir_link_entry e = entry(WEIR_ENTRY_EVENT, C, 'e');
+    struct weir_link_entry found;
+
+    (void)state;
+    assert_int_equal(publish(SHARED, &e, -1), WEIR_OK);
+    assert_int_equal(find(SHARED, &e, &found), WEIR_OK);
+    assert_int_equal(find(MAKER, &e, &found), WEIR_ERR_NOT_FOUND);
+    weir_sup_withdraw(&sup, MAKER, &e);
+    assert_int_equal(find(SHARED, &e, &found), WEIR_OK);
+    weir_sup_directory_worker_gone(&sup, SHARED);
 }
 
 static void memory_lives_as_long_as_a_worker_has_it(void **state)
@@ -461,6 +477,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_found_in_a_loop_has_an_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(memory_is_found_by_workers_of_its_tenant_alone, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_shared_worker_speaks_of_those_whom_it_serves, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(memory_lives_as_long_as_a_worker_has_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_descriptor_keeps_its_memory_until_it_is_closed, set_up,
