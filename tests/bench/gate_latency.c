@@ -13,7 +13,10 @@
  *     gate sessions N spin all|gate|nobody us p50 P p99 P max M n N room R % cpu C %
  *
  * R: of the items, those that the scheduler granted at once. C: what the gate process took of a
- * core.
+ * core. First comes a line of the same sessions with a process that only answers, which is what
+ * the machine itself takes:
+ *
+ *     echo sessions N us p50 P p99 P max M n N
  */
 #include "base/clock.h"
 #include "host_backend/config/spin.h"
@@ -132,6 +135,16 @@ static void serve(const struct session *sessions, struct weir_spin_page *spin, i
 
 /* ------------------------------------------------------------ the workers */
 
+static float *new_samples(void)
+{
+    float *us = malloc(SAMPLES_MAX * sizeof *us);
+
+    if (us == NULL) {
+        must(WEIR_ERR_NO_MEMORY, "samples");
+    }
+    return us;
+}
+
 static void open_session(struct session *s, const struct weir_spin_page *spin)
 {
     struct weir_sched_settings settings = weir_sched_settings_default();
@@ -157,10 +170,7 @@ static void open_session(struct session *s, const struct weir_spin_page *spin)
     must(weir_gate_queue_create(s->gate, s->id - 1, &tenant, 100, &tl_gate_session_ops, s,
                                 &s->queue),
          "queue");
-    s->us = malloc(SAMPLES_MAX * sizeof *s->us);
-    if (s->us == NULL) {
-        must(WEIR_ERR_NO_MEMORY, "samples");
-    }
+    s->us = new_samples();
 }
 
 static void *run_session(void *user)
@@ -200,13 +210,27 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of all sessions together, but for the first tenth of each. */
-static void report(const struct session *sessions, const char *level, const struct counted *counted,
-                   const struct rusage *gate)
+static void run_threads(struct session *sessions, void *(*run)(void *))
 {
-    double gate_s = (double)(gate->ru_utime.tv_sec + gate->ru_stime.tv_sec) +
-                    (double)(gate->ru_utime.tv_usec + gate->ru_stime.tv_usec) * 1e-6;
-    double at_once = counted->gated != 0 ? 1 - (double)counted->later / (double)counted->gated : 0;
+    atomic_store(&go, false);
+    for (unsigned i = 0; i < o.sessions; i++) {
+        if (pthread_create(&sessions[i].thread, NULL, run, &sessions[i]) != 0) {
+            must(WEIR_ERR_NO_MEMORY, "thread");
+        }
+    }
+    atomic_store(&go, true);
+    bench_pause_us(o.seconds * 1e6);
+    for (unsigned i = 0; i < o.sessions; i++) {
+        atomic_store(&sessions[i].base.over, true);
+    }
+    for (unsigned i = 0; i < o.sessions; i++) {
+        (void)pthread_join(sessions[i].thread, NULL);
+    }
+}
+
+/* Of all sessions together, but for the first tenth of each. @return how many */
+static size_t print_times(const struct session *sessions)
+{
     size_t n = 0, room = 1;
 
     for (unsigned i = 0; i < o.sessions; i++) {
@@ -221,18 +245,108 @@ static void report(const struct session *sessions, const char *level, const stru
             all[n++] = sessions[i].us[k];
         }
     }
-    if (n == 0 || atomic_load(&tl_gate_deaf) != 0) {
+    if (n != 0) {
+        qsort(all, n, sizeof *all, by_size);
+        printf("us p50 %.2f p99 %.2f max %.1f n %zu", (double)all[n / 2], (double)all[n * 99 / 100],
+               (double)all[n - 1], n);
+    }
+    free(all);
+    return n;
+}
+
+static void report(const struct session *sessions, const char *level, const struct counted *counted,
+                   const struct rusage *gate)
+{
+    double gate_s = (double)(gate->ru_utime.tv_sec + gate->ru_stime.tv_sec) +
+                    (double)(gate->ru_utime.tv_usec + gate->ru_stime.tv_usec) * 1e-6;
+    double at_once = counted->gated != 0 ? 1 - (double)counted->later / (double)counted->gated : 0;
+
+    printf("gate sessions %u spin %s ", o.sessions, level);
+    if (print_times(sessions) == 0 || atomic_load(&tl_gate_deaf) != 0) {
         fprintf(stderr, "gate_latency: the gate process granted nothing or stopped reading\n");
         exit(1);
     }
-    qsort(all, n, sizeof *all, by_size);
-    printf(
-        "gate sessions %u spin %s us p50 %.2f p99 %.2f max %.1f n %zu room %.1f %% cpu %.0f %%\n",
-        o.sessions, level, (double)all[n / 2], (double)all[n * 99 / 100], (double)all[n - 1], n,
-        100 * at_once, 100 * gate_s / o.seconds);
+    printf(" room %.1f %% cpu %.0f %%\n", 100 * at_once, 100 * gate_s / o.seconds);
     (void)fflush(stdout); /* the next gate process is forked from here */
-    free(all);
 }
+
+/* ------------------------------------------------------------ the echo */
+
+/* A session's question, which its answer repeats. */
+struct echo {
+    _Alignas(64) atomic_uint asked, answered;
+};
+
+static void answer_all(struct echo *echo)
+{
+    for (;;) {
+        for (unsigned i = 0; i < o.sessions; i++) {
+            unsigned asked = atomic_load_explicit(&echo[i].asked, memory_order_acquire);
+
+            if (asked != atomic_load_explicit(&echo[i].answered, memory_order_relaxed)) {
+                atomic_store_explicit(&echo[i].answered, asked, memory_order_release);
+            }
+        }
+    }
+}
+
+static struct echo *echoes;
+
+static void *run_echo(void *user)
+{
+    struct session *s = user;
+    struct echo *echo = &echoes[s->id - 1];
+
+    while (!atomic_load(&s->base.over)) {
+        uint64_t begin_ns = weir_clock_now_ns();
+        unsigned asked = atomic_load(&echo->asked) + 1;
+
+        atomic_store_explicit(&echo->asked, asked, memory_order_release);
+        while (atomic_load_explicit(&echo->answered, memory_order_acquire) != asked) {
+            weir_cpu_pause();
+        }
+        if (s->n < SAMPLES_MAX) {
+            s->us[s->n++] = (float)(weir_clock_now_ns() - begin_ns) * 1e-3f;
+        }
+        bench_pause_us(o.work_us);
+        bench_pause_us(o.gap_us);
+    }
+    return NULL;
+}
+
+static void measure_echo(void)
+{
+    struct session *sessions = calloc(o.sessions, sizeof *sessions);
+    pid_t child;
+
+    echoes = mmap(NULL, o.sessions * sizeof *echoes, PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (sessions == NULL || echoes == MAP_FAILED || (child = fork()) < 0) {
+        must(WEIR_ERR_NO_MEMORY, "echo");
+    }
+    if (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        answer_all(echoes);
+    }
+    for (unsigned i = 0; i < o.sessions; i++) {
+        sessions[i].id = i + 1;
+        sessions[i].us = new_samples();
+    }
+    run_threads(sessions, run_echo);
+    (void)kill(child, SIGKILL);
+    (void)waitpid(child, NULL, 0);
+    printf("echo sessions %u ", o.sessions);
+    (void)print_times(sessions);
+    printf("\n");
+    (void)fflush(stdout);
+    for (unsigned i = 0; i < o.sessions; i++) {
+        free(sessions[i].us);
+    }
+    (void)munmap(echoes, o.sessions * sizeof *echoes);
+    free(sessions);
+}
+
+/* ------------------------------------------------------------ the gate */
 
 static pid_t start_gate(const struct session *sessions, struct weir_spin_page *spin,
                         const int ends[2], struct counted *counted)
@@ -254,23 +368,11 @@ static pid_t start_gate(const struct session *sessions, struct weir_spin_page *s
 
 static void run_all(struct session *sessions, const struct weir_spin_page *spin)
 {
-    atomic_store(&go, false);
     for (unsigned i = 0; i < o.sessions; i++) {
         open_session(&sessions[i], spin);
-        if (pthread_create(&sessions[i].thread, NULL, run_session, &sessions[i]) != 0) {
-            must(WEIR_ERR_NO_MEMORY, "thread");
-        }
     }
-    atomic_store(&go, true);
-    bench_pause_us(o.seconds * 1e6);
-    for (unsigned i = 0; i < o.sessions; i++) {
-        atomic_store(&sessions[i].base.over, true);
-    }
-    for (unsigned i = 0; i < o.sessions; i++) {
-        (void)pthread_join(sessions[i].thread, NULL);
-    }
+    run_threads(sessions, run_session);
 }
-
 static void measure(enum weir_spin_level level, bool gate_may, const char *word)
 {
     struct session *sessions = calloc(o.sessions, sizeof *sessions);
@@ -343,6 +445,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "gate_latency: --sessions is 2 to %u\n", SESSIONS_MAX);
         return 2;
     }
+    measure_echo();
     measure(WEIR_SPIN_ALL, true, "all");
     measure(WEIR_SPIN_NOBODY, true, "gate");
     measure(WEIR_SPIN_NOBODY, false, "nobody");
