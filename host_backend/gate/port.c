@@ -7,6 +7,20 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#ifndef MADV_POPULATE_WRITE /* the C library is older than 2.35 */
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* Have the ring's pages here before they are used: a fault at the first use of one would hold up a
+ * launch, or the gate. Without them (Linux before 5.14, no memory) that happens. */
+static void fault_in(struct weir_gate_port *port)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = (uintptr_t)port->request & ~(page - 1);
+
+    (void)madvise((void *)begin, (uintptr_t)(port + 1) - begin, MADV_POPULATE_WRITE);
+}
+
 enum weir_status weir_gate_port_create(int *ret_fd, int *ret_bell)
 {
     struct weir_gate_port *port;
@@ -24,6 +38,7 @@ enum weir_status weir_gate_port_create(int *ret_fd, int *ret_bell)
     }
     port = page;
     port->version = WEIR_GATE_PORT_VERSION;
+    fault_in(port);
     weir_gate_port_unmap(port);
     return WEIR_OK;
 }
@@ -41,6 +56,7 @@ enum weir_status weir_gate_port_map(int fd, struct weir_gate_port **ret_port)
         weir_gate_port_unmap(*ret_port);
         return WEIR_ERR_VERSION;
     }
+    fault_in(*ret_port);
     return WEIR_OK;
 }
 
