@@ -38,7 +38,6 @@ enum weir_status weir_gate_port_create(int *ret_fd, int *ret_bell)
     }
     port = page;
     port->version = WEIR_GATE_PORT_VERSION;
-    fault_in(port);
     weir_gate_port_unmap(port);
     return WEIR_OK;
 }
