@@ -1,8 +1,6 @@
 #include "host_backend/config/control.h"
 #include "tools/command.h"
 
-#include "base/log.h"
-
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,10 +71,6 @@ int weir_cmd_serve(int argc, char **argv)
             return WEIR_EXIT_USAGE;
         }
         params.window_bytes = bytes;
-    }
-    if (weir_log_init(log ? log : "info", "weir serve") != WEIR_OK) {
-        fprintf(stderr, "weir serve: cannot log to '%s'\n", log);
-        return WEIR_EXIT_USAGE;
     }
     params.log = log;
     params.check_host = params.check_only;
