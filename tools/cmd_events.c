@@ -94,8 +94,7 @@ int weir_cmd_events(int argc, char **argv)
                             options, &first, &exit_status)) {
         return exit_status;
     }
-    if (first < argc) {
-        fprintf(stderr, "weir events: unexpected '%s'\n", argv[first]);
+    if (!weir_options_no_more(argc, argv, first)) {
         return WEIR_EXIT_USAGE;
     }
     return wish.follow ? follow(&wish) : show(&wish);

@@ -372,6 +372,9 @@ class HostCases(lib.Case):
         self.assertEqual(host.stop(), 0)
         self.assertFalse(os.path.exists(self.cdi))
         self.assertEqual(sorted(os.listdir(containers_dir)), ["7b", "A"])
+        done = host.weir("docker-args", "--run-dir", host.run_dir, "A")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("is weir serve running?", done.stderr)
 
     def test_tenants_added_and_removed_while_it_runs(self):
         host = self.serve(["A"])
