@@ -48,7 +48,7 @@ static int split(struct weir_status_report *report, char *word, char **ret_value
     int setting;
 
     if (equals == NULL) {
-        snprintf(text, sizeof text, "'%.60s' is no setting: KEY=VALUE", word);
+        snprintf(text, sizeof text, "'%.60s': a setting is written KEY=VALUE", word);
         weir_sup_note(report, "error", text);
         return -1;
     }

@@ -317,7 +317,9 @@ static void tell_event(struct weir_supervisor *sup, const struct weir_sup_tenant
     struct weir_sup_event event = {.kind = WEIR_EVENT_TENANT_ADDED, .tenant = tenant};
 
     if (tenant->gone) {
-        weir_sup_event(sup, &event, "by %s", weir_origin_text(tenant->source));
+        bool asked = tenant->source == WEIR_ORIGIN_DEMAND;
+
+        weir_sup_event(sup, &event, "%s%s", asked ? "" : "by ", weir_origin_text(tenant->source));
         return;
     }
     event.kind = WEIR_EVENT_TENANT_CHANGED;
