@@ -173,8 +173,9 @@ static bool store_amount(const struct weir_row *row, char *to, const struct weir
         return WEIR_WRONG(value, "'%s' must be an amount such as \"8GiB\" or \"25%%\"", row->key);
     }
     if (row->kind == ROW_AMOUNT && amount.bytes != 0 && amount.bytes < AMOUNT_MIN_BYTES) {
-        return WEIR_WRONG(value, "'%s' is only %llu bytes: give a unit, as in \"8GiB\"", row->key,
-                          (unsigned long long)amount.bytes);
+        return WEIR_WRONG(
+            value, "'%s' is only %llu bytes, and the least is 1MiB: give a unit, as in \"8GiB\"",
+            row->key, (unsigned long long)amount.bytes);
     }
     if (row->kind == ROW_AMOUNT) {
         memcpy(to, &amount, sizeof amount);

@@ -67,7 +67,7 @@ class Usage(lib.Case):
             ("range", lambda: self.toml(ALICE + "weight = 0\n"), 2, r"bad.toml:3:10: 'weight' must lie between 1 and 10000\n$"),
             ("amount", lambda: self.toml(ALICE + 'memory = "8GiBB"\n'), 2,
              r"bad.toml:3:10: 'memory' must be an amount such as \"8GiB\" or \"25%\"\n$"),
-            ("unit", lambda: self.toml(ALICE + "memory = 8\n"), 2, r"bad.toml:3:10: 'memory' is only 8 bytes: give a unit, as in \"8GiB\"\n$"),
+            ("unit", lambda: self.toml(ALICE + "memory = 8\n"), 2, r"bad.toml:3:10: 'memory' is only 8 bytes, and the least is 1MiB: give a unit, as in \"8GiB\"\n$"),
             ("array", lambda: self.toml("[host]\ndevices = [0, 1.5]\n"), 2,
              r"bad.toml:2:11: 'devices' must be an ordinal, or a list such as \"0,1\", \[0, 1\] or \"GPU-4a8f\"\n$"),
             ("array of devices", lambda: self.toml("[host]\ndevices = [0]\n" + ALICE), 0, r"^$"),
