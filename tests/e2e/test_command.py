@@ -77,6 +77,13 @@ class Command(lib.Case):
                 if option != "--help":
                     self.assertIn(option, page, f"weir-{command}(1) does not tell of it")
 
+    def test_page_of_policies(self):
+        with open(os.path.join(lib.places.source, "sched/policies.def")) as f:
+            policies = re.findall(r"^WEIR_POLICY\((\w+)\)", f.read(), re.M)
+        with open(os.path.join(lib.places.source, "docs/man/weir-policy.1.scd")) as f:
+            page = f.read()
+        self.assertEqual(sorted(re.findall(r"^\*(\w+)\*$", page, re.M)), sorted(policies))
+
     def test_ptx_pages(self):
         with open(os.path.join(lib.places.source, "docs/man/weir-ptx.1.scd")) as f:
             page = f.read()
