@@ -361,10 +361,10 @@ class Printed(lib.Case):
         """What the commands find in their folder."""
         folder = self.folder()
         os.makedirs(os.path.join(folder, "bin"))
-        os.makedirs(os.path.join(folder, "prefix/lib/weir/softgpu"))
+        os.makedirs(os.path.join(folder, "prefix/lib/weir"))
         os.makedirs(os.path.join(folder, "build"))
         for link, target in (("bin/weir", lib.places.weir), ("prefix/lib/weir/guest", lib.places.guest_lib),
-                             ("prefix/lib/weir/softgpu/libcuda.so.1", lib.places.softgpu),
+                             ("prefix/lib/weir/softgpu", os.path.join(os.path.dirname(lib.places.softgpu), "softgpu")),
                              ("program", lib.places.program("e2e_minimal")),
                              ("vectorAdd", lib.places.program("e2e_minimal")),
                              ("build/dev", os.path.dirname(os.path.dirname(lib.places.softgpu)))):
