@@ -84,6 +84,14 @@ class Command(lib.Case):
             page = f.read()
         self.assertEqual(sorted(re.findall(r"^\*(\w+)\*$", page, re.M)), sorted(policies))
 
+    def test_page_of_weir_toml(self):
+        with open(os.path.join(lib.places.source, "host_backend/config/config.c")) as f:
+            keys = set(re.findall(r'^    \{"(\w+)", ROW_', f.read(), re.M))
+        with open(os.path.join(lib.places.source, "docs/man/weir.toml.5.scd")) as f:
+            told = set(re.findall(r"\*(\w+)\*", f.read()))
+        self.assertGreater(len(keys), 50)
+        self.assertEqual(keys - told, set())
+
     def test_ptx_pages(self):
         with open(os.path.join(lib.places.source, "docs/man/weir-ptx.1.scd")) as f:
             page = f.read()
