@@ -119,7 +119,9 @@ static bool check_address(const char *key, const char *address, bool is_running)
     }
     return (is_running && errno == EADDRINUSE) ||
            complain(key, address,
-                    errno == EINVAL ? "no ADDRESS:PORT (an address in figures)" : strerror(errno));
+                    errno == EINVAL
+                        ? "ADDRESS:PORT is wanted, with a numeric address, localhost or *"
+                        : strerror(errno));
 }
 
 static bool check_metrics(const char *listen, bool is_running)

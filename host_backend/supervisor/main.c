@@ -100,23 +100,26 @@ static enum weir_status load(const struct weir_serve_params *params,
     }
     if (status == WEIR_OK && params->devices != NULL &&
         weir_devices_parse(params->devices, config->devices) != WEIR_OK) {
-        fprintf(stderr, "'%s' is no list of devices such as 0,1 or GPU-4a8f\n", params->devices);
+        fprintf(stderr, "weir serve: --devices '%s': a list such as 0,1 or GPU-4a8f is wanted\n",
+                params->devices);
         return WEIR_ERR_INVALID;
     }
     for (uint32_t i = 0; status == WEIR_OK && i < config->n_tenants; i++) {
         if (!weir_tenant_devices_ok(&config->tenants[i], config)) {
-            fprintf(stderr, "tenant '%s' has devices that the host has not\n",
+            fprintf(stderr, "weir serve: tenant '%s' has devices that the host has not\n",
                     config->tenants[i].name);
             return WEIR_ERR_INVALID;
         }
     }
     if (status == WEIR_OK && !weir_config_cdi_ok(config->cdi)) {
-        fprintf(stderr, "cdi must be \"none\" or an absolute path that ends in .json\n");
+        fprintf(stderr,
+                "weir serve: cdi must be \"none\" or an absolute path that ends in .json\n");
         return WEIR_ERR_INVALID;
     }
     if (status == WEIR_OK && config->listen_tcp[0] != 0 && config->server_key[0] == 0) {
-        fprintf(stderr, "listen_tcp, or --listen, needs server_key in [host] of weir.toml "
-                        "(see weir keygen)\n");
+        fprintf(stderr,
+                "weir serve: listen_tcp, or --listen, needs server_key in [host] of weir.toml "
+                "(see weir keygen)\n");
         return WEIR_ERR_INVALID;
     }
     return status;
@@ -578,7 +581,8 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     enum weir_status status;
 
     if (mkdir(sup->config.run_dir, 0711) != 0 && errno != EEXIST) {
-        fprintf(stderr, "%s: %s\n", sup->config.run_dir, strerror(errno));
+        fprintf(stderr, "weir serve: run_dir '%s': %s%s\n", sup->config.run_dir, strerror(errno),
+                errno == ENOENT ? " (only its last folder is made)" : "");
         return WEIR_ERR_IO;
     }
     sup->mps_wanted = weir_mps_is_wanted(&sup->config);
@@ -587,7 +591,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     if (status == WEIR_OK) {
         status = open_admin(sup);
         if (status != WEIR_OK) {
-            fprintf(stderr, "%s: %s\n", sup->admin_path,
+            fprintf(stderr, "weir serve: %s: %s\n", sup->admin_path,
                     status == WEIR_ERR_EXISTS ? "a host is running here already (see weir status); "
                                                 "another one wants another --run-dir"
                     : status == WEIR_ERR_DENIED
@@ -642,12 +646,13 @@ static bool open_log(const struct weir_supervisor *sup)
         status = weir_log_init(spec, "weir serve");
     }
     if (status == WEIR_ERR_INVALID) {
-        fprintf(stderr,
-                "log '%s': LEVEL or LEVEL:FILE is wanted; levels are none, error, warn, "
-                "info and debug\n",
-                log);
+        fprintf(
+            stderr,
+            "weir serve: log '%s': LEVEL or LEVEL:FILE is wanted; levels are none, error, warn, "
+            "info and debug\n",
+            log);
     } else if (status != WEIR_OK) {
-        fprintf(stderr, "log '%s': the file cannot be opened for writing\n", log);
+        fprintf(stderr, "weir serve: log '%s': the file cannot be opened for writing\n", log);
     }
     return status == WEIR_OK;
 }

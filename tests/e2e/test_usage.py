@@ -94,7 +94,12 @@ class Usage(lib.Case):
             ("devices of a tenant", lambda: self.toml(ALICE + 'devices = "0,7"\n'), 1, r"^weir serve: there is no device '7', only device 0\n$"),
             ("driver", lambda: self.serve_wrongly("--driver", "/none.so"), 69,
              r"^\S+ worker error worker: driver not loaded path=/none.so why=\"/none.so: cannot open shared object file: No such file"),
-            ("log", lambda: self.weir("serve", "--log", "loud"), 2, r"^log 'loud': LEVEL or LEVEL:FILE is wanted; levels are none, error, warn, .*\n$"),
+            ("log", lambda: self.weir("serve", "--log", "loud"), 2, r"^weir serve: log 'loud': LEVEL or LEVEL:FILE is wanted; levels are none, error, warn, .*\n$"),
+            ("address", lambda: self.toml('[metrics]\nlisten = "9090"\n'), 1,
+             r"^weir serve: metrics '9090': ADDRESS:PORT is wanted, with a numeric address, localhost or \*\n$"),
+            ("run directory", lambda: self.weir("serve", "--run-dir", f"{self.folder()}/a/b", "--log", "none"), 1,
+             r"^weir serve: run_dir '\S+/a/b': No such file or directory \(only its last folder is made\)\n$"),
+            ("list of devices", lambda: self.weir("serve", "--devices", "gpu0"), 2, r"^weir serve: --devices 'gpu0': a list such as 0,1 or GPU-4a8f is wanted\n$"),
             ("tenants", lambda: self.tenant_too_many(host), 1,
              r"^weir tenant: tenant 'one-more' cannot be made: a host has room for 256 tenants\n$"),
             ("attach", lambda: self.weir("attach", "vm1", "--weight", "abc", *here), 2,
@@ -291,7 +296,7 @@ class Usage(lib.Case):
                             (("--run-dir", os.path.join(folder, "x" * 100)), "socket has"),
                             (("--driver", "/no/such.so"), "no driver '/no/such.so' that has a device"),
                             (("--devices", "0,GPU-ffffffff"), "there is no device 'GPU-ffffffff'"),
-                            (("--metrics", "nonsense"), "metrics 'nonsense': no ADDRESS:PORT"),
+                            (("--metrics", "nonsense"), "metrics 'nonsense': ADDRESS:PORT is wanted"),
                             (("--metrics", f"{folder}/none/m.sock"), "m.sock': No such file")):
             with self.subTest(argv):
                 where = () if "--run-dir" in argv else ("--run-dir", os.path.join(folder, "run"))
