@@ -366,8 +366,9 @@ static const char *check_host(const char *run_dir, const char *url, char room[PA
     struct weir_status_report *report;
     enum weir_status status = weir_control_status(run_dir, &report);
     if (status == WEIR_OK) {
-        ok("host: pid %llu, version %s, %zu tenants, %zu workers", (unsigned long long)report->pid,
-           report->version, report->n_tenants, report->n_workers);
+        ok("host: pid %llu, version %s, %zu tenant%s, %zu worker%s",
+           (unsigned long long)report->pid, report->version, report->n_tenants,
+           report->n_tenants == 1 ? "" : "s", report->n_workers, report->n_workers == 1 ? "" : "s");
         if (strcmp(report->version, WEIR_VERSION) != 0) {
             mend("problem", "restart the host after an upgrade: systemctl restart weir",
                  "this is version %s", WEIR_VERSION);

@@ -92,6 +92,15 @@ class Command(lib.Case):
         self.assertGreater(len(keys), 50)
         self.assertEqual(keys - told, set())
 
+    def test_page_of_stats(self):
+        with open(os.path.join(lib.places.source, "docs/man/weir-stats.1.scd")) as f:
+            told = set(re.findall(r"\b_(\w+)_\b", f.read().replace("\\", "")))
+        rows = set()
+        for path, row in (("twins", r'^WEIR_FORMS_ROW\(\w+, "(\w+)"'), ("runs", r"^WEIR_RUNS_ROW\((\w+)\)")):
+            with open(os.path.join(lib.places.source, f"host_backend/worker/{path}/counts.def")) as f:
+                rows |= set(re.findall(row, f.read(), re.M))
+        self.assertEqual(rows - told, set())
+
     def test_ptx_pages(self):
         with open(os.path.join(lib.places.source, "docs/man/weir-ptx.1.scd")) as f:
             page = f.read()
