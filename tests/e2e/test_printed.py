@@ -39,6 +39,7 @@ RULES = (
     (r": (sbatch|scontrol) ", IGNORED, "needs a cluster"),
     (r": weir (attach|detach) ", PARSED, "needs libvirt"),
     (r"slurm.md: (weir keygen /etc|weir run --host|cat |python3 )", PARSED, "another machine's and a job's"),
+    (r"weir-keygen.1.scd: weir run --host", PARSED, "another machine's"),
     (r"docs/testing.md: (mkdir -p grown|build/fuzz/|git clone)", IGNORED, "needs clang, and minutes, or a network"),
     (r"docs/testing.md: weir serve", PARSED, "its weir.toml is not shown"),
     (r": ([A-Z_0-9]+=\S+ )?(FOLDER/)?(ci|tests)/", PARSED, "takes minutes, a GPU or a toolkit"),
