@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,27 @@ static bool host_good(const char *host)
         fprintf(stderr, "weir run: the host '%s': %s\n", host, problem);
     }
     return !problem;
+}
+
+/* A name that cannot be looked up now may be so later, as when a machine starts; not one that is
+ * not there. */
+static bool name_there(const char *host)
+{
+    char name[256];
+    const char *place;
+    struct addrinfo *found = NULL;
+    if (weir_address_scheme(host, &place) != WEIR_SCHEME_TCP || *place == '[' ||
+        !strrchr(place, ':')) {
+        return true;
+    }
+    snprintf(name, sizeof(name), "%.*s", (int)(strrchr(place, ':') - place), place);
+    int reason = getaddrinfo(name, NULL, NULL, &found);
+    if (reason == 0) {
+        freeaddrinfo(found);
+    } else if (reason == EAI_NONAME) {
+        fprintf(stderr, "weir run: %s: %s\n", host, gai_strerror(reason));
+    }
+    return reason != EAI_NONAME;
 }
 
 static bool transport_good(const char *name)
@@ -253,7 +275,7 @@ int weir_cmd_run(int argc, char **argv)
         !keys_good(host, key, server_key)) {
         return WEIR_EXIT_USAGE;
     }
-    if (!socket_there(host, meant)) {
+    if (!socket_there(host, meant) || !name_there(host)) {
         return WEIR_EXIT_FAILED;
     }
     bool good = set_library_path(folder) && setenv("WEIR_HOST", host, 1) == 0;

@@ -249,6 +249,9 @@ class Command(lib.Case):
                 self.assertIn(words, result.stderr)
         env = dict(lib.clean_environment(), WEIR_HOST="nonsense")
         self.assertEqual(lib.run_weir("run", "echo", env=env).returncode, 2)
+        nowhere = lib.run_weir("run", "--host", "tcp://a..b:7070", *tcp("alice.secret")[2:], "--", "echo", "ran")
+        self.assertEqual((nowhere.returncode, nowhere.stdout), (1, ""), "no name is so, and none is waited for")
+        self.assertRegex(nowhere.stderr, r"^weir run: tcp://a\.\.b:7070: .+\n$")
         good = lib.run_weir("run", *tcp("alice.secret"), "--", "echo", "ran")
         self.assertEqual((good.returncode, good.stdout), (0, "ran\n"), good.stderr)
 
