@@ -311,6 +311,11 @@ class Demand(lib.Case):
 
     def test_odd_requests_are_refused(self):
         host = self.serve()
+
+        def both_spare():
+            return [w["state"] for w in host.status()["worker"]] == ["spare", "spare"]
+
+        lib.until(both_spare, 20, "both spares are there, with their descriptors", 0.05)
         before = len(lib.fds_of(host.pid))
         for text, answer in (("run\tself={pid}\tbeer=1", "'beer' cannot be asked for"),
                              ("run\tself={pid}\tweight", "'weight': a setting is written KEY=VALUE"),
