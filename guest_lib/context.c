@@ -93,6 +93,7 @@ CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags,
     ctx->device = device;
     ctx->primary = primary;
     ctx->flags = flags;
+    ctx->attached = 1;
     ctx->id = weir_guest_objects_next_id();
     ctx->api_version = 3020;
     ctx->shared_config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;

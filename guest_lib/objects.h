@@ -77,6 +77,7 @@ struct weir_guest_ctx {
     uint32_t state;        /* atomic, enum weir_ctx_state */
     uint32_t flags;        /* atomic */
     uint32_t retain_count; /* of a primary context; under lock */
+    uint32_t attached;     /* atomic; its creation counts as one: cuCtxAttach */
     uint32_t peers;        /* atomic; bit per device: cuCtxEnablePeerAccess */
     uint32_t epoch;        /* atomic; counts activations: what belongs to an older one is dead */
 

@@ -15,6 +15,7 @@
 #include "guest_lib/visible.h"
 #include "guest_lib/vmm.h"
 #include "proto/ops.h"
+#include "proto/wire/address.h"
 #include "proto/wire/connect.h"
 #include "proto/wire/discover.h"
 #include "proto/wire/keys.h"
@@ -276,10 +277,30 @@ static bool is_host_expected(void)
     return (asked && *asked) || access(DEFAULT_PLACE, F_OK) == 0;
 }
 
+/* What mostly is behind it, where no host has said why. */
+static const char *likely_cause(enum weir_status status, const char *host)
+{
+    const char *place;
+    enum weir_scheme scheme = weir_address_scheme(host, &place);
+    if (scheme == WEIR_SCHEME_IPC) {
+        return status == WEIR_ERR_NOT_FOUND ? " (the host is down, or has no such tenant)"
+               : status == WEIR_ERR_DENIED  ? " (this user may not be that tenant)"
+                                            : "";
+    }
+    if (scheme == WEIR_SCHEME_TCP) {
+        return status == WEIR_ERR_NOT_FOUND   ? " (no host listens there)"
+               : status == WEIR_ERR_DENIED    ? " (the host does not know WEIR_KEY, or "
+                                                "WEIR_SERVER_KEY is not its key)"
+               : status == WEIR_ERR_TIMED_OUT ? " (nobody answers at this address)"
+                                              : "";
+    }
+    return "";
+}
+
 static void tell_user(enum weir_status status, const char *host, const char *said)
 {
     static bool told;
-    char line[512], program[WEIR_PROGRAM_BYTES], visible[3][160];
+    char line[800], program[WEIR_PROGRAM_BYTES], visible[3][256];
     bool answered = *said || status == WEIR_ERR_DENIED;
     int flags = fcntl(STDERR_FILENO, F_GETFL);
     const char *log = getenv("WEIR_LOG");
@@ -290,10 +311,11 @@ static void tell_user(enum weir_status status, const char *host, const char *sai
     told = true;
     weir_program_name(program);
     int n = snprintf(
-        line, sizeof line, "weir: %s gets no GPU from %s: %s\n",
+        line, sizeof line, "weir: %s gets no GPU from %s: %s%s\n",
         weir_text_visible(program, visible[0], sizeof visible[0]),
         weir_text_visible(host, visible[1], sizeof visible[1]),
-        weir_text_visible(*said ? said : weir_status_text(status), visible[2], sizeof visible[2]));
+        weir_text_visible(*said ? said : weir_status_text(status), visible[2], sizeof visible[2]),
+        *said ? "" : likely_cause(status, host));
     (void)!write(STDERR_FILENO, line, (size_t)n);
 }
 

@@ -13,7 +13,9 @@ int weir_ask_failed(const char *command, const char *run_dir, enum weir_status s
     }
     fprintf(stderr, "weir %s: %s/admin.sock: %s%s\n", command,
             run_dir ? run_dir : weir_control_default_run_dir(), weir_status_text(status),
-            status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
+            status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)"
+            : status == WEIR_ERR_DENIED  ? " (root and the group of this socket may ask the host)"
+                                         : "");
     return WEIR_EXIT_FAILED;
 }
 

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define SETTINGS_MAX 4
 
@@ -128,6 +129,12 @@ static bool add_missing(const struct request *r, struct weir_virt_domain *domain
             good = device && weir_virt_attach(domain, device, where);
             free(device);
         }
+    }
+    if (!good && live && r->plan.channel == WEIR_BY_VSOCK &&
+        access("/dev/vhost-vsock", F_OK) != 0) {
+        fprintf(stderr,
+                "weir attach: this machine has no /dev/vhost-vsock: modprobe vhost_vsock, or "
+                "take --channel virtio-serial\n");
     }
     return good;
 }

@@ -1,6 +1,7 @@
 /* weir cdi: the CDI specification of the host that runs here, as that host writes it itself. */
 #include "container/cdi.h"
 #include "host_backend/config/control.h"
+#include "tools/ask.h"
 #include "tools/command.h"
 
 #include <limits.h>
@@ -80,15 +81,12 @@ int weir_cmd_cdi(int argc, char **argv)
                             &first, &exit_status)) {
         return exit_status;
     }
-    if (first < argc) {
-        fprintf(stderr, "weir cdi: unexpected '%s'\n", argv[first]);
+    if (!weir_options_no_more(argc, argv, first)) {
         return WEIR_EXIT_USAGE;
     }
     enum weir_status status = weir_control_status(run_dir, &report);
     if (status != WEIR_OK) {
-        fprintf(stderr, "weir cdi: %s/admin.sock: %s\n",
-                run_dir ? run_dir : weir_control_default_run_dir(), weir_status_text(status));
-        return WEIR_EXIT_FAILED;
+        return weir_ask_failed("cdi", run_dir, status);
     }
     status = generate(report, output, names);
     if (status != WEIR_OK) {

@@ -13,7 +13,7 @@
 /* Who may not look into the host's folders is answered all the same: docker's daemon may. */
 static bool tenant_is_there(const char *run_dir, const char *tenant)
 {
-    char folder[PATH_MAX];
+    char folder[PATH_MAX], path[PATH_MAX + sizeof("/default.sock")];
     struct stat info;
 
     if (!weir_cdi_name_ok(tenant) ||
@@ -26,6 +26,11 @@ static bool tenant_is_there(const char *run_dir, const char *tenant)
                 "weir docker-args: %s: no such tenant, or no host that serves containers "
                 "(see cdi in weir.toml(5))\n",
                 folder);
+        return false;
+    }
+    snprintf(path, sizeof(path), "%s/default.sock", folder); /* a host leaves the folder behind */
+    if (stat(path, &info) != 0 && errno == ENOENT) {
+        fprintf(stderr, "weir docker-args: %s: not found (is weir serve running?)\n", path);
         return false;
     }
     return true;

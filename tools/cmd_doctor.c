@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 static int n_problems;
+static int n_warnings;
 static bool as_json;
 
 static void ok(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -48,6 +49,7 @@ static void tell(const char *result, const char *remedy, const char *format, va_
     snprintf(row.remedy, sizeof row.remedy, "%s", remedy);
     vsnprintf(row.text, sizeof row.text, format, args);
     n_problems += strcmp(result, "problem") == 0;
+    n_warnings += strcmp(result, "warning") == 0;
     if (as_json) {
         weir_status_text_check(stdout, &row);
         return;
@@ -364,8 +366,9 @@ static const char *check_host(const char *run_dir, const char *url, char room[PA
     struct weir_status_report *report;
     enum weir_status status = weir_control_status(run_dir, &report);
     if (status == WEIR_OK) {
-        ok("host: pid %llu, version %s, %zu tenants, %zu workers", (unsigned long long)report->pid,
-           report->version, report->n_tenants, report->n_workers);
+        ok("host: pid %llu, version %s, %zu tenant%s, %zu worker%s",
+           (unsigned long long)report->pid, report->version, report->n_tenants,
+           report->n_tenants == 1 ? "" : "s", report->n_workers, report->n_workers == 1 ? "" : "s");
         if (strcmp(report->version, WEIR_VERSION) != 0) {
             mend("problem", "restart the host after an upgrade: systemctl restart weir",
                  "this is version %s", WEIR_VERSION);
@@ -381,6 +384,11 @@ static const char *check_host(const char *run_dir, const char *url, char room[PA
     if (access(path, R_OK | W_OK) == 0) {
         ok("host: socket %s (its status is not for this user)", path);
         return url;
+    }
+    if (status == WEIR_ERR_DENIED && errno == ENOENT) {
+        mend("problem", "run weir doctor as root, or try a tenant: weir run --tenant NAME",
+             "the host here has no tenant 'default', and this user may not ask it for others");
+        return NULL;
     }
     mend("problem",
          errno == EACCES ? "add this user to the socket's group, or set socket_mode in weir.toml"
@@ -480,6 +488,9 @@ int weir_cmd_doctor(int argc, char **argv)
                             &first, &exit_status)) {
         return exit_status;
     }
+    if (!weir_options_no_more(argc, argv, first)) {
+        return WEIR_EXIT_USAGE;
+    }
     char buffer[PATH_MAX];
     const char *url = host_url(run_dir, buffer, sizeof(buffer));
     check_kernel();
@@ -491,7 +502,9 @@ int weir_cmd_doctor(int argc, char **argv)
     if (url) {
         check_guest(url);
     }
-    if (!as_json) {
+    if (!as_json && !n_problems && n_warnings) {
+        printf("No problem, %d warning%s.\n", n_warnings, n_warnings == 1 ? "" : "s");
+    } else if (!as_json) {
         printf("%s\n", n_problems ? "There are problems." : "All is well.");
     }
     return n_problems ? WEIR_EXIT_FAILED : WEIR_EXIT_OK;

@@ -5,14 +5,26 @@
 #include "tools/command.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#define EVENTS_MAX 1024 /* that a host keeps */
 
 struct wish {
     const char *run_dir;
     const char *tenant; /* NULL: any */
     bool json;
     bool follow;
+    char since[32];  /* UTC, as events have it; "": whenever */
+    uint64_t number; /* of the first event that is wanted; 0: any */
 };
+
+static bool is_wanted(const struct wish *wish, const struct weir_status_event *e)
+{
+    return e->number >= wish->number && strcmp(e->time, wish->since) >= 0 &&
+           (!wish->tenant || strcmp(wish->tenant, e->tenant) == 0);
+}
 
 static void print_text(const struct weir_status_event *e)
 {
@@ -43,7 +55,7 @@ static void print_text(const struct weir_status_event *e)
 static bool take(void *user, const struct weir_status_event *event)
 {
     const struct wish *wish = user;
-    if (wish->tenant && strcmp(wish->tenant, event->tenant) != 0) {
+    if (!is_wanted(wish, event)) {
         return true;
     }
     if (wish->json) {
@@ -54,12 +66,66 @@ static bool take(void *user, const struct weir_status_event *event)
     return !(wish->follow && (fflush(stdout) != 0 || ferror(stdout)));
 }
 
-static int show(struct wish *wish)
+static struct weir_status_report *ask(const struct wish *wish, int *ret_exit)
 {
     static const char *const words[] = {"events"};
+    return weir_ask("events", wish->run_dir, words, 1, -1, ret_exit);
+}
+
+/* Of those that are wanted, only the last n of now, and what comes after. */
+static int skip_to_last(struct wish *wish, long long n)
+{
     int exit_status = WEIR_EXIT_OK;
-    struct weir_status_report *report =
-        weir_ask("events", wish->run_dir, words, 1, -1, &exit_status);
+    struct weir_status_report *report = ask(wish, &exit_status);
+    size_t i = report ? report->n_events : 0;
+    uint64_t number = i ? report->events[i - 1].number + 1 : 0;
+    while (i > 0 && n > 0) {
+        i--;
+        if (is_wanted(wish, &report->events[i])) {
+            number = report->events[i].number;
+            n--;
+        }
+    }
+    wish->number = number;
+    weir_status_report_destroy(report);
+    return exit_status;
+}
+
+/* "10m" is so long ago, "2026-01-31" or "2026-01-31T12:00" a time. */
+static bool read_since(const char *text, char *ret_since, size_t bytes)
+{
+    static const struct {
+        const char *unit;
+        int seconds;
+    } units[] = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+    char *end;
+    double n = strtod(text, &end);
+    time_t then = time(NULL);
+    struct tm utc;
+
+    if (strspn(text, "0123456789-T:.Z") == strlen(text) && strlen(text) >= strlen("2026-01-31") &&
+        text[4] == '-' && strlen(text) < bytes) {
+        snprintf(ret_since, bytes, "%s", text);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (end != text && strcmp(end, units[i].unit) == 0 && n >= 0 && n <= 1e6) {
+            then -= (time_t)(n * units[i].seconds);
+            (void)strftime(ret_since, bytes, "%Y-%m-%dT%H:%M:%S", gmtime_r(&then, &utc));
+            return true;
+        }
+    }
+    fprintf(stderr,
+            "weir events: --since '%s': 30s, 10m, 2h and 1d are times ago, "
+            "2026-01-31T12:00 is one in UTC\n",
+            text);
+    return false;
+}
+
+static int show(struct wish *wish)
+{
+    int exit_status = WEIR_EXIT_OK;
+    struct weir_status_report *report = ask(wish, &exit_status);
     for (size_t i = 0; report && i < report->n_events; i++) {
         (void)take(wish, &report->events[i]);
     }
@@ -80,9 +146,14 @@ static int follow(struct wish *wish)
 int weir_cmd_events(int argc, char **argv)
 {
     struct wish wish = {0};
+    const char *since = NULL;
+    const char *tail = NULL;
+    long long n;
     const struct weir_option options[] = {
         {"follow", NULL, "go on with what happens from now on", NULL, &wish.follow},
         {"json", NULL, "one JSON object a line", NULL, &wish.json},
+        {"since", "TIME", "only from then on: 10m ago, or 2026-01-31T12:00 (UTC)", &since, NULL},
+        {"tail", "N", "only the last N, and with --follow what comes then", &tail, NULL},
         {"tenant", "NAME", "only this tenant's", &wish.tenant, NULL},
         {"run-dir", "DIR", "where the host's sockets are", &wish.run_dir, NULL},
         {.name = NULL},
@@ -94,9 +165,16 @@ int weir_cmd_events(int argc, char **argv)
                             options, &first, &exit_status)) {
         return exit_status;
     }
-    if (first < argc) {
-        fprintf(stderr, "weir events: unexpected '%s'\n", argv[first]);
+    if (!weir_options_no_more(argc, argv, first)) {
         return WEIR_EXIT_USAGE;
+    }
+    if ((since && !read_since(since, wish.since, sizeof(wish.since))) ||
+        (tail && !weir_option_number("tail", tail, 0, EVENTS_MAX, &n))) {
+        return WEIR_EXIT_USAGE;
+    }
+    exit_status = tail ? skip_to_last(&wish, n) : WEIR_EXIT_OK;
+    if (exit_status != WEIR_EXIT_OK) {
+        return exit_status;
     }
     return wish.follow ? follow(&wish) : show(&wish);
 }

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +22,41 @@ static const char *name_or_environment(const char *given, const char *variable)
     return given ? given : getenv(variable);
 }
 
-static bool socket_there(const char *host)
+/* Is there a host whose tenants have their sockets in the folder of this one? It may not be for
+ * this user to ask. */
+static bool host_there(const char *path)
+{
+    char run_dir[PATH_MAX];
+    struct weir_status_report *report = NULL;
+    const char *name = strrchr(path, '/');
+    if (!name) {
+        return false;
+    }
+    snprintf(run_dir, sizeof(run_dir), "%.*s", (int)(name - path), path);
+    enum weir_status status = weir_control_status(run_dir, &report);
+    weir_status_report_destroy(report);
+    return status == WEIR_OK || status == WEIR_ERR_DENIED;
+}
+
+static bool socket_there(const char *host, const char *tenant)
 {
     const char *path;
     if (weir_address_scheme(host, &path) != WEIR_SCHEME_IPC || access(path, R_OK | W_OK) == 0) {
         return true;
     }
-    fprintf(stderr, "weir run: %s: %s (is weir serve running? see weir doctor)\n", path,
-            strerror(errno));
+    int reason = errno;
+    if (reason == EACCES) {
+        fprintf(stderr,
+                "weir run: %s: %s: this user may not be that tenant (see socket_mode and user in "
+                "weir.toml(5))\n",
+                path, strerror(reason));
+    } else if (reason == ENOENT && tenant && host_there(path)) {
+        fprintf(stderr, "weir run: %s: the host has no tenant '%s' (see weir tenant list)\n", path,
+                tenant);
+    } else {
+        fprintf(stderr, "weir run: %s: %s (is weir serve running? see weir doctor)\n", path,
+                strerror(reason));
+    }
     return false;
 }
 
@@ -39,6 +67,27 @@ static bool host_good(const char *host)
         fprintf(stderr, "weir run: the host '%s': %s\n", host, problem);
     }
     return !problem;
+}
+
+/* A name that cannot be looked up now may be so later, as when a machine starts; not one that is
+ * not there. */
+static bool name_there(const char *host)
+{
+    char name[256];
+    const char *place;
+    struct addrinfo *found = NULL;
+    if (weir_address_scheme(host, &place) != WEIR_SCHEME_TCP || *place == '[' ||
+        !strrchr(place, ':')) {
+        return true;
+    }
+    snprintf(name, sizeof(name), "%.*s", (int)(strrchr(place, ':') - place), place);
+    int reason = getaddrinfo(name, NULL, NULL, &found);
+    if (reason == 0) {
+        freeaddrinfo(found);
+    } else if (reason == EAI_NONAME) {
+        fprintf(stderr, "weir run: %s: %s\n", host, gai_strerror(reason));
+    }
+    return reason != EAI_NONAME;
 }
 
 static bool transport_good(const char *name)
@@ -143,7 +192,10 @@ static int make_share(const struct wishes *w, const char *run_dir, char *url, si
     if (status != WEIR_OK) {
         fprintf(stderr, "weir run: %s/" WEIR_CONTROL_NEW_SOCKET ": %s%s\n",
                 run_dir ? run_dir : weir_control_default_run_dir(), weir_status_text(status),
-                status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)" : "");
+                status == WEIR_ERR_NOT_FOUND ? " (is weir serve running?)"
+                : status == WEIR_ERR_DENIED
+                    ? " (who may ask says socket_mode in [default] of weir.toml)"
+                    : "");
         return WEIR_EXIT_FAILED;
     }
     return snprintf(url, bytes, "ipc://%s/default.sock", share.folder) < (int)bytes
@@ -175,8 +227,9 @@ int weir_cmd_run(int argc, char **argv)
         {"memory", "SIZE", "GPU memory of such a share", &wishes.memory, NULL},
         {"weight", "N", "its weight against others, 1 to 10000", &wishes.weight, NULL},
         {"priority", "CLASS", "low, normal or high", &wishes.priority, NULL},
-        {"sm-limit", "PERCENT", "of the multiprocessors at most", &wishes.sm_limit, NULL},
-        {"sessions", "N", "processes at a time", &wishes.sessions, NULL},
+        {"sm-limit", "PERCENT", "how much of the multiprocessors it gets at most", &wishes.sm_limit,
+         NULL},
+        {"sessions", "N", "how many processes it may have at a time", &wishes.sessions, NULL},
         {.name = NULL},
     };
     int first;
@@ -211,16 +264,18 @@ int weir_cmd_run(int argc, char **argv)
     } else if (!host && !tenant && !run_dir) {
         host = getenv("WEIR_HOST");
     }
+    const char *meant = NULL; /* the tenant of a host that only a folder was named of */
     if (!host || !*host) {
+        meant = tenant ? tenant : "default";
         snprintf(url, sizeof(url), "ipc://%s/%s.sock",
-                 run_dir ? run_dir : weir_control_default_run_dir(), tenant ? tenant : "default");
+                 run_dir ? run_dir : weir_control_default_run_dir(), meant);
         host = url;
     }
     if (!host_good(host) || (transport && !transport_good(transport)) ||
         !keys_good(host, key, server_key)) {
         return WEIR_EXIT_USAGE;
     }
-    if (!socket_there(host)) {
+    if (!socket_there(host, meant) || !name_there(host)) {
         return WEIR_EXIT_FAILED;
     }
     bool good = set_library_path(folder) && setenv("WEIR_HOST", host, 1) == 0;

@@ -1,8 +1,6 @@
 #include "host_backend/config/control.h"
 #include "tools/command.h"
 
-#include "base/log.h"
-
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,9 +34,9 @@ int weir_cmd_serve(int argc, char **argv)
          &params.policy, NULL},
         {"devices", "LIST", "ordinals or UUIDs of the GPUs, such as 0,1 (default: all)",
          &params.devices, NULL},
+        {"device", "N", "the same for one GPU", &params.devices, NULL},
         {"cdi", "FILE", "where to write the CDI specification for containers, or none", &params.cdi,
          NULL},
-        {"device", "N", "the same for one GPU", &params.devices, NULL},
         {"window-base", "ADDRESS", "address of the first tenant's window", &window_base, NULL},
         {"window-bytes", "SIZE", "size of each tenant's window (default 1T)", &window_bytes, NULL},
         {"log", "LEVEL[:FILE]", "error, warn, info (default) or debug", &log, NULL},
@@ -56,8 +54,7 @@ int weir_cmd_serve(int argc, char **argv)
                             &first, &exit_status)) {
         return exit_status;
     }
-    if (first < argc) {
-        fprintf(stderr, "weir serve: unexpected '%s'\n", argv[first]);
+    if (!weir_options_no_more(argc, argv, first)) {
         return WEIR_EXIT_USAGE;
     }
     long long number;
@@ -73,10 +70,6 @@ int weir_cmd_serve(int argc, char **argv)
             return WEIR_EXIT_USAGE;
         }
         params.window_bytes = bytes;
-    }
-    if (weir_log_init(log ? log : "info", "weir serve") != WEIR_OK) {
-        fprintf(stderr, "weir serve: cannot log to '%s'\n", log);
-        return WEIR_EXIT_USAGE;
     }
     params.log = log;
     params.check_host = params.check_only;

@@ -211,8 +211,7 @@ static bool parse(int argc, char **argv, struct wish *wish, int *ret_exit)
         return false;
     }
     *ret_exit = WEIR_EXIT_USAGE;
-    if (first < argc) {
-        fprintf(stderr, "weir top: unexpected '%s'\n", argv[first]);
+    if (!weir_options_no_more(argc, argv, first)) {
         return false;
     }
     wish->frames = wish->once ? 1 : 0;

@@ -48,6 +48,9 @@ bool weir_options_parse(int argc, char **argv, const char *usage, const char *ab
 bool weir_options_parse_front(int argc, char **argv, const char *usage, const char *about,
                               const struct weir_option *options, int *ret_first, int *ret_exit);
 
+/** Are no words left? Complains of the first that is, for a command that takes only options. */
+bool weir_options_no_more(int argc, char **argv, int first);
+
 /** Is it -h or --help? */
 bool weir_option_is_help(const char *word);
 

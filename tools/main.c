@@ -21,7 +21,7 @@ static void print_help(FILE *to)
                 "Commands:\n");
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         if (commands[i].summary) {
-            fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
+            fprintf(to, "  %-11s %s\n", commands[i].name, commands[i].summary);
         }
     }
     fprintf(to, "\n`weir COMMAND --help` tells more; so does weir(1).\n");
@@ -34,6 +34,9 @@ int weir_cmd_version(int argc, char **argv)
     int exit_status;
     if (!weir_options_parse(argc, argv, "", "Print the version.", options, &first, &exit_status)) {
         return exit_status;
+    }
+    if (!weir_options_no_more(argc, argv, first)) {
+        return WEIR_EXIT_USAGE;
     }
     printf("weir %s\n", WEIR_VERSION);
     return WEIR_EXIT_OK;

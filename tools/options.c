@@ -13,7 +13,7 @@
 static void print_help(const char *command, const char *usage, const char *about,
                        const struct weir_option *options)
 {
-    printf("Usage: weir %s %s\n\n%s\n\nOptions:\n", command, usage, about);
+    printf("Usage: weir %s%s%s\n\n%s\n\nOptions:\n", command, *usage ? " " : "", usage, about);
     for (const struct weir_option *o = options; o->name; o++) {
         char left[64];
         snprintf(left, sizeof(left), "--%s%s%s", o->name, o->value ? " " : "",
@@ -97,6 +97,15 @@ bool weir_options_parse_front(int argc, char **argv, const char *usage, const ch
                               const struct weir_option *options, int *ret_first, int *ret_exit)
 {
     return parse(argc, argv, "+h", usage, about, options, ret_first, ret_exit);
+}
+
+bool weir_options_no_more(int argc, char **argv, int first)
+{
+    if (first < argc) {
+        fprintf(stderr, "weir %s: unexpected '%s' (see weir %s --help)\n", argv[0], argv[first],
+                argv[0]);
+    }
+    return first >= argc;
 }
 
 bool weir_option_is_help(const char *word)

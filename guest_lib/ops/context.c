@@ -83,6 +83,32 @@ CUresult weir_guest_cuCtxDestroy_v2(CUcontext ctx)
     return rc;
 }
 
+/* Deprecated, but PyCUDA lets go of each context by cuCtxDetach. */
+CUresult weir_guest_cuCtxAttach(CUcontext *pctx, unsigned int flags)
+{
+    struct weir_guest_ctx *ctx;
+    if (!pctx || flags) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc == CUDA_SUCCESS) {
+        __atomic_fetch_add(&ctx->attached, 1, __ATOMIC_RELAXED);
+        *pctx = handle_of(ctx);
+    }
+    return rc;
+}
+
+CUresult weir_guest_cuCtxDetach(CUcontext ctx)
+{
+    struct weir_guest_ctx *found = weir_ctx_get(ctx);
+    if (!found || found->primary || weir_ctx_stack_current() != ctx) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return __atomic_fetch_sub(&found->attached, 1, __ATOMIC_RELAXED) == 1
+               ? weir_guest_cuCtxDestroy_v2(ctx)
+               : CUDA_SUCCESS;
+}
+
 CUresult weir_guest_cuCtxPushCurrent_v2(CUcontext ctx)
 {
     CUresult rc = check_settable(ctx);

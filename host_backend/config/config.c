@@ -639,7 +639,9 @@ enum weir_status weir_config_load(const char *path, struct weir_host_config *ret
     ssize_t n = 0;
 
     if (fd < 0) {
-        return errno == ENOENT ? WEIR_ERR_NOT_FOUND : WEIR_ERR_IO;
+        return errno == ENOENT   ? WEIR_ERR_NOT_FOUND
+               : errno == EACCES ? WEIR_ERR_DENIED
+                                 : WEIR_ERR_IO;
     }
     text = malloc(FILE_MAX_BYTES + 1);
     while (text != NULL && bytes <= FILE_MAX_BYTES &&

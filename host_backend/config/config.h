@@ -218,6 +218,8 @@ const char *weir_tenants_clash(const struct weir_tenant_config *a,
 /** Are all of its devices the host's? */
 bool weir_tenant_devices_ok(const struct weir_tenant_config *tenant,
                             const struct weir_host_config *host);
+/** A tenant's own devices; NULL: none of its own, or those of one before it. Borrowed. */
+const char *weir_config_new_devices(const struct weir_host_config *config, uint32_t tenant);
 /** May a tenant be called so? */
 bool weir_tenant_name_ok(const char *name);
 size_t weir_setting_count(void);

@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* No program gets anywhere with less, so the unit was forgotten. */
+#define AMOUNT_MIN_BYTES (1u << 20)
+
 static bool key_ok(const char *key)
 {
     return strlen(key) == WEIR_KEY_Z85_BYTES - 1 &&
@@ -168,6 +171,11 @@ static bool store_amount(const struct weir_row *row, char *to, const struct weir
     } else if (value->kind != WEIR_TOML_STRING ||
                weir_amount_parse(value->string, &amount) != WEIR_OK) {
         return WEIR_WRONG(value, "'%s' must be an amount such as \"8GiB\" or \"25%%\"", row->key);
+    }
+    if (row->kind == ROW_AMOUNT && amount.bytes != 0 && amount.bytes < AMOUNT_MIN_BYTES) {
+        return WEIR_WRONG(
+            value, "'%s' is only %llu bytes, and the least is 1MiB: give a unit, as in \"8GiB\"",
+            row->key, (unsigned long long)amount.bytes);
     }
     if (row->kind == ROW_AMOUNT) {
         memcpy(to, &amount, sizeof amount);

@@ -198,6 +198,18 @@ bool weir_tenant_devices_ok(const struct weir_tenant_config *tenant,
     return weir_devices_among(tenant->devices, host->devices);
 }
 
+const char *weir_config_new_devices(const struct weir_host_config *config, uint32_t tenant)
+{
+    const char *list = config->tenants[tenant].devices;
+
+    for (uint32_t i = 0; i < tenant; i++) {
+        if (strcmp(config->tenants[i].devices, list) == 0) {
+            return NULL;
+        }
+    }
+    return *list != 0 ? list : NULL;
+}
+
 const char *weir_tenants_clash(const struct weir_tenant_config *a,
                                const struct weir_tenant_config *b)
 {

@@ -123,7 +123,7 @@ struct weir_status_tenant {
     uint64_t used_bytes;
     uint64_t pinned_bytes;
     uint64_t image_bytes;
-    char source[16];  /* who made it: "weir.toml", "weir tenant", "libvirt" */
+    char source[16];  /* who made it: "weir.toml" or "built in", "weir tenant", "libvirt" */
     uint32_t changed; /* settings that differ from its source's */
     uint32_t min_share_pct;
     uint32_t sm_limit_pct;

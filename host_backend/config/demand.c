@@ -106,14 +106,15 @@ static enum weir_status take(char *word, struct weir_tenant_config *wanted,
     int setting;
 
     if (equals == NULL) {
-        weir_diag_set(ret_diag, 0, 0, "'%.60s' is no setting: KEY=VALUE", word);
+        weir_diag_set(ret_diag, 0, 0, "'%.60s': a setting is written KEY=VALUE", word);
         return WEIR_ERR_INVALID;
     }
     *equals = 0;
     setting = weir_setting_find(word);
     if (setting < 0 || !is_askable(weir_setting_key((size_t)setting))) {
         weir_diag_set(ret_diag, 0, 0,
-                      "nobody can ask for '%.40s': memory, weight, priority, sm_limit, sessions",
+                      "'%.40s' cannot be asked for, only memory, weight, priority, sm_limit and "
+                      "sessions",
                       word);
         return WEIR_ERR_INVALID;
     }

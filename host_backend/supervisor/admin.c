@@ -470,7 +470,7 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
         row.used_bytes += weir_sup_directory_bytes(t);
         row.quota_bytes = weir_sup_quota_bytes(sup, t);
         weir_tenant_config_show(&t->config, &row);
-        snprintf(row.source, sizeof row.source, "%s", weir_origin_text(t->source));
+        snprintf(row.source, sizeof row.source, "%s", weir_origin_text(sup, t->source));
         weir_sup_faults_show(t, &row);
         row.refused_device = t->refused.device;
         row.refused_pinned = t->refused.pinned;

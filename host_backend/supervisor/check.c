@@ -119,7 +119,9 @@ static bool check_address(const char *key, const char *address, bool is_running)
     }
     return (is_running && errno == EADDRINUSE) ||
            complain(key, address,
-                    errno == EINVAL ? "no ADDRESS:PORT (an address in figures)" : strerror(errno));
+                    errno == EINVAL
+                        ? "ADDRESS:PORT is wanted, with a numeric address, localhost or *"
+                        : strerror(errno));
 }
 
 static bool check_metrics(const char *listen, bool is_running)
@@ -155,17 +157,27 @@ static bool check_admin(const char *run_dir, bool *ret_running)
     return true;
 }
 
+static bool check_log(const char *log)
+{
+    const char *path = strchr(log, ':');
+    char room[WEIR_CONFIG_PATH_BYTES];
+
+    return path == NULL || access(path + 1, W_OK) == 0 ||
+           (errno == ENOENT && is_usable_folder(parent_of(path + 1, room))) ||
+           complain("log", log, strerror(errno));
+}
+
 /* ---------------------------------------------------------------- devices */
 
 /* In the child: become what a worker would be, as far as the devices can tell. */
 static _Noreturn void become_probe(const struct weir_supervisor *sup,
-                                   const struct weir_confine_user *user, int out)
+                                   const struct weir_confine_user *user, const char *devices,
+                                   int out)
 {
     const struct weir_host_config *config = &sup->config;
     const char *program = sup->params.program != NULL ? sup->params.program : "/proc/self/exe";
     const char *const words[] = {
-        "weir",          "worker", WEIR_WORKER_PROBE, config->driver, config->softgpu,
-        config->devices, NULL};
+        "weir", "worker", WEIR_WORKER_PROBE, config->driver, config->softgpu, devices, NULL};
     char *argv[sizeof words / sizeof words[0]];
 
     memcpy(argv, words, sizeof words); /* execv() changes none of them */
@@ -176,8 +188,9 @@ static _Noreturn void become_probe(const struct weir_supervisor *sup,
     _exit(WEIR_WORKER_EXIT_FAILED);
 }
 
-/* Are all devices there? Then also how much memory they have. */
-static bool check_devices(const struct weir_supervisor *sup, uint64_t *ret_bytes)
+/* Are all devices of a list there? Then also how much memory they have. */
+static bool check_devices(const struct weir_supervisor *sup, const char *devices,
+                          uint64_t *ret_bytes)
 {
     struct weir_confine_user user;
     enum weir_status status = weir_confine_user_find(sup->config.worker_user, &user);
@@ -193,11 +206,11 @@ static bool check_devices(const struct weir_supervisor *sup, uint64_t *ret_bytes
                             : weir_status_text(status));
     }
     if (pipe2(ends, O_CLOEXEC) != 0) {
-        return complain("devices", sup->config.devices, strerror(errno));
+        return complain("devices", devices, strerror(errno));
     }
     child = fork();
     if (child == 0) {
-        become_probe(sup, &user, ends[1]);
+        become_probe(sup, &user, devices, ends[1]);
     }
     close(ends[1]);
     if (child > 0) {
@@ -211,6 +224,20 @@ static bool check_devices(const struct weir_supervisor *sup, uint64_t *ret_bytes
     }
     *ret_bytes = strtoull(text, NULL, 10);
     return WEXITSTATUS(wait_status) == WEIR_WORKER_EXIT_OK; /* else it has said why */
+}
+
+/* The lists of tenants, each once. */
+static bool check_tenant_devices(const struct weir_supervisor *sup)
+{
+    uint64_t bytes;
+    bool good = true;
+
+    for (uint32_t i = 0; i < sup->config.n_tenants; i++) {
+        const char *list = weir_config_new_devices(&sup->config, i);
+
+        good = (list == NULL || check_devices(sup, list, &bytes)) && good;
+    }
+    return good;
 }
 
 bool weir_sup_check(const struct weir_supervisor *sup)
@@ -229,7 +256,9 @@ bool weir_sup_check(const struct weir_supervisor *sup)
                              is_running) &&
                good;
     }
-    good = check_devices(sup, &total_bytes) && good;
+    good = check_log(config->log) && good;
+    good = check_devices(sup, config->devices, &total_bytes) && good;
+    good = good && check_tenant_devices(sup); /* else they would say the same again */
     if (good) {
         const struct weir_tenant_config *tenants[WEIR_CONFIG_TENANTS_MAX];
 

@@ -579,7 +579,7 @@ enum weir_status weir_sup_demand_open(struct weir_supervisor *sup)
                                   &sup->demand_fd);
     }
     if (status != WEIR_OK) {
-        fprintf(stderr, "%s: %s\n", sup->demand_path, weir_status_text(status));
+        fprintf(stderr, "weir serve: %s: %s\n", sup->demand_path, weir_status_text(status));
     }
     return status;
 }

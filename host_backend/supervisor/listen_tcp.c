@@ -66,7 +66,8 @@ enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup)
     if (*listen == 0 || weir_sup_listen_address(address, &sup->tcp_fd)) {
         return WEIR_OK;
     }
-    fprintf(stderr, "listen_tcp: '%s': %s\n", listen,
-            errno == EINVAL ? "no ADDRESS:PORT (an address in figures)" : strerror(errno));
+    fprintf(stderr, "weir serve: listen_tcp '%s': %s\n", listen,
+            errno == EINVAL ? "ADDRESS:PORT is wanted, with a numeric address, localhost or *"
+                            : strerror(errno));
     return WEIR_ERR_IO;
 }

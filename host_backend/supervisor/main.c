@@ -76,7 +76,9 @@ static enum weir_status load(const struct weir_serve_params *params,
     } else {
         status = weir_config_load(params->config_path, config, &diag);
     }
-    if (status == WEIR_ERR_SYNTAX) {
+    if (status == WEIR_ERR_SYNTAX && diag.line == 0) { /* of several keys, which may not be there */
+        fprintf(stderr, "%s: %s\n", params->config_path, diag.message);
+    } else if (status == WEIR_ERR_SYNTAX) {
         fprintf(stderr, "%s:%u:%u: %s\n", params->config_path, diag.line, diag.column,
                 diag.message);
     } else if (status != WEIR_OK) {
@@ -91,30 +93,33 @@ static enum weir_status load(const struct weir_serve_params *params,
     if (status == WEIR_OK && params->policy != NULL) {
         if (strlen(params->policy) >= sizeof config->scheduler.policy ||
             !weir_config_policy_ok(params->policy, &diag)) {
-            fprintf(stderr, "'%s' is no list of policies such as fair,overlap: %s\n",
-                    params->policy, diag.message);
+            fprintf(stderr, "weir serve: --policy '%s': %s\n", params->policy, diag.message);
             return WEIR_ERR_INVALID;
         }
         snprintf(config->scheduler.policy, sizeof config->scheduler.policy, "%s", params->policy);
     }
     if (status == WEIR_OK && params->devices != NULL &&
         weir_devices_parse(params->devices, config->devices) != WEIR_OK) {
-        fprintf(stderr, "'%s' is no list of devices such as 0,1 or GPU-4a8f\n", params->devices);
+        fprintf(stderr, "weir serve: --devices '%s': a list such as 0,1 or GPU-4a8f is wanted\n",
+                params->devices);
         return WEIR_ERR_INVALID;
     }
     for (uint32_t i = 0; status == WEIR_OK && i < config->n_tenants; i++) {
         if (!weir_tenant_devices_ok(&config->tenants[i], config)) {
-            fprintf(stderr, "tenant '%s' has devices that the host has not\n",
+            fprintf(stderr, "weir serve: tenant '%s' has devices that the host has not\n",
                     config->tenants[i].name);
             return WEIR_ERR_INVALID;
         }
     }
     if (status == WEIR_OK && !weir_config_cdi_ok(config->cdi)) {
-        fprintf(stderr, "cdi must be \"none\" or an absolute path that ends in .json\n");
+        fprintf(stderr,
+                "weir serve: cdi must be \"none\" or an absolute path that ends in .json\n");
         return WEIR_ERR_INVALID;
     }
     if (status == WEIR_OK && config->listen_tcp[0] != 0 && config->server_key[0] == 0) {
-        fprintf(stderr, "listen_tcp needs server_key (see weir keygen)\n");
+        fprintf(stderr,
+                "weir serve: listen_tcp, or --listen, needs server_key in [host] of weir.toml "
+                "(see weir keygen)\n");
         return WEIR_ERR_INVALID;
     }
     return status;
@@ -149,7 +154,9 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
     if (lstat(path, &info) == 0 && (!S_ISSOCK(info.st_mode) || is_served(&address))) {
         return WEIR_ERR_EXISTS;
     }
-    unlink(path);
+    if (unlink(path) != 0 && (errno == EACCES || errno == EPERM)) {
+        return WEIR_ERR_DENIED;
+    }
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
         return errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_IO;
@@ -574,7 +581,8 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     enum weir_status status;
 
     if (mkdir(sup->config.run_dir, 0711) != 0 && errno != EEXIST) {
-        fprintf(stderr, "%s: %s\n", sup->config.run_dir, strerror(errno));
+        fprintf(stderr, "weir serve: run_dir '%s': %s%s\n", sup->config.run_dir, strerror(errno),
+                errno == ENOENT ? " (only its last folder is made)" : "");
         return WEIR_ERR_IO;
     }
     sup->mps_wanted = weir_mps_is_wanted(&sup->config);
@@ -583,9 +591,12 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     if (status == WEIR_OK) {
         status = open_admin(sup);
         if (status != WEIR_OK) {
-            fprintf(stderr, "%s: %s\n", sup->admin_path,
-                    status == WEIR_ERR_EXISTS ? "a host is running here already"
-                                              : weir_status_text(status));
+            fprintf(stderr, "weir serve: %s: %s\n", sup->admin_path,
+                    status == WEIR_ERR_EXISTS ? "a host is running here already (see weir status); "
+                                                "another one wants another --run-dir"
+                    : status == WEIR_ERR_DENIED
+                        ? "permission denied: name a --run-dir that this user may write to"
+                        : weir_status_text(status));
         }
     }
     if (status == WEIR_OK) {
@@ -622,6 +633,30 @@ static void allow_descriptors(void)
     }
 }
 
+/* With --check nothing is made, so not the file of the log either. */
+static bool open_log(const struct weir_supervisor *sup)
+{
+    const char *log = sup->config.log;
+    size_t n = sup->params.check_only ? strcspn(log, ":") : strlen(log);
+    char spec[WEIR_CONFIG_PATH_BYTES];
+    enum weir_status status = WEIR_OK;
+
+    snprintf(spec, sizeof spec, "%.*s", (int)n, log);
+    if (weir_log_level() == WEIR_LOG_NONE) {
+        status = weir_log_init(spec, "weir serve");
+    }
+    if (status == WEIR_ERR_INVALID) {
+        fprintf(
+            stderr,
+            "weir serve: log '%s': LEVEL or LEVEL:FILE is wanted; levels are none, error, warn, "
+            "info and debug\n",
+            log);
+    } else if (status != WEIR_OK) {
+        fprintf(stderr, "weir serve: log '%s': the file cannot be opened for writing\n", log);
+    }
+    return status == WEIR_OK;
+}
+
 int weir_serve_main(const struct weir_serve_params *params)
 {
     struct weir_supervisor *sup = calloc(1, sizeof *sup);
@@ -655,10 +690,7 @@ int weir_serve_main(const struct weir_serve_params *params)
         return 2;
     }
     memcpy(sup->policy_base, sup->config.scheduler.policy, sizeof sup->policy_base);
-    if (weir_log_level() == WEIR_LOG_NONE &&
-        weir_log_init(sup->config.log, "weir serve") != WEIR_OK) {
-        fprintf(stderr, "log: '%s' is not a level (none, error, warn, info, debug)\n",
-                sup->config.log);
+    if (!open_log(sup)) {
         free(sup);
         return 2;
     }

@@ -61,8 +61,9 @@ enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
     }
     if (*path != '/') {
         if (!weir_sup_listen_address(listen, &sup->metrics_fd)) {
-            fprintf(stderr, "metrics: '%s': %s\n", listen,
-                    errno == EINVAL ? "no ADDRESS:PORT (an address in figures) or path of a socket"
+            fprintf(stderr, "weir serve: metrics '%s': %s\n", listen,
+                    errno == EINVAL ? "a socket's path is wanted, or ADDRESS:PORT with a numeric "
+                                      "address, localhost or *"
                                     : strerror(errno));
             return WEIR_ERR_IO;
         }
@@ -74,7 +75,7 @@ enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
 
         if (status != WEIR_OK) {
             sup->metrics_fd = -1;
-            fprintf(stderr, "metrics: '%s': %s\n", listen, weir_status_text(status));
+            fprintf(stderr, "weir serve: metrics '%s': %s\n", listen, weir_status_text(status));
             return status;
         }
         strcpy(sup->metrics_path, path);

@@ -118,7 +118,9 @@ void weir_sup_workers_stop(struct weir_supervisor *sup)
         weir_log_error("supervisor: workers hang in the driver, left behind workers=%u",
                        n_alive(sup));
     }
-    weir_log_info("supervisor: workers ended workers=%u killed=%u ms=%llu", n, killed,
-                  (unsigned long long)((weir_clock_now_ns() - since_ns) / WEIR_NS_PER_MS));
+    if (n != 0) {
+        weir_log_info("supervisor: workers ended workers=%u killed=%u ms=%llu", n, killed,
+                      (unsigned long long)((weir_clock_now_ns() - since_ns) / WEIR_NS_PER_MS));
+    }
     weir_sup_workers_close(sup);
 }

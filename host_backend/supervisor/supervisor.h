@@ -478,7 +478,8 @@ enum weir_status weir_sup_setting_try(const struct weir_supervisor *sup,
 /** Put new settings in effect, and tell the worker. */
 void weir_sup_tenant_commit(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
                             const struct weir_tenant_config *config);
-const char *weir_origin_text(enum weir_origin origin);
+/** "weir.toml", or "built in" where the host was given none, and so on. */
+const char *weir_origin_text(const struct weir_supervisor *sup, enum weir_origin origin);
 /** Take one connection of one of its sockets and pass it to the tenant's worker. */
 void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                             int listen_fd);

@@ -26,8 +26,9 @@ void weir_sup_note(struct weir_status_report *report, const char *kind, const ch
 }
 
 /* One more setting to show; `before` is what it was. */
-static void show(struct weir_status_report *report, const struct weir_sup_tenant *tenant,
-                 size_t setting, const struct weir_tenant_config *before)
+static void show(const struct weir_supervisor *sup, struct weir_status_report *report,
+                 const struct weir_sup_tenant *tenant, size_t setting,
+                 const struct weir_tenant_config *before)
 {
     struct weir_status_setting row = {.live = weir_setting_is_live(setting)};
 
@@ -37,7 +38,7 @@ static void show(struct weir_status_report *report, const struct weir_sup_tenant
     weir_setting_text(setting, &tenant->config, row.value);
     weir_setting_text(setting, before, row.before);
     weir_setting_text(setting, &tenant->base, row.base);
-    snprintf(row.origin, sizeof row.origin, "%s", weir_origin_text(tenant->origins[setting]));
+    snprintf(row.origin, sizeof row.origin, "%s", weir_origin_text(sup, tenant->origins[setting]));
     weir_sup_append((void **)&report->settings, &report->n_settings, &row, sizeof row);
 }
 
@@ -48,7 +49,7 @@ static int split(struct weir_status_report *report, char *word, char **ret_value
     int setting;
 
     if (equals == NULL) {
-        snprintf(text, sizeof text, "'%.60s' is no setting: KEY=VALUE", word);
+        snprintf(text, sizeof text, "'%.60s': a setting is written KEY=VALUE", word);
         weir_sup_note(report, "error", text);
         return -1;
     }
@@ -105,7 +106,7 @@ static void set(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
         if ((given >> i & 1) != 0) {
             char value[WEIR_SETTING_TEXT_BYTES];
 
-            show(report, tenant, i, &before);
+            show(sup, report, tenant, i, &before);
             if (weir_setting_equal(i, &before, &tenant->config)) {
                 continue;
             }
@@ -162,7 +163,7 @@ static void add(struct weir_supervisor *sup, struct weir_status_report *report, 
     weir_sup_libvirt_again(sup);
     tenant = weir_sup_tenant_find(sup, name);
     for (size_t i = 0; tenant != NULL && i < weir_setting_count(); i++) {
-        show(report, tenant, i, &config);
+        show(sup, report, tenant, i, &config);
     }
 }
 
@@ -172,7 +173,7 @@ static bool known(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
 {
     if (strcmp(words[1], "show") == 0 && n_words == 3) {
         for (size_t i = 0; i < weir_setting_count(); i++) {
-            show(report, tenant, i, &tenant->config);
+            show(sup, report, tenant, i, &tenant->config);
         }
     } else if (strcmp(words[1], "set") == 0) {
         set(sup, tenant, report, words + 3, n_words - 3);

@@ -235,12 +235,13 @@ void weir_sup_tenant_move(struct weir_supervisor *sup, struct weir_sup_tenant *t
     weir_sup_vms_follow(sup, tenant);
 }
 
-const char *weir_origin_text(enum weir_origin origin)
+const char *weir_origin_text(const struct weir_supervisor *sup, enum weir_origin origin)
 {
     static const char *const texts[] = {"weir.toml", "weir tenant", "libvirt",
                                         WEIR_CONTROL_ON_DEMAND};
 
-    return texts[origin];
+    return origin == WEIR_ORIGIN_FILE && sup->params.config_path == NULL ? "built in"
+                                                                         : texts[origin];
 }
 
 /* The settings of a source, under those that others have made since. */
@@ -317,7 +318,10 @@ static void tell_event(struct weir_supervisor *sup, const struct weir_sup_tenant
     struct weir_sup_event event = {.kind = WEIR_EVENT_TENANT_ADDED, .tenant = tenant};
 
     if (tenant->gone) {
-        weir_sup_event(sup, &event, "by %s", weir_origin_text(tenant->source));
+        bool asked = tenant->source == WEIR_ORIGIN_DEMAND;
+
+        weir_sup_event(sup, &event, "%s%s", asked ? "" : "by ",
+                       weir_origin_text(sup, tenant->source));
         return;
     }
     event.kind = WEIR_EVENT_TENANT_CHANGED;
@@ -327,7 +331,7 @@ static void tell_event(struct weir_supervisor *sup, const struct weir_sup_tenant
         if (!weir_setting_equal(i, before, &tenant->config)) {
             weir_setting_text(i, &tenant->config, value);
             weir_sup_event(sup, &event, "%s=%s by %s", weir_setting_key(i), value,
-                           weir_origin_text(tenant->source));
+                           weir_origin_text(sup, tenant->source));
         }
     }
 }
@@ -544,7 +548,7 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
         return status;
     }
     weir_log_info("supervisor: tenant added tenant=%s by=\"%s\"", config->name,
-                  weir_origin_text(source));
+                  weir_origin_text(sup, source));
     follow(sup);
     return WEIR_OK;
 }

@@ -75,7 +75,8 @@ enum weir_status weir_sup_worker_user_open(struct weir_supervisor *sup)
     enum weir_status status = weir_confine_user_find(sup->config.worker_user, &sup->worker_user);
 
     if (status != WEIR_OK) {
-        fprintf(stderr, "worker_user: '%s': %s\n", sup->config.worker_user, why_not(status));
+        fprintf(stderr, "weir serve: worker_user '%s': %s\n", sup->config.worker_user,
+                why_not(status));
         return status;
     }
     if (sup->worker_user.is_other) {

@@ -151,7 +151,8 @@ bool weir_hello_fits(const struct weir_hello *hello, uint64_t wire_hash, char *r
     }
     if (hello->wire_hash != wire_hash) {
         snprintf(ret_why, why_bytes,
-                 "the guest library (%.60s) was built with other operations than this host (%s)",
+                 "the guest library (%.60s) was built with other operations than this host (%s): "
+                 "install the same version (a container from before an upgrade has the old one)",
                  hello->version, WEIR_VERSION);
         return false;
     }

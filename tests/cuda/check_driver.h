@@ -42,6 +42,8 @@
     X(DevicePrimaryCtxSetFlags_v2)                                                                 \
     X(CtxCreate_v2)                                                                                \
     X(CtxDestroy_v2)                                                                               \
+    X(CtxAttach)                                                                                   \
+    X(CtxDetach)                                                                                   \
     X(CtxPushCurrent_v2)                                                                           \
     X(CtxPopCurrent_v2)                                                                            \
     X(CtxSetCurrent)                                                                               \

@@ -295,6 +295,9 @@ class Attach(test_kvm.Attach):
         self.assertEqual((status, output.strip()), expected("drv_modules"))
         self.assertIn("2 ports already", self.on("attach", domain, host, "--channel", "virtio-serial",
                                                  "--ports", "2"))
+        if not os.path.exists("/dev/vhost-vsock"):
+            said = self.on("attach", domain, host, "--channel", "vsock", expect=1)
+            self.assertIn("this machine has no /dev/vhost-vsock: modprobe vhost_vsock", said)
         self.on("detach", domain, host)
         lib.until(lambda: "weir.0" not in domain.xml(), 20, "the guest lets go of it", 0.2)
         self.assertNotRegex(domain.xml("--inactive"), r"weir\.(0|dev)")

@@ -52,6 +52,12 @@ BAD = [
 ]
 
 
+# The same, where it is no single place.
+BAD_TOGETHER = (
+    ('[default]\nmax_memory = "8GiB"\nmemory = "25%"\n', "[default]: 'memory' is not within 'max_memory'"),
+)
+
+
 class Config(lib.Case):
     def check(self, text):
         path = os.path.join(self.folder(), "weir.toml")
@@ -81,6 +87,35 @@ class Config(lib.Case):
                 self.assertRegex(result.stderr, r":\d+:\d+: \S")
                 self.assertIn(word, result.stderr)
                 self.assertEqual(len(result.stderr.splitlines()), 1, "one complaint")
+
+    def test_bad_together(self):
+        for text, complaint in BAD_TOGETHER:
+            with self.subTest(text=text):
+                path, result = self.check(text)
+                self.assertEqual((result.returncode, result.stderr), (2, f"{path}: {complaint}\n"))
+
+    def test_the_log_of_the_file(self):
+        """The supervisor has it, as workers do; --log goes before it. A check makes no file."""
+        folder = self.folder()
+        text = f'[host]\nlog = "debug:{folder}/host.log"\n'
+        _, result = self.check(text)
+        self.assertEqual((result.returncode, result.stderr, os.listdir(folder)), (0, "", []))
+        for log, code in (("loud", 2), (f"info:{folder}/none/host.log", 1)):
+            _, result = self.check(f'[host]\nlog = "{log}"\n')
+            self.assertEqual(result.returncode, code)
+            self.assertIn(f"log '{log}': ", result.stderr)
+        path, _ = self.check(text)
+        argv = [lib.places.weir, "serve", "--config", path, "--run-dir", os.path.join(folder, "run"), "--driver", "softgpu"]
+        host = lib.Process(argv, env=dict(lib.clean_environment(), XDG_CACHE_HOME=folder), name="weir serve")
+        self.addCleanup(host.kill)
+
+        def said():
+            with open(f"{folder}/host.log") as f:
+                return f.read()
+
+        lib.until(lambda: os.path.exists(f"{folder}/host.log") and "weir serve info supervisor: ready" in said(), 20, "the log of the file")
+        host.signal(signal.SIGTERM)
+        self.assertEqual((host.wait(), host.err), (0, ""))
 
     def test_no_such_file(self):
         result = lib.run_weir("serve", "--check", "--config", "/nonexistent/weir.toml")

@@ -311,7 +311,7 @@ services:
         for options, why in ((["--env", "WEIR_MEMORY=1GiB"], r"weir: memory=1GiB is over the limit of 128MiB"),
                              (["--env", "WEIR_WEIGHT=much"], "weir: 'weight' must be an integer"),
                              (["--annotation", "weir.dev/priority=high"], "weir: priority=high is over the limit of normal"),
-                             (["--annotation", "weir.dev/size=3"], "weir: nobody can ask for 'size': memory, weight"),
+                             (["--annotation", "weir.dev/size=3"], "weir: 'size' cannot be asked for, only memory, weight"),
                              (["--annotation", "weir.dev/user=no-such-user"], "there is no user 'no-such-user'"),
                              (["--env", "WEIR_MEMORY=6\t4"], "weir: a setting has control characters")):
             done = self.engine.run(self.image, "true", tenant="new", options=options)
@@ -372,6 +372,9 @@ class HostCases(lib.Case):
         self.assertEqual(host.stop(), 0)
         self.assertFalse(os.path.exists(self.cdi))
         self.assertEqual(sorted(os.listdir(containers_dir)), ["7b", "A"])
+        done = host.weir("docker-args", "--run-dir", host.run_dir, "A")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("is weir serve running?", done.stderr)
 
     def test_tenants_added_and_removed_while_it_runs(self):
         host = self.serve(["A"])

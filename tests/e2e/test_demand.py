@@ -127,6 +127,7 @@ class Demand(lib.Case):
         guests = [self.start(host, "e2e_quota", "hold", MIB) for _ in range(2)]
         for guest in guests:
             guest.wait_line("^held$")
+        self.assertRegex(lib.run_weir("events", "--run-dir", host.run_dir).stdout, r"(?m) tenant-added +tenant=run-1: on demand$")
         self.refused(host, "--new", why=r"user \d+ has 2 shares already, which is the limit \(per_user\)")
         for guest in guests:
             guest.kill()  # the next one need not wait until the host has seen it
@@ -310,9 +311,14 @@ class Demand(lib.Case):
 
     def test_odd_requests_are_refused(self):
         host = self.serve()
+
+        def both_spare():
+            return [w["state"] for w in host.status()["worker"]] == ["spare", "spare"]
+
+        lib.until(both_spare, 20, "both spares are there, with their descriptors", 0.05)
         before = len(lib.fds_of(host.pid))
-        for text, answer in (("run\tself={pid}\tbeer=1", "nobody can ask for 'beer'"),
-                             ("run\tself={pid}\tweight", "'weight' is no setting"),
+        for text, answer in (("run\tself={pid}\tbeer=1", "'beer' cannot be asked for"),
+                             ("run\tself={pid}\tweight", "'weight': a setting is written KEY=VALUE"),
                              ("run", "other pids"), ("run\tself=1", "other pids"), ("run\tself={pid}x", "other pids"),
                              ("dance", "no such request"), ("run\t" + "weight=1\t" * 99, "too many settings"),
                              ("container\tself={pid}\tid=abc", "has a pid and an id"),

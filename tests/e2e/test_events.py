@@ -72,6 +72,37 @@ class Events(lib.Case):
                          r'call=\w+ size="80 MiB": over the tenant\'s quota\n')
         self.assertNotIn("carol", text)
 
+    def numbers(self, host, *args):
+        result = lib.run_weir("events", "--json", "--run-dir", host.run_dir, *args)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return [json.loads(line)["number"] for line in result.stdout.splitlines()]
+
+    def test_a_part_of_them(self):
+        host = self.host({"alice": {}, "bob": {}})
+        rows = self.events(host)
+        all_numbers = [r["number"] for r in rows]
+        bobs = [r["number"] for r in rows if r["tenant"] == "bob"]
+        self.assertEqual(self.numbers(host, "--tail", "2"), all_numbers[-2:])
+        self.assertEqual(self.numbers(host, "--tail", "0"), [])
+        self.assertEqual(self.numbers(host, "--tail", "1024"), all_numbers)
+        self.assertEqual(self.numbers(host, "--tail", "1", "--tenant", "bob"), bobs[-1:])
+        self.assertEqual(self.numbers(host, "--since", "1h"), all_numbers)
+        self.assertEqual(self.numbers(host, "--since", rows[1]["time"]), [r["number"] for r in rows if r["time"] >= rows[1]["time"]])
+        self.assertEqual(self.numbers(host, "--since", "2199-12-31"), [])
+        self.assertEqual(self.numbers(host, "--since", "2199-12-31T12:00", "--tail", "3"), [])
+        for option, value in (("--since", "yesterday"), ("--since", "10"), ("--since", "-1h"), ("--since", "5w"), ("--since", ""),
+                              ("--tail", "-1"), ("--tail", "1025"), ("--tail", "x")):
+            result = lib.run_weir("events", "--run-dir", host.run_dir, option, value)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), (option, value))
+            self.assertIn(f"{option}", result.stderr)
+        follower = lib.Process([lib.places.weir, "events", "--follow", "--json", "--tail", "1", "--run-dir", host.run_dir],
+                               env=lib.clean_environment(), name="weir events")
+        self.addCleanup(follower.kill)
+        follower.wait_line(rf'"number":{all_numbers[-1]},')
+        self.assertEqual(lib.run_weir("tenant", "set", "bob", "weight=7", "--run-dir", host.run_dir).returncode, 0)
+        follower.wait_line("tenant-changed")
+        self.assertNotIn(f'"number":{all_numbers[-2]},', follower.out)
+
     def test_follow(self):
         host = self.host(("alice", "bob"), host_lines=["quarantine_s = 60"])
         followers = [lib.Process([lib.places.weir, "events", "--follow", "--json", "--run-dir", host.run_dir],

@@ -40,6 +40,12 @@ class Install(lib.Case):
         self.assertTrue(softgpu.startswith(os.path.realpath(prefix)), softgpu)
         self.assertEqual(host.stop(), 0)
         lib.places.weir = saved[0]
+        # As README has it: softgpu is a program's driver, too.
+        folder = os.path.join(os.path.dirname(softgpu), "softgpu")
+        plain = subprocess.run([lib.places.program("e2e_minimal")], env=dict(lib.clean_environment(), LD_LIBRARY_PATH=folder),
+                               capture_output=True, text=True, timeout=60)
+        self.assertEqual(plain.returncode, 0, plain.stdout + plain.stderr)
+        self.assertIn("PASS e2e_minimal", plain.stdout)
 
     def install(self, prefix):
         subprocess.run(["cmake", "--install", lib.places.build, "--prefix", prefix], check=True,

@@ -39,6 +39,7 @@ RULES = (
     (r": (sbatch|scontrol) ", IGNORED, "needs a cluster"),
     (r": weir (attach|detach) ", PARSED, "needs libvirt"),
     (r"slurm.md: (weir keygen /etc|weir run --host|cat |python3 )", PARSED, "another machine's and a job's"),
+    (r"weir-keygen.1.scd: weir run --host", PARSED, "another machine's"),
     (r"docs/testing.md: (mkdir -p grown|build/fuzz/|git clone)", IGNORED, "needs clang, and minutes, or a network"),
     (r"docs/testing.md: weir serve", PARSED, "its weir.toml is not shown"),
     (r": ([A-Z_0-9]+=\S+ )?(FOLDER/)?(ci|tests)/", PARSED, "takes minutes, a GPU or a toolkit"),
@@ -361,10 +362,10 @@ class Printed(lib.Case):
         """What the commands find in their folder."""
         folder = self.folder()
         os.makedirs(os.path.join(folder, "bin"))
-        os.makedirs(os.path.join(folder, "prefix/lib/weir/softgpu"))
+        os.makedirs(os.path.join(folder, "prefix/lib/weir"))
         os.makedirs(os.path.join(folder, "build"))
         for link, target in (("bin/weir", lib.places.weir), ("prefix/lib/weir/guest", lib.places.guest_lib),
-                             ("prefix/lib/weir/softgpu/libcuda.so.1", lib.places.softgpu),
+                             ("prefix/lib/weir/softgpu", os.path.join(os.path.dirname(lib.places.softgpu), "softgpu")),
                              ("program", lib.places.program("e2e_minimal")),
                              ("vectorAdd", lib.places.program("e2e_minimal")),
                              ("build/dev", os.path.dirname(os.path.dirname(lib.places.softgpu)))):

@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import signal
 import socket
 import subprocess
 import termios
@@ -326,6 +327,23 @@ class Tenant(lib.Case):
         self.assertEqual(termios.tcgetattr(slave), before)
         os.close(master)
         os.close(slave)
+
+    def test_without_weir_toml(self):
+        """What no file says is not said to be a file's."""
+        folder = self.folder()
+        run_dir = os.path.join(folder, "run")
+        host = lib.Process([lib.places.weir, "serve", "--run-dir", run_dir, "--driver", "softgpu", "--log", "warn"],
+                           env=dict(lib.clean_environment(), XDG_CACHE_HOME=folder), name="weir serve")
+        self.addCleanup(host.kill)
+        lib.until(lambda: lib.run_weir("status", "--run-dir", run_dir).returncode == 0, 20, "the host is there", 0.1)
+        self.assertRegex(lib.run_weir("tenant", "list", "--run-dir", run_dir).stdout, r"\ndefault .* built in\n$")
+        said = lib.run_weir("tenant", "set", "default", "weight=3", "--run-dir", run_dir)
+        self.assertEqual((said.returncode, said.stdout), (0, "default: weight 100 -> 3 (until the host ends; built in: 100)\n"), said.stderr)
+        saved = lib.run_weir("tenant", "set", "default", "weight=4", "--save", "--run-dir", run_dir)
+        self.assertEqual(saved.returncode, 1)
+        self.assertIn("the host was started without --config", saved.stderr)
+        host.signal(signal.SIGTERM)
+        self.assertEqual(host.wait(), 0)
 
 
 if __name__ == "__main__":

@@ -90,8 +90,8 @@ class Transports(lib.Case):
     def test_tcp_addresses(self):
         remote = self.remote()
         self.host(remote=remote)
-        for listen, complaint in ((remote.listen, "Address already in use"), ("gpuhost:7070", "no ADDRESS:PORT"),
-                                  ("127.0.0.1", "no ADDRESS:PORT"), ("127.0.0.1:70700", "no ADDRESS:PORT")):
+        for listen, complaint in ((remote.listen, "Address already in use"), ("gpuhost:7070", "ADDRESS:PORT is wanted"),
+                                  ("127.0.0.1", "ADDRESS:PORT is wanted"), ("127.0.0.1:70700", "ADDRESS:PORT is wanted")):
             other = self.host(remote=remote, start=False, args=["--listen", listen])
             with self.assertRaisesRegex(lib.Stuck, complaint):
                 other.start()

@@ -67,6 +67,7 @@ class Usage(lib.Case):
             ("range", lambda: self.toml(ALICE + "weight = 0\n"), 2, r"bad.toml:3:10: 'weight' must lie between 1 and 10000\n$"),
             ("amount", lambda: self.toml(ALICE + 'memory = "8GiBB"\n'), 2,
              r"bad.toml:3:10: 'memory' must be an amount such as \"8GiB\" or \"25%\"\n$"),
+            ("unit", lambda: self.toml(ALICE + "memory = 8\n"), 2, r"bad.toml:3:10: 'memory' is only 8 bytes, and the least is 1MiB: give a unit, as in \"8GiB\"\n$"),
             ("array", lambda: self.toml("[host]\ndevices = [0, 1.5]\n"), 2,
              r"bad.toml:2:11: 'devices' must be an ordinal, or a list such as \"0,1\", \[0, 1\] or \"GPU-4a8f\"\n$"),
             ("array of devices", lambda: self.toml("[host]\ndevices = [0]\n" + ALICE), 0, r"^$"),
@@ -79,6 +80,10 @@ class Usage(lib.Case):
             ("policy", lambda: self.toml('[scheduler]\npolicy = "fifo"\n'), 2,
              r"bad.toml:2:10: no policy is called 'fifo': fair, priority, .*waterfill.*\n$"),
             ("no host", lambda: self.weir("status", *no_host), 1, r"admin.sock: not found \(is weir serve running\?\)\n$"),
+            ("no tenant", lambda: self.weir("run", *here, "--tenant", "alcie", "true"), 1,
+             r"^weir run: \S+/alcie.sock: the host has no tenant 'alcie' \(see weir tenant list\)\n$"),
+            ("no tenant of that name by default", lambda: self.weir("run", *here, "true"), 1, r": the host has no tenant 'default' "),
+            ("no host for cdi", lambda: self.weir("cdi", *no_host), 1, r"^weir cdi: \S+/admin.sock: not found \(is weir serve running\?\)\n$"),
             ("host", lambda: self.weir("run", "--host", "http://x", "--", "ls"), 2, r"^weir run: the host 'http://x': .*ipc://.*\n$"),
             ("key file", lambda: self.weir("run", "--key", "/nonexist", "--", "ls"), 2, r"^weir run: --key '/nonexist': not found .*\n$"),
             ("server key", lambda: self.serve_key(), 1, r"^weir serve: server_key '.*/none': not found\n$"),
@@ -86,6 +91,15 @@ class Usage(lib.Case):
              r"(?m)^weir: e2e_minimal gets no GPU from ipc://.*/few.sock: too many sessions: tenant 'few' may have 1 at a time$"),
             ("devices", lambda: self.serve_wrongly("--devices", "7"), 69,
              r"^\S+ worker error worker: there is no device '7', only device 0\n\S+ weir serve error supervisor: no device to serve .*$"),
+            ("devices of a tenant", lambda: self.toml(ALICE + 'devices = "0,7"\n'), 1, r"^weir serve: there is no device '7', only device 0\n$"),
+            ("driver", lambda: self.serve_wrongly("--driver", "/none.so"), 69,
+             r"^\S+ worker error worker: driver not loaded path=/none.so why=\"/none.so: cannot open shared object file: No such file"),
+            ("log", lambda: self.weir("serve", "--log", "loud"), 2, r"^weir serve: log 'loud': LEVEL or LEVEL:FILE is wanted; levels are none, error, warn, .*\n$"),
+            ("address", lambda: self.toml('[metrics]\nlisten = "9090"\n'), 1,
+             r"^weir serve: metrics '9090': ADDRESS:PORT is wanted, with a numeric address, localhost or \*\n$"),
+            ("run directory", lambda: self.weir("serve", "--run-dir", f"{self.folder()}/a/b", "--log", "none"), 1,
+             r"^weir serve: run_dir '\S+/a/b': No such file or directory \(only its last folder is made\)\n$"),
+            ("list of devices", lambda: self.weir("serve", "--devices", "gpu0"), 2, r"^weir serve: --devices 'gpu0': a list such as 0,1 or GPU-4a8f is wanted\n$"),
             ("tenants", lambda: self.tenant_too_many(host), 1,
              r"^weir tenant: tenant 'one-more' cannot be made: a host has room for 256 tenants\n$"),
             ("attach", lambda: self.weir("attach", "vm1", "--weight", "abc", *here), 2,
@@ -97,7 +111,8 @@ class Usage(lib.Case):
             ("check", lambda: self.weir("serve", "--check", "--device", "9", "--driver", "softgpu", "--run-dir", self.folder()), 1,
              r"^weir serve: there is no device '9', only device 0\n$"),
             ("stop", self.stopped, 0, r"^$"),
-            ("second host", lambda: self.weir("serve", *here, "--driver", "softgpu"), 1, r"admin.sock: a host is running here already\n"),
+            ("second host", lambda: self.weir("serve", *here, "--driver", "softgpu"), 1,
+             r"admin.sock: a host is running here already \(see weir status\); another one wants another --run-dir\n$"),
         )
         for name, act, expected, pattern in rows:
             with self.subTest(name):
@@ -137,6 +152,11 @@ class Usage(lib.Case):
                     self.assertRegex(lib.run_weir(*argv).stdout, rf"^Usage: weir {command} {action}\b", argv)
         code, err = self.weir("help", "sreve")
         self.assertEqual((code, err), (2, "weir: unknown command 'sreve'; did you mean 'serve'? (see weir --help)\n"))
+
+    def test_a_word_too_many(self):
+        for command in ("serve", "status", "top", "events", "stats", "doctor", "cdi", "version"):
+            code, err = self.weir(command, "extra")
+            self.assertEqual((code, err), (2, f"weir {command}: unexpected 'extra' (see weir {command} --help)\n"))
 
     def test_misspelt_options_and_actions(self):
         for argv, meant in ((("serve", "--devcies", "1"), "Did you mean --devices?"), (("stats", "--tennant", "a"), "Did you mean --tenant?"),
@@ -190,7 +210,7 @@ class Usage(lib.Case):
         self.assertEqual(self.refused({"WEIR_HOST": few, "WEIR_LOG": "none"}), [], "silenced")
         self.assertEqual(self.refused({"WEIR_HOST": few, "WEIR_LOG": "error"}), [], "the log has it")
         self.assertEqual(lib.run_weir("tenant", "remove", "gone", "--run-dir", host.run_dir).returncode, 0)
-        self.assertRegex("\n".join(self.refused({"WEIR_HOST": gone})), r"^weir: e2e_minimal gets no GPU from .*gone.sock: not found$")
+        self.assertRegex("\n".join(self.refused({"WEIR_HOST": gone})), r"^weir: e2e_minimal gets no GPU from .*gone.sock: not found \(the host is down, or has no such tenant\)$")
         if not os.path.exists("/run/weir"):
             self.assertEqual(self.refused({"WEIR_HOST": ""}), [], "a program on a machine without a host looks for a GPU")
         again = "import ctypes as c; l = c.CDLL('libcuda.so.1'); print(*(l.cuInit(0) for i in range(3)))"
@@ -212,7 +232,23 @@ class Usage(lib.Case):
         if "cannot open shared object" in result.stderr:
             self.skipTest("another user cannot read the build tree")
         self.assertEqual(result.stdout, "100\n")
-        self.assertRegex(result.stderr, r"^weir: python3\S* gets no GPU from .*alice.sock: permission denied\n$")
+        self.assertRegex(result.stderr, r"^weir: python3\S* gets no GPU from .*alice.sock: permission denied \(this user may not be that tenant\)\n$")
+        bad = os.path.join(host.folder, "bad.toml")
+        with open(bad, "w") as f:
+            os.fchmod(f.fileno(), 0o600)
+        here = ("--run-dir", host.run_dir)
+        for argv, status, said in (
+                (("status", *here), 1, r"admin.sock: permission denied \(root and the group of this socket may ask the host\)$"),
+                (("run", *here, "--tenant", "alice", "true"), 1, r"alice.sock: Permission denied: this user may not be that tenant \(see socket_mode and user "),
+                (("run", *here, "--tenant", "none", "true"), 1, r"the host has no tenant 'none' "),
+                (("run", *here, "--new", "true"), 1, r"new.sock: permission denied \(who may ask says socket_mode in \[default\] "),
+                (("doctor", *here), 1, r"problem +the host here has no tenant 'default', and this user may not ask it for others\n +-> run weir doctor as root"),
+                (("serve", *here), 1, r"admin.sock: permission denied: name a --run-dir that this user may write to$"),
+                (("serve", "--config", bad), 2, r"bad.toml: permission denied$")):
+            result = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", lib.places.weir, *argv],
+                                    env=lib.clean_environment(), capture_output=True, text=True, timeout=60)
+            self.assertEqual(result.returncode, status, result.stderr)
+            self.assertRegex(result.stdout + result.stderr.strip(), f"(?m){said}")
 
     def test_a_reload_names_what_it_does_not_change(self):
         host = self.host({"alice": {"weight": 1}})
@@ -260,7 +296,7 @@ class Usage(lib.Case):
                             (("--run-dir", os.path.join(folder, "x" * 100)), "socket has"),
                             (("--driver", "/no/such.so"), "no driver '/no/such.so' that has a device"),
                             (("--devices", "0,GPU-ffffffff"), "there is no device 'GPU-ffffffff'"),
-                            (("--metrics", "nonsense"), "metrics 'nonsense': no ADDRESS:PORT"),
+                            (("--metrics", "nonsense"), "metrics 'nonsense': ADDRESS:PORT is wanted"),
                             (("--metrics", f"{folder}/none/m.sock"), "m.sock': No such file")):
             with self.subTest(argv):
                 where = () if "--run-dir" in argv else ("--run-dir", os.path.join(folder, "run"))

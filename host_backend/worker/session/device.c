@@ -45,14 +45,17 @@ bool weir_error_is_sticky(CUresult error)
     }
 }
 
-static enum weir_status open_driver(struct weir_worker *worker, const char *path, int *ret_devices)
+/* A driver that is only tried may be missing. */
+static enum weir_status open_driver(struct weir_worker *worker, const char *path, bool tried,
+                                    int *ret_devices)
 {
     char why[200] = "";
     enum weir_status status = weir_driver_open(path, &worker->platform.driver, why, sizeof why);
     CUresult result;
 
     if (status != WEIR_OK) {
-        weir_log_debug("worker: driver not loaded path=%s why=\"%s\"", path, why);
+        weir_log_write(tried ? WEIR_LOG_DEBUG : WEIR_LOG_ERROR,
+                       "worker: driver not loaded path=%s why=\"%s\"", path, why);
         return status;
     }
     weir_start_stage_ends(WEIR_START_DRIVER);
@@ -79,7 +82,7 @@ static enum weir_status open_softgpu(struct weir_worker *worker, int *ret_device
     ssize_t n;
 
     if (worker->config.softgpu[0] != 0) {
-        return open_driver(worker, worker->config.softgpu, ret_devices);
+        return open_driver(worker, worker->config.softgpu, false, ret_devices);
     }
     n = readlink("/proc/self/exe", program, sizeof program - 1);
     program[n > 0 ? n : 0] = 0;
@@ -92,10 +95,10 @@ static enum weir_status open_softgpu(struct weir_worker *worker, int *ret_device
         snprintf(path, sizeof path, places[i], program);
 #pragma GCC diagnostic pop
         if (access(path, R_OK) == 0) {
-            return open_driver(worker, path, ret_devices);
+            return open_driver(worker, path, false, ret_devices);
         }
     }
-    return open_driver(worker, "libweir-softgpu.so", ret_devices);
+    return open_driver(worker, "libweir-softgpu.so", false, ret_devices);
 }
 
 static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devices)
@@ -112,12 +115,14 @@ static enum weir_status choose_driver(struct weir_worker *worker, int *ret_devic
     if (strcmp(wanted, "softgpu") == 0) {
         status = open_softgpu(worker, ret_devices);
     } else if (strcmp(wanted, "auto") != 0 && strcmp(wanted, "nvidia") != 0) {
-        status = open_driver(worker, wanted, ret_devices);
+        status = open_driver(worker, wanted, false, ret_devices);
         worker->platform.real = status == WEIR_OK && strstr(wanted, "softgpu") == NULL;
     } else {
-        status = open_driver(worker, "libcuda.so.1", ret_devices);
+        bool tried = strcmp(wanted, "auto") == 0;
+
+        status = open_driver(worker, "libcuda.so.1", tried, ret_devices);
         worker->platform.real = status == WEIR_OK;
-        if (status != WEIR_OK && strcmp(wanted, "auto") == 0) {
+        if (status != WEIR_OK && tried) {
             status = open_softgpu(worker, ret_devices);
         }
     }

@@ -121,12 +121,12 @@ static void take_says_what_is_wrong_and_writes_nothing(void **state)
         {"priority=urgent", "'priority' must be one of: low, normal, high"},
         {"sm_limit=101", "'sm_limit' must be a percentage"},
         {"sessions=5", "sessions=5 is over the limit of 4"},
-        {"wieght=3", "nobody can ask for 'wieght': memory, weight"},
-        {"user=0", "nobody can ask for 'user'"},
-        {"isolation=strict", "nobody can ask for 'isolation'"},
-        {"devices=0", "nobody can ask for 'devices'"},
-        {"name=x", "nobody can ask for 'name'"},
-        {"memory", "'memory' is no setting: KEY=VALUE"},
+        {"wieght=3", "'wieght' cannot be asked for, only memory, weight"},
+        {"user=0", "'user' cannot be asked for"},
+        {"isolation=strict", "'isolation' cannot be asked for"},
+        {"devices=0", "'devices' cannot be asked for"},
+        {"name=x", "'name' cannot be asked for"},
+        {"memory", "'memory': a setting is written KEY=VALUE"},
     };
     char why[200];
 

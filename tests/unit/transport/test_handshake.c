@@ -290,6 +290,7 @@ static void other_operations_are_refused_as_version(void **state)
     assert_int_equal(connect_to(serve_other_version, NULL, &welcome), WEIR_ERR_VERSION);
     assert_int_equal(welcome->result, WEIR_RESULT_VERSION);
     assert_non_null(strstr(welcome->message, "other operations"));
+    assert_non_null(strstr(welcome->message, "has the old one)")); /* it has room for all */
     weir_welcome_destroy(welcome);
 }
 
