@@ -70,7 +70,7 @@ struct weir_policy_tenant {
     uint64_t stop_ns;          /* usual time from the order to stop until its work has stopped */
     uint64_t switch_ns;        /* what the device loses when it turns to the tenant's work from that
                                   of another domain (weir_sched_queue_add()); 0: there is none */
-    uint64_t domain;           /* that one, and 1; 0: its queues are of several, or it has none */
+    uint64_t domain;           /* of its queues, plus 1; 0: they are of several, or it has none */
     uint32_t waiting;          /* queues with compute work that could be granted */
     uint32_t granted;          /* items of compute on the device */
     bool stoppable;            /* all of those can be stopped */
