@@ -2,6 +2,7 @@
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/clock.h"
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -9,11 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#define OUT_OF_THE_WAY 16 /* of a new process's descriptors, for a moment: worker_process.c */
 
 static struct weir_supervisor sup;
 static int link_end; /* the worker's */
@@ -361,6 +365,41 @@ static void a_tenant_without_a_worker_leaves_its_slot(void **state)
     assert_false(sup.tenants[2].used);
 }
 
+/* With so many descriptors free to put others out of the way: how does a process end that would
+ * execute true? */
+static int status_with_descriptors_left(int n)
+{
+    struct rlimit before, few;
+    int listener = fcntl(link_end, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY), status;
+    pid_t pid;
+
+    assert_true(listener >= 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = (rlim_t)(listener + 1 + n);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    pid = weir_sup_fork(&sup, &sup.workers[0], link_end, listener);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    close(listener);
+    assert_true(pid > 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+/* One that went on without its listener would take another file for it, and close that. */
+static void a_worker_without_room_for_its_descriptors_does_not_start(void **state)
+{
+    (void)state;
+    sup.params.program = "/bin/true";
+    for (int n = 0; n < 2; n++) {
+        int status = status_with_descriptors_left(n);
+
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), WEIR_WORKER_EXIT_NO_FD);
+    }
+    assert_int_equal(status_with_descriptors_left(2), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -385,6 +424,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_tenant_without_a_worker_leaves_its_slot, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_without_room_for_its_descriptors_does_not_start,
+                                        set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
