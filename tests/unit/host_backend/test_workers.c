@@ -376,7 +376,7 @@ static int status_with_descriptors_left(int n)
     assert_true(listener >= 0);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = before;
-    few.rlim_cur = (rlim_t)(listener + 1 + n);
+    few.rlim_cur = (rlim_t)listener + 1 + (rlim_t)n;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
     pid = weir_sup_fork(&sup, &sup.workers[0], link_end, listener);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
