@@ -2,6 +2,7 @@
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -165,6 +167,77 @@ static void one_that_ends_well_without_being_asked_has_failed(void **state)
 }
 
 /* Else a worker that starts would wait for the port for ever. */
+/* How long a message to it takes, at worst, until its link is lost. */
+static uint64_t slowest_send_ns(uint64_t limit)
+{
+    const struct weir_link_message message = {.type = WEIR_LINK_STATUS};
+    uint64_t slowest_ns = 0;
+    bool sent = true;
+
+    for (uint64_t n = 0; n < limit && sent; n++) {
+        uint64_t begin_ns = weir_clock_now_ns(), took_ns;
+
+        sent = weir_sup_worker_send(&sup, 0, &message, -1);
+        took_ns = weir_clock_now_ns() - begin_ns;
+        slowest_ns = took_ns > slowest_ns ? took_ns : slowest_ns;
+    }
+    return slowest_ns;
+}
+
+static void a_worker_that_does_not_read_holds_nobody_up(void **state)
+{
+    const struct weir_link_message message = {.type = WEIR_LINK_STATUS};
+
+    (void)state;
+    for (int i = 0; i < WEIR_OUTBOX_MAX && sup.workers[0].outbox.n < 10; i++) {
+        assert_true(weir_sup_worker_send(&sup, 0, &message, -1));
+    }
+    assert_int_equal(sup.workers[0].outbox.n, 10);
+    assert_in_range(weir_sup_workers_wait_ms(&sup, weir_clock_now_ns()), 5000, 10000);
+    weir_sup_workers_tick(&sup, weir_clock_now_ns() + 5 * WEIR_NS_PER_S);
+    assert_true(sup.workers[0].link >= 0);
+    assert_true(slowest_send_ns(WEIR_OUTBOX_MAX / 2) < 100 * WEIR_NS_PER_MS);
+    assert_true(sup.workers[0].link >= 0);
+    weir_sup_workers_tick(&sup, weir_clock_now_ns() + 11 * WEIR_NS_PER_S);
+    assert_int_equal(sup.workers[0].link, -1);
+    assert_int_equal(sup.workers[0].outbox.n, 0);
+    weir_sup_workers_tick(&sup, weir_clock_now_ns() + 20 * WEIR_NS_PER_S);
+    assert_int_equal(waitpid(sup.workers[0].pid, NULL, 0), sup.workers[0].pid);
+    sup.workers[0].pid = 0;
+}
+
+static void a_flood_of_messages_for_it_ends_its_link(void **state)
+{
+    (void)state;
+    assert_true(slowest_send_ns(100000) < 100 * WEIR_NS_PER_MS);
+    assert_int_equal(sup.workers[0].link, -1);
+    assert_true(sup.workers[0].stop_by_ns != 0);
+}
+
+static void a_worker_that_talks_nonsense_has_so_many_lines_written(void **state)
+{
+    static char text[1u << 20];
+    int log = memfd_create("log", MFD_CLOEXEC);
+    char spec[64];
+    int n_lines = 0;
+    ssize_t n;
+
+    (void)state;
+    snprintf(spec, sizeof spec, "warn:/proc/self/fd/%d", log);
+    assert_int_equal(weir_log_init(spec, "test"), WEIR_OK);
+    weir_log_rate_init(&sup.workers[0].log_rate);
+    for (int i = 0; i < WEIR_LOG_RATE_LINES + 20; i++) {
+        say(UINT32_MAX);
+    }
+    assert_int_equal(weir_log_init("none", "test"), WEIR_OK);
+    n = pread(log, text, sizeof text, 0);
+    for (ssize_t i = 0; i < n; i++) {
+        n_lines += text[i] == '\n';
+    }
+    assert_int_equal(n_lines, WEIR_LOG_RATE_LINES + 1); /* one says that there are more */
+    close(log);
+}
+
 static void a_port_that_cannot_be_made_is_lost(void **state)
 {
     struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT,
@@ -408,6 +481,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_tenant_that_goes_before_that_leaves_its_slot, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_worker_that_stands_still_is_killed_when_its_link_is_lost,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_that_does_not_read_holds_nobody_up, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_flood_of_messages_for_it_ends_its_link, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_that_talks_nonsense_has_so_many_lines_written,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_port_that_cannot_be_made_is_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_worker_says_once_which_gpus_there_are, set_up, tear_down),
