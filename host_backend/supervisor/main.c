@@ -161,6 +161,7 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
     umask(mask);
     if (!good) {
         close(fd);
+        errno = why;
         return why == EACCES ? WEIR_ERR_DENIED : WEIR_ERR_IO;
     }
     *ret_fd = fd;
@@ -642,6 +643,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     signal(SIGPIPE, SIG_IGN); /* a program that it talks to may have ended */
     sup->params = *params;
     weir_log_rate_init(&sup->strangers);
+    weir_log_rate_init(&sup->sockets);
     sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
     sup->demand_fd = -1;
     sup->vsock_fd = sup->nvdimm_watch_fd = sup->directory.watch_fd = -1;

@@ -188,8 +188,8 @@ static void remove_endpoint(const struct weir_supervisor *sup, const struct weir
 }
 
 /* -1: Weir is built without ZeroMQ. A token says who may come, so the socket is everybody's. */
-static enum weir_status open_endpoint(const struct weir_supervisor *sup,
-                                      const struct weir_sup_worker *w, int *ret_fd)
+static enum weir_status open_endpoint(struct weir_supervisor *sup, const struct weir_sup_worker *w,
+                                      int *ret_fd)
 {
     *ret_fd = -1;
 #ifdef WEIR_WITH_ZMQ
@@ -200,8 +200,12 @@ static enum weir_status open_endpoint(const struct weir_supervisor *sup,
     unlink(path); /* whoever listened there before has ended */
     status = weir_sup_listen(path, 0666, ret_fd);
     if (status != WEIR_OK && status != WEIR_ERR_NO_DESCRIPTOR) { /* which the caller tells */
-        weir_log_error("supervisor: cannot listen for ZeroMQ path=%s why=\"%s\"", path,
-                       weir_status_text(status));
+        int why = errno;
+
+        weir_log_limit_thread(&sup->sockets, "-"); /* each program that comes tries */
+        weir_log_error("supervisor: a worker cannot start: no socket for ZeroMQ path=%s why=\"%s\"",
+                       path, status == WEIR_ERR_IO ? strerror(why) : weir_status_text(status));
+        weir_log_limit_thread(NULL, NULL);
     }
     return status;
 #else
