@@ -641,6 +641,7 @@ int weir_serve_main(const struct weir_serve_params *params)
         return 1;
     }
     signal(SIGPIPE, SIG_IGN); /* a program that it talks to may have ended */
+    signal(SIGXFSZ, SIG_IGN); /* as in the workers: what is too large fails by itself */
     sup->params = *params;
     weir_log_rate_init(&sup->strangers);
     weir_log_rate_init(&sup->sockets);
