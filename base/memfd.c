@@ -2,14 +2,42 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
+
+/* A program with a small RLIMIT_FSIZE would die of SIGXFSZ, which it has not earned. */
+static bool set_size(int fd, uint64_t bytes)
+{
+    static const struct timespec now = {0, 0};
+    sigset_t too_large, before, pending;
+    bool done;
+
+    sigemptyset(&too_large);
+    sigaddset(&too_large, SIGXFSZ);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &too_large, &before);
+    done = ftruncate(fd, (off_t)bytes) == 0;
+    if (!done) {
+        int why = errno;
+
+        if (why == EFBIG && !sigismember(&pending, SIGXFSZ)) {
+            (void)sigtimedwait(&too_large, NULL, &now);
+        }
+        errno = why;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return done;
+}
 
 int weir_memfd_sealed(const char *name, uint64_t bytes)
 {
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-    if (fd >= 0 && (ftruncate(fd, (off_t)bytes) != 0 ||
+    if (fd >= 0 && (!set_size(fd, bytes) ||
                     fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)) {
         int why = errno;
 

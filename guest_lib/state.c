@@ -150,8 +150,15 @@ static CUresult reserve_window(const struct weir_welcome *welcome)
         window_reserved = true;
         return CUDA_SUCCESS;
     }
-    weir_log_error("guest: the window's addresses are taken, base=%p bytes=%llu errno=%d", want,
-                   (unsigned long long)welcome->window_bytes, errno);
+    if (got == MAP_FAILED && errno == ENOMEM) {
+        weir_log_error(
+            "guest: this process may not have the window's addresses: raise its limit of "
+            "address space (ulimit -v) bytes=%llu",
+            (unsigned long long)welcome->window_bytes);
+    } else {
+        weir_log_error("guest: the window's addresses are taken, base=%p bytes=%llu errno=%d", want,
+                       (unsigned long long)welcome->window_bytes, errno);
+    }
     if (got != MAP_FAILED) { /* a kernel before 4.17 ignores the flag */
         munmap(got, welcome->window_bytes);
     }

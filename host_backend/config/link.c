@@ -3,7 +3,6 @@
 
 #include "base/fd_pass.h"
 #include <errno.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 static enum weir_status status_of_errno(void)
@@ -23,18 +22,6 @@ static enum weir_status status_of_errno(void)
 enum weir_status weir_link_send(int link, const struct weir_link_message *message, int fd)
 {
     return weir_fd_send(link, message, sizeof *message, fd, 0) < 0 ? status_of_errno() : WEIR_OK;
-}
-
-enum weir_status weir_link_send_within(int link, const struct weir_link_message *message, int fd,
-                                       int wait_ms)
-{
-    struct pollfd room = {.fd = link, .events = POLLOUT};
-    ssize_t n = weir_fd_send(link, message, sizeof *message, fd, MSG_DONTWAIT);
-
-    if (n < 0 && errno == EAGAIN && poll(&room, 1, wait_ms) == 1) {
-        n = weir_fd_send(link, message, sizeof *message, fd, MSG_DONTWAIT);
-    }
-    return n < 0 ? status_of_errno() : WEIR_OK;
 }
 
 enum weir_status weir_link_receive(int link, struct weir_link_message *ret_message, int *ret_fd)

@@ -309,16 +309,6 @@ enum weir_status weir_link_send(int link, const struct weir_link_message *messag
                                 int fd) WEIR_MUST_CHECK;
 
 /**
- * The same, and wait no longer than that for room.
- *
- * @param wait_ms  milliseconds.
- * @return as weir_link_send(); WEIR_ERR_AGAIN: there is no room, since the other end does not read
- * @thread any
- */
-enum weir_status weir_link_send_within(int link, const struct weir_link_message *message, int fd,
-                                       int wait_ms) WEIR_MUST_CHECK;
-
-/**
  * Receive one message.
  *
  * @param ret_fd  gives the descriptor that came with it, or -1.

@@ -30,8 +30,7 @@
 #define STOP_WAIT_NS   (2 * WEIR_NS_PER_S)
 #define PING_WAIT_NS   (2 * WEIR_NS_PER_S)
 #define RENEW_PAUSE_NS WEIR_NS_PER_S /* of a worker's port: a gate is not deaf sooner */
-#define SEND_MS        500     /* as for workers: a gate that does not read must not stop it */
-#define SITE_DOMAIN    0xffffu /* above the numbers of our MPS servers */
+#define SITE_DOMAIN    0xffffu       /* above the numbers of our MPS servers */
 #define OWN_DOMAIN     0x10000u
 #define TIMES          ".times" /* beside the folder of the caches, which may be the workers' */
 
@@ -43,25 +42,44 @@ static bool is_wanted(const struct weir_supervisor *sup)
 /* The gate sees the end of it and exits, or is killed. */
 static void lose_link(struct weir_sup_gate *gate)
 {
+    weir_outbox_clear(&gate->outbox);
     close(gate->link);
     gate->link = -1;
     gate->alive_by_ns = weir_clock_now_ns() + PING_WAIT_NS;
+}
+
+static void on_failure(struct weir_supervisor *sup, enum weir_status status)
+{
+    if (!sup->stopping) { /* as for workers */
+        weir_log_warn("supervisor: link to the gate lost why=\"%s\"",
+                      status == WEIR_ERR_AGAIN ? "it does not read" : weir_status_text(status));
+    }
+    lose_link(&sup->gate);
 }
 
 bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_message *message,
                         int fd)
 {
     struct weir_sup_gate *gate = &sup->gate;
-    enum weir_status status =
-        gate->link >= 0 ? weir_link_send_within(gate->link, message, fd, SEND_MS) : WEIR_ERR_CLOSED;
+    enum weir_status status = WEIR_ERR_CLOSED;
 
-    if (status != WEIR_OK && gate->link >= 0) {
-        if (!sup->stopping) { /* as in weir_sup_worker_send() */
-            weir_log_warn("supervisor: link to the gate lost why=\"%s\"", weir_status_text(status));
+    if (gate->link >= 0) {
+        status = weir_outbox_send(&gate->outbox, gate->link, message, fd);
+        if (status != WEIR_OK) {
+            on_failure(sup, status);
         }
-        lose_link(gate);
     }
     return status == WEIR_OK;
+}
+
+void weir_sup_gate_flush(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    struct weir_sup_gate *gate = &sup->gate;
+    enum weir_status status = weir_outbox_flush(&gate->outbox, gate->link, now_ns);
+
+    if (status != WEIR_OK) {
+        on_failure(sup, status);
+    }
 }
 
 /* ---------------------------------------------------------------- what it is told */
@@ -329,6 +347,7 @@ static void on_death(struct weir_supervisor *sup, int wait_status)
     struct weir_sup_gate *gate = &sup->gate;
     uint64_t now_ns = weir_clock_now_ns(), pause_ns = PAUSE_FIRST_NS;
 
+    weir_outbox_clear(&gate->outbox);
     if (gate->link >= 0) {
         close(gate->link);
     }
@@ -376,6 +395,9 @@ void weir_sup_gate_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     struct weir_sup_gate *gate = &sup->gate;
 
+    if (gate->link >= 0 && weir_outbox_due_ns(&gate->outbox) <= now_ns) {
+        weir_sup_gate_flush(sup, now_ns);
+    }
     if (gate->pid > 0 && gate->alive_by_ns != 0 && gate->alive_by_ns <= now_ns) {
         weir_log_error("supervisor: the gate does not answer, killed pid=%d", (int)gate->pid);
         (void)kill(gate->pid, SIGKILL); /* SIGCHLD follows */
@@ -393,6 +415,7 @@ int weir_sup_gate_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
     uint64_t at_ns = gate->restart_at_ns != 0 ? gate->restart_at_ns : WEIR_FOREVER;
 
     at_ns = gate->alive_by_ns != 0 && gate->alive_by_ns < at_ns ? gate->alive_by_ns : at_ns;
+    at_ns = weir_outbox_due_ns(&gate->outbox) < at_ns ? weir_outbox_due_ns(&gate->outbox) : at_ns;
     return weir_poll_ms(at_ns, now_ns);
 }
 
@@ -421,6 +444,7 @@ void weir_sup_gate_close(struct weir_supervisor *sup)
         await_end(sup->gate.pid);
         sup->gate.pid = 0;
     }
+    weir_outbox_clear(&sup->gate.outbox);
     if (sup->gate.link >= 0) {
         close(sup->gate.link);
         sup->gate.link = -1;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "host_backend/supervisor/notify.h"
 #include "host_backend/supervisor/worker_for.h"
+#include "host_backend/supervisor/worker_link.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -28,7 +29,7 @@
 #include <unistd.h>
 
 #define POLL_MAX                                                                                   \
-    (8 + 5 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
+    (9 + 5 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
      WEIR_ASKERS_MAX + WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX + WEIR_PENDING_MAX +                \
      WEIR_FOLLOWERS_MAX + WEIR_CLAIMS_MAX)
 
@@ -167,6 +168,7 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
     umask(mask);
     if (!good) {
         close(fd);
+        errno = why;
         return why == EACCES ? WEIR_ERR_DENIED : WEIR_ERR_IO;
     }
     *ret_fd = fd;
@@ -329,13 +331,15 @@ static void watch(struct poll_set *set, int fd, struct source source)
     watch_for(set, fd, POLLIN, source);
 }
 
-/* Guests of a worker that is not ready are not accepted: they wait in the socket's backlog. Where
- * each program gets a worker of its own, guests are accepted and wait in the supervisor. */
+/* Guests of a worker that is not ready, or has others to read about, are not accepted: they wait in
+ * the socket's backlog. Where each program gets a worker of its own, guests are accepted and wait
+ * in the supervisor. */
 static void watch_tenant(const struct weir_supervisor *sup, struct poll_set *set, int i)
 {
     const struct weir_sup_tenant *t = &sup->tenants[i];
-    bool by_program = weir_sup_by_program(t),
-         ready = t->worker >= 0 && sup->workers[t->worker].ready;
+    bool by_program = weir_sup_by_program(t), ready = t->worker >= 0 &&
+                                                      sup->workers[t->worker].ready &&
+                                                      sup->workers[t->worker].outbox.n == 0;
 
     if (!t->used || t->gone) {
         return;
@@ -359,7 +363,8 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
     watch(set, sup->demand_fd, (struct source){SOURCE_DEMAND, 0});
     watch(set, sup->metrics_fd, (struct source){SOURCE_METRICS, 0});
     watch(set, sup->libvirt.link, (struct source){SOURCE_LIBVIRT, 0});
-    watch(set, sup->gate.link, (struct source){SOURCE_GATE, 0});
+    watch_for(set, sup->gate.link, weir_outbox_events(&sup->gate.outbox),
+              (struct source){SOURCE_GATE, 0});
     watch(set, sup->vsock_fd, (struct source){SOURCE_VSOCK, 0});
     watch(set, sup->nvdimm_watch_fd, (struct source){SOURCE_NVDIMM, 0});
     watch(set, sup->directory.watch_fd, (struct source){SOURCE_DIRECTORY, 0});
@@ -390,7 +395,8 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (sup->workers[i].used) {
-            watch(set, sup->workers[i].link, (struct source){SOURCE_WORKER, i});
+            watch_for(set, sup->workers[i].link, weir_outbox_events(&sup->workers[i].outbox),
+                      (struct source){SOURCE_WORKER, i});
         }
     }
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
@@ -463,10 +469,16 @@ static void serve(struct weir_supervisor *sup, struct source source)
         break;
     case SOURCE_WORKER:
         if (sup->workers[source.index].link >= 0) {
+            weir_sup_worker_flush(sup, source.index, weir_clock_now_ns());
+        }
+        if (sup->workers[source.index].link >= 0) {
             weir_sup_worker_receive(sup, source.index);
         }
         break;
     case SOURCE_GATE:
+        if (sup->gate.link >= 0) {
+            weir_sup_gate_flush(sup, weir_clock_now_ns());
+        }
         if (sup->gate.link >= 0) {
             weir_sup_gate_receive(sup);
         }
@@ -666,8 +678,10 @@ int weir_serve_main(const struct weir_serve_params *params)
         return 1;
     }
     signal(SIGPIPE, SIG_IGN); /* a program that it talks to may have ended */
+    signal(SIGXFSZ, SIG_IGN); /* as in the workers: what is too large fails by itself */
     sup->params = *params;
     weir_log_rate_init(&sup->strangers);
+    weir_log_rate_init(&sup->sockets);
     sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
     sup->demand_fd = -1;
     sup->vsock_fd = sup->nvdimm_watch_fd = sup->directory.watch_fd = -1;

@@ -11,7 +11,7 @@
  * What even a kill does not end hangs in the driver. The host ends without it; systemd's
  * TimeoutStopSec (packaging/weir.service) is longer than all of this.
  */
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/worker_link.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -43,7 +43,8 @@ static void wait_once(struct weir_supervisor *sup)
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (sup->workers[i].used && sup->workers[i].link >= 0) {
-            waits[n] = (struct pollfd){sup->workers[i].link, POLLIN, 0};
+            waits[n] = (struct pollfd){sup->workers[i].link,
+                                       weir_outbox_events(&sup->workers[i].outbox), 0};
             workers[n++] = i;
         }
     }
@@ -54,6 +55,9 @@ static void wait_once(struct weir_supervisor *sup)
         (void)!read(sup->signal_fd, drain, sizeof drain);
     }
     for (nfds_t i = 1; i < n; i++) {
+        if (waits[i].revents != 0 && sup->workers[workers[i]].link >= 0) {
+            weir_sup_worker_flush(sup, workers[i], weir_clock_now_ns());
+        }
         if (waits[i].revents != 0 && sup->workers[workers[i]].link >= 0) {
             weir_sup_worker_receive(sup, workers[i]);
         }

@@ -20,6 +20,7 @@
 #include "host_backend/supervisor/metrics.h"
 #include "host_backend/supervisor/mps.h"
 #include "host_backend/supervisor/nvdimm.h"
+#include "host_backend/supervisor/outbox.h"
 #include "host_backend/supervisor/programs.h"
 #include <stdbool.h>
 #include <sys/socket.h>
@@ -98,8 +99,9 @@ enum weir_worker_kind {
 
 /* The gate process (gate.c). */
 struct weir_sup_gate {
-    pid_t pid;      /* 0: not running */
-    int link;       /* -1: not running */
+    pid_t pid; /* 0: not running */
+    int link;  /* -1: not running */
+    struct weir_outbox outbox;
     bool answering; /* has been asked for its status */
     uint32_t last_port;
     uint32_t failures; /* in a row: back-off */
@@ -115,6 +117,8 @@ struct weir_sup_worker {
     enum weir_worker_kind kind;
     pid_t pid;                            /* 0: not running */
     int link;                             /* -1: not running */
+    struct weir_outbox outbox;            /* for the link */
+    struct weir_log_rate log_rate;        /* of lines about what it says */
     int tenant;                           /* slot of the tenant that it serves alone; -1: none */
     char group[WEIR_TENANT_NAME_BYTES];   /* that it serves; "": tenants of none */
     char devices[WEIR_DEVICE_LIST_BYTES]; /* that it owns; shared by the tenants with this list */
@@ -323,6 +327,7 @@ struct weir_supervisor {
     uint64_t worker_starts;
     struct weir_sup_reserve reserve;
     struct weir_log_rate strangers; /* the same, of guests of no tenant */
+    struct weir_log_rate sockets;   /* of lines about workers whose socket cannot be made */
     struct weir_claims claims;      /* of GPUs */
     uint32_t remarked_pct;          /* of memory promised, when that was last looked at */
 };
@@ -718,6 +723,8 @@ void weir_sup_gate_configure(struct weir_supervisor *sup);
  */
 bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_message *message,
                         int fd);
+/** Send what waits for room in the link. */
+void weir_sup_gate_flush(struct weir_supervisor *sup, uint64_t now_ns);
 /** Ask it for its status. */
 void weir_sup_gate_ask(struct weir_supervisor *sup, const struct weir_link_message *message);
 /** A worker without guests says which GPUs it has: the gate is to serve them. */

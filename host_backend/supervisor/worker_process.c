@@ -56,16 +56,16 @@ static bool open_log(const char *spec)
 /* dup2() to itself would keep close-on-exec, and one place may be what the other lies in. */
 static bool place_descriptors(int link, int listener)
 {
+    bool listens = listener >= 0;
+
     link = fcntl(link, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
-    if (listener >= 0) {
-        listener = fcntl(listener, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
-    }
-    if (link < 0 || dup2(link, WEIR_LINK_FD) < 0 ||
-        (listener >= 0 && dup2(listener, WEIR_LINK_LISTENER_FD) < 0)) {
+    listener = listens ? fcntl(listener, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY) : -1;
+    if (link < 0 || (listens && listener < 0) || dup2(link, WEIR_LINK_FD) < 0 ||
+        (listens && dup2(listener, WEIR_LINK_LISTENER_FD) < 0)) {
         return false;
     }
     /* All are closed on exec anyway, unless one was forgotten; old kernels have no such call. */
-    (void)close_range(listener >= 0 ? WEIR_LINK_LISTENER_FD + 1 : WEIR_LINK_FD + 1, ~0u, 0);
+    (void)close_range(listens ? WEIR_LINK_LISTENER_FD + 1 : WEIR_LINK_FD + 1, ~0u, 0);
     return true;
 }
 

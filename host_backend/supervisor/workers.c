@@ -16,9 +16,11 @@
 #include "base/log.h"
 #include "host_backend/supervisor/notify.h"
 #include "host_backend/supervisor/worker_for.h"
+#include "host_backend/supervisor/worker_link.h"
 #include "proto/wire/control.h"
 #include "proto/wire/keys.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -31,11 +33,10 @@
 #define PAUSE_FIRST_NS (100 * WEIR_NS_PER_MS)
 #define PAUSE_LAST_NS  (10 * WEIR_NS_PER_S)
 #define SOUND_AFTER_NS (30 * WEIR_NS_PER_S)
-#define STOP_WAIT_NS   (5 * WEIR_NS_PER_S)
-#define LINK_BUFFER    (4 << 20)
-#define RENEW_PAUSE_NS WEIR_NS_PER_S
-/* So long the supervisor waits for room in a link: a worker that does not read must not stop it. */
-#define SEND_MS            500
+#define TO_US_BYTES    (4 << 20)
+/* Few messages fit: behind a tenant's flood, another one's guest waits for these alone. */
+#define TO_WORKER_BYTES    (128 << 10)
+#define RENEW_PAUSE_NS     WEIR_NS_PER_S
 #define ENDPOINT_BYTES     (WEIR_CONFIG_PATH_BYTES + 96)
 #define SHARED_CONNECTIONS WEIR_CONTROL_MAX_CONNECTIONS /* of a worker of many tenants */
 
@@ -62,6 +63,7 @@ enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
         return WEIR_ERR_TOO_BIG;
     }
     sup->workers[slot] = *like;
+    weir_log_rate_init(&sup->workers[slot].log_rate);
     sup->workers[slot].used = true;
     sup->workers[slot].link = -1;
     status = weir_sup_worker_start(sup, slot);
@@ -186,8 +188,8 @@ static void remove_endpoint(const struct weir_supervisor *sup, const struct weir
 }
 
 /* -1: Weir is built without ZeroMQ. A token says who may come, so the socket is everybody's. */
-static enum weir_status open_endpoint(const struct weir_supervisor *sup,
-                                      const struct weir_sup_worker *w, int *ret_fd)
+static enum weir_status open_endpoint(struct weir_supervisor *sup, const struct weir_sup_worker *w,
+                                      int *ret_fd)
 {
     *ret_fd = -1;
 #ifdef WEIR_WITH_ZMQ
@@ -198,8 +200,12 @@ static enum weir_status open_endpoint(const struct weir_supervisor *sup,
     unlink(path); /* whoever listened there before has ended */
     status = weir_sup_listen(path, 0666, ret_fd);
     if (status != WEIR_OK && status != WEIR_ERR_NO_DESCRIPTOR) { /* which the caller tells */
-        weir_log_error("supervisor: cannot listen for ZeroMQ path=%s why=\"%s\"", path,
-                       weir_status_text(status));
+        int why = errno;
+
+        weir_log_limit_thread(&sup->sockets, "-"); /* each program that comes tries */
+        weir_log_error("supervisor: a worker cannot start: no socket for ZeroMQ path=%s why=\"%s\"",
+                       path, status == WEIR_ERR_IO ? strerror(why) : weir_status_text(status));
+        weir_log_limit_thread(NULL, NULL);
     }
     return status;
 #else
@@ -277,14 +283,15 @@ static enum weir_status status_of_errno(int error)
 enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
                                 int listener, pid_t *ret_pid, int *ret_link)
 {
-    int pair[2], bytes = LINK_BUFFER;
+    int pair[2], to_us = TO_US_BYTES, to_it = TO_WORKER_BYTES;
     pid_t pid;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
         return status_of_errno(errno);
     }
-    (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-    (void)setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    (void)fcntl(pair[0], F_SETFL, O_NONBLOCK); /* this end alone */
+    (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &to_it, sizeof to_it);
+    (void)setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &to_us, sizeof to_us);
     pid = weir_sup_fork(sup, worker, pair[1], listener);
     if (pid < 0) {
         enum weir_status status = status_of_errno(errno);
@@ -356,47 +363,6 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     (void)send_config(sup, worker, page_fd); /* one that is gone is seen by SIGCHLD */
     close(page_fd);
     return WEIR_OK;
-}
-
-static void close_link(struct weir_sup_worker *w)
-{
-    if (w->link >= 0) {
-        close(w->link);
-        w->link = -1;
-    }
-    w->ready = w->told = false;
-    w->answering = false;
-}
-
-/* The worker sees the end of the link and exits. One that stands still does not, and is killed. */
-static void lose_link(struct weir_sup_worker *w)
-{
-    close_link(w);
-    if (w->stop_by_ns == 0) {
-        w->stop_by_ns = weir_clock_now_ns() + STOP_WAIT_NS;
-    }
-}
-
-bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
-                          const struct weir_link_message *message, int fd)
-{
-    struct weir_sup_worker *w;
-    enum weir_status status;
-
-    if (!valid(sup, worker) || sup->workers[worker].link < 0) {
-        return false;
-    }
-    w = &sup->workers[worker];
-    status = weir_link_send_within(w->link, message, fd, SEND_MS);
-    if (status != WEIR_OK) {
-        if (!sup->stopping) { /* else whoever stops the host may have stopped the worker, too */
-            weir_log_warn("supervisor: link lost worker=%d why=\"%s\"", worker,
-                          status == WEIR_ERR_AGAIN ? "it does not read" : weir_status_text(status));
-        }
-        w->program.stopping |= status == WEIR_ERR_AGAIN; /* one that has exited says more */
-        lose_link(w);
-    }
-    return status == WEIR_OK;
 }
 
 static const char *why_text(int status, char *room, size_t bytes)
@@ -486,7 +452,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     char why[64];
 
     take_last_messages(sup, worker);
-    close_link(w);
+    weir_sup_worker_close_link(w);
     w->pid = 0;
     w->stop_by_ns = 0;
     weir_sup_gate_worker_gone(sup, worker);
@@ -560,6 +526,9 @@ void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns)
         struct weir_sup_worker *w = &sup->workers[i];
         enum weir_status status;
 
+        if (w->used && w->link >= 0 && weir_outbox_due_ns(&w->outbox) <= now_ns) {
+            weir_sup_worker_flush(sup, i, now_ns);
+        }
         if (w->used && w->pid > 0 && w->stop_by_ns != 0 && w->stop_by_ns <= now_ns) {
             w->stop_by_ns = 0;
             weir_log_warn("supervisor: worker does not stop, killed worker=%d", i);
@@ -589,6 +558,9 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
         }
         if (w->used && w->pid > 0 && w->stop_by_ns != 0 && w->stop_by_ns < next_ns) {
             next_ns = w->stop_by_ns;
+        }
+        if (w->used && weir_outbox_due_ns(&w->outbox) < next_ns) {
+            next_ns = weir_outbox_due_ns(&w->outbox);
         }
     }
     return weir_poll_ms(next_ns, now_ns);
@@ -631,7 +603,7 @@ void weir_sup_worker_stop(struct weir_supervisor *sup, int worker)
     const struct weir_link_message stop = {.type = WEIR_LINK_STOP};
 
     weir_log_debug("supervisor: worker told to stop worker=%d", worker);
-    sup->workers[worker].stop_by_ns = weir_clock_now_ns() + STOP_WAIT_NS;
+    sup->workers[worker].stop_by_ns = weir_clock_now_ns() + WEIR_WORKER_STOP_WAIT_NS;
     (void)weir_sup_worker_send(sup, worker, &stop, -1); /* a lost link ends it, too */
 }
 
@@ -671,7 +643,7 @@ static bool may_speak_of(const struct weir_supervisor *sup, int worker, uint32_t
     return may;
 }
 
-void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
+static void receive(struct weir_supervisor *sup, int worker)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_link_message message;
@@ -692,7 +664,7 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
         return;
     }
     if (status != WEIR_OK) {
-        lose_link(w);
+        weir_sup_worker_lose_link(w);
         return;
     }
     switch (message.type) {
@@ -780,11 +752,19 @@ void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
     }
 }
 
+/* One that a guest has taken over may have lines written without end. */
+void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
+{
+    weir_log_limit_thread(&sup->workers[worker].log_rate, "-");
+    receive(sup, worker);
+    weir_log_limit_thread(NULL, NULL);
+}
+
 void weir_sup_workers_close(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (sup->workers[i].used) {
-            close_link(&sup->workers[i]);
+            weir_sup_worker_close_link(&sup->workers[i]);
             remove_endpoint(sup, &sup->workers[i]);
         }
     }

@@ -65,6 +65,7 @@ static struct {
 } told = {.tcp_fd = -1, .region_fd = -1, .gate_port_fd = -1};
 
 static struct weir_compiler compiler = WEIR_COMPILER_NONE;
+static struct weir_log_rate lost_messages = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant *message)
 {
@@ -353,7 +354,9 @@ static bool on_message(struct weir_worker *worker)
 
     status = weir_link_receive(worker->link, &message, &fd);
     if (status == WEIR_ERR_NO_MEMORY) { /* a guest's connection, say: that guest is turned away */
+        weir_log_limit_thread(&lost_messages, "-"); /* guests without end may come */
         weir_log_error("worker: no descriptors left, a message dropped type=%u", message.type);
+        weir_log_limit_thread(NULL, NULL);
         told.n_guests += message.type == WEIR_LINK_GUEST; /* the supervisor counts them, too */
         if (message.type == WEIR_LINK_FOUND) {            /* somebody waits */
             weir_directory_answered(worker, &message.entry, -1);

@@ -32,6 +32,18 @@ bool weir_fd_peer_gone(int socket_fd, int pid_fd)
     return gone;
 }
 
+uint64_t weir_socket_cookie(int socket_fd)
+{
+    int saved_errno = errno;
+    uint64_t cookie = 0;
+    socklen_t len = sizeof cookie;
+    if (getsockopt(socket_fd, SOL_SOCKET, SO_COOKIE, &cookie, &len) != 0) {
+        cookie = 0;
+    }
+    errno = saved_errno;
+    return cookie;
+}
+
 /* Wait until the socket is ready for events, or can only fail. */
 static enum weir_status wait_ready(int fd, short events, uint64_t deadline_ns)
 {

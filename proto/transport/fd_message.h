@@ -38,6 +38,12 @@ enum weir_status weir_fd_message_receive(int socket_fd, void *bytes, size_t capa
 /** Is the other end of the socket gone, or pid_fd's process (-1: not asked)? @thread any */
 bool weir_fd_peer_gone(int socket_fd, int pid_fd);
 
+/**
+ * What tells a socket from all others, as long as the system runs.
+ * @return 0: it is none, or the kernel does not say. @thread any; errno is preserved
+ */
+uint64_t weir_socket_cookie(int socket_fd);
+
 /** The absolute time that lies timeout_ns ahead; WEIR_FOREVER stays. @thread any */
 uint64_t weir_deadline_after(uint64_t timeout_ns);
 

@@ -47,6 +47,7 @@ struct shm {
     struct weir_transport base;
     struct weir_segment_view view;
     int socket_fd;
+    uint64_t cookie; /* the socket's, in a program that may close what is not its own; 0: not so */
     int pid_fd;
     int gone;                   /* atomic, relaxed: once set it stays */
     bool watched;               /* somebody calls look(); set before others use the transport */
@@ -73,14 +74,23 @@ static const struct weir_segment_view *shm_view(struct weir_transport *t)
     return &shm_of(t)->view;
 }
 
+/* Daemons close all descriptors, and what they open then may have our number: that is neither asked
+ * for our peer, nor sent anything, nor closed. */
+static bool has_socket(const struct shm *shm)
+{
+    return shm->socket_fd >= 0 &&
+           (shm->cookie == 0 || weir_socket_cookie(shm->socket_fd) == shm->cookie);
+}
+
 static bool shm_peer_gone(struct weir_transport *t)
 {
     struct shm *shm = shm_of(t);
     if (__atomic_load_n(&shm->gone, __ATOMIC_RELAXED)) {
         return true;
     }
-    bool gone = shm->hooks.gone ? shm->hooks.gone(shm->hooks.user)
-                                : weir_fd_peer_gone(shm->socket_fd, shm->pid_fd);
+    bool gone = shm->hooks.gone
+                    ? shm->hooks.gone(shm->hooks.user)
+                    : !has_socket(shm) || weir_fd_peer_gone(shm->socket_fd, shm->pid_fd);
     if (gone) {
         __atomic_store_n(&shm->gone, 1, __ATOMIC_RELAXED);
     }
@@ -256,9 +266,12 @@ static enum weir_status shm_receive(struct weir_transport *t, const struct weir_
 
 static enum weir_status shm_send_fd(struct weir_transport *t, int fd)
 {
-    return fd < 0 ? WEIR_ERR_INVALID
-                  : weir_fd_message_send(shm_of(t)->socket_fd, "", 1, fd,
-                                         weir_deadline_after(SEND_FD_TIMEOUT_NS));
+    if (fd < 0) {
+        return WEIR_ERR_INVALID;
+    }
+    return !has_socket(shm_of(t)) ? WEIR_ERR_CLOSED
+                                  : weir_fd_message_send(shm_of(t)->socket_fd, "", 1, fd,
+                                                         weir_deadline_after(SEND_FD_TIMEOUT_NS));
 }
 
 static enum weir_status shm_receive_fd(struct weir_transport *t, uint64_t timeout_ns, int *ret_fd)
@@ -267,6 +280,9 @@ static enum weir_status shm_receive_fd(struct weir_transport *t, uint64_t timeou
     size_t len;
     int fd;
     uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
+    if (!has_socket(shm_of(t))) {
+        return WEIR_ERR_CLOSED;
+    }
     enum weir_status status =
         weir_fd_message_receive(shm_of(t)->socket_fd, byte, sizeof byte, deadline_ns, &len, &fd);
     if (status == WEIR_OK && fd < 0) {
@@ -331,7 +347,7 @@ static void let_go(struct weir_transport *t, bool child)
     if (shm->hooks.leave && !child) {
         shm->hooks.leave(shm->hooks.user);
     }
-    if (shm->socket_fd >= 0) {
+    if (has_socket(shm)) {
         close(shm->socket_fd);
     }
     if (shm->pid_fd >= 0) {
@@ -401,6 +417,7 @@ enum weir_status weir_shm_create(const struct weir_shm_params *params,
     shm->view = params->view;
     shm->hooks = params->hooks;
     shm->socket_fd = params->socket_fd;
+    shm->cookie = params->is_host ? 0 : weir_socket_cookie(params->socket_fd);
     shm->pid_fd = params->pid_fd;
     struct weir_ring *to_guest = params->is_host ? &shm->to_peer : &shm->from_peer;
     struct weir_ring *to_host = params->is_host ? &shm->from_peer : &shm->to_peer;

@@ -20,16 +20,20 @@
 #include "proto/transport/ring.h"
 #include "proto/transport/zmq_wire.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define SLICE_NS  (50 * WEIR_NS_PER_MS)
 #define LINGER_MS 200 /* for the last posted records when the guest closes */
+/* That a client opens: libzmq's for threads, sockets and the connection, and an event of ours. */
+#define DESCRIPTORS 10
 
 #define MONITOR_EVENTS                                                                             \
     (ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_DISCONNECTED |                             \
@@ -41,6 +45,8 @@ struct client {
     const struct weir_zmq_api *api;
     struct weir_segment_view view;
     int socket_fd; /* of the unix handshake, or -1 */
+    int mark_fd;   /* a socket that tells whether our descriptors are still there: that one, */
+    uint64_t mark_cookie; /* .. or one that is for nothing else; 0: it cannot tell */
     int wake_fd;
     int zmq_fd;
     struct weir_zmq_node *held; /* the receiver's: borrowed by its caller */
@@ -55,6 +61,7 @@ struct client {
     bool is_polled;
     bool is_connected;
     bool is_secured;
+    bool is_deserted; /* descriptors are another's: neither they nor libzmq are touched any more */
     enum weir_status failure; /* why nothing more will come; WEIR_OK while all is well */
     void *answer;             /* to Hello */
     size_t answer_len;
@@ -74,6 +81,24 @@ static void fail_locked(struct client *client, enum weir_status status)
 }
 
 /* ---------------------------------------------------------------- taking in */
+
+static bool has_mark(const struct client *client)
+{
+    return client->mark_cookie == 0 || weir_socket_cookie(client->mark_fd) == client->mark_cookie;
+}
+
+/*
+ * Daemons close all descriptors. What they open then may have our numbers, and libzmq ends a
+ * process in which it misses one of its own. So it is left alone from then on: its thread sleeps.
+ */
+static bool is_deserted_locked(struct client *client)
+{
+    if (!client->is_deserted && !has_mark(client)) {
+        client->is_deserted = true;
+        fail_locked(client, WEIR_ERR_CLOSED);
+    }
+    return client->is_deserted;
+}
 
 static void take_answer_locked(struct client *client, struct weir_zmq_message *message)
 {
@@ -113,6 +138,9 @@ static void take_message_locked(struct client *client, struct weir_zmq_message *
 static bool pump_locked(struct client *client)
 {
     bool found = false;
+    if (is_deserted_locked(client)) {
+        return false;
+    }
     for (;;) {
         struct weir_zmq_message message;
         weir_zmq_message_init(client->api, &message);
@@ -177,6 +205,9 @@ static void check_peer_locked(struct client *client)
 {
     int event;
     uint32_t value;
+    if (is_deserted_locked(client)) {
+        return;
+    }
     while (weir_zmq_monitor_read(client->api, client->monitor, &event, &value)) {
         take_event_locked(client, event);
     }
@@ -188,7 +219,7 @@ static void check_peer_locked(struct client *client)
 /* Rouse whoever waits, after something came in while a caller used the socket. */
 static void notify_locked(struct client *client)
 {
-    if (client->is_polled) {
+    if (client->is_polled && !is_deserted_locked(client)) {
         eventfd_write(client->wake_fd, 1);
     }
     pthread_cond_broadcast(&client->pumped);
@@ -202,7 +233,7 @@ static void poll_unlocked(const struct client *client, uint64_t slice_ns)
     struct timespec slice = {.tv_sec = (time_t)(slice_ns / WEIR_NS_PER_S),
                              .tv_nsec = (long)(slice_ns % WEIR_NS_PER_S)};
     ppoll(fds, 3, &slice, NULL);
-    if (fds[1].revents) {
+    if (fds[1].revents && has_mark(client)) {
         eventfd_t count;
         eventfd_read(client->wake_fd, &count);
     }
@@ -267,6 +298,9 @@ static enum weir_status send_control_locked(struct client *client, uint32_t kind
     struct weir_zmq_control control = {
         .magic = WEIR_ZMQ_CONTROL_MAGIC, .kind = kind, .value = value};
     struct weir_zmq_message message;
+    if (is_deserted_locked(client)) {
+        return WEIR_ERR_CLOSED;
+    }
     weir_zmq_message_init(client->api, &message);
     enum weir_status status = weir_zmq_message_fill(client->api, &message, &control, sizeof control,
                                                     payload, payload_len);
@@ -293,7 +327,7 @@ static enum weir_status send_locked(struct client *client, struct weir_zmq_messa
         }
         wait_locked(client, left_ns);
     }
-    if (client->failure != WEIR_OK) {
+    if (is_deserted_locked(client) || client->failure != WEIR_OK) {
         return client->failure;
     }
     enum weir_status status = weir_zmq_message_send(client->api, client->socket, message);
@@ -399,8 +433,11 @@ static enum weir_status zmq_receive(struct weir_transport *t, const struct weir_
 
 static void close_fds(const struct client *client)
 {
-    if (client->socket_fd >= 0) {
-        close(client->socket_fd);
+    if (!has_mark(client)) {
+        return;
+    }
+    if (client->mark_fd >= 0) { /* which is socket_fd, if there is one */
+        close(client->mark_fd);
     }
     if (client->wake_fd >= 0) {
         close(client->wake_fd);
@@ -411,6 +448,9 @@ static void zmq_destroy(struct weir_transport *t)
 {
     struct client *client = client_of(t);
     int saved_errno = errno;
+    if (!has_mark(client)) {
+        return; /* libzmq's thread may still use what it has */
+    }
     if (client->monitor) {
         client->api->zmq_socket_monitor(client->socket, NULL, 0);
         client->api->zmq_close(client->monitor);
@@ -522,6 +562,25 @@ static enum weir_status await_answer(struct client *client, uint64_t deadline_ns
     return status;
 }
 
+/* libzmq ends the program when it gets some of the descriptors that it wants, but not all. */
+static bool has_descriptors(int socket_fd)
+{
+    int fds[DESCRIPTORS];
+    int n = 0;
+    int any = socket_fd >= 0 ? dup(socket_fd) : eventfd(0, EFD_CLOEXEC);
+    if (any < 0) {
+        return false;
+    }
+    while (n < DESCRIPTORS && (fds[n] = fcntl(any, F_DUPFD_CLOEXEC, 0)) >= 0) {
+        n++;
+    }
+    close(any);
+    for (int i = 0; i < n; i++) {
+        close(fds[i]);
+    }
+    return n == DESCRIPTORS;
+}
+
 static struct client *make_client(const struct weir_zmq_api *api, int socket_fd)
 {
     struct client *client = calloc(1, sizeof *client);
@@ -531,6 +590,9 @@ static struct client *make_client(const struct weir_zmq_api *api, int socket_fd)
     client->base.ops = &client_ops;
     client->api = api;
     client->socket_fd = socket_fd;
+    client->mark_fd =
+        socket_fd >= 0 ? socket_fd : socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    client->mark_cookie = weir_socket_cookie(client->mark_fd);
     client->wake_fd = -1;
     client->zmq_fd = -1;
     pthread_mutex_init(&client->lock, NULL);
@@ -552,7 +614,8 @@ enum weir_status weir_zmq_client_connect(const struct weir_zmq_client_params *pa
     }
     client->answer_max_bytes = params->answer_max_bytes;
     client->begun_ns = weir_clock_now_ns();
-    enum weir_status status = open_socket(client, params);
+    enum weir_status status =
+        has_descriptors(params->socket_fd) ? open_socket(client, params) : WEIR_ERR_NO_DESCRIPTOR;
     if (status == WEIR_OK) {
         status = open_monitor(client);
     }

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "proto/transport/fd_message.h"
+#include "proto/wire/zmq_accept.h"
 #include "proto/wire/zmq_session.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -633,6 +634,7 @@ enum weir_status weir_zmq_server_create(const struct weir_zmq_server_params *par
     server->zap_fd = -1;
     pthread_mutex_init(&server->lock, NULL);
     weir_log_rate_init(&server->log_rate);
+    weir_zmq_accept_guard();
     int saved_errno = errno;
     enum weir_status status = open_server(server, params);
     errno = saved_errno;

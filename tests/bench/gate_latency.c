@@ -317,11 +317,14 @@ static void *run_echo(void *user)
 static void measure_echo(void)
 {
     struct session *sessions = calloc(o.sessions, sizeof *sessions);
-    pid_t child;
+    pid_t child = -1;
 
     echoes = mmap(NULL, o.sessions * sizeof *echoes, PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (sessions == NULL || echoes == MAP_FAILED || (child = fork()) < 0) {
+    if (sessions != NULL && echoes != MAP_FAILED) {
+        child = fork();
+    }
+    if (child < 0) {
         must(WEIR_ERR_NO_MEMORY, "echo");
     }
     if (child == 0) {

@@ -77,13 +77,19 @@ class Lost(lib.Case):
         os.kill(worker, signal.SIGSTOP)
         with contextlib.ExitStack() as guests:
             def come():
+                """Until the backlog is full, too."""
                 for _ in range(20):
                     guest = guests.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
                     guest.setblocking(False)
-                    with contextlib.suppress(BlockingIOError):  # the backlog is full, too
+                    try:
                         guest.connect(host.socket("alice"))
-                return any("it does not read" in line for line in host.process.errors)
+                    except BlockingIOError:
+                        return True
+                return False
+
             lib.until(come, 10, "the link is full")
+            self.finished(host, "e2e_minimal", tenant="bob", limit_s=10)
+            host.process.wait_log("link lost .*it does not read", 30)
             self.finished(host, "e2e_minimal", tenant="bob", limit_s=10)
             self.assertTrue(lib.pid_is_alive(worker))
         os.kill(worker, signal.SIGCONT)

@@ -2,6 +2,8 @@
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/clock.h"
+#include "base/log.h"
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -9,11 +11,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#define OUT_OF_THE_WAY 16 /* of a new process's descriptors, for a moment: worker_process.c */
 
 static struct weir_supervisor sup;
 static int link_end; /* the worker's */
@@ -161,6 +167,77 @@ static void one_that_ends_well_without_being_asked_has_failed(void **state)
 }
 
 /* Else a worker that starts would wait for the port for ever. */
+/* How long a message to it takes, at worst, until its link is lost. */
+static uint64_t slowest_send_ns(uint64_t limit)
+{
+    const struct weir_link_message message = {.type = WEIR_LINK_STATUS};
+    uint64_t slowest_ns = 0;
+    bool sent = true;
+
+    for (uint64_t n = 0; n < limit && sent; n++) {
+        uint64_t begin_ns = weir_clock_now_ns(), took_ns;
+
+        sent = weir_sup_worker_send(&sup, 0, &message, -1);
+        took_ns = weir_clock_now_ns() - begin_ns;
+        slowest_ns = took_ns > slowest_ns ? took_ns : slowest_ns;
+    }
+    return slowest_ns;
+}
+
+static void a_worker_that_does_not_read_holds_nobody_up(void **state)
+{
+    const struct weir_link_message message = {.type = WEIR_LINK_STATUS};
+
+    (void)state;
+    for (int i = 0; i < WEIR_OUTBOX_MAX && sup.workers[0].outbox.n < 10; i++) {
+        assert_true(weir_sup_worker_send(&sup, 0, &message, -1));
+    }
+    assert_int_equal(sup.workers[0].outbox.n, 10);
+    assert_in_range(weir_sup_workers_wait_ms(&sup, weir_clock_now_ns()), 5000, 10000);
+    weir_sup_workers_tick(&sup, weir_clock_now_ns() + 5 * WEIR_NS_PER_S);
+    assert_true(sup.workers[0].link >= 0);
+    assert_true(slowest_send_ns(WEIR_OUTBOX_MAX / 2) < 100 * WEIR_NS_PER_MS);
+    assert_true(sup.workers[0].link >= 0);
+    weir_sup_workers_tick(&sup, weir_clock_now_ns() + 11 * WEIR_NS_PER_S);
+    assert_int_equal(sup.workers[0].link, -1);
+    assert_int_equal(sup.workers[0].outbox.n, 0);
+    weir_sup_workers_tick(&sup, weir_clock_now_ns() + 20 * WEIR_NS_PER_S);
+    assert_int_equal(waitpid(sup.workers[0].pid, NULL, 0), sup.workers[0].pid);
+    sup.workers[0].pid = 0;
+}
+
+static void a_flood_of_messages_for_it_ends_its_link(void **state)
+{
+    (void)state;
+    assert_true(slowest_send_ns(100000) < 100 * WEIR_NS_PER_MS);
+    assert_int_equal(sup.workers[0].link, -1);
+    assert_true(sup.workers[0].stop_by_ns != 0);
+}
+
+static void a_worker_that_talks_nonsense_has_so_many_lines_written(void **state)
+{
+    static char text[1u << 20];
+    int log = memfd_create("log", MFD_CLOEXEC);
+    char spec[64];
+    int n_lines = 0;
+    ssize_t n;
+
+    (void)state;
+    snprintf(spec, sizeof spec, "warn:/proc/self/fd/%d", log);
+    assert_int_equal(weir_log_init(spec, "test"), WEIR_OK);
+    weir_log_rate_init(&sup.workers[0].log_rate);
+    for (int i = 0; i < WEIR_LOG_RATE_LINES + 20; i++) {
+        say(UINT32_MAX);
+    }
+    assert_int_equal(weir_log_init("none", "test"), WEIR_OK);
+    n = pread(log, text, sizeof text, 0);
+    for (ssize_t i = 0; i < n; i++) {
+        n_lines += text[i] == '\n';
+    }
+    assert_int_equal(n_lines, WEIR_LOG_RATE_LINES + 1); /* one says that there are more */
+    close(log);
+}
+
 static void a_port_that_cannot_be_made_is_lost(void **state)
 {
     struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT,
@@ -361,6 +438,41 @@ static void a_tenant_without_a_worker_leaves_its_slot(void **state)
     assert_false(sup.tenants[2].used);
 }
 
+/* With so many descriptors free to put others out of the way: how does a process end that would
+ * execute true? */
+static int status_with_descriptors_left(int n)
+{
+    struct rlimit before, few;
+    int listener = fcntl(link_end, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY), status;
+    pid_t pid;
+
+    assert_true(listener >= 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = (rlim_t)listener + 1 + (rlim_t)n;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    pid = weir_sup_fork(&sup, &sup.workers[0], link_end, listener);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    close(listener);
+    assert_true(pid > 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+/* One that went on without its listener would take another file for it, and close that. */
+static void a_worker_without_room_for_its_descriptors_does_not_start(void **state)
+{
+    (void)state;
+    sup.params.program = "/bin/true";
+    for (int n = 0; n < 2; n++) {
+        int status = status_with_descriptors_left(n);
+
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), WEIR_WORKER_EXIT_NO_FD);
+    }
+    assert_int_equal(status_with_descriptors_left(2), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -369,6 +481,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_tenant_that_goes_before_that_leaves_its_slot, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_worker_that_stands_still_is_killed_when_its_link_is_lost,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_that_does_not_read_holds_nobody_up, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_flood_of_messages_for_it_ends_its_link, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_that_talks_nonsense_has_so_many_lines_written,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_port_that_cannot_be_made_is_lost, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_worker_says_once_which_gpus_there_are, set_up, tear_down),
@@ -385,6 +503,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_tenant_without_a_worker_leaves_its_slot, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_without_room_for_its_descriptors_does_not_start,
+                                        set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

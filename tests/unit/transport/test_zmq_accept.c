@@ -1,0 +1,227 @@
+/* proto/wire/zmq_accept.c: more connections come to a ZeroMQ server than it has descriptors. */
+#include "base/clock.h"
+#include "proto/wire/zmq_server.h"
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define LIMIT       64 /* descriptors of the server's process */
+#define CONNECTIONS 200
+#define WAIT_MS     10000
+
+static struct fixture {
+    char directory[64];
+    char endpoint[112];
+    struct rlimit before;
+    pid_t clients;  /* a process that has descriptors enough */
+    int orders[2];  /* to it: how many connections to make */
+    int answers[2]; /* from it: what became of them */
+    struct weir_zmq_server *server;
+    int n_open; /* descriptors of this process without any connection */
+} f;
+
+struct answer {
+    int greeted; /* libzmq's greeting came */
+    int ended;   /* the connection's end came */
+};
+
+static int connect_one(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    snprintf(address.sun_path, sizeof address.sun_path, "%.100s", f.endpoint + strlen("ipc://"));
+    return fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ? fd : -1;
+}
+
+/* Make connections, hold all of them, and see what each gets. */
+static struct answer make_connections(int n)
+{
+    struct answer answer = {0, 0};
+    int fds[CONNECTIONS];
+
+    for (int i = 0; i < n; i++) {
+        fds[i] = connect_one();
+    }
+    for (int i = 0; i < n; i++) {
+        struct pollfd wait = {.fd = fds[i], .events = POLLIN};
+        char byte;
+
+        if (fds[i] >= 0 && poll(&wait, 1, WAIT_MS) == 1) {
+            ssize_t got = recv(fds[i], &byte, 1, 0);
+
+            answer.greeted += got == 1;
+            answer.ended += got <= 0;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        close(fds[i]);
+    }
+    return answer;
+}
+
+static _Noreturn void be_clients(void)
+{
+    int n;
+
+    close(f.orders[1]);
+    while (read(f.orders[0], &n, sizeof n) == (ssize_t)sizeof n) {
+        struct answer answer = make_connections(n);
+
+        if (write(f.answers[1], &answer, sizeof answer) != (ssize_t)sizeof answer) {
+            break;
+        }
+    }
+    _exit(0);
+}
+
+static struct answer clients_make(int n)
+{
+    struct answer answer;
+
+    assert_int_equal(write(f.orders[1], &n, sizeof n), sizeof n);
+    assert_int_equal(read(f.answers[0], &answer, sizeof answer), sizeof answer);
+    return answer;
+}
+
+static int n_open(void)
+{
+    int n = 0;
+
+    for (int fd = 0; fd < LIMIT; fd++) {
+        n += fcntl(fd, F_GETFD) >= 0;
+    }
+    return n;
+}
+
+static int set_up(void **state)
+{
+    const char *endpoints[] = {f.endpoint};
+    struct weir_zmq_server_params params = {.endpoints = endpoints, .n_endpoints = 1};
+    struct rlimit low;
+
+    (void)state;
+    snprintf(f.directory, sizeof f.directory, "/tmp/weir-test-XXXXXX");
+    assert_non_null(mkdtemp(f.directory));
+    snprintf(f.endpoint, sizeof f.endpoint, "ipc://%s/zmq.sock", f.directory);
+    assert_int_equal(pipe2(f.orders, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(f.answers, O_CLOEXEC), 0);
+    f.clients = fork();
+    assert_true(f.clients >= 0);
+    if (f.clients == 0) {
+        be_clients();
+    }
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &f.before), 0);
+    low = f.before;
+    low.rlim_cur = LIMIT;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    assert_int_equal(weir_zmq_server_create(&params, &f.server), WEIR_OK);
+    f.n_open = n_open();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    weir_zmq_server_destroy(f.server);
+    close(f.orders[0]);
+    close(f.orders[1]);
+    close(f.answers[0]);
+    close(f.answers[1]);
+    waitpid(f.clients, NULL, 0);
+    unlink(f.endpoint + strlen("ipc://"));
+    return setrlimit(RLIMIT_NOFILE, &f.before) == 0 && rmdir(f.directory) == 0 ? 0 : 1;
+}
+
+/* Take what is left; gives how many. */
+static int use_up(int fds[LIMIT])
+{
+    int n = 0;
+
+    while (n < LIMIT && (fds[n] = dup(f.answers[0])) >= 0) {
+        n++;
+    }
+    return n;
+}
+
+static void give_back(const int fds[LIMIT], int n)
+{
+    for (int i = 0; i < n; i++) {
+        close(fds[i]);
+    }
+}
+
+/* Connections that have ended are closed a moment later. */
+static void settle(void)
+{
+    uint64_t end_ns = weir_clock_now_ns() + WAIT_MS * WEIR_NS_PER_MS;
+
+    while (n_open() > f.n_open) {
+        assert_true(weir_clock_now_ns() < end_ns);
+    }
+}
+
+static bool is_greeted(void)
+{
+    return clients_make(1).greeted == 1;
+}
+
+static void serves_again(void)
+{
+    settle();
+    assert_true(is_greeted());
+    settle();
+}
+
+static void a_flood_leaves_descriptors_for_others(void **state)
+{
+    int fds[LIMIT], n_left;
+    struct answer answer;
+
+    (void)state;
+    serves_again();
+    answer = clients_make(CONNECTIONS);
+    n_left = use_up(fds);
+    give_back(fds, n_left);
+    assert_int_equal(answer.greeted + answer.ended, CONNECTIONS);
+    assert_in_range(answer.greeted, 1, LIMIT * 3 / 4);
+    assert_in_range(n_left, LIMIT / 4, LIMIT);
+    serves_again();
+}
+
+static void without_any_descriptor_connections_are_turned_away(void **state)
+{
+    struct answer answer;
+    int fds[LIMIT], n;
+
+    (void)state;
+    settle();
+    n = use_up(fds);
+    answer = clients_make(CONNECTIONS);
+    assert_int_equal(answer.greeted, 0);
+    assert_int_equal(answer.ended, CONNECTIONS);
+    give_back(fds, n);
+    serves_again();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_flood_leaves_descriptors_for_others),
+        cmocka_unit_test(without_any_descriptor_connections_are_turned_away),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
