@@ -285,19 +285,27 @@ static bool is_mixed(const struct round *round)
     return round->weight == 0 && round->count > FEW;
 }
 
+/* The longest slice among many of different weights: the heaviest have their part of MIXED_NS, and
+ * others as much less as they weigh, so that all have a turn in each round. But who has longer
+ * kernels than that would be stopped in each. */
+static uint64_t mixed_most_ns(const struct round *round, const struct weir_policy_tenant *tenant)
+{
+    uint64_t heaviest_ns = MIXED_NS / round->count;
+    uint64_t own_ns = heaviest_ns * tenant->weight / round->heaviest;
+    uint64_t kernel_ns = tenant->kernel.predicted_ns; /* 0: not known */
+
+    return kernel_ns != 0 && kernel_ns <= own_ns ? own_ns : heaviest_ns;
+}
+
 /* The epoch: this tenant's part of a round that is long enough for what switching costs. */
 static uint64_t slice_of(const struct round *round, const struct weir_policy_tenant *tenant)
 {
     uint64_t slice_ns = round->unit * tenant->weight >> 16;
-    uint64_t most_ns = SLICE_MAX_NS;
+    uint64_t most_ns = is_mixed(round) ? mixed_most_ns(round, tenant) : SLICE_MAX_NS;
 
-    if (is_mixed(round) && MIXED_NS / round->count < most_ns) {
-        most_ns = MIXED_NS / round->count;
-    }
-    if (slice_ns < SLICE_MIN_NS) {
-        return SLICE_MIN_NS;
-    }
-    return slice_ns < most_ns ? slice_ns : most_ns;
+    slice_ns = slice_ns < most_ns ? slice_ns : most_ns;
+    slice_ns = slice_ns < SLICE_MAX_NS ? slice_ns : SLICE_MAX_NS;
+    return slice_ns > SLICE_MIN_NS ? slice_ns : SLICE_MIN_NS;
 }
 
 /* Where a tenant would be after its turn, which takes as long as what cannot be stopped in it;

@@ -186,7 +186,7 @@ static void many_have_their_shares_in_each_second(void **state)
                 all += part[w];
             }
             for (int w = 0; w < 4; w++) {
-                assert_float_equal(part[w] / all, 0.1 * (w + 1), 0.02);
+                assert_float_equal(part[w] / all, 0.1 * (w + 1), 0.01);
             }
             assert_true(all > 0.985 * 1e9 * params.gpu.sms);
         }
