@@ -286,6 +286,22 @@ class Programs(Base):
         found = self.finished(host, sys.executable, "-c", ASKS, tenant="alice")
         self.assertEqual(self.processes(found), {(held[1].pid, 64)})
 
+    def test_nvml_lists_all_programs_of_a_worker_of_several(self):
+        """Of those on other machines, which are in one worker: also for a program here, which is in another one."""
+        host = self.own(remote=self.remote())
+        held = [self.guest(host, "e2e_quota", "hold", mib << 20, tenant="alice", arrangement=how)
+                for mib, how in ((32, lib.TCP), (64, lib.TCP), (96, lib.SHM))]
+        for guest in held:
+            guest.wait_line("^held$")
+        all_of_them = {(guest.pid, mib) for guest, mib in zip(held, (32, 64, 96))}
+        for how in (lib.SHM, lib.TCP):
+            found = self.finished(host, sys.executable, "-c", ASKS, tenant="alice", arrangement=how)
+            self.assertEqual(self.processes(found), all_of_them, how)
+        held[0].close_stdin()
+        self.assertEqual(held[0].wait(), 0)
+        found = self.finished(host, sys.executable, "-c", ASKS, tenant="alice")
+        self.assertEqual(self.processes(found), all_of_them - {(held[0].pid, 32)})
+
     def test_the_quota_holds_over_all_workers(self):
         host = self.own({"alice": {"isolation": "program", "memory": "256MiB"}, "bob": {"isolation": "program"}})
         first = self.guest(host, "e2e_quota", "hold", 160 << 20, tenant="alice")
