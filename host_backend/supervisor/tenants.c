@@ -179,7 +179,7 @@ bool weir_sup_serves(const struct weir_supervisor *sup, int worker,
 }
 
 /* Tell the gate, and then all workers that serve the tenant. */
-static void tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant, uint32_t type)
+static void tell(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, uint32_t type)
 {
     struct weir_link_message message = message_of(tenant, type);
 
@@ -189,9 +189,10 @@ static void tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tena
             continue;
         }
         if (type == WEIR_LINK_TENANT) {
-            weir_sup_gate_worker_serves(sup, i, tenant);
+            weir_sup_tenant_join(sup, tenant, i); /* it may be new to this worker */
+        } else {
+            (void)weir_sup_worker_send(sup, i, &message, -1);
         }
-        (void)weir_sup_worker_send(sup, i, &message, -1);
     }
 }
 

@@ -316,6 +316,33 @@ class Programs(Base):
         third = self.guest(host, "e2e_quota", "hold", 160 << 20, tenant="alice")
         third.wait_line("^held$")
 
+    def holds_together(self, host, tenant):
+        """The quota of 256 MiB: what a program on another machine has counts for one here, and the other way round."""
+        for first, second in ((lib.TCP, lib.SHM), (lib.SHM, lib.TCP)):
+            holder = self.guest(host, "e2e_quota", "hold", 160 << 20, tenant=tenant, arrangement=first)
+            holder.wait_line("^held$")
+            self.finished(host, "e2e_quota", "fails", 160 << 20, tenant=tenant, arrangement=second)
+            holder.close_stdin()
+            self.assertEqual(holder.wait(), 0, holder.tail())
+            lib.until(lambda: host.tenant(tenant)["used_bytes"] == 0, 10, "what it had is free")
+
+    def test_the_quota_holds_for_a_tenant_that_is_added(self):
+        settings = {"isolation": "program", "memory": "256MiB"}
+        host = self.own({"alice": settings}, remote=self.remote(("alice", "carol")))
+        host.write_config({"alice": settings, "carol": settings})
+        host.process.signal(signal.SIGHUP)
+        lib.until(lambda: any(t["name"] == "carol" for t in host.status()["tenant"]), 10, "carol is added")
+        self.holds_together(host, "carol")
+
+    def test_the_quota_holds_after_a_quarantine(self):
+        host = self.own({"alice": {"isolation": "program", "memory": "256MiB"}}, lines=["quarantine_s = 1"],
+                        remote=self.remote())
+        faulting = self.guest(host, "e2e_fault", "trap", tenant="alice", arrangement=lib.TCP)
+        faulting.close_stdin()
+        host.process.wait_log("quarantine begun tenant=alice")
+        host.process.wait_log("quarantine ended tenant=alice")
+        self.holds_together(host, "alice")
+
     def test_the_quota_comes_back_when_a_worker_dies(self):
         host = self.own({"alice": {"isolation": "program", "memory": "256MiB"}})
         first = self.guest(host, "e2e_quota", "hold", 200 << 20, tenant="alice")
