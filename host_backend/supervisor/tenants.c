@@ -497,7 +497,8 @@ void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t
     if (sup->workers[tenant->worker].tenant == (int)index) {
         (void)weir_sup_worker_send(sup, tenant->worker, &stop, -1); /* weir_sup_tenants_died() */
     } else {
-        release(sup, tenant);
+        tenant->worker = -1;
+        release_if_free(sup, tenant); /* its programs' workers may still be ending */
     }
 }
 

@@ -124,6 +124,11 @@ class Base(lib.Case):
         guest.kill()
         return worker
 
+    def processes(self, asked):
+        """Of what ASKS has printed: who, and how many MiB."""
+        found = [re.fullmatch(r"process (\d+) (\d+) MiB .*/e2e_quota", line) for line in asked.lines[1:]]
+        return {(int(match[1]), int(match[2])) for match in found}
+
 
 class Programs(Base):
     def test_an_idle_session_hardly_wakes_anybody(self):
@@ -268,11 +273,6 @@ class Programs(Base):
         self.steady_undisturbed(steady)
         self.kept(host, "alice", 1)
 
-    def processes(self, asked):
-        """Of what ASKS has printed: who, and how many MiB."""
-        found = [re.fullmatch(r"process (\d+) (\d+) MiB .*/e2e_quota", line) for line in asked.lines[1:]]
-        return {(int(match[1]), int(match[2])) for match in found}
-
     def test_nvml_lists_the_programs_of_all_workers(self):
         host = self.own()
         held = [self.guest(host, "e2e_quota", "hold", mib << 20, tenant="alice") for mib in (32, 64)]
@@ -285,22 +285,6 @@ class Programs(Base):
         lib.until(lambda: len(self.workers(host, "alice", "kept")) == 1, 10, "its worker waits for another program")
         found = self.finished(host, sys.executable, "-c", ASKS, tenant="alice")
         self.assertEqual(self.processes(found), {(held[1].pid, 64)})
-
-    def test_nvml_lists_all_programs_of_a_worker_of_several(self):
-        """Of those on other machines, which are in one worker: also for a program here, which is in another one."""
-        host = self.own(remote=self.remote())
-        held = [self.guest(host, "e2e_quota", "hold", mib << 20, tenant="alice", arrangement=how)
-                for mib, how in ((32, lib.TCP), (64, lib.TCP), (96, lib.SHM))]
-        for guest in held:
-            guest.wait_line("^held$")
-        all_of_them = {(guest.pid, mib) for guest, mib in zip(held, (32, 64, 96))}
-        for how in (lib.SHM, lib.TCP):
-            found = self.finished(host, sys.executable, "-c", ASKS, tenant="alice", arrangement=how)
-            self.assertEqual(self.processes(found), all_of_them, how)
-        held[0].close_stdin()
-        self.assertEqual(held[0].wait(), 0)
-        found = self.finished(host, sys.executable, "-c", ASKS, tenant="alice")
-        self.assertEqual(self.processes(found), all_of_them - {(held[0].pid, 32)})
 
     def test_the_quota_holds_over_all_workers(self):
         host = self.own({"alice": {"isolation": "program", "memory": "256MiB"}, "bob": {"isolation": "program"}})
@@ -315,33 +299,6 @@ class Programs(Base):
         lib.until(lambda: host.tenant("alice")["used_bytes"] == 64 << 20, 10, "what the first had is free")
         third = self.guest(host, "e2e_quota", "hold", 160 << 20, tenant="alice")
         third.wait_line("^held$")
-
-    def holds_together(self, host, tenant):
-        """The quota of 256 MiB: what a program on another machine has counts for one here, and the other way round."""
-        for first, second in ((lib.TCP, lib.SHM), (lib.SHM, lib.TCP)):
-            holder = self.guest(host, "e2e_quota", "hold", 160 << 20, tenant=tenant, arrangement=first)
-            holder.wait_line("^held$")
-            self.finished(host, "e2e_quota", "fails", 160 << 20, tenant=tenant, arrangement=second)
-            holder.close_stdin()
-            self.assertEqual(holder.wait(), 0, holder.tail())
-            lib.until(lambda: host.tenant(tenant)["used_bytes"] == 0, 10, "what it had is free")
-
-    def test_the_quota_holds_for_a_tenant_that_is_added(self):
-        settings = {"isolation": "program", "memory": "256MiB"}
-        host = self.own({"alice": settings}, remote=self.remote(("alice", "carol")))
-        host.write_config({"alice": settings, "carol": settings})
-        host.process.signal(signal.SIGHUP)
-        lib.until(lambda: any(t["name"] == "carol" for t in host.status()["tenant"]), 10, "carol is added")
-        self.holds_together(host, "carol")
-
-    def test_the_quota_holds_after_a_quarantine(self):
-        host = self.own({"alice": {"isolation": "program", "memory": "256MiB"}}, lines=["quarantine_s = 1"],
-                        remote=self.remote())
-        faulting = self.guest(host, "e2e_fault", "trap", tenant="alice", arrangement=lib.TCP)
-        faulting.close_stdin()
-        host.process.wait_log("quarantine begun tenant=alice")
-        host.process.wait_log("quarantine ended tenant=alice")
-        self.holds_together(host, "alice")
 
     def test_the_quota_comes_back_when_a_worker_dies(self):
         host = self.own({"alice": {"isolation": "program", "memory": "256MiB"}})

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""A tenant whose programs come in several ways at once: here each has a worker of its own; those on other machines
+come to a worker of several tenants, and those in a virtual machine, too, or to one that all of them have."""
+import os
+import signal
+import sys
+
+import lib
+import test_programs
+from test_programs import ASKS
+
+LONG_ROUNDS = 180000000  # a kernel of some seconds in softgpu, which the end of its session waits for
+
+
+class Ways(test_programs.Base):
+    def test_nvml_lists_all_programs_of_a_worker_of_several(self):
+        """Of those on other machines, which are in one worker: also for a program here, which is in another one."""
+        host = self.own(remote=self.remote())
+        held = [self.guest(host, "e2e_quota", "hold", mib << 20, tenant="alice", arrangement=how)
+                for mib, how in ((32, lib.TCP), (64, lib.TCP), (96, lib.SHM))]
+        for guest in held:
+            guest.wait_line("^held$")
+        all_of_them = {(guest.pid, mib) for guest, mib in zip(held, (32, 64, 96))}
+        for how in (lib.SHM, lib.TCP):
+            found = self.finished(host, sys.executable, "-c", ASKS, tenant="alice", arrangement=how)
+            self.assertEqual(self.processes(found), all_of_them, how)
+        held[0].close_stdin()
+        self.assertEqual(held[0].wait(), 0)
+        found = self.finished(host, sys.executable, "-c", ASKS, tenant="alice")
+        self.assertEqual(self.processes(found), all_of_them - {(held[0].pid, 32)})
+
+    def holds_together(self, host, tenant):
+        """The quota of 256 MiB: what a program on another machine has counts for one here, and the other way round."""
+        for first, second in ((lib.TCP, lib.SHM), (lib.SHM, lib.TCP)):
+            holder = self.guest(host, "e2e_quota", "hold", 160 << 20, tenant=tenant, arrangement=first)
+            holder.wait_line("^held$")
+            self.finished(host, "e2e_quota", "fails", 160 << 20, tenant=tenant, arrangement=second)
+            holder.close_stdin()
+            self.assertEqual(holder.wait(), 0, holder.tail())
+            lib.until(lambda: host.tenant(tenant)["used_bytes"] == 0, 10, "what it had is free")
+
+    def test_the_quota_holds_for_a_tenant_that_is_added(self):
+        settings = {"isolation": "program", "memory": "256MiB"}
+        host = self.own({"alice": settings}, remote=self.remote(("alice", "carol")))
+        host.write_config({"alice": settings, "carol": settings})
+        host.process.signal(signal.SIGHUP)
+        lib.until(lambda: any(t["name"] == "carol" for t in host.status()["tenant"]), 10, "carol is added")
+        self.holds_together(host, "carol")
+
+    def test_the_quota_holds_after_a_quarantine(self):
+        host = self.own({"alice": {"isolation": "program", "memory": "256MiB"}}, lines=["quarantine_s = 1"],
+                        remote=self.remote())
+        faulting = self.guest(host, "e2e_fault", "trap", tenant="alice", arrangement=lib.TCP)
+        faulting.close_stdin()
+        host.process.wait_log("quarantine begun tenant=alice")
+        host.process.wait_log("quarantine ended tenant=alice")
+        self.holds_together(host, "alice")
+
+    def test_a_removed_tenant_has_its_place_until_its_last_program_has_ended(self):
+        """Also where the worker for its programs on other machines has let it go at once."""
+        host = self.own(remote=self.remote())
+        guest = self.guest(host, "e2e_fault", "long", LONG_ROUNDS, tenant="alice")
+        guest.wait_line("^ready$")
+        for words in (("remove", "alice"), ("add", "carol")):
+            self.assertEqual(host.weir("tenant", *words, "--run-dir", host.run_dir).returncode, 0)
+        ended = "supervisor: worker of a program ended worker=.* tenant="
+        host.process.wait_log(ended)
+        self.assertRegex(host.process.err, ended + "alice", "the worker was alice's to its end")
+        self.finished(host, "e2e_minimal", tenant="carol")
+
+
+if __name__ == "__main__":
+    lib.main()
