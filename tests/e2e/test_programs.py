@@ -460,9 +460,9 @@ CLIENTS = 48  # of an MPS server
 class UnderMps(Base):
     REAL = False  # are the tests for NVIDIA's own daemon, too, where there is a GPU?
 
-    def under_mps(self, tenants=None, lines=(), server="4242"):
+    def under_mps(self, tenants=None, lines=(), server="4242", **kwargs):
         if lib.DRIVER != "softgpu" and self.REAL and shutil.which("nvidia-cuda-mps-control"):
-            return self.own(tenants, lines=['mps = "on"', *lines])
+            return self.own(tenants, lines=['mps = "on"', *lines], **kwargs)
         if lib.DRIVER != "softgpu":
             self.skipTest("a real client of MPS does not talk to what stands for the daemon here")
         folder = self.folder()
@@ -475,7 +475,7 @@ class UnderMps(Base):
             os.chmod(self.said_path, 0o666)  # the daemon runs as the workers' user
         tenants = tenants or {name: {"isolation": "program"} for name in ("alice", "bob")}
         return self.own({**tenants, "carol": {"isolation": "strict"}}, lines=['mps = "on"', *lines],
-                        env={"PATH": f"{folder}:{os.environ['PATH']}", "WEIR_TEST_SAID": self.said_path})
+                        env={"PATH": f"{folder}:{os.environ['PATH']}", "WEIR_TEST_SAID": self.said_path}, **kwargs)
 
     def said(self, domain="mps-0"):
         """What the daemon of a domain was told."""

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 
+import kvm
 import lib
 import test_programs
 from test_programs import ASKS
@@ -67,6 +68,48 @@ class Ways(test_programs.Base):
         host.process.wait_log(ended)
         self.assertRegex(host.process.err, ended + "alice", "the worker was alice's to its end")
         self.finished(host, "e2e_minimal", tenant="carol")
+
+    def test_a_key_that_comes_after_a_virtual_machine(self):
+        """Its programs have a worker of their own by then, which ends as soon as none of them runs."""
+        host = self.host(["alice", "bob"], remote=self.remote(), start=False)
+        with open(host.config) as f:
+            with_keys = f.read()
+        with open(host.config, "w") as f:
+            f.write(with_keys.replace(f'key = "{host.remote.public("alice")}"\n', ""))
+        host.start()
+        machine = kvm.StandIn(host)
+        self.addCleanup(machine.close)
+        inside = machine.start("e2e_steady")
+        self.addCleanup(inside.kill)
+        inside.wait_line("^round 0$")
+        with open(host.config, "w") as f:
+            f.write(with_keys)
+        host.process.signal(signal.SIGHUP)
+        host.process.wait_log("turned away as long as programs of its virtual machines run.* tenant=alice")
+        self.finished(host, "e2e_minimal", tenant="alice", arrangement=lib.TCP, expect=1)
+        self.steady_undisturbed(inside)
+        host.process.wait_log("moved to the worker of several tenants tenant=alice")
+        self.finished(host, "e2e_minimal", tenant="alice", arrangement=lib.TCP)
+        inside = machine.start("e2e_minimal")
+        self.addCleanup(inside.kill)
+        self.ends(host, inside)
+        self.assertEqual(len([w for w in host.status()["worker"] if w["state"] == ""]), 1)
+        self.assertNotIn("quarantine", host.process.err)
+
+
+class UnderMps(test_programs.UnderMps):
+    def test_another_tenants_fault_turns_no_remote_guests_away(self):
+        """Of a tenant in quarantine for a fault under MPS, which has done nothing to the worker of several tenants."""
+        host = self.under_mps(lines=["quarantine_s = 60"], remote=self.remote(("alice", "bob", "carol")))
+        self.steady(host, tenant="alice")
+        os.kill(*self.pids(host, "alice", "busy"), signal.SIGKILL)
+        lib.until(lambda: host.tenant("alice")["quarantined"], 5, "alice's programs run outside MPS")
+        faulting = self.guest(host, "e2e_fault", "trap", tenant="bob", arrangement=lib.TCP)
+        faulting.close_stdin()
+        host.process.wait_log("quarantine begun tenant=bob worker=")
+        self.finished(host, "e2e_minimal", tenant="alice", arrangement=lib.TCP)
+        self.finished(host, "e2e_minimal", tenant="bob", arrangement=lib.TCP, expect=1)
+        self.assertNotIn("quarantine begun tenant=alice worker=", host.process.err)
 
 
 if __name__ == "__main__":
