@@ -508,6 +508,10 @@ void weir_sup_tenants_died(struct weir_supervisor *sup, int worker)
         struct weir_sup_tenant *tenant = &sup->tenants[i];
 
         if (tenant->used && tenant->gone && tenant->worker == worker) {
+            if (sup->workers[worker].tenant == i) {
+                sup->workers[worker].used = false; /* nobody needs another one */
+            }
+            tenant->worker = -1;
             release_if_free(sup, tenant);
         }
     }

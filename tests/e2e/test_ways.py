@@ -69,6 +69,21 @@ class Ways(test_programs.Base):
         self.assertRegex(host.process.err, ended + "alice", "the worker was alice's to its end")
         self.finished(host, "e2e_minimal", tenant="carol")
 
+    def test_the_worker_of_a_removed_tenants_machines_is_not_started_again(self):
+        """While a program of the tenant is still ending."""
+        host = self.own()
+        machine = kvm.StandIn(host)
+        self.addCleanup(machine.close)
+        self.ends(host, machine.start("e2e_minimal"))
+        guest = self.guest(host, "e2e_fault", "long", LONG_ROUNDS, tenant="alice")
+        guest.wait_line("^ready$")
+        self.assertEqual(host.weir("tenant", "remove", "alice", "--run-dir", host.run_dir).returncode, 0)
+        host.process.wait_log("supervisor: worker ended with its tenant")
+        host.process.wait_log("supervisor: worker of a program ended worker=.* tenant=alice")
+        self.assertNotIn("worker died", host.process.err)
+        self.assertEqual(host.weir("tenant", "add", "alice", "--run-dir", host.run_dir).returncode, 0)
+        self.finished(host, "e2e_minimal", tenant="alice")
+
     def test_a_key_that_comes_after_a_virtual_machine(self):
         """Its programs have a worker of their own by then, which ends as soon as none of them runs."""
         host = self.host(["alice", "bob"], remote=self.remote(), start=False)
