@@ -33,6 +33,19 @@ for process in processes[:n.value]:
 """
 
 
+# A program that asks for as much stack as it is told to, and tells what it has.
+STACK = """
+import ctypes, sys
+cuda, ctx, now = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_size_t()
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(ctx), 0) == 0
+assert cuda.cuCtxSetCurrent(ctx) == 0
+print("ready", flush=True)
+for line in sys.stdin:
+    assert cuda.cuCtxSetLimit(0, ctypes.c_size_t(int(line))) == 0 and cuda.cuCtxGetLimit(ctypes.byref(now), 0) == 0
+    print("asked", int(line), "has", now.value, flush=True)
+"""
+
+
 # A program that tells which SMs its kernel has run on, and what the driver says of them.
 SHARE = r"""
 import ctypes
@@ -388,6 +401,24 @@ class Programs(Base):
         shutil.copy(lib.places.softgpu, driver)
         lib.until(lambda: self.guest(host, "e2e_minimal", tenant="bob").wait(20) == 0, 10, "bob's programs work again")
         self.steady_undisturbed(steady)
+
+    def test_who_shares_a_worker_lowers_no_limit_of_another_program(self):
+        """Whose kernels need the stack that it has asked for."""
+        host, steady, _ = self.scarce()
+        steady.kill()
+        self.kept(host, "alice", 1)
+        first, second = (self.guest(host, sys.executable, "-c", STACK, tenant="alice") for _ in range(2))
+        for guest in (first, second):
+            guest.wait_line("^ready$")
+        self.assertEqual(len(self.pids(host, "alice")), 1)
+        for guest, asked, given in ((first, 64 << 10, 64 << 10), (second, 4 << 10, 64 << 10), (second, 128 << 10, 128 << 10)):
+            guest.say(str(asked))
+            guest.wait_line(f"^asked {asked} has {given}$")
+        second.close_stdin()
+        self.assertEqual(second.wait(), 0)
+        lib.until(lambda: host.tenant("alice")["sessions"] == 1, 5, "the first is alone")
+        first.say(str(2 << 10))
+        first.wait_line(f"^asked {2 << 10} has {2 << 10}$")
 
     def test_or_they_are_refused(self):
         host, steady, _ = self.scarce(lines=['on_shortage = "refuse"'])
