@@ -336,6 +336,16 @@ class Programs(Base):
         self.finished(host, "e2e_minimal", tenant="alice")
         self.steady_undisturbed(steady[0])
 
+    def test_who_changes_a_tenant_is_told_of_a_worker_that_does_not_hear(self):
+        host = self.own()
+        self.steady(host, tenant="alice")
+        worker, = self.pids(host, "alice", "busy")
+        change = ("tenant", "set", "alice", "weight=7", "--run-dir", host.run_dir)
+        os.kill(worker, signal.SIGSTOP)
+        self.assertIn("its worker has not said yet that it has this", host.weir(*change).stderr)
+        os.kill(worker, signal.SIGCONT)
+        lib.until(lambda: host.weir(*change).stderr == "", 10, "it has heard of it")
+
     def test_many_start_at_once(self):
         host = self.own()
         guests = [self.guest(host, "e2e_minimal", tenant=("alice", "bob")[i % 2]) for i in range(48)]
