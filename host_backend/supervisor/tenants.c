@@ -362,6 +362,9 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     tenant->base = base;
     if (!tenant->gone) {
         memcpy(tenant->base.user, tenant->config.user, sizeof tenant->base.user);
+    } else {
+        tenant->faults = (struct weir_sup_faults){0}; /* those of before went with it */
+        memset(&tenant->refused, 0, sizeof tenant->refused);
     }
     if (tenant->gone && source == WEIR_ORIGIN_DEMAND &&
         weir_user_id(config->user, &tenant->demand_uid) == WEIR_OK) { /* else it is refused later */

@@ -69,6 +69,27 @@ class Ways(test_programs.Base):
         self.assertRegex(host.process.err, ended + "alice", "the worker was alice's to its end")
         self.finished(host, "e2e_minimal", tenant="carol")
 
+    def reload(self, host, tenants):
+        host.write_config(tenants)
+        host.process.signal(signal.SIGHUP)
+        lib.until(lambda: {t["name"] for t in host.status()["tenant"]} == set(tenants), 10, "the file is followed")
+
+    def test_a_quarantine_ends_when_its_tenant_is_removed(self):
+        """Also if the tenant comes back while one of its programs is still ending."""
+        host = self.own(lines=["quarantine_s = 60"], remote=self.remote())
+        both = host.tenants
+        guest = self.guest(host, "e2e_fault", "long", LONG_ROUNDS, tenant="alice")
+        guest.wait_line("^ready$")
+        faulting = self.guest(host, "e2e_fault", "trap", tenant="alice", arrangement=lib.TCP)
+        faulting.close_stdin()
+        host.process.wait_log("quarantine begun tenant=alice")
+        self.assertEqual(host.tenant("alice")["quarantined"], 1)
+        self.reload(host, {"bob": both["bob"]})
+        host.process.wait_log("supervisor: worker ended with its tenant")
+        self.reload(host, both)
+        self.assertEqual((host.tenant("alice")["quarantined"], host.tenant("alice")["faults"]), (0, 0))
+        self.finished(host, "e2e_minimal", tenant="alice", arrangement=lib.TCP)
+
     def test_the_worker_of_a_removed_tenants_machines_is_not_started_again(self):
         """While a program of the tenant is still ending."""
         host = self.own()
