@@ -48,10 +48,13 @@ struct weir_account_pool {
 #define WEIR_ACCOUNT_KEPT   (WEIR_ACCOUNT_PLACES - 1) /* the place of no process */
 
 #define WEIR_ACCOUNT_NAME_WORDS 8
+#define WEIR_ACCOUNT_USERS      1024 /* of a page */
 
-/* For whom a process has its part. */
+/* A program for which a process has charged something. */
 struct weir_account_user {
-    atomic_uint_fast32_t pid; /* as it is called where it runs; 0: nobody */
+    atomic_uint_fast32_t owner; /* the place of that process, and 1; 0: the entry is free */
+    atomic_uint_fast32_t pid;   /* as it is called where it runs; 0: not to be shown yet */
+    atomic_uint_fast64_t bytes; /* of device memory */
     atomic_uint_fast64_t name[WEIR_ACCOUNT_NAME_WORDS];
 };
 
@@ -59,7 +62,7 @@ struct weir_account_user {
 struct weir_account_page {
     atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* of items that processes have together */
     atomic_uint_fast64_t of[WEIR_ACCOUNT_PLACES][WEIR_ACCOUNT_COUNT]; /* the part of each process */
-    struct weir_account_user user[WEIR_ACCOUNT_PLACES];               /* likewise */
+    struct weir_account_user user[WEIR_ACCOUNT_USERS]; /* a process may have several */
 };
 
 /* Zeroed: nothing is used, and nothing may be. Internally locked (lock-free). */
@@ -95,20 +98,29 @@ void weir_account_pool_divide(struct weir_account_pool *pool, enum weir_account_
  */
 void weir_account_page_settle(struct weir_account_page *page, uint32_t place);
 /**
- * Say for whom a process has its part.
- * @param pid   0: for nobody any more.
- * @param name  cut to 63 bytes; not read if pid is 0.
- * @thread one at a time for a place
- */
-void weir_account_page_user_set(struct weir_account_page *page, uint32_t place, uint32_t pid,
-                                const char *name);
-/**
- * For whom does a process have its part?
- * @param ret_name  what was set, or parts of two names if it is being set.
- * @return the pid; 0: for nobody
+ * Name a program for which a process charges.
+ * @param place  of the process. Its end takes the program out, too.
+ * @param pid    not 0.
+ * @param name   cut to 63 bytes.
+ * @return its number, from 1; 0: there is no room for it
  * @thread any
  */
-uint32_t weir_account_page_user(const struct weir_account_page *page, uint32_t place,
+uint32_t weir_account_page_user_add(struct weir_account_page *page, uint32_t place, uint32_t pid,
+                                    const char *name);
+/** So much device memory the program has. @param user  0: nothing is done. @thread any */
+void weir_account_page_user_has(struct weir_account_page *page, uint32_t user, uint64_t bytes);
+/** The process charges for this program no more. @param user  0: nothing is done. @thread any */
+void weir_account_page_user_remove(struct weir_account_page *page, uint32_t user);
+/**
+ * Which program has a number?
+ * @param user       from 1 to WEIR_ACCOUNT_USERS.
+ * @param ret_place  of the process that charges for it.
+ * @param ret_name   its name, or parts of two if one program has just followed another.
+ * @return the pid; 0: none has, and nothing is written
+ * @thread any
+ */
+uint32_t weir_account_page_user(const struct weir_account_page *page, uint32_t user,
+                                uint32_t *ret_place, uint64_t *ret_bytes,
                                 char ret_name[WEIR_ACCOUNT_NAME_WORDS * 8]);
 /** No process uses the page: only what is kept is used. @thread any */
 void weir_account_page_clear(struct weir_account_page *page);

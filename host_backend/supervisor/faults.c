@@ -53,11 +53,11 @@ static bool is_to_be_moved(const struct weir_supervisor *sup, const struct weir_
            (certain || (fault->marks && !weir_sup_has_remote_guests(sup, tenant)));
 }
 
-/* Has it a worker that only its quarantine has given it? */
+/* Has it a worker of its own in place of that of several tenants? Its quarantine has given it one,
+ * or it had one for its virtual machines before it got a key. */
 static bool is_moved(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
-    return tenant->used && tenant->faults.quarantine_end_ns != 0 &&
-           weir_sup_uses_shared_worker(sup, tenant) && tenant->worker >= 0 &&
+    return tenant->used && weir_sup_uses_shared_worker(sup, tenant) && tenant->worker >= 0 &&
            sup->workers[tenant->worker].tenant == (int)tenant->index;
 }
 
@@ -132,10 +132,11 @@ void weir_sup_quarantine_begin(struct weir_supervisor *sup, int worker)
         struct weir_sup_tenant *tenant = &sup->tenants[i];
         int own;
 
-        if (!tenant->used || tenant->gone || tenant->worker != worker ||
-            tenant->faults.quarantine_end_ns == 0 || is_moved(sup, tenant)) {
+        if (!tenant->used || tenant->gone || tenant->worker != worker || !tenant->faults.leaves ||
+            is_moved(sup, tenant)) {
             continue;
         }
+        tenant->faults.leaves = false;
         own = weir_sup_worker_for(sup, tenant);
         if (own < 0) {
             tenant->faults.quarantine_end_ns = 0;
@@ -161,22 +162,29 @@ bool weir_sup_quarantine_end(struct weir_supervisor *sup, int worker)
 {
     int index = sup->workers[worker].tenant;
     struct weir_sup_tenant *tenant = index >= 0 ? &sup->tenants[index] : NULL;
+    bool quarantined;
     int shared;
 
     if (tenant == NULL || !is_moved(sup, tenant) || tenant->gone ||
         !is_over(tenant, weir_clock_now_ns())) {
         return false;
     }
+    quarantined = tenant->faults.quarantine_end_ns != 0;
     tenant->faults.quarantine_end_ns = 0;
     shared = weir_sup_worker_for(sup, tenant);
-    if (shared < 0) {
-        tenant->faults.quarantine_end_ns = weir_clock_now_ns(); /* tried again at its next death */
+    if (shared < 0) { /* tried again at its next death */
+        tenant->faults.quarantine_end_ns = quarantined ? weir_clock_now_ns() : 0;
         return false;
     }
     sup->workers[worker].used = false;
     weir_sup_tenant_move(sup, tenant, shared);
-    weir_log_info("supervisor: quarantine ended tenant=%s", tenant->config.name);
-    tell_event(sup, WEIR_EVENT_QUARANTINE_ENDED, tenant, "");
+    if (quarantined) {
+        weir_log_info("supervisor: quarantine ended tenant=%s", tenant->config.name);
+        tell_event(sup, WEIR_EVENT_QUARANTINE_ENDED, tenant, "");
+    } else {
+        weir_log_info("supervisor: moved to the worker of several tenants tenant=%s",
+                      tenant->config.name);
+    }
     return true;
 }
 
@@ -268,6 +276,7 @@ static void count(struct weir_supervisor *sup, const struct weir_link_fault *fau
         take_out_of_mps(sup, tenant, end_ns);
     } else if (quarantined && tenant != NULL) {
         tenant->faults.quarantine_end_ns = end_ns;
+        tenant->faults.leaves = true;
     }
     if (quarantined && user >= 0) {
         blame_user(sup, (uint32_t)user, place, end_ns);

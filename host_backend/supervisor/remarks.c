@@ -78,6 +78,8 @@ void weir_sup_remark_keys(const struct weir_supervisor *sup)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *tenant = &sup->tenants[i];
         bool is_there = tenant->used && !tenant->gone;
+        bool waits = tenant->worker >= 0 && sup->workers[tenant->worker].tenant == i &&
+                     tenant->faults.quarantine_end_ns == 0;
         bool comes = weir_sup_uses_shared_worker(sup, tenant) && tenant->config.group[0] == 0 &&
                      strcmp(weir_sup_devices_of(sup, tenant), sup->config.devices) == 0;
 
@@ -85,6 +87,12 @@ void weir_sup_remark_keys(const struct weir_supervisor *sup)
             weir_log_warn("supervisor: its remote guests are turned away, since its isolation is "
                           "neither shared nor program, or it has devices of its own tenant=%s",
                           tenant->config.name);
+        } else if (is_there && weir_sup_has_remote_guests(sup, tenant) && waits) {
+            weir_log_warn(
+                "supervisor: its remote guests are turned away as long as programs of its "
+                "virtual machines run, which have a worker since before it had a key "
+                "tenant=%s",
+                tenant->config.name);
         }
     }
 }

@@ -47,6 +47,7 @@ struct weir_sup_faults {
     uint64_t last_ns;           /* of either; 0: none yet */
     uint64_t quarantine_end_ns; /* until then it has a worker of its own; 0: it is not in one */
     uint64_t release_ns;        /* when its worker is asked next whether it can end */
+    bool leaves;                /* the worker of several tenants, when that dies of its fault */
 };
 
 #define WEIR_BLAMED_USERS_MAX 64
@@ -614,11 +615,12 @@ void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_l
 int64_t weir_sup_share_user(const struct weir_supervisor *sup, uint32_t tenant);
 /** A share on demand begins, of the user demand_uid: in quarantine if that user is. */
 void weir_sup_quarantine_inherit(struct weir_supervisor *sup, struct weir_sup_tenant *share);
-/** Give tenants in quarantine whose shared worker has died workers of their own. */
+/** A worker of several tenants has died: those whose fault may have been its end get workers of
+ * their own. */
 void weir_sup_quarantine_begin(struct weir_supervisor *sup, int worker);
 /**
- * A worker has died: if its tenant's quarantine is over, the tenant returns to the worker that it
- * shares, and this one is not started again.
+ * A worker has died: if its tenant's quarantine is over, or it has a key since a while, the tenant
+ * goes to the worker that it shares, and this one is not started again.
  * @return was that so?
  */
 bool weir_sup_quarantine_end(struct weir_supervisor *sup, int worker);

@@ -193,6 +193,20 @@ bool weir_sup_may_change(const struct weir_admin_client *client)
     return weir_peer_of(client->fd, &peer) == WEIR_OK && (peer.uid == 0 || peer.uid == geteuid());
 }
 
+/* Has a worker of the tenant not heard yet what was asked? */
+static bool is_any_late(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->used && !w->program.stopping && weir_sup_serves(sup, i, tenant) &&
+            (!w->ready || w->answering)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Its row, with what was asked of it. */
 static void answer(struct weir_supervisor *sup, struct weir_admin_client *client,
                    struct weir_status_report *report)
@@ -200,8 +214,7 @@ static void answer(struct weir_supervisor *sup, struct weir_admin_client *client
     const struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, client->tenant);
 
     weir_sup_admin_tenants(sup, client->tenant, report);
-    if (tenant != NULL && tenant->worker >= 0 &&
-        (!sup->workers[tenant->worker].ready || sup->workers[tenant->worker].answering)) {
+    if (tenant != NULL && is_any_late(sup, tenant)) {
         weir_sup_note(client->report, "warning", "its worker has not said yet that it has this");
     }
 }

@@ -179,7 +179,7 @@ bool weir_sup_serves(const struct weir_supervisor *sup, int worker,
 }
 
 /* Tell the gate, and then all workers that serve the tenant. */
-static void tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant, uint32_t type)
+static void tell(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, uint32_t type)
 {
     struct weir_link_message message = message_of(tenant, type);
 
@@ -189,9 +189,10 @@ static void tell(struct weir_supervisor *sup, const struct weir_sup_tenant *tena
             continue;
         }
         if (type == WEIR_LINK_TENANT) {
-            weir_sup_gate_worker_serves(sup, i, tenant);
+            weir_sup_tenant_join(sup, tenant, i); /* it may be new to this worker */
+        } else {
+            (void)weir_sup_worker_send(sup, i, &message, -1);
         }
-        (void)weir_sup_worker_send(sup, i, &message, -1);
     }
 }
 
@@ -361,6 +362,9 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     tenant->base = base;
     if (!tenant->gone) {
         memcpy(tenant->base.user, tenant->config.user, sizeof tenant->base.user);
+    } else {
+        tenant->faults = (struct weir_sup_faults){0}; /* those of before went with it */
+        memset(&tenant->refused, 0, sizeof tenant->refused);
     }
     if (tenant->gone && source == WEIR_ORIGIN_DEMAND &&
         weir_user_id(config->user, &tenant->demand_uid) == WEIR_OK) { /* else it is refused later */
@@ -496,7 +500,8 @@ void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t
     if (sup->workers[tenant->worker].tenant == (int)index) {
         (void)weir_sup_worker_send(sup, tenant->worker, &stop, -1); /* weir_sup_tenants_died() */
     } else {
-        release(sup, tenant);
+        tenant->worker = -1;
+        release_if_free(sup, tenant); /* its programs' workers may still be ending */
     }
 }
 
@@ -506,6 +511,10 @@ void weir_sup_tenants_died(struct weir_supervisor *sup, int worker)
         struct weir_sup_tenant *tenant = &sup->tenants[i];
 
         if (tenant->used && tenant->gone && tenant->worker == worker) {
+            if (sup->workers[worker].tenant == i) {
+                sup->workers[worker].used = false; /* nobody needs another one */
+            }
+            tenant->worker = -1;
             release_if_free(sup, tenant);
         }
     }

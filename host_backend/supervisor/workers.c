@@ -480,7 +480,8 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
         return;
     }
     if (weir_sup_quarantine_end(sup, worker)) {
-        tell_event(sup, w, WEIR_EVENT_WORKER_ENDED, pid, "its tenant's quarantine is over");
+        tell_event(sup, w, WEIR_EVENT_WORKER_ENDED, pid,
+                   "its tenant is in the worker of several tenants from now on");
         return;
     }
     if (on_renewed(w, status, now_ns)) {

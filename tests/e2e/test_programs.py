@@ -33,6 +33,19 @@ for process in processes[:n.value]:
 """
 
 
+# A program that asks for as much stack as it is told to, and tells what it has.
+STACK = """
+import ctypes, sys
+cuda, ctx, now = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_size_t()
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(ctx), 0) == 0
+assert cuda.cuCtxSetCurrent(ctx) == 0
+print("ready", flush=True)
+for line in sys.stdin:
+    assert cuda.cuCtxSetLimit(0, ctypes.c_size_t(int(line))) == 0 and cuda.cuCtxGetLimit(ctypes.byref(now), 0) == 0
+    print("asked", int(line), "has", now.value, flush=True)
+"""
+
+
 # A program that tells which SMs its kernel has run on, and what the driver says of them.
 SHARE = r"""
 import ctypes
@@ -123,6 +136,11 @@ class Base(lib.Case):
         worker, = self.pids(host, tenant) - before
         guest.kill()
         return worker
+
+    def processes(self, asked):
+        """Of what ASKS has printed: who, and how many MiB."""
+        found = [re.fullmatch(r"process (\d+) (\d+) MiB .*/e2e_quota", line) for line in asked.lines[1:]]
+        return {(int(match[1]), int(match[2])) for match in found}
 
 
 class Programs(Base):
@@ -268,11 +286,6 @@ class Programs(Base):
         self.steady_undisturbed(steady)
         self.kept(host, "alice", 1)
 
-    def processes(self, asked):
-        """Of what ASKS has printed: who, and how many MiB."""
-        found = [re.fullmatch(r"process (\d+) (\d+) MiB .*/e2e_quota", line) for line in asked.lines[1:]]
-        return {(int(match[1]), int(match[2])) for match in found}
-
     def test_nvml_lists_the_programs_of_all_workers(self):
         host = self.own()
         held = [self.guest(host, "e2e_quota", "hold", mib << 20, tenant="alice") for mib in (32, 64)]
@@ -322,6 +335,16 @@ class Programs(Base):
         self.kept(host, "alice", 1)
         self.finished(host, "e2e_minimal", tenant="alice")
         self.steady_undisturbed(steady[0])
+
+    def test_who_changes_a_tenant_is_told_of_a_worker_that_does_not_hear(self):
+        host = self.own()
+        self.steady(host, tenant="alice")
+        worker, = self.pids(host, "alice", "busy")
+        change = ("tenant", "set", "alice", "weight=7", "--run-dir", host.run_dir)
+        os.kill(worker, signal.SIGSTOP)
+        self.assertIn("its worker has not said yet that it has this", host.weir(*change).stderr)
+        os.kill(worker, signal.SIGCONT)
+        lib.until(lambda: host.weir(*change).stderr == "", 10, "it has heard of it")
 
     def test_many_start_at_once(self):
         host = self.own()
@@ -388,6 +411,24 @@ class Programs(Base):
         shutil.copy(lib.places.softgpu, driver)
         lib.until(lambda: self.guest(host, "e2e_minimal", tenant="bob").wait(20) == 0, 10, "bob's programs work again")
         self.steady_undisturbed(steady)
+
+    def test_who_shares_a_worker_lowers_no_limit_of_another_program(self):
+        """Whose kernels need the stack that it has asked for."""
+        host, steady, _ = self.scarce()
+        steady.kill()
+        self.kept(host, "alice", 1)
+        first, second = (self.guest(host, sys.executable, "-c", STACK, tenant="alice") for _ in range(2))
+        for guest in (first, second):
+            guest.wait_line("^ready$")
+        self.assertEqual(len(self.pids(host, "alice")), 1)
+        for guest, asked, given in ((first, 64 << 10, 64 << 10), (second, 4 << 10, 64 << 10), (second, 128 << 10, 128 << 10)):
+            guest.say(str(asked))
+            guest.wait_line(f"^asked {asked} has {given}$")
+        second.close_stdin()
+        self.assertEqual(second.wait(), 0)
+        lib.until(lambda: host.tenant("alice")["sessions"] == 1, 5, "the first is alone")
+        first.say(str(2 << 10))
+        first.wait_line(f"^asked {2 << 10} has {2 << 10}$")
 
     def test_or_they_are_refused(self):
         host, steady, _ = self.scarce(lines=['on_shortage = "refuse"'])
@@ -460,9 +501,9 @@ CLIENTS = 48  # of an MPS server
 class UnderMps(Base):
     REAL = False  # are the tests for NVIDIA's own daemon, too, where there is a GPU?
 
-    def under_mps(self, tenants=None, lines=(), server="4242"):
+    def under_mps(self, tenants=None, lines=(), server="4242", **kwargs):
         if lib.DRIVER != "softgpu" and self.REAL and shutil.which("nvidia-cuda-mps-control"):
-            return self.own(tenants, lines=['mps = "on"', *lines])
+            return self.own(tenants, lines=['mps = "on"', *lines], **kwargs)
         if lib.DRIVER != "softgpu":
             self.skipTest("a real client of MPS does not talk to what stands for the daemon here")
         folder = self.folder()
@@ -475,7 +516,7 @@ class UnderMps(Base):
             os.chmod(self.said_path, 0o666)  # the daemon runs as the workers' user
         tenants = tenants or {name: {"isolation": "program"} for name in ("alice", "bob")}
         return self.own({**tenants, "carol": {"isolation": "strict"}}, lines=['mps = "on"', *lines],
-                        env={"PATH": f"{folder}:{os.environ['PATH']}", "WEIR_TEST_SAID": self.said_path})
+                        env={"PATH": f"{folder}:{os.environ['PATH']}", "WEIR_TEST_SAID": self.said_path}, **kwargs)
 
     def said(self, domain="mps-0"):
         """What the daemon of a domain was told."""

@@ -104,6 +104,20 @@ static bool limit_ok(uint32_t limit, uint64_t value)
     }
 }
 
+/* Has another program the contexts, too? Where contexts are short, programs of a tenant share a
+ * worker that is for one. */
+static bool has_company(const struct weir_session *s)
+{
+    bool any = false;
+
+    for (const struct weir_session *other = weir_sessions_lock(s->worker); other != NULL;
+         other = other->next) {
+        any |= other != s && !weir_session_is_monitor(other);
+    }
+    weir_sessions_unlock(s->worker);
+    return any;
+}
+
 CUresult weir_host_ctx_limit_set(struct weir_session *s, const struct weir_op_ctx_limit_set_in *in,
                                  struct weir_op_ctx_limit_set_out *out)
 {
@@ -113,7 +127,7 @@ CUresult weir_host_ctx_limit_set(struct weir_session *s, const struct weir_op_ct
     if (weir_ops_ctx(s, in->c) == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if (s->platform->by_program) {
+    if (s->platform->by_program && !has_company(s)) {
         WEIR_TRY(s->driver->cuCtxSetLimit(limit, in->value));
         WEIR_TRY(s->driver->cuCtxGetLimit(&now, limit));
         out->value = now;

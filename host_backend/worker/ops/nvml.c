@@ -70,16 +70,18 @@ static void add_ours(struct processes *all, const struct weir_session *s)
     weir_sessions_unlock(s->worker);
 }
 
-/* The tenant's programs in other workers: one of each worker. */
+/* The tenant's programs in other workers. */
 static void add_others(struct processes *all, const struct weir_account *account)
 {
     char name[WEIR_ACCOUNT_NAME_WORDS * 8];
 
-    for (uint32_t i = 0; account->page != NULL && i < WEIR_ACCOUNT_KEPT; i++) {
-        uint32_t pid = i != account->place ? weir_account_page_user(account->page, i, name) : 0;
+    for (uint32_t i = 1; account->page != NULL && i <= WEIR_ACCOUNT_USERS; i++) {
+        uint32_t place = account->place;
+        uint64_t bytes = 0;
+        uint32_t pid = weir_account_page_user(account->page, i, &place, &bytes, name);
 
-        if (pid != 0) {
-            add(all, pid, atomic_load(&account->page->of[i][WEIR_ACCOUNT_DEVICE_MEMORY]), name);
+        if (pid != 0 && place != account->place) {
+            add(all, pid, bytes, name);
         }
     }
 }

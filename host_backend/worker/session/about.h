@@ -21,6 +21,9 @@ struct weir_session_about {
     uint64_t started_ns;
     struct weir_limit_wish wish;
 
+    /* The session's thread. */
+    uint32_t shown; /* its number among its tenant's programs (base/account.h); 0: it has none */
+
     /* The session's thread writes, anybody reads. */
     atomic_uint_fast64_t calls_total;
     atomic_uint_fast64_t held_bytes;

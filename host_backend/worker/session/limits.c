@@ -191,16 +191,29 @@ CUresult weir_session_charge(struct weir_session *session, uint32_t device,
                : refuse(session, item, bytes, over_quota);
 }
 
+/* To the tenant's programs in other workers. */
+static void show_held(const struct weir_session *session)
+{
+    const struct weir_session_about *about = session->about;
+
+    if (about->shown != 0) {
+        weir_account_page_user_has(session->tenant->account.page, about->shown,
+                                   atomic_load(&about->held_bytes));
+    }
+}
+
 void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes)
 {
     atomic_fetch_add(&session->about->held_bytes, bytes);
     atomic_fetch_add(&session->about->device_bytes[device], bytes);
+    show_held(session);
 }
 
 void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t bytes)
 {
     atomic_fetch_sub(&session->about->held_bytes, bytes);
     atomic_fetch_sub(&session->about->device_bytes[device], bytes);
+    show_held(session);
 }
 
 /* A monitor holds nothing; NVML in a process must agree with cuMemGetInfo in it. */

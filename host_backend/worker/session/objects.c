@@ -548,14 +548,23 @@ void weir_host_objects_destroy_all(struct weir_session *session, enum weir_kind 
     } while (sweep.found != NULL);
 }
 
-/* To the tenant's programs in other workers (ops/nvml.c). @param pid  0: it has no context */
-static void show_program(const struct weir_session *session, uint32_t pid)
+/* To the tenant's programs in other workers (ops/nvml.c), as long as it has a context. */
+static void show_program(struct weir_session *session, bool has_context)
 {
     const struct weir_account *account = &session->tenant->account;
+    struct weir_session_about *about = session->about;
 
-    if (account->page != NULL) {
-        weir_account_page_user_set(account->page, account->place, pid, session->about->program);
+    if (account->page == NULL) {
+        return;
     }
+    if (!has_context) {
+        weir_account_page_user_remove(account->page, about->shown);
+        about->shown = 0;
+        return;
+    }
+    about->shown =
+        weir_account_page_user_add(account->page, account->place, about->guest_pid, about->program);
+    weir_account_page_user_has(account->page, about->shown, atomic_load(&about->held_bytes));
 }
 
 void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx)
@@ -582,7 +591,7 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx)
         if (*at == ctx) {
             *at = ctx->next;
             if (atomic_fetch_sub(&session->about->n_contexts, 1) == 1) {
-                show_program(session, 0);
+                show_program(session, false);
             }
             break;
         }
@@ -600,7 +609,7 @@ void weir_ctx_list(struct weir_session *session, struct weir_host_ctx *ctx)
     ctx->next = session->handles->contexts;
     session->handles->contexts = ctx;
     if (atomic_fetch_add(&session->about->n_contexts, 1) == 0) {
-        show_program(session, session->about->guest_pid);
+        show_program(session, true);
     }
 }
 

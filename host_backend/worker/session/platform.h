@@ -72,7 +72,7 @@ struct weir_platform {
     uint32_t n_devices;
     uint32_t sm;     /* compute capability times ten; 0: softgpu, or devices that differ */
     bool alone;      /* it serves one tenant */
-    bool by_program; /* its contexts belong to one program at a time */
+    bool by_program; /* it is for one program at a time; where contexts are short, for several */
     bool real;       /* NVIDIA's driver, not softgpu */
     bool keeps_out;  /* a call that waits for the device keeps other threads out of the driver */
     bool posix_fds;  /* memory can be exported, of all */
