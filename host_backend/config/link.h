@@ -29,13 +29,13 @@ enum weir_link_type {
     WEIR_LINK_CONFIG = 1, /* the first message; the page of spin.h goes with it. Again, without a
                              page: the scheduler's policies are others */
     WEIR_LINK_LISTEN, /* the tenants are told: guests may come; with the socket for remote ones */
-    WEIR_LINK_TENANT, /* a tenant, new or changed */
+    WEIR_LINK_TENANT, /* a tenant, new or changed; the page that its workers charge together goes
+                         with it, if it has several */
     WEIR_LINK_TENANT_GONE,
-    WEIR_LINK_ACCOUNT, /* the page that the tenant's workers charge together goes with it */
-    WEIR_LINK_GUEST,   /* an accepted connection; the descriptor goes with it */
-    WEIR_LINK_STATUS,  /* wants ROW_* messages and then STATUS_END */
-    WEIR_LINK_STATS,   /* the same; rows of statistics come as a file with STATUS_END */
-    WEIR_LINK_REGION,  /* a virtual machine's region, its descriptor with it; the bell follows */
+    WEIR_LINK_GUEST,  /* an accepted connection; the descriptor goes with it */
+    WEIR_LINK_STATUS, /* wants ROW_* messages and then STATUS_END */
+    WEIR_LINK_STATS,  /* the same; rows of statistics come as a file with STATUS_END */
+    WEIR_LINK_REGION, /* a virtual machine's region, its descriptor with it; the bell follows */
     WEIR_LINK_REGION_BELL, /* an eventfd, or none */
     WEIR_LINK_REGION_GONE,
     WEIR_LINK_CONTEXT_GONE, /* a fault of another client of its MPS server has ended its context */
@@ -140,12 +140,8 @@ struct weir_link_config {
 struct weir_link_tenant {
     uint32_t index;  /* picks the window; another tenant's only after TENANT_FREE */
     uint32_t goings; /* counts the index's TENANT_GONE; TENANT_FREE answers that one */
+    uint32_t place;  /* of the worker in the page that comes with it, if one does */
     struct weir_tenant_config config;
-};
-
-struct weir_link_account {
-    uint32_t tenant_index;
-    uint32_t place; /* of the worker in the page */
 };
 
 struct weir_link_gate_port {
@@ -273,7 +269,6 @@ struct weir_link_message {
     union {
         struct weir_link_config config;
         struct weir_link_tenant tenant;
-        struct weir_link_account account;
         struct weir_link_gate_port gate_port;
         struct weir_link_guest guest;
         struct weir_link_region region;

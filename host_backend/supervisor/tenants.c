@@ -124,37 +124,34 @@ static struct weir_link_message message_of(const struct weir_sup_tenant *tenant,
         .tenant = {.index = tenant->index, .goings = tenant->goings, .config = tenant->config}};
 }
 
-static bool share_account(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker)
+/* Has it the page that all its workers charge together? Made with the first of them. */
+static bool has_account(struct weir_sup_tenant *tenant)
 {
-    struct weir_link_message message = {
-        .type = WEIR_LINK_ACCOUNT,
-        .account = {.tenant_index = tenant->index, .place = (uint32_t)worker}};
+    void *page;
 
-    if (tenant->account == NULL) {
-        void *page;
-
-        if (weir_shared_page_create("weir-account", sizeof *tenant->account, &tenant->account_fd,
-                                    &page) != WEIR_OK) {
-            return false;
-        }
+    if (tenant->account == NULL && weir_shared_page_create("weir-account", sizeof *tenant->account,
+                                                           &tenant->account_fd, &page) == WEIR_OK) {
         tenant->account = page;
     }
-    return weir_sup_worker_send(sup, worker, &message, tenant->account_fd);
+    return tenant->account != NULL;
 }
 
 void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker)
 {
     struct weir_link_message message = message_of(tenant, WEIR_LINK_TENANT);
+    bool shares;
 
     if (!weir_sup_worker_is_told(sup, worker)) {
         return;
     }
-    weir_sup_gate_worker_serves(sup, worker, tenant);
-    (void)weir_sup_worker_send(sup, worker, &message, -1);
-    if (weir_sup_by_program(tenant) && !share_account(sup, tenant, worker)) {
+    shares = weir_sup_by_program(tenant) && has_account(tenant);
+    if (weir_sup_by_program(tenant) && !shares) {
         weir_log_error("supervisor: a worker counts for itself worker=%d tenant=%s", worker,
                        tenant->config.name);
     }
+    message.tenant.place = (uint32_t)worker;
+    weir_sup_gate_worker_serves(sup, worker, tenant);
+    (void)weir_sup_worker_send(sup, worker, &message, shares ? tenant->account_fd : -1);
 }
 
 void weir_sup_tenants_settle(struct weir_supervisor *sup, int worker)

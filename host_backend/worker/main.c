@@ -67,7 +67,25 @@ static struct {
 static struct weir_compiler compiler = WEIR_COMPILER_NONE;
 static struct weir_log_rate lost_messages = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant *message)
+/* The tenant has other workers, too. No guest of it has come yet. */
+static void share_account(struct weir_tenant *tenant, const struct weir_link_tenant *message,
+                          int page_fd)
+{
+    void *page;
+
+    if (message->place < WEIR_ACCOUNT_PLACES &&
+        weir_shared_page_map(page_fd, sizeof *tenant->account.page, &page) == WEIR_OK) {
+        tenant->account.place = message->place;
+        tenant->account.page = page;
+    } else {
+        weir_log_error("worker: counts for itself, without the tenant's other workers tenant=%s",
+                       tenant->name);
+    }
+}
+
+/* @param page_fd  -1: it has no other workers; borrowed */
+static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant *message,
+                      int page_fd)
 {
     struct weir_tenant *tenant;
 
@@ -88,29 +106,12 @@ static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant 
         return;
     }
     tenant->goings = message->goings;
+    if (page_fd >= 0) {
+        share_account(tenant, message, page_fd);
+    }
     pthread_mutex_lock(&worker->lock);
     worker->tenants[message->index] = tenant;
     pthread_mutex_unlock(&worker->lock);
-}
-
-/* The tenant has other workers, too. No guest of it has come yet. */
-static void on_account(struct weir_worker *worker, const struct weir_link_account *message, int fd)
-{
-    struct weir_tenant *tenant = message->tenant_index < WEIR_CONFIG_TENANTS_MAX
-                                     ? worker->tenants[message->tenant_index]
-                                     : NULL;
-    void *page;
-
-    if (tenant == NULL || tenant->account.page != NULL || message->place >= WEIR_ACCOUNT_PLACES) {
-        return;
-    }
-    tenant->account.place = message->place;
-    if (weir_shared_page_map(fd, sizeof *tenant->account.page, &page) == WEIR_OK) {
-        tenant->account.page = page;
-    } else {
-        weir_log_error("worker: counts for itself, without the tenant's other workers tenant=%s",
-                       tenant->name);
-    }
 }
 
 /* End the sessions of a tenant, or of all when it is NULL. */
@@ -360,9 +361,10 @@ static bool on_message(struct weir_worker *worker)
         told.n_guests += message.type == WEIR_LINK_GUEST; /* the supervisor counts them, too */
         if (message.type == WEIR_LINK_FOUND) {            /* somebody waits */
             weir_directory_answered(worker, &message.entry, -1);
-        }
-        if (message.type == WEIR_LINK_GATE_BELL) { /* it does without the gate process */
+        } else if (message.type == WEIR_LINK_GATE_BELL) { /* it does without the gate process */
             on_gate_bell(worker, -1);
+        } else if (message.type == WEIR_LINK_TENANT) { /* it counts for itself here */
+            on_tenant(worker, &message.tenant, -1);
         }
         return true;
     }
@@ -380,13 +382,10 @@ static bool on_message(struct weir_worker *worker)
         weir_gates_policies_set(worker, message.config.scheduler.policy);
         break;
     case WEIR_LINK_TENANT:
-        on_tenant(worker, &message.tenant);
+        on_tenant(worker, &message.tenant, fd);
         break;
     case WEIR_LINK_TENANT_GONE:
         on_tenant_gone(worker, &message.tenant);
-        break;
-    case WEIR_LINK_ACCOUNT:
-        on_account(worker, &message.account, fd);
         break;
     case WEIR_LINK_GUEST:
         told.n_guests++;
