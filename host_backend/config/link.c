@@ -9,6 +9,9 @@ static enum weir_status status_of_errno(void)
 {
     switch (errno) {
     case EAGAIN:
+    case ENOBUFS:
+    case ENOMEM:
+    case ETOOMANYREFS: /* descriptors that nobody has taken yet */
         return WEIR_ERR_AGAIN;
     case EPIPE:
     case ECONNRESET:
@@ -19,9 +22,21 @@ static enum weir_status status_of_errno(void)
     }
 }
 
+static enum weir_status send_with(int link, const struct weir_link_message *message, int fd,
+                                  int flags)
+{
+    return weir_fd_send(link, message, sizeof *message, fd, flags) < 0 ? status_of_errno()
+                                                                       : WEIR_OK;
+}
+
 enum weir_status weir_link_send(int link, const struct weir_link_message *message, int fd)
 {
-    return weir_fd_send(link, message, sizeof *message, fd, 0) < 0 ? status_of_errno() : WEIR_OK;
+    return send_with(link, message, fd, 0);
+}
+
+enum weir_status weir_link_send_now(int link, const struct weir_link_message *message, int fd)
+{
+    return send_with(link, message, fd, MSG_DONTWAIT);
 }
 
 enum weir_status weir_link_receive(int link, struct weir_link_message *ret_message, int *ret_fd)

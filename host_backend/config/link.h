@@ -303,6 +303,10 @@ struct weir_link_message {
 enum weir_status weir_link_send(int link, const struct weir_link_message *message,
                                 int fd) WEIR_MUST_CHECK;
 
+/** The same, and never wait: WEIR_ERR_AGAIN if there is no room, whatever the socket. */
+enum weir_status weir_link_send_now(int link, const struct weir_link_message *message,
+                                    int fd) WEIR_MUST_CHECK;
+
 /**
  * Receive one message.
  *

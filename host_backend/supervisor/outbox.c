@@ -1,12 +1,9 @@
 #include "host_backend/supervisor/outbox.h"
 
 #include "base/clock.h"
-#include "base/fd_pass.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 /* Who takes no message for so long stands still. Some calls of the driver take seconds. */
@@ -30,32 +27,12 @@ static void drop_first(struct weir_outbox *box)
     free(item);
 }
 
-static enum weir_status send_now(int link, const struct weir_link_message *message, int fd)
-{
-    if (weir_fd_send(link, message, sizeof *message, fd, MSG_DONTWAIT) >= 0) {
-        return WEIR_OK;
-    }
-    switch (errno) {
-    case EAGAIN:
-    case ENOBUFS:
-    case ENOMEM:
-    case ETOOMANYREFS: /* descriptors that nobody has taken yet */
-        return WEIR_ERR_AGAIN;
-    case EPIPE:
-    case ECONNRESET:
-    case ENOTCONN:
-        return WEIR_ERR_CLOSED;
-    default:
-        return WEIR_ERR_IO;
-    }
-}
-
 enum weir_status weir_outbox_flush(struct weir_outbox *box, int link, uint64_t now_ns)
 {
     enum weir_status status = WEIR_OK;
 
     while (box->n != 0 && status == WEIR_OK) {
-        status = send_now(link, &box->first->message, box->first->fd);
+        status = weir_link_send_now(link, &box->first->message, box->first->fd);
         if (status == WEIR_OK) {
             drop_first(box);
             box->due_ns = now_ns + STANDS_STILL_NS;
@@ -102,7 +79,7 @@ enum weir_status weir_outbox_send(struct weir_outbox *box, int link,
     enum weir_status status = weir_outbox_flush(box, link, now_ns);
 
     if (status == WEIR_OK && box->n == 0) {
-        status = send_now(link, message, fd);
+        status = weir_link_send_now(link, message, fd);
         return status == WEIR_ERR_AGAIN ? append(box, message, fd, now_ns) : status;
     }
     return status == WEIR_OK ? append(box, message, fd, now_ns) : status;
