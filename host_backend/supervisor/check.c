@@ -118,10 +118,7 @@ static bool check_address(const char *key, const char *address, bool is_running)
         return true;
     }
     return (is_running && errno == EADDRINUSE) ||
-           complain(key, address,
-                    errno == EINVAL
-                        ? "ADDRESS:PORT is wanted, with a numeric address, localhost or *"
-                        : strerror(errno));
+           complain(key, address, weir_sup_address_error(errno));
 }
 
 static bool check_metrics(const char *listen, bool is_running)

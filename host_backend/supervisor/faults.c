@@ -57,8 +57,8 @@ static bool is_to_be_moved(const struct weir_supervisor *sup, const struct weir_
  * or it had one for its virtual machines before it got a key. */
 static bool is_moved(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
-    return tenant->used && weir_sup_uses_shared_worker(sup, tenant) && tenant->worker >= 0 &&
-           sup->workers[tenant->worker].tenant == (int)tenant->index;
+    return tenant->used && weir_sup_uses_shared_worker(sup, tenant) &&
+           weir_sup_has_own_worker(sup, tenant);
 }
 
 /* Has its quarantine taken its programs out of MPS? */

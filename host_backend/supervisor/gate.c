@@ -395,7 +395,7 @@ void weir_sup_gate_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     struct weir_sup_gate *gate = &sup->gate;
 
-    if (gate->link >= 0 && weir_outbox_due_ns(&gate->outbox) <= now_ns) {
+    if (weir_outbox_due_ns(&gate->outbox) <= now_ns) {
         weir_sup_gate_flush(sup, now_ns);
     }
     if (gate->pid > 0 && gate->alive_by_ns != 0 && gate->alive_by_ns <= now_ns) {

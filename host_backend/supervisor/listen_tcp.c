@@ -58,6 +58,12 @@ bool weir_sup_listen_address(const char *address, int *ret_fd)
     return fd >= 0;
 }
 
+const char *weir_sup_address_error(int error)
+{
+    return error == EINVAL ? "ADDRESS:PORT is wanted, with a numeric address, localhost or *"
+                           : strerror(error);
+}
+
 enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup)
 {
     const char *listen = sup->config.listen_tcp;
@@ -66,8 +72,6 @@ enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup)
     if (*listen == 0 || weir_sup_listen_address(address, &sup->tcp_fd)) {
         return WEIR_OK;
     }
-    fprintf(stderr, "weir serve: listen_tcp '%s': %s\n", listen,
-            errno == EINVAL ? "ADDRESS:PORT is wanted, with a numeric address, localhost or *"
-                            : strerror(errno));
+    fprintf(stderr, "weir serve: listen_tcp '%s': %s\n", listen, weir_sup_address_error(errno));
     return WEIR_ERR_IO;
 }

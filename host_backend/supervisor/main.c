@@ -468,17 +468,13 @@ static void serve(struct weir_supervisor *sup, struct source source)
         }
         break;
     case SOURCE_WORKER:
-        if (sup->workers[source.index].link >= 0) {
-            weir_sup_worker_flush(sup, source.index, weir_clock_now_ns());
-        }
+        weir_sup_worker_flush(sup, source.index, weir_clock_now_ns());
         if (sup->workers[source.index].link >= 0) {
             weir_sup_worker_receive(sup, source.index);
         }
         break;
     case SOURCE_GATE:
-        if (sup->gate.link >= 0) {
-            weir_sup_gate_flush(sup, weir_clock_now_ns());
-        }
+        weir_sup_gate_flush(sup, weir_clock_now_ns());
         if (sup->gate.link >= 0) {
             weir_sup_gate_receive(sup);
         }

@@ -78,8 +78,7 @@ void weir_sup_remark_keys(const struct weir_supervisor *sup)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *tenant = &sup->tenants[i];
         bool is_there = tenant->used && !tenant->gone;
-        bool waits = tenant->worker >= 0 && sup->workers[tenant->worker].tenant == i &&
-                     tenant->faults.quarantine_end_ns == 0;
+        bool waits = weir_sup_has_own_worker(sup, tenant) && tenant->faults.quarantine_end_ns == 0;
         bool comes = weir_sup_uses_shared_worker(sup, tenant) && tenant->config.group[0] == 0 &&
                      strcmp(weir_sup_devices_of(sup, tenant), sup->config.devices) == 0;
 

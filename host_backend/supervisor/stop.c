@@ -55,7 +55,7 @@ static void wait_once(struct weir_supervisor *sup)
         (void)!read(sup->signal_fd, drain, sizeof drain);
     }
     for (nfds_t i = 1; i < n; i++) {
-        if (waits[i].revents != 0 && sup->workers[workers[i]].link >= 0) {
+        if (waits[i].revents != 0) {
             weir_sup_worker_flush(sup, workers[i], weir_clock_now_ns());
         }
         if (waits[i].revents != 0 && sup->workers[workers[i]].link >= 0) {

@@ -395,6 +395,8 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd) WEI
  * @return false, with errno; EINVAL: it is none of these
  */
 bool weir_sup_listen_address(const char *address, int *ret_fd) WEIR_MUST_CHECK;
+/** What is wrong with such an address, for people. @param error  the errno */
+const char *weir_sup_address_error(int error);
 
 /**
  * Listen where listen_tcp says, if it says so, and tell people on stderr why not. The socket

@@ -494,7 +494,7 @@ void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t
     if (tenant->worker < 0) {
         return; /* its programs' workers are stopped as a whole */
     }
-    if (sup->workers[tenant->worker].tenant == (int)index) {
+    if (weir_sup_has_own_worker(sup, tenant)) {
         (void)weir_sup_worker_send(sup, tenant->worker, &stop, -1); /* weir_sup_tenants_died() */
     } else {
         tenant->worker = -1;

@@ -36,6 +36,12 @@ bool weir_sup_is_strict(const struct weir_sup_tenant *tenant)
     return tenant->config.isolation == WEIR_ISOLATION_STRICT;
 }
 
+bool weir_sup_has_own_worker(const struct weir_supervisor *sup,
+                             const struct weir_sup_tenant *tenant)
+{
+    return tenant->worker >= 0 && sup->workers[tenant->worker].tenant == (int)tenant->index;
+}
+
 const char *weir_sup_devices_of(const struct weir_supervisor *sup,
                                 const struct weir_sup_tenant *tenant)
 {

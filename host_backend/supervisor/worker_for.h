@@ -23,6 +23,10 @@ bool weir_sup_uses_shared_worker(const struct weir_supervisor *sup,
                                  const struct weir_sup_tenant *tenant);
 /** May none of its workers be under MPS, nor serve two programs at a time? */
 bool weir_sup_is_strict(const struct weir_sup_tenant *tenant);
+/** Is the worker of its guests that are no processes of this machine, or of all its guests, for
+ * this tenant alone? */
+bool weir_sup_has_own_worker(const struct weir_supervisor *sup,
+                             const struct weir_sup_tenant *tenant);
 /** The devices of a tenant, as its worker has them. */
 const char *weir_sup_devices_of(const struct weir_supervisor *sup,
                                 const struct weir_sup_tenant *tenant);

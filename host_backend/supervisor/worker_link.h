@@ -7,7 +7,8 @@
 
 #define WEIR_WORKER_STOP_WAIT_NS (5 * WEIR_NS_PER_S) /* for one that is to end */
 
-/** Send what waits for room in the link. One that has had none for too long is given up. */
+/** Send what waits for room in the link, if anything does. One that has had none for too long is
+ * given up. */
 void weir_sup_worker_flush(struct weir_supervisor *sup, int worker, uint64_t now_ns);
 /** Close it, with what waits for room in it. */
 void weir_sup_worker_close_link(struct weir_sup_worker *w);

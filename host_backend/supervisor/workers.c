@@ -527,7 +527,7 @@ void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns)
         struct weir_sup_worker *w = &sup->workers[i];
         enum weir_status status;
 
-        if (w->used && w->link >= 0 && weir_outbox_due_ns(&w->outbox) <= now_ns) {
+        if (w->used && weir_outbox_due_ns(&w->outbox) <= now_ns) {
             weir_sup_worker_flush(sup, i, now_ns);
         }
         if (w->used && w->pid > 0 && w->stop_by_ns != 0 && w->stop_by_ns <= now_ns) {
