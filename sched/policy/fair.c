@@ -286,8 +286,9 @@ static bool is_mixed(const struct round *round)
 }
 
 /* The longest slice among many of different weights: the heaviest have their part of MIXED_NS, and
- * others as much less as they weigh, so that all have a turn in each round. But who has longer
- * kernels than that would be stopped in each. */
+ * others as much less as they weigh less, so that everybody has a turn in each round. A tenant with
+ * longer kernels than that has the slice of the heaviest: its kernel would be stopped in each turn
+ * otherwise. */
 static uint64_t mixed_most_ns(const struct round *round, const struct weir_policy_tenant *tenant)
 {
     uint64_t heaviest_ns = MIXED_NS / round->count;
