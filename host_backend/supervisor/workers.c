@@ -36,6 +36,7 @@
 #define PAUSE_LAST_NS      (10 * WEIR_NS_PER_S)
 #define SOUND_AFTER_NS     (30 * WEIR_NS_PER_S)
 #define RENEW_PAUSE_NS     WEIR_NS_PER_S
+#define STANDS_WAIT_NS     (5 * WEIR_NS_PER_S) /* as long as one that is to end is waited for */
 #define ENDPOINT_BYTES     (WEIR_CONFIG_PATH_BYTES + 96)
 #define SHARED_CONNECTIONS WEIR_CONTROL_MAX_CONNECTIONS /* of a worker of many tenants */
 
@@ -412,7 +413,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     take_last_messages(sup, worker);
     weir_sup_worker_close_link(w);
     w->pid = 0;
-    w->stop_by_ns = 0;
+    w->stop_by_ns = w->stands_by_ns = 0;
     weir_sup_gate_worker_gone(sup, worker);
     weir_sup_spin_worker_gone(w);
     weir_sup_drop_all(sup, worker);
@@ -467,16 +468,48 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     weir_sup_quarantine_begin(sup, worker);
 }
 
+/* A signal has stopped it: its programs wait, and so does who gets it next. */
+static void on_stop(struct weir_supervisor *sup, int worker)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+    bool serves = w->kind != WEIR_WORKER_PROGRAM || w->program.busy;
+
+    w->program.stopping |= !serves;
+    w->stands_by_ns = weir_clock_now_ns() + (serves ? STANDS_WAIT_NS : 0);
+}
+
 void weir_sup_workers_reap(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
         int status;
 
-        if (w->used && w->pid > 0 && waitpid(w->pid, &status, WNOHANG) == w->pid) {
-            on_death(sup, i, status);
+        while (w->used && w->pid > 0 &&
+               waitpid(w->pid, &status, WNOHANG | WUNTRACED | WCONTINUED) == w->pid) {
+            if (WIFSTOPPED(status)) {
+                on_stop(sup, i);
+            } else if (WIFCONTINUED(status)) {
+                w->stands_by_ns = 0;
+            } else {
+                on_death(sup, i, status);
+            }
         }
     }
+}
+
+/* Kill those that are over their time. */
+static void end_late(struct weir_supervisor *sup, int worker, uint64_t now_ns)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+    bool stands = w->stands_by_ns != 0 && w->stands_by_ns <= now_ns;
+
+    if (w->pid <= 0 || !(stands || (w->stop_by_ns != 0 && w->stop_by_ns <= now_ns))) {
+        return;
+    }
+    w->stop_by_ns = w->stands_by_ns = 0;
+    weir_log_warn("supervisor: %s, killed worker=%d",
+                  stands ? "a signal has stopped a worker" : "worker does not stop", worker);
+    weir_mps_kill(sup, w);
 }
 
 void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns)
@@ -488,10 +521,8 @@ void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns)
         if (w->used && weir_outbox_due_ns(&w->outbox) <= now_ns) {
             weir_sup_worker_flush(sup, i, now_ns);
         }
-        if (w->used && w->pid > 0 && w->stop_by_ns != 0 && w->stop_by_ns <= now_ns) {
-            w->stop_by_ns = 0;
-            weir_log_warn("supervisor: worker does not stop, killed worker=%d", i);
-            weir_mps_kill(sup, w);
+        if (w->used) {
+            end_late(sup, i, now_ns);
         }
         if (!w->used || w->pid != 0 || w->restart_at_ns == 0 || w->restart_at_ns > now_ns) {
             continue;
@@ -517,6 +548,9 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
         }
         if (w->used && w->pid > 0 && w->stop_by_ns != 0 && w->stop_by_ns < next_ns) {
             next_ns = w->stop_by_ns;
+        }
+        if (w->used && w->pid > 0 && w->stands_by_ns != 0 && w->stands_by_ns < next_ns) {
+            next_ns = w->stands_by_ns;
         }
         if (w->used && weir_outbox_due_ns(&w->outbox) < next_ns) {
             next_ns = weir_outbox_due_ns(&w->outbox);
