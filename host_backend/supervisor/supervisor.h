@@ -143,7 +143,7 @@ struct weir_sup_worker {
     uint32_t connections;    /* that a program of its tenant asked for; 0: none did */
     bool connections_failed; /* the worker before found no room for as many */
     uint64_t stop_by_ns;     /* it is to end, and is killed then; 0: it is not */
-    uint64_t stands_by_ns;   /* a signal has stopped it, and it is killed then; 0: none has */
+    uint64_t stopped_by_ns;  /* a signal has stopped it, and it is killed then; 0: none has */
     uint64_t renewed_ns;     /* when it was last started for that */
     uint64_t started_ns;
     uint64_t restart_at_ns;

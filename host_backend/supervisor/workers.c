@@ -36,7 +36,7 @@
 #define PAUSE_LAST_NS      (10 * WEIR_NS_PER_S)
 #define SOUND_AFTER_NS     (30 * WEIR_NS_PER_S)
 #define RENEW_PAUSE_NS     WEIR_NS_PER_S
-#define STANDS_WAIT_NS     (5 * WEIR_NS_PER_S) /* as long as one that is to end is waited for */
+#define STOPPED_WAIT_NS    (5 * WEIR_NS_PER_S) /* as long as one that is to end is waited for */
 #define ENDPOINT_BYTES     (WEIR_CONFIG_PATH_BYTES + 96)
 #define SHARED_CONNECTIONS WEIR_CONTROL_MAX_CONNECTIONS /* of a worker of many tenants */
 
@@ -413,7 +413,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     take_last_messages(sup, worker);
     weir_sup_worker_close_link(w);
     w->pid = 0;
-    w->stop_by_ns = w->stands_by_ns = 0;
+    w->stop_by_ns = w->stopped_by_ns = 0;
     weir_sup_gate_worker_gone(sup, worker);
     weir_sup_spin_worker_gone(w);
     weir_sup_drop_all(sup, worker);
@@ -475,7 +475,7 @@ static void on_stop(struct weir_supervisor *sup, int worker)
     bool serves = w->kind != WEIR_WORKER_PROGRAM || w->program.busy;
 
     w->program.stopping |= !serves;
-    w->stands_by_ns = weir_clock_now_ns() + (serves ? STANDS_WAIT_NS : 0);
+    w->stopped_by_ns = weir_clock_now_ns() + (serves ? STOPPED_WAIT_NS : 0);
 }
 
 void weir_sup_workers_reap(struct weir_supervisor *sup)
@@ -489,7 +489,7 @@ void weir_sup_workers_reap(struct weir_supervisor *sup)
             if (WIFSTOPPED(status)) {
                 on_stop(sup, i);
             } else if (WIFCONTINUED(status)) {
-                w->stands_by_ns = 0;
+                w->stopped_by_ns = 0;
             } else {
                 on_death(sup, i, status);
             }
@@ -501,14 +501,14 @@ void weir_sup_workers_reap(struct weir_supervisor *sup)
 static void end_late(struct weir_supervisor *sup, int worker, uint64_t now_ns)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
-    bool stands = w->stands_by_ns != 0 && w->stands_by_ns <= now_ns;
+    bool stopped = w->stopped_by_ns != 0 && w->stopped_by_ns <= now_ns;
 
-    if (w->pid <= 0 || !(stands || (w->stop_by_ns != 0 && w->stop_by_ns <= now_ns))) {
+    if (w->pid <= 0 || !(stopped || (w->stop_by_ns != 0 && w->stop_by_ns <= now_ns))) {
         return;
     }
-    w->stop_by_ns = w->stands_by_ns = 0;
+    w->stop_by_ns = w->stopped_by_ns = 0;
     weir_log_warn("supervisor: %s, killed worker=%d",
-                  stands ? "a signal has stopped a worker" : "worker does not stop", worker);
+                  stopped ? "a signal has stopped a worker" : "worker does not stop", worker);
     weir_mps_kill(sup, w);
 }
 
@@ -549,8 +549,8 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
         if (w->used && w->pid > 0 && w->stop_by_ns != 0 && w->stop_by_ns < next_ns) {
             next_ns = w->stop_by_ns;
         }
-        if (w->used && w->pid > 0 && w->stands_by_ns != 0 && w->stands_by_ns < next_ns) {
-            next_ns = w->stands_by_ns;
+        if (w->used && w->pid > 0 && w->stopped_by_ns != 0 && w->stopped_by_ns < next_ns) {
+            next_ns = w->stopped_by_ns;
         }
         if (w->used && weir_outbox_due_ns(&w->outbox) < next_ns) {
             next_ns = weir_outbox_due_ns(&w->outbox);
