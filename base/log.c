@@ -20,6 +20,8 @@
 
 /* Longer lines are cut; fits PIPE_BUF, so writes to pipes stay whole. */
 #define LINE_MAX_BYTES 1024
+/* Of a line that another process completes: it adds the time, a name and the level. */
+#define BARE_MAX_BYTES (LINE_MAX_BYTES - 128)
 
 static const char *const level_names[WEIR_LOG_COUNT] = {"none", "error", "warn", "info", "debug"};
 
@@ -29,6 +31,8 @@ static int log_fd = STDERR_FILENO;
 static const char *log_who;
 
 static bool to_journal; /* standard error is the journal's stream */
+static bool is_bare;    /* another process completes the lines */
+static uint64_t n_lost; /* lines for which there was no room, and of which nobody knows; atomic */
 
 /* Whose lines this thread writes; NULL: they are not limited. */
 static _Thread_local struct weir_log_rate *thread_rate;
@@ -90,6 +94,13 @@ enum weir_status weir_log_init(const char *spec, const char *who)
     return WEIR_OK;
 }
 
+void weir_log_for_reader(void)
+{
+    log_fd = STDERR_FILENO;
+    to_journal = false;
+    is_bare = true;
+}
+
 enum weir_log_level weir_log_level(void)
 {
     return (enum weir_log_level)__atomic_load_n(&current_level, __ATOMIC_RELAXED);
@@ -99,44 +110,61 @@ enum weir_log_level weir_log_level(void)
 static const char *const priorities[WEIR_LOG_COUNT] = {"", "<3>", "<4>", "<6>", "<7>"};
 
 /* "2026-01-31T12:00:00.000Z who level ", at most LINE_MAX_BYTES. */
-static int format_prefix(char *line, enum weir_log_level level)
+static int format_prefix(char *line, const char *who, enum weir_log_level level)
 {
     struct timespec now;
     struct tm utc;
+    int len = snprintf(line, LINE_MAX_BYTES, "%s", to_journal || is_bare ? priorities[level] : "");
+    if (is_bare) {
+        return len;
+    }
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
-    int len = snprintf(line, LINE_MAX_BYTES, "%s", to_journal ? priorities[level] : "");
     len += (int)strftime(line + len, (size_t)(LINE_MAX_BYTES - len), "%Y-%m-%dT%H:%M:%S", &utc);
     len += snprintf(line + len, (size_t)(LINE_MAX_BYTES - len), ".%03ldZ %.64s%s%s ",
-                    now.tv_nsec / 1000000, log_who ? log_who : "", log_who ? " " : "",
-                    level_names[level]);
+                    now.tv_nsec / 1000000, who ? who : "", who ? " " : "", level_names[level]);
     return len;
 }
 
-static void WEIR_PRINTF(2, 0) write_line(enum weir_log_level level, const char *fmt, va_list args)
+/* false: nobody can be told, or there is no room now and the line is counted. */
+static bool WEIR_PRINTF(3, 0)
+    write_line(const char *who, enum weir_log_level level, const char *fmt, va_list args)
 {
     char line[LINE_MAX_BYTES];
-    int len = format_prefix(line, level);
-    int n = vsnprintf(line + len, (size_t)(LINE_MAX_BYTES - len - 1), fmt, args);
+    int len = format_prefix(line, who, level), most = is_bare ? BARE_MAX_BYTES : LINE_MAX_BYTES;
+    int n = vsnprintf(line + len, (size_t)(most - len - 1), fmt, args);
     if (n > 0) {
-        int room = LINE_MAX_BYTES - len - 2;
+        int room = most - len - 2;
         len += n < room ? n : room;
     }
     line[len] = 0;
     /* A message may quote what a guest said: it must not be able to forge lines. */
     len = (int)weir_text_blot(line);
     line[len++] = '\n';
-    ssize_t written = write(log_fd, line, (size_t)len);
-    (void)written; /* there is nobody to tell */
+    bool good = write(log_fd, line, (size_t)len) == len;
+    if (!good && errno == EAGAIN) {
+        __atomic_fetch_add(&n_lost, 1, __ATOMIC_RELAXED);
+    }
+    return good;
 }
 
 /* A line about lines, which is not limited itself. */
-static void WEIR_PRINTF(1, 2) say(const char *fmt, ...)
+static bool WEIR_PRINTF(1, 2) say(const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    write_line(WEIR_LOG_WARN, fmt, args);
+    bool good = write_line(log_who, WEIR_LOG_WARN, fmt, args);
     va_end(args);
+    return good;
+}
+
+static void say_lost(void)
+{
+    uint64_t n = __atomic_exchange_n(&n_lost, 0, __ATOMIC_RELAXED);
+    if (n && !say("log: lines were lost, since their reader had no room lines=%llu",
+                  (unsigned long long)n)) {
+        __atomic_fetch_add(&n_lost, n - 1, __ATOMIC_RELAXED); /* and this one, which is none */
+    }
 }
 
 /* May this thread write a line of this level now? Says what was left out before. */
@@ -149,12 +177,12 @@ static bool may_write(enum weir_log_level level)
     enum weir_log_verdict verdict =
         weir_log_rate_ask(thread_rate, level, weir_clock_now_ns(), &left_out);
     if (left_out) {
-        say("log: lines were left out tenant=%s lines=%llu", thread_whose,
-            (unsigned long long)left_out);
+        (void)say("log: lines were left out tenant=%s lines=%llu", thread_whose,
+                  (unsigned long long)left_out);
     }
     if (verdict == WEIR_LOG_WRITE_LAST) {
-        say("log: %d lines of a level in %d s, more are left out tenant=%s", WEIR_LOG_RATE_LINES,
-            WEIR_LOG_RATE_INTERVAL_S, thread_whose);
+        (void)say("log: %u lines of a level in %d s, more are left out tenant=%s",
+                  weir_log_rate_lines(thread_rate, level), WEIR_LOG_RATE_INTERVAL_S, thread_whose);
     }
     return verdict != WEIR_LOG_LEAVE_OUT;
 }
@@ -165,17 +193,45 @@ void weir_log_limit_thread(struct weir_log_rate *rate, const char *whose)
     thread_whose = whose;
 }
 
-void weir_log_write(enum weir_log_level level, const char *fmt, ...)
+static void WEIR_PRINTF(3, 0)
+    write_limited(const char *who, enum weir_log_level level, const char *fmt, va_list args)
 {
     if (level <= WEIR_LOG_NONE || level >= WEIR_LOG_COUNT || level > weir_log_level()) {
         return;
     }
     int saved_errno = errno;
     if (may_write(level)) {
-        va_list args;
-        va_start(args, fmt);
-        write_line(level, fmt, args);
-        va_end(args);
+        say_lost();
+        (void)write_line(who, level, fmt, args);
     }
     errno = saved_errno;
+}
+
+void weir_log_write(enum weir_log_level level, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    write_limited(log_who, level, fmt, args);
+    va_end(args);
+}
+
+static void WEIR_PRINTF(3, 4)
+    write_of(const char *who, enum weir_log_level level, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    write_limited(who, level, fmt, args);
+    va_end(args);
+}
+
+void weir_log_relay(const char *who, const char *line)
+{
+    for (enum weir_log_level level = WEIR_LOG_ERROR; level < WEIR_LOG_COUNT; level++) {
+        size_t n = strlen(priorities[level]);
+        if (strncmp(line, priorities[level], n) == 0) {
+            write_of(who, level, "%s", line + n);
+            return;
+        }
+    }
+    write_of(who, WEIR_LOG_WARN, "standard error: %s", line);
 }

@@ -34,6 +34,27 @@ enum weir_log_level {
  */
 enum weir_status weir_log_init(const char *spec, const char *who) WEIR_MUST_CHECK;
 
+/**
+ * From now on another process reads this one's standard error and completes the lines with
+ * weir_log_relay(): a line begins with its priority alone. Nothing waits for that process. Where it
+ * leaves no room, lines are lost, and the next one that finds room says how many.
+ *
+ * The level stays. Standard error is to be a pipe that does not block, and SIGPIPE ignored.
+ * @thread call before other threads log
+ */
+void weir_log_for_reader(void);
+
+/**
+ * Write a line that another process has written: with the time, and its name in place of this
+ * one's, so that nothing in it can be taken for a line of this process. What has no priority comes
+ * from a library, and is a warning. Limited as all lines of this thread (base/log_rate.h).
+ *
+ * @param who   what that process is called, as of weir_log_init(); borrowed for the call.
+ * @param line  without its newline. Not trusted; what is longer than a line is cut.
+ * @thread any
+ */
+void weir_log_relay(const char *who, const char *line);
+
 /** The level now in force. @thread any */
 enum weir_log_level weir_log_level(void);
 

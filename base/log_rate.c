@@ -14,10 +14,17 @@ void weir_log_rate_finish(struct weir_log_rate *rate)
     pthread_mutex_destroy(&rate->lock);
 }
 
+uint32_t weir_log_rate_lines(const struct weir_log_rate *rate, enum weir_log_level level)
+{
+    return (level == WEIR_LOG_DEBUG ? 10 : 1) * (rate->several != 0 ? rate->several : 1) *
+           WEIR_LOG_RATE_LINES;
+}
+
 enum weir_log_verdict weir_log_rate_ask(struct weir_log_rate *rate, enum weir_log_level level,
                                         uint64_t now_ns, uint64_t *ret_left_out)
 {
     enum weir_log_verdict verdict = WEIR_LOG_WRITE;
+    uint32_t most = weir_log_rate_lines(rate, level);
 
     *ret_left_out = 0;
     pthread_mutex_lock(&rate->lock);
@@ -26,10 +33,10 @@ enum weir_log_verdict weir_log_rate_ask(struct weir_log_rate *rate, enum weir_lo
         rate->since_ns[level] = now_ns;
         rate->n[level] = 0;
     }
-    if (rate->n[level] == WEIR_LOG_RATE_LINES) {
+    if (rate->n[level] >= most) {
         rate->left_out++;
         verdict = WEIR_LOG_LEAVE_OUT;
-    } else if (++rate->n[level] == WEIR_LOG_RATE_LINES) {
+    } else if (++rate->n[level] == most) {
         verdict = WEIR_LOG_WRITE_LAST;
     } else {
         *ret_left_out = rate->left_out;

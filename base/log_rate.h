@@ -10,12 +10,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WEIR_LOG_RATE_LINES      200 /* of each level */
+#define WEIR_LOG_RATE_LINES      200 /* of each level, and ten times as many for who debugs */
 #define WEIR_LOG_RATE_INTERVAL_S 10
 
 /* Internally locked. */
 struct weir_log_rate {
     pthread_mutex_t lock;
+    uint32_t several; /* it is for so many that may each cause as much; 0: for one */
     uint64_t
         since_ns[WEIR_LOG_COUNT]; /* when the interval began; guarded by lock, as is the rest */
     uint32_t n[WEIR_LOG_COUNT];   /* lines in it */
@@ -24,6 +25,9 @@ struct weir_log_rate {
 
 void weir_log_rate_init(struct weir_log_rate *rate);
 void weir_log_rate_finish(struct weir_log_rate *rate);
+
+/** How many lines of a level it lets through in an interval. @thread any */
+uint32_t weir_log_rate_lines(const struct weir_log_rate *rate, enum weir_log_level level);
 
 enum weir_log_verdict {
     WEIR_LOG_WRITE,

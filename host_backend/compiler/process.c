@@ -1,11 +1,14 @@
 /*
- * Three kinds of processes below the worker: the one that waits for jobs; one for each job, which
- * waits for its ptxas and answers; and ptxas. Each dies with the one above it, so nothing outlives
- * the worker.
+ * Three kinds of processes below the worker: the one that waits for jobs, which dies with the
+ * worker; one for each job, which waits for its ptxas and answers; and ptxas.
  *
  * A job comes with the descriptor of a pipe, into which the answer is written. If the job's process
  * dies, the pipe ends without an answer. If the worker gives up, it closes its end of the pipe, and
- * the job's process kills ptxas.
+ * the job's process kills ptxas. It does the same when the process above it has died, since a
+ * worker that was taken over can keep the pipe open elsewhere.
+ *
+ * ptxas and all that it starts are one group of processes, which they cannot leave. The job's
+ * process kills the group in any case, so nothing of a job outlives it.
  *
  * The text is a guest's, so ptxas has limits. The kernel limits processor time, address space and
  * the size of files. The job's process looks at ptxas' resident memory and at the clock: a limit of
@@ -39,6 +42,9 @@
 #define FIRST_TO_SHUT 3 /* descriptors from here on are the worker's */
 #define LOOK_NS       (2 * WEIR_NS_PER_MS)
 #define GIVE_UP_MS    20
+/* At a time. More wait: four tenants have as many sessions by default, and each session compiles
+ * one text at a time. The bound is for a worker that was taken over. */
+#define JOBS_MAX 1024
 
 /* ---------------------------------------------------------------- ptxas */
 
@@ -126,11 +132,12 @@ static uint64_t resident_bytes(pid_t pid)
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static bool worker_gave_up(int answer_fd)
+/* Or is it gone? */
+static bool worker_gave_up(int answer_fd, pid_t server)
 {
     struct pollfd at = {.fd = answer_fd}; /* the reading end's close is an error of this end */
 
-    return poll(&at, 1, 0) == 1 && (at.revents & POLLERR) != 0;
+    return (poll(&at, 1, 0) == 1 && (at.revents & POLLERR) != 0) || getppid() != server;
 }
 
 static enum weir_compile_end end_of(int status)
@@ -152,7 +159,7 @@ static enum weir_compile_end end_of(int status)
 
 /* Why must it be killed? WEIR_COMPILE_DONE: it need not. */
 static enum weir_compile_end look(pid_t pid, const struct weir_compile_limits *limits,
-                                  uint64_t since_ns, int answer_fd)
+                                  uint64_t since_ns, int answer_fd, pid_t server)
 {
     if (resident_bytes(pid) > limits->memory_bytes) {
         return WEIR_COMPILE_MEMORY;
@@ -160,40 +167,37 @@ static enum weir_compile_end look(pid_t pid, const struct weir_compile_limits *l
     if (limits->all_s != 0 && weir_clock_now_ns() - since_ns >= limits->all_s * WEIR_NS_PER_S) {
         return WEIR_COMPILE_TIME;
     }
-    return worker_gave_up(answer_fd) ? WEIR_COMPILE_GIVEN_UP : WEIR_COMPILE_DONE;
+    return worker_gave_up(answer_fd, server) ? WEIR_COMPILE_GIVEN_UP : WEIR_COMPILE_DONE;
 }
 
-/* How it ended. Killed with what it started when it goes beyond a limit. */
+/* How it ended, of itself or since it went beyond a limit. All that is left of its group is killed:
+ * before it is waited for, so that its number is no other group's. */
 static enum weir_compile_end wait_for(pid_t pid, const struct weir_compile_limits *limits,
-                                      int answer_fd)
+                                      int answer_fd, pid_t server)
 {
     const struct timespec pause = {0, (long)LOOK_NS};
     uint64_t since_ns = weir_clock_now_ns();
     enum weir_compile_end why = WEIR_COMPILE_DONE;
+    siginfo_t ended = {.si_pid = 0};
     int status = 0;
 
-    while (why == WEIR_COMPILE_DONE) {
-        pid_t got = waitpid(pid, &status, WNOHANG);
-
-        if (got != 0) {
-            return got == pid ? end_of(status) : WEIR_COMPILE_NOT_DONE;
-        }
+    while (why == WEIR_COMPILE_DONE &&
+           waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           ended.si_pid == 0) {
         nanosleep(&pause, NULL);
-        why = look(pid, limits, since_ns, answer_fd);
+        why = look(pid, limits, since_ns, answer_fd, server);
     }
     (void)kill(-pid, SIGKILL);
     (void)waitpid(pid, &status, 0);
-    return why;
+    return why == WEIR_COMPILE_DONE ? end_of(status) : why;
 }
 
 static _Noreturn void do_job(const char *program, const struct weir_compiler_job *job,
-                             int answer_fd)
+                             int answer_fd, pid_t server)
 {
     enum weir_compile_end end = WEIR_COMPILE_NOT_DONE;
     pid_t pid;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    signal(SIGCHLD, SIG_DFL);
     signal(SIGPIPE, SIG_IGN);
     pid = fork();
     if (pid == 0) {
@@ -201,7 +205,7 @@ static _Noreturn void do_job(const char *program, const struct weir_compiler_job
     }
     if (pid > 0) {
         (void)setpgid(pid, pid); /* whoever is first */
-        end = wait_for(pid, &job->limits, answer_fd);
+        end = wait_for(pid, &job->limits, answer_fd, server);
     }
     (void)!write(answer_fd, &end, sizeof end); /* a worker that is gone has no use for it */
     _exit(0);
@@ -222,16 +226,33 @@ static bool is_job(const struct weir_compiler_job *job, ssize_t bytes, const str
            ends(job->level, sizeof job->level) && ends(job->registers, sizeof job->registers);
 }
 
+/* Jobs' processes answer for themselves. Wait until there may be another. */
+static void reap(unsigned *n_jobs)
+{
+    while (*n_jobs != 0 && waitpid(-1, NULL, *n_jobs < JOBS_MAX ? WNOHANG : 0) > 0) {
+        (*n_jobs)--;
+    }
+}
+
 static _Noreturn void serve(int socket_fd, const char *program)
 {
     struct weir_compiler_job job;
     struct weir_fds fds;
+    pid_t self = getpid();
+    unsigned n_jobs = 0;
     ssize_t n;
 
     while ((n = weir_fd_receive(socket_fd, &job, sizeof job, 0, &fds)) > 0) {
-        if (is_job(&job, n, &fds) && fork() == 0) {
-            do_job(program, &job, fds.fd[0]);
+        pid_t pid = 0;
+
+        reap(&n_jobs);
+        if (is_job(&job, n, &fds)) {
+            pid = fork();
+            if (pid == 0) {
+                do_job(program, &job, fds.fd[0], self);
+            }
         }
+        n_jobs += pid > 0;
         weir_fds_close(&fds);
     }
     _exit(0);
@@ -241,7 +262,6 @@ static _Noreturn void become_server(int socket_fd, const char *program, pid_t wo
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_NAME, "weir-compiler");
-    signal(SIGCHLD, SIG_IGN); /* jobs' processes answer for themselves */
     if (getppid() != worker || dup2(socket_fd, FIRST_TO_SHUT) < 0 ||
         close_range(FIRST_TO_SHUT + 1, ~0u, 0) != 0) {
         _exit(1);

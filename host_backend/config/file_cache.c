@@ -274,7 +274,8 @@ enum weir_status weir_file_cache_get(struct weir_file_cache *cache, const struct
     }
     file_name(cache, key, name);
     dir = open(cache->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    fd = dir >= 0 ? openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    /* Another worker may have put a pipe there: nobody is to wait for its other end. */
+    fd = dir >= 0 ? openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
     if (fd >= 0) {
         status = read_file(fd, key, ret_bytes, ret_n_bytes);
         if (status == WEIR_OK) {
@@ -405,7 +406,8 @@ static enum weir_status write_locked(struct weir_file_cache *cache, int dir,
 
     make_room(cache, dir, sizeof *header + header->bytes);
     snprintf(temporary, sizeof temporary, "tmp.%ld.%lx", (long)getpid(), (long)gettid());
-    fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+                0600);
     if (fd < 0) {
         return WEIR_ERR_IO;
     }

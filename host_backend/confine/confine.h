@@ -73,16 +73,16 @@ void weir_confine_drop_bounding(void);
 /* What a process keeps of the system calls that workers are refused. */
 enum weir_confine_keeps {
     WEIR_CONFINE_KEEPS_NONE = 0,
-    WEIR_CONFINE_KEEPS_EXEC = 1,  /* programs may be executed */
+    WEIR_CONFINE_KEEPS_EXEC = 1,  /* processes may be made, and programs be executed */
     WEIR_CONFINE_KEEPS_INET = 2,  /* internet sockets may be made */
-    WEIR_CONFINE_KEEPS_OTHERS = 4 /* other processes may get signals and limits */
+    WEIR_CONFINE_KEEPS_OTHERS = 4 /* others may get signals and limits, and groups be made */
 };
 
 /**
  * Have the kernel refuse system calls from now on, in this thread and in all that it starts, and
  * keep other processes of the same user from looking into this one. A refused call fails with
  * EPERM; clone3, whose flags a filter cannot read, with ENOSYS, upon which the C library uses
- * clone.
+ * clone. A thread may change how it is scheduled itself, by the number 0.
  *
  * @param keeps  enum weir_confine_keeps, added up. What an earlier call has refused stays refused.
  * @return WEIR_OK, WEIR_ERR_UNSUPPORTED (the kernel or the architecture has no seccomp filters)

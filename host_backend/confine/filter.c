@@ -12,13 +12,17 @@
 #include "host_backend/confine/confine.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
 #include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -35,7 +39,12 @@
                 CLONE_NEWPID | CLONE_NEWNET))
 #define ALLOW       SECCOMP_RET_ALLOW
 #define REFUSE(why) (SECCOMP_RET_ERRNO | (why))
-#define CODE_MAX    256
+#define CODE_MAX    512
+
+/* Not in the headers of all systems. */
+#define DUPFD_QUERY        1027 /* F_DUPFD_QUERY */
+#define SCHED_CORE         62   /* PR_SCHED_CORE */
+#define IOPRIO_WHO_PROCESS 1
 
 #ifdef ARCH
 
@@ -68,29 +77,69 @@ static void unless_equal_skip(struct program *p, uint32_t value, uint8_t count)
     add(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, count));
 }
 
+/* The next instruction is for values with one of these bits. */
+static void unless_any_bit_skip(struct program *p, uint32_t bits, uint8_t count)
+{
+    add(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, 0, count));
+}
+
 static void refuse(struct program *p, uint32_t call, uint32_t why)
 {
     unless_equal_skip(p, call, 1);
     answer(p, REFUSE(why));
 }
 
-/* The lower half of an argument, which comes first: both architectures are little-endian. */
+/* The lower half of an argument, which comes first: both architectures are little-endian. The
+ * kernel takes no more of the arguments that are looked at here. */
 static void load_argument(struct program *p, unsigned argument)
 {
     load(p, (uint32_t)(offsetof(struct seccomp_data, args) + argument * sizeof(uint64_t)));
 }
 
+/* Whoever begins a call's rows ends them with end_call(), which says where other calls go on. */
+static unsigned short begin_call(struct program *p, uint32_t call)
+{
+    unless_equal_skip(p, call, 0);
+    return p->n;
+}
+
+static void end_call(struct program *p, unsigned short begin, uint32_t what)
+{
+    answer(p, what);
+    if (begin <= CODE_MAX) {
+        p->code[begin - 1].jf = (uint8_t)(p->n - begin); /* no call has 256 instructions */
+    }
+}
+
+/* The argument decides: these values get one answer. The others go on. */
+static void answer_values(struct program *p, unsigned argument, const uint32_t *values, unsigned n,
+                          uint32_t what)
+{
+    load_argument(p, argument);
+    for (unsigned i = 0; i < n; i++) {
+        unless_equal_skip(p, values[i], 1);
+        answer(p, what);
+    }
+}
+
 /* A call is refused unless the argument is one of these values. */
 static void refuse_unless(struct program *p, uint32_t call, unsigned argument,
-                          const uint32_t *values, uint8_t n)
+                          const uint32_t *values, unsigned n)
 {
-    unless_equal_skip(p, call, (uint8_t)(2 * n + 2));
-    load_argument(p, argument);
-    for (uint8_t i = 0; i < n; i++) {
-        unless_equal_skip(p, values[i], 1);
-        answer(p, ALLOW);
-    }
-    answer(p, REFUSE(EPERM));
+    unsigned short begin = begin_call(p, call);
+
+    answer_values(p, argument, values, n, ALLOW);
+    end_call(p, begin, REFUSE(EPERM));
+}
+
+/* A call is refused if the argument is one of these values. */
+static void refuse_if(struct program *p, uint32_t call, unsigned argument, const uint32_t *values,
+                      unsigned n)
+{
+    unsigned short begin = begin_call(p, call);
+
+    answer_values(p, argument, values, n, REFUSE(EPERM));
+    end_call(p, begin, ALLOW);
 }
 
 static void refuse_other_architectures(struct program *p)
@@ -103,14 +152,35 @@ static void refuse_other_architectures(struct program *p)
     answer(p, REFUSE(EPERM));
 }
 
-static void refuse_namespaces(struct program *p)
+/*
+ * A worker has threads and no processes: these could outlive it, and with CLONE_PARENT they would
+ * be the supervisor's children. Whoever executes programs makes processes, but only as its own
+ * children.
+ */
+static void refuse_processes(struct program *p, bool executes)
 {
+    const uint32_t never = NAMESPACES | CLONE_PARENT;
+    unsigned short begin;
+
     refuse(p, __NR_clone3, ENOSYS); /* its flags lie in memory */
-    unless_equal_skip(p, __NR_clone, 4);
+#ifdef __SANITIZE_ADDRESS__
+    executes = true; /* the leak checker of such a build looks at its process from another one */
+#endif
+#ifdef __NR_fork
+    if (!executes) {
+        refuse(p, __NR_fork, EPERM);
+        refuse(p, __NR_vfork, EPERM);
+    }
+#endif
+    begin = begin_call(p, __NR_clone);
     load_argument(p, 0);
-    add(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, NAMESPACES, 0, 1));
+    unless_any_bit_skip(p, never, 1);
     answer(p, REFUSE(EPERM));
+    if (!executes) {
+        unless_any_bit_skip(p, CLONE_THREAD, 1);
+    }
     answer(p, ALLOW);
+    end_call(p, begin, REFUSE(EPERM));
 }
 
 /* Netlink is kept: C libraries ask it for the machine's addresses. */
@@ -119,11 +189,70 @@ static void refuse_sockets(struct program *p, bool inet)
     const uint32_t families[] = {AF_UNIX, AF_NETLINK, AF_INET, AF_INET6};
 
     refuse_unless(p, __NR_socket, 0, families, inet ? 4 : 2);
+    refuse_unless(p, __NR_socketpair, 0, families, 1);
 }
 
-/* All workers are one user, so the kernel alone would let them kill each other. */
+/* The kernel sends a descriptor's owner a signal when something happens there. Whoever may name the
+ * owner can send any process of the same user any signal. */
+static void refuse_owners(struct program *p)
+{
+    static const uint32_t commands[] = {F_DUPFD,      F_GETFD,      F_SETFD,     F_GETFL,
+                                        F_GETLK,      F_SETLK,      F_SETLKW,    F_OFD_GETLK,
+                                        F_OFD_SETLK,  F_OFD_SETLKW, DUPFD_QUERY, F_DUPFD_CLOEXEC,
+                                        F_SETPIPE_SZ, F_GETPIPE_SZ, F_ADD_SEALS, F_GET_SEALS};
+    static const uint32_t requests[] = {FIOSETOWN, SIOCSPGRP, FIOASYNC,  TIOCSTI,
+                                        TIOCLINUX, TIOCSIG,   TIOCSPGRP, TIOCSCTTY};
+    unsigned short begin = begin_call(p, __NR_fcntl);
+
+    answer_values(p, 1, commands, sizeof commands / sizeof commands[0], ALLOW);
+    unless_equal_skip(p, F_SETFL, 4);
+    load_argument(p, 2);
+    unless_any_bit_skip(p, O_ASYNC, 1); /* a terminal then names an owner by itself */
+    answer(p, REFUSE(EPERM));
+    answer(p, ALLOW);
+    end_call(p, begin, REFUSE(EPERM));
+    refuse_if(p, __NR_ioctl, 1, requests, sizeof requests / sizeof requests[0]);
+}
+
+/* A call of two arguments is refused unless the first is this value and the second names this
+ * process, or is 0: the thread that calls. */
+static void refuse_unless_own(struct program *p, uint32_t call, uint32_t kind)
+{
+    const uint32_t self[] = {(uint32_t)getpid(), 0};
+    unsigned short begin = begin_call(p, call);
+
+    load_argument(p, 0);
+    unless_equal_skip(p, kind, 5);
+    answer_values(p, 1, self, 2, ALLOW);
+    end_call(p, begin, REFUSE(EPERM));
+}
+
+/* How other processes are scheduled, and where their memory lies. A thread names itself by 0: a
+ * filter does not know the numbers of a process's threads. */
+static void refuse_scheduling(struct program *p)
+{
+    static const uint32_t calls[] = {__NR_sched_setaffinity, __NR_sched_setparam,
+                                     __NR_sched_setattr, __NR_migrate_pages, __NR_move_pages};
+    static const uint32_t usual[] = {SCHED_OTHER};
+    const uint32_t self[] = {(uint32_t)getpid(), 0};
+    unsigned short begin = begin_call(p, __NR_sched_setscheduler);
+
+    answer_values(p, 0, self, 2, ALLOW);
+    answer_values(p, 1, usual, 1, ALLOW); /* libzmq's threads give themselves what all have */
+    end_call(p, begin, REFUSE(EPERM));
+
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        refuse_unless(p, calls[i], 0, self, 2);
+    }
+    refuse_unless_own(p, __NR_setpriority, PRIO_PROCESS);
+    refuse_unless_own(p, __NR_ioprio_set, IOPRIO_WHO_PROCESS);
+}
+
+/* All workers are one user, so the kernel alone would let them kill each other. The death of their
+ * parent ends them, and a group of processes is killed as a whole: they cannot evade either. */
 static void refuse_others(struct program *p)
 {
+    static const uint32_t options[] = {PR_SET_PDEATHSIG, SCHED_CORE};
     const uint32_t self[] = {(uint32_t)getpid(), 0}; /* 0 means oneself only to prlimit64 */
 
     refuse_unless(p, __NR_kill, 0, self, 1);
@@ -131,11 +260,15 @@ static void refuse_others(struct program *p)
     refuse_unless(p, __NR_rt_sigqueueinfo, 0, self, 1);
     refuse_unless(p, __NR_rt_tgsigqueueinfo, 0, self, 1);
     refuse_unless(p, __NR_prlimit64, 0, self, 2);
+    refuse_if(p, __NR_prctl, 0, options, sizeof options / sizeof options[0]);
+    refuse(p, __NR_setpgid, EPERM);
+    refuse(p, __NR_setsid, EPERM);
 }
 
 static void make(struct program *p, unsigned keeps)
 {
     refuse_other_architectures(p);
+    refuse_owners(p); /* first: the driver makes many of these calls */
 #define WEIR_REFUSED(name) refuse(p, __NR_##name, EPERM);
 #include "host_backend/confine/refused.def"
 #undef WEIR_REFUSED
@@ -143,8 +276,9 @@ static void make(struct program *p, unsigned keeps)
         refuse(p, __NR_execve, EPERM);
         refuse(p, __NR_execveat, EPERM);
     }
-    refuse_namespaces(p);
+    refuse_processes(p, (keeps & WEIR_CONFINE_KEEPS_EXEC) != 0);
     refuse_sockets(p, (keeps & WEIR_CONFINE_KEEPS_INET) != 0);
+    refuse_scheduling(p);
     if ((keeps & WEIR_CONFINE_KEEPS_OTHERS) == 0) {
         refuse_others(p);
     }

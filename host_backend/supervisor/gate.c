@@ -11,6 +11,8 @@
  * decides about its own sessions.
  */
 #include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/worker_log.h"
+#include "host_backend/supervisor/worker_process.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -266,7 +268,7 @@ static enum weir_status start(struct weir_supervisor *sup)
 {
     struct weir_sup_gate *gate = &sup->gate;
     struct weir_link_message message = {.type = WEIR_LINK_CONFIG};
-    enum weir_status status = weir_sup_spawn(sup, NULL, -1, &gate->pid, &gate->link);
+    enum weir_status status = weir_sup_spawn(sup, NULL, -1, &gate->pid, &gate->link, &gate->log);
 
     if (status != WEIR_OK) {
         return status;
@@ -347,6 +349,7 @@ static void on_death(struct weir_supervisor *sup, int wait_status)
     struct weir_sup_gate *gate = &sup->gate;
     uint64_t now_ns = weir_clock_now_ns(), pause_ns = PAUSE_FIRST_NS;
 
+    weir_sup_log_close(sup, NULL);
     weir_outbox_clear(&gate->outbox);
     if (gate->link >= 0) {
         close(gate->link);
@@ -444,6 +447,7 @@ void weir_sup_gate_close(struct weir_supervisor *sup)
         await_end(sup->gate.pid);
         sup->gate.pid = 0;
     }
+    weir_sup_log_close(sup, NULL);
     weir_outbox_clear(&sup->gate.outbox);
     if (sup->gate.link >= 0) {
         close(sup->gate.link);

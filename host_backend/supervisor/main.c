@@ -13,6 +13,7 @@
 #include "host_backend/supervisor/notify.h"
 #include "host_backend/supervisor/worker_for.h"
 #include "host_backend/supervisor/worker_link.h"
+#include "host_backend/supervisor/worker_log.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -29,7 +30,7 @@
 #include <unistd.h>
 
 #define POLL_MAX                                                                                   \
-    (9 + 5 * WEIR_CONFIG_TENANTS_MAX + WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +                 \
+    (10 + 5 * WEIR_CONFIG_TENANTS_MAX + 2 * WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +            \
      WEIR_ASKERS_MAX + WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX + WEIR_PENDING_MAX +                \
      WEIR_FOLLOWERS_MAX + WEIR_CLAIMS_MAX)
 
@@ -291,7 +292,9 @@ struct source {
         SOURCE_TENANT,
         SOURCE_CONTAINER,
         SOURCE_WORKER,
+        SOURCE_WORKER_LOG,
         SOURCE_GATE,
+        SOURCE_GATE_LOG,
         SOURCE_CLIENT,
         SOURCE_DEMAND,
         SOURCE_CLAIM,
@@ -355,7 +358,7 @@ static void watch_tenant(const struct weir_supervisor *sup, struct poll_set *set
     watch(set, t->demand_fd, (struct source){SOURCE_SHARE, i});
 }
 
-static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
+static void build_set(const struct weir_supervisor *sup, struct poll_set *set, uint64_t now_ns)
 {
     set->n = 0;
     watch(set, sup->signal_fd, (struct source){SOURCE_SIGNAL, 0});
@@ -363,6 +366,7 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
     watch(set, sup->demand_fd, (struct source){SOURCE_DEMAND, 0});
     watch(set, sup->metrics_fd, (struct source){SOURCE_METRICS, 0});
     watch(set, sup->libvirt.link, (struct source){SOURCE_LIBVIRT, 0});
+    watch(set, weir_sup_log_fd(sup->gate.log, now_ns), (struct source){SOURCE_GATE_LOG, 0});
     watch_for(set, sup->gate.link, weir_outbox_events(&sup->gate.outbox),
               (struct source){SOURCE_GATE, 0});
     watch(set, sup->vsock_fd, (struct source){SOURCE_VSOCK, 0});
@@ -394,7 +398,9 @@ static void build_set(const struct weir_supervisor *sup, struct poll_set *set)
         }
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used) {
+        if (sup->workers[i].used) { /* it may say why it sends what it sends */
+            watch(set, weir_sup_log_fd(sup->workers[i].log, now_ns),
+                  (struct source){SOURCE_WORKER_LOG, i});
             watch_for(set, sup->workers[i].link, weir_outbox_events(&sup->workers[i].outbox),
                       (struct source){SOURCE_WORKER, i});
         }
@@ -472,6 +478,12 @@ static void serve(struct weir_supervisor *sup, struct source source)
         if (sup->workers[source.index].link >= 0) {
             weir_sup_worker_receive(sup, source.index);
         }
+        break;
+    case SOURCE_WORKER_LOG:
+        weir_sup_log_read(sup, &sup->workers[source.index]);
+        break;
+    case SOURCE_GATE_LOG:
+        weir_sup_log_read(sup, NULL);
         break;
     case SOURCE_GATE:
         weir_sup_gate_flush(sup, weir_clock_now_ns());
@@ -554,8 +566,9 @@ static void loop(struct weir_supervisor *sup)
         wait_ms = sooner(wait_ms, weir_sup_gate_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_sup_quarantine_wait_ms(sup, now_ns));
         wait_ms = sooner(wait_ms, weir_sup_demand_wait_ms(sup, now_ns));
+        wait_ms = sooner(wait_ms, weir_sup_logs_wait_ms(sup, now_ns));
 
-        build_set(sup, &set);
+        build_set(sup, &set, now_ns);
         if (poll(set.fds, set.n, wait_ms) < 0 && errno != EINTR) {
             weir_log_error("supervisor: poll failed why=\"%s\"", strerror(errno));
             sup->exit_status = 1;

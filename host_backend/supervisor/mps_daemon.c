@@ -117,7 +117,9 @@ int weir_mps_log_open(const struct weir_sup_mps *m, int flags)
 {
     char path[PATH_BYTES];
 
-    return open(path_of(m, LOG, path, sizeof path), flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+    /* The folder is the workers': one may have put a pipe there, whose other end nobody opens. */
+    return open(path_of(m, LOG, path, sizeof path), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+                0600);
 }
 
 void weir_mps_daemon_start(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)

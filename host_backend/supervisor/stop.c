@@ -12,6 +12,7 @@
  * TimeoutStopSec (packaging/weir.service) is longer than all of this.
  */
 #include "host_backend/supervisor/worker_link.h"
+#include "host_backend/supervisor/worker_log.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -75,6 +76,7 @@ static void wait_for_end(struct weir_supervisor *sup)
     left = n_alive(sup);
     while (left != 0 && now_ns - next_ns < NEXT_WAIT_NS && now_ns - since_ns < ALL_WAIT_NS) {
         wait_once(sup);
+        weir_sup_logs_read(sup);
         weir_sup_workers_reap(sup);
         now_ns = weir_clock_now_ns();
         if (n_alive(sup) != left) {

@@ -30,6 +30,8 @@
 #define WEIR_ADMIN_CLIENTS_MAX 16
 #define WEIR_ASKERS_MAX        16 /* who ask for shares on demand */
 
+struct weir_sup_log;
+
 _Static_assert(WEIR_WORKERS_MAX <= WEIR_ACCOUNT_KEPT, "a place on a tenant's page for each");
 
 /* Who said a setting, or made a tenant. */
@@ -103,7 +105,8 @@ struct weir_sup_gate {
     pid_t pid; /* 0: not running */
     int link;  /* -1: not running */
     struct weir_outbox outbox;
-    bool answering; /* has been asked for its status */
+    struct weir_sup_log *log; /* what it writes; owned; NULL: not running */
+    bool answering;           /* has been asked for its status */
     uint32_t last_port;
     uint32_t failures; /* in a row: back-off */
     uint64_t started_ns;
@@ -119,6 +122,7 @@ struct weir_sup_worker {
     pid_t pid;                            /* 0: not running */
     int link;                             /* -1: not running */
     struct weir_outbox outbox;            /* for the link */
+    struct weir_sup_log *log;             /* what it writes; owned; NULL: not running */
     struct weir_log_rate log_rate;        /* of lines about what it says */
     int tenant;                           /* slot of the tenant that it serves alone; -1: none */
     char group[WEIR_TENANT_NAME_BYTES];   /* that it serves; "": tenants of none */
@@ -139,6 +143,7 @@ struct weir_sup_worker {
     uint32_t connections;    /* that a program of its tenant asked for; 0: none did */
     bool connections_failed; /* the worker before found no room for as many */
     uint64_t stop_by_ns;     /* it is to end, and is killed then; 0: it is not */
+    uint64_t stopped_by_ns;  /* a signal has stopped it, and it is killed then; 0: none has */
     uint64_t renewed_ns;     /* when it was last started for that */
     uint64_t started_ns;
     uint64_t restart_at_ns;
@@ -539,18 +544,6 @@ enum weir_status weir_sup_worker_user_open(struct weir_supervisor *sup) WEIR_MUS
 /** The folder of the caches as workers are told it. */
 void weir_sup_worker_user_cache(const struct weir_supervisor *sup, struct weir_forms_config *forms);
 
-/* worker_process.c */
-
-/**
- * Fork a process that becomes a worker, or the gate process.
- * @param worker    what it is to be; NULL: the gate process.
- * @param link      the process's end, borrowed.
- * @param listener  a worker's socket for ZeroMQ, borrowed; -1: none.
- * @return its pid; -1: there is no process
- */
-pid_t weir_sup_fork(struct weir_supervisor *sup, const struct weir_sup_worker *worker, int link,
-                    int listener);
-
 /* workers.c */
 
 enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) WEIR_MUST_CHECK;
@@ -702,17 +695,6 @@ bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct
 
 /** Fill in what the workers and the gate process are configured alike. */
 void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_config *config);
-/**
- * Start this program again as another of its processes.
- * @param worker    what it is to be; NULL: the gate process.
- * @param listener  as of weir_sup_fork().
- * @param ret_link  gives our end of the link to it.
- * @return WEIR_OK, WEIR_ERR_NO_DESCRIPTOR, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO
- * @return WEIR_ERR_TOO_BIG  the system allows no further process.
- */
-enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
-                                int listener, pid_t *ret_pid, int *ret_link) WEIR_MUST_CHECK;
-
 /* gate.c */
 
 /** Start the gate process, if there is a scheduler.

@@ -1,11 +1,15 @@
 /*
  * How a process becomes a worker, or the gate process: between fork and exec.
  *
- * The child gets its descriptors in their places and opens what the worker could not open by
- * itself. All other descriptors of the supervisor are closed. Then it becomes the workers' user and
- * gives up its privileges (host_backend/confine/).
+ * The child gets its descriptors in their places. All other descriptors of the supervisor are
+ * closed, the standard ones too: what it writes goes into a pipe (worker_log.h). It leaves the
+ * supervisor's terminal. Then it becomes the workers' user and gives up its privileges
+ * (host_backend/confine/).
  */
+#include "host_backend/supervisor/worker_process.h"
+
 #include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/worker_log.h"
 
 #include "base/log.h"
 #include <errno.h>
@@ -13,11 +17,16 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#define OUT_OF_THE_WAY 16 /* above all places that descriptors are moved to */
+#define TO_US_BYTES (4 << 20)
+/* Few messages fit: behind a tenant's flood, another one's guest waits for these alone. */
+#define TO_WORKER_BYTES (128 << 10)
+#define OUT_OF_THE_WAY  16 /* above all places that descriptors are moved to */
 
 /*
  * Guests' memory is registered at the guests' own addresses, so the worker keeps away from where
@@ -37,30 +46,29 @@ static void lower_mappings(void)
 #endif
 }
 
-/* A log in a file is the worker's standard error: the file may be root's. */
-static bool open_log(const char *spec)
+/* Who has a terminal can type there for others, and has signals sent to whoever is in front. */
+static void leave_terminal(void)
 {
-    const char *path = strchr(spec, ':');
-    char level[16];
-    int fd;
+    int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
 
-    if (path == NULL) {
-        return true;
+    if (fd >= 0) {
+        (void)ioctl(fd, TIOCNOTTY);
+        close(fd);
     }
-    snprintf(level, sizeof level, "%.*s", (int)(path - spec), spec);
-    fd = open(path + 1, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
-    return fd >= 0 && dup2(fd, STDERR_FILENO) == STDERR_FILENO &&
-           weir_log_init(level, "weir serve") == WEIR_OK; /* until exec */
 }
 
-/* dup2() to itself would keep close-on-exec, and one place may be what the other lies in. */
-static bool place_descriptors(int link, int listener)
+/* dup2() to itself would keep close-on-exec, and one place may be what another lies in. */
+static bool place_descriptors(const struct weir_sup_ends *ends)
 {
-    bool listens = listener >= 0;
+    bool listens = ends->listener >= 0;
+    int link = fcntl(ends->link, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
+    int log = fcntl(ends->log, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
+    int listener = listens ? fcntl(ends->listener, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY) : -1;
+    int null = open("/dev/null", O_RDONLY); /* which may be in its place already */
 
-    link = fcntl(link, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
-    listener = listens ? fcntl(listener, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY) : -1;
-    if (link < 0 || (listens && listener < 0) || dup2(link, WEIR_LINK_FD) < 0 ||
+    if (link < 0 || log < 0 || null < 0 || (listens && listener < 0) ||
+        (null != STDIN_FILENO && dup2(null, STDIN_FILENO) < 0) || dup2(log, STDOUT_FILENO) < 0 ||
+        dup2(log, STDERR_FILENO) < 0 || dup2(link, WEIR_LINK_FD) < 0 ||
         (listens && dup2(listener, WEIR_LINK_LISTENER_FD) < 0)) {
         return false;
     }
@@ -90,8 +98,8 @@ static void confine(const struct weir_confine_user *user)
 }
 
 /* In the child, which may call anything, since the supervisor has one thread. */
-static _Noreturn void become(struct weir_supervisor *sup, const struct weir_sup_worker *w, int link,
-                             int listener, pid_t supervisor)
+static _Noreturn void become(struct weir_supervisor *sup, const struct weir_sup_worker *w,
+                             const struct weir_sup_ends *ends, pid_t supervisor)
 {
     const char *program = sup->params.program != NULL ? sup->params.program : "/proc/self/exe";
     char *argv[] = {(char *)(uintptr_t) "weir", (char *)(uintptr_t)(w != NULL ? "worker" : "gate"),
@@ -104,12 +112,14 @@ static _Noreturn void become(struct weir_supervisor *sup, const struct weir_sup_
     }
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (!open_log(sup->config.log) || !place_descriptors(link, listener)) {
+    leave_terminal();
+    if (!place_descriptors(ends)) {
         int why = errno;
 
         weir_log_error("supervisor: a process cannot start why=\"%s\"", strerror(why));
         _exit(why == EMFILE || why == ENFILE ? WEIR_WORKER_EXIT_NO_FD : WEIR_WORKER_EXIT_FAILED);
     }
+    weir_log_for_reader(); /* until exec */
     confine(&sup->worker_user);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* another user would have lost it */
     if (getppid() != supervisor) {
@@ -120,13 +130,75 @@ static _Noreturn void become(struct weir_supervisor *sup, const struct weir_sup_
     _exit(WEIR_WORKER_EXIT_FAILED);
 }
 
-pid_t weir_sup_fork(struct weir_supervisor *sup, const struct weir_sup_worker *worker, int link,
-                    int listener)
+pid_t weir_sup_fork(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
+                    const struct weir_sup_ends *ends)
 {
     pid_t self = getpid(), pid = fork();
 
     if (pid == 0) {
-        become(sup, worker, link, listener, self);
+        become(sup, worker, ends, self);
     }
     return pid;
+}
+
+static enum weir_status status_of_errno(int error)
+{
+    switch (error) {
+    case EMFILE:
+    case ENFILE:
+        return WEIR_ERR_NO_DESCRIPTOR;
+    case ENOMEM:
+    case ENOBUFS:
+        return WEIR_ERR_NO_MEMORY;
+    case EAGAIN: /* of fork(): RLIMIT_NPROC, or the limit of a cgroup */
+        return WEIR_ERR_TOO_BIG;
+    default:
+        return WEIR_ERR_IO;
+    }
+}
+
+static enum weir_status open_link(int ret_pair[2])
+{
+    int to_us = TO_US_BYTES, to_it = TO_WORKER_BYTES;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ret_pair) != 0) {
+        return status_of_errno(errno);
+    }
+    (void)fcntl(ret_pair[0], F_SETFL, O_NONBLOCK); /* this end alone */
+    (void)setsockopt(ret_pair[0], SOL_SOCKET, SO_SNDBUF, &to_it, sizeof to_it);
+    (void)setsockopt(ret_pair[1], SOL_SOCKET, SO_SNDBUF, &to_us, sizeof to_us);
+    return WEIR_OK;
+}
+
+enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
+                                int listener, pid_t *ret_pid, int *ret_link,
+                                struct weir_sup_log **ret_log)
+{
+    struct weir_sup_ends ends = {.listener = listener};
+    struct weir_sup_log *log = NULL;
+    enum weir_status status;
+    pid_t pid = -1;
+    int pair[2];
+
+    status = open_link(pair);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    ends.link = pair[1];
+    status = weir_sup_log_open(&log, &ends.log);
+    if (status == WEIR_OK) {
+        pid = weir_sup_fork(sup, worker, &ends);
+        status = pid < 0 ? status_of_errno(errno) : WEIR_OK;
+        close(ends.log);
+    }
+    close(pair[1]);
+    if (status != WEIR_OK) {
+        weir_sup_log_free(log);
+        close(pair[0]);
+        return status;
+    }
+    *ret_pid = pid;
+    *ret_link = pair[0];
+    *ret_log = log;
+    return WEIR_OK;
 }

@@ -17,6 +17,8 @@
 #include "host_backend/supervisor/notify.h"
 #include "host_backend/supervisor/worker_for.h"
 #include "host_backend/supervisor/worker_link.h"
+#include "host_backend/supervisor/worker_log.h"
+#include "host_backend/supervisor/worker_process.h"
 #include "proto/wire/control.h"
 #include "proto/wire/keys.h"
 #include <errno.h>
@@ -30,13 +32,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PAUSE_FIRST_NS (100 * WEIR_NS_PER_MS)
-#define PAUSE_LAST_NS  (10 * WEIR_NS_PER_S)
-#define SOUND_AFTER_NS (30 * WEIR_NS_PER_S)
-#define TO_US_BYTES    (4 << 20)
-/* Few messages fit: behind a tenant's flood, another one's guest waits for these alone. */
-#define TO_WORKER_BYTES    (128 << 10)
+#define PAUSE_FIRST_NS     (100 * WEIR_NS_PER_MS)
+#define PAUSE_LAST_NS      (10 * WEIR_NS_PER_S)
+#define SOUND_AFTER_NS     (30 * WEIR_NS_PER_S)
 #define RENEW_PAUSE_NS     WEIR_NS_PER_S
+#define STOPPED_WAIT_NS    (5 * WEIR_NS_PER_S) /* as long as one that is to end is waited for */
 #define ENDPOINT_BYTES     (WEIR_CONFIG_PATH_BYTES + 96)
 #define SHARED_CONNECTIONS WEIR_CONTROL_MAX_CONNECTIONS /* of a worker of many tenants */
 
@@ -264,48 +264,6 @@ void weir_sup_workers_listen(struct weir_supervisor *sup)
     weir_sup_programs_tick(sup, weir_clock_now_ns()); /* spares */
 }
 
-static enum weir_status status_of_errno(int error)
-{
-    switch (error) {
-    case EMFILE:
-    case ENFILE:
-        return WEIR_ERR_NO_DESCRIPTOR;
-    case ENOMEM:
-    case ENOBUFS:
-        return WEIR_ERR_NO_MEMORY;
-    case EAGAIN: /* of fork(): RLIMIT_NPROC, or the limit of a cgroup */
-        return WEIR_ERR_TOO_BIG;
-    default:
-        return WEIR_ERR_IO;
-    }
-}
-
-enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
-                                int listener, pid_t *ret_pid, int *ret_link)
-{
-    int pair[2], to_us = TO_US_BYTES, to_it = TO_WORKER_BYTES;
-    pid_t pid;
-
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
-        return status_of_errno(errno);
-    }
-    (void)fcntl(pair[0], F_SETFL, O_NONBLOCK); /* this end alone */
-    (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &to_it, sizeof to_it);
-    (void)setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &to_us, sizeof to_us);
-    pid = weir_sup_fork(sup, worker, pair[1], listener);
-    if (pid < 0) {
-        enum weir_status status = status_of_errno(errno);
-
-        close(pair[0]);
-        close(pair[1]);
-        return status;
-    }
-    close(pair[1]);
-    *ret_pid = pid;
-    *ret_link = pair[0];
-    return WEIR_OK;
-}
-
 /* Fork, with what the worker is to have. */
 static enum weir_status launch(struct weir_supervisor *sup, struct weir_sup_worker *w)
 {
@@ -316,7 +274,7 @@ static enum weir_status launch(struct weir_supervisor *sup, struct weir_sup_work
     if (status != WEIR_OK) {
         return status;
     }
-    status = weir_sup_spawn(sup, w, listener, &w->pid, &w->link);
+    status = weir_sup_spawn(sup, w, listener, &w->pid, &w->link, &w->log);
     if (listener >= 0) {
         close(listener);
     }
@@ -451,10 +409,11 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     pid_t pid = w->pid;
     char why[64];
 
+    weir_sup_log_close(sup, w);
     take_last_messages(sup, worker);
     weir_sup_worker_close_link(w);
     w->pid = 0;
-    w->stop_by_ns = 0;
+    w->stop_by_ns = w->stopped_by_ns = 0;
     weir_sup_gate_worker_gone(sup, worker);
     weir_sup_spin_worker_gone(w);
     weir_sup_drop_all(sup, worker);
@@ -509,16 +468,48 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     weir_sup_quarantine_begin(sup, worker);
 }
 
+/* A signal has stopped it: its programs wait, and so does who gets it next. */
+static void on_stop(struct weir_supervisor *sup, int worker)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+    bool serves = w->kind != WEIR_WORKER_PROGRAM || w->program.busy;
+
+    w->program.stopping |= !serves;
+    w->stopped_by_ns = weir_clock_now_ns() + (serves ? STOPPED_WAIT_NS : 0);
+}
+
 void weir_sup_workers_reap(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
         int status;
 
-        if (w->used && w->pid > 0 && waitpid(w->pid, &status, WNOHANG) == w->pid) {
-            on_death(sup, i, status);
+        while (w->used && w->pid > 0 &&
+               waitpid(w->pid, &status, WNOHANG | WUNTRACED | WCONTINUED) == w->pid) {
+            if (WIFSTOPPED(status)) {
+                on_stop(sup, i);
+            } else if (WIFCONTINUED(status)) {
+                w->stopped_by_ns = 0;
+            } else {
+                on_death(sup, i, status);
+            }
         }
     }
+}
+
+/* Kill those that are over their time. */
+static void end_late(struct weir_supervisor *sup, int worker, uint64_t now_ns)
+{
+    struct weir_sup_worker *w = &sup->workers[worker];
+    bool stopped = w->stopped_by_ns != 0 && w->stopped_by_ns <= now_ns;
+
+    if (w->pid <= 0 || !(stopped || (w->stop_by_ns != 0 && w->stop_by_ns <= now_ns))) {
+        return;
+    }
+    w->stop_by_ns = w->stopped_by_ns = 0;
+    weir_log_warn("supervisor: %s, killed worker=%d",
+                  stopped ? "a signal has stopped a worker" : "worker does not stop", worker);
+    weir_mps_kill(sup, w);
 }
 
 void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns)
@@ -530,10 +521,8 @@ void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns)
         if (w->used && weir_outbox_due_ns(&w->outbox) <= now_ns) {
             weir_sup_worker_flush(sup, i, now_ns);
         }
-        if (w->used && w->pid > 0 && w->stop_by_ns != 0 && w->stop_by_ns <= now_ns) {
-            w->stop_by_ns = 0;
-            weir_log_warn("supervisor: worker does not stop, killed worker=%d", i);
-            weir_mps_kill(sup, w);
+        if (w->used) {
+            end_late(sup, i, now_ns);
         }
         if (!w->used || w->pid != 0 || w->restart_at_ns == 0 || w->restart_at_ns > now_ns) {
             continue;
@@ -559,6 +548,9 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
         }
         if (w->used && w->pid > 0 && w->stop_by_ns != 0 && w->stop_by_ns < next_ns) {
             next_ns = w->stop_by_ns;
+        }
+        if (w->used && w->pid > 0 && w->stopped_by_ns != 0 && w->stopped_by_ns < next_ns) {
+            next_ns = w->stopped_by_ns;
         }
         if (w->used && weir_outbox_due_ns(&w->outbox) < next_ns) {
             next_ns = weir_outbox_due_ns(&w->outbox);
@@ -765,6 +757,7 @@ void weir_sup_workers_close(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (sup->workers[i].used) {
+            weir_sup_log_close(sup, &sup->workers[i]);
             weir_sup_worker_close_link(&sup->workers[i]);
             remove_endpoint(sup, &sup->workers[i]);
         }

@@ -572,7 +572,8 @@ static int open_worker(struct weir_worker *worker)
         return WEIR_WORKER_EXIT_USAGE;
     }
     close(fd);
-    if (weir_log_init(worker->config.log, "worker") != WEIR_OK ||
+    weir_log_for_reader();
+    if (weir_log_init(worker->config.log, NULL) != WEIR_OK ||
         weir_prints_create(WEIR_PRINTS_SETTLE_NS, &worker->prints) != WEIR_OK) {
         return WEIR_WORKER_EXIT_FAILED;
     }

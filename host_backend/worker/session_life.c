@@ -9,6 +9,7 @@
 #include "host_backend/worker/session/awaited.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/conditions.h"
+#include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/holdings.h"
@@ -103,6 +104,9 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     s->about->started_ns = weir_clock_now_ns();
     snprintf(s->about->program, sizeof s->about->program, "%s", params->program);
     weir_arena_init(&s->op.arena, ARENA_CAP_BYTES);
+    if (!s->about->monitor) {
+        weir_context_limits_join(s->tenant);
+    }
     if (!s->about->monitor && (weir_session_register(s) != CUDA_SUCCESS ||
                                weir_session_work_stream(s, &work) != CUDA_SUCCESS)) {
         weir_session_clear(s);
@@ -309,6 +313,9 @@ void weir_session_clear(struct weir_session *session)
     release_memory(s);
     weir_put_off_finish(s);
     weir_session_work_streams_end(s);
+    if (!s->about->monitor) {
+        weir_context_limits_leave(s->tenant);
+    }
 }
 
 void weir_session_destroy(struct weir_session *session)

@@ -34,7 +34,7 @@ import time
 import unittest
 
 from namespaces import Namespaces
-from processes import (Process, children_of, cpu_seconds, die_with_parent, fds_of, looking_into,
+from processes import (Process, children_of, cpu_seconds, die_with_parent, fds_of, looking_into, main_thread_stands,
                        memfd_maps_of, pid_is_alive, threads_of, threads_since)
 from waiting import Stuck, ended_ns, lived_s, monotonic_ns, until
 

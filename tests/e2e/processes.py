@@ -80,6 +80,21 @@ def threads_of(pids):
     return found
 
 
+@contextlib.contextmanager
+def main_thread_stands(pid):
+    """No other thread does, and no signal has stopped the process."""
+    seize, interrupt, detach, wait_all = 0x4206, 0x4207, 17, 0x40000000  # as in <linux/ptrace.h>
+    libc = ctypes.CDLL(None, use_errno=True)
+    for request in (seize, interrupt):
+        if libc.ptrace(request, pid, None, None) != 0:
+            raise unittest.SkipTest(f"process {pid} cannot be traced: {os.strerror(ctypes.get_errno())}")
+    os.waitpid(pid, wait_all)
+    try:
+        yield
+    finally:
+        libc.ptrace(detach, pid, None, None)
+
+
 def threads_since(before, after):
     """By thread name: how many threads there are, how often they went to sleep, and what CPU time they took between."""
     sums = {}

@@ -9,11 +9,21 @@ import pathlib
 import pwd
 import re
 import subprocess
+import sys
 import unittest
 
 import lib
 
 USER = "nobody"
+# Gives a command a terminal of its own, of which it keeps the other end.
+WITH_TERMINAL = """
+import fcntl, os, pty, sys, termios
+end, terminal = pty.openpty()
+os.setsid()
+fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+os.set_inheritable(end, True)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 DEFAULT_USER = "weir-worker"
 NO_CAPABILITIES = "0" * 16
 as_root = unittest.skipUnless(os.geteuid() == 0, "only root can have workers of another user")
@@ -155,6 +165,16 @@ class Confine(lib.Case):
                 # The supervisor keeps the tenants' device memory: that of the program's own worker.
                 left = [of[pid][key] for key in shared if other != host.pid or "memfd:" not in of[pid][key]]
                 self.assertEqual(left, [], f"{pid} and {other}")
+
+    def test_workers_have_no_terminal(self):
+        def terminal(pid):
+            return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[4])
+
+        host = self.programs(prefix=[sys.executable, "-c", WITH_TERMINAL])
+        self.assertNotEqual(terminal(host.pid), 0)
+        children = lib.children_of(host.pid)
+        self.assertGreaterEqual(len(children), 4)
+        self.assertEqual({terminal(pid) for pid in children}, {0})
 
     @as_root
     def test_what_roots_alone_is_gets_to_workers(self):

@@ -70,12 +70,30 @@ class Lost(lib.Case):
             self.steady_undisturbed(guest)
         self.assertEqual(host.worker_pid(), worker)
 
+    def test_a_worker_that_is_stopped_is_replaced(self):
+        """Its program waits no longer than one whose worker is told to end; who comes then gets another worker."""
+        host = self.host({"alice": {"isolation": "program"}, "bob": {"isolation": "shared"}}, host_lines=["spare_workers = 1"])
+        guests = {t: self.steady(host, tenant=t) for t in ("alice", "bob")}
+
+        def workers_by_state():
+            found = {w["state"]: w["pid"] for w in host.status()["worker"]}
+            return "spare" in found and found
+
+        workers = lib.until(workers_by_state, 20, "there is a spare")
+        os.kill(workers["spare"], signal.SIGSTOP)
+        lib.until(lambda: not lib.pid_is_alive(workers["spare"]), 2, "a spare that is stopped is ended at once")
+        for tenant, state in (("alice", "busy"), ("bob", "")):
+            os.kill(workers[state], signal.SIGSTOP)
+            lib.until(lambda pid=workers[state]: not lib.pid_is_alive(pid), 15, "the worker is ended")
+            self.assertEqual(guests[tenant].wait(10), 1, guests[tenant].tail())
+            self.finished(host, "e2e_minimal", tenant=tenant)
+        self.assertEqual(len([line for line in host.process.errors if "a signal has stopped a worker" in line]), 3)
+
     def test_a_worker_that_does_not_read_holds_nobody_else_up(self):
         """Guests come until its link is full. Then it is given up, and its tenants get the next one."""
         host = self.host({"alice": {"isolation": "shared"}, "bob": {"isolation": "program"}})
         worker, = (w["pid"] for w in host.status()["worker"] if w["state"] == "")
-        os.kill(worker, signal.SIGSTOP)
-        with contextlib.ExitStack() as guests:
+        with lib.main_thread_stands(worker), contextlib.ExitStack() as guests:
             def come():
                 """Until the backlog is full, too."""
                 for _ in range(20):
@@ -92,7 +110,6 @@ class Lost(lib.Case):
             host.process.wait_log("link lost .*it does not read", 30)
             self.finished(host, "e2e_minimal", tenant="bob", limit_s=10)
             self.assertTrue(lib.pid_is_alive(worker))
-        os.kill(worker, signal.SIGCONT)
         self.finished(host, "e2e_minimal", tenant="alice")
         self.assertFalse(lib.pid_is_alive(worker))
 

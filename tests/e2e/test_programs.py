@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -196,13 +197,16 @@ class Programs(Base):
         addresses and memory. And the next spare is not started while the program starts."""
         if lib.DRIVER != "softgpu":
             self.skipTest("only softgpu names the calls that it gets")
+        calls = pathlib.Path(self.folder(), "calls")
+        calls.touch()
+        calls.chmod(0o666)  # workers may have another user
         host = self.own({"alice": {"isolation": "program"}}, lines=["spare_workers = 1"], log="debug",
-                        env={"WEIR_SOFTGPU_LOG": "debug"})
+                        env={"WEIR_SOFTGPU_LOG": f"debug:{calls}"})
         self.spares(host, 1)
         self.finished(host, "e2e_minimal", tenant="alice")
         self.kept(host, "alice", 1)
         self.spares(host, 1)
-        lines = list(host.process.errors)
+        lines = sorted([*host.process.errors, *calls.read_text().splitlines()], key=log_time_s)
         handed = next(i for i, line in enumerate(lines) if "a program gets a worker" in line)
         before, after = ([found.group(1) for line in part if (found := re.search(r"softgpu: (cu\w+)", line))]
                          for part in (lines[:handed], lines[handed:]))

@@ -59,6 +59,20 @@ class Quota(lib.Case):
         self.finished(host, "e2e_quota", "arrays", QUOTA)
         lib.until(lambda: host.tenant("alice")["used_bytes"] == 0, 5, "all is given back")
 
+    def test_limits_of_contexts_are_charged(self):
+        """Heap, printf's buffer, stack and pending launches take device memory that no allocation shows."""
+        for isolation in ("program", "tenant", "shared"):
+            with self.subTest(isolation):
+                host = self.host({"alice": {"memory": "64MiB", "isolation": isolation}, "bob": {}})
+                self.finished(host, "e2e_limits", "charged", *(["shared"] if isolation != "program" else []))
+                lib.until(lambda h=host: h.tenant("alice")["used_bytes"] == 0, 10, "nothing is used without a program")
+                if isolation == "program":
+                    self.finished(host, "e2e_quota", "check", 64 << 20, tenant="alice")
+                    continue
+                held = self.guest(host, "e2e_quota", "hold", 4 << 20, tenant="alice")  # the context still has the heap
+                held.wait_line("^held$")
+                self.assertGreaterEqual(host.tenant("alice")["used_bytes"], 36 << 20)
+
     def test_sessions_are_limited(self):
         host = self.quota_host(sessions=3)
         steady = self.steady(host)

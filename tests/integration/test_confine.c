@@ -1,11 +1,12 @@
 /*
  * What confined processes may do: each test confines a child, has it try, and looks at what the
  * kernel said. Beside it another child tries the same without the filter, so that a call which
- * would fail with EPERM anyway proves nothing.
+ * would fail with EPERM anyway proves nothing. What they can do to others: test_confine_others.c.
  */
 #include "host_backend/confine/confine.h"
 
 #include "../lib/tl_cmocka.h"
+#include "confine_fixture.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -45,6 +46,18 @@ static const struct call calls[] = {
     {"rt_sigqueueinfo", __NR_rt_sigqueueinfo},
     {"rt_tgsigqueueinfo", __NR_rt_tgsigqueueinfo},
     {"prlimit64", __NR_prlimit64},
+    {"setpgid", __NR_setpgid},
+    {"setsid", __NR_setsid},
+    {"fcntl", __NR_fcntl},
+    {"socketpair", __NR_socketpair},
+    {"sched_setaffinity", __NR_sched_setaffinity},
+    {"sched_setscheduler", __NR_sched_setscheduler},
+    {"sched_setparam", __NR_sched_setparam},
+    {"sched_setattr", __NR_sched_setattr},
+    {"setpriority", __NR_setpriority},
+    {"ioprio_set", __NR_ioprio_set},
+    {"migrate_pages", __NR_migrate_pages},
+    {"move_pages", __NR_move_pages},
 };
 #define N_CALLS (sizeof calls / sizeof calls[0])
 
@@ -80,27 +93,6 @@ static struct {
     int value;
     char text[4096];
 } * said;
-
-static void run(void (*child)(void))
-{
-    int status = -1;
-    pid_t pid = fork();
-
-    if (pid == 0) {
-        child();
-        _exit(0);
-    }
-    assert_true(pid > 0);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(status, 0);
-}
-
-static void confine(unsigned keeps)
-{
-    if (weir_confine_refuse_calls(keeps) != WEIR_OK) {
-        _exit(3);
-    }
-}
 
 static void try_all(void)
 {
@@ -153,7 +145,9 @@ static void refuse_calls_has_what_no_worker_may_do(void **state)
 
 static void *thread_main(void *argument)
 {
-    *(int *)argument = 1;
+    const struct sched_param usual = {0};
+
+    *(int *)argument = pthread_setschedparam(pthread_self(), SCHED_OTHER, &usual) == 0;
     return NULL;
 }
 
@@ -174,15 +168,26 @@ static bool can_share_memory(void)
            mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED;
 }
 
-static bool can_fork(void)
+static bool can_arrange_itself(void)
 {
-    int status = -1;
-    pid_t pid = fork();
+    cpu_set_t cpus;
 
-    if (pid == 0) {
-        _exit(7);
-    }
-    return waitpid(pid, &status, 0) == pid && WEXITSTATUS(status) == 7;
+    return sched_getaffinity(0, sizeof cpus, &cpus) == 0 &&
+           sched_setaffinity(0, sizeof cpus, &cpus) == 0 &&
+           pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus) == 0 &&
+           setpriority(PRIO_PROCESS, 0, 1) == 0 && prctl(PR_SET_NAME, "test") == 0;
+}
+
+static bool can_use_descriptors(void)
+{
+    struct flock lock = {.l_type = F_WRLCK};
+    int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING), pipes[2], pair[2];
+
+    return fcntl(fd, F_SETLK, &lock) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0 &&
+           fcntl(fd, F_DUPFD_CLOEXEC, 20) >= 20 && pipe(pipes) == 0 &&
+           fcntl(pipes[0], F_SETFL, O_NONBLOCK) == 0 &&
+           fcntl(pipes[1], F_SETPIPE_SZ, 4096) >= 4096 &&
+           socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0;
 }
 
 static bool can_signal_itself(void)
@@ -206,15 +211,15 @@ static bool can_reach_a_driver(void)
 static void count_what_stays(void)
 {
     confine(WEIR_CONFINE_KEEPS_NONE);
-    said->value = can_start_a_thread() + can_share_memory() * 2 + can_fork() * 4 +
-                  can_signal_itself() * 8 + can_reach_a_driver() * 16;
+    said->value = can_start_a_thread() + can_share_memory() * 2 + can_arrange_itself() * 4 +
+                  can_signal_itself() * 8 + can_reach_a_driver() * 16 + can_use_descriptors() * 32;
 }
 
 static void refuse_calls_leaves_what_a_driver_needs(void **state)
 {
     (void)state;
     run(count_what_stays);
-    assert_int_equal(said->value, 31);
+    assert_int_equal(said->value, 63);
 }
 
 /* ---------------------------------------------------------------- arguments */
@@ -259,6 +264,68 @@ static void refuse_calls_refuses_the_network_unless_it_is_served(void **state)
 }
 
 /* A namespace of users is an ordinary user's right on most machines. */
+static long try_clone(unsigned long flags)
+{
+    long pid = syscall(__NR_clone, flags, 0, 0, 0, 0);
+
+    if (pid == 0) {
+        _exit(0);
+    }
+    return pid < 0 ? errno : 0;
+}
+
+static void try_processes(void)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        _exit(0);
+    }
+    said->why[0] = pid < 0 ? errno : 0;
+    said->why[1] = (int)try_clone(SIGCHLD);
+    said->why[2] = (int)try_clone(CLONE_PARENT | SIGCHLD);
+    said->why[3] = (int)try_clone(CLONE_PARENT | CLONE_FS);
+    said->value = can_start_a_thread();
+}
+
+static void try_processes_confined(void)
+{
+    confine(WEIR_CONFINE_KEEPS_NONE);
+    try_processes();
+}
+
+static void try_processes_as_helper(void)
+{
+    confine(WEIR_CONFINE_KEEPS_EXEC);
+    try_processes();
+}
+
+static void refuse_calls_leaves_threads_and_no_processes(void **state)
+{
+    (void)state;
+    run(try_processes);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(said->why[i], 0);
+    }
+    for (int i = 2; i < 4; i++) { /* are this process's children */
+        assert_true(waitpid(-1, NULL, __WALL) > 0);
+    }
+    run(try_processes_as_helper);
+    assert_int_equal(said->why[0], 0);
+    assert_int_equal(said->why[1], 0);
+    assert_int_equal(said->why[2], EPERM);
+    assert_int_equal(said->why[3], EPERM);
+    run(try_processes_confined);
+#ifndef __SANITIZE_ADDRESS__ /* such a build's leak checker makes a process */
+    assert_int_equal(said->why[0], EPERM);
+    assert_int_equal(said->why[1], EPERM);
+#endif
+    assert_int_equal(said->why[2], EPERM);
+    assert_int_equal(said->why[3], EPERM);
+    assert_int_equal(said->value, 1);
+    assert_int_equal(waitpid(-1, NULL, __WALL), -1);
+}
+
 static void try_namespaces(void)
 {
     confine(WEIR_CONFINE_KEEPS_NONE);
@@ -280,53 +347,6 @@ static void refuse_calls_refuses_namespaces_and_other_numbers(void **state)
     assert_int_equal(said->why[1], EPERM);
     assert_int_equal(said->why[2], ENOSYS);
     assert_int_equal(said->why[3], EPERM);
-}
-
-static pid_t other; /* a process of the same user */
-
-static void try_other(void)
-{
-    struct rlimit limit;
-    union sigval value = {0};
-
-    said->why[0] = kill(other, SIGCONT) != 0 ? errno : 0;
-    said->why[1] = syscall(__NR_tgkill, other, other, SIGCONT) != 0 ? errno : 0;
-    said->why[2] = sigqueue(other, SIGCONT, value) != 0 ? errno : 0;
-    said->why[3] = prlimit(other, RLIMIT_NOFILE, NULL, &limit) != 0 ? errno : 0;
-    said->why[4] = kill(0, SIGCONT) != 0 ? errno : 0;
-}
-
-static void try_other_confined(void)
-{
-    confine(WEIR_CONFINE_KEEPS_NONE);
-    try_other();
-}
-
-static void try_other_as_helper(void)
-{
-    confine(WEIR_CONFINE_KEEPS_EXEC | WEIR_CONFINE_KEEPS_OTHERS);
-    try_other();
-}
-
-static void refuse_calls_keeps_other_processes_safe(void **state)
-{
-    (void)state;
-    other = fork();
-    if (other == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* also when a check below fails */
-        pause();
-        _exit(0);
-    }
-    run(try_other_confined);
-    for (int i = 0; i < 5; i++) {
-        assert_int_equal(said->why[i], EPERM);
-    }
-    run(try_other_as_helper);
-    for (int i = 0; i < 5; i++) {
-        assert_int_equal(said->why[i], 0);
-    }
-    assert_int_equal(kill(other, SIGKILL), 0);
-    assert_int_equal(waitpid(other, NULL, 0), other);
 }
 
 static void execute_true(void)
@@ -490,7 +510,7 @@ int main(void)
         cmocka_unit_test(refuse_calls_leaves_what_a_driver_needs),
         cmocka_unit_test(refuse_calls_refuses_the_network_unless_it_is_served),
         cmocka_unit_test(refuse_calls_refuses_namespaces_and_other_numbers),
-        cmocka_unit_test(refuse_calls_keeps_other_processes_safe),
+        cmocka_unit_test(refuse_calls_leaves_threads_and_no_processes),
         cmocka_unit_test(refuse_calls_keeps_programs_for_a_helper),
         cmocka_unit_test(become_and_drop_leave_nothing),
         cmocka_unit_test(drop_privileges_without_another_user),

@@ -284,7 +284,8 @@ static int open_host(struct host *host)
         return WEIR_WORKER_EXIT_USAGE;
     }
     close(fd);
-    if (weir_log_init(host->config.log, "gate") != WEIR_OK ||
+    weir_log_for_reader();
+    if (weir_log_init(host->config.log, NULL) != WEIR_OK ||
         weir_policy_set_parse(host->config.scheduler.policy, &policies, NULL) != WEIR_OK) {
         return WEIR_WORKER_EXIT_USAGE;
     }

@@ -1,5 +1,6 @@
 /* Contexts, limits, printf, echo. */
 #include "host_backend/worker/ops/ops.h"
+#include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/tenant.h"
@@ -81,26 +82,24 @@ CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_
     return CUDA_SUCCESS;
 }
 
-/* Limits of a context that several programs have. Each costs device memory, so they may only grow,
- * within reason. */
-static bool limit_ok(uint32_t limit, uint64_t value)
+/* Limits within reason. What device memory they take is charged, but that says nothing about what
+ * the driver takes of the host's, nor about the heap of a context that others pay for, too. */
+static bool limit_ok(uint32_t limit, uint64_t value, bool alone)
 {
     switch (limit) {
     case CU_LIMIT_STACK_SIZE:
-        return value <= 512u << 10;
+        return value <= 512u << 10; /* as much as a thread can have */
     case CU_LIMIT_PRINTF_FIFO_SIZE:
         return value <= 64u << 20;
     case CU_LIMIT_MALLOC_HEAP_SIZE:
-        return value <= UINT64_C(1) << 30;
+        return alone || value <= UINT64_C(1) << 30;
     case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
     case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
         return value <= 65536;
     case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
         return value <= 128;
-    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
-        return true; /* the driver clamps it */
     default:
-        return false;
+        return true; /* the driver clamps it */
     }
 }
 
@@ -121,29 +120,18 @@ static bool has_company(const struct weir_session *s)
 CUresult weir_host_ctx_limit_set(struct weir_session *s, const struct weir_op_ctx_limit_set_in *in,
                                  struct weir_op_ctx_limit_set_out *out)
 {
-    CUlimit limit = (CUlimit)in->limit;
-    size_t now;
+    bool alone = s->platform->by_program && !has_company(s);
 
     if (weir_ops_ctx(s, in->c) == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if (s->platform->by_program && !has_company(s)) {
-        WEIR_TRY(s->driver->cuCtxSetLimit(limit, in->value));
-        WEIR_TRY(s->driver->cuCtxGetLimit(&now, limit));
-        out->value = now;
-        return CUDA_SUCCESS;
+    if (in->limit >= CU_LIMIT_MAX || !limit_ok(in->limit, in->value, alone)) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!limit_ok(in->limit, in->value)) {
-        return in->limit <= CU_LIMIT_PERSISTING_L2_CACHE_SIZE ? CUDA_ERROR_INVALID_VALUE
-                                                              : CUDA_ERROR_UNSUPPORTED_LIMIT;
+    if (in->limit >= WEIR_DEVICE_LIMITS) {
+        return CUDA_ERROR_UNSUPPORTED_LIMIT;
     }
-    WEIR_TRY(s->driver->cuCtxGetLimit(&now, limit));
-    if (in->value > now) {
-        WEIR_TRY(s->driver->cuCtxSetLimit(limit, in->value));
-        WEIR_TRY(s->driver->cuCtxGetLimit(&now, limit));
-    }
-    out->value = now;
-    return CUDA_SUCCESS;
+    return weir_context_limit_set(s, in->limit, in->value, alone, &out->value);
 }
 
 CUresult weir_host_ctx_limit_get(struct weir_session *s, const struct weir_op_ctx_limit_get_in *in,

@@ -12,7 +12,10 @@
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/memory.h"
+#include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/start_stages.h"
+#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include <string.h>
 #include <sys/mman.h>
@@ -118,6 +121,124 @@ bool weir_worker_limits_changed(const struct weir_worker *worker)
     }
     (void)weir_platform_enter(platform);
     return changed;
+}
+
+static uint64_t attribute_of(const struct weir_worker_device *device, CUdevice_attribute attribute)
+{
+    const struct weir_device_attribute *a = weir_device_attribute_get(&device->about, attribute);
+
+    return a != NULL && a->value > 0 ? (uint64_t)a->value : 1;
+}
+
+/*
+ * Device memory that a context takes for a limit. The stack is there for each thread that the
+ * context's SMs can hold, which is what an H200's context takes of its 520 MiB for 1 KiB. What a
+ * level of synchronisation takes is the CUDA C++ Programming Guide's figure, for the GPUs that
+ * still have them. A launch that is pending keeps its parameters, 4 KiB of them at most before
+ * CUDA 12.1: an upper bound that was not measured.
+ */
+static uint64_t bytes_of(const struct weir_worker_device *device, CUlimit limit, uint64_t value)
+{
+    switch ((int)limit) {
+    case CU_LIMIT_STACK_SIZE:
+        return value * attribute_of(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
+               attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+    case CU_LIMIT_PRINTF_FIFO_SIZE:
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+        return value;
+    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
+        return value * (150u << 20);
+    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
+        return value * 4096;
+    default:
+        return 0; /* of the cache, which is there anyway */
+    }
+}
+
+static uint64_t bytes_beyond_open(const struct weir_worker_device *device, uint32_t limit,
+                                  uint64_t value)
+{
+    uint64_t at_open = device->limits[limit];
+
+    return value > at_open
+               ? bytes_of(device, limits[limit], value) - bytes_of(device, limits[limit], at_open)
+               : 0;
+}
+
+static pthread_mutex_t limits_lock = PTHREAD_MUTEX_INITIALIZER; /* limit_bytes, tenants' limits */
+
+/* So much less is needed for a limit. */
+static void give_back(struct weir_tenant *tenant, uint64_t *needed, uint64_t bytes)
+{
+    uint64_t charged = tenant->limits.charged < bytes ? tenant->limits.charged : bytes;
+
+    *needed -= bytes;
+    tenant->limits.bytes -= bytes;
+    tenant->limits.charged -= charged;
+    weir_account_release(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, charged);
+}
+
+static CUresult set_locked(struct weir_session *s, uint32_t limit, uint64_t value)
+{
+    struct weir_worker_device *device = &s->worker->platform.devices[s->device];
+    uint64_t *needed = &device->limit_bytes[limit], before = *needed,
+             after = bytes_beyond_open(device, limit, value);
+    CUresult result;
+
+    if (after > before) {
+        result = weir_session_charge(s, s->device, WEIR_ACCOUNT_DEVICE_MEMORY, after - before);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        *needed = after;
+        s->tenant->limits.bytes += after - before;
+        s->tenant->limits.charged += after - before;
+    }
+    result = s->driver->cuCtxSetLimit(limits[limit], value);
+    after = result == CUDA_SUCCESS ? after : before;
+    if (*needed > after) {
+        give_back(s->tenant, needed, *needed - after);
+    }
+    return result;
+}
+
+void weir_context_limits_join(struct weir_tenant *tenant)
+{
+    pthread_mutex_lock(&limits_lock);
+    if (tenant->limits.n_sessions++ == 0 &&
+        weir_account_charge(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, tenant->limits.bytes)) {
+        tenant->limits.charged = tenant->limits.bytes;
+    }
+    pthread_mutex_unlock(&limits_lock);
+}
+
+void weir_context_limits_leave(struct weir_tenant *tenant)
+{
+    pthread_mutex_lock(&limits_lock);
+    if (--tenant->limits.n_sessions == 0) {
+        weir_account_release(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY, tenant->limits.charged);
+        tenant->limits.charged = 0;
+    }
+    pthread_mutex_unlock(&limits_lock);
+}
+
+CUresult weir_context_limit_set(struct weir_session *session, uint32_t limit, uint64_t value,
+                                bool may_lower, uint64_t *ret_now)
+{
+    size_t now = 0;
+    CUresult result;
+
+    pthread_mutex_lock(&limits_lock);
+    result = session->driver->cuCtxGetLimit(&now, limits[limit]);
+    if (result == CUDA_SUCCESS && (may_lower || value > now)) {
+        result = set_locked(session, limit, value);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = session->driver->cuCtxGetLimit(&now, limits[limit]);
+    }
+    pthread_mutex_unlock(&limits_lock);
+    *ret_now = now;
+    return result;
 }
 
 /* ---------------------------------------------------------------- open */

@@ -31,6 +31,25 @@ void weir_worker_limits_note(struct weir_worker *worker);
  * left */
 bool weir_worker_limits_changed(const struct weir_worker *worker);
 
+/**
+ * Set a limit of the session's device's context. What the context needs for it beyond what it had
+ * when it was opened is charged to the session's tenant. The context has it until the limit is
+ * lowered, so it stays charged as long as the tenant has a session in this worker.
+ *
+ * @param limit      below WEIR_DEVICE_LIMITS.
+ * @param may_lower  nobody else has the context; else a lower value than it has changes nothing.
+ * @param ret_now    the limit afterwards, also where it is another one than was wanted.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY (over the quota), or what the driver says
+ * @thread the session's, in a handler
+ */
+CUresult weir_context_limit_set(struct weir_session *session, uint32_t limit, uint64_t value,
+                                bool may_lower, uint64_t *ret_now);
+/** A session of the tenant begins: charge what earlier ones have left behind, if it can be. Not for
+ * monitors. @thread any */
+void weir_context_limits_join(struct weir_tenant *tenant);
+/** One has ended, and its memory is given back. @thread any */
+void weir_context_limits_leave(struct weir_tenant *tenant);
+
 /** How many devices are open. @thread any */
 uint32_t weir_platform_n_open(const struct weir_platform *platform);
 

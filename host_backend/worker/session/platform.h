@@ -26,12 +26,13 @@ struct weir_worker_device {
     struct weir_nvml *nvml;
     uint32_t peers; /* bit per device of the worker whose memory this one can reach */
 
-    pthread_mutex_t opening;           /* held by whoever opens it */
-    atomic_bool is_open;               /* what follows is there, and constant */
-    CUcontext context;                 /* its primary context, retained */
-    bool write_value_ok;               /* cuStreamWriteValue32 works */
-    uint32_t share_pct;                /* of the SMs, that the context may use; 0: all */
-    size_t limits[WEIR_DEVICE_LIMITS]; /* of the context when it was opened */
+    pthread_mutex_t opening;                  /* held by whoever opens it */
+    atomic_bool is_open;                      /* what follows is there, and constant */
+    CUcontext context;                        /* its primary context, retained */
+    bool write_value_ok;                      /* cuStreamWriteValue32 works */
+    uint32_t share_pct;                       /* of the SMs, that the context may use; 0: all */
+    size_t limits[WEIR_DEVICE_LIMITS];        /* of the context when it was opened */
+    uint64_t limit_bytes[WEIR_DEVICE_LIMITS]; /* charged for each; see weir_context_limit_set() */
 };
 
 /* Has the device a context? Whoever has seen that may use it. */

@@ -33,6 +33,11 @@ struct weir_tenant {
     struct weir_account account;   /* what it has and may have; internally locked */
     struct weir_refusals refusals; /* internally locked */
     struct weir_log_rate log_rate; /* lines of its sessions' threads; internally locked */
+    struct {
+        uint32_t n_sessions; /* monitors do not count */
+        uint64_t bytes;      /* that limits of contexts take since its sessions have raised them */
+        uint64_t charged;    /* of these */
+    } limits;                /* under the lock of contexts.c */
 
     pthread_mutex_t lock; /* guards what follows */
     bool reserved;        /* the window's two halves; then its number and what is in it are valid */

@@ -250,7 +250,7 @@ static void *build_nicely(void *user)
     const struct weir_forms_device *device = b->module->device;
 
     (void)prctl(PR_SET_NAME, "weir-build");
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), BUILD_NICE);
+    (void)setpriority(PRIO_PROCESS, 0, BUILD_NICE); /* of this thread alone */
     (void)device->forms->driver->cuCtxSetCurrent(device->gpu->context);
     build_here(b);
     return NULL;

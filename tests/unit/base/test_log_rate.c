@@ -56,12 +56,25 @@ static void a_flood_of_one_level_hides_no_other(void **state)
     use_up(WEIR_LOG_ERROR, 0);
 }
 
+static void a_rate_for_several_lets_each_ones_lines_through(void **state)
+{
+    (void)state;
+    rate.several = 3;
+    for (int i = 1; i < 3 * WEIR_LOG_RATE_LINES; i++) {
+        assert_int_equal(ask(WEIR_LOG_INFO, 0), WEIR_LOG_WRITE);
+    }
+    assert_int_equal(ask(WEIR_LOG_INFO, 0), WEIR_LOG_WRITE_LAST);
+    assert_int_equal(ask(WEIR_LOG_INFO, 0), WEIR_LOG_LEAVE_OUT);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(lines_over_the_rate_are_left_out_and_counted, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_flood_of_one_level_hides_no_other, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_rate_for_several_lets_each_ones_lines_through, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -154,6 +154,22 @@ static void get_of_another_files_content_removes_it(void **state)
     assert_false(has(2, 10));
 }
 
+/* Whoever opens one waits for its other end, but for who does not want to. */
+static void a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(void **state)
+{
+    char path[400];
+
+    (void)state;
+    assert_int_equal(put(1, 10), WEIR_OK);
+    assert_int_equal(files(false, path), 1);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_false(has(1, 10));
+    snprintf(path, sizeof path, "%s/tmp.%ld.%lx", dir, (long)getpid(), (long)gettid());
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(put(1, 10), WEIR_ERR_IO);
+}
+
 static void put_over_the_limit_removes_the_longest_unused(void **state)
 {
     (void)state;
@@ -302,6 +318,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(get_of_what_was_put_gives_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(get_of_damaged_file_removes_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(get_of_another_files_content_removes_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_pipe_in_the_place_of_a_file_keeps_nobody_waiting, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(put_over_the_limit_removes_the_longest_unused, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(init_of_folder_that_others_may_write_has_no_cache, set_up,

@@ -3,6 +3,8 @@
 #include "host_backend/worker/session/jit.h"
 
 #include "../../lib/tl_cmocka.h"
+#include "base/fd_pass.h"
+#include "host_backend/compiler/process.h"
 #include "host_backend/confine/confine.h"
 #include "linker.h"
 #include <dirent.h>
@@ -167,6 +169,78 @@ static bool gives_up(void *user)
     return access(file, R_OK) == 0;
 }
 
+/* Processes whose numbers a script has written. They may be zombies for a moment. */
+static void all_end(const char *file)
+{
+    FILE *pids = fopen(file, "re");
+    int pid, n = 0;
+
+    assert_non_null(pids);
+    for (; fscanf(pids, "%d", &pid) == 1; n++) {
+        while (kill(pid, 0) == 0) {
+            usleep(1000);
+        }
+    }
+    (void)fclose(pids);
+    assert_int_equal(n, 2);
+    assert_int_equal(unlink(file), 0);
+}
+
+static void compile_leaves_nothing_that_ptxas_started(void **state)
+{
+    char file[100], body[400], image[200];
+
+    (void)state;
+    snprintf(file, sizeof file, "%s/pid", dir);
+    snprintf(body, sizeof body, "sleep 60 & echo $! > %s; setsid sleep 60 & echo $! >> %s; exit 1",
+             file, file);
+    write_script(body);
+    (void)compile((struct weir_jit_options){0}, 0, image);
+    all_end(file);
+}
+
+/* A guest has taken it over, and it has given away the end by which it is seen to live. */
+static _Noreturn void be_a_worker(int answer_fd)
+{
+    struct weir_compiler_job job = {.arch = "-arch=sm_90", .limits = {.memory_bytes = 1 << 24}};
+    struct weir_compiler_process process;
+
+    snprintf(job.folder, sizeof job.folder, "%s", dir);
+    weir_compiler_process_start(script, &process);
+    (void)!weir_fd_send(process.socket_fd, &job, sizeof job, answer_fd, 0);
+    while (true) {
+        pause();
+    }
+}
+
+static void a_job_does_not_outlive_its_worker(void **state)
+{
+    char file[100], body[400], log[100];
+    int answers[2];
+    pid_t worker;
+
+    (void)state;
+    snprintf(file, sizeof file, "%s/pid", dir);
+    snprintf(log, sizeof log, "%s/log", dir);
+    snprintf(body, sizeof body, "sleep 60 & echo $$ $! > %s.new; mv %s.new %s; wait", file, file,
+             file);
+    write_script(body);
+    assert_int_equal(pipe(answers), 0);
+    worker = fork();
+    if (worker == 0) {
+        be_a_worker(answers[1]);
+    }
+    while (access(file, R_OK) != 0) {
+        usleep(1000);
+    }
+    assert_int_equal(kill(worker, SIGKILL), 0);
+    assert_int_equal(waitpid(worker, NULL, 0), worker);
+    all_end(file);
+    close(answers[0]);
+    close(answers[1]);
+    assert_int_equal(unlink(log), 0);
+}
+
 static void compile_that_is_given_up_is_killed(void **state)
 {
     struct weir_compiler compiler;
@@ -277,6 +351,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(compile_that_ptxas_does_not_survive_is_nobodys, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(compile_that_is_given_up_is_killed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(compile_leaves_nothing_that_ptxas_started, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_job_does_not_outlive_its_worker, set_up, tear_down),
         cmocka_unit_test_setup_teardown(compile_works_in_a_confined_worker, set_up, tear_down),
         cmocka_unit_test_setup_teardown(compile_without_its_process_is_the_drivers, set_up,
                                         tear_down),

@@ -5,13 +5,16 @@
 #include "base/clock.h"
 #include "host_backend/supervisor/mps.h"
 #include "host_backend/supervisor/supervisor.h"
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,6 +50,24 @@ static void other_lines_name_nobody(void **state)
     assert_int_equal(weir_mps_log_culprit("Client {PID: x, Context: 1} encountered a fatal GPU "
                                           "error.\n"),
                      0);
+}
+
+/* Its folder is the workers', of whom a guest may have taken one over. */
+static void a_pipe_in_the_place_of_the_log_keeps_nobody_waiting(void **state)
+{
+    char path[sizeof((struct weir_sup_mps *)NULL)->folder + 16];
+    struct weir_sup_mps domain = {.folder = "/tmp/weir-mps-XXXXXX"};
+    int fd;
+
+    (void)state;
+    assert_non_null(mkdtemp(domain.folder));
+    snprintf(path, sizeof path, "%s/server.log", domain.folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    fd = weir_mps_log_open(&domain, O_RDONLY);
+    assert_true(fd >= 0);
+    close(fd);
+    weir_mps_folder_remove(&domain);
+    assert_int_equal(access(path, F_OK), -1);
 }
 
 enum { READY, STARTING };
@@ -329,6 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_log_names_the_process),
         cmocka_unit_test(other_lines_name_nobody),
+        cmocka_unit_test(a_pipe_in_the_place_of_the_log_keeps_nobody_waiting),
         cmocka_unit_test_setup_teardown(a_server_that_takes_no_client_is_replaced, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(one_that_takes_others_may_take_long, set_up, tear_down),

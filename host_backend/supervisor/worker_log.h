@@ -1,0 +1,43 @@
+/*
+ * What a worker or the gate process writes to its standard output and error. Each has a pipe of its
+ * own, of which the supervisor reads the other end: it adds what a line needs and passes it on to
+ * the host's log, within the rate of the worker's tenant. So no process can write to the log, or
+ * keep others from it.
+ *
+ * Whoever reads may be slow or gone: a write never waits, and fails without a signal.
+ *
+ * All functions: @thread main
+ */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WORKER_LOG_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_WORKER_LOG_H
+
+#include "base/status.h"
+#include <stdint.h>
+
+struct weir_supervisor;
+struct weir_sup_log;
+struct weir_sup_worker;
+
+/**
+ * Make a pipe.
+ * @param ret_log  gives what reads it, for weir_sup_log_free() or weir_sup_log_close().
+ * @param ret_fd   gives the end for the process that writes.
+ * @return WEIR_OK, WEIR_ERR_NO_DESCRIPTOR, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO
+ */
+enum weir_status weir_sup_log_open(struct weir_sup_log **ret_log, int *ret_fd) WEIR_MUST_CHECK;
+/** Close it; what is in it is lost. NULL: nothing happens. */
+void weir_sup_log_free(struct weir_sup_log *log);
+/** The descriptor to poll for reading; -1: there is none, or it is not to be read yet. */
+int weir_sup_log_fd(const struct weir_sup_log *log, uint64_t now_ns);
+
+/** Pass on what a worker has written, but no more than a few lines. @param worker  NULL: the gate
+ * process. */
+void weir_sup_log_read(struct weir_supervisor *sup, struct weir_sup_worker *worker);
+/** Do so for all. */
+void weir_sup_logs_read(struct weir_supervisor *sup);
+/** The process has ended: pass on the rest, and close the pipe. Does nothing if it is closed. */
+void weir_sup_log_close(struct weir_supervisor *sup, struct weir_sup_worker *worker);
+/** Milliseconds until one that was not to be read yet is to be; -1: all are. */
+int weir_sup_logs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+
+#endif
