@@ -5,6 +5,7 @@
  */
 #include "guest_lib/callback.h"
 #include "guest_lib/memory.h"
+#include "guest_lib/register.h"
 #include "guest_lib/vmm.h"
 #include "proto/guest_calls.h"
 #include <string.h>
@@ -27,6 +28,13 @@ CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_guest_
     }
     if (!weir_mem_reaches(&mem, address, bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (mem.kind == WEIR_MEM_REGISTERED && !weir_guest.channel.remote) {
+        bool shared = weir_register_shared(&mem, address, bytes, &ret_side->address);
+        ret_side->kind = shared ? WEIR_COPY_GPU : WEIR_COPY_PAGEABLE;
+        ret_side->address = shared ? ret_side->address : address;
+        ret_side->registered = !shared;
+        return CUDA_SUCCESS;
     }
     if (weir_mem_gpu_visible(&mem)) {
         ret_side->kind = WEIR_COPY_GPU;
