@@ -232,7 +232,7 @@ struct weir_guest_copy_side {
     uint64_t x, y, z, lod; /* of arrays: x in bytes */
     uint64_t pitch, height;
     bool on_device;  /* device memory or an array: decides whether a call waits */
-    bool registered; /* PAGEABLE: of a registered range */
+    bool registered; /* PAGEABLE: asynchronous copies keep the stream's order (copy_ordered.c) */
 };
 
 /** How operations name it; a pageable side is a block of the arena there. */
@@ -261,6 +261,30 @@ CUresult weir_copy_source_ready(struct weir_guest_stream *stream, bool sync);
 CUresult weir_copy_linear(const struct weir_guest_copy_side *dst,
                           const struct weir_guest_copy_side *src, uint64_t bytes,
                           struct weir_guest_stream *stream, bool sync);
+
+/**
+ * Post one piece of a linear copy.
+ * @param dst, src  for the GPU; or, by the flags (WEIR_COPY_DST_IN_ARENA ..), in the arena.
+ * @param rest      bytes of the same copy that its next pieces have.
+ * @thread any
+ */
+CUresult weir_copy_post(uint64_t dst, uint64_t src, uint64_t bytes, uint64_t rest,
+                        struct weir_guest_stream *stream, uint32_t flags);
+
+/**
+ * Linear copy between the GPU and registered memory that is not shared, or within such memory: the
+ * call waits for nothing, and the bytes are read and written in the stream's order.
+ *
+ * @param dst, src  one of them, or both, WEIR_COPY_PAGEABLE and registered; the other one is not
+ * pageable.
+ * @thread any
+ */
+CUresult weir_copy_ordered(const struct weir_guest_copy_side *dst,
+                           const struct weir_guest_copy_side *src, uint64_t bytes,
+                           struct weir_guest_stream *stream);
+
+/** May copies that were posted by it still read or write the program's memory? @thread any */
+bool weir_copies_ordered_pending(void);
 
 /** Pitched or array copy; width in bytes. @thread any */
 CUresult weir_copy_box(const struct weir_guest_copy_side *dst,

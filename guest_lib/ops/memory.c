@@ -242,7 +242,7 @@ CUresult weir_guest_cuMemHostUnregister(void *p)
     if (mem.kind != WEIR_MEM_REGISTERED || mem.base != address) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (mem.device_base) {
+    if (mem.device_base || weir_copies_ordered_pending()) {
         return free_memory(address, KIND(WEIR_MEM_REGISTERED));
     }
     if (!weir_mem_remove(address, KIND(WEIR_MEM_REGISTERED), &mem)) {

@@ -85,7 +85,7 @@ class Region(Base):
     def test_registered_memory(self):
         host = self.host()
         machine = self.stand_in(host)
-        scenarios = {"": ["kernels", "page", "remapped"], "_copies": ["steady"],
+        scenarios = {"": ["kernels", "page", "remapped"], "_copies": ["order", "steady"],
                      "_around": ["neighbours", "stack", "fork", "kernel_io"]}
         for part, names in scenarios.items():
             for name in names:

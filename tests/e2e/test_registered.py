@@ -56,6 +56,9 @@ class Registered(lib.Case):
     def test_what_others_do_with_the_pages(self):
         self.scenarios(AROUND, part="_around")
 
+    def test_order_of_copies(self):
+        self.scenarios(["order"], part="_copies")
+
     def test_pages_are_shared_for_copies_that_go_on(self):
         self.assertIn("replaced 1", self.scenario("steady", part="_copies").lines)
 
