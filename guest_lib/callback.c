@@ -246,6 +246,25 @@ void weir_callback_remove(uint64_t token)
     free(found);
 }
 
+CUresult weir_callback_in_stream(struct weir_guest_stream *stream, weir_callback_fn fn,
+                                 weir_callback_fn refused, void *user)
+{
+    struct weir_op_host_func_in in = {.s = stream->handle};
+    CUresult rc = weir_callback_add(fn, refused, user, true, &in.token);
+    if (rc != CUDA_SUCCESS) {
+        refused(user);
+        return rc;
+    }
+    weir_guest_stream_work_begin(stream);
+    rc = weir_guest_capturing() ? weir_call_host_func(weir_guest_channel(), &in, NULL)
+                                : weir_post_host_func(weir_guest_channel(), &in);
+    if (rc != CUDA_SUCCESS) {
+        weir_callback_remove(in.token);
+        refused(user);
+    }
+    return weir_guest_stream_work_end(stream, rc);
+}
+
 bool weir_callbacks_pending(void)
 {
     return __atomic_load_n(&pending, __ATOMIC_ACQUIRE) != 0;

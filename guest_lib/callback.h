@@ -9,6 +9,7 @@
 #define WEIR_GUEST_LIB_CALLBACK_H
 
 #include "guest_lib/channel.h"
+#include "guest_lib/stream.h"
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,6 +32,17 @@ CUresult weir_callback_add(weir_callback_fn fn, weir_callback_fn refused, void *
 
 /** Forget a token (a graph is gone, or posting failed). Unknown tokens are ignored. @thread any */
 void weir_callback_remove(uint64_t token);
+
+/**
+ * Have a function run when the stream is here. Not in a stream that is captured.
+ *
+ * @param fn, refused, user  as weir_callback_add(); refused is also called where it is not posted:
+ * one of the two is called, once.
+ * @return CUDA_SUCCESS, what stands in the way, or what earlier posted work left behind
+ * @thread any
+ */
+CUresult weir_callback_in_stream(struct weir_guest_stream *stream, weir_callback_fn fn,
+                                 weir_callback_fn refused, void *user);
 
 /** May a function that was entered still run? @thread any */
 bool weir_callbacks_pending(void);

@@ -274,6 +274,12 @@ static CUresult alloc_plain(struct weir_mem *mem)
     return CUDA_SUCCESS;
 }
 
+static void free_plain(const struct weir_mem *mem)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    munmap((void *)(uintptr_t)mem->base, mem->bytes);
+}
+
 static CUresult alloc_block(struct weir_mem *mem)
 {
     struct weir_mem_heap *heap = heap_of(mem->ctx, mem->kind != WEIR_MEM_DEVICE);
@@ -333,10 +339,7 @@ void weir_mem_release(const struct weir_mem *mem)
         weir_register_undo(mem);
         break;
     case WEIR_MEM_HOST:
-        if (!mem->owner) { /* allocated, not registered */
-            WEIR_GUEST_KEEP_ERRNO;
-            munmap((void *)(uintptr_t)mem->base, mem->bytes);
-        }
+        free_plain(mem);
         break;
     case WEIR_MEM_IMPORTED:
         (void)weir_call_ipc_close(

@@ -5,6 +5,7 @@
  */
 #include "guest_lib/callback.h"
 #include "guest_lib/memory.h"
+#include "guest_lib/register.h"
 #include "guest_lib/vmm.h"
 #include "proto/guest_calls.h"
 #include <string.h>
@@ -28,6 +29,13 @@ CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_guest_
     if (!weir_mem_reaches(&mem, address, bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (mem.kind == WEIR_MEM_REGISTERED && !weir_guest.channel.remote) {
+        bool shared = weir_register_shared(&mem, address, bytes, &ret_side->address);
+        ret_side->kind = shared ? WEIR_COPY_GPU : WEIR_COPY_PAGEABLE;
+        ret_side->address = shared ? ret_side->address : address;
+        ret_side->registered = !shared;
+        return CUDA_SUCCESS;
+    }
     if (weir_mem_gpu_visible(&mem)) {
         ret_side->kind = WEIR_COPY_GPU;
         ret_side->address = mem.device_base + (address - mem.base);
@@ -36,9 +44,8 @@ CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_guest_
     return CUDA_SUCCESS;
 }
 
-/* rest: bytes of the same copy that its next pieces have. */
-static CUresult post_piece(uint64_t dst, uint64_t src, uint64_t bytes, uint64_t rest,
-                           struct weir_guest_stream *stream, uint32_t flags)
+CUresult weir_copy_post(uint64_t dst, uint64_t src, uint64_t bytes, uint64_t rest,
+                        struct weir_guest_stream *stream, uint32_t flags)
 {
     struct weir_op_copy_in in = {
         .dst = dst, .src = src, .bytes = bytes, .rest = rest, .s = stream->handle, .flags = flags};
@@ -51,7 +58,7 @@ static CUresult post_piece(uint64_t dst, uint64_t src, uint64_t bytes, uint64_t 
 static CUresult post_copy(uint64_t dst, uint64_t src, uint64_t bytes,
                           struct weir_guest_stream *stream, uint32_t flags)
 {
-    return post_piece(dst, src, bytes, 0, stream, flags);
+    return weir_copy_post(dst, src, bytes, 0, stream, flags);
 }
 
 /* Four pieces or more of a large copy are under way together; a small one goes in one. */
@@ -78,8 +85,8 @@ static CUresult copy_in(uint64_t dst, const uint8_t *src, uint64_t bytes,
         }
         rc = weir_staging_write(offset, src + done, n);
         if (rc == CUDA_SUCCESS) {
-            rc =
-                post_piece(dst + done, offset, n, bytes - done - n, stream, WEIR_COPY_SRC_IN_ARENA);
+            rc = weir_copy_post(dst + done, offset, n, bytes - done - n, stream,
+                                WEIR_COPY_SRC_IN_ARENA);
         }
         struct weir_stream_point point = weir_guest_stream_here(stream);
         weir_staging_free_after(offset, &point);
@@ -110,7 +117,7 @@ static CUresult send_for_piece(struct incoming *piece, uint64_t src, uint64_t re
                                struct weir_guest_stream *stream)
 {
     CUresult rc =
-        post_piece(piece->offset, src, piece->bytes, rest, stream, WEIR_COPY_DST_IN_ARENA);
+        weir_copy_post(piece->offset, src, piece->bytes, rest, stream, WEIR_COPY_DST_IN_ARENA);
     piece->point = weir_guest_stream_here(stream);
     if (rc == CUDA_SUCCESS) {
         rc = weir_guest_stream_mark(&piece->point);
@@ -208,6 +215,27 @@ CUresult weir_copy_source_ready(struct weir_guest_stream *stream, bool sync)
     return weir_guest_stream_synchronize(stream);
 }
 
+/* Is all of the stream's work known to be done, and what it waits for by itself? */
+static bool is_idle(struct weir_guest_stream *stream)
+{
+    struct weir_guest_stream *legacy = __atomic_load_n(&stream->ctx->legacy, __ATOMIC_ACQUIRE);
+    struct weir_stream_point here = weir_guest_stream_here(stream);
+    bool idle = weir_guest_stream_passed(&here);
+    if (idle && legacy && !(stream->flags & CU_STREAM_NON_BLOCKING)) {
+        here = weir_guest_stream_here(legacy);
+        idle = weir_guest_stream_passed(&here);
+    }
+    return idle;
+}
+
+/* Must the program's bytes wait for their turn in the stream? */
+static bool is_ordered(const struct weir_guest_copy_side *dst,
+                       const struct weir_guest_copy_side *src, struct weir_guest_stream *stream,
+                       bool sync)
+{
+    return !sync && (dst->registered || (src->registered && !is_idle(stream)));
+}
+
 CUresult weir_copy_linear(const struct weir_guest_copy_side *dst,
                           const struct weir_guest_copy_side *src, uint64_t bytes,
                           struct weir_guest_stream *stream, bool sync)
@@ -218,11 +246,15 @@ CUresult weir_copy_linear(const struct weir_guest_copy_side *dst,
     bool from_program = src->kind == WEIR_COPY_PAGEABLE;
     bool to_program = dst->kind == WEIR_COPY_PAGEABLE;
     CUresult rc;
-    if (from_program && to_program) {
+    bool both = src->registered && dst->registered && !weir_guest_capturing();
+    if (from_program && to_program && (sync || !both)) {
         return copy_in_program(dst, src, bytes, stream);
     }
-    if ((from_program || to_program) && captured(dst, src, bytes, stream, &rc)) {
+    if (from_program != to_program && captured(dst, src, bytes, stream, &rc)) {
         return rc;
+    }
+    if (is_ordered(dst, src, stream, sync)) {
+        return weir_copy_ordered(dst, src, bytes, stream);
     }
     if (from_program) {
         rc = weir_copy_source_ready(stream, sync);

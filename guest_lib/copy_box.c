@@ -209,7 +209,10 @@ CUresult weir_copy_box(const struct weir_guest_copy_side *dst,
     if ((from_program || to_program) && captured(dst, src, &box, stream, &rc)) {
         return rc;
     }
-    rc = from_program ? weir_copy_source_ready(stream, sync) : CUDA_SUCCESS;
+    /* Pinned memory would be read when the stream is here. */
+    rc = src->registered && !sync ? weir_guest_stream_synchronize(stream)
+         : from_program           ? weir_copy_source_ready(stream, sync)
+                                  : CUDA_SUCCESS;
     if (rc != CUDA_SUCCESS) {
         return rc;
     }

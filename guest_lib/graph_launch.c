@@ -431,22 +431,10 @@ static void put_set(void *user)
 static CUresult run_in_stream(struct weir_guest_stream *stream, weir_callback_fn fn,
                               struct weir_graph_set *set)
 {
-    struct weir_op_host_func_in in = {.s = stream->handle};
-    CUresult result = weir_callback_add(fn, put_set, set, true, &in.token);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
     pthread_mutex_lock(&weir_graph_lock);
     set->references++;
     pthread_mutex_unlock(&weir_graph_lock);
-    weir_guest_stream_work_begin(stream);
-    result = weir_guest_capturing() ? weir_call_host_func(weir_guest_channel(), &in, NULL)
-                                    : weir_post_host_func(weir_guest_channel(), &in);
-    if (result != CUDA_SUCCESS) {
-        weir_callback_remove(in.token);
-        weir_graph_set_put(set);
-    }
-    return weir_guest_stream_work_end(stream, result);
+    return weir_callback_in_stream(stream, fn, put_set, set);
 }
 
 static CUresult pack(struct weir_graph_set *set, struct weir_guest_stream *stream)

@@ -2,6 +2,7 @@
 #include "guest_lib/graph.h"
 
 #include "guest_lib/entry.h"
+#include "guest_lib/register.h"
 #include "proto/guest_hand.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -285,6 +286,7 @@ static CUresult read_side(CUmemorytype type, const void *host, CUdeviceptr devic
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_guest_copy_side found = {.kind = WEIR_COPY_GPU};
+    (void)weir_register_reach(address); /* else the graph copies it as pageable memory */
     CUresult result = weir_copy_classify(address, extent, &found);
     if (result == CUDA_SUCCESS) {
         side->kind = found.kind;

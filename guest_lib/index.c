@@ -4,6 +4,7 @@
  * none.
  */
 #include "guest_lib/memory.h"
+#include "guest_lib/register.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,10 +77,10 @@ static struct node *holder_locked(uint64_t address)
     return node && address - node->mem.base < node->mem.bytes ? node : NULL;
 }
 
-static bool overlaps_locked(const struct weir_mem *mem)
+static const struct node *overlapped_locked(const struct weir_mem *mem)
 {
     const struct node *before = floor_locked(mem->base + (mem->bytes - 1));
-    return before && before->mem.base + before->mem.bytes > mem->base;
+    return before && before->mem.base + before->mem.bytes > mem->base ? before : NULL;
 }
 
 bool weir_mem_insert(const struct weir_mem *mem)
@@ -93,7 +94,7 @@ bool weir_mem_insert(const struct weir_mem *mem)
     }
     node->mem = *mem;
     weir_lock_acquire(&tree.lock);
-    bool free_range = !overlaps_locked(mem);
+    bool free_range = !overlapped_locked(mem);
     if (free_range) {
         struct node *left, *right;
         node->priority = next_random_locked();
@@ -175,13 +176,26 @@ void weir_mem_set_flags(uint64_t base, unsigned int flags)
     weir_lock_release(&tree.lock);
 }
 
-bool weir_mem_touches(uint64_t base, uint64_t bytes)
+void weir_mem_set_device(uint64_t base, uint64_t device_base)
+{
+    weir_lock_acquire(&tree.lock);
+    struct node *node = floor_locked(base);
+    if (node && node->mem.base == base) {
+        node->mem.device_base = device_base;
+    }
+    weir_lock_release(&tree.lock);
+}
+
+bool weir_mem_overlapping(uint64_t base, uint64_t bytes, struct weir_mem *ret_mem)
 {
     const struct weir_mem probe = {.base = base, .bytes = bytes};
     weir_lock_acquire(&tree.lock);
-    bool touches = overlaps_locked(&probe);
+    const struct node *node = overlapped_locked(&probe);
+    if (node) {
+        *ret_mem = node->mem;
+    }
     weir_lock_release(&tree.lock);
-    return touches;
+    return node != NULL;
 }
 
 bool weir_mem_reaches(const struct weir_mem *mem, uint64_t address, uint64_t bytes)
@@ -197,8 +211,8 @@ bool weir_mem_reaches(const struct weir_mem *mem, uint64_t address, uint64_t byt
         }
         address += here;
         bytes -= here;
-        if (next.kind != WEIR_MEM_MAPPED || !weir_mem_find(address, &next) ||
-            next.kind != WEIR_MEM_MAPPED) {
+        if ((next.kind != WEIR_MEM_MAPPED && next.kind != WEIR_MEM_REGISTERED) ||
+            !weir_mem_find(address, &next) || next.kind != mem->kind) {
             return false;
         }
     }
@@ -243,8 +257,14 @@ void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),
 
 CUresult weir_mem_check(uint64_t address, uint64_t bytes, struct weir_mem *ret_mem)
 {
+    CUresult rc = weir_register_reach(address);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
     if (!weir_mem_find(address, ret_mem) || !weir_mem_gpu_visible(ret_mem) ||
-        !weir_mem_reaches(ret_mem, address, bytes)) {
+        !weir_mem_reaches(ret_mem, address, bytes) ||
+        (ret_mem->kind == WEIR_MEM_REGISTERED &&
+         bytes > ret_mem->bytes - (address - ret_mem->base))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;

@@ -29,8 +29,9 @@ enum weir_mem_kind {
     WEIR_MEM_MAPPED,   /* cuMemMap: flags are the access, owner is a struct weir_guest_vmm_handle */
     WEIR_MEM_PINNED,   /* cuMemHostAlloc: shared memory, device address == address */
     WEIR_MEM_MANAGED,  /* cuMemAllocManaged: the same, other attributes */
-    WEIR_MEM_REGISTERED, /* cuMemHostRegister */
-    WEIR_MEM_HOST,       /* "pinned" or "registered" in a remote session: ordinary memory */
+    WEIR_MEM_REGISTERED, /* cuMemHostRegister: the program's own; device_base is 0 where the GPU
+                            does not reach it */
+    WEIR_MEM_HOST,       /* "pinned" in a remote session: ordinary memory */
 };
 
 struct weir_pool;
@@ -56,7 +57,7 @@ struct weir_mem {
 
 static inline bool weir_mem_gpu_visible(const struct weir_mem *mem)
 {
-    return mem->kind != WEIR_MEM_HOST;
+    return mem->kind != WEIR_MEM_HOST && (mem->kind != WEIR_MEM_REGISTERED || mem->device_base);
 }
 static inline bool weir_mem_on_device(const struct weir_mem *mem)
 {
@@ -80,12 +81,15 @@ bool weir_mem_set_sync(uint64_t address, bool sync_memops);
 /** Change flags of the range that begins at base: a mapping's access. @thread any */
 void weir_mem_set_flags(uint64_t base, unsigned int flags);
 
-/** Does any range overlap this one? @thread any */
-bool weir_mem_touches(uint64_t base, uint64_t bytes);
+/** The GPU reaches a registered range from now on. @thread any */
+void weir_mem_set_device(uint64_t base, uint64_t device_base);
+
+/** A range that overlaps this one, if there is one. @thread any */
+bool weir_mem_overlapping(uint64_t base, uint64_t bytes, struct weir_mem *ret_mem);
 
 /**
  * Do bytes from address on lie in the range, or, if that is a mapping, also in accessible mappings
- * that follow it without a gap? @thread any
+ * that follow it without a gap? The same for registered ranges. @thread any
  */
 bool weir_mem_reaches(const struct weir_mem *mem, uint64_t address, uint64_t bytes);
 
@@ -96,7 +100,13 @@ CUdevice weir_mem_device(const struct weir_mem *mem);
 void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),
                         void (*drop)(const struct weir_mem *mem), void *user);
 
-/** Do the bytes lie within one known range that the GPU can reach? Copies the range out. */
+/**
+ * Do the bytes lie within one known range that the GPU can reach? Copies the range out. Registered
+ * memory is shared with the GPU for that (register.h).
+ *
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE, what weir_register_reach() gives
+ * @thread any; no lock held
+ */
 CUresult weir_mem_check(uint64_t address, uint64_t bytes, struct weir_mem *ret_mem);
 
 /**
@@ -221,7 +231,8 @@ struct weir_guest_copy_side {
     uint64_t address;      /* for GPU the device address; for ARRAY the handle */
     uint64_t x, y, z, lod; /* of arrays: x in bytes */
     uint64_t pitch, height;
-    bool on_device; /* device memory or an array: decides whether a call waits */
+    bool on_device;  /* device memory or an array: decides whether a call waits */
+    bool registered; /* PAGEABLE: asynchronous copies keep the stream's order (copy_ordered.c) */
 };
 
 /** How operations name it; a pageable side is a block of the arena there. */
@@ -232,7 +243,8 @@ static inline enum weir_side_kind weir_copy_side_on_wire(const struct weir_guest
                                               : WEIR_SIDE_ARRAY;
 }
 
-/** What a program's address means: GPU side (checked to hold `bytes`) or pageable. */
+/** What a program's address means: GPU side (checked to hold `bytes`) or pageable, which registered
+ * memory is, too, where its pages are not shared as one. */
 CUresult weir_copy_classify(uint64_t address, uint64_t bytes,
                             struct weir_guest_copy_side *ret_side);
 
@@ -249,6 +261,30 @@ CUresult weir_copy_source_ready(struct weir_guest_stream *stream, bool sync);
 CUresult weir_copy_linear(const struct weir_guest_copy_side *dst,
                           const struct weir_guest_copy_side *src, uint64_t bytes,
                           struct weir_guest_stream *stream, bool sync);
+
+/**
+ * Post one piece of a linear copy.
+ * @param dst, src  for the GPU; or, by the flags (WEIR_COPY_DST_IN_ARENA ..), in the arena.
+ * @param rest      bytes of the same copy that its next pieces have.
+ * @thread any
+ */
+CUresult weir_copy_post(uint64_t dst, uint64_t src, uint64_t bytes, uint64_t rest,
+                        struct weir_guest_stream *stream, uint32_t flags);
+
+/**
+ * Linear copy between the GPU and registered memory that is not shared, or within such memory: the
+ * call waits for nothing, and the bytes are read and written in the stream's order.
+ *
+ * @param dst, src  one of them, or both, WEIR_COPY_PAGEABLE and registered; the other one is not
+ * pageable.
+ * @thread any
+ */
+CUresult weir_copy_ordered(const struct weir_guest_copy_side *dst,
+                           const struct weir_guest_copy_side *src, uint64_t bytes,
+                           struct weir_guest_stream *stream);
+
+/** May copies that were posted by it still read or write the program's memory? @thread any */
+bool weir_copies_ordered_pending(void);
 
 /** Pitched or array copy; width in bytes. @thread any */
 CUresult weir_copy_box(const struct weir_guest_copy_side *dst,

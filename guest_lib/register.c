@@ -1,102 +1,331 @@
+/*
+ * The ranges that the program has registered, and when their pages are shared with the worker.
+ *
+ * A range is in the index as WEIR_MEM_REGISTERED; its device address there is 0 until all its pages
+ * are shared. Those that kernels may find without being told (DEVICEMAP) are in a list until the
+ * next launch. One lock is held for all of that, also while pages are replaced: whoever launches
+ * waits.
+ */
 #include "guest_lib/register.h"
 #include "base/log.h"
-#include "base/memfd.h"
+#include "guest_lib/maps.h"
+#include "guest_lib/shared_pages.h"
 #include "proto/guest_calls.h"
+#include <assert.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
-#define PAGE_BYTES 4096ull
+#define POPULATE_READ  22 /* madvise(), Linux 5.14 */
+#define POPULATE_WRITE 23
 
-/* One registration. */
+/* Sharing pays when as much has been copied as the range has: on an H200 registering costs 0.3 ms
+ * per MiB, and staged copies run at a quarter to a half of the bus's rate. Small ranges: as 1 MiB.
+ */
+#define PAYS_BYTES (1ull << 20)
+/* What an asynchronous copy costs at least, by its host function, in bytes of a staged copy. */
+#define ASYNC_BYTES (64ull << 10)
+
 struct registration {
-    uint64_t first_page;
-    uint64_t bytes;
-    int protection;
-    bool shared; /* the program's own shared mapping: its pages are used, not replaced */
-    bool region; /* the pages are a part of the virtual machine's region */
+    uint64_t base;          /* key of the index */
+    uint64_t first, bytes;  /* its pages */
+    uint64_t copied;        /* bytes, while it is not shared */
+    uint64_t passed_device; /* of the first page, which the program shares with others; 0: not so */
+    struct weir_guest_ctx *ctx;
+    struct registration *next, **back; /* in due */
+    bool shared;                       /* it uses pieces */
+    bool hopeless;                     /* sharing failed, and is not tried for speed again */
 };
 
-/* A line of /proc/self/maps. */
-struct mapping {
-    unsigned long long from, to, offset, inode;
-    unsigned int major, minor;
-    int protection;
-    bool shared;
-    char path[400];
-};
+/* Guarded by lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct registration *due; /* to be shared at the next launch */
 
-static struct weir_lock registering; /* replacing pages and sending their descriptor is one step */
+uint32_t weir_register_private_count;
+static uint32_t graphs_have_kernels; /* atomic */
 
-static bool parse_mapping(const char *line, struct mapping *map)
+/* Bounds of all addresses that were registered; atomic, they only grow. */
+static uint64_t lowest = UINT64_MAX, highest;
+
+static void leave_due(struct registration *reg)
 {
-    char flags[5];
-    int path = -1;
+    if (reg->back) {
+        *reg->back = reg->next;
+        if (reg->next) {
+            reg->next->back = reg->back;
+        }
+        reg->back = NULL;
+    }
+}
 
-    if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu %n", &map->from, &map->to, flags, &map->offset,
-               &map->major, &map->minor, &map->inode, &path) != 7 ||
-        path < 0) {
-        return false;
+static void join_due(struct registration *reg)
+{
+    reg->next = due;
+    reg->back = &due;
+    if (due) {
+        due->back = &reg->next;
     }
-    map->protection = (flags[0] == 'r' ? PROT_READ : 0) | (flags[1] == 'w' ? PROT_WRITE : 0) |
-                      (flags[2] == 'x' ? PROT_EXEC : 0);
-    map->shared = flags[3] == 's';
-    map->path[0] = 0;
-    size_t length = strcspn(line + path, "\n");
-    if (length < sizeof map->path) {
-        memcpy(map->path, line + path, length);
-        map->path[length] = 0;
+    due = reg;
+}
+
+/* ---------------------------------------------------------------- sharing */
+
+struct runs {
+    struct weir_page_run *all;
+    size_t n, room;
+};
+
+/* Runs come in order; adjacent ones become one. */
+static bool add_run(const struct weir_page_run *run, void *user)
+{
+    struct runs *runs = user;
+    struct weir_page_run *last = runs->n ? &runs->all[runs->n - 1] : NULL;
+    uint64_t end = run->first + run->bytes, done = last ? last->first + last->bytes : 0;
+    if (last && run->first <= done) {
+        last->bytes += end > done ? end - done : 0;
+        return true;
     }
+    if (runs->n == runs->room) {
+        size_t room = runs->room ? 2 * runs->room : 16;
+        struct weir_page_run *bigger = realloc(runs->all, room * sizeof(*bigger));
+        if (!bigger) {
+            return false;
+        }
+        runs->all = bigger;
+        runs->room = room;
+    }
+    assert(runs->all);
+    runs->all[runs->n++] = *run;
     return true;
 }
 
-/*
- * What the kernel says about the pages. All of them must be mapped, and either private and alike in
- * protection, or one shared mapping: *ret_map is the last that was looked at.
- */
-static CUresult examine(uint64_t first, uint64_t bytes, struct mapping *ret_map)
+static int by_address(const void *a, const void *b)
 {
-    FILE *maps = fopen("/proc/self/maps", "re");
-    if (!maps) {
-        return CUDA_ERROR_NOT_SUPPORTED;
+    const struct registration *const *first = a, *const *second = b;
+    return (*first)->first < (*second)->first ? -1 : (*first)->first > (*second)->first;
+}
+
+static bool use_pieces(struct registration *reg)
+{
+    uint64_t device;
+    if (!weir_pages_use(reg->first, reg->bytes, &device)) {
+        return false;
     }
-    uint64_t at = first;
-    int protection = -1;
-    char line[512];
+    leave_due(reg);
+    reg->shared = true;
+    weir_mem_set_device(reg->base, device + (reg->base - reg->first));
+    __atomic_sub_fetch(&weir_register_private_count, 1, __ATOMIC_RELAXED);
+    return true;
+}
+
+/* Share ranges that are not. CUDA_SUCCESS: all of them are, now. */
+static CUresult share_locked(struct registration **regs, size_t n, bool must)
+{
+    struct runs runs = {0};
+    const char *why = NULL;
     CUresult rc = CUDA_SUCCESS;
-    while (at < first + bytes && rc == CUDA_SUCCESS && fgets(line, sizeof line, maps)) {
-        struct mapping map;
-        if (!parse_mapping(line, &map) || map.to <= at) {
-            continue;
-        }
-        if (map.from > at) {
-            break;
-        }
-        if (!(map.protection & PROT_READ) || (protection >= 0 && protection != map.protection) ||
-            (map.shared && (at != first || map.to < first + bytes))) {
-            rc = CUDA_ERROR_NOT_SUPPORTED;
-        }
-        protection = map.protection;
-        at = map.to;
-        *ret_map = map;
+    bool good = true;
+    qsort(regs, n, sizeof(struct registration *), by_address);
+    for (size_t i = 0; i < n && good; i++) {
+        good = weir_pages_visit_gaps(regs[i]->first, regs[i]->bytes, add_run, &runs);
     }
-    fclose(maps);
-    return rc != CUDA_SUCCESS ? rc : at >= first + bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    rc = !good    ? CUDA_ERROR_OUT_OF_MEMORY
+         : runs.n ? weir_pages_share(regs[0]->ctx, runs.all, runs.n, must, &why)
+                  : CUDA_SUCCESS;
+    free(runs.all);
+    for (size_t i = 0; i < n; i++) {
+        if (!use_pieces(regs[i])) {
+            weir_pages_sweep(regs[i]->first, regs[i]->bytes);
+            regs[i]->hopeless = true;
+            rc = rc == CUDA_SUCCESS ? CUDA_ERROR_NOT_SUPPORTED : rc;
+        }
+    }
+    if (rc != CUDA_SUCCESS && must) {
+        weir_log_warn("guest: kernels do not reach registered memory; copies from and to it go on, "
+                      "result=%d address=0x%llx ranges=%zu why=\"%s\"",
+                      (int)rc, (unsigned long long)regs[0]->base, n,
+                      why ? why : "the host has no memory, or no such addresses, for it");
+    }
+    return rc;
+}
+
+/* The private range that an address lies in. */
+static struct registration *find_locked(uint64_t address)
+{
+    struct weir_mem mem;
+    return weir_mem_find(address, &mem) && mem.kind == WEIR_MEM_REGISTERED && !mem.device_base
+               ? mem.owner
+               : NULL;
+}
+
+/* behind: it may also be the end of a range, from which a kernel counts downwards. */
+static CUresult reach(uint64_t address, bool behind)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    struct weir_mem mem;
+    CUresult rc = CUDA_SUCCESS;
+    pthread_mutex_lock(&lock);
+    bool known = weir_mem_find(address, &mem);
+    struct registration *reg = known || !behind ? find_locked(address) : find_locked(address - 1);
+    if (reg) {
+        rc = weir_guest.channel.remote ? CUDA_ERROR_NOT_SUPPORTED : share_locked(&reg, 1, true);
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+CUresult weir_register_reach(uint64_t address)
+{
+    return weir_register_any_private() ? reach(address, false) : CUDA_SUCCESS;
+}
+
+CUresult weir_register_reach_words(const void *data, uint64_t bytes)
+{
+    CUresult rc = CUDA_SUCCESS;
+    if (!weir_register_any_private() || weir_guest.channel.remote) {
+        return rc;
+    }
+    uint64_t low = __atomic_load_n(&lowest, __ATOMIC_RELAXED);
+    uint64_t high = __atomic_load_n(&highest, __ATOMIC_RELAXED);
+    for (uint64_t at = 0; at + sizeof(uint64_t) <= bytes && rc == CUDA_SUCCESS;
+         at += sizeof(uint64_t)) {
+        uint64_t word;
+        memcpy(&word, (const uint8_t *)data + at, sizeof(word));
+        rc = word - low <= high - low ? reach(word, true) : rc;
+    }
+    return rc;
+}
+
+/* What cannot be shared stays as it is: most kernels do not look there. */
+static void share_due(void)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    size_t n = 0;
+    pthread_mutex_lock(&lock);
+    for (const struct registration *reg = due; reg; reg = reg->next) {
+        n++;
+    }
+    struct registration **regs = n ? malloc(n * sizeof(struct registration *)) : NULL;
+    for (n = 0; regs && due; n++) {
+        regs[n] = due;
+        leave_due(due);
+    }
+    if (n) {
+        (void)share_locked(regs, n, true);
+    }
+    pthread_mutex_unlock(&lock);
+    free(regs);
+}
+
+void weir_register_before_launch(void)
+{
+    if (weir_register_any_private() && !weir_guest.channel.remote) {
+        share_due();
+    }
+}
+
+void weir_register_note_graph(void)
+{
+    __atomic_store_n(&graphs_have_kernels, 1, __ATOMIC_RELAXED);
+}
+
+/* ---------------------------------------------------------------- copies */
+
+static CUresult note_copy(uint64_t address, uint64_t bytes, bool writes, bool async)
+{
+    WEIR_GUEST_KEEP_ERRNO;
+    struct weir_mem mem;
+    if (!weir_mem_find(address, &mem) || mem.kind != WEIR_MEM_REGISTERED || mem.device_base) {
+        return CUDA_SUCCESS;
+    }
+    if (writes && mem.flags & CU_MEMHOSTREGISTER_READ_ONLY) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (weir_guest.channel.remote) {
+        return CUDA_SUCCESS;
+    }
+    pthread_mutex_lock(&lock);
+    struct registration *reg = find_locked(address);
+    if (reg && !reg->hopeless && reg->copied >= PAYS_BYTES && reg->copied >= mem.bytes) {
+        (void)share_locked(&reg, 1, false);
+    } else if (reg) {
+        reg->copied += async && bytes < ASYNC_BYTES ? ASYNC_BYTES : bytes;
+    }
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_register_note_copy(uint64_t address, uint64_t bytes, bool writes, bool async)
+{
+    return weir_register_any_private() ? note_copy(address, bytes, writes, async) : CUDA_SUCCESS;
+}
+
+uint64_t weir_register_alike(uint64_t address, uint64_t bytes)
+{
+    uint64_t device, next;
+    if (!__atomic_load_n(&highest, __ATOMIC_RELAXED)) {
+        return bytes; /* nothing was ever registered */
+    }
+    pthread_mutex_lock(&lock);
+    uint64_t alike = weir_pages_at(address, &device, &next);
+    pthread_mutex_unlock(&lock);
+    alike = alike ? alike : next;
+    return alike < bytes ? alike : bytes;
+}
+
+bool weir_register_shared(const struct weir_mem *mem, uint64_t address, uint64_t bytes,
+                          uint64_t *ret_device)
+{
+    uint64_t next;
+    if (!mem->device_base) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    uint64_t alike = weir_pages_at(address, ret_device, &next);
+    pthread_mutex_unlock(&lock);
+    if (!alike) { /* of what the program shares: it is one */
+        *ret_device = mem->device_base + (address - mem->base);
+        alike = mem->base + mem->bytes - address;
+    }
+    return alike >= bytes;
+}
+
+/* ---------------------------------------------------------------- what the program shares */
+
+struct passing {
+    struct registration *reg;
+    struct weir_mapping map;
+};
+
+static bool find_mapping(const struct weir_mapping *map, void *user)
+{
+    struct passing *passing = user;
+    if (map->to <= passing->reg->first) {
+        return true;
+    }
+    passing->map = *map;
+    return false;
 }
 
 /* The file of a shared mapping once more; -1: it is not to be had, or another has its name now. */
-static int open_mapped(const struct mapping *map)
+static int open_mapped(const struct weir_mapping *map)
 {
     char link[64];
     struct statx info;
     int fd = open(map->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) {
         /* Without a name: needs CAP_CHECKPOINT_RESTORE, which root of a container may lack. */
-        snprintf(link, sizeof link, "/proc/self/map_files/%llx-%llx", map->from, map->to);
+        snprintf(link, sizeof link, "/proc/self/map_files/%llx-%llx", (unsigned long long)map->from,
+                 (unsigned long long)map->to);
         fd = open(link, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     }
     if (fd >= 0 &&
@@ -108,142 +337,137 @@ static int open_mapped(const struct mapping *map)
     return fd;
 }
 
-/* Copy to a new mapping beside it, then move that one over: the pages change in one step. */
-static bool replace_pages(uint64_t first, uint64_t bytes, int protection, int flags, int fd,
-                          uint64_t offset)
+/* A shared mapping can be had twice by its address; a private one cannot (Linux 4.14). */
+static bool is_programs_shared(uint64_t page)
 {
-    void *old = (void *)(uintptr_t)first;
-    void *made = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, (off_t)offset);
-    if (made == MAP_FAILED) {
+    uint64_t device, next;
+    if (weir_pages_at(page, &device, &next)) {
+        return false; /* it is shared with the worker */
+    }
+    void *again = mremap((void *)(uintptr_t)page, 0, WEIR_PAGE_BYTES, MREMAP_MAYMOVE);
+    if (again == MAP_FAILED) {
         return false;
     }
-    weir_parallel_copy(made, old, bytes);
-    if ((protection != (PROT_READ | PROT_WRITE) && mprotect(made, bytes, protection) != 0) ||
-        mremap(made, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, old) == MAP_FAILED) {
-        munmap(made, bytes);
-        return false;
-    }
+    munmap(again, WEIR_PAGE_BYTES);
     return true;
 }
 
-static bool make_private(const struct registration *reg)
+/*
+ * Kernels find addresses of such memory in device memory (NCCL), so its file goes to the worker at
+ * once. Where that cannot be, copies alone work.
+ */
+static void pass_locked(struct registration *reg, unsigned int flags)
 {
-    return replace_pages(reg->first_page, reg->bytes, reg->protection, MAP_PRIVATE | MAP_ANONYMOUS,
-                         -1, 0);
-}
-
-static CUresult tell_host(struct weir_guest_ctx *ctx, const struct registration *reg,
-                          unsigned int flags, int fd, uint64_t offset,
-                          struct weir_op_host_register_out *ret_out)
-{
-    struct weir_op_host_register_in in = {.c = ctx->handle,
-                                          .address = reg->first_page,
+    struct passing passing = {.reg = reg};
+    struct weir_mapping *map = &passing.map;
+    if (!weir_guest.channel.passes_fds || !weir_maps_visit(find_mapping, &passing) ||
+        !map->shared || map->from > reg->first || map->to < reg->first + reg->bytes) {
+        return;
+    }
+    int fd = open_mapped(map);
+    if (fd < 0) {
+        return;
+    }
+    struct weir_op_host_register_in in = {.c = reg->ctx->handle,
+                                          .address = reg->first,
                                           .bytes = reg->bytes,
                                           .flags = flags,
-                                          .offset = offset};
-    struct weir_channel_extra extra = {.send_fd = fd >= 0, .fd = fd};
-    *ret_out = (struct weir_op_host_register_out){0};
-    return weir_channel_call_extra(weir_guest_channel(), WEIR_OP_host_register, &in, ret_out,
-                                   &extra, false);
+                                          .offset = map->offset + (reg->first - map->from)};
+    struct weir_op_host_register_out out = {0};
+    struct weir_channel_extra extra = {.send_fd = true, .fd = fd};
+    if (weir_channel_call_extra(weir_guest_channel(), WEIR_OP_host_register, &in, &out, &extra,
+                                false) == CUDA_SUCCESS) {
+        reg->passed_device = out.device_address;
+    }
+    close(fd);
 }
 
-static CUresult forget_at_host(const struct registration *reg)
+/* ---------------------------------------------------------------- registering */
+
+/* One page, where madvise() does not say: a system call that looks at a word, or adds 0 to it. */
+static bool is_usable(uint64_t page, bool write)
 {
-    return weir_call_host_unregister(
-        weir_guest_channel(), &(struct weir_op_host_unregister_in){.address = reg->first_page},
-        NULL);
+    static const struct timespec at_once;
+    static uint32_t unused;
+    if (write) {
+        return syscall(SYS_futex, &unused, FUTEX_WAKE_OP_PRIVATE, 0, 0L, page,
+                       FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0)) >= 0;
+    }
+    long waited = syscall(SYS_futex, page, FUTEX_WAIT_PRIVATE, 0, &at_once, NULL, 0);
+    return waited == 0 || errno == EAGAIN || errno == ETIMEDOUT;
 }
 
-/* In a virtual machine the host says which part of the region the pages are to become. */
-static CUresult move_pages(struct weir_guest_ctx *ctx, struct registration *reg, unsigned int flags,
-                           int region_fd, uint64_t *ret_device_page)
+/* Could the driver pin it? The pages are there afterwards, as if it had. */
+static CUresult check_pages(uint64_t first, uint64_t bytes, bool write)
 {
-    struct weir_op_host_register_out out;
-    CUresult rc = tell_host(ctx, reg, flags, -1, 0, &out);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    struct sysinfo machine;
+    bool good =
+        madvise((void *)(uintptr_t)first, bytes, write ? POPULATE_WRITE : POPULATE_READ) == 0;
+    if (!good && sysinfo(&machine) == 0 && bytes / machine.mem_unit > machine.totalram) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    reg->region = true;
-    if (!replace_pages(reg->first_page, reg->bytes, reg->protection, MAP_SHARED, region_fd,
-                       out.offset)) {
-        rc = forget_at_host(reg);
-        return rc == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : rc;
+    for (uint64_t at = 0; at < bytes && !good; at += WEIR_PAGE_BYTES) {
+        if (!is_usable(first + at, write)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
     }
-    *ret_device_page = out.device_address;
     return CUDA_SUCCESS;
 }
 
-static CUresult share_pages(struct weir_guest_ctx *ctx, const struct registration *reg,
-                            unsigned int flags, uint64_t *ret_device_page)
+static void before_fork(void)
 {
-    struct weir_op_host_register_out out;
-    int fd = weir_memfd_sealed("weir-registered", reg->bytes);
-    if (fd < 0) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (!replace_pages(reg->first_page, reg->bytes, reg->protection, MAP_SHARED, fd, 0)) {
-        close(fd);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    CUresult rc = tell_host(ctx, reg, flags, fd, 0, &out);
-    *ret_device_page = out.device_address;
-    close(fd);
-    if (rc != CUDA_SUCCESS && !make_private(reg)) {
-        weir_log_warn("guest: pages that were to be registered stay shared memory");
-    }
-    return rc;
+    pthread_mutex_lock(&lock);
+    weir_pages_before_fork();
 }
 
-/* What the program shares with others already is passed on: NCCL registers files of /dev/shm. */
-static CUresult pass_pages(struct weir_guest_ctx *ctx, const struct registration *reg,
-                           const struct mapping *map, unsigned int flags, uint64_t *ret_device_page)
+static void in_parent(void)
 {
-    struct weir_op_host_register_out out;
-    int fd = open_mapped(map);
-    if (fd < 0) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    CUresult rc = tell_host(ctx, reg, flags, fd, map->offset + (reg->first_page - map->from), &out);
-    *ret_device_page = out.device_address;
-    close(fd);
-    return rc;
+    weir_pages_after_fork(false);
+    pthread_mutex_unlock(&lock);
 }
 
-static int region_of_session(void)
+static void in_child(void)
 {
-    struct weir_transport *transport = weir_guest.channel.transport;
-    return transport->ops->region_fd ? transport->ops->region_fd(transport) : -1;
+    weir_pages_after_fork(true);
+    pthread_mutex_init(&lock, NULL);
 }
 
-static CUresult register_local(struct weir_mem *mem)
+static void prepare_once(void)
 {
-    struct registration *reg = calloc(1, sizeof *reg);
-    struct mapping map = {0};
-    if (!reg) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_atfork(before_fork, in_parent, in_child);
+}
+
+static void widen(uint64_t low, uint64_t high)
+{
+    if (low < __atomic_load_n(&lowest, __ATOMIC_RELAXED)) {
+        __atomic_store_n(&lowest, low, __ATOMIC_RELAXED);
     }
-    reg->first_page = mem->base & ~(PAGE_BYTES - 1);
-    reg->bytes = ((mem->base + mem->bytes + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1)) - reg->first_page;
-    uint64_t device_page = 0;
-    CUresult rc = examine(reg->first_page, reg->bytes, &map);
-    if (rc == CUDA_SUCCESS) {
-        reg->protection = map.protection;
-        reg->shared = map.shared;
-        int region_fd = region_of_session();
-        if (region_fd >= 0) {
-            rc = map.shared ? CUDA_ERROR_NOT_SUPPORTED
-                            : move_pages(mem->ctx, reg, mem->flags, region_fd, &device_page);
-        } else {
-            rc = map.shared ? pass_pages(mem->ctx, reg, &map, mem->flags, &device_page)
-                            : share_pages(mem->ctx, reg, mem->flags, &device_page);
-        }
+    if (high > __atomic_load_n(&highest, __ATOMIC_RELAXED)) {
+        __atomic_store_n(&highest, high, __ATOMIC_RELAXED);
     }
-    if (rc != CUDA_SUCCESS) {
-        free(reg);
-        return rc;
+}
+
+/* Enter it: from then on others may find it. */
+static CUresult enter_locked(struct weir_mem *mem, struct registration *reg)
+{
+    bool remote = weir_guest.channel.remote;
+    if (!remote && is_programs_shared(reg->first)) {
+        pass_locked(reg, mem->flags);
     }
     mem->owner = reg;
-    mem->device_base = device_page + (mem->base - reg->first_page);
+    mem->device_base = reg->passed_device ? reg->passed_device + (reg->base - reg->first) : 0;
+    widen(mem->base, mem->base + mem->bytes);
+    if (!weir_mem_insert(mem)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (!mem->device_base) {
+        __atomic_add_fetch(&weir_register_private_count, 1, __ATOMIC_RELAXED);
+    }
+    if (!mem->device_base && !remote &&
+        (mem->flags & CU_MEMHOSTREGISTER_DEVICEMAP ||
+         __atomic_load_n(&graphs_have_kernels, __ATOMIC_RELAXED))) {
+        join_due(reg);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -251,30 +475,37 @@ CUresult weir_register_memory(struct weir_guest_ctx *ctx, uint64_t base, uint64_
                               unsigned int flags)
 {
     WEIR_GUEST_KEEP_ERRNO;
-    static char remote_owner; /* tells a registered WEIR_MEM_HOST from an allocated one */
-    bool remote = weir_guest.channel.remote;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct weir_mem mem = {.base = base,
                            .bytes = bytes,
-                           .kind = remote ? WEIR_MEM_HOST : WEIR_MEM_REGISTERED,
+                           .kind = WEIR_MEM_REGISTERED,
                            .flags = flags,
-                           .device_base = base,
                            .ctx = ctx,
                            .device = ctx->device,
-                           .buffer_id = weir_guest_objects_next_id(),
-                           .owner = remote ? &remote_owner : NULL};
+                           .buffer_id = weir_guest_objects_next_id()};
     struct weir_mem other;
-    weir_lock_acquire(&registering);
-    CUresult rc = CUDA_SUCCESS;
-    if (weir_mem_find(base, &other) || weir_mem_find(base + bytes - 1, &other)) {
-        rc = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    } else if (!remote) {
-        rc = register_local(&mem);
+    struct registration *reg = calloc(1, sizeof(*reg));
+    if (!reg) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (rc == CUDA_SUCCESS && !weir_mem_insert(&mem)) {
-        weir_mem_release(&mem);
-        rc = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    reg->base = base;
+    reg->ctx = ctx;
+    reg->first = base & ~(WEIR_PAGE_BYTES - 1);
+    reg->bytes = ((base + bytes + WEIR_PAGE_BYTES - 1) & ~(WEIR_PAGE_BYTES - 1)) - reg->first;
+    pthread_once(&once, prepare_once);
+    pthread_mutex_lock(&lock);
+    CUresult rc;
+    if (weir_mem_overlapping(base, bytes, &other)) {
+        rc = other.kind == WEIR_MEM_REGISTERED ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+                                               : CUDA_ERROR_INVALID_VALUE;
+    } else {
+        rc = check_pages(reg->first, reg->bytes, !(flags & CU_MEMHOSTREGISTER_READ_ONLY));
     }
-    weir_lock_release(&registering);
+    rc = rc == CUDA_SUCCESS ? enter_locked(&mem, reg) : rc;
+    pthread_mutex_unlock(&lock);
+    if (rc != CUDA_SUCCESS) {
+        free(reg);
+    }
     return rc;
 }
 
@@ -282,14 +513,16 @@ void weir_register_undo(const struct weir_mem *mem)
 {
     WEIR_GUEST_KEEP_ERRNO;
     struct registration *reg = mem->owner;
-    if (reg->region && !make_private(reg)) {
-        weir_log_warn("guest: unregistered pages stay in the region until the end");
-        free(reg);
-        return; /* the host would clear them */
+    pthread_mutex_lock(&lock);
+    leave_due(reg);
+    if (reg->passed_device) {
+        const struct weir_op_host_unregister_in in = {.device_address = reg->passed_device};
+        (void)weir_call_host_unregister(weir_guest_channel(), &in, NULL);
+    } else if (reg->shared) {
+        weir_pages_leave(reg->first, reg->bytes);
+    } else {
+        __atomic_sub_fetch(&weir_register_private_count, 1, __ATOMIC_RELAXED);
     }
-    CUresult rc = forget_at_host(reg);
-    if (rc != CUDA_SUCCESS || (!reg->shared && !reg->region && !make_private(reg))) {
-        weir_log_warn("guest: unregistered pages stay shared memory, result=%d", (int)rc);
-    }
+    pthread_mutex_unlock(&lock);
     free(reg);
 }

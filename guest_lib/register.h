@@ -1,27 +1,84 @@
-/* Registered host memory: pages of the program that become shared with the worker. */
+/*
+ * Registered host memory: ranges of the program's own memory (docs/design/registered.md).
+ *
+ * Registering enters a range in the index, with no device address. Its pages are shared with the
+ * worker when the GPU must reach them; then it has one.
+ */
 #ifndef WEIR_GUEST_LIB_REGISTER_H
 #define WEIR_GUEST_LIB_REGISTER_H
 
 #include "guest_lib/memory.h"
 
+/* Ranges that the GPU does not reach; atomic. While it is 0 there is nothing to look for. */
+extern uint32_t weir_register_private_count __attribute__((visibility("hidden")));
+
+static inline bool weir_register_any_private(void)
+{
+    return __builtin_expect(__atomic_load_n(&weir_register_private_count, __ATOMIC_RELAXED) != 0,
+                            0);
+}
+
 /**
  * cuMemHostRegister.
  *
- * The whole pages around the range are replaced, in place, by a sealed memfd of the same content,
- * which the worker maps too. Until weir_register_undo() they are shared memory: a forked child
- * shares them instead of having a copy. Remote: bookkeeping only.
- *
+ * @param bytes  not 0; base + bytes does not wrap.
  * @return CUDA_SUCCESS
- * @return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
- * @return CUDA_ERROR_NOT_SUPPORTED  the range is itself a shared or special mapping.
- * @return CUDA_ERROR_INVALID_VALUE  parts of it are not mapped.
- * @return CUDA_ERROR_OUT_OF_MEMORY, or what the host says
- * @thread any; the program does not write to the range meanwhile
+ * @return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED  a byte of it is registered.
+ * @return CUDA_ERROR_INVALID_VALUE  other memory of CUDA's, or not to be written (with
+ * CU_MEMHOSTREGISTER_READ_ONLY: read) by the program.
+ * @return CUDA_ERROR_OUT_OF_MEMORY
+ * @thread any
  */
 CUresult weir_register_memory(struct weir_guest_ctx *ctx, uint64_t base, uint64_t bytes,
                               unsigned int flags);
 
-/** Make it private memory again, tell the host. */
+/** What weir_mem_remove() gave: make its pages private again, if nobody else uses them. */
 void weir_register_undo(const struct weir_mem *mem);
+
+/**
+ * The GPU is about to be given an address: if it lies in a registered range, share the range's
+ * pages.
+ *
+ * @return CUDA_SUCCESS; CUDA_ERROR_NOT_SUPPORTED (a line in the log says why),
+ * CUDA_ERROR_OUT_OF_MEMORY, or what the host says
+ * @thread any; no lock held
+ */
+CUresult weir_register_reach(uint64_t address);
+
+/** The same for all words of data that may be addresses, also of the end of a range. data need not
+ * be aligned. @thread any; no lock held */
+CUresult weir_register_reach_words(const void *data, uint64_t bytes);
+
+/** A kernel or a graph is about to be launched: share what it may find without being told. */
+void weir_register_before_launch(void);
+
+/** A graph has got a kernel: what is registered from now on may be in its arguments already. */
+void weir_register_note_graph(void);
+
+/**
+ * A copy of bytes from or to an address is about to be made. Shares the range of that address where
+ * its copies have been many.
+ *
+ * @param writes  the program's memory is written.
+ * @param async   the call does not wait.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (a range that is for reading only)
+ * @thread any; no lock held
+ */
+CUresult weir_register_note_copy(uint64_t address, uint64_t bytes, bool writes, bool async);
+
+/**
+ * How many of the bytes from address on a copy can treat alike: shared pages of one piece, or
+ * memory that is not shared. At least 1, at most bytes.
+ * @thread any
+ */
+uint64_t weir_register_alike(uint64_t address, uint64_t bytes);
+
+/**
+ * Where the GPU has bytes that begin in a registered range.
+ * @return false: it does not reach all of them as one.
+ * @thread any
+ */
+bool weir_register_shared(const struct weir_mem *mem, uint64_t address, uint64_t bytes,
+                          uint64_t *ret_device);
 
 #endif

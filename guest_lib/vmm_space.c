@@ -214,10 +214,12 @@ CUresult weir_guest_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hin
 CUresult weir_guest_vmm_unreserve(uint64_t base, uint64_t bytes)
 {
     weir_lock_acquire(&spaces.lock);
+    struct weir_mem mapped;
     size_t at = upper_locked(base);
     struct space *space = at > 0 ? &spaces.all[at - 1] : NULL;
     CUresult rc = CUDA_ERROR_INVALID_VALUE;
-    if (space && space->base == base && space->bytes == bytes && !weir_mem_touches(base, bytes)) {
+    if (space && space->base == base && space->bytes == bytes &&
+        !weir_mem_overlapping(base, bytes, &mapped)) {
         if (space->block) {
             weir_guest_range_give(&spaces.small, space->block);
         } else {

@@ -1,7 +1,11 @@
 /* Copy entry points: check the sides, then copy.c and copy_box.c. */
 #include "guest_lib/memory.h"
+#include "guest_lib/register.h"
 #include "guest_lib/state.h"
 #include "proto/guest_hand.h"
+
+/* What kernels find in memory is copied there in small pieces, if addresses are in it. */
+#define ADDRESSES_BYTES (64u << 10)
 
 /* What a caller says of a side. */
 enum side_rule { RULE_DEVICE, RULE_HOST, RULE_ANY };
@@ -51,6 +55,36 @@ static CUresult linear_between(uint64_t dst, uint64_t src, const struct weir_gue
     return rc;
 }
 
+static CUresult linear_alike(uint64_t dst, enum side_rule dst_rule, uint64_t src,
+                             enum side_rule src_rule, uint64_t bytes,
+                             struct weir_guest_stream *stream, bool sync)
+{
+    struct weir_guest_copy_side to, from;
+    CUresult rc = make_side(dst, bytes, dst_rule, &to);
+    rc = rc == CUDA_SUCCESS ? make_side(src, bytes, src_rule, &from) : rc;
+    if (rc == CUDA_SUCCESS && to.on_device && !from.on_device && bytes <= ADDRESSES_BYTES) {
+        (void)weir_register_reach_words((const void *)(uintptr_t)src, bytes);
+    }
+    if (rc == CUDA_SUCCESS && sync && weir_guest.n_devices > 1 && !weir_guest_capturing()) {
+        return linear_between(dst, src, &to, &from, bytes, stream);
+    }
+    return rc == CUDA_SUCCESS ? weir_copy_linear(&to, &from, bytes, stream, sync) : rc;
+}
+
+/*
+ * Registered memory that a copy may name: what cannot be copied by the program in the stream's
+ * order is shared with the GPU. That it cannot be is no error.
+ */
+static CUresult note_sides(uint64_t dst, uint64_t src, uint64_t bytes, bool async, bool captured)
+{
+    if (captured) {
+        (void)weir_register_reach(dst);
+        (void)weir_register_reach(src);
+    }
+    CUresult rc = weir_register_note_copy(dst, bytes, true, async);
+    return rc == CUDA_SUCCESS ? weir_register_note_copy(src, bytes, false, async) : rc;
+}
+
 static CUresult linear(uint64_t dst, enum side_rule dst_rule, uint64_t src, enum side_rule src_rule,
                        uint64_t bytes, CUstream hStream, bool sync)
 {
@@ -59,13 +93,13 @@ static CUresult linear(uint64_t dst, enum side_rule dst_rule, uint64_t src, enum
     if (rc != CUDA_SUCCESS || !bytes) {
         return rc != CUDA_SUCCESS ? rc : weir_guest_report();
     }
-    struct weir_guest_copy_side to, from;
-    rc = make_side(dst, bytes, dst_rule, &to);
-    rc = rc == CUDA_SUCCESS ? make_side(src, bytes, src_rule, &from) : rc;
-    if (rc == CUDA_SUCCESS && sync && weir_guest.n_devices > 1 && !weir_guest_capturing()) {
-        return linear_between(dst, src, &to, &from, bytes, stream);
+    rc = note_sides(dst, src, bytes, !sync, weir_guest_capturing());
+    for (uint64_t done = 0, n; done < bytes && rc == CUDA_SUCCESS; done += n) {
+        uint64_t left = weir_register_alike(dst + done, bytes - done);
+        n = weir_register_alike(src + done, left);
+        rc = linear_alike(dst + done, dst_rule, src + done, src_rule, n, stream, sync);
     }
-    return rc == CUDA_SUCCESS ? weir_copy_linear(&to, &from, bytes, stream, sync) : rc;
+    return rc;
 }
 
 static uint64_t bits(const void *pointer)
@@ -223,6 +257,19 @@ static CUresult any_side(const struct raw_side *raw, uint64_t width, uint64_t he
     return CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Rows cannot be copied in the stream's order by the program: they are shared with the GPU. */
+static CUresult note_box(const struct raw_side *side, uint64_t bytes, bool writes, bool shares)
+{
+    uint64_t address = side->type == CU_MEMORYTYPE_HOST ? side->host : side->device;
+    if (side->type == CU_MEMORYTYPE_ARRAY) {
+        return CUDA_SUCCESS;
+    }
+    if (shares) {
+        (void)weir_register_reach(address);
+    }
+    return weir_register_note_copy(address, bytes, writes, shares);
+}
+
 static CUresult box(const struct raw_side *dst, const struct raw_side *src, uint64_t width,
                     uint64_t height, uint64_t depth, CUstream hStream, bool sync)
 {
@@ -232,7 +279,10 @@ static CUresult box(const struct raw_side *dst, const struct raw_side *src, uint
         return rc;
     }
     struct weir_guest_copy_side to, from;
-    rc = any_side(dst, width, height, depth, &to);
+    bool shares = !sync || weir_guest_capturing();
+    rc = note_box(dst, width * height * depth, true, shares);
+    rc = rc == CUDA_SUCCESS ? note_box(src, width * height * depth, false, shares) : rc;
+    rc = rc == CUDA_SUCCESS ? any_side(dst, width, height, depth, &to) : rc;
     rc = rc == CUDA_SUCCESS ? any_side(src, width, height, depth, &from) : rc;
     return rc == CUDA_SUCCESS ? weir_copy_box(&to, &from, width, height, depth, stream, sync) : rc;
 }

@@ -5,6 +5,7 @@
 #include "guest_lib/graph.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/module.h"
+#include "guest_lib/register.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
@@ -208,6 +209,7 @@ CUresult weir_guest_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    weir_register_before_launch();
     const struct weir_op_graph_launch_in in = {.x = (uintptr_t)hGraph, .s = stream->handle};
     weir_guest_stream_work_begin(stream);
     result = weir_guest_capturing() ? weir_call_graph_launch(weir_guest_channel(), &in, NULL)

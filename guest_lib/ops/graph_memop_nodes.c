@@ -1,6 +1,7 @@
 /* Graph nodes that wait for or write values: batches of memory operations. */
 #include "guest_lib/entry.h"
 #include "guest_lib/graph.h"
+#include "guest_lib/register.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include <stdlib.h>
@@ -9,10 +10,13 @@
 #define MAX_DEPENDENCIES 4096
 #define MAX_OPS          256
 
-static bool ops_good(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+static CUresult check_ops(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
 {
-    return params && params->paramArray && params->count && params->count <= MAX_OPS &&
-           !params->flags;
+    bool good =
+        params && params->paramArray && params->count && params->count <= MAX_OPS && !params->flags;
+    return good ? weir_register_reach_words(params->paramArray,
+                                            params->count * sizeof(params->paramArray[0]))
+                : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* The record keeps a copy: the program's array may be gone when it asks. */
@@ -39,9 +43,12 @@ CUresult weir_guest_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph h
                                              size_t numDependencies,
                                              const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
-    if (!phGraphNode || !ops_good(nodeParams) || (numDependencies && !dependencies) ||
-        numDependencies > MAX_DEPENDENCIES) {
+    if (!phGraphNode || (numDependencies && !dependencies) || numDependencies > MAX_DEPENDENCIES) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = check_ops(nodeParams);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     struct weir_op_graph_add_memops_in in = {
         .g = (uintptr_t)hGraph,
@@ -50,7 +57,7 @@ CUresult weir_guest_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph h
         .ops = nodeParams->paramArray,
         .n_ops = nodeParams->count,
     };
-    CUresult result = weir_guest_reserve(WEIR_KIND_NODE, &in.n);
+    result = weir_guest_reserve(WEIR_KIND_NODE, &in.n);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -67,12 +74,13 @@ CUresult weir_guest_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph h
 static CUresult set_ops(uint64_t exec, CUgraphNode node,
                         const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
 {
-    if (!ops_good(params)) {
-        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = check_ops(params);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     const struct weir_op_graph_memops_set_in in = {
         .x = exec, .n = (uintptr_t)node, .ops = params->paramArray, .n_ops = params->count};
-    CUresult result = weir_call_graph_memops_set(weir_guest_channel(), &in, NULL);
+    result = weir_call_graph_memops_set(weir_guest_channel(), &in, NULL);
     return result == CUDA_SUCCESS && !exec ? keep_ops(node, params) : result;
 }
 

@@ -6,6 +6,7 @@
 #include "guest_lib/entry.h"
 #include "guest_lib/graph.h"
 #include "guest_lib/module.h"
+#include "guest_lib/register.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
@@ -61,6 +62,7 @@ static CUresult read_kernel(const CUDA_KERNEL_NODE_PARAMS *params,
     if (!*function) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    weir_register_note_graph();
     return weir_launch_params(*function, params->kernelParams, params->extra, buffer);
 }
 
@@ -370,6 +372,7 @@ CUresult weir_guest_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGrap
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = weir_ctx_resolve(ctx, &context);
+    result = result == CUDA_SUCCESS ? weir_register_reach(p->dst) : result;
     if (result == CUDA_SUCCESS) {
         result = begin_add(phGraphNode, hGraph, dependencies, numDependencies, &add);
     }
@@ -406,6 +409,7 @@ static CUresult set_memset(uint64_t exec, CUgraphNode node, const CUDA_MEMSET_NO
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = weir_ctx_resolve(ctx, &context);
+    result = result == CUDA_SUCCESS ? weir_register_reach(p->dst) : result;
     if (result != CUDA_SUCCESS) {
         return result;
     }

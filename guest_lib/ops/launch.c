@@ -10,6 +10,7 @@
 #include "guest_lib/launch.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/module.h"
+#include "guest_lib/register.h"
 #include "guest_lib/stream.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
@@ -268,6 +269,7 @@ CUresult weir_launch_params(const struct weir_guest_function *function, void **p
             params ? CUDA_ERROR_INVALID_VALUE : read_extra(extra, &buffer->data, &bytes);
         if (result == CUDA_SUCCESS) {
             buffer->bytes = (uint32_t)bytes;
+            result = weir_register_reach_words(buffer->data, bytes);
         }
         return result;
     }
@@ -287,7 +289,11 @@ CUresult weir_launch_params(const struct weir_guest_function *function, void **p
     pack(function, params, to);
     buffer->data = to;
     buffer->bytes = function->param_bytes;
-    return CUDA_SUCCESS;
+    CUresult result = weir_register_reach_words(to, buffer->bytes);
+    if (result != CUDA_SUCCESS) {
+        free(buffer->allocated);
+    }
+    return result;
 }
 
 static CUresult send(struct weir_guest_function *function, const struct request *request,
@@ -393,6 +399,10 @@ static CUresult launch(CUfunction f, const struct request *request)
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    if (weir_guest_capturing()) {
+        weir_register_note_graph();
+    }
+    weir_register_before_launch();
     weir_guest_stream_work_begin(stream);
     result = send_with_event(function, request, stream, &buffer);
     free(buffer.allocated);

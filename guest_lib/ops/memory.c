@@ -119,11 +119,11 @@ CUresult weir_guest_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, C
         return rc;
     }
     struct weir_mem mem;
-    if (!weir_mem_find(dptr, &mem) || !weir_mem_gpu_visible(&mem)) {
+    if (!weir_mem_find(dptr, &mem) || mem.kind == WEIR_MEM_HOST) {
         return CUDA_ERROR_NOT_FOUND;
     }
     if (pbase) {
-        *pbase = mem.device_base;
+        *pbase = mem.device_base ? mem.device_base : mem.base;
     }
     if (psize) {
         *psize = mem.bytes;
@@ -145,8 +145,12 @@ CUresult weir_guest_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flag
     if (!pp || Flags & ~known) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct weir_mem mem;
-    rc = weir_mem_alloc(ctx, WEIR_MEM_PINNED, bytesize, Flags, NULL, &mem);
+    struct weir_mem mem = {0};
+    if (bytesize) {
+        /* With unified addresses all of it is mapped, as NVIDIA's driver says, too. */
+        rc = weir_mem_alloc(ctx, WEIR_MEM_PINNED, bytesize, Flags | CU_MEMHOSTALLOC_DEVICEMAP, NULL,
+                            &mem);
+    }
     if (rc == CUDA_SUCCESS) {
         *pp = (void *)(uintptr_t)mem.base;
     }
@@ -165,12 +169,7 @@ CUresult weir_guest_cuMemFreeHost(void *p)
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    struct weir_mem mem;
-    uint64_t address = (uint64_t)(uintptr_t)p;
-    if (weir_mem_find(address, &mem) && mem.kind == WEIR_MEM_HOST && mem.owner) {
-        return CUDA_ERROR_INVALID_VALUE; /* registered, not allocated */
-    }
-    return free_memory(address, KIND(WEIR_MEM_PINNED) | KIND(WEIR_MEM_HOST));
+    return free_memory((uint64_t)(uintptr_t)p, KIND(WEIR_MEM_PINNED) | KIND(WEIR_MEM_HOST));
 }
 
 CUresult weir_guest_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
@@ -182,7 +181,14 @@ CUresult weir_guest_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, un
     }
     uint64_t address = (uint64_t)(uintptr_t)p;
     struct weir_mem mem;
-    if (!pdptr || Flags || !weir_mem_find(address, &mem) || weir_mem_on_device(&mem)) {
+    if (!pdptr || Flags) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    rc = weir_register_reach(address);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (!weir_mem_find(address, &mem) || weir_mem_on_device(&mem)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!weir_mem_gpu_visible(&mem)) {
@@ -196,7 +202,8 @@ CUresult weir_guest_cuMemHostGetFlags(unsigned int *pFlags, void *p)
 {
     struct weir_mem mem;
     if (!pFlags || !weir_mem_find((uint64_t)(uintptr_t)p, &mem) ||
-        (mem.kind != WEIR_MEM_PINNED && mem.kind != WEIR_MEM_HOST)) {
+        (mem.kind != WEIR_MEM_PINNED && mem.kind != WEIR_MEM_REGISTERED &&
+         mem.kind != WEIR_MEM_HOST)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *pFlags = mem.flags;
@@ -229,11 +236,20 @@ CUresult weir_guest_cuMemHostUnregister(void *p)
     }
     uint64_t address = (uint64_t)(uintptr_t)p;
     struct weir_mem mem;
-    if (!weir_mem_find(address, &mem) || mem.base != address ||
-        !(mem.kind == WEIR_MEM_REGISTERED || (mem.kind == WEIR_MEM_HOST && mem.owner))) {
+    if (!weir_mem_find(address, &mem)) {
         return p ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_ERROR_INVALID_VALUE;
     }
-    return free_memory(address, KIND(WEIR_MEM_REGISTERED) | KIND(WEIR_MEM_HOST));
+    if (mem.kind != WEIR_MEM_REGISTERED || mem.base != address) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (mem.device_base || weir_copies_ordered_pending()) {
+        return free_memory(address, KIND(WEIR_MEM_REGISTERED));
+    }
+    if (!weir_mem_remove(address, KIND(WEIR_MEM_REGISTERED), &mem)) {
+        return CUDA_ERROR_INVALID_VALUE; /* another thread was faster */
+    }
+    weir_mem_release(&mem);
+    return weir_guest_report();
 }
 
 CUresult weir_guest_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)

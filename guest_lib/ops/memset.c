@@ -51,9 +51,14 @@ static CUresult memset_on(const struct fill *fill, CUstream hStream, bool sync)
     }
     uint64_t bytes = extent(fill);
     struct weir_mem mem;
-    if (!bytes || fill->dst % fill->element_bytes ||
-        weir_mem_check(fill->dst, bytes, &mem) != CUDA_SUCCESS) {
-        return CUDA_ERROR_INVALID_VALUE;
+    rc = !bytes || fill->dst % fill->element_bytes ? CUDA_ERROR_INVALID_VALUE
+                                                   : weir_mem_check(fill->dst, bytes, &mem);
+    if (rc == CUDA_SUCCESS && mem.kind == WEIR_MEM_REGISTERED &&
+        mem.flags & CU_MEMHOSTREGISTER_READ_ONLY) {
+        rc = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (rc != CUDA_SUCCESS) {
+        return rc;
     }
     rc = post_fill(fill, &mem, stream);
     if (rc == CUDA_SUCCESS && sync && !weir_mem_on_device(&mem)) {

@@ -1,5 +1,6 @@
 /* What an address is: pointer and range attributes, and hints on managed memory. */
 #include "guest_lib/memory.h"
+#include "guest_lib/register.h"
 #include "proto/guest_hand.h"
 #include <string.h>
 
@@ -33,6 +34,11 @@ static bool host_or_device(const struct weir_mem *mem, CUpointer_attribute attri
         *ret = word(weir_mem_on_device(mem) ? 0 : at);
         return !weir_mem_on_device(mem);
     }
+    struct weir_mem shared = *mem;
+    if (weir_register_reach(at) != CUDA_SUCCESS || !weir_mem_find(at, &shared)) {
+        return false;
+    }
+    mem = &shared;
     bool visible = weir_mem_gpu_visible(mem);
     *ret = word(visible ? mem->device_base + (at - mem->base) : 0);
     return visible;
@@ -74,7 +80,7 @@ static CUresult value_of(const struct weir_mem *mem, CUpointer_attribute attribu
         *ret = flag(mem->kind == WEIR_MEM_DEVICE && !mem->pool && !weir_guest.channel.remote);
         break;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *ret = word(mem->device_base);
+        *ret = word(mem->device_base ? mem->device_base : mem->base);
         break;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
         *ret = word(mem->bytes);

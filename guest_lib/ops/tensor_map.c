@@ -7,6 +7,7 @@
  */
 #include "base/hash.h"
 #include "guest_lib/entry.h"
+#include "guest_lib/register.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include "proto/wire/op_kinds.h"
@@ -62,10 +63,11 @@ static void keep(const struct weir_op_tensor_map_in *in, const uint64_t map[16])
 static CUresult encode(const struct weir_op_tensor_map_in *in, CUtensorMap *ret_map)
 {
     struct weir_op_tensor_map_out out;
-    if (recall(in, ret_map)) {
-        return CUDA_SUCCESS;
+    CUresult result = weir_register_reach(in->address);
+    if (result != CUDA_SUCCESS || recall(in, ret_map)) {
+        return result;
     }
-    CUresult result = weir_call_tensor_map(weir_guest_channel(), in, &out);
+    result = weir_call_tensor_map(weir_guest_channel(), in, &out);
     if (result == CUDA_SUCCESS) {
         keep(in, out.map);
         memcpy(ret_map, out.map, sizeof(out.map));

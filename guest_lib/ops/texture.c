@@ -3,6 +3,7 @@
  * own; what they were made of is kept here for the cu*GetDesc calls.
  */
 #include "guest_lib/entry.h"
+#include "guest_lib/register.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
@@ -105,7 +106,7 @@ static CUresult fill_resource(const CUDA_RESOURCE_DESC *resource,
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return CUDA_SUCCESS;
+    return weir_register_reach(in->address);
 }
 
 CUresult weir_guest_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc,

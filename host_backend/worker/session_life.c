@@ -285,8 +285,10 @@ static void destroy_objects(struct weir_session *s)
 
 static void release_memory(struct weir_session *s)
 {
-    while (s->holdings->registrations != NULL) {
-        weir_registration_drop(s, s->holdings->registrations);
+    const struct weir_range_set *registered = &s->holdings->registered;
+
+    while (registered->n != 0) {
+        weir_registration_drop(s, (void *)(uintptr_t)registered->ranges[registered->n - 1].owner);
     }
     weir_session_vmm_finish(s);
     while (s->holdings->grants != NULL) {

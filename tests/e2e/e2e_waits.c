@@ -19,8 +19,8 @@
  *                                         held (seen on an H100)
  *                                take     an array, registered memory, a module and pinned memory;
  *                                         prints "taken"
- *                                free     what it has taken, and registers the same memory again;
- *                                         prints "freed", and the error of the latter
+ *                                free     what it has taken, and has the GPU reach that memory
+ *                                         again; prints "freed", and the error of the latter
  *                                open     the stream, and end
  *     e2e_waits resets       likewise, with a kernel of a library:
  *                                bump     launch it; prints "bumped", and what the library's
@@ -287,6 +287,7 @@ static void take(void)
 {
     CUDA_ARRAY3D_DESCRIPTOR shape = {
         .Width = 512, .Height = 512, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+    CUdeviceptr reached;
 
     if (taken.registered == NULL && posix_memalign(&taken.registered, 4096, 1 << 20) != 0) {
         check_die("no memory");
@@ -294,12 +295,14 @@ static void take(void)
     DRV(cu.ModuleLoadData(&taken.module, ptx));
     DRV(cu.Array3DCreate_v2(&taken.array, &shape));
     DRV(cu.MemHostRegister_v2(taken.registered, 1 << 20, 0));
+    DRV(cu.MemHostGetDevicePointer_v2(&reached, taken.registered, 0));
     DRV(cu.MemHostAlloc(&taken.pinned, 1 << 20, 0));
     printf("taken\n");
 }
 
 static void give(void)
 {
+    CUdeviceptr reached;
     CUresult again;
 
     DRV(cu.ModuleUnload(taken.module));
@@ -307,10 +310,9 @@ static void give(void)
     DRV(cu.MemHostUnregister(taken.registered));
     DRV(cu.MemFreeHost(taken.pinned));
     memset(taken.registered, 7, 1 << 20); /* it is the program's own again */
-    again = cu.MemHostRegister_v2(taken.registered, 1 << 20, 0);
-    if (again == CUDA_SUCCESS) {
-        DRV(cu.MemHostUnregister(taken.registered));
-    }
+    DRV(cu.MemHostRegister_v2(taken.registered, 1 << 20, 0));
+    again = cu.MemHostGetDevicePointer_v2(&reached, taken.registered, 0);
+    DRV(cu.MemHostUnregister(taken.registered));
     printf("freed %d\n", (int)again);
 }
 

@@ -111,7 +111,8 @@ class Containers(lib.Case):
         for options in (["--user", "1234:5678"],
                         ["--user", "77", "--read-only", "--cap-drop", "all", "--security-opt",
                          "no-new-privileges"]):
-            self.contained(*in_turn("cuda/drv_memory", "cuda/drv_vector_add"), options=options)
+            self.contained(*in_turn("cuda/drv_memory", "cuda/drv_vector_add", "e2e/e2e_registered_around neighbours"),
+                           options=options)
 
     def check_limits(self):
         """What gets past limits that are kept in the program: none of it does."""

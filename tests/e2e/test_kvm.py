@@ -82,6 +82,17 @@ class Region(Base):
         self.assertEqual(failed, ["drv_register_shared"], result.stdout)
         host.wait_idle()
 
+    def test_registered_memory(self):
+        host = self.host()
+        machine = self.stand_in(host)
+        scenarios = {"": ["kernels", "page", "remapped"], "_copies": ["order", "steady"],
+                     "_around": ["neighbours", "stack", "fork", "kernel_io"]}
+        for part, names in scenarios.items():
+            for name in names:
+                with self.subTest(name):
+                    self.finished_in(machine, "e2e_registered" + part, name)
+        host.wait_idle()
+
     def test_server_hands_out_what_qemu_expects(self):
         host = self.host()
         machine = self.stand_in(host)

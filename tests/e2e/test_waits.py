@@ -62,7 +62,7 @@ class Waits(lib.Case):
                     self.assertEqual(another.wait(), 0, another.tail())
                     self.assertEqual(host.tenant("dave")["sessions"], 1)
                     self.assertEqual(self.beside(bob, "load", "^load", carol), f"load: {TIMEOUT}")
-                # What cannot fail is put off, so the same memory cannot be registered again.
+                # What cannot fail is put off, so the GPU cannot reach the same memory again.
                 self.assertEqual(self.beside(bob, "free", "^freed", carol), f"freed {TIMEOUT}")
                 self.assertEqual(self.used(host), taken, "it is charged until it is done")
                 self.assertTrue(any(re.search(r"CUDA_ERROR_TIMEOUT.*tenant=bob .*running=\"tenant=alice "

@@ -4,7 +4,10 @@
 #include "tests/lib/tl_cmocka.h"
 #include "tests/lib/tl_stack.h"
 
+#include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define WORDS 5000u
@@ -76,6 +79,65 @@ static void pinned_memory_is_shared(void **state)
         assert_int_equal(pinned[i], i * 9 + 4);
     }
     assert_int_equal(cuMemFreeHost(pinned), CUDA_SUCCESS);
+}
+
+static uint64_t *counter, counted;
+static int stop_counting;
+
+static void *count(void *user)
+{
+    while (!__atomic_load_n(&stop_counting, __ATOMIC_RELAXED)) {
+        __atomic_store_n(counter, ++counted, __ATOMIC_RELAXED);
+    }
+    return user;
+}
+
+/* Twice the same: moved by copies that are in the stream's order, then reached by a kernel. */
+static void registered_memory_is_copied_and_shared_and_its_neighbour_is_not_harmed(void **state)
+{
+    (void)state;
+    uint32_t *words = mmap(NULL, 8u << 12, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                           0); /* the last 16 KiB are others' */
+    CUdeviceptr memory, device;
+    pthread_t thread;
+    CUstream stream;
+    int status;
+    assert_true(words != MAP_FAILED);
+    counter = (uint64_t *)(void *)(words + 4100);
+    assert_int_equal(pthread_create(&thread, NULL, count, NULL), 0);
+    assert_int_equal(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    assert_int_equal(cuMemAlloc_v2(&memory, 4096 * 4), CUDA_SUCCESS);
+    for (uint32_t round = 0; round < 2; round++) {
+        assert_int_equal(cuMemHostRegister_v2(words, 4099 * 4, 0), CUDA_SUCCESS);
+        words[0] = round;
+        launch(memory, 4096, 0, 0, stream);
+        assert_int_equal(cuMemcpyHtoDAsync_v2(memory, words, 4096 * 4, stream), CUDA_SUCCESS);
+        launch(memory, 4096, 1, 5, stream);
+        assert_int_equal(cuMemcpyDtoHAsync_v2(words, memory, 4096 * 4, stream), CUDA_SUCCESS);
+        assert_int_equal(cuStreamSynchronize(stream), CUDA_SUCCESS);
+        assert_int_equal(words[0], round + 5);
+        assert_int_equal(cuMemHostGetDevicePointer_v2(&device, words, 0), CUDA_SUCCESS);
+        launch(device, 4099, 1, 1, stream);
+        assert_int_equal(cuStreamSynchronize(stream), CUDA_SUCCESS);
+        assert_int_equal(words[0], round + 6);
+        pid_t child = fork();
+        if (child == 0) {
+            bool same = words[0] == round + 6;
+            words[0] = 77;
+            _exit(same ? 0 : 1);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        assert_int_equal(words[0], round + 6);
+        assert_int_equal(cuMemHostUnregister(words), CUDA_SUCCESS);
+        assert_int_equal(words[0], round + 6);
+    }
+    __atomic_store_n(&stop_counting, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    assert_int_equal(*counter, counted);
+    assert_int_equal(cuMemFree_v2(memory), CUDA_SUCCESS);
+    assert_int_equal(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+    munmap(words, 8u << 12);
 }
 
 static void graph_of_a_capture_runs_twice(void **state)
@@ -344,6 +406,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alloc_copy_launch_sync_computes),
         cmocka_unit_test(pinned_memory_is_shared),
+        cmocka_unit_test(registered_memory_is_copied_and_shared_and_its_neighbour_is_not_harmed),
         cmocka_unit_test(graph_of_a_capture_runs_twice),
         cmocka_unit_test(graphs_keep_what_they_name),
         cmocka_unit_test(executable_keeps_what_it_was_given),

@@ -218,6 +218,9 @@ static void serve(struct tl_host *host, const struct weir_record *record)
         host->chunks--;
         pthread_mutex_unlock(&host->lock);
         break;
+    case WEIR_OP_host_replace:
+        status = CUDA_ERROR_NOT_SUPPORTED;
+        break;
     case WEIR_OP_mem_info:
         reply = &info;
         break;

@@ -1,18 +1,19 @@
 /* Grants of memory, registration of the guest's own, the tenant's account. */
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/chunk.h"
-#include "host_backend/worker/session/ipc.h"
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/tenant.h"
 
 #include "base/clock.h"
+#include "base/memfd.h"
 #include "host_backend/worker/session/awaited.h"
 #include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/holdings.h"
+#include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/nvml.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/put_off.h"
 #include "host_backend/worker/session/region.h"
+#include "host_backend/worker/session/tenant.h"
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdlib.h>
@@ -180,90 +181,97 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
 
 /* ---------------------------------------------------------------- the guest's own memory */
 
-/* The device is idle. */
-static void unregister(struct weir_session *session, void *what)
-{
-    struct weir_registration *registration = what;
-    void *at = (void *)(uintptr_t)registration->device;
-    struct weir_tenant *t = session->tenant;
+/*
+ * As far as the GPU must reach it (docs/design/registered.md). Its pages are those of a file that
+ * is mapped here as well: one that the guest passes, or memory that is made here and that the guest
+ * puts in the place of its pages.
+ */
 
-    (void)session->driver->cuMemHostUnregister(at);
-    if (registration->in_window) {
-        (void)weir_window_reclaim(registration->device, registration->room);
-    } else {
-        munmap(at, registration->bytes);
+static void give_addresses(struct weir_session *s, const struct weir_registration *r)
+{
+    struct weir_tenant *t = s->tenant;
+
+    if (!r->in_window) {
+        munmap((void *)(uintptr_t)r->device, r->bytes);
+        return;
     }
-    if (registration->guarded) {
-        weir_bus_unguard(registration->device, registration->bytes);
-    }
-    if (registration->in_region) {
-        weir_region_give(weir_session_region(session), registration->region_offset,
-                         registration->bytes);
-    }
-    weir_account_release_all(&t->account, &registration->charged);
+    (void)weir_window_reclaim(r->device, r->room);
     pthread_mutex_lock(&t->lock);
-    if (registration->in_window) {
-        (void)!weir_window_give(&t->host_window, registration->device, registration->room);
-    }
+    (void)!weir_window_give(&t->host_window, r->device, r->room);
     pthread_mutex_unlock(&t->lock);
-    free(registration);
 }
 
-void weir_registration_drop(struct weir_session *session, struct weir_registration *registration)
+/* The device is idle, or has never reached it. */
+static void unregister(struct weir_session *session, void *what)
+{
+    struct weir_registration *r = what;
+
+    if (r->pinned) {
+        (void)session->driver->cuMemHostUnregister((void *)(uintptr_t)r->device);
+    }
+    if (r->device != 0) {
+        give_addresses(session, r);
+    }
+    if (r->guarded) {
+        weir_bus_unguard(r->device, r->bytes);
+    }
+    if (r->in_region) {
+        weir_region_give(weir_session_region(session), r->region_offset, r->bytes);
+    }
+    weir_account_release_all(&session->tenant->account, &r->charged);
+    free(r);
+}
+
+void weir_registration_drop(struct weir_session *session, struct weir_registration *r)
 {
     uint32_t idle;
 
-    for (struct weir_registration **r = &session->holdings->registrations; *r != NULL;
-         r = &(*r)->next) {
-        if (*r == registration) {
-            *r = registration->next;
-            break;
-        }
-    }
-    weir_session_unadmit(session, registration);
-    if (weir_put_off_begin(session, &idle) == CUDA_SUCCESS) {
-        unregister(session, registration);
+    weir_host_range_remove_at(&session->holdings->registered, r->device, r);
+    session->holdings->n_read_only -= r->read_only;
+    weir_session_unadmit_at(session, r->device, r);
+    if (!r->pinned) {
+        unregister(session, r);
+    } else if (weir_put_off_begin(session, &idle) == CUDA_SUCCESS) {
+        unregister(session, r);
         weir_device_idle_end(session->worker, idle);
     } else {
-        weir_put_off(session, unregister, registration, registration->device, registration->bytes);
+        weir_put_off(session, unregister, r, r->device, r->bytes);
     }
 }
 
-/* Where the guest has it, if that is free here; else in the window. */
-static CUresult map_guest(struct weir_session *s, struct weir_registration *r, int fd,
-                          uint64_t offset)
+static bool map_at(struct weir_registration *r, uint64_t device, int flag, int fd, uint64_t offset)
 {
-    int protection = PROT_READ | PROT_WRITE;
+    void *want = (void *)(uintptr_t)device;
+    void *at = mmap(want, r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flag, fd, (off_t)offset);
+
+    if (at != MAP_FAILED && at != want) {
+        munmap(at, r->bytes); /* a kernel that does not know the flag */
+    }
+    if (at != want) {
+        return false;
+    }
+    r->device = device;
+    return true;
+}
+
+/* Where the guest has it, if that is free here; else in the window. */
+static CUresult map_guest(struct weir_session *s, struct weir_registration *r, uint64_t address,
+                          int fd, uint64_t offset)
+{
     struct weir_tenant *t = s->tenant;
-    void *at = MAP_FAILED;
+    enum weir_status status;
 
-    if (!weir_tenant_windows_overlap(s->worker, r->address, r->bytes)) {
-        at = mmap((void *)(uintptr_t)r->address, r->bytes, protection,
-                  MAP_SHARED | MAP_FIXED_NOREPLACE, fd, (off_t)offset);
-        if (at != MAP_FAILED && at != (void *)(uintptr_t)r->address) {
-            munmap(at, r->bytes); /* a kernel that does not know the flag */
-            at = MAP_FAILED;
-        }
+    if (!weir_tenant_windows_overlap(s->worker, address, r->bytes) &&
+        map_at(r, address, MAP_FIXED_NOREPLACE, fd, offset)) {
+        return CUDA_SUCCESS;
     }
-    if (at == MAP_FAILED) {
-        enum weir_status status;
-
-        r->room = (r->bytes + REGISTRATION_UNIT - 1) / REGISTRATION_UNIT * REGISTRATION_UNIT;
-        pthread_mutex_lock(&t->lock);
-        status = weir_window_take(&t->host_window, r->room, REGISTRATION_UNIT, &r->device);
-        pthread_mutex_unlock(&t->lock);
-        if (status != WEIR_OK) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        at = mmap((void *)(uintptr_t)r->device, r->bytes, protection, MAP_SHARED | MAP_FIXED, fd,
-                  (off_t)offset);
-        r->in_window = true;
-        if (at == MAP_FAILED) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-    }
-    r->device = (uint64_t)(uintptr_t)at;
-    return CUDA_SUCCESS;
+    r->room = (r->bytes + REGISTRATION_UNIT - 1) / REGISTRATION_UNIT * REGISTRATION_UNIT;
+    pthread_mutex_lock(&t->lock);
+    status = weir_window_take(&t->host_window, r->room, REGISTRATION_UNIT, &r->device);
+    pthread_mutex_unlock(&t->lock);
+    r->in_window = status == WEIR_OK;
+    return r->in_window && map_at(r, r->device, MAP_FIXED, fd, offset) ? CUDA_SUCCESS
+                                                                       : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /*
@@ -289,129 +297,104 @@ static bool fd_ok(int fd, uint64_t offset, uint64_t bytes, bool *ret_sealed)
     return offset <= there && bytes <= there - offset;
 }
 
-static CUresult enter_registration(struct weir_session *s, struct weir_registration *r, int fd,
-                                   const struct weir_op_host_register_in *in)
+static CUresult pin(struct weir_session *s, struct weir_registration *r)
 {
-    unsigned mapped = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                     (r->read_only ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
+    void *at = (void *)(uintptr_t)r->device;
     CUdeviceptr device = 0;
-    CUresult result;
 
-    r->next = s->holdings->registrations;
-    s->holdings->registrations = r;
-    result = map_guest(s, r, fd, in->offset);
-    if (result == CUDA_SUCCESS && r->guarded && !weir_bus_guard(r->device, r->bytes)) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+    WEIR_TRY(s->driver->cuMemHostRegister_v2(at, r->bytes, flags));
+    r->pinned = true;
+    WEIR_TRY(s->driver->cuMemHostGetDevicePointer_v2(&device, at, 0));
+    if (device != r->device) {
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
-    if (result == CUDA_SUCCESS) {
-        result =
-            s->driver->cuMemHostRegister_v2((void *)(uintptr_t)r->device, r->bytes,
-                                            mapped | (in->flags & CU_MEMHOSTREGISTER_READ_ONLY));
-    }
-    if (result == CUDA_SUCCESS) {
-        result = s->driver->cuMemHostGetDevicePointer_v2(&device, (void *)(uintptr_t)r->device, 0);
-    }
-    if (result == CUDA_SUCCESS && device != r->device) {
-        result = CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if (result == CUDA_SUCCESS && weir_session_admit(s, r->device, r->bytes, r) != WEIR_OK) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    return result;
+    return weir_session_admit(s, r->device, r->bytes, r) == WEIR_OK ? CUDA_SUCCESS
+                                                                    : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult register_fd(struct weir_session *s, const struct weir_op_host_register_in *in,
-                            int fd, struct weir_registration **ret_registration)
+/* Charge for it, and enter it once place() has mapped it. */
+static CUresult begin(struct weir_session *s, uint64_t address, uint64_t bytes, bool guarded,
+                      struct weir_registration **ret)
 {
-    struct weir_tenant *t = s->tenant;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     struct weir_registration *r;
     CUresult result;
-    bool sealed;
 
-    if (in->bytes == 0 || in->bytes % page != 0 || in->address % page != 0 ||
-        in->address < LOWEST_ADDRESS || in->bytes > HIGHEST_ADDRESS ||
-        in->address > HIGHEST_ADDRESS - in->bytes || in->offset % page != 0 ||
-        !fd_ok(fd, in->offset, in->bytes, &sealed)) {
+    if (bytes == 0 || bytes % page != 0 || address % page != 0 || address < LOWEST_ADDRESS ||
+        bytes > HIGHEST_ADDRESS || address > HIGHEST_ADDRESS - bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    for (r = s->holdings->registrations; r != NULL; r = r->next) {
-        if (r->address < in->address + in->bytes && in->address < r->address + r->bytes) {
-            return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-        }
-    }
-    if (weir_put_off_holds(s, in->address, in->bytes)) { /* or its address would be another one */
+    if (weir_put_off_holds(s, address, bytes)) { /* or its address would be another one */
         WEIR_TRY(weir_put_off_settle(s));
     }
     r = calloc(1, sizeof *r);
     if (r == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    r->address = in->address;
-    r->bytes = in->bytes;
-    r->guarded = !sealed;
-    r->read_only = (in->flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
-    r->charged = weir_host_memory_cost(in->bytes, r->guarded);
+    r->bytes = bytes;
+    r->charged = weir_host_memory_cost(bytes, guarded);
     result = weir_session_charge_all(s, s->device, &r->charged);
     if (result != CUDA_SUCCESS) {
         free(r);
         return result;
     }
-    result = enter_registration(s, r, fd, in);
-    if (result != CUDA_SUCCESS) {
-        if (r->device == 0) {
-            s->holdings->registrations = r->next; /* nothing was mapped */
-            weir_account_release_all(&t->account, &r->charged);
-            free(r);
-        } else {
-            weir_registration_drop(s, r);
-        }
-        return result;
-    }
-    *ret_registration = r;
+    *ret = r;
     return CUDA_SUCCESS;
 }
 
-/* A virtual machine's guest cannot send its pages: it gets room, and moves them there. */
-static CUresult register_in_region(struct weir_session *s,
-                                   const struct weir_op_host_register_in *in,
-                                   struct weir_op_host_register_out *out)
+/* On failure it is gone. */
+static CUresult place(struct weir_session *s, struct weir_registration *r, uint64_t address, int fd,
+                      uint64_t offset)
 {
-    struct weir_op_host_register_in there = *in;
+    CUresult result = map_guest(s, r, address, fd, offset);
+
+    if (result == CUDA_SUCCESS &&
+        weir_host_range_add(&s->holdings->registered, r->device, r->bytes, r) != WEIR_OK) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        unregister(s, r);
+    }
+    return result;
+}
+
+static CUresult register_fd(struct weir_session *s, const struct weir_op_host_register_in *in,
+                            int fd, uint64_t *ret_device)
+{
     struct weir_registration *r;
-    uint64_t offset;
     CUresult result;
-    int fd;
+    bool sealed;
 
     if (weir_ops_ctx(s, in->c) == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if (weir_region_take(weir_session_region(s), in->bytes, &fd, &there.offset) != WEIR_OK) {
-        return in->bytes == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+    if (in->offset % (uint64_t)sysconf(_SC_PAGESIZE) != 0 ||
+        !fd_ok(fd, in->offset, in->bytes, &sealed)) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
-    offset = there.offset;
-    there.offset = weir_region_file_offset(weir_session_region(s), offset);
-    result = register_fd(s, &there, fd, &r);
+    WEIR_TRY(begin(s, in->address, in->bytes, !sealed, &r));
+    WEIR_TRY(place(s, r, in->address, fd, in->offset));
+    r->read_only = (in->flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
+    s->holdings->n_read_only += r->read_only;
+    r->guarded = !sealed && weir_bus_guard(r->device, r->bytes);
+    result = r->guarded == !sealed ? pin(s, r) : CUDA_ERROR_OUT_OF_MEMORY;
+    *ret_device = r->device;
     if (result != CUDA_SUCCESS) {
-        weir_region_give(weir_session_region(s), offset, in->bytes);
-        return result;
+        weir_registration_drop(s, r);
     }
-    r->in_region = true;
-    r->region_offset = out->offset = offset;
-    out->device_address = r->device;
-    return CUDA_SUCCESS;
+    /* The set of registrations has it. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+    return result;
 }
 
 CUresult weir_host_host_register(struct weir_session *s, const struct weir_op_host_register_in *in,
                                  struct weir_op_host_register_out *out)
 {
-    struct weir_registration *r;
     enum weir_status status;
     CUresult result;
     int fd;
 
-    if (weir_session_region(s) != NULL) {
-        return register_in_region(s, in, out);
-    }
     /* The descriptor is on its way whatever we think of the rest: taken first. */
     status = weir_session_receive_fd(s, FD_WAIT_NS, &fd);
     if (status == WEIR_ERR_UNSUPPORTED) {
@@ -421,30 +404,94 @@ CUresult weir_host_host_register(struct weir_session *s, const struct weir_op_ho
         weir_session_end(s);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    result =
-        weir_ops_ctx(s, in->c) == NULL ? CUDA_ERROR_INVALID_CONTEXT : register_fd(s, in, fd, &r);
-    if (result == CUDA_SUCCESS) {
-        out->device_address = r->device;
-    }
+    result = register_fd(s, in, fd, &out->device_address);
     close(fd);
     return result;
+}
+
+/* Where the pages come from; fd is borrowed where they are the region's. */
+static bool take_pages(struct weir_session *s, struct weir_registration *r, int *ret_fd,
+                       uint64_t *ret_offset)
+{
+    struct weir_region_end *end = weir_session_region(s);
+
+    *ret_offset = 0;
+    if (end == NULL) {
+        *ret_fd = weir_memfd_sealed("weir-registered", r->bytes);
+        return *ret_fd >= 0;
+    }
+    r->in_region = weir_region_take(end, r->bytes, ret_fd, &r->region_offset) == WEIR_OK;
+    *ret_offset = weir_region_file_offset(end, r->region_offset);
+    return r->in_region;
+}
+
+CUresult weir_host_host_replace(struct weir_session *s, const struct weir_op_host_replace_in *in,
+                                struct weir_op_host_replace_out *out)
+{
+    struct weir_registration *r;
+    uint64_t offset;
+    CUresult result;
+    int fd;
+
+    if (weir_ops_ctx(s, in->c) == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (weir_session_region(s) == NULL && !weir_session_passes_fds(s)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    WEIR_TRY(begin(s, in->address, in->bytes, false, &r));
+    if (!take_pages(s, r, &fd, &offset)) {
+        unregister(s, r);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    result = place(s, r, in->address, fd, offset);
+    if (weir_session_region(s) == NULL) {
+        if (result == CUDA_SUCCESS && weir_session_send_fd(s, fd) != WEIR_OK) {
+            weir_registration_drop(s, r);
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        out->n_fds = result == CUDA_SUCCESS;
+        close(fd);
+    }
+    if (result == CUDA_SUCCESS) {
+        out->device_address = r->device;
+        /* The set of registrations has it. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+        out->offset = r->region_offset;
+    }
+    return result;
+}
+
+static struct weir_registration *find(const struct weir_session *s, uint64_t device)
+{
+    const struct weir_range *range = weir_host_range_find(&s->holdings->registered, device);
+
+    return range != NULL && range->base == device ? (void *)(uintptr_t)range->owner : NULL;
+}
+
+CUresult weir_host_host_replaced(struct weir_session *s, const struct weir_op_host_replaced_in *in,
+                                 struct weir_op_host_replaced_out *out)
+{
+    struct weir_registration *r = find(s, in->device_address);
+
+    (void)out;
+    return r == NULL || r->pinned ? CUDA_ERROR_INVALID_VALUE : pin(s, r);
 }
 
 CUresult weir_host_host_unregister(struct weir_session *s,
                                    const struct weir_op_host_unregister_in *in,
                                    struct weir_op_host_unregister_out *out)
 {
+    struct weir_registration *r = find(s, in->device_address);
+
     (void)out;
-    for (struct weir_registration *r = s->holdings->registrations; r != NULL; r = r->next) {
-        if (r->address == in->address) {
-            if (!weir_awaited_settle_all(s)) {
-                return CUDA_ERROR_UNKNOWN; /* nobody is left to be told */
-            }
-            weir_registration_drop(s, r);
-            return CUDA_SUCCESS;
-        }
+    if (r == NULL) {
+        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
-    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    if (!weir_awaited_settle_all(s)) {
+        return CUDA_ERROR_UNKNOWN; /* nobody is left to be told */
+    }
+    weir_registration_drop(s, r);
+    return CUDA_SUCCESS;
 }
 
 /* ---------------------------------------------------------------- memory of a sister process */

@@ -23,15 +23,14 @@ struct weir_grant {
 
 /* Memory of the guest's own that the GPU may use. */
 struct weir_registration {
-    struct weir_registration *next;
-    uint64_t address; /* of the guest */
-    uint64_t device;  /* where it is mapped here, and what the GPU uses */
+    uint64_t device; /* where it is mapped here, and what the GPU uses; 0: nowhere yet */
     uint64_t bytes;
     struct weir_amounts charged;
     uint64_t room;  /* taken of the window */
     bool in_region; /* the pages are a part of the virtual machine's region, from here: */
     uint64_t region_offset;
     bool in_window; /* device lies in the window's host half */
+    bool pinned;    /* the driver has it: the GPU reaches it */
     bool guarded;   /* the guest can take its pages away (session/bus_guard.h) */
     bool read_only; /* for the GPU */
 };
@@ -43,7 +42,8 @@ struct weir_holdings {
     struct weir_grant *grants;
     uint32_t n_grants;
     uint64_t next_reference;
-    struct weir_registration *registrations;
+    struct weir_range_set registered; /* at device addresses; owners are struct weir_registration */
+    uint32_t n_read_only;             /* of them */
     /* For clearing memory, a stream a device: no guest work is ever in them. Made when first
      * needed. */
     CUstream work_streams[WEIR_DEVICES_MAX];

@@ -19,6 +19,7 @@ void weir_holdings_destroy(struct weir_holdings *holdings)
 {
     if (holdings != NULL) {
         weir_host_range_finish(&holdings->ranges);
+        weir_host_range_finish(&holdings->registered);
         free(holdings);
     }
 }
@@ -36,6 +37,11 @@ void weir_session_unadmit(struct weir_session *session, const void *owner)
     weir_host_range_remove(&session->holdings->ranges, owner);
 }
 
+void weir_session_unadmit_at(struct weir_session *session, uint64_t address, const void *owner)
+{
+    weir_host_range_remove_at(&session->holdings->ranges, address, owner);
+}
+
 CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address, uint64_t bytes)
 {
     return weir_host_range_covers(&session->holdings->ranges, address, bytes)
@@ -46,8 +52,11 @@ CUresult weir_session_check_dptr(struct weir_session *session, uint64_t address,
 /* A write there would end the context of all tenants, as one to read-only mappings would. */
 static bool touches_read_only(const struct weir_session *session, uint64_t address, uint64_t bytes)
 {
-    for (const struct weir_registration *r = session->holdings->registrations; r != NULL;
-         r = r->next) {
+    const struct weir_range_set *set = &session->holdings->registered;
+
+    for (size_t i = 0; i < set->n && session->holdings->n_read_only != 0; i++) {
+        const struct weir_registration *r = set->ranges[i].owner;
+
         if (r->read_only && address < r->device + r->bytes && r->device < address + bytes) {
             return true;
         }
@@ -67,13 +76,7 @@ CUresult weir_session_check_write(struct weir_session *session, uint64_t address
 
 bool weir_session_registered(const struct weir_session *session, uint64_t address)
 {
-    for (const struct weir_registration *r = session->holdings->registrations; r != NULL;
-         r = r->next) {
-        if (address >= r->device && address - r->device < r->bytes) {
-            return true;
-        }
-    }
-    return false;
+    return weir_host_range_find(&session->holdings->registered, address) != NULL;
 }
 
 void weir_session_memory_reach(struct weir_session *session, uint32_t device)

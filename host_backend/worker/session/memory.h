@@ -28,6 +28,8 @@ enum weir_status weir_session_admit(struct weir_session *session, uint64_t addre
                                     const void *owner) WEIR_MUST_CHECK;
 /** An owner goes. */
 void weir_session_unadmit(struct weir_session *session, const void *owner);
+/** The same for an owner that has one range, from address on. */
+void weir_session_unadmit_at(struct weir_session *session, uint64_t address, const void *owner);
 
 /** As weir_session_check_dptr(), and the memory may be written. */
 CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes);

@@ -69,6 +69,14 @@ void weir_host_range_remove_at(struct weir_range_set *set, uint64_t base, const 
     }
 }
 
+const struct weir_range *weir_host_range_find(const struct weir_range_set *set, uint64_t address)
+{
+    size_t at = upper(set, address);
+    const struct weir_range *r = at > 0 ? &set->ranges[at - 1] : NULL;
+
+    return r != NULL && address - r->base < r->bytes ? r : NULL;
+}
+
 bool weir_host_range_covers(const struct weir_range_set *set, uint64_t base, uint64_t bytes)
 {
     uint64_t at = base, end = base + bytes;

@@ -27,6 +27,9 @@ void weir_host_range_remove(struct weir_range_set *set, const void *owner);
 /** Take out the range of an owner that begins at base, if there is one. */
 void weir_host_range_remove_at(struct weir_range_set *set, uint64_t base, const void *owner);
 
+/** The range that holds address, of a set without overlaps; borrowed. NULL: none. */
+const struct weir_range *weir_host_range_find(const struct weir_range_set *set, uint64_t address);
+
 /** True when every byte of [base, base + bytes) lies in ranges; neighbours count as one. */
 bool weir_host_range_covers(const struct weir_range_set *set, uint64_t base, uint64_t bytes);
 

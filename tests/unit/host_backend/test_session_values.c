@@ -5,6 +5,7 @@
 #include "base/memfd.h"
 #include "host_backend/worker/session/handles.h"
 #include "session_fixture.h"
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* A write that faults would end the context of all tenants. */
@@ -281,7 +282,7 @@ static void write_to_memory_that_is_registered_read_only_is_refused(void **state
     static const uint32_t flags[] = {CU_MEMHOSTREGISTER_READ_ONLY, 0};
     struct weir_op_stream_value_in write = {
         .s = name(WEIR_KIND_STREAM, 1), .address = FILE_AT + 64, .kind = WEIR_VALUE_WRITE32};
-    struct weir_op_host_unregister_in unregister = {.address = FILE_AT};
+    struct weir_op_host_unregister_in unregister = {.device_address = FILE_AT};
     uint32_t error;
 
     (void)state;
@@ -298,7 +299,7 @@ static void write_to_memory_that_is_registered_read_only_is_refused(void **state
 /* In the driver, which would wait too, the session's thread could not see that the guest goes. */
 static void unregistering_waits_for_values_outside_the_driver(void **state)
 {
-    struct weir_op_host_unregister_in in = {.address = FILE_AT};
+    struct weir_op_host_unregister_in in = {.device_address = FILE_AT};
     const struct weir_record *record;
     const void *bulk;
     size_t bulk_bytes;
@@ -315,6 +316,108 @@ static void unregistering_waits_for_values_outside_the_driver(void **state)
     assert_int_equal(
         f.guest->ops->receive(f.guest, &record, &bulk, &bulk_bytes, 0, 5 * WEIR_NS_PER_S), WEIR_OK);
     assert_int_equal(record->status, CUDA_SUCCESS);
+}
+
+/* ---------------------------------------------------------------- replaced pages */
+
+static CUresult replace(uint64_t address, uint64_t bytes, struct weir_op_host_replace_out *out)
+{
+    struct weir_op_host_replace_in in = {
+        .c = name(WEIR_KIND_CONTEXT, 1), .address = address, .bytes = bytes};
+    const struct weir_record *record;
+    const void *bulk;
+    size_t bulk_bytes;
+
+    assert_int_equal(send_op(WEIR_OP_host_replace, 0, &in), WEIR_OK);
+    assert_int_equal(
+        f.guest->ops->receive(f.guest, &record, &bulk, &bulk_bytes, 0, 5 * WEIR_NS_PER_S), WEIR_OK);
+    await_handled();
+    assert_true(
+        record->status != CUDA_SUCCESS ||
+        weir_ops[record->op].out_decode(record + 1, record->len_bytes - sizeof *record, out));
+    return (CUresult)record->status;
+}
+
+static CUresult replaced(uint64_t device)
+{
+    struct weir_op_host_replaced_in in = {.device_address = device};
+
+    return call(WEIR_OP_host_replaced, &in, NULL);
+}
+
+static CUresult unregister(uint64_t device)
+{
+    struct weir_op_host_unregister_in in = {.device_address = device};
+
+    return call(WEIR_OP_host_unregister, &in, NULL);
+}
+
+/* The guest's mapping of the file that came with the reply. */
+static uint32_t *map_replacement(uint64_t bytes)
+{
+    void *at;
+    int fd;
+
+    assert_int_equal(f.guest->ops->receive_fd(f.guest, 5 * WEIR_NS_PER_S, &fd), WEIR_OK);
+    assert_int_equal(ftruncate(fd, 0), -1); /* sealed: the worker never finds it shorter */
+    at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(at != MAP_FAILED);
+    close(fd);
+    return at;
+}
+
+static void replaced_pages_are_the_workers_and_reached_when_the_guest_says_so(void **state)
+{
+    struct weir_op_stream_value_in write = {
+        .s = name(WEIR_KIND_STREAM, 1), .address = FILE_AT + 64, .kind = WEIR_VALUE_WRITE32};
+    struct weir_op_host_replace_out out;
+    uint32_t *mine, error;
+
+    (void)state;
+    make_context();
+    assert_int_equal(replace(FILE_AT, FILE_BYTES, &out), CUDA_SUCCESS);
+    assert_int_equal(out.device_address, FILE_AT);
+    mine = map_replacement(FILE_BYTES);
+    mine[0] = 4711;
+    assert_int_equal(*(volatile uint32_t *)FILE_AT, 4711);
+    assert_int_equal(send_op(WEIR_OP_stream_value, WEIR_RECORD_POSTED, &write), WEIR_OK);
+    assert_int_equal(deferred(&error), 1); /* not yet */
+    assert_int_equal(replaced(FILE_AT), CUDA_SUCCESS);
+    assert_int_equal(replaced(FILE_AT), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(send_op(WEIR_OP_stream_value, WEIR_RECORD_POSTED, &write), WEIR_OK);
+    assert_int_equal(deferred(&error), 1);
+    assert_int_equal(unregister(FILE_AT + 64), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    assert_int_equal(unregister(FILE_AT), CUDA_SUCCESS);
+    assert_int_equal(unregister(FILE_AT), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    assert_int_equal(mine[0], 4711); /* the guest's mapping keeps it */
+    munmap(mine, FILE_BYTES);
+}
+
+/* What the guest says is checked, and what it forgets goes with the session. */
+static void replacements_that_make_no_sense_are_refused(void **state)
+{
+    struct weir_op_host_replace_out out;
+    uint64_t pinned;
+
+    (void)state;
+    make_context();
+    pinned = weir_account_used(&f.session->tenant->account, WEIR_ACCOUNT_PINNED_MEMORY);
+    assert_int_equal(replace(FILE_AT, 0, &out), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(replace(FILE_AT + 1, FILE_BYTES, &out), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(replace(FILE_AT, FILE_BYTES + 1, &out), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(replace(0, FILE_BYTES, &out), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(replace(FILE_AT, ~UINT64_C(0) & ~UINT64_C(4095), &out),
+                     CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(replaced(FILE_AT), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(weir_account_used(&f.session->tenant->account, WEIR_ACCOUNT_PINNED_MEMORY),
+                     pinned);
+    atomic_store(&fake_refusals, 1); /* by the driver */
+    assert_int_equal(replace(FILE_AT, FILE_BYTES, &out), CUDA_SUCCESS);
+    munmap(map_replacement(FILE_BYTES), FILE_BYTES);
+    assert_int_not_equal(replaced(FILE_AT), CUDA_SUCCESS);
+    assert_int_equal(unregister(FILE_AT), CUDA_SUCCESS);
+    assert_int_equal(replace(FILE_AT, FILE_BYTES, &out), CUDA_SUCCESS);
+    munmap(map_replacement(FILE_BYTES), FILE_BYTES);
 }
 
 static int tear_down_after_wait(void **state)
@@ -338,6 +441,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(write_to_memory_that_is_registered_read_only_is_refused,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(unregistering_waits_for_values_outside_the_driver, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(
+            replaced_pages_are_the_workers_and_reached_when_the_guest_says_so, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(replacements_that_make_no_sense_are_refused, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(wait_that_no_value_ends_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_end_writes_what_is_waited_for_however_much_was_before,

@@ -1,0 +1,28 @@
+/* What the kernel says about the process's own mappings. */
+#ifndef WEIR_GUEST_LIB_MAPS_H
+#define WEIR_GUEST_LIB_MAPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A line of /proc/self/maps. */
+struct weir_mapping {
+    uint64_t from, to;
+    uint64_t offset, inode; /* of the file */
+    unsigned int major, minor;
+    int protection; /* PROT_READ .. */
+    bool shared;
+    char path[400]; /* "" where it is longer */
+};
+
+/**
+ * Call fn for each mapping, in order of addresses, until it says false.
+ * @return false: there is no /proc.
+ * @thread any
+ */
+bool weir_maps_visit(bool (*fn)(const struct weir_mapping *mapping, void *user), void *user);
+
+/** VmPin: bytes that something in the kernel has pinned; 0 where that is unknown. @thread any */
+uint64_t weir_maps_pinned_bytes(void);
+
+#endif

@@ -1,0 +1,22 @@
+/* Running a function while every other thread of the process stands still. */
+#ifndef WEIR_GUEST_LIB_RUN_ALONE_H
+#define WEIR_GUEST_LIB_RUN_ALONE_H
+
+#include <stdbool.h>
+
+/**
+ * Run fn while no other thread of the process runs, and none is inside a system call that touches
+ * the process's memory.
+ *
+ * The caller is parked in the kernel, and fn runs on a stack of its own. So fn may replace any
+ * pages, those of stacks included. Whoever was stopped may hold any lock: fn takes none, allocates
+ * nothing, and calls only what is a system call and no cancellation point.
+ *
+ * @param fn, user  user is passed to fn; it must not lie on the caller's stack if fn replaces that.
+ * @param ret_why   on failure, what stands in the way; a constant.
+ * @return false: fn was not called.
+ * @thread any, but one at a time
+ */
+bool weir_run_alone(void (*fn)(void *user), void *user, const char **ret_why);
+
+#endif

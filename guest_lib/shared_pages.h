@@ -1,0 +1,67 @@
+/*
+ * Pages of the program that memory of the worker has replaced, so that the GPU reaches them
+ * (docs/design/registered.md).
+ *
+ * A piece is a run of pages that was shared at once. Ranges that lie in its pages are its users;
+ * with the last one its pages become private memory again.
+ *
+ * Not locked: register.c's lock is held for all of it.
+ */
+#ifndef WEIR_GUEST_LIB_SHARED_PAGES_H
+#define WEIR_GUEST_LIB_SHARED_PAGES_H
+
+#include "guest_lib/memory.h"
+
+#define WEIR_PAGE_BYTES 4096ull
+
+/* Private pages of the program that are to be shared. */
+struct weir_page_run {
+    uint64_t first, bytes; /* whole pages */
+};
+
+/**
+ * Share runs of pages: each becomes a piece without users, or stays as it is.
+ *
+ * @param runs     sorted, apart from each other, and from all pieces.
+ * @param must     share also what is a file's, and where pages may be pinned for others, if it is
+ * sure that these are not.
+ * @param ret_why  why a run could not be shared, where the host did not refuse it; a constant.
+ * @return CUDA_SUCCESS, or of one run that could not be shared: CUDA_ERROR_NOT_SUPPORTED
+ * (*ret_why), CUDA_ERROR_OUT_OF_MEMORY, or what the host says
+ */
+CUresult weir_pages_share(struct weir_guest_ctx *ctx, const struct weir_page_run *runs, size_t n,
+                          bool must, const char **ret_why);
+
+/**
+ * The gaps between pieces in [first, first + bytes): call fn for each, in order.
+ * @return false: fn did.
+ */
+bool weir_pages_visit_gaps(uint64_t first, uint64_t bytes,
+                           bool (*fn)(const struct weir_page_run *gap, void *user), void *user);
+
+/**
+ * Become a user of all pieces in [first, first + bytes).
+ * @param ret_device  where the GPU has the first page.
+ * @return false: some pages are not shared, or the GPU has them apart from each other.
+ */
+bool weir_pages_use(uint64_t first, uint64_t bytes, uint64_t *ret_device);
+
+/** Undo weir_pages_use(). No work uses the pages as this user's. */
+void weir_pages_leave(uint64_t first, uint64_t bytes);
+
+/** Make pieces in [first, first + bytes) that have no users private again. */
+void weir_pages_sweep(uint64_t first, uint64_t bytes);
+
+/**
+ * @param address     anywhere in the program's memory.
+ * @param ret_device  where the GPU has that byte, if it lies in a piece.
+ * @return bytes from there to the end of the piece, or, outside pieces, 0 and in *ret_next those to
+ * the next piece, UINT64_MAX if there is none.
+ */
+uint64_t weir_pages_at(uint64_t address, uint64_t *ret_device, uint64_t *ret_next);
+
+/** Around fork(): the child has copies of the pieces. */
+void weir_pages_before_fork(void);
+void weir_pages_after_fork(bool child);
+
+#endif
