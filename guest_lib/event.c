@@ -273,16 +273,13 @@ uint64_t weir_event_use_in_graph(struct weir_guest_event *event)
 
 CUresult weir_event_query(struct weir_guest_event *event)
 {
-    if (weir_event_is_shared(event) || (weir_guest.channel.remote && event->recorded)) {
-        return weir_call_event_query(weir_guest_channel(),
-                                     &(struct weir_op_event_query_in){.e = event->wire}, NULL);
-    }
+    bool ask = weir_event_is_shared(event) || (weir_guest.channel.remote && event->recorded);
     weir_lock_acquire(&event->lock);
-    CUresult rc = event->captured          ? CUDA_ERROR_CAPTURED_EVENT
-                  : complete_locked(event) ? CUDA_SUCCESS
-                                           : CUDA_ERROR_NOT_READY;
+    ask |= event->captured; /* the driver refuses, and invalidates the capture */
+    CUresult rc = ask || complete_locked(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    const struct weir_op_event_query_in in = {.e = event->wire};
     weir_lock_release(&event->lock);
-    return rc;
+    return ask ? weir_call_event_query(weir_guest_channel(), &in, NULL) : rc;
 }
 
 /* What another process or a graph records has no word here: ask, in growing intervals. */
@@ -311,7 +308,7 @@ CUresult weir_event_wait(struct weir_guest_event *event)
     struct weir_stream_point at = event->at;
     weir_lock_release(&event->lock);
     if (captured) {
-        return CUDA_ERROR_CAPTURED_EVENT;
+        return weir_event_query(event);
     }
     if (complete) {
         return CUDA_SUCCESS;

@@ -133,7 +133,8 @@ static CUresult transfer_on(struct weir_guest_stream *stream, uint64_t address, 
 
 /*
  * cudart asks for its managed variables before any context is current or retained: then the copy is
- * made in a context of this file's own, which nobody sees and which goes with the primary one.
+ * made in a context of this file's own, which nobody sees and which goes with the primary one. So
+ * is one during a capture, which might forbid work in the legacy stream.
  */
 static struct weir_guest_ctx *own; /* under lock */
 
@@ -156,7 +157,8 @@ static CUresult transfer(uint64_t address, uint8_t *data, uint64_t bytes, bool t
 {
     struct weir_guest_stream *stream;
     CUresult result = weir_guest_stream_get(CU_STREAM_LEGACY, &stream);
-    if (result == CUDA_ERROR_INVALID_CONTEXT) {
+    if (result == CUDA_ERROR_INVALID_CONTEXT ||
+        (result == CUDA_SUCCESS && weir_guest_capturing())) {
         result = own_stream_locked(&stream);
     }
     return result == CUDA_SUCCESS ? transfer_on(stream, address, data, bytes, to_device) : result;

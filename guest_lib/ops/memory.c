@@ -78,10 +78,6 @@ static CUresult free_memory(uint64_t address, uint32_t kinds)
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult waited = weir_streams_wait_all(mem.ctx);
-    if (waited == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
-        waited == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
-        return waited;
-    }
     if (!weir_mem_remove(address, kinds, &mem)) {
         return CUDA_ERROR_INVALID_VALUE; /* another thread was faster */
     }
