@@ -28,8 +28,13 @@
          ? CUDA_SUCCESS                                                                            \
          : weir_guest_phase_error(weir_guest_phase_now()))
 
-/** weir_guest_enter_unsafe() while something is captured. @thread any */
-CUresult weir_guest_refuse_unsafe(void);
+/**
+ * weir_guest_enter_unsafe() while something is captured.
+ *
+ * @param ctx  that the call waits for: it is refused whatever the modes of captures there; or NULL.
+ * @thread any
+ */
+CUresult weir_guest_refuse_unsafe(const struct weir_guest_ctx *ctx);
 
 /**
  * May a call go on that is unsafe while a stream is captured (proto/common/capture_mode.h)?
@@ -40,7 +45,8 @@ CUresult weir_guest_refuse_unsafe(void);
  */
 static inline CUresult weir_guest_enter_unsafe(void)
 {
-    return __builtin_expect(weir_guest_capturing(), 0) ? weir_guest_refuse_unsafe() : CUDA_SUCCESS;
+    return __builtin_expect(weir_guest_capturing(), 0) ? weir_guest_refuse_unsafe(NULL)
+                                                       : CUDA_SUCCESS;
 }
 
 /*

@@ -235,9 +235,6 @@ CUresult weir_guest_stream_synchronize(struct weir_guest_stream *stream);
  */
 CUresult weir_guest_capture_leave(struct weir_guest_stream *stream, uint64_t graph);
 
-/** Is a stream of the context captured? @thread any */
-bool weir_guest_capture_in(const struct weir_guest_ctx *ctx);
-
 /* ---------------------------------------------------------------- events */
 
 /* An event. Reused, never unmapped. handle .. flags immutable. */

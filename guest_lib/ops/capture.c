@@ -41,6 +41,10 @@ static CUresult info_of(struct weir_guest_stream *stream, struct weir_op_capture
 static bool capture_of(struct weir_guest_stream *stream, uint64_t *ret_id, CUresult *ret_result)
 {
     struct weir_op_capture_info_out out;
+    if (stream->legacy) { /* never is; of others' captures the work itself will be told */
+        *ret_result = CUDA_SUCCESS;
+        return false;
+    }
     *ret_result = info_of(stream, &out);
     if (*ret_result != CUDA_SUCCESS || out.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
         return false;
@@ -137,6 +141,7 @@ bool weir_graph_capture_alloc(struct weir_guest_stream *stream, CUstream handle,
     struct pending item = {.kind = PENDING_ALLOC};
     CUgraphNode node;
     if (!capture_of(stream, &item.capture, ret_result)) {
+        *ret_result = *ret_result == CUDA_SUCCESS ? weir_guest_enter_unsafe() : *ret_result;
         return *ret_result != CUDA_SUCCESS;
     }
     *ret_result = insert_node(handle, &node);
@@ -170,6 +175,7 @@ bool weir_graph_capture_free(struct weir_guest_stream *stream, CUstream handle, 
     struct pending item = {.kind = PENDING_FREE, .address = address};
     CUgraphNode node;
     if (!capture_of(stream, &item.capture, ret_result)) {
+        *ret_result = *ret_result == CUDA_SUCCESS ? weir_guest_enter_unsafe() : *ret_result;
         return *ret_result != CUDA_SUCCESS;
     }
     *ret_result =
@@ -309,27 +315,14 @@ CUresult weir_guest_capture_leave(struct weir_guest_stream *stream, uint64_t gra
     return settle(id, graph);
 }
 
-bool weir_guest_capture_in(const struct weir_guest_ctx *ctx)
-{
-    bool found = false;
-    if (!weir_guest_capturing()) {
-        return false;
-    }
-    pthread_mutex_lock(&captures.lock);
-    for (const struct weir_guest_stream *s = captures.first; s && !found; s = s->capture.next) {
-        found = s->ctx == ctx;
-    }
-    pthread_mutex_unlock(&captures.lock);
-    return found;
-}
-
 /* A capture that forbids what the thread is doing, and that the host has to invalidate still. */
-static struct weir_guest_stream *find_forbidding(bool *ret_forbidden)
+static struct weir_guest_stream *find_forbidding(const struct weir_guest_ctx *ctx,
+                                                 bool *ret_forbidden)
 {
     struct weir_guest_stream *found = NULL;
     pthread_mutex_lock(&captures.lock);
     for (struct weir_guest_stream *s = captures.first; s && !found; s = s->capture.next) {
-        if (weir_capture_forbids(s->capture.mode, s->capture.thread)) {
+        if (weir_capture_forbids(s->capture.mode, s->capture.thread) || s->ctx == ctx) {
             *ret_forbidden = true;
             found = s->capture.broken ? NULL : s;
             s->capture.broken = true;
@@ -339,11 +332,11 @@ static struct weir_guest_stream *find_forbidding(bool *ret_forbidden)
     return found;
 }
 
-CUresult weir_guest_refuse_unsafe(void)
+CUresult weir_guest_refuse_unsafe(const struct weir_guest_ctx *ctx)
 {
     struct weir_guest_stream *stream;
     bool forbidden = false;
-    while ((stream = find_forbidding(&forbidden)) != NULL) {
+    while ((stream = find_forbidding(ctx, &forbidden)) != NULL) {
         (void)weir_guest_stream_ask_host(stream); /* which invalidates it */
     }
     return forbidden ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
@@ -491,9 +484,6 @@ CUresult weir_guest_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus 
     *captureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
     if (result != CUDA_SUCCESS || !weir_guest_capturing()) {
         return result;
-    }
-    if (stream->legacy) {
-        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     }
     result = info_of(stream, &out);
     if (result == CUDA_SUCCESS) {

@@ -215,8 +215,8 @@ CUresult weir_guest_cuCtxSynchronize_v2(CUcontext ctx)
 {
     struct weir_guest_ctx *found;
     CUresult rc = weir_ctx_resolve(ctx, &found);
-    if (rc == CUDA_SUCCESS && weir_guest_capture_in(found)) {
-        rc = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (rc == CUDA_SUCCESS && weir_guest_capturing()) {
+        rc = weir_guest_refuse_unsafe(found);
     }
     return rc == CUDA_SUCCESS ? weir_ctx_synchronize(found) : rc;
 }

@@ -51,10 +51,23 @@ CUresult weir_guest_cuEventRecord(CUevent hEvent, CUstream hStream)
     return weir_guest_cuEventRecordWithFlags(hEvent, hStream, 0);
 }
 
+/* Unsafe while a stream is captured; but a captured event has an error of its own. */
+static CUresult get_to_wait(CUevent handle, struct weir_guest_event **ret_event)
+{
+    CUresult rc = weir_event_get(handle, ret_event);
+    if (rc != CUDA_SUCCESS || !weir_guest_capturing()) {
+        return rc;
+    }
+    weir_lock_acquire(&(*ret_event)->lock);
+    bool captured = (*ret_event)->captured;
+    weir_lock_release(&(*ret_event)->lock);
+    return captured ? CUDA_SUCCESS : weir_guest_enter_unsafe();
+}
+
 CUresult weir_guest_cuEventQuery(CUevent hEvent)
 {
     struct weir_guest_event *event;
-    CUresult rc = weir_event_get(hEvent, &event);
+    CUresult rc = get_to_wait(hEvent, &event);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
@@ -70,7 +83,7 @@ CUresult weir_guest_cuEventQuery(CUevent hEvent)
 CUresult weir_guest_cuEventSynchronize(CUevent hEvent)
 {
     struct weir_guest_event *event;
-    CUresult rc = weir_event_get(hEvent, &event);
+    CUresult rc = get_to_wait(hEvent, &event);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }

@@ -99,6 +99,7 @@
     X(MemGetInfo_v2)                                                                               \
     X(MemAlloc_v2)                                                                                 \
     X(MemAllocPitch_v2)                                                                            \
+    X(MemAllocManaged)                                                                             \
     X(MemFree_v2)                                                                                  \
     X(MemGetAddressRange_v2)                                                                       \
     X(MemAllocAsync)                                                                               \
@@ -141,6 +142,7 @@
     X(MemGetAllocationPropertiesFromHandle)                                                        \
     X(MemPoolCreate)                                                                               \
     X(MemPoolDestroy)                                                                              \
+    X(MemPoolTrimTo)                                                                               \
     X(MemPoolExportToShareableHandle)                                                              \
     X(MemPoolImportFromShareableHandle)                                                            \
     X(MemPoolExportPointer)                                                                        \
@@ -161,6 +163,7 @@
     X(StreamEndCapture)                                                                            \
     X(StreamBeginCaptureToGraph)                                                                   \
     X(StreamIsCapturing)                                                                           \
+    X(ThreadExchangeStreamCaptureMode)                                                             \
     X(StreamGetCaptureInfo_v2)                                                                     \
     X(StreamWaitValue32_v2)                                                                        \
     X(IpcGetMemHandle)                                                                             \

@@ -231,6 +231,7 @@ CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_cap
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    WEIR_TRY(weir_order_refuse(s, stream, false));
     WEIR_TRY(weir_capture_read(s, stream, &c));
     out->status = (uint32_t)c.status;
     if (c.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {

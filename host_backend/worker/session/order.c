@@ -48,7 +48,8 @@ CUresult weir_order_join(const struct weir_driver *driver, CUevent *event, CUstr
     return result;
 }
 
-CUresult weir_order_refuse(struct weir_session *session, const struct weir_host_stream *stream)
+CUresult weir_order_refuse(struct weir_session *session, const struct weir_host_stream *stream,
+                           bool invalidate)
 {
     CUresult result = CUDA_SUCCESS;
 
@@ -57,8 +58,10 @@ CUresult weir_order_refuse(struct weir_session *session, const struct weir_host_
     }
     for (struct weir_host_stream *s = stream->o.ctx->streams; s != NULL; s = s->next) {
         if (s->blocking && !s->legacy && weir_host_stream_capturing(session, s)) {
-            (void)session->driver->cuStreamQuery(s->o.native); /* invalidates the capture */
             result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+            if (invalidate) {
+                (void)session->driver->cuStreamQuery(s->o.native); /* which does it */
+            }
         }
     }
     return result;
@@ -92,7 +95,7 @@ CUresult weir_order_begin(struct weir_session *session, struct weir_host_stream 
         hooks->stream_given(session, stream, forks);
     }
     if (stream->legacy) {
-        WEIR_TRY(weir_order_refuse(session, stream));
+        WEIR_TRY(weir_order_refuse(session, stream, true));
         result = legacy_takes_in(session, ctx);
         ctx->legacy_epoch += result == CUDA_SUCCESS;
         return result;

@@ -26,13 +26,14 @@ CUresult weir_order_begin(struct weir_session *session, struct weir_host_stream 
                           bool forks);
 
 /**
- * Refuse what would make the legacy stream depend on a blocking stream under capture: those
- * captures are invalidated, as the driver would.
+ * Would use of the stream make it depend on a capture: the legacy stream on a blocking one?
+ * @param invalidate  it is used: those captures are invalidated, as the driver does.
  * @return CUDA_SUCCESS
- * @return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT  it is the legacy stream, and there is such a capture
+ * @return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT  yes
  * @thread session
  */
-CUresult weir_order_refuse(struct weir_session *session, const struct weir_host_stream *stream);
+CUresult weir_order_refuse(struct weir_session *session, const struct weir_host_stream *stream,
+                           bool invalidate);
 
 /**
  * The stream's present work is about to be waited for: the legacy stream takes in what blocking
