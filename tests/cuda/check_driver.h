@@ -89,6 +89,7 @@
     X(FuncGetParamInfo)                                                                            \
     X(LaunchKernel)                                                                                \
     X(LaunchKernelEx)                                                                              \
+    X(LaunchCooperativeKernel)                                                                     \
     X(LaunchHostFunc)                                                                              \
     X(LinkCreate_v2)                                                                               \
     X(LinkAddData_v2)                                                                              \
