@@ -251,7 +251,7 @@ CUresult weir_mem_check(uint64_t address, uint64_t bytes, struct weir_mem *ret_m
 }
 
 CUresult weir_mem_note_global(struct weir_guest_ctx *ctx, uint64_t base, uint64_t bytes,
-                              void *owner)
+                              bool managed, void *owner)
 {
     struct weir_mem known;
     if (weir_mem_find(base, &known)) {
@@ -260,6 +260,7 @@ CUresult weir_mem_note_global(struct weir_guest_ctx *ctx, uint64_t base, uint64_
     struct weir_mem mem = {.base = base,
                            .bytes = bytes,
                            .kind = WEIR_MEM_MODULE,
+                           .flags = managed ? CU_MEM_ATTACH_GLOBAL : 0,
                            .device_base = base,
                            .ctx = ctx,
                            .device = ctx ? ctx->device : weir_device_current(),

@@ -42,7 +42,8 @@ struct weir_mem {
     uint64_t base;
     uint64_t bytes; /* as asked for */
     enum weir_mem_kind kind;
-    unsigned int flags;   /* of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged; access */
+    unsigned int flags;   /* of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged; access;
+                             CU_MEM_ATTACH_GLOBAL for a __managed__ variable */
     uint64_t device_base; /* address for the GPU of `base` */
     struct weir_guest_ctx
         *ctx;               /* NULL for library globals, and for memory of an invisible device */
@@ -57,6 +58,11 @@ struct weir_mem {
 static inline bool weir_mem_gpu_visible(const struct weir_mem *mem)
 {
     return mem->kind != WEIR_MEM_HOST;
+}
+/* Does the program itself read and write it at the GPU's address? */
+static inline bool weir_mem_is_managed(const struct weir_mem *mem)
+{
+    return mem->kind == WEIR_MEM_MANAGED || (mem->kind == WEIR_MEM_MODULE && mem->flags);
 }
 static inline bool weir_mem_on_device(const struct weir_mem *mem)
 {
@@ -101,11 +107,12 @@ CUresult weir_mem_check(uint64_t address, uint64_t bytes, struct weir_mem *ret_m
 
 /**
  * A module's or library's global became known: copies from and to it are then accepted.
- * Entering the same range again is fine. ctx NULL: a library's, on the current device.
+ * Entering the same range again is fine. ctx NULL: a library's, on the current device. managed: it
+ * is a __managed__ variable.
  * @thread any
  */
 CUresult weir_mem_note_global(struct weir_guest_ctx *ctx, uint64_t base, uint64_t bytes,
-                              void *owner);
+                              bool managed, void *owner);
 
 #define WEIR_EVERY_DEVICE (-1)
 /** Forget the globals of an owner (module, library) that is unloaded, or reset on one device. */

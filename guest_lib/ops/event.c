@@ -1,3 +1,4 @@
+#include "guest_lib/module.h"
 #include "guest_lib/stream.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
@@ -75,6 +76,7 @@ CUresult weir_guest_cuEventQuery(CUevent hEvent)
     if (rc == CUDA_SUCCESS) {
         rc = weir_guest_stream_asserts(event->ctx);
         weir_guest_stream_run_actions();
+        rc = rc == CUDA_SUCCESS ? weir_managed_pull() : rc;
     }
     CUresult error = weir_guest_report();
     return error != CUDA_SUCCESS ? error : rc;

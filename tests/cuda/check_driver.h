@@ -76,6 +76,7 @@
     X(LibraryGetKernel)                                                                            \
     X(LibraryGetModule)                                                                            \
     X(LibraryGetGlobal)                                                                            \
+    X(LibraryGetManaged)                                                                           \
     X(LibraryGetKernelCount)                                                                       \
     X(KernelGetFunction)                                                                           \
     X(KernelGetAttribute)                                                                          \
