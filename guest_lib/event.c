@@ -60,8 +60,12 @@ static void give_struct(struct weir_guest_event *event)
 
 CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event)
 {
-    *ret_event = weir_guest_object_get(WEIR_KIND_EVENT, handle);
-    return *ret_event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    struct weir_guest_event *event = weir_guest_object_get(WEIR_KIND_EVENT, handle);
+    if (!event || !weir_ctx_use(event->ctx, NULL)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *ret_event = event;
+    return CUDA_SUCCESS;
 }
 
 static CUresult post_create(const struct weir_guest_event *event)

@@ -52,6 +52,7 @@ struct weir_mem {
     struct weir_pool *pool; /* of cuMemAllocAsync, or NULL */
     void *owner;            /* heap block, registration or IPC reference: per kind */
     uint32_t handle_types;  /* of a mapping: what its memory may be exported as */
+    uint32_t heap_epoch;    /* of the heap that its block is of */
     bool sync_memops;       /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 };
 

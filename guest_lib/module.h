@@ -57,6 +57,7 @@ struct weir_image_object {
     uint32_t n_names; /* names and names_bytes: the enumeration, fetched once */
     char *names;
     bool names_known;
+    bool gone; /* under lock: nothing is added any more */
 };
 
 struct weir_guest_module {
@@ -64,6 +65,7 @@ struct weir_guest_module {
     struct weir_guest_ctx *ctx;
     struct weir_library *library; /* cuLibraryGetModule's; not unloaded by itself */
     struct weir_image_object image;
+    struct weir_guest_module *next_gone; /* while its context goes */
 };
 
 struct weir_library {

@@ -200,6 +200,7 @@ static CUresult start_parts(const struct weir_welcome *welcome)
 CUresult weir_guest_start(struct weir_transport *transport, const struct weir_welcome *welcome)
 {
     weir_guest.session++;
+    weir_inside_init();
     weir_guest.n_cpus = count_cpus();
     weir_guest.same_process = strcmp(transport->ops->name, "loop") == 0;
     weir_guest.launch_blocking =

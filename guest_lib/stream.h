@@ -102,6 +102,9 @@ static inline uint64_t *weir_guest_stream_ticks(struct weir_guest_stream *stream
  */
 CUresult weir_guest_stream_get(CUstream handle, struct weir_guest_stream **ret_stream);
 
+/** A program's stream of any active context, by its handle. False: none. @thread any */
+bool weir_guest_stream_find(CUstream handle, struct weir_guest_stream **ret_stream);
+
 /** A new stream of an active context. flags as cuStreamCreate. @thread any */
 CUresult weir_guest_stream_new(struct weir_guest_ctx *ctx, unsigned int flags, int priority,
                                struct weir_guest_stream **ret_stream);

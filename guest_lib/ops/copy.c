@@ -30,7 +30,7 @@ static struct weir_guest_ctx *owner_elsewhere(uint64_t address,
     }
     bool own = mem.ctx && mem.ctx->device == mem.device;
     struct weir_guest_ctx *ctx = own ? mem.ctx : weir_guest.devices[mem.device].primary;
-    return __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == WEIR_CTX_ACTIVE ? ctx : NULL;
+    return weir_ctx_use(ctx, NULL) ? ctx : NULL;
 }
 
 /*

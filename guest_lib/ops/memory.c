@@ -77,6 +77,9 @@ static CUresult free_memory(uint64_t address, uint32_t kinds)
     if (!weir_mem_find(address, &mem) || mem.base != address || !(kinds >> mem.kind & 1)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (!weir_ctx_use(mem.ctx, NULL)) {
+        return CUDA_ERROR_INVALID_VALUE; /* it goes with its context */
+    }
     CUresult waited = weir_streams_wait_all(mem.ctx);
     if (!weir_mem_remove(address, kinds, &mem)) {
         return CUDA_ERROR_INVALID_VALUE; /* another thread was faster */

@@ -42,8 +42,9 @@ CUresult weir_guest_cuStreamCreate(CUstream *phStream, unsigned int Flags)
 
 CUresult weir_guest_cuStreamDestroy_v2(CUstream hStream)
 {
-    struct weir_guest_stream *stream = weir_guest_object_get(WEIR_KIND_STREAM, hStream);
-    if (!stream || stream->legacy || stream->per_thread || stream->goes_later) {
+    struct weir_guest_stream *stream;
+    if (!weir_guest_stream_find(hStream, &stream) || stream->legacy || stream->per_thread ||
+        stream->goes_later) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_graph_capture_abandon(stream);

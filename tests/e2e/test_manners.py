@@ -48,6 +48,13 @@ class Manners(lib.Case):
     def test_children_that_use_cuda(self):
         self.manners("forks")
 
+    def test_contexts_that_go_while_threads_use_them(self):
+        def run(host):
+            for end in ("resets", "destroys", "releases"):
+                self.finished(host, "e2e_contexts", end, limit_s=60)
+
+        self.check(run)
+
     def limited(self, host, program, limit, value, arrangement=lib.SHM):
         """A program's output and status, under a limit of its own."""
         argv, env = lib.guest_argv(host, arrangement, "alice", lib.places.program(program), [])
