@@ -165,6 +165,19 @@ bool weir_mem_set_sync(uint64_t address, bool sync_memops)
     return node != NULL;
 }
 
+bool weir_mem_count_opens(uint64_t base, int by)
+{
+    weir_lock_acquire(&tree.lock);
+    struct node *node = floor_locked(base);
+    bool counted = node && node->mem.base == base && node->mem.kind == WEIR_MEM_IMPORTED &&
+                   !weir_mem_is_pool_import(&node->mem) && (by > 0 || node->mem.opens);
+    if (counted) {
+        node->mem.opens += (uint32_t)by;
+    }
+    weir_lock_release(&tree.lock);
+    return counted;
+}
+
 void weir_mem_set_flags(uint64_t base, unsigned int flags)
 {
     weir_lock_acquire(&tree.lock);

@@ -53,6 +53,7 @@ struct weir_mem {
     void *owner;            /* heap block, registration or IPC reference: per kind */
     uint32_t handle_types;  /* of a mapping: what its memory may be exported as */
     uint32_t heap_epoch;    /* of the heap that its block is of */
+    uint32_t opens;         /* cuIpcOpenMemHandle() calls beyond the first */
     bool sync_memops;       /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 };
 
@@ -98,6 +99,13 @@ bool weir_mem_reaches(const struct weir_mem *mem, uint64_t address, uint64_t byt
 
 /** The device of a range. */
 CUdevice weir_mem_device(const struct weir_mem *mem);
+
+/**
+ * Opened memory of another process is opened once more (by 1), or closed (by -1).
+ * @return false: no such memory begins at base, or it was open once and stays to be removed
+ * @thread any
+ */
+bool weir_mem_count_opens(uint64_t base, int by);
 
 /** Take out every range for which match is true; drop is called for each with no lock held. */
 void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),

@@ -86,6 +86,7 @@ struct weir_guest_ctx {
     CUfunc_cache cache_config;
     CUsharedconfig shared_config;
     struct weir_ctx_storage storage; /* context-local storage of libraries */
+    struct weir_coredump *coredump;  /* settings; NULL: none. ops/coredump.c */
 
     /* Work on the legacy stream and on every blocking stream of the context; see stream.h. */
     uint64_t blocking_started;

@@ -155,14 +155,16 @@ static CUresult reserve_window(const struct weir_welcome *welcome)
             "guest: this process may not have the window's addresses: raise its limit of "
             "address space (ulimit -v) bytes=%llu",
             (unsigned long long)welcome->window_bytes);
-    } else {
-        weir_log_error("guest: the window's addresses are taken, base=%p bytes=%llu errno=%d", want,
-                       (unsigned long long)welcome->window_bytes, errno);
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    weir_log_error(
+        "guest: this process has something at the addresses that the host uses: a second "
+        "copy of libcuda.so.1? It may have one. base=%p bytes=%llu errno=%d",
+        want, (unsigned long long)welcome->window_bytes, errno);
     if (got != MAP_FAILED) { /* a kernel before 4.17 ignores the flag */
         munmap(got, welcome->window_bytes);
     }
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
 }
 
 /* What records of the calling thread are for. Handlers that are given a context or a stream use its
@@ -236,6 +238,7 @@ static void free_context(weir_handle handle, void *object, void *user)
     (void)user;
     struct weir_guest_ctx *ctx = object;
     weir_ctx_storage_finish(&ctx->storage);
+    free(ctx->coredump);
     free(ctx);
 }
 

@@ -249,12 +249,15 @@ CUresult weir_guest_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUde
 CUresult weir_guest_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib,
                                             CUdevice srcDevice, CUdevice dstDevice)
 {
-    if (!value || (int)attrib < 1 || (int)attrib >= WEIR_GUEST_P2P_ATTRIBUTES) {
+    if (!value) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!weir_guest_device_get(srcDevice) || !weir_guest_device_get(dstDevice) ||
         srcDevice == dstDevice) {
         return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if ((int)attrib < 1 || (int)attrib >= WEIR_GUEST_P2P_ATTRIBUTES) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     *value = weir_guest.devices[srcDevice].p2p[weir_guest.devices[dstDevice].host_ordinal][attrib];
     return CUDA_SUCCESS;

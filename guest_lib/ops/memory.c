@@ -144,8 +144,14 @@ CUresult weir_guest_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flag
     if (!pp || Flags & ~known) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (!bytesize) {
+        *pp = NULL;
+        return CUDA_SUCCESS;
+    }
     struct weir_mem mem;
-    rc = weir_mem_alloc(ctx, WEIR_MEM_PINNED, bytesize, Flags, NULL, &mem);
+    unsigned int flags =
+        Flags | CU_MEMHOSTALLOC_DEVICEMAP; /* it is, and cuMemHostGetFlags says so */
+    rc = weir_mem_alloc(ctx, WEIR_MEM_PINNED, bytesize, flags, NULL, &mem);
     if (rc == CUDA_SUCCESS) {
         *pp = (void *)(uintptr_t)mem.base;
     }
@@ -163,6 +169,9 @@ CUresult weir_guest_cuMemFreeHost(void *p)
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
+    }
+    if (!p) {
+        return CUDA_SUCCESS;
     }
     struct weir_mem mem;
     uint64_t address = (uint64_t)(uintptr_t)p;

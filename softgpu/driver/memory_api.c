@@ -15,12 +15,13 @@ CUresult weir_soft_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (free_bytes == NULL || total_bytes == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    *total_bytes = ctx->device->total_bytes;
-    *free_bytes = ctx->device->total_bytes - ctx->device->used_bytes;
+    if (total_bytes != NULL) {
+        *total_bytes = ctx->device->total_bytes;
+    }
+    if (free_bytes != NULL) {
+        *free_bytes = ctx->device->total_bytes - ctx->device->used_bytes;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -146,10 +147,14 @@ CUresult weir_soft_cuMemHostAlloc(void **ret, size_t bytes, unsigned int flags)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (ret == NULL || bytes == 0 || (flags & ~HOST_ALLOC_FLAGS) != 0) {
+    if (ret == NULL || (flags & ~HOST_ALLOC_FLAGS) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    if (bytes == 0) {
+        *ret = NULL;
+        return CUDA_SUCCESS;
+    }
     if (bytes > SIZE_MAX / 2) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -35,6 +35,7 @@
     X(DeviceGetPCIBusId)                                                                           \
     X(DeviceGetByPCIBusId)                                                                         \
     X(DeviceGetExecAffinitySupport)                                                                \
+    X(DeviceGetP2PAttribute)                                                                       \
     X(DevicePrimaryCtxRetain)                                                                      \
     X(DevicePrimaryCtxRelease_v2)                                                                  \
     X(DevicePrimaryCtxReset_v2)                                                                    \
@@ -55,6 +56,10 @@
     X(CtxGetLimit)                                                                                 \
     X(CtxSetLimit)                                                                                 \
     X(CtxSynchronize)                                                                              \
+    X(CoredumpGetAttribute)                                                                        \
+    X(CoredumpGetAttributeGlobal)                                                                  \
+    X(CoredumpSetAttribute)                                                                        \
+    X(CoredumpSetAttributeGlobal)                                                                  \
     X(DeviceGetDevResource)                                                                        \
     X(DevSmResourceSplitByCount)                                                                   \
     X(DevResourceGenerateDesc)                                                                     \
@@ -72,6 +77,7 @@
     X(ModuleGetFunction)                                                                           \
     X(ModuleGetGlobal_v2)                                                                          \
     X(LibraryLoadData)                                                                             \
+    X(LibraryLoadFromFile)                                                                         \
     X(LibraryUnload)                                                                               \
     X(LibraryGetKernel)                                                                            \
     X(LibraryGetModule)                                                                            \
