@@ -8,6 +8,7 @@
 #include "guest_lib/callback.h"
 #include "guest_lib/calls.h"
 #include "guest_lib/calls_log.h"
+#include "guest_lib/device_launch.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/export_tables.h"
 #include "guest_lib/limits.h"
@@ -350,6 +351,7 @@ enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_tr
     struct weir_limit_wish wish;
     weir_program_name(program);
     weir_limits_read(getenv, &wish);
+    wish.launches_on_device = !monitor && weir_device_launch_is_in("/proc/self/exe");
     struct weir_connect_params params = {.host = host_url(url),
                                          .transport = getenv("WEIR_TRANSPORT"),
                                          .program = program,

@@ -82,8 +82,7 @@ static void check_identity(nvml_device device)
 
 #define WORDS 16
 
-/* The thread is put on processors near the device, of those that it may use, and is let go again.
- */
+/* The thread is put on the processors near the device that it may use, and is let go again. */
 static void check_processors(nvml_device device)
 {
     unsigned long near_set[WORDS + 1], by_node[WORDS];

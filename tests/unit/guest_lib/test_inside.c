@@ -1,5 +1,4 @@
-/* Nobody is inside a context once it was waited for, with the kernel's barriers and with our own.
- */
+/* Nobody is inside a context once it was waited for, with either kind of barrier. */
 #include "guest_lib/inside.h"
 
 #include "../../lib/tl_cmocka.h"
