@@ -34,20 +34,37 @@ static pthread_once_t block_key_once = PTHREAD_ONCE_INIT;
 
 /* ---------------------------------------------------------------- blocks */
 
-static void give_block_back(void *arg)
+static void give_back(void *arg)
 {
     struct weir_calls_thread *mine = arg;
     uint32_t block = mine->block;
     mine->counts = NULL;
     mine->block = 0;
     thread_over = true;
-    /* B1: the counts are in the block; meets the acquire of the next owner. */
-    __atomic_fetch_and(&blocks_taken, ~(1u << block), __ATOMIC_RELEASE);
+    if (block) {
+        /* B1: the counts are in the block; meets the acquire of the next owner. */
+        __atomic_fetch_and(&blocks_taken, ~(1u << block), __ATOMIC_RELEASE);
+    }
+    if (mine->inside) {
+        weir_inside_give(mine->inside);
+        mine->inside = NULL;
+    }
 }
 
 static void make_block_key(void)
 {
-    have_block_key = pthread_key_create(&block_key, give_block_back) == 0;
+    have_block_key = pthread_key_create(&block_key, give_back) == 0;
+}
+
+struct weir_inside *weir_calls_take_place(void)
+{
+    struct weir_inside *place = weir_inside_take();
+    pthread_once(&block_key_once, make_block_key);
+    if (place && have_block_key) { /* also in a thread that is over: the key's end comes again */
+        pthread_setspecific(block_key, &weir_calls_thread);
+    }
+    weir_calls_thread.inside = place;
+    return place;
 }
 
 /* Take a block for this thread; false: share. */
@@ -227,12 +244,9 @@ void weir_calls_session(struct weir_stats_page *new_page)
 
 static void forget_block(void)
 {
-    weir_calls_thread = (struct weir_calls_thread){0};
+    weir_calls_thread = (struct weir_calls_thread){.inside = weir_calls_thread.inside};
     __atomic_store_n(&page, NULL, __ATOMIC_RELEASE);
     __atomic_store_n(&blocks_taken, 1, __ATOMIC_RELAXED);
-    if (have_block_key) {
-        pthread_setspecific(block_key, NULL);
-    }
 }
 
 void weir_calls_session_over(void)

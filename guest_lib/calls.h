@@ -11,6 +11,7 @@
 #ifndef WEIR_GUEST_LIB_CALLS_H
 #define WEIR_GUEST_LIB_CALLS_H
 
+#include "guest_lib/inside.h"
 #include "proto/cuda_abi.h"
 #include "proto/symbols.h"
 #include "proto/transport/stats_page.h"
@@ -37,6 +38,7 @@ enum weir_calls_detail {
  */
 struct weir_calls_thread {
     struct weir_stats_counts *counts; /* its block of the page; NULL: none, or a shared one */
+    struct weir_inside *inside;       /* NULL until it first uses a context */
     uint32_t marks;
     uint32_t block; /* its number; 0: none */
     uint32_t posts;
@@ -60,6 +62,29 @@ void weir_calls_begin_timed(struct weir_calls_thread *mine);
 /** The part of weir_calls_end() for all but calls answered in the guest. @thread any */
 bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol);
 
+/** The thread's place in inside.h; NULL: no memory for one. @thread any */
+struct weir_inside *weir_calls_take_place(void);
+
+/** The call uses the context from here on; WEIR_INSIDE_ANY: one that it will find. @thread any */
+static inline void weir_calls_enter(const struct weir_guest_ctx *ctx)
+{
+    struct weir_inside *place = weir_calls_thread.inside;
+    if (__builtin_expect(!place, 0)) {
+        place = weir_calls_take_place();
+    }
+    if (__builtin_expect(place != NULL, 1)) {
+        weir_inside_enter(place, ctx);
+    }
+}
+
+/** The call uses no context any more: at its end, and before it waits for others' calls. */
+static inline void weir_calls_leave(const struct weir_calls_thread *mine)
+{
+    if (mine->inside) {
+        weir_inside_leave(mine->inside);
+    }
+}
+
 /** A call begins. Gives what its end needs. @thread any */
 static inline struct weir_calls_thread *weir_calls_begin(void)
 {
@@ -75,6 +100,7 @@ static inline struct weir_calls_thread *weir_calls_begin(void)
 static inline bool weir_calls_end(struct weir_calls_thread *mine, enum weir_symbol symbol)
 {
     struct weir_stats_counts *counts = mine->counts;
+    weir_calls_leave(mine);
     if (__builtin_expect(mine->marks == 0 && counts, 1)) {
         uint64_t *guest = &counts[symbol].guest;
         __atomic_store_n(guest, *guest + 1, __ATOMIC_RELAXED); /* this thread alone writes it */

@@ -163,6 +163,19 @@ void weir_channel_kill(struct weir_channel *channel, CUresult error)
     weir_lock_release(&channel->receive_lock);
 }
 
+/* CUDA's text of this error says nothing of what to do. */
+static CUresult tell_of_launches(CUresult error)
+{
+    static bool told;
+    if (error == CUDA_ERROR_CDP_NOT_SUPPORTED &&
+        !__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) {
+        weir_log_error(
+            "guest: a kernel launches kernels, which is not possible under MPS: have the "
+            "tenant's isolation = \"strict\", or mps = \"off\" for the host");
+    }
+    return error;
+}
+
 static CUresult channel_failed(struct weir_channel *channel, enum weir_status status)
 {
     if (status == WEIR_ERR_TOO_BIG) {
@@ -489,7 +502,7 @@ CUresult weir_channel_call_extra(struct weir_channel *channel, enum weir_op op, 
                                      .ret_bulk_bytes = extra ? extra->ret_bulk_bytes : 0};
     CUresult rc = transmit(channel, record, extra, &wait);
     if (rc == CUDA_SUCCESS) {
-        rc = wait_for_reply(channel, &wait);
+        rc = tell_of_launches(wait_for_reply(channel, &wait));
     }
     if (rc == CUDA_SUCCESS && out &&
         !weir_ops[op].out_decode(buffers.reply.data, wait.body_bytes, out)) {
@@ -565,5 +578,5 @@ CUresult weir_channel_report_slow(struct weir_channel *channel)
         }
     } while (!__atomic_compare_exchange_n(&channel->reported_seq, &reported, seq, true,
                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-    return (CUresult)error;
+    return tell_of_launches((CUresult)error);
 }

@@ -28,8 +28,10 @@ struct weir_guest_chunk {
     struct weir_guest_chunk *next;
 };
 
+/* Lives as long as its context's struct: who frees late finds that the memory is gone already. */
 struct weir_mem_heap {
     struct weir_lock lock; /* guards all of it */
+    uint32_t epoch;        /* grows when the heap is emptied: blocks of before are gone */
     struct weir_range_heap ranges;
     struct weir_guest_chunk *chunks;
     struct weir_guest_ctx *ctx;
@@ -229,8 +231,7 @@ static CUresult grow_locked(struct weir_mem_heap *heap, uint64_t bytes)
     return rc;
 }
 
-static CUresult take_block(struct weir_mem_heap *heap, uint64_t bytes,
-                           struct weir_range_block **ret_block)
+static CUresult take_block(struct weir_mem_heap *heap, uint64_t bytes, struct weir_mem *mem)
 {
     weir_lock_acquire(&heap->lock);
     uint64_t before = heap->ranges.free_bytes;
@@ -241,21 +242,29 @@ static CUresult take_block(struct weir_mem_heap *heap, uint64_t bytes,
         block = rc == CUDA_SUCCESS ? weir_guest_range_take(&heap->ranges, bytes) : NULL;
     }
     count_free(heap, before);
+    if (block) {
+        mem->owner = block;
+        mem->base = mem->device_base = block->base;
+        mem->heap_epoch = heap->epoch;
+    }
     weir_lock_release(&heap->lock);
-    *ret_block = block;
     return block ? CUDA_SUCCESS : rc == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : rc;
 }
 
-static void give_block(struct weir_mem_heap *heap, struct weir_range_block *block)
+static void give_block(const struct weir_mem *mem)
 {
+    struct weir_mem_heap *heap = mem->ctx->heaps[mem->kind != WEIR_MEM_DEVICE];
+    struct weir_range_block *block = mem->owner;
     weir_lock_acquire(&heap->lock);
-    uint64_t before = heap->ranges.free_bytes;
-    const struct weir_range_region *region = block->region;
-    weir_guest_range_give(&heap->ranges, block);
-    if (!region->used_bytes) {
-        trim_locked(heap, 1);
+    if (heap->epoch == mem->heap_epoch) {
+        uint64_t before = heap->ranges.free_bytes;
+        const struct weir_range_region *region = block->region;
+        weir_guest_range_give(&heap->ranges, block);
+        if (!region->used_bytes) {
+            trim_locked(heap, 1);
+        }
+        count_free(heap, before);
     }
-    count_free(heap, before);
     weir_lock_release(&heap->lock);
 }
 
@@ -286,13 +295,7 @@ static CUresult alloc_block(struct weir_mem *mem)
     if (!heap) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct weir_range_block *block;
-    CUresult rc = take_block(heap, mem->bytes, &block);
-    if (rc == CUDA_SUCCESS) {
-        mem->owner = block;
-        mem->base = mem->device_base = block->base;
-    }
-    return rc;
+    return take_block(heap, mem->bytes, mem);
 }
 
 CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uint64_t bytes,
@@ -333,7 +336,7 @@ void weir_mem_release(const struct weir_mem *mem)
     case WEIR_MEM_DEVICE:
     case WEIR_MEM_PINNED:
     case WEIR_MEM_MANAGED:
-        give_block(mem->ctx->heaps[mem->kind != WEIR_MEM_DEVICE], mem->owner);
+        give_block(mem);
         break;
     case WEIR_MEM_REGISTERED:
         weir_register_undo(mem);
@@ -379,11 +382,12 @@ static bool is_of_context(const struct weir_mem *mem, void *ctx)
     return mem->ctx == ctx;
 }
 
-static void destroy_heap(struct weir_mem_heap *heap, bool tell_host)
+static void empty_heap(struct weir_mem_heap *heap, bool tell_host)
 {
     if (!heap) {
         return;
     }
+    weir_lock_acquire(&heap->lock);
     uint64_t before = heap->ranges.free_bytes;
     while (heap->chunks) {
         struct weir_guest_chunk *chunk = heap->chunks;
@@ -397,7 +401,8 @@ static void destroy_heap(struct weir_mem_heap *heap, bool tell_host)
     }
     count_free(heap, before);
     weir_guest_range_finish(&heap->ranges);
-    free(heap);
+    heap->epoch++;
+    weir_lock_release(&heap->lock);
 }
 
 static void drop_of_context(const struct weir_mem *mem)
@@ -412,13 +417,8 @@ void weir_mem_context_gone(struct weir_guest_ctx *ctx)
 {
     weir_mem_remove_if(is_of_context, drop_of_context, ctx);
     weir_pools_context_gone(ctx);
-    for (int pinned = 0; pinned < 2; pinned++) {
-        weir_lock_acquire(&ctx->lock);
-        struct weir_mem_heap *heap = ctx->heaps[pinned];
-        ctx->heaps[pinned] = NULL;
-        weir_lock_release(&ctx->lock);
-        destroy_heap(heap, true);
-    }
+    empty_heap(ctx->heaps[0], true);
+    empty_heap(ctx->heaps[1], true);
 }
 
 static bool is_any(const struct weir_mem *mem, void *user)
@@ -438,9 +438,11 @@ static void finish_context(weir_handle handle, void *object, void *user)
     (void)handle;
     (void)user;
     struct weir_guest_ctx *ctx = object;
-    destroy_heap(ctx->heaps[0], false);
-    destroy_heap(ctx->heaps[1], false);
-    ctx->heaps[0] = ctx->heaps[1] = NULL;
+    for (int pinned = 0; pinned < 2; pinned++) {
+        empty_heap(ctx->heaps[pinned], false);
+        free(ctx->heaps[pinned]);
+        ctx->heaps[pinned] = NULL;
+    }
 }
 
 void weir_mem_finish(void)

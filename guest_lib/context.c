@@ -6,6 +6,7 @@
  * never freed (there are few), so the thread's stack may hold handles of destroyed ones and gets
  * CUDA_ERROR_CONTEXT_IS_DESTROYED instead of a crash.
  */
+#include "guest_lib/calls.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "guest_lib/module.h"
@@ -27,13 +28,25 @@ struct weir_guest_ctx *weir_ctx_get(CUcontext handle)
     if (last_ctx.handle == handle && handle && last_ctx.session == weir_guest.session) {
         return last_ctx.ctx;
     }
-    struct weir_guest_ctx *ctx = weir_guest_object_get(WEIR_KIND_CONTEXT, handle);
+    /* Not weir_guest_object_get(): a context is never freed. */
+    struct weir_guest_ctx *ctx =
+        weir_id_table_get(weir_guest.objects.tables[WEIR_KIND_CONTEXT], (uintptr_t)handle);
     if (ctx) {
         last_ctx.handle = handle;
         last_ctx.ctx = ctx;
         last_ctx.session = weir_guest.session;
     }
     return ctx;
+}
+
+bool weir_ctx_use(const struct weir_guest_ctx *ctx, uint32_t *ret_state)
+{
+    weir_calls_enter(ctx);
+    uint32_t state = __atomic_load_n(&ctx->state, __ATOMIC_SEQ_CST);
+    if (ret_state) {
+        *ret_state = state;
+    }
+    return state == WEIR_CTX_ACTIVE;
 }
 
 CUresult weir_ctx_resolve(CUcontext handle, struct weir_guest_ctx **ret_ctx)
@@ -45,8 +58,8 @@ CUresult weir_ctx_resolve(CUcontext handle, struct weir_guest_ctx **ret_ctx)
     if (!ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    uint32_t state = __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE);
-    if (__builtin_expect(state != WEIR_CTX_ACTIVE, 0)) {
+    uint32_t state;
+    if (__builtin_expect(!weir_ctx_use(ctx, &state), 0)) {
         return state == WEIR_CTX_DESTROYED ? CUDA_ERROR_CONTEXT_IS_DESTROYED
                                            : CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -154,7 +167,11 @@ CUresult weir_ctx_deactivate(struct weir_guest_ctx *ctx)
     CUresult settled = weir_guest_stream_settled(ctx);
     waited = waited != CUDA_SUCCESS ? waited : settled;
     __atomic_store_n(&ctx->state, ctx->primary ? WEIR_CTX_INACTIVE : WEIR_CTX_DESTROYED,
-                     __ATOMIC_RELEASE);
+                     __ATOMIC_SEQ_CST);
+    /* Calls that other threads have in it come to their end, and what they have posted. */
+    weir_inside_wait(ctx, weir_calls_thread.inside);
+    settled = weir_streams_wait_all(ctx);
+    waited = waited != CUDA_SUCCESS ? waited : settled;
     weir_mem_context_gone(ctx);
     weir_modules_context_gone(ctx);
     weir_arrays_context_gone(ctx);

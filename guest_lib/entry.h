@@ -28,6 +28,27 @@
          ? CUDA_SUCCESS                                                                            \
          : weir_guest_phase_error(weir_guest_phase_now()))
 
+/**
+ * weir_guest_enter_unsafe() while something is captured.
+ *
+ * @param ctx  that the call waits for: it is refused whatever the modes of captures there; or NULL.
+ * @thread any
+ */
+CUresult weir_guest_refuse_unsafe(const struct weir_guest_ctx *ctx);
+
+/**
+ * May a call go on that is unsafe while a stream is captured (proto/common/capture_mode.h)?
+ *
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED  no; the captures that forbid it are invalidated
+ * @thread any
+ */
+static inline CUresult weir_guest_enter_unsafe(void)
+{
+    return __builtin_expect(weir_guest_capturing(), 0) ? weir_guest_refuse_unsafe(NULL)
+                                                       : CUDA_SUCCESS;
+}
+
 /*
  * errno is the program's own: what makes system calls begins with this line. (The futex and
  * transport functions preserve it themselves.)

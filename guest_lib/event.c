@@ -60,8 +60,12 @@ static void give_struct(struct weir_guest_event *event)
 
 CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event)
 {
-    *ret_event = weir_guest_object_get(WEIR_KIND_EVENT, handle);
-    return *ret_event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    struct weir_guest_event *event = weir_guest_object_get(WEIR_KIND_EVENT, handle);
+    if (!event || !weir_ctx_use(event->ctx, NULL)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *ret_event = event;
+    return CUDA_SUCCESS;
 }
 
 static CUresult post_create(const struct weir_guest_event *event)
@@ -273,16 +277,13 @@ uint64_t weir_event_use_in_graph(struct weir_guest_event *event)
 
 CUresult weir_event_query(struct weir_guest_event *event)
 {
-    if (weir_event_is_shared(event) || (weir_guest.channel.remote && event->recorded)) {
-        return weir_call_event_query(weir_guest_channel(),
-                                     &(struct weir_op_event_query_in){.e = event->wire}, NULL);
-    }
+    bool ask = weir_event_is_shared(event) || (weir_guest.channel.remote && event->recorded);
     weir_lock_acquire(&event->lock);
-    CUresult rc = event->captured          ? CUDA_ERROR_CAPTURED_EVENT
-                  : complete_locked(event) ? CUDA_SUCCESS
-                                           : CUDA_ERROR_NOT_READY;
+    ask |= event->captured; /* the driver refuses, and invalidates the capture */
+    CUresult rc = ask || complete_locked(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    const struct weir_op_event_query_in in = {.e = event->wire};
     weir_lock_release(&event->lock);
-    return rc;
+    return ask ? weir_call_event_query(weir_guest_channel(), &in, NULL) : rc;
 }
 
 /* What another process or a graph records has no word here: ask, in growing intervals. */
@@ -311,7 +312,7 @@ CUresult weir_event_wait(struct weir_guest_event *event)
     struct weir_stream_point at = event->at;
     weir_lock_release(&event->lock);
     if (captured) {
-        return CUDA_ERROR_CAPTURED_EVENT;
+        return weir_event_query(event);
     }
     if (complete) {
         return CUDA_SUCCESS;

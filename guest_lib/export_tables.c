@@ -1,4 +1,5 @@
 #include "guest_lib/export_tables.h"
+#include "guest_lib/calls.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/module.h"
 #include "guest_lib/stream.h"
@@ -78,6 +79,14 @@ static CUresult front_stream_id(CUcontext context, CUstream stream, unsigned lon
     if (rc == CUDA_SUCCESS) {
         *ret_id = found->id;
     }
+    weir_calls_leave(&weir_calls_thread); /* this is no export, which would */
+    return rc;
+}
+
+static CUresult front_module_function(CUmodule module, unsigned int index, CUfunction *ret_function)
+{
+    CUresult rc = weir_guest_module_function_at(module, index, ret_function);
+    weir_calls_leave(&weir_calls_thread);
     return rc;
 }
 
@@ -91,7 +100,7 @@ static const struct weir_common_ops ops = {
     .context_storage = front_storage,
     .context_id = front_context_id,
     .stream_id = front_stream_id,
-    .module_function = weir_guest_module_function_at,
+    .module_function = front_module_function,
 };
 
 void weir_guest_export_tables_start(void)

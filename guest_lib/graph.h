@@ -188,6 +188,10 @@ bool weir_graph_capture_copy(struct weir_guest_stream *stream,
                              struct weir_stream_capture_copy *copy,
                              struct weir_guest_copy_side *ret_side, CUresult *ret_result);
 
+/** The stream is about to go: end the capture that began in it, if one did. What it has captured is
+ * gone, but for a graph that the program gave. @thread any; no lock held */
+void weir_graph_capture_abandon(struct weir_guest_stream *stream);
+
 /** Does the stream take part in a capture? @thread any; no lock held */
 bool weir_graph_is_captured(struct weir_guest_stream *stream);
 

@@ -238,7 +238,10 @@ CUresult weir_guest_image_store_file(const char *path, struct weir_guest_image *
     }
     CUresult result = CUDA_ERROR_INVALID_IMAGE;
     off_t bytes = lseek(fd, 0, SEEK_END); /* fstat is a symbol of glibc 2.33 */
-    if (bytes > 0) {
+    char first;
+    if (pread(fd, &first, sizeof first, 0) < 0) {
+        result = CUDA_ERROR_OUT_OF_MEMORY; /* a directory: so NVIDIA's driver says */
+    } else if (bytes > 0) {
         void *data = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data != MAP_FAILED) {
             result = weir_guest_image_store_bytes(data, (uint64_t)bytes, ret_image);

@@ -166,6 +166,19 @@ bool weir_mem_set_sync(uint64_t address, bool sync_memops)
     return node != NULL;
 }
 
+bool weir_mem_count_opens(uint64_t base, int by)
+{
+    weir_lock_acquire(&tree.lock);
+    struct node *node = floor_locked(base);
+    bool counted = node && node->mem.base == base && node->mem.kind == WEIR_MEM_IMPORTED &&
+                   !weir_mem_is_pool_import(&node->mem) && (by > 0 || node->mem.opens);
+    if (counted) {
+        node->mem.opens += (uint32_t)by;
+    }
+    weir_lock_release(&tree.lock);
+    return counted;
+}
+
 void weir_mem_set_flags(uint64_t base, unsigned int flags)
 {
     weir_lock_acquire(&tree.lock);
@@ -271,7 +284,7 @@ CUresult weir_mem_check(uint64_t address, uint64_t bytes, struct weir_mem *ret_m
 }
 
 CUresult weir_mem_note_global(struct weir_guest_ctx *ctx, uint64_t base, uint64_t bytes,
-                              void *owner)
+                              bool managed, void *owner)
 {
     struct weir_mem known;
     if (weir_mem_find(base, &known)) {
@@ -280,6 +293,7 @@ CUresult weir_mem_note_global(struct weir_guest_ctx *ctx, uint64_t base, uint64_
     struct weir_mem mem = {.base = base,
                            .bytes = bytes,
                            .kind = WEIR_MEM_MODULE,
+                           .flags = managed ? CU_MEM_ATTACH_GLOBAL : 0,
                            .device_base = base,
                            .ctx = ctx,
                            .device = ctx ? ctx->device : weir_device_current(),

@@ -29,8 +29,8 @@ struct weir_launch_buffer {
  * Pack kernelParams by the function's layout, or take `extra`'s buffer as it is.
  *
  * @param buffer  filled; buffer->allocated is the caller's to free, on success only.
- * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (both given, or none where some are needed),
- *         CUDA_ERROR_OUT_OF_MEMORY
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (both given; none, or one that is NULL, where some
+ *         are needed), CUDA_ERROR_OUT_OF_MEMORY
  * @thread any
  */
 CUresult weir_launch_params(const struct weir_guest_function *function, void **params, void **extra,

@@ -1,11 +1,12 @@
 /*
  * __managed__ variables: memory that the program reads and writes by the address that kernels use.
  *
- * The driver places such a variable in the worker. Here a private mapping is put at the same
- * address, and its bytes travel: to the device before work is posted, back after a synchronising
- * call. That is what concurrentManagedAccess = 0 allows: the program touches managed memory only
- * while no kernel of its own runs. Bytes travel only where they differ from what the device is
- * known to have, so a program that reads alone costs one copy back per synchronisation.
+ * The driver places such a variable in the worker. When the program first asks for its address, a
+ * private mapping is put there here, and its bytes travel: to the device before work is posted,
+ * back after a synchronising call. That is what concurrentManagedAccess = 0 allows: the program
+ * touches managed memory only while no kernel of its own runs. Bytes travel only where they differ
+ * from what the device is known to have, so a program that reads alone costs one copy back per
+ * synchronisation.
  *
  * Mirrors are few and small (variables, not allocations: cuMemAllocManaged gives shared memory).
  */
@@ -133,7 +134,8 @@ static CUresult transfer_on(struct weir_guest_stream *stream, uint64_t address, 
 
 /*
  * cudart asks for its managed variables before any context is current or retained: then the copy is
- * made in a context of this file's own, which nobody sees and which goes with the primary one.
+ * made in a context of this file's own, which nobody sees and which goes with the primary one. So
+ * is one during a capture, which might forbid work in the legacy stream.
  */
 static struct weir_guest_ctx *own; /* under lock */
 
@@ -156,7 +158,8 @@ static CUresult transfer(uint64_t address, uint8_t *data, uint64_t bytes, bool t
 {
     struct weir_guest_stream *stream;
     CUresult result = weir_guest_stream_get(CU_STREAM_LEGACY, &stream);
-    if (result == CUDA_ERROR_INVALID_CONTEXT) {
+    if (result == CUDA_ERROR_INVALID_CONTEXT ||
+        (result == CUDA_SUCCESS && weir_guest_capturing())) {
         result = own_stream_locked(&stream);
     }
     return result == CUDA_SUCCESS ? transfer_on(stream, address, data, bytes, to_device) : result;
@@ -171,7 +174,7 @@ static CUresult pull_locked(struct mirror *mirror)
     return result;
 }
 
-CUresult weir_managed_mirror(uint64_t address, uint64_t bytes, const void *owner)
+static CUresult mirror_at(uint64_t address, uint64_t bytes, const void *owner)
 {
     if (weir_guest.same_process || !bytes) {
         return CUDA_SUCCESS;
@@ -199,6 +202,23 @@ CUresult weir_managed_mirror(uint64_t address, uint64_t bytes, const void *owner
     free(mirror);
     free(known);
     return result;
+}
+
+CUresult weir_module_note_global(struct weir_guest_ctx *ctx, uint64_t address, uint64_t bytes,
+                                 bool managed, void *owner)
+{
+    CUresult result = weir_mem_note_global(ctx, address, bytes, managed, owner);
+    if (result != CUDA_SUCCESS || !managed) {
+        return result;
+    }
+    result = mirror_at(address, bytes, owner);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) {
+        return result;
+    }
+    weir_log_warn("guest: the program cannot read a __managed__ variable, for something else lies "
+                  "at its address; kernels can, address=%#llx bytes=%llu",
+                  (unsigned long long)address, (unsigned long long)bytes);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir_managed_push_slow(void)

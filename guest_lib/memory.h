@@ -43,7 +43,8 @@ struct weir_mem {
     uint64_t base;
     uint64_t bytes; /* as asked for */
     enum weir_mem_kind kind;
-    unsigned int flags;   /* of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged; access */
+    unsigned int flags;   /* of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged; access;
+                             CU_MEM_ATTACH_GLOBAL for a __managed__ variable */
     uint64_t device_base; /* address for the GPU of `base` */
     struct weir_guest_ctx
         *ctx;               /* NULL for library globals, and for memory of an invisible device */
@@ -52,12 +53,19 @@ struct weir_mem {
     struct weir_pool *pool; /* of cuMemAllocAsync, or NULL */
     void *owner;            /* heap block, registration or IPC reference: per kind */
     uint32_t handle_types;  /* of a mapping: what its memory may be exported as */
+    uint32_t heap_epoch;    /* of the heap that its block is of */
+    uint32_t opens;         /* cuIpcOpenMemHandle() calls beyond the first */
     bool sync_memops;       /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 };
 
 static inline bool weir_mem_gpu_visible(const struct weir_mem *mem)
 {
     return mem->kind != WEIR_MEM_HOST && (mem->kind != WEIR_MEM_REGISTERED || mem->device_base);
+}
+/* Does the program itself read and write it at the GPU's address? */
+static inline bool weir_mem_is_managed(const struct weir_mem *mem)
+{
+    return mem->kind == WEIR_MEM_MANAGED || (mem->kind == WEIR_MEM_MODULE && mem->flags);
 }
 static inline bool weir_mem_on_device(const struct weir_mem *mem)
 {
@@ -96,6 +104,13 @@ bool weir_mem_reaches(const struct weir_mem *mem, uint64_t address, uint64_t byt
 /** The device of a range. */
 CUdevice weir_mem_device(const struct weir_mem *mem);
 
+/**
+ * Opened memory of another process is opened once more (by 1), or closed (by -1).
+ * @return false: no such memory begins at base, or it was open once and stays to be removed
+ * @thread any
+ */
+bool weir_mem_count_opens(uint64_t base, int by);
+
 /** Take out every range for which match is true; drop is called for each with no lock held. */
 void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),
                         void (*drop)(const struct weir_mem *mem), void *user);
@@ -111,11 +126,12 @@ CUresult weir_mem_check(uint64_t address, uint64_t bytes, struct weir_mem *ret_m
 
 /**
  * A module's or library's global became known: copies from and to it are then accepted.
- * Entering the same range again is fine. ctx NULL: a library's, on the current device.
+ * Entering the same range again is fine. ctx NULL: a library's, on the current device. managed: it
+ * is a __managed__ variable.
  * @thread any
  */
 CUresult weir_mem_note_global(struct weir_guest_ctx *ctx, uint64_t base, uint64_t bytes,
-                              void *owner);
+                              bool managed, void *owner);
 
 #define WEIR_EVERY_DEVICE (-1)
 /** Forget the globals of an owner (module, library) that is unloaded, or reset on one device. */

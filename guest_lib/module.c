@@ -6,6 +6,7 @@
  */
 #include "guest_lib/module.h"
 
+#include "guest_lib/calls.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/memory.h"
 #include "proto/guest_calls.h"
@@ -138,7 +139,8 @@ static CUresult discover(struct weir_image_object *image, struct weir_guest_modu
     if (result == CUDA_SUCCESS) {
         weir_lock_acquire(&image->lock);
         other = find_locked(image, name);
-        if (!other) {
+        result = other || !image->gone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+        if (!other && result == CUDA_SUCCESS) {
             function->next = image->functions;
             image->functions = function;
         }
@@ -336,11 +338,17 @@ void weir_module_forget(struct weir_guest_module *module)
     free(module);
 }
 
-static void forget_module_of(weir_handle handle, void *object, void *user)
+struct going_modules {
+    const struct weir_guest_ctx *ctx;
+    struct weir_guest_module *first;
+};
+
+/* Nobody finds it, nor its functions, any more. */
+static void hide_module_of(weir_handle handle, void *object, void *user)
 {
     struct weir_guest_module *module = object;
-    (void)handle;
-    if (module->ctx != user) {
+    struct going_modules *going = user;
+    if (module->ctx != going->ctx) {
         return;
     }
     if (module->library) {
@@ -348,7 +356,15 @@ static void forget_module_of(weir_handle handle, void *object, void *user)
         module->library->modules[module->ctx->device] = NULL;
         weir_lock_release(&module->library->image.lock);
     }
-    weir_module_forget(module);
+    weir_guest_object_remove(WEIR_KIND_MODULE, handle);
+    weir_lock_acquire(&module->image.lock);
+    module->image.gone = true;
+    for (const struct weir_guest_function *f = module->image.functions; f; f = f->next) {
+        weir_guest_object_remove(WEIR_KIND_FUNCTION, f->handle);
+    }
+    weir_lock_release(&module->image.lock);
+    module->next_gone = going->first;
+    going->first = module;
 }
 
 /* The host loads libraries again when their last context is gone: variables get new addresses. */
@@ -364,7 +380,14 @@ static void forget_variables(weir_handle handle, void *object, void *user)
 
 void weir_modules_context_gone(struct weir_guest_ctx *ctx)
 {
-    weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_MODULE], forget_module_of, ctx);
+    struct going_modules going = {ctx, NULL};
+    weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_MODULE], hide_module_of, &going);
+    weir_inside_wait(ctx, weir_calls_thread.inside);
+    while (going.first) {
+        struct weir_guest_module *module = going.first;
+        going.first = module->next_gone;
+        weir_module_forget(module);
+    }
     weir_id_table_visit(weir_guest.objects.tables[WEIR_KIND_LIBRARY], forget_variables, ctx);
     if (ctx->primary) {
         weir_managed_context_gone();

@@ -57,6 +57,7 @@ struct weir_image_object {
     uint32_t n_names; /* names and names_bytes: the enumeration, fetched once */
     char *names;
     bool names_known;
+    bool gone; /* under lock: nothing is added any more */
 };
 
 struct weir_guest_module {
@@ -64,6 +65,7 @@ struct weir_guest_module {
     struct weir_guest_ctx *ctx;
     struct weir_library *library; /* cuLibraryGetModule's; not unloaded by itself */
     struct weir_image_object image;
+    struct weir_guest_module *next_gone; /* while its context goes */
 };
 
 struct weir_library {
@@ -154,16 +156,23 @@ void weir_jit_write_logs(const struct weir_jit_wire *wire, const char *info, con
 /* ---------------------------------------------------------------- managed variables */
 
 /**
- * A __managed__ variable at a device address that the program will also read and write itself.
+ * A global of a module or library became known: copies from and to it are accepted from now on, and
+ * the program itself reads and writes a __managed__ variable at its address.
  *
- * The guest maps memory of its own at that address and copies it to the device before work and back
+ * For that the guest maps memory of its own there and copies it to the device before work and back
  * after synchronisation (concurrentManagedAccess is 0, so the program may not touch it in between).
  *
- * @return CUDA_SUCCESS
- * @return CUDA_ERROR_OUT_OF_MEMORY  something of the program lies at the address.
+ * @param ctx      of a module; NULL: a library's, on the current device.
+ * @param managed  it is such a variable.
+ * @param owner    the module or library.
+ * @return CUDA_SUCCESS  also where something of the program lies at a managed variable's address:
+ *                       the log says so
+ * @return CUDA_ERROR_OUT_OF_MEMORY
+ * @return what a copy gives
  * @thread any
  */
-CUresult weir_managed_mirror(uint64_t address, uint64_t bytes, const void *owner);
+CUresult weir_module_note_global(struct weir_guest_ctx *ctx, uint64_t address, uint64_t bytes,
+                                 bool managed, void *owner);
 
 /** Copy every mirror to the device, if there is any: work is about to be posted. @thread any */
 CUresult weir_managed_push_slow(void);

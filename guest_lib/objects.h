@@ -76,7 +76,8 @@ struct weir_guest_ctx {
 
     uint32_t state;        /* atomic, enum weir_ctx_state */
     uint32_t flags;        /* atomic */
-    uint32_t retain_count; /* of a primary context; under lock */
+    uint32_t retain_count; /* of a primary context; under the lock in ops/device.c */
+    bool going;            /* atomic: a thread is taking it apart, or has */
     uint32_t attached;     /* atomic; its creation counts as one: cuCtxAttach */
     uint32_t peers;        /* atomic; bit per device: cuCtxEnablePeerAccess */
     uint32_t epoch;        /* atomic; counts activations: what belongs to an older one is dead */
@@ -85,6 +86,7 @@ struct weir_guest_ctx {
     CUfunc_cache cache_config;
     CUsharedconfig shared_config;
     struct weir_ctx_storage storage; /* context-local storage of libraries */
+    struct weir_coredump *coredump;  /* settings; NULL: none. ops/coredump.c */
 
     /* Work on the legacy stream and on every blocking stream of the context; see stream.h. */
     uint64_t blocking_started;
@@ -134,7 +136,20 @@ CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags,
 /** Make it usable: legacy stream, ctx_create. requires ctx->lock not held */
 CUresult weir_ctx_activate(struct weir_guest_ctx *ctx);
 
-/** Destroy on the host; primary contexts become inactive, others destroyed. */
+/**
+ * The call uses this context from here on, which does not go before the call's end: for what was
+ * found by another way than weir_ctx_resolve().
+ * @param ret_state  enum weir_ctx_state; or NULL.
+ * @return false: it is not active, and may be going
+ * @thread any
+ */
+bool weir_ctx_use(const struct weir_guest_ctx *ctx, uint32_t *ret_state);
+
+/**
+ * Destroy on the host; primary contexts become inactive, others destroyed. Waits for calls that
+ * other threads have in it; later ones find it so.
+ * @thread one at a time for each context
+ */
 CUresult weir_ctx_deactivate(struct weir_guest_ctx *ctx);
 
 /** Wait for everything posted in the context, flush printf, report errors. @thread any */

@@ -151,7 +151,6 @@ static CUresult mark_oldest(struct weir_stream_point *ret_oldest)
     CUresult rc = CUDA_SUCCESS;
     for (unsigned int i = 0; i < n && rc == CUDA_SUCCESS; i++) {
         rc = weir_guest_stream_mark(&points[i]);
-        rc = weir_guest_stream_mark_refused(rc) ? CUDA_SUCCESS : rc;
     }
     return rc;
 }

@@ -8,6 +8,7 @@
 #include "guest_lib/callback.h"
 #include "guest_lib/calls.h"
 #include "guest_lib/calls_log.h"
+#include "guest_lib/device_launch.h"
 #include "guest_lib/entry.h"
 #include "guest_lib/export_tables.h"
 #include "guest_lib/limits.h"
@@ -155,14 +156,16 @@ static CUresult reserve_window(const struct weir_welcome *welcome)
             "guest: this process may not have the window's addresses: raise its limit of "
             "address space (ulimit -v) bytes=%llu",
             (unsigned long long)welcome->window_bytes);
-    } else {
-        weir_log_error("guest: the window's addresses are taken, base=%p bytes=%llu errno=%d", want,
-                       (unsigned long long)welcome->window_bytes, errno);
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    weir_log_error(
+        "guest: this process has something at the addresses that the host uses: a second "
+        "copy of libcuda.so.1? It may have one. base=%p bytes=%llu errno=%d",
+        want, (unsigned long long)welcome->window_bytes, errno);
     if (got != MAP_FAILED) { /* a kernel before 4.17 ignores the flag */
         munmap(got, welcome->window_bytes);
     }
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
 }
 
 /* What records of the calling thread are for. Handlers that are given a context or a stream use its
@@ -200,6 +203,7 @@ static CUresult start_parts(const struct weir_welcome *welcome)
 CUresult weir_guest_start(struct weir_transport *transport, const struct weir_welcome *welcome)
 {
     weir_guest.session++;
+    weir_inside_init();
     weir_guest.n_cpus = count_cpus();
     weir_guest.same_process = strcmp(transport->ops->name, "loop") == 0;
     weir_guest.launch_blocking =
@@ -235,6 +239,7 @@ static void free_context(weir_handle handle, void *object, void *user)
     (void)user;
     struct weir_guest_ctx *ctx = object;
     weir_ctx_storage_finish(&ctx->storage);
+    free(ctx->coredump);
     free(ctx);
 }
 
@@ -346,6 +351,7 @@ enum weir_status weir_guest_connect(bool monitor, struct weir_transport **ret_tr
     struct weir_limit_wish wish;
     weir_program_name(program);
     weir_limits_read(getenv, &wish);
+    wish.launches_on_device = !monitor && weir_device_launch_is_in("/proc/self/exe");
     struct weir_connect_params params = {.host = host_url(url),
                                          .transport = getenv("WEIR_TRANSPORT"),
                                          .program = program,

@@ -86,7 +86,7 @@ static void fill_stream(struct weir_guest_stream *stream, struct weir_guest_ctx 
     stream->priority = priority;
     stream->legacy = legacy;
     stream->per_thread = false;
-    stream->captures = 0;
+    __atomic_store_n(&stream->capture.under_way, false, __ATOMIC_RELAXED);
     stream->goes_later = false;
     __atomic_store_n(&stream->started_own, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&stream->finished_own, 0, __ATOMIC_RELAXED);
@@ -337,7 +337,7 @@ bool weir_guest_stream_passed(const struct weir_stream_point *point)
 
 /*
  * Send a mark if none covers the point; tells which number to wait for and what it covers. While
- * something is captured the host may refuse it, and must say so: nobody would write its number.
+ * something is captured the host must be asked: of a captured stream nobody would write the number.
  */
 static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_value,
                            uint64_t *ret_covers)
@@ -356,8 +356,10 @@ static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_
             stream->mark_value = value;
         }
     }
+    bool captured = rc == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    rc = captured ? CUDA_SUCCESS : rc;
     *ret_value = stream->mark_value;
-    *ret_covers = stream->mark_covers;
+    *ret_covers = captured ? point->count : stream->mark_covers;
     weir_lock_release(&stream->lock);
     return rc;
 }
@@ -382,7 +384,7 @@ CUresult weir_guest_stream_mark_before_capture(struct weir_guest_stream *stream)
             weir_guest_stream_here(legacy); /* a blocking stream's capture keeps its marks, too */
         rc = weir_guest_stream_mark(&point);
     }
-    return weir_guest_stream_mark_refused(rc) ? CUDA_SUCCESS : rc;
+    return rc;
 }
 
 CUresult weir_guest_stream_wait(const struct weir_stream_point *point)
@@ -409,11 +411,7 @@ CUresult weir_guest_stream_wait(const struct weir_stream_point *point)
 
 /* ---------------------------------------------------------------- what entry points use */
 
-/*
- * While something is captured, the host must be asked before a mark is sent: a mark in a captured
- * stream would break the capture. CUDA_ERROR_NOT_READY and CUDA_SUCCESS: not captured.
- */
-static CUresult ask_host(struct weir_guest_stream *stream)
+CUresult weir_guest_stream_ask_host(struct weir_guest_stream *stream)
 {
     struct weir_stream_point point = weir_guest_stream_here(stream);
     CUresult rc = weir_call_stream_query(
@@ -438,7 +436,7 @@ CUresult weir_guest_stream_settled(struct weir_guest_ctx *ctx)
 CUresult weir_guest_stream_synchronize(struct weir_guest_stream *stream)
 {
     if (__builtin_expect(weir_guest_capturing(), 0)) {
-        CUresult rc = ask_host(stream);
+        CUresult rc = weir_guest_stream_ask_host(stream);
         if (rc != CUDA_SUCCESS && rc != CUDA_ERROR_NOT_READY) {
             return rc;
         }
@@ -461,7 +459,7 @@ static bool sent_just_now(struct weir_guest_stream *stream)
  */
 static CUresult query_host(const struct weir_stream_point *point)
 {
-    CUresult rc = ask_host(point->stream);
+    CUresult rc = weir_guest_stream_ask_host(point->stream);
     if (rc == CUDA_ERROR_NOT_READY) {
         rc = weir_guest_stream_mark(point);
         uint64_t end_ns = weir_clock_now_ns() + (point->stream->legacy ? QUERY_SPIN_NS : 0);
@@ -501,7 +499,7 @@ CUresult weir_guest_stream_query(struct weir_guest_stream *stream)
     struct weir_stream_point point = weir_guest_stream_here(stream);
     CUresult rc;
     if (weir_guest.channel.remote || weir_guest_capturing()) {
-        rc = ask_host(stream);
+        rc = weir_guest_stream_ask_host(stream);
     } else {
         rc = query_local(&point);
     }
@@ -575,17 +573,6 @@ static bool covered_by_legacy(const struct weir_guest_stream *stream)
     return !stream->legacy && !(stream->flags & CU_STREAM_NON_BLOCKING);
 }
 
-static CUresult check_not_captured(const struct points *points)
-{
-    for (size_t i = 0; i < points->count; i++) {
-        CUresult rc = ask_host(points->all[i].stream);
-        if (rc != CUDA_SUCCESS && rc != CUDA_ERROR_NOT_READY) {
-            return rc;
-        }
-    }
-    return CUDA_SUCCESS;
-}
-
 static CUresult wait_points(struct weir_guest_ctx *ctx, const struct points *points)
 {
     CUresult rc = CUDA_SUCCESS;
@@ -614,9 +601,6 @@ CUresult weir_streams_wait_all(struct weir_guest_ctx *ctx)
     struct points points = {.cap = SYNC_POINTS};
     points.all = points.fixed;
     CUresult rc = collect(ctx, &points) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    if (rc == CUDA_SUCCESS && points.count && weir_guest_capturing()) {
-        rc = check_not_captured(&points);
-    }
     if (rc == CUDA_SUCCESS) {
         rc = wait_points(ctx, &points);
     }
@@ -647,6 +631,8 @@ void weir_streams_forget(struct weir_guest_ctx *ctx)
         while (lists[i]) {
             struct weir_guest_stream *stream = lists[i];
             lists[i] = stream->next_in_ctx;
+            CUresult rc = weir_guest_capture_leave(stream, 0);
+            (void)rc; /* there is no graph to miss anything */
             weir_guest_object_remove(WEIR_KIND_STREAM, stream->handle);
             recycle(stream);
         }

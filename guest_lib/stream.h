@@ -35,8 +35,20 @@
 #include "guest_lib/lock.h"
 #include "guest_lib/objects.h"
 #include "proto/cuda_abi.h"
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+/* The capture that began in a stream, if one did (ops/capture.c). */
+struct weir_guest_capture {
+    bool under_way;                 /* atomic */
+    struct weir_guest_stream *next; /* of all; guarded, as what follows, by the lock of that list */
+    CUstreamCaptureMode mode;
+    pthread_t thread; /* that began it */
+    bool broken;      /* the host was told to invalidate it */
+    uint64_t id;
+    uint64_t into; /* the graph that there was; 0: the capture makes one */
+};
 
 /*
  * A stream. handle .. id are immutable. The counters are atomic. Structs are reused after
@@ -50,8 +62,7 @@ struct weir_guest_stream {
     int priority;
     bool legacy;
     bool per_thread;
-    uint8_t captures;       /* atomic; 1: a capture began in it, 2: into a graph that there is */
-    uint64_t captured_into; /* that graph; 0: the capture makes one. For its end */
+    struct weir_guest_capture capture;
     uint32_t word;
     uint64_t id;
 
@@ -90,6 +101,9 @@ static inline uint64_t *weir_guest_stream_ticks(struct weir_guest_stream *stream
  * @thread any; makes the thread's per-thread stream on first use
  */
 CUresult weir_guest_stream_get(CUstream handle, struct weir_guest_stream **ret_stream);
+
+/** A program's stream of any active context, by its handle. False: none. @thread any */
+bool weir_guest_stream_find(CUstream handle, struct weir_guest_stream **ret_stream);
 
 /** A new stream of an active context. flags as cuStreamCreate. @thread any */
 CUresult weir_guest_stream_new(struct weir_guest_ctx *ctx, unsigned int flags, int priority,
@@ -167,28 +181,36 @@ struct weir_stream_point weir_guest_stream_here(struct weir_guest_stream *stream
  * @thread any */
 bool weir_guest_stream_passed(const struct weir_stream_point *point);
 
-/** Send a mark that covers the point, unless one did already. @thread any */
+/**
+ * Send a mark that covers the point, unless one did already. A stream that is captured takes none:
+ * what it was given before has its mark (weir_guest_stream_mark_before_capture()), and what it is
+ * given now does not run.
+ * @thread any
+ */
 CUresult weir_guest_stream_mark(const struct weir_stream_point *point);
 
 /**
- * Mark what a stream was given before it may be captured: the host takes no mark while it is, and
- * the room that copies have in the arena would stay taken. A stream that is captured already stays
- * as it is.
+ * Mark what a stream was given before it may be captured, and let the legacy stream take it in: the
+ * host takes no mark while it is. A stream that is captured already stays as it is.
  * @thread any; no lock held
  */
 CUresult weir_guest_stream_mark_before_capture(struct weir_guest_stream *stream);
 
-/** Was a mark refused because its stream, or one that the legacy stream waits for, is captured? */
-static inline bool weir_guest_stream_mark_refused(CUresult rc)
-{
-    return rc == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || rc == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-}
-
-/** Mark and wait. CUDA_SUCCESS, a sticky error, or the host is gone. @thread any; no lock held */
+/** Mark and wait. A point of a captured stream is passed when what the stream was given before is
+ * done. CUDA_SUCCESS, a sticky error, or the host is gone. @thread any; no lock held */
 CUresult weir_guest_stream_wait(const struct weir_stream_point *point);
 
 /** Work up to the point is known to be done, by whatever evidence. @thread any */
 void weir_guest_stream_note_done(const struct weir_stream_point *point);
+
+/**
+ * Ask the driver whether a stream's work is done: under capture, for what no capture can contain.
+ * @return CUDA_SUCCESS, CUDA_ERROR_NOT_READY
+ * @return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT  the stream, or
+ *         one that the legacy stream waits for, is captured; the capture is invalidated
+ * @thread any
+ */
+CUresult weir_guest_stream_ask_host(struct weir_guest_stream *stream);
 
 /** cuStreamQuery without the argument check: CUDA_SUCCESS, CUDA_ERROR_NOT_READY or an error. */
 CUresult weir_guest_stream_query(struct weir_guest_stream *stream);
@@ -209,6 +231,12 @@ CUresult weir_guest_stream_settled(struct weir_guest_ctx *ctx);
 
 /** cuStreamSynchronize without the argument check: capture, wait, printf, errors. @thread any */
 CUresult weir_guest_stream_synchronize(struct weir_guest_stream *stream);
+
+/**
+ * Forget the capture that began in a stream, if one did, and what it has met. Its end in the host
+ * is the caller's. @param graph  that got what the capture has met; 0: none. @thread any
+ */
+CUresult weir_guest_capture_leave(struct weir_guest_stream *stream, uint64_t graph);
 
 /* ---------------------------------------------------------------- events */
 

@@ -4,6 +4,7 @@
  * CU_STREAM_PER_THREAD is an ordinary blocking stream that belongs to one guest thread and one
  * context. It is made when the thread first uses it and destroyed when the thread ends.
  */
+#include "guest_lib/calls.h"
 #include "guest_lib/stream.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -27,15 +28,17 @@ static bool is_alive(const struct own_stream *own)
            __atomic_load_n(&own->stream->id, __ATOMIC_ACQUIRE) == own->stream_id;
 }
 
+/* Its context may be going meanwhile, and takes its streams along. */
 static void drop_own_streams(void *list)
 {
     bool ready = weir_guest_phase_now() == WEIR_PHASE_READY;
     for (struct own_stream *own = list; own;) {
         struct own_stream *next = own->next;
-        if (ready && is_alive(own)) {
+        if (ready && weir_ctx_use(own->ctx, NULL) && is_alive(own)) {
             CUresult rc = weir_guest_stream_drop(own->stream);
             (void)rc; /* the thread is ending: nobody to tell */
         }
+        weir_calls_leave(&weir_calls_thread);
         free(own);
         own = next;
     }
@@ -95,6 +98,16 @@ static CUresult per_thread_stream(struct weir_guest_ctx *ctx, struct weir_guest_
     return CUDA_SUCCESS;
 }
 
+bool weir_guest_stream_find(CUstream handle, struct weir_guest_stream **ret_stream)
+{
+    struct weir_guest_stream *stream = weir_guest_object_get(WEIR_KIND_STREAM, handle);
+    if (!stream || !weir_ctx_use(stream->ctx, NULL)) {
+        return false;
+    }
+    *ret_stream = stream;
+    return true;
+}
+
 CUresult weir_guest_stream_get(CUstream handle, struct weir_guest_stream **ret_stream)
 {
     struct weir_guest_ctx *ctx;
@@ -109,10 +122,5 @@ CUresult weir_guest_stream_get(CUstream handle, struct weir_guest_stream **ret_s
     if (handle == CU_STREAM_PER_THREAD) {
         return per_thread_stream(ctx, ret_stream);
     }
-    struct weir_guest_stream *stream = weir_guest_object_get(WEIR_KIND_STREAM, handle);
-    if (!stream) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    *ret_stream = stream;
-    return CUDA_SUCCESS;
+    return weir_guest_stream_find(handle, ret_stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }

@@ -1,9 +1,7 @@
 #include "guest_lib/visible.h"
-#include "base/gpu_uuid.h"
-#include <ctype.h>
+#include "proto/common/visible.h"
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* What this library does not carry: libraries then take another path instead of failing. */
@@ -111,58 +109,6 @@ static void fill_device(struct weir_guest_device *device, const struct weir_welc
     }
 }
 
-/* The one device that an item names; -1: none, or the beginning of more than one UUID. */
-static int named_device(const char *item, size_t len, const struct weir_welcome *welcome)
-{
-    if (len >= 4 && strncasecmp(item, "GPU-", 4) == 0) {
-        int found = -1;
-        for (uint32_t i = 0; i < welcome->n_devices; i++) {
-            char text[WEIR_GPU_UUID_BYTES];
-            weir_gpu_uuid_text(welcome->devices[i].uuid, text);
-            if (len > 4 && len < sizeof text && strncasecmp(item, text, len) == 0) {
-                if (found >= 0) {
-                    return -1;
-                }
-                found = (int)i;
-            }
-        }
-        return found;
-    }
-    char *end;
-    long ordinal = strtol(item, &end, 10);
-    bool known = end == item + len && len > 0 && ordinal >= 0 && ordinal < welcome->n_devices;
-    return known ? (int)ordinal : -1;
-}
-
-/* The list ends at the first item that names nothing; one that names a device twice leaves none. */
-static int read_list(const struct weir_welcome *welcome, const char *list,
-                     int ordinals[WEIR_GUEST_MAX_DEVICES])
-{
-    uint32_t seen = 0;
-    int found = 0;
-    while (*list) {
-        while (isspace((unsigned char)*list)) {
-            list++;
-        }
-        size_t len = strcspn(list, ",");
-        size_t used = len;
-        while (used && isspace((unsigned char)list[used - 1])) {
-            used--;
-        }
-        int ordinal = named_device(list, used, welcome);
-        if (ordinal < 0) {
-            break;
-        }
-        if (seen >> ordinal & 1) {
-            return 0;
-        }
-        seen |= 1u << ordinal;
-        ordinals[found++] = ordinal;
-        list += len + (list[len] == ',');
-    }
-    return found;
-}
-
 int weir_visible_devices(const struct weir_welcome *welcome, const char *list,
                          struct weir_guest_device *devices, bool co_located, bool passes_fds)
 {
@@ -172,7 +118,11 @@ int weir_visible_devices(const struct weir_welcome *welcome, const char *list,
         ordinals[i] = i;
     }
     if (list) {
-        found = read_list(welcome, list, ordinals);
+        CUuuid uuids[WEIR_GUEST_MAX_DEVICES];
+        for (int i = 0; i < found; i++) {
+            memcpy(&uuids[i], welcome->devices[i].uuid, sizeof uuids[i]);
+        }
+        found = weir_visible_order(list, uuids, found, ordinals);
     }
     for (int i = 0; i < found; i++) {
         fill_device(&devices[i], welcome, ordinals[i], co_located, passes_fds);

@@ -178,7 +178,7 @@ static void wait_context(weir_handle handle, void *object, void *user)
     (void)handle;
     (void)user;
     struct weir_guest_ctx *ctx = object;
-    if (__atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == WEIR_CTX_ACTIVE) {
+    if (weir_ctx_use(ctx, NULL)) {
         CUresult rc = weir_streams_wait_all(ctx);
         (void)rc; /* a capture, or an error that the next call tells of */
     }

@@ -13,6 +13,9 @@
 
 #define SLAB_BYTES  (16ull << 30)
 #define SMALL_BYTES (1ull << 30)
+/* Driver 580 puts a smaller reservation (seen with 4 MiB) where it likes, whatever address is
+ * wished for, and rounds larger ones to this (H200, 2026-11-29): such a wish is not passed on. */
+#define WISH_BYTES (32ull << 20)
 
 struct space {
     uint64_t base, bytes;
@@ -163,22 +166,27 @@ static CUresult add_slab_locked(void)
     return CUDA_SUCCESS;
 }
 
-static CUresult reserve_small_locked(uint64_t bytes, uint64_t *ret_base)
+/* The block may begin before the place, where that is to be aligned. */
+static CUresult reserve_small_locked(uint64_t bytes, uint64_t alignment, uint64_t *ret_base)
 {
-    spaces.small.grain_bytes = weir_guest_vmm_unit();
-    struct weir_range_block *block = weir_guest_range_take(&spaces.small, bytes);
+    uint64_t unit = weir_guest_vmm_unit();
+    uint64_t room = bytes + (alignment > unit ? alignment - unit : 0);
+    spaces.small.grain_bytes = unit;
+    struct weir_range_block *block = weir_guest_range_take(&spaces.small, room);
     if (!block) {
         CUresult rc = add_slab_locked();
-        block = rc == CUDA_SUCCESS ? weir_guest_range_take(&spaces.small, bytes) : NULL;
+        block = rc == CUDA_SUCCESS ? weir_guest_range_take(&spaces.small, room) : NULL;
         if (!block) {
             return rc != CUDA_SUCCESS ? rc : CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
-    if (!add_locked(block->base, bytes, block)) {
+    uint64_t base =
+        alignment > unit ? (block->base + alignment - 1) & ~(alignment - 1) : block->base;
+    if (!add_locked(base, bytes, block)) {
         weir_guest_range_give(&spaces.small, block);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *ret_base = block->base;
+    *ret_base = base;
     return CUDA_SUCCESS;
 }
 
@@ -200,9 +208,11 @@ static CUresult reserve_large_locked(uint64_t bytes, uint64_t alignment, uint64_
 CUresult weir_guest_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hint,
                                 uint64_t *ret_base)
 {
-    bool small = bytes <= SMALL_BYTES && alignment <= weir_guest_vmm_unit() && !hint;
+    bool small = bytes <= SMALL_BYTES && alignment <= SMALL_BYTES;
+    hint = bytes < WISH_BYTES ? 0 : hint;
     weir_lock_acquire(&spaces.lock);
-    CUresult rc = small ? reserve_small_locked(bytes, ret_base) : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult rc = small && !hint ? reserve_small_locked(bytes, alignment, ret_base)
+                                 : CUDA_ERROR_OUT_OF_MEMORY;
     /* Where there is no room for a slab there may be some for this one alone. */
     if (rc == CUDA_ERROR_OUT_OF_MEMORY) {
         rc = reserve_large_locked(bytes, alignment, hint, ret_base);

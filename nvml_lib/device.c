@@ -305,34 +305,6 @@ EXPORT(nvmlDeviceIsMigDeviceHandle, (nvmlDevice_t device, unsigned int *is_mig))
     return rc;
 }
 
-/* Which processors are near the device is the host's matter; a guest may have none of them. */
-EXPORT(nvmlDeviceGetCpuAffinity, (nvmlDevice_t device, unsigned int words, unsigned long *set))
-{
-    (void)words;
-    nvmlReturn_t rc = enter_with(device, set);
-    return rc == NVML_SUCCESS ? NVML_ERROR_NOT_SUPPORTED : rc;
-}
-
-EXPORT(nvmlDeviceGetCpuAffinityWithinScope,
-       (nvmlDevice_t device, unsigned int words, unsigned long *set, unsigned int scope))
-{
-    (void)scope;
-    return nvmlDeviceGetCpuAffinity(device, words, set);
-}
-
-EXPORT(nvmlDeviceGetMemoryAffinity,
-       (nvmlDevice_t device, unsigned int words, unsigned long *set, unsigned int scope))
-{
-    (void)scope;
-    return nvmlDeviceGetCpuAffinity(device, words, set);
-}
-
-EXPORT(nvmlDeviceGetNumaNodeId, (nvmlDevice_t device, unsigned int *node))
-{
-    nvmlReturn_t rc = enter_with(device, node);
-    return rc == NVML_SUCCESS ? NVML_ERROR_NOT_SUPPORTED : rc;
-}
-
 EXPORT(nvmlDeviceValidateInforom, (nvmlDevice_t device))
 {
     uint32_t index;

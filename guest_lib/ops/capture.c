@@ -8,6 +8,7 @@
 #include "guest_lib/entry.h"
 #include "guest_lib/graph.h"
 #include "guest_lib/graph_mem.h"
+#include "proto/common/capture_mode.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include "proto/wire/guest_api.h"
@@ -40,6 +41,10 @@ static CUresult info_of(struct weir_guest_stream *stream, struct weir_op_capture
 static bool capture_of(struct weir_guest_stream *stream, uint64_t *ret_id, CUresult *ret_result)
 {
     struct weir_op_capture_info_out out;
+    if (stream->legacy) { /* never is; of others' captures the work itself will be told */
+        *ret_result = CUDA_SUCCESS;
+        return false;
+    }
     *ret_result = info_of(stream, &out);
     if (*ret_result != CUDA_SUCCESS || out.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
         return false;
@@ -136,6 +141,7 @@ bool weir_graph_capture_alloc(struct weir_guest_stream *stream, CUstream handle,
     struct pending item = {.kind = PENDING_ALLOC};
     CUgraphNode node;
     if (!capture_of(stream, &item.capture, ret_result)) {
+        *ret_result = *ret_result == CUDA_SUCCESS ? weir_guest_enter_unsafe() : *ret_result;
         return *ret_result != CUDA_SUCCESS;
     }
     *ret_result = insert_node(handle, &node);
@@ -169,6 +175,7 @@ bool weir_graph_capture_free(struct weir_guest_stream *stream, CUstream handle, 
     struct pending item = {.kind = PENDING_FREE, .address = address};
     CUgraphNode node;
     if (!capture_of(stream, &item.capture, ret_result)) {
+        *ret_result = *ret_result == CUDA_SUCCESS ? weir_guest_enter_unsafe() : *ret_result;
         return *ret_result != CUDA_SUCCESS;
     }
     *ret_result =
@@ -185,7 +192,7 @@ bool weir_graph_capture_free(struct weir_guest_stream *stream, CUstream handle, 
     return true;
 }
 
-/* ---------------------------------------------------------------- the end of a capture */
+/* ---------------------------------------------------------------- what a capture has met */
 
 static CUresult give(struct weir_graph_set *set, const struct pending *item)
 {
@@ -254,10 +261,94 @@ static CUresult settle(uint64_t capture, uint64_t graph)
     return result;
 }
 
+/* ---------------------------------------------------------------- captures under way */
+
+/* The list of streams in which a capture began, and their captures. */
+static struct {
+    pthread_mutex_t lock;
+    struct weir_guest_stream *first;
+} captures = {PTHREAD_MUTEX_INITIALIZER, NULL};
+
+/*
+ * Before the host is asked: no thread may post into a stream that is captured already. The stream's
+ * lock keeps a mark that another thread is about to post before the capture.
+ * @return false: one began in it already
+ */
+static bool enter(struct weir_guest_stream *stream, CUstreamCaptureMode mode, uint64_t graph)
+{
+    pthread_mutex_lock(&captures.lock);
+    bool first = !__atomic_exchange_n(&stream->capture.under_way, true, __ATOMIC_RELAXED);
+    if (first) {
+        stream->capture.next = captures.first;
+        captures.first = stream;
+        stream->capture.mode = mode;
+        stream->capture.thread = pthread_self();
+        stream->capture.broken = false;
+        stream->capture.id = 0;
+        stream->capture.into = graph;
+        weir_lock_acquire(&stream->lock);
+        __atomic_fetch_add(&weir_guest.captures_active, 1, __ATOMIC_RELEASE);
+        weir_lock_release(&stream->lock);
+    }
+    pthread_mutex_unlock(&captures.lock);
+    return first;
+}
+
+CUresult weir_guest_capture_leave(struct weir_guest_stream *stream, uint64_t graph)
+{
+    if (!__atomic_load_n(&stream->capture.under_way, __ATOMIC_RELAXED)) {
+        return CUDA_SUCCESS;
+    }
+    pthread_mutex_lock(&captures.lock);
+    uint64_t id = stream->capture.id;
+    bool mine = __atomic_exchange_n(&stream->capture.under_way, false, __ATOMIC_RELAXED);
+    struct weir_guest_stream **at = &captures.first;
+    while (mine && *at != stream) {
+        at = &(*at)->capture.next;
+    }
+    *at = mine ? stream->capture.next : *at;
+    pthread_mutex_unlock(&captures.lock);
+    if (!mine) {
+        return CUDA_SUCCESS;
+    }
+    __atomic_fetch_sub(&weir_guest.captures_active, 1, __ATOMIC_RELEASE);
+    return settle(id, graph);
+}
+
+/* A capture that forbids what the thread is doing, and that the host has to invalidate still. */
+static struct weir_guest_stream *find_forbidding(const struct weir_guest_ctx *ctx,
+                                                 bool *ret_forbidden)
+{
+    struct weir_guest_stream *found = NULL;
+    pthread_mutex_lock(&captures.lock);
+    for (struct weir_guest_stream *s = captures.first; s && !found; s = s->capture.next) {
+        if (weir_capture_forbids(s->capture.mode, s->capture.thread) || s->ctx == ctx) {
+            *ret_forbidden = true;
+            found = s->capture.broken ? NULL : s;
+            s->capture.broken = true;
+        }
+    }
+    pthread_mutex_unlock(&captures.lock);
+    return found;
+}
+
+CUresult weir_guest_refuse_unsafe(const struct weir_guest_ctx *ctx)
+{
+    struct weir_guest_stream *stream;
+    bool forbidden = false;
+    while ((stream = find_forbidding(ctx, &forbidden)) != NULL) {
+        (void)weir_guest_stream_ask_host(stream); /* which invalidates it */
+    }
+    return forbidden ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- begin and end */
+
 static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph,
                       const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count)
 {
     struct weir_guest_stream *stream;
+    struct weir_op_capture_begin_out out;
     if ((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED || (count && !dependencies) ||
         count > 4096) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -273,9 +364,10 @@ static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    /* Before the host is asked: no thread may post into a stream that is captured already. */
     weir_guest.capture_copy = weir_graph_capture_copy;
-    __atomic_fetch_add(&weir_guest.captures_active, 1, __ATOMIC_RELEASE);
+    if (!enter(stream, mode, graph)) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
     const struct weir_op_capture_begin_in in = {
         .s = stream->handle,
         .mode = (uint32_t)mode,
@@ -285,12 +377,13 @@ static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph
         .edges = edges,
         .n_edges = edges ? (uint32_t)count : 0,
     };
-    result = weir_call_capture_begin(weir_guest_channel(), &in, NULL);
+    result = weir_call_capture_begin(weir_guest_channel(), &in, &out);
     if (result == CUDA_SUCCESS) {
-        stream->captured_into = graph;
-        __atomic_store_n(&stream->captures, graph ? 2 : 1, __ATOMIC_RELAXED);
+        pthread_mutex_lock(&captures.lock);
+        stream->capture.id = out.id;
+        pthread_mutex_unlock(&captures.lock);
     } else {
-        __atomic_fetch_sub(&weir_guest.captures_active, 1, __ATOMIC_RELEASE);
+        (void)weir_guest_capture_leave(stream, 0);
     }
     return result;
 }
@@ -317,51 +410,65 @@ CUresult weir_guest_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph
     return begin(hStream, mode, (uintptr_t)hGraph, dependencies, dependencyData, numDependencies);
 }
 
-CUresult weir_guest_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+/* A capture into a graph ends in that graph, which has its name already. */
+static CUresult end(struct weir_guest_stream *stream, uint64_t into, CUgraph *ret_graph)
 {
-    struct weir_guest_stream *stream;
-    struct weir_op_capture_info_out info;
-    struct weir_op_capture_end_in in = {0};
-    if (!phGraph) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *phGraph = NULL;
-    CUresult result = weir_guest_stream_get(hStream, &stream);
-    if (result == CUDA_SUCCESS) {
-        result = info_of(stream, &info);
-    }
+    struct weir_op_capture_end_in in = {.s = stream->handle, .g = into};
+    CUresult result = into ? CUDA_SUCCESS : weir_guest_reserve(WEIR_KIND_GRAPH, &in.g);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (info.status == CU_STREAM_CAPTURE_STATUS_NONE) {
-        return CUDA_ERROR_ILLEGAL_STATE;
-    }
-    const uint64_t capture = info.id;
-    /* A capture into a graph ends in that graph, which has its name already. */
-    bool named = stream->captured_into != 0;
-    in.s = stream->handle;
-    in.g = stream->captured_into;
-    if (!named) {
-        result = weir_guest_reserve(WEIR_KIND_GRAPH, &in.g);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
-    }
     result = weir_call_capture_end(weir_guest_channel(), &in, NULL);
-    bool ended = result != CUDA_ERROR_STREAM_CAPTURE_UNJOINED &&
-                 result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    if (result != CUDA_SUCCESS && !named) {
+    CUresult settled = weir_guest_capture_leave(stream, result == CUDA_SUCCESS ? in.g : 0);
+    weir_streams_reap(stream->ctx);
+    if (result != CUDA_SUCCESS && !into) {
         weir_guest_drop(WEIR_KIND_GRAPH, in.g);
     }
-    if ((ended || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED) &&
-        __atomic_exchange_n(&stream->captures, 0, __ATOMIC_RELAXED)) {
-        __atomic_fetch_sub(&weir_guest.captures_active, 1, __ATOMIC_RELEASE);
-        weir_streams_reap(stream->ctx);
-        CUresult settled = settle(capture, result == CUDA_SUCCESS ? in.g : 0);
-        result = result == CUDA_SUCCESS ? settled : result;
-    }
     if (result == CUDA_SUCCESS) {
-        *phGraph = (CUgraph)(uintptr_t)in.g;
+        *ret_graph = (CUgraph)(uintptr_t)in.g;
+    }
+    return result == CUDA_SUCCESS ? settled : result;
+}
+
+/* How the capture that began in a stream was begun. @return false: none did */
+static bool how_begun(struct weir_guest_stream *stream, struct weir_guest_capture *ret_capture)
+{
+    pthread_mutex_lock(&captures.lock);
+    *ret_capture = stream->capture;
+    pthread_mutex_unlock(&captures.lock);
+    return ret_capture->under_way;
+}
+
+void weir_graph_capture_abandon(struct weir_guest_stream *stream)
+{
+    struct weir_guest_capture begun;
+    CUgraph graph;
+    if (how_begun(stream, &begun) && end(stream, begun.into, &graph) == CUDA_SUCCESS &&
+        !begun.into) {
+        (void)weir_guest_cuGraphDestroy(graph); /* nobody has it */
+    }
+}
+
+CUresult weir_guest_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+    struct weir_guest_stream *stream;
+    struct weir_guest_capture begun;
+    CUgraph graph = NULL;
+    CUresult result = weir_guest_stream_get(hStream, &stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    bool origin = how_begun(stream, &begun);
+    if (!phGraph && !(origin && begun.into)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (origin && begun.mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+        !pthread_equal(begun.thread, pthread_self())) {
+        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    }
+    result = end(stream, origin ? begun.into : 0, &graph);
+    if (phGraph) {
+        *phGraph = graph;
     }
     return result;
 }
@@ -377,9 +484,6 @@ CUresult weir_guest_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus 
     *captureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
     if (result != CUDA_SUCCESS || !weir_guest_capturing()) {
         return result;
-    }
-    if (stream->legacy) {
-        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     }
     result = info_of(stream, &out);
     if (result == CUDA_SUCCESS) {

@@ -72,11 +72,10 @@ CUresult weir_guest_cuCtxDestroy_v2(CUcontext ctx)
     if (!found || found->primary) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    CUresult rc = check_settable(ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
+    if (__atomic_exchange_n(&found->going, true, __ATOMIC_RELAXED)) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* or another thread is about to */
     }
-    rc = weir_ctx_deactivate(found);
+    CUresult rc = weir_ctx_deactivate(found);
     if (weir_ctx_stack_current() == ctx) {
         weir_ctx_stack_set(NULL);
     }
@@ -215,6 +214,9 @@ CUresult weir_guest_cuCtxSynchronize_v2(CUcontext ctx)
 {
     struct weir_guest_ctx *found;
     CUresult rc = weir_ctx_resolve(ctx, &found);
+    if (rc == CUDA_SUCCESS && weir_guest_capturing()) {
+        rc = weir_guest_refuse_unsafe(found);
+    }
     return rc == CUDA_SUCCESS ? weir_ctx_synchronize(found) : rc;
 }
 

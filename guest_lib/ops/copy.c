@@ -1,5 +1,6 @@
 /* Copy entry points: check the sides, then copy.c and copy_box.c. */
 #include "guest_lib/memory.h"
+#include "guest_lib/module.h"
 #include "guest_lib/register.h"
 #include "guest_lib/state.h"
 #include "proto/guest_hand.h"
@@ -13,7 +14,8 @@ enum side_rule { RULE_DEVICE, RULE_HOST, RULE_ANY };
 static CUresult make_side(uint64_t address, uint64_t bytes, enum side_rule rule,
                           struct weir_guest_copy_side *ret_side)
 {
-    CUresult rc = weir_copy_classify(address, bytes, ret_side);
+    CUresult rc = weir_managed_push();
+    rc = rc == CUDA_SUCCESS ? weir_copy_classify(address, bytes, ret_side) : rc;
     if (rc == CUDA_SUCCESS && rule == RULE_DEVICE && ret_side->kind == WEIR_COPY_PAGEABLE) {
         struct weir_mem mem; /* remote: "pinned" memory has a device address only in name */
         rc = weir_mem_find(address, &mem) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -32,7 +34,7 @@ static struct weir_guest_ctx *owner_elsewhere(uint64_t address,
     }
     bool own = mem.ctx && mem.ctx->device == mem.device;
     struct weir_guest_ctx *ctx = own ? mem.ctx : weir_guest.devices[mem.device].primary;
-    return __atomic_load_n(&ctx->state, __ATOMIC_ACQUIRE) == WEIR_CTX_ACTIVE ? ctx : NULL;
+    return weir_ctx_use(ctx, NULL) ? ctx : NULL;
 }
 
 /*

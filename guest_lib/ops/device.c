@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER; /* guards retain counts */
+static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER; /* retain counts, and going */
+static pthread_cond_t primary_gone = PTHREAD_COND_INITIALIZER;
+static __thread bool goes_here; /* the thread is taking a primary context apart */
 
 CUresult weir_guest_cuDeviceGet(CUdevice *device, int ordinal)
 {
@@ -247,12 +249,15 @@ CUresult weir_guest_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUde
 CUresult weir_guest_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib,
                                             CUdevice srcDevice, CUdevice dstDevice)
 {
-    if (!value || (int)attrib < 1 || (int)attrib >= WEIR_GUEST_P2P_ATTRIBUTES) {
+    if (!value) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!weir_guest_device_get(srcDevice) || !weir_guest_device_get(dstDevice) ||
         srcDevice == dstDevice) {
         return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if ((int)attrib < 1 || (int)attrib >= WEIR_GUEST_P2P_ATTRIBUTES) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     *value = weir_guest.devices[srcDevice].p2p[weir_guest.devices[dstDevice].host_ordinal][attrib];
     return CUDA_SUCCESS;
@@ -267,6 +272,24 @@ static CUresult retain_locked(struct weir_guest_ctx *ctx)
     return rc;
 }
 
+/*
+ * While a thread takes a primary context apart, others that retain or release it wait here.
+ * Destructors of context-local storage call back in meanwhile, in that same thread: to them it is
+ * gone. @return false: this is such a call
+ */
+static bool lock_primary(const struct weir_guest_ctx *ctx)
+{
+    pthread_mutex_lock(&primary_lock);
+    while (ctx->going && !goes_here) {
+        pthread_cond_wait(&primary_gone, &primary_lock);
+    }
+    if (ctx->going) {
+        pthread_mutex_unlock(&primary_lock);
+        return false;
+    }
+    return true;
+}
+
 CUresult weir_guest_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
     const struct weir_guest_device *device = weir_guest_device_get(dev);
@@ -276,7 +299,9 @@ CUresult weir_guest_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     if (!device) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    pthread_mutex_lock(&primary_lock);
+    if (!lock_primary(device->primary)) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
     CUresult rc = retain_locked(device->primary);
     pthread_mutex_unlock(&primary_lock);
     if (rc == CUDA_SUCCESS) {
@@ -285,27 +310,30 @@ CUresult weir_guest_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     return rc;
 }
 
-/*
- * The count drops under the lock, the context goes outside it: destructors of context-local storage
- * call back in. A thread that retains meanwhile would activate it a second time, so the state is
- * taken to inactive only by deactivate itself; programs that race release with use get what they
- * get natively, an invalid context.
- */
+static CUresult take_apart(struct weir_guest_ctx *ctx)
+{
+    goes_here = true;
+    CUresult rc = weir_ctx_deactivate(ctx);
+    goes_here = false;
+    pthread_mutex_lock(&primary_lock);
+    ctx->going = false;
+    pthread_cond_broadcast(&primary_gone);
+    pthread_mutex_unlock(&primary_lock);
+    return rc;
+}
+
 static CUresult release(struct weir_guest_ctx *ctx, bool reset)
 {
-    pthread_mutex_lock(&primary_lock);
-    CUresult rc = CUDA_SUCCESS;
-    bool last = false;
-    if (reset) {
-        last = ctx->retain_count > 0;
-        ctx->retain_count = 0;
-    } else if (!ctx->retain_count) {
-        rc = CUDA_ERROR_INVALID_CONTEXT;
-    } else {
-        last = --ctx->retain_count == 0;
+    if (!lock_primary(ctx)) {
+        return CUDA_ERROR_INVALID_CONTEXT;
     }
+    CUresult rc = ctx->retain_count || reset ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    bool had = ctx->retain_count != 0;
+    ctx->retain_count -= had ? reset ? ctx->retain_count : 1 : 0;
+    bool last = had && !ctx->retain_count;
+    ctx->going = last;
     pthread_mutex_unlock(&primary_lock);
-    return last ? weir_ctx_deactivate(ctx) : rc;
+    return last ? take_apart(ctx) : rc;
 }
 
 CUresult weir_guest_cuDevicePrimaryCtxRelease_v2(CUdevice dev)

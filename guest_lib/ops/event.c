@@ -1,3 +1,4 @@
+#include "guest_lib/module.h"
 #include "guest_lib/stream.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
@@ -51,10 +52,23 @@ CUresult weir_guest_cuEventRecord(CUevent hEvent, CUstream hStream)
     return weir_guest_cuEventRecordWithFlags(hEvent, hStream, 0);
 }
 
+/* Unsafe while a stream is captured; but a captured event has an error of its own. */
+static CUresult get_to_wait(CUevent handle, struct weir_guest_event **ret_event)
+{
+    CUresult rc = weir_event_get(handle, ret_event);
+    if (rc != CUDA_SUCCESS || !weir_guest_capturing()) {
+        return rc;
+    }
+    weir_lock_acquire(&(*ret_event)->lock);
+    bool captured = (*ret_event)->captured;
+    weir_lock_release(&(*ret_event)->lock);
+    return captured ? CUDA_SUCCESS : weir_guest_enter_unsafe();
+}
+
 CUresult weir_guest_cuEventQuery(CUevent hEvent)
 {
     struct weir_guest_event *event;
-    CUresult rc = weir_event_get(hEvent, &event);
+    CUresult rc = get_to_wait(hEvent, &event);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
@@ -62,6 +76,7 @@ CUresult weir_guest_cuEventQuery(CUevent hEvent)
     if (rc == CUDA_SUCCESS) {
         rc = weir_guest_stream_asserts(event->ctx);
         weir_guest_stream_run_actions();
+        rc = rc == CUDA_SUCCESS ? weir_managed_pull() : rc;
     }
     CUresult error = weir_guest_report();
     return error != CUDA_SUCCESS ? error : rc;
@@ -70,7 +85,7 @@ CUresult weir_guest_cuEventQuery(CUevent hEvent)
 CUresult weir_guest_cuEventSynchronize(CUevent hEvent)
 {
     struct weir_guest_event *event;
-    CUresult rc = weir_event_get(hEvent, &event);
+    CUresult rc = get_to_wait(hEvent, &event);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }

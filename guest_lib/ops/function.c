@@ -105,13 +105,14 @@ static CUresult set_cache_config(struct weir_guest_function *function, CUfunc_ca
     return weir_post_function_cache_config(weir_guest_channel(), &in);
 }
 
-static CUresult get_name(const char **ret_name, struct weir_guest_function *function)
+static CUresult get_name(const char **ret_name, const void *handle)
 {
+    if (!ret_name || !handle) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct weir_guest_function *function = weir_function_get(handle);
     if (!function) {
         return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!ret_name) {
-        return CUDA_ERROR_INVALID_VALUE;
     }
     *ret_name = function->name;
     return CUDA_SUCCESS;
@@ -184,12 +185,12 @@ CUresult weir_guest_cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig co
 
 CUresult weir_guest_cuFuncGetName(const char **name, CUfunction hfunc)
 {
-    return get_name(name, weir_function_get(hfunc));
+    return get_name(name, hfunc);
 }
 
 CUresult weir_guest_cuKernelGetName(const char **name, CUkernel hfunc)
 {
-    return get_name(name, weir_function_get(hfunc));
+    return get_name(name, hfunc);
 }
 
 CUresult weir_guest_cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset,

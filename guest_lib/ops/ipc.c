@@ -21,8 +21,8 @@ CUresult weir_guest_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (!weir_mem_find(dptr, &mem) || mem.kind != WEIR_MEM_DEVICE) {
-        return CUDA_ERROR_INVALID_VALUE;
+    if (!weir_mem_find(dptr, &mem) || mem.kind != WEIR_MEM_DEVICE || mem.pool) {
+        return CUDA_ERROR_INVALID_VALUE; /* memory of pools is shared by cuMemPoolExportPointer */
     }
     const struct weir_op_ipc_export_in in = {.base = mem.base, .bytes = mem.bytes};
     struct weir_op_ipc_export_out out;
@@ -32,6 +32,17 @@ CUresult weir_guest_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
         memcpy(pHandle->reserved, out.handle, sizeof(out.handle));
     }
     return result;
+}
+
+/* Something lies there: the same memory, opened before, which counts; or the program's own. */
+static CUresult open_again(uint64_t base)
+{
+    struct weir_mem there;
+    if (weir_mem_count_opens(base, 1)) {
+        return CUDA_SUCCESS;
+    }
+    return weir_mem_find(base, &there) && there.kind == WEIR_MEM_DEVICE ? CUDA_ERROR_INVALID_CONTEXT
+                                                                        : CUDA_ERROR_ALREADY_MAPPED;
 }
 
 CUresult weir_guest_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle,
@@ -65,13 +76,14 @@ CUresult weir_guest_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle han
         .owner = (void *)(uintptr_t)out.reference,
     };
     if (!weir_mem_insert(&mem)) {
-        /* Its own allocation, or opened already: CUDA refuses both. */
         const struct weir_op_ipc_close_in close = {.reference = out.reference};
         (void)weir_call_ipc_close(weir_guest_channel(), &close, NULL);
-        return CUDA_ERROR_ALREADY_MAPPED;
+        result = open_again(out.base);
     }
-    *pdptr = out.base;
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS) {
+        *pdptr = out.base;
+    }
+    return result;
 }
 
 CUresult weir_guest_cuIpcCloseMemHandle(CUdeviceptr dptr)
@@ -87,6 +99,9 @@ CUresult weir_guest_cuIpcCloseMemHandle(CUdeviceptr dptr)
         return CUDA_ERROR_INVALID_VALUE;
     }
     result = weir_ctx_synchronize(ctx);
+    if (result == CUDA_SUCCESS && weir_mem_count_opens(dptr, -1)) {
+        return CUDA_SUCCESS; /* it was opened more often */
+    }
     if (result != CUDA_SUCCESS || !weir_mem_remove(dptr, 1u << WEIR_MEM_IMPORTED, &mem)) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }

@@ -249,12 +249,17 @@ static CUresult read_extra(void **extra, const void **ret_data, size_t *ret_byte
     return CUDA_SUCCESS;
 }
 
-static void pack(const struct weir_guest_function *function, void **params, uint8_t *buffer)
+/* @return false: an argument has no place */
+static bool pack(const struct weir_guest_function *function, void **params, uint8_t *buffer)
 {
     memset(buffer, 0, function->param_bytes);
     for (uint32_t i = 0; i < function->n_params; i++) {
+        if (!params[i]) {
+            return false;
+        }
         memcpy(buffer + function->params[i].offset, params[i], function->params[i].bytes);
     }
+    return true;
 }
 
 CUresult weir_launch_params(const struct weir_guest_function *function, void **params, void **extra,
@@ -286,7 +291,10 @@ CUresult weir_launch_params(const struct weir_guest_function *function, void **p
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
-    pack(function, params, to);
+    if (!pack(function, params, to)) {
+        free(buffer->allocated);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     buffer->data = to;
     buffer->bytes = function->param_bytes;
     CUresult result = weir_register_reach_words(to, buffer->bytes);

@@ -236,7 +236,7 @@ static CUresult global(struct weir_library *library, const char *name, bool mana
     if (!library) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (!name) {
+    if (!name || (!ret_address && !ret_bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_op_library_global_out out;
@@ -244,10 +244,7 @@ static CUresult global(struct weir_library *library, const char *name, bool mana
         .l = library->handle, .name = name, .managed = managed};
     CUresult result = weir_call_library_global(weir_guest_channel(), &in, &out);
     if (result == CUDA_SUCCESS) {
-        result = weir_mem_note_global(NULL, out.address, out.bytes, library);
-    }
-    if (result == CUDA_SUCCESS && managed) {
-        result = weir_managed_mirror(out.address, out.bytes, library);
+        result = weir_module_note_global(NULL, out.address, out.bytes, out.managed, library);
     }
     if (result != CUDA_SUCCESS) {
         return result;

@@ -87,7 +87,7 @@ CUresult weir_guest_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, voi
     if (!link) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (!data || !size) {
+    if (!data || !size || (unsigned int)type >= CU_JIT_NUM_INPUT_TYPES) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result =

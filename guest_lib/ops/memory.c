@@ -77,11 +77,10 @@ static CUresult free_memory(uint64_t address, uint32_t kinds)
     if (!weir_mem_find(address, &mem) || mem.base != address || !(kinds >> mem.kind & 1)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult waited = weir_streams_wait_all(mem.ctx);
-    if (waited == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
-        waited == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
-        return waited;
+    if (!weir_ctx_use(mem.ctx, NULL)) {
+        return CUDA_ERROR_INVALID_VALUE; /* it goes with its context */
     }
+    CUresult waited = weir_streams_wait_all(mem.ctx);
     if (!weir_mem_remove(address, kinds, &mem)) {
         return CUDA_ERROR_INVALID_VALUE; /* another thread was faster */
     }
@@ -145,12 +144,14 @@ CUresult weir_guest_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flag
     if (!pp || Flags & ~known) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct weir_mem mem = {0};
-    if (bytesize) {
-        /* With unified addresses all of it is mapped, as NVIDIA's driver says, too. */
-        rc = weir_mem_alloc(ctx, WEIR_MEM_PINNED, bytesize, Flags | CU_MEMHOSTALLOC_DEVICEMAP, NULL,
-                            &mem);
+    if (!bytesize) {
+        *pp = NULL;
+        return CUDA_SUCCESS;
     }
+    struct weir_mem mem;
+    unsigned int flags =
+        Flags | CU_MEMHOSTALLOC_DEVICEMAP; /* with unified addresses all of it is mapped */
+    rc = weir_mem_alloc(ctx, WEIR_MEM_PINNED, bytesize, flags, NULL, &mem);
     if (rc == CUDA_SUCCESS) {
         *pp = (void *)(uintptr_t)mem.base;
     }
@@ -168,6 +169,9 @@ CUresult weir_guest_cuMemFreeHost(void *p)
     CUresult rc = weir_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS) {
         return rc;
+    }
+    if (!p) {
+        return CUDA_SUCCESS;
     }
     return free_memory((uint64_t)(uintptr_t)p, KIND(WEIR_MEM_PINNED) | KIND(WEIR_MEM_HOST));
 }

@@ -1,4 +1,5 @@
 #include "guest_lib/memory.h"
+#include "guest_lib/module.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
@@ -60,7 +61,8 @@ static CUresult memset_on(const struct fill *fill, CUstream hStream, bool sync)
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    rc = post_fill(fill, &mem, stream);
+    rc = weir_managed_push();
+    rc = rc == CUDA_SUCCESS ? post_fill(fill, &mem, stream) : rc;
     if (rc == CUDA_SUCCESS && sync && !weir_mem_on_device(&mem)) {
         rc = weir_guest_stream_synchronize(stream);
     }

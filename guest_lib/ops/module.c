@@ -210,14 +210,14 @@ CUresult weir_guest_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmod
     if (!module) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (!name) {
+    if (!name || (!dptr && !bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_op_module_global_out out;
     const struct weir_op_module_global_in in = {.m = module->handle, .name = name};
     CUresult result = weir_call_module_global(weir_guest_channel(), &in, &out);
     if (result == CUDA_SUCCESS) {
-        result = weir_mem_note_global(module->ctx, out.address, out.bytes, module);
+        result = weir_module_note_global(module->ctx, out.address, out.bytes, out.managed, module);
     }
     if (result != CUDA_SUCCESS) {
         return result;

@@ -31,8 +31,9 @@ static bool host_or_device(const struct weir_mem *mem, CUpointer_attribute attri
                            struct value *ret)
 {
     if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER) {
-        *ret = word(weir_mem_on_device(mem) ? 0 : at);
-        return !weir_mem_on_device(mem);
+        bool host = !weir_mem_on_device(mem) || weir_mem_is_managed(mem);
+        *ret = word(host ? at : 0);
+        return host;
     }
     struct weir_mem shared = *mem;
     if (weir_register_reach(at) != CUDA_SUCCESS || !weir_mem_find(at, &shared)) {
@@ -71,7 +72,7 @@ static CUresult value_of(const struct weir_mem *mem, CUpointer_attribute attribu
         *ret = word(mem->buffer_id);
         break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *ret = flag(mem->kind == WEIR_MEM_MANAGED);
+        *ret = flag(weir_mem_is_managed(mem));
         break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
         *ret = (struct value){(uint32_t)weir_mem_device(mem), 4};
@@ -194,7 +195,7 @@ static CUresult check_managed(CUdeviceptr ptr, size_t count)
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    return count && weir_mem_check(ptr, count, &mem) == CUDA_SUCCESS && mem.kind == WEIR_MEM_MANAGED
+    return count && weir_mem_check(ptr, count, &mem) == CUDA_SUCCESS && weir_mem_is_managed(&mem)
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
 }
@@ -202,8 +203,8 @@ static CUresult check_managed(CUdeviceptr ptr, size_t count)
 CUresult weir_guest_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
                                 CUdevice device)
 {
-    (void)device;
-    if ((int)advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY) {
+    if ((int)advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY ||
+        (device != CU_DEVICE_CPU && !weir_guest_device_get(device))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     return check_managed(devPtr, count);
@@ -212,7 +213,8 @@ CUresult weir_guest_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise a
 CUresult weir_guest_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
                                    CUmemLocation location)
 {
-    return weir_guest_cuMemAdvise(devPtr, count, advice, location.id);
+    CUdevice device = location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : CU_DEVICE_CPU;
+    return weir_guest_cuMemAdvise(devPtr, count, advice, device);
 }
 
 CUresult weir_guest_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,

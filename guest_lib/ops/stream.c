@@ -3,12 +3,11 @@
 #include "guest_lib/callback.h"
 #include "guest_lib/graph.h"
 #include "guest_lib/memory.h"
+#include "proto/common/capture_mode.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include "proto/wire/op_kinds.h"
 #include <stdlib.h>
-
-static __thread CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 static CUstream handle_of(const struct weir_guest_stream *stream)
 {
@@ -43,28 +42,18 @@ CUresult weir_guest_cuStreamCreate(CUstream *phStream, unsigned int Flags)
 
 CUresult weir_guest_cuStreamDestroy_v2(CUstream hStream)
 {
-    struct weir_guest_stream *stream = weir_guest_object_get(WEIR_KIND_STREAM, hStream);
-    CUgraph graph;
-    if (!stream || stream->legacy || stream->per_thread || stream->goes_later) {
+    struct weir_guest_stream *stream;
+    if (!weir_guest_stream_find(hStream, &stream) || stream->legacy || stream->per_thread ||
+        stream->goes_later) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    uint8_t captures = __atomic_load_n(&stream->captures, __ATOMIC_RELAXED);
-    if (captures && weir_guest_cuStreamEndCapture(hStream, &graph) == CUDA_SUCCESS &&
-        captures == 1) {
-        (void)weir_guest_cuGraphDestroy(graph); /* nobody has it */
-    }
+    weir_graph_capture_abandon(stream);
     return weir_guest_stream_drop(stream);
 }
 
 CUresult weir_guest_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
-    if (!mode || (unsigned int)*mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUstreamCaptureMode old = capture_mode;
-    capture_mode = *mode;
-    *mode = old;
-    return CUDA_SUCCESS;
+    return weir_capture_mode_exchange(mode);
 }
 
 /* ---------------------------------------------------------------- questions */
@@ -347,8 +336,10 @@ CUresult weir_guest_cuStreamAddCallback(CUstream hStream, CUstreamCallback callb
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *call = (struct stream_callback){.stream = hStream, .fn = callback, .user = userData};
-    rc = weir_guest_capturing() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
-                                : enqueue_function(stream, run_stream_callback, call);
+    rc = weir_guest_capturing() ? weir_guest_stream_ask_host(stream) : CUDA_SUCCESS;
+    if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_NOT_READY) {
+        rc = enqueue_function(stream, run_stream_callback, call);
+    }
     if (rc != CUDA_SUCCESS) {
         free(call);
     }

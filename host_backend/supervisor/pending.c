@@ -77,6 +77,7 @@ static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
         p->monitor = hello->monitor;
         p->connections = hello->monitor ? 0 : hello->wish.connections;
         p->sm_pct = hello->monitor ? 0 : hello->wish.sm_pct;
+        p->native = !hello->monitor && hello->wish.launches_on_device;
         weir_hello_destroy(hello);
     } else if (n > 0) {
         weir_sup_turn_away(sup, p, WEIR_ERR_PEER, UNKNOWN, "not a hello of this protocol");

@@ -5,40 +5,37 @@
 #include "host_backend/supervisor/worker_for.h"
 #include <string.h>
 
-/* Are its programs' workers never under MPS? */
-static bool is_native(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
-{
-    return !sup->mps_wanted || weir_sup_is_strict(tenant) || tenant->faults.quarantine_end_ns != 0;
-}
-
-/* The share of the SMs that a worker's contexts are to have: the tenant's limit, or what the
- * program asks for if that is less. 0: all. */
+/* The share of the SMs that the contexts of a worker under MPS are to have: the tenant's limit, or
+ * what the program asks for if that is less. 0: all. */
 static uint32_t share_of(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                          uint32_t wish_pct)
 {
     bool limited = weir_tenant_sm_limit(&tenant->config, 0) < 100;
 
-    return limited && !is_native(sup, tenant) &&
-                   weir_mps_sms(sup, weir_sup_devices_of(sup, tenant)) != NULL
+    return limited && weir_mps_sms(sup, weir_sup_devices_of(sup, tenant)) != NULL
                ? weir_tenant_sm_limit(&tenant->config, wish_pct)
                : 0;
 }
 
-struct weir_program_kind weir_program_kind_for(const struct weir_supervisor *sup,
-                                               const struct weir_sup_tenant *tenant,
-                                               uint32_t connections, uint32_t sm_pct)
+/* The kind of worker that a program of the tenant gets. @param p  what it asks for; all zeros: a
+ * spare's. */
+static struct weir_program_kind kind_for(const struct weir_supervisor *sup,
+                                         const struct weir_sup_tenant *tenant,
+                                         const struct weir_sup_pending *p)
 {
+    bool native = !sup->mps_wanted || weir_sup_is_strict(tenant) ||
+                  tenant->faults.quarantine_end_ns != 0 || p->native;
+
     return (struct weir_program_kind){.devices = weir_sup_devices_of(sup, tenant),
-                                      .connections = connections,
-                                      .sm_share_pct = share_of(sup, tenant, sm_pct),
-                                      .native = is_native(sup, tenant)};
+                                      .connections = p->connections,
+                                      .sm_share_pct = native ? 0 : share_of(sup, tenant, p->sm_pct),
+                                      .native = native};
 }
 
 struct weir_program_kind weir_program_kind_wanted(const struct weir_supervisor *sup,
                                                   const struct weir_sup_pending *p)
 {
-    return weir_program_kind_for(sup, &sup->tenants[p->guest.tenant_index], p->connections,
-                                 p->sm_pct);
+    return kind_for(sup, &sup->tenants[p->guest.tenant_index], p);
 }
 
 struct weir_program_kind weir_program_kind_of(const struct weir_sup_worker *w)
@@ -100,13 +97,11 @@ uint32_t weir_program_n_waiting(const struct weir_supervisor *sup,
     return n;
 }
 
-/* Are spares kept for the tenant? Not those with a share of the SMs: each would be for a limit of
- * its own. */
-static bool has_spares(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+/* Are spares kept for the tenant? */
+static bool has_spares(const struct weir_sup_tenant *tenant)
 {
     return tenant->used && !tenant->gone && weir_sup_by_program(tenant) &&
-           !weir_sup_is_strict(tenant) && tenant->faults.quarantine_end_ns == 0 &&
-           share_of(sup, tenant, 0) == 0;
+           !weir_sup_is_strict(tenant) && tenant->faults.quarantine_end_ns == 0;
 }
 
 static bool has_kind(const struct weir_spare_kinds *kinds, const struct weir_program_kind *kind)
@@ -125,10 +120,11 @@ void weir_spare_kinds_find(const struct weir_supervisor *sup, struct weir_spare_
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *t = &sup->tenants[i];
 
-        if (has_spares(sup, t)) {
-            struct weir_program_kind kind = weir_program_kind_for(sup, t, 0, 0);
+        if (has_spares(t)) {
+            struct weir_program_kind kind = kind_for(sup, t, &(struct weir_sup_pending){0});
 
-            if (!has_kind(kinds, &kind)) {
+            /* None with a share of the SMs: each would be for a limit of its own. */
+            if (kind.sm_share_pct == 0 && !has_kind(kinds, &kind)) {
                 kinds->of[kinds->n++] = kind;
             }
         }

@@ -16,10 +16,6 @@ struct weir_program_kind {
     bool native;           /* never under MPS */
 };
 
-/** The kind of worker that a program of the tenant gets, with what it wishes for. */
-struct weir_program_kind weir_program_kind_for(const struct weir_supervisor *sup,
-                                               const struct weir_sup_tenant *tenant,
-                                               uint32_t connections, uint32_t sm_pct);
 /** The kind that a pending program wants. */
 struct weir_program_kind weir_program_kind_wanted(const struct weir_supervisor *sup,
                                                   const struct weir_sup_pending *pending);

@@ -40,6 +40,7 @@ struct weir_sup_pending {
     bool monitor;         /* it only asks */
     uint32_t connections; /* CUDA_DEVICE_MAX_CONNECTIONS that it wishes; 0: none */
     uint32_t sm_pct;      /* CUDA_DEVICE_SM_LIMIT likewise */
+    bool native;          /* it is to be outside MPS: its kernels launch kernels */
     uint64_t since_ns;
     struct weir_link_guest guest; /* for its worker */
 };

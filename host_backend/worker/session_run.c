@@ -158,6 +158,19 @@ static void log_slow_call(const struct weir_session *s, uint16_t op, uint64_t be
     }
 }
 
+/* Of all causes that this error has the host only knows MPS. */
+static void tell_of_launches(struct weir_session *s)
+{
+    if (!s->about->launches_told) {
+        s->about->launches_told = true;
+        weir_log_error(
+            "session: a kernel launches kernels, which is not possible under MPS: have "
+            "the tenant's isolation = \"strict\", or mps = \"off\" in [host] session=%llu "
+            "tenant=%s program=\"%s\"",
+            (unsigned long long)s->id, s->tenant->name, s->about->program);
+    }
+}
+
 static void handle(struct weir_session *s, const struct weir_record *record)
 {
     bool posted = record->flags == WEIR_RECORD_POSTED;
@@ -200,6 +213,9 @@ static void handle(struct weir_session *s, const struct weir_record *record)
     }
     if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
         weir_session_fault(s, result);
+    }
+    if (result == CUDA_ERROR_CDP_NOT_SUPPORTED) {
+        tell_of_launches(s);
     }
     if (posted) {
         if (result != CUDA_SUCCESS) {

@@ -20,7 +20,14 @@ def call_args(entry, default):
     return ", ".join(args)
 
 
-def emit_export(entry, symbol, prefix, implemented, around):
+def emit_refusal(unsafe, prefix):
+    """What a capture forbids (proto/common/capture_mode.h); of 0 as its argument the call does nothing."""
+    given = "" if unsafe == "always" else f" && {unsafe}"
+    return [f"    if (weir_rc == CUDA_SUCCESS{given}) {{",
+            f"        weir_rc = weir_{prefix}_enter_unsafe();", "    }"] if unsafe else []
+
+
+def emit_export(entry, symbol, prefix, implemented, unsafe, around):
     default = "CU_STREAM_PER_THREAD" if symbol != entry.name else "CU_STREAM_LEGACY"
     lines = [f"WEIR_EXPORT CUresult {symbol}({entry.parameter_list})", "{"]
     before, after = around(entry, symbol)
@@ -32,6 +39,7 @@ def emit_export(entry, symbol, prefix, implemented, around):
             lines.append(f"    CUresult weir_rc = {call};")
         else:
             lines += [f"    CUresult weir_rc = WEIR_{prefix.upper()}_ENTER({entry.name});",
+                      *emit_refusal(unsafe, prefix),
                       "    if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {",
                       f"        weir_rc = {call};", "    }"]
     else:
@@ -58,8 +66,8 @@ def around_counted(model):
     return around
 
 
-def emit_exports(model, prefix, headers, implemented, around):
-    bodies = "\n\n".join(emit_export(e, symbol, prefix, implemented(e), around)
+def emit_exports(model, prefix, headers, of, implemented, around):
+    bodies = "\n\n".join(emit_export(e, symbol, prefix, implemented(of(e)), of(e).unsafe_in_capture, around)
                          for e in model.entries.values() for symbol in e.symbols)
     addresses = "\n".join(
         f"    (void *){s}," for e in model.entries.values() for s in e.symbols)
@@ -104,12 +112,12 @@ def emit(model):
     return {
         "proto/guest_exports.c": emit_exports(
             model, "guest", ["guest_lib/entry.h", "guest_lib/calls.h", "guest_lib/calls_log.h"],
-            lambda e: of(e).guest != "none", around_counted(model)),
+            of, lambda e: e.guest != "none", around_counted(model)),
         "proto/guest_hand.h": emit_hand(
             guest, "guest", "WEIR_PROTO_GUEST_HAND_H",
             "The guest's half of each carried entry point: by hand in guest_lib/ops, or guest_auto.c."),
         "proto/softgpu_exports.c": emit_exports(
-            model, "soft", ["softgpu/driver/entry.h"], lambda e: of(e).softgpu, around_nothing),
+            model, "soft", ["softgpu/driver/entry.h"], of, lambda e: e.softgpu, around_nothing),
         "proto/softgpu_hand.h": emit_hand(
             soft, "soft", "WEIR_PROTO_SOFTGPU_HAND_H",
             "softgpu's body of each entry point that it has, by hand in softgpu/driver."),

@@ -14,7 +14,7 @@ SCALARS = {
 }
 ENTRY_KEYS = {
     "proto", "since", "variant", "default_stream", "before_init", "undeclared", "same_as",
-    "guest", "host", "softgpu", "why", "args",
+    "guest", "host", "softgpu", "why", "args", "unsafe_in_capture",
 }
 OP_KEYS = {"posted", "notify", "doc", "in", "out"}
 # C types of handles, and the kind that each one is on the wire. CUkernel and CUfunction are one kind.
@@ -63,6 +63,7 @@ class Entry:
     host: str = "none"
     softgpu: bool = False
     why: str = ""
+    unsafe_in_capture: str = ""
     args: dict = field(default_factory=dict)
     group: str = ""
 
@@ -170,7 +171,7 @@ def parse_entry(path, key, table):
         raise DescriptionError(path, key, "proto is missing")
     entry = Entry(key, str(path), parse_proto(table["proto"], path, key), group=Path(path).stem)
     for name in ("since", "variant", "default_stream", "before_init", "undeclared", "same_as", "guest",
-                 "host", "softgpu", "why", "args"):
+                 "host", "softgpu", "why", "args", "unsafe_in_capture"):
         if name in table:
             if not isinstance(table[name], type(getattr(entry, name))):
                 raise DescriptionError(path, key, f"'{name}' has the wrong type")
@@ -181,6 +182,8 @@ def parse_entry(path, key, table):
         raise DescriptionError(path, key, "guest = \"hand\" needs a why")
     if entry.guest == "auto" and entry.host == "none":
         raise DescriptionError(path, key, "guest = \"auto\" needs host = \"auto\" or \"hand\"")
+    if entry.unsafe_in_capture not in ("", "always", *(p.name for p in entry.params)):
+        raise DescriptionError(path, key, "unsafe_in_capture is 'always' or names a parameter")
     if not entry.since and not entry.undeclared:
         raise DescriptionError(path, key, "since is missing")
     if entry.variant:

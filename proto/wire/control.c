@@ -117,6 +117,7 @@ enum weir_status weir_hello_encode(const struct weir_hello *hello,
     }
     message.sm_limit_pct = hello->wish.sm_pct;
     message.connections = hello->wish.connections;
+    message.launches_on_device = hello->wish.launches_on_device;
     return pack(&message.base, ret_bytes);
 }
 
@@ -296,6 +297,7 @@ static bool take_hello(const Weir__Control__Hello *message, struct weir_hello *h
     }
     hello->wish.sm_pct = message->sm_limit_pct;
     hello->wish.connections = message->connections;
+    hello->wish.launches_on_device = message->launches_on_device;
     hello->has_token = message->token.len != 0;
     if (hello->has_token) {
         take_bytes(&ok, hello->token, sizeof hello->token, message->token);

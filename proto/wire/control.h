@@ -35,11 +35,13 @@ struct weir_peer {
     bool known; /* false over the network: there is a key instead */
 };
 
-/* What a guest asks for in its environment. The limits are below those of its tenant. 0: none. */
+/* What a guest asks for, in its environment or by its code. The limits are below those of its
+ * tenant. 0: none. */
 struct weir_limit_wish {
     uint64_t memory_bytes[WEIR_CONTROL_MAX_DEVICES]; /* by the welcome's ordinals */
     uint32_t sm_pct;                                 /* 1 .. 99: the share of multiprocessors */
-    uint32_t connections; /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS: of the worker's contexts */
+    uint32_t connections;    /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS: of the worker's contexts */
+    bool launches_on_device; /* a worker whose kernels can launch kernels: outside MPS */
 };
 
 struct weir_hello {

@@ -5,18 +5,14 @@
  * remembers those nodes; a stream that waits for such an event joins the capture, which is how
  * programs fork, and the origin waiting for an event of a joined stream is how they join.
  */
+#include "proto/common/capture_mode.h"
+#include "softgpu/driver/entry.h"
 #include "softgpu/driver/graph_private.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static struct weir_soft_capture *captures; /* all that have not ended */
-static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-
-static uint64_t self_id(void)
-{
-    return (uint64_t)pthread_self();
-}
 
 /* ------------------------------------------------------------------ sets of nodes */
 
@@ -68,22 +64,22 @@ static bool nodes_merge(struct weir_soft_nodes *to, const struct weir_soft_nodes
 
 /* ------------------------------------------------------------------ what a capture forbids */
 
-CUresult weir_soft_capture_check(void)
+CUresult weir_soft_capture_check(const struct weir_soft_ctx *ctx)
 {
-    if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) {
-        return CUDA_SUCCESS;
-    }
     CUresult rc = CUDA_SUCCESS;
     for (struct weir_soft_capture *c = captures; c != NULL; c = c->next) {
-        bool mine = c->thread == self_id() && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
-        bool global = thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
-                      c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
-        if (mine || global) {
+        if (weir_capture_forbids(c->mode, c->thread) || c->origin->object.ctx == ctx) {
             c->invalidated = true;
             rc = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
     }
     return rc;
+}
+
+CUresult weir_soft_enter_unsafe(void)
+{
+    WEIR_SOFT_LOCKED();
+    return weir_soft_capture_check(NULL);
 }
 
 CUresult weir_soft_capture_check_legacy(struct weir_soft_ctx *ctx)
@@ -103,13 +99,7 @@ CUresult weir_soft_capture_check_legacy(struct weir_soft_ctx *ctx)
 
 CUresult weir_soft_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
-    if (mode == NULL || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUstreamCaptureMode old = thread_mode;
-    thread_mode = *mode;
-    *mode = old;
-    return CUDA_SUCCESS;
+    return weir_capture_mode_exchange(mode);
 }
 
 /* ------------------------------------------------------------------ life of a capture */
@@ -204,7 +194,7 @@ static CUresult begin(CUstream handle, struct weir_soft_graph *graph, const CUgr
     capture->id = weir_soft_next_id();
     capture->mode = mode;
     capture->origin = stream;
-    capture->thread = self_id();
+    capture->thread = pthread_self();
     for (size_t i = 0; i < n_nodes; i++) {
         if (!weir_soft_nodes_add(&stream->capture_nodes, (struct weir_soft_node *)nodes[i],
                                  edges != NULL ? &edges[i] : NULL)) {
@@ -308,15 +298,16 @@ CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
-    if (ret == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
     struct weir_soft_capture *capture = stream->capture;
+    if (ret == NULL && (capture == NULL || capture->own_graph)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     if (capture == NULL) {
         return CUDA_ERROR_ILLEGAL_STATE;
     }
-    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != self_id()) {
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+        !pthread_equal(capture->thread, pthread_self())) {
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     }
     if (capture->origin != stream) {
@@ -337,13 +328,11 @@ CUresult weir_soft_cuStreamEndCapture(CUstream handle, CUgraph *ret)
     bool own = capture->own_graph;
     capture->refs++;
     capture_end(capture);
-    if (rc == CUDA_SUCCESS) {
-        *ret = (CUgraph)graph;
-    } else {
-        *ret = NULL;
-        if (own) {
-            weir_soft_object_retire(graph);
-        }
+    if (ret != NULL) {
+        *ret = rc == CUDA_SUCCESS ? (CUgraph)graph : NULL;
+    }
+    if (rc != CUDA_SUCCESS && own) {
+        weir_soft_object_retire(graph);
     }
     weir_soft_capture_put(capture);
     return rc;
@@ -399,6 +388,12 @@ static bool is_under_way(const struct weir_soft_capture *capture)
         }
     }
     return false;
+}
+
+CUresult weir_soft_capture_refuse_event(const struct weir_soft_event *event)
+{
+    event->capture->invalidated = true; /* of one that has ended nobody asks any more */
+    return CUDA_ERROR_CAPTURED_EVENT;
 }
 
 CUresult weir_soft_capture_wait(struct weir_soft_stream *stream, struct weir_soft_event *event,

@@ -515,12 +515,7 @@ CUresult weir_soft_cuCtxSynchronize_v2(CUcontext handle)
     weir_soft_lock();
     struct weir_soft_ctx *ctx;
     CUresult rc = weir_soft_ctx_find(handle, &ctx);
-    if (rc == CUDA_SUCCESS) {
-        rc = weir_soft_capture_check();
-    }
-    if (rc == CUDA_SUCCESS && ctx->n_captures != 0) {
-        rc = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
+    rc = rc == CUDA_SUCCESS ? weir_soft_capture_check(ctx) : rc;
     if (rc == CUDA_SUCCESS) {
         weir_soft_object_ref(ctx);
         struct weir_soft_task *barrier = weir_soft_task_barrier(ctx);

@@ -225,9 +225,6 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *asked, CUstream handle, bool wait)
         WEIR_SOFT_LOCKED();
         struct weir_soft_stream *stream;
         WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-        if (wait) {
-            WEIR_SOFT_TRY(weir_soft_capture_check());
-        }
         rc = copy_in(stream, asked, wait);
     }
     if (wait) {
@@ -652,7 +649,7 @@ CUresult weir_soft_set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft
 }
 
 static CUresult set_memory(CUdeviceptr dst, size_t pitch, unsigned value, unsigned element_bytes,
-                           size_t width, size_t height, CUstream handle, bool wait)
+                           size_t width, size_t height, CUstream handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
@@ -664,9 +661,6 @@ static CUresult set_memory(CUdeviceptr dst, size_t pitch, unsigned value, unsign
                                    .width = width,
                                    .height = height};
     WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-    if (wait) {
-        WEIR_SOFT_TRY(weir_soft_capture_check());
-    }
     WEIR_SOFT_TRY(set_make(&set, stream->object.ctx, &op));
     return weir_soft_stream_submit(stream, op);
 }
@@ -675,23 +669,23 @@ static CUresult set_memory(CUdeviceptr dst, size_t pitch, unsigned value, unsign
     CUresult weir_soft_cuMemsetD##bits##_v2(CUdeviceptr dst, type value, size_t n,                 \
                                             CUstream default_stream)                               \
     {                                                                                              \
-        return set_memory(dst, 0, value, bytes, n, 1, default_stream, true);                       \
+        return set_memory(dst, 0, value, bytes, n, 1, default_stream);                             \
     }                                                                                              \
     CUresult weir_soft_cuMemsetD##bits##Async(CUdeviceptr dst, type value, size_t n,               \
                                               CUstream stream)                                     \
     {                                                                                              \
-        return set_memory(dst, 0, value, bytes, n, 1, stream, false);                              \
+        return set_memory(dst, 0, value, bytes, n, 1, stream);                                     \
     }                                                                                              \
     CUresult weir_soft_cuMemsetD2D##bits##_v2(CUdeviceptr dst, size_t pitch, type value,           \
                                               size_t width, size_t height,                         \
                                               CUstream default_stream)                             \
     {                                                                                              \
-        return set_memory(dst, pitch, value, bytes, width, height, default_stream, true);          \
+        return set_memory(dst, pitch, value, bytes, width, height, default_stream);                \
     }                                                                                              \
     CUresult weir_soft_cuMemsetD2D##bits##Async(CUdeviceptr dst, size_t pitch, type value,         \
                                                 size_t width, size_t height, CUstream stream)      \
     {                                                                                              \
-        return set_memory(dst, pitch, value, bytes, width, height, stream, false);                 \
+        return set_memory(dst, pitch, value, bytes, width, height, stream);                        \
     }
 
 DEFINE_MEMSET(8, unsigned char, 1)

@@ -6,6 +6,7 @@
  * (WEIR_SOFTGPU_*), and CUDA_VISIBLE_DEVICES filters as in libcuda.
  */
 #include "base/log.h"
+#include "proto/common/visible.h"
 #include "softgpu/driver/driver.h"
 
 #include <ctype.h>
@@ -142,60 +143,25 @@ static void device_fill(struct weir_soft_device *device, int index)
         env_number("WEIR_SOFTGPU_MEMORY", DEFAULT_MEMORY_BYTES, 1ull << 24, 1ull << 40);
 }
 
-/* The physical device that one entry of CUDA_VISIBLE_DEVICES names, or -1. */
-static int visible_index(const char *entry, size_t bytes, int n_physical)
-{
-    if (bytes > 4 && strncmp(entry, "GPU-", 4) == 0) {
-        for (int i = 0; i < n_physical; i++) {
-            struct weir_soft_device device;
-            device_fill(&device, i);
-            char text[40];
-            const unsigned char *u = (const unsigned char *)device.uuid.bytes;
-            snprintf(text, sizeof(text),
-                     "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0],
-                     u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12],
-                     u[13], u[14], u[15]);
-            if (strncasecmp(text, entry + 4, bytes - 4) == 0) {
-                return i;
-            }
-        }
-        return -1;
-    }
-    char *end;
-    long index = strtol(entry, &end, 10);
-    return end == entry + bytes && bytes > 0 && index >= 0 && index < n_physical ? (int)index : -1;
-}
-
 CUresult weir_soft_devices_init(void)
 {
     int n_physical = (int)env_number("WEIR_SOFTGPU_DEVICES", 1, 1, WEIR_SOFT_MAX_DEVICES);
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    int order[WEIR_SOFT_MAX_DEVICES];
-    uint32_t n = 0;
-    for (int i = 0; visible == NULL && i < n_physical; i++) {
-        order[n++] = i;
+    CUuuid uuids[WEIR_SOFT_MAX_DEVICES];
+    int order[WEIR_SOFT_MAX_DEVICES], n = n_physical;
+    for (int i = 0; i < n_physical; i++) {
+        device_fill(&devices[i], i);
+        uuids[i] = devices[i].uuid;
+        order[i] = i;
     }
-    while (visible != NULL && *visible != '\0' && n < WEIR_SOFT_MAX_DEVICES) {
-        while (*visible == ' ') {
-            visible++;
-        }
-        size_t bytes = strcspn(visible, ", ");
-        int index = visible_index(visible, bytes, n_physical);
-        for (uint32_t i = 0; i < n; i++) {
-            index = order[i] == index ? -1 : index;
-        }
-        if (index < 0) {
-            break; /* as libcuda: an invalid entry hides it and all that follow */
-        }
-        order[n++] = index;
-        visible += bytes;
-        visible += strspn(visible, ", ");
+    if (visible != NULL) {
+        n = weir_visible_order(visible, uuids, n_physical, order);
     }
-    for (uint32_t i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         device_fill(&devices[i], order[i]);
-        devices[i].ordinal = (int)i;
+        devices[i].ordinal = i;
     }
-    n_devices = n;
+    n_devices = (uint32_t)n;
     return n == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
 

@@ -217,12 +217,15 @@ CUresult weir_soft_cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
 CUresult weir_soft_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute,
                                            CUdevice src, CUdevice dst)
 {
-    if (value == NULL || attribute < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
-        attribute > CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED) {
+    if (value == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (weir_soft_device_at(src) == NULL || weir_soft_device_at(dst) == NULL || src == dst) {
         return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (attribute < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
+        attribute > CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     *value = attribute == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ||
              attribute == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;

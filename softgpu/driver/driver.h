@@ -12,6 +12,7 @@
 #define WEIR_SOFTGPU_DRIVER_DRIVER_H
 
 #include "base/status.h"
+#include "proto/common/coredump.h"
 #include "proto/common/ctx_storage.h"
 #include "softgpu/driver/cuda_types.h"
 #include "softgpu/exec/exec.h"
@@ -166,7 +167,8 @@ struct weir_soft_ctx {
     size_t limits[WEIR_SOFT_LIMIT_COUNT];
     CUfunc_cache cache_config;
     uint32_t n_captures;
-    uint32_t peers; /* bit per device: cuCtxEnablePeerAccess */
+    struct weir_coredump coredump; /* settings of its own */
+    uint32_t peers;                /* bit per device: cuCtxEnablePeerAccess */
     struct weir_ctx_storage storage;
 };
 
@@ -453,8 +455,8 @@ struct weir_soft_capture {
     bool own_graph;
     struct weir_soft_stream *origin; /* borrowed; ends with it */
     struct weir_soft_nodes left;     /* the last ones of joined streams that were destroyed */
-    uint64_t thread;
-    struct weir_soft_capture *next; /* list of all */
+    pthread_t thread;                /* that began it */
+    struct weir_soft_capture *next;  /* list of all */
     uint32_t refs;
 };
 
@@ -511,8 +513,11 @@ CUresult weir_soft_event_record(struct weir_soft_event *event, struct weir_soft_
 void weir_soft_event_set_task(struct weir_soft_event *event, struct weir_soft_task *task);
 /** Order a task after the event's last record. */
 CUresult weir_soft_event_wait_in(struct weir_soft_event *event, struct weir_soft_task *task);
-/** Refuse a call that is unsafe while a capture is under way (900), as the thread's mode says. */
-CUresult weir_soft_capture_check(void);
+/** Refuse a call that is unsafe while a capture is under way (900), as the modes say; one that
+ * waits for a context (or NULL), whatever the modes of captures there. */
+CUresult weir_soft_capture_check(const struct weir_soft_ctx *ctx);
+/** No capture can contain the call: the event's, if it is under way, is invalidated. @return 907 */
+CUresult weir_soft_capture_refuse_event(const struct weir_soft_event *event);
 /** 906 when an operation on the legacy stream would touch a capture. */
 CUresult weir_soft_capture_check_legacy(struct weir_soft_ctx *ctx);
 void weir_soft_capture_put(struct weir_soft_capture *capture);

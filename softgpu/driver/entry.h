@@ -18,6 +18,15 @@
  */
 CUresult weir_soft_enter(const char *name, bool always);
 
+/**
+ * May a call go on that is unsafe while a stream is captured (proto/common/capture_mode.h)?
+ *
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED  no; the captures that forbid it are invalidated
+ * @thread any
+ */
+CUresult weir_soft_enter_unsafe(void);
+
 /* The comparisons are of literals: the compiler does them. */
 #define WEIR_SOFT_IS(entry, name) (__builtin_strcmp(#entry, name) == 0)
 #define WEIR_SOFT_ENTER(entry)                                                                     \

@@ -208,9 +208,9 @@ CUresult weir_soft_cuEventQuery(CUevent handle)
     struct weir_soft_event *event;
     WEIR_SOFT_TRY(weir_soft_event_find(handle, &event));
     if (event->capture != NULL) {
-        return CUDA_ERROR_CAPTURED_EVENT;
+        return weir_soft_capture_refuse_event(event);
     }
-    WEIR_SOFT_TRY(weir_soft_capture_check());
+    WEIR_SOFT_TRY(weir_soft_capture_check(NULL));
     return event_is_done(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -220,9 +220,9 @@ static CUresult synchronize(CUevent handle)
     struct weir_soft_event *event;
     WEIR_SOFT_TRY(weir_soft_event_find(handle, &event));
     if (event->capture != NULL) {
-        return CUDA_ERROR_CAPTURED_EVENT;
+        return weir_soft_capture_refuse_event(event);
     }
-    WEIR_SOFT_TRY(weir_soft_capture_check());
+    WEIR_SOFT_TRY(weir_soft_capture_check(NULL));
     struct weir_soft_ctx *ctx = weir_soft_object_ref(event->object.ctx);
     weir_soft_object_ref(event);
     weir_soft_task_wait_unlocked(event->task);

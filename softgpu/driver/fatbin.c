@@ -7,6 +7,7 @@
  */
 #include "softgpu/driver/driver.h"
 
+#include <ctype.h>
 #include <lz4.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -235,10 +236,29 @@ static CUresult linked_read(const uint8_t *data, uint64_t bytes, struct weir_sof
     return CUDA_SUCCESS;
 }
 
+/* Behind blanks and comments. */
+static const char *first_word(const char *at, const char *end)
+{
+    while (at < end) {
+        const char *stop = NULL;
+        if (isspace((unsigned char)*at)) {
+            at++;
+        } else if (end - at > 2 && at[0] == '/' && (at[1] == '/' || at[1] == '*')) {
+            stop = at[1] == '/' ? memchr(at, '\n', (size_t)(end - at))
+                                : memmem(at + 2, (size_t)(end - at) - 2, "*/", 2);
+            at = stop == NULL ? end : stop + (at[1] == '/' ? 1 : 2);
+        } else {
+            break;
+        }
+    }
+    return at;
+}
+
 static CUresult text_read(const char *text, size_t bytes, struct weir_soft_image *image,
                           struct weir_soft_log *log)
 {
-    if (memmem(text, bytes, ".version", 8) == NULL) {
+    const char *end = text + bytes, *first = first_word(text, end);
+    if (end - first < 8 || memcmp(first, ".version", 8) != 0) {
         say(log, "the image is neither PTX nor a container that is known");
         return CUDA_ERROR_INVALID_IMAGE;
     }

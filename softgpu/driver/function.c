@@ -162,7 +162,7 @@ CUresult weir_soft_cuFuncGetName(const char **name, CUfunction handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    if (name == NULL) {
+    if (name == NULL || handle == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(function_here(handle, &f));

@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -30,6 +31,32 @@ struct handle {
 };
 _Static_assert(sizeof(struct handle) <= sizeof(CUipcMemHandle), "fits CUDA's opaque handle");
 _Static_assert(sizeof(struct handle) <= sizeof(CUipcEventHandle), "fits CUDA's opaque handle");
+
+/* Memory of another process, which is mapped once however often it is opened. Under the lock. */
+static struct opened {
+    struct handle handle;
+    uint64_t base, id; /* of the allocation here; it may have gone with its context */
+    uint32_t count;
+    struct opened *next;
+} * opened;
+
+static struct opened *find_opened(const struct handle *handle, uint64_t base)
+{
+    for (struct opened **at = &opened; *at != NULL;) {
+        struct opened *o = *at;
+        const struct weir_soft_alloc *alloc = weir_soft_space_at(o->base);
+        if (alloc == NULL || alloc->id != o->id) {
+            *at = o->next;
+            free(o);
+        } else if (handle != NULL ? memcmp(&o->handle, handle, sizeof(*handle)) == 0
+                                  : o->base == base) {
+            return o;
+        } else {
+            at = &o->next;
+        }
+    }
+    return NULL;
+}
 
 static int handle_open(const struct handle *handle, const char *name)
 {
@@ -87,6 +114,12 @@ CUresult weir_soft_cuIpcOpenMemHandle_v2(CUdeviceptr *ret, CUipcMemHandle opaque
     if (handle.pid == getpid()) {
         return CUDA_ERROR_INVALID_CONTEXT; /* as on a device: not in the process that made it */
     }
+    struct opened *before = find_opened(&handle, 0);
+    if (before != NULL) {
+        before->count++;
+        *ret = before->base;
+        return CUDA_SUCCESS;
+    }
     int fd = handle_open(&handle, "/memfd:weir-softgpu");
     if (fd < 0) {
         return CUDA_ERROR_MAP_FAILED;
@@ -111,11 +144,17 @@ CUresult weir_soft_cuIpcOpenMemHandle_v2(CUdeviceptr *ret, CUipcMemHandle opaque
                                    .span_bytes = span,
                                    .map_base = (uint64_t)(uintptr_t)at};
     struct weir_soft_alloc *alloc;
-    CUresult rc = weir_soft_space_adopt(&like, WEIR_SOFT_READ | WEIR_SOFT_WRITE, &alloc);
+    struct opened *o = malloc(sizeof(*o));
+    CUresult rc = o == NULL
+                      ? CUDA_ERROR_OUT_OF_MEMORY
+                      : weir_soft_space_adopt(&like, WEIR_SOFT_READ | WEIR_SOFT_WRITE, &alloc);
     if (rc != CUDA_SUCCESS) {
+        free(o);
         munmap(at, span);
         return rc;
     }
+    *o = (struct opened){handle, alloc->base, alloc->id, 1, opened};
+    opened = o;
     *ret = alloc->base;
     return CUDA_SUCCESS;
 }
@@ -128,6 +167,10 @@ CUresult weir_soft_cuIpcCloseMemHandle(CUdeviceptr address)
     struct weir_soft_alloc *alloc = weir_soft_space_at(address);
     if (alloc == NULL || alloc->kind != WEIR_SOFT_ALLOC_IPC || alloc->freeing) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct opened *o = find_opened(NULL, address);
+    if (o != NULL && --o->count != 0) {
+        return CUDA_SUCCESS;
     }
     uint64_t id = alloc->id;
     alloc->freeing = true;

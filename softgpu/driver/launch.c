@@ -37,7 +37,7 @@ static CUresult check_resources(const struct weir_soft_launch_args *args,
     const struct weir_exec_kernel_info *info = function->info;
     if (info->unsupported != NULL) {
         weir_log_warn("softgpu: kernel %s cannot run: %s", info->name, info->unsupported);
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return info->launches ? CUDA_ERROR_CDP_NOT_SUPPORTED : CUDA_ERROR_NOT_SUPPORTED;
     }
     if (args->shared_bytes > (unsigned)function->max_dynamic_shared) {
         return CUDA_ERROR_INVALID_VALUE;

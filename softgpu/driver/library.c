@@ -448,7 +448,7 @@ CUresult weir_soft_cuKernelGetName(const char **name, CUkernel handle)
 {
     WEIR_SOFT_LOCKED();
     const struct weir_soft_kernel *kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, handle);
-    if (name == NULL) {
+    if (name == NULL || handle == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (kernel == NULL) {

@@ -51,8 +51,10 @@ static CUresult add(struct weir_soft_link *link, CUjitInputType type, const void
                     size_t bytes)
 {
     struct weir_soft_log log = {{0}};
+    bool elf = bytes >= 4 && memcmp(data, "\177ELF", 4) == 0;
     if (type == CU_JIT_INPUT_CUBIN || type == CU_JIT_INPUT_OBJECT || type == CU_JIT_INPUT_LIBRARY) {
-        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+        return elf || type == CU_JIT_INPUT_LIBRARY ? CUDA_ERROR_NO_BINARY_FOR_GPU
+                                                   : CUDA_ERROR_INVALID_IMAGE;
     }
     if (type != CU_JIT_INPUT_PTX && type != CU_JIT_INPUT_FATBINARY) {
         return CUDA_ERROR_INVALID_VALUE;

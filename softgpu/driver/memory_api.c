@@ -11,22 +11,17 @@
 #define PITCH_ALIGNMENT 512u
 #define MAX_PITCH       2147483647u
 
-static CUresult current_for_alloc(struct weir_soft_ctx **ret_ctx)
-{
-    WEIR_SOFT_TRY(weir_soft_ctx_current(ret_ctx));
-    return weir_soft_capture_check();
-}
-
 CUresult weir_soft_cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (free_bytes == NULL || total_bytes == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    *total_bytes = ctx->device->total_bytes;
-    *free_bytes = ctx->device->total_bytes - ctx->device->used_bytes;
+    if (total_bytes != NULL) {
+        *total_bytes = ctx->device->total_bytes;
+    }
+    if (free_bytes != NULL) {
+        *free_bytes = ctx->device->total_bytes - ctx->device->used_bytes;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -38,7 +33,7 @@ CUresult weir_soft_cuMemAlloc_v2(CUdeviceptr *ret, size_t bytes)
     if (ret == NULL || bytes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(current_for_alloc(&ctx));
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     WEIR_SOFT_TRY(weir_soft_space_alloc(ctx, bytes, 0, WEIR_SOFT_ALLOC_DEVICE, &alloc));
     *ret = alloc->base;
     return CUDA_SUCCESS;
@@ -73,7 +68,7 @@ CUresult weir_soft_cuMemAllocManaged(CUdeviceptr *ret, size_t bytes, unsigned in
         (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(current_for_alloc(&ctx));
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     WEIR_SOFT_TRY(weir_soft_space_alloc(ctx, bytes, PAGE_BYTES, WEIR_SOFT_ALLOC_MANAGED, &alloc));
     alloc->flags = flags;
     *ret = alloc->base;
@@ -101,7 +96,6 @@ CUresult weir_soft_cuMemFree_v2(CUdeviceptr address)
     if (address == 0) {
         return CUDA_SUCCESS;
     }
-    WEIR_SOFT_TRY(weir_soft_capture_check());
     struct weir_soft_alloc *alloc = weir_soft_space_at(address);
     if (alloc == NULL || alloc->freeing ||
         (alloc->kind != WEIR_SOFT_ALLOC_DEVICE && alloc->kind != WEIR_SOFT_ALLOC_MANAGED &&
@@ -153,10 +147,14 @@ CUresult weir_soft_cuMemHostAlloc(void **ret, size_t bytes, unsigned int flags)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
-    if (ret == NULL || bytes == 0 || (flags & ~HOST_ALLOC_FLAGS) != 0) {
+    if (ret == NULL || (flags & ~HOST_ALLOC_FLAGS) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(current_for_alloc(&ctx));
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
+    if (bytes == 0) {
+        *ret = NULL;
+        return CUDA_SUCCESS;
+    }
     if (bytes > SIZE_MAX / 2) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -237,7 +235,7 @@ CUresult weir_soft_cuMemHostRegister_v2(void *p, size_t bytes, unsigned int flag
         (flags & ~(HOST_REGISTER_FLAGS | CU_MEMHOSTREGISTER_IOMEMORY)) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(current_for_alloc(&ctx));
+    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }

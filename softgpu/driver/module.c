@@ -260,7 +260,6 @@ static CUresult load_image(CUmodule *ret, const struct weir_soft_image *image,
     struct weir_soft_ctx *ctx;
     struct weir_soft_module *module;
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    WEIR_SOFT_TRY(weir_soft_capture_check());
     WEIR_SOFT_TRY(weir_soft_image_verdict(image));
     weir_soft_ctx_wait_for_code(ctx);
     WEIR_SOFT_TRY(weir_soft_module_load(ctx, image, log, &module));

@@ -302,6 +302,7 @@ static CUresult alloc_from(CUdeviceptr *ret, size_t bytes, CUmemoryPool handle, 
         return CUDA_SUCCESS;
     }
     WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->legacy ? ctx : NULL));
+    WEIR_SOFT_TRY(weir_soft_capture_check(NULL));
     if (pool->props.maxSize != 0 && bytes > pool->props.maxSize - pool->used) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -337,6 +338,7 @@ CUresult weir_soft_cuMemFreeAsync(CUdeviceptr address, CUstream stream_handle)
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (stream->capture == NULL) {
+        WEIR_SOFT_TRY(weir_soft_capture_check(NULL));
         alloc->graph_live = false;
     }
     struct weir_soft_op *op = weir_soft_op_new(WEIR_SOFT_OP_FREE, ctx);

@@ -276,7 +276,6 @@ CUresult weir_soft_cuStreamQuery(CUstream handle)
         stream->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    WEIR_SOFT_TRY(weir_soft_capture_check());
     if (stream->legacy) {
         WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
     }
@@ -295,7 +294,6 @@ static CUresult synchronize(CUstream handle)
         stream->capture->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    WEIR_SOFT_TRY(weir_soft_capture_check());
     if (stream->legacy) {
         WEIR_SOFT_TRY(weir_soft_capture_check_legacy(stream->object.ctx));
     }

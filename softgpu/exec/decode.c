@@ -434,6 +434,7 @@ static enum weir_status decode_locked(struct weir_exec_kernel *kernel)
                             : unsupported;
     for (const struct weir_x_func *f = kernel->funcs; f != NULL; f = f->next) {
         info->uses_printf = info->uses_printf || f->uses_printf;
+        info->launches = info->launches || f->launches;
     }
     return WEIR_OK;
 }

@@ -501,6 +501,7 @@ bool weir_x_decode_call(struct weir_x_decoder *x)
             return false;
         }
         struct weir_x_func *callee = shape->has_body ? weir_x_func_for(x->kernel, shape) : NULL;
+        x->func->launches = x->func->launches || !shape->has_body;
         if (callee == NULL || !add_callee(x, callee)) {
             return false;
         }

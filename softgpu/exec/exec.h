@@ -128,6 +128,7 @@ struct weir_exec_kernel_info {
     uint32_t ptx_version;         /* e.g. 90 */
     uint32_t target;              /* e.g. 75 */
     bool uses_printf;
+    bool launches;           /* it launches kernels, which is among what cannot run here */
     const char *unsupported; /* why it cannot run here, or NULL */
 };
 const struct weir_exec_kernel_info *weir_exec_kernel_info(const struct weir_exec_kernel *kernel);

@@ -199,6 +199,7 @@ struct weir_x_func {
     struct weir_x_func **callees;
     uint32_t n_callees;
     bool uses_printf;
+    bool launches;
     bool uses_alloca, uses_alloca_below;
     struct weir_x_piece *pieces; /* what code points to */
     struct weir_x_func *next;    /* of the kernel */

@@ -35,6 +35,7 @@
     X(DeviceGetPCIBusId)                                                                           \
     X(DeviceGetByPCIBusId)                                                                         \
     X(DeviceGetExecAffinitySupport)                                                                \
+    X(DeviceGetP2PAttribute)                                                                       \
     X(DevicePrimaryCtxRetain)                                                                      \
     X(DevicePrimaryCtxRelease_v2)                                                                  \
     X(DevicePrimaryCtxReset_v2)                                                                    \
@@ -55,6 +56,10 @@
     X(CtxGetLimit)                                                                                 \
     X(CtxSetLimit)                                                                                 \
     X(CtxSynchronize)                                                                              \
+    X(CoredumpGetAttribute)                                                                        \
+    X(CoredumpGetAttributeGlobal)                                                                  \
+    X(CoredumpSetAttribute)                                                                        \
+    X(CoredumpSetAttributeGlobal)                                                                  \
     X(DeviceGetDevResource)                                                                        \
     X(DevSmResourceSplitByCount)                                                                   \
     X(DevResourceGenerateDesc)                                                                     \
@@ -72,10 +77,12 @@
     X(ModuleGetFunction)                                                                           \
     X(ModuleGetGlobal_v2)                                                                          \
     X(LibraryLoadData)                                                                             \
+    X(LibraryLoadFromFile)                                                                         \
     X(LibraryUnload)                                                                               \
     X(LibraryGetKernel)                                                                            \
     X(LibraryGetModule)                                                                            \
     X(LibraryGetGlobal)                                                                            \
+    X(LibraryGetManaged)                                                                           \
     X(LibraryGetKernelCount)                                                                       \
     X(KernelGetFunction)                                                                           \
     X(KernelGetAttribute)                                                                          \
@@ -89,6 +96,7 @@
     X(FuncGetParamInfo)                                                                            \
     X(LaunchKernel)                                                                                \
     X(LaunchKernelEx)                                                                              \
+    X(LaunchCooperativeKernel)                                                                     \
     X(LaunchHostFunc)                                                                              \
     X(LinkCreate_v2)                                                                               \
     X(LinkAddData_v2)                                                                              \
@@ -99,6 +107,7 @@
     X(MemGetInfo_v2)                                                                               \
     X(MemAlloc_v2)                                                                                 \
     X(MemAllocPitch_v2)                                                                            \
+    X(MemAllocManaged)                                                                             \
     X(MemFree_v2)                                                                                  \
     X(MemGetAddressRange_v2)                                                                       \
     X(MemAllocAsync)                                                                               \
@@ -141,6 +150,7 @@
     X(MemGetAllocationPropertiesFromHandle)                                                        \
     X(MemPoolCreate)                                                                               \
     X(MemPoolDestroy)                                                                              \
+    X(MemPoolTrimTo)                                                                               \
     X(MemPoolExportToShareableHandle)                                                              \
     X(MemPoolImportFromShareableHandle)                                                            \
     X(MemPoolExportPointer)                                                                        \
@@ -161,6 +171,7 @@
     X(StreamEndCapture)                                                                            \
     X(StreamBeginCaptureToGraph)                                                                   \
     X(StreamIsCapturing)                                                                           \
+    X(ThreadExchangeStreamCaptureMode)                                                             \
     X(StreamGetCaptureInfo_v2)                                                                     \
     X(StreamWaitValue32_v2)                                                                        \
     X(IpcGetMemHandle)                                                                             \

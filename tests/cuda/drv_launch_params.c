@@ -69,6 +69,51 @@ static void short_block(CUdeviceptr out)
     DRV(cu.ModuleUnload(module));
 }
 
+/* One of the kernel's parameters, which are three, has no place. */
+static void hole(CUfunction fill, void **params)
+{
+    CUDA_KERNEL_NODE_PARAMS node = {.func = fill,
+                                    .gridDimX = 1,
+                                    .gridDimY = 1,
+                                    .gridDimZ = 1,
+                                    .blockDimX = 1,
+                                    .blockDimY = 1,
+                                    .blockDimZ = 1,
+                                    .kernelParams = params};
+    CUlaunchConfig config = {.gridDimX = 1,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = 1,
+                             .blockDimY = 1,
+                             .blockDimZ = 1};
+    CUgraphExec exec;
+    CUgraph graph;
+    CUgraphNode made, other;
+
+    DRV(cu.GraphCreate(&graph, 0));
+    DRV(cu.GraphAddKernelNode_v2(&made, graph, NULL, 0, &node));
+    DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 0; i < 3; i++) {
+        void *holed[] = {params[0], params[1], params[2]};
+        holed[i] = NULL;
+        node.kernelParams = holed;
+        check_code(cu.LaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, NULL, holed, NULL),
+                   CUDA_ERROR_INVALID_VALUE, "a launch without one of its parameters");
+        check_code(cu.LaunchKernelEx(&config, fill, holed, NULL), CUDA_ERROR_INVALID_VALUE,
+                   "one with attributes");
+        check_code(cu.LaunchCooperativeKernel(fill, 1, 1, 1, 1, 1, 1, 0, NULL, holed),
+                   CUDA_ERROR_INVALID_VALUE, "a cooperative one");
+        check_code(cu.GraphAddKernelNode_v2(&other, graph, NULL, 0, &node),
+                   CUDA_ERROR_INVALID_VALUE, "a node");
+        check_code(cu.GraphKernelNodeSetParams_v2(made, &node), CUDA_ERROR_INVALID_VALUE,
+                   "a node's new parameters");
+        check_code(cu.GraphExecKernelNodeSetParams_v2(exec, made, &node), CUDA_ERROR_INVALID_VALUE,
+                   "those of an executable graph's node");
+    }
+    DRV(cu.GraphExecDestroy(exec));
+    DRV(cu.GraphDestroy(graph));
+}
+
 static void refused(CUfunction fill, CUfunction limited, void **params)
 {
     size_t bytes = 16;
@@ -147,6 +192,7 @@ int main(void)
     check_code(cu.CtxSynchronize(), CUDA_SUCCESS, "a kernel without parameters");
     unsigned value = 1, n = 8;
     void *fill_params[] = {&out, &value, &n};
+    hole(fill, fill_params);
     refused(fill, driver_function(module, "limited"), fill_params);
     DRV(cu.MemFree_v2(out));
     DRV(cu.ModuleUnload(module));

@@ -1,5 +1,8 @@
 /* NVML and the Driver API about one device: who it is, what memory it has, what state it is in. */
+#define _GNU_SOURCE
 #include "check_driver.h"
+
+#include <sched.h>
 
 #define BLOCK_BYTES (64u << 20)
 #define SEEN_BYTES  (56u << 20) /* of the block, in what is used */
@@ -75,6 +78,42 @@ static void check_identity(nvml_device device)
     check_int(major, value, "its major number");
     DRV(cu.DeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0));
     check_int(minor, value, "its minor number");
+}
+
+#define WORDS 16
+
+/* The thread is put on the processors near the device that it may use, and is let go again. */
+static void check_processors(nvml_device device)
+{
+    unsigned long near_set[WORDS + 1], by_node[WORDS];
+    cpu_set_t before, now, wanted, allowed;
+
+    memset(near_set, 0xa5, sizeof(near_set));
+    check_int(NVML(DeviceGetCpuAffinity, nvml_device, unsigned int, unsigned long *)(device, WORDS,
+                                                                                     near_set),
+              0, "the processors near it");
+    check_true(near_set[WORDS] == 0xa5a5a5a5a5a5a5a5ul, "nothing is written behind them");
+    check_int(NVML(DeviceGetCpuAffinityWithinScope, nvml_device, unsigned int, unsigned long *,
+                   unsigned int)(device, WORDS, by_node, 0),
+              0, "those of its node");
+    check_int(
+        NVML(DeviceGetCpuAffinity, nvml_device, unsigned int, unsigned long *)(device, 0, near_set),
+        2, "no place for an answer");
+    check_int(sched_getaffinity(0, sizeof(before), &before), 0, "what the thread may use");
+    check_int(NVML(DeviceClearCpuAffinity, nvml_device)(device), 0, "all processors");
+    check_int(sched_getaffinity(0, sizeof(allowed), &allowed), 0, "what the program may use");
+    memset(&wanted, 0, sizeof(wanted));
+    memcpy(&wanted, near_set, WORDS * sizeof(near_set[0]));
+    CPU_AND(&wanted, &wanted, &allowed);
+    if (CPU_COUNT(&wanted) > 0) {
+        check_int(NVML(DeviceSetCpuAffinity, nvml_device)(device), 0, "those near it alone");
+        check_int(sched_getaffinity(0, sizeof(now), &now), 0, "what the thread may use now");
+        check_true(CPU_EQUAL(&now, &wanted), "it is what was told");
+        check_int(NVML(DeviceClearCpuAffinity, nvml_device)(device), 0, "all processors again");
+        check_int(sched_getaffinity(0, sizeof(now), &now), 0, "what the thread may use then");
+        check_true(CPU_EQUAL(&now, &allowed), "it is all");
+    }
+    check_int(sched_setaffinity(0, sizeof(before), &before), 0, "as before");
 }
 
 /* Others may take and give memory meanwhile: it must agree once in so many times. */
@@ -165,6 +204,7 @@ int main(void)
     check_memory(device);
     check_block(device);
     check_state(device);
+    check_processors(device);
     check_int(NVML(Shutdown, void)(), 0, "the end");
     check_int(NVML(DeviceGetCount_v2, unsigned int *)(&count), 1, "nothing works after it");
     return driver_end();

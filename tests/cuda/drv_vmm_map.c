@@ -27,6 +27,37 @@ static void attributes(CUdeviceptr at, size_t bytes)
     check_true(base <= at && base + size >= at + bytes, "its range holds it");
 }
 
+/* Small reservations, aligned to more than the granularity or with a wished address: each is
+ * usable. */
+static void small_spaces(void)
+{
+    CUdeviceptr wish = 0, space[6];
+
+    for (int i = 0; i < 6; i++) {
+        size_t alignment = i % 2 ? 4 * vmm_unit : 0;
+
+        DRV(cu.MemAddressReserve(&space[i], 2 * vmm_unit, alignment, wish, 0));
+        check_true(space[i] % (i % 2 ? 4 * vmm_unit : vmm_unit) == 0, "aligned as asked");
+        for (int k = 0; k < i; k++) {
+            check_true(space[i] >= space[k] + 2 * vmm_unit || space[k] >= space[i] + 2 * vmm_unit,
+                       "apart from the others");
+        }
+        wish = i >= 2 ? space[i] + 2 * vmm_unit : 0;
+
+        CUmemGenericAllocationHandle memory = vmm_create(2 * vmm_unit, 0);
+        DRV(cu.MemMap(space[i], 2 * vmm_unit, 0, memory, 0));
+        DRV(cu.MemRelease(memory));
+        DRV(vmm_access(space[i], 2 * vmm_unit, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+        DRV(cu.MemsetD32_v2(space[i], 100u + (unsigned)i, 2 * vmm_unit / 4));
+    }
+    for (int i = 0; i < 6; i++) {
+        check_int(vmm_word(space[i] + 2 * vmm_unit - 4), 100 + i,
+                  "a small reservation's own memory");
+        DRV(cu.MemUnmap(space[i], 2 * vmm_unit));
+        DRV(cu.MemAddressFree(space[i], 2 * vmm_unit));
+    }
+}
+
 int main(void)
 {
     CUmodule module;
@@ -56,6 +87,7 @@ int main(void)
     DRV(cu.MemGetAccess(&flags, &here, space + bytes));
     check_int((long long)flags, 3, "then reads and writes");
     attributes(space, bytes);
+    small_spaces();
 
     CUdeviceptr device_x = space, device_y = space + bytes;
     DRV(cu.MemcpyHtoD_v2(device_x, x, sizeof(x)));

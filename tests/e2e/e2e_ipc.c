@@ -2,15 +2,14 @@
  * What processes of a tenant share, step by step: each line of stdin is a command, and is answered
  * by one line "= TEXT". A command that CUDA refuses is answered by "= error CODE".
  *
- * Memory (one piece at a time): alloc BYTES WORD, give, open HANDLE BYTES, close, free; create
- * BYTES WORD (its descriptor, too), import BYTES, unmap; pool BYTES WORD (likewise), give_pointer,
- * import_pool, open_pointer HANDLE BYTES, free_pointer; fill WORD, words (the first and the last);
- * reset (the context ends, and with it what is open).
- * Events: event, give_event, open_event HANDLE, record, wait, query, synchronize, destroy_event.
- * The stream: gate (what follows waits for go), fill_later WORD, query_stream.
- * Devices: use DEVICE (for create and alloc), device (on which the memory lies).
- * The descriptor: descriptor (its pid and number), fetch PID FD (by pidfd_getfd), listen PATH, send
- * PATH and receive (by SCM_RIGHTS), close_fd.
+ * Memory (one piece at a time; at: where): alloc BYTES WORD, give, open HANDLE BYTES, close, free;
+ * create BYTES WORD (its descriptor, too), import BYTES, unmap; pool BYTES WORD (likewise),
+ * give_pointer, import_pool, open_pointer HANDLE BYTES, free_pointer; fill WORD, words (the first
+ * and the last); reset (the context ends, and with it what is open). Events: event, give_event,
+ * open_event HANDLE, record, wait, query, synchronize, destroy_event. The stream: gate (what
+ * follows waits for go), fill_later WORD, query_stream. Devices: use DEVICE (for create and alloc),
+ * device (on which the memory lies). The descriptor: descriptor (its pid and number), fetch PID FD
+ * (by pidfd_getfd), listen PATH, send PATH and receive (by SCM_RIGHTS), close_fd.
  */
 #include "tests/cuda/vmm.h"
 
@@ -313,6 +312,12 @@ static CUresult do_close_fd(void)
     return CUDA_SUCCESS;
 }
 
+static CUresult do_at(void)
+{
+    printf("= %#llx\n", (unsigned long long)my.at);
+    return CUDA_SUCCESS;
+}
+
 /* ---------------------------------------------------------------- commands */
 
 /* Those that answer themselves say so. */
@@ -328,6 +333,7 @@ static CUresult run(char **words, int *ret_answered)
                  {"give_event", do_give_event, 1},
                  {"descriptor", say_fd, 1},
                  {"device", do_device, 1},
+                 {"at", do_at, 1},
                  {"unmap", do_unmap, 0},
                  {"import_pool", do_import_pool, 0},
                  {"free_pointer", do_free_pointer, 0},

@@ -10,7 +10,7 @@ import lib
 MIB = 1 << 20
 BYTES = 3 * MIB  # of an allocation
 PIECE = 4 * MIB  # of cuMemCreate
-INVALID_VALUE, NOT_READY = 1, 600
+INVALID_VALUE, INVALID_CONTEXT, NOT_READY = 1, 201, 600
 
 
 def fetched(pid, fd):
@@ -127,6 +127,24 @@ class Shared(lib.Case):
         maker.do("fill", 13)
         taker.do("open", maker.do("give"), BYTES)
         taker.has(13)
+        self.frees_all(maker, taker)
+
+    def test_memory_opened_twice(self):
+        """It is at the same address, until it is closed as often."""
+        maker, taker = self.peers()
+        self.given(maker, taker)
+        handle, at = maker.do("give"), taker.do("at")
+        taker.do("open", handle, BYTES)
+        self.assertEqual(taker.do("at"), at)
+        taker.do("close")
+        taker.has(11)
+        taker.do("close")
+        self.assertTrue(taker.ask("words").startswith("error"), "it is closed")
+        taker.refused(INVALID_VALUE, "close")
+        maker.refused(INVALID_CONTEXT, "open", handle, BYTES)  # its own
+        maker.has(11)
+        maker.do("pool", BYTES, 12)
+        maker.refused(INVALID_VALUE, "give")  # memory of a pool is given by cuMemPoolExportPointer
         self.frees_all(maker, taker)
 
     def test_several_allocations_of_a_chunk(self):

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 
 import lib
 
@@ -47,6 +48,30 @@ class Manners(lib.Case):
 
     def test_children_that_use_cuda(self):
         self.manners("forks")
+
+    def test_contexts_that_go_while_threads_use_them(self):
+        def run(host):
+            for end in ("resets", "destroys", "releases"):
+                self.finished(host, "e2e_contexts", end, limit_s=60)
+
+        self.check(run)
+
+    def test_second_copy_of_the_library(self):
+        """The addresses that it shares with the host are taken; the first copy works on."""
+        script = """
+import ctypes, shutil, sys
+first = ctypes.CDLL("libcuda.so.1")
+assert first.cuInit(0) == 0
+context, memory = ctypes.c_void_p(), ctypes.c_void_p()
+assert first.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0 and first.cuCtxSetCurrent(context) == 0
+shutil.copy(next(l.split()[-1] for l in open("/proc/self/maps") if "libcuda.so" in l), sys.argv[1])
+print("second", ctypes.CDLL(sys.argv[1]).cuInit(0))
+print("first", first.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(4096)))
+"""
+        host = self.host()
+        copy = os.path.join(self.folder(), "libcopy.so")
+        guest = self.finished(host, sys.executable, "-c", script, copy)
+        self.assertEqual(list(guest.lines), ["second 303", "first 0"], guest.tail())
 
     def limited(self, host, program, limit, value, arrangement=lib.SHM):
         """A program's output and status, under a limit of its own."""

@@ -612,6 +612,35 @@ class Domains(UnderMps):
         lib.until(lambda: len(named()) >= 2, 5, "the log names the kernel of both")
         self.assertEqual(len(named()), 2, host.process.err)
 
+    def test_a_program_whose_kernels_launch_kernels_is_outside(self):
+        """Its own file says so. Programs of the same tenant without that are under MPS as before."""
+        host = self.under_mps()
+        self.finished(host, "e2e_device_launch", tenant="alice")
+        worker, = self.kept(host, "alice", 1)
+        self.assertEqual(self.folder_of(worker), "/nonexistent")
+        self.finished(host, "e2e_minimal", tenant="alice")
+        other, = self.kept(host, "alice", 2) - {worker}
+        self.assertEqual(self.folder_of(other), os.path.join(host.run_dir, "mps-0"))
+        self.finished(host, "e2e_device_launch", tenant="alice")  # in the worker that is kept
+        self.kept(host, "alice", 2)
+
+    def test_one_that_was_not_known_is_told_what_to_set(self):
+        host = self.under_mps()
+        with open(lib.places.program("e2e_device_launch"), "rb") as f:
+            program = f.read()
+        self.assertEqual(program.count(b"__nv_relfatbin"), 1)
+        path = os.path.join(self.folder(), "unknown")
+        with open(path, "wb") as f:
+            f.write(program.replace(b"__nv_relfatbin", b"__nv_otherwise"))
+        os.chmod(path, 0o755)
+        guest = self.finished(host, path, "launch", tenant="alice", env={"WEIR_LOG": "error"})
+        worker, = self.kept(host, "alice", 1)
+        self.assertEqual(self.folder_of(worker), os.path.join(host.run_dir, "mps-0"))
+        for told in (guest.err, host.process.err):
+            self.assertEqual(told.count("a kernel launches kernels, which is not possible under MPS"), 1)
+            self.assertIn('isolation = "strict"', told)
+            self.assertIn('mps = "off"', told)
+
     def faults_of(self, host, tenant):
         row = host.tenant(tenant)
         return row["faults"], row["suspected_faults"]

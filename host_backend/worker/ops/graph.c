@@ -40,10 +40,10 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_object *graph = NULL;
     const CUgraphEdgeData *edges;
+    struct weir_capture c;
     CUgraphNode *nodes;
     CUresult result;
 
-    (void)out;
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -78,6 +78,7 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
         stream->capture_graph = graph != NULL ? graph->handle : 0;
         stream->capture_given = graph != NULL;
         weir_graph_nest_capture_begin(s, stream, graph);
+        out->id = weir_capture_read(s, stream, &c) == CUDA_SUCCESS ? c.id : 0;
     }
     return result;
 }
@@ -165,6 +166,7 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
                                struct weir_op_capture_end_out *out)
 {
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
+    CUgraph none = NULL;
     CUresult result;
 
     (void)out;
@@ -172,7 +174,9 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (!stream->capturing) {
-        return CUDA_ERROR_ILLEGAL_STATE;
+        return weir_host_stream_capturing(s, stream)
+                   ? s->driver->cuStreamEndCapture(stream->o.native, &none)
+                   : CUDA_ERROR_ILLEGAL_STATE;
     }
     result = end_capture(s, stream, in->g);
     weir_ops_streams_sweep(s);
@@ -227,6 +231,7 @@ CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_cap
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    WEIR_TRY(weir_order_refuse(s, stream, false));
     WEIR_TRY(weir_capture_read(s, stream, &c));
     out->status = (uint32_t)c.status;
     if (c.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {

@@ -621,6 +621,16 @@ CUresult weir_host_library_module(struct weir_session *s,
 
 /* ---------------------------------------------------------------- globals */
 
+/* The guest has a __managed__ variable at the same address. */
+static uint32_t is_managed(const struct weir_session *s, CUdeviceptr address)
+{
+    unsigned managed = 0;
+
+    return s->driver->cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address) ==
+               CUDA_SUCCESS &&
+           managed != 0;
+}
+
 /* From now on the guest may name this memory. */
 static CUresult admit_global(struct weir_session *s, struct weir_host_module *m,
                              CUdeviceptr address, size_t bytes, uint64_t *ret_address,
@@ -649,6 +659,7 @@ CUresult weir_host_module_global(struct weir_session *s, const struct weir_op_mo
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(s->driver->cuModuleGetGlobal_v2(&address, &bytes, m->o.native, in->name));
+    out->managed = is_managed(s, address);
     return admit_global(s, m, address, bytes, &out->address, &out->bytes);
 }
 
@@ -665,5 +676,6 @@ CUresult weir_host_library_global(struct weir_session *s,
                  ? s->driver->cuLibraryGetManaged(&address, &bytes, m->o.native, in->name)
                  : s->driver->cuLibraryGetGlobal(&address, &bytes, m->o.native, in->name));
     m->used = true;
+    out->managed = is_managed(s, address);
     return admit_global(s, m, address, bytes, &out->address, &out->bytes);
 }

@@ -171,6 +171,7 @@ CUresult weir_host_stream_query(struct weir_session *s, const struct weir_op_str
     if (stream == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    WEIR_TRY(weir_order_refuse(s, stream, true));
     WEIR_TRY(weir_order_mark(s, stream));
     return s->driver->cuStreamQuery(weir_host_stream_at(stream));
 }

@@ -23,6 +23,7 @@ struct weir_session_about {
 
     /* The session's thread. */
     uint32_t shown; /* its number among its tenant's programs (base/account.h); 0: it has none */
+    bool launches_told; /* that it cannot launch kernels from kernels is in the log */
 
     /* The session's thread writes, anybody reads. */
     atomic_uint_fast64_t calls_total;

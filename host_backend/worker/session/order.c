@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "host_backend/worker/session/hooks.h"
+#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/session.h"
 #include <string.h>
 #include <time.h>
@@ -47,18 +48,31 @@ CUresult weir_order_join(const struct weir_driver *driver, CUevent *event, CUstr
     return result;
 }
 
+CUresult weir_order_refuse(struct weir_session *session, const struct weir_host_stream *stream,
+                           bool invalidate)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    if (!stream->legacy || session->n_captures == 0) {
+        return CUDA_SUCCESS;
+    }
+    for (struct weir_host_stream *s = stream->o.ctx->streams; s != NULL; s = s->next) {
+        if (s->blocking && !s->legacy && weir_host_stream_capturing(session, s)) {
+            result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+            if (invalidate) {
+                (void)session->driver->cuStreamQuery(s->o.native); /* which does it */
+            }
+        }
+    }
+    return result;
+}
+
 static CUresult legacy_takes_in(struct weir_session *session, struct weir_host_ctx *ctx)
 {
     for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
         CUresult result;
 
-        if (!s->blocking || s->legacy) {
-            continue;
-        }
-        if (weir_host_stream_capturing(session, s)) {
-            return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-        }
-        if (!s->dirty) {
+        if (!s->blocking || s->legacy || !s->dirty || weir_host_stream_capturing(session, s)) {
             continue;
         }
         result = weir_order_join(session->driver, &s->join, weir_host_stream_at(s),
@@ -81,6 +95,7 @@ CUresult weir_order_begin(struct weir_session *session, struct weir_host_stream 
         hooks->stream_given(session, stream, forks);
     }
     if (stream->legacy) {
+        WEIR_TRY(weir_order_refuse(session, stream, true));
         result = legacy_takes_in(session, ctx);
         ctx->legacy_epoch += result == CUDA_SUCCESS;
         return result;

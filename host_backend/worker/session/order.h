@@ -18,7 +18,7 @@ struct weir_session;
  * Work is about to be given to a stream.
  * @param forks  it has streams of its own inside: a graph.
  * @return CUDA_SUCCESS
- * @return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT  legacy work while a blocking stream is under capture.
+ * @return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT  as weir_order_refuse()
  * @return the driver's
  * @thread session
  */
@@ -26,8 +26,19 @@ CUresult weir_order_begin(struct weir_session *session, struct weir_host_stream 
                           bool forks);
 
 /**
+ * Would use of the stream make it depend on a capture: the legacy stream on a blocking one?
+ * @param invalidate  it is used: those captures are invalidated, as the driver does.
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT  yes
+ * @thread session
+ */
+CUresult weir_order_refuse(struct weir_session *session, const struct weir_host_stream *stream,
+                           bool invalidate);
+
+/**
  * The stream's present work is about to be waited for: the legacy stream takes in what blocking
- * streams were given, but no later work is made to wait for it.
+ * streams were given, but no later work is made to wait for it. Streams under capture are left out:
+ * the guest has what they were given before taken in before they are captured.
  * @thread session
  */
 CUresult weir_order_mark(struct weir_session *session, struct weir_host_stream *stream);

@@ -59,7 +59,9 @@ static void list_ends_at_what_names_nothing(void **state)
     assert_string_equal(left(""), "");
     assert_string_equal(left("1,3,0"), "1");
     assert_string_equal(left("1,-1,0"), "1");
-    assert_string_equal(left("0x1"), "");
+    assert_string_equal(left("one,0"), "");
+    assert_string_equal(left(",0"), "");
+    assert_string_equal(left("4294967296"), "");
     assert_string_equal(left("GPU-1"), ""); /* of two */
     assert_string_equal(left("GPU-"), "");
 }
@@ -68,7 +70,31 @@ static void device_named_twice_leaves_none(void **state)
 {
     (void)state;
     assert_string_equal(left("1,1"), "");
-    assert_string_equal(left("0,GPU-10"), "");
+    assert_string_equal(left("1,01"), "");
+    assert_string_equal(left("GPU-10,GPU-10"), "");
+}
+
+static void ordinal_is_what_an_item_begins_with(void **state)
+{
+    static const char *const items[] = {"1gpu2", "1abc", "1.5", "1 2", "1;2", "+1", "01", "1x0"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof items / sizeof items[0]; i++) {
+        assert_string_equal(left(items[i]), "1");
+    }
+    assert_string_equal(left("0gpu2,1"), "01");
+    assert_string_equal(left("-0"), "0");
+    assert_string_equal(left("0x1"), "0");
+}
+
+static void list_ends_where_the_kind_of_name_changes(void **state)
+{
+    (void)state;
+    assert_string_equal(left("1,GPU-20"), "1");
+    assert_string_equal(left("0,GPU-10"), "0");
+    assert_string_equal(left("GPU-20,0"), "2");
+    assert_string_equal(left("GPU-20, GPU-10 ,1"), "20");
+    assert_string_equal(left("MIG-0"), "");
 }
 
 static void quota_bounds_each_device(void **state)
@@ -96,6 +122,8 @@ int main(void)
         cmocka_unit_test(list_chooses_and_orders),
         cmocka_unit_test(list_ends_at_what_names_nothing),
         cmocka_unit_test(device_named_twice_leaves_none),
+        cmocka_unit_test(ordinal_is_what_an_item_begins_with),
+        cmocka_unit_test(list_ends_where_the_kind_of_name_changes),
         cmocka_unit_test(quota_bounds_each_device),
         cmocka_unit_test(peers_are_kept_by_the_hosts_numbers),
     };

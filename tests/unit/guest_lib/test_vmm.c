@@ -95,6 +95,21 @@ static void reservations_are_disjoint_and_large_ones_go_back(void **state)
     assert_int_equal(tl_host_count(host, WEIR_OP_vmm_reserve), 2);
 }
 
+/* The driver does not put small ones where the host wishes, so the host is not asked for them. */
+static void small_reservations_are_cut_from_slabs_however_asked_for(void **state)
+{
+    struct tl_host *host = *state;
+    CUdeviceptr first = reserve(UNIT), aligned = 0, wished = 0;
+    OK(weir_guest_cuMemAddressReserve(&aligned, 2 * UNIT, 8 * UNIT, 0, 0));
+    assert_true(aligned % (8 * UNIT) == 0);
+    OK(weir_guest_cuMemAddressReserve(&wished, 2 * UNIT, 0, aligned + 2 * UNIT, 0));
+    assert_true(wished != aligned && wished != first);
+    assert_int_equal(tl_host_count(host, WEIR_OP_vmm_reserve), 1); /* the slab */
+    OK(weir_guest_cuMemAddressFree(aligned, 2 * UNIT));
+    BAD(weir_guest_cuMemAddressFree(aligned, 2 * UNIT));
+    OK(weir_guest_cuMemAddressFree(wished, 2 * UNIT));
+}
+
 static void map_checks_place_size_and_handle(void **state)
 {
     (void)state;
@@ -216,6 +231,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HOST_TEST(burst_waits_for_creation_alone),
         HOST_TEST(reservations_are_disjoint_and_large_ones_go_back),
+        HOST_TEST(small_reservations_are_cut_from_slabs_however_asked_for),
         HOST_TEST(map_checks_place_size_and_handle),
         HOST_TEST(copies_span_accessible_mappings_alone),
         HOST_TEST(memory_lives_until_the_last_handle_and_mapping),

@@ -18,6 +18,12 @@ struct fixture {
 
 static struct fixture f;
 
+static CUresult noted_query(CUstream stream)
+{
+    fake_note("query", stream, NULL);
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -85,11 +91,16 @@ static void capture_is_left_alone_and_forbids_legacy_work(void **state)
     (void)state;
     assert_int_equal(weir_order_begin(&f.session, &f.streams[1], false), CUDA_SUCCESS);
     f.session.n_captures = 1;
+    f.driver.cuStreamQuery = noted_query;
     fake_capturing = (CUstream)2;
     assert_int_equal(weir_order_begin(&f.session, &f.streams[2], false), CUDA_SUCCESS);
     assert_string_equal(fake_log, "");
     assert_int_equal(weir_order_begin(&f.session, &f.streams[1], false),
                      CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    assert_string_equal(fake_log, "query(2,0)"); /* which invalidates its capture */
+    f.streams[2].dirty = f.streams[3].dirty = true;
+    assert_int_equal(weir_order_mark(&f.session, &f.streams[1]), CUDA_SUCCESS);
+    assert_string_equal(fake_log, "query(2,0) record(101,3) wait(1,101)");
     fake_capturing = (CUstream)4; /* a non-blocking one forbids nothing */
     assert_int_equal(weir_order_begin(&f.session, &f.streams[1], false), CUDA_SUCCESS);
 }

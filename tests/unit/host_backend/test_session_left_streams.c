@@ -23,6 +23,7 @@ static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *ret)
 
 static void use_captures(void)
 {
+    f.worker.platform.driver.cuStreamGetCaptureInfo_v3 = fake_capture_info;
     f.worker.platform.driver.cuStreamBeginCapture_v2 = fake_capture_begin;
     f.worker.platform.driver.cuStreamEndCapture = end_capture;
     f.worker.platform.driver.cuStreamIsCapturing = is_capturing;

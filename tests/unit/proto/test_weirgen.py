@@ -48,6 +48,7 @@ MISTAKES = [
     ("graph.toml", "softgpu = false", "softgpu = 1", "graph.toml: [cuGraphGetNodes]: 'softgpu' has the wrong type"),
     ("graph.toml", "guest = \"none\"", "same_as = \"cuNowhere\"", "graph.toml: [cuGraphGone]: same_as names no entry"),
     ("graph.toml", "guest = \"none\"", "same_as = \"cuGraphLaunch\"", "graph.toml: [cuGraphGone]: cuGraphLaunch has other"),
+    ("graph.toml", "= \"depth\"", "= \"deep\"", "graph.toml: [cuGraphPeek]: unsafe_in_capture is"),
     ("graph.toml", "args.phGraph = \"new\"", "", "graph.toml: [cuGraphCreate]: phGraph: a handle that comes out"),
     ("graph.toml", "args.phGraph", "args.graph", "graph.toml: [cuGraphCreate]: args.graph: no such parameter"),
     ("graph.toml", "array count max=16", "array many max=16", "graph.toml: [cuGraphPaint]: points: no parameter many"),

@@ -86,7 +86,8 @@ static void host_finish(struct host *host)
 
 static const struct weir_limit_wish wish = {.memory_bytes = {[1] = 5, [3] = UINT64_MAX},
                                             .sm_pct = 30,
-                                            .connections = WEIR_CONTROL_MAX_CONNECTIONS};
+                                            .connections = WEIR_CONTROL_MAX_CONNECTIONS,
+                                            .launches_on_device = true};
 
 static struct weir_connect_params connect_params(void)
 {
@@ -136,6 +137,7 @@ static void serve_well(int fd, void *user)
     assert_true(hello->peer.known);
     assert_int_equal(hello->wish.sm_pct, wish.sm_pct);
     assert_int_equal(hello->wish.connections, wish.connections);
+    assert_int_equal(hello->wish.launches_on_device, wish.launches_on_device);
     assert_memory_equal(hello->wish.memory_bytes, wish.memory_bytes, sizeof wish.memory_bytes);
     assert_int_equal(weir_accept_welcome(fd, hello, &welcome, ret_transport), WEIR_OK);
     weir_hello_destroy(hello);

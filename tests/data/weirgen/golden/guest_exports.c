@@ -97,6 +97,9 @@ WEIR_EXPORT CUresult cuGraphPeek(CUgraph hGraph, float *depth)
 {
     struct weir_calls_thread *weir_me = weir_calls_begin();
     CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphPeek);
+    if (weir_rc == CUDA_SUCCESS && depth) {
+        weir_rc = weir_guest_enter_unsafe();
+    }
     if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
         weir_rc = weir_guest_cuGraphPeek(hGraph, depth);
     }

@@ -1,0 +1,73 @@
+/*
+ * Which threads are inside calls that use a context, so that a context goes when none is.
+ *
+ * A call enters a context when it looks it up, and leaves it at its end. A call that has found an
+ * object by its handle, but no context yet, may be about to use any. Whoever takes a context apart
+ * first says so in its state, then waits until no other thread is inside: calls that come later see
+ * the state and get an error.
+ *
+ * Entering is a store and a look at the state, which a processor may swap. A barrier in each call
+ * would cost more than all the rest, so the waiting side asks the kernel to execute one in all
+ * threads (membarrier). Where the kernel refuses that, each call has its own barrier.
+ */
+#ifndef WEIR_GUEST_LIB_INSIDE_H
+#define WEIR_GUEST_LIB_INSIDE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct weir_guest_ctx;
+
+/* Of a thread. Never freed, so that others may look at any time; used again by later threads. */
+struct weir_inside {
+    const struct weir_guest_ctx *ctx; /* atomic; NULL: in no call, or in one that has named none */
+    uint32_t taken;                   /* atomic */
+    struct weir_inside *next;
+} __attribute__((aligned(64)));
+
+/* Some context: an object was looked up. The call may name it yet. */
+#define WEIR_INSIDE_ANY ((const struct weir_guest_ctx *)1)
+/* Several. */
+#define WEIR_INSIDE_ALL ((const struct weir_guest_ctx *)2)
+
+extern bool weir_inside_fences __attribute__((visibility("hidden"))); /* set by cuInit */
+
+/** Find out what the kernel offers. @thread init_lock held */
+void weir_inside_init(void);
+
+/** A place; NULL: no memory. weir_inside_give() when it is needed no more. @thread any */
+struct weir_inside *weir_inside_take(void);
+void weir_inside_give(struct weir_inside *place);
+
+/** Enter a context besides what the place is in. Look at the context's state after that. */
+static inline void weir_inside_enter(struct weir_inside *place, const struct weir_guest_ctx *ctx)
+{
+    const struct weir_guest_ctx *now = __atomic_load_n(&place->ctx, __ATOMIC_RELAXED);
+    if (now == ctx || now == WEIR_INSIDE_ALL || (now && ctx == WEIR_INSIDE_ANY)) {
+        return;
+    }
+    const struct weir_guest_ctx *all = !now || now == WEIR_INSIDE_ANY ? ctx : WEIR_INSIDE_ALL;
+    if (__builtin_expect(weir_inside_fences, 0)) {
+        (void)!__atomic_exchange_n(&place->ctx, all, __ATOMIC_SEQ_CST);
+    } else {
+        __atomic_store_n(&place->ctx, all, __ATOMIC_RELAXED);
+        __atomic_signal_fence(__ATOMIC_SEQ_CST); /* the rest is weir_inside_wait()'s */
+    }
+}
+
+static inline void weir_inside_leave(struct weir_inside *place)
+{
+    /* I1: what the call did comes before; meets the acquire in weir_inside_wait(). */
+    __atomic_store_n(&place->ctx, NULL, __ATOMIC_RELEASE);
+}
+
+/**
+ * Wait until no other thread is inside the context. The context's state forbids entering it, or
+ * what is about to be freed is in no table any more, before this is called.
+ * @param mine  the caller's place, which is left; or NULL.
+ * @thread any; no lock held that a call takes
+ */
+void weir_inside_wait(const struct weir_guest_ctx *ctx, struct weir_inside *mine);
+
+#endif

@@ -1,0 +1,127 @@
+/*
+ * The processors near a device: those of the machine on which the program runs. Where that has no
+ * NVIDIA device at the address (a VM, another machine), none is nearer than the others.
+ */
+#include "nvml_lib/lib.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define VENDOR     "0x10de"
+#define TEXT_BYTES 1024
+#define WORD_BITS  (8 * sizeof(unsigned long))
+
+#define EXPORT(name, parameters)                                                                   \
+    WEIR_NVML_EXPORT nvmlReturn_t name parameters;                                                 \
+    nvmlReturn_t name parameters
+
+static bool read_text(const char *path, char text[TEXT_BYTES])
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, TEXT_BYTES - 1);
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
+/* "0-27,56-83" */
+static bool read_processors(const char *path, cpu_set_t *ret_set)
+{
+    char text[TEXT_BYTES];
+    CPU_ZERO(ret_set);
+    if (!read_text(path, text)) {
+        return false;
+    }
+    for (char *at = text, *end; *at; at = *end == ',' ? end + 1 : end + strlen(end)) {
+        unsigned long first = strtoul(at, &end, 10);
+        unsigned long last = *end == '-' ? strtoul(end + 1, &end, 10) : first;
+        for (; end != at && first <= last && first < CPU_SETSIZE; first++) {
+            CPU_SET(first, ret_set);
+        }
+    }
+    return CPU_COUNT(ret_set) > 0;
+}
+
+static nvmlReturn_t near(nvmlDevice_t device, cpu_set_t *ret_set)
+{
+    nvmlPciInfo_t pci;
+    struct weir_nvml_carry carry = {
+        .function = "nvmlDeviceGetPciInfo_v3", .data = &pci, .out_bytes = sizeof pci};
+    nvmlReturn_t rc = weir_nvml_carry(device, true, &carry);
+    if (rc != NVML_SUCCESS) {
+        return rc;
+    }
+    int saved = errno;
+    char folder[64], path[96], text[TEXT_BYTES];
+    snprintf(folder, sizeof folder, "/sys/bus/pci/devices/%04x:%02x:%02x.0", pci.domain, pci.bus,
+             pci.device);
+    snprintf(path, sizeof path, "%s/vendor", folder);
+    bool here = read_text(path, text) && strncmp(text, VENDOR, strlen(VENDOR)) == 0;
+    snprintf(path, sizeof path, "%s/local_cpulist", folder);
+    bool known = (here && read_processors(path, ret_set)) ||
+                 read_processors("/sys/devices/system/cpu/online", ret_set);
+    errno = saved;
+    return known ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+}
+
+/* The calling thread alone. None of the processors may be the program's: it stays where it is. */
+static nvmlReturn_t stay_on(const cpu_set_t *set)
+{
+    int saved = errno;
+    int rc = sched_setaffinity(0, sizeof *set, set);
+    errno = saved;
+    return rc == 0 ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+}
+
+EXPORT(nvmlDeviceGetCpuAffinity, (nvmlDevice_t device, unsigned int words, unsigned long *set))
+{
+    uint32_t index;
+    cpu_set_t processors;
+    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
+    if (rc == NVML_SUCCESS && (!set || words == 0)) {
+        rc = NVML_ERROR_INVALID_ARGUMENT;
+    }
+    rc = rc == NVML_SUCCESS ? near(device, &processors) : rc;
+    if (rc != NVML_SUCCESS) {
+        return rc;
+    }
+    memset(set, 0, words * sizeof *set);
+    for (size_t i = 0; i < CPU_SETSIZE && i / WORD_BITS < words; i++) {
+        if (CPU_ISSET(i, &processors)) {
+            set[i / WORD_BITS] |= 1ul << i % WORD_BITS;
+        }
+    }
+    return NVML_SUCCESS;
+}
+
+EXPORT(nvmlDeviceGetCpuAffinityWithinScope,
+       (nvmlDevice_t device, unsigned int words, unsigned long *set, unsigned int scope))
+{
+    (void)scope;
+    return nvmlDeviceGetCpuAffinity(device, words, set);
+}
+
+EXPORT(nvmlDeviceSetCpuAffinity, (nvmlDevice_t device))
+{
+    uint32_t index;
+    cpu_set_t processors;
+    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
+    rc = rc == NVML_SUCCESS ? near(device, &processors) : rc;
+    return rc == NVML_SUCCESS ? stay_on(&processors) : rc;
+}
+
+EXPORT(nvmlDeviceClearCpuAffinity, (nvmlDevice_t device))
+{
+    uint32_t index;
+    cpu_set_t all;
+    nvmlReturn_t rc = weir_nvml_enter_device(device, &index);
+    memset(&all, 0xff, sizeof all);
+    return rc == NVML_SUCCESS ? stay_on(&all) : rc;
+}

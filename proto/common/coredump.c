@@ -1,0 +1,93 @@
+#include "proto/common/coredump.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool is_name(CUcoredumpSettings attrib)
+{
+    return attrib == CU_COREDUMP_FILE || attrib == CU_COREDUMP_PIPE;
+}
+
+static bool is_known(CUcoredumpSettings attrib)
+{
+    return (int)attrib >= CU_COREDUMP_ENABLE_ON_EXCEPTION && (int)attrib < CU_COREDUMP_MAX;
+}
+
+static size_t bytes_of(CUcoredumpSettings attrib)
+{
+    return attrib == CU_COREDUMP_GENERATION_FLAGS ? sizeof(int) : sizeof(bool);
+}
+
+/* core.cuda.HOST.PID and corepipe.cuda.HOST.PID; only the host is triggered. */
+static void fill_default(struct weir_coredump *settings)
+{
+    char host[256] = "";
+    (void)gethostname(host, sizeof host - 1);
+    memset(settings, 0, sizeof *settings);
+    settings->flags[CU_COREDUMP_TRIGGER_HOST] = true;
+    for (int i = 0; i < 2; i++) {
+        snprintf(settings->names[i], WEIR_COREDUMP_NAME_BYTES, "%s.cuda.%s.%d",
+                 i == 0 ? "core" : "corepipe", host, (int)getpid());
+    }
+}
+
+CUresult weir_coredump_set(struct weir_coredump *settings, CUcoredumpSettings attrib,
+                           const void *value, const size_t *size)
+{
+    if (!value || !size || !is_known(attrib)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (is_name(attrib)) {
+        char *name = settings->names[attrib == CU_COREDUMP_PIPE];
+        size_t n = strnlen(value, *size);
+        if (n >= WEIR_COREDUMP_NAME_BYTES) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        memcpy(name, value, n);
+        name[n] = '\0';
+    } else if (*size < bytes_of(attrib)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    } else if (attrib == CU_COREDUMP_GENERATION_FLAGS) {
+        memcpy(&settings->generation_flags, value, sizeof(int));
+    } else {
+        settings->flags[attrib] = *(const uint8_t *)value != 0;
+    }
+    settings->set |= 1u << attrib;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_coredump_get(const struct weir_coredump *own, const struct weir_coredump *everywhere,
+                           CUcoredumpSettings attrib, void *value, size_t *size)
+{
+    const struct weir_coredump *settings = own;
+    struct weir_coredump fresh;
+    if (!size || !is_known(attrib)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!own || !(own->set >> attrib & 1)) {
+        settings = everywhere;
+    }
+    if (!(settings->set >> attrib & 1)) {
+        fill_default(&fresh);
+        settings = &fresh;
+    }
+    const void *from = &settings->flags[attrib];
+    size_t bytes = bytes_of(attrib);
+    if (is_name(attrib)) {
+        from = settings->names[attrib == CU_COREDUMP_PIPE];
+        bytes = strlen(from) + 1;
+    } else if (attrib == CU_COREDUMP_GENERATION_FLAGS) {
+        from = &settings->generation_flags;
+    }
+    size_t room = *size;
+    *size = bytes;
+    if (value && room < bytes) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (value) {
+        memcpy(value, from, bytes);
+    }
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,25 @@
+/* CUDA_VISIBLE_DEVICES: which devices a program sees, and in which order. */
+#ifndef WEIR_PROTO_COMMON_VISIBLE_H
+#define WEIR_PROTO_COMMON_VISIBLE_H
+
+#include "proto/cuda_abi.h"
+
+/**
+ * Read the list as NVIDIA's driver does.
+ *
+ * Items are ordinals, or beginnings of UUIDs ("GPU-..."); the first says which. Of an ordinal the
+ * digits that it begins with count ("0abc" is 0). The list ends at the first item that names no
+ * device, or is of the other kind; one that names a device twice leaves none.
+ *
+ * @param list       the variable's value.
+ * @param uuids      of all devices.
+ * @param n          1 .. 32
+ * @param ret_order  room for n; the devices that are left.
+ * @return how many are left
+ * @thread any
+ * @source PyTorch's torch/cuda/__init__.py (_parse_visible_devices), whose authors compared it with
+ *         driver 525.60.13; it wants the whole "GPU-" in capitals.
+ */
+int weir_visible_order(const char *list, const CUuuid *uuids, int n, int *ret_order);
+
+#endif
