@@ -27,6 +27,43 @@ void weir_account_pool_divide(struct weir_account_pool *pool, enum weir_account_
     pool->limit[item] = total - pool->share[item] * n_accounts;
 }
 
+static uint64_t n_there(const struct weir_supply *supply)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < supply->n; i++) {
+        n += supply->used[i] != WEIR_SUPPLY_NOBODY;
+    }
+    return n;
+}
+
+uint64_t weir_supply_part(const struct weir_supply *supply)
+{
+    uint64_t n = n_there(supply), part = n != 0 ? supply->total / 2 / n : 0;
+
+    return part > supply->least ? part : supply->least;
+}
+
+bool weir_supply_allows(const struct weir_supply *supply, uint32_t who, uint64_t amount)
+{
+    uint64_t part = weir_supply_part(supply), taken = 0, kept = 0, left;
+
+    for (uint32_t i = 0; i < supply->n; i++) {
+        uint64_t used = supply->used[i];
+
+        taken += used != WEIR_SUPPLY_NOBODY ? used : 0;
+        kept += used < part && i != who ? part - used : 0;
+    }
+    if (part * n_there(supply) > supply->total && kept > supply->total / 2) {
+        kept = supply->total / 2;
+    }
+    if (amount <= part && supply->used[who] <= part - amount) {
+        kept = 0; /* it is within its own part */
+    }
+    left = taken < supply->total ? supply->total - taken : 0;
+    return kept <= left && amount <= left - kept;
+}
+
 /* What comes from the pool when an account's use grows from less to more. */
 static uint64_t from_pool(const struct weir_account *account, enum weir_account_item item,
                           uint64_t less, uint64_t more)

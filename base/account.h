@@ -6,7 +6,8 @@
  *
  * Some things are there once for all accounts, such as a process's descriptors. For these a *pool*
  * guarantees each account an equal share, whatever the others use; shares together are half of all
- * there is. The other half goes to whoever asks first.
+ * there is. The other half goes to whoever asks first. A *supply* is the same for whoever counts
+ * all users itself, and for a number of them that changes.
  *
  * And what belongs to somebody as a whole may be used in several processes. There the account of
  * each process also charges a *page* of memory that all of them share, which the limits then hold
@@ -42,6 +43,16 @@ struct weir_account_pool {
     uint64_t share[WEIR_ACCOUNT_COUNT]; /* that each account is guaranteed; immutable */
     uint64_t limit[WEIR_ACCOUNT_COUNT]; /* of what all use above their shares; immutable */
     atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* of that */
+};
+
+#define WEIR_SUPPLY_NOBODY UINT64_MAX
+
+/* What several divide, as one thread counts it. */
+struct weir_supply {
+    uint64_t total; /* in its unit */
+    uint64_t least; /* part of each, if a half of all divided by their number is less */
+    uint64_t *used; /* by each; borrowed; WEIR_SUPPLY_NOBODY: this place is nobody's */
+    uint32_t n;     /* places in used */
 };
 
 #define WEIR_ACCOUNT_PLACES 512                       /* of a page */
@@ -136,6 +147,21 @@ bool weir_account_page_keep(struct weir_account_page *page, uint32_t place,
 /** Something that was kept is given back. @thread any */
 void weir_account_page_release(struct weir_account_page *page, enum weir_account_item item,
                                uint64_t amount);
+
+/**
+ * May somebody have more of a supply? Each is guaranteed a part: a half of it divided by their
+ * number, and supply->least at the least. What is beyond the parts goes to whoever asks first.
+ * Where there is not enough for all parts, a half of the supply is kept for those who have less
+ * than theirs.
+ *
+ * @param who     a place in supply->used that is somebody's.
+ * @param amount  in the supply's unit.
+ * @thread any; as supply->used
+ */
+bool weir_supply_allows(const struct weir_supply *supply, uint32_t who, uint64_t amount);
+
+/** What each is guaranteed, if there is enough for all. @thread as weir_supply_allows() */
+uint64_t weir_supply_part(const struct weir_supply *supply);
 
 /**
  * Set how much of an item the account may have. A limit below what is used takes nothing away:
