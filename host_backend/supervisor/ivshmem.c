@@ -309,7 +309,7 @@ static void accept_vm(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
 /* Whoever may connect may do so again and again. */
 void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
-    weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
+    weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
     accept_vm(sup, tenant);
     weir_log_limit_thread(NULL, NULL);
 }
@@ -323,7 +323,7 @@ void weir_sup_vm_read(struct weir_supervisor *sup, struct weir_sup_vm *vm)
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
-    weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
+    weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
     if (n > 0) {
         weir_log_warn("supervisor: an ivshmem client talks, hung up pid=%d", (int)vm->pid);
     }

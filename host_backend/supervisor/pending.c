@@ -31,7 +31,7 @@ static void refuse(struct weir_supervisor *sup, const struct weir_link_guest *gu
 {
     struct weir_sup_tenant *tenant = &sup->tenants[guest->tenant_index];
 
-    weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
+    weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
     weir_log_warn("supervisor: guest refused tenant=%s pid=%lld why=\"%s\"", tenant->config.name,
                   (long long)guest->pid, why);
     weir_log_limit_thread(NULL, NULL);

@@ -347,7 +347,7 @@ static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
     int worker = may_share ? shared_with(sup, p, wanted) : -1;
 
     if (worker >= 0) {
-        weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
+        weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
         weir_log_warn("supervisor: a program shares a worker, since there is no other tenant=%s "
                       "pid=%lld worker=%d why=\"%s\"",
                       tenant->config.name, (long long)p->guest.pid, worker, lack->why);

@@ -22,6 +22,7 @@
 #include "host_backend/supervisor/nvdimm.h"
 #include "host_backend/supervisor/outbox.h"
 #include "host_backend/supervisor/programs.h"
+#include "host_backend/supervisor/users.h"
 #include <stdbool.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -50,14 +51,6 @@ struct weir_sup_faults {
     bool leaves;                /* the worker of several tenants, when that dies of its fault */
 };
 
-#define WEIR_BLAMED_USERS_MAX 64
-
-/* A user of whose shares on demand one is in quarantine, or was when it ended. Zeroed: nobody. */
-struct weir_sup_blamed_user {
-    uint32_t uid;
-    uint64_t end_ns; /* until then each further share of that user is in quarantine, too */
-};
-
 /* What a tenant was not given. */
 struct weir_sup_refused {
     uint64_t device, pinned; /* allocations, by kind of memory */
@@ -84,8 +77,9 @@ struct weir_sup_tenant {
     struct weir_account_page *account; /* its workers' together; NULL: it has one, or none */
     int account_fd;                    /* of that */
     int demand_fd; /* of a share on demand: a pidfd of the process with which it ends; else -1 */
-    uint32_t demand_uid;           /* .. its user */
-    struct weir_log_rate log_rate; /* of lines that its guests cause */
+    uint32_t demand_uid;           /* .. who may use it */
+    uint32_t demand_user;          /* .. slot of the user for whom it counts */
+    struct weir_log_rate log_rate; /* of lines that its guests cause; weir_sup_log_rate() */
     uint32_t goings; /* how often it was removed, or a tenant before it in this slot */
     bool used;       /* this slot: until nothing is left of it in its worker */
     bool gone;       /* removed */
@@ -198,15 +192,6 @@ struct weir_sup_asker {
     uint64_t deadline_ns;
 };
 
-#define WEIR_REFUSED_USERS_MAX 16
-
-/* Lines of the log about requests of a user that were refused. Zeroed: of nobody. */
-struct weir_sup_refused_user {
-    uint32_t uid;
-    uint64_t last_ns; /* of the last line; 0: of nobody */
-    struct weir_log_rate rate;
-};
-
 #define WEIR_DOMAINS_MAX 1024 /* with an element of ours */
 
 struct weir_sup_domain;
@@ -275,10 +260,10 @@ struct weir_supervisor {
     int demand_fd; /* listens for who wants a share on demand; -1: not yet */
     char demand_path[108];
     struct weir_sup_asker askers[WEIR_ASKERS_MAX];
-    struct weir_sup_refused_user refused_users[WEIR_REFUSED_USERS_MAX];
-    struct weir_sup_blamed_user blamed_users[WEIR_BLAMED_USERS_MAX];
-    uint64_t n_runs; /* programs that were given a share */
-    int tcp_fd;      /* listens for remote guests, whom the main worker accepts; -1: nobody does */
+    struct weir_sup_user users[WEIR_USERS_MAX];
+    uint32_t asking_user; /* slot of the user for whom a share is being made */
+    uint64_t n_runs;      /* programs that were given a share */
+    int tcp_fd; /* listens for remote guests, whom the main worker accepts; -1: nobody does */
     char admin_path[108];
     bool stopping;
     int exit_status;
@@ -525,8 +510,8 @@ enum weir_status weir_sup_share_listen(struct weir_supervisor *sup,
 void weir_sup_share_look(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** A tenant is removed: what there is of it as a share. */
 void weir_sup_share_gone(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
-/** Divide anew what the user's shares weigh together. */
-void weir_sup_shares_weigh(struct weir_supervisor *sup, uint32_t uid);
+/** Divide anew what shares weigh together: all of them, and each user's. */
+void weir_sup_shares_weigh(struct weir_supervisor *sup);
 
 /* worker_user.c */
 
@@ -612,10 +597,10 @@ void weir_sup_workers_stop(struct weir_supervisor *sup);
 void weir_sup_fault_of_dead(struct weir_supervisor *sup, int worker, bool by_signal);
 /** A worker says that a tenant has ended, or may have ended, its GPU context. */
 void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_link_fault *fault);
-/** Whose share on demand a tenant is, also one that is gone while workers have something of it.
- * -1: it is none. */
+/** The uid of the user for whom a share on demand counts, also one that is gone while workers have
+ * something of it. -1: the tenant is none. */
 int64_t weir_sup_share_user(const struct weir_supervisor *sup, uint32_t tenant);
-/** A share on demand begins, of the user demand_uid: in quarantine if that user is. */
+/** A share on demand begins, of the user demand_user: in quarantine if that user is. */
 void weir_sup_quarantine_inherit(struct weir_supervisor *sup, struct weir_sup_tenant *share);
 /** A worker of several tenants has died: those whose fault may have been its end get workers of
  * their own. */

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""What a host has once is divided among its tenants: nobody keeps others from it by taking all that there is."""
+import ctypes
+import os
+import subprocess
+import sys
+
+import lib
+
+ALICE, BOB = 12345, 12346  # nobody's users
+SUBORDINATE = 600000       # .. and the first of alice's subordinate ones
+CTR = "0123456789abcdef"
+OTHERS_NAMESPACE = 0x10000000  # CLONE_NEWUSER
+
+# Becomes a user, in the user namespace of a process if one is named; asks for shares as its input says, and tells the
+# answers. Lives as long as its input.
+ASKS = r"""
+import ctypes, os, socket, sys
+run_dir, uid = sys.argv[1], int(sys.argv[2])
+os.setgroups([])
+if len(sys.argv) > 3:
+    assert ctypes.CDLL(None).setns(os.open(f"/proc/{sys.argv[3]}/ns/user", os.O_RDONLY), 0) == 0
+os.setgid(uid)
+os.setuid(uid)
+print("ready", os.getpid(), flush=True)
+for line in sys.stdin:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.connect(run_dir + "/new.sock")
+        s.send(line.rstrip("\n").replace("SELF", str(os.getpid())).encode())
+        print(s.recv(4096).decode(), flush=True)
+"""
+
+
+class Base(lib.Case):
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("becoming other users needs root")
+
+
+class Shares(Base):
+    """Shares on demand, of which nobody may have all places, names and weights."""
+
+    def serve(self, *lines, **options):
+        return self.host(("alice",), host_lines=["", "[default]", "socket_mode = 0o666", *lines], **options)
+
+    def asker(self, host, uid, namespace=()):
+        asker = lib.Process([sys.executable, "-c", ASKS, host.run_dir, str(uid), *namespace], env=lib.clean_environment())
+        self.addCleanup(asker.kill)
+        asker.wait_line("^ready")
+        return asker
+
+    def ask(self, asker, words="run\tself=SELF"):
+        before = len(asker.lines)
+        asker.say(words)
+        return asker.wait_line("^(ok|error)\t", after=before).string
+
+    def shares(self, host):
+        return {t["name"]: t for t in host.status()["tenant"] if t["source"] == "on demand"}
+
+    def with_subuid(self, text):
+        """What a host's command line begins with so that it has this /etc/subuid."""
+        path = os.path.join(self.folder(), "subuid")
+        with open(path, "w") as f:
+            f.write(text)
+        return ["unshare", "--mount", "sh", "-c", f'mount --bind {path} /etc/subuid && exec "$@"', "sh"]
+
+    def test_subordinate_users_count_as_their_owner(self):
+        host = self.serve("per_user = 3", prefix=self.with_subuid(
+            f"# nobody's\nnonsense\n{ALICE}:{SUBORDINATE}:65536\nrange-of-nobody:900000:10\n"))
+        askers = [self.asker(host, uid) for uid in (ALICE, SUBORDINATE, SUBORDINATE + 65535, SUBORDINATE + 5)]
+        for asker in askers[:3]:
+            self.assertRegex(self.ask(asker), "^ok\t")
+        self.assertRegex(self.ask(askers[3]), rf"^error\tuser {ALICE} has 3 shares already")
+        for uid in (SUBORDINATE - 1, SUBORDINATE + 65536):
+            self.assertRegex(self.ask(self.asker(host, uid)), "^ok\t")
+        self.assertEqual(sum(row["weight"] for row in self.shares(host).values()), 300, "they weigh as their owner, too")
+        ranged = [self.asker(host, 900000 + i) for i in range(4)]  # whose owner nobody knows
+        for asker in ranged[:3]:
+            self.assertRegex(self.ask(asker), "^ok\t")
+        self.assertRegex(self.ask(ranged[3]), "^error\tuser 900000 has 3 shares already")
+
+    def namespace_of(self, owner):
+        """A process in a user namespace that `owner` has made."""
+        go, made = os.pipe(), os.pipe()
+        child = os.fork()
+        if child == 0:
+            lib.die_with_parent()
+            os.setgroups([])
+            os.setgid(owner)
+            os.setuid(owner)
+            ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # its maps are not root's alone to write
+            failed = ctypes.CDLL(None).unshare(OTHERS_NAMESPACE)
+            os.write(made[1], b"n" if failed else b"y")
+            os.close(go[1])
+            os.read(go[0], 1)
+            os._exit(0)
+
+        def end():
+            for fd in (*go, *made):
+                os.close(fd)
+            os.waitpid(child, 0)
+
+        self.addCleanup(end)
+        if os.read(made[0], 1) != b"y":
+            self.skipTest("no user namespaces here")
+        for kind in ("uid", "gid"):
+            with open(f"/proc/{child}/{kind}_map", "w") as f:
+                f.write(f"0 {owner} 1\n1 {SUBORDINATE} 100\n")
+        return [str(child)]
+
+    def test_users_of_a_namespace_count_as_who_made_it(self):
+        host = self.serve("per_user = 2")
+        askers = [self.asker(host, inner, self.namespace_of(ALICE)) for inner in (5, 6, 7)]
+        for asker in askers[:2]:
+            self.assertRegex(self.ask(asker), "^ok\t")
+        self.assertRegex(self.ask(askers[2]), f"^error\tuser {ALICE} has 2 shares already")
+        self.assertRegex(self.ask(self.asker(host, BOB)), "^ok\t")
+
+    def test_shares_leave_places_for_others(self):
+        """Sixteen users ask for sixteen shares each: before, all 256 tenants were theirs."""
+        host = self.serve()
+        askers = [self.asker(host, ALICE + 100 + i) for i in range(16)]
+        for asker in askers:
+            for _ in range(16):
+                asker.say("run\tself=SELF")
+        lib.until(lambda: all(len(a.lines) == 17 for a in askers), 30, "all have their answers")
+        made = [sum(line.startswith("ok") for line in a.lines) for a in askers]
+        refused = next(line for a in askers for line in a.lines if line.startswith("error"))
+        self.assertGreaterEqual(min(made), 1)
+        self.assertLessEqual(sum(made), 192)
+        self.assertRegex(refused, "those that are left are for users who have none")
+        self.assertRegex(self.ask(self.asker(host, BOB)), "^ok\t")
+        added = host.weir("tenant", "add", "carol", "--run-dir", host.run_dir)
+        self.assertEqual(added.returncode, 0, added.stderr)
+        print(f"{sum(made)} shares, and places for another user and for root;", end=" ", flush=True)
+
+    def test_what_shares_weigh_together(self):
+        host = self.serve()
+        first = self.asker(host, ALICE)
+        self.assertRegex(self.ask(first, "run\tself=SELF\tweight=1000"), "weight=1000 is over the limit of 100")
+        for i in range(20):
+            self.assertRegex(self.ask(self.asker(host, ALICE + 100 + i), "run\tself=SELF\tweight=100"), "^ok\t")
+        weights = [row["weight"] for row in self.shares(host).values()]
+        self.assertEqual((sum(weights), set(weights)), (1000, {50}))
+        host.host_lines += ["total_weight = 200"]
+        host.write_config(["alice"])
+        host.process.signal(1)
+        lib.until(lambda: sum(row["weight"] for row in self.shares(host).values()) == 200, 10, "the file's word holds")
+
+    def test_a_share_ends_with_a_process_of_its_askers(self):
+        host = self.serve()
+        mine, others = self.asker(host, ALICE), self.asker(host, BOB)
+        words = "container\tself=SELF\tid=" + CTR + "\tpid="
+        for pid in (1, host.pid, others.pid, os.getpid()):
+            self.assertRegex(self.ask(mine, f"{words}{pid}"), f"^error\tprocess {pid} is another user's")
+        child = subprocess.Popen(["sleep", "60"], user=ALICE, group=ALICE, extra_groups=[])
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        self.assertRegex(self.ask(mine, f"{words}{child.pid}"), "^ok\t")
+        child.kill()
+        lib.until(lambda: not self.shares(host), 10, "it has ended with that process")
+        self.assertRegex(self.ask(self.asker(host, 0), f"{words}{others.pid}"), "^ok\t")
+        others.kill()
+        lib.until(lambda: not self.shares(host), 10, "root's, too")
+
+    def test_nobody_takes_the_names_of_others_containers(self):
+        host = self.serve()
+        alice, bob, root = (self.asker(host, uid) for uid in (ALICE, BOB, 0))
+        for asker, uid in ((alice, ALICE), (bob, BOB), (root, 0)):
+            answer = self.ask(asker, f"container\tself=SELF\tid={CTR}\tpid=SELF")
+            self.assertRegex(answer, rf"^ok\tctr-{uid}-0123456789ab\t.*/shares/{uid}/ctr-{uid}-0123456789ab$")
+        self.assertRegex(self.ask(alice, f"container\tself=SELF\tid={CTR}\tpid=SELF"), "^error\tthere is a tenant")
+        self.assertRegex(self.ask(alice, "run\tself=SELF\tid=/../../x"), r"^ok\trun-\d+\t")
+
+
+if __name__ == "__main__":
+    lib.main()
