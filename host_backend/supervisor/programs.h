@@ -63,14 +63,15 @@ struct weir_sup_shortage {
 
 /* pending.c */
 
-/** A connection of a tenant with a worker for each program; the descriptor is taken. */
+/** A connection of a tenant with a worker for each program; the descriptor is taken. If all places
+ * are used, another one gives way, or this one is turned away. */
 void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                               int fd, const struct weir_link_guest *guest);
 /** Something happened at a pending connection: its hello came, or it is gone. */
 void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending);
 /**
- * The slots of all pending connections, in the order in which they get workers: tenants in turn,
- * each tenant's in the order of their arrival. So one that has many waits for itself.
+ * The slots of all pending connections, in the order in which they get workers: holders (users.h)
+ * in turn, each one's in the order of their arrival. So one that has many waits for itself.
  * @return how many
  */
 uint32_t weir_sup_pending_in_turn(const struct weir_supervisor *sup,

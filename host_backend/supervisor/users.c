@@ -154,6 +154,25 @@ uint32_t weir_sup_holder(const struct weir_sup_tenant *tenant)
                                                 : tenant->index;
 }
 
+void weir_sup_holders(const struct weir_supervisor *sup, uint64_t ret_used[WEIR_HOLDERS_MAX])
+{
+    for (uint32_t i = 0; i < WEIR_HOLDERS_MAX; i++) {
+        ret_used[i] = WEIR_SUPPLY_NOBODY;
+    }
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (sup->tenants[i].used && !sup->tenants[i].gone) {
+            ret_used[weir_sup_holder(&sup->tenants[i])] = 0;
+        }
+    }
+}
+
+void weir_sup_holder_uses(const struct weir_sup_tenant *tenant, uint64_t used[WEIR_HOLDERS_MAX])
+{
+    uint64_t *own = &used[weir_sup_holder(tenant)];
+
+    *own = *own == WEIR_SUPPLY_NOBODY ? 1 : *own + 1; /* a tenant that goes may have some, too */
+}
+
 struct weir_log_rate *weir_sup_log_rate(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     return tenant->source == WEIR_ORIGIN_DEMAND ? &sup->users[tenant->demand_user].log_rate

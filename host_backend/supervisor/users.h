@@ -42,6 +42,11 @@ uint32_t weir_sup_user_owner(uint32_t uid, pid_t pid);
 struct weir_sup_user *weir_sup_user(struct weir_supervisor *sup, uint32_t uid);
 /** Whose part of what is divided a tenant uses: below WEIR_HOLDERS_MAX. */
 uint32_t weir_sup_holder(const struct weir_sup_tenant *tenant);
+/** Begin to count what holders use of a supply (base/account.h): nothing yet. Places of holders
+ * without a tenant are nobody's. */
+void weir_sup_holders(const struct weir_supervisor *sup, uint64_t ret_used[WEIR_HOLDERS_MAX]);
+/** Count one that a tenant uses. */
+void weir_sup_holder_uses(const struct weir_sup_tenant *tenant, uint64_t used[WEIR_HOLDERS_MAX]);
 /** How many lines of the log the tenant's guests may cause, with all others of its holder's. */
 struct weir_log_rate *weir_sup_log_rate(struct weir_supervisor *sup,
                                         struct weir_sup_tenant *tenant);

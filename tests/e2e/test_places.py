@@ -7,6 +7,8 @@ import sys
 
 import lib
 
+PENDING_MAX = 512  # programs.h
+
 ALICE, BOB = 12345, 12346  # nobody's users
 SUBORDINATE = 600000       # .. and the first of alice's subordinate ones
 CTR = "0123456789abcdef"
@@ -31,15 +33,77 @@ for line in sys.stdin:
 """
 
 
+# Has so many connections to each socket without a word, and others for those that are closed.
+SILENT = r"""
+import contextlib, resource, select, socket, sys
+n, paths = int(sys.argv[1]), sys.argv[2:]
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+watch, held = select.poll(), {}
+def connect(path):
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    s.connect(path)
+    watch.register(s, select.POLLIN)
+    held[s.fileno()] = s, path
+for path in paths:
+    for _ in range(n):
+        connect(path)
+print("holds", len(held), flush=True)
+while True:
+    for fd, _ in watch.poll():
+        watch.unregister(fd)
+        s, path = held.pop(fd)
+        s.close()
+        connect(path)
+"""
+
+
 class Base(lib.Case):
-    def setUp(self):
-        super().setUp()
-        if os.geteuid() != 0:
-            self.skipTest("becoming other users needs root")
+    def silent(self, host, paths, each=64):
+        """Connections without a word, until they have all places of those who wait."""
+        before = len(lib.fds_of(host.pid))
+        attack = lib.Process([sys.executable, "-c", SILENT, str(each), *paths], env=lib.clean_environment())
+        self.addCleanup(attack.kill)
+        lib.until(lambda: len(lib.fds_of(host.pid)) >= before + PENDING_MAX, 20, "they have all places")
+        return attack
+
+
+class Starts(Base):
+    """Programs that wait for a worker, of which the supervisor has places for 512."""
+
+    def starts(self, host, tenant, n, **options):
+        """So many programs at once; how many of them work."""
+        guests = [self.guest(host, "e2e_minimal", tenant=tenant, **options) for _ in range(n)]
+        return sum(guest.wait(40) == 0 for guest in guests)
+
+    def test_silent_connections_of_many_tenants(self):
+        """Eight tenants with 64 connections each had all places: before, 0 of 8 programs of another started."""
+        others = [f"other{i}" for i in range(8)]
+        host = self.host([*others, "bob"])
+        attack = self.silent(host, [host.socket(name) for name in others])
+        self.assertEqual(self.starts(host, "bob", 8), 8)
+        self.assertTrue(attack.alive())
+        print("8 of 8 beside 512 silent connections of 8 tenants;", end=" ", flush=True)
+
+    def test_silent_connections_of_one_tenant(self):
+        host = self.host(["alice", "bob"])
+        self.silent(host, [host.socket("alice")], 600)
+        self.assertEqual(self.starts(host, "bob", 8), 8)
+        self.assertEqual(self.starts(host, "alice", 8), 8, "and its own")
+
+    def test_many_programs_of_one_tenant_all_start(self):
+        """One that waits longer than others is told to come again, and is in the end served."""
+        host = self.host(["alice", "bob"])
+        self.assertEqual(self.starts(host, "alice", 100), 100)
 
 
 class Shares(Base):
     """Shares on demand, of which nobody may have all places, names and weights."""
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("becoming other users needs root")
 
     def serve(self, *lines, **options):
         return self.host(("alice",), host_lines=["", "[default]", "socket_mode = 0o666", *lines], **options)
@@ -134,6 +198,15 @@ class Shares(Base):
         added = host.weir("tenant", "add", "carol", "--run-dir", host.run_dir)
         self.assertEqual(added.returncode, 0, added.stderr)
         print(f"{sum(made)} shares, and places for another user and for root;", end=" ", flush=True)
+
+    def test_silent_connections_of_one_users_shares(self):
+        """Before: 0 of 8 programs of a tenant started beside 512 connections to eight shares of a user."""
+        host = self.serve()
+        asker = self.asker(host, ALICE)
+        sockets = [f"{self.ask(asker).split()[2]}/default.sock" for _ in range(8)]
+        self.silent(host, sockets)
+        guests = [self.guest(host, "e2e_minimal", tenant="alice") for _ in range(8)]
+        self.assertEqual([guest.wait(40) for guest in guests], [0] * 8)
 
     def test_what_shares_weigh_together(self):
         host = self.serve()
