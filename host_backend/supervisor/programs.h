@@ -86,26 +86,29 @@ void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *pe
 
 /* programs.c */
 
-/** A worker says that no session is left; n_guests: how many connections it had got by then. */
-void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
-                            const struct weir_link_idle *idle);
-/** A worker says that the work of its program, which is gone, does not end. */
-void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker);
 /** A worker of any kind finds no device memory: at the next tick, but once a second for each
  * worker, all that serve nobody and are not waited for end. There are no spares for a while. */
 void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker);
-/** A worker of kind PROGRAM is gone. @param status  as waitpid() gives it. */
-void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status);
-/** What a worker is at, in a word for people; "": it is not of kind PROGRAM. */
-const char *weir_sup_program_state(const struct weir_sup_worker *worker);
-/** A tenant goes: its programs' workers end, and who waits is turned away. */
-void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
 /** Are there to be spares, and the MPS server that they need is only just starting? */
 bool weir_sup_programs_start_soon(struct weir_supervisor *sup);
 /** Give workers to programs that wait, start and stop workers. */
 void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Milliseconds until weir_sup_programs_tick() has something to do; -1: nothing. */
 int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+
+/* program_ends.c */
+
+/** A worker says that no session is left; n_guests: how many connections it had got by then. */
+void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
+                            const struct weir_link_idle *idle);
+/** A worker says that the work of its program, which is gone, does not end. */
+void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker);
+/** A worker of kind PROGRAM is gone. @param status  as waitpid() gives it. */
+void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status);
+/** What a worker is at, in a word for people; "": it is not of kind PROGRAM. */
+const char *weir_sup_program_state(const struct weir_sup_worker *worker);
+/** A tenant goes: its programs' workers end, and who waits is turned away. */
+void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
 
 /* shortage.c */
 
