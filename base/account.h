@@ -49,10 +49,10 @@ struct weir_account_pool {
 
 /* What several divide, as one thread counts it. */
 struct weir_supply {
-    uint64_t total; /* in its unit */
-    uint64_t least; /* part of each, if a half of all divided by their number is less */
-    uint64_t *used; /* by each; borrowed; WEIR_SUPPLY_NOBODY: this place is nobody's */
-    uint32_t n;     /* places in used */
+    uint64_t total;       /* in its unit */
+    uint64_t least;       /* part of each, if a half of all divided by their number is less */
+    const uint64_t *used; /* by each; borrowed; WEIR_SUPPLY_NOBODY: this place is nobody's */
+    uint32_t n;           /* places in used */
 };
 
 #define WEIR_ACCOUNT_PLACES 512                       /* of a page */

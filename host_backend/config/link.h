@@ -97,12 +97,13 @@ struct weir_link_sms {
 /* A GPU, as the gate process is to schedule it. */
 struct weir_link_gpu {
     uint8_t uuid[16];
-    uint32_t sms;  /* all of it has */
-    uint32_t fill; /* enum weir_sched_fill: the setting, lowered to what the device supports */
-    bool levels;   /* work in streams of a higher priority goes first */
-    bool above;    /* there is a level for WEIR_SCHED_ABOVE */
-    bool part;     /* kernels can be kept to weir_sched_room_sms() SMs */
-    bool real;     /* a GPU, not softgpu */
+    uint32_t sms;      /* all of it has */
+    uint32_t fill;     /* enum weir_sched_fill: the setting, lowered to what the device supports */
+    bool levels;       /* work in streams of a higher priority goes first */
+    bool above;        /* there is a level for WEIR_SCHED_ABOVE */
+    bool part;         /* kernels can be kept to weir_sched_room_sms() SMs */
+    bool real;         /* a GPU, not softgpu */
+    uint32_t contexts; /* that it takes, of all processes together */
 };
 
 /* The devices of a worker that no guest has reached yet: so it is believed. */

@@ -11,6 +11,7 @@
  * once take as long as the same starts in a row, but none of them is ready before the last. Few are
  * begun at once.
  */
+#include "host_backend/supervisor/contexts.h"
 #include "host_backend/supervisor/program_kinds.h"
 #include "host_backend/supervisor/supervisor.h"
 #include "host_backend/supervisor/worker_for.h"
@@ -234,7 +235,7 @@ enum started {
 struct lack {
     enum weir_status reason; /* for its library */
     const char *why;         /* for people; static */
-    bool of_domains;         /* no worker that ends gives room */
+    bool stays;              /* no worker that ends gives room */
 };
 
 /* Does the start of other workers with these devices keep the driver busy? */
@@ -261,12 +262,61 @@ static enum started lacks_process(enum weir_status status, struct lack *ret_lack
 /* There is no room in a domain. */
 static enum started lacks_domain(enum weir_mps_room room, struct lack *ret_lack)
 {
-    *ret_lack = (struct lack){.reason = WEIR_ERR_TOO_BIG,
+    *ret_lack = (struct lack){.reason = WEIR_ERR_FULL,
                               .why = room == WEIR_MPS_FULL
                                          ? "the MPS servers of the host take no more programs"
                                          : "programs with other devices use all MPS servers of "
                                            "the host",
-                              .of_domains = room == WEIR_MPS_NO_ROOM};
+                              .stays = room == WEIR_MPS_NO_ROOM};
+    return NOT_STARTED;
+}
+
+/* Stop a worker on these devices that nobody uses, unless one is on its way out already, or on its
+ * way up, so that it is looked at again when it is ready. false: all are used. */
+static bool make_room(struct weir_supervisor *sup, const char *devices)
+{
+    int unused = -1;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (!is_of_programs(w) || !weir_devices_meet(w->devices, devices)) {
+            continue;
+        }
+        if (w->program.stopping || is_starting(w)) {
+            return true;
+        }
+        unused = unused < 0 && is_free(w) ? i : unused;
+    }
+    if (unused >= 0) {
+        weir_program_stop(sup, unused);
+    }
+    return unused >= 0;
+}
+
+/* A worker like this needs a context and a place: may it be started, or when one has ended that
+ * serves nobody?
+ * @param ret_lack  written with NOT_STARTED. */
+static enum started find_room(struct weir_supervisor *sup, const struct weir_program_kind *wanted,
+                              bool for_program, uint64_t now_ns, struct lack *ret_lack)
+{
+    bool full = weir_sup_contexts_are_full(sup, wanted->devices);
+    bool no_place = weir_sup_places_are_full(sup);
+
+    *ret_lack = (struct lack){0};
+    if (!weir_sup_has_room(sup, wanted->devices, now_ns)) {
+        ret_lack->reason = weir_sup_shortage_cause(sup, wanted->devices, &ret_lack->why);
+        return NOT_STARTED;
+    }
+    if (!full && !no_place) {
+        return STARTED;
+    }
+    if (for_program && make_room(sup, no_place ? "" : wanted->devices)) {
+        return STARTS_LATER;
+    }
+    *ret_lack = (struct lack){.reason = WEIR_ERR_FULL,
+                              .why = full ? "the GPU has no room for another context"
+                                          : weir_sup_no_worker_text(WEIR_ERR_FULL)};
     return NOT_STARTED;
 }
 
@@ -280,14 +330,13 @@ static enum started start_one(struct weir_supervisor *sup, const struct weir_pro
         .tenant = -1,
         .connections = wanted->connections,
         .program = {.native = wanted->native, .sm_share_pct = wanted->sm_share_pct}};
+    enum started found = find_room(sup, wanted, for_program, now_ns, ret_lack);
     enum weir_mps_room room = WEIR_MPS_ROOM;
     enum weir_status status;
     int started;
 
-    if (!weir_sup_has_room(sup, wanted->devices, now_ns)) {
-        *ret_lack = (struct lack){0};
-        ret_lack->reason = weir_sup_shortage_cause(sup, wanted->devices, &ret_lack->why);
-        return NOT_STARTED;
+    if (found != STARTED) {
+        return found;
     }
     snprintf(worker.devices, sizeof worker.devices, "%s", wanted->devices);
     if (!wanted->native) {
@@ -307,46 +356,27 @@ static enum started start_one(struct weir_supervisor *sup, const struct weir_pro
     return room == WEIR_MPS_ROOM_SOON ? STARTS_LATER : lacks_domain(room, ret_lack);
 }
 
-/* Stop a worker on these devices that nobody uses, unless one is on its way out already. false: all
- * are used. */
-static bool make_room(struct weir_supervisor *sup, const char *devices)
+/* May programs of the tenant be in one worker, where they get none of their own? */
+static bool may_share(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
-    int unused = -1;
-
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        const struct weir_sup_worker *w = &sup->workers[i];
-
-        if (!is_of_programs(w) || !weir_devices_meet(w->devices, devices)) {
-            continue;
-        }
-        if (w->program.stopping) {
-            return true;
-        }
-        unused = unused < 0 && is_free(w) ? i : unused;
-    }
-    if (unused >= 0) {
-        weir_program_stop(sup, unused);
-    }
-    return unused >= 0;
+    return sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE && !weir_sup_is_strict(tenant);
 }
 
-/* No further worker can be made for it now, since there is no room or no domain. */
+/* It gets no worker of its own now: there is no room or no domain, or its tenant has its part. */
 static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
                        const struct weir_program_kind *wanted, const struct lack *lack)
 {
     struct weir_sup_tenant *tenant = &sup->tenants[p->guest.tenant_index];
-    bool may_share =
-        sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE && !weir_sup_is_strict(tenant);
-    int worker = may_share ? shared_with(sup, p, wanted) : -1;
+    int worker = may_share(sup, tenant) ? shared_with(sup, p, wanted) : -1;
 
     if (worker >= 0) {
         weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
-        weir_log_warn("supervisor: a program shares a worker, since there is no other tenant=%s "
+        weir_log_warn("supervisor: a program shares a worker, since it gets no other tenant=%s "
                       "pid=%lld worker=%d why=\"%s\"",
                       tenant->config.name, (long long)p->guest.pid, worker, lack->why);
         weir_log_limit_thread(NULL, NULL);
         send_to(sup, p, worker);
-    } else if (lack->of_domains || !make_room(sup, wanted->devices)) {
+    } else if (lack->stays || !make_room(sup, wanted->devices)) {
         weir_sup_turn_away(sup, p, lack->reason, OUT_OF_MEMORY, lack->why);
     }
 }
@@ -364,10 +394,11 @@ static void refuse_session(struct weir_supervisor *sup, struct weir_sup_pending 
 /* Give the program a worker that is there, or turn it away. @param ahead  programs of its tenant
  * for which workers are to be started. @return one is to be started for this one, too */
 static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint32_t ahead,
-                  uint64_t now_ns)
+                  struct weir_sup_contexts *contexts, uint64_t now_ns)
 {
     const struct weir_sup_tenant *tenant = tenant_of(sup, p);
     struct weir_program_kind wanted = weir_program_kind_wanted(sup, p);
+    struct lack lack = {.stays = true};
     int worker = worker_of_process(sup, p);
     uint32_t busy;
 
@@ -385,7 +416,17 @@ static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint3
         }
         return false;
     }
+    lack.reason = weir_sup_contexts_ask(sup, contexts, tenant, &lack.why);
+    if (lack.reason != WEIR_OK) {
+        if (ahead == 0 || !may_share(sup, tenant)) { /* else it waits for the worker of those */
+            do_without(sup, p, &wanted, &lack);
+        }
+        return false;
+    }
     worker = free_worker(sup, p, &wanted);
+    if (worker >= 0 || busy + ahead < tenant->config.sessions_max) {
+        weir_sup_contexts_take(sup, contexts, tenant);
+    }
     if (worker >= 0) {
         send_to(sup, p, worker);
         return false;
@@ -410,7 +451,7 @@ static void start_for(struct weir_supervisor *sup, struct weir_sup_pending *p, u
 
 /* @return as of place() */
 static bool look_at(struct weir_supervisor *sup, struct weir_sup_pending *p, uint32_t ahead,
-                    uint64_t now_ns)
+                    struct weir_sup_contexts *contexts, uint64_t now_ns)
 {
     if (tenant_of(sup, p)->gone || tenant_of(sup, p)->goings != p->guest.goings) {
         weir_sup_turn_away(sup, p, WEIR_ERR_DENIED, UNKNOWN, "the tenant was removed");
@@ -419,7 +460,7 @@ static bool look_at(struct weir_supervisor *sup, struct weir_sup_pending *p, uin
     } else if (now_ns - p->since_ns >= PENDING_WAIT_NS) {
         weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "no worker was ready in time");
     } else if (p->said_hello) {
-        return place(sup, p, ahead, now_ns);
+        return place(sup, p, ahead, contexts, now_ns);
     }
     return false;
 }
@@ -427,15 +468,17 @@ static bool look_at(struct weir_supervisor *sup, struct weir_sup_pending *p, uin
 static void look_at_pending(struct weir_supervisor *sup, uint64_t now_ns)
 {
     uint32_t ahead[WEIR_CONFIG_TENANTS_MAX] = {0}, n;
+    struct weir_sup_contexts contexts;
     uint16_t turns[WEIR_PENDING_MAX];
 
     n = weir_sup_pending_in_turn(sup, turns);
     sup->waiting.n = 0;
+    contexts.n = 0;
     for (uint32_t i = 0; i < n; i++) {
         struct weir_sup_pending *p = &sup->pending[turns[i]];
         uint32_t tenant = p->guest.tenant_index;
 
-        if (look_at(sup, p, ahead[tenant], now_ns)) {
+        if (look_at(sup, p, ahead[tenant], &contexts, now_ns)) {
             ahead[tenant]++;
             sup->waiting.of[sup->waiting.n++] = turns[i];
         }

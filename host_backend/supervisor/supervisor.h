@@ -543,7 +543,7 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) 
  * Start a worker with a slot of its own.
  * @param like  kind, tenant, group, devices, connections and program of it.
  * @return WEIR_OK
- * @return WEIR_ERR_TOO_BIG  there is no slot, or the system allows no further process.
+ * @return WEIR_ERR_FULL  there is no slot, or the system allows no further process.
  * @return WEIR_ERR_NO_DESCRIPTOR, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO and what weir_sup_listen() says
  */
 enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
@@ -693,7 +693,7 @@ void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_co
  * @param listener  as of weir_sup_fork().
  * @param ret_link  gives our end of the link to it.
  * @return WEIR_OK, WEIR_ERR_NO_DESCRIPTOR, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO
- * @return WEIR_ERR_TOO_BIG  the system allows no further process.
+ * @return WEIR_ERR_FULL  the system allows no further process.
  */
 enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
                                 int listener, pid_t *ret_pid, int *ret_link) WEIR_MUST_CHECK;

@@ -60,7 +60,7 @@ enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
         slot++;
     }
     if (slot == WEIR_WORKERS_MAX) {
-        return WEIR_ERR_TOO_BIG;
+        return WEIR_ERR_FULL;
     }
     sup->workers[slot] = *like;
     weir_log_rate_init(&sup->workers[slot].log_rate);
@@ -83,7 +83,7 @@ const char *weir_sup_no_worker_text(enum weir_status status)
     if (status == WEIR_ERR_NO_MEMORY) {
         return "the host has no memory for another process";
     }
-    if (status == WEIR_ERR_TOO_BIG) {
+    if (status == WEIR_ERR_FULL) {
         return "the host has as many workers or processes as it may";
     }
     return "the host cannot start another worker: its log says why";
@@ -274,7 +274,7 @@ static enum weir_status status_of_errno(int error)
     case ENOBUFS:
         return WEIR_ERR_NO_MEMORY;
     case EAGAIN: /* of fork(): RLIMIT_NPROC, or the limit of a cgroup */
-        return WEIR_ERR_TOO_BIG;
+        return WEIR_ERR_FULL;
     default:
         return WEIR_ERR_IO;
     }

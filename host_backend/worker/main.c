@@ -746,7 +746,8 @@ static int probe(struct weir_worker *worker, char **words)
         (void)worker->platform.driver.cuDeviceTotalMem_v2(&bytes, worker->platform.devices[i].cu);
         total_bytes += bytes;
     }
-    printf("%llu\n", (unsigned long long)total_bytes);
+    printf("%llu %u\n", (unsigned long long)total_bytes,
+           weir_platform_n_contexts(&worker->platform, 0));
     return fflush(stdout) == 0 ? WEIR_WORKER_EXIT_OK : WEIR_WORKER_EXIT_FAILED;
 }
 

@@ -61,6 +61,7 @@ while True:
 class Base(lib.Case):
     def silent(self, host, paths, each=64):
         """Connections without a word, until they have all places of those who wait."""
+        lib.until(lambda: [w["state"] for w in host.status()["worker"]] == ["spare"] * 2, 20, "all is there that the host keeps")
         before = len(lib.fds_of(host.pid))
         attack = lib.Process([sys.executable, "-c", SILENT, str(each), *paths], env=lib.clean_environment())
         self.addCleanup(attack.kill)
@@ -95,6 +96,96 @@ class Starts(Base):
         """One that waits longer than others is told to come again, and is in the end served."""
         host = self.host(["alice", "bob"])
         self.assertEqual(self.starts(host, "alice", 100), 100)
+
+
+class Contexts(Base):
+    """A GPU's contexts, of which programs that do nothing could have all."""
+
+    def serve(self, tenants, contexts=24, lines=("spare_workers = 2",), **options):
+        if lib.DRIVER != "softgpu":
+            self.skipTest("a GPU takes more contexts than a test has time for: tests/gpu has that")
+        places = os.path.join(self.folder(), "contexts")
+        with open(places, "w"):
+            os.chmod(places, 0o666)
+        host = self.host(tenants, host_lines=['mps = "off"', *lines],
+                         env={"WEIR_SOFTGPU_CONTEXTS": f"{contexts}:{places}"}, **options)
+        return host
+
+    def hold(self, host, tenant, n, **options):
+        """So many programs that have a context and do nothing."""
+        held = [self.guest(host, "e2e_quota", "hold", 4096, tenant=tenant, **options) for _ in range(n)]
+        for guest in held:
+            guest.wait_line("^held$", 60)
+        return held
+
+    def busy(self, host, tenant):
+        return len([w for w in host.status()["worker"] if w["tenant"] == tenant and w["state"] == "busy"])
+
+    def test_idle_programs_leave_contexts_for_other_tenants(self):
+        """Programs of one tenant that did nothing had all 24 contexts: before, 0 of 3 programs of two others started."""
+        host = self.serve(["alice", "bob", "carol"])
+        self.hold(host, "alice", 30)
+        self.assertEqual(self.busy(host, "alice"), 24 - 2 * 4)  # each is guaranteed four
+        host.process.wait_log("a program shares a worker, since it gets no other tenant=alice .*its part of the contexts")
+        for tenant in ("bob", "carol"):
+            self.hold(host, tenant, 3)
+            self.assertEqual(self.busy(host, tenant), 3)
+        self.hold(host, "bob", 3)
+        self.assertEqual((self.busy(host, "bob"), host.tenant("bob")["contexts"]), (4, 4))
+        self.assertNotIn("died", host.process.err)
+        print("bob 3 of 3, carol 3 of 3, with contexts of their own;", end=" ", flush=True)
+
+    def test_each_of_as_many_tenants_as_there_are_contexts_has_one(self):
+        tenants = [f"t{i}" for i in range(12)]
+        host = self.serve(tenants, contexts=12)
+        for tenant in tenants:
+            self.hold(host, tenant, 2)  # the second shares the first one's worker
+        self.assertEqual([self.busy(host, tenant) for tenant in tenants], [1] * 12)
+        self.assertNotIn("died", host.process.err)
+
+    def test_who_gets_no_context_reads_why(self):
+        host = self.serve({name: {"isolation": "strict"} for name in ("alice", "bob")}, contexts=8, lines=["spare_workers = 0"])
+        self.hold(host, "alice", 6)
+        for tenant, why in (("alice", "the tenant has its part of the contexts that the GPU takes"),):
+            refused = self.guest(host, "e2e_minimal", tenant=tenant, env={"WEIR_LOG": ""})
+            self.assertNotEqual(refused.wait(20), 0)
+            self.assertIn(why, refused.err)
+        self.hold(host, "bob", 2)
+        added = host.weir("tenant", "add", "carol", "isolation=strict", "--run-dir", host.run_dir)
+        self.assertEqual(added.returncode, 0, added.stderr)
+        refused = self.guest(host, "e2e_minimal", tenant="carol", env={"WEIR_LOG": ""})
+        self.assertNotEqual(refused.wait(20), 0)
+        self.assertIn("the GPU has no room for another context: other tenants' programs have all", refused.err)
+
+    def test_idle_workers_give_way(self):
+        """Kept ones, and spares of another kind."""
+        host = self.serve(["alice", "bob"], contexts=6, lines=["spare_workers = 1", "worker_idle_s = 600"])
+        for guest in self.hold(host, "alice", 3):
+            guest.kill()
+        lib.until(lambda: not self.busy(host, "alice"), 10, "its workers are kept")
+        self.hold(host, "bob", 3, env={"CUDA_DEVICE_MAX_CONNECTIONS": "3"})
+        self.assertEqual(self.busy(host, "bob"), 3)
+        self.assertNotIn("died", host.process.err)
+
+    def test_a_users_shares_have_contexts_as_one(self):
+        host = self.serve(["alice", "bob"], contexts=12, lines=["spare_workers = 0"])
+        argv = [lib.places.weir, "run", "--run-dir", host.run_dir, "--new", "--", lib.places.program("e2e_quota"), "hold", "4096"]
+        shares = [lib.Process(argv, env=lib.clean_environment()) for _ in range(12)]
+        for share in shares:
+            self.addCleanup(share.kill)
+        lib.until(lambda: all(not s.alive() or "held" in s.lines for s in shares), 30, "each has a context or none")
+        self.assertEqual(sum("held" in s.lines for s in shares), 8, "two for each of two tenants are left")
+        for tenant in ("alice", "bob"):
+            self.hold(host, tenant, 2)
+            self.assertEqual(self.busy(host, tenant), 2)
+
+    def test_the_check_warns_of_too_many_tenants(self):
+        for n, warned in ((22, False), (23, True)):
+            host = self.serve([f"t{i}" for i in range(n)], start=False)
+            done = subprocess.run([lib.places.weir, "serve", "--check", "--config", host.config, "--driver", "softgpu", "--run-dir",
+                                   host.run_dir], env=dict(lib.clean_environment(), **host.env), capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual("22 of 23 tenants can be sure of a context for a program: the GPU takes 24 contexts, and 2" in done.stderr, warned, done.stderr)
 
 
 class Shares(Base):

@@ -226,6 +226,12 @@ static void have_devices(int worker, const char *devices)
     snprintf(sup.workers[worker].devices, sizeof sup.workers[worker].devices, "%s", devices);
 }
 
+static void have_tenant_devices(int tenant, const char *devices)
+{
+    snprintf(sup.tenants[tenant].config.devices, sizeof sup.tenants[tenant].config.devices, "%s",
+             devices);
+}
+
 static void one_that_cannot_start_says_nothing_about_other_devices(void **state)
 {
     uint64_t now_ns;
@@ -294,11 +300,13 @@ static void a_lack_of_the_host_is_told_as_such(void **state)
     weir_sup_programs_tick(&sup, weir_clock_now_ns());
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     was_told(end, WEIR_ERR_NO_DESCRIPTOR, "no file descriptor left for another worker");
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) { /* all slots are taken */
+    have_tenant_devices(0, "0");
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) { /* all slots are taken, for other GPUs */
         sup.workers[i].kind = sup.workers[i].used ? sup.workers[i].kind : WEIR_WORKER_SHARED;
         sup.workers[i].used = true;
+        have_devices(i, "1");
     }
-    is_refused(WEIR_ERR_TOO_BIG, "as many workers or processes as it may");
+    is_refused(WEIR_ERR_FULL, "as many workers or processes as it may");
 }
 
 static void who_waits_is_told_that_the_host_stops(void **state)
@@ -335,7 +343,7 @@ static void no_worker_ends_for_devices_that_it_has_not(void **state)
     have_devices(SPARE, "0");
     sup.tenants[1] = sup.tenants[0];
     sup.tenants[1].index = 1;
-    snprintf(sup.tenants[1].config.devices, sizeof sup.tenants[1].config.devices, "1");
+    have_tenant_devices(1, "1");
     sup.tenants[1].config.sessions_max = 4;
     cannot_start("1");
     end = have_pending(1);
@@ -488,6 +496,105 @@ static void tenants_have_their_turns(void **state)
     }
     assert_int_equal(weir_sup_pending_in_turn(&sup, slots), sizeof wanted / sizeof wanted[0]);
     assert_memory_equal(slots, wanted, sizeof wanted);
+}
+
+/* ---------------------------------------------------------------- contexts of a GPU */
+
+enum { CONTEXTS = 12, FREE_FROM = 8 };
+
+/* A GPU that takes few contexts, and workers on it that serve a tenant's programs. */
+static void have_busy(int tenant, int first, int n)
+{
+    sup.gate.n_gpus = 1;
+    sup.gate.gpus[0].contexts = CONTEXTS;
+    for (int i = first; i < first + n; i++) {
+        sup.workers[i] = (struct weir_sup_worker){.used = true,
+                                                  .kind = WEIR_WORKER_PROGRAM,
+                                                  .ready = true,
+                                                  .link = -1,
+                                                  .tenant = tenant,
+                                                  .program = {.busy = true, .native = true}};
+    }
+}
+
+static void have_tenants(int n)
+{
+    for (int i = 0; i < n; i++) {
+        sup.tenants[i] = sup.tenants[0];
+        sup.tenants[i].index = (uint32_t)i;
+        sup.tenants[i].config.sessions_max = 100;
+    }
+}
+
+static void a_tenant_with_its_part_of_the_contexts_gets_no_more(void **state)
+{
+    int end;
+
+    (void)state;
+    have_tenants(4);
+    sup.workers[BUSY].used = sup.workers[KEPT].used = sup.workers[SHARED].used = false;
+    sup.config.workers.on_shortage = WEIR_SHORTAGE_REFUSE;
+    have_busy(1, FREE_FROM, 9); /* of twelve; the other three tenants have none */
+    end = have_pending(1);
+    weir_sup_programs_tick(&sup, weir_clock_now_ns());
+    was_told(end, WEIR_ERR_QUOTA, "its part of the contexts");
+    assert_int_equal(sup.workers[SPARE].tenant, -1);
+    end = have_pending(2); /* who has none gets the spare that is there */
+    weir_sup_programs_tick(&sup, weir_clock_now_ns());
+    assert_int_equal(sup.workers[SPARE].tenant, 2);
+    close(end);
+}
+
+static void beyond_its_part_it_shares_a_worker(void **state)
+{
+    int end;
+
+    (void)state;
+    have_tenants(4);
+    sup.workers[BUSY].used = sup.workers[KEPT].used = sup.workers[SHARED].used = false;
+    have_busy(1, FREE_FROM, 9);
+    end = have_pending(1);
+    weir_sup_programs_tick(&sup, weir_clock_now_ns());
+    assert_false(sup.pending[0].used);
+    assert_int_equal(sup.workers[FREE_FROM].program.n_guests, 1);
+    assert_int_equal(sup.workers[SPARE].tenant, -1);
+    close(end);
+}
+
+static void where_others_have_all_contexts_that_is_said(void **state)
+{
+    int end;
+
+    (void)state;
+    have_tenants(4);
+    sup.workers[SPARE].used = sup.workers[BUSY].used = sup.workers[KEPT].used = false;
+    sup.workers[SHARED].used = false;
+    have_busy(1, FREE_FROM, CONTEXTS); /* from before the other tenants came */
+    end = have_pending(2);
+    weir_sup_programs_tick(&sup, weir_clock_now_ns());
+    was_told(end, WEIR_ERR_FULL, "other tenants' programs have all");
+}
+
+static void an_idle_worker_gives_way_to_a_program_on_a_full_gpu(void **state)
+{
+    int end;
+
+    (void)state;
+    have_tenants(4);
+    sup.workers[SPARE].used = sup.workers[BUSY].used = sup.workers[SHARED].used = false;
+    have_busy(1, FREE_FROM, CONTEXTS - 3);
+    have_busy(1, FREE_FROM + CONTEXTS - 3, 2);
+    sup.workers[FREE_FROM + CONTEXTS - 3].program.busy = false; /* its second kept one */
+    sup.workers[FREE_FROM + CONTEXTS - 2].program.busy = false;
+    sup.workers[FREE_FROM + CONTEXTS - 3].program.idle_since_ns =
+        sup.workers[FREE_FROM + CONTEXTS - 2].program.idle_since_ns = weir_clock_now_ns();
+    end = have_pending(2);
+    weir_sup_programs_tick(&sup, weir_clock_now_ns());
+    assert_true(sup.pending[0].used);
+    assert_int_equal(sup.worker_starts, 0);
+    assert_true(was_stopped(KEPT));
+    weir_sup_pending_forget(&sup.pending[0]);
+    close(end);
 }
 
 /* ---------------------------------------------------------------- places of those who wait */
@@ -675,6 +782,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_worker_goes_to_who_has_waited_for_longest, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(tenants_have_their_turns, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_tenant_with_its_part_of_the_contexts_gets_no_more, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(beyond_its_part_it_shares_a_worker, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(where_others_have_all_contexts_that_is_said, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(an_idle_worker_gives_way_to_a_program_on_a_full_gpu, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(who_is_silent_gives_way_of_who_has_most_of_them, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(who_has_most_places_gives_way_where_all_have_spoken, set_up,
