@@ -12,7 +12,9 @@
  * And what belongs to somebody as a whole may be used in several processes. There the account of
  * each process also charges a *page* of memory that all of them share, which the limits then hold
  * for. The page knows what each process has, so that whoever outlives it can give that back. What
- * several of them use, or none at the moment, has a place of its own: it is *kept*.
+ * several of them use, or none at the moment, has a place of its own: it is *kept*. Of memory of
+ * the machine the page also says how much is *granted* for now, which whoever divides the machine
+ * among all pages has written there. An account asks for more when it needs more.
  */
 #ifndef WEIR_BASE_ACCOUNT_H
 #define WEIR_BASE_ACCOUNT_H
@@ -73,6 +75,8 @@ struct weir_account_user {
 struct weir_account_page {
     atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* of items that processes have together */
     atomic_uint_fast64_t of[WEIR_ACCOUNT_PLACES][WEIR_ACCOUNT_COUNT]; /* the part of each process */
+    atomic_uint_fast64_t granted[WEIR_ACCOUNT_COUNT]; /* for now; weir_account_is_divided() */
+    atomic_uint answered[WEIR_ACCOUNT_PLACES]; /* number of each process's last question that was */
     struct weir_account_user user[WEIR_ACCOUNT_USERS]; /* a process may have several */
 };
 
@@ -83,6 +87,9 @@ struct weir_account {
     struct weir_account_pool *pool; /* borrowed; NULL: the limits alone count */
     struct weir_account_page *page; /* borrowed; NULL: nobody else uses what this counts */
     uint32_t place;                 /* of this process in the page */
+    /* Asks whoever divides an item for more than the page is granted, and waits for the answer.
+     * NULL: nobody does, and what is granted does not count. */
+    void (*ask)(struct weir_account *account, enum weir_account_item item, uint64_t amount);
 };
 
 /**
@@ -133,6 +140,17 @@ void weir_account_page_user_remove(struct weir_account_page *page, uint32_t user
 uint32_t weir_account_page_user(const struct weir_account_page *page, uint32_t user,
                                 uint32_t *ret_place, uint64_t *ret_bytes,
                                 char ret_name[WEIR_ACCOUNT_NAME_WORDS * 8]);
+/** Is it an item of which a page is granted so much for now? @thread any */
+bool weir_account_is_divided(enum weir_account_item item);
+/**
+ * Take back what is granted to a page and not used. Charges that go on meanwhile are undone, or are
+ * seen here.
+ * @param granted  by the caller; what the page says of that is not believed.
+ * @return what is granted from now on: at most as much
+ * @thread one at a time
+ */
+uint64_t weir_account_page_trim(struct weir_account_page *page, enum weir_account_item item,
+                                uint64_t granted);
 /** No process uses the page: only what is kept is used. @thread any */
 void weir_account_page_clear(struct weir_account_page *page);
 /**

@@ -74,8 +74,9 @@ struct weir_sup_tenant {
     struct weir_sup_nvdimm nvdimm;
     struct weir_sup_faults faults;
     struct weir_sup_refused refused;
-    struct weir_account_page *account; /* its workers' together; NULL: it has one, or none */
-    int account_fd;                    /* of that */
+    struct weir_account_page *account;    /* its workers' together; NULL: it has none yet */
+    int account_fd;                       /* of that */
+    uint64_t granted[WEIR_ACCOUNT_COUNT]; /* of the machine's memory, by that page (grants.c) */
     int demand_fd; /* of a share on demand: a pidfd of the process with which it ends; else -1 */
     uint32_t demand_uid;           /* .. who may use it */
     uint32_t demand_user;          /* .. slot of the user for whom it counts */
@@ -630,6 +631,12 @@ void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_li
 void weir_sup_drop(struct weir_supervisor *sup, int worker, uint64_t id);
 /** Close those of all of its chunks. */
 void weir_sup_drop_all(struct weir_supervisor *sup, int worker);
+
+/* grants.c */
+
+/** A worker asks for more of the machine's memory for a tenant: grant it if its holder may have
+ * more, and answer. */
+void weir_sup_grant(struct weir_supervisor *sup, int worker, const struct weir_link_more *more);
 
 /* directory.c */
 

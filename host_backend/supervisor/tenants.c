@@ -124,7 +124,7 @@ static struct weir_link_message message_of(const struct weir_sup_tenant *tenant,
         .tenant = {.index = tenant->index, .goings = tenant->goings, .config = tenant->config}};
 }
 
-/* Has it the page that all its workers charge together? Made with the first of them. */
+/* Has it the page that all its workers charge together, if it has several? Made with the first. */
 static bool has_account(struct weir_sup_tenant *tenant)
 {
     void *page;
@@ -144,12 +144,13 @@ void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *t
     if (!weir_sup_worker_is_told(sup, worker)) {
         return;
     }
-    shares = weir_sup_by_program(tenant) && has_account(tenant);
-    if (weir_sup_by_program(tenant) && !shares) {
+    shares = has_account(tenant);
+    if (!shares) {
         weir_log_error("supervisor: a worker counts for itself worker=%d tenant=%s", worker,
                        tenant->config.name);
     }
     message.tenant.place = (uint32_t)worker;
+    message.tenant.many = weir_sup_by_program(tenant);
     weir_sup_gate_worker_serves(sup, worker, tenant);
     (void)weir_sup_worker_send(sup, worker, &message, shares ? tenant->account_fd : -1);
 }

@@ -716,6 +716,11 @@ static void receive(struct weir_supervisor *sup, int worker)
     case WEIR_LINK_NO_MEMORY:
         weir_sup_program_lacks_memory(sup, worker);
         break;
+    case WEIR_LINK_MORE:
+        if (may_speak_of(sup, worker, message.more.tenant_index, &message)) {
+            weir_sup_grant(sup, worker, &message.more);
+        }
+        break;
     case WEIR_LINK_LEFT_BEHIND:
         weir_sup_program_left_behind(sup, worker);
         break;

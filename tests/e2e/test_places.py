@@ -188,6 +188,58 @@ class Contexts(Base):
             self.assertEqual("22 of 23 tenants can be sure of a context for a program: the GPU takes 24 contexts, and 2" in done.stderr, warned, done.stderr)
 
 
+# Takes pinned memory in pieces of so many MiB until there is no more, tells how much, and keeps it.
+PINS = """
+import ctypes, sys
+cuda, ctx, at = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(ctx), 0) == 0 and cuda.cuCtxSetCurrent(ctx) == 0
+mib, most, n = int(sys.argv[1]), int(sys.argv[2]), 0
+while n + mib <= most and cuda.cuMemHostAlloc(ctypes.byref(at), ctypes.c_size_t(mib << 20), 0) == 0:
+    n += mib
+print("pinned", n, flush=True)
+sys.stdin.read()
+"""
+
+
+class PinnedMemory(Base):
+    """Pinned memory of all tenants together: a half of the machine's. Before, each of them could have a half."""
+
+    def serve(self, tenants, **options):
+        preload = os.path.join(os.path.dirname(lib.places.program("e2e_minimal")), "e2e_small_machine.so")
+        if not os.path.exists(preload):
+            self.skipTest("e2e_small_machine.so is not here")
+        return self.host(tenants, env={"LD_PRELOAD": preload}, **options)
+
+    def pins(self, host, tenant, most=1 << 20, mib=8):
+        """How many MiB its program gets, which lives on."""
+        guest = self.guest(host, sys.executable, "-c", PINS, mib, most, tenant=tenant)
+        return int(guest.wait_line(r"^pinned (\d+)$")[1]), guest
+
+    def check(self, isolation):
+        host = self.serve({name: {"isolation": isolation} for name in ("alice", "bob")})
+        first, guest = self.pins(host, "alice")
+        second, _ = self.pins(host, "bob")
+        third, _ = self.pins(host, "alice")
+        self.assertLessEqual(first + second + third, 512)
+        self.assertGreaterEqual(second, 96, "a quarter of 512 MiB is bob's, whatever alice has")
+        self.assertGreaterEqual(first, 320)
+        guest.close_stdin()
+        guest.wait()
+        again, _ = self.pins(host, "bob")
+        self.assertGreaterEqual(again, 192, "what alice had is free")
+        print(f"{first} + {second} of 512 MiB;", end=" ", flush=True)
+
+    def test_tenants_whose_programs_have_workers(self):
+        self.check("program")
+
+    def test_tenants_of_one_worker(self):
+        self.check("shared")
+
+    def test_one_tenant_alone_has_as_much_as_before(self):
+        host = self.serve(["alice"])
+        self.assertGreaterEqual(self.pins(host, "alice")[0], 480)
+
+
 class Shares(Base):
     """Shares on demand, of which nobody may have all places, names and weights."""
 
