@@ -17,7 +17,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define OUT_OF_THE_WAY 16 /* above all places that descriptors are moved to */
+#define OUT_OF_THE_WAY 16    /* above all places that descriptors are moved to */
+#define OOM_SCORE      "100" /* as if a worker had a tenth of the machine's memory more than it has */
 
 /*
  * Guests' memory is registered at the guests' own addresses, so the worker keeps away from where
@@ -77,6 +78,18 @@ static void allow_locked_memory(void)
     (void)setrlimit(RLIMIT_MEMLOCK, &none); /* not root's to raise: it stays */
 }
 
+/* Where the machine has no memory left, the kernel rather ends a worker than the supervisor, from
+ * which it has what systemd has set for that. A failure leaves it as it is. */
+static void be_ended_first(void)
+{
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+    if (fd >= 0) {
+        (void)!write(fd, OOM_SCORE, sizeof OOM_SCORE - 1);
+        close(fd);
+    }
+}
+
 /* All or nothing: a worker that could not be confined would be root. */
 static void confine(const struct weir_confine_user *user)
 {
@@ -99,6 +112,7 @@ static _Noreturn void become(struct weir_supervisor *sup, const struct weir_sup_
     sigset_t none;
 
     if (w != NULL) {
+        be_ended_first();
         lower_mappings();
         weir_mps_environment(sup, w);
     }

@@ -2,6 +2,7 @@
 """What a host has once is divided among its tenants: nobody keeps others from it by taking all that there is."""
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 
@@ -199,6 +200,28 @@ while n + mib <= most and cuda.cuMemHostAlloc(ctypes.byref(at), ctypes.c_size_t(
 print("pinned", n, flush=True)
 sys.stdin.read()
 """
+
+
+class OutOfMemory(Base):
+    def test_the_kernel_ends_workers_first_and_the_host_goes_on(self):
+        """The kernel's choice is its score; its signal is played here. With OOMPolicy=continue systemd does no more."""
+        host = self.host(["alice", "bob"], host_lines=['mps = "off"'])
+        steady = self.steady(host)
+        guest = self.guest(host, "e2e_quota", "hold", 4096)
+        guest.wait_line("^held$")
+        workers = {w["tenant"]: w["pid"] for w in host.status()["worker"] if w["state"] == "busy"}
+
+        def score(pid):
+            with open(f"/proc/{pid}/oom_score_adj") as f:
+                return int(f.read())
+
+        for pid in workers.values():
+            self.assertEqual(score(pid), 100)
+        self.assertLess(score(host.pid), 100)
+        os.kill(workers["alice"], signal.SIGKILL)
+        host.process.wait_log("worker of a program died .*tenant=alice")
+        self.finished(host, "e2e_minimal", tenant="alice")
+        self.steady_undisturbed(steady)
 
 
 class PinnedMemory(Base):
