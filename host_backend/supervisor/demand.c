@@ -464,7 +464,7 @@ static struct weir_sup_tenant *make(struct weir_supervisor *sup, char *text, str
                                     struct weir_diag *diag)
 {
     struct weir_tenant_config config;
-    struct weir_sup_tenant *tenant;
+    struct weir_sup_tenant *tenant = NULL;
     int pid_fd;
 
     remove_ended(sup);
@@ -478,15 +478,17 @@ static struct weir_sup_tenant *make(struct weir_supervisor *sup, char *text, str
         return NULL;
     }
     sup->asking_user = wish->user_slot;
-    if (weir_sup_tenant_add(sup, &config, WEIR_ORIGIN_DEMAND, diag) != WEIR_OK) {
+    weir_log_limit_thread(&sup->users[wish->user_slot].log_rate, config.name);
+    if (weir_sup_tenant_add(sup, &config, WEIR_ORIGIN_DEMAND, diag) == WEIR_OK) {
+        tenant = weir_sup_tenant_find(sup, config.name);
+        tenant->demand_fd = pid_fd;
+        weir_sup_shares_weigh(sup);
+        weir_log_info("supervisor: share made tenant=%s uid=%u pid=%d", config.name, wish->uid,
+                      (int)wish->pid);
+    } else {
         close(pid_fd);
-        return NULL;
     }
-    tenant = weir_sup_tenant_find(sup, config.name);
-    tenant->demand_fd = pid_fd;
-    weir_sup_shares_weigh(sup);
-    weir_log_info("supervisor: share made tenant=%s uid=%u pid=%d", config.name, wish->uid,
-                  (int)wish->pid);
+    weir_log_limit_thread(NULL, NULL);
     return tenant;
 }
 
@@ -573,7 +575,9 @@ void weir_sup_demand_accept(struct weir_supervisor *sup)
 void weir_sup_share_look(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     if (tenant->demand_fd >= 0 && has_ended(tenant->demand_fd)) {
+        weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
         weir_sup_tenant_remove(sup, tenant);
+        weir_log_limit_thread(NULL, NULL);
     }
 }
 

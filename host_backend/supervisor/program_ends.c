@@ -60,6 +60,9 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
     bool failed = w->row.n_devices == 0 && !w->program.stopping && !sup->stopping;
     int tenant = w->tenant;
 
+    weir_log_limit_thread(tenant >= 0 ? weir_sup_log_rate(sup, &sup->tenants[tenant])
+                                      : &sup->starts,
+                          tenant >= 0 ? name : "-");
     if (failed && domain != NULL && !weir_sup_others_may_serve(sup, worker, true) &&
         weir_mps_give_up(sup, "a worker cannot be its client")) {
         failed = false; /* a native one may do better */
@@ -74,6 +77,7 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
                        "status=0x%x",
                        worker, name, (int)w->program.pid, (unsigned)status);
     }
+    weir_log_limit_thread(NULL, NULL);
     if (failed) {
         weir_sup_shortage_begin(sup, w->devices, status, weir_clock_now_ns());
     }

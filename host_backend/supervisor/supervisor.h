@@ -314,7 +314,7 @@ struct weir_supervisor {
     uint64_t worker_starts;
     struct weir_sup_reserve reserve;
     struct weir_log_rate strangers; /* the same, of guests of no tenant */
-    struct weir_log_rate sockets;   /* of lines about workers whose socket cannot be made */
+    struct weir_log_rate starts;    /* of lines about workers that start, and spares that end */
     struct weir_claims claims;      /* of GPUs */
     uint32_t remarked_pct;          /* of memory promised, when that was last looked at */
 };

@@ -202,7 +202,7 @@ static enum weir_status open_endpoint(struct weir_supervisor *sup, const struct 
     if (status != WEIR_OK && status != WEIR_ERR_NO_DESCRIPTOR) { /* which the caller tells */
         int why = errno;
 
-        weir_log_limit_thread(&sup->sockets, "-"); /* each program that comes tries */
+        weir_log_limit_thread(&sup->starts, "-"); /* each program that comes tries */
         weir_log_error("supervisor: a worker cannot start: no socket for ZeroMQ path=%s why=\"%s\"",
                        path, status == WEIR_ERR_IO ? strerror(why) : weir_status_text(status));
         weir_log_limit_thread(NULL, NULL);
@@ -356,8 +356,10 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     w->ready = w->told = false;
     w->answering = false;
     w->restart_at_ns = 0;
+    weir_log_limit_thread(&sup->starts, "-"); /* programs without end may come */
     weir_log_info("supervisor: worker started worker=%d pid=%d mps_domain=%u", worker, (int)w->pid,
                   w->program.domain);
+    weir_log_limit_thread(NULL, NULL);
     sup->worker_starts++;
     tell_event(sup, w, WEIR_EVENT_WORKER_STARTED, w->pid, "");
     (void)send_config(sup, worker, page_fd); /* one that is gone is seen by SIGCHLD */
