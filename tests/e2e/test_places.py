@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """What a host has once is divided among its tenants: nobody keeps others from it by taking all that there is."""
+import contextlib
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -33,6 +35,25 @@ for line in sys.stdin:
         print(s.recv(4096).decode(), flush=True)
 """
 
+
+# Has so many connections to a port without a word, and others for those that are closed.
+SILENT_TCP = r"""
+import contextlib, select, socket, sys
+address, n = (sys.argv[1], int(sys.argv[2])), int(sys.argv[3])
+watch, held = select.poll(), {}
+def connect():
+    s = socket.create_connection(address)
+    watch.register(s, select.POLLHUP | select.POLLRDHUP)
+    held[s.fileno()] = s
+for _ in range(n):
+    connect()
+print("holds", len(held), flush=True)
+while True:
+    for fd, _ in watch.poll():
+        watch.unregister(fd)
+        held.pop(fd).close()
+        connect()
+"""
 
 # Has so many connections to each socket without a word, and others for those that are closed.
 SILENT = r"""
@@ -276,6 +297,49 @@ class PinnedMemory(Base):
     def test_one_tenant_alone_has_as_much_as_before(self):
         host = self.serve(["alice"])
         self.assertGreaterEqual(self.pins(host, "alice")[0], 480)
+
+
+class Handshakes(Base):
+    """Connections to the sockets of ZeroMQ by those who bring neither a key nor a token."""
+
+    def setUp(self):
+        super().setUp()
+        self.net = self.remote()
+        self.served = self.host(remote=self.net, descriptors=600)
+        if not any("zmq" in name for name in os.listdir(self.served.run_dir)):
+            self.skipTest("built without ZeroMQ")
+
+    def test_without_a_key_nobody_keeps_remote_guests_away(self):
+        """Before: with 450 unfinished handshakes remote guests were told that they had no permission."""
+        address, port = self.net.listen.rsplit(":", 1)
+        attack = lib.Process([sys.executable, "-c", SILENT_TCP, address, port, "500"], env=lib.clean_environment())
+        self.addCleanup(attack.kill)
+        attack.wait_line("^holds", 40)
+        for _ in range(4):
+            self.finished(self.served, "e2e_minimal", tenant="bob", arrangement=lib.TCP)
+        self.finished(self.served, "e2e_minimal", tenant="bob")
+        self.assertTrue(attack.alive())
+
+    def test_without_a_token_nobody_has_a_workers_descriptors(self):
+        """Before: anybody held up to three quarters of any worker's descriptors."""
+        steady = self.steady(self.served)
+        workers = {w["pid"] for w in self.served.status()["worker"] if w["pid"]}
+        before = {pid: len(lib.fds_of(pid)) for pid in workers}
+        sockets = [os.path.join(self.served.run_dir, name) for name in os.listdir(self.served.run_dir) if name.startswith("zmq-")]
+        held = []
+        for path in sockets * 100:
+            s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.addCleanup(s.close)
+            s.connect(path)
+            s.settimeout(10)
+            held.append(s)
+        for s in held:
+            with contextlib.suppress(ConnectionError):
+                self.assertEqual(s.recv(1), b"", "it is turned away")
+        for pid in workers:
+            self.assertLess(len(lib.fds_of(pid)) - before[pid], 30)
+        self.finished(self.served, "e2e_minimal", tenant="bob", arrangement=lib.ZMQ)
+        self.steady_undisturbed(steady)
 
 
 class Shares(Base):
