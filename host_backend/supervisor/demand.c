@@ -550,26 +550,45 @@ void weir_sup_demand_read(struct weir_supervisor *sup, struct weir_sup_asker *as
     close_client(asker);
 }
 
+/* A place for another one: a free one, or that of the oldest of the user with most. */
+static struct weir_sup_asker *find_asker(struct weir_supervisor *sup)
+{
+    struct weir_sup_asker *found = NULL;
+    uint32_t most = 0;
+
+    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
+        struct weir_sup_asker *a = &sup->askers[i];
+        uint32_t n = 0;
+
+        if (a->fd < 0) {
+            return a;
+        }
+        for (int k = 0; k < WEIR_ASKERS_MAX; k++) {
+            n += sup->askers[k].fd >= 0 && sup->askers[k].uid == a->uid;
+        }
+        if (n > most || (n == most && a->deadline_ns < found->deadline_ns)) {
+            most = n;
+            found = a;
+        }
+    }
+    return found;
+}
+
 void weir_sup_demand_accept(struct weir_supervisor *sup)
 {
-    struct weir_sup_asker *oldest = &sup->askers[0];
     int fd = weir_sup_accept_guest(sup, sup->demand_fd, NULL, NULL);
+    struct weir_sup_asker *asker;
+    struct weir_peer peer = {0};
 
     if (fd < 0) {
         return;
     }
-    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        if (sup->askers[i].fd < 0 || sup->askers[i].deadline_ns < oldest->deadline_ns) {
-            oldest = &sup->askers[i];
-        }
-        if (oldest->fd < 0) {
-            break;
-        }
+    (void)!weir_peer_of(fd, &peer);
+    asker = find_asker(sup);
+    if (asker->fd >= 0) {
+        close_client(asker); /* it makes room */
     }
-    if (oldest->fd >= 0) {
-        close_client(oldest); /* it makes room */
-    }
-    *oldest = (struct weir_sup_asker){fd, weir_clock_now_ns() + REQUEST_WAIT_NS};
+    *asker = (struct weir_sup_asker){fd, weir_clock_now_ns() + REQUEST_WAIT_NS, peer.uid};
 }
 
 void weir_sup_share_look(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)

@@ -191,6 +191,7 @@ struct weir_admin_client {
 struct weir_sup_asker {
     int fd; /* -1: free */
     uint64_t deadline_ns;
+    uint32_t uid;
 };
 
 #define WEIR_DOMAINS_MAX 1024 /* with an element of ours */
