@@ -192,31 +192,33 @@ static int oldest_locked(void)
     return oldest;
 }
 
-/* A connection over tcp has come. */
-static void begin_handshake(int fd)
+/* A connection over tcp has come. false: there is no descriptor for it. */
+static bool begin_handshake(int fd)
 {
-    struct handshake h = {.fd = fd, .since_ns = weir_clock_now_ns()};
+    struct handshake h = {
+        .fd = fd, .own = fcntl(fd, F_DUPFD_CLOEXEC, 0), .since_ns = weir_clock_now_ns()};
     int oldest;
 
-    if (!find_address(fd, h.from)) {
-        return;
+    if (h.own < 0 || h.own >= guard.first_refused || !find_address(fd, h.from)) {
+        if (h.own >= 0) {
+            close(h.own);
+        }
+        return false;
     }
-    h.own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     pthread_mutex_lock(&guard.lock);
     settle_locked(fd); /* of another one that had this number */
     while (guard.n_handshakes != 0 &&
            h.since_ns - guard.handshakes[0].since_ns > WEIR_ZMQ_HANDSHAKE_MS * WEIR_NS_PER_MS) {
         forget_locked(0); /* libzmq has ended it */
     }
-    if (h.own >= 0 && guard.n_handshakes == guard.most_handshakes) {
+    if (guard.n_handshakes == guard.most_handshakes) {
         oldest = oldest_locked();
         shutdown(guard.handshakes[oldest].own, SHUT_RDWR);
         forget_locked(oldest);
     }
-    if (h.own >= 0) {
-        guard.handshakes[guard.n_handshakes++] = h;
-    }
+    guard.handshakes[guard.n_handshakes++] = h;
     pthread_mutex_unlock(&guard.lock);
+    return true;
 }
 
 /* ---------------------------------------------------------------- accepting */
@@ -245,7 +247,7 @@ static int guarded_accept(int listener, struct sockaddr *address, socklen_t *byt
 
     if (fd >= 0 && local && !is_expected(fd)) {
         close(fd);
-    } else if (fd >= guard.first_refused) {
+    } else if (fd >= guard.first_refused || (fd >= 0 && !local && !begin_handshake(fd))) {
         close(fd);
         pthread_mutex_lock(&guard.lock);
         say_refused_locked();
@@ -254,9 +256,6 @@ static int guarded_accept(int listener, struct sockaddr *address, socklen_t *byt
                (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
         turn_away_one(listener);
     } else {
-        if (fd >= 0 && !local) {
-            begin_handshake(fd);
-        }
         return fd;
     }
     errno = ECONNABORTED;

@@ -268,8 +268,11 @@ static void tcp_guests_come_in_a_flood_of_silent_connections(void **state)
             struct weir_transport *guest;
             struct weir_welcome *welcome;
             assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_OK);
-            wait_for_host(network)->ops->destroy(wait_for_host(network));
+            struct weir_transport *host = wait_for_host(network);
+            pthread_mutex_lock(&network->lock);
             network->host = NULL;
+            pthread_mutex_unlock(&network->lock);
+            host->ops->destroy(host);
             guest->ops->destroy(guest);
             weir_welcome_destroy(welcome);
         }
