@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -140,7 +141,7 @@ class Contexts(Base):
 
     def serve(self, tenants, contexts=24, lines=("spare_workers = 2",), **options):
         if lib.DRIVER != "softgpu":
-            self.skipTest("a GPU takes more contexts than a test has time for: tests/gpu has that")
+            self.skipTest("a GPU takes as many contexts as it takes")
         places = os.path.join(self.folder(), "contexts")
         with open(places, "w"):
             os.chmod(places, 0o666)
@@ -171,6 +172,29 @@ class Contexts(Base):
         self.assertEqual((self.busy(host, "bob"), host.tenant("bob")["contexts"]), (4, 4))
         self.assertNotIn("died", host.process.err)
         print("bob 3 of 3, carol 3 of 3, with contexts of their own;", end=" ", flush=True)
+
+    def check_a_gpu(self, mps):
+        """The same on a GPU, which takes 98 natively; under MPS that has not been measured."""
+        if lib.DRIVER == "softgpu":
+            self.skipTest("not a GPU")
+        self.limit(900)
+        host = self.host(["alice", "bob", "carol"], host_lines=[f'mps = "{mps}"', "spare_workers = 2"])
+        self.hold(host, "alice", 110)
+        alice = self.busy(host, "alice")
+        for tenant in ("bob", "carol"):
+            self.hold(host, tenant, 3)
+            self.assertEqual(self.busy(host, tenant), 3)
+        free, = {d["free_bytes"] for d in host.status()["device"]}
+        print(f"alice {alice} contexts, bob 3, carol 3, {free / 2**30:.1f} GiB free;", end=" ", flush=True)
+        self.assertNotIn("died", host.process.err)
+
+    def test_a_gpu_full_of_idle_programs(self):
+        self.check_a_gpu("off")
+
+    def test_mps_servers_full_of_idle_programs(self):
+        if not shutil.which("nvidia-cuda-mps-control"):
+            self.skipTest("no MPS")
+        self.check_a_gpu("on")
 
     def test_each_of_as_many_tenants_as_there_are_contexts_has_one(self):
         tenants = [f"t{i}" for i in range(12)]
