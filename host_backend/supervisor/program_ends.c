@@ -19,7 +19,7 @@ void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
     w->program.pid = 0;
     w->program.idle_since_ns = weir_clock_now_ns();
     if (idle->soiled != 0 && !w->program.stopping) {
-        weir_program_stop(sup, worker);
+        weir_sup_program_stop(sup, worker);
     }
 }
 
@@ -109,7 +109,7 @@ void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_t
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (weir_program_worker_is_there(&sup->workers[i]) &&
             sup->workers[i].tenant == (int)tenant->index) {
-            weir_program_stop(sup, i);
+            weir_sup_program_stop(sup, i);
         }
     }
 }

@@ -66,12 +66,6 @@ bool weir_program_worker_is_there(const struct weir_sup_worker *w)
     return w->used && w->kind == WEIR_WORKER_PROGRAM && !w->program.stopping;
 }
 
-void weir_program_stop(struct weir_supervisor *sup, int worker)
-{
-    sup->workers[worker].program.stopping = true;
-    weir_sup_worker_stop(sup, worker);
-}
-
 uint32_t weir_program_n_unassigned(const struct weir_supervisor *sup,
                                    const struct weir_program_kind *kind)
 {

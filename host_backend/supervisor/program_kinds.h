@@ -32,8 +32,6 @@ bool weir_program_kind_is_same(const struct weir_program_kind *a,
 
 /** Is it a worker of programs, started or starting, and not told to end? */
 bool weir_program_worker_is_there(const struct weir_sup_worker *worker);
-/** Have a worker of programs end by itself. */
-void weir_program_stop(struct weir_supervisor *sup, int worker);
 /** Workers of this kind that are on their way up, or ready, and of no tenant. */
 uint32_t weir_program_n_unassigned(const struct weir_supervisor *sup,
                                    const struct weir_program_kind *kind);

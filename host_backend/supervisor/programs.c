@@ -80,6 +80,12 @@ static bool is_of_kind(const struct weir_sup_worker *w, const struct weir_progra
     return weir_program_kind_is_same(&own, kind);
 }
 
+void weir_sup_program_stop(struct weir_supervisor *sup, int worker)
+{
+    sup->workers[worker].program.stopping = true;
+    weir_sup_worker_stop(sup, worker);
+}
+
 /* The worker that has this process, if any. */
 static int worker_of_process(const struct weir_supervisor *sup, const struct weir_sup_pending *p)
 {
@@ -219,7 +225,7 @@ static bool clear_place(struct weir_supervisor *sup, const struct weir_program_k
         }
     }
     if (leaving < needed && idle >= 0) {
-        weir_program_stop(sup, idle);
+        weir_sup_program_stop(sup, idle);
         leaving++;
     }
     return leaving >= needed;
@@ -289,7 +295,7 @@ static bool make_room(struct weir_supervisor *sup, const char *devices)
         unused = unused < 0 && is_free(w) ? i : unused;
     }
     if (unused >= 0) {
-        weir_program_stop(sup, unused);
+        weir_sup_program_stop(sup, unused);
     }
     return unused >= 0;
 }
@@ -580,7 +586,7 @@ static void stop_idle(struct weir_supervisor *sup, const struct weir_spare_kinds
 
         if ((is_kept(w) && idle_until_ns(sup, w) <= now_ns) ||
             (spare && ((calm && weir_mps_is_surplus(sup, w)) || !has_use(sup, kinds, w)))) {
-            weir_program_stop(sup, i);
+            weir_sup_program_stop(sup, i);
         }
     }
 }
@@ -652,7 +658,7 @@ static void give_way(struct weir_supervisor *sup, uint64_t now_ns)
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (may_give_way(sup, &sup->workers[i])) {
-            weir_program_stop(sup, i);
+            weir_sup_program_stop(sup, i);
             n++;
         }
     }

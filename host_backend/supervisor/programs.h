@@ -86,6 +86,9 @@ void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *pe
 
 /* programs.c */
 
+/** A worker is to end: it takes no program any more. */
+void weir_sup_program_stop(struct weir_supervisor *sup, int worker);
+
 /** A worker of any kind finds no device memory: at the next tick, but once a second for each
  * worker, all that serve nobody and are not waited for end. There are no spares for a while. */
 void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker);
