@@ -377,8 +377,7 @@ static bool has_ended(int pid_fd)
     return poll(&wait, 1, 0) == 1;
 }
 
-/* The real user of a process, which a setuid program does not change. -1: there is no such process.
- */
+/* The real user of a process, which a setuid program does not change. -1: no such process. */
 static int64_t user_of_process(pid_t pid)
 {
     char path[64], line[256];

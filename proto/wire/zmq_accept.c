@@ -20,7 +20,8 @@
  * one of a guest that has a key takes some milliseconds, and is not that old. To hang up the right
  * one, a second descriptor of each is kept: libzmq's own may stand for another connection by then.
  *
- * Until weir_zmq_accept_guard() is called, both do what the C library's do.
+ * Until weir_zmq_accept_guard() is called, both do what the C library's do; afterwards, too, for
+ * sockets that are no streams: those are Weir's own, not libzmq's.
  */
 #include "proto/wire/zmq_accept.h"
 
@@ -223,12 +224,13 @@ static bool begin_handshake(int fd)
 
 /* ---------------------------------------------------------------- accepting */
 
-static bool is_unix(int fd)
+/* @return an option of a socket that is a number; -1: it has none */
+static int option(int fd, int name)
 {
-    int domain = AF_INET;
-    socklen_t bytes = sizeof domain;
+    int value;
+    socklen_t bytes = sizeof value;
 
-    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain == AF_UNIX;
+    return getsockopt(fd, SOL_SOCKET, name, &value, &bytes) == 0 ? value : -1;
 }
 
 static bool is_expected(int fd)
@@ -243,7 +245,7 @@ static bool is_expected(int fd)
 static int guarded_accept(int listener, struct sockaddr *address, socklen_t *bytes, int flags)
 {
     int fd = system_accept(listener, address, bytes, flags);
-    bool local = is_unix(listener);
+    bool local = option(listener, SO_DOMAIN) == AF_UNIX;
 
     if (fd >= 0 && local && !is_expected(fd)) {
         close(fd);
@@ -264,7 +266,7 @@ static int guarded_accept(int listener, struct sockaddr *address, socklen_t *byt
 
 EXPORTED int accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags)
 {
-    return __atomic_load_n(&guard.guards, __ATOMIC_ACQUIRE)
+    return __atomic_load_n(&guard.guards, __ATOMIC_ACQUIRE) && option(fd, SO_TYPE) == SOCK_STREAM
                ? guarded_accept(fd, address, bytes, flags)
                : system_accept(fd, address, bytes, flags);
 }

@@ -15,8 +15,7 @@
  */
 void weir_zmq_accept_guard(bool (*expects)(const struct weir_peer *peer));
 
-/** Its handshake is over, or its connection. @param fd  libzmq's, as monitors tell it @thread any
- */
+/** Its handshake is over, or its connection. @param fd  as libzmq's monitors tell it @thread any */
 void weir_zmq_accept_settled(int fd);
 
 #endif

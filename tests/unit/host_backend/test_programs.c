@@ -226,12 +226,6 @@ static void have_devices(int worker, const char *devices)
     snprintf(sup.workers[worker].devices, sizeof sup.workers[worker].devices, "%s", devices);
 }
 
-static void have_tenant_devices(int tenant, const char *devices)
-{
-    snprintf(sup.tenants[tenant].config.devices, sizeof sup.tenants[tenant].config.devices, "%s",
-             devices);
-}
-
 static void one_that_cannot_start_says_nothing_about_other_devices(void **state)
 {
     uint64_t now_ns;
@@ -300,7 +294,7 @@ static void a_lack_of_the_host_is_told_as_such(void **state)
     weir_sup_programs_tick(&sup, weir_clock_now_ns());
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     was_told(end, WEIR_ERR_NO_DESCRIPTOR, "no file descriptor left for another worker");
-    have_tenant_devices(0, "0");
+    snprintf(sup.tenants[0].config.devices, sizeof sup.tenants[0].config.devices, "0");
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) { /* all slots are taken, for other GPUs */
         sup.workers[i].kind = sup.workers[i].used ? sup.workers[i].kind : WEIR_WORKER_SHARED;
         sup.workers[i].used = true;
@@ -343,7 +337,7 @@ static void no_worker_ends_for_devices_that_it_has_not(void **state)
     have_devices(SPARE, "0");
     sup.tenants[1] = sup.tenants[0];
     sup.tenants[1].index = 1;
-    have_tenant_devices(1, "1");
+    snprintf(sup.tenants[1].config.devices, sizeof sup.tenants[1].config.devices, "1");
     sup.tenants[1].config.sessions_max = 4;
     cannot_start("1");
     end = have_pending(1);
@@ -582,8 +576,7 @@ static void an_idle_worker_gives_way_to_a_program_on_a_full_gpu(void **state)
     (void)state;
     have_tenants(4);
     sup.workers[SPARE].used = sup.workers[BUSY].used = sup.workers[SHARED].used = false;
-    have_busy(1, FREE_FROM, CONTEXTS - 3);
-    have_busy(1, FREE_FROM + CONTEXTS - 3, 2);
+    have_busy(1, FREE_FROM, CONTEXTS - 1);
     sup.workers[FREE_FROM + CONTEXTS - 3].program.busy = false; /* its second kept one */
     sup.workers[FREE_FROM + CONTEXTS - 2].program.busy = false;
     sup.workers[FREE_FROM + CONTEXTS - 3].program.idle_since_ns =

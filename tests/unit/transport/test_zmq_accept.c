@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "proto/wire/keys.h"
 #include "proto/wire/zmq_server.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -225,11 +227,39 @@ static void without_any_descriptor_connections_are_turned_away(void **state)
     serves_again();
 }
 
+/* One that connects to a listener is given to it. */
+static bool is_accepted(int type)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX}; /* of a name that the kernel chooses */
+    socklen_t bytes = sizeof address;
+    int listener = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+    int guest = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+    int fd;
+
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address.sun_family), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
+    assert_int_equal(connect(guest, (struct sockaddr *)&address, bytes), 0);
+    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(fd >= 0 || errno == ECONNABORTED);
+    close(listener);
+    close(guest);
+    return fd >= 0 && close(fd) == 0;
+}
+
+static void over_unix_sockets_only_who_has_a_token_and_those_that_are_not_of_zmq(void **state)
+{
+    (void)state;
+    assert_false(is_accepted(SOCK_STREAM));
+    assert_true(is_accepted(SOCK_SEQPACKET));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_flood_leaves_descriptors_for_others),
         cmocka_unit_test(without_any_descriptor_connections_are_turned_away),
+        cmocka_unit_test(over_unix_sockets_only_who_has_a_token_and_those_that_are_not_of_zmq),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
