@@ -155,21 +155,24 @@ void weir_zmq_accept_settled(int fd)
 
 static bool find_address(int fd, uint8_t ret_from[ADDRESS_BYTES])
 {
-    struct sockaddr_storage peer;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in four;
+        struct sockaddr_in6 six;
+    } peer;
     socklen_t bytes = sizeof peer;
-    const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)&peer;
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)&peer;
 
+    memset(&peer, 0, sizeof peer);
     memset(ret_from, 0, ADDRESS_BYTES);
-    if (getpeername(fd, (struct sockaddr *)&peer, &bytes) != 0) {
+    if (getpeername(fd, &peer.any, &bytes) != 0) {
         return false;
     }
-    if (peer.ss_family == AF_INET) {
-        memcpy(ret_from, &four->sin_addr, sizeof four->sin_addr);
-    } else if (IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)) {
-        memcpy(ret_from, &six->sin6_addr.s6_addr[12], sizeof four->sin_addr);
+    if (peer.any.sa_family == AF_INET) {
+        memcpy(ret_from, &peer.four.sin_addr, sizeof peer.four.sin_addr);
+    } else if (IN6_IS_ADDR_V4MAPPED(&peer.six.sin6_addr)) {
+        memcpy(ret_from, &peer.six.sin6_addr.s6_addr[12], sizeof peer.four.sin_addr);
     } else {
-        memcpy(ret_from, &six->sin6_addr, ADDRESS_BYTES / 2);
+        memcpy(ret_from, &peer.six.sin6_addr, ADDRESS_BYTES / 2);
     }
     return true;
 }
