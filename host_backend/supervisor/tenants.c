@@ -124,7 +124,7 @@ static struct weir_link_message message_of(const struct weir_sup_tenant *tenant,
         .tenant = {.index = tenant->index, .goings = tenant->goings, .config = tenant->config}};
 }
 
-/* Has it the page that all its workers charge together, if it has several? Made with the first. */
+/* Has it the page that all its workers charge together? Made with the first of them. */
 static bool has_account(struct weir_sup_tenant *tenant)
 {
     void *page;
