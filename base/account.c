@@ -1,9 +1,15 @@
-/* See account.h. All accesses are relaxed: a count publishes nothing but itself. */
+/*
+ * See account.h. All accesses are relaxed: a count publishes nothing but itself. What is granted is
+ * trimmed to what is used: both sides write one of the two, pass a fence, and read the other, so
+ * that one of them sees what the other has written.
+ */
 #include "base/account.h"
 
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>
+
+#define ASKS_MAX 3
 
 void weir_account_limit_set(struct weir_account *account, enum weir_account_item item,
                             uint64_t limit)
@@ -25,6 +31,43 @@ void weir_account_pool_divide(struct weir_account_pool *pool, enum weir_account_
 {
     pool->share[item] = total / 2 / n_accounts;
     pool->limit[item] = total - pool->share[item] * n_accounts;
+}
+
+static uint64_t n_there(const struct weir_supply *supply)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < supply->n; i++) {
+        n += supply->used[i] != WEIR_SUPPLY_NOBODY;
+    }
+    return n;
+}
+
+uint64_t weir_supply_part(const struct weir_supply *supply)
+{
+    uint64_t n = n_there(supply), part = n != 0 ? supply->total / 2 / n : 0;
+
+    return part > supply->least ? part : supply->least;
+}
+
+bool weir_supply_allows(const struct weir_supply *supply, uint32_t who, uint64_t amount)
+{
+    uint64_t part = weir_supply_part(supply), taken = 0, kept = 0, left;
+
+    for (uint32_t i = 0; i < supply->n; i++) {
+        uint64_t used = supply->used[i];
+
+        taken += used != WEIR_SUPPLY_NOBODY ? used : 0;
+        kept += used < part && i != who ? part - used : 0;
+    }
+    if (part * n_there(supply) > supply->total && kept > supply->total / 2) {
+        kept = supply->total / 2;
+    }
+    if (amount <= part && supply->used[who] <= part - amount) {
+        kept = 0; /* it is within its own part */
+    }
+    left = taken < supply->total ? supply->total - taken : 0;
+    return kept <= left && amount <= left - kept;
 }
 
 /* What comes from the pool when an account's use grows from less to more. */
@@ -64,25 +107,25 @@ static struct weir_account_page *page_for(const struct weir_account *account,
     return is_common(item) ? account->page : NULL;
 }
 
-/* For all first: if the process dies between, too much stays counted, not too little. */
-static bool charge_page(struct weir_account *account, enum weir_account_item item, uint64_t amount)
+bool weir_account_is_divided(enum weir_account_item item)
 {
-    struct weir_account_page *page = page_for(account, item);
-    uint64_t limit = weir_account_limit(account, item);
-    uint_fast64_t used;
+    return item == WEIR_ACCOUNT_PINNED_MEMORY || item == WEIR_ACCOUNT_HOST_MEMORY;
+}
 
-    if (page == NULL) {
-        return true;
+/* How much of the item all processes may have now; the limit, where that is less. */
+static uint64_t granted_to(const struct weir_account *account, enum weir_account_item item)
+{
+    uint64_t limit = weir_account_limit(account, item), granted = limit;
+
+    if (account->ask != NULL && weir_account_is_divided(item)) {
+        granted = atomic_load_explicit(&account->page->granted[item], memory_order_relaxed);
     }
-    used = atomic_load_explicit(&page->used[item], memory_order_relaxed);
-    do {
-        if (used > limit || amount > limit - used) {
-            return false;
-        }
-    } while (!atomic_compare_exchange_weak_explicit(&page->used[item], &used, used + amount,
-                                                    memory_order_relaxed, memory_order_relaxed));
-    atomic_fetch_add_explicit(&page->of[account->place][item], amount, memory_order_relaxed);
-    return true;
+    return granted < limit ? granted : limit;
+}
+
+static bool has_room(uint64_t limit, uint64_t used, uint64_t amount)
+{
+    return used <= limit && amount <= limit - used;
 }
 
 static void release_page(struct weir_account *account, enum weir_account_item item, uint64_t amount)
@@ -93,6 +136,60 @@ static void release_page(struct weir_account *account, enum weir_account_item it
         atomic_fetch_sub_explicit(&page->of[account->place][item], amount, memory_order_relaxed);
         atomic_fetch_sub_explicit(&page->used[item], amount, memory_order_relaxed);
     }
+}
+
+/* For all first: if the process dies between, too much stays counted, not too little. */
+static bool try_page(struct weir_account *account, enum weir_account_item item, uint64_t amount)
+{
+    struct weir_account_page *page = account->page;
+    uint_fast64_t used = atomic_load_explicit(&page->used[item], memory_order_relaxed);
+
+    do {
+        if (!has_room(granted_to(account, item), used, amount)) {
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&page->used[item], &used, used + amount,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    atomic_fetch_add_explicit(&page->of[account->place][item], amount, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* see weir_account_page_trim() */
+    if (account->ask != NULL && used + amount > granted_to(account, item)) {
+        release_page(account, item, amount);
+        return false;
+    }
+    return true;
+}
+
+static bool charge_page(struct weir_account *account, enum weir_account_item item, uint64_t amount)
+{
+    const struct weir_account_page *page = page_for(account, item);
+    bool charged = page == NULL || try_page(account, item, amount);
+
+    /* What one was granted another may take. */
+    for (int i = 0;
+         !charged && i < ASKS_MAX && account->ask != NULL && weir_account_is_divided(item); i++) {
+        if (!has_room(weir_account_limit(account, item),
+                      atomic_load_explicit(&page->used[item], memory_order_relaxed), amount)) {
+            return false; /* it is over the limit */
+        }
+        account->ask(account, item, amount);
+        charged = try_page(account, item, amount);
+    }
+    return charged;
+}
+
+uint64_t weir_account_page_trim(struct weir_account_page *page, enum weir_account_item item,
+                                uint64_t granted)
+{
+    uint64_t used = atomic_load_explicit(&page->used[item], memory_order_relaxed);
+
+    if (used < granted) {
+        atomic_store_explicit(&page->granted[item], used, memory_order_relaxed);
+        atomic_thread_fence(memory_order_seq_cst); /* see try_page() */
+        used = atomic_load_explicit(&page->used[item], memory_order_relaxed);
+    }
+    granted = used < granted ? used : granted;
+    atomic_store_explicit(&page->granted[item], granted, memory_order_relaxed);
+    return granted;
 }
 
 void weir_account_page_settle(struct weir_account_page *page, uint32_t place)

@@ -6,12 +6,15 @@
  *
  * Some things are there once for all accounts, such as a process's descriptors. For these a *pool*
  * guarantees each account an equal share, whatever the others use; shares together are half of all
- * there is. The other half goes to whoever asks first.
+ * there is. The other half goes to whoever asks first. A *supply* is the same for whoever counts
+ * all users itself, and for a number of them that changes.
  *
  * And what belongs to somebody as a whole may be used in several processes. There the account of
  * each process also charges a *page* of memory that all of them share, which the limits then hold
  * for. The page knows what each process has, so that whoever outlives it can give that back. What
- * several of them use, or none at the moment, has a place of its own: it is *kept*.
+ * several of them use, or none at the moment, has a place of its own: it is *kept*. Of memory of
+ * the machine the page also says how much is *granted* for now, which whoever divides the machine
+ * among all pages has written there. An account asks for more when it needs more.
  */
 #ifndef WEIR_BASE_ACCOUNT_H
 #define WEIR_BASE_ACCOUNT_H
@@ -44,6 +47,16 @@ struct weir_account_pool {
     atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* of that */
 };
 
+#define WEIR_SUPPLY_NOBODY UINT64_MAX
+
+/* What several divide, as one thread counts it. */
+struct weir_supply {
+    uint64_t total;       /* in its unit */
+    uint64_t least;       /* part of each, if a half of all divided by their number is less */
+    const uint64_t *used; /* by each; borrowed; WEIR_SUPPLY_NOBODY: this place is nobody's */
+    uint32_t n;           /* places in used */
+};
+
 #define WEIR_ACCOUNT_PLACES 512                       /* of a page */
 #define WEIR_ACCOUNT_KEPT   (WEIR_ACCOUNT_PLACES - 1) /* the place of no process */
 
@@ -62,6 +75,8 @@ struct weir_account_user {
 struct weir_account_page {
     atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* of items that processes have together */
     atomic_uint_fast64_t of[WEIR_ACCOUNT_PLACES][WEIR_ACCOUNT_COUNT]; /* the part of each process */
+    atomic_uint_fast64_t granted[WEIR_ACCOUNT_COUNT]; /* for now; weir_account_is_divided() */
+    atomic_uint answered[WEIR_ACCOUNT_PLACES]; /* number of each process's last question that was */
     struct weir_account_user user[WEIR_ACCOUNT_USERS]; /* a process may have several */
 };
 
@@ -72,6 +87,9 @@ struct weir_account {
     struct weir_account_pool *pool; /* borrowed; NULL: the limits alone count */
     struct weir_account_page *page; /* borrowed; NULL: nobody else uses what this counts */
     uint32_t place;                 /* of this process in the page */
+    /* Asks whoever divides an item for more than the page is granted, and waits for the answer.
+     * NULL: nobody does, and what is granted does not count. */
+    void (*ask)(struct weir_account *account, enum weir_account_item item, uint64_t amount);
 };
 
 /**
@@ -122,6 +140,17 @@ void weir_account_page_user_remove(struct weir_account_page *page, uint32_t user
 uint32_t weir_account_page_user(const struct weir_account_page *page, uint32_t user,
                                 uint32_t *ret_place, uint64_t *ret_bytes,
                                 char ret_name[WEIR_ACCOUNT_NAME_WORDS * 8]);
+/** Is it an item of which a page is granted so much for now? @thread any */
+bool weir_account_is_divided(enum weir_account_item item);
+/**
+ * Take back what is granted to a page and not used. Charges that go on meanwhile are undone, or are
+ * seen here.
+ * @param granted  by the caller; what the page says of that is not believed.
+ * @return what is granted from now on: at most as much
+ * @thread one at a time
+ */
+uint64_t weir_account_page_trim(struct weir_account_page *page, enum weir_account_item item,
+                                uint64_t granted);
 /** No process uses the page: only what is kept is used. @thread any */
 void weir_account_page_clear(struct weir_account_page *page);
 /**
@@ -136,6 +165,21 @@ bool weir_account_page_keep(struct weir_account_page *page, uint32_t place,
 /** Something that was kept is given back. @thread any */
 void weir_account_page_release(struct weir_account_page *page, enum weir_account_item item,
                                uint64_t amount);
+
+/**
+ * May somebody have more of a supply? Each is guaranteed a part: a half of it divided by their
+ * number, and supply->least at the least. What is beyond the parts goes to whoever asks first.
+ * Where there is not enough for all parts, a half of the supply is kept for those who have less
+ * than theirs.
+ *
+ * @param who     a place in supply->used that is somebody's.
+ * @param amount  in the supply's unit.
+ * @thread any; as supply->used
+ */
+bool weir_supply_allows(const struct weir_supply *supply, uint32_t who, uint64_t amount);
+
+/** What each is guaranteed, if there is enough for all. @thread as weir_supply_allows() */
+uint64_t weir_supply_part(const struct weir_supply *supply);
 
 /**
  * Set how much of an item the account may have. A limit below what is used takes nothing away:

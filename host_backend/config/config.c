@@ -115,6 +115,7 @@ static const struct weir_row tenant_rows[] = {
 static const struct weir_row default_rows[] = {
     {"weight", ROW_U32, AT(weir_host_config, demand.usual.weight), 1, 10000, NULL},
     {"max_weight", ROW_U32, AT(weir_host_config, demand.most.weight), 1, 10000, NULL},
+    {"total_weight", ROW_U32, AT(weir_host_config, demand.total_weight), 1, 1000000, NULL},
     {"priority", ROW_CHOICE, AT(weir_host_config, demand.usual.priority), 0, 0,
      weir_priority_names},
     {"max_priority", ROW_CHOICE, AT(weir_host_config, demand.most.priority), 0, 0,

@@ -78,6 +78,7 @@ struct weir_demand_config {
     struct weir_tenant_config usual; /* what a share has of which nothing was asked */
     struct weir_tenant_config most;  /* of what may be asked, how much */
     uint32_t per_user;               /* that a user may have at a time; 0: none are made */
+    uint32_t total_weight;           /* of all shares of all users together, at most */
     uint32_t socket_mode;            /* of the socket where one asks */
 };
 
@@ -272,15 +273,16 @@ enum weir_status weir_demand_take(const struct weir_demand_config *demand, char 
                                   size_t n_words, struct weir_tenant_config *ret_tenant,
                                   struct weir_diag *ret_diag) WEIR_MUST_CHECK;
 /**
- * Divide what a user's shares weigh together, the largest weight that was asked for, in the ratio
- * of what was asked for.
+ * Divide what shares weigh together in the ratio of what was asked for.
  *
+ * @param together     less than n is taken for n.
  * @param asked        n of them, 1 .. 10000.
- * @param ret_weights  n of them, 1 at least, whose sum is the largest of asked.
- * @return false: that is less than n, and nothing was written
+ * @param n            0 .. WEIR_CONFIG_TENANTS_MAX.
+ * @param ret_weights  n of them, 1 at least, whose sum is `together`.
  * @thread any
  */
-bool weir_demand_divide(const uint32_t *asked, uint32_t n, uint32_t *ret_weights) WEIR_MUST_CHECK;
+void weir_demand_divide(uint32_t together, const uint32_t *asked, uint32_t n,
+                        uint32_t *ret_weights);
 
 /** What a row of `weir status` has of a tenant's settings. */
 void weir_tenant_config_show(const struct weir_tenant_config *tenant,

@@ -119,6 +119,7 @@ struct weir_status_tenant {
     char isolation[16];
     uint32_t weight;
     uint32_t sessions;
+    uint32_t contexts; /* of workers that serve it alone */
     uint64_t quota_bytes;
     uint64_t used_bytes;
     uint64_t pinned_bytes;

@@ -7,11 +7,12 @@
  */
 #include "host_backend/config/config.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-#define WEIGHT_MOST   1000u /* ten times what everybody has */
 #define PER_USER      16u
+#define USERS_WEIGH   10u        /* users who weigh the most do not weigh less for each other */
 #define AS_THE_HOST_S UINT32_MAX /* socket_mode */
 
 /* What may be asked for. 0 of `most`: no bound. */
@@ -67,7 +68,10 @@ bool weir_demand_complete(struct weir_demand_config *demand, uint32_t socket_mod
         demand->socket_mode = socket_mode;
     }
     if (most->weight == 0) {
-        most->weight = usual->weight > WEIGHT_MOST ? usual->weight : WEIGHT_MOST;
+        most->weight = usual->weight;
+    }
+    if (demand->total_weight == 0) {
+        demand->total_weight = USERS_WEIGH * most->weight;
     }
     if (most->sessions_max == 0) {
         most->sessions_max = usual->sessions_max;
@@ -162,18 +166,18 @@ enum weir_status weir_demand_take(const struct weir_demand_config *demand, char 
  * most by it, one each; of equals, to the earlier. If one's part is less than 1, all have 1 to
  * begin with, and the rest is divided.
  */
-bool weir_demand_divide(const uint32_t *asked, uint32_t n, uint32_t *ret_weights)
+void weir_demand_divide(uint32_t together, const uint32_t *asked, uint32_t n, uint32_t *ret_weights)
 {
     uint64_t lost[WEIR_CONFIG_TENANTS_MAX], sum = 0;
-    uint32_t all = 0, few = UINT32_MAX, least, left;
+    uint32_t all = together > n ? together : n, few = UINT32_MAX, least, left;
 
+    assert(n <= WEIR_CONFIG_TENANTS_MAX);
     for (uint32_t i = 0; i < n; i++) {
         sum += asked[i];
-        all = asked[i] > all ? asked[i] : all;
         few = asked[i] < few ? asked[i] : few;
     }
-    if (sum == 0 || all < n || n > WEIR_CONFIG_TENANTS_MAX) {
-        return false;
+    if (n == 0) {
+        return;
     }
     least = (uint64_t)all * few < sum;
     all -= least * n;
@@ -194,5 +198,4 @@ bool weir_demand_divide(const uint32_t *asked, uint32_t n, uint32_t *ret_weights
         ret_weights[most]++;
         lost[most] = 0;
     }
-    return true;
 }

@@ -30,7 +30,7 @@ enum weir_link_type {
                              page: the scheduler's policies are others */
     WEIR_LINK_LISTEN, /* the tenants are told: guests may come; with the socket for remote ones */
     WEIR_LINK_TENANT, /* a tenant, new or changed; the page that its workers charge together goes
-                         with it, if it has several */
+                         with it, if there is one */
     WEIR_LINK_TENANT_GONE,
     WEIR_LINK_GUEST,  /* an accepted connection; the descriptor goes with it */
     WEIR_LINK_STATUS, /* wants ROW_* messages and then STATUS_END */
@@ -71,6 +71,7 @@ enum weir_link_type {
     WEIR_LINK_LEFT_BEHIND, /* its program is gone and its work does not end: the worker is to be
                               killed */
     WEIR_LINK_NO_MEMORY,   /* of a device; workers that serve nobody may have some */
+    WEIR_LINK_MORE, /* a tenant needs more of the machine's memory than its page is granted */
     WEIR_LINK_CONNECTIONS, /* start it again with that many: it has refused a guest for that */
     WEIR_LINK_GATE_DEAF,   /* the gate process has not read its port, so it decides for itself */
     WEIR_LINK_ANSWER,      /* to a REQUEST */
@@ -97,12 +98,13 @@ struct weir_link_sms {
 /* A GPU, as the gate process is to schedule it. */
 struct weir_link_gpu {
     uint8_t uuid[16];
-    uint32_t sms;  /* all of it has */
-    uint32_t fill; /* enum weir_sched_fill: the setting, lowered to what the device supports */
-    bool levels;   /* work in streams of a higher priority goes first */
-    bool above;    /* there is a level for WEIR_SCHED_ABOVE */
-    bool part;     /* kernels can be kept to weir_sched_room_sms() SMs */
-    bool real;     /* a GPU, not softgpu */
+    uint32_t sms;      /* all of it has */
+    uint32_t fill;     /* enum weir_sched_fill: the setting, lowered to what the device supports */
+    bool levels;       /* work in streams of a higher priority goes first */
+    bool above;        /* there is a level for WEIR_SCHED_ABOVE */
+    bool part;         /* kernels can be kept to weir_sched_room_sms() SMs */
+    bool real;         /* a GPU, not softgpu */
+    uint32_t contexts; /* that it takes, of all processes together */
 };
 
 /* The devices of a worker that no guest has reached yet: so it is believed. */
@@ -141,6 +143,7 @@ struct weir_link_tenant {
     uint32_t index;  /* picks the window; another tenant's only after TENANT_FREE */
     uint32_t goings; /* counts the index's TENANT_GONE; TENANT_FREE answers that one */
     uint32_t place;  /* of the worker in the page that comes with it, if one does */
+    bool many;       /* it has other workers, too */
     struct weir_tenant_config config;
 };
 
@@ -225,6 +228,14 @@ struct weir_link_devices {
     uint8_t uuid[WEIR_LINK_DEVICES_MAX][16];
 };
 
+/* The answer is in the tenant's page: what it is granted, and then the question's number. */
+struct weir_link_more {
+    uint32_t tenant_index;
+    uint32_t item; /* enum weir_account_item */
+    uint32_t question;
+    uint64_t amount;
+};
+
 struct weir_link_fault {
     uint32_t tenant_index;
     uint32_t goings;     /* as of weir_link_guest */
@@ -280,6 +291,7 @@ struct weir_link_message {
         struct weir_link_reads reads;
         struct weir_link_gpu gpu; /* GATE_GPU */
         struct weir_link_sms sms;
+        struct weir_link_more more;
         struct weir_link_fault fault;
         struct weir_link_event event;
         struct weir_link_use use;

@@ -467,6 +467,11 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
                 add_row(&row, &sup->gathered.tenants[k]);
             }
         }
+        for (int k = 0; k < WEIR_WORKERS_MAX; k++) {
+            row.contexts += sup->workers[k].used && sup->workers[k].tenant == i
+                                ? sup->workers[k].row.contexts
+                                : 0;
+        }
         row.used_bytes += weir_sup_directory_bytes(t);
         row.quota_bytes = weir_sup_quota_bytes(sup, t);
         weir_tenant_config_show(&t->config, &row);

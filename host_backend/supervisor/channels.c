@@ -61,7 +61,7 @@ void weir_sup_serial_accept(struct weir_supervisor *sup, struct weir_sup_tenant 
     message.guest.goings = tenant->goings;
     message.guest.pid = peer.pid;
     message.guest.uid = peer.uid;
-    weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
+    weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
     weir_log_info("supervisor: virtio-serial port tenant=%s pid=%d uid=%u", tenant->config.name,
                   (int)peer.pid, (unsigned)peer.uid);
     weir_log_limit_thread(NULL, NULL);

@@ -185,13 +185,14 @@ static _Noreturn void become_probe(const struct weir_supervisor *sup,
     _exit(WEIR_WORKER_EXIT_FAILED);
 }
 
-/* Are all devices of a list there? Then also how much memory they have. */
+/* Are all devices of a list there? Then also how much memory they have, and how many contexts one
+ * takes. */
 static bool check_devices(const struct weir_supervisor *sup, const char *devices,
-                          uint64_t *ret_bytes)
+                          uint64_t *ret_bytes, uint32_t *ret_contexts)
 {
     struct weir_confine_user user;
     enum weir_status status = weir_confine_user_find(sup->config.worker_user, &user);
-    char text[32] = "";
+    char text[48] = "", *rest = text;
     int ends[2], wait_status;
     pid_t child;
 
@@ -219,7 +220,8 @@ static bool check_devices(const struct weir_supervisor *sup, const char *devices
          WEXITSTATUS(wait_status) != WEIR_WORKER_EXIT_DRIVER)) {
         return complain("driver", sup->config.driver, "the process that looks for devices failed");
     }
-    *ret_bytes = strtoull(text, NULL, 10);
+    *ret_bytes = strtoull(text, &rest, 10);
+    *ret_contexts = (uint32_t)strtoul(rest, NULL, 10);
     return WEXITSTATUS(wait_status) == WEIR_WORKER_EXIT_OK; /* else it has said why */
 }
 
@@ -227,14 +229,35 @@ static bool check_devices(const struct weir_supervisor *sup, const char *devices
 static bool check_tenant_devices(const struct weir_supervisor *sup)
 {
     uint64_t bytes;
+    uint32_t contexts;
     bool good = true;
 
     for (uint32_t i = 0; i < sup->config.n_tenants; i++) {
         const char *list = weir_config_new_devices(&sup->config, i);
 
-        good = (list == NULL || check_devices(sup, list, &bytes)) && good;
+        good = (list == NULL || check_devices(sup, list, &bytes, &contexts)) && good;
     }
     return good;
+}
+
+/* Contexts are divided among the tenants whose programs have workers of their own. */
+static void warn_of_contexts(const struct weir_host_config *config, uint32_t contexts)
+{
+    uint32_t n = 0, spares = config->workers.spares,
+             sure = contexts > spares ? contexts - spares : 0;
+
+    for (uint32_t i = 0; i < config->n_tenants; i++) {
+        n += config->tenants[i].isolation == WEIR_ISOLATION_PROGRAM ||
+             config->tenants[i].isolation == WEIR_ISOLATION_STRICT;
+    }
+    if (n > sure) {
+        fprintf(
+            stderr,
+            "weir serve: warning: %u of %u tenants can be sure of a context for a program: the GPU "
+            "takes %u contexts, and %u are for spare workers; tenants with isolation = \"shared\" "
+            "or \"group\" need none of their own\n",
+            sure, n, contexts, spares);
+    }
 }
 
 bool weir_sup_check(const struct weir_supervisor *sup)
@@ -242,6 +265,7 @@ bool weir_sup_check(const struct weir_supervisor *sup)
     const struct weir_host_config *config = &sup->config;
     const char *tcp = config->listen_tcp;
     uint64_t total_bytes = 0;
+    uint32_t contexts = 0;
     bool is_running, good;
 
     good = weir_sup_check_names(sup);
@@ -254,7 +278,7 @@ bool weir_sup_check(const struct weir_supervisor *sup)
                good;
     }
     good = check_log(config->log) && good;
-    good = check_devices(sup, config->devices, &total_bytes) && good;
+    good = check_devices(sup, config->devices, &total_bytes, &contexts) && good;
     good = good && check_tenant_devices(sup); /* else they would say the same again */
     if (good) {
         const struct weir_tenant_config *tenants[WEIR_CONFIG_TENANTS_MAX];
@@ -262,6 +286,7 @@ bool weir_sup_check(const struct weir_supervisor *sup)
         for (uint32_t i = 0; i < config->n_tenants; i++) {
             tenants[i] = &config->tenants[i];
         }
+        warn_of_contexts(config, contexts);
         uint32_t pct = weir_config_promised_pct(tenants, config->n_tenants, "", total_bytes);
 
         if (pct > 100) {

@@ -38,6 +38,8 @@
 #define WORDS_MAX       24
 #define REQUEST_WAIT_NS (2 * WEIR_NS_PER_S)
 #define ID_SHOWN        12 /* of a container's id, as engines show it */
+/* At a time; the other quarter of the tenants is kept for those that an administrator makes. */
+#define SHARES_MAX (WEIR_CONFIG_TENANTS_MAX - WEIR_CONFIG_TENANTS_MAX / 4)
 
 /* ---------------------------------------------------------------- folders */
 
@@ -145,28 +147,27 @@ static bool is_share(const struct weir_sup_tenant *tenant)
 }
 
 /* Does its weight follow from what its user's other shares weigh? Not if weir tenant has set it. */
-static bool is_divided(const struct weir_sup_tenant *tenant, uint32_t uid)
+static bool is_divided(const struct weir_sup_tenant *tenant, uint32_t user)
 {
     size_t weight = (size_t)weir_setting_find("weight");
 
-    return is_share(tenant) && tenant->demand_uid == uid &&
+    return is_share(tenant) && tenant->demand_user == user &&
            tenant->origins[weight] == WEIR_ORIGIN_DEMAND;
 }
 
-void weir_sup_shares_weigh(struct weir_supervisor *sup, uint32_t uid)
+/* Divide what a user's shares weigh together. */
+static void divide(struct weir_supervisor *sup, uint32_t user, uint32_t together)
 {
     struct weir_sup_tenant *shares[WEIR_CONFIG_TENANTS_MAX];
     uint32_t asked[WEIR_CONFIG_TENANTS_MAX], weights[WEIR_CONFIG_TENANTS_MAX], n = 0;
 
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        if (is_divided(&sup->tenants[i], uid)) {
+        if (is_divided(&sup->tenants[i], user)) {
             asked[n] = sup->tenants[i].base.weight;
             shares[n++] = &sup->tenants[i];
         }
     }
-    if (n == 0 || !weir_demand_divide(asked, n, weights)) {
-        return; /* the second was refused before */
-    }
+    weir_demand_divide(together, asked, n, weights);
     for (uint32_t i = 0; i < n; i++) {
         struct weir_tenant_config config = shares[i]->config;
 
@@ -177,32 +178,46 @@ void weir_sup_shares_weigh(struct weir_supervisor *sup, uint32_t uid)
     }
 }
 
-/* Could its user's shares still be divided with one more of this weight? Says why not. */
-static bool weighs_enough(const struct weir_supervisor *sup, uint32_t uid, uint32_t weight,
-                          struct weir_diag *diag)
+/* The heaviest of a user's shares that are divided; 0: there are none. */
+static uint32_t heaviest(const struct weir_supervisor *sup, uint32_t user)
 {
-    uint32_t most = weight, n = 1;
+    uint32_t most = 0;
 
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        if (is_divided(&sup->tenants[i], uid)) {
-            n++;
-            most = sup->tenants[i].base.weight > most ? sup->tenants[i].base.weight : most;
+        const struct weir_sup_tenant *t = &sup->tenants[i];
+
+        most = is_divided(t, user) && t->base.weight > most ? t->base.weight : most;
+    }
+    return most;
+}
+
+void weir_sup_shares_weigh(struct weir_supervisor *sup)
+{
+    uint32_t users[WEIR_USERS_MAX], asked[WEIR_USERS_MAX], together[WEIR_USERS_MAX], n = 0, all = 0;
+
+    for (uint32_t user = 0; user < WEIR_USERS_MAX; user++) {
+        uint32_t most = sup->users[user].seen_ns != 0 ? heaviest(sup, user) : 0;
+
+        if (most != 0) {
+            all += most;
+            asked[n] = most;
+            users[n++] = user;
         }
     }
-    if (most < n) {
-        weir_diag_set(diag, 0, 0,
-                      "a weight of %u is too little for %u shares: those of a user weigh together "
-                      "what the heaviest asked for",
-                      most, n);
+    all = all < sup->config.demand.total_weight ? all : sup->config.demand.total_weight;
+    weir_demand_divide(all, asked, n, together);
+    for (uint32_t i = 0; i < n; i++) {
+        divide(sup, users[i], together[i]);
     }
-    return most >= n;
 }
 
 /* ---------------------------------------------------------------- what is asked */
 
 /* Of a request, beside the settings. */
 struct wish {
-    uint32_t uid;
+    uint32_t uid;       /* who may use the share */
+    uint32_t user_slot; /* of whom it counts for */
+    bool by_root;
     pid_t asker;
     pid_t pid;             /* the share ends with it */
     const char *self;      /* what the asker takes its own pid for */
@@ -262,6 +277,7 @@ static bool read_wish(char *text, struct wish *wish, struct weir_diag *diag)
         }
         wish->settings[wish->n_settings++] = word;
     }
+    wish->container = container ? wish->container : NULL;
     if (container &&
         (!read_pid(pid, &wish->pid) || wish->container == NULL || !id_ok(wish->container))) {
         weir_diag_set(diag, 0, 0, "a container has a pid and an id");
@@ -284,9 +300,10 @@ static bool has_our_pids(const struct wish *wish, struct weir_diag *diag)
 }
 
 /* Whose share is it? */
-static bool find_owner(struct wish *wish, struct weir_diag *diag)
+static bool find_owner(struct weir_supervisor *sup, struct wish *wish, struct weir_diag *diag)
 {
     uint32_t own = geteuid();
+    pid_t asker = wish->user == NULL ? wish->asker : 0; /* root's, or the user's */
 
     if (wish->user != NULL) {
         if (wish->uid != 0 && wish->uid != own) {
@@ -302,39 +319,113 @@ static bool find_owner(struct wish *wish, struct weir_diag *diag)
         weir_diag_set(diag, 0, 0, "this host is user %u's and makes shares of that user only", own);
         return false;
     }
+    wish->user_slot =
+        (uint32_t)(weir_sup_user(sup, weir_sup_user_owner(wish->uid, asker)) - sup->users);
     return true;
 }
 
-static bool has_room(const struct weir_supervisor *sup, uint32_t uid, struct weir_diag *diag)
+/* May the user have another one, as far as the host has places for shares? A half of these is for
+ * the first share of each user. */
+static bool has_place(const struct weir_supervisor *sup, uint32_t user)
+{
+    uint64_t used[WEIR_USERS_MAX] = {0};
+    const struct weir_supply supply = {
+        .total = SHARES_MAX, .least = 1, .used = used, .n = WEIR_USERS_MAX};
+
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *t = &sup->tenants[i];
+
+        used[t->demand_user] += t->used && t->source == WEIR_ORIGIN_DEMAND; /* also one that goes */
+    }
+    return weir_supply_allows(&supply, user, 1);
+}
+
+static bool has_room(const struct weir_supervisor *sup, uint32_t user, struct weir_diag *diag)
 {
     uint32_t n = 0, used = 0, most = sup->config.demand.per_user;
 
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        n += is_share(&sup->tenants[i]) && sup->tenants[i].demand_uid == uid;
+        n += is_share(&sup->tenants[i]) && sup->tenants[i].demand_user == user;
         used += sup->tenants[i].used;
     }
     if (most == 0) {
         weir_diag_set(diag, 0, 0, "this host makes no shares on demand (per_user = 0)");
     } else if (n >= most) {
-        weir_diag_set(diag, 0, 0, "user %u has %u shares already, which is the limit (per_user)",
-                      uid, n);
+        weir_diag_set(diag, 0, 0,
+                      "user %u has %u shares already, which is the limit (per_user); those of "
+                      "subordinate users count",
+                      sup->users[user].uid, n);
     } else if (used == WEIR_CONFIG_TENANTS_MAX) {
         weir_diag_set(diag, 0, 0, "the host has %d tenants, and takes no more",
                       WEIR_CONFIG_TENANTS_MAX);
+    } else if (!has_place(sup, user)) {
+        weir_diag_set(
+            diag, 0, 0,
+            "the host has places for %d shares on demand, and those that are left are for "
+            "users who have none",
+            SHARES_MAX);
     } else {
         return true;
     }
     return false;
 }
 
+static bool has_ended(int pid_fd)
+{
+    struct pollfd wait = {pid_fd, POLLIN, 0};
+
+    return poll(&wait, 1, 0) == 1;
+}
+
+/* The real user of a process, which a setuid program does not change. -1: no such process. */
+static int64_t user_of_process(pid_t pid)
+{
+    char path[64], line[256];
+    unsigned uid;
+    int64_t found = -1;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    file = fopen(path, "re");
+    while (file != NULL && found < 0 && fgets(line, sizeof line, file) != NULL) {
+        found = sscanf(line, "Uid: %u", &uid) == 1 ? (int64_t)uid : -1;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return found;
+}
+
+/* May the asker have the share end with this process? With another's, which may run for ever, it
+ * would stay when its user has gone. The process may be a container's first, of a subordinate user.
+ */
+static bool is_askers(const struct weir_supervisor *sup, const struct wish *wish)
+{
+    int64_t uid = user_of_process(wish->pid);
+
+    return wish->by_root || wish->pid == wish->asker ||
+           (uid >= 0 &&
+            weir_sup_user_owner((uint32_t)uid, wish->pid) == sup->users[wish->user_slot].uid);
+}
+
 /* A descriptor that tells when the share's process has ended. */
-static bool watch_process(const struct wish *wish, int *ret_fd, struct weir_diag *diag)
+static bool watch_process(const struct weir_supervisor *sup, const struct wish *wish, int *ret_fd,
+                          struct weir_diag *diag)
 {
     *ret_fd = (int)syscall(SYS_pidfd_open, wish->pid, 0); /* close-on-exec by itself */
     if (*ret_fd < 0) {
         weir_diag_set(diag, 0, 0, "process %d: %s", (int)wish->pid, strerror(errno));
+        return false;
     }
-    return *ret_fd >= 0;
+    if (!is_askers(sup, wish) || has_ended(*ret_fd)) { /* another may have its pid by now */
+        weir_diag_set(diag, 0, 0,
+                      "process %d is another user's, or has ended: a share ends with a process of "
+                      "whoever asks for it",
+                      (int)wish->pid);
+        close(*ret_fd);
+        return false;
+    }
+    return true;
 }
 
 static bool name_share(struct weir_supervisor *sup, const struct wish *wish,
@@ -343,7 +434,8 @@ static bool name_share(struct weir_supervisor *sup, const struct wish *wish,
     const struct weir_sup_tenant *other;
 
     if (wish->container != NULL) {
-        snprintf(config->name, sizeof config->name, "ctr-%.*s", ID_SHOWN, wish->container);
+        snprintf(config->name, sizeof config->name, "ctr-%u-%.*s", wish->uid, ID_SHOWN,
+                 wish->container);
     } else {
         snprintf(config->name, sizeof config->name, "run-%llu", (unsigned long long)++sup->n_runs);
     }
@@ -371,67 +463,43 @@ static struct weir_sup_tenant *make(struct weir_supervisor *sup, char *text, str
                                     struct weir_diag *diag)
 {
     struct weir_tenant_config config;
-    struct weir_sup_tenant *tenant;
+    struct weir_sup_tenant *tenant = NULL;
     int pid_fd;
 
     remove_ended(sup);
     if (!read_wish(text, wish, diag) || !has_our_pids(wish, diag)) {
         return NULL;
     }
-    if (!find_owner(wish, diag) || !has_room(sup, wish->uid, diag) ||
+    if (!find_owner(sup, wish, diag) || !has_room(sup, wish->user_slot, diag) ||
         weir_demand_take(&sup->config.demand, wish->settings, wish->n_settings, &config, diag) !=
             WEIR_OK ||
-        !weighs_enough(sup, wish->uid, config.weight, diag) ||
-        !name_share(sup, wish, &config, diag) || !watch_process(wish, &pid_fd, diag)) {
+        !name_share(sup, wish, &config, diag) || !watch_process(sup, wish, &pid_fd, diag)) {
         return NULL;
     }
-    if (weir_sup_tenant_add(sup, &config, WEIR_ORIGIN_DEMAND, diag) != WEIR_OK) {
+    sup->asking_user = wish->user_slot;
+    weir_log_limit_thread(&sup->users[wish->user_slot].log_rate, config.name);
+    if (weir_sup_tenant_add(sup, &config, WEIR_ORIGIN_DEMAND, diag) == WEIR_OK) {
+        tenant = weir_sup_tenant_find(sup, config.name);
+        tenant->demand_fd = pid_fd;
+        weir_sup_shares_weigh(sup);
+        weir_log_info("supervisor: share made tenant=%s uid=%u pid=%d", config.name, wish->uid,
+                      (int)wish->pid);
+    } else {
         close(pid_fd);
-        return NULL;
     }
-    tenant = weir_sup_tenant_find(sup, config.name);
-    tenant->demand_fd = pid_fd;
-    weir_sup_shares_weigh(sup, wish->uid);
-    weir_log_info("supervisor: share made tenant=%s uid=%u pid=%d", config.name, wish->uid,
-                  (int)wish->pid);
+    weir_log_limit_thread(NULL, NULL);
     return tenant;
 }
 
 /* ---------------------------------------------------------------- the socket */
 
-/* Whose lines it counts. Users who were silent for longest give way; while all were refused just
- * now, further ones share the count of the first, so that users without end are no way around. */
-static struct weir_log_rate *rate_of(struct weir_supervisor *sup, uint32_t uid)
-{
-    uint64_t now_ns = weir_clock_now_ns();
-    struct weir_sup_refused_user *user = &sup->refused_users[0];
-
-    for (int i = 0; i < WEIR_REFUSED_USERS_MAX; i++) {
-        struct weir_sup_refused_user *other = &sup->refused_users[i];
-
-        if (other->last_ns != 0 && other->uid == uid) {
-            other->last_ns = now_ns;
-            return &other->rate;
-        }
-        user = other->last_ns < user->last_ns ? other : user;
-    }
-    if (user->last_ns == 0 || now_ns - user->last_ns >= WEIR_LOG_RATE_INTERVAL_S * WEIR_NS_PER_S) {
-        if (user->last_ns == 0) {
-            weir_log_rate_init(&user->rate);
-        }
-        user->uid = uid;
-        user->last_ns = now_ns;
-        return &user->rate;
-    }
-    return &sup->refused_users[0].rate;
-}
-
 static void log_refusal(struct weir_supervisor *sup, const struct weir_peer *peer, const char *why)
 {
+    struct weir_sup_user *user = weir_sup_user(sup, weir_sup_user_owner(peer->uid, peer->pid));
     char whose[32];
 
-    snprintf(whose, sizeof whose, "(user %u)", peer->uid);
-    weir_log_limit_thread(rate_of(sup, peer->uid), whose);
+    snprintf(whose, sizeof whose, "(user %u)", user->uid);
+    weir_log_limit_thread(&user->log_rate, whose);
     weir_log_info("supervisor: no share uid=%u pid=%d why=\"%s\"", peer->uid, (int)peer->pid, why);
     weir_log_limit_thread(NULL, NULL);
 }
@@ -448,6 +516,7 @@ static void answer(struct weir_supervisor *sup, int fd, char *text)
         return;
     }
     wish.uid = peer.uid;
+    wish.by_root = peer.uid == 0;
     wish.asker = wish.pid = peer.pid;
     tenant = make(sup, text, &wish, &diag);
     if (tenant != NULL && path_of_share(sup, tenant, folder, sizeof folder)) {
@@ -480,34 +549,53 @@ void weir_sup_demand_read(struct weir_supervisor *sup, struct weir_sup_asker *as
     close_client(asker);
 }
 
+/* A place for another one: a free one, or that of the oldest of the user with most. */
+static struct weir_sup_asker *find_asker(struct weir_supervisor *sup)
+{
+    struct weir_sup_asker *found = NULL;
+    uint32_t most = 0;
+
+    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
+        struct weir_sup_asker *a = &sup->askers[i];
+        uint32_t n = 0;
+
+        if (a->fd < 0) {
+            return a;
+        }
+        for (int k = 0; k < WEIR_ASKERS_MAX; k++) {
+            n += sup->askers[k].fd >= 0 && sup->askers[k].uid == a->uid;
+        }
+        if (n > most || (n == most && a->deadline_ns < found->deadline_ns)) {
+            most = n;
+            found = a;
+        }
+    }
+    return found;
+}
+
 void weir_sup_demand_accept(struct weir_supervisor *sup)
 {
-    struct weir_sup_asker *oldest = &sup->askers[0];
     int fd = weir_sup_accept_guest(sup, sup->demand_fd, NULL, NULL);
+    struct weir_sup_asker *asker;
+    struct weir_peer peer = {0};
 
     if (fd < 0) {
         return;
     }
-    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        if (sup->askers[i].fd < 0 || sup->askers[i].deadline_ns < oldest->deadline_ns) {
-            oldest = &sup->askers[i];
-        }
-        if (oldest->fd < 0) {
-            break;
-        }
+    (void)!weir_peer_of(fd, &peer);
+    asker = find_asker(sup);
+    if (asker->fd >= 0) {
+        close_client(asker); /* it makes room */
     }
-    if (oldest->fd >= 0) {
-        close_client(oldest); /* it makes room */
-    }
-    *oldest = (struct weir_sup_asker){fd, weir_clock_now_ns() + REQUEST_WAIT_NS};
+    *asker = (struct weir_sup_asker){fd, weir_clock_now_ns() + REQUEST_WAIT_NS, peer.uid};
 }
 
 void weir_sup_share_look(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
-    struct pollfd wait = {tenant->demand_fd, POLLIN, 0};
-
-    if (tenant->demand_fd >= 0 && poll(&wait, 1, 0) == 1) {
+    if (tenant->demand_fd >= 0 && has_ended(tenant->demand_fd)) {
+        weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
         weir_sup_tenant_remove(sup, tenant);
+        weir_log_limit_thread(NULL, NULL);
     }
 }
 
@@ -554,6 +642,7 @@ int weir_sup_demand_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 void weir_sup_demand_follow(struct weir_supervisor *sup, const struct weir_demand_config *demand)
 {
     sup->config.demand = *demand;
+    weir_sup_shares_weigh(sup);
     if (chmod(sup->demand_path, (mode_t)demand->socket_mode) != 0) {
         weir_log_warn("supervisor: socket_mode is not changed path=%s why=\"%s\"", sup->demand_path,
                       strerror(errno));

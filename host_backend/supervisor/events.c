@@ -1,12 +1,13 @@
 /*
  * What happened: the last events, for those who ask, and a stream for those who follow.
  *
- * Events stand in a ring; the oldest goes. What a tenant's programs can cause is limited for each
- * tenant, so that no tenant can push out what is told about the others: what is too much in an
- * interval is counted, and told by one event once the tenant has calmed down.
+ * So many are kept. When there is no room for another one, the oldest goes of the holder (users.h)
+ * with most of them, so that no tenant can push out what is told about the others, nor a user with
+ * shares that come and go. What a holder's programs can cause is also limited in an interval: what
+ * is too much is counted, and told by one event once it has calmed down.
  *
  * A follower is an operator's connection that never ends. It is sent what it has room for and never
- * waited for. One that falls behind by more than the ring misses events, as their numbers show.
+ * waited for. One that falls behind misses events that have gone, as their numbers show.
  */
 #include "host_backend/supervisor/events.h"
 
@@ -25,7 +26,8 @@
 #include <unistd.h>
 
 #define KEPT_MAX    1024u
-#define LIMIT_MAX   50u /* events of a tenant in an interval */
+#define LIMIT_MAX   50u              /* events of a holder in an interval */
+#define NOBODY      WEIR_HOLDERS_MAX /* the holder of what is about no tenant */
 #define INTERVAL_NS (10 * WEIR_NS_PER_S)
 
 struct limit {
@@ -41,10 +43,17 @@ struct follower {
     size_t bytes, sent;
 };
 
+struct kept {
+    struct weir_status_event event;
+    uint32_t holder;
+};
+
 struct weir_sup_events {
-    uint64_t n;                              /* so far: the last one's number */
-    struct weir_status_event kept[KEPT_MAX]; /* number k at (k - 1) % KEPT_MAX */
-    struct limit limits[WEIR_CONFIG_TENANTS_MAX];
+    uint64_t n; /* so far: the last one's number */
+    uint32_t n_kept;
+    struct kept room[KEPT_MAX];
+    struct kept *kept[KEPT_MAX]; /* n_kept of them, by number; the others are free */
+    struct limit limits[WEIR_HOLDERS_MAX];
     struct follower followers[WEIR_FOLLOWERS_MAX];
 };
 
@@ -66,6 +75,9 @@ bool weir_sup_events_open(struct weir_supervisor *sup)
     sup->events = calloc(1, sizeof *sup->events);
     for (uint32_t i = 0; sup->events != NULL && i < WEIR_FOLLOWERS_MAX; i++) {
         sup->events->followers[i].fd = -1;
+    }
+    for (uint32_t i = 0; sup->events != NULL && i < KEPT_MAX; i++) {
+        sup->events->kept[i] = &sup->events->room[i];
     }
     return sup->events != NULL;
 }
@@ -93,28 +105,34 @@ void weir_sup_events_close(struct weir_supervisor *sup)
 
 /* ---------------------------------------------------------------- followers */
 
+/* The first event with this number or a higher one; NULL: there is none. */
+static const struct weir_status_event *first_from(const struct weir_sup_events *events,
+                                                  uint64_t number)
+{
+    uint32_t i = events->n_kept;
+
+    while (i != 0 && events->kept[i - 1]->event.number >= number) {
+        i--;
+    }
+    return i < events->n_kept ? &events->kept[i]->event : NULL;
+}
+
 /* The next event's line; false: there is none. */
 static bool next_line(struct weir_sup_events *events, struct follower *f)
 {
-    FILE *out;
+    const struct weir_status_event *event = first_from(events, f->next);
+    FILE *out = event != NULL ? open_memstream(&f->line, &f->bytes) : NULL;
 
-    if (f->next > events->n) {
-        return false;
-    }
-    if (events->n - f->next >= KEPT_MAX) {
-        f->next = events->n - KEPT_MAX + 1; /* the others are gone */
-    }
-    out = open_memstream(&f->line, &f->bytes);
     if (out == NULL) {
         return false;
     }
-    weir_status_text_event(out, &events->kept[(f->next - 1) % KEPT_MAX]);
+    weir_status_text_event(out, event);
     if (fclose(out) != 0) {
         free(f->line);
         f->line = NULL;
         return false;
     }
-    f->next++;
+    f->next = event->number + 1;
     f->sent = 0;
     return true;
 }
@@ -181,7 +199,28 @@ static void follow(struct weir_supervisor *sup, struct weir_admin_client *client
 
 /* ---------------------------------------------------------------- events */
 
-static void append(struct weir_sup_events *events, struct weir_status_event *event)
+/* The oldest of the holder with most goes; its room is behind the others then. */
+static void make_room(struct weir_sup_events *events)
+{
+    uint32_t n[WEIR_HOLDERS_MAX + 1] = {0}, most = 0, i = 0;
+    struct kept *oldest;
+
+    for (uint32_t k = 0; k < events->n_kept; k++) {
+        n[events->kept[k]->holder]++;
+    }
+    for (uint32_t holder = 1; holder <= WEIR_HOLDERS_MAX; holder++) {
+        most = n[holder] > n[most] ? holder : most;
+    }
+    while (events->kept[i]->holder != most) {
+        i++;
+    }
+    oldest = events->kept[i];
+    events->n_kept--;
+    memmove(&events->kept[i], &events->kept[i + 1], (events->n_kept - i) * sizeof oldest);
+    events->kept[events->n_kept] = oldest;
+}
+
+static void append(struct weir_sup_events *events, uint32_t holder, struct weir_status_event *event)
 {
     struct timespec now;
     struct tm utc;
@@ -192,9 +231,11 @@ static void append(struct weir_sup_events *events, struct weir_status_event *eve
     strftime(seconds, sizeof seconds, "%Y-%m-%dT%H:%M:%S", &utc);
     snprintf(event->time, sizeof event->time, "%s.%03uZ", seconds,
              (unsigned)(now.tv_nsec / 1000000) % 1000);
-    event->number = events->n + 1;
-    events->kept[events->n % KEPT_MAX] = *event;
-    events->n++;
+    event->number = ++events->n;
+    if (events->n_kept == KEPT_MAX) {
+        make_room(events);
+    }
+    *events->kept[events->n_kept++] = (struct kept){*event, holder};
     for (uint32_t i = 0; i < WEIR_FOLLOWERS_MAX; i++) {
         if (events->followers[i].fd >= 0) {
             send_some(events, &events->followers[i]);
@@ -202,10 +243,10 @@ static void append(struct weir_sup_events *events, struct weir_status_event *eve
     }
 }
 
-/* Is there room for another one of the tenant? Says what was left out before. */
+/* Is there room for another one of the tenant's holder? Says what was left out before. */
 static bool may_tell(struct weir_sup_events *events, const struct weir_sup_tenant *tenant)
 {
-    struct limit *l = &events->limits[tenant->index];
+    struct limit *l = &events->limits[weir_sup_holder(tenant)];
     uint64_t now_ns = weir_clock_now_ns();
 
     if (l->n == 0 || now_ns - l->since_ns >= INTERVAL_NS) {
@@ -225,9 +266,16 @@ static bool may_tell(struct weir_sup_events *events, const struct weir_sup_tenan
         snprintf(event.why, sizeof event.why, "more than %u events in %u s", LIMIT_MAX,
                  (unsigned)(INTERVAL_NS / WEIR_NS_PER_S));
         l->left_out = 0;
-        append(events, &event);
+        append(events, weir_sup_holder(tenant), &event);
     }
     return true;
+}
+
+/* Can a tenant's programs cause it? Its user can have a share on demand come and go. */
+static bool is_limited(const struct weir_sup_event *what)
+{
+    return what->tenant != NULL &&
+           (kinds[what->kind].limited || what->tenant->source == WEIR_ORIGIN_DEMAND);
 }
 
 void weir_sup_event(struct weir_supervisor *sup, const struct weir_sup_event *what, const char *why,
@@ -240,8 +288,7 @@ void weir_sup_event(struct weir_supervisor *sup, const struct weir_sup_event *wh
                                       .n = what->n != 0 ? what->n : 1};
     va_list args;
 
-    if (sup->events == NULL || (what->tenant != NULL && kinds[what->kind].limited &&
-                                !may_tell(sup->events, what->tenant))) {
+    if (sup->events == NULL || (is_limited(what) && !may_tell(sup->events, what->tenant))) {
         return;
     }
     snprintf(event.kind, sizeof event.kind, "%s", kinds[what->kind].name);
@@ -253,7 +300,7 @@ void weir_sup_event(struct weir_supervisor *sup, const struct weir_sup_event *wh
     va_start(args, why);
     vsnprintf(event.why, sizeof event.why, why, args);
     va_end(args);
-    append(sup->events, &event);
+    append(sup->events, what->tenant != NULL ? weir_sup_holder(what->tenant) : NOBODY, &event);
 }
 
 /* ---------------------------------------------------------------- what workers tell */
@@ -311,12 +358,11 @@ static void answer(struct weir_supervisor *sup, struct weir_admin_client *client
                    struct weir_status_report *report)
 {
     const struct weir_sup_events *events = sup->events;
-    uint64_t first = events->n > KEPT_MAX ? events->n - KEPT_MAX : 0;
 
     (void)client;
-    for (uint64_t k = first; k < events->n; k++) {
-        weir_sup_append((void **)&report->events, &report->n_events, &events->kept[k % KEPT_MAX],
-                        sizeof events->kept[0]);
+    for (uint32_t i = 0; i < events->n_kept; i++) {
+        weir_sup_append((void **)&report->events, &report->n_events, &events->kept[i]->event,
+                        sizeof events->kept[i]->event);
     }
 }
 

@@ -88,41 +88,21 @@ int64_t weir_sup_share_user(const struct weir_supervisor *sup, uint32_t tenant)
 {
     return tenant < WEIR_CONFIG_TENANTS_MAX && sup->tenants[tenant].used &&
                    sup->tenants[tenant].source == WEIR_ORIGIN_DEMAND
-               ? (int64_t)sup->tenants[tenant].demand_uid
+               ? (int64_t)sup->users[sup->tenants[tenant].demand_user].uid
                : -1;
-}
-
-/* With more users than there is room for, the one is forgotten whose quarantine ends first. */
-static void note_user(struct weir_supervisor *sup, uint32_t uid, uint64_t end_ns)
-{
-    struct weir_sup_blamed_user *user = &sup->blamed_users[0];
-
-    for (int i = 0; i < WEIR_BLAMED_USERS_MAX; i++) {
-        struct weir_sup_blamed_user *other = &sup->blamed_users[i];
-
-        if (other->end_ns != 0 && other->uid == uid) {
-            user = other;
-            break;
-        }
-        user = other->end_ns < user->end_ns ? other : user;
-    }
-    *user = (struct weir_sup_blamed_user){uid, end_ns};
 }
 
 void weir_sup_quarantine_inherit(struct weir_supervisor *sup, struct weir_sup_tenant *share)
 {
+    const struct weir_sup_user *user = &sup->users[share->demand_user];
     uint64_t now_ns = weir_clock_now_ns();
 
-    for (int i = 0; i < WEIR_BLAMED_USERS_MAX; i++) {
-        const struct weir_sup_blamed_user *user = &sup->blamed_users[i];
-
-        if (user->uid == share->demand_uid && user->end_ns > now_ns) {
-            share->faults.quarantine_end_ns = user->end_ns;
-            weir_log_warn("supervisor: a share begins in its user's quarantine tenant=%s uid=%u "
-                          "seconds=%llu",
-                          share->base.name, share->demand_uid,
-                          (unsigned long long)((user->end_ns - now_ns) / WEIR_NS_PER_S));
-        }
+    if (user->quarantine_end_ns > now_ns) {
+        share->faults.quarantine_end_ns = user->quarantine_end_ns;
+        weir_log_warn("supervisor: a share begins in its user's quarantine tenant=%s uid=%u "
+                      "seconds=%llu",
+                      share->base.name, user->uid,
+                      (unsigned long long)((user->quarantine_end_ns - now_ns) / WEIR_NS_PER_S));
     }
 }
 
@@ -240,7 +220,7 @@ enum place { PLACE_OWN_WORKER, PLACE_SHARED_WORKER, PLACE_MPS };
 /* The user's other shares, and the next ones, could end what others do in the same way. */
 static void blame_user(struct weir_supervisor *sup, uint32_t uid, enum place place, uint64_t end_ns)
 {
-    note_user(sup, uid, end_ns);
+    weir_sup_user(sup, uid)->quarantine_end_ns = end_ns;
     weir_log_warn("supervisor: quarantine begun uid=%u seconds=%u (shares on demand)", uid,
                   sup->config.quarantine_s);
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {

@@ -242,20 +242,30 @@ static void drop_vm(struct weir_supervisor *sup, struct weir_sup_vm *vm)
     }
 }
 
-static struct weir_sup_vm *find_free(struct weir_supervisor *sup)
+/* A place for a machine of the tenant. NULL: there is none, or it is for machines of others. */
+static struct weir_sup_vm *find_place(struct weir_supervisor *sup,
+                                      const struct weir_sup_tenant *tenant)
 {
+    uint64_t used[WEIR_HOLDERS_MAX];
+    const struct weir_supply supply = {
+        .total = WEIR_VMS_MAX, .least = 1, .used = used, .n = WEIR_HOLDERS_MAX};
+    struct weir_sup_vm *free_place = NULL;
+
+    weir_sup_holders(sup, used);
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
         if (sup->vms[i].id == 0) {
-            return &sup->vms[i];
+            free_place = &sup->vms[i];
+        } else {
+            weir_sup_holder_uses(&sup->tenants[sup->vms[i].tenant], used);
         }
     }
-    return NULL;
+    return weir_supply_allows(&supply, weir_sup_holder(tenant), 1) ? free_place : NULL;
 }
 
 bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm)
 {
     struct weir_sup_tenant *tenant = &sup->tenants[vm->tenant];
-    struct weir_sup_vm *slot = find_free(sup);
+    struct weir_sup_vm *slot = find_place(sup, tenant);
 
     if (slot == NULL) {
         return false;
@@ -273,7 +283,7 @@ bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm
 static void accept_vm(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     int fd = weir_sup_accept_guest(sup, tenant->vm_listen_fd, NULL, NULL);
-    struct weir_sup_vm *vm = fd >= 0 ? find_free(sup) : NULL;
+    struct weir_sup_vm *vm = fd >= 0 ? find_place(sup, tenant) : NULL;
     struct weir_peer peer = {0};
 
     if (vm == NULL) {
@@ -309,7 +319,7 @@ static void accept_vm(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
 /* Whoever may connect may do so again and again. */
 void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
-    weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
+    weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
     accept_vm(sup, tenant);
     weir_log_limit_thread(NULL, NULL);
 }
@@ -323,7 +333,7 @@ void weir_sup_vm_read(struct weir_supervisor *sup, struct weir_sup_vm *vm)
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
-    weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
+    weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
     if (n > 0) {
         weir_log_warn("supervisor: an ivshmem client talks, hung up pid=%d", (int)vm->pid);
     }

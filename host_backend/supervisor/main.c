@@ -690,7 +690,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     signal(SIGXFSZ, SIG_IGN); /* as in the workers: what is too large fails by itself */
     sup->params = *params;
     weir_log_rate_init(&sup->strangers);
-    weir_log_rate_init(&sup->sockets);
+    weir_log_rate_init(&sup->starts);
     sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
     sup->demand_fd = -1;
     sup->vsock_fd = sup->nvdimm_watch_fd = sup->directory.watch_fd = -1;

@@ -38,6 +38,8 @@ static const struct series tenant_series[] = {
      TENANT(sessions)},
     {"weir_tenant_orphans", "gauge", "Of these, programs that are gone and left work behind.", "",
      true, false, UNIT_ONE, TENANT(orphans)},
+    {"weir_tenant_contexts", "gauge", "CUDA contexts of workers that serve it alone.", "", true,
+     false, UNIT_ONE, TENANT(contexts)},
     {"weir_tenant_memory_bytes", "gauge", "Device memory that its sessions hold.", "", false, false,
      UNIT_ONE, TENANT(used_bytes)},
     {"weir_tenant_memory_limit_bytes", "gauge", "Device memory that its sessions may hold.", "",

@@ -2,6 +2,11 @@
  * Connections of programs that have no worker yet: from their arrival until a worker gets them
  * (programs.c), or they are turned away. The supervisor looks at the hello and leaves it to the
  * worker to read.
+ *
+ * When all places are taken, one that has said no hello gives way, of the holder (users.h) with
+ * most of them. If all have said hello, one of the holder with most places does, for a holder that
+ * has fewer. So each of n holders has an n-th of the places, whatever the others do. Who gave way
+ * is told to come again.
  */
 #include "host_backend/supervisor/supervisor.h"
 
@@ -12,12 +17,12 @@
 #include "proto/wire/control_codec.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define TENANT_PENDING 64u /* connections of a tenant that wait, at most */
-#define OUT_OF_MEMORY  2   /* CUDA_ERROR_OUT_OF_MEMORY */
-#define UNKNOWN        999 /* CUDA_ERROR_UNKNOWN */
+#define OUT_OF_MEMORY 2   /* CUDA_ERROR_OUT_OF_MEMORY */
+#define UNKNOWN       999 /* CUDA_ERROR_UNKNOWN */
 
 void weir_sup_pending_forget(struct weir_sup_pending *p)
 {
@@ -25,16 +30,20 @@ void weir_sup_pending_forget(struct weir_sup_pending *p)
     *p = (struct weir_sup_pending){.fd = -1};
 }
 
-/* The guest is told, and so are the log, the counts and the events. */
+/* The guest is told, and so is the log; the counts and the events, unless it is to come again. */
 static void refuse(struct weir_supervisor *sup, const struct weir_link_guest *guest, int fd,
                    enum weir_status reason, int32_t result, const char *why)
 {
     struct weir_sup_tenant *tenant = &sup->tenants[guest->tenant_index];
 
-    weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
+    weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
     weir_log_warn("supervisor: guest refused tenant=%s pid=%lld why=\"%s\"", tenant->config.name,
                   (long long)guest->pid, why);
     weir_log_limit_thread(NULL, NULL);
+    weir_refuse(fd, reason, result, why);
+    if (reason == WEIR_ERR_AGAIN) {
+        return;
+    }
     tenant->refused.sessions++;
     weir_sup_event(sup,
                    &(struct weir_sup_event){.kind = WEIR_EVENT_SESSION_REFUSED,
@@ -42,7 +51,6 @@ static void refuse(struct weir_supervisor *sup, const struct weir_link_guest *gu
                                             .program = guest->program,
                                             .pid = (uint64_t)guest->pid},
                    "%s", why);
-    weir_refuse(fd, reason, result, why);
 }
 
 void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *p,
@@ -87,29 +95,110 @@ static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
     free(bytes);
 }
 
-void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
-                              int fd, const struct weir_link_guest *guest)
+/* ---------------------------------------------------------------- places */
+
+/* How many places each holder has. */
+struct crowd {
+    uint32_t silent[WEIR_HOLDERS_MAX]; /* .. of connections that have said no hello */
+    uint32_t all[WEIR_HOLDERS_MAX];
+};
+
+static uint32_t holder_of(const struct weir_supervisor *sup, const struct weir_sup_pending *p)
 {
-    struct weir_sup_pending *free_slot = NULL;
-    uint32_t n = 0;
+    return weir_sup_holder(&sup->tenants[p->guest.tenant_index]);
+}
+
+static void count(const struct weir_supervisor *sup, struct crowd *crowd)
+{
+    memset(crowd, 0, sizeof *crowd);
+    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        const struct weir_sup_pending *p = &sup->pending[i];
+
+        if (p->used) {
+            crowd->all[holder_of(sup, p)]++;
+            crowd->silent[holder_of(sup, p)] += !p->said_hello;
+        }
+    }
+}
+
+static uint32_t largest(const uint32_t n[WEIR_HOLDERS_MAX])
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 1; i < WEIR_HOLDERS_MAX; i++) {
+        most = n[i] > n[most] ? i : most;
+    }
+    return most;
+}
+
+/* Of a holder's connections the oldest that is silent, or else the youngest of all. */
+static struct weir_sup_pending *one_of(struct weir_supervisor *sup, uint32_t holder, bool silent)
+{
+    struct weir_sup_pending *found = NULL;
 
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
         struct weir_sup_pending *p = &sup->pending[i];
 
-        n += p->used && p->guest.tenant_index == tenant->index;
-        free_slot = free_slot == NULL && !p->used ? p : free_slot;
+        if (p->used && holder_of(sup, p) == holder && p->said_hello != silent &&
+            (found == NULL || (p->since_ns < found->since_ns) == silent)) {
+            found = p;
+        }
     }
-    if (free_slot == NULL || n >= TENANT_PENDING) {
-        refuse(sup, guest, fd, WEIR_ERR_QUOTA, OUT_OF_MEMORY,
-               n >= TENANT_PENDING ? "too many programs of the tenant wait for a worker"
-                                   : "too many programs wait for a worker");
+    return found;
+}
+
+/* A place that is free, or that is made free for a holder's newcomer; NULL: it has no claim.
+ * @param spoke  the newcomer has said something. */
+static struct weir_sup_pending *find_place(struct weir_supervisor *sup, uint32_t holder, bool spoke)
+{
+    struct weir_sup_pending *place = NULL;
+    struct crowd crowd;
+    uint32_t most;
+
+    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        if (!sup->pending[i].used) {
+            return &sup->pending[i];
+        }
+    }
+    count(sup, &crowd);
+    most = largest(crowd.silent);
+    if (crowd.silent[most] != 0) {
+        place = spoke || most == holder || crowd.silent[most] > crowd.silent[holder] + 1
+                    ? one_of(sup, most, true)
+                    : NULL;
+    } else if (spoke) {
+        most = largest(crowd.all);
+        place = crowd.all[most] > crowd.all[holder] + 1 ? one_of(sup, most, false) : NULL;
+    }
+    if (place != NULL) {
+        weir_sup_turn_away(
+            sup, place, WEIR_ERR_AGAIN, UNKNOWN,
+            place->said_hello
+                ? "too many programs of the tenant wait for a worker: others come first"
+                : "it said no hello, and its place was wanted");
+    }
+    return place;
+}
+
+void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                              int fd, const struct weir_link_guest *guest)
+{
+    uint8_t byte;
+    bool spoke = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+    struct weir_sup_pending *place = find_place(sup, weir_sup_holder(tenant), spoke);
+
+    if (place == NULL) {
+        refuse(
+            sup, guest, fd, spoke ? WEIR_ERR_FULL : WEIR_ERR_AGAIN, spoke ? OUT_OF_MEMORY : UNKNOWN,
+            "as many programs wait for a worker as the host has places for, and the tenant's have "
+            "their part of these");
         close(fd);
         return;
     }
-    *free_slot = (struct weir_sup_pending){
+    *place = (struct weir_sup_pending){
         .used = true, .fd = fd, .since_ns = weir_clock_now_ns(), .guest = *guest};
-    free_slot->guest.start.arrived_ns = free_slot->since_ns;
-    peek_hello(sup, free_slot); /* it may be there */
+    place->guest.start.arrived_ns = place->since_ns;
+    peek_hello(sup, place); /* it may be there */
 }
 
 void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending)
@@ -125,7 +214,7 @@ void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending 
 
 struct turn {
     uint16_t slot;
-    uint16_t before; /* how many older ones its tenant has */
+    uint16_t before; /* how many older ones its holder has */
     uint64_t since_ns;
 };
 
@@ -139,7 +228,7 @@ static int older_first(const void *left, const void *right)
     return a->slot < b->slot ? -1 : a->slot > b->slot;
 }
 
-static int tenants_in_turn(const void *left, const void *right)
+static int holders_in_turn(const void *left, const void *right)
 {
     const struct turn *a = left, *b = right;
 
@@ -149,7 +238,7 @@ static int tenants_in_turn(const void *left, const void *right)
 uint32_t weir_sup_pending_in_turn(const struct weir_supervisor *sup,
                                   uint16_t ret_slots[WEIR_PENDING_MAX])
 {
-    uint16_t n_of[WEIR_CONFIG_TENANTS_MAX] = {0};
+    uint16_t n_of[WEIR_HOLDERS_MAX] = {0};
     struct turn turns[WEIR_PENDING_MAX];
     uint32_t n = 0;
 
@@ -160,9 +249,9 @@ uint32_t weir_sup_pending_in_turn(const struct weir_supervisor *sup,
     }
     qsort(turns, n, sizeof turns[0], older_first);
     for (uint32_t i = 0; i < n; i++) {
-        turns[i].before = n_of[sup->pending[turns[i].slot].guest.tenant_index]++;
+        turns[i].before = n_of[holder_of(sup, &sup->pending[turns[i].slot])]++;
     }
-    qsort(turns, n, sizeof turns[0], tenants_in_turn);
+    qsort(turns, n, sizeof turns[0], holders_in_turn);
     for (uint32_t i = 0; i < n; i++) {
         ret_slots[i] = turns[i].slot;
     }

@@ -11,6 +11,7 @@
  * once take as long as the same starts in a row, but none of them is ready before the last. Few are
  * begun at once.
  */
+#include "host_backend/supervisor/contexts.h"
 #include "host_backend/supervisor/program_kinds.h"
 #include "host_backend/supervisor/supervisor.h"
 #include "host_backend/supervisor/worker_for.h"
@@ -22,7 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define HELLO_WAIT_NS   (5 * WEIR_NS_PER_S)
@@ -80,7 +80,7 @@ static bool is_of_kind(const struct weir_sup_worker *w, const struct weir_progra
     return weir_program_kind_is_same(&own, kind);
 }
 
-static void stop(struct weir_supervisor *sup, int worker)
+void weir_sup_program_stop(struct weir_supervisor *sup, int worker)
 {
     sup->workers[worker].program.stopping = true;
     weir_sup_worker_stop(sup, worker);
@@ -225,7 +225,7 @@ static bool clear_place(struct weir_supervisor *sup, const struct weir_program_k
         }
     }
     if (leaving < needed && idle >= 0) {
-        stop(sup, idle);
+        weir_sup_program_stop(sup, idle);
         leaving++;
     }
     return leaving >= needed;
@@ -241,7 +241,7 @@ enum started {
 struct lack {
     enum weir_status reason; /* for its library */
     const char *why;         /* for people; static */
-    bool of_domains;         /* no worker that ends gives room */
+    bool stays;              /* no worker that ends gives room */
 };
 
 /* Does the start of other workers with these devices keep the driver busy? */
@@ -268,12 +268,61 @@ static enum started lacks_process(enum weir_status status, struct lack *ret_lack
 /* There is no room in a domain. */
 static enum started lacks_domain(enum weir_mps_room room, struct lack *ret_lack)
 {
-    *ret_lack = (struct lack){.reason = WEIR_ERR_TOO_BIG,
+    *ret_lack = (struct lack){.reason = WEIR_ERR_FULL,
                               .why = room == WEIR_MPS_FULL
                                          ? "the MPS servers of the host take no more programs"
                                          : "programs with other devices use all MPS servers of "
                                            "the host",
-                              .of_domains = room == WEIR_MPS_NO_ROOM};
+                              .stays = room == WEIR_MPS_NO_ROOM};
+    return NOT_STARTED;
+}
+
+/* Stop a worker on these devices that nobody uses, unless one is on its way out already, or on its
+ * way up, so that it is looked at again when it is ready. false: all are used. */
+static bool make_room(struct weir_supervisor *sup, const char *devices)
+{
+    int unused = -1;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (!is_of_programs(w) || !weir_devices_meet(w->devices, devices)) {
+            continue;
+        }
+        if (w->program.stopping || is_starting(w)) {
+            return true;
+        }
+        unused = unused < 0 && is_free(w) ? i : unused;
+    }
+    if (unused >= 0) {
+        weir_sup_program_stop(sup, unused);
+    }
+    return unused >= 0;
+}
+
+/* A worker like this needs a context and a place: may it be started, or when one has ended that
+ * serves nobody?
+ * @param ret_lack  written with NOT_STARTED. */
+static enum started find_room(struct weir_supervisor *sup, const struct weir_program_kind *wanted,
+                              bool for_program, uint64_t now_ns, struct lack *ret_lack)
+{
+    bool full = weir_sup_contexts_are_full(sup, wanted->devices);
+    bool no_place = weir_sup_places_are_full(sup);
+
+    *ret_lack = (struct lack){0};
+    if (!weir_sup_has_room(sup, wanted->devices, now_ns)) {
+        ret_lack->reason = weir_sup_shortage_cause(sup, wanted->devices, &ret_lack->why);
+        return NOT_STARTED;
+    }
+    if (!full && !no_place) {
+        return STARTED;
+    }
+    if (for_program && make_room(sup, no_place ? "" : wanted->devices)) {
+        return STARTS_LATER;
+    }
+    *ret_lack = (struct lack){.reason = WEIR_ERR_FULL,
+                              .why = full ? "the GPU has no room for another context"
+                                          : weir_sup_no_worker_text(WEIR_ERR_FULL)};
     return NOT_STARTED;
 }
 
@@ -287,14 +336,13 @@ static enum started start_one(struct weir_supervisor *sup, const struct weir_pro
         .tenant = -1,
         .connections = wanted->connections,
         .program = {.native = wanted->native, .sm_share_pct = wanted->sm_share_pct}};
+    enum started found = find_room(sup, wanted, for_program, now_ns, ret_lack);
     enum weir_mps_room room = WEIR_MPS_ROOM;
     enum weir_status status;
     int started;
 
-    if (!weir_sup_has_room(sup, wanted->devices, now_ns)) {
-        *ret_lack = (struct lack){0};
-        ret_lack->reason = weir_sup_shortage_cause(sup, wanted->devices, &ret_lack->why);
-        return NOT_STARTED;
+    if (found != STARTED) {
+        return found;
     }
     snprintf(worker.devices, sizeof worker.devices, "%s", wanted->devices);
     if (!wanted->native) {
@@ -314,46 +362,27 @@ static enum started start_one(struct weir_supervisor *sup, const struct weir_pro
     return room == WEIR_MPS_ROOM_SOON ? STARTS_LATER : lacks_domain(room, ret_lack);
 }
 
-/* Stop a worker on these devices that nobody uses, unless one is on its way out already. false: all
- * are used. */
-static bool make_room(struct weir_supervisor *sup, const char *devices)
+/* May programs of the tenant be in one worker, where they get none of their own? */
+static bool may_share(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
-    int unused = -1;
-
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        const struct weir_sup_worker *w = &sup->workers[i];
-
-        if (!is_of_programs(w) || !weir_devices_meet(w->devices, devices)) {
-            continue;
-        }
-        if (w->program.stopping) {
-            return true;
-        }
-        unused = unused < 0 && is_free(w) ? i : unused;
-    }
-    if (unused >= 0) {
-        stop(sup, unused);
-    }
-    return unused >= 0;
+    return sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE && !weir_sup_is_strict(tenant);
 }
 
-/* No further worker can be made for it now, since there is no room or no domain. */
+/* It gets no worker of its own now: there is no room or no domain, or its tenant has its part. */
 static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
                        const struct weir_program_kind *wanted, const struct lack *lack)
 {
     struct weir_sup_tenant *tenant = &sup->tenants[p->guest.tenant_index];
-    bool may_share =
-        sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE && !weir_sup_is_strict(tenant);
-    int worker = may_share ? shared_with(sup, p, wanted) : -1;
+    int worker = may_share(sup, tenant) ? shared_with(sup, p, wanted) : -1;
 
     if (worker >= 0) {
-        weir_log_limit_thread(&tenant->log_rate, tenant->config.name);
-        weir_log_warn("supervisor: a program shares a worker, since there is no other tenant=%s "
+        weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
+        weir_log_warn("supervisor: a program shares a worker, since it gets no other tenant=%s "
                       "pid=%lld worker=%d why=\"%s\"",
                       tenant->config.name, (long long)p->guest.pid, worker, lack->why);
         weir_log_limit_thread(NULL, NULL);
         send_to(sup, p, worker);
-    } else if (lack->of_domains || !make_room(sup, wanted->devices)) {
+    } else if (lack->stays || !make_room(sup, wanted->devices)) {
         weir_sup_turn_away(sup, p, lack->reason, OUT_OF_MEMORY, lack->why);
     }
 }
@@ -371,10 +400,11 @@ static void refuse_session(struct weir_supervisor *sup, struct weir_sup_pending 
 /* Give the program a worker that is there, or turn it away. @param ahead  programs of its tenant
  * for which workers are to be started. @return one is to be started for this one, too */
 static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint32_t ahead,
-                  uint64_t now_ns)
+                  struct weir_sup_contexts *contexts, uint64_t now_ns)
 {
     const struct weir_sup_tenant *tenant = tenant_of(sup, p);
     struct weir_program_kind wanted = weir_program_kind_wanted(sup, p);
+    struct lack lack = {.stays = true};
     int worker = worker_of_process(sup, p);
     uint32_t busy;
 
@@ -392,7 +422,17 @@ static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint3
         }
         return false;
     }
+    lack.reason = weir_sup_contexts_ask(sup, contexts, tenant, &lack.why);
+    if (lack.reason != WEIR_OK) {
+        if (ahead == 0 || !may_share(sup, tenant)) { /* else it waits for the worker of those */
+            do_without(sup, p, &wanted, &lack);
+        }
+        return false;
+    }
     worker = free_worker(sup, p, &wanted);
+    if (worker >= 0 || busy + ahead < tenant->config.sessions_max) {
+        weir_sup_contexts_take(sup, contexts, tenant);
+    }
     if (worker >= 0) {
         send_to(sup, p, worker);
         return false;
@@ -417,7 +457,7 @@ static void start_for(struct weir_supervisor *sup, struct weir_sup_pending *p, u
 
 /* @return as of place() */
 static bool look_at(struct weir_supervisor *sup, struct weir_sup_pending *p, uint32_t ahead,
-                    uint64_t now_ns)
+                    struct weir_sup_contexts *contexts, uint64_t now_ns)
 {
     if (tenant_of(sup, p)->gone || tenant_of(sup, p)->goings != p->guest.goings) {
         weir_sup_turn_away(sup, p, WEIR_ERR_DENIED, UNKNOWN, "the tenant was removed");
@@ -426,7 +466,7 @@ static bool look_at(struct weir_supervisor *sup, struct weir_sup_pending *p, uin
     } else if (now_ns - p->since_ns >= PENDING_WAIT_NS) {
         weir_sup_turn_away(sup, p, WEIR_ERR_TIMED_OUT, UNKNOWN, "no worker was ready in time");
     } else if (p->said_hello) {
-        return place(sup, p, ahead, now_ns);
+        return place(sup, p, ahead, contexts, now_ns);
     }
     return false;
 }
@@ -434,15 +474,17 @@ static bool look_at(struct weir_supervisor *sup, struct weir_sup_pending *p, uin
 static void look_at_pending(struct weir_supervisor *sup, uint64_t now_ns)
 {
     uint32_t ahead[WEIR_CONFIG_TENANTS_MAX] = {0}, n;
+    struct weir_sup_contexts contexts;
     uint16_t turns[WEIR_PENDING_MAX];
 
     n = weir_sup_pending_in_turn(sup, turns);
     sup->waiting.n = 0;
+    contexts.n = 0;
     for (uint32_t i = 0; i < n; i++) {
         struct weir_sup_pending *p = &sup->pending[turns[i]];
         uint32_t tenant = p->guest.tenant_index;
 
-        if (look_at(sup, p, ahead[tenant], now_ns)) {
+        if (look_at(sup, p, ahead[tenant], &contexts, now_ns)) {
             ahead[tenant]++;
             sup->waiting.of[sup->waiting.n++] = turns[i];
         }
@@ -544,7 +586,7 @@ static void stop_idle(struct weir_supervisor *sup, const struct weir_spare_kinds
 
         if ((is_kept(w) && idle_until_ns(sup, w) <= now_ns) ||
             (spare && ((calm && weir_mps_is_surplus(sup, w)) || !has_use(sup, kinds, w)))) {
-            stop(sup, i);
+            weir_sup_program_stop(sup, i);
         }
     }
 }
@@ -616,7 +658,7 @@ static void give_way(struct weir_supervisor *sup, uint64_t now_ns)
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (may_give_way(sup, &sup->workers[i])) {
-            stop(sup, i);
+            weir_sup_program_stop(sup, i);
             n++;
         }
     }
@@ -692,109 +734,4 @@ int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns
         }
     }
     return weir_poll_ms(next_ns, now_ns);
-}
-
-/* ---------------------------------------------------------------- what workers say */
-
-void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
-                            const struct weir_link_idle *idle)
-{
-    struct weir_sup_worker *w = &sup->workers[worker];
-
-    if (w->kind != WEIR_WORKER_PROGRAM || idle->n_guests != w->program.n_guests) {
-        return; /* another connection is on its way */
-    }
-    w->program.busy = false;
-    w->program.pid = 0;
-    w->program.idle_since_ns = weir_clock_now_ns();
-    if (idle->soiled != 0 && !w->program.stopping) {
-        stop(sup, worker);
-    }
-}
-
-void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker)
-{
-    struct weir_sup_worker *w = &sup->workers[worker];
-
-    if (w->kind == WEIR_WORKER_PROGRAM && w->pid > 0) {
-        weir_log_warn("supervisor: worker killed for work that its program left behind worker=%d "
-                      "tenant=%s",
-                      worker, w->tenant >= 0 ? sup->tenants[w->tenant].config.name : "");
-        w->program.stopping = true;
-        weir_mps_kill(sup, w);
-    }
-}
-
-/* The first workers find no driver: nobody would see a log. */
-static bool is_hopeless(const struct weir_supervisor *sup, int worker, int status)
-{
-    return !sup->announced && WEIR_WORKER_HAS_NO_DEVICE(status) &&
-           !weir_sup_others_may_serve(sup, worker, false);
-}
-
-/* Has the worker's end ended the other contexts of its MPS domain? So does a signal that kills one
- * while a program is in it. */
-static bool is_fault(const struct weir_sup_worker *w, int status)
-{
-    return (WIFSIGNALED(status) && w->program.busy && !w->program.terminated) ||
-           (WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_STICKY &&
-            !w->program.asserted);
-}
-
-void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
-{
-    struct weir_sup_worker *w = &sup->workers[worker];
-    struct weir_sup_mps *domain = weir_mps_of(sup, w);
-    const char *name = w->tenant >= 0 ? sup->tenants[w->tenant].config.name : "";
-    bool failed = w->row.n_devices == 0 && !w->program.stopping && !sup->stopping;
-    int tenant = w->tenant;
-
-    if (failed && domain != NULL && !weir_sup_others_may_serve(sup, worker, true) &&
-        weir_mps_give_up(sup, "a worker cannot be its client")) {
-        failed = false; /* a native one may do better */
-        memset(sup->shortages, 0, sizeof sup->shortages);
-    } else if (failed && is_hopeless(sup, worker, status)) {
-        weir_sup_no_gpu(sup);
-    } else if (w->program.stopping || sup->stopping) {
-        weir_log_info("supervisor: worker of a program ended worker=%d tenant=%s", worker, name);
-        weir_sup_shortage_less(sup);
-    } else {
-        weir_log_error("supervisor: worker of a program died worker=%d tenant=%s program=%d "
-                       "status=0x%x",
-                       worker, name, (int)w->program.pid, (unsigned)status);
-    }
-    if (failed) {
-        weir_sup_shortage_begin(sup, w->devices, status, weir_clock_now_ns());
-    }
-    if (domain != NULL && is_fault(w, status)) {
-        weir_sup_fault_of_dead(sup, worker, WIFSIGNALED(status));
-    }
-    *w = (struct weir_sup_worker){.link = -1, .tenant = -1};
-    if (tenant >= 0) {
-        weir_sup_tenant_worker_gone(sup, (uint32_t)tenant);
-    }
-}
-
-const char *weir_sup_program_state(const struct weir_sup_worker *worker)
-{
-    if (worker->kind != WEIR_WORKER_PROGRAM) {
-        return "";
-    }
-    if (worker->program.stopping) {
-        return "stopping";
-    }
-    if (!worker->ready) {
-        return "starting";
-    }
-    return worker->program.busy ? "busy" : worker->tenant >= 0 ? "kept" : "spare";
-}
-
-void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
-{
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (weir_program_worker_is_there(&sup->workers[i]) &&
-            sup->workers[i].tenant == (int)tenant->index) {
-            stop(sup, i);
-        }
-    }
 }

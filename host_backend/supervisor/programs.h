@@ -64,14 +64,15 @@ struct weir_sup_shortage {
 
 /* pending.c */
 
-/** A connection of a tenant with a worker for each program; the descriptor is taken. */
+/** A connection of a tenant with a worker for each program; the descriptor is taken. If all places
+ * are used, another one gives way, or this one is turned away. */
 void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                               int fd, const struct weir_link_guest *guest);
 /** Something happened at a pending connection: its hello came, or it is gone. */
 void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending);
 /**
- * The slots of all pending connections, in the order in which they get workers: tenants in turn,
- * each tenant's in the order of their arrival. So one that has many waits for itself.
+ * The slots of all pending connections, in the order in which they get workers: holders (users.h)
+ * in turn, each one's in the order of their arrival. So one that has many waits for itself.
  * @return how many
  */
 uint32_t weir_sup_pending_in_turn(const struct weir_supervisor *sup,
@@ -86,26 +87,32 @@ void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *pe
 
 /* programs.c */
 
-/** A worker says that no session is left; n_guests: how many connections it had got by then. */
-void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
-                            const struct weir_link_idle *idle);
-/** A worker says that the work of its program, which is gone, does not end. */
-void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker);
+/** A worker is to end: it takes no program any more. */
+void weir_sup_program_stop(struct weir_supervisor *sup, int worker);
+
 /** A worker of any kind finds no device memory: at the next tick, but once a second for each
  * worker, all that serve nobody and are not waited for end. There are no spares for a while. */
 void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker);
-/** A worker of kind PROGRAM is gone. @param status  as waitpid() gives it. */
-void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status);
-/** What a worker is at, in a word for people; "": it is not of kind PROGRAM. */
-const char *weir_sup_program_state(const struct weir_sup_worker *worker);
-/** A tenant goes: its programs' workers end, and who waits is turned away. */
-void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
 /** Are there to be spares, and the MPS server that they need is only just starting? */
 bool weir_sup_programs_start_soon(struct weir_supervisor *sup);
 /** Give workers to programs that wait, start and stop workers. */
 void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Milliseconds until weir_sup_programs_tick() has something to do; -1: nothing. */
 int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+
+/* program_ends.c */
+
+/** A worker says that no session is left; n_guests: how many connections it had got by then. */
+void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
+                            const struct weir_link_idle *idle);
+/** A worker says that the work of its program, which is gone, does not end. */
+void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker);
+/** A worker of kind PROGRAM is gone. @param status  as waitpid() gives it. */
+void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status);
+/** What a worker is at, in a word for people; "": it is not of kind PROGRAM. */
+const char *weir_sup_program_state(const struct weir_sup_worker *worker);
+/** A tenant goes: its programs' workers end, and who waits is turned away. */
+void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
 
 /* shortage.c */
 

@@ -22,6 +22,7 @@
 #include "host_backend/supervisor/nvdimm.h"
 #include "host_backend/supervisor/outbox.h"
 #include "host_backend/supervisor/programs.h"
+#include "host_backend/supervisor/users.h"
 #include <stdbool.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -52,14 +53,6 @@ struct weir_sup_faults {
     bool leaves;                /* the worker of several tenants, when that dies of its fault */
 };
 
-#define WEIR_BLAMED_USERS_MAX 64
-
-/* A user of whose shares on demand one is in quarantine, or was when it ended. Zeroed: nobody. */
-struct weir_sup_blamed_user {
-    uint32_t uid;
-    uint64_t end_ns; /* until then each further share of that user is in quarantine, too */
-};
-
 /* What a tenant was not given. */
 struct weir_sup_refused {
     uint64_t device, pinned; /* allocations, by kind of memory */
@@ -83,11 +76,13 @@ struct weir_sup_tenant {
     struct weir_sup_nvdimm nvdimm;
     struct weir_sup_faults faults;
     struct weir_sup_refused refused;
-    struct weir_account_page *account; /* its workers' together; NULL: it has one, or none */
-    int account_fd;                    /* of that */
+    struct weir_account_page *account;    /* its workers' together; NULL: it has none yet */
+    int account_fd;                       /* of that */
+    uint64_t granted[WEIR_ACCOUNT_COUNT]; /* of the machine's memory, by that page (grants.c) */
     int demand_fd; /* of a share on demand: a pidfd of the process with which it ends; else -1 */
-    uint32_t demand_uid;           /* .. its user */
-    struct weir_log_rate log_rate; /* of lines that its guests cause */
+    uint32_t demand_uid;           /* .. who may use it */
+    uint32_t demand_user;          /* .. slot of the user for whom it counts */
+    struct weir_log_rate log_rate; /* of lines that its guests cause; weir_sup_log_rate() */
     uint32_t goings; /* how often it was removed, or a tenant before it in this slot */
     bool used;       /* this slot: until nothing is left of it in its worker */
     bool gone;       /* removed */
@@ -201,15 +196,7 @@ struct weir_admin_client {
 struct weir_sup_asker {
     int fd; /* -1: free */
     uint64_t deadline_ns;
-};
-
-#define WEIR_REFUSED_USERS_MAX 16
-
-/* Lines of the log about requests of a user that were refused. Zeroed: of nobody. */
-struct weir_sup_refused_user {
     uint32_t uid;
-    uint64_t last_ns; /* of the last line; 0: of nobody */
-    struct weir_log_rate rate;
 };
 
 #define WEIR_DOMAINS_MAX 1024 /* with an element of ours */
@@ -280,10 +267,10 @@ struct weir_supervisor {
     int demand_fd; /* listens for who wants a share on demand; -1: not yet */
     char demand_path[108];
     struct weir_sup_asker askers[WEIR_ASKERS_MAX];
-    struct weir_sup_refused_user refused_users[WEIR_REFUSED_USERS_MAX];
-    struct weir_sup_blamed_user blamed_users[WEIR_BLAMED_USERS_MAX];
-    uint64_t n_runs; /* programs that were given a share */
-    int tcp_fd;      /* listens for remote guests, whom the main worker accepts; -1: nobody does */
+    struct weir_sup_user users[WEIR_USERS_MAX];
+    uint32_t asking_user; /* slot of the user for whom a share is being made */
+    uint64_t n_runs;      /* programs that were given a share */
+    int tcp_fd; /* listens for remote guests, whom the main worker accepts; -1: nobody does */
     char admin_path[108];
     bool stopping;
     int exit_status;
@@ -333,7 +320,7 @@ struct weir_supervisor {
     uint64_t worker_starts;
     struct weir_sup_reserve reserve;
     struct weir_log_rate strangers; /* the same, of guests of no tenant */
-    struct weir_log_rate sockets;   /* of lines about workers whose socket cannot be made */
+    struct weir_log_rate starts;    /* of lines about workers that start, and spares that end */
     struct weir_claims claims;      /* of GPUs */
     uint32_t remarked_pct;          /* of memory promised, when that was last looked at */
 };
@@ -530,8 +517,8 @@ enum weir_status weir_sup_share_listen(struct weir_supervisor *sup,
 void weir_sup_share_look(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** A tenant is removed: what there is of it as a share. */
 void weir_sup_share_gone(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
-/** Divide anew what the user's shares weigh together. */
-void weir_sup_shares_weigh(struct weir_supervisor *sup, uint32_t uid);
+/** Divide anew what shares weigh together: all of them, and each user's. */
+void weir_sup_shares_weigh(struct weir_supervisor *sup);
 
 /* worker_user.c */
 
@@ -551,7 +538,7 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) 
  * Start a worker with a slot of its own.
  * @param like  kind, tenant, group, devices, connections and program of it.
  * @return WEIR_OK
- * @return WEIR_ERR_TOO_BIG  there is no slot, or the system allows no further process.
+ * @return WEIR_ERR_FULL  there is no slot, or the system allows no further process.
  * @return WEIR_ERR_NO_DESCRIPTOR, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO and what weir_sup_listen() says
  */
 enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
@@ -605,10 +592,10 @@ void weir_sup_workers_stop(struct weir_supervisor *sup);
 void weir_sup_fault_of_dead(struct weir_supervisor *sup, int worker, bool by_signal);
 /** A worker says that a tenant has ended, or may have ended, its GPU context. */
 void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_link_fault *fault);
-/** Whose share on demand a tenant is, also one that is gone while workers have something of it.
- * -1: it is none. */
+/** The uid of the user for whom a share on demand counts, also one that is gone while workers have
+ * something of it. -1: the tenant is none. */
 int64_t weir_sup_share_user(const struct weir_supervisor *sup, uint32_t tenant);
-/** A share on demand begins, of the user demand_uid: in quarantine if that user is. */
+/** A share on demand begins, of the user demand_user: in quarantine if that user is. */
 void weir_sup_quarantine_inherit(struct weir_supervisor *sup, struct weir_sup_tenant *share);
 /** A worker of several tenants has died: those whose fault may have been its end get workers of
  * their own. */
@@ -638,6 +625,12 @@ void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_li
 void weir_sup_drop(struct weir_supervisor *sup, int worker, uint64_t id);
 /** Close those of all of its chunks. */
 void weir_sup_drop_all(struct weir_supervisor *sup, int worker);
+
+/* grants.c */
+
+/** A worker asks for more of the machine's memory for a tenant: grant it if its holder may have
+ * more, and answer. */
+void weir_sup_grant(struct weir_supervisor *sup, int worker, const struct weir_link_more *more);
 
 /* directory.c */
 

@@ -100,7 +100,7 @@ static void set(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
     memcpy(tenant->origins, origins, sizeof origins);
     weir_sup_tenant_commit(sup, tenant, &config);
     if (tenant->source == WEIR_ORIGIN_DEMAND) {
-        weir_sup_shares_weigh(sup, tenant->demand_uid);
+        weir_sup_shares_weigh(sup);
     }
     for (size_t i = 0; i < weir_setting_count(); i++) {
         if ((given >> i & 1) != 0) {

@@ -144,12 +144,13 @@ void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *t
     if (!weir_sup_worker_is_told(sup, worker)) {
         return;
     }
-    shares = weir_sup_by_program(tenant) && has_account(tenant);
-    if (weir_sup_by_program(tenant) && !shares) {
+    shares = has_account(tenant);
+    if (!shares) {
         weir_log_error("supervisor: a worker counts for itself worker=%d tenant=%s", worker,
                        tenant->config.name);
     }
     message.tenant.place = (uint32_t)worker;
+    message.tenant.many = weir_sup_by_program(tenant);
     weir_sup_gate_worker_serves(sup, worker, tenant);
     (void)weir_sup_worker_send(sup, worker, &message, shares ? tenant->account_fd : -1);
 }
@@ -365,7 +366,8 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     }
     if (tenant->gone && source == WEIR_ORIGIN_DEMAND &&
         weir_user_id(config->user, &tenant->demand_uid) == WEIR_OK) { /* else it is refused later */
-        weir_sup_quarantine_inherit(sup, tenant);                     /* before it gets a worker */
+        tenant->demand_user = sup->asking_user;
+        weir_sup_quarantine_inherit(sup, tenant); /* before it gets a worker */
     }
     merge(tenant, &merged);
     bool changed = !weir_settings_equal(&tenant->config, &merged);
@@ -478,7 +480,7 @@ void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant 
     weir_sup_programs_drop(sup, tenant);
     weir_sup_directory_tenant_gone(sup, tenant);
     if (tenant->source == WEIR_ORIGIN_DEMAND) {
-        weir_sup_shares_weigh(sup, tenant->demand_uid);
+        weir_sup_shares_weigh(sup);
     }
     release_if_free(sup, tenant);
 }

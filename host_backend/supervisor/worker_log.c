@@ -118,7 +118,7 @@ static void limit_lines(struct weir_supervisor *sup, const struct weir_sup_worke
                         struct weir_sup_log *log)
 {
     if (w != NULL && w->tenant >= 0) {
-        weir_log_limit_thread(&sup->tenants[w->tenant].log_rate,
+        weir_log_limit_thread(weir_sup_log_rate(sup, &sup->tenants[w->tenant]),
                               sup->tenants[w->tenant].config.name);
         return;
     }

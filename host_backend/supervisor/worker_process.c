@@ -26,7 +26,8 @@
 #define TO_US_BYTES (4 << 20)
 /* Few messages fit: behind a tenant's flood, another one's guest waits for these alone. */
 #define TO_WORKER_BYTES (128 << 10)
-#define OUT_OF_THE_WAY  16 /* above all places that descriptors are moved to */
+#define OUT_OF_THE_WAY  16    /* above all places that descriptors are moved to */
+#define OOM_SCORE       "100" /* as if a worker had a tenth of the machine's memory more than it has */
 
 /*
  * Guests' memory is registered at the guests' own addresses, so the worker keeps away from where
@@ -85,6 +86,18 @@ static void allow_locked_memory(void)
     (void)setrlimit(RLIMIT_MEMLOCK, &none); /* not root's to raise: it stays */
 }
 
+/* Where the machine has no memory left, the kernel rather ends a worker than the supervisor, from
+ * which it has what systemd has set for that. A failure leaves it as it is. */
+static void be_ended_first(void)
+{
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+    if (fd >= 0) {
+        (void)!write(fd, OOM_SCORE, sizeof OOM_SCORE - 1);
+        close(fd);
+    }
+}
+
 /* All or nothing: a worker that could not be confined would be root. */
 static void confine(const struct weir_confine_user *user)
 {
@@ -107,6 +120,7 @@ static _Noreturn void become(struct weir_supervisor *sup, const struct weir_sup_
     sigset_t none;
 
     if (w != NULL) {
+        be_ended_first();
         lower_mappings();
         weir_mps_environment(sup, w);
     }
@@ -151,7 +165,7 @@ static enum weir_status status_of_errno(int error)
     case ENOBUFS:
         return WEIR_ERR_NO_MEMORY;
     case EAGAIN: /* of fork(): RLIMIT_NPROC, or the limit of a cgroup */
-        return WEIR_ERR_TOO_BIG;
+        return WEIR_ERR_FULL;
     default:
         return WEIR_ERR_IO;
     }

@@ -60,7 +60,7 @@ enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
         slot++;
     }
     if (slot == WEIR_WORKERS_MAX) {
-        return WEIR_ERR_TOO_BIG;
+        return WEIR_ERR_FULL;
     }
     sup->workers[slot] = *like;
     weir_log_rate_init(&sup->workers[slot].log_rate);
@@ -83,7 +83,7 @@ const char *weir_sup_no_worker_text(enum weir_status status)
     if (status == WEIR_ERR_NO_MEMORY) {
         return "the host has no memory for another process";
     }
-    if (status == WEIR_ERR_TOO_BIG) {
+    if (status == WEIR_ERR_FULL) {
         return "the host has as many workers or processes as it may";
     }
     return "the host cannot start another worker: its log says why";
@@ -202,7 +202,7 @@ static enum weir_status open_endpoint(struct weir_supervisor *sup, const struct 
     if (status != WEIR_OK && status != WEIR_ERR_NO_DESCRIPTOR) { /* which the caller tells */
         int why = errno;
 
-        weir_log_limit_thread(&sup->sockets, "-"); /* each program that comes tries */
+        weir_log_limit_thread(&sup->starts, "-"); /* each program that comes tries */
         weir_log_error("supervisor: a worker cannot start: no socket for ZeroMQ path=%s why=\"%s\"",
                        path, status == WEIR_ERR_IO ? strerror(why) : weir_status_text(status));
         weir_log_limit_thread(NULL, NULL);
@@ -314,8 +314,10 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     w->ready = w->told = false;
     w->answering = false;
     w->restart_at_ns = 0;
+    weir_log_limit_thread(&sup->starts, "-"); /* programs without end may come */
     weir_log_info("supervisor: worker started worker=%d pid=%d mps_domain=%u", worker, (int)w->pid,
                   w->program.domain);
+    weir_log_limit_thread(NULL, NULL);
     sup->worker_starts++;
     tell_event(sup, w, WEIR_EVENT_WORKER_STARTED, w->pid, "");
     (void)send_config(sup, worker, page_fd); /* one that is gone is seen by SIGCHLD */
@@ -707,6 +709,11 @@ static void receive(struct weir_supervisor *sup, int worker)
         break;
     case WEIR_LINK_NO_MEMORY:
         weir_sup_program_lacks_memory(sup, worker);
+        break;
+    case WEIR_LINK_MORE:
+        if (may_speak_of(sup, worker, message.more.tenant_index, &message)) {
+            weir_sup_grant(sup, worker, &message.more);
+        }
         break;
     case WEIR_LINK_LEFT_BEHIND:
         weir_sup_program_left_behind(sup, worker);

@@ -67,7 +67,7 @@ static struct {
 static struct weir_compiler compiler = WEIR_COMPILER_NONE;
 static struct weir_log_rate lost_messages = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The tenant has other workers, too. No guest of it has come yet. */
+/* The tenant may have other workers, too. No guest of it has come yet. */
 static void share_account(struct weir_tenant *tenant, const struct weir_link_tenant *message,
                           int page_fd)
 {
@@ -77,13 +77,13 @@ static void share_account(struct weir_tenant *tenant, const struct weir_link_ten
         weir_shared_page_map(page_fd, sizeof *tenant->account.page, &page) == WEIR_OK) {
         tenant->account.place = message->place;
         tenant->account.page = page;
+        tenant->has_others = message->many;
     } else {
-        weir_log_error("worker: counts for itself, without the tenant's other workers tenant=%s",
-                       tenant->name);
+        weir_log_error("worker: counts for itself tenant=%s", tenant->name);
     }
 }
 
-/* @param page_fd  -1: it has no other workers; borrowed */
+/* @param page_fd  borrowed; -1: none could be made */
 static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant *message,
                       int page_fd)
 {
@@ -747,7 +747,8 @@ static int probe(struct weir_worker *worker, char **words)
         (void)worker->platform.driver.cuDeviceTotalMem_v2(&bytes, worker->platform.devices[i].cu);
         total_bytes += bytes;
     }
-    printf("%llu\n", (unsigned long long)total_bytes);
+    printf("%llu %u\n", (unsigned long long)total_bytes,
+           weir_platform_n_contexts(&worker->platform, 0));
     return fflush(stdout) == 0 ? WEIR_WORKER_EXIT_OK : WEIR_WORKER_EXIT_FAILED;
 }
 

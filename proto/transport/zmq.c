@@ -162,15 +162,16 @@ static bool pump_locked(struct client *client)
 }
 
 /*
- * A host that cannot read our Hello (its key is another) hangs up without a word, and at once. One
- * with far more to do than it has cores hangs up when the handshake's time is over: come again.
+ * A host that cannot read our Hello (its key is another) hangs up without a word, and at once. So
+ * does one to which connections without a key come in a flood. One with far more to do than it has
+ * cores hangs up when the handshake's time is over: come again.
  */
 static enum weir_status why_hung_up(const struct client *client)
 {
     uint64_t took_ns = weir_clock_now_ns() - client->begun_ns;
     bool in_time = took_ns < WEIR_ZMQ_HANDSHAKE_MS * WEIR_NS_PER_MS;
 
-    return client->is_secured || !in_time ? WEIR_ERR_CLOSED : WEIR_ERR_DENIED;
+    return client->is_secured || !in_time ? WEIR_ERR_CLOSED : WEIR_ERR_FULL;
 }
 
 static void take_event_locked(struct client *client, int event)

@@ -30,8 +30,9 @@ struct weir_zmq_client_params {
  * @param ret_answer      what the host answered, to be freed with free().
  * @param ret_answer_len  its length.
  * @return WEIR_OK, WEIR_ERR_UNSUPPORTED (no libzmq), WEIR_ERR_INVALID (endpoint or key),
- *         WEIR_ERR_NOT_FOUND (nobody listens), WEIR_ERR_DENIED (key refused), WEIR_ERR_TIMED_OUT,
- *         WEIR_ERR_CLOSED, WEIR_ERR_PEER, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO
+ *         WEIR_ERR_NOT_FOUND (nobody listens), WEIR_ERR_DENIED (key refused), WEIR_ERR_FULL (hung
+ * up in the handshake), WEIR_ERR_TIMED_OUT, WEIR_ERR_CLOSED, WEIR_ERR_PEER, WEIR_ERR_NO_MEMORY,
+ * WEIR_ERR_IO
  * @thread any
  */
 enum weir_status weir_zmq_client_connect(const struct weir_zmq_client_params *params,

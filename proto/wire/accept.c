@@ -292,8 +292,12 @@ static enum weir_status welcome_zmq(int fd, const struct weir_welcome_params *pa
     snprintf(welcome->zmq_endpoint, sizeof welcome->zmq_endpoint, "ipc://./%.200s", name);
     int pid_fd = open_peer_process(fd);
     struct weir_transport *transport;
-    enum weir_status status =
-        weir_zmq_session_expect(params->zmq, &params->segment, welcome->token, &transport);
+    struct weir_peer peer;
+    enum weir_status status = weir_peer_of(fd, &peer);
+    if (status == WEIR_OK) {
+        status = weir_zmq_session_expect(params->zmq, &params->segment, &peer, welcome->token,
+                                         &transport);
+    }
     if (status == WEIR_OK) {
         const struct weir_segment_view *view = transport->ops->view(transport);
         welcome->has_token = true;

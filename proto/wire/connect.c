@@ -354,19 +354,25 @@ static enum weir_status attempt(const struct weir_connect_params *params, struct
     return WEIR_ERR_INVALID;
 }
 
+/* Was it hung up on in the handshake, and by no worker that says so? */
+static bool was_hung_up_on(enum weir_status status, const struct weir_welcome *welcome)
+{
+    return status == WEIR_ERR_FULL && !welcome;
+}
+
 /*
  * The port of a host that is being restarted is closed for a moment, and so is a virtio-serial
  * port until QEMU has connected again: not yet "nobody is there". Ports that others have open may
- * become free as well.
+ * become free as well. A host that hangs up in the handshake is flooded, or has another key.
  */
 static bool is_reason_to_insist(const struct weir_connect_params *params, enum weir_status status,
-                                uint64_t closed_port_end_ns)
+                                const struct weir_welcome *welcome, uint64_t closed_port_end_ns)
 {
     const char *place;
     enum weir_scheme scheme = weir_address_scheme(params->host, &place);
     bool serial = scheme == WEIR_SCHEME_PORT;
     if ((status == WEIR_ERR_NOT_FOUND && (serial || scheme == WEIR_SCHEME_TCP)) ||
-        (status == WEIR_ERR_EXISTS && serial)) {
+        (status == WEIR_ERR_EXISTS && serial) || was_hung_up_on(status, welcome)) {
         return weir_deadline_left_ns(closed_port_end_ns) != 0;
     }
     return status == WEIR_ERR_AGAIN || status == WEIR_ERR_CLOSED;
@@ -389,9 +395,9 @@ static enum weir_status insist(const struct weir_connect_params *params,
         if (status == WEIR_ERR_TIMED_OUT) {
             return before;
         }
-        if (!is_reason_to_insist(params, status, closed_port_end_ns) ||
+        if (!is_reason_to_insist(params, status, *ret_welcome, closed_port_end_ns) ||
             weir_deadline_left_ns(deadline_ns) <= (uint64_t)pause_ms * WEIR_NS_PER_MS) {
-            return status;
+            return was_hung_up_on(status, *ret_welcome) ? WEIR_ERR_DENIED : status;
         }
         before = status;
         weir_welcome_destroy(*ret_welcome);

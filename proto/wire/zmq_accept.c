@@ -12,32 +12,58 @@
  * a tenant's socket, and the worker itself, must find some. The kernel gives the lowest number that
  * is free, so the number of a new descriptor tells how many there are.
  *
- * Until weir_zmq_accept_guard() is called, both do what the C library's do.
+ * A connection to a unix socket is turned away unless its process is about to bring a token, which
+ * it has got through a tenant's socket.
+ *
+ * Whoever reaches a tcp socket may leave its handshake unfinished, for 5 s. So many can be under
+ * way at a time. When another one comes, the oldest is hung up of the address with most of them:
+ * one of a guest that has a key takes some milliseconds, and is not that old. To hang up the right
+ * one, a second descriptor of each is kept: libzmq's own may stand for another connection by then.
+ *
+ * Until weir_zmq_accept_guard() is called, both do what the C library's do; afterwards, too, for
+ * sockets that are no streams: those are Weir's own, not libzmq's.
  */
 #include "proto/wire/zmq_accept.h"
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "proto/transport/zmq_wire.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <pthread.h>
-#include <stdbool.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SAY_NS   (10 * WEIR_NS_PER_S)
+#define SAY_NS         (10 * WEIR_NS_PER_S)
+#define HANDSHAKES_MAX 64 /* at a time: libzmq finishes 800 a second (measured on one core) */
+#define ADDRESS_BYTES  16
+
+/* A connection over tcp whose peer has not shown that it has a key. */
+struct handshake {
+    int fd;  /* libzmq's */
+    int own; /* another descriptor of it */
+    uint64_t since_ns;
+    uint8_t from[ADDRESS_BYTES]; /* a network of IPv6 whose host may be any is one address */
+};
+
 #define EXPORTED __attribute__((visibility("default")))
 
 static struct {
     pthread_mutex_t lock; /* guards what follows but first_refused, which is set before */
-    bool guards;          /* read without the lock: it is set once */
-    int first_refused;    /* descriptors from this number on are not for ZeroMQ */
-    int reserve;          /* -1: could not be had again yet */
+    bool guards;          /* read without the lock: it is set once, as is: */
+    bool (*expects)(const struct weir_peer *peer);
+    int first_refused; /* descriptors from this number on are not for ZeroMQ */
+    int reserve;       /* -1: could not be had again yet */
     uint64_t n_refused;
     uint64_t said_ns;
+    int n_handshakes, most_handshakes;
+    struct handshake handshakes[HANDSHAKES_MAX]; /* the oldest first */
 } guard = {.lock = PTHREAD_MUTEX_INITIALIZER, .reserve = -1, .first_refused = INT_MAX};
 
 static int open_reserve(void)
@@ -45,14 +71,19 @@ static int open_reserve(void)
     return eventfd(0, EFD_CLOEXEC); /* any descriptor will do */
 }
 
-void weir_zmq_accept_guard(void)
+void weir_zmq_accept_guard(bool (*expects)(const struct weir_peer *peer))
 {
     struct rlimit limit;
 
     pthread_mutex_lock(&guard.lock);
     if (!guard.guards) {
+        guard.expects = expects;
+        guard.most_handshakes = HANDSHAKES_MAX;
         if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < INT_MAX) {
             guard.first_refused = (int)(limit.rlim_cur - limit.rlim_cur / 4);
+            if (limit.rlim_cur / 8 < HANDSHAKES_MAX) { /* each has two descriptors */
+                guard.most_handshakes = (int)limit.rlim_cur / 8;
+            }
         }
         guard.reserve = open_reserve();
         __atomic_store_n(&guard.guards, true, __ATOMIC_RELEASE);
@@ -95,11 +126,133 @@ static void turn_away_one(int listener)
     pthread_mutex_unlock(&guard.lock);
 }
 
+/* ---------------------------------------------------------------- handshakes over tcp */
+
+static void forget_locked(int i)
+{
+    close(guard.handshakes[i].own);
+    guard.n_handshakes--;
+    memmove(&guard.handshakes[i], &guard.handshakes[i + 1],
+            (size_t)(guard.n_handshakes - i) * sizeof guard.handshakes[0]);
+}
+
+static void settle_locked(int fd)
+{
+    for (int i = 0; i < guard.n_handshakes; i++) {
+        if (guard.handshakes[i].fd == fd) {
+            forget_locked(i);
+            return;
+        }
+    }
+}
+
+void weir_zmq_accept_settled(int fd)
+{
+    pthread_mutex_lock(&guard.lock);
+    settle_locked(fd);
+    pthread_mutex_unlock(&guard.lock);
+}
+
+static bool find_address(int fd, uint8_t ret_from[ADDRESS_BYTES])
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in four;
+        struct sockaddr_in6 six;
+    } peer;
+    socklen_t bytes = sizeof peer;
+
+    memset(&peer, 0, sizeof peer);
+    memset(ret_from, 0, ADDRESS_BYTES);
+    if (getpeername(fd, &peer.any, &bytes) != 0) {
+        return false;
+    }
+    if (peer.any.sa_family == AF_INET) {
+        memcpy(ret_from, &peer.four.sin_addr, sizeof peer.four.sin_addr);
+    } else if (IN6_IS_ADDR_V4MAPPED(&peer.six.sin6_addr)) {
+        memcpy(ret_from, &peer.six.sin6_addr.s6_addr[12], sizeof peer.four.sin_addr);
+    } else {
+        memcpy(ret_from, &peer.six.sin6_addr, ADDRESS_BYTES / 2);
+    }
+    return true;
+}
+
+/* Of the address with most handshakes. */
+static int oldest_locked(void)
+{
+    int oldest = 0, most = 0;
+
+    for (int i = 0; i < guard.n_handshakes; i++) {
+        int n = 0;
+
+        for (int k = i; k < guard.n_handshakes; k++) {
+            n += memcmp(guard.handshakes[i].from, guard.handshakes[k].from, ADDRESS_BYTES) == 0;
+        }
+        if (n > most) {
+            most = n;
+            oldest = i;
+        }
+    }
+    return oldest;
+}
+
+/* A connection over tcp has come. false: there is no descriptor for it. */
+static bool begin_handshake(int fd)
+{
+    struct handshake h = {
+        .fd = fd, .own = fcntl(fd, F_DUPFD_CLOEXEC, 0), .since_ns = weir_clock_now_ns()};
+    int oldest;
+
+    if (h.own < 0 || h.own >= guard.first_refused || !find_address(fd, h.from)) {
+        if (h.own >= 0) {
+            close(h.own);
+        }
+        return false;
+    }
+    pthread_mutex_lock(&guard.lock);
+    settle_locked(fd); /* of another one that had this number */
+    while (guard.n_handshakes != 0 &&
+           h.since_ns - guard.handshakes[0].since_ns > WEIR_ZMQ_HANDSHAKE_MS * WEIR_NS_PER_MS) {
+        forget_locked(0); /* libzmq has ended it */
+    }
+    if (guard.n_handshakes == guard.most_handshakes) {
+        oldest = oldest_locked();
+        shutdown(guard.handshakes[oldest].own, SHUT_RDWR);
+        forget_locked(oldest);
+    }
+    guard.handshakes[guard.n_handshakes++] = h;
+    pthread_mutex_unlock(&guard.lock);
+    return true;
+}
+
+/* ---------------------------------------------------------------- accepting */
+
+/* @return an option of a socket that is a number; -1: it has none */
+static int option(int fd, int name)
+{
+    int value;
+    socklen_t bytes = sizeof value;
+
+    return getsockopt(fd, SOL_SOCKET, name, &value, &bytes) == 0 ? value : -1;
+}
+
+static bool is_expected(int fd)
+{
+    struct ucred who;
+    socklen_t bytes = sizeof who;
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 &&
+           guard.expects(&(struct weir_peer){.pid = who.pid, .uid = who.uid, .known = true});
+}
+
 static int guarded_accept(int listener, struct sockaddr *address, socklen_t *bytes, int flags)
 {
     int fd = system_accept(listener, address, bytes, flags);
+    bool local = option(listener, SO_DOMAIN) == AF_UNIX;
 
-    if (fd >= guard.first_refused) {
+    if (fd >= 0 && local && !is_expected(fd)) {
+        close(fd);
+    } else if (fd >= guard.first_refused || (fd >= 0 && !local && !begin_handshake(fd))) {
         close(fd);
         pthread_mutex_lock(&guard.lock);
         say_refused_locked();
@@ -116,7 +269,7 @@ static int guarded_accept(int listener, struct sockaddr *address, socklen_t *byt
 
 EXPORTED int accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags)
 {
-    return __atomic_load_n(&guard.guards, __ATOMIC_ACQUIRE)
+    return __atomic_load_n(&guard.guards, __ATOMIC_ACQUIRE) && option(fd, SO_TYPE) == SOCK_STREAM
                ? guarded_accept(fd, address, bytes, flags)
                : system_accept(fd, address, bytes, flags);
 }

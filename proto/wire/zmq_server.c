@@ -32,7 +32,13 @@
 #define ZAP_FRAMES  8
 #define IPC_MODE    0666 /* the token says who may; the directory says who may even knock */
 
-#define MONITOR_EVENTS ZMQ_EVENT_DISCONNECTED
+#define MONITOR_EVENTS (ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
+
+/* Servers of this process. The lock is taken before any server's. */
+static struct {
+    pthread_mutex_t lock;
+    struct weir_zmq_server *first;
+} servers = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const struct weir_zmq_api linked = {
 #define WEIR_ZMQ_FUNCTION(type, name, arguments) .name = name,
@@ -135,11 +141,21 @@ static void connection_ended_locked(struct weir_zmq_server *server,
     }
 }
 
+/* The next report of a port's monitor, whose value is libzmq's descriptor of a connection. */
+static bool read_report(const struct weir_zmq_port *port, int *ret_event, uint32_t *ret_value)
+{
+    bool found = weir_zmq_monitor_read(&linked, port->monitor, ret_event, ret_value);
+    if (found && port->is_tcp) {
+        weir_zmq_accept_settled((int)*ret_value);
+    }
+    return found;
+}
+
 static void read_monitor_locked(struct weir_zmq_server *server, const struct weir_zmq_port *port)
 {
     int event;
     uint32_t value;
-    while (weir_zmq_monitor_read(&linked, port->monitor, &event, &value)) {
+    while (read_report(port, &event, &value)) {
         if (event == ZMQ_EVENT_DISCONNECTED) {
             connection_ended_locked(server, port, (int)value);
         }
@@ -177,17 +193,56 @@ static bool tokens_equal(const uint8_t *one, const uint8_t *other)
     return difference == 0;
 }
 
+static bool is_expected_locked(const struct weir_zmq_session *session, uint64_t now_ns)
+{
+    return !session->address.port && now_ns < session->expires_ns && session->failure == WEIR_OK;
+}
+
 static struct weir_zmq_session *find_expected_locked(struct weir_zmq_server *server,
                                                      const struct weir_hello *hello)
 {
     uint64_t now_ns = weir_clock_now_ns();
     for (struct weir_zmq_session *session = server->sessions; session; session = session->next) {
-        if (!session->address.port && hello->has_token && now_ns < session->expires_ns &&
-            session->failure == WEIR_OK && tokens_equal(session->token, hello->token)) {
+        if (is_expected_locked(session, now_ns) && hello->has_token &&
+            tokens_equal(session->token, hello->token)) {
             return session;
         }
     }
     return NULL;
+}
+
+/* A process of another pid namespace has none here: then its user must do. */
+static bool is_same(const struct weir_peer *a, const struct weir_peer *b)
+{
+    return a->pid == b->pid && (a->pid != 0 || a->uid == b->uid);
+}
+
+/* For each token there is one connection. */
+static bool take_connection_locked(struct weir_zmq_server *server, const struct weir_peer *peer)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+    for (struct weir_zmq_session *session = server->sessions; session; session = session->next) {
+        if (is_expected_locked(session, now_ns) && !session->came &&
+            is_same(&session->peer, peer)) {
+            session->came = true;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool expects(const struct weir_peer *peer)
+{
+    bool expected = false;
+    pthread_mutex_lock(&servers.lock);
+    for (struct weir_zmq_server *server = servers.first; server && !expected;
+         server = server->next) {
+        pthread_mutex_lock(&server->lock);
+        expected = take_connection_locked(server, peer);
+        pthread_mutex_unlock(&server->lock);
+    }
+    pthread_mutex_unlock(&servers.lock);
+    return expected;
 }
 
 /* The second Hello of a guest that came through a unix socket. */
@@ -367,8 +422,7 @@ static void run_monitor(struct weir_zmq_server *server, struct weir_zmq_port *po
         int event;
         uint32_t value;
         n = 0;
-        while (n < sizeof ended / sizeof ended[0] &&
-               weir_zmq_monitor_read(&linked, port->monitor, &event, &value)) {
+        while (n < sizeof ended / sizeof ended[0] && read_report(port, &event, &value)) {
             if (event == ZMQ_EVENT_DISCONNECTED) {
                 ended[n++] = (int)value;
             }
@@ -634,7 +688,11 @@ enum weir_status weir_zmq_server_create(const struct weir_zmq_server_params *par
     server->zap_fd = -1;
     pthread_mutex_init(&server->lock, NULL);
     weir_log_rate_init(&server->log_rate);
-    weir_zmq_accept_guard();
+    weir_zmq_accept_guard(expects);
+    pthread_mutex_lock(&servers.lock);
+    server->next = servers.first;
+    servers.first = server;
+    pthread_mutex_unlock(&servers.lock);
     int saved_errno = errno;
     enum weir_status status = open_server(server, params);
     errno = saved_errno;
@@ -646,11 +704,24 @@ enum weir_status weir_zmq_server_create(const struct weir_zmq_server_params *par
     return status;
 }
 
+static void take_out(struct weir_zmq_server *server)
+{
+    pthread_mutex_lock(&servers.lock);
+    for (struct weir_zmq_server **at = &servers.first; *at; at = &(*at)->next) {
+        if (*at == server) {
+            *at = server->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&servers.lock);
+}
+
 void weir_zmq_server_destroy(struct weir_zmq_server *server)
 {
     if (!server) {
         return;
     }
+    take_out(server);
     if (server->has_thread) {
         __atomic_store_n(&server->stop, 1, __ATOMIC_RELEASE);
         eventfd_write(server->wake_fd, 1);

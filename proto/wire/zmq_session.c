@@ -408,6 +408,7 @@ enum weir_status weir_zmq_session_create(struct weir_zmq_server *server,
 
 enum weir_status weir_zmq_session_expect(struct weir_zmq_server *server,
                                          const struct weir_segment_params *segment,
+                                         const struct weir_peer *peer,
                                          uint8_t ret_token[WEIR_CONTROL_TOKEN_BYTES],
                                          struct weir_transport **ret_transport)
 {
@@ -422,6 +423,7 @@ enum weir_status weir_zmq_session_expect(struct weir_zmq_server *server,
     }
     memcpy(ret_token, session->token, sizeof session->token);
     session->expires_ns = weir_deadline_after(TOKEN_LIFE_NS);
+    session->peer = *peer;
     pthread_mutex_lock(&server->lock);
     session->next = server->sessions;
     server->sessions = session;

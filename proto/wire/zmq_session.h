@@ -58,11 +58,14 @@ struct weir_zmq_session {
     struct weir_zmq_inbox inbox;
     enum weir_status failure; /* WEIR_OK while all is well */
     uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
-    uint64_t expires_ns; /* of the token */
-    uint64_t last_ns;    /* the unix socket has ended: until when records are waited for */
+    uint64_t expires_ns;   /* of the token */
+    struct weir_peer peer; /* who has got it */
+    bool came;             /* a connection of that process has: there is one for each token */
+    uint64_t last_ns;      /* the unix socket has ended: until when records are waited for */
 };
 
 struct weir_zmq_server {
+    struct weir_zmq_server *next; /* of this process's; under the lock of their list */
     const struct weir_zmq_api *api;
     struct weir_zmq_server_params params; /* callbacks only; its pointers to text are gone */
     void *ctx;
@@ -82,10 +85,12 @@ struct weir_zmq_server {
 
 /**
  * Make a session for a guest that came through a unix socket and will come again with a token.
+ * @param peer  that guest's process: no other one can connect for it.
  * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO @thread any
  */
 enum weir_status weir_zmq_session_expect(struct weir_zmq_server *server,
                                          const struct weir_segment_params *segment,
+                                         const struct weir_peer *peer,
                                          uint8_t ret_token[WEIR_CONTROL_TOKEN_BYTES],
                                          struct weir_transport **ret_transport) WEIR_MUST_CHECK;
 

@@ -181,6 +181,9 @@ static void ctx_teardown(struct weir_soft_ctx *ctx)
     weir_soft_lock();
     wait_for_work(ctx);
     ctx->active = false;
+    if (ctx->primary) {
+        weir_soft_device_give_room(ctx->device);
+    }
     weir_soft_library_forget_ctx(ctx);
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         weir_soft_object_visit(kinds[i], retire_of_ctx, ctx);
@@ -230,7 +233,7 @@ CUresult weir_soft_cuDevicePrimaryCtxRetain(CUcontext *ret, CUdevice dev)
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (!is_active(device)) {
-        WEIR_SOFT_TRY(weir_soft_device_make_room());
+        WEIR_SOFT_TRY(weir_soft_device_make_room(device));
     }
     WEIR_SOFT_LOCKED();
     WEIR_SOFT_TRY(weir_soft_ctx_retain_primary(device));

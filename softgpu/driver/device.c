@@ -10,6 +10,7 @@
 #include "softgpu/driver/driver.h"
 
 #include <ctype.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,8 +61,45 @@ static uint64_t env_number(const char *name, uint64_t fallback, uint64_t least, 
     return value;
 }
 
-/* For tests: a context takes time, and memory that there may be none of. The lock is not held. */
-CUresult weir_soft_device_make_room(void)
+/* WEIR_SOFTGPU_CONTEXTS is "N:FILE": of all processes that name this file, N can have a context on
+ * a device at a time, each with a lock on a byte of it. */
+static CUresult take_place(struct weir_soft_device *device)
+{
+    const char *text = getenv("WEIR_SOFTGPU_CONTEXTS"),
+               *path = text != NULL ? strchr(text, ':') : NULL;
+    unsigned long n = text != NULL ? strtoul(text, NULL, 10) : 0;
+    int fd = path != NULL ? open(path + 1, O_RDWR | O_CLOEXEC) : -1;
+
+    if (path == NULL) {
+        return CUDA_SUCCESS;
+    }
+    for (unsigned long i = 0; fd >= 0 && i < n; i++) {
+        struct flock lock = {.l_type = F_WRLCK,
+                             .l_start = (off_t)(n * (unsigned long)device->ordinal + i),
+                             .l_len = 1};
+
+        if (fcntl(fd, F_OFD_SETLK, &lock) == 0) {
+            device->place_fd = fd;
+            return CUDA_SUCCESS;
+        }
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void weir_soft_device_give_room(struct weir_soft_device *device)
+{
+    if (device->place_fd >= 0) {
+        close(device->place_fd);
+        device->place_fd = -1;
+    }
+}
+
+/* For tests: a context takes time, a place, and memory that there may be none of. The lock is not
+ * held. */
+CUresult weir_soft_device_make_room(struct weir_soft_device *device)
 {
     const char *full = getenv("WEIR_SOFTGPU_FULL");
     uint64_t ms = env_number("WEIR_SOFTGPU_CONTEXT_MS", 0, 0, 10000);
@@ -70,7 +108,7 @@ CUresult weir_soft_device_make_room(void)
     if (ms != 0) {
         nanosleep(&pause, NULL);
     }
-    return full != NULL && access(full, F_OK) == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    return full != NULL && access(full, F_OK) == 0 ? CUDA_ERROR_OUT_OF_MEMORY : take_place(device);
 }
 
 /* A program is a client of MPS where a control daemon has its socket. softgpu runs no MPS server;
@@ -138,6 +176,7 @@ static void device_fill(struct weir_soft_device *device, int index)
     device->compute_capability = (uint32_t)env_number("WEIR_SOFTGPU_CC", 90, 75, 90);
     device->sm_count = (uint32_t)env_number("WEIR_SOFTGPU_SMS", DEFAULT_SMS, 1, 256);
     device->under_mps = mps_is_there();
+    device->place_fd = -1;
     take_share(device);
     device->total_bytes =
         env_number("WEIR_SOFTGPU_MEMORY", DEFAULT_MEMORY_BYTES, 1ull << 24, 1ull << 40);

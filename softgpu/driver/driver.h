@@ -125,6 +125,7 @@ struct weir_soft_device {
     struct weir_soft_pool *default_pool;
     struct weir_soft_pool *current_pool;
     uint64_t graph_used_bytes, graph_high_bytes;
+    int place_fd; /* of the primary context among those of all processes; -1: it has none */
 };
 
 uint32_t weir_soft_device_count(void);
@@ -138,7 +139,9 @@ CUresult weir_soft_devices_init(void);
 /** WEIR_SOFTGPU_WAITS: calls wait for the device as NVIDIA's do. */
 bool weir_soft_device_waits(void);
 /** Before a primary context becomes active; the lock is not held. */
-CUresult weir_soft_device_make_room(void);
+CUresult weir_soft_device_make_room(struct weir_soft_device *device);
+/** It has gone, and with it the place that it had among the contexts of all processes. */
+void weir_soft_device_give_room(struct weir_soft_device *device);
 
 /* True once the process leaves: nothing may wait any more. */
 bool weir_soft_exiting(void);

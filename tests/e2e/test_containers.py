@@ -286,7 +286,7 @@ services:
             "--env", "WEIR_SESSIONS=2"])
         self.addCleanup(self.engine.remove, container)
         (name, row), = self.shares().items()
-        self.assertEqual(name, f"ctr-{container[:12]}")
+        self.assertEqual(name, f"ctr-0-{container[:12]}")
         self.assertEqual((row["weight"], row["priority"], row["sm_limit_pct"]), (300, "low", 50))
         listed = self.engine.command("exec", container, "sh", "-c", "ls -A /run/weir; touch /run/weir/x; id -u").stdout
         self.assertEqual(listed, "default.sock\n0\n", "its own socket, and nothing can be put beside it")
@@ -445,7 +445,7 @@ class PodmanCases(Containers):
         self.check_shares()
         for options in (["--uidmap", "0:100000:5000", "--user", "1000"], ["--annotation", "weir.dev/user=65534"]):
             self.contained(*self.quota(96), tenant="new", options=options)
-        self.engine.host.process.wait_log(r"share made tenant=ctr-\w+ uid=65534 ")
+        self.engine.host.process.wait_log(r"share made tenant=ctr-65534-\w+ uid=65534 ")
 
     def test_shares_refused(self):
         self.check_refused_shares()
@@ -460,7 +460,7 @@ class PodmanCases(Containers):
         for options in (["--env", "WEIR_MEMORY=64MiB"], ["--env", "WEIR_MEMORY=64MiB", "--user", "1234"]):
             done = rootless.run(image, *self.quota(64), options=[*self.mounts, *options], tenant="new")
             self.passed(done)
-        made = lambda: re.findall(r"share made tenant=ctr-\w+ uid=(\d+)", host.process.err)
+        made = lambda: re.findall(r"share made tenant=ctr-\d+-\w+ uid=(\d+)", host.process.err)
         lib.until(lambda: len(made()) == 2, 5, "the log tells of both shares")
         self.assertEqual(made(), [str(rootless.uid)] * 2)
         done = rootless.run(image, "true", options=["--env", "WEIR_MEMORY=64GiB"], tenant="new")

@@ -86,6 +86,8 @@ class Install(lib.Case):
         if not shutil.which("systemd-analyze"):
             self.skipTest("no systemd-analyze")
         unit = os.path.join(lib.places.source, "packaging/weir.service")
+        with open(unit) as f:
+            self.assertRegex(f.read(), r"(?m)^OOMPolicy=continue$", "a worker that the kernel ends does not end the service")
         said = subprocess.run(["systemd-analyze", "security", "--offline=true", "--no-pager", unit],
                               capture_output=True, text=True, timeout=60)
         exposure = re.search(r"Overall exposure level for weir.service: ([0-9.]+)", said.stdout)

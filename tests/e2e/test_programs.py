@@ -408,7 +408,7 @@ class Programs(Base):
     def test_where_contexts_are_short_programs_of_a_tenant_share(self):
         host, steady, driver = self.scarce()
         self.finished(host, "e2e_minimal", tenant="alice")
-        host.process.wait_log("a program shares a worker, since there is no other tenant=alice")
+        host.process.wait_log("a program shares a worker, since it gets no other tenant=alice")
         self.assertEqual(len(self.pids(host, "alice")), 1)
         self.refused(host, "bob")
         self.steady_goes_on(steady)

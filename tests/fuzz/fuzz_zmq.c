@@ -365,10 +365,11 @@ static void answer(void)
 /* A guest has come through a unix socket, and gets a token. */
 static void expect(void)
 {
+    static const struct weir_peer self = {.pid = 1};
     uint32_t i = take(1) % SESSIONS_MAX;
 
-    if (f.sessions[i] == NULL &&
-        weir_zmq_session_expect(f.server, &segment, f.tokens[i], &f.sessions[i]) != WEIR_OK) {
+    if (f.sessions[i] == NULL && weir_zmq_session_expect(f.server, &segment, &self, f.tokens[i],
+                                                         &f.sessions[i]) != WEIR_OK) {
         f.sessions[i] = NULL;
     }
 }

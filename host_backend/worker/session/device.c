@@ -23,7 +23,12 @@
 #define N_ATTRIBUTES   149
 #define N_LIMITS       16
 #define P2P_ATTRIBUTES 5
-#define FACTS_MAX      (N_LIMITS + 1 + WEIR_DEVICES_MAX * (1 + P2P_ATTRIBUTES))
+/* Contexts of an H100 were 98 natively, and took 75 MiB on 13 SMs and 519 MiB on 132 under MPS
+ * (docs/measurements/contexts.md, docs/design/workers.md). */
+#define CONTEXTS_MAX     98u
+#define CONTEXT_BYTES    (UINT64_C(26) << 20)
+#define CONTEXT_SM_BYTES (UINT64_C(15) << 18) /* for each SM */
+#define FACTS_MAX        (N_LIMITS + 1 + WEIR_DEVICES_MAX * (1 + P2P_ATTRIBUTES))
 
 bool weir_error_is_sticky(CUresult error)
 {
@@ -525,6 +530,34 @@ void weir_worker_close_device(struct weir_worker *worker)
     }
     worker->platform.n_devices = 0;
     weir_driver_close(&worker->platform.driver);
+}
+
+/* For tests: softgpu then has no more, either. */
+static uint32_t softgpu_contexts(void)
+{
+    const char *text = getenv("WEIR_SOFTGPU_CONTEXTS");
+    unsigned long n = text != NULL ? strtoul(text, NULL, 10) : 0;
+
+    return n != 0 && n < CONTEXTS_MAX ? (uint32_t)n : CONTEXTS_MAX;
+}
+
+uint32_t weir_platform_n_contexts(const struct weir_platform *platform, uint32_t device)
+{
+    CUdevice cu = platform->devices[device].cu;
+    uint64_t room = CONTEXTS_MAX;
+    size_t bytes = 0;
+    int sms = 0;
+
+    if (!platform->real) {
+        return softgpu_contexts();
+    }
+    if (platform->driver.cuDeviceTotalMem_v2(&bytes, cu) == CUDA_SUCCESS &&
+        platform->driver.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, cu) ==
+            CUDA_SUCCESS &&
+        sms > 0) {
+        room = bytes / (CONTEXT_BYTES + (uint64_t)sms * CONTEXT_SM_BYTES);
+    }
+    return room < CONTEXTS_MAX ? (uint32_t)room : CONTEXTS_MAX;
 }
 
 uint64_t weir_platform_total_bytes(const struct weir_platform *platform)

@@ -68,7 +68,7 @@ int weir_directory_watch_fd(const struct weir_worker *worker)
 
 bool weir_directory_is_used(const struct weir_tenant *tenant)
 {
-    return tenant->account.page != NULL;
+    return tenant->has_others;
 }
 
 bool weir_directory_new_key(uint8_t ret_key[WEIR_ENTRY_KEY_BYTES])

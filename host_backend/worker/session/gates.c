@@ -105,6 +105,7 @@ void weir_gates_describe(struct weir_worker *worker, struct weir_link_reads *ret
         gpu->above = has_above(&g);
         gpu->part = has_above(&g) && has_part(worker, i);
         gpu->real = worker->platform.real;
+        gpu->contexts = weir_platform_n_contexts(&worker->platform, i);
     }
 }
 

@@ -10,13 +10,19 @@
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/worker.h"
 #include "proto/ops.h"
+#include <errno.h>
 #include <inttypes.h>
+#include <linux/futex.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-#define PAUSE_NS (100 * WEIR_NS_PER_MS) /* between refusals that are told */
+#define PAUSE_NS   (100 * WEIR_NS_PER_MS) /* between refusals that are told */
+#define ASK_WAIT_S 2                      /* for the supervisor, which answers in its next turn */
 
 /* By what its guest asked to be held to. */
 static bool may_hold(const struct weir_session *session, uint32_t device, uint64_t bytes)
@@ -48,12 +54,6 @@ static uint64_t mappings_of_tenants(void)
     return most / 2;
 }
 
-/* A half is for pinned memory, for the driver and for all else on this machine. */
-static uint64_t host_memory_of_tenants(void)
-{
-    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
-}
-
 struct weir_account_pool *weir_worker_pool_create(void)
 {
     struct weir_account_pool *pool = malloc(sizeof *pool);
@@ -67,10 +67,46 @@ struct weir_account_pool *weir_worker_pool_create(void)
         weir_account_pool_divide(pool, WEIR_ACCOUNT_BUS_GUARDS,
                                  WEIR_BUS_GUARDS_MAX / 2, /* a half is for virtual machines */
                                  WEIR_WINDOWS_MAX);
-        weir_account_pool_divide(pool, WEIR_ACCOUNT_HOST_MEMORY, host_memory_of_tenants(),
-                                 WEIR_WINDOWS_MAX);
     }
     return pool;
+}
+
+/* ---------------------------------------------------------------- what the machine has once */
+
+static struct weir_tenant *tenant_of(struct weir_account *account)
+{
+    return (struct weir_tenant *)(void *)((char *)account - offsetof(struct weir_tenant, account));
+}
+
+/* The supervisor's other turns take less than that; it may have died. */
+static void wait_for_answer(atomic_uint *answered, unsigned before)
+{
+    struct timespec most = {ASK_WAIT_S, 0};
+
+    while (atomic_load(answered) == before &&
+           (syscall(SYS_futex, answered, FUTEX_WAIT, before, &most, NULL, 0) == 0 ||
+            errno != ETIMEDOUT)) {
+    }
+}
+
+void weir_tenant_ask(struct weir_account *account, enum weir_account_item item, uint64_t amount)
+{
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    const struct weir_tenant *tenant = tenant_of(account);
+    atomic_uint *answered;
+    struct weir_link_message message = {
+        .type = WEIR_LINK_MORE,
+        .more = {.tenant_index = tenant->index, .item = item, .amount = amount}};
+    unsigned before;
+
+    pthread_mutex_lock(&one_at_a_time);
+    answered = &account->page->answered[account->place];
+    before = atomic_load(answered);
+    message.more.question = before + 1;
+    if (weir_link_send(tenant->worker->link, &message, -1) == WEIR_OK) {
+        wait_for_answer(answered, before);
+    }
+    pthread_mutex_unlock(&one_at_a_time);
 }
 
 /* ---------------------------------------------------------------- refusals */

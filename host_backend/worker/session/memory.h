@@ -67,6 +67,9 @@ CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
  * @thread main
  */
 struct weir_account_pool *weir_worker_pool_create(void);
+/** Ask the supervisor for more of the machine's memory, and wait for its answer: for struct
+ * weir_account, of a tenant with a page. @thread any */
+void weir_tenant_ask(struct weir_account *account, enum weir_account_item item, uint64_t amount);
 
 /**
  * What host memory is charged as that a session maps for the GPU: pinned or registered.

@@ -95,6 +95,12 @@ const struct weir_platform *weir_worker_platform(const struct weir_worker *worke
 
 /** A device's compute capability, times ten; 0: its driver does not say. @thread any */
 uint32_t weir_device_capability(const struct weir_device *device);
+/**
+ * How many contexts a device takes, of all processes together: what was seen of a GPU
+ * (docs/measurements/contexts.md), or as many as its memory has room for.
+ * @thread any; the device is found, and need not be open
+ */
+uint32_t weir_platform_n_contexts(const struct weir_platform *platform, uint32_t device);
 /** Bytes of all devices. @thread any */
 uint64_t weir_platform_total_bytes(const struct weir_platform *platform);
 /** "NVIDIA H200", or "2 x NVIDIA H200", or both names where they differ. @thread any */

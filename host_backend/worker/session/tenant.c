@@ -8,6 +8,7 @@
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
@@ -132,6 +133,7 @@ struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t inde
     tenant->worker = worker;
     tenant->index = index;
     tenant->account.pool = worker->counts.pool;
+    tenant->account.ask = weir_tenant_ask;
     memcpy(tenant->name, config->name, sizeof tenant->name);
     pthread_mutex_init(&tenant->lock, NULL);
     pthread_mutex_init(&tenant->publishing, NULL);

@@ -29,6 +29,7 @@ struct weir_tenant {
     uint32_t n_arrivals; /* connections: sessions, monitors, and those that have not said hello;
                           * under the worker's lock, as is what follows */
     bool gone;
+    bool has_others; /* workers, for other programs; then it has a page, too */
     uint32_t goings; /* of weir_link_tenant; weir_event_tell() reads it without the lock */
     struct weir_account account;   /* what it has and may have; internally locked */
     struct weir_refusals refusals; /* internally locked */

@@ -310,6 +310,158 @@ static void a_page_has_room_for_so_many_programs(void **state)
     assert_int_equal(weir_account_page_user_add(&page, 4, 77, "the next"), 9);
 }
 
+/* ---------------------------------------------------------------- what is granted */
+
+static uint64_t asked, to_grant;
+
+static void grant(struct weir_account *account, enum weir_account_item item, uint64_t amount)
+{
+    asked += amount;
+    if (amount <= to_grant) {
+        to_grant -= amount;
+        atomic_fetch_add(&account->page->granted[item], amount);
+    }
+}
+
+static void no_more_is_charged_than_is_granted(void **state)
+{
+    static struct weir_account_page page;
+    struct weir_account account = {.page = &page, .ask = grant};
+
+    (void)state;
+    weir_account_limit_set(&account, WEIR_ACCOUNT_PINNED_MEMORY, 100);
+    weir_account_limit_set(&account, WEIR_ACCOUNT_DEVICE_MEMORY, 100);
+    asked = 0;
+    to_grant = 50;
+    assert_true(weir_account_charge(&account, WEIR_ACCOUNT_PINNED_MEMORY, 30));
+    assert_int_equal(asked, 30);
+    assert_false(weir_account_charge(&account, WEIR_ACCOUNT_PINNED_MEMORY, 101));
+    assert_int_equal(asked, 30); /* it is over the limit */
+    assert_false(weir_account_charge(&account, WEIR_ACCOUNT_PINNED_MEMORY, 30));
+    assert_true(weir_account_charge(&account, WEIR_ACCOUNT_PINNED_MEMORY, 20));
+    assert_int_equal(atomic_load(&page.used[WEIR_ACCOUNT_PINNED_MEMORY]), 50);
+    asked = 0;
+    weir_account_release(&account, WEIR_ACCOUNT_PINNED_MEMORY, 40);
+    assert_true(weir_account_charge(&account, WEIR_ACCOUNT_PINNED_MEMORY, 15));
+    assert_true(weir_account_charge(&account, WEIR_ACCOUNT_DEVICE_MEMORY, 100));
+    assert_int_equal(asked, 0);
+    assert_int_equal(weir_account_page_trim(&page, WEIR_ACCOUNT_PINNED_MEMORY, 50), 25);
+    assert_int_equal(atomic_load(&page.granted[WEIR_ACCOUNT_PINNED_MEMORY]), 25);
+    atomic_store(&page.used[WEIR_ACCOUNT_PINNED_MEMORY], 1000); /* it lies */
+    assert_int_equal(weir_account_page_trim(&page, WEIR_ACCOUNT_PINNED_MEMORY, 25), 25);
+}
+
+/* A thread charges and gives back while what it does not use is taken back: what is charged is
+ * never more than what is granted. */
+static void *charge_and_release(void *argument)
+{
+    struct weir_account *account = argument;
+
+    for (int i = 0; i < 100000; i++) {
+        if (weir_account_charge(account, WEIR_ACCOUNT_PINNED_MEMORY, 10)) {
+            weir_account_release(account, WEIR_ACCOUNT_PINNED_MEMORY, 10);
+        }
+    }
+    return NULL;
+}
+
+static void ask_nobody(struct weir_account *account, enum weir_account_item item, uint64_t amount)
+{
+    (void)account;
+    (void)item;
+    (void)amount;
+}
+
+static void what_is_taken_back_is_not_charged_any_more(void **state)
+{
+    static struct weir_account_page page;
+    struct weir_account account = {.page = &page, .ask = ask_nobody};
+    pthread_t thread;
+
+    (void)state;
+    weir_account_limit_set(&account, WEIR_ACCOUNT_PINNED_MEMORY, UINT64_MAX);
+    atomic_store(&page.granted[WEIR_ACCOUNT_PINNED_MEMORY], 10);
+    assert_int_equal(pthread_create(&thread, NULL, charge_and_release, &account), 0);
+    for (int i = 0; i < 10000; i++) {
+        uint64_t granted = weir_account_page_trim(&page, WEIR_ACCOUNT_PINNED_MEMORY, 10);
+
+        assert_true(granted == 0 || granted == 10);
+        atomic_store(&page.granted[WEIR_ACCOUNT_PINNED_MEMORY], 10);
+    }
+    (void)weir_account_page_trim(&page, WEIR_ACCOUNT_PINNED_MEMORY, 10);
+    pthread_join(thread, NULL);
+    assert_int_equal(atomic_load(&page.used[WEIR_ACCOUNT_PINNED_MEMORY]), 0);
+}
+
+/* ---------------------------------------------------------------- supplies */
+
+static bool one_more(uint64_t total, uint64_t *used, uint32_t n, uint32_t who)
+{
+    const struct weir_supply supply = {.total = total, .least = 1, .used = used, .n = n};
+    bool allowed = weir_supply_allows(&supply, who, 1);
+
+    used[who] += allowed;
+    return allowed;
+}
+
+static uint32_t as_many_as_it_gets(uint64_t total, uint64_t *used, uint32_t n, uint32_t who)
+{
+    uint32_t got = 0;
+
+    while (one_more(total, used, n, who)) {
+        got++;
+    }
+    return got;
+}
+
+static void who_asks_first_leaves_the_others_their_parts(void **state)
+{
+    uint64_t used[4] = {0, 0, WEIR_SUPPLY_NOBODY, 0};
+
+    (void)state;
+    assert_int_equal(as_many_as_it_gets(24, used, 4, 0), 16); /* 4 for each, and 12 */
+    assert_int_equal(as_many_as_it_gets(24, used, 4, 3), 4);
+    used[0] -= 2;
+    assert_int_equal(as_many_as_it_gets(24, used, 4, 3), 2); /* that is nobody's part */
+    assert_int_equal(as_many_as_it_gets(24, used, 4, 1), 4);
+}
+
+static void each_of_as_many_as_there_are_gets_one(void **state)
+{
+    uint64_t used[24] = {0};
+
+    (void)state;
+    for (uint32_t i = 0; i < 24; i++) {
+        assert_int_equal(as_many_as_it_gets(24, used, 24, i), 1);
+    }
+}
+
+static void with_too_many_a_half_is_for_those_who_have_none(void **state)
+{
+    uint64_t used[64] = {0};
+
+    (void)state;
+    assert_int_equal(as_many_as_it_gets(24, used, 64, 0), 12);
+    for (uint32_t i = 1; i <= 12; i++) {
+        assert_int_equal(as_many_as_it_gets(24, used, 64, i), 1);
+    }
+    assert_false(one_more(24, used, 64, 13)); /* none is left */
+}
+
+static void a_supply_that_is_more_than_used_up_gives_nothing(void **state)
+{
+    uint64_t used[2] = {30, 0};
+    const struct weir_supply supply = {.total = 24, .used = used, .n = 2};
+
+    (void)state;
+    assert_false(weir_supply_allows(&supply, 1, 1));
+    used[0] = 0;
+    assert_int_equal(weir_supply_part(&supply), 6);
+    assert_true(weir_supply_allows(&supply, 1, 18));
+    assert_false(weir_supply_allows(&supply, 1, 19));
+    assert_false(weir_supply_allows(&supply, 1, UINT64_MAX));
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -328,6 +480,12 @@ int main(void)
         cmocka_unit_test(a_pool_limits_only_what_it_divides),
         cmocka_unit_test(of_several_items_all_are_charged_or_none),
         cmocka_unit_test(threads_leave_a_pool_as_it_was),
+        cmocka_unit_test(no_more_is_charged_than_is_granted),
+        cmocka_unit_test(what_is_taken_back_is_not_charged_any_more),
+        cmocka_unit_test(who_asks_first_leaves_the_others_their_parts),
+        cmocka_unit_test(each_of_as_many_as_there_are_gets_one),
+        cmocka_unit_test(with_too_many_a_half_is_for_those_who_have_none),
+        cmocka_unit_test(a_supply_that_is_more_than_used_up_gives_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,12 +33,14 @@ static void default_leaves_nothing_open(void **state)
     assert_int_equal(config.demand.socket_mode, 0600);
     assert_int_equal(config.demand.per_user, 16);
     assert_int_equal(config.demand.usual.weight, 100);
-    assert_int_equal(config.demand.most.weight, 1000);
+    assert_int_equal(config.demand.most.weight, 100);
+    assert_int_equal(config.demand.total_weight, 1000);
     assert_int_equal(config.demand.most.priority, WEIR_PRIORITY_NORMAL);
     assert_int_equal(config.demand.most.sessions_max, 256);
     weir_config_default(&none);
     assert_int_equal(none.demand.socket_mode, 0660);
-    assert_int_equal(none.demand.most.weight, 1000);
+    assert_int_equal(none.demand.most.weight, 100);
+    assert_int_equal(none.demand.total_weight, 1000);
 }
 
 static void bounds_are_also_what_a_share_has(void **state)
@@ -51,6 +53,7 @@ static void bounds_are_also_what_a_share_has(void **state)
     assert_true(config.demand.usual.memory.bytes == UINT64_C(8) << 30);
     assert_int_equal(config.demand.usual.sm_limit_pct, 50);
     assert_int_equal(config.demand.most.weight, 2000);
+    assert_int_equal(config.demand.total_weight, 20000);
     assert_int_equal(config.demand.most.sessions_max, 4);
     assert_int_equal(config.demand.usual.isolation, WEIR_ISOLATION_PROGRAM);
     assert_int_equal(config.demand.per_user, 0);
@@ -88,7 +91,8 @@ static enum weir_status take(const struct weir_host_config *config, const char *
 static void take_gives_what_was_asked_within_the_bounds(void **state)
 {
     struct weir_host_config config =
-        parse("[default]\nmemory = \"1GiB\"\nmax_memory = \"8GiB\"\nmax_priority = \"high\"\n");
+        parse("[default]\nmemory = \"1GiB\"\nmax_memory = \"8GiB\"\nmax_priority = \"high\"\n"
+              "max_weight = 1000\n");
     struct weir_tenant_config tenant;
     char why[200];
 
@@ -114,7 +118,7 @@ static void take_says_what_is_wrong_and_writes_nothing(void **state)
         {"memory=", "'memory' must be an amount"},
         {"memory=much", "'memory' must be an amount"},
         {"memory=-1", "'memory' must be an amount"},
-        {"weight=1001", "weight=1001 is over the limit of 1000"},
+        {"weight=101", "weight=101 is over the limit of 100"},
         {"weight=0", "'weight' must lie between 1 and 10000"},
         {"weight=3 4", "'weight' must be an integer"},
         {"priority=high", "priority=high is over the limit of normal"},
@@ -161,7 +165,7 @@ static void divide_keeps_the_sum_and_the_ratio(void **state)
         if (most < n) {
             continue;
         }
-        assert_true(weir_demand_divide(asked, n, weights));
+        weir_demand_divide(most, asked, n, weights);
         for (uint32_t i = 0; i < n; i++) {
             double exact = (double)most * asked[i] / (double)all;
 
@@ -182,21 +186,22 @@ static void divide_of_a_few(void **state)
     uint32_t weights[10] = {0};
 
     (void)state;
-    assert_true(weir_demand_divide(alone, 1, weights));
+    weir_demand_divide(300, alone, 1, weights);
     assert_int_equal(weights[0], 300);
-    assert_true(weir_demand_divide(ten, 10, weights));
+    weir_demand_divide(100, ten, 10, weights);
     for (int i = 0; i < 10; i++) {
         assert_int_equal(weights[i], 10);
     }
-    assert_true(weir_demand_divide(two, 2, weights));
+    weir_demand_divide(300, two, 2, weights);
     assert_int_equal(weights[0], 225);
     assert_int_equal(weights[1], 75);
-    assert_true(weir_demand_divide(three, 3, weights));
+    weir_demand_divide(100, three, 3, weights);
     assert_int_equal(weights[0], 34);
     assert_int_equal(weights[1] + weights[2], 66);
-    weights[0] = 7;
-    assert_false(weir_demand_divide(little, 3, weights));
-    assert_int_equal(weights[0], 7);
+    weir_demand_divide(2, little, 3, weights);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(weights[i], 1);
+    }
 }
 
 int main(void)

@@ -359,6 +359,7 @@ static int set_up_worker(void **state)
     tenant = weir_tenant_create(&worker, 0, &config);
     assert_non_null(tenant);
     tenant->account.page = &pages[A];
+    tenant->has_others = true;
     return 0;
 }
 
@@ -467,7 +468,7 @@ static void a_tenant_of_one_worker_asks_nobody(void **state)
 
     (void)state;
     assert_true(weir_directory_is_used(tenant));
-    tenant->account.page = NULL;
+    tenant->has_others = false;
     assert_false(weir_directory_is_used(tenant));
     assert_int_equal(weir_export_find_name(tenant, token, name), CUDA_ERROR_INVALID_VALUE);
 }

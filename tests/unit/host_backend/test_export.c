@@ -127,6 +127,7 @@ static void it_goes_although_the_supervisor_has_a_copy(void **state)
 
     (void)state;
     tenant->account.page = &page;
+    tenant->has_others = true;
     assert_int_equal(pthread_create(&thread, NULL, supervisor, &copy), 0);
     fd = export(&message);
     pthread_join(thread, NULL);

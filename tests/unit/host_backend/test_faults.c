@@ -24,7 +24,7 @@ static void have_share(uint32_t slot, uint32_t uid)
                                   .goings = t->goings,
                                   .worker = -1,
                                   .source = WEIR_ORIGIN_DEMAND,
-                                  .demand_uid = uid};
+                                  .demand_user = (uint32_t)(weir_sup_user(&sup, uid) - sup.users)};
     t->config.isolation = WEIR_ISOLATION_PROGRAM;
 }
 
@@ -92,8 +92,7 @@ static void it_ends_with_the_users_quarantine(void **state)
     (void)state;
     fault(0);
     weir_sup_faults_tick(&sup, weir_clock_now_ns() + WEIR_NS_PER_S);
-    assert_int_equal(sup.blamed_users[0].uid, ALICE);
-    sup.blamed_users[0].end_ns = weir_clock_now_ns() - 1;
+    weir_sup_user(&sup, ALICE)->quarantine_end_ns = weir_clock_now_ns() - 1;
     assert_false(begins_in_quarantine(ALICE));
 }
 

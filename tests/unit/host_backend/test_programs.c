@@ -37,6 +37,9 @@ static int set_up(void **state)
     (void)state;
     memset(&sup, 0, sizeof sup);
     sup.spin.page = &page;
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        sup.tenants[i].index = i;
+    }
     for (int i = 0; i < N; i++) {
         int pair[2];
 
@@ -116,6 +119,9 @@ static void was_told(int end, enum weir_status reason, const char *why)
     uint8_t bytes[4096];
     ssize_t n = recv(end, bytes, sizeof bytes, MSG_DONTWAIT);
 
+    if (n < 0) { /* ECONNRESET, once: nobody has read its hello */
+        n = recv(end, bytes, sizeof bytes, MSG_DONTWAIT);
+    }
     assert_true(n > 0);
     assert_int_equal(weir_welcome_decode(bytes, (size_t)n, &welcome), WEIR_OK);
     assert_int_equal(welcome->status, reason);
@@ -288,11 +294,13 @@ static void a_lack_of_the_host_is_told_as_such(void **state)
     weir_sup_programs_tick(&sup, weir_clock_now_ns());
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     was_told(end, WEIR_ERR_NO_DESCRIPTOR, "no file descriptor left for another worker");
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) { /* all slots are taken */
+    snprintf(sup.tenants[0].config.devices, sizeof sup.tenants[0].config.devices, "0");
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) { /* all slots are taken, for other GPUs */
         sup.workers[i].kind = sup.workers[i].used ? sup.workers[i].kind : WEIR_WORKER_SHARED;
         sup.workers[i].used = true;
+        have_devices(i, "1");
     }
-    is_refused(WEIR_ERR_TOO_BIG, "as many workers or processes as it may");
+    is_refused(WEIR_ERR_FULL, "as many workers or processes as it may");
 }
 
 static void who_waits_is_told_that_the_host_stops(void **state)
@@ -484,6 +492,192 @@ static void tenants_have_their_turns(void **state)
     assert_memory_equal(slots, wanted, sizeof wanted);
 }
 
+/* ---------------------------------------------------------------- contexts of a GPU */
+
+enum { CONTEXTS = 12, FREE_FROM = 8 };
+
+/* A GPU that takes few contexts, and workers on it that serve a tenant's programs. */
+static void have_busy(int tenant, int first, int n)
+{
+    sup.gate.n_gpus = 1;
+    sup.gate.gpus[0].contexts = CONTEXTS;
+    for (int i = first; i < first + n; i++) {
+        sup.workers[i] = (struct weir_sup_worker){.used = true,
+                                                  .kind = WEIR_WORKER_PROGRAM,
+                                                  .ready = true,
+                                                  .link = -1,
+                                                  .tenant = tenant,
+                                                  .program = {.busy = true, .native = true}};
+    }
+}
+
+static void have_tenants(int n)
+{
+    for (int i = 0; i < n; i++) {
+        sup.tenants[i] = sup.tenants[0];
+        sup.tenants[i].index = (uint32_t)i;
+        sup.tenants[i].config.sessions_max = 100;
+    }
+}
+
+static void a_tenant_with_its_part_of_the_contexts_gets_no_more(void **state)
+{
+    int end;
+
+    (void)state;
+    have_tenants(4);
+    sup.workers[BUSY].used = sup.workers[KEPT].used = sup.workers[SHARED].used = false;
+    sup.config.workers.on_shortage = WEIR_SHORTAGE_REFUSE;
+    have_busy(1, FREE_FROM, 9); /* of twelve; the other three tenants have none */
+    end = have_pending(1);
+    weir_sup_programs_tick(&sup, weir_clock_now_ns());
+    was_told(end, WEIR_ERR_QUOTA, "its part of the contexts");
+    assert_int_equal(sup.workers[SPARE].tenant, -1);
+    end = have_pending(2); /* who has none gets the spare that is there */
+    weir_sup_programs_tick(&sup, weir_clock_now_ns());
+    assert_int_equal(sup.workers[SPARE].tenant, 2);
+    close(end);
+}
+
+static void beyond_its_part_it_shares_a_worker(void **state)
+{
+    int end;
+
+    (void)state;
+    have_tenants(4);
+    sup.workers[BUSY].used = sup.workers[KEPT].used = sup.workers[SHARED].used = false;
+    have_busy(1, FREE_FROM, 9);
+    end = have_pending(1);
+    weir_sup_programs_tick(&sup, weir_clock_now_ns());
+    assert_false(sup.pending[0].used);
+    assert_int_equal(sup.workers[FREE_FROM].program.n_guests, 1);
+    assert_int_equal(sup.workers[SPARE].tenant, -1);
+    close(end);
+}
+
+static void where_others_have_all_contexts_that_is_said(void **state)
+{
+    int end;
+
+    (void)state;
+    have_tenants(4);
+    sup.workers[SPARE].used = sup.workers[BUSY].used = sup.workers[KEPT].used = false;
+    sup.workers[SHARED].used = false;
+    have_busy(1, FREE_FROM, CONTEXTS); /* from before the other tenants came */
+    end = have_pending(2);
+    weir_sup_programs_tick(&sup, weir_clock_now_ns());
+    was_told(end, WEIR_ERR_FULL, "other tenants' programs have all");
+}
+
+static void an_idle_worker_gives_way_to_a_program_on_a_full_gpu(void **state)
+{
+    int end;
+
+    (void)state;
+    have_tenants(4);
+    sup.workers[SPARE].used = sup.workers[BUSY].used = sup.workers[SHARED].used = false;
+    have_busy(1, FREE_FROM, CONTEXTS - 1);
+    sup.workers[FREE_FROM + CONTEXTS - 3].program.busy = false; /* its second kept one */
+    sup.workers[FREE_FROM + CONTEXTS - 2].program.busy = false;
+    sup.workers[FREE_FROM + CONTEXTS - 3].program.idle_since_ns =
+        sup.workers[FREE_FROM + CONTEXTS - 2].program.idle_since_ns = weir_clock_now_ns();
+    end = have_pending(2);
+    weir_sup_programs_tick(&sup, weir_clock_now_ns());
+    assert_true(sup.pending[0].used);
+    assert_int_equal(sup.worker_starts, 0);
+    assert_true(was_stopped(KEPT));
+    weir_sup_pending_forget(&sup.pending[0]);
+    close(end);
+}
+
+/* ---------------------------------------------------------------- places of those who wait */
+
+/* Programs of a tenant's that wait, in all places from the first to before the last. */
+static void fill_places(uint32_t tenant, size_t first, size_t last, bool said_hello)
+{
+    sup.tenants[tenant] = sup.tenants[0];
+    sup.tenants[tenant].index = tenant;
+    for (size_t i = first; i < last; i++) {
+        sup.pending[i] = (struct weir_sup_pending){.used = true,
+                                                   .fd = -1,
+                                                   .said_hello = said_hello,
+                                                   .since_ns = 1000 - i,
+                                                   .guest = {.tenant_index = tenant}};
+    }
+}
+
+/* A connection of a tenant's comes. @param spoke  it has said hello. @return its end */
+static int arrive(uint32_t tenant, bool spoke)
+{
+    const struct weir_hello hello = {
+        .protocol = WEIR_PROTOCOL, .n_transports = 1, .transports = {"shm"}};
+    const struct weir_link_guest guest = {.tenant_index = tenant};
+    struct weir_control_bytes bytes;
+    int pair[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    if (spoke) {
+        assert_int_equal(weir_hello_encode(&hello, &bytes), WEIR_OK);
+        assert_int_equal(send(pair[1], bytes.bytes, bytes.len, 0), bytes.len);
+        free(bytes.bytes);
+    }
+    weir_sup_program_arrived(&sup, &sup.tenants[tenant], pair[0], &guest);
+    return pair[1];
+}
+
+static uint32_t n_places(uint32_t tenant)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        n += sup.pending[i].used && sup.pending[i].guest.tenant_index == tenant;
+    }
+    return n;
+}
+
+static void who_is_silent_gives_way_of_who_has_most_of_them(void **state)
+{
+    (void)state;
+    fill_places(1, 0, 200, false);
+    fill_places(2, 200, 300, false);
+    fill_places(3, 300, WEIR_PENDING_MAX, true);
+    int oldest = arrive(0, true); /* that of number 199 is the oldest, and says so */
+    assert_int_equal(n_places(1), 199);
+    assert_true(sup.pending[199].used && sup.pending[199].guest.tenant_index == 0);
+    close(arrive(0, false)); /* also for one that is silent itself, of a holder that has few */
+    assert_int_equal(n_places(1), 198);
+    close(arrive(1, true));
+    assert_int_equal(n_places(1), 198);
+    close(arrive(3, true)); /* and for one that has most places, all of which have spoken */
+    assert_int_equal(n_places(1), 197);
+    assert_int_equal(n_places(2), 100);
+    close(oldest);
+}
+
+static void who_has_most_places_gives_way_where_all_have_spoken(void **state)
+{
+    int pair[2], end;
+
+    (void)state;
+    fill_places(1, 0, 300, true);
+    fill_places(2, 300, WEIR_PENDING_MAX, true);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    sup.pending[0].fd = pair[0]; /* the youngest */
+    end = arrive(0, true);
+    was_told(pair[1], WEIR_ERR_AGAIN, "others come first");
+    assert_int_equal(sup.tenants[1].refused.sessions, 0);
+    assert_int_equal(n_places(1), 299);
+    assert_int_equal(n_places(0), 1);
+    was_told(arrive(1, true), WEIR_ERR_FULL, "their part of these");
+    was_told(arrive(0, false), WEIR_ERR_AGAIN, "as many programs wait");
+    for (int i = 0; i < 400; i++) {
+        close(arrive(0, true));
+    }
+    assert_in_range(n_places(0), WEIR_PENDING_MAX / 3, WEIR_PENDING_MAX / 3 + 1);
+    assert_in_range(n_places(1), WEIR_PENDING_MAX / 3, WEIR_PENDING_MAX / 3 + 1);
+    close(end);
+}
+
 /* Lines in a log that is a file in memory. */
 static uint32_t n_lines(int log)
 {
@@ -581,6 +775,17 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_worker_goes_to_who_has_waited_for_longest, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(tenants_have_their_turns, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_tenant_with_its_part_of_the_contexts_gets_no_more, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(beyond_its_part_it_shares_a_worker, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(where_others_have_all_contexts_that_is_said, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(an_idle_worker_gives_way_to_a_program_on_a_full_gpu, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(who_is_silent_gives_way_of_who_has_most_of_them, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(who_has_most_places_gives_way_where_all_have_spoken, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_tenant_that_is_refused_in_a_loop_does_not_fill_the_log,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(machines_that_come_in_a_loop_do_not_fill_the_log, set_up,

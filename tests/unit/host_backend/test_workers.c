@@ -62,6 +62,11 @@ static int tear_down(void **state)
         close(sup.workers[0].link);
     }
     close(link_end);
+    for (int i = 0; i < 2; i++) { /* their pages stay mapped */
+        if (sup.tenants[i].account != NULL) {
+            close(sup.tenants[i].account_fd);
+        }
+    }
     return 0;
 }
 

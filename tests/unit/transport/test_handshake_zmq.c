@@ -17,6 +17,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -250,6 +253,39 @@ static void tcp_without_listener_is_not_found(void **state)
     assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_ERR_INVALID);
 }
 
+/* As many as a client that has no key may leave unfinished, and more. */
+static void tcp_guests_come_in_a_flood_of_silent_connections(void **state)
+{
+    struct network *network = *state;
+    struct weir_connect_params params = tcp_params(network);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fds[300];
+    address.sin_port = htons((uint16_t)strtoul(strrchr(params.host, ':') + 1, NULL, 10));
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(fds[i], (struct sockaddr *)&address, sizeof address), 0);
+        if (i % 50 == 49) {
+            struct weir_transport *guest;
+            struct weir_welcome *welcome;
+            assert_int_equal(weir_connect(&params, &guest, &welcome), WEIR_OK);
+            struct weir_transport *host = wait_for_host(network);
+            pthread_mutex_lock(&network->lock);
+            network->host = NULL;
+            pthread_mutex_unlock(&network->lock);
+            host->ops->destroy(host);
+            guest->ops->destroy(guest);
+            weir_welcome_destroy(welcome);
+        }
+    }
+    char byte;
+    assert_int_equal(recv(fds[0], &byte, 1, 0), 1); /* it was greeted .. */
+    while (recv(fds[0], &byte, 1, 0) == 1) {
+    } /* .. and hung up on */
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+        close(fds[i]);
+    }
+}
+
 struct late {
     struct network *network;
     int listening;
@@ -262,7 +298,7 @@ static void *start_late(void *argument)
     struct pollfd first = {late->listening, POLLIN, 0};
     assert_int_equal(poll(&first, 1, TL_LONG_NS / WEIR_NS_PER_MS), 1);
     poll(NULL, 0, LATE_MS);
-    int fd = accept(late->listening, NULL, NULL);
+    int fd = (int)syscall(SYS_accept4, late->listening, NULL, NULL, 0); /* not as libzmq's */
     assert_true(fd >= 0);
     close(fd);
     start_server(late->network, late->listening);
@@ -527,12 +563,14 @@ static void zmq_token_works_once_and_no_other_does(void **state)
     (void)state;
     struct zmq_case zmq;
     struct dealer first, second;
-    int fds[2];
+    int fds[2], other_fds[2];
     uint8_t token[WEIR_CONTROL_TOKEN_BYTES], wrong[WEIR_CONTROL_TOKEN_BYTES];
+    uint8_t other_token[WEIR_CONTROL_TOKEN_BYTES]; /* so that two may connect */
     zmq_case_start(&zmq);
     struct weir_transport *host = expect_guest(&zmq, fds, token);
     memcpy(wrong, token, sizeof wrong);
     wrong[31] ^= 1;
+    struct weir_transport *other = expect_guest(&zmq, other_fds, other_token);
     dealer_open(&second, zmq.endpoint);
     dealer_hello(&second, wrong);
     assert_int_equal(dealer_answer(&second), WEIR_ERR_DENIED);
@@ -550,8 +588,53 @@ static void zmq_token_works_once_and_no_other_does(void **state)
     close(fds[1]); /* the unix socket is a sign of life also beside ZeroMQ */
     assert_true(host->ops->peer_gone(host));
     host->ops->destroy(host);
+    other->ops->destroy(other);
+    close(other_fds[1]);
     dealer_close(&first);
     dealer_close(&second);
+    zmq_case_finish(&zmq);
+}
+
+/* Is a connection to the endpoint taken? Then it stays open. */
+static bool is_taken(const struct zmq_case *zmq, int *ret_fd)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char byte;
+    *ret_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "%.100s", zmq->endpoint + strlen("ipc://"));
+    assert_int_equal(connect(*ret_fd, (struct sockaddr *)&address, sizeof address), 0);
+    return recv(*ret_fd, &byte, 1, 0) == 1;
+}
+
+static bool is_taken_in_another_process(const struct zmq_case *zmq)
+{
+    int fd, status;
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(is_taken(zmq, &fd));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WEXITSTATUS(status) != 0;
+}
+
+static void zmq_takes_a_connection_for_each_token(void **state)
+{
+    struct zmq_case zmq;
+    int fds[2], ends[4];
+    uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
+    (void)state;
+    zmq_case_start(&zmq);
+    assert_false(is_taken(&zmq, &ends[0]));
+    struct weir_transport *host = expect_guest(&zmq, fds, token);
+    assert_false(is_taken_in_another_process(&zmq));
+    assert_true(is_taken(&zmq, &ends[1]));
+    assert_false(is_taken(&zmq, &ends[2]));
+    host->ops->destroy(host); /* its token is nobody's */
+    assert_false(is_taken(&zmq, &ends[3]));
+    for (int i = 0; i < 4; i++) {
+        close(ends[i]);
+    }
+    close(fds[1]);
     zmq_case_finish(&zmq);
 }
 
@@ -564,16 +647,21 @@ static void zmq_strangers_write_so_many_lines(void **state)
     struct dealer dealer;
     char spec[64];
     uint32_t n_lines = 0;
+    int fds[2];
+    uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
     (void)state;
     snprintf(spec, sizeof spec, "warn:/proc/self/fd/%d", log);
     assert_int_equal(weir_log_init(spec, "test"), WEIR_OK);
     zmq_case_start(&zmq);
+    struct weir_transport *host = expect_guest(&zmq, fds, token);
     dealer_open(&dealer, zmq.endpoint);
     for (int i = 0; i < WEIR_LOG_RATE_LINES + 20; i++) {
         dealer_hello(&dealer, NULL);
         assert_int_equal(dealer_answer(&dealer), WEIR_ERR_DENIED);
     }
     dealer_close(&dealer);
+    host->ops->destroy(host);
+    close(fds[1]);
     zmq_case_finish(&zmq);
     assert_int_equal(weir_log_init("none", "test"), WEIR_OK);
     ssize_t n = pread(log, text, sizeof text, 0);
@@ -614,9 +702,11 @@ int main(void)
         TCP_TEST(tcp_strangers_are_denied),
         TCP_TEST(tcp_refusals_carry_reason_and_message),
         TCP_TEST(tcp_without_listener_is_not_found),
+        TCP_TEST(tcp_guests_come_in_a_flood_of_silent_connections),
         TCP_TEST(tcp_guests_wait_for_the_next_server),
         IPC_TEST(zmq_lies_cost_the_session),
         IPC_TEST(zmq_token_works_once_and_no_other_does),
+        IPC_TEST(zmq_takes_a_connection_for_each_token),
         IPC_TEST(zmq_strangers_write_so_many_lines),
         cmocka_unit_test(zmq_server_refuses_bad_endpoints),
     };
