@@ -537,9 +537,6 @@ CUresult weir_guest_cuStreamGetCaptureInfo_v3(CUstream hStream,
     }
     CUresult result = weir_guest_stream_get(hStream, &stream);
     if (result == CUDA_SUCCESS && weir_guest_capturing()) {
-        if (stream->legacy) {
-            return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-        }
         result = info_of(stream, &out);
     }
     if (result == CUDA_SUCCESS) {

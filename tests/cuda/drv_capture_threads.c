@@ -324,6 +324,13 @@ static CUresult legacy_status(void)
     return cu.StreamIsCapturing(NULL, &status);
 }
 
+static CUresult legacy_info(void)
+{
+    CUstreamCaptureStatus status;
+
+    return cu.StreamGetCaptureInfo_v2(NULL, &status, NULL, NULL, NULL, NULL);
+}
+
 static CUresult context_synchronize(void)
 {
     return cu.CtxSynchronize();
@@ -376,6 +383,7 @@ static const struct {
     {"a stream's life", stream_life, NEVER},
     {"cuStreamAddCallback", stream_callback, UNKNOWN},
     {"cuStreamIsCapturing of the legacy stream", legacy_status, NEVER},
+    {"cuStreamGetCaptureInfo of the legacy stream", legacy_info, NEVER},
     {"cuCtxSynchronize", context_synchronize, ALWAYS},
     {"cuCtxSetLimit", set_limit, BY_MODE},
     {"work in another stream", work, NEVER},
@@ -462,7 +470,8 @@ static void all_beside(unsigned flags)
     DRV(cu.StreamCreate(&captured, flags));
     for (unsigned i = 0; i < CALLS; i++) {
         bool legacy = calls[i].call == copy_in || calls[i].call == copy_out ||
-                      calls[i].call == memory_set || calls[i].call == legacy_status;
+                      calls[i].call == memory_set || calls[i].call == legacy_status ||
+                      calls[i].call == legacy_info;
         if (legacy && flags == CU_STREAM_DEFAULT) {
             continue; /* use of the legacy stream, which is forbidden then */
         }
