@@ -178,6 +178,7 @@ class Takeover(lib.Case):
     def test_it_makes_no_processes(self):
         """Which would outlive it, and with CLONE_PARENT be the supervisor's."""
         host, taken, steady = self.victims()
+        compiler = set(children_of(taken.pid))  # where there is ptxas
         for flags in (signal.SIGCHLD, CLONE_PARENT | signal.SIGCHLD, CLONE_PARENT, CLONE_VM | signal.SIGCHLD):
             self.assertEqual(taken.repeat(300, "clone", flags)[:3], (-1, errno.EPERM, 0), hex(flags))
         self.assertEqual(taken.call("clone3", bytes(88), 88)[1], errno.ENOSYS)
@@ -185,7 +186,7 @@ class Takeover(lib.Case):
             self.assertEqual(taken.call("fork")[1], errno.EPERM)
         self.assertEqual(taken.call("setsid")[1], errno.EPERM)
         self.assertEqual(taken.call("prctl", PR_SET_PDEATHSIG, 0)[1], errno.EPERM)
-        self.assertEqual(children_of(taken.pid), set())
+        self.assertLessEqual(set(children_of(taken.pid)), compiler)
         lib.until(lambda: children_of(host.pid) <= self.taken.keys(), 10, "all children of the host's are workers, or the gate")
         self.finished(host, "e2e_minimal", tenant="bob")
         self.steady_undisturbed(steady)
