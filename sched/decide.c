@@ -146,7 +146,7 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
     }
     if (choice.sms != 0 && choice.sms < sched->config.sms && old != NULL && old != leader &&
         old->is_ready && !old->exclusive && !leader->exclusive && is_beside(old, leader) &&
-        all_movable(sched, old)) {
+        old->view.priority < leader->view.priority && all_movable(sched, old)) {
         group_spatial(sched, old, choice.sms);
     } else if (!group_keeps(sched, leader)) {
         group_of(sched);
@@ -730,6 +730,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
     if (turn->valid_until_ns > sched->now_ns) {
         *wake_ns = min_u64(*wake_ns, turn->valid_until_ns);
     }
+    group_wake(sched, wake_ns);
 }
 
 /* A leader that ran out of work keeps its place for a while, or loses it. */
