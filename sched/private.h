@@ -163,6 +163,8 @@ struct tenant {
     uint64_t waited_ns, finished, stops;
     uint64_t waits[WEIR_SCHED_WAITS];
     uint64_t credit_ns; /* of service on SMs: charged before, and others' */
+    uint64_t due_ns;    /* the watchdog helps it until its service comes to so much .. */
+    uint64_t helped_ns; /* .. and helped it last */
     uint32_t queue_count, waiting, granted, stopped; /* items */
     uint32_t heads;                                  /* queues */
     uint32_t copies[RESOURCES]; /* of each direction: items on the device, and queues listed */
@@ -473,8 +475,16 @@ void view_refresh(struct weir_sched *sched, struct tenant *tenant);
 /* decide.c: what every call into the core ends with */
 void decide(struct weir_sched *sched);
 void turn_forget(struct weir_sched *sched, const struct tenant *tenant); /* it goes */
+void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
+                uint64_t keep_ns);
 void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
               uint64_t *wake_ns); /* when it can be granted more, if its head is at work */
+
+/* watchdog.c */
+/** Give the turn to who has waited for too long. */
+void watchdog_look(struct weir_sched *sched);
+/** Nobody waits now. */
+void watchdog_rest(struct weir_sched *sched);
 
 /* fill.c: what the leader leaves of the device */
 void fill(struct weir_sched *sched, uint64_t *wake_ns);

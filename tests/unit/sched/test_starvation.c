@@ -153,6 +153,33 @@ static const struct weir_policy_ops bad_together[] = {
 };
 #define BAD_TOGETHER (sizeof(bad_together) / sizeof(bad_together[0]))
 
+/* Whoever came first, for as long as it has work; and it needs but one SM. */
+static void always_the_first(struct weir_policy *self, const struct weir_policy_next_view *view,
+                             struct weir_policy_choice *choice)
+{
+    (void)self;
+    for (uint32_t i = 0; i < view->ready_count; i++) {
+        choice->ready = view->ready[i]->id < view->ready[choice->ready]->id ? i : choice->ready;
+    }
+    choice->slice_ns = UINT64_MAX;
+    choice->linger_ns = UINT64_MAX;
+    choice->sms = 1;
+}
+
+static void stops_nobody(struct weir_policy *self, const struct weir_policy_next_view *view,
+                         struct weir_policy_choice *choice)
+{
+    always_the_first(self, view, choice);
+    choice->preempt = false;
+    choice->slice_ns = 0;
+}
+
+static const struct weir_policy_ops bad_next[] = {
+    {.name = "always_the_first", .kind = WEIR_POLICY_NEXT, .next = always_the_first},
+    {.name = "stops_nobody", .kind = WEIR_POLICY_NEXT, .next = stops_nobody},
+};
+#define BAD_NEXT (sizeof(bad_next) / sizeof(bad_next[0]))
+
 /* ---- runs ---- */
 
 static struct tl_sim *make(const struct company *company, const struct weir_policy_ops *next,
@@ -242,6 +269,52 @@ static void with_fair_shares_hold_whoever_is_put_beside_whom(void **state)
     }
 }
 
+/* In five seconds. The watchdog takes a tenth of the time at most, for all; it helps who has waited
+ * for a second until that one has had its weight's part of a second. */
+#define LEAST_NS 0.05e9
+
+static void check_progress(const struct company *company, const struct weir_policy_ops *next,
+                           const struct weir_policy_ops *together)
+{
+    struct tl_sim *sim = make(company, next, together);
+
+    tl_sim_run(sim, 5 * SECOND_NS);
+    for (uint32_t i = 0; i < count_of(company); i++) {
+        double ns = done_ns(sim, i, 0);
+
+        if (ns < LEAST_NS) {
+            fail_msg("%s, %s, %s: tenant %u gets %.3f s done in 5", next->name,
+                     together != NULL ? together->name : "-", company->what, i, ns / SECOND_NS);
+        }
+    }
+    tl_sim_destroy(sim);
+}
+
+static void nobody_starves_under(const struct weir_policy_ops *next)
+{
+    for (size_t c = 0; c < COMPANIES; c++) {
+        check_progress(&companies[c], next, NULL);
+        for (uint32_t row = 0; weir_policy_at(row) != NULL; row++) {
+            if (weir_policy_at(row)->kind == WEIR_POLICY_TOGETHER) {
+                check_progress(&companies[c], next, weir_policy_at(row));
+            }
+        }
+    }
+}
+
+static void nobody_starves_whatever_policies_say(void **state)
+{
+    (void)state;
+    for (uint32_t row = 0; weir_policy_at(row) != NULL; row++) {
+        if (weir_policy_at(row)->kind == WEIR_POLICY_NEXT) {
+            nobody_starves_under(weir_policy_at(row));
+        }
+    }
+    for (size_t i = 0; i < BAD_NEXT; i++) {
+        nobody_starves_under(&bad_next[i]);
+    }
+}
+
 /* ---- copies ---- */
 
 static uint32_t the_last(struct weir_policy *self, const struct weir_policy_order_view *view)
@@ -321,6 +394,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(with_fair_shares_hold_whoever_is_put_beside_whom),
+        cmocka_unit_test(nobody_starves_whatever_policies_say),
         cmocka_unit_test(copies_are_shared_in_whatever_order),
     };
 
