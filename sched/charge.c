@@ -195,14 +195,19 @@ static int64_t owed_by_small(const struct weir_sched *sched, const struct item *
     return owed_ns < most_ns ? owed_ns : most_ns;
 }
 
-static void charge_more(struct queue *queue, int64_t more_ns)
+void charge_more(struct tenant *tenant, int64_t more_ns)
 {
     if (more_ns > 0) {
-        queue->tenant->view.service_ns[WEIR_SCHED_COMPUTE] += (uint64_t)more_ns;
-        queue->service_ns += (uint64_t)more_ns;
+        tenant->view.service_ns[WEIR_SCHED_COMPUTE] += (uint64_t)more_ns;
     } else {
-        queue->tenant->credit_ns += (uint64_t)-more_ns;
+        tenant->credit_ns += (uint64_t)-more_ns;
     }
+}
+
+static void charge_queue(struct queue *queue, int64_t more_ns)
+{
+    charge_more(queue->tenant, more_ns);
+    queue->service_ns += more_ns > 0 ? (uint64_t)more_ns : 0;
 }
 
 /* Tenants of one class have paid for filling: add it up, less what leaders were paid back. */
@@ -219,7 +224,7 @@ void charge_by_work(struct weir_sched *sched, const struct item *done)
     int64_t owed_ns, more_ns;
 
     if (small_sms(done) != 0) {
-        charge_more(done->queue, (int64_t)pair_gain_small_done(sched, done));
+        charge_queue(done->queue, (int64_t)pair_gain_small_done(sched, done));
         return;
     }
     if (!is_compute(done) || done->interrupted || is_placed(done)) {
@@ -248,7 +253,7 @@ void charge_by_work(struct weir_sched *sched, const struct item *done)
     } else {
         return;
     }
-    charge_more(done->queue, more_ns);
+    charge_queue(done->queue, more_ns);
     sched->small_owe_ns += owed_ns;
 }
 
@@ -484,8 +489,8 @@ static void settle_with_small(struct weir_sched *sched, const struct part *parts
         all_ns += (double)parts[i].service_ns;
     }
     for (uint32_t i = 0; i < count && all_ns > 0 && small_sms(parts[i].item) != 0; i++) {
-        charge_more(parts[i].item->queue, (int64_t)((double)sched->small_owe_ns *
-                                                    ((double)parts[i].service_ns / all_ns)));
+        charge_queue(parts[i].item->queue, (int64_t)((double)sched->small_owe_ns *
+                                                     ((double)parts[i].service_ns / all_ns)));
     }
     sched->small_owe_ns = all_ns > 0 ? 0 : sched->small_owe_ns;
 }
@@ -519,6 +524,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
             continue;
         }
         pay(sched, item, WEIR_SCHED_COMPUTE, parts[i].service_ns, ns);
+        group_serve(sched, item, parts[i].service_ns, ns);
         item->beside_waits |= waits && !item->waits;
         /* What was granted while it filled is not of this turn. */
         led |=
@@ -545,6 +551,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
     }
     room_pass(sched, count != 0 && small_sms(parts[0].item) != 0 ? parts[0].item : NULL, ns);
     sched->turn.used_ns += led ? ns : 0;
+    group_pass(sched, ns);
     pair_gain_pass(sched, ns);
     charge_lingering(sched, ns);
 }

@@ -7,9 +7,8 @@
  *                         or runs out; members are granted up to inflight_ns a queue
  *
  * The slice is time in which the leader was served: behind a kernel that runs out it does not pass.
- * A leader without work keeps its place for linger_ns, and pays for it. The watchdog looks at who
- * has waited longest only when somebody can have waited too long; what it grants is a short slice
- * that no policy is asked about, at most a tenth of the time.
+ * A leader without work keeps its place for linger_ns, and pays for it. Before the policy the
+ * watchdog is asked (watchdog.c).
  *
  * Everything here is a function of what the core knows and of the time it was given.
  */
@@ -17,8 +16,8 @@
 
 #include <assert.h>
 
-static void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
-                       uint64_t keep_ns)
+void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
+                uint64_t keep_ns)
 {
     struct turn *turn = &sched->turn;
 
@@ -146,7 +145,7 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
     }
     if (choice.sms != 0 && choice.sms < sched->config.sms && old != NULL && old != leader &&
         old->is_ready && !old->exclusive && !leader->exclusive && is_beside(old, leader) &&
-        all_movable(sched, old)) {
+        old->view.priority < leader->view.priority && all_movable(sched, old)) {
         group_spatial(sched, old, choice.sms);
     } else if (!group_keeps(sched, leader)) {
         group_of(sched);
@@ -305,51 +304,6 @@ static enum weir_policy_why reason_to_ask(struct weir_sched *sched)
     return sched->changed   ? WEIR_POLICY_CHANGED
            : sched->arrived ? WEIR_POLICY_ARRIVAL
                             : WEIR_POLICY_WHY_COUNT;
-}
-
-/* ---- the watchdog ---- */
-
-static uint64_t patience_ns(const struct weir_sched *sched)
-{
-    return min_u64(sched->config.starve_ns, sched->config.lease_ns);
-}
-
-/* Who waits longest of those that are not members, or NULL. */
-static struct tenant *most_patient(struct weir_sched *sched)
-{
-    struct tenant *best = NULL;
-
-    for (uint32_t i = 0; i < sched->ready_count; i++) {
-        struct tenant *tenant = tenant_of(sched->ready[i]);
-
-        view_refresh(sched, tenant);
-        if (!tenant->view.member && tenant->view.waiting_since_ns != NEVER &&
-            (best == NULL || tenant->view.waiting_since_ns < best->view.waiting_since_ns)) {
-            best = tenant;
-        }
-    }
-    return best;
-}
-
-static void rescue(struct weir_sched *sched)
-{
-    struct tenant *tenant;
-
-    if (sched->now_ns < sched->rescue_after_ns) {
-        return;
-    }
-    tenant = most_patient(sched);
-    sched->rescue_after_ns =
-        (tenant != NULL ? tenant->view.waiting_since_ns : sched->now_ns) + patience_ns(sched);
-    if (tenant == NULL || sched->now_ns < sched->rescue_after_ns) {
-        return;
-    }
-    policy_blame(sched, WEIR_POLICY_NEXT, MISTAKE_STARVED, "let somebody wait", tenant);
-    sched->counts.rescues++;
-    sched->rescue_after_ns = sched->now_ns + RESCUE_SLICE_NS * RESCUE_EVERY;
-    turn_begin(sched, tenant, RESCUE_SLICE_NS, 0);
-    sched->turn.rescue = true;
-    group_alone(sched);
 }
 
 /* ---- carrying it out ---- */
@@ -684,7 +638,7 @@ static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
     }
     sched->turn.has_equals = false;
     sched->arrived = sched->changed = false;
-    sched->rescue_after_ns = sched->now_ns + patience_ns(sched);
+    watchdog_rest(sched);
     serve_alone(sched, tenant, wake_ns);
 }
 
@@ -693,7 +647,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
     struct turn *turn = &sched->turn;
     enum weir_policy_why why;
 
-    rescue(sched);
+    watchdog_look(sched);
     why = reason_to_ask(sched);
     if (why != WEIR_POLICY_WHY_COUNT) {
         choose(sched, why);
@@ -730,6 +684,7 @@ static void rule(struct weir_sched *sched, uint64_t *wake_ns)
     if (turn->valid_until_ns > sched->now_ns) {
         *wake_ns = min_u64(*wake_ns, turn->valid_until_ns);
     }
+    group_wake(sched, wake_ns);
 }
 
 /* A leader that ran out of work keeps its place for a while, or loses it. */

@@ -5,16 +5,10 @@
  * newcomer that needs few SMs, FLEP's spatial preemption); a leader with an SM limit beside those
  * that wait longest for the SMs that their limits leave; what the policy `together` says.
  *
- * Nobody loses by the last one. What a policy puts together may suit two kernels and not their
- * tenants' weights, or be a mistake: at 9:1 two got halves, and one of two equals an eighth of the
- * SMs, as long as a wrong time alone made that look like a gain. In turns a leader would have
- * been at work for its weight's part of both one's time. What it gets done beside the other, by
- * what its kernels are known to take alone, is held against that, and what is missing it has the
- * device to itself for.
+ * Nobody loses by the last one: group_account.c.
  */
 #include "base/hash.h"
 #include "sched/private.h"
-#include <math.h>
 
 static void group_clear(struct weir_sched *sched)
 {
@@ -326,6 +320,10 @@ bool group_is_over(struct weir_sched *sched)
         turn->leader == NULL || !turn->leader->is_ready) {
         return false;
     }
+    if (group_settle(sched)) {
+        sched->group_why = WEIR_POLICY_RETRY;
+        return true;
+    }
     for (uint32_t i = 0; i < turn->members; i++) {
         struct tenant *tenant = turn->member[i].tenant;
 
@@ -390,6 +388,21 @@ void order_ready(struct weir_sched *sched)
     sched->order_count = sched->turn.leader->exclusive ? 1 : count;
 }
 
+/* Of those, whom a policy may put into the leader's group. */
+static void order_joiners(struct weir_sched *sched)
+{
+    uint32_t count = 1;
+
+    order_ready(sched);
+    for (uint32_t i = 1; i < sched->order_count; i++) {
+        if (sched->order[i]->priority == sched->order[0]->priority &&
+            !group_is_barred(sched, tenant_of(sched->order[i]))) {
+            sched->order[count++] = sched->order[i];
+        }
+    }
+    sched->order_count = count;
+}
+
 /* The places, cut to the tenants' limits. */
 static void group_take(struct weir_sched *sched, const struct weir_policy_group *group)
 {
@@ -441,10 +454,11 @@ static uint32_t unpaired_slot(uint64_t key)
     return weir_hash_slot(key, UNPAIRED_SLOTS);
 }
 
-static bool may_share(const struct weir_policy_tenant *tenant)
+static bool may_share(const struct weir_sched *sched, const struct weir_policy_tenant *tenant)
 {
     return tenant->kernel.movable && tenant->kernel.class == WEIR_SCHED_KERNEL &&
-           tenant->kernel.key != 0 && !tenant_of(tenant)->exclusive;
+           tenant->kernel.key != 0 && !tenant_of(tenant)->exclusive &&
+           !group_is_barred(sched, tenant_of(tenant));
 }
 
 /* The equals of a tenant that are there. */
@@ -455,13 +469,14 @@ struct others {
     bool are_long, may_share;
 };
 
-static void add_other(struct others *others, const struct weir_policy_tenant *other)
+static void add_other(const struct weir_sched *sched, struct others *others,
+                      const struct weir_policy_tenant *other)
 {
     others->count++;
     others->last = other;
     others->sum += weir_hash64_of(&other->kernel.key, sizeof(other->kernel.key));
     others->are_long &= other->kernel.predicted_ns >= LONG_NS;
-    others->may_share |= may_share(other);
+    others->may_share |= may_share(sched, other);
 }
 
 static bool is_steady(const struct unpaired *unpaired)
@@ -493,7 +508,7 @@ static void note_unpaired(struct weir_sched *sched, const struct weir_policy_ten
     if (unpaired->key == tenant->kernel.key) { /* however it is launched now */
         note_steady(unpaired, others);
     }
-    if (asked ? !others->may_share || !may_share(tenant) : !tenant->kernel.stoppable) {
+    if (asked ? !others->may_share || !may_share(sched, tenant) : !tenant->kernel.stoppable) {
         return;
     }
     if (unpaired->key != tenant->kernel.key || sched->turn.sample) {
@@ -516,7 +531,7 @@ static void note_alone(struct weir_sched *sched)
 
     for (uint32_t i = 0; i < sched->ready_count; i++) {
         if (sched->ready[i] != leader && sched->ready[i]->priority == leader->priority) {
-            add_other(&others, sched->ready[i]);
+            add_other(sched, &others, sched->ready[i]);
         }
     }
     if (others.count > 0) {
@@ -525,7 +540,7 @@ static void note_alone(struct weir_sched *sched)
     if (others.count == 1 && others.last->kernel.key != leader->kernel.key) {
         struct others alone = {.are_long = true};
 
-        add_other(&alone, leader);
+        add_other(sched, &alone, leader);
         note_unpaired(sched, others.last, &alone);
     }
 }
@@ -554,53 +569,6 @@ void group_note(struct weir_sched *sched)
         order_ready(sched);
         note_company(sched);
     }
-}
-
-#define OWED_SLACK_NS 4000000 /* no group is asked for sooner */
-#define OWED_MAX_NS   40000000
-
-/* Of two that a policy has put together, not only to see how they do, the part of the time that
- * would be the leader's in turns; 0: there are no such two. */
-static double leaders_part(const struct weir_sched *sched)
-{
-    const struct turn *turn = &sched->turn;
-
-    return turn->members == 2 && !turn->sample && !turn->spatial && !turn->beside
-               ? (double)turn->leader->view.weight /
-                     (turn->leader->view.weight + turn->member[1].tenant->view.weight)
-               : 0;
-}
-
-void group_owe(struct weir_sched *sched, const struct item *item)
-{
-    struct tenant *tenant = item->queue->tenant;
-    double part = leaders_part(sched);
-    double owed;
-
-    if (part == 0 || tenant != sched->turn.leader || !is_compute(item) || item->interrupted ||
-        is_unsure(item) || item->busy_ns == 0) {
-        return;
-    }
-    owed = (double)tenant->owed_ns +
-           (double)item->partner_ns * (part - (double)item->predicted_ns / (double)item->busy_ns);
-    tenant->owed_ns = (int64_t)fmin(fmax(owed, -OWED_SLACK_NS), OWED_MAX_NS);
-    tenant->part = part;
-    sched->group_stale |= tenant->owed_ns > OWED_SLACK_NS;
-}
-
-/* For so long the leader is to have the device to itself, to get what it is owed: of each moment,
- * what in turns would be the other's. */
-static uint64_t owed_time_ns(struct weir_sched *sched)
-{
-    struct tenant *leader = sched->turn.leader;
-    double for_ns;
-
-    if (leader->owed_ns <= OWED_SLACK_NS) {
-        return 0;
-    }
-    for_ns = fmin((double)leader->owed_ns / (1 - leader->part), SLICE_MAX_NS);
-    leader->owed_ns -= (int64_t)(for_ns * (1 - leader->part));
-    return (uint64_t)for_ns;
 }
 
 static void spend(struct spent *spent, const struct item *item)
@@ -660,7 +628,7 @@ void group_ask(struct weir_sched *sched, enum weir_policy_why why)
     struct weir_policy_group group;
     struct weir_policy_together_view view;
 
-    order_ready(sched);
+    order_joiners(sched);
     view = (struct weir_policy_together_view){
         .now_ns = sched->now_ns,
         .why = why,
@@ -671,8 +639,7 @@ void group_ask(struct weir_sched *sched, enum weir_policy_why why)
     plain.member[0].place = whole(sched, turn->leader);
     group = plain;
     sched->group_stale = false;
-    plain.valid_ns = view.ready_count > 1 ? owed_time_ns(sched) : 0;
-    if (plain.valid_ns != 0) {
+    if (group_is_barred(sched, turn->leader)) {
         group_take(sched, &plain);
         return;
     }

@@ -380,7 +380,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
         learn(sched, item, took_ns);
     }
     group_learn(sched, item);
-    group_owe(sched, item);
+    group_correct(item, item->counted_ns);
     sched->copy_done_ns[resource_of(item)] = sched->now_ns; /* of compute it is not looked at */
     for (uint32_t i = 0; i < turn->members && is_compute(item); i++) {
         turn->member[i].tried |= turn->member[i].tenant == tenant;
@@ -437,6 +437,18 @@ static bool learn_alike(struct weir_sched *sched, struct queue *queue, const str
     return true;
 }
 
+/* The first was served for as long as all of them took. */
+static void correct_all(struct queue *queue, const struct item *last)
+{
+    uint64_t done_ns = last->counted_ns;
+
+    for (const struct item *i = queue->first; i != last; i = i->next) {
+        done_ns += i->counted_ns;
+    }
+    group_correct(queue->first, done_ns);
+    queue->first->group_ns = 0;
+}
+
 enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t now_ns,
                                              weir_sched_id id)
 {
@@ -453,6 +465,7 @@ enum weir_status weir_sched_finished_through(struct weir_sched *sched, uint64_t 
     time_is(sched, now_ns);
     queue = item->queue;
     (void)learn_alike(sched, queue, item);
+    correct_all(queue, item);
     do {
         last = queue->first == item;
         finish(sched, queue->first, 0, false,
@@ -493,6 +506,7 @@ static void note_done(struct weir_sched *sched, struct item *item, uint32_t done
     if (blocks != 0 && item->predicted_ns != 0) {
         item->served_ns =
             (uint64_t)((double)item->predicted_ns * sched->config.sms * item->done_blocks / blocks);
+        group_correct(item, item->served_ns / sched->config.sms);
     }
 }
 

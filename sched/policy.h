@@ -111,15 +111,16 @@ struct weir_policy_choice {
     uint64_t linger_ns; /* how long it stays the leader without work within its slice */
     uint64_t keep_ns;   /* how long, at most, while others fill what it leaves */
     bool preempt;       /* stop others' work on the device; false: let it end */
-    uint32_t sms;       /* not 0: it needs only so many, and the old leader keeps the others if
-                           all its work can be moved there; else that work is stopped */
+    uint32_t sms;       /* not 0: it needs only so many, and the old leader, of a lower class, keeps
+                           the others if all its work can be moved there; else that is stopped */
 };
 
 /* For choosing the leader's group. */
 struct weir_policy_together_view {
     uint64_t now_ns;
     enum weir_policy_why why;
-    const struct weir_policy_tenant *const *ready; /* ready[0] is the leader */
+    const struct weir_policy_tenant *const *ready; /* ready[0] is the leader; the others are those
+                                                      of its class and domain that may share */
     uint32_t ready_count;
     uint64_t slice_ns; /* rest of the leader's */
 };

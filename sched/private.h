@@ -84,6 +84,8 @@ struct item {
     int64_t beyond_ns;      /* charged for it beyond served_ns: claims, less what was credited */
     uint64_t partner_ns;    /* of that, in the company of `partner` alone */
     struct company partner;
+    uint64_t group_ns;   /* time in which it was served in a policy's group, .. */
+    uint64_t hoped_ns;   /* .. and what it is taken to have got done there: group_account.c */
     uint64_t copy_start; /* start tag of a copy, in virtual time */
     uint64_t rest_ns;    /* of a copy in pieces, what those behind this one will take */
 };
@@ -161,6 +163,8 @@ struct tenant {
     uint64_t waited_ns, finished, stops;
     uint64_t waits[WEIR_SCHED_WAITS];
     uint64_t credit_ns; /* of service on SMs: charged before, and others' */
+    uint64_t due_ns;    /* the watchdog helps it until its service comes to so much .. */
+    uint64_t helped_ns; /* .. and helped it last */
     uint32_t queue_count, waiting, granted, stopped; /* items */
     uint32_t heads;                                  /* queues */
     uint32_t copies[RESOURCES]; /* of each direction: items on the device, and queues listed */
@@ -168,8 +172,8 @@ struct tenant {
     uint64_t unsure_ns;         /* until then its durations are still to be learned */
     uint32_t domain;            /* of its queues .. */
     bool one_domain;            /* .. if all are of the same one */
-    int64_t owed_ns;            /* what it did not get done in groups that it led; group.c */
-    double part;                /* of both one's time, that was its own there */
+    int64_t owed_ns;            /* what it got done less in groups than it would in turns, .. */
+    uint64_t barred_until_ns;   /* .. and until then it is in none: group_account.c */
     bool is_ready;
     bool stale;                   /* view.kernel and its neighbours are to be made anew */
     uint64_t idle_ns;             /* when it was last ready; NEVER: not yet */
@@ -217,8 +221,9 @@ struct small_price {
 struct turn_member {
     struct tenant *tenant;
     struct weir_sched_place place;
-    uint64_t key; /* of the kernel for which the group was made */
-    bool tried;   /* sample: has finished an item */
+    uint64_t key;     /* of the kernel for which the group was made */
+    bool tried;       /* sample: has finished an item */
+    uint64_t paid_ns; /* of service, for the time that passes */
 };
 
 /* Who has the compute resource. */
@@ -415,6 +420,8 @@ static inline uint64_t served_time_ns(const struct weir_sched *sched, const stru
 /* charge.c */
 void charge_until(struct weir_sched *sched, uint64_t now_ns);
 bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* now, on SMs */
+/** A tenant pays so much service on SMs, or is paid it back. */
+void charge_more(struct tenant *tenant, int64_t more_ns);
 void front_add(struct weir_sched *sched, struct item *item);
 void front_remove(struct weir_sched *sched, struct item *item);
 /** Has an item on the device shared it with one that fills below its own class, or is it one? */
@@ -468,8 +475,16 @@ void view_refresh(struct weir_sched *sched, struct tenant *tenant);
 /* decide.c: what every call into the core ends with */
 void decide(struct weir_sched *sched);
 void turn_forget(struct weir_sched *sched, const struct tenant *tenant); /* it goes */
+void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
+                uint64_t keep_ns);
 void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
               uint64_t *wake_ns); /* when it can be granted more, if its head is at work */
+
+/* watchdog.c */
+/** Give the turn to who has waited for too long. */
+void watchdog_look(struct weir_sched *sched);
+/** Nobody waits now. */
+void watchdog_rest(struct weir_sched *sched);
 
 /* fill.c: what the leader leaves of the device */
 void fill(struct weir_sched *sched, uint64_t *wake_ns);
@@ -541,10 +556,24 @@ void group_outgrown(struct weir_sched *sched);
 void group_note(struct weir_sched *sched);
 /** An item is done: is it slower as it is than as a run? */
 void group_learn(struct weir_sched *sched, const struct item *item);
-void group_owe(struct weir_sched *sched, const struct item *item);
 /** Make sched->order: the leader, and whom it may have beside it; their views are made anew. */
 void order_ready(struct weir_sched *sched);
 bool group_is_over(struct weir_sched *sched);
+
+/* group_account.c: what is got done in groups, against what would be in turns */
+/** Is it a group of several that a policy has made? */
+bool group_is_policys(const struct weir_sched *sched);
+/** An item is served on the device while a policy's group has it. */
+void group_serve(struct weir_sched *sched, struct item *item, uint64_t service_ns, uint64_t ns);
+/** Time has passed, and what was served in it is said. */
+void group_pass(struct weir_sched *sched, uint64_t ns);
+/** It is known now how much of an item is done, as time alone; or of it and others behind it. */
+void group_correct(struct item *item, uint64_t done_ns);
+/** Has a member got too little done? Then accounts are settled, and all are barred from groups. */
+bool group_settle(struct weir_sched *sched);
+bool group_is_barred(const struct weir_sched *sched, const struct tenant *tenant);
+/** When a member may have got too little done. */
+void group_wake(const struct weir_sched *sched, uint64_t *wake_ns);
 
 /* copy_share.c: whose copy is first in a direction */
 void copy_list(struct weir_sched *sched, struct queue *queue);

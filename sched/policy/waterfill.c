@@ -19,7 +19,8 @@
  * - The paper gives SM 0 one block, SM 1 two and so on, and compares their instructions per cycle
  *   after 5000 cycles. Here nothing is counted but the time of whole kernels: each of two has half
  *   of the SMs, and all, half and a quarter of its blocks in turn; between these points the curve
- * is straight. Kernels of more than about a hundred milliseconds are not sampled.
+ * is straight. Kernels of more than about ten milliseconds are not sampled: group_account.c ends
+ * trials that cost more.
  * - Correcting a sample for the memory bandwidth that the others use (its equation for psi) takes
  *   counters. Samples are compared with samples only, so that what distorts all alike falls out.
  * - Of a block it is known how many fit, not which of registers, shared memory or threads is short:

@@ -16,7 +16,7 @@
  *
  * What this cannot see: waits before an item reaches the scheduler, and after its grant (locks, a
  * thread that wakes up late); what a min_share adds to a weight; groups of a policy of kind
- * `together` are served as they are placed, but whether the group was right is not judged.
+ * `together` are served and pay as they are placed, and whether the group was right is not judged.
  */
 #include "sched/sim/tail_private.h"
 

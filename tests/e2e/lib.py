@@ -6,12 +6,15 @@ too. Nothing waits for a fixed time: until() polls a condition up to a limit. Li
 machine that has a processor for everybody: with four programs to a processor, lived_s() tells a second
 after four.
 
+Whatever of Weir is installed or runs on the machine makes no difference: hosts have run directories, caches and
+a user of workers of their own, and root's tests do not see /run/weir, /etc/weir nor other CDI files (namespaces.py).
+
 The same files run from a build tree (ctest) and from a bundle (tests/gpu/run). Environment:
 
     WEIR_E2E_BUILD    the build tree
     WEIR_E2E_BUNDLE   or the folder that ci/bundle made
     WEIR_E2E_DRIVER   what hosts are started with (default softgpu)
-    WEIR_E2E_WORKER_USER  the user of hosts' workers, where a case names none; only as root
+    WEIR_E2E_WORKER_USER  the user of hosts' workers, where a case names none (default: the tests' own); only as root
     WEIR_E2E_LIMIT_S  seconds for one case (default 50)
     WEIR_E2E_KEEP     keep the temporary folders
     WEIR_E2E_SEED     of the schedules that kernels with twins are put through (default 1)
@@ -33,7 +36,7 @@ import tempfile
 import time
 import unittest
 
-from namespaces import Namespaces
+from namespaces import Namespaces, hide_other_hosts
 from processes import (Process, children_of, cpu_seconds, die_with_parent, fds_of, looking_into, main_thread_stands,
                        memfd_maps_of, pid_is_alive, threads_of, threads_since)
 from waiting import Stuck, ended_ns, lived_s, monotonic_ns, until
@@ -42,7 +45,8 @@ DRIVER = os.environ.get("WEIR_E2E_DRIVER", "softgpu")
 FORMS_SEED = int(os.environ.get("WEIR_E2E_SEED", "1"))
 CASE_LIMIT_S = float(os.environ.get("WEIR_E2E_LIMIT_S", "50"))
 SKIPPED = 77
-WORKER_USER = os.environ.get("WEIR_E2E_WORKER_USER", "") if os.geteuid() == 0 else ""
+# By name, because Weir's own default is weir-worker where an installation has made that user.
+WORKER_USER = os.environ.get("WEIR_E2E_WORKER_USER", "root") if os.geteuid() == 0 else ""
 
 CUDA_SUCCESS = 0
 CUDA_ERROR_INVALID_VALUE = 1
@@ -89,6 +93,13 @@ class Places:
             if os.access(path, os.X_OK) and os.path.isfile(path):
                 return path
         raise unittest.SkipTest(f"program {name} is not built")
+
+    def everybody_gets_there(self):
+        """May users other than ours, as whom workers run, load softgpu? Not in a clone below root's home."""
+        folder = os.path.dirname(self.softgpu)
+        while folder != "/" and os.stat(folder).st_mode & 0o1:
+            folder = os.path.dirname(folder)
+        return folder == "/"
 
     def cuda_programs(self, prefix="drv_"):
         if not os.path.isdir(self.cuda):
@@ -137,7 +148,7 @@ class Host:
     """`weir serve` in a temporary run directory; start() returns when it says that it is ready."""
 
     def __init__(self, tenants=("alice", "bob"), remote=None, driver=None, host_lines=(), args=(),
-                 run_dir=None, log="info", env=None, descriptors=None, prefix=(), isolation=None):
+                 run_dir=None, log="info", env=None, descriptors=None, prefix=(), isolation=None, worker_user=WORKER_USER):
         self.folder = make_folder("weir-e2e-")
         self.run_dir = run_dir or os.path.join(self.folder, "run")
         self.config = os.path.join(self.folder, "weir.toml")
@@ -151,6 +162,7 @@ class Host:
         self.process = None
         self.host_lines = list(host_lines)
         self.isolation = isolation
+        self.worker_user = worker_user  # where host_lines name none; "": Weir's default
         self.write_config(tenants)
 
     def write_config(self, tenants):
@@ -161,8 +173,8 @@ class Host:
             tenants = {name: {"isolation": self.isolation, **settings} for name, settings in tenants.items()}
         self.tenants = tenants
         lines = ["[host]", *self.host_lines]
-        if WORKER_USER and not any(line.startswith("worker_user") for line in self.host_lines):
-            lines.insert(1, f'worker_user = "{WORKER_USER}"')
+        if self.worker_user and not any(line.startswith("worker_user") for line in self.host_lines):
+            lines.insert(1, f'worker_user = "{self.worker_user}"')
         if self.driver != "softgpu" and not any(line.startswith("exclusive") for line in self.host_lines):
             lines.insert(1, "exclusive = false")  # many tests have two hosts, or start one while another ends
         if self.remote:
@@ -441,7 +453,7 @@ def softgpu_folder():
     """A folder in which softgpu is libcuda.so.1."""
     global _softgpu_folder
     if not _softgpu_folder:
-        _softgpu_folder = tempfile.mkdtemp(prefix="weir-e2e-softgpu-")
+        _softgpu_folder = make_folder("weir-e2e-softgpu-")
         os.symlink(places.softgpu, os.path.join(_softgpu_folder, "libcuda.so.1"))
         beside = os.path.join(os.path.dirname(places.softgpu), "lib")
         if os.path.isdir(beside):  # a bundle's other libraries: $ORIGIN is the link's folder
@@ -638,9 +650,13 @@ class Result(unittest.TextTestResult):
 
 def main():
     """Run the cases of the calling file; 77 when all of them were skipped."""
-    if os.environ.get("WEIR_E2E_WORKER_USER") and not WORKER_USER:
-        print("only root can have workers of another user")
+    if os.environ.get("WEIR_E2E_WORKER_USER") and not (WORKER_USER and places.everybody_gets_there()):
+        print("only root can have workers of another user, and that user must get to the build tree")
         sys.exit(SKIPPED)
+    for name in os.environ.keys() - clean_environment().keys():
+        if not name.startswith("WEIR_E2E_"):
+            del os.environ[name]  # what somebody has set for programs or hosts of theirs
+    hide_other_hosts()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     random.seed(int(os.environ.get("WEIR_E2E_SEED", "1")))
     runner = unittest.TextTestRunner(sys.stdout, verbosity=2, resultclass=Result)

@@ -26,14 +26,8 @@ os.execvp(sys.argv[1], sys.argv[1:])
 """
 DEFAULT_USER = "weir-worker"
 NO_CAPABILITIES = "0" * 16
-as_root = unittest.skipUnless(os.geteuid() == 0, "only root can have workers of another user")
-
-
-def has_user(name):
-    try:
-        return pwd.getpwnam(name) is not None
-    except KeyError:
-        return False
+OTHERS = os.geteuid() == 0 and lib.places.everybody_gets_there()
+as_root = unittest.skipUnless(OTHERS, "only root can have workers of another user, and that user must get to the build tree")
 
 
 class Confine(lib.Case):
@@ -83,34 +77,26 @@ class Confine(lib.Case):
         host.process.wait_log("supervisor: ready")
         self.assertEqual(host.process.err.count("workers run as"), 1)
 
-    def of_default(self, users):
-        """The log of a host that finds these users on its machine, in a mount namespace of its own."""
-        if DEFAULT_USER not in users and has_user(DEFAULT_USER):
-            self.skipTest(f"the user {DEFAULT_USER} is on this machine")
+    def of_default(self, uid=None):
+        """A host that finds the default user on its machine, or does not, in a mount namespace of its own."""
         passwd = os.path.join(self.folder(), "passwd")
-        with open(passwd, "w") as f:
-            f.write(pathlib.Path("/etc/passwd").read_text())
-            f.writelines(f"{name}:x:{uid}:{uid}::/nonexistent:/usr/sbin/nologin\n" for name, uid in users.items()
-                         if not has_user(name))
+        with open("/etc/passwd") as machines, open(passwd, "w") as f:
+            f.writelines(line for line in machines if not line.startswith(f"{DEFAULT_USER}:"))
+            f.write(f"{DEFAULT_USER}:x:{uid}:{uid}::/nonexistent:/usr/sbin/nologin\n" if uid else "")
         prefix = ["unshare", "--mount", "sh", "-c", f'mount --bind {passwd} /etc/passwd && exec "$@"', "sh"]
         if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
             self.skipTest("no mount namespaces here")
-        host = self.host(prefix=prefix, start=False)
-        if lib.WORKER_USER:
-            self.skipTest("the user is named")
-        host.start()
-        return host
+        return self.host(prefix=prefix, worker_user="")
 
     @as_root
     def test_the_user_is_weir_worker_where_there_is_one(self):
-        host = self.of_default({DEFAULT_USER: 61234})
-        uid = pwd.getpwnam(DEFAULT_USER).pw_uid if has_user(DEFAULT_USER) else 61234
-        self.confined(host.worker_pid(), uid)
+        host = self.of_default(61234)
+        self.confined(host.worker_pid(), 61234)
         self.finished(host, "e2e_minimal", tenant="alice")
 
     @as_root
     def test_where_there_is_none_the_log_says_so_once(self):
-        host = self.of_default({})
+        host = self.of_default()
         self.confined(host.worker_pid(), 0)
         said = [line for line in host.process.errors if "workers run as root" in line]
         self.assertEqual(len(said), 1)
@@ -225,7 +211,7 @@ class Confine(lib.Case):
         own = self.host(host_lines=['worker_user = "root"'] if os.geteuid() == 0 else [])
         self.assertRegex(doctor(own), r"warning +workers run as " + ("root" if os.geteuid() == 0 else "the host's own"))
         self.assertIn("system calls are refused to them", doctor(own))
-        if os.geteuid() == 0:
+        if OTHERS:
             said = doctor(self.host(host_lines=[f'worker_user = "{USER}"']))
             self.assertRegex(said, rf"ok +workers run as {USER}\n")
             self.assertNotIn("warning  workers", said)

@@ -245,8 +245,7 @@ class Exclusive(lib.Case):
                 self.space = ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
 
     def serve(self, *lines, **kwargs):
-        return self.host(driver="nvidia", env={"LD_LIBRARY_PATH": lib.softgpu_folder()}, prefix=self.space,
-                         host_lines=['worker_user = ""', *lines], **kwargs)
+        return self.host(driver="nvidia", env={"LD_LIBRARY_PATH": lib.softgpu_folder()}, prefix=self.space, host_lines=lines, **kwargs)
 
     def refused(self, *lines):
         """What a host says that must not start, and its exit status."""

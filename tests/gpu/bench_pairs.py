@@ -30,7 +30,7 @@ WATERFILL = (("sgemm", "md"), ("mm", "pl"), ("rg", "spmv"), ("sgemm", "va"), ("m
 TENSOR = tuple(("tg", other) for other in ("cfd", "md", "spmv", "pl", "pf", "mm", "sgemm", "bs", "va"))
 
 PULSE_S, LOOP_S, ALONE_S = 0.35, 0.5, 0.25
-WARM_S, LEARN_S = 0.1, 0.7
+WARM_S, LEARN_S = 0.1, 1.5  # trials may cost a sixteenth of the time (sched/group_account.c)
 SETTLE_S = 0.5  # of each kernel in a new host, whose twins are timed and built once more then
 
 
@@ -258,10 +258,13 @@ class Pairs:
 
     def slate(self):
         pairs = [(a, b) for i, a in enumerate(SLATE) for b in SLATE[i:]]
-        return self.throughput("slate", pairs, ["Weir fair", "Weir fair,complement", "Weir fair,waterfill"])
+        return self.throughput("slate", pairs, ["Weir fair", "Weir fair,complement", "Weir fair,waterfill",
+                                                "Weir fair MPS", "Weir fair,complement MPS"])
 
     def waterfill(self):
-        return self.throughput("waterfill", WATERFILL, ["Weir fair", "Weir fair,waterfill"])
+        return self.throughput("waterfill", WATERFILL, ["Weir fair", "Weir fair,waterfill", "Weir fair MPS",
+                                                        "Weir fair,waterfill MPS"])
 
     def tensor(self):
-        return self.throughput("tensor", TENSOR, ["Weir fair", "Weir fair,tensor", "Weir fair,waterfill"])
+        return self.throughput("tensor", TENSOR, ["Weir fair", "Weir fair,tensor", "Weir fair,waterfill", "Weir fair MPS",
+                                                  "Weir fair,tensor MPS", "Weir fair,waterfill MPS"])

@@ -490,7 +490,11 @@ class Bench:
 
     def arrangements(self, weir, mps):
         """All in turn: natively and through Weir first, then with MPS's daemon up."""
-        yield from self.wanted(["time slicing", *weir])
+        for kind in self.wanted(["time slicing", *weir]):
+            if "MPS" not in kind.split(" ") or shutil.which("nvidia-cuda-mps-control"):
+                yield kind
+            else:
+                self.notes.append(f"{kind}: there is no nvidia-cuda-mps-control")
         with self.mps_for(mps) as kinds:
             yield from kinds
 

@@ -20,7 +20,6 @@ Of TRACED arrangements one order more is recorded (weir-trace(1)): RESULTS/trans
 import os
 import random
 import re
-import shutil
 import time
 
 import stage
@@ -212,9 +211,6 @@ class Transfers:
             self.model()
         self.streams()
         for kind in self.bench.arrangements(["Weir fair", "Weir fair MPS", *first], ["MPS"]):
-            if kind == "Weir fair MPS" and not shutil.which("nvidia-cuda-mps-control"):
-                self.bench.notes.append(f"transfers, {kind}: there is no nvidia-cuda-mps-control")
-                continue
             self.processes(kind)
         for kind in self.bench.wanted([*others, "Weir priority", "Weir priority,overlap 8"]):
             self.processes(kind)

@@ -139,6 +139,17 @@ static double left_of_range(const struct work *w, bool *taken, double left)
     return in_range < left ? in_range : left;
 }
 
+/* Has another tenant's kernel SMs? */
+static bool has_company(const struct tl_sim *sim, const struct work *work)
+{
+    const struct work *w = sim->dev_first;
+
+    while (w != NULL && (!w->has_sms || w->lane->tenant == work->lane->tenant)) {
+        w = w->dev_next;
+    }
+    return w != NULL;
+}
+
 static void set_rates(struct tl_sim *sim)
 {
     double left = sim->params.config.sms;
@@ -147,6 +158,7 @@ static void set_rates(struct tl_sim *sim)
 
     for (struct work *w = sim->dev_first; w != NULL; w = w->dev_next) {
         w->rate = 0;
+        w->has_sms = false;
         if (w != w->lane->first) {
             continue;
         }
@@ -155,6 +167,10 @@ static void set_rates(struct tl_sim *sim)
             continue;
         }
         left -= set_rate(sim, w, left_of_range(w, taken, left));
+        w->has_sms = w->rate > 0;
+    }
+    for (struct work *w = sim->dev_first; w != NULL; w = w->dev_next) {
+        w->rate *= w->lost_beside != 0 && has_company(sim, w) ? 1 - w->lost_beside : 1;
     }
 }
 
@@ -375,6 +391,7 @@ static struct work *make_work(struct tl_sim *sim, struct lane *lane)
         .enough_sms = load->enough_sms,
         .blocks_per_sm = load->blocks_per_sm,
         .enough_blocks = load->enough_blocks,
+        .lost_beside = load->lost_beside,
         .blocks = load->blocks,
         .arrived_ns = sim->now_ns,
     };

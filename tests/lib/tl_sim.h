@@ -43,6 +43,7 @@ struct tl_sim_load {
     uint32_t blocks, blocks_per_sm;
     uint32_t enough_sms;    /* more do not make it faster (it waits for memory); 0: all do */
     uint32_t enough_blocks; /* the same, of blocks per SM */
+    double lost_beside;     /* part of its speed that it loses beside another's kernel, 0 .. 1 */
     uint64_t key;
     uint64_t bytes;
     uint64_t rest_bytes; /* of a copy: that each says are to follow, whether they do or not */

@@ -32,6 +32,8 @@ struct work {
     bool movable, stoppable;
     uint32_t need_sms, enough_sms;
     uint32_t blocks_per_sm, enough_blocks;
+    double lost_beside;
+    bool has_sms; /* a kernel, now */
     struct weir_sched_place place;
     double rest; /* SM-ns, or ns of a copy */
     double whole;

@@ -218,7 +218,7 @@ static double run_pair(const char *policies, uint64_t duration_us, uint32_t enou
     load[0].enough_blocks = enough_a;
     load[1].enough_blocks = enough_b;
     /* So long that sampling is a small part. */
-    return run_two(policies, load, 400000000 + 200000 * duration_us);
+    return run_two(policies, load, 800000000 + 600000 * duration_us);
 }
 
 static void memory_and_compute_gain_and_likes_lose_nothing(void **state)
@@ -227,7 +227,7 @@ static void memory_and_compute_gain_and_likes_lose_nothing(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        for (uint64_t us = 400; us <= 10000; us *= 5) {
+        for (uint64_t us = 400; us <= 3200; us *= 8) {
             double gain = run_pair(policies[i], us, 4, 0);
             double like = run_pair(policies[i], us, 0, 0);
 

@@ -1,0 +1,201 @@
+/*
+ * What tenants get done in a group that a policy has made, against what they would in turns.
+ *
+ * What a policy puts together may suit two kernels and not their tenants' weights, or be a mistake:
+ * a kernel that finds no room on the SMs beside another's stands still for as long as they are
+ * together, and its tenant waits for nothing that could be granted. So the core keeps an account of
+ * each member. In turns it would have been at work for its weight's part of the time; what it gets
+ * done is what its kernels are known to take alone:
+ *
+ *     owed = its part of the time  -  what it got done
+ *
+ * A kernel on the device is taken to be as fast as alone until it has had the time that it is known
+ * to take, and not to get on after that. When it ends or has stopped, it is known how much of it is
+ * done, and that is set right.
+ *
+ * When a member is owed too much, the group ends, accounts are settled, and until both of these are
+ * made up for its members take turns, as their policy `next` says:
+ *
+ *   - who got more done than its part pays that to those who got less;
+ *   - what they got done less together than in turns is no more than LOSS_PART of the time.
+ *
+ * What is gained by sharing stays where it is: nobody is owed for what another got done beyond.
+ *
+ * While the group has the device its members pay for it by weight, whatever places they have. By
+ * places a policy could have one of two equals pay for three quarters of the device; that one would
+ * wait for its turn for as long again once they are not in a group any more.
+ */
+#include "sched/private.h"
+
+/* So much is half of a slice of `fair` (SLICE_MAX_NS there); of a trial, so much that a kernel of
+ * 14 ms can end that has a quarter of its blocks on half of the SMs, and so takes eight times as
+ * long. */
+#define OWED_MOST_NS  4000000
+#define TRIAL_MOST_NS 40000000
+#define OWED_CAP_NS   200000000
+#define BARRED_MAX_NS 10000000000 /* kernels change: nobody waits longer to try others */
+/* Predictions err by 3 %. Trials may cost more: else what is learned in 1.5 s takes 3.5 s. */
+#define LOSS_PART  32
+#define TRIAL_PART 16
+
+bool group_is_policys(const struct weir_sched *sched)
+{
+    return sched->turn.members > 1 && !sched->turn.spatial && !sched->turn.beside;
+}
+
+bool group_is_barred(const struct weir_sched *sched, const struct tenant *tenant)
+{
+    return sched->now_ns < tenant->barred_until_ns;
+}
+
+static void owe(struct tenant *tenant, double more_ns)
+{
+    double owed_ns = (double)tenant->owed_ns + more_ns;
+
+    owed_ns = owed_ns > -OWED_MOST_NS ? owed_ns : -OWED_MOST_NS;
+    tenant->owed_ns = (int64_t)(owed_ns < OWED_CAP_NS ? owed_ns : OWED_CAP_NS);
+}
+
+static struct turn_member *member_of(struct turn *turn, const struct tenant *tenant)
+{
+    uint32_t i = 0;
+
+    while (i < turn->members && turn->member[i].tenant != tenant) {
+        i++;
+    }
+    return i < turn->members ? &turn->member[i] : NULL;
+}
+
+void group_serve(struct weir_sched *sched, struct item *item, uint64_t service_ns, uint64_t ns)
+{
+    struct turn_member *member =
+        group_is_policys(sched) ? member_of(&sched->turn, item->queue->tenant) : NULL;
+    uint64_t before_ns, hoped_ns;
+
+    if (member == NULL) {
+        return;
+    }
+    before_ns = item->busy_ns - ns;
+    hoped_ns = item->counted_ns > before_ns ? min_u64(item->counted_ns - before_ns, ns) : 0;
+    member->paid_ns += service_ns;
+    item->group_ns += ns;
+    item->hoped_ns += hoped_ns;
+    owe(member->tenant, -(double)hoped_ns);
+}
+
+/* Of those that have work: the sum of their weights; 0: fewer than two have. */
+static double weights_of(const struct turn *turn, uint64_t *ret_paid_ns)
+{
+    uint32_t count = 0;
+    double weights = 0;
+
+    *ret_paid_ns = 0;
+    for (uint32_t i = 0; i < turn->members; i++) {
+        const struct turn_member *member = &turn->member[i];
+
+        count += member->tenant->is_ready;
+        weights += member->tenant->is_ready ? member->tenant->view.weight : 0;
+        *ret_paid_ns += member->paid_ns;
+    }
+    return count > 1 ? weights : 0;
+}
+
+void group_pass(struct weir_sched *sched, uint64_t ns)
+{
+    struct turn *turn = &sched->turn;
+    uint64_t paid_ns;
+    double weights;
+
+    if (!group_is_policys(sched)) {
+        return;
+    }
+    weights = weights_of(turn, &paid_ns);
+    for (uint32_t i = 0; i < turn->members; i++) {
+        struct turn_member *member = &turn->member[i];
+
+        if (weights > 0 && member->tenant->is_ready) {
+            double part = member->tenant->view.weight / weights;
+
+            charge_more(member->tenant,
+                        (int64_t)(part * (double)paid_ns) - (int64_t)member->paid_ns);
+            owe(member->tenant, part * (double)ns * (LOSS_PART - 1) / LOSS_PART);
+        }
+        member->paid_ns = 0;
+    }
+}
+
+void group_correct(struct item *item, uint64_t done_ns)
+{
+    uint64_t alone_ns = item->busy_ns - item->group_ns;
+
+    if (item->group_ns == 0) {
+        return;
+    }
+    done_ns = done_ns > alone_ns ? done_ns - alone_ns : 0;
+    owe(item->queue->tenant, (double)item->hoped_ns - (double)done_ns);
+    item->hoped_ns = done_ns;
+}
+
+static int64_t most_ns(const struct weir_sched *sched)
+{
+    return sched->turn.sample ? TRIAL_MOST_NS : OWED_MOST_NS;
+}
+
+/* Let those who got more done than their part pay those who got less, and bar all from groups until
+ * that and what they lost together is made up for. */
+static void settle(struct weir_sched *sched)
+{
+    struct turn *turn = &sched->turn;
+    double weights = 0, lost_ns = 0, wait_ns;
+
+    for (uint32_t i = 0; i < turn->members; i++) {
+        weights += turn->member[i].tenant->view.weight;
+        lost_ns += (double)turn->member[i].tenant->owed_ns;
+    }
+    wait_ns = lost_ns * (turn->sample ? TRIAL_PART : LOSS_PART);
+    for (uint32_t i = 0; i < turn->members; i++) {
+        struct tenant *tenant = turn->member[i].tenant;
+        double part = tenant->view.weight / weights;
+        double due_ns = (double)tenant->owed_ns - part * lost_ns;
+        double alone_ns = due_ns / (1 - part); /* in which it gets that, beside its own part */
+
+        charge_more(tenant, -(int64_t)(due_ns * sched->config.sms));
+        tenant->owed_ns = 0;
+        wait_ns = alone_ns > wait_ns ? alone_ns : wait_ns;
+    }
+    for (uint32_t i = 0; i < turn->members; i++) {
+        turn->member[i].tenant->barred_until_ns =
+            sched->now_ns + min_u64((uint64_t)wait_ns, BARRED_MAX_NS);
+    }
+}
+
+bool group_settle(struct weir_sched *sched)
+{
+    uint32_t i = 0;
+
+    if (!group_is_policys(sched)) {
+        return false;
+    }
+    while (i < sched->turn.members && sched->turn.member[i].tenant->owed_ns <= most_ns(sched)) {
+        i++;
+    }
+    if (i == sched->turn.members) {
+        return false;
+    }
+    settle(sched);
+    return true;
+}
+
+void group_wake(const struct weir_sched *sched, uint64_t *wake_ns)
+{
+    uint64_t paid_ns;
+    double weights = group_is_policys(sched) ? weights_of(&sched->turn, &paid_ns) : 0;
+
+    for (uint32_t i = 0; i < sched->turn.members && weights > 0; i++) {
+        const struct tenant *tenant = sched->turn.member[i].tenant;
+        double left_ns =
+            (double)(most_ns(sched) + 1 - tenant->owed_ns) * weights / tenant->view.weight;
+
+        *wake_ns = min_u64(*wake_ns, sched->now_ns + (uint64_t)left_ns + WAKE_MIN_NS);
+    }
+}
