@@ -138,6 +138,8 @@ CUresult weir_soft_devices_init(void);
 bool weir_soft_device_waits(void);
 /** Before a primary context becomes active; the lock is not held. */
 CUresult weir_soft_device_make_room(void);
+/** Before memory is freed, WEIR_SOFTGPU_FREE_MS pass; the lock is not held. */
+void weir_soft_device_free_slowly(void);
 
 /* True once the process leaves: nothing may wait any more. */
 bool weir_soft_exiting(void);
