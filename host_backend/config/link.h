@@ -70,7 +70,9 @@ enum weir_link_type {
     WEIR_LINK_IDLE,        /* no session is left; only if the configuration asks for it */
     WEIR_LINK_LEFT_BEHIND, /* its program is gone and its work does not end: the worker is to be
                               killed */
-    WEIR_LINK_NO_MEMORY,   /* of a device; workers that serve nobody may have some */
+    WEIR_LINK_NO_MEMORY,   /* of a device; workers that serve nobody may have some, and so may
+                              programs that have ended (giving in spin.h) */
+    WEIR_LINK_SYNC,        /* count this on the page, when all before it has been done */
     WEIR_LINK_CONNECTIONS, /* start it again with that many: it has refused a guest for that */
     WEIR_LINK_GATE_DEAF,   /* the gate process has not read its port, so it decides for itself */
     WEIR_LINK_ANSWER,      /* to a REQUEST */
@@ -233,6 +235,8 @@ struct weir_link_fault {
     bool marks;          /* it is known which kernels had ended */
 };
 
+#define WEIR_LINK_WHY_BYTES 128
+
 struct weir_link_event {
     uint32_t kind; /* enum weir_event_kind */
     uint32_t tenant_index;
@@ -244,7 +248,7 @@ struct weir_link_event {
     uint64_t n; /* how many it stands for */
     char program[WEIR_HOST_TEXT_BYTES];
     char call[64];
-    char why[128];
+    char why[WEIR_LINK_WHY_BYTES];
 };
 
 /* What a session has used of the SMs or, where port is 0, all programs of a name. */

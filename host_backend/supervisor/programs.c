@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/programs.h"
 #include "proto/wire/accept.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +30,6 @@
 #define PLACE_WAIT_NS   WEIR_NS_PER_S          /* for a session that is about to end */
 #define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* as long as the guest's library waits */
 #define START_WAIT_NS   (60 * WEIR_NS_PER_S)   /* for a worker: no program waits for longer */
-#define NO_SPARES_NS    (30 * WEIR_NS_PER_S)   /* after a lack of memory */
-#define GIVE_WAY_NS     WEIR_NS_PER_S          /* between two lacks of memory of one worker */
 #define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* after one was given to a program */
 #define CALM_NS         (2 * WEIR_NS_PER_S)    /* since then, before spares change their domain */
 #define SLOW_START_NS   WEIR_NS_PER_S          /* a start that takes longer keeps no other back */
@@ -80,7 +79,7 @@ static bool is_of_kind(const struct weir_sup_worker *w, const struct weir_progra
     return weir_program_kind_is_same(&own, kind);
 }
 
-static void stop(struct weir_supervisor *sup, int worker)
+void weir_sup_program_stop(struct weir_supervisor *sup, int worker)
 {
     sup->workers[worker].program.stopping = true;
     weir_sup_worker_stop(sup, worker);
@@ -225,7 +224,7 @@ static bool clear_place(struct weir_supervisor *sup, const struct weir_program_k
         }
     }
     if (leaving < needed && idle >= 0) {
-        stop(sup, idle);
+        weir_sup_program_stop(sup, idle);
         leaving++;
     }
     return leaving >= needed;
@@ -332,14 +331,15 @@ static bool make_room(struct weir_supervisor *sup, const char *devices)
         unused = unused < 0 && is_free(w) ? i : unused;
     }
     if (unused >= 0) {
-        stop(sup, unused);
+        weir_sup_program_stop(sup, unused);
     }
     return unused >= 0;
 }
 
 /* No further worker can be made for it now, since there is no room or no domain. */
 static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
-                       const struct weir_program_kind *wanted, const struct lack *lack)
+                       const struct weir_program_kind *wanted, const struct lack *lack,
+                       uint64_t now_ns)
 {
     struct weir_sup_tenant *tenant = &sup->tenants[p->guest.tenant_index];
     bool may_share =
@@ -353,6 +353,10 @@ static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
                       tenant->config.name, (long long)p->guest.pid, worker, lack->why);
         weir_log_limit_thread(NULL, NULL);
         send_to(sup, p, worker);
+    } else if ((lack->reason == WEIR_ERR_NO_MEMORY || lack->reason == WEIR_ERR_TOO_BIG) &&
+               now_ns < p->since_ns + WEIR_ENDING_NS &&
+               weir_sup_any_has_ended(sup, WEIR_SUP_ANY_TENANT, wanted->devices)) {
+        return; /* what that has on the GPU goes first */
     } else if (lack->of_domains || !make_room(sup, wanted->devices)) {
         weir_sup_turn_away(sup, p, lack->reason, OUT_OF_MEMORY, lack->why);
     }
@@ -366,6 +370,14 @@ static void refuse_session(struct weir_supervisor *sup, struct weir_sup_pending 
 
     weir_sessions_refusal(tenant->config.name, tenant->config.sessions_max, why, sizeof why);
     weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, why);
+}
+
+/* Until when it waits for one of its tenant's places. */
+static uint64_t place_until_ns(const struct weir_supervisor *sup, const struct weir_sup_pending *p)
+{
+    bool soon = weir_sup_any_has_ended(sup, p->guest.tenant_index, NULL);
+
+    return p->since_ns + (soon ? WEIR_ENDING_NS : PLACE_WAIT_NS);
 }
 
 /* Give the program a worker that is there, or turn it away. @param ahead  programs of its tenant
@@ -387,7 +399,7 @@ static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint3
     }
     busy = n_busy(sup, tenant->index);
     if (busy >= tenant->config.sessions_max) {
-        if (now_ns - p->since_ns >= PLACE_WAIT_NS) {
+        if (now_ns >= place_until_ns(sup, p)) {
             refuse_session(sup, p);
         }
         return false;
@@ -410,7 +422,7 @@ static void start_for(struct weir_supervisor *sup, struct weir_sup_pending *p, u
         struct lack lack;
 
         if (start_one(sup, &wanted, true, now_ns, &lack) == NOT_STARTED) {
-            do_without(sup, p, &wanted, &lack);
+            do_without(sup, p, &wanted, &lack, now_ns);
         }
     }
 }
@@ -500,14 +512,6 @@ bool weir_sup_programs_start_soon(struct weir_supervisor *sup)
     return false;
 }
 
-/* Does a program wait for one of its kind? */
-static bool is_waited_for(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
-{
-    struct weir_program_kind kind = weir_program_kind_of(w);
-
-    return weir_program_n_waiting(sup, &kind) != 0;
-}
-
 static uint64_t idle_until_ns(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
 {
     return w->program.idle_since_ns + sup->config.workers.idle_s * WEIR_NS_PER_S;
@@ -522,7 +526,7 @@ static bool has_use(const struct weir_supervisor *sup, const struct weir_spare_k
             return true;
         }
     }
-    return is_waited_for(sup, w);
+    return weir_program_is_waited_for(sup, w);
 }
 
 /* No spare has been given out for a while, so a start takes nobody's time. */
@@ -544,15 +548,9 @@ static void stop_idle(struct weir_supervisor *sup, const struct weir_spare_kinds
 
         if ((is_kept(w) && idle_until_ns(sup, w) <= now_ns) ||
             (spare && ((calm && weir_mps_is_surplus(sup, w)) || !has_use(sup, kinds, w)))) {
-            stop(sup, i);
+            weir_sup_program_stop(sup, i);
         }
     }
-}
-
-/* Can it be given up for a program that lacks memory? Not if a program waits for one like it. */
-static bool may_give_way(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
-{
-    return is_kept(w) || (is_idle(w) && !is_waited_for(sup, w));
 }
 
 /* One that opens its driver for as long as that never will: it counts as a spare, or as the worker
@@ -570,63 +568,6 @@ static void end_stuck(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
-/* Workers that lack memory may ask for what these have, and wait while they end. */
-static void show_idle(struct weir_supervisor *sup)
-{
-    uint32_t n = 0;
-
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        const struct weir_sup_worker *w = &sup->workers[i];
-
-        n += is_of_programs(w) && !w->program.busy && (w->program.stopping || may_give_way(sup, w));
-    }
-    weir_sup_spin_show(sup, n, sup->spin.tenants);
-}
-
-void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker)
-{
-    sup->workers[worker].lacks_memory = true;
-}
-
-/* When it is next heard if it lacks memory: one that asks in a loop costs the others little. */
-static uint64_t heard_ns(const struct weir_sup_worker *w)
-{
-    return w->heard_ns != 0 ? w->heard_ns + GIVE_WAY_NS : 0;
-}
-
-static bool any_lacks_memory(struct weir_supervisor *sup, uint64_t now_ns)
-{
-    bool any = false;
-
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        struct weir_sup_worker *w = &sup->workers[i];
-
-        if (w->used && w->lacks_memory && heard_ns(w) <= now_ns) {
-            w->lacks_memory = false;
-            w->heard_ns = now_ns;
-            any = true;
-        }
-    }
-    return any;
-}
-
-static void give_way(struct weir_supervisor *sup, uint64_t now_ns)
-{
-    uint32_t n = 0;
-
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (may_give_way(sup, &sup->workers[i])) {
-            stop(sup, i);
-            n++;
-        }
-    }
-    sup->spares_from_ns = now_ns + NO_SPARES_NS;
-    if (n != 0) {
-        weir_log_info("supervisor: idle workers give way to a program that lacks memory workers=%u",
-                      n);
-    }
-}
-
 void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     struct weir_spare_kinds kinds;
@@ -634,25 +575,23 @@ void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns)
     end_stuck(sup, now_ns);
     look_at_pending(sup, now_ns);
     weir_spare_kinds_find(sup, &kinds);
-    if (any_lacks_memory(sup, now_ns)) {
-        give_way(sup, now_ns);
-    }
+    weir_sup_giving_tick(sup, now_ns);
     keep_spares(sup, &kinds, now_ns);
     stop_idle(sup, &kinds, now_ns);
-    show_idle(sup);
     weir_sup_announce(sup);
 }
 
-static uint64_t pending_next_ns(const struct weir_supervisor *sup, const struct weir_sup_pending *p)
+static uint64_t pending_next_ns(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
+                                uint64_t now_ns)
 {
     uint64_t next_ns = p->since_ns + (p->said_hello ? PENDING_WAIT_NS : HELLO_WAIT_NS);
-    uint64_t place_ns = p->since_ns + PLACE_WAIT_NS;
+    uint64_t place_ns = place_until_ns(sup, p), ending_ns = p->since_ns + WEIR_ENDING_NS;
 
     if (p->said_hello &&
         n_busy(sup, p->guest.tenant_index) >= tenant_of(sup, p)->config.sessions_max) {
         next_ns = place_ns < next_ns ? place_ns : next_ns;
     }
-    return next_ns;
+    return now_ns < ending_ns && ending_ns < next_ns ? ending_ns : next_ns; /* do_without() */
 }
 
 /* When a worker that starts is looked at again. */
@@ -665,8 +604,10 @@ static uint64_t start_next_ns(const struct weir_sup_worker *w, uint64_t now_ns)
 
 int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 {
-    uint64_t next_ns = weir_sup_shortage_next_ns(sup, now_ns);
+    uint64_t next_ns = weir_sup_shortage_next_ns(sup, now_ns),
+             giving_ns = weir_sup_giving_next_ns(sup);
 
+    next_ns = giving_ns < next_ns ? giving_ns : next_ns;
     if (now_ns < spares_from_ns(sup) && spares_from_ns(sup) < next_ns) {
         next_ns = spares_from_ns(sup);
     }
@@ -674,8 +615,10 @@ int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns
         next_ns = calm_from_ns(sup);
     }
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
-        if (sup->pending[i].used && pending_next_ns(sup, &sup->pending[i]) < next_ns) {
-            next_ns = pending_next_ns(sup, &sup->pending[i]);
+        const struct weir_sup_pending *p = &sup->pending[i];
+
+        if (p->used && pending_next_ns(sup, p, now_ns) < next_ns) {
+            next_ns = pending_next_ns(sup, p, now_ns);
         }
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -686,9 +629,6 @@ int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns
         }
         if (is_starting(w) && start_next_ns(w, now_ns) < next_ns) {
             next_ns = start_next_ns(w, now_ns);
-        }
-        if (w->used && w->lacks_memory && heard_ns(w) < next_ns) {
-            next_ns = heard_ns(w);
         }
     }
     return weir_poll_ms(next_ns, now_ns);
@@ -708,7 +648,7 @@ void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
     w->program.pid = 0;
     w->program.idle_since_ns = weir_clock_now_ns();
     if (idle->soiled != 0 && !w->program.stopping) {
-        stop(sup, worker);
+        weir_sup_program_stop(sup, worker);
     }
 }
 
@@ -794,7 +734,7 @@ void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_t
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (weir_program_worker_is_there(&sup->workers[i]) &&
             sup->workers[i].tenant == (int)tenant->index) {
-            stop(sup, i);
+            weir_sup_program_stop(sup, i);
         }
     }
 }

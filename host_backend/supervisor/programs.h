@@ -90,9 +90,6 @@ void weir_sup_program_ended(struct weir_supervisor *sup, int worker,
                             const struct weir_link_idle *idle);
 /** A worker says that the work of its program, which is gone, does not end. */
 void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker);
-/** A worker of any kind finds no device memory: at the next tick, but once a second for each
- * worker, all that serve nobody and are not waited for end. There are no spares for a while. */
-void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker);
 /** A worker of kind PROGRAM is gone. @param status  as waitpid() gives it. */
 void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status);
 /** What a worker is at, in a word for people; "": it is not of kind PROGRAM. */
@@ -105,6 +102,32 @@ bool weir_sup_programs_start_soon(struct weir_supervisor *sup);
 void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Milliseconds until weir_sup_programs_tick() has something to do; -1: nothing. */
 int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+
+/** Have a worker of kind PROGRAM end. */
+void weir_sup_program_stop(struct weir_supervisor *sup, int worker);
+
+/* giving.c */
+
+#define WEIR_SUP_ANY_TENANT UINT32_MAX
+
+/** A worker of any kind finds no device memory: at the next tick, but once a second for each
+ * worker, all that serve nobody and are not waited for end. There are no spares for a while. */
+void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker);
+/** A worker wants to know when all that it has said is done: its page says so at the next tick. */
+void weir_sup_program_syncs(struct weir_supervisor *sup, int worker);
+/**
+ * Is there a program that has ended, and holds something still, in a worker that serves one tenant?
+ * @param tenant   whose; WEIR_SUP_ANY_TENANT: anybody's, in any worker.
+ * @param devices  on one of which; NULL: on any.
+ */
+bool weir_sup_any_has_ended(const struct weir_supervisor *sup, uint32_t tenant,
+                            const char *devices);
+/** Have workers that serve nobody give way, and answer workers that have asked. */
+void weir_sup_giving_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** The second half of that. */
+void weir_sup_giving_answer(struct weir_supervisor *sup, uint64_t now_ns);
+/** When weir_sup_giving_tick() has something to do. WEIR_FOREVER: never. */
+uint64_t weir_sup_giving_next_ns(const struct weir_supervisor *sup);
 
 /* shortage.c */
 

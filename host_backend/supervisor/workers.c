@@ -716,6 +716,9 @@ static void receive(struct weir_supervisor *sup, int worker)
     case WEIR_LINK_NO_MEMORY:
         weir_sup_program_lacks_memory(sup, worker);
         break;
+    case WEIR_LINK_SYNC:
+        weir_sup_program_syncs(sup, worker);
+        break;
     case WEIR_LINK_LEFT_BEHIND:
         weir_sup_program_left_behind(sup, worker);
         break;

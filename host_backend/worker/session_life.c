@@ -10,6 +10,7 @@
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/host_calls.h"
@@ -100,8 +101,13 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
         s->about->wish = *params->wish;
     }
     s->id = params->id;
+    s->op.fd = -1;
     s->about->started_ns = weir_clock_now_ns();
     snprintf(s->about->program, sizeof s->about->program, "%s", params->program);
+    if (!s->about->monitor) {
+        s->about->number = weir_programs_add(s->tenant->programs, s->tenant->account.place,
+                                             params->pid_here, s->about->program);
+    }
     weir_arena_init(&s->op.arena, ARENA_CAP_BYTES);
     if (!s->about->monitor && (weir_session_register(s) != CUDA_SUCCESS ||
                                weir_session_work_stream(s, &work) != CUDA_SUCCESS)) {
@@ -146,6 +152,9 @@ static void look_at_orphan(struct weir_session *s, uint64_t since_ns)
 
     if (age_ns < ORPHAN_AFTER_NS) {
         return;
+    }
+    if (age_ns >= WEIR_ENDING_NS) {
+        weir_session_lasts(s);
     }
     if (atomic_load(&s->about->orphaned_ns) == 0) {
         orphan(s, since_ns);
@@ -253,6 +262,7 @@ static void end_runs(struct weir_session *s)
 void weir_session_finish(struct weir_session *session)
 {
     weir_session_end(session);
+    weir_session_ended(session);
     if (session->channel->region_end != NULL) {
         weir_region_end_closing(session->channel->region_end);
     }
@@ -309,6 +319,9 @@ void weir_session_clear(struct weir_session *session)
     release_memory(s);
     weir_put_off_finish(s);
     weir_session_work_streams_end(s);
+    if (!s->about->monitor && s->platform->posix_fds) {
+        (void)weir_worker_sync(s->worker, WEIR_LINK_SYNC); /* it has let go of its memory, too */
+    }
 }
 
 void weir_session_destroy(struct weir_session *session)
@@ -319,6 +332,7 @@ void weir_session_destroy(struct weir_session *session)
     if (s == NULL) {
         return;
     }
+    weir_session_gone(s);
     idle = weir_device_idle_begin(s->worker, s);
     weir_session_unregister(s);
     weir_device_idle_end(s->worker, idle);

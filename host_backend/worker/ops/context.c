@@ -5,6 +5,7 @@
 #include "host_backend/worker/session/tenant.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/ending.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,7 +129,7 @@ CUresult weir_host_ctx_limit_set(struct weir_session *s, const struct weir_op_ct
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if (s->platform->by_program && !has_company(s)) {
-        WEIR_TRY(s->driver->cuCtxSetLimit(limit, in->value));
+        WEIR_TRY(weir_session_note_lack(s, s->driver->cuCtxSetLimit(limit, in->value)));
         WEIR_TRY(s->driver->cuCtxGetLimit(&now, limit));
         out->value = now;
         return CUDA_SUCCESS;
@@ -139,7 +140,7 @@ CUresult weir_host_ctx_limit_set(struct weir_session *s, const struct weir_op_ct
     }
     WEIR_TRY(s->driver->cuCtxGetLimit(&now, limit));
     if (in->value > now) {
-        WEIR_TRY(s->driver->cuCtxSetLimit(limit, in->value));
+        WEIR_TRY(weir_session_note_lack(s, s->driver->cuCtxSetLimit(limit, in->value)));
         WEIR_TRY(s->driver->cuCtxGetLimit(&now, limit));
     }
     out->value = now;

@@ -1,6 +1,7 @@
 /* Grants of memory, registration of the guest's own, the tenant's account. */
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/chunk.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/tenant.h"
@@ -38,7 +39,9 @@ void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
         }
     }
     weir_session_unadmit(session, grant);
-    if (!grant->opened && !grant->chunk->pinned) {
+    if (grant->chunk->pinned) {
+        weir_session_unpins(session, grant->chunk->bytes);
+    } else if (!grant->opened) {
         weir_session_let_go(session, grant->chunk->device, grant->chunk->bytes);
     }
     weir_chunk_put(session, grant->chunk);
@@ -65,7 +68,9 @@ static CUresult add_grant(struct weir_session *s, struct weir_host_chunk *chunk,
                                  .bytes = bytes};
     s->holdings->grants = grant;
     s->holdings->n_grants++;
-    if (!opened && !chunk->pinned) {
+    if (chunk->pinned) {
+        weir_session_pins(s, chunk->bytes);
+    } else if (!opened) {
         weir_session_hold(s, chunk->device, chunk->bytes);
     }
     *ret_grant = grant;
@@ -150,16 +155,30 @@ CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_r
     return CUDA_SUCCESS;
 }
 
+/* Of the tenant's quota, as if its ended programs held nothing. @param ret_ended  what they hold */
+static uint64_t left_of_quota(struct weir_session *s, uint64_t *ret_ended)
+{
+    const struct weir_account *account = &s->tenant->account;
+    struct weir_programs_sum sum = weir_tenant_endings(s->tenant);
+
+    *ret_ended = sum.n_ended != 0
+                     ? weir_account_of_ended(account, WEIR_ACCOUNT_DEVICE_MEMORY, sum.alive_bytes)
+                     : 0;
+    return weir_account_left(account, WEIR_ACCOUNT_DEVICE_MEMORY) + *ret_ended;
+}
+
 CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_info_in *in,
                             struct weir_op_mem_info_out *out)
 {
     const struct weir_account *account = &s->tenant->account;
     uint64_t quota = weir_account_limit(account, WEIR_ACCOUNT_DEVICE_MEMORY);
     const struct weir_worker_device *device = &s->platform->devices[s->op.device];
-    uint64_t device_free = device->about.total_memory_bytes;
+    uint64_t device_free = device->about.total_memory_bytes, ended;
     size_t free_bytes, total_bytes;
 
     (void)in;
+    out->free =
+        left_of_quota(s, &ended);    /* before the device is asked: what goes meanwhile counts */
     if (s->op.device != s->device) { /* it has no context */
         (void)weir_nvml_free_bytes(device->nvml, &device_free);
     } else if (s->driver->cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_SUCCESS) {
@@ -169,10 +188,12 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
     if (out->total > quota) {
         out->total = quota; /* of all devices together */
     }
-    out->free = weir_account_left(account, WEIR_ACCOUNT_DEVICE_MEMORY);
     /* Quotas may add up to more than there is. */
-    if (out->free > device_free) {
-        out->free = device_free;
+    if (out->free > device_free + ended) {
+        out->free = device_free + ended;
+    }
+    if (out->free > out->total) {
+        out->free = out->total;
     }
     weir_session_limit_info(s, s->op.device, &out->free, &out->total);
     return CUDA_SUCCESS;
@@ -201,6 +222,7 @@ static void unregister(struct weir_session *session, void *what)
                          registration->bytes);
     }
     weir_account_release_all(&t->account, &registration->charged);
+    weir_session_unpins(session, registration->bytes);
     pthread_mutex_lock(&t->lock);
     if (registration->in_window) {
         (void)!weir_window_give(&t->host_window, registration->device, registration->room);
@@ -298,6 +320,7 @@ static CUresult enter_registration(struct weir_session *s, struct weir_registrat
 
     r->next = s->holdings->registrations;
     s->holdings->registrations = r;
+    weir_session_pins(s, r->bytes);
     result = map_guest(s, r, fd, in->offset);
     if (result == CUDA_SUCCESS && r->guarded && !weir_bus_guard(r->device, r->bytes)) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -360,6 +383,7 @@ static CUresult register_fd(struct weir_session *s, const struct weir_op_host_re
     if (result != CUDA_SUCCESS) {
         if (r->device == 0) {
             s->holdings->registrations = r->next; /* nothing was mapped */
+            weir_session_unpins(s, r->bytes);
             weir_account_release_all(&t->account, &r->charged);
             free(r);
         } else {
@@ -407,13 +431,12 @@ CUresult weir_host_host_register(struct weir_session *s, const struct weir_op_ho
     struct weir_registration *r;
     enum weir_status status;
     CUresult result;
-    int fd;
 
     if (weir_session_region(s) != NULL) {
         return register_in_region(s, in, out);
     }
-    /* The descriptor is on its way whatever we think of the rest: taken first. */
-    status = weir_session_receive_fd(s, FD_WAIT_NS, &fd);
+    /* The descriptor is on its way whatever we think of the rest: taken first, and once. */
+    status = s->op.fd < 0 ? weir_session_receive_fd(s, FD_WAIT_NS, &s->op.fd) : WEIR_OK;
     if (status == WEIR_ERR_UNSUPPORTED) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -421,12 +444,11 @@ CUresult weir_host_host_register(struct weir_session *s, const struct weir_op_ho
         weir_session_end(s);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    result =
-        weir_ops_ctx(s, in->c) == NULL ? CUDA_ERROR_INVALID_CONTEXT : register_fd(s, in, fd, &r);
+    result = weir_ops_ctx(s, in->c) == NULL ? CUDA_ERROR_INVALID_CONTEXT
+                                            : register_fd(s, in, s->op.fd, &r);
     if (result == CUDA_SUCCESS) {
         out->device_address = r->device;
     }
-    close(fd);
     return result;
 }
 

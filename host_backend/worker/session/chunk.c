@@ -11,6 +11,7 @@
  */
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
@@ -18,7 +19,6 @@
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/memfd.h"
 #include "host_backend/worker/session/device_idle.h"
@@ -27,11 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
-
-#define GIVE_WAY_NS  (3 * WEIR_NS_PER_S)
-#define MEMORY_TRIES 4 /* the supervisor may still be letting go of what was just freed */
 
 /* Can QEMU take its pages away? */
 static bool is_loose(const struct weir_host_chunk *chunk)
@@ -99,30 +95,6 @@ struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, ui
                [WEIR_ACCOUNT_DESCRIPTORS] = worker->platform.real ? 0 : 1}};
 }
 
-static void pause_ms(long ms)
-{
-    struct timespec pause = {0, ms * 1000 * 1000};
-
-    nanosleep(&pause, NULL);
-}
-
-/* Each worker's context takes some 500 MiB of the GPU. So workers that serve nobody end before a
- * program is refused memory. */
-bool weir_memory_others_gave_way(struct weir_worker *worker)
-{
-    const struct weir_link_message message = {.type = WEIR_LINK_NO_MEMORY};
-    const atomic_uint *idle = &worker->platform.spin.page->idle_workers;
-    uint64_t end_ns = weir_clock_now_ns() + GIVE_WAY_NS;
-
-    if (atomic_load(idle) == 0 || weir_link_send(worker->link, &message, -1) != WEIR_OK) {
-        return false;
-    }
-    while (atomic_load(idle) != 0 && weir_clock_now_ns() < end_ns) {
-        pause_ms(4);
-    }
-    return atomic_load(idle) == 0;
-}
-
 static CUresult create_memory(struct weir_worker *worker, uint32_t device, uint64_t bytes,
                               CUmemGenericAllocationHandle *ret_memory)
 {
@@ -138,24 +110,15 @@ static CUresult create_memory(struct weir_worker *worker, uint32_t device, uint6
     return worker->platform.driver.cuMemCreate(ret_memory, bytes, &prop, 0);
 }
 
-CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
+CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                             CUmemGenericAllocationHandle *ret_memory)
 {
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = create_memory(session->worker, device, bytes, ret_memory);
 
-    for (int i = 0; i < MEMORY_TRIES && result == CUDA_ERROR_OUT_OF_MEMORY; i++) {
-        if (i > 0) {
-            pause_ms(4);
-        }
-        result = create_memory(worker, device, bytes, ret_memory);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_chunk_ready_drop(session->worker)) {
+        result = create_memory(session->worker, device, bytes, ret_memory);
     }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_chunk_ready_drop(worker)) {
-        result = create_memory(worker, device, bytes, ret_memory);
-    }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_memory_others_gave_way(worker)) {
-        result = create_memory(worker, device, bytes, ret_memory);
-    }
-    return result;
+    return weir_session_note_lack(session, result);
 }
 
 bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
@@ -261,13 +224,13 @@ static CUresult clear_device(const struct weir_host_chunk *chunk, CUstream strea
     return result;
 }
 
-static CUresult map_device(struct weir_host_chunk *chunk, const struct weir_session *session,
+static CUresult map_device(struct weir_host_chunk *chunk, struct weir_session *session,
                            CUstream stream)
 {
     struct weir_worker *w = chunk->tenant->worker;
     CUresult result;
 
-    WEIR_TRY(weir_memory_create(w, chunk->device, chunk->bytes, &chunk->memory));
+    WEIR_TRY(weir_memory_create(session, chunk->device, chunk->bytes, &chunk->memory));
     result = map_memory(chunk, session);
     result = result == CUDA_SUCCESS ? clear_device(chunk, stream) : result;
     if (result != CUDA_SUCCESS) {

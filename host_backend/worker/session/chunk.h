@@ -87,12 +87,11 @@ bool weir_chunk_ready_drop(struct weir_worker *worker);
 
 /** What device memory is charged as: softgpu keeps a file of each piece, NVIDIA's driver none. */
 struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, uint64_t bytes);
-/** Memory of a device without an address, exportable if the driver can. */
-CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
+/** Memory of a device without an address, exportable if the driver can. @return CUDA_SUCCESS, the
+ * driver's error; CUDA_ERROR_OUT_OF_MEMORY has been noted (weir_session_note_lack()).
+ * @thread a session's */
+CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                             CUmemGenericAllocationHandle *ret_memory);
-/** Under shortage: have workers end that serve nobody, and wait for that. false: there are none, or
- * they did not end. @thread any, holding no lock */
-bool weir_memory_others_gave_way(struct weir_worker *worker);
 /**
  * Set the access of its device to mapped memory, and of those of `users` (a bit per device) that
  * can reach it: copies between devices and kernels that follow a pointer to another's memory then

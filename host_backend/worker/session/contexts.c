@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/start_stages.h"
 #include "host_backend/worker/session/worker.h"
@@ -153,7 +153,7 @@ static bool room_was_made(struct weir_worker *worker, uint32_t index, CUresult r
     return index != 0 &&
            (result == CUDA_ERROR_OUT_OF_MEMORY ||
             result == CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED) &&
-           weir_memory_others_gave_way(worker);
+           weir_memory_came(worker);
 }
 
 static CUresult retain(struct weir_worker *worker, uint32_t index)

@@ -9,6 +9,7 @@
 
 #include "host_backend/config/config.h"
 #include "host_backend/config/control.h"
+#include "host_backend/config/link.h"
 #include "host_backend/config/spin.h"
 #include "host_backend/worker/session/session.h"
 #include <pthread.h>
@@ -91,6 +92,15 @@ struct weir_platform {
 
 /** A worker's. Sessions have it as session->platform. @thread any */
 const struct weir_platform *weir_worker_platform(const struct weir_worker *worker);
+
+/**
+ * Tell the supervisor something, and wait until it has done that and all that this thread has told
+ * it before. It is given a second.
+ * @param first  what; WEIR_LINK_SYNC: nothing more.
+ * @return false: it has not, or the link is lost.
+ * @thread any, without the worker's lock
+ */
+bool weir_worker_sync(struct weir_worker *worker, enum weir_link_type first);
 
 /** A device's compute capability, times ten; 0: its driver does not say. @thread any */
 uint32_t weir_device_capability(const struct weir_device *device);

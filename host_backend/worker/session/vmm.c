@@ -66,7 +66,7 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
                                      .handle_types = handle_types,
                                      .device = device,
                                      .refs = 1};
-    result = weir_memory_create(w, device, bytes, &alloc->memory);
+    result = weir_memory_create(session, device, bytes, &alloc->memory);
     if (result != CUDA_SUCCESS) {
         weir_account_release_all(&tenant->account, &cost);
         free(alloc);

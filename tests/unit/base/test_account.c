@@ -265,49 +265,20 @@ static void threads_leave_a_pool_as_it_was(void **state)
     assert_true(atomic_load(&pool.used[WEIR_ACCOUNT_DESCRIPTORS]) == 0);
 }
 
-static void a_page_names_all_programs_of_a_process(void **state)
+static void what_the_ended_hold_is_neither_kept_nor_of_the_living(void **state)
 {
     static struct weir_account_page page;
-    char name[WEIR_ACCOUNT_NAME_WORDS * 8], long_name[100];
-    uint32_t first, second, other, place;
-    uint64_t bytes;
+    struct weir_account one = {.page = &page, .place = 1}, alone = {0};
 
     (void)state;
-    memset(long_name, 'x', sizeof long_name - 1);
-    long_name[sizeof long_name - 1] = '\0';
-    assert_int_equal(weir_account_page_user(&page, 1, &place, &bytes, name), 0);
-    first = weir_account_page_user_add(&page, 3, 77, "python3");
-    second = weir_account_page_user_add(&page, 3, 78, long_name);
-    other = weir_account_page_user_add(&page, 4, 77, "other");
-    weir_account_page_user_has(&page, second, 5000);
-    assert_int_equal(weir_account_page_user(&page, first, &place, &bytes, name), 77);
-    assert_int_equal(place, 3);
-    assert_int_equal(bytes, 0);
-    assert_string_equal(name, "python3");
-    weir_account_page_user_remove(&page, first);
-    assert_int_equal(weir_account_page_user(&page, first, &place, &bytes, name), 0);
-    assert_int_equal(weir_account_page_user(&page, second, &place, &bytes, name), 78);
-    assert_int_equal(bytes, 5000);
-    assert_int_equal(strlen(name), sizeof name - 1);
-    weir_account_page_settle(&page, 3); /* their process has died */
-    assert_int_equal(weir_account_page_user(&page, second, &place, &bytes, name), 0);
-    assert_int_equal(weir_account_page_user(&page, other, &place, &bytes, name), 77);
-    assert_int_equal(place, 4);
-}
-
-static void a_page_has_room_for_so_many_programs(void **state)
-{
-    static struct weir_account_page page;
-
-    (void)state;
-    for (uint32_t i = 0; i < WEIR_ACCOUNT_USERS; i++) {
-        assert_int_not_equal(weir_account_page_user_add(&page, 3, 1 + i, "one"), 0);
-    }
-    assert_int_equal(weir_account_page_user_add(&page, 4, 77, "one too many"), 0);
-    weir_account_page_user_has(&page, 0, 5000);
-    weir_account_page_user_remove(&page, 0);
-    weir_account_page_user_remove(&page, 9);
-    assert_int_equal(weir_account_page_user_add(&page, 4, 77, "the next"), 9);
+    weir_account_limit_set(&one, MEMORY, 100);
+    weir_account_limit_set(&alone, MEMORY, 100);
+    assert_true(weir_account_charge(&one, MEMORY, 70));
+    assert_true(weir_account_charge(&alone, MEMORY, 70));
+    assert_true(weir_account_page_keep(&page, 1, MEMORY, 20));
+    assert_true(weir_account_of_ended(&one, MEMORY, 40) == 10);
+    assert_true(weir_account_of_ended(&one, MEMORY, 60) == 0); /* they have kept some of theirs */
+    assert_true(weir_account_of_ended(&alone, MEMORY, 40) == 30);
 }
 
 int main(void)
@@ -318,8 +289,7 @@ int main(void)
         cmocka_unit_test(a_charge_near_the_largest_number_does_not_wrap),
         cmocka_unit_test(accounts_with_a_page_share_their_limit),
         cmocka_unit_test(what_is_kept_outlives_who_charged_it),
-        cmocka_unit_test(a_page_names_all_programs_of_a_process),
-        cmocka_unit_test(a_page_has_room_for_so_many_programs),
+        cmocka_unit_test(what_the_ended_hold_is_neither_kept_nor_of_the_living),
         cmocka_unit_test(a_page_counts_nothing_that_the_pool_refuses),
         cmocka_unit_test(a_limit_below_what_is_used_takes_nothing_away),
         cmocka_unit_test(items_do_not_share_a_limit),
