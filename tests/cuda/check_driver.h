@@ -103,6 +103,7 @@
     X(MemGetAddressRange_v2)                                                                       \
     X(MemAllocAsync)                                                                               \
     X(MemFreeAsync)                                                                                \
+    X(MemAllocManaged)                                                                             \
     X(MemHostAlloc)                                                                                \
     X(MemFreeHost)                                                                                 \
     X(MemHostGetDevicePointer_v2)                                                                  \
