@@ -42,6 +42,7 @@ enum weir_link_type {
     WEIR_LINK_FOUND,        /* answers PUBLISH and FIND; of memory a descriptor goes with it */
     WEIR_LINK_STOP,         /* end all sessions and exit */
     WEIR_LINK_RELEASE,      /* exit if there is no session; else STAYS follows */
+    WEIR_LINK_GIVE_BACK,    /* release device memory that nobody uses: others lack some */
     WEIR_LINK_GATE_LOST,    /* the gate process has died */
     /* To the gate process, which gets CONFIG, TENANT, TENANT_GONE, STATUS and STOP as well. */
     WEIR_LINK_GATE_GPU,         /* a GPU that it is to serve; of others nothing is scheduled */

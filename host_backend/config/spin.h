@@ -48,7 +48,9 @@ struct weir_spin_page {
      * workers and programs may give back device memory soon, and how many WEIR_LINK_SYNC of this
      * worker the supervisor has done. */
     atomic_uint tenants, giving, synced;
-    atomic_uint ending; /* the worker writes: programs that have ended and hold something */
+    /* The worker writes: programs that have ended and hold something; pieces of device memory that
+     * nobody uses (WEIR_LINK_GIVE_BACK). */
+    atomic_uint ending, spares;
 };
 
 /**

@@ -1,6 +1,7 @@
 /*
  * Device memory that may come back soon: workers that serve nobody are told to end for others that
- * lack memory, and programs that have ended give theirs back.
+ * lack memory, programs that have ended give theirs back, and workers release what their programs
+ * do not use.
  *
  * A worker that lacks memory says so (WEIR_LINK_NO_MEMORY) and then has its messages counted
  * (WEIR_LINK_SYNC). By then its page says how many may give some.
@@ -37,15 +38,33 @@ bool weir_sup_any_has_ended(const struct weir_supervisor *sup, uint32_t tenant, 
     return false;
 }
 
-/* A worker may be in a guest's hands, so it is not believed for ever. */
-static bool is_ending(struct weir_sup_worker *w, uint64_t now_ns)
+static bool has_spares(const struct weir_sup_worker *w)
 {
-    if (!has_ended(w)) {
-        w->ended_ns = 0;
-    } else if (w->ended_ns == 0) {
-        w->ended_ns = now_ns;
+    return w->used && w->spin_page != NULL && atomic_load(&w->spin_page->spares) != 0;
+}
+
+/* A worker may be in a guest's hands, so it is not believed for ever. */
+static bool is_giving(struct weir_sup_worker *w, uint64_t now_ns)
+{
+    if (!has_ended(w) && !has_spares(w)) {
+        w->giving_ns = 0;
+    } else if (w->giving_ns == 0) {
+        w->giving_ns = now_ns;
     }
-    return w->ended_ns != 0 && now_ns < w->ended_ns + WEIR_ENDING_NS;
+    return w->giving_ns != 0 && now_ns < w->giving_ns + WEIR_ENDING_NS;
+}
+
+bool weir_sup_take_spares(struct weir_supervisor *sup)
+{
+    const struct weir_link_message message = {.type = WEIR_LINK_GIVE_BACK};
+    bool any = false;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (has_spares(&sup->workers[i])) {
+            any |= weir_sup_worker_send(sup, i, &message, -1);
+        }
+    }
+    return any;
 }
 
 /* ---------------------------------------------------------------- workers that serve nobody */
@@ -121,7 +140,7 @@ static uint32_t n_giving(struct weir_supervisor *sup, uint64_t now_ns)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
 
-        n += is_on_its_way_out(w) || may_give_way(sup, w) || is_ending(w, now_ns);
+        n += is_on_its_way_out(w) || may_give_way(sup, w) || is_giving(w, now_ns);
     }
     return n;
 }
@@ -135,6 +154,7 @@ void weir_sup_giving_answer(struct weir_supervisor *sup, uint64_t now_ns)
             continue;
         }
         if (w->asks) {
+            (void)weir_sup_take_spares(sup);
             atomic_store(&w->spin_page->giving, n_giving(sup, now_ns));
             w->asks = false;
         }

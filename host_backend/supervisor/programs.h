@@ -122,6 +122,8 @@ void weir_sup_program_syncs(struct weir_supervisor *sup, int worker);
  */
 bool weir_sup_any_has_ended(const struct weir_supervisor *sup, uint32_t tenant,
                             const char *devices);
+/** Have all workers release memory that nobody uses. false: there is none. */
+bool weir_sup_take_spares(struct weir_supervisor *sup);
 /** Have workers that serve nobody give way, and answer workers that have asked. */
 void weir_sup_giving_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** The second half of that. */

@@ -142,11 +142,11 @@ struct weir_sup_worker {
     uint64_t renewed_ns;     /* when it was last started for that */
     uint64_t started_ns;
     uint64_t restart_at_ns;
-    bool lacks_memory; /* it has asked for some since it was last heard */
-    uint64_t heard_ns; /* .. which was then; 0: never */
-    bool asks;         /* how many may give some */
-    uint32_t n_syncs;  /* WEIR_LINK_SYNC that have come */
-    uint64_t ended_ns; /* since when a program that has ended holds something in it; 0: none does */
+    bool lacks_memory;  /* it has asked for some since it was last heard */
+    uint64_t heard_ns;  /* .. which was then; 0: never */
+    bool asks;          /* how many may give some */
+    uint32_t n_syncs;   /* WEIR_LINK_SYNC that have come */
+    uint64_t giving_ns; /* since when it has had something to give back when it was asked for */
     struct weir_status_worker row;
 };
 

@@ -19,6 +19,7 @@
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/program_ptx.h"
+#include "host_backend/worker/session/spare.h"
 #include "host_backend/worker/session/start_stages.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
@@ -44,11 +45,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STOP_WAIT_S   4
-#define STACK_BYTES   (8u << 20)
-#define KEEP_MS       10000 /* how often it is asked whether something is to be kept */
-#define LAST_WORDS_NS (200 * WEIR_NS_PER_MS)
-#define GONE_LOOK_MS  50 /* between looks whether the sessions of a tenant have ended */
+#define STOP_WAIT_S    4
+#define STACK_BYTES    (8u << 20)
+#define KEEP_MS        10000 /* how often it is asked whether something is to be kept */
+#define LAST_WORDS_NS  (200 * WEIR_NS_PER_MS)
+#define GONE_LOOK_MS   50  /* between looks whether the sessions of a tenant have ended */
+#define SPARES_LOOK_MS 500 /* whether memory has been spare for too long */
 
 /* What the supervisor has told, and the main thread alone needs to remember. */
 static struct {
@@ -298,6 +300,9 @@ static bool on_message(struct weir_worker *worker)
         weir_directory_answered(worker, &message.entry, fd);
         fd = -1;
         break;
+    case WEIR_LINK_GIVE_BACK:
+        (void)weir_spares_release(worker);
+        break;
     case WEIR_LINK_CONTEXT_GONE:
         weir_worker_fault_elsewhere(worker);
         break;
@@ -340,6 +345,13 @@ static void report_idle(struct weir_worker *worker)
     }
 }
 
+static int wait_ms(struct weir_worker *worker)
+{
+    bool gone = free_gone(worker), spare = weir_spares_age(worker, weir_clock_now_ns());
+
+    return gone ? GONE_LOOK_MS : spare ? SPARES_LOOK_MS : KEEP_MS;
+}
+
 static void loop(struct weir_worker *worker)
 {
     uint64_t woken;
@@ -350,7 +362,7 @@ static void loop(struct weir_worker *worker)
                               {weir_guests_gone_fd(worker), POLLIN, 0}};
 
     while (atomic_load(&worker->sticky) == 0) {
-        if (poll(waits, 4, free_gone(worker) ? GONE_LOOK_MS : KEEP_MS) < 0 && errno != EINTR) {
+        if (poll(waits, 4, wait_ms(worker)) < 0 && errno != EINTR) {
             return;
         }
         weir_gates_keep(worker);
@@ -453,6 +465,7 @@ static int open_worker(struct weir_worker *worker)
     worker->directory = weir_directory_create(worker->link);
     worker->device_idle = weir_device_idle_create();
     worker->counts.pool = weir_worker_pool_create();
+    worker->platform.spares = weir_spares_create();
     if (worker->guests == NULL || worker->vmm_area == NULL || worker->directory == NULL ||
         worker->device_idle == NULL || worker->counts.pool == NULL) {
         return WEIR_WORKER_EXIT_FAILED;
@@ -543,6 +556,7 @@ static void close_worker(struct weir_worker *worker)
     weir_stats_finish(worker);
     close(worker->wake_fd);
     weir_vmm_area_destroy(worker->vmm_area);
+    weir_spares_destroy(worker->platform.spares);
     weir_directory_destroy(worker->directory);
     weir_connections_destroy(worker);
     free(worker->counts.pool);

@@ -22,6 +22,7 @@
 #include "host_backend/worker/session/put_off.h"
 #include "host_backend/worker/session/region.h"
 #include "host_backend/worker/session/segment.h"
+#include "host_backend/worker/session/spare.h"
 #include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/twins/forms.h"
@@ -295,6 +296,7 @@ static void release_memory(struct weir_session *s)
         weir_registration_drop(s, s->holdings->registrations);
     }
     weir_session_vmm_finish(s);
+    weir_spares_end(s);
     while (s->holdings->grants != NULL) {
         weir_grant_drop(s, s->holdings->grants);
     }

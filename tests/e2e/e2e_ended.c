@@ -7,6 +7,7 @@
  * e2e_ended take KIND BYTES   print how much is free, take so much, print "held" and wait for a
  *                          line; then end without giving anything back.
  * e2e_ended endless BYTES     the same with a kernel that does not end.
+ * e2e_ended freed BYTES N     N pieces of device memory are taken and freed; then the same.
  *
  * Kinds: device, pool, vmm, array, module (a variable of one); pinned, managed, registered.
  * Ways to end: return, exit, _exit, kill, segv, abort, exec (of a program without CUDA), again (of
@@ -295,6 +296,26 @@ static int take(char **argv, bool endless)
     _exit(0);
 }
 
+static int freed(char **argv)
+{
+    enum { PIECES_MAX = 64 };
+    static CUdeviceptr pieces[PIECES_MAX];
+    size_t bytes = strtoull(argv[2], NULL, 0), before;
+    int n = atoi(argv[3]);
+    driver_begin("e2e_ended");
+    before = free_now();
+    for (int i = 0; i < n && i < PIECES_MAX; i++) {
+        DRV(cu.MemAlloc_v2(&pieces[i], bytes));
+    }
+    for (int i = 0; i < n && i < PIECES_MAX; i++) {
+        DRV(cu.MemFree_v2(pieces[i]));
+    }
+    printf("all %s free\n", free_now() >= before ? "is" : "is not");
+    printf("held\n");
+    (void)getchar();
+    _exit(0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc >= 6 && strcmp(argv[1], "rows") == 0) {
@@ -308,6 +329,9 @@ int main(int argc, char **argv)
     }
     if (argc == 4 && strcmp(argv[1], "take") == 0) {
         return take(argv, false);
+    }
+    if (argc == 4 && strcmp(argv[1], "freed") == 0) {
+        return freed(argv);
     }
     if (argc == 3 && strcmp(argv[1], "endless") == 0) {
         return take(argv, true);

@@ -7,6 +7,8 @@ import lib
 QUOTA = 256 << 20
 MOST = 224 << 20
 HALF = 144 << 20
+UNIT = 2 << 20
+PIECE = 30 << 20
 ENDS = ("return", "exit", "_exit", "kill", "segv", "abort", "exec", "again", "thread", "clean", "busy")
 PROGRAMS = 30
 
@@ -30,29 +32,14 @@ class Ended:
         self.rows(host, "device")
         self.assertNotIn("allocation refused", host.process.err)
 
-    def test_other_device_memory(self):
+    def test_pinned_memory(self):
         self.limit(300)
-        host = self.ended_host()
-        for kind in ("pool", "vmm", "array", "module"):
-            with self.subTest(kind=kind):
-                self.rows(host, kind, n=len(ENDS) + 1)
-
-    def test_host_memory(self):
-        self.limit(300)
-        host = self.ended_host()
-        for kind in ("pinned", "managed", "registered"):
-            with self.subTest(kind=kind):
-                self.rows(host, kind, n=len(ENDS) + 1)
+        self.rows(self.ended_host(), "pinned", n=len(ENDS) + 1)
 
     def test_one_place(self):
         """Where a tenant may have one program at a time."""
         self.limit(300)
         self.rows(self.ended_host(sessions=1, free_ms=300), "device", n=len(ENDS) + 1)
-
-    def test_over_zmq(self):
-        """A program on this machine that does not share memory with the host."""
-        self.limit(300)
-        self.rows(self.ended_host(), "device", n=len(ENDS) + 1, arrangement=lib.ZMQ)
 
     def test_lists_and_status(self):
         """While its session is taken apart, nobody sees a program that has ended."""
@@ -93,8 +80,24 @@ class EndedAlone(Ended):
             guest.kill()
 
 
-class EndedProgram(EndedAlone, lib.Case):
+class Kinds:
+    """All kinds of memory, in a worker for each program and in one for all."""
+
+    def test_kinds(self):
+        self.limit(300)
+        host = self.ended_host()
+        for kind in ("pool", "vmm", "array", "module", "managed", "registered"):
+            with self.subTest(kind=kind):
+                self.rows(host, kind, n=len(ENDS) + 1)
+
+
+class EndedProgram(Kinds, EndedAlone, lib.Case):
     isolation = "program"
+
+    def test_over_zmq(self):
+        """A program on this machine that does not share memory with the host."""
+        self.limit(300)
+        self.rows(self.ended_host(), "device", n=len(ENDS) + 1, arrangement=lib.ZMQ)
 
     def test_remote(self):
         """A connection that has ended is all that the host sees."""
@@ -138,7 +141,7 @@ class EndedTenant(Ended, lib.Case):
         self.steady_undisturbed(other)
 
 
-class EndedShared(Ended, lib.Case):
+class EndedShared(Kinds, Ended, lib.Case):
     isolation = "shared"
 
     def test_a_full_device(self):
@@ -151,6 +154,19 @@ class EndedShared(Ended, lib.Case):
             guest.wait_line("^held$")
             self.assertIn("result 0\n", guest.out)
             guest.kill()
+
+
+    def test_freed_memory(self):
+        """What a program has freed, and Weir keeps for it, is another's as soon as that needs it."""
+        host = self.host({name: {} for name in ("alice", "bob")}, env={"WEIR_SOFTGPU_MEMORY": str(QUOTA)})
+        guest = self.guest(host, "e2e_ended", "freed", PIECE, 2)
+        guest.wait_line("^held$")
+        self.assertIn("all is free\n", guest.out)
+        # Of two pieces one is kept by the library, and one by the worker.
+        other = self.guest(host, "e2e_ended", "take", "device", QUOTA - PIECE - UNIT, tenant="bob")
+        other.wait_line("^held$")
+        self.assertIn("result 0\n", other.out)
+        self.assertEqual(host.tenant("alice")["used_bytes"], PIECE)
 
 
 class EndedGroup(Ended, lib.Case):

@@ -14,6 +14,7 @@
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/session/put_off.h"
 #include "host_backend/worker/session/region.h"
+#include "host_backend/worker/session/spare.h"
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdlib.h>
@@ -188,9 +189,9 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
     if (out->total > quota) {
         out->total = quota; /* of all devices together */
     }
-    /* Quotas may add up to more than there is. */
-    if (out->free > device_free + ended) {
-        out->free = device_free + ended;
+    device_free += ended + weir_spare_bytes(s, s->op.device);
+    if (out->free > device_free) { /* quotas may add up to more than there is */
+        out->free = device_free;
     }
     if (out->free > out->total) {
         out->free = out->total;

@@ -16,9 +16,11 @@
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/region.h"
+#include "host_backend/worker/session/spare.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memfd.h"
 #include "host_backend/worker/session/device_idle.h"
@@ -28,6 +30,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+/* 64 MiB take an H200 20 us, and a sleep a hundred. */
+#define CLEAR_SPIN_NS (200 * WEIR_NS_PER_US)
 
 /* Can QEMU take its pages away? */
 static bool is_loose(const struct weir_host_chunk *chunk)
@@ -115,6 +120,9 @@ CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint6
 {
     CUresult result = create_memory(session->worker, device, bytes, ret_memory);
 
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_spares_release(session->worker)) {
+        result = create_memory(session->worker, device, bytes, ret_memory);
+    }
     if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_chunk_ready_drop(session->worker)) {
         result = create_memory(session->worker, device, bytes, ret_memory);
     }
@@ -212,12 +220,23 @@ static CUresult map_memory(struct weir_host_chunk *chunk, const struct weir_sess
     return result;
 }
 
+CUresult weir_memory_cleared(const struct weir_driver *driver, CUstream stream)
+{
+    uint64_t end_ns = weir_clock_now_ns() + CLEAR_SPIN_NS;
+    CUresult result;
+
+    do {
+        result = driver->cuStreamQuery(stream);
+    } while (result == CUDA_ERROR_NOT_READY && weir_clock_now_ns() < end_ns);
+    return result == CUDA_ERROR_NOT_READY ? driver->cuStreamSynchronize(stream) : result;
+}
+
 static CUresult clear_device(const struct weir_host_chunk *chunk, CUstream stream)
 {
     const struct weir_driver *driver = &chunk->tenant->worker->platform.driver;
     CUresult result = driver->cuMemsetD8Async(chunk->base, 0, chunk->bytes, stream);
 
-    result = result == CUDA_SUCCESS ? driver->cuStreamSynchronize(stream) : result;
+    result = result == CUDA_SUCCESS ? weir_memory_cleared(driver, stream) : result;
     if (result != CUDA_SUCCESS) {
         (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
     }
@@ -467,6 +486,27 @@ static CUresult make_device(struct weir_session *session, struct weir_host_chunk
     return result;
 }
 
+/* Memory that the session has had before. false: there is none of this size. */
+static bool use_spare(struct weir_session *session, uint32_t device, uint64_t bytes,
+                      CUresult *ret_result, struct weir_host_chunk **ret_chunk)
+{
+    struct weir_host_chunk *chunk = weir_spare_take(session, device, bytes);
+
+    if (chunk == NULL) {
+        return false;
+    }
+    *ret_result = charge(session, chunk);
+    if (*ret_result != CUDA_SUCCESS) {
+        chunk->charged = (struct weir_amounts){{0}};
+        weir_chunk_release(chunk);
+        return true;
+    }
+    chunk->refs = 1;
+    weir_chunk_reach(session, chunk, session->used);
+    *ret_chunk = chunk;
+    return true;
+}
+
 CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                            bool pinned, CUstream stream, struct weir_region_end *end,
                            struct weir_host_chunk **ret_chunk)
@@ -479,13 +519,17 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
     if (bytes == 0 || bytes > w->config.window_bytes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    bytes = (bytes + unit - 1) / unit * unit;
+    if (!pinned && use_spare(session, device, bytes, &result, ret_chunk)) {
+        return result;
+    }
     chunk = calloc(1, sizeof *chunk);
     if (chunk == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *chunk = (struct weir_host_chunk){.tenant = session->tenant,
                                       .id = atomic_fetch_add(&w->counts.next_chunk, 1) + 1,
-                                      .bytes = (bytes + unit - 1) / unit * unit,
+                                      .bytes = bytes,
                                       .pinned = pinned,
                                       .device = (uint8_t)device,
                                       .fd = -1,
@@ -648,7 +692,7 @@ static void finish(struct weir_host_chunk *chunk)
     free(chunk);
 }
 
-static void release(struct weir_host_chunk *chunk)
+void weir_chunk_release(struct weir_host_chunk *chunk)
 {
     const struct weir_driver *driver = &chunk->tenant->worker->platform.driver;
 
@@ -690,7 +734,9 @@ void weir_chunk_put(struct weir_session *session, struct weir_host_chunk *chunk)
         return;
     }
     if (!chunk->pinned) {
-        release(chunk);
+        if (!weir_spare_keep(session, chunk)) {
+            weir_chunk_release(chunk);
+        }
     } else if (weir_put_off_begin(session, &idle) == CUDA_SUCCESS) {
         unpin(session, chunk);
         weir_device_idle_end(session->worker, idle);

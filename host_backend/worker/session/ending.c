@@ -4,6 +4,7 @@
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/session/spare.h"
 #include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
 #include "proto/ops.h"
@@ -173,6 +174,9 @@ static void await_end(struct weir_session *session)
 
 static bool device_may_have_some(struct weir_session *session)
 {
+    if (weir_spares_release(session->worker)) {
+        return true;
+    }
     if (session->op.tries++ >= FREE_TRIES && !weir_memory_may_come(session->worker)) {
         return false;
     }

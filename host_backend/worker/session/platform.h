@@ -16,6 +16,7 @@
 
 struct weir_nvml;
 struct weir_program_ptx;
+struct weir_spares;
 
 #define WEIR_ZEROES_BYTES  (1u << 20)
 #define WEIR_DEVICE_LIMITS 7 /* that a program may set for its context */
@@ -88,6 +89,7 @@ struct weir_platform {
      * lock. */
     bool window_taken[WEIR_WINDOWS_MAX];
     struct weir_worker_ready ready;
+    struct weir_spares *spares; /* memory that may be wanted again; NULL: none is kept */
 };
 
 /** A worker's. Sessions have it as session->platform. @thread any */

@@ -1,5 +1,4 @@
-/* host_backend/worker/session/ending.c: what programs that have ended hold, and who waits for it.
- */
+/* host_backend/worker/session/ending.c: what ended programs hold, and who waits for it. */
 #include "host_backend/worker/session/ending.h"
 
 #include "session_fixture.h"

@@ -203,6 +203,49 @@ static void a_program_that_has_ended_gives_memory_for_a_while(void **state)
     assert_int_equal(n_giving(BUSY, now_ns + WEIR_ENDING_NS + WEIR_NS_PER_S), 1);
 }
 
+static bool was_told_to_give_back(int worker)
+{
+    struct weir_link_message message;
+
+    return recv(links[worker], &message, sizeof message, MSG_DONTWAIT) > 0 &&
+           message.type == WEIR_LINK_GIVE_BACK;
+}
+
+static void spare_memory_is_given_back_to_who_lacks_some(void **state)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    (void)state;
+    sup.workers[SPARE].used = sup.workers[KEPT].used = false;
+    atomic_store(&pages[SHARED].spares, 3);
+    weir_sup_programs_tick(&sup, now_ns);
+    assert_false(was_told_to_give_back(SHARED)); /* nobody needs it */
+    assert_int_equal(n_giving(BUSY, now_ns), 1);
+    assert_true(was_told_to_give_back(SHARED));
+    assert_false(was_told_to_give_back(BUSY));
+    atomic_store(&pages[SHARED].spares, 0);
+    assert_int_equal(n_giving(BUSY, now_ns), 0);
+    assert_false(was_told_to_give_back(SHARED));
+}
+
+/* Then a context is tried for again at once. */
+static void spare_memory_makes_room_for_a_context(void **state)
+{
+    (void)state;
+    sup.announced = true;
+    sup.workers[N] = (struct weir_sup_worker){
+        .used = true, .kind = WEIR_WORKER_PROGRAM, .tenant = -1, .link = -1};
+    atomic_store(&pages[SHARED].spares, 1);
+    weir_sup_program_died(&sup, N, WEIR_WORKER_EXIT_FULL << 8);
+    assert_true(was_told_to_give_back(SHARED));
+    assert_true(weir_sup_has_room(&sup, "", weir_clock_now_ns()));
+    sup.workers[N] = (struct weir_sup_worker){
+        .used = true, .kind = WEIR_WORKER_PROGRAM, .tenant = -1, .link = -1};
+    atomic_store(&pages[SHARED].spares, 0);
+    weir_sup_program_died(&sup, N, WEIR_WORKER_EXIT_FULL << 8);
+    assert_false(weir_sup_has_room(&sup, "", weir_clock_now_ns()));
+}
+
 static void who_syncs_is_told_when_all_is_done(void **state)
 {
     (void)state;
@@ -656,6 +699,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_program_that_has_ended_gives_memory_for_a_while, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(who_syncs_is_told_when_all_is_done, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(spare_memory_is_given_back_to_who_lacks_some, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(spare_memory_makes_room_for_a_context, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_place_of_an_ended_program_is_waited_for, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(the_context_of_an_ended_program_is_waited_for, set_up,
