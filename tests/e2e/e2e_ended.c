@@ -15,7 +15,6 @@
  * under way), clean (all was freed).
  */
 #include "tests/cuda/check_driver.h"
-#include "tests/e2e/kernels.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -25,8 +24,25 @@
 
 #define UNIT        (2u << 20)
 #define ARRAY_WIDTH 4096u
-/* Takes softgpu some tenths of a second. */
-#define BUSY_ROUNDS 10000000u
+#define BUSY_NS     300000000ull /* however busy the machine is that computes */
+#define ENDLESS_NS  3600000000000ull
+
+static const char stay_ptx[] = ".version 6.4\n"
+                               ".target sm_75\n"
+                               ".address_size 64\n"
+                               ".visible .entry stay(.param .u64 ns)\n"
+                               "{\n"
+                               "    .reg .pred %q;\n"
+                               "    .reg .b64 %d<4>;\n"
+                               "    ld.param.u64 %d0, [ns];\n"
+                               "    mov.u64 %d1, %globaltimer;\n"
+                               "again:\n"
+                               "    mov.u64 %d2, %globaltimer;\n"
+                               "    sub.u64 %d3, %d2, %d1;\n"
+                               "    setp.lt.u64 %q, %d3, %d0;\n"
+                               "    @%q bra again;\n"
+                               "    ret;\n"
+                               "}\n";
 
 /* ---------------------------------------------------------------- what is taken */
 
@@ -125,14 +141,13 @@ static const struct kind *find_kind(const char *name)
 
 /* ---------------------------------------------------------------- how a program ends */
 
-static void launch(unsigned rounds)
+/* A kernel that takes so long. */
+static void launch(uint64_t ns)
 {
-    CUdeviceptr word;
     CUmodule module;
-    DRV(cu.ModuleLoadData(&module, e2e_ptx));
-    DRV(cu.MemAlloc_v2(&word, 4));
-    void *params[] = {&word, &rounds};
-    driver_launch(driver_function(module, "spin"), 1, 1, NULL, params);
+    DRV(cu.ModuleLoadData(&module, stay_ptx));
+    void *params[] = {&ns};
+    driver_launch(driver_function(module, "stay"), 1, 1, NULL, params);
 }
 
 static void *last_thread(void *first)
@@ -178,7 +193,7 @@ static void end_as(const char *way, char **argv)
     } else if (strcmp(way, "thread") == 0) {
         leave_by_thread();
     } else if (strcmp(way, "busy") == 0) {
-        launch(BUSY_ROUNDS);
+        launch(BUSY_NS);
         _exit(0);
     } else if (strcmp(way, "clean") == 0 && let_go != NULL) {
         let_go();
@@ -289,7 +304,7 @@ static int take(char **argv, bool endless)
     printf("free %zu\n", free_now());
     printf("result %d\n", (int)kind->take(strtoull(argv[endless ? 2 : 3], NULL, 0)));
     if (endless) {
-        launch(UINT32_MAX);
+        launch(ENDLESS_NS);
     }
     printf("held\n");
     (void)getchar();

@@ -4,11 +4,10 @@ import re
 
 import lib
 
-QUOTA = 256 << 20
-MOST = 224 << 20
-HALF = 144 << 20
-UNIT = 2 << 20
-PIECE = 30 << 20
+# Little, for a loaded machine to free within the seconds that a program waits.
+QUOTA = 96 << 20
+MOST = 72 << 20
+HALF = 56 << 20
 ENDS = ("return", "exit", "_exit", "kill", "segv", "abort", "exec", "again", "thread", "clean", "busy")
 PROGRAMS = 30
 
@@ -133,10 +132,11 @@ class EndedTenant(Ended, lib.Case):
             self.assertIn("result 2\n", guest.out)
             guest.close_stdin()
             self.assertEqual(guest.wait(), 0)
-        self.assertRegex(host.process.err, r"allocation refused .*tenant=alice .*over the tenant's quota; "
-                         r"waited [45]\.\d s for 1 ended programs, which hold 1\d{8} bytes")
-        refused = re.findall(r"allocation refused .*; waited (\d+\.\d) s", host.process.err)
-        self.assertEqual(len([s for s in refused if float(s) >= 1]), 1, "one of them has waited")
+        refused = re.findall(r"allocation refused .*tenant=alice .*over the tenant's quota; waited (\d+\.\d) s for 1 "
+                             r"ended programs, which hold (\d+) bytes", host.process.err)
+        self.assertTrue(refused)
+        self.assertGreaterEqual(int(refused[0][1]), HALF)
+        self.assertFalse([s for s, _ in refused[1:] if float(s) >= 1], "those that need not wait")
         self.assertEqual(host.tenant("alice")["orphans"], 1)
         self.steady_undisturbed(other)
 
@@ -155,18 +155,18 @@ class EndedShared(Kinds, Ended, lib.Case):
             self.assertIn("result 0\n", guest.out)
             guest.kill()
 
-
     def test_freed_memory(self):
         """What a program has freed, and Weir keeps for it, is another's as soon as that needs it."""
-        host = self.host({name: {} for name in ("alice", "bob")}, env={"WEIR_SOFTGPU_MEMORY": str(QUOTA)})
-        guest = self.guest(host, "e2e_ended", "freed", PIECE, 2)
+        device, piece, unit = 256 << 20, 30 << 20, 2 << 20
+        host = self.host({name: {} for name in ("alice", "bob")}, env={"WEIR_SOFTGPU_MEMORY": str(device)})
+        guest = self.guest(host, "e2e_ended", "freed", piece, 2)
         guest.wait_line("^held$")
         self.assertIn("all is free\n", guest.out)
         # Of two pieces one is kept by the library, and one by the worker.
-        other = self.guest(host, "e2e_ended", "take", "device", QUOTA - PIECE - UNIT, tenant="bob")
+        other = self.guest(host, "e2e_ended", "take", "device", device - piece - unit, tenant="bob")
         other.wait_line("^held$")
         self.assertIn("result 0\n", other.out)
-        self.assertEqual(host.tenant("alice")["used_bytes"], PIECE)
+        self.assertEqual(host.tenant("alice")["used_bytes"], piece)
 
 
 class EndedGroup(Ended, lib.Case):
