@@ -199,72 +199,7 @@ void weir_account_page_settle(struct weir_account_page *page, uint32_t place)
 
         atomic_fetch_sub_explicit(&page->used[i], had, memory_order_relaxed);
     }
-    for (uint32_t user = 1; user <= WEIR_ACCOUNT_USERS; user++) {
-        if (atomic_load_explicit(&page->user[user - 1].owner, memory_order_relaxed) == place + 1) {
-            weir_account_page_user_remove(page, user);
-        }
-    }
-}
-
-uint32_t weir_account_page_user_add(struct weir_account_page *page, uint32_t place, uint32_t pid,
-                                    const char *name)
-{
-    uint64_t words[WEIR_ACCOUNT_NAME_WORDS] = {0};
-
-    memcpy(words, name, strnlen(name, sizeof words - 1));
-    for (uint32_t i = 0; i < WEIR_ACCOUNT_USERS; i++) {
-        struct weir_account_user *user = &page->user[i];
-        uint_fast32_t nobody = 0;
-
-        if (!atomic_compare_exchange_strong_explicit(&user->owner, &nobody, place + 1,
-                                                     memory_order_relaxed, memory_order_relaxed)) {
-            continue;
-        }
-        for (int k = 0; k < WEIR_ACCOUNT_NAME_WORDS; k++) {
-            atomic_store_explicit(&user->name[k], words[k], memory_order_relaxed);
-        }
-        atomic_store_explicit(&user->bytes, 0, memory_order_relaxed);
-        atomic_store_explicit(&user->pid, pid, memory_order_release);
-        return i + 1;
-    }
-    return 0;
-}
-
-void weir_account_page_user_has(struct weir_account_page *page, uint32_t user, uint64_t bytes)
-{
-    if (user != 0) {
-        atomic_store_explicit(&page->user[user - 1].bytes, bytes, memory_order_relaxed);
-    }
-}
-
-void weir_account_page_user_remove(struct weir_account_page *page, uint32_t user)
-{
-    if (user != 0) {
-        atomic_store_explicit(&page->user[user - 1].pid, 0, memory_order_relaxed);
-        atomic_store_explicit(&page->user[user - 1].owner, 0, memory_order_release);
-    }
-}
-
-uint32_t weir_account_page_user(const struct weir_account_page *page, uint32_t user,
-                                uint32_t *ret_place, uint64_t *ret_bytes,
-                                char ret_name[WEIR_ACCOUNT_NAME_WORDS * 8])
-{
-    const struct weir_account_user *u = &page->user[user - 1];
-    uint32_t pid = (uint32_t)atomic_load_explicit(&u->pid, memory_order_acquire);
-    uint32_t owner = (uint32_t)atomic_load_explicit(&u->owner, memory_order_relaxed);
-    uint64_t words[WEIR_ACCOUNT_NAME_WORDS];
-
-    if (pid == 0 || owner == 0) {
-        return 0;
-    }
-    for (int i = 0; i < WEIR_ACCOUNT_NAME_WORDS; i++) {
-        words[i] = atomic_load_explicit(&u->name[i], memory_order_relaxed);
-    }
-    memcpy(ret_name, words, sizeof words);
-    ret_name[sizeof words - 1] = '\0'; /* another process may have written there */
-    *ret_place = owner - 1;
-    *ret_bytes = atomic_load_explicit(&u->bytes, memory_order_relaxed);
-    return pid;
+    weir_programs_settle(&page->programs, place);
 }
 
 void weir_account_page_clear(struct weir_account_page *page)
@@ -417,4 +352,32 @@ uint64_t weir_account_left(const struct weir_account *account, enum weir_account
                                  : weir_account_used(account, item);
 
     return used < limit ? limit - used : 0;
+}
+
+/* @param used  of device memory, at this place. */
+static uint64_t of_ended_at(const struct weir_account *account, struct weir_programs *programs,
+                            uint32_t place, uint64_t used, uint64_t besides, uint64_t max_age_ns)
+{
+    struct weir_programs_sum sum = weir_programs_look(programs, place, max_age_ns);
+    uint64_t alive = sum.alive_bytes + (place == account->place ? besides : 0);
+
+    return sum.n_ended != 0 && used > alive ? used - alive : 0;
+}
+
+uint64_t weir_account_of_ended(const struct weir_account *account, struct weir_programs *programs,
+                               uint64_t besides, uint64_t max_age_ns)
+{
+    const enum weir_account_item item = WEIR_ACCOUNT_DEVICE_MEMORY;
+    uint64_t bytes = 0;
+
+    if (account->page == NULL) {
+        return of_ended_at(account, programs, account->place, weir_account_used(account, item),
+                           besides, max_age_ns);
+    }
+    for (uint32_t place = 0; place < WEIR_ACCOUNT_KEPT; place++) {
+        uint64_t used = atomic_load_explicit(&account->page->of[place][item], memory_order_relaxed);
+
+        bytes += used != 0 ? of_ended_at(account, programs, place, used, besides, max_age_ns) : 0;
+    }
+    return bytes;
 }

@@ -19,6 +19,7 @@
 #ifndef WEIR_BASE_ACCOUNT_H
 #define WEIR_BASE_ACCOUNT_H
 
+#include "base/programs.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,24 +61,13 @@ struct weir_supply {
 #define WEIR_ACCOUNT_PLACES 512                       /* of a page */
 #define WEIR_ACCOUNT_KEPT   (WEIR_ACCOUNT_PLACES - 1) /* the place of no process */
 
-#define WEIR_ACCOUNT_NAME_WORDS 8
-#define WEIR_ACCOUNT_USERS      1024 /* of a page */
-
-/* A program for which a process has charged something. */
-struct weir_account_user {
-    atomic_uint_fast32_t owner; /* the place of that process, and 1; 0: the entry is free */
-    atomic_uint_fast32_t pid;   /* as it is called where it runs; 0: not to be shown yet */
-    atomic_uint_fast64_t bytes; /* of device memory */
-    atomic_uint_fast64_t name[WEIR_ACCOUNT_NAME_WORDS];
-};
-
 /* In memory that is shared. Zeroed: nothing is used. Internally locked (lock-free). */
 struct weir_account_page {
     atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* of items that processes have together */
     atomic_uint_fast64_t of[WEIR_ACCOUNT_PLACES][WEIR_ACCOUNT_COUNT]; /* the part of each process */
     atomic_uint_fast64_t granted[WEIR_ACCOUNT_COUNT]; /* for now; weir_account_is_divided() */
     atomic_uint answered[WEIR_ACCOUNT_PLACES]; /* number of each process's last question that was */
-    struct weir_account_user user[WEIR_ACCOUNT_USERS]; /* a process may have several */
+    struct weir_programs programs; /* for which processes charge; one may have several */
 };
 
 /* Zeroed: nothing is used, and nothing may be. Internally locked (lock-free). */
@@ -109,37 +99,12 @@ void weir_account_pool_divide(struct weir_account_pool *pool, enum weir_account_
                               uint64_t total, uint32_t n_accounts);
 
 /**
- * Give back what a process had that has ended. If it died in the middle of a charge, that amount
- * may stay counted until weir_account_page_clear().
+ * Give back what a process had that has ended, and take out its programs. If it died in the middle
+ * of a charge, that amount may stay counted until weir_account_page_clear().
  * @param place  its place, below WEIR_ACCOUNT_PLACES.
  * @thread any, but for nobody that charges from this place
  */
 void weir_account_page_settle(struct weir_account_page *page, uint32_t place);
-/**
- * Name a program for which a process charges.
- * @param place  of the process. Its end takes the program out, too.
- * @param pid    not 0.
- * @param name   cut to 63 bytes.
- * @return its number, from 1; 0: there is no room for it
- * @thread any
- */
-uint32_t weir_account_page_user_add(struct weir_account_page *page, uint32_t place, uint32_t pid,
-                                    const char *name);
-/** So much device memory the program has. @param user  0: nothing is done. @thread any */
-void weir_account_page_user_has(struct weir_account_page *page, uint32_t user, uint64_t bytes);
-/** The process charges for this program no more. @param user  0: nothing is done. @thread any */
-void weir_account_page_user_remove(struct weir_account_page *page, uint32_t user);
-/**
- * Which program has a number?
- * @param user       from 1 to WEIR_ACCOUNT_USERS.
- * @param ret_place  of the process that charges for it.
- * @param ret_name   its name, or parts of two if one program has just followed another.
- * @return the pid; 0: none has, and nothing is written
- * @thread any
- */
-uint32_t weir_account_page_user(const struct weir_account_page *page, uint32_t user,
-                                uint32_t *ret_place, uint64_t *ret_bytes,
-                                char ret_name[WEIR_ACCOUNT_NAME_WORDS * 8]);
 /** Is it an item of which a page is granted so much for now? @thread any */
 bool weir_account_is_divided(enum weir_account_item item);
 /**
@@ -233,5 +198,16 @@ uint64_t weir_account_limit(const struct weir_account *account, enum weir_accoun
 /** How much more may be charged, by this process or another; 0 where more than the limit is used.
  * @thread any */
 uint64_t weir_account_left(const struct weir_account *account, enum weir_account_item item);
+
+/**
+ * How much device memory programs hold that have ended, of this process or another. What a process
+ * has charged that has no such program, the living have, also if the table does not say so.
+ * @param programs    the account's: its page's, if it has one.
+ * @param besides     what living programs of this process have that is not in the table.
+ * @param max_age_ns  as of weir_programs_look().
+ * @thread any
+ */
+uint64_t weir_account_of_ended(const struct weir_account *account, struct weir_programs *programs,
+                               uint64_t besides, uint64_t max_age_ns);
 
 #endif

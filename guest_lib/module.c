@@ -367,11 +367,28 @@ static void hide_module_of(weir_handle handle, void *object, void *user)
     going->first = module;
 }
 
+void weir_library_variables_forget(struct weir_library *library, CUdevice device)
+{
+    weir_lock_acquire(&library->image.lock);
+    struct weir_library_variable **at = &library->variables;
+    while (*at) {
+        struct weir_library_variable *variable = *at;
+        if (device == WEIR_EVERY_DEVICE || variable->device == device) {
+            *at = variable->next;
+            free(variable);
+        } else {
+            at = &variable->next;
+        }
+    }
+    weir_lock_release(&library->image.lock);
+}
+
 /* The host loads libraries again when their last context is gone: variables get new addresses. */
 static void forget_variables(weir_handle handle, void *object, void *user)
 {
     const struct weir_guest_ctx *ctx = user;
     (void)handle;
+    weir_library_variables_forget(object, ctx->device);
     if (ctx->primary) {
         weir_mem_forget_globals(object, ctx->device);
         weir_managed_forget(object);
@@ -397,6 +414,7 @@ void weir_modules_context_gone(struct weir_guest_ctx *ctx)
 void weir_library_forget(struct weir_library *library)
 {
     weir_guest_object_remove(WEIR_KIND_LIBRARY, library->handle);
+    weir_library_variables_forget(library, WEIR_EVERY_DEVICE);
     weir_mem_forget_globals(library, WEIR_EVERY_DEVICE);
     weir_managed_forget(library);
     for (int i = 0; i < WEIR_GUEST_MAX_DEVICES; i++) {

@@ -68,9 +68,19 @@ struct weir_guest_module {
     struct weir_guest_module *next_gone; /* while its context goes */
 };
 
+/* A variable of a library, as the host has told where it lies on a device. */
+struct weir_library_variable {
+    struct weir_library_variable *next;
+    CUdevice device;
+    uint64_t address;
+    uint64_t bytes;
+    char name[];
+};
+
 struct weir_library {
     uint64_t handle;
     struct weir_image_object image;
+    struct weir_library_variable *variables; /* that the program asked for; under image.lock */
     /* Of each device's context, once asked for; under image.lock. */
     struct weir_guest_module *modules[WEIR_GUEST_MAX_DEVICES];
 };
@@ -114,6 +124,9 @@ CUresult weir_library_kernel_at(struct weir_library *library, uint32_t index,
 /** Free a module's or library's functions and itself: it is unloaded or its context is gone. */
 void weir_module_forget(struct weir_guest_module *module);
 void weir_library_forget(struct weir_library *library);
+
+/** Forget where a library's variables lie on a device. @param device  or WEIR_EVERY_DEVICE */
+void weir_library_variables_forget(struct weir_library *library, CUdevice device);
 
 /** A context goes: forget its modules and, of the primary one, libraries' variables. */
 void weir_modules_context_gone(struct weir_guest_ctx *ctx);

@@ -230,6 +230,57 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
     return CUDA_SUCCESS;
 }
 
+/* cudart asks twice for each copy to or from a symbol, and the answer stays the same until a
+ * context goes. */
+static bool find_variable(struct weir_library *library, const char *name, CUdevice device,
+                          struct weir_op_library_global_out *out)
+{
+    weir_lock_acquire(&library->image.lock);
+    const struct weir_library_variable *v = library->variables;
+    while (v && (v->device != device || strcmp(v->name, name) != 0)) {
+        v = v->next;
+    }
+    if (v) {
+        *out = (struct weir_op_library_global_out){.address = v->address, .bytes = v->bytes};
+    }
+    weir_lock_release(&library->image.lock);
+    return v;
+}
+
+static void keep_variable(struct weir_library *library, const char *name, CUdevice device,
+                          const struct weir_op_library_global_out *out)
+{
+    size_t name_bytes = strlen(name) + 1;
+    struct weir_library_variable *v = malloc(sizeof(*v) + name_bytes);
+    if (!v) {
+        return; /* it is asked for again */
+    }
+    *v = (struct weir_library_variable){
+        .device = device, .address = out->address, .bytes = out->bytes};
+    memcpy(v->name, name, name_bytes);
+    weir_lock_acquire(&library->image.lock);
+    v->next = library->variables;
+    library->variables = v;
+    weir_lock_release(&library->image.lock);
+}
+
+static CUresult ask_variable(struct weir_library *library, const char *name, bool managed,
+                             struct weir_op_library_global_out *out)
+{
+    const struct weir_op_library_global_in in = {
+        .l = library->handle, .name = name, .managed = managed};
+    struct weir_guest_ctx *ctx;
+    bool kept = !managed && weir_ctx_current(&ctx) == CUDA_SUCCESS;
+    if (kept && find_variable(library, name, ctx->device, out)) {
+        return CUDA_SUCCESS;
+    }
+    CUresult result = weir_call_library_global(weir_guest_channel(), &in, out);
+    if (result == CUDA_SUCCESS && kept) {
+        keep_variable(library, name, ctx->device, out);
+    }
+    return result;
+}
+
 static CUresult global(struct weir_library *library, const char *name, bool managed,
                        CUdeviceptr *ret_address, size_t *ret_bytes)
 {
@@ -240,9 +291,7 @@ static CUresult global(struct weir_library *library, const char *name, bool mana
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_op_library_global_out out;
-    const struct weir_op_library_global_in in = {
-        .l = library->handle, .name = name, .managed = managed};
-    CUresult result = weir_call_library_global(weir_guest_channel(), &in, &out);
+    CUresult result = ask_variable(library, name, managed, &out);
     if (result == CUDA_SUCCESS) {
         result = weir_module_note_global(NULL, out.address, out.bytes, out.managed, library);
     }

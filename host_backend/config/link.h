@@ -42,6 +42,7 @@ enum weir_link_type {
     WEIR_LINK_FOUND,        /* answers PUBLISH and FIND; of memory a descriptor goes with it */
     WEIR_LINK_STOP,         /* end all sessions and exit */
     WEIR_LINK_RELEASE,      /* exit if there is no session; else STAYS follows */
+    WEIR_LINK_GIVE_BACK,    /* release device memory that nobody uses: others lack some */
     WEIR_LINK_GATE_LOST,    /* the gate process has died */
     /* To the gate process, which gets CONFIG, TENANT, TENANT_GONE, STATUS and STOP as well. */
     WEIR_LINK_GATE_GPU,         /* a GPU that it is to serve; of others nothing is scheduled */
@@ -70,7 +71,9 @@ enum weir_link_type {
     WEIR_LINK_IDLE,        /* no session is left; only if the configuration asks for it */
     WEIR_LINK_LEFT_BEHIND, /* its program is gone and its work does not end: the worker is to be
                               killed */
-    WEIR_LINK_NO_MEMORY,   /* of a device; workers that serve nobody may have some */
+    WEIR_LINK_NO_MEMORY,   /* of a device; workers that serve nobody may have some, and so may
+                              programs that have ended (giving in spin.h) */
+    WEIR_LINK_SYNC,        /* count this on the page, when all before it has been done */
     WEIR_LINK_MORE, /* a tenant needs more of the machine's memory than its page is granted */
     WEIR_LINK_CONNECTIONS, /* start it again with that many: it has refused a guest for that */
     WEIR_LINK_GATE_DEAF,   /* the gate process has not read its port, so it decides for itself */
@@ -244,6 +247,8 @@ struct weir_link_fault {
     bool marks;          /* it is known which kernels had ended */
 };
 
+#define WEIR_LINK_WHY_BYTES 128
+
 struct weir_link_event {
     uint32_t kind; /* enum weir_event_kind */
     uint32_t tenant_index;
@@ -255,7 +260,7 @@ struct weir_link_event {
     uint64_t n; /* how many it stands for */
     char program[WEIR_HOST_TEXT_BYTES];
     char call[64];
-    char why[128];
+    char why[WEIR_LINK_WHY_BYTES];
 };
 
 /* What a session has used of the SMs or, where port is 0, all programs of a name. */

@@ -44,9 +44,13 @@ struct weir_spin_page {
     atomic_uint active[2]; /* sessions that had a record in the epoch of this parity */
     atomic_uint gate_may;  /* the gate process may spin; written by the supervisor */
     atomic_uint gate_asks; /* it has work enough for that, in this epoch */
-    /* Nothing about spinning, but workers read it here: how many workers serve nobody, and how many
-     * tenants the host has. */
-    atomic_uint idle_workers, tenants;
+    /* Nothing about spinning, but workers read it here: how many tenants the host has, how many
+     * workers and programs may give back device memory soon, and how many WEIR_LINK_SYNC of this
+     * worker the supervisor has done. */
+    atomic_uint tenants, giving, synced;
+    /* The worker writes: programs that have ended and hold something; pieces of device memory that
+     * nobody uses (WEIR_LINK_GIVE_BACK). */
+    atomic_uint ending, spares;
 };
 
 /**

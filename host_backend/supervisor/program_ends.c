@@ -52,6 +52,11 @@ static bool is_fault(const struct weir_sup_worker *w, int status)
             !w->program.asserted);
 }
 
+static bool is_full(int status)
+{
+    return WIFEXITED(status) && WEXITSTATUS(status) == WEIR_WORKER_EXIT_FULL;
+}
+
 void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
@@ -78,7 +83,7 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
                        worker, name, (int)w->program.pid, (unsigned)status);
     }
     weir_log_limit_thread(NULL, NULL);
-    if (failed) {
+    if (failed && !(is_full(status) && weir_sup_take_spares(sup))) {
         weir_sup_shortage_begin(sup, w->devices, status, weir_clock_now_ns());
     }
     if (domain != NULL && is_fault(w, status)) {

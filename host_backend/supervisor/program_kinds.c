@@ -114,6 +114,14 @@ static bool has_kind(const struct weir_spare_kinds *kinds, const struct weir_pro
     return i < kinds->n;
 }
 
+bool weir_program_is_waited_for(const struct weir_supervisor *sup,
+                                const struct weir_sup_worker *worker)
+{
+    struct weir_program_kind kind = weir_program_kind_of(worker);
+
+    return weir_program_n_waiting(sup, &kind) != 0;
+}
+
 void weir_spare_kinds_find(const struct weir_supervisor *sup, struct weir_spare_kinds *kinds)
 {
     kinds->n = 0;

@@ -35,6 +35,10 @@ uint32_t weir_program_n_unassigned(const struct weir_supervisor *sup,
 uint32_t weir_program_n_waiting(const struct weir_supervisor *sup,
                                 const struct weir_program_kind *kind);
 
+/** Does a program wait for one of the worker's kind? */
+bool weir_program_is_waited_for(const struct weir_supervisor *sup,
+                                const struct weir_sup_worker *worker);
+
 /* Tenants with spares of different kinds. Most tenants have the same list of devices, and all else
  * is the same for all. */
 struct weir_spare_kinds {

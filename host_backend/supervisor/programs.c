@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/programs.h"
 #include "proto/wire/accept.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +30,6 @@
 #define PLACE_WAIT_NS   WEIR_NS_PER_S          /* for a session that is about to end */
 #define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* as long as the guest's library waits */
 #define START_WAIT_NS   (60 * WEIR_NS_PER_S)   /* for a worker: no program waits for longer */
-#define NO_SPARES_NS    (30 * WEIR_NS_PER_S)   /* after a lack of memory */
-#define GIVE_WAY_NS     WEIR_NS_PER_S          /* between two lacks of memory of one worker */
 #define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* after one was given to a program */
 #define CALM_NS         (2 * WEIR_NS_PER_S)    /* since then, before spares change their domain */
 #define SLOW_START_NS   WEIR_NS_PER_S          /* a start that takes longer keeps no other back */
@@ -368,9 +367,23 @@ static bool may_share(const struct weir_supervisor *sup, const struct weir_sup_t
     return sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE && !weir_sup_is_strict(tenant);
 }
 
+/* Do programs hold what it lacks that have just ended? */
+static bool may_come(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
+                     const struct weir_program_kind *wanted, enum weir_status reason,
+                     uint64_t now_ns)
+{
+    bool of_holder = reason == WEIR_ERR_QUOTA;
+    const char *devices = weir_sup_places_are_full(sup) ? NULL : wanted->devices;
+
+    return now_ns < p->since_ns + WEIR_ENDING_NS &&
+           (of_holder || reason == WEIR_ERR_FULL || reason == WEIR_ERR_NO_MEMORY) &&
+           weir_sup_any_has_ended(sup, of_holder ? tenant_of(sup, p) : NULL, devices);
+}
+
 /* It gets no worker of its own now: there is no room or no domain, or its tenant has its part. */
 static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
-                       const struct weir_program_kind *wanted, const struct lack *lack)
+                       const struct weir_program_kind *wanted, const struct lack *lack,
+                       uint64_t now_ns)
 {
     struct weir_sup_tenant *tenant = &sup->tenants[p->guest.tenant_index];
     int worker = may_share(sup, tenant) ? shared_with(sup, p, wanted) : -1;
@@ -382,6 +395,8 @@ static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
                       tenant->config.name, (long long)p->guest.pid, worker, lack->why);
         weir_log_limit_thread(NULL, NULL);
         send_to(sup, p, worker);
+    } else if (may_come(sup, p, wanted, lack->reason, now_ns)) {
+        return; /* what those hold goes first */
     } else if (lack->stays || !make_room(sup, wanted->devices)) {
         weir_sup_turn_away(sup, p, lack->reason, OUT_OF_MEMORY, lack->why);
     }
@@ -395,6 +410,14 @@ static void refuse_session(struct weir_supervisor *sup, struct weir_sup_pending 
 
     weir_sessions_refusal(tenant->config.name, tenant->config.sessions_max, why, sizeof why);
     weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, why);
+}
+
+/* Until when it waits for one of its tenant's places. */
+static uint64_t place_until_ns(const struct weir_supervisor *sup, const struct weir_sup_pending *p)
+{
+    bool soon = weir_sup_any_has_ended(sup, tenant_of(sup, p), NULL);
+
+    return p->since_ns + (soon ? WEIR_ENDING_NS : PLACE_WAIT_NS);
 }
 
 /* Give the program a worker that is there, or turn it away. @param ahead  programs of its tenant
@@ -417,7 +440,7 @@ static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint3
     }
     busy = n_busy(sup, tenant->index);
     if (busy >= tenant->config.sessions_max) {
-        if (now_ns - p->since_ns >= PLACE_WAIT_NS) {
+        if (now_ns >= place_until_ns(sup, p)) {
             refuse_session(sup, p);
         }
         return false;
@@ -425,7 +448,7 @@ static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint3
     lack.reason = weir_sup_contexts_ask(sup, contexts, tenant, &lack.why);
     if (lack.reason != WEIR_OK) {
         if (ahead == 0 || !may_share(sup, tenant)) { /* else it waits for the worker of those */
-            do_without(sup, p, &wanted, &lack);
+            do_without(sup, p, &wanted, &lack, now_ns);
         }
         return false;
     }
@@ -450,7 +473,7 @@ static void start_for(struct weir_supervisor *sup, struct weir_sup_pending *p, u
         struct lack lack;
 
         if (start_one(sup, &wanted, true, now_ns, &lack) == NOT_STARTED) {
-            do_without(sup, p, &wanted, &lack);
+            do_without(sup, p, &wanted, &lack, now_ns);
         }
     }
 }
@@ -542,14 +565,6 @@ bool weir_sup_programs_start_soon(struct weir_supervisor *sup)
     return false;
 }
 
-/* Does a program wait for one of its kind? */
-static bool is_waited_for(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
-{
-    struct weir_program_kind kind = weir_program_kind_of(w);
-
-    return weir_program_n_waiting(sup, &kind) != 0;
-}
-
 static uint64_t idle_until_ns(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
 {
     return w->program.idle_since_ns + sup->config.workers.idle_s * WEIR_NS_PER_S;
@@ -564,7 +579,7 @@ static bool has_use(const struct weir_supervisor *sup, const struct weir_spare_k
             return true;
         }
     }
-    return is_waited_for(sup, w);
+    return weir_program_is_waited_for(sup, w);
 }
 
 /* No spare has been given out for a while, so a start takes nobody's time. */
@@ -591,12 +606,6 @@ static void stop_idle(struct weir_supervisor *sup, const struct weir_spare_kinds
     }
 }
 
-/* Can it be given up for a program that lacks memory? Not if a program waits for one like it. */
-static bool may_give_way(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
-{
-    return is_kept(w) || (is_idle(w) && !is_waited_for(sup, w));
-}
-
 /* One that opens its driver for as long as that never will: it counts as a spare, or as the worker
  * that a program waits for. */
 static void end_stuck(struct weir_supervisor *sup, uint64_t now_ns)
@@ -612,63 +621,6 @@ static void end_stuck(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
-/* Workers that lack memory may ask for what these have, and wait while they end. */
-static void show_idle(struct weir_supervisor *sup)
-{
-    uint32_t n = 0;
-
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        const struct weir_sup_worker *w = &sup->workers[i];
-
-        n += is_of_programs(w) && !w->program.busy && (w->program.stopping || may_give_way(sup, w));
-    }
-    weir_sup_spin_show(sup, n, sup->spin.tenants);
-}
-
-void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker)
-{
-    sup->workers[worker].lacks_memory = true;
-}
-
-/* When it is next heard if it lacks memory: one that asks in a loop costs the others little. */
-static uint64_t heard_ns(const struct weir_sup_worker *w)
-{
-    return w->heard_ns != 0 ? w->heard_ns + GIVE_WAY_NS : 0;
-}
-
-static bool any_lacks_memory(struct weir_supervisor *sup, uint64_t now_ns)
-{
-    bool any = false;
-
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        struct weir_sup_worker *w = &sup->workers[i];
-
-        if (w->used && w->lacks_memory && heard_ns(w) <= now_ns) {
-            w->lacks_memory = false;
-            w->heard_ns = now_ns;
-            any = true;
-        }
-    }
-    return any;
-}
-
-static void give_way(struct weir_supervisor *sup, uint64_t now_ns)
-{
-    uint32_t n = 0;
-
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (may_give_way(sup, &sup->workers[i])) {
-            weir_sup_program_stop(sup, i);
-            n++;
-        }
-    }
-    sup->spares_from_ns = now_ns + NO_SPARES_NS;
-    if (n != 0) {
-        weir_log_info("supervisor: idle workers give way to a program that lacks memory workers=%u",
-                      n);
-    }
-}
-
 void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     struct weir_spare_kinds kinds;
@@ -676,25 +628,25 @@ void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns)
     end_stuck(sup, now_ns);
     look_at_pending(sup, now_ns);
     weir_spare_kinds_find(sup, &kinds);
-    if (any_lacks_memory(sup, now_ns)) {
-        give_way(sup, now_ns);
-    }
+    weir_sup_giving_tick(sup, now_ns);
     keep_spares(sup, &kinds, now_ns);
     stop_idle(sup, &kinds, now_ns);
-    show_idle(sup);
     weir_sup_announce(sup);
 }
 
-static uint64_t pending_next_ns(const struct weir_supervisor *sup, const struct weir_sup_pending *p)
+static uint64_t pending_next_ns(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
+                                uint64_t now_ns)
 {
     uint64_t next_ns = p->since_ns + (p->said_hello ? PENDING_WAIT_NS : HELLO_WAIT_NS);
-    uint64_t place_ns = p->since_ns + PLACE_WAIT_NS;
+    uint64_t ending_ns = p->since_ns + WEIR_ENDING_NS;
 
     if (p->said_hello &&
         n_busy(sup, p->guest.tenant_index) >= tenant_of(sup, p)->config.sessions_max) {
+        uint64_t place_ns = place_until_ns(sup, p);
+
         next_ns = place_ns < next_ns ? place_ns : next_ns;
     }
-    return next_ns;
+    return now_ns < ending_ns && ending_ns < next_ns ? ending_ns : next_ns; /* do_without() */
 }
 
 /* When a worker that starts is looked at again. */
@@ -707,8 +659,10 @@ static uint64_t start_next_ns(const struct weir_sup_worker *w, uint64_t now_ns)
 
 int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
 {
-    uint64_t next_ns = weir_sup_shortage_next_ns(sup, now_ns);
+    uint64_t next_ns = weir_sup_shortage_next_ns(sup, now_ns),
+             giving_ns = weir_sup_giving_next_ns(sup);
 
+    next_ns = giving_ns < next_ns ? giving_ns : next_ns;
     if (now_ns < spares_from_ns(sup) && spares_from_ns(sup) < next_ns) {
         next_ns = spares_from_ns(sup);
     }
@@ -716,8 +670,10 @@ int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns
         next_ns = calm_from_ns(sup);
     }
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
-        if (sup->pending[i].used && pending_next_ns(sup, &sup->pending[i]) < next_ns) {
-            next_ns = pending_next_ns(sup, &sup->pending[i]);
+        const struct weir_sup_pending *p = &sup->pending[i];
+
+        if (p->used && pending_next_ns(sup, p, now_ns) < next_ns) {
+            next_ns = pending_next_ns(sup, p, now_ns);
         }
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -728,9 +684,6 @@ int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns
         }
         if (is_starting(w) && start_next_ns(w, now_ns) < next_ns) {
             next_ns = start_next_ns(w, now_ns);
-        }
-        if (w->used && w->lacks_memory && heard_ns(w) < next_ns) {
-            next_ns = heard_ns(w);
         }
     }
     return weir_poll_ms(next_ns, now_ns);

@@ -90,9 +90,6 @@ void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *pe
 /** A worker is to end: it takes no program any more. */
 void weir_sup_program_stop(struct weir_supervisor *sup, int worker);
 
-/** A worker of any kind finds no device memory: at the next tick, but once a second for each
- * worker, all that serve nobody and are not waited for end. There are no spares for a while. */
-void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker);
 /** Are there to be spares, and the MPS server that they need is only just starting? */
 bool weir_sup_programs_start_soon(struct weir_supervisor *sup);
 /** Give workers to programs that wait, start and stop workers. */
@@ -113,6 +110,29 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status);
 const char *weir_sup_program_state(const struct weir_sup_worker *worker);
 /** A tenant goes: its programs' workers end, and who waits is turned away. */
 void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
+
+/* giving.c */
+
+/** A worker of any kind finds no device memory: at the next tick, but once a second for each
+ * worker, all that serve nobody and are not waited for end. There are no spares for a while. */
+void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker);
+/** A worker wants to know when all that it has said is done: its page says so at the next tick. */
+void weir_sup_program_syncs(struct weir_supervisor *sup, int worker);
+/**
+ * Is there a program that has ended, and holds something still, in a worker that serves one tenant?
+ * @param tenant   of whose holder (users.h); NULL: anybody's, in any worker.
+ * @param devices  on one of which; NULL: on any.
+ */
+bool weir_sup_any_has_ended(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                            const char *devices);
+/** Have all workers release memory that nobody uses. false: there is none. */
+bool weir_sup_take_spares(struct weir_supervisor *sup);
+/** Have workers that serve nobody give way, and answer workers that have asked. */
+void weir_sup_giving_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** The second half of that. */
+void weir_sup_giving_answer(struct weir_supervisor *sup, uint64_t now_ns);
+/** When weir_sup_giving_tick() has something to do. WEIR_FOREVER: never. */
+uint64_t weir_sup_giving_next_ns(const struct weir_supervisor *sup);
 
 /* shortage.c */
 

@@ -50,7 +50,6 @@ static void show(const struct weir_sup_spin *spin, struct weir_spin_page *page)
     atomic_store_explicit(&page->level, level, memory_order_relaxed);
     atomic_store_explicit(&page->gate_may, gate_may, memory_order_relaxed);
     atomic_store_explicit(&page->epoch, spin->epoch, memory_order_relaxed);
-    atomic_store_explicit(&page->idle_workers, spin->idle_workers, memory_order_relaxed);
     atomic_store_explicit(&page->tenants, spin->tenants, memory_order_relaxed);
 }
 
@@ -64,11 +63,9 @@ static void show_all(struct weir_supervisor *sup)
     }
 }
 
-void weir_sup_spin_show(struct weir_supervisor *sup, uint32_t idle_workers, uint32_t tenants)
+void weir_sup_spin_show(struct weir_supervisor *sup, uint32_t tenants)
 {
-    if (sup->spin.page != NULL &&
-        (sup->spin.idle_workers != idle_workers || sup->spin.tenants != tenants)) {
-        sup->spin.idle_workers = idle_workers;
+    if (sup->spin.page != NULL && sup->spin.tenants != tenants) {
         sup->spin.tenants = tenants;
         show_all(sup);
     }
@@ -83,6 +80,7 @@ enum weir_status weir_sup_spin_worker_starts(struct weir_supervisor *sup,
     status = weir_spin_page_create(ret_fd, &worker->spin_page);
     if (status == WEIR_OK) {
         show(&sup->spin, worker->spin_page);
+        worker->n_syncs = 0; /* the page counts from there */
     }
     return status;
 }

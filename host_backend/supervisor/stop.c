@@ -63,6 +63,7 @@ static void wait_once(struct weir_supervisor *sup)
             weir_sup_worker_receive(sup, workers[i]);
         }
     }
+    weir_sup_giving_answer(sup, weir_clock_now_ns()); /* ends of sessions wait for that */
 }
 
 /* Until all have ended, or none does any more. */

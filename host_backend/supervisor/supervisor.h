@@ -142,8 +142,11 @@ struct weir_sup_worker {
     uint64_t renewed_ns;     /* when it was last started for that */
     uint64_t started_ns;
     uint64_t restart_at_ns;
-    bool lacks_memory; /* it has asked for some since it was last heard */
-    uint64_t heard_ns; /* .. which was then; 0: never */
+    bool lacks_memory;  /* it has asked for some since it was last heard */
+    uint64_t heard_ns;  /* .. which was then; 0: never */
+    bool asks;          /* how many may give some */
+    uint32_t n_syncs;   /* WEIR_LINK_SYNC that have come */
+    uint64_t giving_ns; /* since when it has had something to give back when it was asked for */
     struct weir_status_worker row;
 };
 
@@ -240,7 +243,7 @@ struct weir_metrics_client {
 struct weir_sup_spin {
     struct weir_spin_page *page; /* the gate process's */
     int page_fd;                 /* -1: not made */
-    uint32_t epoch, idle_workers, tenants;
+    uint32_t epoch, tenants;
     int loadavg_fd; /* -1: cannot be read, so the level stays */
     uint32_t cores;
     uint32_t idle_epochs; /* in a row without an active session */
@@ -409,8 +412,8 @@ void weir_sup_spin_close(struct weir_supervisor *sup);
 int weir_sup_spin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 /** The epoch may have ended: decide for the next. */
 void weir_sup_spin_tick(struct weir_supervisor *sup, uint64_t now_ns);
-/** Say on all pages how many workers serve nobody, and how many tenants there are. */
-void weir_sup_spin_show(struct weir_supervisor *sup, uint32_t idle_workers, uint32_t tenants);
+/** Say on all pages how many tenants there are. */
+void weir_sup_spin_show(struct weir_supervisor *sup, uint32_t tenants);
 /**
  * Make the page of a worker that starts, which nobody else sees.
  * @param ret_fd  gives what is to be passed on to it.

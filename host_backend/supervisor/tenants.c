@@ -213,7 +213,7 @@ static void show_count(struct weir_supervisor *sup)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         n += sup->tenants[i].used && !sup->tenants[i].gone;
     }
-    weir_sup_spin_show(sup, sup->spin.idle_workers, n);
+    weir_sup_spin_show(sup, n);
 }
 
 void weir_sup_tenants_tell_gate(struct weir_supervisor *sup)

@@ -715,6 +715,9 @@ static void receive(struct weir_supervisor *sup, int worker)
             weir_sup_grant(sup, worker, &message.more);
         }
         break;
+    case WEIR_LINK_SYNC:
+        weir_sup_program_syncs(sup, worker);
+        break;
     case WEIR_LINK_LEFT_BEHIND:
         weir_sup_program_left_behind(sup, worker);
         break;

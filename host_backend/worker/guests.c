@@ -17,6 +17,7 @@
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/connections.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/stats.h"
 #include "proto/transport/stream.h"
 #include "proto/wire/accept.h"
@@ -84,6 +85,7 @@ struct arrival {
     bool let_in; /* by weir_connections_admit() */
     int fd;      /* -1: it came in another way: */
     int64_t pid;
+    uint32_t pid_here; /* of a process on this machine, as the kernel says; 0: not known */
     uint32_t guest_pid;
     bool monitor;
     struct weir_limit_wish wish;
@@ -133,20 +135,27 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
 
 /*
  * It has said hello: may it have a session, or be a monitor? A guest that comes as another goes
- * waits for the place: the other's memory takes a while to clear.
+ * waits for the place: for the tenant's programs that have ended, whose memory takes a while to
+ * clear, or for a connection that has not come as far as that.
  */
 static bool promote(struct arrival *a)
 {
-    uint64_t end_ns = weir_clock_now_ns() + PLACE_WAIT_NS;
-    bool late = false;
+    struct weir_programs *programs = a->tenant->programs;
+    uint64_t start_ns = weir_clock_now_ns();
 
     a->item = a->monitor ? WEIR_ACCOUNT_MONITORS : WEIR_ACCOUNT_SESSIONS;
-    pthread_mutex_lock(&a->worker->lock);
-    while (!(a->counted = weir_account_charge(&a->tenant->account, a->item, 1)) && !late) {
-        late = !weir_thread_condition_wait(&a->worker->idle, &a->worker->lock, end_ns);
+    for (;;) {
+        uint32_t ends = weir_programs_ends(programs);
+        bool any = weir_tenant_endings(a->tenant) != 0;
+        uint64_t end_ns = start_ns + (any ? WEIR_ENDING_NS : PLACE_WAIT_NS), now_ns;
+
+        a->counted = weir_account_charge(&a->tenant->account, a->item, 1);
+        now_ns = weir_clock_now_ns();
+        if (a->counted || now_ns >= end_ns) {
+            return a->counted;
+        }
+        weir_programs_await(programs, ends, end_ns - now_ns);
     }
-    pthread_mutex_unlock(&a->worker->lock);
-    return a->counted;
 }
 
 static void dismiss(struct arrival *a)
@@ -158,6 +167,7 @@ static void dismiss(struct arrival *a)
     a->tenant->n_arrivals--;
     if (a->counted) {
         weir_account_release(&a->tenant->account, a->item, 1);
+        weir_programs_remove(a->tenant->programs, 0); /* who waits for a place looks again */
     }
     worker->guests->n_going -= a->going;
     worker->n_sessions--;
@@ -344,6 +354,7 @@ void weir_guests_look(struct weir_worker *worker)
     for (int i = 0; i < n; i++) {
         for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
             if (s->id == events[i].data.u64) {
+                weir_session_ended(s);
                 s->channel->transport->ops->look(s->channel->transport);
             }
         }
@@ -354,7 +365,7 @@ void weir_guests_look(struct weir_worker *worker)
 /* ---------------------------------------------------------------- the end */
 
 /* Its session holds nothing any more, but may still have to wait for an idle GPU. */
-static void give_up_place(struct arrival *a)
+static void give_up_place(struct arrival *a, struct weir_session *session)
 {
     pthread_mutex_lock(&a->worker->lock);
     if (a->counted) {
@@ -365,6 +376,7 @@ static void give_up_place(struct arrival *a)
     a->worker->guests->n_going++;
     pthread_cond_broadcast(&a->worker->idle);
     pthread_mutex_unlock(&a->worker->lock);
+    weir_session_gone(session);
 }
 
 bool weir_guests_close(struct weir_worker *worker)
@@ -442,6 +454,7 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
                                          .remote = weir_transport_kind(kind)->remote,
                                          .region_end = a->region_end,
                                          .pid = a->pid,
+                                         .pid_here = a->pid_here,
                                          .guest_pid = a->guest_pid,
                                          .monitor = a->monitor,
                                          .wish = &a->wish,
@@ -471,7 +484,7 @@ static void serve(struct arrival *a, struct weir_transport *transport, uint64_t 
                   (unsigned long long)atomic_load(&session->about->held_bytes));
     weir_session_event(session, WEIR_EVENT_SESSION_ENDED, "");
     weir_session_clear(session);
-    give_up_place(a);
+    give_up_place(a, session);
     weir_session_destroy(session);
 }
 
@@ -643,6 +656,7 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
     a->fd = fd;
     a->stages.before = guest->start;
     a->pid = guest->pid;
+    a->pid_here = (uint32_t)guest->pid;
     memcpy(a->program, guest->program, sizeof a->program);
     a->program[sizeof a->program - 1] = 0;
     start(a);

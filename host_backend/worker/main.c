@@ -9,18 +9,17 @@
 #include "host_backend/confine/confine.h"
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/regions.h"
-#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/device_status.h"
 #include "host_backend/worker/session/directory.h"
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/program_ptx.h"
+#include "host_backend/worker/session/spare.h"
 #include "host_backend/worker/session/start_stages.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
@@ -46,11 +45,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STOP_WAIT_S   4
-#define STACK_BYTES   (8u << 20)
-#define KEEP_MS       10000 /* how often it is asked whether something is to be kept */
-#define LAST_WORDS_NS (200 * WEIR_NS_PER_MS)
-#define GONE_LOOK_MS  50 /* between looks whether the sessions of a tenant have ended */
+#define STOP_WAIT_S    4
+#define STACK_BYTES    (8u << 20)
+#define KEEP_MS        10000 /* how often it is asked whether something is to be kept */
+#define LAST_WORDS_NS  (200 * WEIR_NS_PER_MS)
+#define GONE_LOOK_MS   50  /* between looks whether the sessions of a tenant have ended */
+#define SPARES_LOOK_MS 500 /* whether memory has been spare for too long */
 
 /* What the supervisor has told, and the main thread alone needs to remember. */
 static struct {
@@ -75,8 +75,7 @@ static void share_account(struct weir_tenant *tenant, const struct weir_link_ten
 
     if (message->place < WEIR_ACCOUNT_PLACES &&
         weir_shared_page_map(page_fd, sizeof *tenant->account.page, &page) == WEIR_OK) {
-        tenant->account.place = message->place;
-        tenant->account.page = page;
+        weir_tenant_share_account(tenant, page, message->place);
         tenant->has_others = message->many;
     } else {
         weir_log_error("worker: counts for itself tenant=%s", tenant->name);
@@ -173,136 +172,9 @@ static bool free_gone(struct weir_worker *worker)
     return others;
 }
 
-static double orphan_age_s(const struct weir_session *s)
-{
-    uint64_t since_ns = atomic_load(&s->about->orphaned_ns);
-
-    return since_ns != 0 ? (double)(weir_clock_now_ns() - since_ns) / (double)WEIR_NS_PER_S : 0;
-}
-
-static uint32_t orphans_of_locked(const struct weir_worker *worker,
-                                  const struct weir_tenant *tenant)
-{
-    uint32_t n = 0;
-
-    for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
-        n += s->tenant == tenant && atomic_load(&s->about->orphaned_ns) != 0;
-    }
-    return n;
-}
-
-static void fill_session_row(const struct weir_session *s, struct weir_status_session *row)
-{
-    uint64_t calls = atomic_load(&s->about->calls_total);
-
-    *row =
-        (struct weir_status_session){.id = s->id, .pid = (uint64_t)s->about->pid, .calls = calls};
-    snprintf(row->tenant, sizeof row->tenant, "%s", s->tenant->name);
-    snprintf(row->program, sizeof row->program, "%s", s->about->program);
-    snprintf(row->transport, sizeof row->transport, "%s", weir_session_transport_name(s));
-    row->used_bytes = atomic_load(&s->about->held_bytes);
-    row->memory_limit_bytes = s->about->wish.memory_bytes[0];
-    row->sm_limit_pct = s->about->wish.sm_pct;
-    row->age_s = (double)(weir_clock_now_ns() - s->about->started_ns) / (double)WEIR_NS_PER_S;
-    row->orphan_age_s = orphan_age_s(s);
-    row->calls_per_s = row->age_s > 0 ? (double)calls / row->age_s : 0;
-}
-
-static void fill_worker_row(struct weir_worker *worker, struct weir_status_worker *row)
-{
-    weir_platform_text(&worker->platform, row->device, sizeof row->device);
-    row->n_devices = worker->platform.n_devices;
-    row->contexts = weir_platform_n_open(&worker->platform);
-    row->sm_share_pct = worker->platform.devices[0].share_pct;
-    for (uint32_t i = 0, at = 0; i < worker->platform.n_devices && at < sizeof row->devices; i++) {
-        at += (uint32_t)snprintf(row->devices + at, sizeof row->devices - at, "%s%d",
-                                 i == 0 ? "" : ",", (int)worker->platform.devices[i].cu);
-    }
-    snprintf(row->driver, sizeof row->driver, "%s", worker->platform.driver_name);
-    row->memory_bytes = weir_platform_total_bytes(&worker->platform);
-    row->pid = (uint64_t)getpid();
-    row->objects = atomic_load(&worker->counts.objects);
-    row->chunks = atomic_load(&worker->counts.chunks);
-    row->chunk_bytes = atomic_load(&worker->counts.chunk_bytes);
-}
-
-/* What the scheduler gave it. */
-static void fill_usage(struct weir_tenant *tenant, struct weir_status_tenant *row)
-{
-    struct weir_gate_usage usage;
-
-    row->scheduled = weir_gates_usage(tenant, &usage);
-    weir_gate_usage_show(&usage, row);
-}
-
 static void send_message(struct weir_worker *worker, const struct weir_link_message *message)
 {
     (void)!weir_link_send(worker->link, message, -1); /* a lost link is seen by receive */
-}
-
-/* Its context is current in this thread afterwards. */
-static void tell_devices(struct weir_worker *worker, bool looks)
-{
-    struct weir_link_message message = {.type = WEIR_LINK_ROW_DEVICE};
-    bool scheduled = worker->gates[0] != NULL; /* the first device is always open */
-
-    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
-        bool is_open = weir_device_is_open(&worker->platform.devices[i]);
-        struct weir_gate *gate = is_open && scheduled ? worker->gates[i]->gate : NULL;
-
-        weir_device_status(worker, i, gate, looks, &message.device_row);
-        message.device_row.scheduled = scheduled;
-        send_message(worker, &message);
-    }
-    (void)weir_platform_enter(&worker->platform);
-}
-
-static void on_status(struct weir_worker *worker, bool stats, bool devices)
-{
-    struct weir_link_message message = {0};
-
-    tell_devices(worker, devices);
-
-    pthread_mutex_lock(&worker->lock);
-    for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
-        message.type = WEIR_LINK_ROW_SESSION;
-        fill_session_row(s, &message.session_row);
-        send_message(worker, &message);
-    }
-    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        struct weir_tenant *t = worker->tenants[i];
-        struct weir_status_tenant *row = &message.tenant_row;
-
-        if (t == NULL || t->gone) {
-            continue;
-        }
-        memset(&message, 0, sizeof message);
-        message.type = WEIR_LINK_ROW_TENANT;
-        snprintf(row->name, sizeof row->name, "%s", t->name);
-        row->sessions = (uint32_t)weir_account_used(&t->account, WEIR_ACCOUNT_SESSIONS);
-        row->orphans = orphans_of_locked(worker, t);
-        row->image_bytes = weir_host_image_store_bytes(&t->images);
-        row->used_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
-        row->pinned_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_PINNED_MEMORY);
-        row->refused_device = weir_refusals_take(t, WEIR_ACCOUNT_DEVICE_MEMORY);
-        row->refused_pinned = weir_refusals_take(t, WEIR_ACCOUNT_PINNED_MEMORY);
-        fill_usage(t, row);
-        send_message(worker, &message);
-    }
-    pthread_mutex_unlock(&worker->lock);
-    memset(&message, 0, sizeof message);
-    message.type = WEIR_LINK_STATUS_END;
-    fill_worker_row(worker, &message.worker);
-    if (stats) {
-        int fd = weir_stats_file(worker);
-
-        (void)!weir_link_send(worker->link, &message, fd); /* as in send_message() */
-        if (fd >= 0) {
-            close(fd);
-        }
-        return;
-    }
-    send_message(worker, &message);
 }
 
 /* A region comes in two messages, a descriptor each. */
@@ -409,7 +281,7 @@ static bool on_message(struct weir_worker *worker)
         break;
     case WEIR_LINK_STATUS:
     case WEIR_LINK_STATS:
-        on_status(worker, message.type == WEIR_LINK_STATS, message.devices);
+        weir_worker_tell_status(worker, message.type == WEIR_LINK_STATS, message.devices);
         break;
     case WEIR_LINK_GATE_PORT:
         keep_gate_port(fd);
@@ -427,6 +299,9 @@ static bool on_message(struct weir_worker *worker)
     case WEIR_LINK_FOUND:
         weir_directory_answered(worker, &message.entry, fd);
         fd = -1;
+        break;
+    case WEIR_LINK_GIVE_BACK:
+        (void)weir_spares_release(worker);
         break;
     case WEIR_LINK_CONTEXT_GONE:
         weir_worker_fault_elsewhere(worker);
@@ -470,6 +345,13 @@ static void report_idle(struct weir_worker *worker)
     }
 }
 
+static int wait_ms(struct weir_worker *worker)
+{
+    bool gone = free_gone(worker), spare = weir_spares_age(worker, weir_clock_now_ns());
+
+    return gone ? GONE_LOOK_MS : spare ? SPARES_LOOK_MS : KEEP_MS;
+}
+
 static void loop(struct weir_worker *worker)
 {
     uint64_t woken;
@@ -480,7 +362,7 @@ static void loop(struct weir_worker *worker)
                               {weir_guests_gone_fd(worker), POLLIN, 0}};
 
     while (atomic_load(&worker->sticky) == 0) {
-        if (poll(waits, 4, free_gone(worker) ? GONE_LOOK_MS : KEEP_MS) < 0 && errno != EINTR) {
+        if (poll(waits, 4, wait_ms(worker)) < 0 && errno != EINTR) {
             return;
         }
         weir_gates_keep(worker);
@@ -584,6 +466,7 @@ static int open_worker(struct weir_worker *worker)
     worker->directory = weir_directory_create(worker->link);
     worker->device_idle = weir_device_idle_create();
     worker->counts.pool = weir_worker_pool_create();
+    worker->platform.spares = weir_spares_create();
     if (worker->guests == NULL || worker->vmm_area == NULL || worker->directory == NULL ||
         worker->device_idle == NULL || worker->counts.pool == NULL) {
         return WEIR_WORKER_EXIT_FAILED;
@@ -643,7 +526,7 @@ static int open_worker(struct weir_worker *worker)
     tell_sms(worker);
     memset(&message, 0, sizeof message);
     message.type = WEIR_LINK_READY;
-    fill_worker_row(worker, &message.worker);
+    weir_worker_status_fill(worker, &message.worker);
     return weir_link_send(worker->link, &message, -1) == WEIR_OK ? WEIR_WORKER_EXIT_OK
                                                                  : WEIR_WORKER_EXIT_FAILED;
 }
@@ -674,10 +557,12 @@ static void close_worker(struct weir_worker *worker)
     weir_stats_finish(worker);
     close(worker->wake_fd);
     weir_vmm_area_destroy(worker->vmm_area);
+    weir_spares_destroy(worker->platform.spares);
     weir_directory_destroy(worker->directory);
     weir_connections_destroy(worker);
     free(worker->counts.pool);
     pthread_cond_destroy(&worker->idle);
+    pthread_mutex_destroy(&worker->counts.sync_lock);
     pthread_mutex_destroy(&worker->lock);
     free(worker);
 }
@@ -776,6 +661,7 @@ int weir_worker_main(int argc, char **argv)
     worker->link = WEIR_LINK_FD;
     worker->wake_fd = -1;
     pthread_mutex_init(&worker->lock, NULL);
+    pthread_mutex_init(&worker->counts.sync_lock, NULL);
     weir_thread_condition_init(&worker->idle);
     result = open_worker(worker);
     if (result != WEIR_WORKER_EXIT_OK) {

@@ -11,6 +11,7 @@
 #include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/host_calls.h"
@@ -22,6 +23,7 @@
 #include "host_backend/worker/session/put_off.h"
 #include "host_backend/worker/session/region.h"
 #include "host_backend/worker/session/segment.h"
+#include "host_backend/worker/session/spare.h"
 #include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/twins/forms.h"
@@ -101,8 +103,13 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
         s->about->wish = *params->wish;
     }
     s->id = params->id;
+    s->op.fd = -1;
     s->about->started_ns = weir_clock_now_ns();
     snprintf(s->about->program, sizeof s->about->program, "%s", params->program);
+    if (!s->about->monitor) {
+        s->about->number = weir_programs_add(s->tenant->programs, s->tenant->account.place,
+                                             params->pid_here, s->about->program);
+    }
     weir_arena_init(&s->op.arena, ARENA_CAP_BYTES);
     if (!s->about->monitor) {
         weir_context_limits_join(s->tenant);
@@ -150,6 +157,9 @@ static void look_at_orphan(struct weir_session *s, uint64_t since_ns)
 
     if (age_ns < ORPHAN_AFTER_NS) {
         return;
+    }
+    if (age_ns >= WEIR_ENDING_NS) {
+        weir_session_lasts(s);
     }
     if (atomic_load(&s->about->orphaned_ns) == 0) {
         orphan(s, since_ns);
@@ -257,6 +267,7 @@ static void end_runs(struct weir_session *s)
 void weir_session_finish(struct weir_session *session)
 {
     weir_session_end(session);
+    weir_session_ended(session);
     if (session->channel->region_end != NULL) {
         weir_region_end_closing(session->channel->region_end);
     }
@@ -291,6 +302,7 @@ static void release_memory(struct weir_session *s)
         weir_registration_drop(s, (void *)(uintptr_t)registered->ranges[registered->n - 1].owner);
     }
     weir_session_vmm_finish(s);
+    weir_spares_end(s);
     while (s->holdings->grants != NULL) {
         weir_grant_drop(s, s->holdings->grants);
     }
@@ -318,6 +330,9 @@ void weir_session_clear(struct weir_session *session)
     if (!s->about->monitor) {
         weir_context_limits_leave(s->tenant);
     }
+    if (!s->about->monitor && s->platform->posix_fds) {
+        (void)weir_worker_sync(s->worker, WEIR_LINK_SYNC); /* it has let go of its memory, too */
+    }
 }
 
 void weir_session_destroy(struct weir_session *session)
@@ -328,6 +343,7 @@ void weir_session_destroy(struct weir_session *session)
     if (s == NULL) {
         return;
     }
+    weir_session_gone(s);
     idle = weir_device_idle_begin(s->worker, s);
     weir_session_unregister(s);
     weir_device_idle_end(s->worker, idle);

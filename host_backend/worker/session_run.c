@@ -14,6 +14,7 @@
 #include "host_backend/worker/session/awaited.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/nvml.h"
@@ -24,6 +25,7 @@
 #include "host_backend/worker/twins/forms.h"
 #include "proto/host_dispatch.h"
 #include <string.h>
+#include <unistd.h>
 
 #define IDLE_WAIT_NS   WEIR_NS_PER_S
 #define WATCH_WAIT_NS  (5 * WEIR_NS_PER_MS)
@@ -138,6 +140,29 @@ static CUresult enter_device_of(struct weir_session *s, const struct weir_record
                : CUDA_SUCCESS;
 }
 
+/* What it lacks programs may hold that have just ended (session/ending.h): then it is carried out
+ * again. */
+static CUresult carry_out(struct weir_session *s, const struct weir_record *record,
+                          const union weir_op_any_in *in, union weir_op_any_out *out)
+{
+    CUresult result;
+
+    do {
+        memset(out, 0, weir_ops[record->op].out_struct_bytes);
+        s->op.first = s->op.last = NULL;
+        weir_session_lacks_nothing(s);
+        result = enter_device_of(s, record);
+        if (result == CUDA_SUCCESS) {
+            result = run_handler(s, record->op, in, out);
+        }
+    } while (__builtin_expect(weir_session_tries_again(s, result), 0));
+    if (s->op.fd >= 0) {
+        close(s->op.fd);
+        s->op.fd = -1;
+    }
+    return result;
+}
+
 /* Until when the calls of a session are timed for the log; 0: they are not. */
 static uint64_t timed_until_ns(const struct weir_session *s)
 {
@@ -194,20 +219,17 @@ static void handle(struct weir_session *s, const struct weir_record *record)
         protocol_error(s, record, "malformed body");
         return;
     }
-    memset(&out, 0, weir_ops[record->op].out_struct_bytes);
     s->op.code = record->op;
     s->op.seq = record->seq;
     s->op.posted = posted;
-    s->op.first = s->op.last = NULL;
+    s->op.tries = 0;
+    s->op.lacks_since_ns = 0;
     s->op.reply_bulk = NULL;
     s->op.reply_bulk_bytes = 0;
     s->op.answer_later = false;
     weir_arena_reset(&s->op.arena);
     atomic_fetch_add_explicit(&s->about->calls_total, 1, memory_order_relaxed);
-    result = enter_device_of(s, record);
-    if (result == CUDA_SUCCESS) {
-        result = run_handler(s, record->op, &in, &out);
-    }
+    result = carry_out(s, record, &in, &out);
     if (__builtin_expect(s->exposures != NULL, 0)) {
         weir_forms_wrote_unseen(s);
     }

@@ -13,6 +13,7 @@ struct weir_session_params {
     struct weir_region_end *region_end; /* NULL: not in a virtual machine */
     bool monitor;
     int64_t pid;
+    uint32_t pid_here; /* its process, in this pid namespace; 0: not known */
     uint32_t guest_pid;
     const char *program;
     const struct weir_limit_wish *wish; /* borrowed for the call; NULL: none */

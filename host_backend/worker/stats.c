@@ -1,4 +1,5 @@
-/* Statistics of sessions, live and ended, as `weir stats` asks for them. */
+/* What the worker tells the supervisor about itself: statistics of its sessions, live and ended, as
+ * `weir stats` asks for them, and the rows of `weir status` and of the metrics. */
 #include "host_backend/worker/stats.h"
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/gates.h"
@@ -7,6 +8,9 @@
 #include "base/clock.h"
 #include "host_backend/config/status_text.h"
 #include "host_backend/worker/session/channel.h"
+#include "host_backend/worker/session/contexts.h"
+#include "host_backend/worker/session/device_status.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/stats_page.h"
 #include "host_backend/worker/session/worker.h"
@@ -119,7 +123,8 @@ static void write_live(FILE *out, const struct weir_session *s)
     }
 }
 
-int weir_stats_file(struct weir_worker *worker)
+/* A file with the statistics of all sessions, as rows of status_text.h; -1: none could be made. */
+static int stats_file(struct weir_worker *worker)
 {
     int fd = memfd_create("weir-stats", MFD_CLOEXEC);
     int copy = fd >= 0 ? dup(fd) : -1;
@@ -145,4 +150,167 @@ int weir_stats_file(struct weir_worker *worker)
     weir_forms_write_runs(out, worker->forms);
     fclose(out);
     return fd;
+}
+
+/* ---------------------------------------------------------------- status */
+
+static double orphan_age_s(const struct weir_session *s)
+{
+    uint64_t since_ns = atomic_load(&s->about->orphaned_ns);
+
+    return since_ns != 0 ? (double)(weir_clock_now_ns() - since_ns) / (double)WEIR_NS_PER_S : 0;
+}
+
+/* Its program has ended, and it will soon have given back everything. */
+static bool is_on_its_way_out(const struct weir_session *s)
+{
+    return weir_session_has_ended(s) && atomic_load(&s->about->orphaned_ns) == 0;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What a tenant has here; if programs of it have just ended, without them. */
+static void fill_holdings_locked(const struct weir_worker *worker, const struct weir_tenant *t,
+                                 struct weir_status_tenant *row)
+{
+    struct weir_programs_sum all = weir_programs_look(t->programs, t->account.place, UINT64_MAX);
+    uint64_t used_bytes = 0, pinned_bytes = 0;
+    uint32_t n = 0;
+
+    for (const struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+        if (s->tenant != t || s->about->monitor || is_on_its_way_out(s)) {
+            continue;
+        }
+        n++;
+        row->orphans += atomic_load(&s->about->orphaned_ns) != 0;
+        used_bytes += atomic_load(&s->about->held_bytes);
+        pinned_bytes += atomic_load(&s->about->pinned_bytes);
+    }
+    row->sessions = (uint32_t)weir_account_used(&t->account, WEIR_ACCOUNT_SESSIONS);
+    row->used_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_DEVICE_MEMORY);
+    row->pinned_bytes = weir_account_used(&t->account, WEIR_ACCOUNT_PINNED_MEMORY);
+    used_bytes += n != 0 ? atomic_load(&t->limits.charged) : 0;
+    if (all.n_ended > row->orphans) {
+        row->sessions = (uint32_t)least(row->sessions, n);
+        row->used_bytes = least(row->used_bytes, used_bytes);
+        row->pinned_bytes = least(row->pinned_bytes, pinned_bytes);
+    }
+}
+
+static void fill_session_row(const struct weir_session *s, struct weir_status_session *row)
+{
+    uint64_t calls = atomic_load(&s->about->calls_total);
+
+    *row =
+        (struct weir_status_session){.id = s->id, .pid = (uint64_t)s->about->pid, .calls = calls};
+    snprintf(row->tenant, sizeof row->tenant, "%s", s->tenant->name);
+    snprintf(row->program, sizeof row->program, "%s", s->about->program);
+    snprintf(row->transport, sizeof row->transport, "%s", weir_session_transport_name(s));
+    row->used_bytes = atomic_load(&s->about->held_bytes);
+    row->memory_limit_bytes = s->about->wish.memory_bytes[0];
+    row->sm_limit_pct = s->about->wish.sm_pct;
+    row->age_s = (double)(weir_clock_now_ns() - s->about->started_ns) / (double)WEIR_NS_PER_S;
+    row->orphan_age_s = orphan_age_s(s);
+    row->calls_per_s = row->age_s > 0 ? (double)calls / row->age_s : 0;
+}
+
+void weir_worker_status_fill(struct weir_worker *worker, struct weir_status_worker *row)
+{
+    weir_platform_text(&worker->platform, row->device, sizeof row->device);
+    row->n_devices = worker->platform.n_devices;
+    row->contexts = weir_platform_n_open(&worker->platform);
+    row->sm_share_pct = worker->platform.devices[0].share_pct;
+    for (uint32_t i = 0, at = 0; i < worker->platform.n_devices && at < sizeof row->devices; i++) {
+        at += (uint32_t)snprintf(row->devices + at, sizeof row->devices - at, "%s%d",
+                                 i == 0 ? "" : ",", (int)worker->platform.devices[i].cu);
+    }
+    snprintf(row->driver, sizeof row->driver, "%s", worker->platform.driver_name);
+    row->memory_bytes = weir_platform_total_bytes(&worker->platform);
+    row->pid = (uint64_t)getpid();
+    row->objects = atomic_load(&worker->counts.objects);
+    row->chunks = atomic_load(&worker->counts.chunks);
+    row->chunk_bytes = atomic_load(&worker->counts.chunk_bytes);
+}
+
+/* What the scheduler gave it. */
+static void fill_usage(struct weir_tenant *tenant, struct weir_status_tenant *row)
+{
+    struct weir_gate_usage usage;
+
+    row->scheduled = weir_gates_usage(tenant, &usage);
+    weir_gate_usage_show(&usage, row);
+}
+
+static void send_message(struct weir_worker *worker, const struct weir_link_message *message)
+{
+    (void)!weir_link_send(worker->link, message, -1); /* a lost link is seen by receive */
+}
+
+/* Its context is current in this thread afterwards. */
+static void tell_devices(struct weir_worker *worker, bool looks)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_ROW_DEVICE};
+    bool scheduled = worker->gates[0] != NULL; /* the first device is always open */
+
+    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
+        bool is_open = weir_device_is_open(&worker->platform.devices[i]);
+        struct weir_gate *gate = is_open && scheduled ? worker->gates[i]->gate : NULL;
+
+        weir_device_status(worker, i, gate, looks, &message.device_row);
+        message.device_row.scheduled = scheduled;
+        send_message(worker, &message);
+    }
+    (void)weir_platform_enter(&worker->platform);
+}
+
+void weir_worker_tell_status(struct weir_worker *worker, bool stats, bool devices)
+{
+    struct weir_link_message message = {0};
+
+    tell_devices(worker, devices);
+    weir_worker_ask_sockets(worker, NULL);
+
+    pthread_mutex_lock(&worker->lock);
+    for (struct weir_session *s = worker->sessions; s != NULL; s = s->next) {
+        if (is_on_its_way_out(s)) {
+            continue;
+        }
+        message.type = WEIR_LINK_ROW_SESSION;
+        fill_session_row(s, &message.session_row);
+        send_message(worker, &message);
+    }
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_tenant *t = worker->tenants[i];
+        struct weir_status_tenant *row = &message.tenant_row;
+
+        if (t == NULL || t->gone) {
+            continue;
+        }
+        memset(&message, 0, sizeof message);
+        message.type = WEIR_LINK_ROW_TENANT;
+        snprintf(row->name, sizeof row->name, "%s", t->name);
+        fill_holdings_locked(worker, t, row);
+        row->image_bytes = weir_host_image_store_bytes(&t->images);
+        row->refused_device = weir_refusals_take(t, WEIR_ACCOUNT_DEVICE_MEMORY);
+        row->refused_pinned = weir_refusals_take(t, WEIR_ACCOUNT_PINNED_MEMORY);
+        fill_usage(t, row);
+        send_message(worker, &message);
+    }
+    pthread_mutex_unlock(&worker->lock);
+    memset(&message, 0, sizeof message);
+    message.type = WEIR_LINK_STATUS_END;
+    weir_worker_status_fill(worker, &message.worker);
+    if (stats) {
+        int fd = stats_file(worker);
+
+        (void)!weir_link_send(worker->link, &message, fd); /* as in send_message() */
+        if (fd >= 0) {
+            close(fd);
+        }
+        return;
+    }
+    send_message(worker, &message);
 }

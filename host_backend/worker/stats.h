@@ -1,11 +1,14 @@
 /*
- * What `weir stats` says about sessions: live ones when somebody asks, and the last ones that have
- * ended.
+ * What the worker tells the supervisor about itself: its devices, its sessions as they are, and the
+ * statistics of those and of the last ones that have ended.
  *
  * Source: docs/design/stats.md
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_STATS_H
 #define WEIR_HOST_BACKEND_WORKER_STATS_H
+
+#include "host_backend/config/control.h"
+#include <stdbool.h>
 
 struct weir_session;
 struct weir_worker;
@@ -15,12 +18,17 @@ struct weir_worker;
 /** The session has ended: keep its statistics. @thread any, the worker's lock held */
 void weir_stats_keep_locked(struct weir_session *session);
 
+/** Describe the worker and its devices. @thread main */
+void weir_worker_status_fill(struct weir_worker *worker, struct weir_status_worker *row);
+
 /**
- * A file with the statistics of all sessions, live and ended, as rows of status_text.h.
- * @return a descriptor, the caller's; -1: none could be made.
- * @thread any
+ * Send the rows that WEIR_LINK_STATUS and WEIR_LINK_STATS want. Programs that have just ended are
+ * left out, with what they still hold.
+ * @param stats    with statistics.
+ * @param devices  with what NVML says of the devices.
+ * @thread main; the first device's context is current in it afterwards
  */
-int weir_stats_file(struct weir_worker *worker);
+void weir_worker_tell_status(struct weir_worker *worker, bool stats, bool devices);
 
 /** Forget the ended ones. @thread the last one */
 void weir_stats_finish(struct weir_worker *worker);

@@ -174,6 +174,7 @@ CUresult weir_soft_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *desc, CUarray 
 
 CUresult weir_soft_cuArrayDestroy(CUarray handle)
 {
+    weir_soft_device_free_slowly();
     WEIR_SOFT_LOCKED();
     struct weir_soft_array *array = weir_soft_object_find(WEIR_SOFT_ARRAY, handle);
     if (array == NULL) {

@@ -111,6 +111,17 @@ CUresult weir_soft_device_make_room(struct weir_soft_device *device)
     return full != NULL && access(full, F_OK) == 0 ? CUDA_ERROR_OUT_OF_MEMORY : take_place(device);
 }
 
+/* For tests: freeing memory takes time. The lock is not held. */
+void weir_soft_device_free_slowly(void)
+{
+    uint64_t ms = env_number("WEIR_SOFTGPU_FREE_MS", 0, 0, 10000);
+    struct timespec pause = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
+
+    if (ms != 0) {
+        nanosleep(&pause, NULL);
+    }
+}
+
 /* A program is a client of MPS where a control daemon has its socket. softgpu runs no MPS server;
  * it only gives the program the SMs that a client of MPS would have. */
 static bool mps_is_there(void)

@@ -142,6 +142,8 @@ bool weir_soft_device_waits(void);
 CUresult weir_soft_device_make_room(struct weir_soft_device *device);
 /** It has gone, and with it the place that it had among the contexts of all processes. */
 void weir_soft_device_give_room(struct weir_soft_device *device);
+/** Before memory is freed, WEIR_SOFTGPU_FREE_MS pass; the lock is not held. */
+void weir_soft_device_free_slowly(void);
 
 /* True once the process leaves: nothing may wait any more. */
 bool weir_soft_exiting(void);

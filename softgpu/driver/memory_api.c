@@ -259,6 +259,7 @@ CUresult weir_soft_cuMemHostRegister_v2(void *p, size_t bytes, unsigned int flag
 
 CUresult weir_soft_cuMemHostUnregister(void *p)
 {
+    weir_soft_device_free_slowly();
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     if (p == NULL) {

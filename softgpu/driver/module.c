@@ -351,6 +351,7 @@ CUresult weir_soft_cuModuleLoad(CUmodule *ret, const char *path)
 
 CUresult weir_soft_cuModuleUnload(CUmodule handle)
 {
+    weir_soft_device_free_slowly();
     WEIR_SOFT_LOCKED();
     struct weir_soft_ctx *ctx;
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));

@@ -259,6 +259,7 @@ CUresult weir_soft_cuMemCreate(CUmemGenericAllocationHandle *ret, size_t bytes,
 
 CUresult weir_soft_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
+    weir_soft_device_free_slowly();
     WEIR_SOFT_LOCKED();
     struct weir_soft_chunk *chunk = chunk_find(handle);
     if (chunk == NULL) {

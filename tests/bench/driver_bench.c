@@ -29,6 +29,7 @@
     F(cuEventSynchronize)                                                                          \
     F(cuMemAlloc_v2)                                                                               \
     F(cuMemFree_v2)                                                                                \
+    F(cuMemGetInfo_v2)                                                                             \
     F(cuMemAllocAsync)                                                                             \
     F(cuMemFreeAsync)                                                                              \
     F(cuMemHostAlloc)                                                                              \
@@ -246,6 +247,54 @@ static void bench_memory(void)
     }
 }
 
+#define PIECES_MAX 32
+
+/* Sizes of a round; other > 0: others than in the round before. */
+static size_t mixed_bytes(unsigned i, unsigned other)
+{
+    uint32_t x = (i + other * PIECES_MAX + 1) * 2654435761u;
+    return ((size_t)(x >> 16) % 250 + 1) << 21; /* 2 to 500 MiB */
+}
+
+/* A round allocates n pieces and frees them; as PyTorch does that empties its cache. */
+static void rounds_of(const char *name, size_t bytes, unsigned n, unsigned n_rounds, bool others)
+{
+    CUdeviceptr pieces[PIECES_MAX];
+    size_t free_bytes, total_bytes;
+    char first[64];
+    if (!want(name)) {
+        return;
+    }
+    CHECK(cu.cuMemGetInfo_v2(&free_bytes, &total_bytes));
+    if (free_bytes < (bytes ? bytes * n : 500ull * n << 20)) {
+        return; /* the device is too small */
+    }
+    for (unsigned round = 0; round < n_rounds; round++) {
+        double begin = now_us();
+        for (unsigned i = 0; i < n; i++) {
+            size_t size = bytes ? bytes : mixed_bytes(i, others ? round : 0);
+            CHECK(cu.cuMemAlloc_v2(&pieces[i], size));
+        }
+        for (unsigned i = 0; i < n; i++) {
+            CHECK(cu.cuMemFree_v2(pieces[i]));
+        }
+        sample(now_us() - begin);
+        if (round == 0) {
+            snprintf(first, sizeof(first), "%s_first", name);
+            report(first, "us");
+        }
+    }
+    report(name, "us");
+}
+
+static void bench_large_memory(void)
+{
+    rounds_of("mem_16x64M", 64u << 20, 16, 50, false);
+    rounds_of("mem_16x512M", 512u << 20, 16, 30, false);
+    rounds_of("mem_mixed", 0, 24, 30, false);
+    rounds_of("mem_mixed_others", 0, 24, 30, true);
+}
+
 static void copy_rate(const char *name, void *host, CUdeviceptr device, size_t bytes, int to_device)
 {
     for (int i = 0; i < 22; i++) {
@@ -339,6 +388,7 @@ int main(int argc, char **argv)
     bench_launch();
     bench_queries();
     bench_memory();
+    bench_large_memory();
     bench_copies();
     CHECK(cu.cuCtxSynchronize());
     return 0;

@@ -37,6 +37,26 @@ static int filled(CUdeviceptr device, unsigned first)
     return good;
 }
 
+/* Nobody may get the address of before the reset, which by now is something else's. */
+static void table_after_reset(CUlibrary library)
+{
+    static const int zeros[16];
+    CUcontext context;
+    CUdeviceptr table = 0, elsewhere = 0;
+    int squares[16];
+
+    DRV(cu.LibraryGetGlobal(&table, NULL, library, "table"));
+    DRV(cu.MemcpyHtoD_v2(table, zeros, sizeof(zeros)));
+    DRV(cu.DevicePrimaryCtxReset_v2(0));
+    DRV(cu.DevicePrimaryCtxRetain(&context, 0));
+    DRV(cu.CtxSetCurrent(context));
+    DRV(cu.MemAlloc_v2(&elsewhere, sizeof(zeros)));
+    DRV(cu.LibraryGetGlobal(&table, NULL, library, "table"));
+    DRV(cu.MemcpyDtoH_v2(squares, table, sizeof(squares)));
+    check_int(squares[15], 225, "contents of a global after a reset");
+    DRV(cu.MemFree_v2(elsewhere));
+}
+
 int main(void)
 {
     CUlibrary library;
@@ -79,6 +99,7 @@ int main(void)
     check_code(cu.LibraryGetGlobal(&table, &bytes, library, "no_such_global"), CUDA_ERROR_NOT_FOUND,
                "no such global");
     DRV(cu.MemFree_v2(device));
+    table_after_reset(library);
     DRV(cu.LibraryUnload(library));
     return driver_end();
 }

@@ -2,8 +2,9 @@
  * A known number of calls of each class.
  *
  * e2e_calls N THREADS [fork]: the main thread makes N launches, N copies back and N round trips,
- * and each of the threads N queries of the current device. With "fork" a child calls
- * cuDriverGetVersion, too. Prints "done" and waits for the end of stdin.
+ * asks N times where a variable lies and gives a graph's kernel new arguments N times, and one
+ * block that is too large; each of the threads makes N queries of the current device. With "fork" a
+ * child calls cuDriverGetVersion, too. Prints "done" and waits for the end of stdin.
  */
 #include "tests/cuda/check_driver.h"
 #include "tests/e2e/kernels.h"
@@ -12,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static const char variable_ptx[] = ".version 6.4\n.target sm_75\n.address_size 64\n"
+                                   ".visible .global .align 4 .u32 variable;\n";
 static int n;
 static CUcontext context;
 
@@ -24,6 +27,46 @@ static void *query(void *unused)
         DRV(cu.CtxGetDevice(&device));
     }
     return NULL;
+}
+
+static void ask_for_variable(void)
+{
+    CUlibrary library;
+    CUdeviceptr first = 0;
+    CUdeviceptr again = 0;
+    size_t bytes;
+    DRV(cu.LibraryLoadData(&library, variable_ptx, NULL, NULL, 0, NULL, NULL, 0));
+    for (int i = 0; i < n; i++) {
+        DRV(cu.LibraryGetGlobal(i ? &again : &first, &bytes, library, "variable"));
+        check_true(bytes == 4 && (i == 0 || again == first), "the same variable");
+    }
+    DRV(cu.LibraryUnload(library));
+}
+
+static void set_arguments(CUfunction mix, void **params)
+{
+    CUgraph graph;
+    CUgraphExec exec;
+    CUgraphNode node;
+    CUDA_KERNEL_NODE_PARAMS kernel = {.func = mix,
+                                      .gridDimX = 2,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = 128,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .kernelParams = params};
+    DRV(cu.GraphCreate(&graph, 0));
+    DRV(cu.GraphAddKernelNode_v2(&node, graph, NULL, 0, &kernel));
+    DRV(cu.GraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 0; i < n; i++) {
+        DRV(cu.GraphExecKernelNodeSetParams_v2(exec, node, &kernel));
+    }
+    kernel.blockDimX = 1 << 20;
+    check_code(cu.GraphExecKernelNodeSetParams_v2(exec, node, &kernel), CUDA_ERROR_INVALID_VALUE,
+               "a block that is too large");
+    DRV(cu.GraphExecDestroy(exec));
+    DRV(cu.GraphDestroy(graph));
 }
 
 int main(int argc, char **argv)
@@ -54,6 +97,8 @@ int main(int argc, char **argv)
         DRV(cu.MemcpyDtoH_v2(words, memory, sizeof(words)));
         DRV(cu.MemGetInfo_v2(&free_bytes, &total_bytes));
     }
+    ask_for_variable();
+    set_arguments(mix, params);
     for (int i = 0; i < n_threads && i < 64; i++) {
         pthread_create(&threads[i], NULL, query, NULL);
     }

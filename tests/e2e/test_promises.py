@@ -72,13 +72,15 @@ class Files(lib.Case):
             guest.wait_line(r"^round [1-9]")
             self.check_guest(guest.pid, program)
             # The driver is where the same look finds it: in the worker that serves this guest.
-            workers = [w["pid"] for w in host.status()["worker"] if w["pid"] and w["driver"]]
+            processes = {host.pid, *lib.children_of(host.pid)}
+            rows = [w for w in host.status()["worker"] if w["pid"]]
+            workers = [w["pid"] for w in rows if w["driver"]]  # others open it just now
             driver = os.path.basename(os.path.realpath(lib.places.softgpu)) if lib.DRIVER == "softgpu" else "libcuda.so"
             for pid in workers:
                 self.assertTrue([name for name in mapped(pid) if driver in os.path.basename(name)], "a worker has the driver")
                 if lib.DRIVER != "softgpu":
                     self.assertTrue([name for name in opened(pid) if name.startswith("/dev/nvidia")])
-            for pid in {host.pid, *lib.children_of(host.pid)} - set(workers):  # supervisor, gate
+            for pid in processes - {w["pid"] for w in rows}:  # supervisor, gate
                 self.assertEqual([name for name in mapped(pid) | opened(pid) if driver in name or "/dev/nvidia" in name], [])
             guest.close_stdin()
             self.assertEqual(guest.wait(), 0, guest.tail())

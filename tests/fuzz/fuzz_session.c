@@ -112,11 +112,12 @@ static void drop_tenant(struct weir_tenant *tenant)
 static void open_other(void)
 {
     const struct weir_driver *driver = &worker->platform.driver;
+    struct weir_session maker = {.worker = worker};
     uint64_t base;
 
     other.tenant = make_tenant(1, "b");
     base = weir_tenant_window_base(other.tenant);
-    require(weir_memory_create(worker, 0, OTHERS_BYTES, &other.memory) == CUDA_SUCCESS &&
+    require(weir_memory_create(&maker, 0, OTHERS_BYTES, &other.memory) == CUDA_SUCCESS &&
                 driver->cuMemMap(base, OTHERS_BYTES, 0, other.memory, 0) == CUDA_SUCCESS &&
                 weir_memory_access(worker, 0, 0, base, OTHERS_BYTES,
                                    CU_MEM_ACCESS_FLAGS_PROT_READWRITE) == CUDA_SUCCESS,

@@ -9,6 +9,7 @@
 #include "host_backend/worker/ops/ops.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/tenant.h"
 
@@ -245,7 +246,7 @@ static CUresult finish(struct weir_session *s, struct weir_object *o, CUresult m
 
     if (made != CUDA_SUCCESS) {
         weir_host_object_forget(s, o);
-        return made;
+        return weir_session_note_lack(s, made);
     }
     result = weir_host_object_bind(s, o, native);
     if (result == CUDA_SUCCESS) {

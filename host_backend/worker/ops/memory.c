@@ -7,12 +7,14 @@
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/put_off.h"
 #include "host_backend/worker/session/region.h"
+#include "host_backend/worker/session/spare.h"
 #include "host_backend/worker/session/tenant.h"
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -39,7 +41,9 @@ void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
         }
     }
     weir_session_unadmit(session, grant);
-    if (!grant->opened && !grant->chunk->pinned) {
+    if (grant->chunk->pinned) {
+        weir_session_unpins(session, grant->chunk->bytes);
+    } else if (!grant->opened) {
         weir_session_let_go(session, grant->chunk->device, grant->chunk->bytes);
     }
     weir_chunk_put(session, grant->chunk);
@@ -66,7 +70,9 @@ static CUresult add_grant(struct weir_session *s, struct weir_host_chunk *chunk,
                                  .bytes = bytes};
     s->holdings->grants = grant;
     s->holdings->n_grants++;
-    if (!opened && !chunk->pinned) {
+    if (chunk->pinned) {
+        weir_session_pins(s, chunk->bytes);
+    } else if (!opened) {
         weir_session_hold(s, chunk->device, chunk->bytes);
     }
     *ret_grant = grant;
@@ -157,10 +163,13 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
     const struct weir_account *account = &s->tenant->account;
     uint64_t quota = weir_account_limit(account, WEIR_ACCOUNT_DEVICE_MEMORY);
     const struct weir_worker_device *device = &s->platform->devices[s->op.device];
-    uint64_t device_free = device->about.total_memory_bytes;
+    uint64_t device_free = device->about.total_memory_bytes, ended;
     size_t free_bytes, total_bytes;
 
     (void)in;
+    /* As if ended programs held nothing; before the device is asked: what goes meanwhile counts. */
+    ended = weir_tenant_held_by_ended(s->tenant, WEIR_ENDING_NS);
+    out->free = weir_account_left(account, WEIR_ACCOUNT_DEVICE_MEMORY) + ended;
     if (s->op.device != s->device) { /* it has no context */
         (void)weir_nvml_free_bytes(device->nvml, &device_free);
     } else if (s->driver->cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_SUCCESS) {
@@ -170,10 +179,12 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
     if (out->total > quota) {
         out->total = quota; /* of all devices together */
     }
-    out->free = weir_account_left(account, WEIR_ACCOUNT_DEVICE_MEMORY);
-    /* Quotas may add up to more than there is. */
-    if (out->free > device_free) {
+    device_free += ended + weir_spare_bytes(s, s->op.device);
+    if (out->free > device_free) { /* quotas may add up to more than there is */
         out->free = device_free;
+    }
+    if (out->free > out->total) {
+        out->free = out->total;
     }
     weir_session_limit_info(s, s->op.device, &out->free, &out->total);
     return CUDA_SUCCESS;
@@ -219,6 +230,7 @@ static void unregister(struct weir_session *session, void *what)
         weir_region_give(weir_session_region(session), r->region_offset, r->bytes);
     }
     weir_account_release_all(&session->tenant->account, &r->charged);
+    weir_session_unpins(session, r->bytes);
     free(r);
 }
 
@@ -340,6 +352,7 @@ static CUresult begin(struct weir_session *s, uint64_t address, uint64_t bytes, 
         free(r);
         return result;
     }
+    weir_session_pins(s, bytes);
     *ret = r;
     return CUDA_SUCCESS;
 }
@@ -392,11 +405,9 @@ CUresult weir_host_host_register(struct weir_session *s, const struct weir_op_ho
                                  struct weir_op_host_register_out *out)
 {
     enum weir_status status;
-    CUresult result;
-    int fd;
 
-    /* The descriptor is on its way whatever we think of the rest: taken first. */
-    status = weir_session_receive_fd(s, FD_WAIT_NS, &fd);
+    /* The descriptor is on its way whatever we think of the rest: taken first, and once. */
+    status = s->op.fd < 0 ? weir_session_receive_fd(s, FD_WAIT_NS, &s->op.fd) : WEIR_OK;
     if (status == WEIR_ERR_UNSUPPORTED) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -404,9 +415,7 @@ CUresult weir_host_host_register(struct weir_session *s, const struct weir_op_ho
         weir_session_end(s);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    result = register_fd(s, in, fd, &out->device_address);
-    close(fd);
-    return result;
+    return register_fd(s, in, s->op.fd, &out->device_address);
 }
 
 /* Where the pages come from; fd is borrowed where they are the region's. */

@@ -2,6 +2,7 @@
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/program_ptx.h"
 #include "host_backend/worker/session/sticky.h"
@@ -79,7 +80,7 @@ static CUresult find_upload(struct weir_session *s, const struct weir_op_image_p
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (weir_image_reserve(store, in->bytes) != WEIR_OK) {
-        weir_tenant_refused(s->tenant, WEIR_ACCOUNT_HOST_MEMORY);
+        (void)weir_session_over_quota(s, WEIR_ACCOUNT_HOST_MEMORY, in->bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ret_upload = new_upload(s, in);
@@ -255,8 +256,7 @@ static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t
     case WEIR_OK:
         break;
     case WEIR_ERR_QUOTA:
-        weir_tenant_refused(s->tenant, WEIR_ACCOUNT_HOST_MEMORY);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+        result = weir_session_over_quota(s, WEIR_ACCOUNT_HOST_MEMORY, bytes);
         break;
     case WEIR_ERR_NO_MEMORY:
         result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -395,6 +395,7 @@ static CUresult refused(struct weir_session *s, CUresult result)
     if (weir_error_is_sticky(result)) {
         weir_session_fault(s, result);
     }
+    (void)weir_session_note_lack(s, result);
     return CUDA_SUCCESS;
 }
 

@@ -1,7 +1,7 @@
 /* NVML for guests: the device's values, and the tenant's own processes. */
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/tenant.h"
 
@@ -28,12 +28,6 @@ CUresult weir_host_nvml_call(struct weir_session *s, const struct weir_op_nvml_c
     return CUDA_SUCCESS;
 }
 
-/* A process is shown once it has a context, as natively; so never one that has only asked. */
-static bool is_shown(const struct weir_session *s, const struct weir_tenant *tenant)
-{
-    return s->tenant == tenant && atomic_load(&s->about->n_contexts) != 0;
-}
-
 struct processes {
     uint32_t *pids;
     uint64_t *used;
@@ -58,30 +52,16 @@ static void add(struct processes *all, uint32_t pid, uint64_t used, const char *
     all->n_names += (uint32_t)len + 1;
 }
 
-static void add_ours(struct processes *all, const struct weir_session *s)
+/* A process is shown once it has a context, as natively; so never one that has only asked. */
+static void add_programs(struct processes *all, struct weir_tenant *tenant)
 {
-    for (struct weir_session *other = weir_sessions_lock(s->worker); other != NULL;
-         other = other->next) {
-        if (is_shown(other, s->tenant)) {
-            add(all, other->about->guest_pid, atomic_load(&other->about->held_bytes),
-                other->about->program);
-        }
-    }
-    weir_sessions_unlock(s->worker);
-}
+    struct weir_program program;
 
-/* The tenant's programs in other workers. */
-static void add_others(struct processes *all, const struct weir_account *account)
-{
-    char name[WEIR_ACCOUNT_NAME_WORDS * 8];
-
-    for (uint32_t i = 1; account->page != NULL && i <= WEIR_ACCOUNT_USERS; i++) {
-        uint32_t place = account->place;
-        uint64_t bytes = 0;
-        uint32_t pid = weir_account_page_user(account->page, i, &place, &bytes, name);
-
-        if (pid != 0 && place != account->place) {
-            add(all, pid, bytes, name);
+    (void)weir_tenant_endings(tenant);
+    for (uint32_t i = 1; i <= weir_programs_last(tenant->programs); i++) {
+        if (weir_programs_get(tenant->programs, i, &program) && program.pid != 0 &&
+            !program.ended) {
+            add(all, program.pid, program.bytes, program.name);
         }
     }
 }
@@ -98,8 +78,7 @@ CUresult weir_host_nvml_processes(struct weir_session *s,
     if (all.pids == NULL || all.used == NULL || all.names == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    add_ours(&all, s);
-    add_others(&all, &s->tenant->account);
+    add_programs(&all, s->tenant);
     *out = (struct weir_op_nvml_processes_out){.pids = all.pids,
                                                .n_pids = all.n,
                                                .used_bytes = all.used,

@@ -20,17 +20,20 @@ struct weir_session_about {
     char program[128];
     uint64_t started_ns;
     struct weir_limit_wish wish;
+    uint32_t number; /* among its tenant's programs (base/programs.h); 0: it has none */
 
     /* The session's thread. */
-    uint32_t shown; /* its number among its tenant's programs (base/account.h); 0: it has none */
     bool launches_told; /* that it cannot launch kernels from kernels is in the log */
+    bool lasts, gone;   /* weir_session_lasts(), weir_session_gone() */
 
     /* The session's thread writes, anybody reads. */
     atomic_uint_fast64_t calls_total;
     atomic_uint_fast64_t held_bytes;
     atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes, by device */
     atomic_uint_fast64_t objects;
+    atomic_uint_fast64_t pinned_bytes; /* of host memory */
     atomic_uint n_contexts;
+    atomic_bool ended;                /* weir_session_ended(); anybody writes it */
     atomic_uint_fast64_t orphaned_ns; /* when its program left work behind; 0: it did not */
     atomic_uint_fast64_t launched[WEIR_FORMS_LAUNCHED_COUNT]; /* by enum weir_forms_launched */
 

@@ -11,10 +11,12 @@
  */
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/region.h"
+#include "host_backend/worker/session/spare.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 
@@ -27,11 +29,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
-#define GIVE_WAY_NS  (3 * WEIR_NS_PER_S)
-#define MEMORY_TRIES 4 /* the supervisor may still be letting go of what was just freed */
+/* 64 MiB take an H200 20 us, and a sleep a hundred. */
+#define CLEAR_SPIN_NS (200 * WEIR_NS_PER_US)
 
 /* Can QEMU take its pages away? */
 static bool is_loose(const struct weir_host_chunk *chunk)
@@ -99,30 +100,6 @@ struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, ui
                [WEIR_ACCOUNT_DESCRIPTORS] = worker->platform.real ? 0 : 1}};
 }
 
-static void pause_ms(long ms)
-{
-    struct timespec pause = {0, ms * 1000 * 1000};
-
-    nanosleep(&pause, NULL);
-}
-
-/* Each worker's context takes some 500 MiB of the GPU. So workers that serve nobody end before a
- * program is refused memory. */
-bool weir_memory_others_gave_way(struct weir_worker *worker)
-{
-    const struct weir_link_message message = {.type = WEIR_LINK_NO_MEMORY};
-    const atomic_uint *idle = &worker->platform.spin.page->idle_workers;
-    uint64_t end_ns = weir_clock_now_ns() + GIVE_WAY_NS;
-
-    if (atomic_load(idle) == 0 || weir_link_send(worker->link, &message, -1) != WEIR_OK) {
-        return false;
-    }
-    while (atomic_load(idle) != 0 && weir_clock_now_ns() < end_ns) {
-        pause_ms(4);
-    }
-    return atomic_load(idle) == 0;
-}
-
 static CUresult create_memory(struct weir_worker *worker, uint32_t device, uint64_t bytes,
                               CUmemGenericAllocationHandle *ret_memory)
 {
@@ -138,24 +115,18 @@ static CUresult create_memory(struct weir_worker *worker, uint32_t device, uint6
     return worker->platform.driver.cuMemCreate(ret_memory, bytes, &prop, 0);
 }
 
-CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
+CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                             CUmemGenericAllocationHandle *ret_memory)
 {
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = create_memory(session->worker, device, bytes, ret_memory);
 
-    for (int i = 0; i < MEMORY_TRIES && result == CUDA_ERROR_OUT_OF_MEMORY; i++) {
-        if (i > 0) {
-            pause_ms(4);
-        }
-        result = create_memory(worker, device, bytes, ret_memory);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_spares_release(session->worker)) {
+        result = create_memory(session->worker, device, bytes, ret_memory);
     }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_chunk_ready_drop(worker)) {
-        result = create_memory(worker, device, bytes, ret_memory);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_chunk_ready_drop(session->worker)) {
+        result = create_memory(session->worker, device, bytes, ret_memory);
     }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_memory_others_gave_way(worker)) {
-        result = create_memory(worker, device, bytes, ret_memory);
-    }
-    return result;
+    return weir_session_note_lack(session, result);
 }
 
 bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
@@ -249,25 +220,36 @@ static CUresult map_memory(struct weir_host_chunk *chunk, const struct weir_sess
     return result;
 }
 
+CUresult weir_memory_cleared(const struct weir_driver *driver, CUstream stream)
+{
+    uint64_t end_ns = weir_clock_now_ns() + CLEAR_SPIN_NS;
+    CUresult result;
+
+    do {
+        result = driver->cuStreamQuery(stream);
+    } while (result == CUDA_ERROR_NOT_READY && weir_clock_now_ns() < end_ns);
+    return result == CUDA_ERROR_NOT_READY ? driver->cuStreamSynchronize(stream) : result;
+}
+
 static CUresult clear_device(const struct weir_host_chunk *chunk, CUstream stream)
 {
     const struct weir_driver *driver = &chunk->tenant->worker->platform.driver;
     CUresult result = driver->cuMemsetD8Async(chunk->base, 0, chunk->bytes, stream);
 
-    result = result == CUDA_SUCCESS ? driver->cuStreamSynchronize(stream) : result;
+    result = result == CUDA_SUCCESS ? weir_memory_cleared(driver, stream) : result;
     if (result != CUDA_SUCCESS) {
         (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
     }
     return result;
 }
 
-static CUresult map_device(struct weir_host_chunk *chunk, const struct weir_session *session,
+static CUresult map_device(struct weir_host_chunk *chunk, struct weir_session *session,
                            CUstream stream)
 {
     struct weir_worker *w = chunk->tenant->worker;
     CUresult result;
 
-    WEIR_TRY(weir_memory_create(w, chunk->device, chunk->bytes, &chunk->memory));
+    WEIR_TRY(weir_memory_create(session, chunk->device, chunk->bytes, &chunk->memory));
     result = map_memory(chunk, session);
     result = result == CUDA_SUCCESS ? clear_device(chunk, stream) : result;
     if (result != CUDA_SUCCESS) {
@@ -504,6 +486,27 @@ static CUresult make_device(struct weir_session *session, struct weir_host_chunk
     return result;
 }
 
+/* Memory that the session has had before. false: there is none of this size. */
+static bool use_spare(struct weir_session *session, uint32_t device, uint64_t bytes,
+                      CUresult *ret_result, struct weir_host_chunk **ret_chunk)
+{
+    struct weir_host_chunk *chunk = weir_spare_take(session, device, bytes);
+
+    if (chunk == NULL) {
+        return false;
+    }
+    *ret_result = charge(session, chunk);
+    if (*ret_result != CUDA_SUCCESS) {
+        chunk->charged = (struct weir_amounts){{0}};
+        weir_chunk_release(chunk);
+        return true;
+    }
+    chunk->refs = 1;
+    weir_chunk_reach(session, chunk, session->used);
+    *ret_chunk = chunk;
+    return true;
+}
+
 CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                            bool pinned, CUstream stream, struct weir_region_end *end,
                            struct weir_host_chunk **ret_chunk)
@@ -516,13 +519,17 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
     if (bytes == 0 || bytes > w->config.window_bytes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    bytes = (bytes + unit - 1) / unit * unit;
+    if (!pinned && use_spare(session, device, bytes, &result, ret_chunk)) {
+        return result;
+    }
     chunk = calloc(1, sizeof *chunk);
     if (chunk == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *chunk = (struct weir_host_chunk){.tenant = session->tenant,
                                       .id = atomic_fetch_add(&w->counts.next_chunk, 1) + 1,
-                                      .bytes = (bytes + unit - 1) / unit * unit,
+                                      .bytes = bytes,
                                       .pinned = pinned,
                                       .device = (uint8_t)device,
                                       .fd = -1,
@@ -685,7 +692,7 @@ static void finish(struct weir_host_chunk *chunk)
     free(chunk);
 }
 
-static void release(struct weir_host_chunk *chunk)
+void weir_chunk_release(struct weir_host_chunk *chunk)
 {
     const struct weir_driver *driver = &chunk->tenant->worker->platform.driver;
 
@@ -727,7 +734,9 @@ void weir_chunk_put(struct weir_session *session, struct weir_host_chunk *chunk)
         return;
     }
     if (!chunk->pinned) {
-        release(chunk);
+        if (!weir_spare_keep(session, chunk)) {
+            weir_chunk_release(chunk);
+        }
     } else if (weir_put_off_begin(session, &idle) == CUDA_SUCCESS) {
         unpin(session, chunk);
         weir_device_idle_end(session->worker, idle);

@@ -5,13 +5,22 @@
 #include "base/account.h"
 #include "host_backend/config/link.h"
 #include "proto/cuda_abi.h"
+#include "proto/driver_table.h"
 #include <stdbool.h>
 #include <stdint.h>
 
+struct weir_host_chunk;
 struct weir_region_end;
 struct weir_session;
 struct weir_tenant;
 struct weir_worker;
+
+/* Device memory that nobody uses, in the list of session/spare.c. */
+struct weir_spare {
+    struct weir_host_chunk *next;
+    const struct weir_session *session; /* that had it */
+    uint64_t since_ns;
+};
 
 /* Device memory or pinned host memory, at one address in worker and guest. */
 struct weir_host_chunk {
@@ -32,11 +41,12 @@ struct weir_host_chunk {
     struct weir_host_chunk *next_shared; /* in the tenant, under its lock */
     uint8_t key[WEIR_ENTRY_KEY_BYTES];
     bool shared;
+    struct weir_spare spare; /* under its list's lock */
 };
 
 /**
- * Make a chunk with one reference: memory that reads as zero, mapped at an address of the window
- * and charged to the session's tenant.
+ * Make a chunk with one reference: memory that reads as zero, or that the session has had before,
+ * mapped at an address of the window and charged to the session's tenant.
  * @param device  index of the worker's: where device memory lies; its context is current.
  * @param stream  of that device, for clearing; synchronized before it returns.
  * @param end     pinned memory comes out of this session's region; NULL: it is a file of its own.
@@ -50,8 +60,10 @@ void weir_chunk_close_file(struct weir_host_chunk *chunk);
 /** Let devices of the session (a bit each) reach the chunk, too. @thread the session's */
 void weir_chunk_reach(struct weir_session *session, const struct weir_host_chunk *chunk,
                       uint32_t users);
-/** Drop a session's reference; the last unmaps and releases, perhaps later (put_off.h). The device
- * has no work with it. @thread the session's */
+/** Unmap and release device memory that has no reference, and free the chunk. @thread any */
+void weir_chunk_release(struct weir_host_chunk *chunk);
+/** Drop a session's reference; the last unmaps and releases, perhaps later (put_off.h, spare.h).
+ * The device has no work with it. @thread the session's */
 void weir_chunk_put(struct weir_session *session, struct weir_host_chunk *chunk);
 /**
  * Give device memory that was granted to a session a key, if it has none yet.
@@ -87,12 +99,14 @@ bool weir_chunk_ready_drop(struct weir_worker *worker);
 
 /** What device memory is charged as: softgpu keeps a file of each piece, NVIDIA's driver none. */
 struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, uint64_t bytes);
-/** Memory of a device without an address, exportable if the driver can. */
-CUresult weir_memory_create(struct weir_worker *worker, uint32_t device, uint64_t bytes,
+/** Wait for a stream that clears memory. @return as cuStreamSynchronize() @thread any, with its
+ * context */
+CUresult weir_memory_cleared(const struct weir_driver *driver, CUstream stream);
+/** Memory of a device without an address, exportable if the driver can. @return CUDA_SUCCESS, the
+ * driver's error; CUDA_ERROR_OUT_OF_MEMORY has been noted (weir_session_note_lack()).
+ * @thread a session's */
+CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint64_t bytes,
                             CUmemGenericAllocationHandle *ret_memory);
-/** Under shortage: have workers end that serve nobody, and wait for that. false: there are none, or
- * they did not end. @thread any, holding no lock */
-bool weir_memory_others_gave_way(struct weir_worker *worker);
 /**
  * Set the access of its device to mapped memory, and of those of `users` (a bit per device) that
  * can reach it: copies between devices and kernels that follow a pointer to another's memory then

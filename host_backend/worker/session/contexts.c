@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/session.h"
@@ -194,7 +194,7 @@ static CUresult set_locked(struct weir_session *s, uint32_t limit, uint64_t valu
         s->tenant->limits.bytes += after - before;
         s->tenant->limits.charged += after - before;
     }
-    result = s->driver->cuCtxSetLimit(limits[limit], value);
+    result = weir_session_note_lack(s, s->driver->cuCtxSetLimit(limits[limit], value));
     after = result == CUDA_SUCCESS ? after : before;
     if (*needed > after) {
         give_back(s->tenant, needed, *needed - after);
@@ -274,7 +274,7 @@ static bool room_was_made(struct weir_worker *worker, uint32_t index, CUresult r
     return index != 0 &&
            (result == CUDA_ERROR_OUT_OF_MEMORY ||
             result == CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED) &&
-           weir_memory_others_gave_way(worker);
+           weir_memory_came(worker);
 }
 
 static CUresult retain(struct weir_worker *worker, uint32_t index)

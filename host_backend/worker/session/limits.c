@@ -1,6 +1,7 @@
 /* What a session's memory and the like are charged to: see memory.h. */
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/refusal.h"
 #include "host_backend/worker/session/tenant.h"
@@ -193,12 +194,25 @@ static const char over_own_limit[] = "over the limit that its environment sets";
 static CUresult refuse(struct weir_session *session, enum weir_account_item item, uint64_t bytes,
                        const char *why)
 {
+    session->op.lack = WEIR_LACK_REFUSED;
     if (item == WEIR_ACCOUNT_DEVICE_MEMORY || item == WEIR_ACCOUNT_PINNED_MEMORY) {
         weir_session_refused(session, item, bytes, why);
     } else {
         weir_tenant_refused(session->tenant, item);
     }
     return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult weir_session_over_quota(struct weir_session *session, enum weir_account_item item,
+                                 uint64_t bytes)
+{
+    char why[WEIR_LINK_WHY_BYTES];
+
+    if (weir_session_lacks_quota(session)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    weir_session_lack_text(session, over_quota, why, sizeof why);
+    return refuse(session, item, bytes, why);
 }
 
 CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
@@ -213,7 +227,7 @@ CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
     if (weir_account_charge_all(&session->tenant->account, amounts, &refused)) {
         return CUDA_SUCCESS;
     }
-    return refuse(session, refused, amounts->of[refused], over_quota);
+    return weir_session_over_quota(session, refused, amounts->of[refused]);
 }
 
 CUresult weir_session_charge(struct weir_session *session, uint32_t device,
@@ -224,18 +238,14 @@ CUresult weir_session_charge(struct weir_session *session, uint32_t device,
     }
     return weir_account_charge(&session->tenant->account, item, bytes)
                ? CUDA_SUCCESS
-               : refuse(session, item, bytes, over_quota);
+               : weir_session_over_quota(session, item, bytes);
 }
 
-/* To the tenant's programs in other workers. */
+/* To the tenant's other programs. */
 static void show_held(const struct weir_session *session)
 {
-    const struct weir_session_about *about = session->about;
-
-    if (about->shown != 0) {
-        weir_account_page_user_has(session->tenant->account.page, about->shown,
-                                   atomic_load(&about->held_bytes));
-    }
+    weir_programs_hold(session->tenant->programs, session->about->number,
+                       atomic_load(&session->about->held_bytes));
 }
 
 void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes)
@@ -252,6 +262,16 @@ void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t
     show_held(session);
 }
 
+void weir_session_pins(struct weir_session *session, uint64_t bytes)
+{
+    atomic_fetch_add(&session->about->pinned_bytes, bytes);
+}
+
+void weir_session_unpins(struct weir_session *session, uint64_t bytes)
+{
+    atomic_fetch_sub(&session->about->pinned_bytes, bytes);
+}
+
 /* A monitor holds nothing; NVML in a process must agree with cuMemGetInfo in it. */
 static uint64_t held_by_process(const struct weir_session *session, uint32_t device)
 {
@@ -262,7 +282,8 @@ static uint64_t held_by_process(const struct weir_session *session, uint32_t dev
     }
     for (const struct weir_session *s = weir_sessions_lock(session->worker); s != NULL;
          s = s->next) {
-        if (s->tenant == session->tenant && s->about->pid == session->about->pid) {
+        if (s->tenant == session->tenant && s->about->pid == session->about->pid &&
+            !weir_session_has_ended(s)) {
             held += atomic_load(&s->about->device_bytes[device]);
         }
     }

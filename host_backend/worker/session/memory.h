@@ -57,6 +57,14 @@ void weir_session_look_at_contexts(struct weir_session *session);
 CUresult weir_session_charge(struct weir_session *session, uint32_t device,
                              enum weir_account_item item, uint64_t bytes);
 
+/**
+ * What a session does not get for its tenant's quota: to be tried again, or else counted and
+ * logged (session/ending.h).
+ * @return CUDA_ERROR_OUT_OF_MEMORY
+ */
+CUresult weir_session_over_quota(struct weir_session *session, enum weir_account_item item,
+                                 uint64_t bytes);
+
 /** The same for several items; a refusal of something else than memory is logged. */
 CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
                                  const struct weir_amounts *amounts);
@@ -86,6 +94,10 @@ static inline struct weir_amounts weir_host_memory_cost(uint64_t bytes, bool gua
 /** Count device memory that it has got, or given back. */
 void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes);
 void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t bytes);
+
+/** Count host memory that it has pinned or registered, or no longer has. */
+void weir_session_pins(struct weir_session *session, uint64_t bytes);
+void weir_session_unpins(struct weir_session *session, uint64_t bytes);
 
 /** Lower what is shown of a device to the wish. */
 void weir_session_limit_info(const struct weir_session *session, uint32_t device,

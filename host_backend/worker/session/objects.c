@@ -548,23 +548,11 @@ void weir_host_objects_destroy_all(struct weir_session *session, enum weir_kind 
     } while (sweep.found != NULL);
 }
 
-/* To the tenant's programs in other workers (ops/nvml.c), as long as it has a context. */
-static void show_program(struct weir_session *session, bool has_context)
+/* In lists of processes (ops/nvml.c), as long as it has a context. */
+static void show_program(const struct weir_session *session, bool has_context)
 {
-    const struct weir_account *account = &session->tenant->account;
-    struct weir_session_about *about = session->about;
-
-    if (account->page == NULL) {
-        return;
-    }
-    if (!has_context) {
-        weir_account_page_user_remove(account->page, about->shown);
-        about->shown = 0;
-        return;
-    }
-    about->shown =
-        weir_account_page_user_add(account->page, account->place, about->guest_pid, about->program);
-    weir_account_page_user_has(account->page, about->shown, atomic_load(&about->held_bytes));
+    weir_programs_show(session->tenant->programs, session->about->number,
+                       has_context ? session->about->guest_pid : 0);
 }
 
 void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx)

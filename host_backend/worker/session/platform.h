@@ -9,12 +9,14 @@
 
 #include "host_backend/config/config.h"
 #include "host_backend/config/control.h"
+#include "host_backend/config/link.h"
 #include "host_backend/config/spin.h"
 #include "host_backend/worker/session/session.h"
 #include <pthread.h>
 
 struct weir_nvml;
 struct weir_program_ptx;
+struct weir_spares;
 
 #define WEIR_ZEROES_BYTES  (1u << 20)
 #define WEIR_DEVICE_LIMITS 7 /* that a program may set for its context */
@@ -88,10 +90,20 @@ struct weir_platform {
      * lock. */
     bool window_taken[WEIR_WINDOWS_MAX];
     struct weir_worker_ready ready;
+    struct weir_spares *spares; /* memory that may be wanted again; NULL: none is kept */
 };
 
 /** A worker's. Sessions have it as session->platform. @thread any */
 const struct weir_platform *weir_worker_platform(const struct weir_worker *worker);
+
+/**
+ * Tell the supervisor something, and wait until it has done that and all that this thread has told
+ * it before. It is given a second.
+ * @param first  what; WEIR_LINK_SYNC: nothing more.
+ * @return false: it has not, or the link is lost.
+ * @thread any, without the worker's lock
+ */
+bool weir_worker_sync(struct weir_worker *worker, enum weir_link_type first);
 
 /** A device's compute capability, times ten; 0: its driver does not say. @thread any */
 uint32_t weir_device_capability(const struct weir_device *device);

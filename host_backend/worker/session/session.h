@@ -40,6 +40,14 @@ struct weir_worker;
 
 #define WEIR_DEVICES_MAX WEIR_CONTROL_MAX_DEVICES /* of a worker */
 
+/* What the operation in hand lacked when it was last tried (session/ending.h). */
+enum weir_lack {
+    WEIR_LACK_NONE,
+    WEIR_LACK_SOON,    /* of its tenant's quota; programs that have ended still hold some */
+    WEIR_LACK_REFUSED, /* of that; nothing is to come, and that has been said */
+    WEIR_LACK_DEVICE,  /* memory of the device */
+};
+
 /* The operation in hand. */
 struct weir_operation {
     uint16_t code; /* enum weir_op */
@@ -52,7 +60,12 @@ struct weir_operation {
     size_t reply_bulk_bytes;
     struct weir_object *first; /* the first object that it has named */
     struct weir_object *last;
-    uint32_t device;         /* that the record's header names; perhaps without a context */
+    uint32_t device; /* that the record's header names; perhaps without a context */
+    int fd;          /* that came with the record, once it was received; -1 */
+    enum weir_lack lack;
+    uint32_t tries;          /* for memory of the device */
+    uint32_t ends;           /* weir_programs_ends() before the last try */
+    uint64_t lacks_since_ns; /* 0: it has not lacked anything */
     struct weir_arena arena; /* weir_session_alloc() */
 };
 

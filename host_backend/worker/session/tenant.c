@@ -122,12 +122,31 @@ CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amount
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Most of it is never touched. */
+static struct weir_programs *own_programs(void)
+{
+    void *at = mmap(NULL, sizeof(struct weir_programs), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return at != MAP_FAILED ? at : NULL;
+}
+
+void weir_tenant_share_account(struct weir_tenant *tenant, struct weir_account_page *page,
+                               uint32_t place)
+{
+    munmap(tenant->programs, sizeof *tenant->programs);
+    tenant->account.place = place;
+    tenant->account.page = page;
+    tenant->programs = &page->programs;
+}
+
 struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t index,
                                        const struct weir_tenant_config *config)
 {
     struct weir_tenant *tenant = calloc(1, sizeof *tenant);
 
-    if (tenant == NULL) {
+    if (tenant == NULL || (tenant->programs = own_programs()) == NULL) {
+        free(tenant);
         return NULL;
     }
     tenant->worker = worker;
@@ -335,6 +354,8 @@ void weir_tenant_destroy(struct weir_tenant *tenant)
     weir_log_rate_finish(&tenant->log_rate);
     if (tenant->account.page != NULL) {
         munmap(tenant->account.page, sizeof *tenant->account.page);
+    } else {
+        munmap(tenant->programs, sizeof *tenant->programs);
     }
     pthread_mutex_destroy(&tenant->publishing);
     pthread_mutex_destroy(&tenant->lock);

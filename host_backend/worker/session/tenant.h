@@ -31,14 +31,15 @@ struct weir_tenant {
     bool gone;
     bool has_others; /* workers, for other programs; then it has a page, too */
     uint32_t goings; /* of weir_link_tenant; weir_event_tell() reads it without the lock */
-    struct weir_account account;   /* what it has and may have; internally locked */
-    struct weir_refusals refusals; /* internally locked */
-    struct weir_log_rate log_rate; /* lines of its sessions' threads; internally locked */
+    struct weir_account account;    /* what it has and may have; internally locked */
+    struct weir_programs *programs; /* the account page's, or its own; internally locked */
+    struct weir_refusals refusals;  /* internally locked */
+    struct weir_log_rate log_rate;  /* lines of its sessions' threads; internally locked */
     struct {
         uint32_t n_sessions; /* monitors do not count */
         uint64_t bytes;      /* that limits of contexts take since its sessions have raised them */
-        uint64_t charged;    /* of these */
-    } limits;                /* under the lock of contexts.c */
+        atomic_uint_fast64_t charged; /* of these; anybody reads it */
+    } limits;                         /* under the lock of contexts.c */
 
     pthread_mutex_t lock; /* guards what follows */
     bool reserved;        /* the window's two halves; then its number and what is in it are valid */
@@ -56,6 +57,14 @@ struct weir_tenant {
 
 struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t index,
                                        const struct weir_tenant_config *config);
+/**
+ * From now on it charges a page together with its other workers, and has its programs there.
+ * @param page   a mapping, taken.
+ * @param place  of this worker in the page.
+ * @thread main, before it has a session
+ */
+void weir_tenant_share_account(struct weir_tenant *tenant, struct weir_account_page *page,
+                               uint32_t place);
 /** New settings; the name stays. @thread main */
 void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config);
 /** All settings. @thread any, without the worker's lock */

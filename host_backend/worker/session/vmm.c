@@ -8,7 +8,6 @@
  */
 #include "host_backend/worker/session/vmm.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/contexts.h"
@@ -29,8 +28,6 @@
 #define STEP_BYTES (UINT64_C(64) << 30)
 /* Driver 580 rounds a wanted address up to a multiple of this (H200, 2026-11-21). */
 #define PLACE_BYTES (UINT64_C(32) << 20)
-/* 2 MiB take a few microseconds, a sleep a hundred. */
-#define CLEAR_SPIN_NS (200 * WEIR_NS_PER_US)
 
 /* ---------------------------------------------------------------- memory */
 
@@ -66,7 +63,7 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
                                      .handle_types = handle_types,
                                      .device = device,
                                      .refs = 1};
-    result = weir_memory_create(w, device, bytes, &alloc->memory);
+    result = weir_memory_create(session, device, bytes, &alloc->memory);
     if (result != CUDA_SUCCESS) {
         weir_account_release_all(&tenant->account, &cost);
         free(alloc);
@@ -141,24 +138,13 @@ void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc)
     free(alloc);
 }
 
-static CUresult wait_cleared(const struct weir_driver *driver, CUstream stream)
-{
-    uint64_t end_ns = weir_clock_now_ns() + CLEAR_SPIN_NS;
-    CUresult result;
-
-    do {
-        result = driver->cuStreamQuery(stream);
-    } while (result == CUDA_ERROR_NOT_READY && weir_clock_now_ns() < end_ns);
-    return result == CUDA_ERROR_NOT_READY ? driver->cuStreamSynchronize(stream) : result;
-}
-
 static CUresult clear_mapped(struct weir_vmm_alloc *alloc, uint64_t at, CUstream stream)
 {
     const struct weir_driver *driver = &alloc->tenant->worker->platform.driver;
 
     WEIR_TRY(driver->cuMemsetD8Async(at + alloc->cleared_bytes, 0,
                                      alloc->bytes - alloc->cleared_bytes, stream));
-    WEIR_TRY(wait_cleared(driver, stream));
+    WEIR_TRY(weir_memory_cleared(driver, stream));
     alloc->cleared_bytes = alloc->bytes;
     return CUDA_SUCCESS;
 }
@@ -417,13 +403,13 @@ static CUresult clear_new(struct weir_session *s, size_t first, size_t n)
         WEIR_TRY(weir_session_enter(s, map->alloc->device));
         WEIR_TRY(weir_session_work_stream(s, &stream));
         if (busy != NULL && busy != stream) {
-            WEIR_TRY(wait_cleared(s->driver, busy));
+            WEIR_TRY(weir_memory_cleared(s->driver, busy));
         }
         busy = stream;
         WEIR_TRY(s->driver->cuMemsetD8Async(map->base + done, 0, map->bytes - done, stream));
         map->alloc->cleared_bytes = map->bytes;
     }
-    return busy != NULL ? wait_cleared(s->driver, busy) : CUDA_SUCCESS;
+    return busy != NULL ? weir_memory_cleared(s->driver, busy) : CUDA_SUCCESS;
 }
 
 /* In one call where all lies on one device. */

@@ -5,6 +5,12 @@
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/sticky.h"
 
+#include "base/clock.h"
+#include <time.h>
+
+#define SYNC_WAIT_NS  WEIR_NS_PER_S
+#define SYNC_PAUSE_NS (50 * WEIR_NS_PER_US) /* the supervisor needs as long for its turn */
+
 const struct weir_platform *weir_worker_platform(const struct weir_worker *worker)
 {
     return &worker->platform;
@@ -39,4 +45,37 @@ struct weir_session *weir_sessions_lock(struct weir_worker *worker)
 void weir_sessions_unlock(struct weir_worker *worker)
 {
     pthread_mutex_unlock(&worker->lock);
+}
+
+static bool send_first(struct weir_worker *worker, enum weir_link_type first, unsigned *ret_ticket)
+{
+    const struct weir_link_message message = {.type = first}, sync = {.type = WEIR_LINK_SYNC};
+    bool sent;
+
+    pthread_mutex_lock(&worker->counts.sync_lock); /* tickets are in the order of the messages */
+    *ret_ticket = ++worker->counts.syncs;
+    sent = (first == WEIR_LINK_SYNC || weir_link_send(worker->link, &message, -1) == WEIR_OK) &&
+           weir_link_send(worker->link, &sync, -1) == WEIR_OK;
+    worker->counts.syncs -= !sent;
+    pthread_mutex_unlock(&worker->counts.sync_lock);
+    return sent;
+}
+
+bool weir_worker_sync(struct weir_worker *worker, enum weir_link_type first)
+{
+    const struct timespec pause = {0, SYNC_PAUSE_NS};
+    const atomic_uint *synced = &worker->platform.spin.page->synced;
+    uint64_t end_ns = weir_clock_now_ns() + SYNC_WAIT_NS;
+    unsigned ticket;
+
+    if (!send_first(worker, first, &ticket)) {
+        return false;
+    }
+    while ((int)(atomic_load(synced) - ticket) < 0) { /* meets G1 */
+        if (weir_clock_now_ns() >= end_ns) {
+            return false;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    return true;
 }

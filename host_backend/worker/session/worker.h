@@ -25,6 +25,8 @@ struct weir_vmm_area;
 struct weir_worker_counts {
     atomic_uint_fast64_t next_chunk;                   /* ids of memory that were given */
     atomic_uint_fast64_t objects, chunks, chunk_bytes; /* that there are */
+    pthread_mutex_t sync_lock;                         /* guards: */
+    uint32_t syncs;                                    /* WEIR_LINK_SYNC that were sent */
     struct weir_account_pool *pool; /* what tenants divide; owned; NULL: nothing (limits.c) */
 };
 

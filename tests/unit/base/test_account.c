@@ -265,49 +265,41 @@ static void threads_leave_a_pool_as_it_was(void **state)
     assert_true(atomic_load(&pool.used[WEIR_ACCOUNT_DESCRIPTORS]) == 0);
 }
 
-static void a_page_names_all_programs_of_a_process(void **state)
+static uint64_t of_ended(const struct weir_account *account, struct weir_programs *programs,
+                         uint64_t besides)
 {
-    static struct weir_account_page page;
-    char name[WEIR_ACCOUNT_NAME_WORDS * 8], long_name[100];
-    uint32_t first, second, other, place;
-    uint64_t bytes;
-
-    (void)state;
-    memset(long_name, 'x', sizeof long_name - 1);
-    long_name[sizeof long_name - 1] = '\0';
-    assert_int_equal(weir_account_page_user(&page, 1, &place, &bytes, name), 0);
-    first = weir_account_page_user_add(&page, 3, 77, "python3");
-    second = weir_account_page_user_add(&page, 3, 78, long_name);
-    other = weir_account_page_user_add(&page, 4, 77, "other");
-    weir_account_page_user_has(&page, second, 5000);
-    assert_int_equal(weir_account_page_user(&page, first, &place, &bytes, name), 77);
-    assert_int_equal(place, 3);
-    assert_int_equal(bytes, 0);
-    assert_string_equal(name, "python3");
-    weir_account_page_user_remove(&page, first);
-    assert_int_equal(weir_account_page_user(&page, first, &place, &bytes, name), 0);
-    assert_int_equal(weir_account_page_user(&page, second, &place, &bytes, name), 78);
-    assert_int_equal(bytes, 5000);
-    assert_int_equal(strlen(name), sizeof name - 1);
-    weir_account_page_settle(&page, 3); /* their process has died */
-    assert_int_equal(weir_account_page_user(&page, second, &place, &bytes, name), 0);
-    assert_int_equal(weir_account_page_user(&page, other, &place, &bytes, name), 77);
-    assert_int_equal(place, 4);
+    return weir_account_of_ended(account, programs, besides, UINT64_MAX);
 }
 
-static void a_page_has_room_for_so_many_programs(void **state)
+static void what_the_ended_hold_is_neither_kept_nor_of_the_living(void **state)
 {
     static struct weir_account_page page;
+    static struct weir_programs own;
+    struct weir_account one = {.page = &page, .place = 1}, other = {.page = &page, .place = 2},
+                        alone = {0};
+    uint32_t lives = weir_programs_add(&page.programs, 1, 0, "lives");
+    uint32_t ends = weir_programs_add(&page.programs, 1, 0, "ends");
 
     (void)state;
-    for (uint32_t i = 0; i < WEIR_ACCOUNT_USERS; i++) {
-        assert_int_not_equal(weir_account_page_user_add(&page, 3, 1 + i, "one"), 0);
-    }
-    assert_int_equal(weir_account_page_user_add(&page, 4, 77, "one too many"), 0);
-    weir_account_page_user_has(&page, 0, 5000);
-    weir_account_page_user_remove(&page, 0);
-    weir_account_page_user_remove(&page, 9);
-    assert_int_equal(weir_account_page_user_add(&page, 4, 77, "the next"), 9);
+    weir_account_limit_set(&one, MEMORY, 200);
+    weir_account_limit_set(&other, MEMORY, 200);
+    weir_account_limit_set(&alone, MEMORY, 200);
+    assert_true(weir_account_charge(&one, MEMORY, 70));
+    assert_true(weir_account_page_keep(&page, 1, MEMORY, 20));
+    assert_true(weir_account_charge(&other, MEMORY, 50)); /* of no program that the table has */
+    weir_programs_hold(&page.programs, lives, 30);
+    assert_true(of_ended(&one, &page.programs, 0) == 0);
+    weir_programs_end(&page.programs, ends);
+    assert_true(of_ended(&one, &page.programs, 0) == 20);
+    assert_true(of_ended(&one, &page.programs, 5) == 15);
+    assert_true(of_ended(&other, &page.programs, 5) == 20);
+    assert_true(of_ended(&one, &page.programs, 60) == 0);
+
+    assert_true(weir_account_charge(&alone, MEMORY, 70));
+    ends = weir_programs_add(&own, 0, 0, "ends");
+    assert_true(of_ended(&alone, &own, 0) == 0);
+    weir_programs_end(&own, ends);
+    assert_true(of_ended(&alone, &own, 10) == 60);
 }
 
 /* ---------------------------------------------------------------- what is granted */
@@ -470,8 +462,7 @@ int main(void)
         cmocka_unit_test(a_charge_near_the_largest_number_does_not_wrap),
         cmocka_unit_test(accounts_with_a_page_share_their_limit),
         cmocka_unit_test(what_is_kept_outlives_who_charged_it),
-        cmocka_unit_test(a_page_names_all_programs_of_a_process),
-        cmocka_unit_test(a_page_has_room_for_so_many_programs),
+        cmocka_unit_test(what_the_ended_hold_is_neither_kept_nor_of_the_living),
         cmocka_unit_test(a_page_counts_nothing_that_the_pool_refuses),
         cmocka_unit_test(a_limit_below_what_is_used_takes_nothing_away),
         cmocka_unit_test(items_do_not_share_a_limit),

@@ -15,6 +15,7 @@
 
 static struct weir_tenant tenant;
 static struct weir_worker told = {.link = -1};
+static struct weir_programs programs;
 
 /* Of a tenant whose quota is not in the way. */
 static struct weir_session *session_with(uint64_t first, uint64_t second)
@@ -25,6 +26,8 @@ static struct weir_session *session_with(uint64_t first, uint64_t second)
     s->about = calloc(1, sizeof *s->about);
     assert_non_null(s->about);
     weir_account_limit_set(&tenant.account, WEIR_ACCOUNT_DEVICE_MEMORY, UINT64_MAX);
+    tenant.programs = &programs;
+    tenant.worker = &told;
     s->tenant = &tenant;
     s->worker = &told;
     s->about->wish.memory_bytes[0] = first;

@@ -23,7 +23,7 @@
 enum { SPARE, BUSY, KEPT, SHARED, N };
 
 static struct weir_supervisor sup;
-static struct weir_spin_page page;
+static struct weir_spin_page page, pages[N];
 static int links[N]; /* the workers' ends */
 
 static int set_up(void **state)
@@ -36,6 +36,7 @@ static int set_up(void **state)
 
     (void)state;
     memset(&sup, 0, sizeof sup);
+    memset(pages, 0, sizeof pages);
     sup.spin.page = &page;
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         sup.tenants[i].index = i;
@@ -49,6 +50,7 @@ static int set_up(void **state)
         sup.workers[i] = workers[i];
         sup.workers[i].used = sup.workers[i].ready = true;
         sup.workers[i].link = pair[0];
+        sup.workers[i].spin_page = &pages[i];
         links[i] = pair[1];
     }
     sup.workers[KEPT].program.idle_since_ns = weir_clock_now_ns();
@@ -83,18 +85,22 @@ static void lack_memory(int worker, uint64_t now_ns)
     weir_sup_programs_tick(&sup, now_ns);
 }
 
+/* How many may give memory back, as a worker is told that asks. */
+static uint32_t n_giving(int worker, uint64_t now_ns)
+{
+    lack_memory(worker, now_ns);
+    return atomic_load(&pages[worker].giving);
+}
+
 static void who_serves_nobody_gives_way(void **state)
 {
     (void)state;
-    weir_sup_programs_tick(&sup, weir_clock_now_ns());
-    assert_int_equal(atomic_load(&page.idle_workers), 2);
-    lack_memory(BUSY, weir_clock_now_ns());
+    assert_int_equal(n_giving(BUSY, weir_clock_now_ns()), 2);
     assert_true(was_stopped(SPARE));
     assert_true(was_stopped(KEPT));
     assert_false(was_stopped(BUSY));
     assert_false(was_stopped(SHARED));
-    assert_int_equal(atomic_load(&page.idle_workers), 2); /* until they have ended */
-    lack_memory(SHARED, weir_clock_now_ns());             /* they are told once */
+    assert_int_equal(n_giving(SHARED, weir_clock_now_ns()), 2); /* they have not ended yet */
     assert_false(was_stopped(SPARE));
 }
 
@@ -146,10 +152,9 @@ static void one_that_a_program_waits_for_does_not(void **state)
     sup.tenants[0].config.sessions_max = 4;
     sup.workers[SPARE].ready = false;  /* it starts */
     sup.workers[KEPT].connections = 7; /* the program asks for no such worker */
-    lack_memory(BUSY, weir_clock_now_ns());
+    assert_int_equal(n_giving(BUSY, weir_clock_now_ns()), 1);
     assert_false(was_stopped(SPARE));
     assert_true(was_stopped(KEPT));
-    assert_int_equal(atomic_load(&page.idle_workers), 1);
     weir_sup_pending_forget(&sup.pending[0]);
     close(end);
 }
@@ -170,6 +175,91 @@ static void who_lacks_memory_in_a_loop_is_heard_once_a_second(void **state)
     sup.workers[SPARE].program.stopping = false;
     weir_sup_programs_tick(&sup, now_ns + WEIR_NS_PER_S); /* what it asked for has not been lost */
     assert_true(was_stopped(SPARE));
+}
+
+/* A process that its parent has waited for. */
+static pid_t gone(void)
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    return child;
+}
+
+static void a_program_that_has_ended_gives_memory_for_a_while(void **state)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    (void)state;
+    sup.workers[SPARE].used = sup.workers[KEPT].used = false;
+    sup.workers[BUSY].program.pid = getpid();
+    assert_int_equal(n_giving(SHARED, now_ns), 0);
+    sup.workers[BUSY].program.pid = gone(); /* its worker has not noticed */
+    assert_int_equal(n_giving(SHARED, now_ns), 1);
+    atomic_store(&pages[SHARED].ending, 2); /* it has noticed two */
+    assert_int_equal(n_giving(BUSY, now_ns + WEIR_NS_PER_S), 2);
+    assert_int_equal(n_giving(BUSY, now_ns + WEIR_ENDING_NS), 1);
+    assert_int_equal(n_giving(BUSY, now_ns + WEIR_ENDING_NS + WEIR_NS_PER_S), 0);
+    atomic_store(&pages[SHARED].ending, 0);
+    assert_int_equal(n_giving(BUSY, now_ns + WEIR_ENDING_NS + WEIR_NS_PER_S), 0);
+    atomic_store(&pages[SHARED].ending, 1); /* another one */
+    assert_int_equal(n_giving(BUSY, now_ns + WEIR_ENDING_NS + WEIR_NS_PER_S), 1);
+}
+
+static bool was_told_to_give_back(int worker)
+{
+    struct weir_link_message message;
+
+    return recv(links[worker], &message, sizeof message, MSG_DONTWAIT) > 0 &&
+           message.type == WEIR_LINK_GIVE_BACK;
+}
+
+static void spare_memory_is_given_back_to_who_lacks_some(void **state)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    (void)state;
+    sup.workers[SPARE].used = sup.workers[KEPT].used = false;
+    atomic_store(&pages[SHARED].spares, 3);
+    weir_sup_programs_tick(&sup, now_ns);
+    assert_false(was_told_to_give_back(SHARED)); /* nobody needs it */
+    assert_int_equal(n_giving(BUSY, now_ns), 1);
+    assert_true(was_told_to_give_back(SHARED));
+    assert_false(was_told_to_give_back(BUSY));
+    atomic_store(&pages[SHARED].spares, 0);
+    assert_int_equal(n_giving(BUSY, now_ns), 0);
+    assert_false(was_told_to_give_back(SHARED));
+}
+
+/* Then a context is tried for again at once. */
+static void spare_memory_makes_room_for_a_context(void **state)
+{
+    (void)state;
+    sup.announced = true;
+    sup.workers[N] = (struct weir_sup_worker){
+        .used = true, .kind = WEIR_WORKER_PROGRAM, .tenant = -1, .link = -1};
+    atomic_store(&pages[SHARED].spares, 1);
+    weir_sup_program_died(&sup, N, WEIR_WORKER_EXIT_FULL << 8);
+    assert_true(was_told_to_give_back(SHARED));
+    assert_true(weir_sup_has_room(&sup, "", weir_clock_now_ns()));
+    sup.workers[N] = (struct weir_sup_worker){
+        .used = true, .kind = WEIR_WORKER_PROGRAM, .tenant = -1, .link = -1};
+    atomic_store(&pages[SHARED].spares, 0);
+    weir_sup_program_died(&sup, N, WEIR_WORKER_EXIT_FULL << 8);
+    assert_false(weir_sup_has_room(&sup, "", weir_clock_now_ns()));
+}
+
+static void who_syncs_is_told_when_all_is_done(void **state)
+{
+    (void)state;
+    weir_sup_program_syncs(&sup, BUSY);
+    weir_sup_program_syncs(&sup, BUSY);
+    weir_sup_programs_tick(&sup, weir_clock_now_ns());
+    assert_int_equal(atomic_load(&pages[BUSY].synced), 2);
+    assert_int_equal(atomic_load(&pages[SHARED].synced), 0);
 }
 
 static void only_kept_workers_end_with_time(void **state)
@@ -272,6 +362,49 @@ static void a_program_is_told_why_no_worker_starts(void **state)
         weir_sup_program_died(&sup, N, rows[i].wait_status);
         is_refused(rows[i].reason, rows[i].why);
     }
+}
+
+/* The places of programs that live are waited for less. */
+static void the_place_of_an_ended_program_is_waited_for(void **state)
+{
+    int end = have_pending(0);
+    uint64_t since_ns = sup.pending[0].since_ns;
+
+    (void)state;
+    sup.announced = true;
+    sup.tenants[0].config.sessions_max = 1;
+    sup.workers[BUSY].program.pid = gone();
+    weir_sup_programs_tick(&sup, since_ns + 2 * WEIR_NS_PER_S);
+    assert_true(sup.pending[0].used);
+    assert_in_range(weir_sup_programs_wait_ms(&sup, since_ns + 2 * WEIR_NS_PER_S), 1, 3001);
+    weir_sup_programs_tick(&sup, since_ns + WEIR_ENDING_NS);
+    was_told(end, WEIR_ERR_QUOTA, "sessions");
+    end = have_pending(0);
+    sup.workers[BUSY].program.pid = getpid();
+    weir_sup_programs_tick(&sup, sup.pending[0].since_ns + WEIR_NS_PER_S);
+    was_told(end, WEIR_ERR_QUOTA, "sessions");
+}
+
+/* There is no room for a context, but soon there may be. */
+static void the_context_of_an_ended_program_is_waited_for(void **state)
+{
+    int end = have_pending(0);
+    uint64_t since_ns = sup.pending[0].since_ns;
+
+    (void)state;
+    sup.announced = true;
+    sup.config.workers.on_shortage = WEIR_SHORTAGE_REFUSE;
+    sup.tenants[0].config.sessions_max = 4;
+    sup.workers[SPARE].used = sup.workers[KEPT].used = false;
+    sup.workers[N] = (struct weir_sup_worker){
+        .used = true, .kind = WEIR_WORKER_PROGRAM, .tenant = -1, .link = -1};
+    weir_sup_program_died(&sup, N, WEIR_WORKER_EXIT_FULL << 8);
+    sup.workers[BUSY].program.pid = gone();
+    weir_sup_programs_tick(&sup, since_ns + WEIR_NS_PER_S);
+    assert_true(sup.pending[0].used);
+    sup.workers[BUSY].program.pid = getpid();
+    weir_sup_programs_tick(&sup, since_ns + WEIR_NS_PER_S);
+    was_told(end, WEIR_ERR_NO_MEMORY, "no room for another context");
 }
 
 /* No process can be had: the limit of this one's descriptors, and of its user's processes. */
@@ -756,6 +889,16 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_serves_nobody_gives_way, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_a_program_waits_for_does_not, set_up, tear_down),
         cmocka_unit_test_setup_teardown(who_lacks_memory_in_a_loop_is_heard_once_a_second, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_program_that_has_ended_gives_memory_for_a_while, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(who_syncs_is_told_when_all_is_done, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(spare_memory_is_given_back_to_who_lacks_some, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(spare_memory_makes_room_for_a_context, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_place_of_an_ended_program_is_waited_for, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(the_context_of_an_ended_program_is_waited_for, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(only_kept_workers_end_with_time, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_spare_of_no_use_ends, set_up, tear_down),

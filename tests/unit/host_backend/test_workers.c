@@ -403,7 +403,9 @@ static void what_a_worker_writes_on_its_page_reaches_no_other(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(weir_sup_spin_worker_starts(&sup, &sup.workers[i], &fd[i]), WEIR_OK);
     }
-    weir_sup_spin_show(&sup, 3, 7);
+    weir_sup_spin_show(&sup, 7);
+    sup.workers[1].n_syncs = 3;
+    weir_sup_giving_answer(&sup, weir_clock_now_ns());
     assert_int_equal(weir_spin_page_map(fd[0], &hostile), WEIR_OK);
     assert_int_equal(weir_spin_page_map(fd[1], &seen), WEIR_OK);
     assert_int_equal(atomic_load(&seen->tenants), 7);
@@ -411,7 +413,8 @@ static void what_a_worker_writes_on_its_page_reaches_no_other(void **state)
     weir_sup_spin_tick(&sup, weir_clock_now_ns());
     assert_int_equal(sup.spin.idle_epochs, 0); /* it lies about that */
     assert_int_equal(atomic_load(&seen->level), WEIR_SPIN_ALL);
-    assert_int_equal(atomic_load(&seen->idle_workers), 3);
+    assert_int_equal(atomic_load(&seen->synced), 3);
+    assert_int_equal(atomic_load(&seen->giving), 0);
     assert_int_equal(atomic_load(&seen->epoch), 1);
     assert_int_equal(atomic_load(&gate.level), WEIR_SPIN_ALL);
     assert_int_equal(atomic_load(&gate.gate_asks), 0);

@@ -1,0 +1,129 @@
+/*
+ * The programs of somebody: what each holds, and which of them have ended without having given it
+ * back.
+ *
+ * Several processes may share a table, each with programs of its own: it lies in shared memory and
+ * says which process a program belongs to. So each of them sees the end of all programs, by two
+ * signs. The process that serves a program says so, once it has noticed (weir_programs_end()). And
+ * whoever looks asks the kernel whether the program's process is still there, so a program whose
+ * parent has waited for it is never taken for one that lives.
+ *
+ * Internally locked (lock-free).
+ */
+#ifndef WEIR_BASE_PROGRAMS_H
+#define WEIR_BASE_PROGRAMS_H
+
+#include "base/clock.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WEIR_PROGRAMS           1024 /* in a table */
+#define WEIR_PROGRAM_NAME_WORDS 16
+#define WEIR_PROGRAM_NAME_BYTES (WEIR_PROGRAM_NAME_WORDS * 8)
+#define WEIR_ANY_PLACE          UINT32_MAX
+
+/* So long a program that has ended counts as if it held nothing, and so long others wait for what
+ * it holds. */
+#define WEIR_ENDING_NS (5 * WEIR_NS_PER_S)
+
+struct weir_program_row {
+    atomic_uint_fast64_t token; /* never used twice; 0: the row is free */
+    atomic_uint_fast64_t ended; /* the token, once the program has ended */
+    atomic_uint_fast64_t ended_ns;
+    atomic_uint_fast32_t place;    /* of the process that serves it */
+    atomic_uint_fast32_t pid_here; /* of the program, where that process runs; 0: not known */
+    atomic_uint_fast32_t pid;      /* as it is called where it runs; 0: not to be shown */
+    atomic_uint_fast64_t bytes;    /* of device memory that it holds */
+    atomic_uint_fast64_t name[WEIR_PROGRAM_NAME_WORDS];
+};
+
+/* Zeroed: there is none. */
+struct weir_programs {
+    uint32_t ends; /* atomic: counts what has been given back; a futex */
+    atomic_uint_fast64_t tokens;
+    atomic_uint used; /* rows from here on have never been used */
+    struct weir_program_row rows[WEIR_PROGRAMS];
+};
+
+/* A program, as it was a moment ago. */
+struct weir_program {
+    uint32_t place;
+    uint32_t pid; /* 0: not to be shown */
+    bool ended;
+    uint64_t bytes;
+    char name[WEIR_PROGRAM_NAME_BYTES];
+};
+
+/* Of several programs. */
+struct weir_programs_sum {
+    uint32_t n_ended;
+    uint64_t alive_bytes; /* of device memory, that the others hold */
+};
+
+/**
+ * Enter a program.
+ * @param place     of the process that serves it.
+ * @param pid_here  its process's number in this pid namespace; 0: not known, or not on this
+ *                  machine.
+ * @param name      cut to 127 bytes; borrowed for the call.
+ * @return its number, from 1; 0: there is no room for it.
+ * @thread any
+ */
+uint32_t weir_programs_add(struct weir_programs *programs, uint32_t place, uint32_t pid_here,
+                           const char *name);
+
+/** Show it in lists of processes. @param number  0: nothing is done. @param pid  as it calls
+ * itself; 0: no longer. @thread any */
+void weir_programs_show(struct weir_programs *programs, uint32_t number, uint32_t pid);
+
+/** So much device memory it holds. @param number  0: nothing is done. @thread any */
+void weir_programs_hold(struct weir_programs *programs, uint32_t number, uint64_t bytes);
+
+/** It has ended. @param number  0: nothing is done. @thread any */
+void weir_programs_end(struct weir_programs *programs, uint32_t number);
+
+/** It holds nothing any more: take it out, and wake those who wait.
+ * @param number  0: nothing is taken out. @thread any */
+void weir_programs_remove(struct weir_programs *programs, uint32_t number);
+
+/** Take out all that a process served which has died. @thread any */
+void weir_programs_settle(struct weir_programs *programs, uint32_t place);
+
+/**
+ * Which program has a number?
+ * @param number       from 1 to weir_programs_last().
+ * @param ret_program  its name may be parts of two if one program has just followed another.
+ * @return false: none has; nothing is written.
+ * @thread any
+ */
+bool weir_programs_get(const struct weir_programs *programs, uint32_t number,
+                       struct weir_program *ret_program);
+
+/** The highest number that a program has had. @thread any */
+uint32_t weir_programs_last(const struct weir_programs *programs);
+
+/**
+ * Look which programs have ended.
+ * @param place       of which process; WEIR_ANY_PLACE: of all.
+ * @param max_age_ns  one that ended longer ago counts as alive.
+ * @thread any
+ */
+struct weir_programs_sum weir_programs_look(struct weir_programs *programs, uint32_t place,
+                                            uint64_t max_age_ns);
+
+/** For weir_programs_await(): read it before you look for what is wanted. @thread any */
+uint32_t weir_programs_ends(const struct weir_programs *programs);
+
+/**
+ * Wait until something is given back, as by weir_programs_remove(), or for so long.
+ * @param ends  of weir_programs_ends(): it returns at once if something has been given back since.
+ * @thread any
+ */
+void weir_programs_await(struct weir_programs *programs, uint32_t ends, uint64_t timeout_ns);
+
+/** Is there no process of this number, in this pid namespace? @param pid  0: not known, false.
+ * @thread any; errno is preserved */
+bool weir_process_is_gone(uint32_t pid);
+
+#endif
