@@ -1,13 +1,17 @@
 /*
- * The guest's end of the ZeroMQ transport: one DEALER socket, driven by whoever calls.
+ * The guest's end of the ZeroMQ transport: one DEALER socket, and two threads that use it.
  *
- * No thread of our own: sender and receiver share the socket under a lock. Every call that touches
- * the socket "pumps" it: takes what has arrived, handles credit and goodbye, queues the records. A
- * caller that must wait becomes the one that polls the socket's descriptor, or, when somebody polls
- * already, sleeps on the condition until the poller has pumped.
+ * libzmq ends the process when one of its descriptors is missing or is another's, and programs do
+ * close descriptors that they did not open: daemons close all of them. So libzmq's are not in the
+ * program's table. The receiver, our first thread, leaves that table for an empty one, which all
+ * threads that it starts share with it: the sender and libzmq's own. Only these call what uses
+ * descriptors. The program's threads put messages into one queue and take records out of another.
+ * A forked child inherits nothing of this.
  *
- * The descriptor is edge-triggered and any use of the socket may swallow its edge, so every use
- * ends with a pump, and a pump that found something rouses the poller.
+ * The receiver sleeps in poll() on the descriptors of the socket and its monitor, and "pumps" the
+ * socket: takes what has arrived, handles credit and goodbye, queues the records. The socket's
+ * descriptor is edge-triggered and any use of the socket may swallow its edge, so the sender pumps,
+ * too, after each message. Both do it under the lock.
  *
  * A lost host shows as a monitor event (ZeroMQ's heartbeat included) or as the end of the unix
  * socket that the handshake came through. We never reconnect: a session does not survive its
@@ -21,6 +25,7 @@
 #include "proto/transport/zmq_wire.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -28,9 +33,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#define SLICE_NS  (50 * WEIR_NS_PER_MS)
 #define LINGER_MS 200 /* for the last posted records when the guest closes */
 /* That a client opens: libzmq's for threads, sockets and the connection, and an event of ours. */
 #define DESCRIPTORS 10
@@ -40,28 +45,42 @@
      ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |                        \
      ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
 
+/* A message that waits for the sender. */
+struct outgoing {
+    struct outgoing *next;
+    struct weir_zmq_message message;
+};
+
 struct client {
     struct weir_transport base;
     const struct weir_zmq_api *api;
+    const struct weir_zmq_client_params *params; /* the receiver's, until there is an answer */
     struct weir_segment_view view;
-    int socket_fd; /* of the unix handshake, or -1 */
-    int mark_fd;   /* a socket that tells whether our descriptors are still there: that one, */
-    uint64_t mark_cookie; /* .. or one that is for nothing else; 0: it cannot tell */
-    int wake_fd;
-    int zmq_fd;
-    struct weir_zmq_node *held; /* the receiver's: borrowed by its caller */
-    pthread_cond_t pumped;
-    pthread_mutex_t lock; /* guards everything below, and all use of the sockets */
+    struct weir_zmq_node *held; /* borrowed by the caller of receive */
+    pthread_t receiver;
+
+    /* The receiver's, but for wake_fd, by which the sender tells it that the client closes. */
+    pthread_t sender;
+    bool has_sender;
     void *ctx;
-    void *socket;
     void *monitor;
+    int socket_fd; /* of the unix handshake, or -1 */
+    int zmq_fd;
+    int monitor_fd;
+    int wake_fd;
+
+    pthread_mutex_t lock; /* guards everything below, and all use of the socket */
+    pthread_cond_t came;  /* a record, credit, the answer or a failure */
+    pthread_cond_t asked; /* there is something to send, or the client closes */
+    void *socket;
     struct weir_zmq_flow flow;
     struct weir_zmq_inbox inbox;
+    struct outgoing *first; /* to send */
+    struct outgoing *last;
     uint64_t begun_ns; /* to connect */
-    bool is_polled;
     bool is_connected;
     bool is_secured;
-    bool is_deserted; /* descriptors are another's: neither they nor libzmq are touched any more */
+    bool is_closing;
     enum weir_status failure; /* why nothing more will come; WEIR_OK while all is well */
     void *answer;             /* to Hello */
     size_t answer_len;
@@ -78,27 +97,10 @@ static void fail_locked(struct client *client, enum weir_status status)
     if (client->failure == WEIR_OK) {
         client->failure = status;
     }
+    pthread_cond_broadcast(&client->came);
 }
 
 /* ---------------------------------------------------------------- taking in */
-
-static bool has_mark(const struct client *client)
-{
-    return client->mark_cookie == 0 || weir_socket_cookie(client->mark_fd) == client->mark_cookie;
-}
-
-/*
- * Daemons close all descriptors. What they open then may have our numbers, and libzmq ends a
- * process in which it misses one of its own. So it is left alone from then on: its thread sleeps.
- */
-static bool is_deserted_locked(struct client *client)
-{
-    if (!client->is_deserted && !has_mark(client)) {
-        client->is_deserted = true;
-        fail_locked(client, WEIR_ERR_CLOSED);
-    }
-    return client->is_deserted;
-}
 
 static void take_answer_locked(struct client *client, struct weir_zmq_message *message)
 {
@@ -134,30 +136,22 @@ static void take_message_locked(struct client *client, struct weir_zmq_message *
     }
 }
 
-/* Take everything that has arrived; true when something had. */
-static bool pump_locked(struct client *client)
+/* Take everything that has arrived. */
+static void pump_locked(struct client *client)
 {
-    bool found = false;
-    if (is_deserted_locked(client)) {
-        return false;
-    }
-    for (;;) {
+    enum weir_status status = WEIR_OK;
+    while (status == WEIR_OK) {
         struct weir_zmq_message message;
         weir_zmq_message_init(client->api, &message);
-        enum weir_status status =
-            weir_zmq_message_receive(client->api, client->socket, false, &message);
+        status = weir_zmq_message_receive(client->api, client->socket, false, &message);
         if (status == WEIR_OK) {
             take_message_locked(client, &message);
+            pthread_cond_broadcast(&client->came);
         }
         weir_zmq_message_finish(client->api, &message);
-        if (status == WEIR_ERR_AGAIN) {
-            return found;
-        }
-        found = true;
-        if (status != WEIR_OK) {
-            fail_locked(client, status);
-            return found;
-        }
+    }
+    if (status != WEIR_ERR_AGAIN) {
+        fail_locked(client, status);
     }
 }
 
@@ -201,14 +195,11 @@ static void take_event_locked(struct client *client, int event)
     }
 }
 
-/* The slow look: is the host still there? */
+/* Is the host still there? */
 static void check_peer_locked(struct client *client)
 {
     int event;
     uint32_t value;
-    if (is_deserted_locked(client)) {
-        return;
-    }
     while (weir_zmq_monitor_read(client->api, client->monitor, &event, &value)) {
         take_event_locked(client, event);
     }
@@ -217,52 +208,121 @@ static void check_peer_locked(struct client *client)
     }
 }
 
-/* Rouse whoever waits, after something came in while a caller used the socket. */
-static void notify_locked(struct client *client)
+static void receive_until_over(struct client *client)
 {
-    if (client->is_polled && !is_deserted_locked(client)) {
-        eventfd_write(client->wake_fd, 1);
-    }
-    pthread_cond_broadcast(&client->pumped);
-}
-
-static void poll_unlocked(const struct client *client, uint64_t slice_ns)
-{
-    struct pollfd fds[3] = {{.fd = client->zmq_fd, .events = POLLIN},
-                            {.fd = client->wake_fd, .events = POLLIN},
-                            {.fd = client->socket_fd, .events = POLLRDHUP}};
-    struct timespec slice = {.tv_sec = (time_t)(slice_ns / WEIR_NS_PER_S),
-                             .tv_nsec = (long)(slice_ns % WEIR_NS_PER_S)};
-    ppoll(fds, 3, &slice, NULL);
-    if (fds[1].revents && has_mark(client)) {
-        eventfd_t count;
-        eventfd_read(client->wake_fd, &count);
-    }
-}
-
-static void wait_condition_locked(struct client *client, uint64_t slice_ns)
-{
-    (void)weir_thread_condition_wait(&client->pumped, &client->lock, weir_deadline_after(slice_ns));
-}
-
-/* Wait until something may have come in; left_ns is not 0. The caller has pumped. */
-static void wait_locked(struct client *client, uint64_t left_ns)
-{
-    uint64_t slice_ns = left_ns < SLICE_NS ? left_ns : SLICE_NS;
-    if (client->is_polled) {
-        wait_condition_locked(client, slice_ns);
-        return;
-    }
-    client->is_polled = true;
-    pthread_mutex_unlock(&client->lock);
-    poll_unlocked(client, slice_ns);
+    struct pollfd fds[] = {{.fd = client->zmq_fd, .events = POLLIN},
+                           {.fd = client->monitor_fd, .events = POLLIN},
+                           {.fd = client->wake_fd, .events = POLLIN},
+                           {.fd = client->socket_fd, .events = POLLRDHUP}};
     pthread_mutex_lock(&client->lock);
-    client->is_polled = false;
-    if (!pump_locked(client)) {
+    for (;;) {
+        pump_locked(client);
         check_peer_locked(client);
-        (void)pump_locked(client); /* its last words */
+        pump_locked(client); /* its last words */
+        if (client->is_closing || client->failure != WEIR_OK) {
+            break;
+        }
+        pthread_mutex_unlock(&client->lock);
+        (void)poll(fds, sizeof fds / sizeof fds[0], -1);
+        pthread_mutex_lock(&client->lock);
     }
-    pthread_cond_broadcast(&client->pumped); /* somebody else must poll now */
+    pthread_mutex_unlock(&client->lock);
+}
+
+/* ---------------------------------------------------------------- sending */
+
+/* A copy of what is to be sent; NULL: no memory. */
+static struct outgoing *make_outgoing(const struct weir_zmq_api *api, const void *head,
+                                      size_t head_len, const void *tail, size_t tail_len)
+{
+    struct outgoing *out = malloc(sizeof *out);
+    if (!out) {
+        return NULL;
+    }
+    out->next = NULL;
+    weir_zmq_message_init(api, &out->message);
+    if (weir_zmq_message_fill(api, &out->message, head, head_len, tail, tail_len) != WEIR_OK) {
+        weir_zmq_message_finish(api, &out->message);
+        free(out);
+        return NULL;
+    }
+    return out;
+}
+
+static void put_outgoing_locked(struct client *client, struct outgoing *out)
+{
+    if (client->last) {
+        client->last->next = out;
+    } else {
+        client->first = out;
+    }
+    client->last = out;
+    pthread_cond_signal(&client->asked);
+}
+
+static struct outgoing *take_outgoing_locked(struct client *client)
+{
+    struct outgoing *out = client->first;
+    if (out) {
+        client->first = out->next;
+        if (!client->first) {
+            client->last = NULL;
+        }
+    }
+    return out;
+}
+
+static void free_outgoing(const struct weir_zmq_api *api, struct outgoing *out)
+{
+    if (out) {
+        weir_zmq_message_finish(api, &out->message);
+        free(out);
+    }
+}
+
+static enum weir_status put_control_locked(struct client *client, uint32_t kind, uint64_t value,
+                                           const void *payload, size_t payload_len)
+{
+    struct weir_zmq_control control = {
+        .magic = WEIR_ZMQ_CONTROL_MAGIC, .kind = kind, .value = value};
+    struct outgoing *out =
+        make_outgoing(client->api, &control, sizeof control, payload, payload_len);
+    if (out) {
+        put_outgoing_locked(client, out);
+    }
+    return out ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+}
+
+static void wake_receiver(const struct client *client)
+{
+    eventfd_write(client->wake_fd, 1);
+}
+
+static void *run_sender(void *user)
+{
+    struct client *client = user;
+    pthread_mutex_lock(&client->lock);
+    for (;;) {
+        struct outgoing *out = take_outgoing_locked(client);
+        if (out && client->failure == WEIR_OK) {
+            enum weir_status status =
+                weir_zmq_message_send(client->api, client->socket, &out->message);
+            if (status != WEIR_OK) {
+                fail_locked(client, status);
+            }
+            pump_locked(client);
+        }
+        free_outgoing(client->api, out);
+        if (!out && client->is_closing) {
+            break;
+        }
+        if (!out) {
+            pthread_cond_wait(&client->asked, &client->lock);
+        }
+    }
+    pthread_mutex_unlock(&client->lock);
+    wake_receiver(client);
+    return NULL;
 }
 
 /* ---------------------------------------------------------------- the transport's operations */
@@ -281,64 +341,35 @@ static const struct weir_segment_view *zmq_view(struct weir_transport *t)
 static bool zmq_peer_gone(struct weir_transport *t)
 {
     struct client *client = client_of(t);
-    int saved_errno = errno;
     pthread_mutex_lock(&client->lock);
-    check_peer_locked(client);
-    if (pump_locked(client)) {
-        notify_locked(client);
-    }
     bool gone = client->failure != WEIR_OK;
     pthread_mutex_unlock(&client->lock);
-    errno = saved_errno;
     return gone;
 }
 
-static enum weir_status send_control_locked(struct client *client, uint32_t kind, uint64_t value,
-                                            const void *payload, size_t payload_len)
+/* Wait until something has come; the time is over: false. */
+static bool wait_locked(struct client *client, uint64_t deadline_ns)
 {
-    struct weir_zmq_control control = {
-        .magic = WEIR_ZMQ_CONTROL_MAGIC, .kind = kind, .value = value};
-    struct weir_zmq_message message;
-    if (is_deserted_locked(client)) {
-        return WEIR_ERR_CLOSED;
+    if (weir_deadline_left_ns(deadline_ns) == 0) {
+        return false;
     }
-    weir_zmq_message_init(client->api, &message);
-    enum weir_status status = weir_zmq_message_fill(client->api, &message, &control, sizeof control,
-                                                    payload, payload_len);
-    if (status == WEIR_OK) {
-        status = weir_zmq_message_send(client->api, client->socket, &message);
-    }
-    weir_zmq_message_finish(client->api, &message);
-    return status;
+    return weir_thread_condition_wait(&client->came, &client->lock, deadline_ns);
 }
 
-/* Wait for window, then send. */
-static enum weir_status send_locked(struct client *client, struct weir_zmq_message *message,
-                                    uint64_t cost, uint64_t deadline_ns)
+/* Wait for window, then have it sent; the message is the sender's on WEIR_OK. */
+static enum weir_status put_record_locked(struct client *client, struct outgoing *out,
+                                          uint64_t cost, uint64_t deadline_ns)
 {
     while (client->failure == WEIR_OK && !weir_zmq_flow_may_send(&client->flow, cost)) {
-        if (pump_locked(client)) {
-            notify_locked(client);
-            continue;
-        }
-        uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
-        if (left_ns == 0) {
-            check_peer_locked(client);
+        if (!wait_locked(client, deadline_ns)) {
             return client->failure == WEIR_OK ? WEIR_ERR_TIMED_OUT : client->failure;
         }
-        wait_locked(client, left_ns);
     }
-    if (is_deserted_locked(client) || client->failure != WEIR_OK) {
-        return client->failure;
-    }
-    enum weir_status status = weir_zmq_message_send(client->api, client->socket, message);
-    if (status == WEIR_OK) {
+    if (client->failure == WEIR_OK) {
         client->flow.sent += cost;
+        put_outgoing_locked(client, out);
     }
-    if (pump_locked(client)) {
-        notify_locked(client);
-    }
-    return status;
+    return client->failure;
 }
 
 static enum weir_status zmq_send_record(struct weir_transport *t, const struct weir_record *record,
@@ -350,52 +381,46 @@ static enum weir_status zmq_send_record(struct weir_transport *t, const struct w
         return status;
     }
     int saved_errno = errno;
-    struct weir_zmq_message message;
-    weir_zmq_message_init(client->api, &message);
-    status =
-        weir_zmq_message_fill(client->api, &message, record, record->len_bytes, bulk, bulk_bytes);
-    if (status == WEIR_OK) {
+    struct outgoing *out = make_outgoing(client->api, record, record->len_bytes, bulk, bulk_bytes);
+    status = WEIR_ERR_NO_MEMORY;
+    if (out) {
         uint64_t deadline_ns = timeout_ns ? weir_deadline_after(timeout_ns) : 0;
         pthread_mutex_lock(&client->lock);
-        status = send_locked(client, &message, weir_zmq_cost(record->len_bytes, bulk_bytes),
-                             deadline_ns);
+        status = put_record_locked(client, out, weir_zmq_cost(record->len_bytes, bulk_bytes),
+                                   deadline_ns);
         pthread_mutex_unlock(&client->lock);
+        if (status != WEIR_OK) {
+            free_outgoing(client->api, out);
+        }
     }
-    weir_zmq_message_finish(client->api, &message);
     errno = saved_errno;
     return status;
 }
 
-static enum weir_status await_node_locked(struct client *client, uint64_t spin_ns,
-                                          uint64_t deadline_ns, struct weir_zmq_node **ret_node)
+/* Look for a record without the lock for a while. */
+static void spin(const struct client *client, uint64_t spin_ns)
 {
-    spin_ns = weir_useful_spin_ns(spin_ns);
-    uint64_t spin_end_ns = spin_ns && deadline_ns ? weir_deadline_after(spin_ns) : 0;
-    for (;;) {
-        bool found = pump_locked(client);
-        *ret_node = weir_zmq_inbox_take(&client->inbox);
-        if (found) {
-            notify_locked(client); /* a sender may wait for the credit that came */
-        }
-        if (*ret_node) {
-            return WEIR_OK;
-        }
+    uint64_t end_ns = weir_deadline_after(spin_ns);
+    while (__atomic_load_n(&client->inbox.count, __ATOMIC_ACQUIRE) == 0 &&
+           weir_deadline_left_ns(end_ns) != 0) {
+        weir_cpu_pause();
+    }
+}
+
+static enum weir_status await_node_locked(struct client *client, uint64_t deadline_ns,
+                                          struct weir_zmq_node **ret_node)
+{
+    bool in_time = true;
+    while (!(*ret_node = weir_zmq_inbox_take(&client->inbox))) {
         if (client->failure != WEIR_OK) {
             return client->failure;
         }
-        uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
-        if (left_ns == 0) {
-            check_peer_locked(client);
-            return client->failure == WEIR_OK ? WEIR_ERR_TIMED_OUT : client->failure;
+        if (!in_time) {
+            return WEIR_ERR_TIMED_OUT;
         }
-        if (spin_end_ns && weir_deadline_left_ns(spin_end_ns) != 0) {
-            pthread_mutex_unlock(&client->lock); /* let a sender in */
-            weir_cpu_pause();
-            pthread_mutex_lock(&client->lock);
-        } else {
-            wait_locked(client, left_ns);
-        }
+        in_time = wait_locked(client, deadline_ns);
     }
+    return WEIR_OK;
 }
 
 static enum weir_status zmq_receive(struct weir_transport *t, const struct weir_record **ret_record,
@@ -408,17 +433,17 @@ static enum weir_status zmq_receive(struct weir_transport *t, const struct weir_
     weir_zmq_node_free(client->api, client->held);
     client->held = NULL;
     struct weir_zmq_node *node;
+    spin_ns = timeout_ns ? weir_useful_spin_ns(spin_ns) : 0;
+    if (spin_ns != 0) {
+        spin(client, spin_ns < timeout_ns ? spin_ns : timeout_ns);
+    }
     pthread_mutex_lock(&client->lock);
-    enum weir_status status = await_node_locked(client, spin_ns, deadline_ns, &node);
+    enum weir_status status = await_node_locked(client, deadline_ns, &node);
     if (status == WEIR_OK && weir_zmq_flow_consume(&client->flow, node->cost)) {
-        /* A host that is gone needs no credit; the next call says that it is gone. */
-        enum weir_status sent =
-            send_control_locked(client, WEIR_ZMQ_CREDIT, client->flow.consumed, NULL, 0);
-        if (sent != WEIR_OK) {
-            fail_locked(client, sent);
-        }
-        if (pump_locked(client)) {
-            notify_locked(client);
+        enum weir_status put =
+            put_control_locked(client, WEIR_ZMQ_CREDIT, client->flow.consumed, NULL, 0);
+        if (put != WEIR_OK) {
+            fail_locked(client, put);
         }
     }
     pthread_mutex_unlock(&client->lock);
@@ -432,52 +457,39 @@ static enum weir_status zmq_receive(struct weir_transport *t, const struct weir_
     return status;
 }
 
-static void close_fds(const struct client *client)
+static void free_client(struct client *client)
 {
-    if (!has_mark(client)) {
-        return;
+    weir_zmq_node_free(client->api, client->held);
+    for (struct weir_zmq_node *node; (node = weir_zmq_inbox_take(&client->inbox));) {
+        weir_zmq_node_free(client->api, node);
     }
-    if (client->mark_fd >= 0) { /* which is socket_fd, if there is one */
-        close(client->mark_fd);
+    for (struct outgoing *out; (out = take_outgoing_locked(client));) {
+        free_outgoing(client->api, out);
     }
-    if (client->wake_fd >= 0) {
-        close(client->wake_fd);
-    }
+    free(client->answer);
+    pthread_cond_destroy(&client->asked);
+    pthread_cond_destroy(&client->came);
+    pthread_mutex_destroy(&client->lock);
+    free(client);
 }
 
 static void zmq_destroy(struct weir_transport *t)
 {
     struct client *client = client_of(t);
     int saved_errno = errno;
-    if (!has_mark(client)) {
-        return; /* libzmq's thread may still use what it has */
-    }
-    if (client->monitor) {
-        client->api->zmq_socket_monitor(client->socket, NULL, 0);
-        client->api->zmq_close(client->monitor);
-    }
-    if (client->socket) {
-        client->api->zmq_close(client->socket);
-    }
-    if (client->ctx) {
-        client->api->zmq_ctx_term(client->ctx);
-    }
-    weir_zmq_node_free(client->api, client->held);
-    for (struct weir_zmq_node *node; (node = weir_zmq_inbox_take(&client->inbox));) {
-        weir_zmq_node_free(client->api, node);
-    }
-    close_fds(client);
-    free(client->answer);
-    pthread_cond_destroy(&client->pumped);
-    pthread_mutex_destroy(&client->lock);
-    free(client);
+    pthread_mutex_lock(&client->lock);
+    client->is_closing = true;
+    pthread_cond_signal(&client->asked);
+    pthread_mutex_unlock(&client->lock);
+    pthread_join(client->receiver, NULL);
+    free_client(client);
     errno = saved_errno;
 }
 
-/* libzmq's threads did not survive the fork: its memory and sockets are left as they are. */
+/* The threads did not survive the fork, nor did their descriptors. */
 static void zmq_abandon(struct weir_transport *t)
 {
-    close_fds(client_of(t));
+    (void)t;
 }
 
 static const struct weir_transport_ops client_ops = {
@@ -539,50 +551,137 @@ static enum weir_status open_monitor(struct client *client)
                 api->zmq_socket_monitor(client->socket, address, MONITOR_EVENTS) == 0 &&
                 api->zmq_connect(client->monitor, address) == 0;
     client->zmq_fd = weir_zmq_fd(api, client->socket);
-    client->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return done && client->zmq_fd >= 0 && client->wake_fd >= 0 ? WEIR_OK : WEIR_ERR_IO;
+    client->monitor_fd = weir_zmq_fd(api, client->monitor);
+    return done && client->zmq_fd >= 0 && client->monitor_fd >= 0 ? WEIR_OK : WEIR_ERR_IO;
 }
 
-static enum weir_status await_answer(struct client *client, uint64_t deadline_ns)
+/*
+ * Leave the program's descriptors for a table of this thread's own, in which is nothing but the
+ * handshake's socket, and what stands for the standard streams: what is written to them goes
+ * nowhere. A kernel before Linux 5.9, or one that does not allow it, leaves us in the program's.
+ */
+static void leave_table(struct client *client)
 {
-    enum weir_status status = WEIR_OK;
-    pthread_mutex_lock(&client->lock);
-    pump_locked(client);
-    while (!client->answer && client->failure == WEIR_OK && status == WEIR_OK) {
-        uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
-        if (left_ns == 0) {
-            status = WEIR_ERR_TIMED_OUT;
-        } else {
-            wait_locked(client, left_ns);
-        }
+    int fd = client->params->socket_fd, standard;
+    unsigned above = (unsigned)(fd + 1); /* 0: there is none */
+
+    if (syscall(SYS_close_range, above, ~0u, CLOSE_RANGE_UNSHARE) != 0) {
+        client->socket_fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+        return;
     }
-    if (!client->answer && client->failure != WEIR_OK) {
-        status = client->failure;
+    client->socket_fd = fd;
+    if (fd > 0) {
+        (void)syscall(SYS_close_range, 0u, above - 2, 0);
     }
-    pthread_mutex_unlock(&client->lock);
-    return status;
+    do {
+        standard = eventfd(0, EFD_CLOEXEC);
+    } while (standard >= 0 && standard < STDERR_FILENO);
+    if (standard > STDERR_FILENO) {
+        close(standard);
+    }
 }
 
 /* libzmq ends the program when it gets some of the descriptors that it wants, but not all. */
-static bool has_descriptors(int socket_fd)
+static bool has_descriptors(const struct client *client)
 {
     int fds[DESCRIPTORS];
     int n = 0;
-    int any = socket_fd >= 0 ? dup(socket_fd) : eventfd(0, EFD_CLOEXEC);
-    if (any < 0) {
-        return false;
-    }
-    while (n < DESCRIPTORS && (fds[n] = fcntl(any, F_DUPFD_CLOEXEC, 0)) >= 0) {
+    while (n < DESCRIPTORS && (fds[n] = fcntl(client->wake_fd, F_DUPFD_CLOEXEC, 0)) >= 0) {
         n++;
     }
-    close(any);
     for (int i = 0; i < n; i++) {
         close(fds[i]);
     }
     return n == DESCRIPTORS;
 }
 
-static struct client *make_client(const struct weir_zmq_api *api, int socket_fd)
+static enum weir_status open_descriptors(struct client *client)
+{
+    leave_table(client);
+    client->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return client->wake_fd >= 0 && has_descriptors(client) ? WEIR_OK : WEIR_ERR_NO_DESCRIPTOR;
+}
+
+static void close_descriptors(const struct client *client)
+{
+    if (client->socket_fd >= 0) {
+        close(client->socket_fd);
+    }
+    if (client->wake_fd >= 0) {
+        close(client->wake_fd);
+    }
+}
+
+static enum weir_status begin(struct client *client)
+{
+    const struct weir_zmq_client_params *params = client->params;
+    enum weir_status status = open_descriptors(client);
+    if (status == WEIR_OK) {
+        status = open_socket(client, params);
+    }
+    if (status == WEIR_OK) {
+        status = open_monitor(client);
+    }
+    if (status == WEIR_OK && client->api->zmq_connect(client->socket, params->endpoint) != 0) {
+        status = WEIR_ERR_INVALID;
+    }
+    if (status == WEIR_OK) {
+        status = put_control_locked(client, WEIR_ZMQ_HELLO, 0, params->hello, params->hello_len);
+    }
+    if (status == WEIR_OK) {
+        client->has_sender = weir_thread_start(&client->sender, 0, run_sender, client) == 0;
+        status = client->has_sender ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+    }
+    return status;
+}
+
+static void *run_receiver(void *user)
+{
+    struct client *client = user;
+    pthread_mutex_lock(&client->lock);
+    enum weir_status status = begin(client);
+    if (status != WEIR_OK) {
+        fail_locked(client, status);
+    }
+    pthread_mutex_unlock(&client->lock);
+    if (status == WEIR_OK) {
+        receive_until_over(client);
+        pthread_join(client->sender, NULL); /* when the client closes */
+    }
+    if (client->monitor) {
+        client->api->zmq_socket_monitor(client->socket, NULL, 0);
+        client->api->zmq_close(client->monitor);
+    }
+    if (client->socket) {
+        client->api->zmq_close(client->socket);
+    }
+    if (client->ctx) {
+        client->api->zmq_ctx_term(client->ctx);
+    }
+    close_descriptors(client);
+    return NULL;
+}
+
+static enum weir_status await_answer(struct client *client, uint64_t deadline_ns)
+{
+    enum weir_status status = WEIR_OK;
+    pthread_mutex_lock(&client->lock);
+    while (!client->answer && client->failure == WEIR_OK && status == WEIR_OK) {
+        if (!wait_locked(client, deadline_ns)) {
+            status = WEIR_ERR_TIMED_OUT;
+        }
+    }
+    if (client->answer) {
+        status = WEIR_OK;
+    } else if (client->failure != WEIR_OK) {
+        status = client->failure;
+    }
+    pthread_mutex_unlock(&client->lock);
+    return status;
+}
+
+static struct client *make_client(const struct weir_zmq_api *api,
+                                  const struct weir_zmq_client_params *params)
 {
     struct client *client = calloc(1, sizeof *client);
     if (!client) {
@@ -590,14 +689,13 @@ static struct client *make_client(const struct weir_zmq_api *api, int socket_fd)
     }
     client->base.ops = &client_ops;
     client->api = api;
-    client->socket_fd = socket_fd;
-    client->mark_fd =
-        socket_fd >= 0 ? socket_fd : socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    client->mark_cookie = weir_socket_cookie(client->mark_fd);
-    client->wake_fd = -1;
-    client->zmq_fd = -1;
+    client->params = params;
+    client->answer_max_bytes = params->answer_max_bytes;
+    client->begun_ns = weir_clock_now_ns();
+    client->socket_fd = client->zmq_fd = client->monitor_fd = client->wake_fd = -1;
     pthread_mutex_init(&client->lock, NULL);
-    weir_thread_condition_init(&client->pumped);
+    weir_thread_condition_init(&client->came);
+    weir_thread_condition_init(&client->asked);
     return client;
 }
 
@@ -606,37 +704,28 @@ enum weir_status weir_zmq_client_connect(const struct weir_zmq_client_params *pa
                                          size_t *ret_answer_len)
 {
     const struct weir_zmq_api *api = weir_zmq_load();
-    struct client *client = api ? make_client(api, params->socket_fd) : NULL;
+    if (!api) {
+        return WEIR_ERR_UNSUPPORTED;
+    }
+    struct client *client = make_client(api, params);
     if (!client) {
-        if (params->socket_fd >= 0) {
-            close(params->socket_fd);
-        }
-        return api ? WEIR_ERR_NO_MEMORY : WEIR_ERR_UNSUPPORTED;
+        return WEIR_ERR_NO_MEMORY;
     }
-    client->answer_max_bytes = params->answer_max_bytes;
-    client->begun_ns = weir_clock_now_ns();
-    enum weir_status status =
-        has_descriptors(params->socket_fd) ? open_socket(client, params) : WEIR_ERR_NO_DESCRIPTOR;
-    if (status == WEIR_OK) {
-        status = open_monitor(client);
+    if (weir_thread_start(&client->receiver, 0, run_receiver, client) != 0) {
+        free_client(client);
+        return WEIR_ERR_NO_MEMORY;
     }
-    if (status == WEIR_OK && api->zmq_connect(client->socket, params->endpoint) != 0) {
-        status = WEIR_ERR_INVALID;
-    }
-    if (status == WEIR_OK) {
-        status = send_control_locked(client, WEIR_ZMQ_HELLO, 0, params->hello, params->hello_len);
-    }
-    if (status == WEIR_OK) {
-        status = await_answer(client, params->deadline_ns);
-    }
+    enum weir_status status = await_answer(client, params->deadline_ns);
     if (status != WEIR_OK) {
         zmq_destroy(&client->base);
         return status;
     }
+    pthread_mutex_lock(&client->lock);
     *ret_answer = client->answer;
     *ret_answer_len = client->answer_len;
     client->answer = NULL;
     client->answer_max_bytes = 0; /* a second answer is a lie */
+    pthread_mutex_unlock(&client->lock);
     *ret_transport = &client->base;
     return WEIR_OK;
 }

@@ -19,7 +19,7 @@ struct weir_zmq_client_params {
     const void *hello; /* first message */
     size_t hello_len;
     size_t answer_max_bytes;
-    int socket_fd;        /* liveness beside ZeroMQ's own: taken, also on failure; -1: none */
+    int socket_fd;        /* liveness beside ZeroMQ's own: a copy is kept; -1: none */
     uint64_t deadline_ns; /* of weir_clock_now_ns() */
 };
 
@@ -30,6 +30,7 @@ struct weir_zmq_client_params {
  * @param ret_answer      what the host answered, to be freed with free().
  * @param ret_answer_len  its length.
  * @return WEIR_OK, WEIR_ERR_UNSUPPORTED (no libzmq), WEIR_ERR_INVALID (endpoint or key),
+ *         WEIR_ERR_NO_DESCRIPTOR (too few left for libzmq),
  *         WEIR_ERR_NOT_FOUND (nobody listens), WEIR_ERR_DENIED (key refused), WEIR_ERR_FULL (hung
  * up in the handshake), WEIR_ERR_TIMED_OUT, WEIR_ERR_CLOSED, WEIR_ERR_PEER, WEIR_ERR_NO_MEMORY,
  * WEIR_ERR_IO

@@ -19,7 +19,6 @@
 #include "proto/transport/zmq.h"
 #endif
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,8 +187,6 @@ static enum weir_status exchange_zmq(struct weir_zmq_client_params *client,
         client->hello_len = request.len;
         client->answer_max_bytes = WEIR_CONTROL_MAX_BYTES;
         status = weir_zmq_client_connect(client, &transport, &answer, &answer_len);
-    } else if (client->socket_fd >= 0) {
-        close(client->socket_fd);
     }
     if (status == WEIR_OK) {
         status = weir_welcome_decode(answer, answer_len, ret_welcome);
@@ -221,7 +218,6 @@ static enum weir_status resolve_endpoint(const char *endpoint, const char *socke
     return len > 0 && (size_t)len < text_bytes ? WEIR_OK : WEIR_ERR_INVALID;
 }
 
-/* The unix socket is the transport's on success. */
 static enum weir_status start_zmq_ipc(int socket_fd, const char *path, struct weir_hello *hello,
                                       const struct weir_welcome *welcome, uint64_t deadline_ns,
                                       struct weir_transport **ret_transport)
@@ -237,13 +233,8 @@ static enum weir_status start_zmq_ipc(int socket_fd, const char *path, struct we
     }
     hello->has_token = true;
     memcpy(hello->token, welcome->token, sizeof hello->token);
-    /* A duplicate, because the client takes it, also on failure; the caller closes its own. */
-    struct weir_zmq_client_params client = {.endpoint = endpoint,
-                                            .socket_fd = fcntl(socket_fd, F_DUPFD_CLOEXEC, 0),
-                                            .deadline_ns = deadline_ns};
-    if (client.socket_fd < 0) {
-        return WEIR_ERR_IO;
-    }
+    struct weir_zmq_client_params client = {
+        .endpoint = endpoint, .socket_fd = socket_fd, .deadline_ns = deadline_ns};
     struct weir_welcome *second = NULL;
     status = exchange_zmq(&client, hello, ret_transport, &second);
     if (status == WEIR_OK && second->status != WEIR_OK) {

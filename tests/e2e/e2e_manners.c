@@ -7,6 +7,8 @@
  *     closes      closes all descriptors above 2 after cuInit and a first kernel
  *     reuses      the same, and opens files and sockets of its own, which get the numbers
  *     reuses-fork the same, and forks: the child uses what it inherited
+ *     races       a thread closes all above 2 again and again, while others work and fork
+ *     keeps       finds none open that it has not opened itself, closes all, and loses nothing
  *     forks       a child uses CUDA, while the parent works; then the parent goes on
  */
 #include "tests/cuda/check_driver.h"
@@ -14,6 +16,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -22,6 +27,7 @@
 
 #define MINE  24 /* descriptors that it opens */
 #define BYTES (1u << 20)
+#define SLEEP 700 /* ms: three of ZeroMQ's heartbeats, which use descriptors while nobody calls */
 
 static int mine[MINE];
 static struct stat was[MINE];
@@ -88,7 +94,7 @@ static CUresult use_everything(CUfunction mix, const char *who)
     printf("%s alloc=%d copy=%d launch=%d sync=%d host=%d registered=%d freed=%d\n", who,
            (int)alloc, (int)copy, (int)launch, (int)sync, (int)host, (int)registered, (int)freed);
     fflush(stdout);
-    return alloc;
+    return launch;
 }
 
 static CUfunction begin(void)
@@ -114,6 +120,48 @@ static void go_on_in_child(void)
     }
     check_true(waitpid(child, &status, 0) == child && status == 0,
                "the child has what it inherited");
+}
+
+static int count_open(void)
+{
+    int n = 0;
+
+    for (int fd = 0; fd < 1024; fd++) {
+        n += fcntl(fd, F_GETFD) >= 0;
+    }
+    return n;
+}
+
+static bool closer_ends;
+
+static void *close_again(void *user)
+{
+    while (!__atomic_load_n(&closer_ends, __ATOMIC_ACQUIRE)) {
+        (void)close_range(3, ~0u, 0);
+        (void)sched_yield();
+    }
+    return user;
+}
+
+static void use_beside_closer(CUfunction mix)
+{
+    pthread_t closer;
+    int status = 0;
+
+    check_true(pthread_create(&closer, NULL, close_again, NULL) == 0, "a thread");
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+
+        if (child == 0) {
+            exit(cu.Init(0) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1);
+        }
+        use_everything(mix, "without");
+        check_true(waitpid(child, &status, 0) == child && status == 0, "the child is told");
+        fflush(stdout);
+    }
+    (void)poll(NULL, 0, SLEEP);
+    __atomic_store_n(&closer_ends, true, __ATOMIC_RELEASE);
+    (void)pthread_join(closer, NULL);
 }
 
 static void fork_and_use(CUfunction mix)
@@ -144,9 +192,21 @@ int main(int argc, char **argv)
 {
     const char *way = argc == 2 ? argv[1] : "";
     CUfunction mix;
+    int open_before;
 
+    open_before = count_open();
     driver_begin("e2e_manners");
     mix = begin();
+    if (strcmp(way, "keeps") == 0) {
+        check_int(count_open(), open_before, "descriptors in its table");
+        (void)close_range(3, ~0u, 0);
+        check_int((int)use_everything(mix, "without"), 0, "its session goes on");
+        return check_end();
+    }
+    if (strcmp(way, "races") == 0) {
+        use_beside_closer(mix);
+        return check_end();
+    }
     if (strcmp(way, "forks") == 0) {
         fork_and_use(mix);
         return check_end();
@@ -158,6 +218,8 @@ int main(int argc, char **argv)
     if (strcmp(way, "reuses-fork") == 0) {
         go_on_in_child();
     }
+    use_everything(mix, "without");
+    (void)poll(NULL, 0, SLEEP);
     use_everything(mix, "without");
     if (strncmp(way, "reuses", 6) == 0) {
         check_int(count_harmed(), 0, "its own files and sockets");

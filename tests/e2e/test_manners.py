@@ -27,7 +27,7 @@ class Manners(lib.Case):
                 if isolation == "shared":  # else there are spare workers, and some that are kept
                     lib.until(lambda: len(lib.fds_of(host.supervisor_pid())) <= before, 10,
                               "the supervisor's descriptors are those that it had")
-                self.assertFalse(re.search("worker died|killed", host.process.err), host.process.tail())
+                self.assertFalse(re.search("worker died|worker.*killed", host.process.err), host.process.tail())
                 self.assertEqual(host.stop(), 0)
 
     def manners(self, way):
@@ -45,6 +45,12 @@ class Manners(lib.Case):
 
     def test_numbers_that_a_child_inherits(self):
         self.manners("reuses-fork")
+
+    def test_descriptors_that_the_program_closes_at_any_moment(self):
+        self.manners("races")
+
+    def test_no_descriptor_of_zmq_is_the_program_s(self):
+        self.finished(self.host(), "e2e_manners", "keeps", arrangement=lib.ZMQ)
 
     def test_children_that_use_cuda(self):
         self.manners("forks")
