@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define SLICE_NS      (100 * WEIR_NS_PER_MS)
-#define LAST_NS       (500 * WEIR_NS_PER_MS) /* for records that libzmq still holds */
+#define LAST_NS       (500 * WEIR_NS_PER_MS) /* for the next record that libzmq still holds */
 #define SPIN_BATCH    16
 #define TOKEN_LIFE_NS (30 * WEIR_NS_PER_S)
 
@@ -226,6 +226,7 @@ void weir_zmq_session_deliver_locked(struct weir_zmq_session *session,
     if (status != WEIR_OK) {
         weir_zmq_session_fail_locked(session, status);
     } else {
+        session->last_ns = 0; /* there may be more behind it */
         glance_locked(session);
     }
     pthread_cond_broadcast(&session->changed);

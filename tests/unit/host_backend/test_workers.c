@@ -202,7 +202,7 @@ static void a_worker_that_does_not_read_holds_nobody_up(void **state)
     assert_in_range(weir_sup_workers_wait_ms(&sup, weir_clock_now_ns()), 5000, 10000);
     weir_sup_workers_tick(&sup, weir_clock_now_ns() + 5 * WEIR_NS_PER_S);
     assert_true(sup.workers[0].link >= 0);
-    assert_true(slowest_send_ns(WEIR_OUTBOX_MAX / 2) < 100 * WEIR_NS_PER_MS);
+    assert_true(slowest_send_ns(WEIR_OUTBOX_MAX / 2) < 2 * WEIR_NS_PER_S);
     assert_true(sup.workers[0].link >= 0);
     weir_sup_workers_tick(&sup, weir_clock_now_ns() + 11 * WEIR_NS_PER_S);
     assert_int_equal(sup.workers[0].link, -1);
@@ -215,7 +215,7 @@ static void a_worker_that_does_not_read_holds_nobody_up(void **state)
 static void a_flood_of_messages_for_it_ends_its_link(void **state)
 {
     (void)state;
-    assert_true(slowest_send_ns(100000) < 100 * WEIR_NS_PER_MS);
+    assert_true(slowest_send_ns(100000) < 2 * WEIR_NS_PER_S);
     assert_int_equal(sup.workers[0].link, -1);
     assert_true(sup.workers[0].stop_by_ns != 0);
 }
