@@ -83,8 +83,7 @@ struct weir_guest_ctx {
     uint32_t epoch;        /* atomic; counts activations: what belongs to an older one is dead */
 
     struct weir_guest_stream *legacy; /* made at activation, atomic */
-    CUfunc_cache cache_config;
-    CUsharedconfig shared_config;
+    CUfunc_cache cache_config; /* atomic */
     struct weir_ctx_storage storage; /* context-local storage of libraries */
     struct weir_coredump *coredump;  /* settings; NULL: none. ops/coredump.c */
 

@@ -1,6 +1,5 @@
 /* The context stack, contexts that programs create, and their settings. */
-#include "guest_lib/entry.h"
-#include "guest_lib/stream.h"
+#include "guest_lib/ops/forward.h"
 #include "proto/common/ctx_stack.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
@@ -131,17 +130,7 @@ CUresult weir_guest_cuCtxSetCurrent(CUcontext ctx)
     return rc;
 }
 
-CUresult weir_guest_cuCtxGetCurrent(CUcontext *pctx)
-{
-    if (!pctx) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *pctx = weir_ctx_stack_current();
-    return CUDA_SUCCESS;
-}
-
-/* The context meant, also an inactive primary one: questions that need nothing of the host. */
-static CUresult named(CUcontext handle, struct weir_guest_ctx **ret_ctx)
+CUresult weir_guest_ctx_any(CUcontext handle, struct weir_guest_ctx **ret_ctx)
 {
     handle = handle ? handle : weir_ctx_stack_current();
     *ret_ctx = handle ? weir_ctx_get(handle) : NULL;
@@ -151,63 +140,6 @@ static CUresult named(CUcontext handle, struct weir_guest_ctx **ret_ctx)
     return __atomic_load_n(&(*ret_ctx)->state, __ATOMIC_ACQUIRE) == WEIR_CTX_DESTROYED
                ? CUDA_ERROR_CONTEXT_IS_DESTROYED
                : CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
-{
-    struct weir_guest_ctx *found;
-    CUresult rc = named(ctx, &found);
-    if (rc == CUDA_SUCCESS) {
-        if (!device) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        *device = found->device;
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuCtxGetDevice(CUdevice *device)
-{
-    return weir_guest_cuCtxGetDevice_v2(device, NULL);
-}
-
-CUresult weir_guest_cuCtxGetFlags(unsigned int *flags)
-{
-    struct weir_guest_ctx *ctx;
-    CUresult rc = named(NULL, &ctx);
-    if (rc == CUDA_SUCCESS && !flags) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        *flags = __atomic_load_n(&ctx->flags, __ATOMIC_RELAXED);
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuCtxSetFlags(unsigned int flags)
-{
-    struct weir_guest_ctx *ctx;
-    CUresult rc = named(NULL, &ctx);
-    if (rc == CUDA_SUCCESS && flags & ~(unsigned int)CU_CTX_FLAGS_MASK) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        __atomic_store_n(&ctx->flags, flags, __ATOMIC_RELAXED);
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
-{
-    struct weir_guest_ctx *found;
-    CUresult rc = named(ctx, &found);
-    if (rc == CUDA_SUCCESS && !ctxId) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        *ctxId = found->id;
-    }
-    return rc;
 }
 
 CUresult weir_guest_cuCtxSynchronize_v2(CUcontext ctx)
@@ -292,45 +224,6 @@ CUresult weir_guest_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 
 /* ---------------------------------------------------------------- preferences, kept only */
 
-CUresult weir_guest_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
-{
-    struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc == CUDA_SUCCESS && !pconfig) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        *pconfig = __atomic_load_n(&ctx->cache_config, __ATOMIC_RELAXED);
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuCtxSetCacheConfig(CUfunc_cache config)
-{
-    struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc == CUDA_SUCCESS && (unsigned int)config > CU_FUNC_CACHE_PREFER_EQUAL) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        __atomic_store_n(&ctx->cache_config, config, __ATOMIC_RELAXED);
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuCtxGetSharedMemConfig(CUsharedconfig *pConfig)
-{
-    struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc == CUDA_SUCCESS && !pConfig) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        *pConfig = ctx->shared_config;
-    }
-    return rc;
-}
-
 /* No GPU of today has configurable banks: accepted and without effect, as natively. */
 CUresult weir_guest_cuCtxSetSharedMemConfig(CUsharedconfig config)
 {
@@ -338,19 +231,6 @@ CUresult weir_guest_cuCtxSetSharedMemConfig(CUsharedconfig config)
     CUresult rc = weir_ctx_current(&ctx);
     if (rc == CUDA_SUCCESS && (unsigned int)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
         rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
-{
-    struct weir_guest_ctx *found;
-    CUresult rc = named(ctx, &found);
-    if (rc == CUDA_SUCCESS && !version) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        *version = found->api_version;
     }
     return rc;
 }

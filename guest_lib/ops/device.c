@@ -21,15 +21,6 @@ CUresult weir_guest_cuDeviceGet(CUdevice *device, int ordinal)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_guest_cuDeviceGetCount(int *count)
-{
-    if (!count) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *count = weir_guest.n_devices;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_guest_cuDeviceGetName(char *name, int len, CUdevice dev)
 {
     const struct weir_guest_device *device = weir_guest_device_get(dev);
@@ -43,24 +34,6 @@ CUresult weir_guest_cuDeviceGetName(char *name, int len, CUdevice dev)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_guest_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!uuid) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *uuid = device->uuid;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
-{
-    return weir_guest_cuDeviceGetUuid(uuid, dev);
-}
-
 CUresult weir_guest_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev)
 {
     const struct weir_guest_device *device = weir_guest_device_get(dev);
@@ -72,19 +45,6 @@ CUresult weir_guest_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CU
     }
     memcpy(luid, device->luid, sizeof device->luid);
     *deviceNodeMask = device->luid_mask;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!bytes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *bytes = device->total_bytes;
     return CUDA_SUCCESS;
 }
 
@@ -156,20 +116,6 @@ CUresult weir_guest_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
         .clockRate = a[CU_DEVICE_ATTRIBUTE_CLOCK_RATE],
         .textureAlign = a[CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT],
     };
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!major || !minor) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *major = device->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR];
-    *minor = device->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR];
     return CUDA_SUCCESS;
 }
 

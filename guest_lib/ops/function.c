@@ -105,19 +105,6 @@ static CUresult set_cache_config(struct weir_guest_function *function, CUfunc_ca
     return weir_post_function_cache_config(weir_guest_channel(), &in);
 }
 
-static CUresult get_name(const char **ret_name, const void *handle)
-{
-    if (!ret_name || !handle) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    const struct weir_guest_function *function = weir_function_get(handle);
-    if (!function) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    *ret_name = function->name;
-    return CUDA_SUCCESS;
-}
-
 /* Past the last parameter the driver says INVALID_VALUE; callers count by that. */
 static CUresult get_param(struct weir_guest_function *function, size_t index, size_t *ret_offset,
                           size_t *ret_bytes)
@@ -183,16 +170,6 @@ CUresult weir_guest_cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig co
     return weir_function_get(hfunc) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult weir_guest_cuFuncGetName(const char **name, CUfunction hfunc)
-{
-    return get_name(name, hfunc);
-}
-
-CUresult weir_guest_cuKernelGetName(const char **name, CUkernel hfunc)
-{
-    return get_name(name, hfunc);
-}
-
 CUresult weir_guest_cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset,
                                        size_t *paramSize)
 {
@@ -218,19 +195,6 @@ CUresult weir_guest_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc)
         return weir_guest_cuLibraryGetModule(hmod, (CUlibrary)(uintptr_t)function->library->handle);
     }
     *hmod = (CUmodule)(uintptr_t)function->module->handle;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
-{
-    if (!weir_function_get(function)) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!state) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    /* Its description came from the loaded code. */
-    *state = CU_FUNCTION_LOADING_STATE_LOADED;
     return CUDA_SUCCESS;
 }
 

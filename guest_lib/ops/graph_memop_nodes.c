@@ -97,20 +97,3 @@ weir_guest_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNod
     return hGraphExec ? set_ops((uintptr_t)hGraphExec, hNode, nodeParams)
                       : CUDA_ERROR_INVALID_VALUE;
 }
-
-CUresult weir_guest_cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode,
-                                                   CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams_out)
-{
-    struct weir_graph_node record;
-    if (!nodeParams_out) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_graph_node_find((uintptr_t)hNode, &record)) {
-        return CUDA_ERROR_NOT_SUPPORTED; /* made by a capture */
-    }
-    if (record.type != CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *nodeParams_out = record.params.memops;
-    return CUDA_SUCCESS;
-}

@@ -4,9 +4,7 @@
  */
 #include "base/hash.h"
 #include "guest_lib/callback.h"
-#include "guest_lib/entry.h"
-#include "guest_lib/graph.h"
-#include "guest_lib/module.h"
+#include "guest_lib/ops/forward.h"
 #include "guest_lib/register.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
@@ -48,6 +46,15 @@ static CUresult end_add(CUresult result, const struct addition *add, CUgraphNode
     weir_graph_node_own(add->graph, add->node);
     *ret_node = (CUgraphNode)(uintptr_t)add->node;
     return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_node_record(CUgraphNode node, CUgraphNodeType type,
+                                struct weir_graph_node *ret_record)
+{
+    if (!weir_graph_node_find((uintptr_t)node, ret_record)) {
+        return CUDA_ERROR_NOT_SUPPORTED; /* made by a capture: its staging is not the program's */
+    }
+    return ret_record->type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---------------------------------------------------------------- kernels */
@@ -386,22 +393,6 @@ CUresult weir_guest_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgra
                       : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult weir_guest_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
-{
-    struct weir_graph_node record;
-    if (!nodeParams) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_graph_node_find((uintptr_t)hNode, &record)) {
-        return CUDA_ERROR_NOT_SUPPORTED; /* made by a capture: its staging is not the program's */
-    }
-    if (record.type != CU_GRAPH_NODE_TYPE_MEMCPY) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *nodeParams = record.params.copy;
-    return CUDA_SUCCESS;
-}
-
 /* ---------------------------------------------------------------- memsets */
 
 CUresult weir_guest_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -487,23 +478,6 @@ CUresult weir_guest_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgra
 {
     return hGraphExec ? set_memset((uintptr_t)hGraphExec, hNode, memsetParams, ctx)
                       : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult weir_guest_cuGraphMemsetNodeGetParams(CUgraphNode hNode,
-                                               CUDA_MEMSET_NODE_PARAMS *nodeParams)
-{
-    struct weir_graph_node record;
-    if (!nodeParams) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_graph_node_find((uintptr_t)hNode, &record)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if (record.type != CU_GRAPH_NODE_TYPE_MEMSET) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *nodeParams = record.params.memset;
-    return CUDA_SUCCESS;
 }
 
 /* ---------------------------------------------------------------- host functions */
@@ -594,20 +568,4 @@ CUresult weir_guest_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraph
 {
     return hGraphExec ? set_host((uintptr_t)hGraphExec, hNode, nodeParams)
                       : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult weir_guest_cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-    struct weir_graph_node record;
-    if (!nodeParams) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_graph_node_find((uintptr_t)hNode, &record)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if (record.type != CU_GRAPH_NODE_TYPE_HOST) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *nodeParams = record.params.host;
-    return CUDA_SUCCESS;
 }

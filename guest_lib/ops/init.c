@@ -12,15 +12,6 @@ CUresult weir_guest_cuInit(unsigned int Flags)
     return Flags ? CUDA_ERROR_INVALID_VALUE : weir_guest_init();
 }
 
-CUresult weir_guest_cuDriverGetVersion(int *driverVersion)
-{
-    if (!driverVersion) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *driverVersion = weir_guest.driver_version;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_guest_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion,
                                      cuuint64_t flags)
 {

@@ -33,15 +33,6 @@ CUresult weir_guest_cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
     return name && name % 8 == 0 && name <= last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult weir_guest_cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
-{
-    if (!iterator_out || flags) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *iterator_out = 0;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_guest_cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile,
                                      unsigned int flags)
 {
@@ -73,21 +64,6 @@ CUresult weir_guest_cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, si
 }
 
 /* ---------------------------------------------------------------- what is not there */
-
-CUresult weir_guest_cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev)
-{
-    (void)type; /* NVIDIA's driver, too, says 0 of types that it does not know */
-    if (!pi) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_guest_device_get(dev)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    /* NVIDIA's driver says 1 of CU_EXEC_AFFINITY_TYPE_SM_COUNT to clients of MPS. They can create
-     * contexts with one, but here the host has created it, and cuCtxCreate would fail. */
-    *pi = 0;
-    return CUDA_SUCCESS;
-}
 
 CUresult weir_guest_cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity,
                                          CUexecAffinityType type)

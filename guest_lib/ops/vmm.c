@@ -127,17 +127,6 @@ CUresult weir_guest_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *ha
     return rc;
 }
 
-CUresult weir_guest_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
-                                                           CUmemGenericAllocationHandle handle)
-{
-    struct weir_guest_vmm_handle facts;
-    if (!prop || !weir_guest_vmm_get(handle, &facts)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *prop = facts.prop;
-    return CUDA_SUCCESS;
-}
-
 /* ---------------------------------------------------------------- mappings */
 
 /* The manual: the offset must be zero. */

@@ -8,15 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-CUresult weir_soft_cuDriverGetVersion(int *version)
-{
-    if (version == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *version = WEIR_SOFT_DRIVER_VERSION;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_soft_cuDeviceGet(CUdevice *device, int ordinal)
 {
     if (device == NULL) {
@@ -26,15 +17,6 @@ CUresult weir_soft_cuDeviceGet(CUdevice *device, int ordinal)
         return CUDA_ERROR_INVALID_DEVICE;
     }
     *device = ordinal;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDeviceGetCount(int *count)
-{
-    if (count == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *count = (int)weir_soft_device_count();
     return CUDA_SUCCESS;
 }
 
@@ -48,37 +30,6 @@ CUresult weir_soft_cuDeviceGetName(char *name, int len, CUdevice dev)
         return CUDA_ERROR_INVALID_DEVICE;
     }
     snprintf(name, (size_t)len, "%s", device->name);
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
-{
-    const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (uuid == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *uuid = device->uuid;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
-{
-    return weir_soft_cuDeviceGetUuid(uuid, dev);
-}
-
-CUresult weir_soft_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
-{
-    const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (bytes == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *bytes = device->total_bytes;
     return CUDA_SUCCESS;
 }
 
@@ -185,20 +136,6 @@ CUresult weir_soft_cuDeviceGetTexture1DLinearMaxWidth(size_t *width, CUarray_for
         return CUDA_ERROR_INVALID_DEVICE;
     }
     *width = (size_t)attribute_of(device, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH);
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDeviceGetExecAffinitySupport(int *supported, CUexecAffinityType type,
-                                                  CUdevice dev)
-{
-    (void)type; /* NVIDIA's driver: 1 of SM counts under MPS, 0 of types that it does not know */
-    if (supported == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (weir_soft_device_at(dev) == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *supported = 0;
     return CUDA_SUCCESS;
 }
 

@@ -1,5 +1,5 @@
 /* Attributes of functions and kernels, and occupancy. */
-#include "softgpu/driver/driver.h"
+#include "softgpu/driver/forward.h"
 
 #include <string.h>
 
@@ -98,7 +98,7 @@ static CUresult attribute_set(struct weir_soft_function *f, CUfunction_attribute
     }
 }
 
-static CUresult function_here(CUfunction handle, struct weir_soft_function **ret_function)
+CUresult weir_soft_function_here(CUfunction handle, struct weir_soft_function **ret_function)
 {
     struct weir_soft_ctx *ctx;
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
@@ -112,7 +112,7 @@ CUresult weir_soft_cuFuncGetAttribute(int *value, CUfunction_attribute id, CUfun
     if (value == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(function_here(handle, &f));
+    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
     return attribute_get(f, id, value);
 }
 
@@ -120,7 +120,7 @@ CUresult weir_soft_cuFuncSetAttribute(CUfunction handle, CUfunction_attribute id
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    WEIR_SOFT_TRY(function_here(handle, &f));
+    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
     return attribute_set(f, id, value);
 }
 
@@ -131,7 +131,7 @@ CUresult weir_soft_cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache config)
     if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(function_here(handle, &f));
+    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
     f->cache = config;
     return CUDA_SUCCESS;
 }
@@ -143,31 +143,7 @@ CUresult weir_soft_cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig co
     if ((unsigned)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return function_here(handle, &f);
-}
-
-CUresult weir_soft_cuFuncGetModule(CUmodule *ret, CUfunction handle)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_function *f;
-    if (ret == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(function_here(handle, &f));
-    *ret = (CUmodule)f->module;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuFuncGetName(const char **name, CUfunction handle)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_function *f;
-    if (name == NULL || handle == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(function_here(handle, &f));
-    *name = f->info->name;
-    return CUDA_SUCCESS;
+    return weir_soft_function_here(handle, &f);
 }
 
 static CUresult param_info(const struct weir_soft_function *f, size_t index, size_t *offset,
@@ -188,27 +164,15 @@ CUresult weir_soft_cuFuncGetParamInfo(CUfunction handle, size_t index, size_t *o
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    WEIR_SOFT_TRY(function_here(handle, &f));
+    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
     return param_info(f, index, offset, bytes);
-}
-
-CUresult weir_soft_cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction handle)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_function *f;
-    if (state == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(function_here(handle, &f));
-    *state = CU_FUNCTION_LOADING_STATE_LOADED;
-    return CUDA_SUCCESS;
 }
 
 CUresult weir_soft_cuFuncLoad(CUfunction handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    return function_here(handle, &f);
+    return weir_soft_function_here(handle, &f);
 }
 
 /* ------------------------------------------------------------------ kernels */
@@ -303,7 +267,7 @@ CUresult weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     if (n_blocks == NULL || threads <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(function_here(handle, &f));
+    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
     *n_blocks = blocks_per_sm(f, threads, shared_bytes);
     return CUDA_SUCCESS;
 }
@@ -364,7 +328,7 @@ CUresult weir_soft_cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunc
     if (bytes == NULL || n_blocks <= 0 || threads <= 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(function_here(handle, &f));
+    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
     int high = optin_bytes(f->object.ctx->device) - (int)f->info->static_shared_bytes;
     if (blocks_per_sm(f, threads, 0) < n_blocks) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -390,7 +354,7 @@ CUresult weir_soft_cuOccupancyMaxPotentialClusterSize(int *size, CUfunction hand
     if (size == NULL || config == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(function_here(handle, &f));
+    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
     *size = f->non_portable_cluster ? 16 : 8;
     return CUDA_SUCCESS;
 }
@@ -403,7 +367,7 @@ CUresult weir_soft_cuOccupancyMaxActiveClusters(int *n_clusters, CUfunction hand
     if (n_clusters == NULL || config == NULL || (config->numAttrs > 0 && config->attrs == NULL)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(function_here(handle, &f));
+    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
     int size = 1;
     for (unsigned i = 0; i < config->numAttrs; i++) {
         const CUlaunchAttribute *a = &config->attrs[i];

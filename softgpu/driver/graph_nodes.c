@@ -1,4 +1,5 @@
 /* Nodes of every kind: add, get and set parameters. */
+#include "softgpu/driver/forward.h"
 #include "softgpu/driver/graph_private.h"
 
 #include <stdlib.h>
@@ -413,11 +414,18 @@ CUresult weir_soft_cuGraphAddNode(CUgraphNode *ret, CUgraph handle, const CUgrap
 
 /* ------------------------------------------------------------------ reading */
 
-static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *out,
-                        struct weir_soft_node **ret_node)
+CUresult weir_soft_node_of(CUgraphNode handle, CUgraphNodeType type,
+                           struct weir_soft_node **ret_node)
 {
     WEIR_SOFT_TRY(weir_soft_node_find(handle, ret_node));
-    return out == NULL || (*ret_node)->type != type ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    return (*ret_node)->type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The same for a call that also has an argument, which must not be NULL. */
+static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *given,
+                        struct weir_soft_node **ret_node)
+{
+    return given == NULL ? CUDA_ERROR_INVALID_VALUE : weir_soft_node_of(handle, type, ret_node);
 }
 
 CUresult weir_soft_cuGraphKernelNodeGetParams_v2(CUgraphNode handle,
@@ -442,57 +450,12 @@ CUresult weir_soft_cuGraphKernelNodeGetParams_v2(CUgraphNode handle,
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *params)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_MEMCPY, params, &node));
-    *params = node->op->copy.asked;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS *params)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_MEMSET, params, &node));
-    *params = node->op->set;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_soft_cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_PARAMS *params)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
     WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_HOST, params, &node));
     *params = (CUDA_HOST_NODE_PARAMS){node->op->host.fn, node->op->host.user};
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph *ret)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_GRAPH, ret, &node));
-    *ret = (CUgraph)node->child;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphEventRecordNodeGetEvent(CUgraphNode handle, CUevent *ret)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_EVENT_RECORD, ret, &node));
-    *ret = (CUevent)node->op->event;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphEventWaitNodeGetEvent(CUgraphNode handle, CUevent *ret)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_WAIT_EVENT, ret, &node));
-    *ret = (CUevent)node->op->event;
     return CUDA_SUCCESS;
 }
 
@@ -504,25 +467,6 @@ CUresult weir_soft_cuGraphBatchMemOpNodeGetParams(CUgraphNode handle,
     WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params, &node));
     *params = (CUDA_BATCH_MEM_OP_NODE_PARAMS){(CUcontext)node->op->ctx, node->op->memops.n_items,
                                               node->op->memops.items, node->op->memops.flags};
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphMemAllocNodeGetParams(CUgraphNode handle,
-                                                CUDA_MEM_ALLOC_NODE_PARAMS *params)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_MEM_ALLOC, params, &node));
-    *params = node->op->alloc.asked;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *address)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_MEM_FREE, address, &node));
-    *address = node->op->free.address;
     return CUDA_SUCCESS;
 }
 

@@ -429,31 +429,3 @@ CUresult weir_soft_cuKernelGetFunction(CUfunction *ret, CUkernel handle)
     *ret = (CUfunction)function;
     return CUDA_SUCCESS;
 }
-
-CUresult weir_soft_cuKernelGetLibrary(CUlibrary *ret, CUkernel handle)
-{
-    WEIR_SOFT_LOCKED();
-    const struct weir_soft_kernel *kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, handle);
-    if (ret == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (kernel == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    *ret = (CUlibrary)kernel->library;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuKernelGetName(const char **name, CUkernel handle)
-{
-    WEIR_SOFT_LOCKED();
-    const struct weir_soft_kernel *kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, handle);
-    if (name == NULL || handle == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (kernel == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    *name = kernel->name;
-    return CUDA_SUCCESS;
-}

@@ -45,5 +45,7 @@ CUresult cuGraphLaunch(CUgraph hGraph, CUstream hStream);
 CUresult cuGraphLaunch_ptsz(CUgraph hGraph, CUstream hStream);
 CUresult cuGraphGone(void);
 CUresult cuGraphPeek(CUgraph hGraph, float *depth);
+CUresult cuGraphGetShade(CUgraph hGraph, int *shade, CUgraphNode *node);
+CUresult cuGraphSetShade(int shade, CUgraph hGraph, unsigned int flags);
 
 #endif

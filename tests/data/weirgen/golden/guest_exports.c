@@ -110,6 +110,34 @@ WEIR_EXPORT CUresult cuGraphPeek(CUgraph hGraph, float *depth)
     return weir_rc;
 }
 
+WEIR_EXPORT CUresult cuGraphGetShade(CUgraph hGraph, int *shade, CUgraphNode *node)
+{
+    struct weir_calls_thread *weir_me = weir_calls_begin();
+    CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphGetShade);
+    if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
+        weir_rc = weir_guest_cuGraphGetShade(hGraph, shade, node);
+    }
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphGetShade), 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)shade, (uint64_t)(uintptr_t)node};
+        weir_calls_log_add(WEIR_SYMBOL_cuGraphGetShade, weir_rc, weir_words);
+    }
+    return weir_rc;
+}
+
+WEIR_EXPORT CUresult cuGraphSetShade(int shade, CUgraph hGraph, unsigned int flags)
+{
+    struct weir_calls_thread *weir_me = weir_calls_begin();
+    CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphSetShade);
+    if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
+        weir_rc = weir_guest_cuGraphSetShade(shade, hGraph, flags);
+    }
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphSetShade), 0)) {
+        const uint64_t weir_words[] = {(uint64_t)shade, (uint64_t)(uintptr_t)hGraph, (uint64_t)flags};
+        weir_calls_log_add(WEIR_SYMBOL_cuGraphSetShade, weir_rc, weir_words);
+    }
+    return weir_rc;
+}
+
 void *const weir_symbol_address[WEIR_SYMBOL_COUNT] = {
     (void *)cuGraphCreate,
     (void *)cuGraphGetNodes,
@@ -118,4 +146,6 @@ void *const weir_symbol_address[WEIR_SYMBOL_COUNT] = {
     (void *)cuGraphLaunch_ptsz,
     (void *)cuGraphGone,
     (void *)cuGraphPeek,
+    (void *)cuGraphGetShade,
+    (void *)cuGraphSetShade,
 };

@@ -9,16 +9,20 @@ const char *const weir_symbol_name[WEIR_SYMBOL_COUNT] = {
     "cuGraphLaunch_ptsz",
     "cuGraphGone",
     "cuGraphPeek",
+    "cuGraphGetShade",
+    "cuGraphSetShade",
 };
 
 const struct weir_procaddr_row weir_procaddr_rows[] = {
     {"cuGraphCreate", 0, 10000, WEIR_SYMBOL_cuGraphCreate},
     {"cuGraphGetNodes", 0, 10000, WEIR_SYMBOL_cuGraphGetNodes},
+    {"cuGraphGetShade", 0, 10000, WEIR_SYMBOL_cuGraphGetShade},
     {"cuGraphGone", 0, 10000, WEIR_SYMBOL_cuGraphGone},
     {"cuGraphLaunch", 0, 10000, WEIR_SYMBOL_cuGraphLaunch},
     {"cuGraphLaunch", 1, 10000, WEIR_SYMBOL_cuGraphLaunch_ptsz},
     {"cuGraphPaint", 0, 10000, WEIR_SYMBOL_cuGraphPaint},
     {"cuGraphPeek", 0, 10000, WEIR_SYMBOL_cuGraphPeek},
+    {"cuGraphSetShade", 0, 10000, WEIR_SYMBOL_cuGraphSetShade},
 };
 
 const unsigned weir_procaddr_row_count = sizeof(weir_procaddr_rows) / sizeof(weir_procaddr_rows[0]);
