@@ -152,11 +152,6 @@ CUresult weir_guest_cuCtxSynchronize_v2(CUcontext ctx)
     return rc == CUDA_SUCCESS ? weir_ctx_synchronize(found) : rc;
 }
 
-CUresult weir_guest_cuCtxSynchronize(void)
-{
-    return weir_guest_cuCtxSynchronize_v2(NULL);
-}
-
 static void remember_limit(struct weir_guest_ctx *ctx, CUlimit limit, uint64_t value)
 {
     if ((unsigned int)limit < WEIR_CTX_LIMITS) {
@@ -222,19 +217,6 @@ CUresult weir_guest_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
     return rc;
 }
 
-/* ---------------------------------------------------------------- preferences, kept only */
-
-/* No GPU of today has configurable banks: accepted and without effect, as natively. */
-CUresult weir_guest_cuCtxSetSharedMemConfig(CUsharedconfig config)
-{
-    struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc == CUDA_SUCCESS && (unsigned int)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    return rc;
-}
-
 CUresult weir_guest_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
 {
     struct weir_guest_ctx *ctx;
@@ -250,13 +232,6 @@ CUresult weir_guest_cuCtxGetStreamPriorityRange(int *leastPriority, int *greates
         *greatestPriority = device->priority_greatest;
     }
     return CUDA_SUCCESS;
-}
-
-/* The L2 cache is shared by tenants: nobody resets it for all. */
-CUresult weir_guest_cuCtxResetPersistingL2Cache(void)
-{
-    struct weir_guest_ctx *ctx;
-    return weir_ctx_current(&ctx);
 }
 
 /*

@@ -1,6 +1,5 @@
 /* Devices, answered from the snapshot that came with the welcome, and their primary contexts. */
-#include "guest_lib/entry.h"
-#include "guest_lib/stream.h"
+#include "guest_lib/ops/forward.h"
 #include "proto/guest_hand.h"
 #include <stdio.h>
 #include <string.h>
@@ -18,19 +17,6 @@ CUresult weir_guest_cuDeviceGet(CUdevice *device, int ordinal)
         return CUDA_ERROR_INVALID_DEVICE;
     }
     *device = ordinal;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuDeviceGetName(char *name, int len, CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!name || len <= 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    snprintf(name, (size_t)len, "%s", device->name);
     return CUDA_SUCCESS;
 }
 
@@ -61,33 +47,14 @@ CUresult weir_guest_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUd
     return CUDA_SUCCESS;
 }
 
-/* Atomics of the host on device memory, and of one device on another: none are offered. */
-static CUresult no_atomics(unsigned int *capabilities, const CUatomicOperation *operations,
-                           unsigned int count)
-{
-    if (!capabilities || !operations || !count) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    memset(capabilities, 0, count * sizeof *capabilities);
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
-                                                      const CUatomicOperation *operations,
-                                                      unsigned int count, CUdevice dev)
-{
-    return weir_guest_device_get(dev) ? no_atomics(capabilities, operations, count)
-                                      : CUDA_ERROR_INVALID_DEVICE;
-}
-
 CUresult weir_guest_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
                                                      const CUatomicOperation *operations,
                                                      unsigned int count, CUdevice srcDevice,
                                                      CUdevice dstDevice)
 {
-    return weir_guest_device_get(srcDevice) && weir_guest_device_get(dstDevice)
-               ? no_atomics(capabilities, operations, count)
-               : CUDA_ERROR_INVALID_DEVICE;
+    return weir_guest_device_get(dstDevice) ? weir_guest_cuDeviceGetHostAtomicCapabilities(
+                                                  capabilities, operations, count, srcDevice)
+                                            : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult weir_guest_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
@@ -268,8 +235,9 @@ static CUresult take_apart(struct weir_guest_ctx *ctx)
     return rc;
 }
 
-static CUresult release(struct weir_guest_ctx *ctx, bool reset)
+CUresult weir_guest_primary_release(const struct weir_guest_device *device, bool reset)
 {
+    struct weir_guest_ctx *ctx = device->primary;
     if (!lock_primary(ctx)) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -280,18 +248,6 @@ static CUresult release(struct weir_guest_ctx *ctx, bool reset)
     ctx->going = last;
     pthread_mutex_unlock(&primary_lock);
     return last ? take_apart(ctx) : rc;
-}
-
-CUresult weir_guest_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    return device ? release(device->primary, false) : CUDA_ERROR_INVALID_DEVICE;
-}
-
-CUresult weir_guest_cuDevicePrimaryCtxReset_v2(CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    return device ? release(device->primary, true) : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult weir_guest_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)

@@ -47,11 +47,6 @@ CUresult weir_guest_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, uns
     return rc == CUDA_SUCCESS ? weir_event_record(event, stream, flags) : rc;
 }
 
-CUresult weir_guest_cuEventRecord(CUevent hEvent, CUstream hStream)
-{
-    return weir_guest_cuEventRecordWithFlags(hEvent, hStream, 0);
-}
-
 /* Unsafe while a stream is captured; but a captured event has an error of its own. */
 static CUresult get_to_wait(CUevent handle, struct weir_guest_event **ret_event)
 {

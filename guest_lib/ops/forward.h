@@ -14,7 +14,10 @@
 #include "guest_lib/module.h"
 #include "guest_lib/stream.h"
 #include "guest_lib/vmm.h"
+#include "proto/common/answers.h"
+#include "proto/common/capture_mode.h"
 #include "proto/common/ctx_stack.h"
+#include "proto/common/procaddr.h"
 
 /* ---------------------------------------------------------------- objects */
 
@@ -56,5 +59,100 @@ CUresult weir_guest_node_record(CUgraphNode node, CUgraphNodeType type,
 /** The same of nodes that allocate or free: CUDA_ERROR_INVALID_VALUE in both cases. */
 CUresult weir_guest_memory_node_record(CUgraphNode node, CUgraphNodeType type,
                                        struct weir_graph_node *ret_record);
+
+/** An instantiated graph by handle, or NULL. */
+static inline void *weir_guest_exec_get(CUgraphExec handle)
+{
+    return weir_guest_object_get(WEIR_KIND_EXEC, handle);
+}
+
+/* ---------------------------------------------------------------- streams */
+
+/** Have the stream write a value to memory, or wait for one: of the four operations that do. */
+CUresult weir_guest_stream_value(CUstream stream, CUstreamBatchMemOpType operation,
+                                 CUdeviceptr address, uint64_t value, unsigned int flags);
+
+/** Have the program's function called in the stream's order. */
+CUresult weir_guest_stream_function(struct weir_guest_stream *stream, CUhostFn fn, void *user);
+
+/** Begin a capture; graph: into this one, by handle, or 0. edges may be NULL: all are plain. */
+CUresult weir_guest_capture_begin(CUstream stream, CUstreamCaptureMode mode, uint64_t graph,
+                                  const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
+                                  size_t count);
+
+/* ---------------------------------------------------------------- memory */
+
+/**
+ * Fill height rows of width elements.
+ *
+ * @param pitch          bytes from row to row.
+ * @param element_bytes  1, 2 or 4.
+ * @param sync           host memory is filled when the call returns; device memory in the stream's
+ * order, as natively.
+ */
+CUresult weir_guest_memset(CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t element_bytes,
+                           size_t width, size_t height, CUstream stream, bool sync);
+
+/**
+ * Copy bytes from an address to an address.
+ *
+ * @param dst_type  what the entry point says of the side: host, device or unified memory.
+ * @param sync      the call names no stream.
+ */
+CUresult weir_guest_copy(uint64_t dst, CUmemorytype dst_type, uint64_t src, CUmemorytype src_type,
+                         uint64_t bytes, CUstream stream, bool sync);
+/** The same between contexts, of device memory. */
+CUresult weir_guest_copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
+                              CUcontext src_context, size_t bytes, CUstream stream, bool sync);
+/** One row of an array, or memory; at: the offset in the array, or the address. */
+CUresult weir_guest_copy_row(CUmemorytype dst_type, CUarray dst_array, uint64_t dst_at,
+                             CUmemorytype src_type, CUarray src_array, uint64_t src_at,
+                             size_t bytes, CUstream stream, bool sync);
+CUresult weir_guest_copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool sync);
+CUresult weir_guest_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool sync);
+CUresult weir_guest_copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool sync);
+
+/** The device's pool for cuMemAllocAsync, and its default one. */
+CUresult weir_guest_pool_set(CUdevice device, CUmemoryPool pool);
+CUresult weir_guest_pool_give(CUdevice device, bool want_default, CUmemoryPool *ret_pool);
+
+/* ---------------------------------------------------------------- contexts, code */
+
+/** Give back a primary context, or with reset what everybody has of it. */
+CUresult weir_guest_primary_release(const struct weir_guest_device *device, bool reset);
+
+CUresult weir_guest_function_attribute_set(struct weir_guest_function *function, CUdevice device,
+                                           CUfunction_attribute attribute, int value);
+CUresult weir_guest_function_cache_config(struct weir_guest_function *function,
+                                          CUfunc_cache config);
+/** CUDA_ERROR_INVALID_VALUE past the last parameter; ret_bytes may be NULL. */
+CUresult weir_guest_function_parameter(const struct weir_guest_function *function, size_t index,
+                                       size_t *ret_offset, size_t *ret_bytes);
+
+/** @param source  an image, or the name of its file. */
+CUresult weir_guest_library_load(CUlibrary *ret_library, const void *source, bool is_file,
+                                 CUjit_option *jit_ids, void **jit_values, unsigned int n_jit,
+                                 CUlibraryOption *ids, void **values, unsigned int n);
+/** A variable's address and size, each where it is asked for. */
+CUresult weir_guest_library_global(CUlibrary library, const char *name, bool managed,
+                                   CUdeviceptr *ret_address, size_t *ret_bytes);
+
+/** potential: the largest cluster that the launch could have; else how many clusters are active. */
+CUresult weir_guest_occupancy_clusters(int *ret_value, CUfunction function,
+                                       const CUlaunchConfig *config, bool potential);
+
+/* ---------------------------------------------------------------- nodes of graphs */
+
+/* New parameters of a node: of the graph (exec 0), or of an instantiated graph by handle. */
+CUresult weir_guest_node_set_kernel(uint64_t exec, CUgraphNode node,
+                                    const CUDA_KERNEL_NODE_PARAMS *params);
+CUresult weir_guest_node_set_copy(uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D *params,
+                                  CUcontext ctx);
+CUresult weir_guest_node_set_memset(uint64_t exec, CUgraphNode node,
+                                    const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx);
+CUresult weir_guest_node_set_host(uint64_t exec, CUgraphNode node,
+                                  const CUDA_HOST_NODE_PARAMS *params);
+CUresult weir_guest_node_set_memops(uint64_t exec, CUgraphNode node,
+                                    const CUDA_BATCH_MEM_OP_NODE_PARAMS *params);
 
 #endif

@@ -182,16 +182,6 @@ CUresult weir_guest_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgra
     return result;
 }
 
-/* An upload only moves work forward in time; the stream is checked, the rest is the driver's. */
-CUresult weir_guest_cuGraphUpload(CUgraphExec hGraph, CUstream hStream)
-{
-    struct weir_guest_stream *stream;
-    if (!weir_guest_object_get(WEIR_KIND_EXEC, hGraph)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return weir_guest_stream_get(hStream, &stream);
-}
-
 CUresult weir_guest_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 {
     struct weir_guest_stream *stream;
@@ -260,22 +250,6 @@ CUresult weir_guest_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph,
     *updateResult_out = info.result;
     if (hErrorNode_out) {
         *hErrorNode_out = info.errorNode;
-    }
-    return result;
-}
-
-CUresult weir_guest_cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
-{
-    const struct weir_op_graph_exec_flags_in in = {.x = (uintptr_t)hGraphExec};
-    struct weir_op_graph_exec_flags_out out;
-    CUresult result;
-
-    if (!flags) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    result = weir_call_graph_exec_flags(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        *flags = out.flags;
     }
     return result;
 }

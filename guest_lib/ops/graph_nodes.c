@@ -147,7 +147,8 @@ static CUresult send_kernel(const struct weir_op_graph_kernel_set_in *in,
     return result;
 }
 
-static CUresult set_kernel(uint64_t exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p)
+CUresult weir_guest_node_set_kernel(uint64_t exec, CUgraphNode node,
+                                    const CUDA_KERNEL_NODE_PARAMS *p)
 {
     struct weir_guest_function *function;
     struct weir_launch_buffer buffer;
@@ -168,19 +169,6 @@ static CUresult set_kernel(uint64_t exec, CUgraphNode node, const CUDA_KERNEL_NO
     result = send_kernel(&in, function);
     free(buffer.allocated);
     return result;
-}
-
-CUresult weir_guest_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
-                                                  const CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-    return set_kernel(0, hNode, nodeParams);
-}
-
-CUresult weir_guest_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                      const CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-    return hGraphExec ? set_kernel((uintptr_t)hGraphExec, hNode, nodeParams)
-                      : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* The driver gives pointers to its own copy of the arguments; ours lives in the node's record. */
@@ -251,34 +239,6 @@ CUresult weir_guest_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode,
     return CUDA_SUCCESS;
 }
 
-CUresult weir_guest_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
-                                                  const CUkernelNodeAttrValue *value)
-{
-    if (!value) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    const struct weir_op_graph_kernel_attribute_in in = {
-        .n = (uintptr_t)hNode, .attribute = (uint32_t)attr, .write = 1, .value = *value};
-    struct weir_op_graph_kernel_attribute_out out;
-    return weir_call_graph_kernel_attribute(weir_guest_channel(), &in, &out);
-}
-
-CUresult weir_guest_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
-                                                  CUkernelNodeAttrValue *value_out)
-{
-    if (!value_out) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    const struct weir_op_graph_kernel_attribute_in in = {.n = (uintptr_t)hNode,
-                                                         .attribute = (uint32_t)attr};
-    struct weir_op_graph_kernel_attribute_out out;
-    CUresult result = weir_call_graph_kernel_attribute(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        *value_out = out.value;
-    }
-    return result;
-}
-
 /* ---------------------------------------------------------------- copies */
 
 #define COPY_FIELDS(copy, context)                                                                 \
@@ -343,8 +303,8 @@ CUresult weir_guest_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGrap
     return end_add(result, &add, phGraphNode);
 }
 
-static CUresult set_copy(uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D *copyParams,
-                         CUcontext ctx)
+CUresult weir_guest_node_set_copy(uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D *copyParams,
+                                  CUcontext ctx)
 {
     struct weir_guest_ctx *context;
     struct weir_graph_copy copy;
@@ -379,18 +339,6 @@ static CUresult set_copy(uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D *c
                                            .type = CU_GRAPH_NODE_TYPE_MEMCPY,
                                            .params = {.copy = *copyParams}};
     return weir_graph_node_keep(&record);
-}
-
-CUresult weir_guest_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
-{
-    return set_copy(0, hNode, nodeParams, NULL);
-}
-
-CUresult weir_guest_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                   const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
-{
-    return hGraphExec ? set_copy((uintptr_t)hGraphExec, hNode, copyParams, ctx)
-                      : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---------------------------------------------------------------- memsets */
@@ -434,8 +382,8 @@ CUresult weir_guest_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGrap
     return end_add(result, &add, phGraphNode);
 }
 
-static CUresult set_memset(uint64_t exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *p,
-                           CUcontext ctx)
+CUresult weir_guest_node_set_memset(uint64_t exec, CUgraphNode node,
+                                    const CUDA_MEMSET_NODE_PARAMS *p, CUcontext ctx)
 {
     struct weir_guest_ctx *context;
     if (!p) {
@@ -464,20 +412,6 @@ static CUresult set_memset(uint64_t exec, CUgraphNode node, const CUDA_MEMSET_NO
         result = weir_graph_node_keep(&record);
     }
     return result;
-}
-
-CUresult weir_guest_cuGraphMemsetNodeSetParams(CUgraphNode hNode,
-                                               const CUDA_MEMSET_NODE_PARAMS *nodeParams)
-{
-    return set_memset(0, hNode, nodeParams, NULL);
-}
-
-CUresult weir_guest_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                   const CUDA_MEMSET_NODE_PARAMS *memsetParams,
-                                                   CUcontext ctx)
-{
-    return hGraphExec ? set_memset((uintptr_t)hGraphExec, hNode, memsetParams, ctx)
-                      : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---------------------------------------------------------------- host functions */
@@ -525,7 +459,7 @@ CUresult weir_guest_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 
 /* The token of a replaced function stays until its owner goes:
  * an earlier launch may still call it. */
-static CUresult set_host(uint64_t exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *p)
+CUresult weir_guest_node_set_host(uint64_t exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *p)
 {
     struct weir_graph_function *function = NULL;
     struct weir_op_graph_host_set_out out;
@@ -555,17 +489,4 @@ static CUresult set_host(uint64_t exec, CUgraphNode node, const CUDA_HOST_NODE_P
         result = weir_graph_node_keep(&record);
     }
     return result;
-}
-
-CUresult weir_guest_cuGraphHostNodeSetParams(CUgraphNode hNode,
-                                             const CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-    return set_host(0, hNode, nodeParams);
-}
-
-CUresult weir_guest_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                 const CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-    return hGraphExec ? set_host((uintptr_t)hGraphExec, hNode, nodeParams)
-                      : CUDA_ERROR_INVALID_VALUE;
 }

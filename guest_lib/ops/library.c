@@ -1,7 +1,5 @@
 /* cuLibrary* and cuKernel*: what libcudart 12 and later load their kernels with. */
-#include "guest_lib/entry.h"
-#include "guest_lib/memory.h"
-#include "guest_lib/module.h"
+#include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
@@ -78,45 +76,24 @@ static CUresult library_new(const struct weir_guest_image *image, const struct w
     return CUDA_SUCCESS;
 }
 
-/* @param source  an image, or the name of its file. */
-static CUresult load(const void *source, bool is_file, const struct weir_guest_jit_options *jit,
-                     const struct library_options *options, CUlibrary *ret_library)
+CUresult weir_guest_library_load(CUlibrary *ret_library, const void *source, bool is_file,
+                                 CUjit_option *jit_ids, void **jit_values, unsigned int n_jit,
+                                 CUlibraryOption *ids, void **values, unsigned int n)
 {
     struct weir_jit_wire wire;
     struct weir_guest_image image;
-    if (!ret_library || !source || options->count > MAX_LIBRARY_OPTIONS ||
-        (options->count && !options->ids)) {
+    if (!ret_library || !source || n > MAX_LIBRARY_OPTIONS || (n && !ids)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_jit_read(jit, &wire);
+    CUresult result =
+        weir_jit_read(&(struct weir_guest_jit_options){n_jit, jit_ids, jit_values}, &wire);
     if (result == CUDA_SUCCESS) {
         result = is_file ? weir_guest_image_store_file(source, &image)
                          : weir_guest_image_store(source, &image);
     }
-    return result == CUDA_SUCCESS ? library_new(&image, &wire, options, ret_library) : result;
-}
-
-CUresult weir_guest_cuLibraryLoadData(CUlibrary *library, const void *code,
-                                      CUjit_option *jitOptions, void **jitOptionsValues,
-                                      unsigned int numJitOptions, CUlibraryOption *libraryOptions,
-                                      void **libraryOptionValues, unsigned int numLibraryOptions)
-{
-    return load(
-        code, false, &(struct weir_guest_jit_options){numJitOptions, jitOptions, jitOptionsValues},
-        &(struct library_options){numLibraryOptions, libraryOptions, libraryOptionValues}, library);
-}
-
-CUresult weir_guest_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName,
-                                          CUjit_option *jitOptions, void **jitOptionsValues,
-                                          unsigned int numJitOptions,
-                                          CUlibraryOption *libraryOptions,
-                                          void **libraryOptionValues,
-                                          unsigned int numLibraryOptions)
-{
-    return load(fileName, true,
-                &(struct weir_guest_jit_options){numJitOptions, jitOptions, jitOptionsValues},
-                &(struct library_options){numLibraryOptions, libraryOptions, libraryOptionValues},
-                library);
+    return result == CUDA_SUCCESS
+               ? library_new(&image, &wire, &(struct library_options){n, ids, values}, ret_library)
+               : result;
 }
 
 CUresult weir_guest_cuLibraryUnload(CUlibrary handle)
@@ -148,18 +125,6 @@ CUresult weir_guest_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary handle, cons
         *pKernel = (CUkernel)(uintptr_t)function->handle;
     }
     return result;
-}
-
-CUresult weir_guest_cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib)
-{
-    struct weir_library *library = weir_library_get(lib);
-    if (!library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!count) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return weir_library_kernel_count(library, count);
 }
 
 CUresult weir_guest_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels,
@@ -281,9 +246,10 @@ static CUresult ask_variable(struct weir_library *library, const char *name, boo
     return result;
 }
 
-static CUresult global(struct weir_library *library, const char *name, bool managed,
-                       CUdeviceptr *ret_address, size_t *ret_bytes)
+CUresult weir_guest_library_global(CUlibrary handle, const char *name, bool managed,
+                                   CUdeviceptr *ret_address, size_t *ret_bytes)
 {
+    struct weir_library *library = weir_library_get(handle);
     if (!library) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -305,35 +271,6 @@ static CUresult global(struct weir_library *library, const char *name, bool mana
         *ret_bytes = out.bytes;
     }
     return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
-                                       const char *name)
-{
-    return global(weir_library_get(library), name, false, dptr, bytes);
-}
-
-CUresult weir_guest_cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
-                                        const char *name)
-{
-    return global(weir_library_get(library), name, true, dptr, bytes);
-}
-
-/* A kernel serves as its own function: the host keeps both behind one handle. */
-CUresult weir_guest_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
-{
-    struct weir_guest_ctx *ctx;
-    if (!weir_function_get(kernel)) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!pFunc) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult result = weir_ctx_current(&ctx);
-    if (result == CUDA_SUCCESS) {
-        *pFunc = (CUfunction)kernel;
-    }
-    return result;
 }
 
 CUresult weir_guest_cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel)

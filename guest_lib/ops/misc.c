@@ -85,12 +85,3 @@ CUresult weir_guest_cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity,
     pExecAffinity->param.smCount.val = (unsigned int)sms;
     return CUDA_SUCCESS;
 }
-
-/* Host code that stands in for device functions exists where the two share an address space. */
-CUresult weir_guest_cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
-{
-    if (!fptr || !symbol) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return weir_library_get(library) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
-}

@@ -1,7 +1,5 @@
 /* cuModule*: images are stored with the host first, then loaded by hash. */
-#include "guest_lib/module.h"
-#include "guest_lib/entry.h"
-#include "guest_lib/memory.h"
+#include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
@@ -69,36 +67,20 @@ static CUresult module_new(const struct weir_guest_image *image, const struct we
     return CUDA_SUCCESS;
 }
 
-static CUresult load_data(const void *image, const struct weir_guest_jit_options *options,
-                          CUmodule *ret_module)
-{
-    struct weir_jit_wire jit;
-    struct weir_guest_image stored;
-    if (!image || !ret_module) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult result = weir_jit_read(options, &jit);
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_image_store(image, &stored);
-    }
-    return result == CUDA_SUCCESS ? module_new(&stored, &jit, ret_module) : result;
-}
-
-CUresult weir_guest_cuModuleLoadData(CUmodule *module, const void *image)
-{
-    return load_data(image, &(struct weir_guest_jit_options){.count = 0}, module);
-}
-
 CUresult weir_guest_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions,
                                        CUjit_option *options, void **optionValues)
 {
-    return load_data(image, &(struct weir_guest_jit_options){numOptions, options, optionValues},
-                     module);
-}
-
-CUresult weir_guest_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
-{
-    return load_data(fatCubin, &(struct weir_guest_jit_options){.count = 0}, module);
+    struct weir_jit_wire jit;
+    struct weir_guest_image stored;
+    if (!image || !module) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result =
+        weir_jit_read(&(struct weir_guest_jit_options){numOptions, options, optionValues}, &jit);
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_image_store(image, &stored);
+    }
+    return result == CUDA_SUCCESS ? module_new(&stored, &jit, module) : result;
 }
 
 CUresult weir_guest_cuModuleLoad(CUmodule *module, const char *fname)
@@ -153,18 +135,6 @@ CUresult weir_guest_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const 
         *hfunc = (CUfunction)(uintptr_t)function->handle;
     }
     return result;
-}
-
-CUresult weir_guest_cuModuleGetFunctionCount(unsigned int *count, CUmodule mod)
-{
-    struct weir_guest_module *module = weir_module_get(mod);
-    if (!module) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!count) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return weir_module_function_count(module, count);
 }
 
 CUresult weir_guest_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions,

@@ -4,7 +4,7 @@
  * Carried: memory of the device, exportable as a descriptor. Refused as a driver refuses what its
  * device cannot do: memory of the host, fabric handles, compression pools, RDMA.
  */
-#include "guest_lib/vmm.h"
+#include "guest_lib/ops/forward.h"
 #include "proto/guest_hand.h"
 #include <string.h>
 
@@ -87,11 +87,6 @@ CUresult weir_guest_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t al
     return rc;
 }
 
-CUresult weir_guest_cuMemAddressFree(CUdeviceptr ptr, size_t size)
-{
-    return weir_guest_vmm_unreserve(ptr, size);
-}
-
 /* ---------------------------------------------------------------- memory */
 
 CUresult weir_guest_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
@@ -105,24 +100,6 @@ CUresult weir_guest_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t siz
     rc = rc == CUDA_SUCCESS ? weir_guest_vmm_create(size, prop, &made) : rc;
     if (rc == CUDA_SUCCESS) {
         *handle = made;
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuMemRelease(CUmemGenericAllocationHandle handle)
-{
-    return weir_guest_vmm_release(handle);
-}
-
-CUresult weir_guest_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
-{
-    uint64_t found;
-    if (!handle) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult rc = weir_guest_vmm_retain((uint64_t)(uintptr_t)addr, &found);
-    if (rc == CUDA_SUCCESS) {
-        *handle = found;
     }
     return rc;
 }

@@ -1,4 +1,4 @@
-"""proto/guest_words.c and softgpu_words.c (bodies by `field` and `forward`), proto/structs.h (by `struct`)."""
+"""proto/guest_words_<group>.c, softgpu_words_<group>.c (bodies by a word), proto/structs.h (by `struct`)."""
 
 import re
 
@@ -110,7 +110,7 @@ def emit_operation(planner, name, arguments):
     lines = [f"    const struct weir_op_{name}_in in = {{", *rows, "    };"]
     if op.outs:
         lines.append(f"    struct weir_op_{name}_out out = {{0}};")
-    lines.append(f"    rc = weir_call_{name}(weir_guest_channel(), &in, {'&out' if op.outs else 'NULL'});")
+    call = f"weir_call_{name}(weir_guest_channel(), &in, {'&out' if op.outs else 'NULL'})"
     results = []
     for text in words.statements(planner.entry.give) if planner.entry.give else []:
         left, _, right = text.partition(" = ")
@@ -118,8 +118,8 @@ def emit_operation(planner, name, arguments):
             raise planner.error(f"give: {name} gives no '{right}'")
         results += emit_give(planner, left, f"out.{right}")
     if not results:
-        return [*lines, "    return rc;"]
-    return [*lines, *fail_if("rc != CUDA_SUCCESS", "rc"), *results, "    return CUDA_SUCCESS;"]
+        return [*lines, f"    return {call};"]
+    return [*lines, f"    rc = {call};", *fail_if("rc != CUDA_SUCCESS", "rc"), *results, "    return CUDA_SUCCESS;"]
 
 
 def emit_forward(planner):
@@ -175,10 +175,14 @@ def emit_structs(model):
          '#include "proto/cuda_abi.h"'] + parts))
 
 
-def emit_side(model, side, includes):
-    bodies = [emit_body(model, entry, side) for entry in model.entries.values()
-              if side in words.sides_of(entry)]
-    return source("\n\n".join([includes, *bodies]))
+def emit_side(model, side, name, includes):
+    """A file for each group, so that a program that links a static library takes only the groups that it uses."""
+    files = {}
+    for group, entries in model.groups.items():
+        bodies = [emit_body(model, entry, side) for entry in entries if side in words.sides_of(entry)]
+        if bodies:
+            files[f"proto/{name}_words_{group}.c"] = source("\n\n".join([includes, *bodies]))
+    return files
 
 
 GUEST_INCLUDES = """#include "guest_lib/ops/forward.h"
@@ -191,6 +195,5 @@ SOFT_INCLUDES = """#include "proto/softgpu_hand.h"
 
 
 def emit(model):
-    return {"proto/guest_words.c": emit_side(model, "guest", GUEST_INCLUDES),
-            "proto/softgpu_words.c": emit_side(model, "soft", SOFT_INCLUDES),
+    return {**emit_side(model, "guest", "guest", GUEST_INCLUDES), **emit_side(model, "soft", "softgpu", SOFT_INCLUDES),
             "proto/structs.h": emit_structs(model)}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 SIDES = {"guest": "guest", "softgpu": "soft"}
 WORDS = ("field", "forward")
 CONSTANT = re.compile(r"-?\d+|0x[0-9a-f]+|NULL|true|false|(CU|CUDA|WEIR|PTHREAD)_\w+")
-PATH = re.compile(r"\w+(\(\))?((\.|->)\w+|\[\w+\])*")
+PATH = re.compile(r"\w+(\(\))?((\.|->)\w+|\[\w+(\(\))?\])*")
 SIDE_KEYS = {"type", "find", "with", "missing", "by_value", "unlocked"}
 
 
@@ -131,7 +131,7 @@ class Planner:
             if name not in self.params:
                 raise self.error(f"args.{name}: no such parameter")
             for word in words if entry.host == "none" else []:
-                if not re.fullmatch(r"out|given|zero|optional|struct|(max|below|flags)=\w+", word) and \
+                if not re.fullmatch(r"out|given|zero|positive|optional|struct|(max|below|flags)=\w+", word) and \
                         word not in model.structs:
                     raise self.error(f"args.{name}: unknown word '{word}'")
 
@@ -194,6 +194,8 @@ class Planner:
                 tests.append(f"!{name}")
             elif kind == "zero":
                 tests.append(name)
+            elif kind == "positive":
+                tests.append(f"{name} <= 0")
             elif kind in ("max", "below"):
                 tests.append(f"(unsigned int){name} {'>' if kind == 'max' else '>='} {bound}")
             elif kind == "flags":

@@ -472,11 +472,6 @@ CUresult weir_soft_cuCtxSynchronize_v2(CUcontext handle)
     return rc;
 }
 
-CUresult weir_soft_cuCtxSynchronize(void)
-{
-    return weir_soft_cuCtxSynchronize_v2(NULL);
-}
-
 CUresult weir_soft_cuCtxSetLimit(CUlimit limit, size_t value)
 {
     WEIR_SOFT_LOCKED();
@@ -532,16 +527,6 @@ CUresult weir_soft_cuCtxGetLimit(size_t *value, CUlimit limit)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuCtxSetSharedMemConfig(CUsharedconfig config)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_ctx *ctx;
-    if ((unsigned)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return weir_soft_ctx_current(&ctx);
-}
-
 CUresult weir_soft_cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
     WEIR_SOFT_LOCKED();
@@ -554,13 +539,6 @@ CUresult weir_soft_cuCtxGetStreamPriorityRange(int *least, int *greatest)
         *greatest = -5;
     }
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuCtxResetPersistingL2Cache(void)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_ctx *ctx;
-    return weir_soft_ctx_current(&ctx);
 }
 
 CUresult weir_soft_cuCtxGetExecAffinity(CUexecAffinityParam *param, CUexecAffinityType type)

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 CUresult weir_soft_cuDeviceGet(CUdevice *device, int ordinal)
 {
@@ -17,19 +16,6 @@ CUresult weir_soft_cuDeviceGet(CUdevice *device, int ordinal)
         return CUDA_ERROR_INVALID_DEVICE;
     }
     *device = ordinal;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDeviceGetName(char *name, int len, CUdevice dev)
-{
-    const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (name == NULL || len <= 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    snprintf(name, (size_t)len, "%s", device->name);
     return CUDA_SUCCESS;
 }
 
@@ -166,20 +152,6 @@ CUresult weir_soft_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute att
     }
     *value = attribute == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ||
              attribute == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
-                                                     const CUatomicOperation *operations,
-                                                     unsigned int count, CUdevice dev)
-{
-    if (capabilities == NULL || operations == NULL || count == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (weir_soft_device_at(dev) == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    memset(capabilities, 0, count * sizeof(*capabilities));
     return CUDA_SUCCESS;
 }
 

@@ -9,7 +9,10 @@
 #ifndef WEIR_SOFTGPU_DRIVER_FORWARD_H
 #define WEIR_SOFTGPU_DRIVER_FORWARD_H
 
+#include "proto/common/answers.h"
+#include "proto/common/capture_mode.h"
 #include "proto/common/ctx_stack.h"
+#include "proto/common/procaddr.h"
 #include "softgpu/driver/driver.h"
 
 /** A context by handle, NULL for the current one, whether it is active or not. */
@@ -30,5 +33,47 @@ static inline struct weir_soft_kernel *weir_soft_kernel_find(CUkernel handle)
 /** A node of a graph, of this type: else CUDA_ERROR_INVALID_VALUE. */
 CUresult weir_soft_node_of(CUgraphNode handle, CUgraphNodeType type,
                            struct weir_soft_node **ret_node);
+
+/** A library by handle: CUDA_ERROR_INVALID_HANDLE. */
+CUresult weir_soft_library_find(CUlibrary handle, struct weir_soft_library **ret_library);
+
+struct weir_soft_graph_exec;
+/** An instantiated graph by handle: CUDA_ERROR_INVALID_VALUE. */
+CUresult weir_soft_exec_find(CUgraphExec handle, struct weir_soft_graph_exec **ret_exec);
+
+/** One parameter of a function; CUDA_ERROR_INVALID_VALUE past the last. The lock is held. */
+CUresult weir_soft_function_parameter(const struct weir_soft_function *function, size_t index,
+                                      size_t *offset, size_t *bytes);
+
+/** A variable's address and size, each where it is asked for. */
+CUresult weir_soft_library_global(CUlibrary library, const char *name, bool managed,
+                                  CUdeviceptr *address, size_t *bytes);
+
+/** Have the stream write a value to memory, or wait for one: of the four operations that do. */
+CUresult weir_soft_stream_value(CUstream stream, CUstreamBatchMemOpType operation,
+                                CUdeviceptr address, uint64_t value, unsigned flags);
+
+/** Fill height rows, pitch bytes apart, of width elements of 1, 2 or 4 bytes. */
+CUresult weir_soft_memset(CUdeviceptr dst, size_t pitch, unsigned value, unsigned element_bytes,
+                          size_t width, size_t height, CUstream stream, bool wait);
+
+/**
+ * Copy bytes from an address to an address.
+ *
+ * @param dst_type  what the entry point says of the side: host, device or unified memory.
+ * @param wait      the call names no stream.
+ */
+CUresult weir_soft_copy(uint64_t dst, CUmemorytype dst_type, uint64_t src, CUmemorytype src_type,
+                        size_t bytes, CUstream stream, bool wait);
+/** The same between contexts, of device memory. */
+CUresult weir_soft_copy_peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcontext src_ctx,
+                             size_t bytes, CUstream stream, bool wait);
+/** One row of an array, or memory; at: the offset in the array, or the address. */
+CUresult weir_soft_copy_row(CUmemorytype dst_type, CUarray dst_array, uint64_t dst_at,
+                            CUmemorytype src_type, CUarray src_array, uint64_t src_at, size_t bytes,
+                            CUstream stream, bool wait);
+CUresult weir_soft_copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool wait);
+CUresult weir_soft_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool wait);
+CUresult weir_soft_copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool wait);
 
 #endif

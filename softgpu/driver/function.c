@@ -146,8 +146,8 @@ CUresult weir_soft_cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig co
     return weir_soft_function_here(handle, &f);
 }
 
-static CUresult param_info(const struct weir_soft_function *f, size_t index, size_t *offset,
-                           size_t *bytes)
+CUresult weir_soft_function_parameter(const struct weir_soft_function *f, size_t index,
+                                      size_t *offset, size_t *bytes)
 {
     if (offset == NULL || index >= f->info->n_params) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -157,15 +157,6 @@ static CUresult param_info(const struct weir_soft_function *f, size_t index, siz
         *bytes = f->info->params[index].bytes;
     }
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuFuncGetParamInfo(CUfunction handle, size_t index, size_t *offset,
-                                      size_t *bytes)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_function *f;
-    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
-    return param_info(f, index, offset, bytes);
 }
 
 CUresult weir_soft_cuFuncLoad(CUfunction handle)
@@ -245,7 +236,7 @@ CUresult weir_soft_cuKernelGetParamInfo(CUkernel handle, size_t index, size_t *o
     struct weir_soft_kernel *kernel;
     struct weir_soft_function *f;
     WEIR_SOFT_TRY(kernel_function(handle, 0, &kernel, &f));
-    return param_info(f, index, offset, bytes);
+    return weir_soft_function_parameter(f, index, offset, bytes);
 }
 
 /* ------------------------------------------------------------------ occupancy */
@@ -270,13 +261,6 @@ CUresult weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
     *n_blocks = blocks_per_sm(f, threads, shared_bytes);
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n_blocks, CUfunction f,
-                                                               int threads, size_t shared_bytes)
-{
-    return weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(n_blocks, f, threads,
-                                                                          shared_bytes, 0);
 }
 
 CUresult weir_soft_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int *block,
@@ -310,14 +294,6 @@ CUresult weir_soft_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int 
     *block = best_threads;
     *min_grid = best_threads == 0 ? 0 : best / best_threads * sm_count;
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuOccupancyMaxPotentialBlockSize(int *min_grid, int *block, CUfunction f,
-                                                    CUoccupancyB2DSize shared_of,
-                                                    size_t shared_bytes, int limit)
-{
-    return weir_soft_cuOccupancyMaxPotentialBlockSizeWithFlags(min_grid, block, f, shared_of,
-                                                               shared_bytes, limit, 0);
 }
 
 CUresult weir_soft_cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunction handle,

@@ -289,16 +289,6 @@ CUresult weir_soft_cuModuleLoadDataEx(CUmodule *ret, const void *data, unsigned 
     return rc;
 }
 
-CUresult weir_soft_cuModuleLoadData(CUmodule *ret, const void *data)
-{
-    return weir_soft_cuModuleLoadDataEx(ret, data, 0, NULL, NULL);
-}
-
-CUresult weir_soft_cuModuleLoadFatBinary(CUmodule *ret, const void *data)
-{
-    return weir_soft_cuModuleLoadDataEx(ret, data, 0, NULL, NULL);
-}
-
 CUresult weir_soft_file_read(const char *path, char **ret_data, size_t *ret_bytes)
 {
     FILE *file = fopen(path, "rb");

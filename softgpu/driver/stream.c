@@ -6,7 +6,7 @@
  * stand apart. A destroyed stream with work left stays in the list as a zombie until that work is
  * done, so that the legacy stream still waits for it.
  */
-#include "softgpu/driver/driver.h"
+#include "softgpu/driver/forward.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -243,11 +243,6 @@ CUresult weir_soft_cuStreamCreateWithPriority(CUstream *ret, unsigned int flags,
     }
     *ret = (CUstream)stream;
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuStreamCreate(CUstream *ret, unsigned int flags)
-{
-    return weir_soft_cuStreamCreateWithPriority(ret, flags, 0);
 }
 
 CUresult weir_soft_cuStreamDestroy_v2(CUstream handle)
@@ -500,8 +495,8 @@ CUresult weir_soft_cuStreamBatchMemOp_v2(CUstream handle, unsigned int count,
     return weir_soft_stream_submit(stream, op);
 }
 
-static CUresult one_value(CUstream handle, CUstreamBatchMemOpType operation, CUdeviceptr address,
-                          uint64_t value, unsigned flags)
+CUresult weir_soft_stream_value(CUstream handle, CUstreamBatchMemOpType operation,
+                                CUdeviceptr address, uint64_t value, unsigned flags)
 {
     bool write = operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
                  operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
@@ -524,28 +519,4 @@ static CUresult one_value(CUstream handle, CUstreamBatchMemOpType operation, CUd
         item.waitValue.flags = flags;
     }
     return weir_soft_cuStreamBatchMemOp_v2(handle, 1, &item, 0);
-}
-
-CUresult weir_soft_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                                           unsigned int flags)
-{
-    return one_value(stream, CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags);
-}
-
-CUresult weir_soft_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                                          unsigned int flags)
-{
-    return one_value(stream, CU_STREAM_MEM_OP_WAIT_VALUE_32, address, value, flags);
-}
-
-CUresult weir_soft_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                                           unsigned int flags)
-{
-    return one_value(stream, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags);
-}
-
-CUresult weir_soft_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                                          unsigned int flags)
-{
-    return one_value(stream, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags);
 }

@@ -22,7 +22,7 @@ import ops
 
 KINDS = ROOT / "proto" / "wire" / "kinds.def"
 GOLDENS = ["proto/cuda_abi.h", "proto/guest_auto.c", "proto/guest_exports.c", "proto/host_auto.c",
-           "proto/guest_words.c", "proto/ops.h", "proto/ops.c", "proto/procaddr_table.c", "proto/softgpu_words.c"]
+           "proto/guest_words_graph.c", "proto/ops.h", "proto/ops.c", "proto/procaddr_table.c", "proto/softgpu_words_graph.c"]
 
 
 def weirgen(*arguments):
@@ -63,6 +63,12 @@ MISTAKES = [
     ("graph.toml", "= painting.shade; node", "= shadow; node", "graph.toml: [cuGraphGetShade]: 'shadow' is no parameter"),
     ("graph.toml", "\"shade = painting", "\"hGraph = painting", "graph.toml: [cuGraphGetShade]: 'hGraph' is no out parameter"),
     ("graph.toml", "args.node = \"optional\"", "args.node = \"maybe\"", "graph.toml: [cuGraphGetShade]: args.node: unknown word"),
+    ("graph.toml", "= \"cuGraphPaint(", "= \"cuGraphPrint(", "graph.toml: [cuGraphPaintOne]: forward: no entry point"),
+    ("graph.toml", "point, 1, colour", "point, one, colour", "graph.toml: [cuGraphPaintOne]: 'one' is no parameter, object"),
+    ("graph.toml", "op paint(", "op print(", "graph.toml: [cuGraphTouch]: forward: no operation 'print'"),
+    ("graph.toml", "(shade = *shade", "(tint = *shade", "graph.toml: [cuGraphTouch]: forward: paint has no field 'tint'"),
+    ("graph.toml", "painted = painted", "painted = drawn", "graph.toml: [cuGraphTouch]: give: paint gives no 'drawn'"),
+    ("graph.toml", "the painting, painting", "the picture, painting", "graph.toml: [cuGraphDraw]: no object 'picture'"),
     ("objects.toml", "types = ", "kinds = ", "objects.toml: [painting]: unknown key 'kinds'"),
     ("objects.toml", "find = ", "seek = ", "objects.toml: [painting]: 'guest' has an unknown key"),
     ("objects.toml", "node->handle", "node + 1", "objects.toml: [painting]: fields.node: 'node + 1' is no member"),

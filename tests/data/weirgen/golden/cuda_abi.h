@@ -47,5 +47,9 @@ CUresult cuGraphGone(void);
 CUresult cuGraphPeek(CUgraph hGraph, float *depth);
 CUresult cuGraphGetShade(CUgraph hGraph, int *shade, CUgraphNode *node);
 CUresult cuGraphSetShade(int shade, CUgraph hGraph, unsigned int flags);
+CUresult cuGraphDraw(CUgraph hGraph, const CUpoint *from, int width, unsigned int flags);
+CUresult cuGraphPaintOne(CUgraph hGraph, const CUpoint *point, CUcolour colour);
+CUresult cuGraphTouch(CUgraph hGraph, const unsigned char *shade, unsigned int *painted);
+CUresult cuGraphLook(CUgraph hGraph);
 
 #endif
