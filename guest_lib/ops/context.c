@@ -21,10 +21,25 @@ static CUresult check_settable(CUcontext handle)
                : CUDA_SUCCESS;
 }
 
+CUresult weir_guest_device_current(const struct weir_guest_device **ret_device)
+{
+    struct weir_guest_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc == CUDA_SUCCESS) {
+        *ret_device = &weir_guest.devices[ctx->device];
+    }
+    return rc;
+}
+
+bool weir_guest_ctx_flags_valid(unsigned int flags)
+{
+    return !(flags & ~(unsigned int)CU_CTX_FLAGS_MASK) &&
+           (flags & CU_CTX_SCHED_MASK) <= CU_CTX_SCHED_BLOCKING_SYNC;
+}
+
 static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
-    if (!pctx || flags & ~(unsigned int)CU_CTX_FLAGS_MASK ||
-        (flags & CU_CTX_SCHED_MASK) > CU_CTX_SCHED_BLOCKING_SYNC) {
+    if (!pctx || !weir_guest_ctx_flags_valid(flags)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!weir_guest_device_get(dev)) {
@@ -215,23 +230,6 @@ CUresult weir_guest_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
         *pvalue = out.value;
     }
     return rc;
-}
-
-CUresult weir_guest_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
-{
-    struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
-    }
-    const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
-    if (leastPriority) {
-        *leastPriority = device->priority_least;
-    }
-    if (greatestPriority) {
-        *greatestPriority = device->priority_greatest;
-    }
-    return CUDA_SUCCESS;
 }
 
 /*

@@ -3,6 +3,7 @@
 #include "guest_lib/register.h"
 #include "guest_lib/state.h"
 #include "proto/guest_hand.h"
+#include "proto/structs.h"
 
 /* What kernels find in memory is copied there in small pieces, if addresses are in it. */
 #define ADDRESSES_BYTES (64u << 10)
@@ -224,25 +225,6 @@ static CUresult box(const struct raw_side *dst, const struct raw_side *src, uint
     return rc == CUDA_SUCCESS ? weir_copy_box(&to, &from, width, height, depth, stream, sync) : rc;
 }
 
-CUresult weir_guest_copy_2d(const CUDA_MEMCPY2D *c, CUstream hStream, bool sync)
-{
-    struct raw_side src = {.type = c->srcMemoryType,
-                           .host = bits(c->srcHost),
-                           .device = c->srcDevice,
-                           .array = c->srcArray,
-                           .x = c->srcXInBytes,
-                           .y = c->srcY,
-                           .pitch = c->srcPitch};
-    struct raw_side dst = {.type = c->dstMemoryType,
-                           .host = bits(c->dstHost),
-                           .device = c->dstDevice,
-                           .array = c->dstArray,
-                           .x = c->dstXInBytes,
-                           .y = c->dstY,
-                           .pitch = c->dstPitch};
-    return box(&dst, &src, c->WidthInBytes, c->Height, 1, hStream, sync);
-}
-
 CUresult weir_guest_copy_3d(const CUDA_MEMCPY3D *c, CUstream hStream, bool sync)
 {
     struct raw_side src = {.type = c->srcMemoryType,
@@ -274,29 +256,7 @@ CUresult weir_guest_copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream hStream, 
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    CUDA_MEMCPY3D c = {.srcXInBytes = p->srcXInBytes,
-                       .srcY = p->srcY,
-                       .srcZ = p->srcZ,
-                       .srcLOD = p->srcLOD,
-                       .srcMemoryType = p->srcMemoryType,
-                       .srcHost = p->srcHost,
-                       .srcDevice = p->srcDevice,
-                       .srcArray = p->srcArray,
-                       .srcPitch = p->srcPitch,
-                       .srcHeight = p->srcHeight,
-                       .dstXInBytes = p->dstXInBytes,
-                       .dstY = p->dstY,
-                       .dstZ = p->dstZ,
-                       .dstLOD = p->dstLOD,
-                       .dstMemoryType = p->dstMemoryType,
-                       .dstHost = p->dstHost,
-                       .dstDevice = p->dstDevice,
-                       .dstArray = p->dstArray,
-                       .dstPitch = p->dstPitch,
-                       .dstHeight = p->dstHeight,
-                       .WidthInBytes = p->WidthInBytes,
-                       .Height = p->Height,
-                       .Depth = p->Depth};
+    const CUDA_MEMCPY3D c = weir_struct_memcpy_3d_of_peer(p);
     return weir_guest_copy_3d(&c, hStream, sync);
 }
 

@@ -8,18 +8,6 @@ static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER; /* retain count
 static pthread_cond_t primary_gone = PTHREAD_COND_INITIALIZER;
 static __thread bool goes_here; /* the thread is taking a primary context apart */
 
-CUresult weir_guest_cuDeviceGet(CUdevice *device, int ordinal)
-{
-    if (!device) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_guest_device_get(ordinal)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *device = ordinal;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_guest_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev)
 {
     const struct weir_guest_device *device = weir_guest_device_get(dev);
@@ -34,19 +22,6 @@ CUresult weir_guest_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CU
     return CUDA_SUCCESS;
 }
 
-CUresult weir_guest_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!pi || (int)attrib <= 0 || attrib >= CU_DEVICE_ATTRIBUTE_MAX) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *pi = device->attributes[attrib];
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_guest_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
                                                      const CUatomicOperation *operations,
                                                      unsigned int count, CUdevice srcDevice,
@@ -55,35 +30,6 @@ CUresult weir_guest_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
     return weir_guest_device_get(dstDevice) ? weir_guest_cuDeviceGetHostAtomicCapabilities(
                                                   capabilities, operations, count, srcDevice)
                                             : CUDA_ERROR_INVALID_DEVICE;
-}
-
-CUresult weir_guest_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!prop) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    const int *a = device->attributes;
-    *prop = (CUdevprop){
-        .maxThreadsPerBlock = a[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK],
-        .maxThreadsDim = {a[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X],
-                          a[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y],
-                          a[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z]},
-        .maxGridSize = {a[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X],
-                        a[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y],
-                        a[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z]},
-        .sharedMemPerBlock = a[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK],
-        .totalConstantMemory = a[CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY],
-        .SIMDWidth = a[CU_DEVICE_ATTRIBUTE_WARP_SIZE],
-        .memPitch = a[CU_DEVICE_ATTRIBUTE_MAX_PITCH],
-        .regsPerBlock = a[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK],
-        .clockRate = a[CU_DEVICE_ATTRIBUTE_CLOCK_RATE],
-        .textureAlign = a[CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT],
-    };
-    return CUDA_SUCCESS;
 }
 
 /* "domain:bus:device.function"; the driver reads the domain and the function as optional. */
@@ -248,20 +194,6 @@ CUresult weir_guest_primary_release(const struct weir_guest_device *device, bool
     ctx->going = last;
     pthread_mutex_unlock(&primary_lock);
     return last ? take_apart(ctx) : rc;
-}
-
-CUresult weir_guest_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if ((flags & CU_CTX_SCHED_MASK) > CU_CTX_SCHED_BLOCKING_SYNC ||
-        flags & ~(unsigned int)CU_CTX_FLAGS_MASK) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    __atomic_store_n(&device->primary->flags, flags, __ATOMIC_RELAXED);
-    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)

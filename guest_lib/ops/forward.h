@@ -30,6 +30,33 @@
  */
 CUresult weir_guest_ctx_any(CUcontext handle, struct weir_guest_ctx **ret_ctx);
 
+/** The device of the calling thread's current context. @return as weir_ctx_current() */
+CUresult weir_guest_device_current(const struct weir_guest_device **ret_device);
+
+/** A device's primary context, in any state; NULL without such a device. */
+static inline struct weir_guest_ctx *weir_guest_primary_of(CUdevice dev)
+{
+    const struct weir_guest_device *device = weir_guest_device_get(dev);
+    return device ? device->primary : NULL;
+}
+
+/** Flags that a context can have. */
+bool weir_guest_ctx_flags_valid(unsigned int flags);
+
+/** A module that the program has loaded, or NULL: that of a library is not its to unload. */
+static inline struct weir_guest_module *weir_guest_loaded_module_get(CUmodule handle)
+{
+    struct weir_guest_module *module = weir_module_get(handle);
+    return module && !module->library ? module : NULL;
+}
+
+/** A kernel of a library, or NULL. */
+static inline struct weir_guest_function *weir_guest_library_kernel_get(CUkernel handle)
+{
+    struct weir_guest_function *function = weir_function_get(handle);
+    return function && function->library ? function : NULL;
+}
+
 /** A texture or surface object, and what it was made of. */
 struct weir_guest_texture {
     unsigned long long value;
@@ -59,6 +86,12 @@ CUresult weir_guest_node_record(CUgraphNode node, CUgraphNodeType type,
 /** The same of nodes that allocate or free: CUDA_ERROR_INVALID_VALUE in both cases. */
 CUresult weir_guest_memory_node_record(CUgraphNode node, CUgraphNodeType type,
                                        struct weir_graph_node *ret_record);
+
+/** A graph by handle, or NULL. */
+static inline void *weir_guest_graph_get(CUgraph handle)
+{
+    return weir_guest_object_get(WEIR_KIND_GRAPH, handle);
+}
 
 /** An instantiated graph by handle, or NULL. */
 static inline void *weir_guest_exec_get(CUgraphExec handle)
@@ -108,9 +141,11 @@ CUresult weir_guest_copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdevicept
 CUresult weir_guest_copy_row(CUmemorytype dst_type, CUarray dst_array, uint64_t dst_at,
                              CUmemorytype src_type, CUarray src_array, uint64_t src_at,
                              size_t bytes, CUstream stream, bool sync);
-CUresult weir_guest_copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool sync);
 CUresult weir_guest_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool sync);
 CUresult weir_guest_copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool sync);
+
+/** Is it a multiple of what virtual memory is mapped in? */
+bool weir_guest_vmm_aligned(uint64_t value);
 
 /** The device's pool for cuMemAllocAsync, and its default one. */
 CUresult weir_guest_pool_set(CUdevice device, CUmemoryPool pool);
@@ -142,6 +177,11 @@ CUresult weir_guest_occupancy_clusters(int *ret_value, CUfunction function,
                                        const CUlaunchConfig *config, bool potential);
 
 /* ---------------------------------------------------------------- nodes of graphs */
+
+/** The host has destroyed it: forget what is kept of it. */
+void weir_guest_graph_forget(uint64_t graph);
+void weir_guest_exec_forget(uint64_t exec);
+void weir_guest_node_forget(uint64_t node);
 
 /* New parameters of a node: of the graph (exec 0), or of an instantiated graph by handle. */
 CUresult weir_guest_node_set_kernel(uint64_t exec, CUgraphNode node,

@@ -96,20 +96,6 @@ CUresult weir_guest_library_load(CUlibrary *ret_library, const void *source, boo
                : result;
 }
 
-CUresult weir_guest_cuLibraryUnload(CUlibrary handle)
-{
-    struct weir_library *library = weir_library_get(handle);
-    if (!library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    const struct weir_op_library_unload_in in = {.l = library->handle};
-    CUresult result = weir_call_library_unload(weir_guest_channel(), &in, NULL);
-    if (result == CUDA_SUCCESS) {
-        weir_library_forget(library);
-    }
-    return result;
-}
-
 CUresult weir_guest_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary handle, const char *name)
 {
     struct weir_library *library = weir_library_get(handle);
@@ -270,18 +256,5 @@ CUresult weir_guest_library_global(CUlibrary handle, const char *name, bool mana
     if (ret_bytes) {
         *ret_bytes = out.bytes;
     }
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel)
-{
-    struct weir_guest_function *function = weir_function_get(kernel);
-    if (!function || !function->library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!pLib) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *pLib = (CUlibrary)(uintptr_t)function->library->handle;
     return CUDA_SUCCESS;
 }

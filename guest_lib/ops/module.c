@@ -94,20 +94,6 @@ CUresult weir_guest_cuModuleLoad(CUmodule *module, const char *fname)
     return result == CUDA_SUCCESS ? module_new(&stored, &jit, module) : result;
 }
 
-CUresult weir_guest_cuModuleUnload(CUmodule hmod)
-{
-    struct weir_guest_module *module = weir_module_get(hmod);
-    if (!module || module->library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    const struct weir_op_module_unload_in in = {.m = module->handle};
-    CUresult result = weir_call_module_unload(weir_guest_channel(), &in, NULL);
-    if (result == CUDA_SUCCESS) {
-        weir_module_forget(module);
-    }
-    return result;
-}
-
 CUresult weir_guest_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
     if (!mode) {

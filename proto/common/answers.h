@@ -19,4 +19,14 @@ CUresult weir_answer_no_atomics(unsigned int *capabilities, unsigned int count);
 CUresult weir_answer_error_name(CUresult error, const char **ret_text);
 CUresult weir_answer_error_string(CUresult error, const char **ret_text);
 
+/**
+ * cuDeviceGetProperties: CUDA_SUCCESS.
+ *
+ * @param attribute  cuDeviceGetAttribute; what it has no value for is 0.
+ * @thread any
+ */
+CUresult weir_answer_properties(CUresult (*attribute)(int *value, CUdevice_attribute id,
+                                                      CUdevice dev),
+                                CUdevice dev, CUdevprop *ret_properties);
+
 #endif

@@ -117,9 +117,26 @@ def emit_operation(planner, name, arguments):
         if right not in [f.name for f in op.outs]:
             raise planner.error(f"give: {name} gives no '{right}'")
         results += emit_give(planner, left, f"out.{right}")
+    results += emit_then(planner)
     if not results:
         return [*lines, f"    return {call};"]
     return [*lines, f"    rc = {call};", *fail_if("rc != CUDA_SUCCESS", "rc"), *results, "    return CUDA_SUCCESS;"]
+
+
+def emit_call(planner, opening, target, arguments):
+    if not target.startswith("weir_"):
+        target = f"weir_{planner.side}_{target}"
+    return wrap(f"    {opening}{target}(", [planner.term(a) for a in arguments], ");", "    ")
+
+
+def emit_then(planner):
+    """What is done once the call has succeeded."""
+    if not planner.entry.then:
+        return []
+    call = words.split_call(planner.entry.then)
+    if call is None or call[0].startswith("op "):
+        raise planner.error("then is not 'function(arguments)'")
+    return emit_call(planner, "", *call)
 
 
 def emit_forward(planner):
@@ -128,28 +145,28 @@ def emit_forward(planner):
         raise planner.error("forward is not 'target(arguments)'")
     target, arguments = call
     if words.CONSTANT.fullmatch(target):
-        return [f"    return {target};"]
+        return [*emit_then(planner), f"    return {target};"]
     if target.startswith("op "):
         return emit_operation(planner, target[3:], arguments)
     if target.startswith("cu") and target not in planner.model.entries:
         raise planner.error(f"forward: no entry point '{target}'")
-    if not target.startswith("weir_"):
-        target = f"weir_{planner.side}_{target}"
-    return wrap(f"    return {target}(", [planner.term(a) for a in arguments], ");", "    ")
+    if planner.entry.then:
+        raise planner.error("then goes with an operation, or with CUDA_SUCCESS")
+    return emit_call(planner, "return ", target, arguments)
 
 
 def emit_body(model, entry, side):
     planner = words.Planner(model, entry, side, DescriptionError)
-    action = emit_field(planner) if entry.field else emit_forward(planner)
+    action = emit_field(planner) if words.word_of(entry, side) == "field" else emit_forward(planner)
     plan = planner.plan(planner.extra())
     checks = []
     for step in plan.steps:
         checks += emit_values(step[1]) if step[0] == "values" else emit_find(step[1], step[2], side)
     for copy, name in plan.converted:
-        checks += [f"    {copy.to} made_{name};", f"    weir_struct_{copy.name}(&made_{name}, {name});"]
+        checks.append(f"    const {copy.to} made_{name} = weir_struct_{copy.name}({name});")
     body = checks + action
     lines = [*signature(entry, side), "{"]
-    if side == "soft" and any(not o.sides[side].unlocked for o in plan.objects.values()):
+    if side == "soft" and any(not o.sides[side].unlocked for o in plan.objects):
         lines.append("    WEIR_SOFT_LOCKED();")
     text = "\n".join(body)
     lines += [f"    (void){p.name};" for p in entry.params if not re.search(rf"\b{p.name}\b", text)]
@@ -163,13 +180,14 @@ def emit_body(model, entry, side):
 def emit_structs(model):
     parts = []
     for copy in model.structs.values():
-        to = words.members(model.types[copy.to].value)
-        both = [n for n in words.members(model.types[copy.from_].value) if n in to and n not in copy.set]
+        to = words.members(words.struct_of(model.types, copy.to).value)
+        both = [n for n in words.members(words.struct_of(model.types, copy.from_).value)
+                if n in to and n not in copy.set]
         rows = [f"        .{n} = from->{n}," for n in both] + [
             f"        .{n} = {value}," for n, value in copy.set.items()]
         parts.append("\n".join([
-            f"static inline void weir_struct_{copy.name}({copy.to} *to, const {copy.from_} *from)", "{",
-            f"    *to = ({copy.to}){{", *rows, "    };", "}"]))
+            f"static inline {copy.to} weir_struct_{copy.name}(const {copy.from_} *from)", "{",
+            f"    return ({copy.to}){{", *rows, "    };", "}"]))
     return header("WEIR_PROTO_STRUCTS_H", "\n\n".join(
         ["/* Structs of parameters made from others (structs.toml): the fields that both have, and constants. */\n"
          '#include "proto/cuda_abi.h"'] + parts))
@@ -179,7 +197,7 @@ def emit_side(model, side, name, includes):
     """A file for each group, so that a program that links a static library takes only the groups that it uses."""
     files = {}
     for group, entries in model.groups.items():
-        bodies = [emit_body(model, entry, side) for entry in entries if side in words.sides_of(entry)]
+        bodies = [emit_body(model, entry, side) for entry in entries if words.word_of(entry, side)]
         if bodies:
             files[f"proto/{name}_words_{group}.c"] = source("\n\n".join([includes, *bodies]))
     return files

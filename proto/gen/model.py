@@ -17,7 +17,7 @@ SCALARS = {
 }
 ENTRY_KEYS = {
     "proto", "since", "variant", "default_stream", "before_init", "undeclared", "same_as",
-    "guest", "host", "softgpu", "why", "args", "unsafe_in_capture", "field", "forward", "give", "checks",
+    "guest", "host", "softgpu", "why", "args", "unsafe_in_capture", "field", "forward", "give", "then", "checks",
 }
 OP_KEYS = {"posted", "notify", "doc", "in", "out"}
 # C types of handles, and the kind that each one is on the wire. CUkernel and CUfunction are one kind.
@@ -67,9 +67,10 @@ class Entry:
     softgpu: object = False  # true: by hand; or a word
     why: str = ""
     unsafe_in_capture: str = ""
-    field: str = ""  # these four: words.py
+    field: str = ""  # these five: words.py
     forward: str = ""
     give: str = ""
+    then: str = ""
     checks: str = ""
     args: dict = dataclass_field(default_factory=dict)
     group: str = ""

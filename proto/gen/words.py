@@ -53,7 +53,7 @@ class Plan:
 
     steps: list = field(default_factory=list)
     converted: list = field(default_factory=list)  # (StructCopy, parameter)
-    objects: dict = field(default_factory=dict)
+    objects: list = field(default_factory=list)
 
 
 def members(fields):
@@ -92,15 +92,22 @@ def load_objects(path, load_toml, error):
     return objects
 
 
+def struct_of(types, name):
+    """The struct behind a name, through aliases; None if it is no struct."""
+    while name in types and types[name].form == "alias":
+        name = types[name].value
+    return types[name] if name in types and types[name].form == "struct" else None
+
+
 def load_structs(path, load_toml, types, error):
     structs = {}
     for name, table in (load_toml(path) if path.exists() else {}).items():
         for key in ("to", "from"):
-            if key not in table or table[key] not in types:
+            if struct_of(types, table.get(key)) is None:
                 raise error(path, name, f"'{key}' names no struct")
         structs[name] = StructCopy(name, table["to"], table["from"], table.get("set", {}))
         for key in structs[name].set:
-            if key not in members(types[table["to"]].value):
+            if key not in members(struct_of(types, table["to"]).value):
                 raise error(path, name, f"set.{key}: {table['to']} has no such field")
     return structs
 
@@ -126,14 +133,16 @@ class Planner:
         self.error = lambda message: error(entry.path, entry.name, message)
         self.params = {p.name: p for p in entry.params}
         self.words = {name: text.split() for name, text in entry.args.items()}
-        self.used, self.needed, self.optional = [], [], set()
+        self.used, self.needed = [], []
         for name, words in self.words.items():
             if name not in self.params:
                 raise self.error(f"args.{name}: no such parameter")
             for word in words if entry.host == "none" else []:
-                if not re.fullmatch(r"out|given|zero|positive|optional|struct|(max|below|flags)=\w+", word) and \
+                if not re.fullmatch(r"out|given|zero|positive|optional|struct|(max|below|flags|valid|names)=\w+", word) and \
                         word not in model.structs:
                     raise self.error(f"args.{name}: unknown word '{word}'")
+                if word.startswith("names="):
+                    self.object(word[6:])
 
     # ---------------------------------------------------------------- what a row names
 
@@ -151,11 +160,14 @@ class Planner:
 
     def place(self, text):
         """C of 'object.field', and is it atomic?"""
-        name, label = text.split(".")
+        name, label, index = re.fullmatch(r"(\w+)\.(\w+)(?:\[(\w+)\])?", text).groups()
         found = self.object(name)
         where = found.fields.get(label, {}).get(self.side)
         if where is None:
             raise self.error(f"'{name}' has no field '{label}'")
+        if index and index not in self.params:
+            raise self.error(f"'{index}' is no parameter")
+        where += f"[{index}]" if index else ""
         side = found.sides[self.side]
         if not side.find or CONSTANT.fullmatch(where):
             return where, False
@@ -171,7 +183,7 @@ class Planner:
         if text.startswith("the "):
             found = self.object(text[4:])
             return ("&" if found.sides[self.side].by_value else "") + f"found_{text[4:]}"
-        if re.fullmatch(r"\w+\.\w+", text):
+        if re.fullmatch(r"\w+\.\w+(\[\w+\])?", text):
             where, atomic = self.place(text)
             return f"__atomic_load_n(&{where}, __ATOMIC_RELAXED)" if atomic else where
         if text in self.params:
@@ -179,6 +191,8 @@ class Planner:
                 self.require(text)
                 return f"&made_{text}"
             return text
+        if text in self.model.entries:
+            return f"weir_{self.side}_{text}"
         if text == "default_stream" and self.entry.passes_default_stream or CONSTANT.fullmatch(text):
             return text
         raise self.error(f"'{text}' is no parameter, object or constant")
@@ -198,50 +212,53 @@ class Planner:
                 tests.append(f"{name} <= 0")
             elif kind in ("max", "below"):
                 tests.append(f"(unsigned int){name} {'>' if kind == 'max' else '>='} {bound}")
+            elif kind == "valid":
+                tests.append(f"!weir_{self.side}_{bound}({name})")
             elif kind == "flags":
                 tests.append(f"({name} & ~(unsigned int){bound})")
         return " || ".join(tests) or None
 
     def argument(self, found):
         """The parameter that names an object."""
-        param = next((p for p in self.entry.params if p.type in found.types), None)
+        named = [p for p in self.entry.params if f"names={found.name}" in self.words.get(p.name, [])]
+        param = next((p for p in named + self.entry.params if p in named or p.type in found.types), None)
         if param is None and not found.alone and found.types:
             raise self.error(f"no parameter names the object '{found.name}'")
         return param.name if param else found.alone
 
-    def find_step(self, name):
-        found = self.model.objects[name]
-        return ("find", found, self.argument(found))
+    def finds(self, name):
+        """Is anything looked up for this object?"""
+        return self.model.objects[name].sides[self.side].find
 
     def plan(self, extra):
         """The steps, once all terms were asked for; extra: objects that are looked up only to be checked."""
         for name in extra:
             self.object(name)
         order = [p.name for p in self.entry.params]
-        position = {name: order.index(self.argument(self.model.objects[name]))
-                    if self.argument(self.model.objects[name]) in order else -1 for name in self.used}
-        objects = sorted((n for n in self.used if self.model.objects[n].sides[self.side].find), key=position.get)
-        values = [p for p in order if self.condition(p)]
+        names = {n: self.argument(self.model.objects[n]) for n in self.used if self.finds(n)}
+        objects = sorted(names, key=lambda n: order.index(names[n]) if names[n] in order else -1)
         late = [n for n in objects if self.model.objects[n].late or self.side == "soft"]
-        names = [n for n in objects if n not in late] + values + late
-        if self.entry.checks and self.side == "guest":
-            first = self.entry.checks.split()
-            names = first + [n for n in names if n not in first]
-        plan = Plan()
-        for name in names:
-            if name in objects:
-                plan.steps.append(self.find_step(name))
+        values = [("value", p) for p in order if self.condition(p)]
+        steps = ([("find", n) for n in objects if n not in late] + values + [("find", n) for n in late])
+        if self.side == "guest":
+            first = [("find" if n in extra else "value", n) for n in self.entry.checks.split()]
+            steps = first + [step for step in steps if step not in first]
+        plan = Plan(objects=[self.model.objects[n] for n in objects])
+        for kind, name in steps:
+            if kind == "find":
+                plan.steps.append(("find", self.model.objects[name], names[name]))
+            elif not self.condition(name):
+                raise self.error(f"checks: '{name}' is no object, and nothing is asked of a parameter of that name")
             elif plan.steps and plan.steps[-1][0] == "values":
                 plan.steps[-1][1].append(self.condition(name))
             else:
                 plan.steps.append(("values", [self.condition(name)]))
         for name, words in self.words.items():
-            if "struct" in words:
+            if "struct" in words and name in self.needed:
                 copy = self.model.structs.get(words[words.index("struct") + 1])
                 if copy is None:
                     raise self.error(f"args.{name}: 'struct' wants a name of structs.toml")
                 plan.converted.append((copy, name))
-        plan.objects = {n: self.model.objects[n] for n in objects}
         return plan
 
     def extra(self):
@@ -249,9 +266,10 @@ class Planner:
         return [n for n in self.entry.checks.split() if n in self.model.objects and not self.condition(n)]
 
 
-def sides_of(entry):
-    """The sides whose body a word generates."""
-    return [side for side, kind in (("guest", entry.guest), ("soft", entry.softgpu)) if kind in WORDS]
+def word_of(entry, side):
+    """The word that generates a side's body, or None."""
+    kind = entry.guest if side == "guest" else entry.softgpu
+    return kind if kind in WORDS else None
 
 
 def check(entry, error):
@@ -260,7 +278,5 @@ def check(entry, error):
     for word in WORDS:
         if (word in words) != bool(getattr(entry, word)):
             raise error(entry.path, entry.name, f"'{word}' is a key and a value of guest or softgpu")
-    if len(words) > 1:
-        raise error(entry.path, entry.name, "a row has one word for guest and softgpu")
-    if not words and (entry.checks or entry.give):
-        raise error(entry.path, entry.name, "'checks' and 'give' go with field and forward")
+    if not words and (entry.checks or entry.give or entry.then):
+        raise error(entry.path, entry.name, "'checks', 'give' and 'then' go with field and forward")

@@ -132,18 +132,6 @@ CUresult weir_soft_cuArray3DCreate_v2(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTO
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuArrayCreate_v2(CUarray *ret, const CUDA_ARRAY_DESCRIPTOR *desc)
-{
-    if (desc == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUDA_ARRAY3D_DESCRIPTOR full = {.Width = desc->Width,
-                                    .Height = desc->Height,
-                                    .Format = desc->Format,
-                                    .NumChannels = desc->NumChannels};
-    return weir_soft_cuArray3DCreate_v2(ret, &full);
-}
-
 CUresult weir_soft_cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *desc, CUarray handle)
 {
     WEIR_SOFT_LOCKED();

@@ -527,20 +527,6 @@ CUresult weir_soft_cuCtxGetLimit(size_t *value, CUlimit limit)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuCtxGetStreamPriorityRange(int *least, int *greatest)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    if (least != NULL) {
-        *least = 0;
-    }
-    if (greatest != NULL) {
-        *greatest = -5;
-    }
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_soft_cuCtxGetExecAffinity(CUexecAffinityParam *param, CUexecAffinityType type)
 {
     WEIR_SOFT_LOCKED();

@@ -6,6 +6,7 @@
  * memory takes small sources along and waits for large ones; one to pageable memory waits, as on a
  * real device.
  */
+#include "proto/structs.h"
 #include "softgpu/driver/forward.h"
 #include "softgpu/memory.h"
 
@@ -303,40 +304,9 @@ CUresult weir_soft_copy_row(CUmemorytype dst_type, CUarray dst_array, uint64_t d
 
 /* ------------------------------------------------------------------ 2D and 3D */
 
-static CUDA_MEMCPY3D from_2d(const CUDA_MEMCPY2D *c)
-{
-    return (CUDA_MEMCPY3D){.srcXInBytes = c->srcXInBytes,
-                           .srcY = c->srcY,
-                           .srcMemoryType = c->srcMemoryType,
-                           .srcHost = c->srcHost,
-                           .srcDevice = c->srcDevice,
-                           .srcArray = c->srcArray,
-                           .srcPitch = c->srcPitch,
-                           .dstXInBytes = c->dstXInBytes,
-                           .dstY = c->dstY,
-                           .dstMemoryType = c->dstMemoryType,
-                           .dstHost = c->dstHost,
-                           .dstDevice = c->dstDevice,
-                           .dstArray = c->dstArray,
-                           .dstPitch = c->dstPitch,
-                           .WidthInBytes = c->WidthInBytes,
-                           .Height = c->Height,
-                           .Depth = 1};
-}
-
-CUresult weir_soft_copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool wait)
-{
-    CUDA_MEMCPY3D asked = from_2d(copy);
-    return weir_soft_copy_3d(&asked, stream, wait);
-}
-
 CUresult weir_soft_copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool wait)
 {
-    _Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER),
-                   "the peer form differs only in its contexts, where the other is reserved");
-    CUDA_MEMCPY3D asked;
-    memcpy(&asked, copy, sizeof(asked));
-    asked.reserved0 = asked.reserved1 = NULL;
+    const CUDA_MEMCPY3D asked = weir_struct_memcpy_3d_of_peer(copy);
     return weir_soft_copy_3d(&asked, stream, wait);
 }
 

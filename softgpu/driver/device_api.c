@@ -7,18 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-CUresult weir_soft_cuDeviceGet(CUdevice *device, int ordinal)
-{
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (weir_soft_device_at(ordinal) == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *device = ordinal;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_soft_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice dev)
 {
     const struct weir_soft_device *device = weir_soft_device_at(dev);
@@ -35,30 +23,6 @@ static int attribute_of(const struct weir_soft_device *device, CUdevice_attribut
 {
     int value = 0;
     return weir_soft_device_attribute(device, (int)id, &value) == CUDA_SUCCESS ? value : 0;
-}
-
-CUresult weir_soft_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
-{
-    const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (prop == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *prop = (CUdevprop){
-        .maxThreadsPerBlock = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
-        .maxThreadsDim = {1024, 1024, 64},
-        .maxGridSize = {2147483647, 65535, 65535},
-        .sharedMemPerBlock = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
-        .totalConstantMemory = attribute_of(device, CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY),
-        .SIMDWidth = 32,
-        .memPitch = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_PITCH),
-        .regsPerBlock = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
-        .clockRate = attribute_of(device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
-        .textureAlign = attribute_of(device, CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT),
-    };
-    return CUDA_SUCCESS;
 }
 
 CUresult weir_soft_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)

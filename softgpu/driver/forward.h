@@ -72,7 +72,6 @@ CUresult weir_soft_copy_peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src
 CUresult weir_soft_copy_row(CUmemorytype dst_type, CUarray dst_array, uint64_t dst_at,
                             CUmemorytype src_type, CUarray src_array, uint64_t src_at, size_t bytes,
                             CUstream stream, bool wait);
-CUresult weir_soft_copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool wait);
 CUresult weir_soft_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool wait);
 CUresult weir_soft_copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool wait);
 

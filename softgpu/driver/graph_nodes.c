@@ -1,4 +1,5 @@
 /* Nodes of every kind: add, get and set parameters. */
+#include "proto/structs.h"
 #include "softgpu/driver/forward.h"
 #include "softgpu/driver/graph_private.h"
 
@@ -181,12 +182,6 @@ static CUresult node_free(CUdeviceptr address, struct weir_soft_op **ret_op)
     return CUDA_SUCCESS;
 }
 
-static CUDA_MEMSET_NODE_PARAMS set_of_v2(const CUDA_MEMSET_NODE_PARAMS_v2 *p)
-{
-    return (CUDA_MEMSET_NODE_PARAMS){p->dst,         p->pitch, p->value,
-                                     p->elementSize, p->width, p->height};
-}
-
 CUresult weir_soft_node_any(CUgraphNodeParams *params, const struct weir_soft_op *old,
                             struct weir_soft_op **ret_op)
 {
@@ -201,11 +196,11 @@ CUresult weir_soft_node_any(CUgraphNodeParams *params, const struct weir_soft_op
     case CU_GRAPH_NODE_TYPE_MEMCPY:
         return weir_soft_node_copy(&params->memcpy.copyParams, params->memcpy.copyCtx, ret_op);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
-        CUDA_MEMSET_NODE_PARAMS set = set_of_v2(&params->memset);
+        const CUDA_MEMSET_NODE_PARAMS set = weir_struct_memset_of_v2(&params->memset);
         return weir_soft_node_set(&set, params->memset.ctx, ret_op);
     }
     case CU_GRAPH_NODE_TYPE_HOST: {
-        CUDA_HOST_NODE_PARAMS host = {params->host.fn, params->host.userData};
+        const CUDA_HOST_NODE_PARAMS host = weir_struct_host_of_v2(&params->host);
         return weir_soft_node_host(&host, ret_op);
     }
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
@@ -213,8 +208,7 @@ CUresult weir_soft_node_any(CUgraphNodeParams *params, const struct weir_soft_op
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         return weir_soft_node_event(WEIR_SOFT_OP_RECORD, params->eventRecord.event, ret_op);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
-        CUDA_BATCH_MEM_OP_NODE_PARAMS memops = {params->memOp.ctx, params->memOp.count,
-                                                params->memOp.paramArray, params->memOp.flags};
+        const CUDA_BATCH_MEM_OP_NODE_PARAMS memops = weir_struct_memops_of_v2(&params->memOp);
         return weir_soft_node_memops(&memops, ret_op);
     }
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {

@@ -22,7 +22,8 @@ import ops
 
 KINDS = ROOT / "proto" / "wire" / "kinds.def"
 GOLDENS = ["proto/cuda_abi.h", "proto/guest_auto.c", "proto/guest_exports.c", "proto/host_auto.c",
-           "proto/guest_words_graph.c", "proto/ops.h", "proto/ops.c", "proto/procaddr_table.c", "proto/softgpu_words_graph.c"]
+           "proto/guest_words_graph.c", "proto/ops.h", "proto/ops.c", "proto/procaddr_table.c", "proto/softgpu_words_graph.c",
+           "proto/structs.h"]
 
 
 def weirgen(*arguments):
@@ -69,6 +70,13 @@ MISTAKES = [
     ("graph.toml", "(shade = *shade", "(tint = *shade", "graph.toml: [cuGraphTouch]: forward: paint has no field 'tint'"),
     ("graph.toml", "painted = painted", "painted = drawn", "graph.toml: [cuGraphTouch]: give: paint gives no 'drawn'"),
     ("graph.toml", "the painting, painting", "the picture, painting", "graph.toml: [cuGraphDraw]: no object 'picture'"),
+    ("graph.toml", "shades[which], cuGraphLook", "shades[that], cuGraphLook", "graph.toml: [cuGraphMark]: 'that' is no parameter"),
+    ("graph.toml", "struct dot_of_point", "struct dot_of_line", "graph.toml: [cuGraphMark]: args.at: unknown word 'dot_of_line'"),
+    ("graph.toml", "names=painting", "names=picture", "graph.toml: [cuGraphErase]: no object 'picture'"),
+    ("graph.toml", "then = \"erase(", "then = \"op paint(", "graph.toml: [cuGraphErase]: then is not"),
+    ("graph.toml", "checks = \"at painting", "checks = \"colour painting", "graph.toml: [cuGraphMark]: checks: 'colour' is no object"),
+    ("structs.toml", "to = \"CUdot\"", "to = \"CUstream\"", "structs.toml: [dot_of_point]: 'to' names no struct"),
+    ("structs.toml", "set.radius", "set.width", "structs.toml: [dot_of_point]: set.width: CUdot has no such field"),
     ("objects.toml", "types = ", "kinds = ", "objects.toml: [painting]: unknown key 'kinds'"),
     ("objects.toml", "find = ", "seek = ", "objects.toml: [painting]: 'guest' has an unknown key"),
     ("objects.toml", "node->handle", "node + 1", "objects.toml: [painting]: fields.node: 'node + 1' is no member"),

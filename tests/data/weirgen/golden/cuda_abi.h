@@ -38,6 +38,12 @@ typedef struct {
     } u;
 } CUpoint;
 
+typedef struct {
+    int x;
+    int radius;
+} CUdot_v1;
+typedef CUdot_v1 CUdot;
+
 CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags);
 CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes);
 CUresult cuGraphPaint(CUgraph hGraph, const CUpoint *points, size_t count, CUcolour colour, CUdevice dev);
@@ -51,5 +57,7 @@ CUresult cuGraphDraw(CUgraph hGraph, const CUpoint *from, int width, unsigned in
 CUresult cuGraphPaintOne(CUgraph hGraph, const CUpoint *point, CUcolour colour);
 CUresult cuGraphTouch(CUgraph hGraph, const unsigned char *shade, unsigned int *painted);
 CUresult cuGraphLook(CUgraph hGraph);
+CUresult cuGraphMark(CUgraph hGraph, const CUpoint *at, int which, CUcolour *colour);
+CUresult cuGraphErase(int number);
 
 #endif

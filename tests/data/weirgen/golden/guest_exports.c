@@ -194,6 +194,34 @@ WEIR_EXPORT CUresult cuGraphLook(CUgraph hGraph)
     return weir_rc;
 }
 
+WEIR_EXPORT CUresult cuGraphMark(CUgraph hGraph, const CUpoint *at, int which, CUcolour *colour)
+{
+    struct weir_calls_thread *weir_me = weir_calls_begin();
+    CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphMark);
+    if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
+        weir_rc = weir_guest_cuGraphMark(hGraph, at, which, colour);
+    }
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphMark), 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)at, (uint64_t)which, (uint64_t)(uintptr_t)colour};
+        weir_calls_log_add(WEIR_SYMBOL_cuGraphMark, weir_rc, weir_words);
+    }
+    return weir_rc;
+}
+
+WEIR_EXPORT CUresult cuGraphErase(int number)
+{
+    struct weir_calls_thread *weir_me = weir_calls_begin();
+    CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphErase);
+    if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
+        weir_rc = weir_guest_cuGraphErase(number);
+    }
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphErase), 0)) {
+        const uint64_t weir_words[] = {(uint64_t)number};
+        weir_calls_log_add(WEIR_SYMBOL_cuGraphErase, weir_rc, weir_words);
+    }
+    return weir_rc;
+}
+
 void *const weir_symbol_address[WEIR_SYMBOL_COUNT] = {
     (void *)cuGraphCreate,
     (void *)cuGraphGetNodes,
@@ -208,4 +236,6 @@ void *const weir_symbol_address[WEIR_SYMBOL_COUNT] = {
     (void *)cuGraphPaintOne,
     (void *)cuGraphTouch,
     (void *)cuGraphLook,
+    (void *)cuGraphMark,
+    (void *)cuGraphErase,
 };

@@ -89,3 +89,41 @@ CUresult weir_guest_cuGraphLook(CUgraph hGraph)
     }
     return CUDA_SUCCESS;
 }
+
+CUresult weir_guest_cuGraphMark(CUgraph hGraph, const CUpoint *at, int which, CUcolour *colour)
+{
+    (void)colour;
+    if (!at) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct guest_painting *found_painting;
+    CUresult rc = guest_painting_find(hGraph, &found_painting);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    if (!weir_guest_shade_valid(which)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const CUdot made_at = weir_struct_dot_of_point(at);
+    return weir_guest_mark(found_painting, &made_at, found_painting->shades[which],
+                           weir_guest_cuGraphLook);
+}
+
+CUresult weir_guest_cuGraphErase(int number)
+{
+    struct guest_painting *found_painting;
+    CUresult rc = guest_painting_find(number, &found_painting);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    const struct weir_op_paint_in in = {
+        .shade = __atomic_load_n(&found_painting->shade, __ATOMIC_RELAXED),
+    };
+    struct weir_op_paint_out out = {0};
+    rc = weir_call_paint(weir_guest_channel(), &in, &out);
+    if (rc != CUDA_SUCCESS) {
+        return rc;
+    }
+    weir_guest_erase(found_painting);
+    return CUDA_SUCCESS;
+}

@@ -48,3 +48,18 @@ CUresult weir_soft_cuGraphLook(CUgraph hGraph)
     }
     return CUDA_SUCCESS;
 }
+
+CUresult weir_soft_cuGraphMark(CUgraph hGraph, const CUpoint *at, int which, CUcolour *colour)
+{
+    WEIR_SOFT_LOCKED();
+    (void)at;
+    if (!weir_soft_shade_valid(which) || !colour) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct soft_painting *found_painting = soft_painting_at(hGraph);
+    if (!found_painting) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *colour = (CUcolour)found_painting->shades[which];
+    return CUDA_SUCCESS;
+}
