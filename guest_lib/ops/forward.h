@@ -164,6 +164,13 @@ CUresult weir_guest_function_cache_config(struct weir_guest_function *function,
 CUresult weir_guest_function_parameter(const struct weir_guest_function *function, size_t index,
                                        size_t *ret_offset, size_t *ret_bytes);
 
+/** A function or kernel by name. @param ret_handle  a CUfunction or CUkernel */
+CUresult weir_guest_image_function(struct weir_image_object *image, const char *name,
+                                   void *ret_handle);
+/** The first functions, as many as there are and there is room for. */
+CUresult weir_guest_image_functions(struct weir_image_object *image, void *ret_handles,
+                                    unsigned int room);
+
 /** @param source  an image, or the name of its file. */
 CUresult weir_guest_library_load(CUlibrary *ret_library, const void *source, bool is_file,
                                  CUjit_option *jit_ids, void **jit_values, unsigned int n_jit,

@@ -44,15 +44,10 @@ static CUresult load_stored(struct weir_library *library, const struct weir_gues
         .want_logs = jit->info_log || jit->error_log,
     };
     memcpy(in.hash, image->hash.bytes, sizeof(in.hash));
-    struct weir_op_library_load_out out;
+    struct weir_op_library_load_out out = {0};
     CUresult result = weir_call_library_load(weir_guest_channel(), &in, &out);
-    if (result != CUDA_SUCCESS) {
-        weir_jit_write_logs(jit, NULL, NULL);
-        return result;
-    }
-    weir_jit_write_logs(jit, out.info_log, out.error_log);
-    weir_guest_note_printf(out.uses_printf);
-    return (CUresult)out.result;
+    return weir_guest_image_loaded(jit, result, out.info_log, out.error_log, out.uses_printf,
+                                   out.result);
 }
 
 static CUresult library_new(const struct weir_guest_image *image, const struct weir_jit_wire *jit,
@@ -62,6 +57,7 @@ static CUresult library_new(const struct weir_guest_image *image, const struct w
     if (!library) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    library->image.library = library;
     CUresult result = weir_guest_object_add(WEIR_KIND_LIBRARY, library, &library->handle);
     if (result != CUDA_SUCCESS) {
         free(library);
@@ -96,44 +92,6 @@ CUresult weir_guest_library_load(CUlibrary *ret_library, const void *source, boo
                : result;
 }
 
-CUresult weir_guest_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary handle, const char *name)
-{
-    struct weir_library *library = weir_library_get(handle);
-    if (!library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!pKernel || !name) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    struct weir_guest_function *function;
-    CUresult result = weir_library_kernel(library, name, &function);
-    if (result == CUDA_SUCCESS) {
-        *pKernel = (CUkernel)(uintptr_t)function->handle;
-    }
-    return result;
-}
-
-CUresult weir_guest_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels,
-                                              CUlibrary lib)
-{
-    struct weir_library *library = weir_library_get(lib);
-    if (!library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!kernels && numKernels) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    for (unsigned int i = 0; i < numKernels; i++) {
-        struct weir_guest_function *function;
-        CUresult result = weir_library_kernel_at(library, i, &function);
-        if (result != CUDA_SUCCESS || !function) {
-            return result;
-        }
-        kernels[i] = (CUkernel)(uintptr_t)function->handle;
-    }
-    return CUDA_SUCCESS;
-}
-
 /* The library's module, asked for once; its functions are found through it like any module's. */
 CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
 {
@@ -162,6 +120,7 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
     }
     module->ctx = ctx;
     module->library = library;
+    module->image.module = module;
     result = weir_guest_object_add(WEIR_KIND_MODULE, module, &module->handle);
     if (result != CUDA_SUCCESS) {
         free(module);

@@ -6,11 +6,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-void weir_guest_note_printf(uint32_t uses_printf)
+CUresult weir_guest_image_loaded(const struct weir_jit_wire *jit, CUresult asked, const char *info,
+                                 const char *error, uint32_t uses_printf, int32_t result)
 {
-    if (uses_printf) {
+    weir_jit_write_logs(jit, asked == CUDA_SUCCESS ? info : NULL,
+                        asked == CUDA_SUCCESS ? error : NULL);
+    if (asked == CUDA_SUCCESS && uses_printf) {
         __atomic_store_n(&weir_guest.uses_printf, 1, __ATOMIC_RELEASE);
     }
+    return asked == CUDA_SUCCESS ? (CUresult)result : asked;
+}
+
+CUresult weir_guest_image_function(struct weir_image_object *image, const char *name,
+                                   void *ret_handle)
+{
+    struct weir_guest_function *function;
+    CUresult result = weir_image_function(image, name, &function);
+    if (result == CUDA_SUCCESS) {
+        memcpy(ret_handle, &function->handle, sizeof(function->handle));
+    }
+    return result;
+}
+
+CUresult weir_guest_image_functions(struct weir_image_object *image, void *ret_handles,
+                                    unsigned int room)
+{
+    if (!ret_handles && room) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned int i = 0; i < room; i++) {
+        struct weir_guest_function *function;
+        CUresult result = weir_image_function_at(image, i, &function);
+        if (result != CUDA_SUCCESS || !function) {
+            return result;
+        }
+        memcpy((char *)ret_handles + i * sizeof(function->handle), &function->handle,
+               sizeof(function->handle));
+    }
+    return CUDA_SUCCESS;
 }
 
 static CUresult load_stored(struct weir_guest_module *module, const struct weir_guest_image *image,
@@ -28,15 +61,10 @@ static CUresult load_stored(struct weir_guest_module *module, const struct weir_
         .want_logs = jit->info_log || jit->error_log,
     };
     memcpy(in.hash, image->hash.bytes, sizeof(in.hash));
-    struct weir_op_module_load_out out;
+    struct weir_op_module_load_out out = {0};
     CUresult result = weir_call_module_load(weir_guest_channel(), &in, &out);
-    if (result != CUDA_SUCCESS) {
-        weir_jit_write_logs(jit, NULL, NULL);
-        return result;
-    }
-    weir_jit_write_logs(jit, out.info_log, out.error_log);
-    weir_guest_note_printf(out.uses_printf);
-    return (CUresult)out.result;
+    return weir_guest_image_loaded(jit, result, out.info_log, out.error_log, out.uses_printf,
+                                   out.result);
 }
 
 /* Load an image that the host has. */
@@ -53,6 +81,7 @@ static CUresult module_new(const struct weir_guest_image *image, const struct we
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     module->ctx = ctx;
+    module->image.module = module;
     result = weir_guest_object_add(WEIR_KIND_MODULE, module, &module->handle);
     if (result != CUDA_SUCCESS) {
         free(module);
@@ -106,44 +135,6 @@ CUresult weir_guest_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_guest_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
-{
-    struct weir_guest_module *module = weir_module_get(hmod);
-    if (!module) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!hfunc || !name) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    struct weir_guest_function *function;
-    CUresult result = weir_module_function(module, name, &function);
-    if (result == CUDA_SUCCESS) {
-        *hfunc = (CUfunction)(uintptr_t)function->handle;
-    }
-    return result;
-}
-
-CUresult weir_guest_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions,
-                                               CUmodule mod)
-{
-    struct weir_guest_module *module = weir_module_get(mod);
-    if (!module) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!functions && numFunctions) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    for (unsigned int i = 0; i < numFunctions; i++) {
-        struct weir_guest_function *function;
-        CUresult result = weir_module_function_at(module, i, &function);
-        if (result != CUDA_SUCCESS || !function) {
-            return result;
-        }
-        functions[i] = (CUfunction)(uintptr_t)function->handle;
-    }
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_guest_module_function_at(CUmodule mod, unsigned int index, CUfunction *ret_function)
 {
     struct weir_guest_module *module = weir_module_get(mod);
@@ -151,7 +142,7 @@ CUresult weir_guest_module_function_at(CUmodule mod, unsigned int index, CUfunct
     if (!module) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    CUresult result = weir_module_function_at(module, index, &function);
+    CUresult result = weir_image_function_at(&module->image, index, &function);
     if (result != CUDA_SUCCESS || !function) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_NOT_FOUND;
     }

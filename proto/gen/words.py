@@ -180,6 +180,8 @@ class Planner:
             return text
         if text.startswith("@") and text[1:] in self.params:
             return f"(uintptr_t){text[1:]}"
+        if re.fullmatch(r"&\w+\.\w+", text):
+            return "&" + self.place(text[1:])[0]
         if text.startswith("the "):
             found = self.object(text[4:])
             return ("&" if found.sides[self.side].by_value else "") + f"found_{text[4:]}"
