@@ -85,7 +85,7 @@ struct weir_guest_ctx {
     struct weir_guest_stream *legacy; /* made at activation, atomic */
     CUfunc_cache cache_config;        /* atomic */
     struct weir_ctx_storage storage;  /* context-local storage of libraries */
-    struct weir_coredump *coredump;   /* settings; NULL: none. ops/coredump.c */
+    struct weir_coredump *coredump;   /* proto/common/coredump.h; NULL: none is set */
 
     /* Work on the legacy stream and on every blocking stream of the context; see stream.h. */
     uint64_t blocking_started;

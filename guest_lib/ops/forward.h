@@ -16,6 +16,7 @@
 #include "guest_lib/vmm.h"
 #include "proto/common/answers.h"
 #include "proto/common/capture_mode.h"
+#include "proto/common/coredump.h"
 #include "proto/common/ctx_stack.h"
 #include "proto/common/procaddr.h"
 

@@ -11,6 +11,7 @@ SIDES = {"guest": "guest", "softgpu": "soft"}
 WORDS = ("field", "forward")
 CONSTANT = re.compile(r"-?\d+|0x[0-9a-f]+|NULL|true|false|(CU|CUDA|WEIR|PTHREAD)_\w+")
 PATH = re.compile(r"\w+(\(\))?((\.|->)\w+|\[\w+(\(\))?\])*")
+ARGUMENT_WORD = re.compile(r"out|given|zero|positive|optional|struct|(max|below|flags|valid|names)=\w+")
 SIDE_KEYS = {"type", "find", "with", "missing", "by_value", "unlocked"}
 
 
@@ -138,8 +139,7 @@ class Planner:
             if name not in self.params:
                 raise self.error(f"args.{name}: no such parameter")
             for word in words if entry.host == "none" else []:
-                if not re.fullmatch(r"out|given|zero|positive|optional|struct|(max|below|flags|valid|names)=\w+", word) and \
-                        word not in model.structs:
+                if not ARGUMENT_WORD.fullmatch(word) and word not in model.structs:
                     raise self.error(f"args.{name}: unknown word '{word}'")
                 if word.startswith("names="):
                     self.object(word[6:])
@@ -167,6 +167,8 @@ class Planner:
             raise self.error(f"'{name}' has no field '{label}'")
         if index and index not in self.params:
             raise self.error(f"'{index}' is no parameter")
+        if index and not any(word.startswith(("below=", "max=", "valid=")) for word in self.words.get(index, [])):
+            raise self.error(f"'{index}' is an index and has no bound")
         where += f"[{index}]" if index else ""
         side = found.sides[self.side]
         if not side.find or CONSTANT.fullmatch(where):

@@ -27,6 +27,7 @@ static void ctx_release(void *object)
 {
     struct weir_soft_ctx *ctx = object;
     weir_ctx_storage_finish(&ctx->storage);
+    free(ctx->coredump);
 }
 
 static struct weir_soft_ctx *ctx_new(struct weir_soft_device *device)

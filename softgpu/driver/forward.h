@@ -11,6 +11,8 @@
 
 #include "proto/common/answers.h"
 #include "proto/common/capture_mode.h"
+#include "proto/common/common.h"
+#include "proto/common/coredump.h"
 #include "proto/common/ctx_stack.h"
 #include "proto/common/procaddr.h"
 #include "softgpu/driver/driver.h"
@@ -29,6 +31,36 @@ static inline struct weir_soft_kernel *weir_soft_kernel_find(CUkernel handle)
 {
     return weir_soft_object_find(WEIR_SOFT_KERNEL, handle);
 }
+
+/** A module by handle: CUDA_ERROR_INVALID_HANDLE; the error of the current context. */
+CUresult weir_soft_module_find(CUmodule handle, struct weir_soft_module **ret_module);
+
+/** Physical memory that the program holds, or NULL. */
+struct weir_soft_chunk *weir_soft_chunk_find(CUmemGenericAllocationHandle handle);
+
+static inline struct weir_soft_array *weir_soft_array_find(CUarray handle)
+{
+    return weir_soft_object_find(WEIR_SOFT_ARRAY, handle);
+}
+
+/** What the program asked for with a texture or surface object; found by the object's value. */
+struct weir_soft_texture {
+    uint64_t value;
+    bool is_surface, has_view;
+    CUDA_RESOURCE_DESC resource;
+    CUDA_TEXTURE_DESC desc;
+    CUDA_RESOURCE_VIEW_DESC view;
+    void *owner; /* the array or mipmapped array; counted */
+    struct weir_soft_texture *next;
+};
+
+/** NULL: there is none; the second one: or it has no view. */
+const struct weir_soft_texture *weir_soft_texture_find(CUtexObject object);
+const struct weir_soft_texture *weir_soft_texture_view_find(CUtexObject object);
+const struct weir_soft_texture *weir_soft_surface_find(CUsurfObject object);
+
+/** A node of a graph by handle: CUDA_ERROR_INVALID_VALUE. */
+CUresult weir_soft_node_find(CUgraphNode handle, struct weir_soft_node **ret_node);
 
 /** A node of a graph, of this type: else CUDA_ERROR_INVALID_VALUE. */
 CUresult weir_soft_node_of(CUgraphNode handle, CUgraphNodeType type,

@@ -124,18 +124,6 @@ CUresult weir_soft_cuFuncSetAttribute(CUfunction handle, CUfunction_attribute id
     return attribute_set(f, id, value);
 }
 
-CUresult weir_soft_cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache config)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_function *f;
-    if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
-    f->cache = config;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_soft_cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig config)
 {
     WEIR_SOFT_LOCKED();

@@ -5,7 +5,6 @@
  * which node it was made from, as updates name that node. A launch makes one task per node between
  * a first and a last mark that stand in the stream; launches of one executable follow each other.
  */
-#include "softgpu/driver/forward.h"
 #include "softgpu/driver/graph_private.h"
 
 #include <stdio.h>
@@ -676,11 +675,6 @@ CUresult weir_soft_cuGraphNodeGetEnabled(CUgraphExec handle, CUgraphNode source,
 }
 
 /* ------------------------------------------------------------------ memory of graphs */
-
-CUresult weir_soft_cuDeviceGraphMemTrim(CUdevice dev)
-{
-    return weir_soft_device_at(dev) == NULL ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
-}
 
 CUresult weir_soft_cuDeviceGetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute id, void *value)
 {

@@ -1,6 +1,5 @@
 /* Nodes of every kind: add, get and set parameters. */
 #include "proto/structs.h"
-#include "softgpu/driver/forward.h"
 #include "softgpu/driver/graph_private.h"
 
 #include <stdlib.h>
@@ -398,12 +397,6 @@ CUresult weir_soft_cuGraphAddNode_v2(CUgraphNode *ret, CUgraph handle, const CUg
     WEIR_SOFT_TRY(add_begin(ret, handle, before, edges, n, &graph, &nodes));
     CUresult made = weir_soft_node_any(params, NULL, &op);
     return add_end(ret, graph, params->type, made, op, child, &nodes);
-}
-
-CUresult weir_soft_cuGraphAddNode(CUgraphNode *ret, CUgraph handle, const CUgraphNode *before,
-                                  size_t n, CUgraphNodeParams *params)
-{
-    return weir_soft_cuGraphAddNode_v2(ret, handle, before, NULL, n, params);
 }
 
 /* ------------------------------------------------------------------ reading */

@@ -71,6 +71,7 @@ MISTAKES = [
     ("graph.toml", "painted = painted", "painted = drawn", "graph.toml: [cuGraphTouch]: give: paint gives no 'drawn'"),
     ("graph.toml", "the painting, painting", "the picture, painting", "graph.toml: [cuGraphDraw]: no object 'picture'"),
     ("graph.toml", "shades[which], cuGraphLook", "shades[that], cuGraphLook", "graph.toml: [cuGraphMark]: 'that' is no parameter"),
+    ("graph.toml", "args.which = \"valid=shade_valid\"", "", "graph.toml: [cuGraphMark]: 'which' is an index and has no bound"),
     ("graph.toml", "struct dot_of_point", "struct dot_of_line", "graph.toml: [cuGraphMark]: args.at: unknown word 'dot_of_line'"),
     ("graph.toml", "names=painting", "names=picture", "graph.toml: [cuGraphErase]: no object 'picture'"),
     ("graph.toml", "then = \"erase(", "then = \"op paint(", "graph.toml: [cuGraphErase]: then is not"),
