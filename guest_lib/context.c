@@ -109,7 +109,6 @@ CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags,
     ctx->attached = 1;
     ctx->id = weir_guest_objects_next_id();
     ctx->api_version = 3020;
-    ctx->shared_config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
     weir_ctx_storage_init(&ctx->storage);
     CUresult rc = weir_guest_object_add(WEIR_KIND_CONTEXT, ctx, &ctx->handle);
     if (rc != CUDA_SUCCESS) {

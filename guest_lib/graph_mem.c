@@ -192,9 +192,3 @@ CUresult weir_guest_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_att
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
-
-/* Memory is held by graphs alone: none lies idle. */
-CUresult weir_guest_cuDeviceGraphMemTrim(CUdevice device)
-{
-    return weir_guest_device_get(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}

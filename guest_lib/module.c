@@ -87,11 +87,10 @@ static CUresult fill(struct weir_guest_function *function, const struct descript
     return CUDA_SUCCESS;
 }
 
-static CUresult describe_module(struct weir_guest_module *module,
-                                struct weir_guest_function *function)
+static CUresult describe_module(struct weir_guest_function *function)
 {
     const struct weir_op_module_function_in in = {
-        .m = module->handle, .f = function->handle, .name = function->name};
+        .m = function->module->handle, .f = function->handle, .name = function->name};
     struct weir_op_module_function_out out;
     CUresult result = weir_call_module_function(weir_guest_channel(), &in, &out);
     if (result != CUDA_SUCCESS) {
@@ -102,10 +101,10 @@ static CUresult describe_module(struct weir_guest_module *module,
                                       out.param_sizes, out.n_param_offsets, out.n_param_sizes});
 }
 
-static CUresult describe_library(struct weir_library *library, struct weir_guest_function *function)
+static CUresult describe_library(struct weir_guest_function *function)
 {
     const struct weir_op_library_kernel_in in = {
-        .l = library->handle, .f = function->handle, .name = function->name};
+        .l = function->library->handle, .f = function->handle, .name = function->name};
     struct weir_op_library_kernel_out out;
     CUresult result = weir_call_library_kernel(weir_guest_channel(), &in, &out);
     if (result != CUDA_SUCCESS) {
@@ -117,8 +116,7 @@ static CUresult describe_library(struct weir_library *library, struct weir_guest
 }
 
 /* Ask for a function that is not in the list. Two threads may ask at once: the first in stays. */
-static CUresult discover(struct weir_image_object *image, struct weir_guest_module *module,
-                         struct weir_library *library, const char *name,
+static CUresult discover(struct weir_image_object *image, const char *name,
                          struct weir_guest_function **ret_function)
 {
     struct weir_guest_function *function = calloc(1, sizeof(*function));
@@ -126,15 +124,15 @@ static CUresult discover(struct weir_image_object *image, struct weir_guest_modu
         free(function);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    function->module = module;
-    function->library = library;
+    function->module = image->module;
+    function->library = image->library;
     function->device = weir_device_current();
     CUresult result = weir_guest_object_add(WEIR_KIND_FUNCTION, function, &function->handle);
     if (result != CUDA_SUCCESS) {
         function_free(function);
         return result;
     }
-    result = module ? describe_module(module, function) : describe_library(library, function);
+    result = image->module ? describe_module(function) : describe_library(function);
     struct weir_guest_function *other = NULL;
     if (result == CUDA_SUCCESS) {
         weir_lock_acquire(&image->lock);
@@ -181,9 +179,8 @@ bool weir_function_on(struct weir_guest_function *function, CUdevice device,
     return true;
 }
 
-static CUresult find_or_discover(struct weir_image_object *image, struct weir_guest_module *module,
-                                 struct weir_library *library, const char *name,
-                                 struct weir_guest_function **ret_function)
+CUresult weir_image_function(struct weir_image_object *image, const char *name,
+                             struct weir_guest_function **ret_function)
 {
     weir_lock_acquire(&image->lock);
     struct weir_guest_function *function = find_locked(image, name);
@@ -192,19 +189,7 @@ static CUresult find_or_discover(struct weir_image_object *image, struct weir_gu
         *ret_function = function;
         return CUDA_SUCCESS;
     }
-    return discover(image, module, library, name, ret_function);
-}
-
-CUresult weir_module_function(struct weir_guest_module *module, const char *name,
-                              struct weir_guest_function **ret_function)
-{
-    return find_or_discover(&module->image, module, NULL, name, ret_function);
-}
-
-CUresult weir_library_kernel(struct weir_library *library, const char *name,
-                             struct weir_guest_function **ret_function)
-{
-    return find_or_discover(&library->image, NULL, library, name, ret_function);
+    return discover(image, name, ret_function);
 }
 
 /* Keep the names of an enumeration; the bytes are checked to hold exactly count strings. */
@@ -235,8 +220,7 @@ static CUresult keep_names(struct weir_image_object *image, const void *names, u
     return CUDA_SUCCESS;
 }
 
-static CUresult fetch_names(struct weir_image_object *image, struct weir_guest_module *module,
-                            struct weir_library *library)
+static CUresult fetch_names(struct weir_image_object *image)
 {
     weir_lock_acquire(&image->lock);
     bool known = image->names_known;
@@ -244,16 +228,18 @@ static CUresult fetch_names(struct weir_image_object *image, struct weir_guest_m
     if (known) {
         return CUDA_SUCCESS;
     }
-    if (module) {
+    if (image->module) {
         struct weir_op_module_functions_out out;
         CUresult result = weir_call_module_functions(
-            weir_guest_channel(), &(struct weir_op_module_functions_in){.m = module->handle}, &out);
+            weir_guest_channel(), &(struct weir_op_module_functions_in){.m = image->module->handle},
+            &out);
         return result == CUDA_SUCCESS ? keep_names(image, out.names, out.n_names, out.count)
                                       : result;
     }
     struct weir_op_library_kernels_out out;
     CUresult result = weir_call_library_kernels(
-        weir_guest_channel(), &(struct weir_op_library_kernels_in){.l = library->handle}, &out);
+        weir_guest_channel(), &(struct weir_op_library_kernels_in){.l = image->library->handle},
+        &out);
     return result == CUDA_SUCCESS ? keep_names(image, out.names, out.n_names, out.count) : result;
 }
 
@@ -269,21 +255,19 @@ static const char *name_at(const struct weir_image_object *image, uint32_t index
     return name;
 }
 
-static CUresult count_of(struct weir_image_object *image, struct weir_guest_module *module,
-                         struct weir_library *library, uint32_t *ret_count)
+CUresult weir_image_count(struct weir_image_object *image, uint32_t *ret_count)
 {
-    CUresult result = fetch_names(image, module, library);
+    CUresult result = fetch_names(image);
     if (result == CUDA_SUCCESS) {
         *ret_count = image->n_names;
     }
     return result;
 }
 
-static CUresult function_at(struct weir_image_object *image, struct weir_guest_module *module,
-                            struct weir_library *library, uint32_t index,
-                            struct weir_guest_function **ret_function)
+CUresult weir_image_function_at(struct weir_image_object *image, uint32_t index,
+                                struct weir_guest_function **ret_function)
 {
-    CUresult result = fetch_names(image, module, library);
+    CUresult result = fetch_names(image);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -292,29 +276,7 @@ static CUresult function_at(struct weir_image_object *image, struct weir_guest_m
         *ret_function = NULL;
         return CUDA_SUCCESS;
     }
-    return find_or_discover(image, module, library, name, ret_function);
-}
-
-CUresult weir_module_function_count(struct weir_guest_module *module, uint32_t *ret_count)
-{
-    return count_of(&module->image, module, NULL, ret_count);
-}
-
-CUresult weir_library_kernel_count(struct weir_library *library, uint32_t *ret_count)
-{
-    return count_of(&library->image, NULL, library, ret_count);
-}
-
-CUresult weir_module_function_at(struct weir_guest_module *module, uint32_t index,
-                                 struct weir_guest_function **ret_function)
-{
-    return function_at(&module->image, module, NULL, index, ret_function);
-}
-
-CUresult weir_library_kernel_at(struct weir_library *library, uint32_t index,
-                                struct weir_guest_function **ret_function)
-{
-    return function_at(&library->image, NULL, library, index, ret_function);
+    return weir_image_function(image, name, ret_function);
 }
 
 static void image_finish(struct weir_image_object *image)

@@ -52,6 +52,8 @@ struct weir_guest_function {
 
 /* What modules and libraries share: the functions found so far. */
 struct weir_image_object {
+    struct weir_guest_module *module; /* whose it is: one of the two */
+    struct weir_library *library;
     struct weir_lock lock; /* guards the list */
     struct weir_guest_function *functions;
     uint32_t n_names; /* names and names_bytes: the enumeration, fetched once */
@@ -106,19 +108,14 @@ CUresult weir_function_attribute(struct weir_guest_function *function, CUdevice 
                                  CUfunction_attribute attribute, int *ret_value);
 
 /** A function by name, found earlier or asked for now. NOT_FOUND if there is none. @thread any */
-CUresult weir_module_function(struct weir_guest_module *module, const char *name,
-                              struct weir_guest_function **ret_function);
-CUresult weir_library_kernel(struct weir_library *library, const char *name,
+CUresult weir_image_function(struct weir_image_object *image, const char *name,
                              struct weir_guest_function **ret_function);
 
 /** How many functions there are. Fetches the enumeration on first use. @thread any */
-CUresult weir_module_function_count(struct weir_guest_module *module, uint32_t *ret_count);
-CUresult weir_library_kernel_count(struct weir_library *library, uint32_t *ret_count);
+CUresult weir_image_count(struct weir_image_object *image, uint32_t *ret_count);
 
 /** The index-th function; NULL past the end. Fetches as above. @thread any */
-CUresult weir_module_function_at(struct weir_guest_module *module, uint32_t index,
-                                 struct weir_guest_function **ret_function);
-CUresult weir_library_kernel_at(struct weir_library *library, uint32_t index,
+CUresult weir_image_function_at(struct weir_image_object *image, uint32_t index,
                                 struct weir_guest_function **ret_function);
 
 /** Free a module's or library's functions and itself: it is unloaded or its context is gone. */
@@ -130,9 +127,6 @@ void weir_library_variables_forget(struct weir_library *library, CUdevice device
 
 /** A context goes: forget its modules and, of the primary one, libraries' variables. */
 void weir_modules_context_gone(struct weir_guest_ctx *ctx);
-
-/** A loaded image prints, or may: synchronising calls fetch the text from now on. @thread any */
-void weir_guest_note_printf(uint32_t uses_printf);
 
 /** The index-th function of a module; CUDA_ERROR_NOT_FOUND past the last. @thread any */
 CUresult weir_guest_module_function_at(CUmodule module, unsigned int index,
@@ -162,6 +156,19 @@ struct weir_jit_wire {
 /** CUDA_ERROR_INVALID_VALUE for a list without arrays or one that is too long. */
 CUresult weir_jit_read(const struct weir_guest_jit_options *options,
                        struct weir_jit_wire *ret_wire);
+
+/**
+ * The host was asked to load an image: hand the logs to the program, and if the image prints, or
+ * may, have synchronising calls fetch the text from now on.
+ *
+ * @param asked   what the call gave; the others are of its answer, and count if that is
+ * CUDA_SUCCESS.
+ * @param result  the driver's.
+ * @return asked or result
+ * @thread any
+ */
+CUresult weir_guest_image_loaded(const struct weir_jit_wire *jit, CUresult asked, const char *info,
+                                 const char *error, uint32_t uses_printf, int32_t result);
 
 /** Hand logs to the program's buffers. Accepts NULL texts. */
 void weir_jit_write_logs(const struct weir_jit_wire *wire, const char *info, const char *error);

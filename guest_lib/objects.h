@@ -83,10 +83,9 @@ struct weir_guest_ctx {
     uint32_t epoch;        /* atomic; counts activations: what belongs to an older one is dead */
 
     struct weir_guest_stream *legacy; /* made at activation, atomic */
-    CUfunc_cache cache_config;
-    CUsharedconfig shared_config;
-    struct weir_ctx_storage storage; /* context-local storage of libraries */
-    struct weir_coredump *coredump;  /* settings; NULL: none. ops/coredump.c */
+    CUfunc_cache cache_config;        /* atomic */
+    struct weir_ctx_storage storage;  /* context-local storage of libraries */
+    struct weir_coredump *coredump;   /* proto/common/coredump.h; NULL: none is set */
 
     /* Work on the legacy stream and on every blocking stream of the context; see stream.h. */
     uint64_t blocking_started;

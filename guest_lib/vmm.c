@@ -88,7 +88,7 @@ CUresult weir_guest_vmm_release(uint64_t handle)
     return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult weir_guest_vmm_retain(uint64_t address, uint64_t *ret_handle)
+CUresult weir_guest_vmm_retain(uint64_t address, CUmemGenericAllocationHandle *ret_handle)
 {
     struct weir_mem mem;
     weir_lock_acquire(&vmm_lock);

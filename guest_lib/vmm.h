@@ -40,7 +40,7 @@ CUresult weir_guest_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop,
                                uint64_t *ret_handle);
 CUresult weir_guest_vmm_release(uint64_t handle);
 /** One more reference to what is mapped at the address. */
-CUresult weir_guest_vmm_retain(uint64_t address, uint64_t *ret_handle);
+CUresult weir_guest_vmm_retain(uint64_t address, CUmemGenericAllocationHandle *ret_handle);
 /** A copy of a live handle's facts. */
 bool weir_guest_vmm_get(uint64_t handle, struct weir_guest_vmm_handle *ret_facts);
 

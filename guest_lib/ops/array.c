@@ -34,18 +34,6 @@ CUresult weir_guest_cuArray3DCreate_v2(CUarray *pHandle,
     return CUDA_SUCCESS;
 }
 
-CUresult weir_guest_cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
-{
-    if (!pAllocateArray) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    const CUDA_ARRAY3D_DESCRIPTOR flat = {.Width = pAllocateArray->Width,
-                                          .Height = pAllocateArray->Height,
-                                          .Format = pAllocateArray->Format,
-                                          .NumChannels = pAllocateArray->NumChannels};
-    return weir_guest_cuArray3DCreate_v2(pHandle, &flat);
-}
-
 CUresult weir_guest_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
                                            const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
                                            unsigned int numMipmapLevels)

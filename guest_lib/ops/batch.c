@@ -244,13 +244,3 @@ CUresult weir_guest_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, si
     }
     return result;
 }
-
-CUresult weir_guest_cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes,
-                                                      size_t count, CUmemLocation *prefetchLocs,
-                                                      size_t *prefetchLocIdxs,
-                                                      size_t numPrefetchLocs,
-                                                      unsigned long long flags, CUstream hStream)
-{
-    return weir_guest_cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs,
-                                              numPrefetchLocs, flags, hStream);
-}

@@ -5,10 +5,8 @@
  * Pageable copies, functions and memory nodes met during a capture wait in a list under the
  * capture's id until the capture ends and its graph has a name.
  */
-#include "guest_lib/entry.h"
-#include "guest_lib/graph.h"
 #include "guest_lib/graph_mem.h"
-#include "proto/common/capture_mode.h"
+#include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include "proto/wire/guest_api.h"
@@ -344,8 +342,9 @@ CUresult weir_guest_refuse_unsafe(const struct weir_guest_ctx *ctx)
 
 /* ---------------------------------------------------------------- begin and end */
 
-static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph,
-                      const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count)
+CUresult weir_guest_capture_begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph,
+                                  const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
+                                  size_t count)
 {
     struct weir_guest_stream *stream;
     struct weir_op_capture_begin_out out;
@@ -386,28 +385,6 @@ static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, uint64_t graph
         (void)weir_guest_capture_leave(stream, 0);
     }
     return result;
-}
-
-CUresult weir_guest_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
-{
-    return begin(hStream, mode, 0, NULL, NULL, 0);
-}
-
-/* The first version knew no modes and behaved as what is the strictest one now. */
-CUresult weir_guest_cuStreamBeginCapture(CUstream hStream)
-{
-    return begin(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL, 0, NULL, NULL, 0);
-}
-
-CUresult weir_guest_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
-                                                const CUgraphNode *dependencies,
-                                                const CUgraphEdgeData *dependencyData,
-                                                size_t numDependencies, CUstreamCaptureMode mode)
-{
-    if (!hGraph) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return begin(hStream, mode, (uintptr_t)hGraph, dependencies, dependencyData, numDependencies);
 }
 
 /* A capture into a graph ends in that graph, which has its name already. */
@@ -570,26 +547,10 @@ CUresult weir_guest_cuStreamGetCaptureInfo_v3(CUstream hStream,
     return CUDA_SUCCESS;
 }
 
-CUresult weir_guest_cuStreamGetCaptureInfo_v2(CUstream hStream,
-                                              CUstreamCaptureStatus *captureStatus_out,
-                                              cuuint64_t *id_out, CUgraph *graph_out,
-                                              const CUgraphNode **dependencies_out,
-                                              size_t *numDependencies_out)
-{
-    return weir_guest_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out,
-                                                dependencies_out, NULL, numDependencies_out);
-}
-
-CUresult weir_guest_cuStreamGetCaptureInfo(CUstream hStream,
-                                           CUstreamCaptureStatus *captureStatus_out,
-                                           cuuint64_t *id_out)
-{
-    return weir_guest_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, NULL, NULL,
-                                                NULL, NULL);
-}
-
-static CUresult update(CUstream hStream, const CUgraphNode *dependencies,
-                       const CUgraphEdgeData *edges, size_t numDependencies, unsigned int flags)
+CUresult weir_guest_cuStreamUpdateCaptureDependencies_v2(CUstream hStream,
+                                                         CUgraphNode *dependencies,
+                                                         const CUgraphEdgeData *dependencyData,
+                                                         size_t numDependencies, unsigned int flags)
 {
     struct weir_guest_stream *stream;
     if ((numDependencies && !dependencies) || numDependencies > 4096 ||
@@ -604,23 +565,9 @@ static CUresult update(CUstream hStream, const CUgraphNode *dependencies,
         .s = stream->handle,
         .dependencies = (const uint64_t *)(const void *)dependencies,
         .n_dependencies = (uint32_t)numDependencies,
-        .edges = edges,
-        .n_edges = edges ? (uint32_t)numDependencies : 0,
+        .edges = dependencyData,
+        .n_edges = dependencyData ? (uint32_t)numDependencies : 0,
         .flags = flags,
     };
     return weir_call_capture_update(weir_guest_channel(), &in, NULL);
-}
-
-CUresult weir_guest_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
-                                                      size_t numDependencies, unsigned int flags)
-{
-    return update(hStream, dependencies, NULL, numDependencies, flags);
-}
-
-CUresult weir_guest_cuStreamUpdateCaptureDependencies_v2(CUstream hStream,
-                                                         CUgraphNode *dependencies,
-                                                         const CUgraphEdgeData *dependencyData,
-                                                         size_t numDependencies, unsigned int flags)
-{
-    return update(hStream, dependencies, dependencyData, numDependencies, flags);
 }

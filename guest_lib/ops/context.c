@@ -1,6 +1,5 @@
 /* The context stack, contexts that programs create, and their settings. */
-#include "guest_lib/entry.h"
-#include "guest_lib/stream.h"
+#include "guest_lib/ops/forward.h"
 #include "proto/common/ctx_stack.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
@@ -22,10 +21,25 @@ static CUresult check_settable(CUcontext handle)
                : CUDA_SUCCESS;
 }
 
+CUresult weir_guest_device_current(const struct weir_guest_device **ret_device)
+{
+    struct weir_guest_ctx *ctx;
+    CUresult rc = weir_ctx_current(&ctx);
+    if (rc == CUDA_SUCCESS) {
+        *ret_device = &weir_guest.devices[ctx->device];
+    }
+    return rc;
+}
+
+bool weir_guest_ctx_flags_valid(unsigned int flags)
+{
+    return !(flags & ~(unsigned int)CU_CTX_FLAGS_MASK) &&
+           (flags & CU_CTX_SCHED_MASK) <= CU_CTX_SCHED_BLOCKING_SYNC;
+}
+
 static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
-    if (!pctx || flags & ~(unsigned int)CU_CTX_FLAGS_MASK ||
-        (flags & CU_CTX_SCHED_MASK) > CU_CTX_SCHED_BLOCKING_SYNC) {
+    if (!pctx || !weir_guest_ctx_flags_valid(flags)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!weir_guest_device_get(dev)) {
@@ -131,17 +145,7 @@ CUresult weir_guest_cuCtxSetCurrent(CUcontext ctx)
     return rc;
 }
 
-CUresult weir_guest_cuCtxGetCurrent(CUcontext *pctx)
-{
-    if (!pctx) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *pctx = weir_ctx_stack_current();
-    return CUDA_SUCCESS;
-}
-
-/* The context meant, also an inactive primary one: questions that need nothing of the host. */
-static CUresult named(CUcontext handle, struct weir_guest_ctx **ret_ctx)
+CUresult weir_guest_ctx_any(CUcontext handle, struct weir_guest_ctx **ret_ctx)
 {
     handle = handle ? handle : weir_ctx_stack_current();
     *ret_ctx = handle ? weir_ctx_get(handle) : NULL;
@@ -153,63 +157,6 @@ static CUresult named(CUcontext handle, struct weir_guest_ctx **ret_ctx)
                : CUDA_SUCCESS;
 }
 
-CUresult weir_guest_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
-{
-    struct weir_guest_ctx *found;
-    CUresult rc = named(ctx, &found);
-    if (rc == CUDA_SUCCESS) {
-        if (!device) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        *device = found->device;
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuCtxGetDevice(CUdevice *device)
-{
-    return weir_guest_cuCtxGetDevice_v2(device, NULL);
-}
-
-CUresult weir_guest_cuCtxGetFlags(unsigned int *flags)
-{
-    struct weir_guest_ctx *ctx;
-    CUresult rc = named(NULL, &ctx);
-    if (rc == CUDA_SUCCESS && !flags) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        *flags = __atomic_load_n(&ctx->flags, __ATOMIC_RELAXED);
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuCtxSetFlags(unsigned int flags)
-{
-    struct weir_guest_ctx *ctx;
-    CUresult rc = named(NULL, &ctx);
-    if (rc == CUDA_SUCCESS && flags & ~(unsigned int)CU_CTX_FLAGS_MASK) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        __atomic_store_n(&ctx->flags, flags, __ATOMIC_RELAXED);
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
-{
-    struct weir_guest_ctx *found;
-    CUresult rc = named(ctx, &found);
-    if (rc == CUDA_SUCCESS && !ctxId) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        *ctxId = found->id;
-    }
-    return rc;
-}
-
 CUresult weir_guest_cuCtxSynchronize_v2(CUcontext ctx)
 {
     struct weir_guest_ctx *found;
@@ -218,11 +165,6 @@ CUresult weir_guest_cuCtxSynchronize_v2(CUcontext ctx)
         rc = weir_guest_refuse_unsafe(found);
     }
     return rc == CUDA_SUCCESS ? weir_ctx_synchronize(found) : rc;
-}
-
-CUresult weir_guest_cuCtxSynchronize(void)
-{
-    return weir_guest_cuCtxSynchronize_v2(NULL);
 }
 
 static void remember_limit(struct weir_guest_ctx *ctx, CUlimit limit, uint64_t value)
@@ -288,95 +230,6 @@ CUresult weir_guest_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
         *pvalue = out.value;
     }
     return rc;
-}
-
-/* ---------------------------------------------------------------- preferences, kept only */
-
-CUresult weir_guest_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
-{
-    struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc == CUDA_SUCCESS && !pconfig) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        *pconfig = __atomic_load_n(&ctx->cache_config, __ATOMIC_RELAXED);
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuCtxSetCacheConfig(CUfunc_cache config)
-{
-    struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc == CUDA_SUCCESS && (unsigned int)config > CU_FUNC_CACHE_PREFER_EQUAL) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        __atomic_store_n(&ctx->cache_config, config, __ATOMIC_RELAXED);
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuCtxGetSharedMemConfig(CUsharedconfig *pConfig)
-{
-    struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc == CUDA_SUCCESS && !pConfig) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        *pConfig = ctx->shared_config;
-    }
-    return rc;
-}
-
-/* No GPU of today has configurable banks: accepted and without effect, as natively. */
-CUresult weir_guest_cuCtxSetSharedMemConfig(CUsharedconfig config)
-{
-    struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc == CUDA_SUCCESS && (unsigned int)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
-{
-    struct weir_guest_ctx *found;
-    CUresult rc = named(ctx, &found);
-    if (rc == CUDA_SUCCESS && !version) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        *version = found->api_version;
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
-{
-    struct weir_guest_ctx *ctx;
-    CUresult rc = weir_ctx_current(&ctx);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
-    }
-    const struct weir_guest_device *device = &weir_guest.devices[ctx->device];
-    if (leastPriority) {
-        *leastPriority = device->priority_least;
-    }
-    if (greatestPriority) {
-        *greatestPriority = device->priority_greatest;
-    }
-    return CUDA_SUCCESS;
-}
-
-/* The L2 cache is shared by tenants: nobody resets it for all. */
-CUresult weir_guest_cuCtxResetPersistingL2Cache(void)
-{
-    struct weir_guest_ctx *ctx;
-    return weir_ctx_current(&ctx);
 }
 
 /*

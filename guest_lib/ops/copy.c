@@ -1,22 +1,21 @@
 /* Copy entry points: check the sides, then copy.c and copy_box.c. */
-#include "guest_lib/memory.h"
-#include "guest_lib/module.h"
+#include "guest_lib/ops/forward.h"
 #include "guest_lib/register.h"
 #include "guest_lib/state.h"
 #include "proto/guest_hand.h"
+#include "proto/structs.h"
 
 /* What kernels find in memory is copied there in small pieces, if addresses are in it. */
 #define ADDRESSES_BYTES (64u << 10)
 
-/* What a caller says of a side. */
-enum side_rule { RULE_DEVICE, RULE_HOST, RULE_ANY };
-
-static CUresult make_side(uint64_t address, uint64_t bytes, enum side_rule rule,
+/* @param type  what the caller says of the side: of device memory it must be. */
+static CUresult make_side(uint64_t address, uint64_t bytes, CUmemorytype type,
                           struct weir_guest_copy_side *ret_side)
 {
     CUresult rc = weir_managed_push();
     rc = rc == CUDA_SUCCESS ? weir_copy_classify(address, bytes, ret_side) : rc;
-    if (rc == CUDA_SUCCESS && rule == RULE_DEVICE && ret_side->kind == WEIR_COPY_PAGEABLE) {
+    if (rc == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE &&
+        ret_side->kind == WEIR_COPY_PAGEABLE) {
         struct weir_mem mem; /* remote: "pinned" memory has a device address only in name */
         rc = weir_mem_find(address, &mem) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
@@ -57,13 +56,13 @@ static CUresult linear_between(uint64_t dst, uint64_t src, const struct weir_gue
     return rc;
 }
 
-static CUresult linear_alike(uint64_t dst, enum side_rule dst_rule, uint64_t src,
-                             enum side_rule src_rule, uint64_t bytes,
+static CUresult linear_alike(uint64_t dst, CUmemorytype dst_type, uint64_t src,
+                             CUmemorytype src_type, uint64_t bytes,
                              struct weir_guest_stream *stream, bool sync)
 {
     struct weir_guest_copy_side to, from;
-    CUresult rc = make_side(dst, bytes, dst_rule, &to);
-    rc = rc == CUDA_SUCCESS ? make_side(src, bytes, src_rule, &from) : rc;
+    CUresult rc = make_side(dst, bytes, dst_type, &to);
+    rc = rc == CUDA_SUCCESS ? make_side(src, bytes, src_type, &from) : rc;
     if (rc == CUDA_SUCCESS && to.on_device && !from.on_device && bytes <= ADDRESSES_BYTES) {
         (void)weir_register_reach_words((const void *)(uintptr_t)src, bytes);
     }
@@ -87,8 +86,8 @@ static CUresult note_sides(uint64_t dst, uint64_t src, uint64_t bytes, bool asyn
     return rc == CUDA_SUCCESS ? weir_register_note_copy(src, bytes, false, async) : rc;
 }
 
-static CUresult linear(uint64_t dst, enum side_rule dst_rule, uint64_t src, enum side_rule src_rule,
-                       uint64_t bytes, CUstream hStream, bool sync)
+CUresult weir_guest_copy(uint64_t dst, CUmemorytype dst_type, uint64_t src, CUmemorytype src_type,
+                         uint64_t bytes, CUstream hStream, bool sync)
 {
     struct weir_guest_stream *stream;
     CUresult rc = weir_guest_stream_get(hStream, &stream);
@@ -99,7 +98,7 @@ static CUresult linear(uint64_t dst, enum side_rule dst_rule, uint64_t src, enum
     for (uint64_t done = 0, n; done < bytes && rc == CUDA_SUCCESS; done += n) {
         uint64_t left = weir_register_alike(dst + done, bytes - done);
         n = weir_register_alike(src + done, left);
-        rc = linear_alike(dst + done, dst_rule, src + done, src_rule, n, stream, sync);
+        rc = linear_alike(dst + done, dst_type, src + done, src_type, n, stream, sync);
     }
     return rc;
 }
@@ -107,56 +106,6 @@ static CUresult linear(uint64_t dst, enum side_rule dst_rule, uint64_t src, enum
 static uint64_t bits(const void *pointer)
 {
     return (uint64_t)(uintptr_t)pointer;
-}
-
-CUresult weir_guest_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount,
-                                    CUstream default_stream)
-{
-    return linear(dstDevice, RULE_DEVICE, bits(srcHost), RULE_HOST, ByteCount, default_stream,
-                  true);
-}
-
-CUresult weir_guest_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
-                                    CUstream default_stream)
-{
-    return linear(bits(dstHost), RULE_HOST, srcDevice, RULE_DEVICE, ByteCount, default_stream,
-                  true);
-}
-
-CUresult weir_guest_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
-                                    CUstream default_stream)
-{
-    return linear(dstDevice, RULE_DEVICE, srcDevice, RULE_DEVICE, ByteCount, default_stream, true);
-}
-
-CUresult weir_guest_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost,
-                                         size_t ByteCount, CUstream hStream)
-{
-    return linear(dstDevice, RULE_DEVICE, bits(srcHost), RULE_HOST, ByteCount, hStream, false);
-}
-
-CUresult weir_guest_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
-                                         CUstream hStream)
-{
-    return linear(bits(dstHost), RULE_HOST, srcDevice, RULE_DEVICE, ByteCount, hStream, false);
-}
-
-CUresult weir_guest_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice,
-                                         size_t ByteCount, CUstream hStream)
-{
-    return linear(dstDevice, RULE_DEVICE, srcDevice, RULE_DEVICE, ByteCount, hStream, false);
-}
-
-CUresult weir_guest_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount,
-                             CUstream default_stream)
-{
-    return linear(dst, RULE_ANY, src, RULE_ANY, ByteCount, default_stream, true);
-}
-
-CUresult weir_guest_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount,
-                                  CUstream hStream)
-{
-    return linear(dst, RULE_ANY, src, RULE_ANY, ByteCount, hStream, false);
 }
 
 /* Addresses are unique over all devices, so a copy between contexts is a copy of addresses. */
@@ -167,23 +116,13 @@ static CUresult check_contexts(CUcontext dst, CUcontext src)
     return rc == CUDA_SUCCESS ? weir_ctx_resolve(src, &ctx) : rc;
 }
 
-CUresult weir_guest_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
-                                 CUcontext srcContext, size_t ByteCount, CUstream default_stream)
+CUresult weir_guest_copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
+                              CUcontext src_context, size_t bytes, CUstream hStream, bool sync)
 {
-    CUresult rc = check_contexts(dstContext, srcContext);
-    return rc == CUDA_SUCCESS
-               ? weir_guest_cuMemcpyDtoD_v2(dstDevice, srcDevice, ByteCount, default_stream)
-               : rc;
-}
-
-CUresult weir_guest_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext,
-                                      CUdeviceptr srcDevice, CUcontext srcContext, size_t ByteCount,
-                                      CUstream hStream)
-{
-    CUresult rc = check_contexts(dstContext, srcContext);
-    return rc == CUDA_SUCCESS
-               ? weir_guest_cuMemcpyDtoDAsync_v2(dstDevice, srcDevice, ByteCount, hStream)
-               : rc;
+    CUresult rc = check_contexts(dst_context, src_context);
+    return rc == CUDA_SUCCESS ? weir_guest_copy(dst, CU_MEMORYTYPE_DEVICE, src,
+                                                CU_MEMORYTYPE_DEVICE, bytes, hStream, sync)
+                              : rc;
 }
 
 /* ---------------------------------------------------------------- boxes */
@@ -236,10 +175,7 @@ static CUresult memory_side(const struct raw_side *raw, uint64_t width, uint64_t
     }
     bool host = raw->type == CU_MEMORYTYPE_HOST;
     uint64_t address = (host ? raw->host : raw->device) + start + raw->x;
-    enum side_rule rule = host                                ? RULE_HOST
-                          : raw->type == CU_MEMORYTYPE_DEVICE ? RULE_DEVICE
-                                                              : RULE_ANY;
-    CUresult rc = make_side(address, bytes, rule, ret_side);
+    CUresult rc = make_side(address, bytes, raw->type, ret_side);
     ret_side->pitch = pitch;
     ret_side->height = slice_rows;
     return rc;
@@ -289,33 +225,8 @@ static CUresult box(const struct raw_side *dst, const struct raw_side *src, uint
     return rc == CUDA_SUCCESS ? weir_copy_box(&to, &from, width, height, depth, stream, sync) : rc;
 }
 
-static CUresult copy_2d(const CUDA_MEMCPY2D *c, CUstream hStream, bool sync)
+CUresult weir_guest_copy_3d(const CUDA_MEMCPY3D *c, CUstream hStream, bool sync)
 {
-    if (!c) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    struct raw_side src = {.type = c->srcMemoryType,
-                           .host = bits(c->srcHost),
-                           .device = c->srcDevice,
-                           .array = c->srcArray,
-                           .x = c->srcXInBytes,
-                           .y = c->srcY,
-                           .pitch = c->srcPitch};
-    struct raw_side dst = {.type = c->dstMemoryType,
-                           .host = bits(c->dstHost),
-                           .device = c->dstDevice,
-                           .array = c->dstArray,
-                           .x = c->dstXInBytes,
-                           .y = c->dstY,
-                           .pitch = c->dstPitch};
-    return box(&dst, &src, c->WidthInBytes, c->Height, 1, hStream, sync);
-}
-
-static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream hStream, bool sync)
-{
-    if (!c) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     struct raw_side src = {.type = c->srcMemoryType,
                            .host = bits(c->srcHost),
                            .device = c->srcDevice,
@@ -339,139 +250,30 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream hStream, bool sync)
     return box(&dst, &src, c->WidthInBytes, c->Height, c->Depth, hStream, sync);
 }
 
-CUresult weir_guest_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy, CUstream default_stream)
+CUresult weir_guest_copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream hStream, bool sync)
 {
-    return copy_2d(pCopy, default_stream, true);
-}
-
-CUresult weir_guest_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy, CUstream default_stream)
-{
-    return copy_2d(pCopy, default_stream, true);
-}
-
-CUresult weir_guest_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
-{
-    return copy_2d(pCopy, hStream, false);
-}
-
-CUresult weir_guest_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy, CUstream default_stream)
-{
-    return copy_3d(pCopy, default_stream, true);
-}
-
-CUresult weir_guest_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
-{
-    return copy_3d(pCopy, hStream, false);
-}
-
-static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream hStream, bool sync)
-{
-    if (!p) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult rc = check_contexts(p->dstContext, p->srcContext);
     if (rc != CUDA_SUCCESS) {
         return rc;
     }
-    CUDA_MEMCPY3D c = {.srcXInBytes = p->srcXInBytes,
-                       .srcY = p->srcY,
-                       .srcZ = p->srcZ,
-                       .srcLOD = p->srcLOD,
-                       .srcMemoryType = p->srcMemoryType,
-                       .srcHost = p->srcHost,
-                       .srcDevice = p->srcDevice,
-                       .srcArray = p->srcArray,
-                       .srcPitch = p->srcPitch,
-                       .srcHeight = p->srcHeight,
-                       .dstXInBytes = p->dstXInBytes,
-                       .dstY = p->dstY,
-                       .dstZ = p->dstZ,
-                       .dstLOD = p->dstLOD,
-                       .dstMemoryType = p->dstMemoryType,
-                       .dstHost = p->dstHost,
-                       .dstDevice = p->dstDevice,
-                       .dstArray = p->dstArray,
-                       .dstPitch = p->dstPitch,
-                       .dstHeight = p->dstHeight,
-                       .WidthInBytes = p->WidthInBytes,
-                       .Height = p->Height,
-                       .Depth = p->Depth};
-    return copy_3d(&c, hStream, sync);
-}
-
-CUresult weir_guest_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy, CUstream default_stream)
-{
-    return copy_3d_peer(pCopy, default_stream, true);
-}
-
-CUresult weir_guest_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream)
-{
-    return copy_3d_peer(pCopy, hStream, false);
+    const CUDA_MEMCPY3D c = weir_struct_memcpy_3d_of_peer(p);
+    return weir_guest_copy_3d(&c, hStream, sync);
 }
 
 /* ---------------------------------------------------------------- one-dimensional arrays */
 
-static struct raw_side array_at(CUarray array, uint64_t offset)
+/* A side that is one row; at: an offset in the array, or an address. */
+static struct raw_side row_side(CUmemorytype type, CUarray array, uint64_t at)
 {
-    return (struct raw_side){.type = CU_MEMORYTYPE_ARRAY, .array = array, .x = offset};
+    return type == CU_MEMORYTYPE_ARRAY ? (struct raw_side){.type = type, .array = array, .x = at}
+                                       : (struct raw_side){.type = type, .host = at, .device = at};
 }
 
-static struct raw_side memory_at(CUmemorytype type, uint64_t address)
+CUresult weir_guest_copy_row(CUmemorytype dst_type, CUarray dst_array, uint64_t dst_at,
+                             CUmemorytype src_type, CUarray src_array, uint64_t src_at,
+                             size_t bytes, CUstream hStream, bool sync)
 {
-    return (struct raw_side){.type = type, .host = address, .device = address};
-}
-
-static CUresult row(struct raw_side dst, struct raw_side src, uint64_t bytes, CUstream hStream,
-                    bool sync)
-{
+    const struct raw_side dst = row_side(dst_type, dst_array, dst_at);
+    const struct raw_side src = row_side(src_type, src_array, src_at);
     return box(&dst, &src, bytes, 1, 1, hStream, sync);
-}
-
-CUresult weir_guest_cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
-                                    size_t ByteCount, CUstream default_stream)
-{
-    return row(array_at(dstArray, dstOffset), memory_at(CU_MEMORYTYPE_DEVICE, srcDevice), ByteCount,
-               default_stream, true);
-}
-
-CUresult weir_guest_cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset,
-                                    size_t ByteCount, CUstream default_stream)
-{
-    return row(memory_at(CU_MEMORYTYPE_DEVICE, dstDevice), array_at(srcArray, srcOffset), ByteCount,
-               default_stream, true);
-}
-
-CUresult weir_guest_cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
-                                    size_t ByteCount, CUstream default_stream)
-{
-    return row(array_at(dstArray, dstOffset), memory_at(CU_MEMORYTYPE_HOST, bits(srcHost)),
-               ByteCount, default_stream, true);
-}
-
-CUresult weir_guest_cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset,
-                                    size_t ByteCount, CUstream default_stream)
-{
-    return row(memory_at(CU_MEMORYTYPE_HOST, bits(dstHost)), array_at(srcArray, srcOffset),
-               ByteCount, default_stream, true);
-}
-
-CUresult weir_guest_cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray,
-                                    size_t srcOffset, size_t ByteCount, CUstream default_stream)
-{
-    return row(array_at(dstArray, dstOffset), array_at(srcArray, srcOffset), ByteCount,
-               default_stream, true);
-}
-
-CUresult weir_guest_cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
-                                         size_t ByteCount, CUstream hStream)
-{
-    return row(array_at(dstArray, dstOffset), memory_at(CU_MEMORYTYPE_HOST, bits(srcHost)),
-               ByteCount, hStream, false);
-}
-
-CUresult weir_guest_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset,
-                                         size_t ByteCount, CUstream hStream)
-{
-    return row(memory_at(CU_MEMORYTYPE_HOST, bits(dstHost)), array_at(srcArray, srcOffset),
-               ByteCount, hStream, false);
 }

@@ -1,6 +1,5 @@
 /* Devices, answered from the snapshot that came with the welcome, and their primary contexts. */
-#include "guest_lib/entry.h"
-#include "guest_lib/stream.h"
+#include "guest_lib/ops/forward.h"
 #include "proto/guest_hand.h"
 #include <stdio.h>
 #include <string.h>
@@ -8,58 +7,6 @@
 static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER; /* retain counts, and going */
 static pthread_cond_t primary_gone = PTHREAD_COND_INITIALIZER;
 static __thread bool goes_here; /* the thread is taking a primary context apart */
-
-CUresult weir_guest_cuDeviceGet(CUdevice *device, int ordinal)
-{
-    if (!device) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_guest_device_get(ordinal)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *device = ordinal;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuDeviceGetCount(int *count)
-{
-    if (!count) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *count = weir_guest.n_devices;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuDeviceGetName(char *name, int len, CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!name || len <= 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    snprintf(name, (size_t)len, "%s", device->name);
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!uuid) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *uuid = device->uuid;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
-{
-    return weir_guest_cuDeviceGetUuid(uuid, dev);
-}
 
 CUresult weir_guest_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev)
 {
@@ -75,102 +22,14 @@ CUresult weir_guest_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CU
     return CUDA_SUCCESS;
 }
 
-CUresult weir_guest_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!bytes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *bytes = device->total_bytes;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!pi || (int)attrib <= 0 || attrib >= CU_DEVICE_ATTRIBUTE_MAX) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *pi = device->attributes[attrib];
-    return CUDA_SUCCESS;
-}
-
-/* Atomics of the host on device memory, and of one device on another: none are offered. */
-static CUresult no_atomics(unsigned int *capabilities, const CUatomicOperation *operations,
-                           unsigned int count)
-{
-    if (!capabilities || !operations || !count) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    memset(capabilities, 0, count * sizeof *capabilities);
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
-                                                      const CUatomicOperation *operations,
-                                                      unsigned int count, CUdevice dev)
-{
-    return weir_guest_device_get(dev) ? no_atomics(capabilities, operations, count)
-                                      : CUDA_ERROR_INVALID_DEVICE;
-}
-
 CUresult weir_guest_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities,
                                                      const CUatomicOperation *operations,
                                                      unsigned int count, CUdevice srcDevice,
                                                      CUdevice dstDevice)
 {
-    return weir_guest_device_get(srcDevice) && weir_guest_device_get(dstDevice)
-               ? no_atomics(capabilities, operations, count)
-               : CUDA_ERROR_INVALID_DEVICE;
-}
-
-CUresult weir_guest_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!prop) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    const int *a = device->attributes;
-    *prop = (CUdevprop){
-        .maxThreadsPerBlock = a[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK],
-        .maxThreadsDim = {a[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X],
-                          a[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y],
-                          a[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z]},
-        .maxGridSize = {a[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X],
-                        a[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y],
-                        a[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z]},
-        .sharedMemPerBlock = a[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK],
-        .totalConstantMemory = a[CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY],
-        .SIMDWidth = a[CU_DEVICE_ATTRIBUTE_WARP_SIZE],
-        .memPitch = a[CU_DEVICE_ATTRIBUTE_MAX_PITCH],
-        .regsPerBlock = a[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK],
-        .clockRate = a[CU_DEVICE_ATTRIBUTE_CLOCK_RATE],
-        .textureAlign = a[CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT],
-    };
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!major || !minor) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *major = device->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR];
-    *minor = device->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR];
-    return CUDA_SUCCESS;
+    return weir_guest_device_get(dstDevice) ? weir_guest_cuDeviceGetHostAtomicCapabilities(
+                                                  capabilities, operations, count, srcDevice)
+                                            : CUDA_ERROR_INVALID_DEVICE;
 }
 
 /* "domain:bus:device.function"; the driver reads the domain and the function as optional. */
@@ -322,8 +181,9 @@ static CUresult take_apart(struct weir_guest_ctx *ctx)
     return rc;
 }
 
-static CUresult release(struct weir_guest_ctx *ctx, bool reset)
+CUresult weir_guest_primary_release(const struct weir_guest_device *device, bool reset)
 {
+    struct weir_guest_ctx *ctx = device->primary;
     if (!lock_primary(ctx)) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -334,32 +194,6 @@ static CUresult release(struct weir_guest_ctx *ctx, bool reset)
     ctx->going = last;
     pthread_mutex_unlock(&primary_lock);
     return last ? take_apart(ctx) : rc;
-}
-
-CUresult weir_guest_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    return device ? release(device->primary, false) : CUDA_ERROR_INVALID_DEVICE;
-}
-
-CUresult weir_guest_cuDevicePrimaryCtxReset_v2(CUdevice dev)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    return device ? release(device->primary, true) : CUDA_ERROR_INVALID_DEVICE;
-}
-
-CUresult weir_guest_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
-{
-    const struct weir_guest_device *device = weir_guest_device_get(dev);
-    if (!device) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if ((flags & CU_CTX_SCHED_MASK) > CU_CTX_SCHED_BLOCKING_SYNC ||
-        flags & ~(unsigned int)CU_CTX_FLAGS_MASK) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    __atomic_store_n(&device->primary->flags, flags, __ATOMIC_RELAXED);
-    return CUDA_SUCCESS;
 }
 
 CUresult weir_guest_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)

@@ -25,16 +25,6 @@ CUresult weir_guest_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     return rc;
 }
 
-CUresult weir_guest_cuEventDestroy_v2(CUevent hEvent)
-{
-    struct weir_guest_event *event;
-    CUresult rc = weir_event_get(hEvent, &event);
-    if (rc == CUDA_SUCCESS) {
-        weir_event_drop(event, true);
-    }
-    return rc;
-}
-
 CUresult weir_guest_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
 {
     struct weir_guest_stream *stream;
@@ -45,11 +35,6 @@ CUresult weir_guest_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, uns
         rc = CUDA_ERROR_INVALID_HANDLE;
     }
     return rc == CUDA_SUCCESS ? weir_event_record(event, stream, flags) : rc;
-}
-
-CUresult weir_guest_cuEventRecord(CUevent hEvent, CUstream hStream)
-{
-    return weir_guest_cuEventRecordWithFlags(hEvent, hStream, 0);
 }
 
 /* Unsafe while a stream is captured; but a captured event has an error of its own. */

@@ -2,12 +2,11 @@
  * Graphs as wholes: made, cloned, instantiated, launched, updated, destroyed; and the generic node
  * calls, which only sort by type.
  */
-#include "guest_lib/graph.h"
-#include "guest_lib/entry.h"
-#include "guest_lib/module.h"
+#include "guest_lib/ops/forward.h"
 #include "guest_lib/register.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
+#include "proto/structs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,46 +14,25 @@
 
 #define MAX_DEPENDENCIES 4096
 
-CUresult weir_guest_cuGraphDestroy(CUgraph hGraph)
+void weir_guest_graph_forget(uint64_t graph)
 {
-    if (!weir_guest_object_get(WEIR_KIND_GRAPH, hGraph)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    const struct weir_op_cuGraphDestroy_in in = {.hGraph = (uintptr_t)hGraph};
-    CUresult result = weir_call_cuGraphDestroy(weir_guest_channel(), &in, NULL);
-    if (result == CUDA_SUCCESS) {
-        weir_graph_nodes_forget((uintptr_t)hGraph);
-        weir_graph_set_drop((uintptr_t)hGraph);
-        weir_guest_drop(WEIR_KIND_GRAPH, (uintptr_t)hGraph);
-    }
-    return result;
+    weir_graph_nodes_forget(graph);
+    weir_graph_set_drop(graph);
+    weir_guest_drop(WEIR_KIND_GRAPH, graph);
 }
 
-CUresult weir_guest_cuGraphExecDestroy(CUgraphExec hGraphExec)
+void weir_guest_exec_forget(uint64_t exec)
 {
-    if (!weir_guest_object_get(WEIR_KIND_EXEC, hGraphExec)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    const struct weir_op_cuGraphExecDestroy_in in = {.hGraphExec = (uintptr_t)hGraphExec};
-    CUresult result = weir_call_cuGraphExecDestroy(weir_guest_channel(), &in, NULL);
-    if (result == CUDA_SUCCESS) {
-        weir_graph_set_drop((uintptr_t)hGraphExec);
-        weir_guest_drop(WEIR_KIND_EXEC, (uintptr_t)hGraphExec);
-    }
-    return result;
+    weir_graph_set_drop(exec);
+    weir_guest_drop(WEIR_KIND_EXEC, exec);
 }
 
-CUresult weir_guest_cuGraphDestroyNode(CUgraphNode hNode)
+void weir_guest_node_forget(uint64_t node)
 {
-    const struct weir_op_cuGraphDestroyNode_in in = {.hNode = (uintptr_t)hNode};
-    CUresult result = weir_call_cuGraphDestroyNode(weir_guest_channel(), &in, NULL);
-    if (result == CUDA_SUCCESS) {
-        weir_graph_node_bodies_forget((uintptr_t)hNode);
-        weir_graph_node_forget((uintptr_t)hNode);
-        weir_graph_set_drop((uintptr_t)hNode);
-        weir_guest_drop(WEIR_KIND_NODE, (uintptr_t)hNode);
-    }
-    return result;
+    weir_graph_node_bodies_forget(node);
+    weir_graph_node_forget(node);
+    weir_graph_set_drop(node);
+    weir_guest_drop(WEIR_KIND_NODE, node);
 }
 
 CUresult weir_guest_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
@@ -182,16 +160,6 @@ CUresult weir_guest_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgra
     return result;
 }
 
-/* An upload only moves work forward in time; the stream is checked, the rest is the driver's. */
-CUresult weir_guest_cuGraphUpload(CUgraphExec hGraph, CUstream hStream)
-{
-    struct weir_guest_stream *stream;
-    if (!weir_guest_object_get(WEIR_KIND_EXEC, hGraph)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return weir_guest_stream_get(hStream, &stream);
-}
-
 CUresult weir_guest_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 {
     struct weir_guest_stream *stream;
@@ -260,22 +228,6 @@ CUresult weir_guest_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph,
     *updateResult_out = info.result;
     if (hErrorNode_out) {
         *hErrorNode_out = info.errorNode;
-    }
-    return result;
-}
-
-CUresult weir_guest_cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
-{
-    const struct weir_op_graph_exec_flags_in in = {.x = (uintptr_t)hGraphExec};
-    struct weir_op_graph_exec_flags_out out;
-    CUresult result;
-
-    if (!flags) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    result = weir_call_graph_exec_flags(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        *flags = out.flags;
     }
     return result;
 }
@@ -356,16 +308,6 @@ CUresult weir_guest_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsig
 
 /* ---------------------------------------------------------------- generic nodes */
 
-static CUDA_MEMSET_NODE_PARAMS memset_of(const CUDA_MEMSET_NODE_PARAMS_v2 *p)
-{
-    return (CUDA_MEMSET_NODE_PARAMS){.dst = p->dst,
-                                     .pitch = p->pitch,
-                                     .value = p->value,
-                                     .elementSize = p->elementSize,
-                                     .width = p->width,
-                                     .height = p->height};
-}
-
 /* The two versions of kernel parameters are laid out alike. */
 static const CUDA_KERNEL_NODE_PARAMS *kernel_of(const CUDA_KERNEL_NODE_PARAMS_v3 *p)
 {
@@ -374,23 +316,12 @@ static const CUDA_KERNEL_NODE_PARAMS *kernel_of(const CUDA_KERNEL_NODE_PARAMS_v3
     return (const CUDA_KERNEL_NODE_PARAMS *)(const void *)p;
 }
 
-static CUDA_HOST_NODE_PARAMS host_of(const CUDA_HOST_NODE_PARAMS_v2 *p)
-{
-    return (CUDA_HOST_NODE_PARAMS){.fn = p->fn, .userData = p->userData};
-}
-
 /* Laid out alike, and written to: the node's address is an output. */
 static CUDA_MEM_ALLOC_NODE_PARAMS *alloc_of(CUDA_MEM_ALLOC_NODE_PARAMS_v2 *p)
 {
     _Static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS_v2) == sizeof(CUDA_MEM_ALLOC_NODE_PARAMS),
                    "same fields");
     return (CUDA_MEM_ALLOC_NODE_PARAMS *)(void *)p;
-}
-
-static CUDA_BATCH_MEM_OP_NODE_PARAMS memops_of(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *p)
-{
-    return (CUDA_BATCH_MEM_OP_NODE_PARAMS){
-        .ctx = p->ctx, .count = p->count, .paramArray = p->paramArray, .flags = p->flags};
 }
 
 CUresult weir_guest_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -407,11 +338,11 @@ CUresult weir_guest_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
         return weir_guest_cuGraphAddMemcpyNode(phGraphNode, hGraph, d, n, &p->memcpy.copyParams,
                                                p->memcpy.copyCtx);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
-        const CUDA_MEMSET_NODE_PARAMS set = memset_of(&p->memset);
+        const CUDA_MEMSET_NODE_PARAMS set = weir_struct_memset_of_v2(&p->memset);
         return weir_guest_cuGraphAddMemsetNode(phGraphNode, hGraph, d, n, &set, p->memset.ctx);
     }
     case CU_GRAPH_NODE_TYPE_HOST: {
-        const CUDA_HOST_NODE_PARAMS host = host_of(&p->host);
+        const CUDA_HOST_NODE_PARAMS host = weir_struct_host_of_v2(&p->host);
         return weir_guest_cuGraphAddHostNode(phGraphNode, hGraph, d, n, &host);
     }
     case CU_GRAPH_NODE_TYPE_GRAPH:
@@ -428,7 +359,7 @@ CUresult weir_guest_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         return weir_guest_cuGraphAddMemFreeNode(phGraphNode, hGraph, d, n, p->free.dptr);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
-        const CUDA_BATCH_MEM_OP_NODE_PARAMS ops = memops_of(&p->memOp);
+        const CUDA_BATCH_MEM_OP_NODE_PARAMS ops = weir_struct_memops_of_v2(&p->memOp);
         return weir_guest_cuGraphAddBatchMemOpNode(phGraphNode, hGraph, d, n, &ops);
     }
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
@@ -449,11 +380,11 @@ CUresult weir_guest_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *p
     case CU_GRAPH_NODE_TYPE_MEMCPY:
         return weir_guest_cuGraphMemcpyNodeSetParams(hNode, &p->memcpy.copyParams);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
-        const CUDA_MEMSET_NODE_PARAMS set = memset_of(&p->memset);
+        const CUDA_MEMSET_NODE_PARAMS set = weir_struct_memset_of_v2(&p->memset);
         return weir_guest_cuGraphMemsetNodeSetParams(hNode, &set);
     }
     case CU_GRAPH_NODE_TYPE_HOST: {
-        const CUDA_HOST_NODE_PARAMS host = host_of(&p->host);
+        const CUDA_HOST_NODE_PARAMS host = weir_struct_host_of_v2(&p->host);
         return weir_guest_cuGraphHostNodeSetParams(hNode, &host);
     }
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
@@ -461,7 +392,7 @@ CUresult weir_guest_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *p
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         return weir_guest_cuGraphEventRecordNodeSetEvent(hNode, p->eventRecord.event);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
-        const CUDA_BATCH_MEM_OP_NODE_PARAMS ops = memops_of(&p->memOp);
+        const CUDA_BATCH_MEM_OP_NODE_PARAMS ops = weir_struct_memops_of_v2(&p->memOp);
         return weir_guest_cuGraphBatchMemOpNodeSetParams(hNode, &ops);
     }
     default:
@@ -483,11 +414,11 @@ CUresult weir_guest_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode
         return weir_guest_cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, &p->memcpy.copyParams,
                                                          p->memcpy.copyCtx);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
-        const CUDA_MEMSET_NODE_PARAMS set = memset_of(&p->memset);
+        const CUDA_MEMSET_NODE_PARAMS set = weir_struct_memset_of_v2(&p->memset);
         return weir_guest_cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, &set, p->memset.ctx);
     }
     case CU_GRAPH_NODE_TYPE_HOST: {
-        const CUDA_HOST_NODE_PARAMS host = host_of(&p->host);
+        const CUDA_HOST_NODE_PARAMS host = weir_struct_host_of_v2(&p->host);
         return weir_guest_cuGraphExecHostNodeSetParams(hGraphExec, hNode, &host);
     }
     case CU_GRAPH_NODE_TYPE_GRAPH:
@@ -498,7 +429,7 @@ CUresult weir_guest_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode
         return weir_guest_cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode,
                                                              p->eventRecord.event);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
-        const CUDA_BATCH_MEM_OP_NODE_PARAMS ops = memops_of(&p->memOp);
+        const CUDA_BATCH_MEM_OP_NODE_PARAMS ops = weir_struct_memops_of_v2(&p->memOp);
         return weir_guest_cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, &ops);
     }
     default:

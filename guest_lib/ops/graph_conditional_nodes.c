@@ -8,29 +8,6 @@
 #define MAX_DEPENDENCIES 4096
 #define MAX_BODIES       64
 
-/* The handle is the driver's own value: kernels that set the condition get it as a parameter. */
-CUresult weir_guest_cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out,
-                                                   CUgraph hGraph, CUcontext ctx,
-                                                   unsigned int defaultLaunchValue,
-                                                   unsigned int flags)
-{
-    struct weir_guest_ctx *context;
-    struct weir_op_graph_condition_out out;
-    const struct weir_op_graph_condition_in in = {
-        .g = (uintptr_t)hGraph, .default_value = defaultLaunchValue, .flags = flags};
-    if (!pHandle_out) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult result = weir_ctx_resolve(ctx, &context);
-    if (result == CUDA_SUCCESS) {
-        result = weir_call_graph_condition(weir_guest_channel(), &in, &out);
-    }
-    if (result == CUDA_SUCCESS) {
-        *pHandle_out = out.handle;
-    }
-    return result;
-}
-
 CUresult weir_graph_add_conditional(CUgraphNode *ret_node, CUgraph graph,
                                     const CUgraphNode *dependencies, size_t count,
                                     CUDA_CONDITIONAL_NODE_PARAMS *params)

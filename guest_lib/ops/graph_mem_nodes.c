@@ -1,7 +1,6 @@
 /* Allocation and free nodes: empty nodes to the driver, see guest_lib/graph_mem.h. */
-#include "guest_lib/entry.h"
-#include "guest_lib/graph.h"
 #include "guest_lib/graph_mem.h"
+#include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
@@ -87,38 +86,12 @@ CUresult weir_guest_cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGra
     return result;
 }
 
-static CUresult look_up(CUgraphNode node, CUgraphNodeType type, struct weir_graph_node *ret_record)
+CUresult weir_guest_memory_node_record(CUgraphNode node, CUgraphNodeType type,
+                                       struct weir_graph_node *ret_record)
 {
     return weir_graph_node_find((uintptr_t)node, ret_record) && ret_record->type == type
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult weir_guest_cuGraphMemAllocNodeGetParams(CUgraphNode hNode,
-                                                 CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
-{
-    struct weir_graph_node record;
-    CUresult result = look_up(hNode, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &record);
-    if (result == CUDA_SUCCESS && !params_out) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (result == CUDA_SUCCESS) {
-        *params_out = record.params.alloc;
-    }
-    return result;
-}
-
-CUresult weir_guest_cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr *dptr_out)
-{
-    struct weir_graph_node record;
-    CUresult result = look_up(hNode, CU_GRAPH_NODE_TYPE_MEM_FREE, &record);
-    if (result == CUDA_SUCCESS && !dptr_out) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (result == CUDA_SUCCESS) {
-        *dptr_out = record.params.freed;
-    }
-    return result;
 }
 
 /* The driver sees an empty node where the program sees one of memory. */

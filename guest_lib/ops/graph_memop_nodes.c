@@ -1,6 +1,5 @@
 /* Graph nodes that wait for or write values: batches of memory operations. */
-#include "guest_lib/entry.h"
-#include "guest_lib/graph.h"
+#include "guest_lib/ops/forward.h"
 #include "guest_lib/register.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
@@ -71,8 +70,8 @@ CUresult weir_guest_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph h
     return keep_ops(*phGraphNode, nodeParams);
 }
 
-static CUresult set_ops(uint64_t exec, CUgraphNode node,
-                        const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
+CUresult weir_guest_node_set_memops(uint64_t exec, CUgraphNode node,
+                                    const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
 {
     CUresult result = check_ops(params);
     if (result != CUDA_SUCCESS) {
@@ -82,35 +81,4 @@ static CUresult set_ops(uint64_t exec, CUgraphNode node,
         .x = exec, .n = (uintptr_t)node, .ops = params->paramArray, .n_ops = params->count};
     result = weir_call_graph_memops_set(weir_guest_channel(), &in, NULL);
     return result == CUDA_SUCCESS && !exec ? keep_ops(node, params) : result;
-}
-
-CUresult weir_guest_cuGraphBatchMemOpNodeSetParams(CUgraphNode hNode,
-                                                   const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
-{
-    return set_ops(0, hNode, nodeParams);
-}
-
-CUresult
-weir_guest_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                              const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
-{
-    return hGraphExec ? set_ops((uintptr_t)hGraphExec, hNode, nodeParams)
-                      : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult weir_guest_cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode,
-                                                   CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams_out)
-{
-    struct weir_graph_node record;
-    if (!nodeParams_out) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_graph_node_find((uintptr_t)hNode, &record)) {
-        return CUDA_ERROR_NOT_SUPPORTED; /* made by a capture */
-    }
-    if (record.type != CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *nodeParams_out = record.params.memops;
-    return CUDA_SUCCESS;
 }

@@ -4,9 +4,7 @@
  */
 #include "base/hash.h"
 #include "guest_lib/callback.h"
-#include "guest_lib/entry.h"
-#include "guest_lib/graph.h"
-#include "guest_lib/module.h"
+#include "guest_lib/ops/forward.h"
 #include "guest_lib/register.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
@@ -48,6 +46,15 @@ static CUresult end_add(CUresult result, const struct addition *add, CUgraphNode
     weir_graph_node_own(add->graph, add->node);
     *ret_node = (CUgraphNode)(uintptr_t)add->node;
     return CUDA_SUCCESS;
+}
+
+CUresult weir_guest_node_record(CUgraphNode node, CUgraphNodeType type,
+                                struct weir_graph_node *ret_record)
+{
+    if (!weir_graph_node_find((uintptr_t)node, ret_record)) {
+        return CUDA_ERROR_NOT_SUPPORTED; /* made by a capture: its staging is not the program's */
+    }
+    return ret_record->type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---------------------------------------------------------------- kernels */
@@ -140,7 +147,8 @@ static CUresult send_kernel(const struct weir_op_graph_kernel_set_in *in,
     return result;
 }
 
-static CUresult set_kernel(uint64_t exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p)
+CUresult weir_guest_node_set_kernel(uint64_t exec, CUgraphNode node,
+                                    const CUDA_KERNEL_NODE_PARAMS *p)
 {
     struct weir_guest_function *function;
     struct weir_launch_buffer buffer;
@@ -161,19 +169,6 @@ static CUresult set_kernel(uint64_t exec, CUgraphNode node, const CUDA_KERNEL_NO
     result = send_kernel(&in, function);
     free(buffer.allocated);
     return result;
-}
-
-CUresult weir_guest_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
-                                                  const CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-    return set_kernel(0, hNode, nodeParams);
-}
-
-CUresult weir_guest_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                      const CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-    return hGraphExec ? set_kernel((uintptr_t)hGraphExec, hNode, nodeParams)
-                      : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* The driver gives pointers to its own copy of the arguments; ours lives in the node's record. */
@@ -244,34 +239,6 @@ CUresult weir_guest_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode,
     return CUDA_SUCCESS;
 }
 
-CUresult weir_guest_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
-                                                  const CUkernelNodeAttrValue *value)
-{
-    if (!value) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    const struct weir_op_graph_kernel_attribute_in in = {
-        .n = (uintptr_t)hNode, .attribute = (uint32_t)attr, .write = 1, .value = *value};
-    struct weir_op_graph_kernel_attribute_out out;
-    return weir_call_graph_kernel_attribute(weir_guest_channel(), &in, &out);
-}
-
-CUresult weir_guest_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
-                                                  CUkernelNodeAttrValue *value_out)
-{
-    if (!value_out) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    const struct weir_op_graph_kernel_attribute_in in = {.n = (uintptr_t)hNode,
-                                                         .attribute = (uint32_t)attr};
-    struct weir_op_graph_kernel_attribute_out out;
-    CUresult result = weir_call_graph_kernel_attribute(weir_guest_channel(), &in, &out);
-    if (result == CUDA_SUCCESS) {
-        *value_out = out.value;
-    }
-    return result;
-}
-
 /* ---------------------------------------------------------------- copies */
 
 #define COPY_FIELDS(copy, context)                                                                 \
@@ -336,8 +303,8 @@ CUresult weir_guest_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGrap
     return end_add(result, &add, phGraphNode);
 }
 
-static CUresult set_copy(uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D *copyParams,
-                         CUcontext ctx)
+CUresult weir_guest_node_set_copy(uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D *copyParams,
+                                  CUcontext ctx)
 {
     struct weir_guest_ctx *context;
     struct weir_graph_copy copy;
@@ -372,34 +339,6 @@ static CUresult set_copy(uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D *c
                                            .type = CU_GRAPH_NODE_TYPE_MEMCPY,
                                            .params = {.copy = *copyParams}};
     return weir_graph_node_keep(&record);
-}
-
-CUresult weir_guest_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
-{
-    return set_copy(0, hNode, nodeParams, NULL);
-}
-
-CUresult weir_guest_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                   const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
-{
-    return hGraphExec ? set_copy((uintptr_t)hGraphExec, hNode, copyParams, ctx)
-                      : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult weir_guest_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
-{
-    struct weir_graph_node record;
-    if (!nodeParams) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_graph_node_find((uintptr_t)hNode, &record)) {
-        return CUDA_ERROR_NOT_SUPPORTED; /* made by a capture: its staging is not the program's */
-    }
-    if (record.type != CU_GRAPH_NODE_TYPE_MEMCPY) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *nodeParams = record.params.copy;
-    return CUDA_SUCCESS;
 }
 
 /* ---------------------------------------------------------------- memsets */
@@ -443,8 +382,8 @@ CUresult weir_guest_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGrap
     return end_add(result, &add, phGraphNode);
 }
 
-static CUresult set_memset(uint64_t exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *p,
-                           CUcontext ctx)
+CUresult weir_guest_node_set_memset(uint64_t exec, CUgraphNode node,
+                                    const CUDA_MEMSET_NODE_PARAMS *p, CUcontext ctx)
 {
     struct weir_guest_ctx *context;
     if (!p) {
@@ -473,37 +412,6 @@ static CUresult set_memset(uint64_t exec, CUgraphNode node, const CUDA_MEMSET_NO
         result = weir_graph_node_keep(&record);
     }
     return result;
-}
-
-CUresult weir_guest_cuGraphMemsetNodeSetParams(CUgraphNode hNode,
-                                               const CUDA_MEMSET_NODE_PARAMS *nodeParams)
-{
-    return set_memset(0, hNode, nodeParams, NULL);
-}
-
-CUresult weir_guest_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                   const CUDA_MEMSET_NODE_PARAMS *memsetParams,
-                                                   CUcontext ctx)
-{
-    return hGraphExec ? set_memset((uintptr_t)hGraphExec, hNode, memsetParams, ctx)
-                      : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult weir_guest_cuGraphMemsetNodeGetParams(CUgraphNode hNode,
-                                               CUDA_MEMSET_NODE_PARAMS *nodeParams)
-{
-    struct weir_graph_node record;
-    if (!nodeParams) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_graph_node_find((uintptr_t)hNode, &record)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if (record.type != CU_GRAPH_NODE_TYPE_MEMSET) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *nodeParams = record.params.memset;
-    return CUDA_SUCCESS;
 }
 
 /* ---------------------------------------------------------------- host functions */
@@ -551,7 +459,7 @@ CUresult weir_guest_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 
 /* The token of a replaced function stays until its owner goes:
  * an earlier launch may still call it. */
-static CUresult set_host(uint64_t exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *p)
+CUresult weir_guest_node_set_host(uint64_t exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *p)
 {
     struct weir_graph_function *function = NULL;
     struct weir_op_graph_host_set_out out;
@@ -581,33 +489,4 @@ static CUresult set_host(uint64_t exec, CUgraphNode node, const CUDA_HOST_NODE_P
         result = weir_graph_node_keep(&record);
     }
     return result;
-}
-
-CUresult weir_guest_cuGraphHostNodeSetParams(CUgraphNode hNode,
-                                             const CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-    return set_host(0, hNode, nodeParams);
-}
-
-CUresult weir_guest_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                 const CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-    return hGraphExec ? set_host((uintptr_t)hGraphExec, hNode, nodeParams)
-                      : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult weir_guest_cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-    struct weir_graph_node record;
-    if (!nodeParams) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_graph_node_find((uintptr_t)hNode, &record)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if (record.type != CU_GRAPH_NODE_TYPE_HOST) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *nodeParams = record.params.host;
-    return CUDA_SUCCESS;
 }

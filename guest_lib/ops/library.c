@@ -1,7 +1,5 @@
 /* cuLibrary* and cuKernel*: what libcudart 12 and later load their kernels with. */
-#include "guest_lib/entry.h"
-#include "guest_lib/memory.h"
-#include "guest_lib/module.h"
+#include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
@@ -46,15 +44,10 @@ static CUresult load_stored(struct weir_library *library, const struct weir_gues
         .want_logs = jit->info_log || jit->error_log,
     };
     memcpy(in.hash, image->hash.bytes, sizeof(in.hash));
-    struct weir_op_library_load_out out;
+    struct weir_op_library_load_out out = {0};
     CUresult result = weir_call_library_load(weir_guest_channel(), &in, &out);
-    if (result != CUDA_SUCCESS) {
-        weir_jit_write_logs(jit, NULL, NULL);
-        return result;
-    }
-    weir_jit_write_logs(jit, out.info_log, out.error_log);
-    weir_guest_note_printf(out.uses_printf);
-    return (CUresult)out.result;
+    return weir_guest_image_loaded(jit, result, out.info_log, out.error_log, out.uses_printf,
+                                   out.result);
 }
 
 static CUresult library_new(const struct weir_guest_image *image, const struct weir_jit_wire *jit,
@@ -64,6 +57,7 @@ static CUresult library_new(const struct weir_guest_image *image, const struct w
     if (!library) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    library->image.library = library;
     CUresult result = weir_guest_object_add(WEIR_KIND_LIBRARY, library, &library->handle);
     if (result != CUDA_SUCCESS) {
         free(library);
@@ -78,109 +72,24 @@ static CUresult library_new(const struct weir_guest_image *image, const struct w
     return CUDA_SUCCESS;
 }
 
-/* @param source  an image, or the name of its file. */
-static CUresult load(const void *source, bool is_file, const struct weir_guest_jit_options *jit,
-                     const struct library_options *options, CUlibrary *ret_library)
+CUresult weir_guest_library_load(CUlibrary *ret_library, const void *source, bool is_file,
+                                 CUjit_option *jit_ids, void **jit_values, unsigned int n_jit,
+                                 CUlibraryOption *ids, void **values, unsigned int n)
 {
     struct weir_jit_wire wire;
     struct weir_guest_image image;
-    if (!ret_library || !source || options->count > MAX_LIBRARY_OPTIONS ||
-        (options->count && !options->ids)) {
+    if (!ret_library || !source || n > MAX_LIBRARY_OPTIONS || (n && !ids)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = weir_jit_read(jit, &wire);
+    CUresult result =
+        weir_jit_read(&(struct weir_guest_jit_options){n_jit, jit_ids, jit_values}, &wire);
     if (result == CUDA_SUCCESS) {
         result = is_file ? weir_guest_image_store_file(source, &image)
                          : weir_guest_image_store(source, &image);
     }
-    return result == CUDA_SUCCESS ? library_new(&image, &wire, options, ret_library) : result;
-}
-
-CUresult weir_guest_cuLibraryLoadData(CUlibrary *library, const void *code,
-                                      CUjit_option *jitOptions, void **jitOptionsValues,
-                                      unsigned int numJitOptions, CUlibraryOption *libraryOptions,
-                                      void **libraryOptionValues, unsigned int numLibraryOptions)
-{
-    return load(
-        code, false, &(struct weir_guest_jit_options){numJitOptions, jitOptions, jitOptionsValues},
-        &(struct library_options){numLibraryOptions, libraryOptions, libraryOptionValues}, library);
-}
-
-CUresult weir_guest_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName,
-                                          CUjit_option *jitOptions, void **jitOptionsValues,
-                                          unsigned int numJitOptions,
-                                          CUlibraryOption *libraryOptions,
-                                          void **libraryOptionValues,
-                                          unsigned int numLibraryOptions)
-{
-    return load(fileName, true,
-                &(struct weir_guest_jit_options){numJitOptions, jitOptions, jitOptionsValues},
-                &(struct library_options){numLibraryOptions, libraryOptions, libraryOptionValues},
-                library);
-}
-
-CUresult weir_guest_cuLibraryUnload(CUlibrary handle)
-{
-    struct weir_library *library = weir_library_get(handle);
-    if (!library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    const struct weir_op_library_unload_in in = {.l = library->handle};
-    CUresult result = weir_call_library_unload(weir_guest_channel(), &in, NULL);
-    if (result == CUDA_SUCCESS) {
-        weir_library_forget(library);
-    }
-    return result;
-}
-
-CUresult weir_guest_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary handle, const char *name)
-{
-    struct weir_library *library = weir_library_get(handle);
-    if (!library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!pKernel || !name) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    struct weir_guest_function *function;
-    CUresult result = weir_library_kernel(library, name, &function);
-    if (result == CUDA_SUCCESS) {
-        *pKernel = (CUkernel)(uintptr_t)function->handle;
-    }
-    return result;
-}
-
-CUresult weir_guest_cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib)
-{
-    struct weir_library *library = weir_library_get(lib);
-    if (!library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!count) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return weir_library_kernel_count(library, count);
-}
-
-CUresult weir_guest_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels,
-                                              CUlibrary lib)
-{
-    struct weir_library *library = weir_library_get(lib);
-    if (!library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!kernels && numKernels) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    for (unsigned int i = 0; i < numKernels; i++) {
-        struct weir_guest_function *function;
-        CUresult result = weir_library_kernel_at(library, i, &function);
-        if (result != CUDA_SUCCESS || !function) {
-            return result;
-        }
-        kernels[i] = (CUkernel)(uintptr_t)function->handle;
-    }
-    return CUDA_SUCCESS;
+    return result == CUDA_SUCCESS
+               ? library_new(&image, &wire, &(struct library_options){n, ids, values}, ret_library)
+               : result;
 }
 
 /* The library's module, asked for once; its functions are found through it like any module's. */
@@ -211,6 +120,7 @@ CUresult weir_guest_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
     }
     module->ctx = ctx;
     module->library = library;
+    module->image.module = module;
     result = weir_guest_object_add(WEIR_KIND_MODULE, module, &module->handle);
     if (result != CUDA_SUCCESS) {
         free(module);
@@ -281,9 +191,10 @@ static CUresult ask_variable(struct weir_library *library, const char *name, boo
     return result;
 }
 
-static CUresult global(struct weir_library *library, const char *name, bool managed,
-                       CUdeviceptr *ret_address, size_t *ret_bytes)
+CUresult weir_guest_library_global(CUlibrary handle, const char *name, bool managed,
+                                   CUdeviceptr *ret_address, size_t *ret_bytes)
 {
+    struct weir_library *library = weir_library_get(handle);
     if (!library) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -304,47 +215,5 @@ static CUresult global(struct weir_library *library, const char *name, bool mana
     if (ret_bytes) {
         *ret_bytes = out.bytes;
     }
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_guest_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
-                                       const char *name)
-{
-    return global(weir_library_get(library), name, false, dptr, bytes);
-}
-
-CUresult weir_guest_cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
-                                        const char *name)
-{
-    return global(weir_library_get(library), name, true, dptr, bytes);
-}
-
-/* A kernel serves as its own function: the host keeps both behind one handle. */
-CUresult weir_guest_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
-{
-    struct weir_guest_ctx *ctx;
-    if (!weir_function_get(kernel)) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!pFunc) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult result = weir_ctx_current(&ctx);
-    if (result == CUDA_SUCCESS) {
-        *pFunc = (CUfunction)kernel;
-    }
-    return result;
-}
-
-CUresult weir_guest_cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel)
-{
-    struct weir_guest_function *function = weir_function_get(kernel);
-    if (!function || !function->library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!pLib) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *pLib = (CUlibrary)(uintptr_t)function->library->handle;
     return CUDA_SUCCESS;
 }

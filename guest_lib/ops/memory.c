@@ -158,11 +158,6 @@ CUresult weir_guest_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flag
     return rc;
 }
 
-CUresult weir_guest_cuMemAllocHost_v2(void **pp, size_t bytesize)
-{
-    return weir_guest_cuMemHostAlloc(pp, bytesize, 0);
-}
-
 CUresult weir_guest_cuMemFreeHost(void *p)
 {
     struct weir_guest_ctx *ctx;

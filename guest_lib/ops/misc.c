@@ -33,15 +33,6 @@ CUresult weir_guest_cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
     return name && name % 8 == 0 && name <= last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult weir_guest_cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
-{
-    if (!iterator_out || flags) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *iterator_out = 0;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_guest_cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile,
                                      unsigned int flags)
 {
@@ -74,21 +65,6 @@ CUresult weir_guest_cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, si
 
 /* ---------------------------------------------------------------- what is not there */
 
-CUresult weir_guest_cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev)
-{
-    (void)type; /* NVIDIA's driver, too, says 0 of types that it does not know */
-    if (!pi) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!weir_guest_device_get(dev)) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    /* NVIDIA's driver says 1 of CU_EXEC_AFFINITY_TYPE_SM_COUNT to clients of MPS. They can create
-     * contexts with one, but here the host has created it, and cuCtxCreate would fail. */
-    *pi = 0;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_guest_cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity,
                                          CUexecAffinityType type)
 {
@@ -108,13 +84,4 @@ CUresult weir_guest_cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity,
     pExecAffinity->type = type;
     pExecAffinity->param.smCount.val = (unsigned int)sms;
     return CUDA_SUCCESS;
-}
-
-/* Host code that stands in for device functions exists where the two share an address space. */
-CUresult weir_guest_cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
-{
-    if (!fptr || !symbol) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return weir_library_get(library) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
 }

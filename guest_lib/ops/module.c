@@ -1,18 +1,49 @@
 /* cuModule*: images are stored with the host first, then loaded by hash. */
-#include "guest_lib/module.h"
-#include "guest_lib/entry.h"
-#include "guest_lib/memory.h"
+#include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-void weir_guest_note_printf(uint32_t uses_printf)
+CUresult weir_guest_image_loaded(const struct weir_jit_wire *jit, CUresult asked, const char *info,
+                                 const char *error, uint32_t uses_printf, int32_t result)
 {
-    if (uses_printf) {
+    weir_jit_write_logs(jit, asked == CUDA_SUCCESS ? info : NULL,
+                        asked == CUDA_SUCCESS ? error : NULL);
+    if (asked == CUDA_SUCCESS && uses_printf) {
         __atomic_store_n(&weir_guest.uses_printf, 1, __ATOMIC_RELEASE);
     }
+    return asked == CUDA_SUCCESS ? (CUresult)result : asked;
+}
+
+CUresult weir_guest_image_function(struct weir_image_object *image, const char *name,
+                                   void *ret_handle)
+{
+    struct weir_guest_function *function;
+    CUresult result = weir_image_function(image, name, &function);
+    if (result == CUDA_SUCCESS) {
+        memcpy(ret_handle, &function->handle, sizeof(function->handle));
+    }
+    return result;
+}
+
+CUresult weir_guest_image_functions(struct weir_image_object *image, void *ret_handles,
+                                    unsigned int room)
+{
+    if (!ret_handles && room) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned int i = 0; i < room; i++) {
+        struct weir_guest_function *function;
+        CUresult result = weir_image_function_at(image, i, &function);
+        if (result != CUDA_SUCCESS || !function) {
+            return result;
+        }
+        memcpy((char *)ret_handles + i * sizeof(function->handle), &function->handle,
+               sizeof(function->handle));
+    }
+    return CUDA_SUCCESS;
 }
 
 static CUresult load_stored(struct weir_guest_module *module, const struct weir_guest_image *image,
@@ -30,15 +61,10 @@ static CUresult load_stored(struct weir_guest_module *module, const struct weir_
         .want_logs = jit->info_log || jit->error_log,
     };
     memcpy(in.hash, image->hash.bytes, sizeof(in.hash));
-    struct weir_op_module_load_out out;
+    struct weir_op_module_load_out out = {0};
     CUresult result = weir_call_module_load(weir_guest_channel(), &in, &out);
-    if (result != CUDA_SUCCESS) {
-        weir_jit_write_logs(jit, NULL, NULL);
-        return result;
-    }
-    weir_jit_write_logs(jit, out.info_log, out.error_log);
-    weir_guest_note_printf(out.uses_printf);
-    return (CUresult)out.result;
+    return weir_guest_image_loaded(jit, result, out.info_log, out.error_log, out.uses_printf,
+                                   out.result);
 }
 
 /* Load an image that the host has. */
@@ -55,6 +81,7 @@ static CUresult module_new(const struct weir_guest_image *image, const struct we
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     module->ctx = ctx;
+    module->image.module = module;
     result = weir_guest_object_add(WEIR_KIND_MODULE, module, &module->handle);
     if (result != CUDA_SUCCESS) {
         free(module);
@@ -69,36 +96,20 @@ static CUresult module_new(const struct weir_guest_image *image, const struct we
     return CUDA_SUCCESS;
 }
 
-static CUresult load_data(const void *image, const struct weir_guest_jit_options *options,
-                          CUmodule *ret_module)
-{
-    struct weir_jit_wire jit;
-    struct weir_guest_image stored;
-    if (!image || !ret_module) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult result = weir_jit_read(options, &jit);
-    if (result == CUDA_SUCCESS) {
-        result = weir_guest_image_store(image, &stored);
-    }
-    return result == CUDA_SUCCESS ? module_new(&stored, &jit, ret_module) : result;
-}
-
-CUresult weir_guest_cuModuleLoadData(CUmodule *module, const void *image)
-{
-    return load_data(image, &(struct weir_guest_jit_options){.count = 0}, module);
-}
-
 CUresult weir_guest_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions,
                                        CUjit_option *options, void **optionValues)
 {
-    return load_data(image, &(struct weir_guest_jit_options){numOptions, options, optionValues},
-                     module);
-}
-
-CUresult weir_guest_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
-{
-    return load_data(fatCubin, &(struct weir_guest_jit_options){.count = 0}, module);
+    struct weir_jit_wire jit;
+    struct weir_guest_image stored;
+    if (!image || !module) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result =
+        weir_jit_read(&(struct weir_guest_jit_options){numOptions, options, optionValues}, &jit);
+    if (result == CUDA_SUCCESS) {
+        result = weir_guest_image_store(image, &stored);
+    }
+    return result == CUDA_SUCCESS ? module_new(&stored, &jit, module) : result;
 }
 
 CUresult weir_guest_cuModuleLoad(CUmodule *module, const char *fname)
@@ -110,20 +121,6 @@ CUresult weir_guest_cuModuleLoad(CUmodule *module, const char *fname)
     }
     CUresult result = weir_guest_image_store_file(fname, &stored);
     return result == CUDA_SUCCESS ? module_new(&stored, &jit, module) : result;
-}
-
-CUresult weir_guest_cuModuleUnload(CUmodule hmod)
-{
-    struct weir_guest_module *module = weir_module_get(hmod);
-    if (!module || module->library) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    const struct weir_op_module_unload_in in = {.m = module->handle};
-    CUresult result = weir_call_module_unload(weir_guest_channel(), &in, NULL);
-    if (result == CUDA_SUCCESS) {
-        weir_module_forget(module);
-    }
-    return result;
 }
 
 CUresult weir_guest_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
@@ -138,56 +135,6 @@ CUresult weir_guest_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_guest_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
-{
-    struct weir_guest_module *module = weir_module_get(hmod);
-    if (!module) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!hfunc || !name) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    struct weir_guest_function *function;
-    CUresult result = weir_module_function(module, name, &function);
-    if (result == CUDA_SUCCESS) {
-        *hfunc = (CUfunction)(uintptr_t)function->handle;
-    }
-    return result;
-}
-
-CUresult weir_guest_cuModuleGetFunctionCount(unsigned int *count, CUmodule mod)
-{
-    struct weir_guest_module *module = weir_module_get(mod);
-    if (!module) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!count) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return weir_module_function_count(module, count);
-}
-
-CUresult weir_guest_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions,
-                                               CUmodule mod)
-{
-    struct weir_guest_module *module = weir_module_get(mod);
-    if (!module) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!functions && numFunctions) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    for (unsigned int i = 0; i < numFunctions; i++) {
-        struct weir_guest_function *function;
-        CUresult result = weir_module_function_at(module, i, &function);
-        if (result != CUDA_SUCCESS || !function) {
-            return result;
-        }
-        functions[i] = (CUfunction)(uintptr_t)function->handle;
-    }
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_guest_module_function_at(CUmodule mod, unsigned int index, CUfunction *ret_function)
 {
     struct weir_guest_module *module = weir_module_get(mod);
@@ -195,7 +142,7 @@ CUresult weir_guest_module_function_at(CUmodule mod, unsigned int index, CUfunct
     if (!module) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    CUresult result = weir_module_function_at(module, index, &function);
+    CUresult result = weir_image_function_at(&module->image, index, &function);
     if (result != CUDA_SUCCESS || !function) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_NOT_FOUND;
     }

@@ -4,9 +4,8 @@
  * a slot. A function's epoch, part of the question, grows with every attribute that is set.
  */
 #include "base/hash.h"
-#include "guest_lib/entry.h"
 #include "guest_lib/launch.h"
-#include "guest_lib/module.h"
+#include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 
@@ -88,14 +87,6 @@ CUresult weir_guest_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     }
     return numBlocks ? blocks_per_sm(function, blockSize, dynamicSMemSize, flags, numBlocks)
                      : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult weir_guest_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func,
-                                                                int blockSize,
-                                                                size_t dynamicSMemSize)
-{
-    return weir_guest_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        numBlocks, func, blockSize, dynamicSMemSize, CU_OCCUPANCY_DEFAULT);
 }
 
 CUresult weir_guest_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize,
@@ -182,18 +173,8 @@ CUresult weir_guest_cuOccupancyMaxPotentialBlockSizeWithFlags(
     return CUDA_SUCCESS;
 }
 
-CUresult weir_guest_cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize,
-                                                     CUfunction func,
-                                                     CUoccupancyB2DSize blockSizeToDynamicSMemSize,
-                                                     size_t dynamicSMemSize, int blockSizeLimit)
-{
-    return weir_guest_cuOccupancyMaxPotentialBlockSizeWithFlags(
-        minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit,
-        CU_OCCUPANCY_DEFAULT);
-}
-
-static CUresult clusters(int *ret_value, CUfunction func, const CUlaunchConfig *config,
-                         uint32_t potential)
+CUresult weir_guest_occupancy_clusters(int *ret_value, CUfunction func,
+                                       const CUlaunchConfig *config, bool potential)
 {
     struct weir_guest_function *function = weir_function_get(func);
     CUlaunchAttribute attributes[WEIR_LAUNCH_ATTRIBUTES_MAX];
@@ -243,16 +224,4 @@ static CUresult clusters(int *ret_value, CUfunction func, const CUlaunchConfig *
         *ret_value = out.value;
     }
     return result;
-}
-
-CUresult weir_guest_cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func,
-                                                       const CUlaunchConfig *config)
-{
-    return clusters(clusterSize, func, config, 1);
-}
-
-CUresult weir_guest_cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
-                                                 const CUlaunchConfig *config)
-{
-    return clusters(numClusters, func, config, 0);
 }

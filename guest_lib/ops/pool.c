@@ -7,9 +7,8 @@
  * memory is short. Then all pools give back what is passed, those that were destroyed too.
  */
 #include "guest_lib/graph_mem.h"
-#include "guest_lib/memory.h"
+#include "guest_lib/ops/forward.h"
 #include "guest_lib/range.h"
-#include "guest_lib/vmm.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include <stdlib.h>
@@ -454,7 +453,7 @@ CUresult weir_guest_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
     return rc;
 }
 
-static CUresult set_pool(CUdevice device, CUmemoryPool pool)
+CUresult weir_guest_pool_set(CUdevice device, CUmemoryPool pool)
 {
     struct weir_pool *found;
     CUresult rc = get_pool(pool, &found);
@@ -470,12 +469,7 @@ static CUresult set_pool(CUdevice device, CUmemoryPool pool)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_guest_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
-{
-    return set_pool(dev, pool);
-}
-
-static CUresult give_pool(CUdevice device, bool want_default, CUmemoryPool *ret_pool)
+CUresult weir_guest_pool_give(CUdevice device, bool want_default, CUmemoryPool *ret_pool)
 {
     struct weir_pool *pool;
     if (!ret_pool) {
@@ -486,16 +480,6 @@ static CUresult give_pool(CUdevice device, bool want_default, CUmemoryPool *ret_
         *ret_pool = handle_of(pool);
     }
     return rc;
-}
-
-CUresult weir_guest_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
-{
-    return give_pool(dev, false, pool);
-}
-
-CUresult weir_guest_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
-{
-    return give_pool(dev, true, pool_out);
 }
 
 /* Pools of the device only: host and managed pools are not carried. */
@@ -513,21 +497,21 @@ CUresult weir_guest_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation
                                            CUmemAllocationType type)
 {
     CUresult rc = check_location(location, type);
-    return rc == CUDA_SUCCESS ? give_pool(location->id, true, pool_out) : rc;
+    return rc == CUDA_SUCCESS ? weir_guest_pool_give(location->id, true, pool_out) : rc;
 }
 
 CUresult weir_guest_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
                                     CUmemAllocationType type)
 {
     CUresult rc = check_location(location, type);
-    return rc == CUDA_SUCCESS ? give_pool(location->id, false, pool) : rc;
+    return rc == CUDA_SUCCESS ? weir_guest_pool_give(location->id, false, pool) : rc;
 }
 
 CUresult weir_guest_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
                                     CUmemoryPool pool)
 {
     CUresult rc = check_location(location, type);
-    return rc == CUDA_SUCCESS ? set_pool(location->id, pool) : rc;
+    return rc == CUDA_SUCCESS ? weir_guest_pool_set(location->id, pool) : rc;
 }
 
 /* ---------------------------------------------------------------- between processes */

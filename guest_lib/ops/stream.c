@@ -1,9 +1,6 @@
 /* Stream entry points but capture, which lives with the graphs. */
-#include "guest_lib/stream.h"
 #include "guest_lib/callback.h"
-#include "guest_lib/graph.h"
-#include "guest_lib/memory.h"
-#include "proto/common/capture_mode.h"
+#include "guest_lib/ops/forward.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
 #include "proto/wire/op_kinds.h"
@@ -35,11 +32,6 @@ CUresult weir_guest_cuStreamCreateWithPriority(CUstream *phStream, unsigned int 
     return rc;
 }
 
-CUresult weir_guest_cuStreamCreate(CUstream *phStream, unsigned int Flags)
-{
-    return weir_guest_cuStreamCreateWithPriority(phStream, Flags, 0);
-}
-
 CUresult weir_guest_cuStreamDestroy_v2(CUstream hStream)
 {
     struct weir_guest_stream *stream;
@@ -51,102 +43,7 @@ CUresult weir_guest_cuStreamDestroy_v2(CUstream hStream)
     return weir_guest_stream_drop(stream);
 }
 
-CUresult weir_guest_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
-{
-    return weir_capture_mode_exchange(mode);
-}
-
-/* ---------------------------------------------------------------- questions */
-
-CUresult weir_guest_cuStreamGetPriority(CUstream hStream, int *priority)
-{
-    struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc == CUDA_SUCCESS && !priority) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        *priority = stream->priority;
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuStreamGetId(CUstream hStream, unsigned long long *streamId)
-{
-    struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc == CUDA_SUCCESS && !streamId) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        *streamId = stream->id;
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuStreamGetFlags(CUstream hStream, unsigned int *flags)
-{
-    struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc == CUDA_SUCCESS && !flags) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        *flags = stream->flags;
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuStreamGetDevice(CUstream hStream, CUdevice *device)
-{
-    struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc == CUDA_SUCCESS && !device) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        *device = stream->ctx->device;
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
-{
-    struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc == CUDA_SUCCESS && !pctx) {
-        rc = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (rc == CUDA_SUCCESS) {
-        *pctx = (CUcontext)(uintptr_t)stream->ctx->handle;
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
-{
-    CUresult rc = weir_guest_cuStreamGetCtx(hStream, pCtx);
-    if (rc == CUDA_SUCCESS && pGreenCtx) {
-        *pGreenCtx = NULL;
-    }
-    return rc;
-}
-
 /* ---------------------------------------------------------------- waiting */
-
-CUresult weir_guest_cuStreamSynchronize(CUstream hStream)
-{
-    struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    return rc == CUDA_SUCCESS ? weir_guest_stream_synchronize(stream) : rc;
-}
-
-CUresult weir_guest_cuStreamQuery(CUstream hStream)
-{
-    struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    return rc == CUDA_SUCCESS ? weir_guest_stream_query(stream) : rc;
-}
 
 CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 {
@@ -188,9 +85,13 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
 
 /* ---------------------------------------------------------------- values in memory */
 
-static CUresult stream_value(CUstream hStream, CUdeviceptr addr, uint64_t value, unsigned int flags,
-                             enum weir_value_kind kind)
+CUresult weir_guest_stream_value(CUstream hStream, CUstreamBatchMemOpType operation,
+                                 CUdeviceptr addr, uint64_t value, unsigned int flags)
 {
+    enum weir_value_kind kind = operation == CU_STREAM_MEM_OP_WRITE_VALUE_32   ? WEIR_VALUE_WRITE32
+                                : operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 ? WEIR_VALUE_WRITE64
+                                : operation == CU_STREAM_MEM_OP_WAIT_VALUE_32  ? WEIR_VALUE_WAIT32
+                                                                               : WEIR_VALUE_WAIT64;
     uint64_t bytes = kind == WEIR_VALUE_WRITE64 || kind == WEIR_VALUE_WAIT64 ? 8 : 4;
     struct weir_guest_stream *stream;
     CUresult rc = weir_guest_stream_get(hStream, &stream);
@@ -213,45 +114,21 @@ static CUresult stream_value(CUstream hStream, CUdeviceptr addr, uint64_t value,
     return weir_guest_stream_work_end(stream, rc);
 }
 
-CUresult weir_guest_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                            unsigned int flags)
-{
-    return stream_value(stream, addr, value, flags, WEIR_VALUE_WRITE32);
-}
-
-CUresult weir_guest_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                           unsigned int flags)
-{
-    return stream_value(stream, addr, value, flags, WEIR_VALUE_WAIT32);
-}
-
-CUresult weir_guest_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                            unsigned int flags)
-{
-    return stream_value(stream, addr, value, flags, WEIR_VALUE_WRITE64);
-}
-
-CUresult weir_guest_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                           unsigned int flags)
-{
-    return stream_value(stream, addr, value, flags, WEIR_VALUE_WAIT64);
-}
-
 static CUresult one_mem_op(CUstream stream, const CUstreamBatchMemOpParams *op)
 {
     switch (op->operation) {
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-        return stream_value(stream, op->waitValue.address, op->waitValue.value, op->waitValue.flags,
-                            WEIR_VALUE_WAIT32);
+        return weir_guest_stream_value(stream, op->operation, op->waitValue.address,
+                                       op->waitValue.value, op->waitValue.flags);
     case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-        return stream_value(stream, op->writeValue.address, op->writeValue.value,
-                            op->writeValue.flags, WEIR_VALUE_WRITE32);
+        return weir_guest_stream_value(stream, op->operation, op->writeValue.address,
+                                       op->writeValue.value, op->writeValue.flags);
     case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-        return stream_value(stream, op->waitValue.address, op->waitValue.value64,
-                            op->waitValue.flags, WEIR_VALUE_WAIT64);
+        return weir_guest_stream_value(stream, op->operation, op->waitValue.address,
+                                       op->waitValue.value64, op->waitValue.flags);
     case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-        return stream_value(stream, op->writeValue.address, op->writeValue.value64,
-                            op->writeValue.flags, WEIR_VALUE_WRITE64);
+        return weir_guest_stream_value(stream, op->operation, op->writeValue.address,
+                                       op->writeValue.value64, op->writeValue.flags);
     case CU_STREAM_MEM_OP_BARRIER:
     case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -274,7 +151,7 @@ CUresult weir_guest_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
 
 /* ---------------------------------------------------------------- host functions */
 
-static CUresult enqueue_function(struct weir_guest_stream *stream, weir_callback_fn fn, void *user)
+CUresult weir_guest_stream_function(struct weir_guest_stream *stream, CUhostFn fn, void *user)
 {
     struct weir_op_host_func_in in = {.s = stream->handle};
     bool capturing = weir_guest_capturing();
@@ -294,16 +171,6 @@ static CUresult enqueue_function(struct weir_guest_stream *stream, weir_callback
         weir_callback_remove(in.token);
     }
     return weir_guest_stream_work_end(stream, rc);
-}
-
-CUresult weir_guest_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
-{
-    struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
-    }
-    return fn ? enqueue_function(stream, fn, userData) : CUDA_ERROR_INVALID_VALUE;
 }
 
 struct stream_callback {
@@ -338,7 +205,7 @@ CUresult weir_guest_cuStreamAddCallback(CUstream hStream, CUstreamCallback callb
     *call = (struct stream_callback){.stream = hStream, .fn = callback, .user = userData};
     rc = weir_guest_capturing() ? weir_guest_stream_ask_host(stream) : CUDA_SUCCESS;
     if (rc == CUDA_SUCCESS || rc == CUDA_ERROR_NOT_READY) {
-        rc = enqueue_function(stream, run_stream_callback, call);
+        rc = weir_guest_stream_function(stream, run_stream_callback, call);
     }
     if (rc != CUDA_SUCCESS) {
         free(call);
@@ -361,46 +228,6 @@ CUresult weir_guest_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, s
 }
 
 /* ---------------------------------------------------------------- attributes */
-
-CUresult weir_guest_cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr,
-                                         CUstreamAttrValue *value)
-{
-    struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
-    }
-    if (!value) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    struct weir_op_stream_attribute_out out = {0};
-    rc = weir_call_stream_attribute(
-        weir_guest_channel(),
-        &(struct weir_op_stream_attribute_in){.s = stream->handle, .attribute = attr}, &out);
-    if (rc == CUDA_SUCCESS) {
-        *value = out.value;
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
-                                         const CUstreamAttrValue *param)
-{
-    struct weir_guest_stream *stream;
-    CUresult rc = weir_guest_stream_get(hStream, &stream);
-    if (rc != CUDA_SUCCESS) {
-        return rc;
-    }
-    if (!param) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    struct weir_op_stream_attribute_out out = {0};
-    return weir_call_stream_attribute(
-        weir_guest_channel(),
-        &(struct weir_op_stream_attribute_in){
-            .s = stream->handle, .attribute = attr, .write = 1, .value = *param},
-        &out);
-}
 
 CUresult weir_guest_cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
 {

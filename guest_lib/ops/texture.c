@@ -2,7 +2,7 @@
  * Texture and surface objects. Their value goes to kernels as a parameter, so it is the driver's
  * own; what they were made of is kept here for the cu*GetDesc calls.
  */
-#include "guest_lib/entry.h"
+#include "guest_lib/ops/forward.h"
 #include "guest_lib/register.h"
 #include "proto/guest_calls.h"
 #include "proto/guest_hand.h"
@@ -11,28 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct object {
-    unsigned long long value;
-    bool surface;
-    CUDA_RESOURCE_DESC resource;
-    CUDA_TEXTURE_DESC texture;
-    CUDA_RESOURCE_VIEW_DESC view;
-    bool has_view;
-    struct object *next;
-};
-
 #define BUCKETS 256
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards buckets */
-static struct object *buckets[BUCKETS];
+static struct weir_guest_texture *buckets[BUCKETS];
 
-static struct object **bucket_of(unsigned long long value)
+static struct weir_guest_texture **bucket_of(unsigned long long value)
 {
     return &buckets[(value ^ value >> 8 ^ value >> 16 ^ value >> 32) % BUCKETS];
 }
 
-static struct object *find_locked(unsigned long long value, bool surface)
+static struct weir_guest_texture *find_locked(unsigned long long value, bool surface)
 {
-    for (struct object *o = *bucket_of(value); o; o = o->next) {
+    for (struct weir_guest_texture *o = *bucket_of(value); o; o = o->next) {
         if (o->value == value && o->surface == surface) {
             return o;
         }
@@ -40,20 +30,20 @@ static struct object *find_locked(unsigned long long value, bool surface)
     return NULL;
 }
 
-static void enter(struct object *object)
+static void enter(struct weir_guest_texture *object)
 {
     pthread_mutex_lock(&lock);
-    struct object **bucket = bucket_of(object->value);
+    struct weir_guest_texture **bucket = bucket_of(object->value);
     object->next = *bucket;
     *bucket = object;
     pthread_mutex_unlock(&lock);
 }
 
-/* A copy of an object, or INVALID_HANDLE. */
-static CUresult look_up(unsigned long long value, bool surface, struct object *ret_object)
+static CUresult look_up(unsigned long long value, bool surface,
+                        struct weir_guest_texture *ret_object)
 {
     pthread_mutex_lock(&lock);
-    struct object *object = find_locked(value, surface);
+    struct weir_guest_texture *object = find_locked(value, surface);
     if (object) {
         *ret_object = *object;
     }
@@ -61,12 +51,28 @@ static CUresult look_up(unsigned long long value, bool surface, struct object *r
     return object ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+CUresult weir_guest_texture_find(CUtexObject object, struct weir_guest_texture *ret_texture)
+{
+    return look_up(object, false, ret_texture);
+}
+
+CUresult weir_guest_texture_view_find(CUtexObject object, struct weir_guest_texture *ret_texture)
+{
+    CUresult result = look_up(object, false, ret_texture);
+    return result == CUDA_SUCCESS && !ret_texture->has_view ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+CUresult weir_guest_surface_find(CUsurfObject object, struct weir_guest_texture *ret_texture)
+{
+    return look_up(object, true, ret_texture);
+}
+
 static bool leave(unsigned long long value, bool surface)
 {
     pthread_mutex_lock(&lock);
-    struct object *object = find_locked(value, surface);
+    struct weir_guest_texture *object = find_locked(value, surface);
     if (object) {
-        struct object **at = bucket_of(value);
+        struct weir_guest_texture **at = bucket_of(value);
         while (*at != object) {
             at = &(*at)->next;
         }
@@ -126,7 +132,7 @@ CUresult weir_guest_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOUR
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    struct object *object = calloc(1, sizeof(*object));
+    struct weir_guest_texture *object = calloc(1, sizeof(*object));
     if (!object) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -158,40 +164,6 @@ CUresult weir_guest_cuTexObjectDestroy(CUtexObject texObject)
     return weir_call_texture_destroy(weir_guest_channel(), &in, NULL);
 }
 
-CUresult weir_guest_cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *pResDesc, CUtexObject texObject)
-{
-    struct object object;
-    CUresult result = pResDesc ? look_up(texObject, false, &object) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS) {
-        *pResDesc = object.resource;
-    }
-    return result;
-}
-
-CUresult weir_guest_cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *pTexDesc, CUtexObject texObject)
-{
-    struct object object;
-    CUresult result = pTexDesc ? look_up(texObject, false, &object) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS) {
-        *pTexDesc = object.texture;
-    }
-    return result;
-}
-
-CUresult weir_guest_cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *pResViewDesc,
-                                                   CUtexObject texObject)
-{
-    struct object object;
-    CUresult result = pResViewDesc ? look_up(texObject, false, &object) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS) {
-        if (!object.has_view) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        *pResViewDesc = object.view;
-    }
-    return result;
-}
-
 CUresult weir_guest_cuSurfObjectCreate(CUsurfObject *pSurfObject,
                                        const CUDA_RESOURCE_DESC *pResDesc)
 {
@@ -203,7 +175,7 @@ CUresult weir_guest_cuSurfObjectCreate(CUsurfObject *pSurfObject,
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    struct object *object = calloc(1, sizeof(*object));
+    struct weir_guest_texture *object = calloc(1, sizeof(*object));
     if (!object) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -230,15 +202,4 @@ CUresult weir_guest_cuSurfObjectDestroy(CUsurfObject surfObject)
     }
     const struct weir_op_surface_destroy_in in = {.object = surfObject};
     return weir_call_surface_destroy(weir_guest_channel(), &in, NULL);
-}
-
-CUresult weir_guest_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *pResDesc,
-                                                CUsurfObject surfObject)
-{
-    struct object object;
-    CUresult result = pResDesc ? look_up(surfObject, true, &object) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS) {
-        *pResDesc = object.resource;
-    }
-    return result;
 }

@@ -4,7 +4,7 @@
  * Carried: memory of the device, exportable as a descriptor. Refused as a driver refuses what its
  * device cannot do: memory of the host, fabric handles, compression pools, RDMA.
  */
-#include "guest_lib/vmm.h"
+#include "guest_lib/ops/forward.h"
 #include "proto/guest_hand.h"
 #include <string.h>
 
@@ -48,7 +48,7 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
     return rc;
 }
 
-static bool aligned(uint64_t value)
+bool weir_guest_vmm_aligned(uint64_t value)
 {
     return value % weir_guest_vmm_unit() == 0;
 }
@@ -76,7 +76,7 @@ CUresult weir_guest_cuMemGetAllocationGranularity(size_t *granularity,
 CUresult weir_guest_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
                                         CUdeviceptr addr, unsigned long long flags)
 {
-    if (!ptr || !size || !aligned(size) || flags || (alignment & (alignment - 1))) {
+    if (!ptr || !size || !weir_guest_vmm_aligned(size) || flags || (alignment & (alignment - 1))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t base;
@@ -87,17 +87,12 @@ CUresult weir_guest_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t al
     return rc;
 }
 
-CUresult weir_guest_cuMemAddressFree(CUdeviceptr ptr, size_t size)
-{
-    return weir_guest_vmm_unreserve(ptr, size);
-}
-
 /* ---------------------------------------------------------------- memory */
 
 CUresult weir_guest_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                                 const CUmemAllocationProp *prop, unsigned long long flags)
 {
-    if (!handle || !size || !aligned(size) || flags) {
+    if (!handle || !size || !weir_guest_vmm_aligned(size) || flags) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t made;
@@ -109,59 +104,13 @@ CUresult weir_guest_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t siz
     return rc;
 }
 
-CUresult weir_guest_cuMemRelease(CUmemGenericAllocationHandle handle)
-{
-    return weir_guest_vmm_release(handle);
-}
-
-CUresult weir_guest_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
-{
-    uint64_t found;
-    if (!handle) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult rc = weir_guest_vmm_retain((uint64_t)(uintptr_t)addr, &found);
-    if (rc == CUDA_SUCCESS) {
-        *handle = found;
-    }
-    return rc;
-}
-
-CUresult weir_guest_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
-                                                           CUmemGenericAllocationHandle handle)
-{
-    struct weir_guest_vmm_handle facts;
-    if (!prop || !weir_guest_vmm_get(handle, &facts)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *prop = facts.prop;
-    return CUDA_SUCCESS;
-}
-
 /* ---------------------------------------------------------------- mappings */
-
-/* The manual: the offset must be zero. */
-CUresult weir_guest_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
-                             CUmemGenericAllocationHandle handle, unsigned long long flags)
-{
-    if (!ptr || !size || offset || flags || !aligned(ptr) || !aligned(size)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return weir_guest_vmm_map(ptr, size, handle);
-}
-
-CUresult weir_guest_cuMemUnmap(CUdeviceptr ptr, size_t size)
-{
-    if (!ptr || !size || !aligned(ptr) || !aligned(size)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return weir_guest_vmm_unmap(ptr, size);
-}
 
 CUresult weir_guest_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
                                    size_t count)
 {
-    if (!ptr || !size || !aligned(ptr) || !aligned(size) || !desc || !count) {
+    if (!ptr || !size || !weir_guest_vmm_aligned(ptr) || !weir_guest_vmm_aligned(size) || !desc ||
+        !count) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < count; i++) {

@@ -1,9 +1,25 @@
 #include "proto/common/coredump.h"
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define NAME_BYTES 1024 /* as CUDA's documentation says, with the NUL */
+
+/* Zeroed: nothing is set. */
+struct weir_coredump {
+    unsigned int set; /* bit per CUcoredumpSettings */
+    bool flags[CU_COREDUMP_MAX];
+    int generation_flags;
+    char names[2][NAME_BYTES]; /* CU_COREDUMP_FILE, CU_COREDUMP_PIPE */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all settings */
+static struct weir_coredump everywhere;
 
 static bool is_name(CUcoredumpSettings attrib)
 {
@@ -28,12 +44,12 @@ static void fill_default(struct weir_coredump *settings)
     memset(settings, 0, sizeof *settings);
     settings->flags[CU_COREDUMP_TRIGGER_HOST] = true;
     for (int i = 0; i < 2; i++) {
-        snprintf(settings->names[i], WEIR_COREDUMP_NAME_BYTES, "%s.cuda.%s.%d",
-                 i == 0 ? "core" : "corepipe", host, (int)getpid());
+        snprintf(settings->names[i], NAME_BYTES, "%s.cuda.%s.%d", i == 0 ? "core" : "corepipe",
+                 host, (int)getpid());
     }
 }
 
-CUresult weir_coredump_set(struct weir_coredump *settings, CUcoredumpSettings attrib,
+static CUresult set_locked(struct weir_coredump *settings, CUcoredumpSettings attrib,
                            const void *value, const size_t *size)
 {
     if (!value || !size || !is_known(attrib)) {
@@ -42,7 +58,7 @@ CUresult weir_coredump_set(struct weir_coredump *settings, CUcoredumpSettings at
     if (is_name(attrib)) {
         char *name = settings->names[attrib == CU_COREDUMP_PIPE];
         size_t n = strnlen(value, *size);
-        if (n >= WEIR_COREDUMP_NAME_BYTES) {
+        if (n >= NAME_BYTES) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         memcpy(name, value, n);
@@ -58,8 +74,22 @@ CUresult weir_coredump_set(struct weir_coredump *settings, CUcoredumpSettings at
     return CUDA_SUCCESS;
 }
 
-CUresult weir_coredump_get(const struct weir_coredump *own, const struct weir_coredump *everywhere,
-                           CUcoredumpSettings attrib, void *value, size_t *size)
+CUresult weir_coredump_set(struct weir_coredump **own, CUcoredumpSettings attrib, const void *value,
+                           const size_t *size)
+{
+    pthread_mutex_lock(&lock);
+    if (own && !*own) {
+        *own = calloc(1, sizeof(**own));
+    }
+    struct weir_coredump *settings = own ? *own : &everywhere;
+    CUresult result =
+        settings ? set_locked(settings, attrib, value, size) : CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+static CUresult get_locked(const struct weir_coredump *own, CUcoredumpSettings attrib, void *value,
+                           size_t *size)
 {
     const struct weir_coredump *settings = own;
     struct weir_coredump fresh;
@@ -67,7 +97,7 @@ CUresult weir_coredump_get(const struct weir_coredump *own, const struct weir_co
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!own || !(own->set >> attrib & 1)) {
-        settings = everywhere;
+        settings = &everywhere;
     }
     if (!(settings->set >> attrib & 1)) {
         fill_default(&fresh);
@@ -90,4 +120,13 @@ CUresult weir_coredump_get(const struct weir_coredump *own, const struct weir_co
         memcpy(value, from, bytes);
     }
     return CUDA_SUCCESS;
+}
+
+CUresult weir_coredump_get(struct weir_coredump *const *own, CUcoredumpSettings attrib, void *value,
+                           size_t *size)
+{
+    pthread_mutex_lock(&lock);
+    CUresult result = get_locked(own ? *own : NULL, attrib, value, size);
+    pthread_mutex_unlock(&lock);
+    return result;
 }

@@ -5,8 +5,11 @@ Every mistake in a description is a DescriptionError that names the file and the
 
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from pathlib import Path
+
+import words
 
 SCALARS = {
     "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t",
@@ -14,7 +17,7 @@ SCALARS = {
 }
 ENTRY_KEYS = {
     "proto", "since", "variant", "default_stream", "before_init", "undeclared", "same_as",
-    "guest", "host", "softgpu", "why", "args", "unsafe_in_capture",
+    "guest", "host", "softgpu", "why", "args", "unsafe_in_capture", "field", "forward", "give", "then", "checks",
 }
 OP_KEYS = {"posted", "notify", "doc", "in", "out"}
 # C types of handles, and the kind that each one is on the wire. CUkernel and CUfunction are one kind.
@@ -61,10 +64,15 @@ class Entry:
     same_as: str = ""
     guest: str = "none"
     host: str = "none"
-    softgpu: bool = False
+    softgpu: object = False  # true: by hand; or a word
     why: str = ""
     unsafe_in_capture: str = ""
-    args: dict = field(default_factory=dict)
+    field: str = ""  # these five: words.py
+    forward: str = ""
+    give: str = ""
+    then: str = ""
+    checks: str = ""
+    args: dict = dataclass_field(default_factory=dict)
     group: str = ""
 
     @property
@@ -129,6 +137,8 @@ class Model:
     groups: dict
     ops: dict
     kinds: list
+    objects: dict
+    structs: dict
 
 
 def load_toml(path):
@@ -170,14 +180,15 @@ def parse_entry(path, key, table):
     if "proto" not in table:
         raise DescriptionError(path, key, "proto is missing")
     entry = Entry(key, str(path), parse_proto(table["proto"], path, key), group=Path(path).stem)
-    for name in ("since", "variant", "default_stream", "before_init", "undeclared", "same_as", "guest",
-                 "host", "softgpu", "why", "args", "unsafe_in_capture"):
+    for name in sorted(ENTRY_KEYS - {"proto"}):
         if name in table:
-            if not isinstance(table[name], type(getattr(entry, name))):
+            word = name == "softgpu" and table[name] in words.WORDS
+            if not word and not isinstance(table[name], type(getattr(entry, name))):
                 raise DescriptionError(path, key, f"'{name}' has the wrong type")
             setattr(entry, name, table[name])
-    if entry.guest not in ("none", "auto", "hand") or entry.host not in ("none", "auto", "hand"):
-        raise DescriptionError(path, key, "guest and host are 'none', 'auto' or 'hand'")
+    if entry.guest not in ("none", "auto", "hand", *words.WORDS) or entry.host not in ("none", "auto", "hand"):
+        raise DescriptionError(path, key, "guest and host are 'none', 'auto' or 'hand'; guest also a word")
+    words.check(entry, DescriptionError)
     if entry.guest == "hand" and not entry.why:
         raise DescriptionError(path, key, "guest = \"hand\" needs a why")
     if entry.guest == "auto" and entry.host == "none":
@@ -250,7 +261,7 @@ def load(api_dir, kinds_path):
     kinds = load_kinds(kinds_path)
     entries, groups, ops = {}, {}, {}
     for path in sorted(api.glob("*.toml")):
-        if path.stem in ("types", "errors", "ops"):
+        if path.stem in ("types", "errors", "ops", "objects", "structs"):
             continue
         groups[path.stem] = []
         for key, table in load_toml(path).items():
@@ -259,7 +270,9 @@ def load(api_dir, kinds_path):
             entries[key] = parse_entry(path, key, table)
             groups[path.stem].append(entries[key])
     check_same_as(entries)
-    model = Model(types, constants, errors, entries, groups, ops, kinds)
+    model = Model(types, constants, errors, entries, groups, ops, kinds,
+                  words.load_objects(api / "objects.toml", load_toml, DescriptionError),
+                  words.load_structs(api / "structs.toml", load_toml, types, DescriptionError))
     for key, table in load_toml(api / "ops.toml").items():
         ops[key] = parse_op(model, api / "ops.toml", key, table)
     for entry in entries.values():

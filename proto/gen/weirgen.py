@@ -24,13 +24,14 @@ import emit_ops
 import emit_parity
 import emit_procaddr
 import emit_calls_log
+import emit_words
 import model as description
 import ops
 from writer import write_if_changed
 
 PROTO = Path(__file__).resolve().parent.parent
 EMITTERS = [emit_abi, emit_driver, emit_procaddr, emit_exports, emit_ops, emit_guest, emit_host,
-            emit_parity, emit_calls_log]
+            emit_parity, emit_calls_log, emit_words]
 
 
 def parse_arguments():
@@ -64,8 +65,12 @@ def main():
         print(f"weirgen: {error}", file=sys.stderr)
         return 1
     files = {}
-    for emitter in EMITTERS:
-        files.update(emitter.emit(model))
+    try:
+        for emitter in EMITTERS:
+            files.update(emitter.emit(model))
+    except description.DescriptionError as error:
+        print(f"weirgen: {error}", file=sys.stderr)
+        return 1
     if arguments.list:
         print("\n".join(files))
     if arguments.out:

@@ -1,5 +1,5 @@
 /* Arrays, mipmapped arrays, and texture and surface objects over them. Rows are linear. */
-#include "softgpu/driver/driver.h"
+#include "softgpu/driver/forward.h"
 #include "softgpu/memory.h"
 
 #include <stdlib.h>
@@ -129,32 +129,6 @@ CUresult weir_soft_cuArray3DCreate_v2(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTO
     }
     array->base = (uint64_t)(uintptr_t)array->memory;
     *ret = (CUarray)array;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuArrayCreate_v2(CUarray *ret, const CUDA_ARRAY_DESCRIPTOR *desc)
-{
-    if (desc == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUDA_ARRAY3D_DESCRIPTOR full = {.Width = desc->Width,
-                                    .Height = desc->Height,
-                                    .Format = desc->Format,
-                                    .NumChannels = desc->NumChannels};
-    return weir_soft_cuArray3DCreate_v2(ret, &full);
-}
-
-CUresult weir_soft_cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *desc, CUarray handle)
-{
-    WEIR_SOFT_LOCKED();
-    const struct weir_soft_array *array = weir_soft_object_find(WEIR_SOFT_ARRAY, handle);
-    if (desc == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (array == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    *desc = array->desc;
     return CUDA_SUCCESS;
 }
 
@@ -318,18 +292,7 @@ CUresult weir_soft_cuMipmappedArrayDestroy(CUmipmappedArray handle)
 
 /* ------------------------------------------------------------------ texture and surface objects */
 
-/* What the program asked for, to be asked back; found by the object's value. */
-struct texture {
-    uint64_t value;
-    bool is_surface, has_view;
-    CUDA_RESOURCE_DESC resource;
-    CUDA_TEXTURE_DESC desc;
-    CUDA_RESOURCE_VIEW_DESC view;
-    void *owner; /* the array or mipmapped array; counted */
-    struct texture *next;
-};
-
-static struct texture *textures;
+static struct weir_soft_texture *textures;
 
 static bool exec_format(CUarray_format format, enum weir_exec_texture_format *ret)
 {
@@ -470,7 +433,7 @@ static CUresult object_make(uint64_t *ret, const CUDA_RESOURCE_DESC *resource,
     if (desc != NULL) {
         WEIR_SOFT_TRY(fill_sampling(desc, &exec));
     }
-    struct texture *texture = calloc(1, sizeof(*texture));
+    struct weir_soft_texture *texture = calloc(1, sizeof(*texture));
     enum weir_status status =
         texture == NULL ? WEIR_ERR_NO_MEMORY : weir_exec_texture_register(&exec, &texture->value);
     if (status != WEIR_OK) {
@@ -495,8 +458,8 @@ static CUresult object_make(uint64_t *ret, const CUDA_RESOURCE_DESC *resource,
 
 static CUresult object_destroy(uint64_t value, bool is_surface)
 {
-    for (struct texture **at = &textures; *at != NULL; at = &(*at)->next) {
-        struct texture *texture = *at;
+    for (struct weir_soft_texture **at = &textures; *at != NULL; at = &(*at)->next) {
+        struct weir_soft_texture *texture = *at;
         if (texture->value == value && texture->is_surface == is_surface) {
             *at = texture->next;
             (void)!weir_exec_texture_unregister(value);
@@ -508,14 +471,30 @@ static CUresult object_destroy(uint64_t value, bool is_surface)
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-static const struct texture *object_find(uint64_t value, bool is_surface)
+static const struct weir_soft_texture *object_find(uint64_t value, bool is_surface)
 {
-    for (const struct texture *t = textures; t != NULL; t = t->next) {
+    for (const struct weir_soft_texture *t = textures; t != NULL; t = t->next) {
         if (t->value == value && t->is_surface == is_surface) {
             return t;
         }
     }
     return NULL;
+}
+
+const struct weir_soft_texture *weir_soft_texture_find(CUtexObject object)
+{
+    return object_find(object, false);
+}
+
+const struct weir_soft_texture *weir_soft_texture_view_find(CUtexObject object)
+{
+    const struct weir_soft_texture *texture = object_find(object, false);
+    return texture != NULL && texture->has_view ? texture : NULL;
+}
+
+const struct weir_soft_texture *weir_soft_surface_find(CUsurfObject object)
+{
+    return object_find(object, true);
 }
 
 CUresult weir_soft_cuTexObjectCreate(CUtexObject *ret, const CUDA_RESOURCE_DESC *resource,
@@ -536,39 +515,6 @@ CUresult weir_soft_cuTexObjectDestroy(CUtexObject object)
 {
     WEIR_SOFT_LOCKED();
     return object_destroy(object, false);
-}
-
-CUresult weir_soft_cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *desc, CUtexObject object)
-{
-    WEIR_SOFT_LOCKED();
-    const struct texture *texture = object_find(object, false);
-    if (desc == NULL || texture == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *desc = texture->resource;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *desc, CUtexObject object)
-{
-    WEIR_SOFT_LOCKED();
-    const struct texture *texture = object_find(object, false);
-    if (desc == NULL || texture == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *desc = texture->desc;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *desc, CUtexObject object)
-{
-    WEIR_SOFT_LOCKED();
-    const struct texture *texture = object_find(object, false);
-    if (desc == NULL || texture == NULL || !texture->has_view) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *desc = texture->view;
-    return CUDA_SUCCESS;
 }
 
 CUresult weir_soft_cuSurfObjectCreate(CUsurfObject *ret, const CUDA_RESOURCE_DESC *resource)
@@ -592,15 +538,4 @@ CUresult weir_soft_cuSurfObjectDestroy(CUsurfObject object)
 {
     WEIR_SOFT_LOCKED();
     return object_destroy(object, true);
-}
-
-CUresult weir_soft_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *desc, CUsurfObject object)
-{
-    WEIR_SOFT_LOCKED();
-    const struct texture *texture = object_find(object, true);
-    if (desc == NULL || texture == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *desc = texture->resource;
-    return CUDA_SUCCESS;
 }

@@ -97,11 +97,6 @@ CUresult weir_soft_capture_check_legacy(struct weir_soft_ctx *ctx)
     return rc;
 }
 
-CUresult weir_soft_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
-{
-    return weir_capture_mode_exchange(mode);
-}
-
 /* ------------------------------------------------------------------ life of a capture */
 
 void weir_soft_capture_put(struct weir_soft_capture *capture)
@@ -214,11 +209,6 @@ CUresult weir_soft_cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode 
 {
     WEIR_SOFT_LOCKED();
     return begin(handle, NULL, NULL, NULL, 0, mode);
-}
-
-CUresult weir_soft_cuStreamBeginCapture(CUstream handle)
-{
-    return weir_soft_cuStreamBeginCapture_v2(handle, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
 CUresult weir_soft_cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle,
@@ -493,19 +483,6 @@ CUresult weir_soft_cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureSta
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status,
-                                             cuuint64_t *id, CUgraph *graph,
-                                             const CUgraphNode **nodes, size_t *n_nodes)
-{
-    return weir_soft_cuStreamGetCaptureInfo_v3(handle, status, id, graph, nodes, NULL, n_nodes);
-}
-
-CUresult weir_soft_cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *status,
-                                          cuuint64_t *id)
-{
-    return weir_soft_cuStreamGetCaptureInfo_v3(handle, status, id, NULL, NULL, NULL, NULL);
-}
-
 CUresult weir_soft_cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraphNode *nodes,
                                                         const CUgraphEdgeData *edges,
                                                         size_t n_nodes, unsigned int flags)
@@ -538,12 +515,6 @@ CUresult weir_soft_cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraph
         }
     }
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode *nodes,
-                                                     size_t n_nodes, unsigned int flags)
-{
-    return weir_soft_cuStreamUpdateCaptureDependencies_v2(handle, nodes, NULL, n_nodes, flags);
 }
 
 bool weir_soft_capture_uses(const struct weir_soft_graph *graph)

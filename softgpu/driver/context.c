@@ -7,7 +7,7 @@
  */
 #include "base/log.h"
 #include "proto/common/ctx_stack.h"
-#include "softgpu/driver/driver.h"
+#include "softgpu/driver/forward.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +27,7 @@ static void ctx_release(void *object)
 {
     struct weir_soft_ctx *ctx = object;
     weir_ctx_storage_finish(&ctx->storage);
+    free(ctx->coredump);
 }
 
 static struct weir_soft_ctx *ctx_new(struct weir_soft_device *device)
@@ -423,17 +424,7 @@ CUresult weir_soft_cuCtxSetCurrent(CUcontext handle)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuCtxGetCurrent(CUcontext *ret)
-{
-    if (ret == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *ret = weir_ctx_stack_current();
-    return CUDA_SUCCESS;
-}
-
-/* A context by handle, NULL for current, whether it is active or not. */
-static CUresult ctx_any(CUcontext handle, struct weir_soft_ctx **ret_ctx)
+CUresult weir_soft_ctx_any(CUcontext handle, struct weir_soft_ctx **ret_ctx)
 {
     CUcontext wanted = handle != NULL ? handle : weir_ctx_stack_current();
     if (wanted == NULL) {
@@ -446,59 +437,6 @@ static CUresult ctx_any(CUcontext handle, struct weir_soft_ctx **ret_ctx)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuCtxGetDevice_v2(CUdevice *device, CUcontext handle)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_ctx *ctx;
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(ctx_any(handle, &ctx));
-    *device = ctx->device->ordinal;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuCtxGetDevice(CUdevice *device)
-{
-    return weir_soft_cuCtxGetDevice_v2(device, NULL);
-}
-
-CUresult weir_soft_cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_ctx *ctx;
-    if (version == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(ctx_any(handle, &ctx));
-    *version = ctx->api_version;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuCtxGetId(CUcontext handle, unsigned long long *id)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_ctx *ctx;
-    if (id == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(ctx_any(handle, &ctx));
-    *id = ctx->id;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuCtxGetFlags(unsigned int *flags)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_ctx *ctx;
-    if (flags == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(ctx_any(NULL, &ctx));
-    *flags = ctx->flags;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_soft_cuCtxSetFlags(unsigned int flags)
 {
     WEIR_SOFT_LOCKED();
@@ -506,7 +444,7 @@ CUresult weir_soft_cuCtxSetFlags(unsigned int flags)
     if (!ctx_flags_valid(flags)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(ctx_any(NULL, &ctx));
+    WEIR_SOFT_TRY(weir_soft_ctx_any(NULL, &ctx));
     ctx->flags = flags;
     return CUDA_SUCCESS;
 }
@@ -533,11 +471,6 @@ CUresult weir_soft_cuCtxSynchronize_v2(CUcontext handle)
     weir_soft_unlock();
     weir_soft_print_flush();
     return rc;
-}
-
-CUresult weir_soft_cuCtxSynchronize(void)
-{
-    return weir_soft_cuCtxSynchronize_v2(NULL);
 }
 
 CUresult weir_soft_cuCtxSetLimit(CUlimit limit, size_t value)
@@ -593,73 +526,6 @@ CUresult weir_soft_cuCtxGetLimit(size_t *value, CUlimit limit)
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     *value = ctx->limits[limit];
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuCtxGetCacheConfig(CUfunc_cache *config)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_ctx *ctx;
-    if (config == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    *config = ctx->cache_config;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuCtxSetCacheConfig(CUfunc_cache config)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_ctx *ctx;
-    if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    ctx->cache_config = config;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuCtxGetSharedMemConfig(CUsharedconfig *config)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_ctx *ctx;
-    if (config == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    *config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuCtxSetSharedMemConfig(CUsharedconfig config)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_ctx *ctx;
-    if ((unsigned)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return weir_soft_ctx_current(&ctx);
-}
-
-CUresult weir_soft_cuCtxGetStreamPriorityRange(int *least, int *greatest)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_ctx *ctx;
-    WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    if (least != NULL) {
-        *least = 0;
-    }
-    if (greatest != NULL) {
-        *greatest = -5;
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuCtxResetPersistingL2Cache(void)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_ctx *ctx;
-    return weir_soft_ctx_current(&ctx);
 }
 
 CUresult weir_soft_cuCtxGetExecAffinity(CUexecAffinityParam *param, CUexecAffinityType type)

@@ -6,7 +6,8 @@
  * memory takes small sources along and waits for large ones; one to pageable memory waits, as on a
  * real device.
  */
-#include "softgpu/driver/driver.h"
+#include "proto/structs.h"
+#include "softgpu/driver/forward.h"
 #include "softgpu/memory.h"
 
 #include <stdlib.h>
@@ -218,7 +219,7 @@ static CUresult copy_in(struct weir_soft_stream *stream, const CUDA_MEMCPY3D *as
     return CUDA_SUCCESS;
 }
 
-static CUresult copy_3d(const CUDA_MEMCPY3D *asked, CUstream handle, bool wait)
+CUresult weir_soft_copy_3d(const CUDA_MEMCPY3D *asked, CUstream handle, bool wait)
 {
     CUresult rc;
     {
@@ -245,57 +246,20 @@ static CUresult copy_1d(uint64_t dst, CUmemorytype dst_type, uint64_t src, CUmem
                            .WidthInBytes = bytes,
                            .Height = 1,
                            .Depth = 1};
-    return copy_3d(&asked, stream, wait);
+    return weir_soft_copy_3d(&asked, stream, wait);
 }
 
-#define HOST    CU_MEMORYTYPE_HOST
-#define DEVICE  CU_MEMORYTYPE_DEVICE
-#define UNIFIED CU_MEMORYTYPE_UNIFIED
-
-CUresult weir_soft_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream default_stream)
+/* Without host memory on a side: asynchronous to the program even without "Async". */
+static bool waits(bool wait, CUmemorytype dst, CUmemorytype src)
 {
-    return copy_1d(dst, UNIFIED, src, UNIFIED, bytes, default_stream, true);
+    bool memory = dst == CU_MEMORYTYPE_HOST || src == CU_MEMORYTYPE_HOST;
+    return wait && (memory || dst == CU_MEMORYTYPE_UNIFIED || src == CU_MEMORYTYPE_UNIFIED);
 }
 
-CUresult weir_soft_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
+CUresult weir_soft_copy(uint64_t dst, CUmemorytype dst_type, uint64_t src, CUmemorytype src_type,
+                        size_t bytes, CUstream stream, bool wait)
 {
-    return copy_1d(dst, UNIFIED, src, UNIFIED, bytes, stream, false);
-}
-
-CUresult weir_soft_cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src, size_t bytes,
-                                   CUstream default_stream)
-{
-    return copy_1d(dst, DEVICE, (uintptr_t)src, HOST, bytes, default_stream, true);
-}
-
-CUresult weir_soft_cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t bytes,
-                                        CUstream stream)
-{
-    return copy_1d(dst, DEVICE, (uintptr_t)src, HOST, bytes, stream, false);
-}
-
-CUresult weir_soft_cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t bytes,
-                                   CUstream default_stream)
-{
-    return copy_1d((uintptr_t)dst, HOST, src, DEVICE, bytes, default_stream, true);
-}
-
-CUresult weir_soft_cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t bytes, CUstream stream)
-{
-    return copy_1d((uintptr_t)dst, HOST, src, DEVICE, bytes, stream, false);
-}
-
-/* Between device addresses: asynchronous to the program even without "Async". */
-CUresult weir_soft_cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
-                                   CUstream default_stream)
-{
-    return copy_1d(dst, DEVICE, src, DEVICE, bytes, default_stream, false);
-}
-
-CUresult weir_soft_cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
-                                        CUstream stream)
-{
-    return copy_1d(dst, DEVICE, src, DEVICE, bytes, stream, false);
+    return copy_1d(dst, dst_type, src, src_type, bytes, stream, waits(wait, dst_type, src_type));
 }
 
 static CUresult check_contexts(CUcontext a, CUcontext b)
@@ -306,191 +270,44 @@ static CUresult check_contexts(CUcontext a, CUcontext b)
     return weir_soft_ctx_find(b, &ctx);
 }
 
-CUresult weir_soft_cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
-                                CUcontext src_ctx, size_t bytes, CUstream default_stream)
+/* Later work of either device comes after a call without a stream: it is waited for, since streams
+ * of two contexts are not ordered among themselves. */
+CUresult weir_soft_copy_peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcontext src_ctx,
+                             size_t bytes, CUstream stream, bool wait)
 {
     WEIR_SOFT_TRY(check_contexts(dst_ctx, src_ctx));
-    /* Later work of either device comes after it: waited for, since streams of two contexts are not
-     * ordered among themselves. */
-    return copy_1d(dst, DEVICE, src, DEVICE, bytes, default_stream, true);
-}
-
-CUresult weir_soft_cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
-                                     CUcontext src_ctx, size_t bytes, CUstream stream)
-{
-    WEIR_SOFT_TRY(check_contexts(dst_ctx, src_ctx));
-    return copy_1d(dst, DEVICE, src, DEVICE, bytes, stream, false);
+    return copy_1d(dst, CU_MEMORYTYPE_DEVICE, src, CU_MEMORYTYPE_DEVICE, bytes, stream, wait);
 }
 
 /* ------------------------------------------------------------------ arrays, one row */
 
-static CUresult copy_array(const CUDA_MEMCPY3D *ends, size_t bytes, CUstream stream, bool wait)
+/* at: an offset in the array, or an address. */
+CUresult weir_soft_copy_row(CUmemorytype dst_type, CUarray dst_array, uint64_t dst_at,
+                            CUmemorytype src_type, CUarray src_array, uint64_t src_at, size_t bytes,
+                            CUstream stream, bool wait)
 {
-    CUDA_MEMCPY3D asked = *ends;
-    asked.WidthInBytes = bytes;
-    asked.Height = 1;
-    asked.Depth = 1;
-    return copy_3d(&asked, stream, wait);
-}
-
-CUresult weir_soft_cuMemcpyDtoA_v2(CUarray dst, size_t offset, CUdeviceptr src, size_t bytes,
-                                   CUstream default_stream)
-{
-    CUDA_MEMCPY3D ends = {.srcMemoryType = DEVICE,
-                          .srcDevice = src,
-                          .dstMemoryType = CU_MEMORYTYPE_ARRAY,
-                          .dstArray = dst,
-                          .dstXInBytes = offset};
-    return copy_array(&ends, bytes, default_stream, false);
-}
-
-CUresult weir_soft_cuMemcpyAtoD_v2(CUdeviceptr dst, CUarray src, size_t offset, size_t bytes,
-                                   CUstream default_stream)
-{
-    CUDA_MEMCPY3D ends = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
-                          .srcArray = src,
-                          .srcXInBytes = offset,
-                          .dstMemoryType = DEVICE,
-                          .dstDevice = dst};
-    return copy_array(&ends, bytes, default_stream, false);
-}
-
-static CUresult host_to_array(CUarray dst, size_t offset, const void *src, size_t bytes,
-                              CUstream stream, bool wait)
-{
-    CUDA_MEMCPY3D ends = {.srcMemoryType = HOST,
-                          .srcHost = src,
-                          .dstMemoryType = CU_MEMORYTYPE_ARRAY,
-                          .dstArray = dst,
-                          .dstXInBytes = offset};
-    return copy_array(&ends, bytes, stream, wait);
-}
-
-static CUresult array_to_host(void *dst, CUarray src, size_t offset, size_t bytes, CUstream stream,
-                              bool wait)
-{
-    CUDA_MEMCPY3D ends = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
-                          .srcArray = src,
-                          .srcXInBytes = offset,
-                          .dstMemoryType = HOST,
-                          .dstHost = dst};
-    return copy_array(&ends, bytes, stream, wait);
-}
-
-CUresult weir_soft_cuMemcpyHtoA_v2(CUarray dst, size_t offset, const void *src, size_t bytes,
-                                   CUstream default_stream)
-{
-    return host_to_array(dst, offset, src, bytes, default_stream, true);
-}
-
-CUresult weir_soft_cuMemcpyHtoAAsync_v2(CUarray dst, size_t offset, const void *src, size_t bytes,
-                                        CUstream stream)
-{
-    return host_to_array(dst, offset, src, bytes, stream, false);
-}
-
-CUresult weir_soft_cuMemcpyAtoH_v2(void *dst, CUarray src, size_t offset, size_t bytes,
-                                   CUstream default_stream)
-{
-    return array_to_host(dst, src, offset, bytes, default_stream, true);
-}
-
-CUresult weir_soft_cuMemcpyAtoHAsync_v2(void *dst, CUarray src, size_t offset, size_t bytes,
-                                        CUstream stream)
-{
-    return array_to_host(dst, src, offset, bytes, stream, false);
-}
-
-CUresult weir_soft_cuMemcpyAtoA_v2(CUarray dst, size_t dst_offset, CUarray src, size_t src_offset,
-                                   size_t bytes, CUstream default_stream)
-{
-    CUDA_MEMCPY3D ends = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
-                          .srcArray = src,
-                          .srcXInBytes = src_offset,
-                          .dstMemoryType = CU_MEMORYTYPE_ARRAY,
-                          .dstArray = dst,
-                          .dstXInBytes = dst_offset};
-    return copy_array(&ends, bytes, default_stream, false);
+    CUDA_MEMCPY3D asked = {.srcMemoryType = src_type,
+                           .srcArray = src_array,
+                           .srcXInBytes = src_array != NULL ? src_at : 0,
+                           .srcHost = (const void *)(uintptr_t)src_at,
+                           .srcDevice = src_at,
+                           .dstMemoryType = dst_type,
+                           .dstArray = dst_array,
+                           .dstXInBytes = dst_array != NULL ? dst_at : 0,
+                           .dstHost = (void *)(uintptr_t)dst_at,
+                           .dstDevice = dst_at,
+                           .WidthInBytes = bytes,
+                           .Height = 1,
+                           .Depth = 1};
+    return weir_soft_copy_3d(&asked, stream, waits(wait, dst_type, src_type));
 }
 
 /* ------------------------------------------------------------------ 2D and 3D */
 
-static CUDA_MEMCPY3D from_2d(const CUDA_MEMCPY2D *c)
+CUresult weir_soft_copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool wait)
 {
-    return (CUDA_MEMCPY3D){.srcXInBytes = c->srcXInBytes,
-                           .srcY = c->srcY,
-                           .srcMemoryType = c->srcMemoryType,
-                           .srcHost = c->srcHost,
-                           .srcDevice = c->srcDevice,
-                           .srcArray = c->srcArray,
-                           .srcPitch = c->srcPitch,
-                           .dstXInBytes = c->dstXInBytes,
-                           .dstY = c->dstY,
-                           .dstMemoryType = c->dstMemoryType,
-                           .dstHost = c->dstHost,
-                           .dstDevice = c->dstDevice,
-                           .dstArray = c->dstArray,
-                           .dstPitch = c->dstPitch,
-                           .WidthInBytes = c->WidthInBytes,
-                           .Height = c->Height,
-                           .Depth = 1};
-}
-
-static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool wait)
-{
-    if (copy == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUDA_MEMCPY3D asked = from_2d(copy);
-    return copy_3d(&asked, stream, wait);
-}
-
-CUresult weir_soft_cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy, CUstream default_stream)
-{
-    return copy_2d(copy, default_stream, true);
-}
-
-CUresult weir_soft_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy, CUstream default_stream)
-{
-    return copy_2d(copy, default_stream, true);
-}
-
-CUresult weir_soft_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream)
-{
-    return copy_2d(copy, stream, false);
-}
-
-CUresult weir_soft_cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy, CUstream default_stream)
-{
-    return copy == NULL ? CUDA_ERROR_INVALID_VALUE : copy_3d(copy, default_stream, true);
-}
-
-CUresult weir_soft_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream)
-{
-    return copy == NULL ? CUDA_ERROR_INVALID_VALUE : copy_3d(copy, stream, false);
-}
-
-static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool wait)
-{
-    if (copy == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    _Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER),
-                   "the peer form differs only in its contexts, where the other is reserved");
-    CUDA_MEMCPY3D asked;
-    memcpy(&asked, copy, sizeof(asked));
-    asked.reserved0 = asked.reserved1 = NULL;
-    return copy_3d(&asked, stream, wait);
-}
-
-CUresult weir_soft_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy, CUstream default_stream)
-{
-    return copy_3d_peer(copy, default_stream, true);
-}
-
-CUresult weir_soft_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)
-{
-    return copy_3d_peer(copy, stream, false);
+    const CUDA_MEMCPY3D asked = weir_struct_memcpy_3d_of_peer(copy);
+    return weir_soft_copy_3d(&asked, stream, wait);
 }
 
 /* ------------------------------------------------------------------ batches */
@@ -648,9 +465,10 @@ CUresult weir_soft_set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft
     return set_make(set, ctx, ret_op);
 }
 
-static CUresult set_memory(CUdeviceptr dst, size_t pitch, unsigned value, unsigned element_bytes,
-                           size_t width, size_t height, CUstream handle)
+CUresult weir_soft_memset(CUdeviceptr dst, size_t pitch, unsigned value, unsigned element_bytes,
+                          size_t width, size_t height, CUstream handle, bool wait)
 {
+    (void)wait; /* in the stream's order, whatever the call */
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
     struct weir_soft_op *op;
@@ -664,30 +482,3 @@ static CUresult set_memory(CUdeviceptr dst, size_t pitch, unsigned value, unsign
     WEIR_SOFT_TRY(set_make(&set, stream->object.ctx, &op));
     return weir_soft_stream_submit(stream, op);
 }
-
-#define DEFINE_MEMSET(bits, type, bytes)                                                           \
-    CUresult weir_soft_cuMemsetD##bits##_v2(CUdeviceptr dst, type value, size_t n,                 \
-                                            CUstream default_stream)                               \
-    {                                                                                              \
-        return set_memory(dst, 0, value, bytes, n, 1, default_stream);                             \
-    }                                                                                              \
-    CUresult weir_soft_cuMemsetD##bits##Async(CUdeviceptr dst, type value, size_t n,               \
-                                              CUstream stream)                                     \
-    {                                                                                              \
-        return set_memory(dst, 0, value, bytes, n, 1, stream);                                     \
-    }                                                                                              \
-    CUresult weir_soft_cuMemsetD2D##bits##_v2(CUdeviceptr dst, size_t pitch, type value,           \
-                                              size_t width, size_t height,                         \
-                                              CUstream default_stream)                             \
-    {                                                                                              \
-        return set_memory(dst, pitch, value, bytes, width, height, default_stream);                \
-    }                                                                                              \
-    CUresult weir_soft_cuMemsetD2D##bits##Async(CUdeviceptr dst, size_t pitch, type value,         \
-                                                size_t width, size_t height, CUstream stream)      \
-    {                                                                                              \
-        return set_memory(dst, pitch, value, bytes, width, height, stream);                        \
-    }
-
-DEFINE_MEMSET(8, unsigned char, 1)
-DEFINE_MEMSET(16, unsigned short, 2)
-DEFINE_MEMSET(32, unsigned int, 4)

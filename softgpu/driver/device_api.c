@@ -6,81 +6,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-CUresult weir_soft_cuDriverGetVersion(int *version)
-{
-    if (version == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *version = WEIR_SOFT_DRIVER_VERSION;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDeviceGet(CUdevice *device, int ordinal)
-{
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (weir_soft_device_at(ordinal) == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *device = ordinal;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDeviceGetCount(int *count)
-{
-    if (count == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *count = (int)weir_soft_device_count();
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDeviceGetName(char *name, int len, CUdevice dev)
-{
-    const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (name == NULL || len <= 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    snprintf(name, (size_t)len, "%s", device->name);
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
-{
-    const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (uuid == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *uuid = device->uuid;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
-{
-    return weir_soft_cuDeviceGetUuid(uuid, dev);
-}
-
-CUresult weir_soft_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
-{
-    const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (bytes == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *bytes = device->total_bytes;
-    return CUDA_SUCCESS;
-}
 
 CUresult weir_soft_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice dev)
 {
@@ -98,30 +23,6 @@ static int attribute_of(const struct weir_soft_device *device, CUdevice_attribut
 {
     int value = 0;
     return weir_soft_device_attribute(device, (int)id, &value) == CUDA_SUCCESS ? value : 0;
-}
-
-CUresult weir_soft_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
-{
-    const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (prop == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *prop = (CUdevprop){
-        .maxThreadsPerBlock = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
-        .maxThreadsDim = {1024, 1024, 64},
-        .maxGridSize = {2147483647, 65535, 65535},
-        .sharedMemPerBlock = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
-        .totalConstantMemory = attribute_of(device, CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY),
-        .SIMDWidth = 32,
-        .memPitch = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_PITCH),
-        .regsPerBlock = attribute_of(device, CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
-        .clockRate = attribute_of(device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
-        .textureAlign = attribute_of(device, CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT),
-    };
-    return CUDA_SUCCESS;
 }
 
 CUresult weir_soft_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
@@ -188,20 +89,6 @@ CUresult weir_soft_cuDeviceGetTexture1DLinearMaxWidth(size_t *width, CUarray_for
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuDeviceGetExecAffinitySupport(int *supported, CUexecAffinityType type,
-                                                  CUdevice dev)
-{
-    (void)type; /* NVIDIA's driver: 1 of SM counts under MPS, 0 of types that it does not know */
-    if (supported == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (weir_soft_device_at(dev) == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *supported = 0;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_soft_cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
 {
     if (can == NULL) {
@@ -229,20 +116,6 @@ CUresult weir_soft_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute att
     }
     *value = attribute == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ||
              attribute == CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
-                                                     const CUatomicOperation *operations,
-                                                     unsigned int count, CUdevice dev)
-{
-    if (capabilities == NULL || operations == NULL || count == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (weir_soft_device_at(dev) == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    memset(capabilities, 0, count * sizeof(*capabilities));
     return CUDA_SUCCESS;
 }
 

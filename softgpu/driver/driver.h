@@ -12,7 +12,6 @@
 #define WEIR_SOFTGPU_DRIVER_DRIVER_H
 
 #include "base/status.h"
-#include "proto/common/coredump.h"
 #include "proto/common/ctx_storage.h"
 #include "softgpu/driver/cuda_types.h"
 #include "softgpu/exec/exec.h"
@@ -172,8 +171,8 @@ struct weir_soft_ctx {
     size_t limits[WEIR_SOFT_LIMIT_COUNT];
     CUfunc_cache cache_config;
     uint32_t n_captures;
-    struct weir_coredump coredump; /* settings of its own */
-    uint32_t peers;                /* bit per device: cuCtxEnablePeerAccess */
+    struct weir_coredump *coredump; /* settings of its own; NULL: none */
+    uint32_t peers;                 /* bit per device: cuCtxEnablePeerAccess */
     struct weir_ctx_storage storage;
 };
 

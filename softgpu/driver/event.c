@@ -188,11 +188,6 @@ CUresult weir_soft_cuEventRecordWithFlags(CUevent event_handle, CUstream stream_
     return weir_soft_event_record(event, stream, flags);
 }
 
-CUresult weir_soft_cuEventRecord(CUevent event, CUstream stream)
-{
-    return weir_soft_cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_DEFAULT);
-}
-
 static bool event_is_done(const struct weir_soft_event *event)
 {
     if (event->shared != NULL && __atomic_load_n(&event->shared->happened, __ATOMIC_ACQUIRE) <

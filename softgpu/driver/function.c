@@ -1,5 +1,5 @@
 /* Attributes of functions and kernels, and occupancy. */
-#include "softgpu/driver/driver.h"
+#include "softgpu/driver/forward.h"
 
 #include <string.h>
 
@@ -98,7 +98,7 @@ static CUresult attribute_set(struct weir_soft_function *f, CUfunction_attribute
     }
 }
 
-static CUresult function_here(CUfunction handle, struct weir_soft_function **ret_function)
+CUresult weir_soft_function_here(CUfunction handle, struct weir_soft_function **ret_function)
 {
     struct weir_soft_ctx *ctx;
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
@@ -112,7 +112,7 @@ CUresult weir_soft_cuFuncGetAttribute(int *value, CUfunction_attribute id, CUfun
     if (value == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(function_here(handle, &f));
+    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
     return attribute_get(f, id, value);
 }
 
@@ -120,20 +120,8 @@ CUresult weir_soft_cuFuncSetAttribute(CUfunction handle, CUfunction_attribute id
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    WEIR_SOFT_TRY(function_here(handle, &f));
+    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
     return attribute_set(f, id, value);
-}
-
-CUresult weir_soft_cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache config)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_function *f;
-    if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(function_here(handle, &f));
-    f->cache = config;
-    return CUDA_SUCCESS;
 }
 
 CUresult weir_soft_cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig config)
@@ -143,35 +131,11 @@ CUresult weir_soft_cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig co
     if ((unsigned)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return function_here(handle, &f);
+    return weir_soft_function_here(handle, &f);
 }
 
-CUresult weir_soft_cuFuncGetModule(CUmodule *ret, CUfunction handle)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_function *f;
-    if (ret == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(function_here(handle, &f));
-    *ret = (CUmodule)f->module;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuFuncGetName(const char **name, CUfunction handle)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_function *f;
-    if (name == NULL || handle == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(function_here(handle, &f));
-    *name = f->info->name;
-    return CUDA_SUCCESS;
-}
-
-static CUresult param_info(const struct weir_soft_function *f, size_t index, size_t *offset,
-                           size_t *bytes)
+CUresult weir_soft_function_parameter(const struct weir_soft_function *f, size_t index,
+                                      size_t *offset, size_t *bytes)
 {
     if (offset == NULL || index >= f->info->n_params) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -183,32 +147,11 @@ static CUresult param_info(const struct weir_soft_function *f, size_t index, siz
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuFuncGetParamInfo(CUfunction handle, size_t index, size_t *offset,
-                                      size_t *bytes)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_function *f;
-    WEIR_SOFT_TRY(function_here(handle, &f));
-    return param_info(f, index, offset, bytes);
-}
-
-CUresult weir_soft_cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction handle)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_function *f;
-    if (state == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(function_here(handle, &f));
-    *state = CU_FUNCTION_LOADING_STATE_LOADED;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_soft_cuFuncLoad(CUfunction handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_function *f;
-    return function_here(handle, &f);
+    return weir_soft_function_here(handle, &f);
 }
 
 /* ------------------------------------------------------------------ kernels */
@@ -281,7 +224,7 @@ CUresult weir_soft_cuKernelGetParamInfo(CUkernel handle, size_t index, size_t *o
     struct weir_soft_kernel *kernel;
     struct weir_soft_function *f;
     WEIR_SOFT_TRY(kernel_function(handle, 0, &kernel, &f));
-    return param_info(f, index, offset, bytes);
+    return weir_soft_function_parameter(f, index, offset, bytes);
 }
 
 /* ------------------------------------------------------------------ occupancy */
@@ -303,16 +246,9 @@ CUresult weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     if (n_blocks == NULL || threads <= 0 || flags > CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(function_here(handle, &f));
+    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
     *n_blocks = blocks_per_sm(f, threads, shared_bytes);
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n_blocks, CUfunction f,
-                                                               int threads, size_t shared_bytes)
-{
-    return weir_soft_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(n_blocks, f, threads,
-                                                                          shared_bytes, 0);
 }
 
 CUresult weir_soft_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int *block,
@@ -348,14 +284,6 @@ CUresult weir_soft_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int 
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuOccupancyMaxPotentialBlockSize(int *min_grid, int *block, CUfunction f,
-                                                    CUoccupancyB2DSize shared_of,
-                                                    size_t shared_bytes, int limit)
-{
-    return weir_soft_cuOccupancyMaxPotentialBlockSizeWithFlags(min_grid, block, f, shared_of,
-                                                               shared_bytes, limit, 0);
-}
-
 CUresult weir_soft_cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunction handle,
                                                            int n_blocks, int threads)
 {
@@ -364,7 +292,7 @@ CUresult weir_soft_cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunc
     if (bytes == NULL || n_blocks <= 0 || threads <= 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(function_here(handle, &f));
+    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
     int high = optin_bytes(f->object.ctx->device) - (int)f->info->static_shared_bytes;
     if (blocks_per_sm(f, threads, 0) < n_blocks) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -390,7 +318,7 @@ CUresult weir_soft_cuOccupancyMaxPotentialClusterSize(int *size, CUfunction hand
     if (size == NULL || config == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(function_here(handle, &f));
+    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
     *size = f->non_portable_cluster ? 16 : 8;
     return CUDA_SUCCESS;
 }
@@ -403,7 +331,7 @@ CUresult weir_soft_cuOccupancyMaxActiveClusters(int *n_clusters, CUfunction hand
     if (n_clusters == NULL || config == NULL || (config->numAttrs > 0 && config->attrs == NULL)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(function_here(handle, &f));
+    WEIR_SOFT_TRY(weir_soft_function_here(handle, &f));
     int size = 1;
     for (unsigned i = 0; i < config->numAttrs; i++) {
         const CUlaunchAttribute *a = &config->attrs[i];

@@ -343,18 +343,6 @@ CUresult weir_soft_cuGraphNodeFindInClone(CUgraphNode *ret, CUgraphNode original
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType *type)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    if (type == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(weir_soft_node_find(handle, &node));
-    *type = node->type;
-    return CUDA_SUCCESS;
-}
-
 /* The answer protocol of all lists: NULL asks for the number, spare slots are set to NULL. */
 static CUresult list_nodes(const struct weir_soft_graph *graph, bool roots, CUgraphNode *nodes,
                            size_t *n_nodes)
@@ -423,12 +411,6 @@ CUresult weir_soft_cuGraphGetEdges_v2(CUgraph handle, CUgraphNode *from, CUgraph
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuGraphGetEdges(CUgraph handle, CUgraphNode *from, CUgraphNode *to,
-                                   size_t *n_edges)
-{
-    return weir_soft_cuGraphGetEdges_v2(handle, from, to, NULL, n_edges);
-}
-
 CUresult weir_soft_cuGraphNodeGetDependencies_v2(CUgraphNode handle, CUgraphNode *nodes,
                                                  CUgraphEdgeData *data, size_t *n_nodes)
 {
@@ -447,12 +429,6 @@ CUresult weir_soft_cuGraphNodeGetDependencies_v2(CUgraphNode handle, CUgraphNode
     }
     *n_nodes = nodes == NULL || n < *n_nodes ? n : *n_nodes;
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphNodeGetDependencies(CUgraphNode handle, CUgraphNode *nodes,
-                                              size_t *n_nodes)
-{
-    return weir_soft_cuGraphNodeGetDependencies_v2(handle, nodes, NULL, n_nodes);
 }
 
 CUresult weir_soft_cuGraphNodeGetDependentNodes_v2(CUgraphNode handle, CUgraphNode *nodes,
@@ -484,12 +460,6 @@ CUresult weir_soft_cuGraphNodeGetDependentNodes_v2(CUgraphNode handle, CUgraphNo
     }
     *n_nodes = nodes == NULL || n < *n_nodes ? n : *n_nodes;
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphNodeGetDependentNodes(CUgraphNode handle, CUgraphNode *nodes,
-                                                size_t *n_nodes)
-{
-    return weir_soft_cuGraphNodeGetDependentNodes_v2(handle, nodes, NULL, n_nodes);
 }
 
 static CUresult check_edges(const struct weir_soft_graph *graph, const CUgraphNode *from,
@@ -531,12 +501,6 @@ CUresult weir_soft_cuGraphAddDependencies_v2(CUgraph handle, const CUgraphNode *
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuGraphAddDependencies(CUgraph handle, const CUgraphNode *from,
-                                          const CUgraphNode *to, size_t n)
-{
-    return weir_soft_cuGraphAddDependencies_v2(handle, from, to, NULL, n);
-}
-
 static bool edge_remove(struct weir_soft_node *node, const struct weir_soft_node *before)
 {
     for (uint32_t i = 0; i < node->before.n; i++) {
@@ -567,12 +531,6 @@ CUresult weir_soft_cuGraphRemoveDependencies_v2(CUgraph handle, const CUgraphNod
         }
     }
     return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphRemoveDependencies(CUgraph handle, const CUgraphNode *from,
-                                             const CUgraphNode *to, size_t n)
-{
-    return weir_soft_cuGraphRemoveDependencies_v2(handle, from, to, NULL, n);
 }
 
 CUresult weir_soft_cuGraphDestroyNode(CUgraphNode handle)

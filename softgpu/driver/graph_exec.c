@@ -241,7 +241,7 @@ CUresult weir_soft_cuGraphInstantiateWithParams(CUgraphExec *ret, CUgraph graph,
     return rc;
 }
 
-static CUresult exec_find(CUgraphExec handle, struct weir_soft_graph_exec **ret_exec)
+CUresult weir_soft_exec_find(CUgraphExec handle, struct weir_soft_graph_exec **ret_exec)
 {
     *ret_exec = weir_soft_object_find(WEIR_SOFT_GRAPH_EXEC, handle);
     return *ret_exec != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -251,7 +251,7 @@ CUresult weir_soft_cuGraphExecDestroy(CUgraphExec handle)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph_exec *exec;
-    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
     weir_soft_object_retire(exec);
     return CUDA_SUCCESS;
 }
@@ -263,7 +263,7 @@ CUresult weir_soft_cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t *flags)
     if (flags == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
     *flags = exec->flags & SHOWN_FLAGS;
     return CUDA_SUCCESS;
 }
@@ -371,7 +371,7 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph_exec *exec;
     struct weir_soft_stream *stream;
-    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
     WEIR_SOFT_TRY(weir_soft_stream_find(stream_handle, &stream));
     if (stream->capture != NULL) {
         stream->capture->invalidated = true;
@@ -415,15 +415,6 @@ CUresult weir_soft_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle)
     return rc != CUDA_SUCCESS ? rc : good ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult weir_soft_cuGraphUpload(CUgraphExec handle, CUstream stream_handle)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_graph_exec *exec;
-    struct weir_soft_stream *stream;
-    WEIR_SOFT_TRY(exec_find(handle, &exec));
-    return weir_soft_stream_find(stream_handle, &stream);
-}
-
 /* ------------------------------------------------------------------ updates */
 
 static struct exec_node *exec_node_of(struct weir_soft_graph_exec *exec, const void *source)
@@ -445,7 +436,7 @@ static CUresult exec_node_find(CUgraphExec handle, CUgraphNode node, const void 
                                CUgraphNodeType type, struct exec_node **ret_node)
 {
     struct weir_soft_graph_exec *exec;
-    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
     *ret_node = node == NULL ? NULL : exec_node_of(exec, node);
     return *ret_node == NULL || params == NULL || (*ret_node)->type != type
                ? CUDA_ERROR_INVALID_VALUE
@@ -604,7 +595,7 @@ CUresult weir_soft_cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgrap
     struct weir_soft_graph *graph;
     struct weir_soft_node *bad;
     WEIR_SOFT_TRY(exec_node_find(handle, source, child, CU_GRAPH_NODE_TYPE_GRAPH, &node));
-    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
     WEIR_SOFT_TRY(weir_soft_graph_find(child, &graph));
     WEIR_SOFT_TRY(weir_soft_users_add(&exec->users, graph)); /* those of before stay, too */
     return exec_update(node->child, graph, &bad) == CU_GRAPH_EXEC_UPDATE_SUCCESS
@@ -622,7 +613,7 @@ CUresult weir_soft_cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle
     if (info == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
     WEIR_SOFT_TRY(weir_soft_graph_find(graph_handle, &graph));
     struct weir_soft_users *users = NULL;
     WEIR_SOFT_TRY(weir_soft_users_add(&users, graph));
@@ -658,7 +649,7 @@ CUresult weir_soft_cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode source,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph_exec *exec;
-    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
     struct exec_node *node = source == NULL ? NULL : exec_node_of(exec, source);
     if (node == NULL ||
         (node->type != CU_GRAPH_NODE_TYPE_KERNEL && node->type != CU_GRAPH_NODE_TYPE_MEMCPY &&
@@ -674,7 +665,7 @@ CUresult weir_soft_cuGraphNodeGetEnabled(CUgraphExec handle, CUgraphNode source,
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_graph_exec *exec;
-    WEIR_SOFT_TRY(exec_find(handle, &exec));
+    WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
     const struct exec_node *node = source == NULL ? NULL : exec_node_of(exec, source);
     if (node == NULL || enabled == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -684,11 +675,6 @@ CUresult weir_soft_cuGraphNodeGetEnabled(CUgraphExec handle, CUgraphNode source,
 }
 
 /* ------------------------------------------------------------------ memory of graphs */
-
-CUresult weir_soft_cuDeviceGraphMemTrim(CUdevice dev)
-{
-    return weir_soft_device_at(dev) == NULL ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
-}
 
 CUresult weir_soft_cuDeviceGetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute id, void *value)
 {

@@ -1,4 +1,5 @@
 /* Nodes of every kind: add, get and set parameters. */
+#include "proto/structs.h"
 #include "softgpu/driver/graph_private.h"
 
 #include <stdlib.h>
@@ -180,12 +181,6 @@ static CUresult node_free(CUdeviceptr address, struct weir_soft_op **ret_op)
     return CUDA_SUCCESS;
 }
 
-static CUDA_MEMSET_NODE_PARAMS set_of_v2(const CUDA_MEMSET_NODE_PARAMS_v2 *p)
-{
-    return (CUDA_MEMSET_NODE_PARAMS){p->dst,         p->pitch, p->value,
-                                     p->elementSize, p->width, p->height};
-}
-
 CUresult weir_soft_node_any(CUgraphNodeParams *params, const struct weir_soft_op *old,
                             struct weir_soft_op **ret_op)
 {
@@ -200,11 +195,11 @@ CUresult weir_soft_node_any(CUgraphNodeParams *params, const struct weir_soft_op
     case CU_GRAPH_NODE_TYPE_MEMCPY:
         return weir_soft_node_copy(&params->memcpy.copyParams, params->memcpy.copyCtx, ret_op);
     case CU_GRAPH_NODE_TYPE_MEMSET: {
-        CUDA_MEMSET_NODE_PARAMS set = set_of_v2(&params->memset);
+        const CUDA_MEMSET_NODE_PARAMS set = weir_struct_memset_of_v2(&params->memset);
         return weir_soft_node_set(&set, params->memset.ctx, ret_op);
     }
     case CU_GRAPH_NODE_TYPE_HOST: {
-        CUDA_HOST_NODE_PARAMS host = {params->host.fn, params->host.userData};
+        const CUDA_HOST_NODE_PARAMS host = weir_struct_host_of_v2(&params->host);
         return weir_soft_node_host(&host, ret_op);
     }
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
@@ -212,8 +207,7 @@ CUresult weir_soft_node_any(CUgraphNodeParams *params, const struct weir_soft_op
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         return weir_soft_node_event(WEIR_SOFT_OP_RECORD, params->eventRecord.event, ret_op);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
-        CUDA_BATCH_MEM_OP_NODE_PARAMS memops = {params->memOp.ctx, params->memOp.count,
-                                                params->memOp.paramArray, params->memOp.flags};
+        const CUDA_BATCH_MEM_OP_NODE_PARAMS memops = weir_struct_memops_of_v2(&params->memOp);
         return weir_soft_node_memops(&memops, ret_op);
     }
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
@@ -405,19 +399,20 @@ CUresult weir_soft_cuGraphAddNode_v2(CUgraphNode *ret, CUgraph handle, const CUg
     return add_end(ret, graph, params->type, made, op, child, &nodes);
 }
 
-CUresult weir_soft_cuGraphAddNode(CUgraphNode *ret, CUgraph handle, const CUgraphNode *before,
-                                  size_t n, CUgraphNodeParams *params)
-{
-    return weir_soft_cuGraphAddNode_v2(ret, handle, before, NULL, n, params);
-}
-
 /* ------------------------------------------------------------------ reading */
 
-static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *out,
-                        struct weir_soft_node **ret_node)
+CUresult weir_soft_node_of(CUgraphNode handle, CUgraphNodeType type,
+                           struct weir_soft_node **ret_node)
 {
     WEIR_SOFT_TRY(weir_soft_node_find(handle, ret_node));
-    return out == NULL || (*ret_node)->type != type ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    return (*ret_node)->type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The same for a call that also has an argument, which must not be NULL. */
+static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *given,
+                        struct weir_soft_node **ret_node)
+{
+    return given == NULL ? CUDA_ERROR_INVALID_VALUE : weir_soft_node_of(handle, type, ret_node);
 }
 
 CUresult weir_soft_cuGraphKernelNodeGetParams_v2(CUgraphNode handle,
@@ -442,57 +437,12 @@ CUresult weir_soft_cuGraphKernelNodeGetParams_v2(CUgraphNode handle,
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *params)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_MEMCPY, params, &node));
-    *params = node->op->copy.asked;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS *params)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_MEMSET, params, &node));
-    *params = node->op->set;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_soft_cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_PARAMS *params)
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_node *node;
     WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_HOST, params, &node));
     *params = (CUDA_HOST_NODE_PARAMS){node->op->host.fn, node->op->host.user};
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph *ret)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_GRAPH, ret, &node));
-    *ret = (CUgraph)node->child;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphEventRecordNodeGetEvent(CUgraphNode handle, CUevent *ret)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_EVENT_RECORD, ret, &node));
-    *ret = (CUevent)node->op->event;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphEventWaitNodeGetEvent(CUgraphNode handle, CUevent *ret)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_WAIT_EVENT, ret, &node));
-    *ret = (CUevent)node->op->event;
     return CUDA_SUCCESS;
 }
 
@@ -504,25 +454,6 @@ CUresult weir_soft_cuGraphBatchMemOpNodeGetParams(CUgraphNode handle,
     WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params, &node));
     *params = (CUDA_BATCH_MEM_OP_NODE_PARAMS){(CUcontext)node->op->ctx, node->op->memops.n_items,
                                               node->op->memops.items, node->op->memops.flags};
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphMemAllocNodeGetParams(CUgraphNode handle,
-                                                CUDA_MEM_ALLOC_NODE_PARAMS *params)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_MEM_ALLOC, params, &node));
-    *params = node->op->alloc.asked;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *address)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_node *node;
-    WEIR_SOFT_TRY(node_of(handle, CU_GRAPH_NODE_TYPE_MEM_FREE, address, &node));
-    *address = node->op->free.address;
     return CUDA_SUCCESS;
 }
 

@@ -2,10 +2,9 @@
 #ifndef WEIR_SOFTGPU_DRIVER_GRAPH_PRIVATE_H
 #define WEIR_SOFTGPU_DRIVER_GRAPH_PRIVATE_H
 
-#include "softgpu/driver/driver.h"
+#include "softgpu/driver/forward.h"
 
 CUresult weir_soft_graph_find(CUgraph handle, struct weir_soft_graph **ret_graph);
-CUresult weir_soft_node_find(CUgraphNode handle, struct weir_soft_node **ret_node);
 
 /* Operations from node parameters, checked; the current context where the parameters name none. */
 CUresult weir_soft_node_kernel(const CUDA_KERNEL_NODE_PARAMS *params,

@@ -11,7 +11,7 @@
  * the primary context goes. A green context cannot be made current (cuCtxFromGreenCtx), so its
  * default stream cannot be reached and is not made.
  */
-#include "softgpu/driver/driver.h"
+#include "softgpu/driver/forward.h"
 
 static void green_release(void *object)
 {
@@ -19,8 +19,7 @@ static void green_release(void *object)
     weir_soft_task_put(green->held);
 }
 
-/* A green context by handle; the error of its primary context, if that has one. */
-static CUresult green_find(CUgreenCtx handle, struct weir_soft_green **ret_green)
+CUresult weir_soft_green_find(CUgreenCtx handle, struct weir_soft_green **ret_green)
 {
     struct weir_soft_green *green = weir_soft_object_find(WEIR_SOFT_GREEN, handle);
     if (green == NULL) {
@@ -84,20 +83,8 @@ CUresult weir_soft_cuGreenCtxGetDevResource(CUgreenCtx handle, CUdevResource *re
 {
     WEIR_SOFT_LOCKED();
     struct weir_soft_green *green;
-    WEIR_SOFT_TRY(green_find(handle, &green));
+    WEIR_SOFT_TRY(weir_soft_green_find(handle, &green));
     return weir_soft_resource_get(green->object.ctx->device, &green->sms, resource, type);
-}
-
-CUresult weir_soft_cuGreenCtxGetId(CUgreenCtx handle, unsigned long long *id)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_green *green;
-    if (id == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(green_find(handle, &green));
-    *id = green->id;
-    return CUDA_SUCCESS;
 }
 
 /* ------------------------------------------------------------------ streams */
@@ -110,7 +97,7 @@ CUresult weir_soft_cuGreenCtxStreamCreate(CUstream *ret, CUgreenCtx handle, unsi
     if (ret == NULL || flags != CU_STREAM_NON_BLOCKING) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(green_find(handle, &green));
+    WEIR_SOFT_TRY(weir_soft_green_find(handle, &green));
     struct weir_soft_stream *stream = weir_soft_stream_make(green->object.ctx, flags, priority);
     if (stream == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -121,18 +108,6 @@ CUresult weir_soft_cuGreenCtxStreamCreate(CUstream *ret, CUgreenCtx handle, unsi
         stream->tail = green->held;
     }
     *ret = (CUstream)stream;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuStreamGetGreenCtx(CUstream handle, CUgreenCtx *ret)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_stream *stream;
-    if (ret == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-    *ret = (CUgreenCtx)stream->green;
     return CUDA_SUCCESS;
 }
 
@@ -156,7 +131,7 @@ CUresult weir_soft_cuGreenCtxRecordEvent(CUgreenCtx handle, CUevent event_handle
     WEIR_SOFT_LOCKED();
     struct weir_soft_green *green;
     struct weir_soft_event *event;
-    WEIR_SOFT_TRY(green_find(handle, &green));
+    WEIR_SOFT_TRY(weir_soft_green_find(handle, &green));
     WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
     if (event->object.ctx != green->object.ctx) {
         return CUDA_ERROR_INVALID_HANDLE;
@@ -182,7 +157,7 @@ CUresult weir_soft_cuGreenCtxWaitEvent(CUgreenCtx handle, CUevent event_handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_green *green;
     struct weir_soft_event *event;
-    WEIR_SOFT_TRY(green_find(handle, &green));
+    WEIR_SOFT_TRY(weir_soft_green_find(handle, &green));
     WEIR_SOFT_TRY(weir_soft_event_find(event_handle, &event));
     WEIR_SOFT_TRY(refuse_captures(green));
     if (event->capture != NULL) {

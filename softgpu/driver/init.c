@@ -132,11 +132,6 @@ __attribute__((constructor)) static void at_load(void)
     weir_common_init(&front_ops);
 }
 
-CUresult weir_soft_cuGetExportTable(const void **table, const CUuuid *id)
-{
-    return weir_common_export_table(table, id);
-}
-
 /* ------------------------------------------------------------------ start and end */
 
 static void after_fork(void)

@@ -2,7 +2,7 @@
  * Libraries: images that belong to no context, loaded into each context that uses them, and their
  * kernels, which stand for one function per context.
  */
-#include "softgpu/driver/driver.h"
+#include "softgpu/driver/forward.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -108,7 +108,7 @@ static CUresult any_instance(struct weir_soft_library *library,
     return weir_soft_library_instance(library, ctx, ret_module);
 }
 
-static CUresult library_find(CUlibrary handle, struct weir_soft_library **ret_library)
+CUresult weir_soft_library_find(CUlibrary handle, struct weir_soft_library **ret_library)
 {
     struct weir_soft_library *library = weir_soft_object_find(WEIR_SOFT_LIBRARY, handle);
     if (library == NULL) {
@@ -222,7 +222,7 @@ CUresult weir_soft_cuLibraryUnload(CUlibrary handle)
     WEIR_SOFT_LOCKED();
     struct weir_soft_library *library;
     wait_here();
-    WEIR_SOFT_TRY(library_find(handle, &library));
+    WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
     uint32_t n = library->n_instances;
     library->n_instances = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -282,7 +282,7 @@ CUresult weir_soft_cuLibraryGetKernel(CUkernel *ret, CUlibrary handle, const cha
     if (ret == NULL || name == NULL || name[0] == '\0') {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(library_find(handle, &library));
+    WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
     WEIR_SOFT_TRY(any_instance(library, &module));
     if (weir_soft_module_function(module, name) == NULL) {
         return CUDA_ERROR_NOT_FOUND;
@@ -303,7 +303,7 @@ CUresult weir_soft_cuLibraryGetKernelCount(unsigned int *count, CUlibrary handle
     if (count == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(library_find(handle, &library));
+    WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
     WEIR_SOFT_TRY(any_instance(library, &module));
     *count = module->n_functions;
     return CUDA_SUCCESS;
@@ -317,7 +317,7 @@ CUresult weir_soft_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int n, 
     if (kernels == NULL || n == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(library_find(handle, &library));
+    WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
     WEIR_SOFT_TRY(any_instance(library, &module));
     for (unsigned i = 0; i < n && i < module->n_functions; i++) {
         struct weir_soft_kernel *kernel = kernel_of(library, module->functions[i]->info->name);
@@ -339,22 +339,23 @@ CUresult weir_soft_cuLibraryGetModule(CUmodule *ret, CUlibrary handle)
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
-    WEIR_SOFT_TRY(library_find(handle, &library));
+    WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
     WEIR_SOFT_TRY(weir_soft_library_instance(library, ctx, &module));
     *ret = (CUmodule)module;
     return CUDA_SUCCESS;
 }
 
-static CUresult library_global(CUdeviceptr *address, size_t *bytes, CUlibrary handle,
-                               const char *name, bool managed)
+CUresult weir_soft_library_global(CUlibrary handle, const char *name, bool managed,
+                                  CUdeviceptr *address, size_t *bytes)
 {
+    WEIR_SOFT_LOCKED();
     struct weir_soft_library *library;
     struct weir_soft_module *module;
     struct weir_soft_ctx *ctx;
     if (name == NULL || name[0] == '\0' || (address == NULL && bytes == NULL)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(library_find(handle, &library));
+    WEIR_SOFT_TRY(weir_soft_library_find(handle, &library));
     CUresult rc = weir_soft_ctx_current(&ctx);
     if (rc != CUDA_SUCCESS && !managed) {
         return rc;
@@ -362,31 +363,6 @@ static CUresult library_global(CUdeviceptr *address, size_t *bytes, CUlibrary ha
     WEIR_SOFT_TRY(managed ? any_instance(library, &module)
                           : weir_soft_library_instance(library, ctx, &module));
     return weir_soft_module_global(module, name, managed, address, bytes);
-}
-
-CUresult weir_soft_cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary handle,
-                                      const char *name)
-{
-    WEIR_SOFT_LOCKED();
-    return library_global(address, bytes, handle, name, false);
-}
-
-CUresult weir_soft_cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary handle,
-                                       const char *name)
-{
-    WEIR_SOFT_LOCKED();
-    return library_global(address, bytes, handle, name, true);
-}
-
-CUresult weir_soft_cuLibraryGetUnifiedFunction(void **fptr, CUlibrary handle, const char *symbol)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_library *library;
-    if (fptr == NULL || symbol == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(library_find(handle, &library));
-    return CUDA_ERROR_NOT_FOUND;
 }
 
 /* ------------------------------------------------------------------ functions of kernels */
@@ -427,33 +403,5 @@ CUresult weir_soft_cuKernelGetFunction(CUfunction *ret, CUkernel handle)
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     WEIR_SOFT_TRY(weir_soft_function_find(handle, ctx, &function));
     *ret = (CUfunction)function;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuKernelGetLibrary(CUlibrary *ret, CUkernel handle)
-{
-    WEIR_SOFT_LOCKED();
-    const struct weir_soft_kernel *kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, handle);
-    if (ret == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (kernel == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    *ret = (CUlibrary)kernel->library;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuKernelGetName(const char **name, CUkernel handle)
-{
-    WEIR_SOFT_LOCKED();
-    const struct weir_soft_kernel *kernel = weir_soft_object_find(WEIR_SOFT_KERNEL, handle);
-    if (name == NULL || handle == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (kernel == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    *name = kernel->name;
     return CUDA_SUCCESS;
 }

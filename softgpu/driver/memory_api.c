@@ -181,11 +181,6 @@ CUresult weir_soft_cuMemHostAlloc(void **ret, size_t bytes, unsigned int flags)
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuMemAllocHost_v2(void **ret, size_t bytes)
-{
-    return weir_soft_cuMemHostAlloc(ret, bytes, 0);
-}
-
 CUresult weir_soft_cuMemFreeHost(void *p)
 {
     WEIR_SOFT_LOCKED();

@@ -4,8 +4,8 @@
  * A function holds its module, so that queued launches outlive cuModuleUnload; the module's table
  * of functions is borrowed.
  */
-#include "softgpu/driver/driver.h"
 #include "softgpu/driver/forms.h"
+#include "softgpu/driver/forward.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -289,16 +289,6 @@ CUresult weir_soft_cuModuleLoadDataEx(CUmodule *ret, const void *data, unsigned 
     return rc;
 }
 
-CUresult weir_soft_cuModuleLoadData(CUmodule *ret, const void *data)
-{
-    return weir_soft_cuModuleLoadDataEx(ret, data, 0, NULL, NULL);
-}
-
-CUresult weir_soft_cuModuleLoadFatBinary(CUmodule *ret, const void *data)
-{
-    return weir_soft_cuModuleLoadDataEx(ret, data, 0, NULL, NULL);
-}
-
 CUresult weir_soft_file_read(const char *path, char **ret_data, size_t *ret_bytes)
 {
     FILE *file = fopen(path, "rb");
@@ -379,7 +369,7 @@ CUresult weir_soft_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 
 /* ------------------------------------------------------------------ what is in a module */
 
-static CUresult module_find(CUmodule handle, struct weir_soft_module **ret_module)
+CUresult weir_soft_module_find(CUmodule handle, struct weir_soft_module **ret_module)
 {
     struct weir_soft_ctx *ctx;
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
@@ -410,24 +400,12 @@ CUresult weir_soft_cuModuleGetFunction(CUfunction *ret, CUmodule handle, const c
     if (ret == NULL || name == NULL || name[0] == '\0') {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(module_find(handle, &module));
+    WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
     struct weir_soft_function *function = weir_soft_module_function(module, name);
     if (function == NULL) {
         return CUDA_ERROR_NOT_FOUND;
     }
     *ret = (CUfunction)function;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuModuleGetFunctionCount(unsigned int *count, CUmodule handle)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_module *module;
-    if (count == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(module_find(handle, &module));
-    *count = module->n_functions;
     return CUDA_SUCCESS;
 }
 
@@ -439,7 +417,7 @@ CUresult weir_soft_cuModuleEnumerateFunctions(CUfunction *functions, unsigned in
     if (functions == NULL || n == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(module_find(handle, &module));
+    WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
     for (unsigned i = 0; i < n && i < module->n_functions; i++) {
         functions[i] = (CUfunction)module->functions[i];
     }
@@ -471,7 +449,7 @@ CUresult weir_soft_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUm
     if (name == NULL || name[0] == '\0' || (address == NULL && bytes == NULL)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(module_find(handle, &module));
+    WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
     return weir_soft_module_global(module, name, false, address, bytes);
 }
 
@@ -482,7 +460,7 @@ CUresult weir_soft_cuModuleGetTexRef(CUtexref *ret, CUmodule handle, const char 
     if (ret == NULL || name == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    WEIR_SOFT_TRY(module_find(handle, &module));
+    WEIR_SOFT_TRY(weir_soft_module_find(handle, &module));
     return CUDA_ERROR_NOT_FOUND; /* texture references are gone from the toolkits that we serve */
 }
 

@@ -200,34 +200,6 @@ CUresult weir_soft_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool han
 
 /* ------------------------------------------------------------------ the device's pools */
 
-CUresult weir_soft_cuDeviceGetDefaultMemPool(CUmemoryPool *ret, CUdevice dev)
-{
-    WEIR_SOFT_LOCKED();
-    const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (ret == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *ret = (CUmemoryPool)device->default_pool;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuDeviceGetMemPool(CUmemoryPool *ret, CUdevice dev)
-{
-    WEIR_SOFT_LOCKED();
-    const struct weir_soft_device *device = weir_soft_device_at(dev);
-    if (ret == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *ret = (CUmemoryPool)device->current_pool;
-    return CUDA_SUCCESS;
-}
-
 CUresult weir_soft_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle)
 {
     WEIR_SOFT_LOCKED();

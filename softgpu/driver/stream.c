@@ -6,7 +6,7 @@
  * stand apart. A destroyed stream with work left stays in the list as a zombie until that work is
  * done, so that the legacy stream still waits for it.
  */
-#include "softgpu/driver/driver.h"
+#include "softgpu/driver/forward.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -245,11 +245,6 @@ CUresult weir_soft_cuStreamCreateWithPriority(CUstream *ret, unsigned int flags,
     return CUDA_SUCCESS;
 }
 
-CUresult weir_soft_cuStreamCreate(CUstream *ret, unsigned int flags)
-{
-    return weir_soft_cuStreamCreateWithPriority(ret, flags, 0);
-}
-
 CUresult weir_soft_cuStreamDestroy_v2(CUstream handle)
 {
     WEIR_SOFT_LOCKED();
@@ -305,72 +300,6 @@ CUresult weir_soft_cuStreamSynchronize(CUstream handle)
     CUresult rc = synchronize(handle);
     weir_soft_print_flush();
     return rc;
-}
-
-CUresult weir_soft_cuStreamGetPriority(CUstream handle, int *priority)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_stream *stream;
-    if (priority == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-    *priority = stream->priority;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuStreamGetFlags(CUstream handle, unsigned int *flags)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_stream *stream;
-    if (flags == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-    *flags = stream->flags;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuStreamGetId(CUstream handle, unsigned long long *id)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_stream *stream;
-    if (id == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-    *id = stream->id;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuStreamGetDevice(CUstream handle, CUdevice *device)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_stream *stream;
-    if (device == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-    *device = stream->object.ctx->device->ordinal;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuStreamGetCtx(CUstream handle, CUcontext *ret)
-{
-    WEIR_SOFT_LOCKED();
-    struct weir_soft_stream *stream;
-    if (ret == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    WEIR_SOFT_TRY(weir_soft_stream_find(handle, &stream));
-    *ret = (CUcontext)stream->object.ctx;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuStreamGetCtx_v2(CUstream handle, CUcontext *ret, CUgreenCtx *green)
-{
-    WEIR_SOFT_TRY(weir_soft_cuStreamGetCtx(handle, ret));
-    return green != NULL ? weir_soft_cuStreamGetGreenCtx(handle, green) : CUDA_SUCCESS;
 }
 
 CUresult weir_soft_cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, size_t bytes,
@@ -566,8 +495,8 @@ CUresult weir_soft_cuStreamBatchMemOp_v2(CUstream handle, unsigned int count,
     return weir_soft_stream_submit(stream, op);
 }
 
-static CUresult one_value(CUstream handle, CUstreamBatchMemOpType operation, CUdeviceptr address,
-                          uint64_t value, unsigned flags)
+CUresult weir_soft_stream_value(CUstream handle, CUstreamBatchMemOpType operation,
+                                CUdeviceptr address, uint64_t value, unsigned flags)
 {
     bool write = operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
                  operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
@@ -590,28 +519,4 @@ static CUresult one_value(CUstream handle, CUstreamBatchMemOpType operation, CUd
         item.waitValue.flags = flags;
     }
     return weir_soft_cuStreamBatchMemOp_v2(handle, 1, &item, 0);
-}
-
-CUresult weir_soft_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                                           unsigned int flags)
-{
-    return one_value(stream, CU_STREAM_MEM_OP_WRITE_VALUE_32, address, value, flags);
-}
-
-CUresult weir_soft_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                                          unsigned int flags)
-{
-    return one_value(stream, CU_STREAM_MEM_OP_WAIT_VALUE_32, address, value, flags);
-}
-
-CUresult weir_soft_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                                           unsigned int flags)
-{
-    return one_value(stream, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags);
-}
-
-CUresult weir_soft_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                                          unsigned int flags)
-{
-    return one_value(stream, CU_STREAM_MEM_OP_WAIT_VALUE_64, address, value, flags);
 }

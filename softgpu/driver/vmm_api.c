@@ -6,7 +6,7 @@
  * refuses kernels there, and a kernel that is caught between its check and its access by an unmap
  * touches a page that nobody sees instead of crashing the process.
  */
-#include "softgpu/driver/driver.h"
+#include "softgpu/driver/forward.h"
 #include "softgpu/memory.h"
 
 #include <fcntl.h>
@@ -159,7 +159,7 @@ static void chunk_release(void *object)
     }
 }
 
-static struct weir_soft_chunk *chunk_find(CUmemGenericAllocationHandle handle)
+struct weir_soft_chunk *weir_soft_chunk_find(CUmemGenericAllocationHandle handle)
 {
     struct weir_soft_chunk *chunk =
         weir_soft_object_find(WEIR_SOFT_CHUNK, (void *)(uintptr_t)handle);
@@ -261,7 +261,7 @@ CUresult weir_soft_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
     weir_soft_device_free_slowly();
     WEIR_SOFT_LOCKED();
-    struct weir_soft_chunk *chunk = chunk_find(handle);
+    struct weir_soft_chunk *chunk = weir_soft_chunk_find(handle);
     if (chunk == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -278,7 +278,7 @@ CUresult weir_soft_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                             CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
     WEIR_SOFT_LOCKED();
-    struct weir_soft_chunk *chunk = chunk_find(handle);
+    struct weir_soft_chunk *chunk = weir_soft_chunk_find(handle);
     if (chunk == NULL || bytes == 0 || flags != 0 || bytes % GRANULARITY_BYTES != 0 ||
         address % GRANULARITY_BYTES != 0 || offset % GRANULARITY_BYTES != 0 ||
         offset > chunk->bytes || bytes > chunk->bytes - offset ||
@@ -406,7 +406,7 @@ CUresult weir_soft_cuMemExportToShareableHandle(void *ret, CUmemGenericAllocatio
                                                 unsigned long long flags)
 {
     WEIR_SOFT_LOCKED();
-    const struct weir_soft_chunk *chunk = chunk_find(handle);
+    const struct weir_soft_chunk *chunk = weir_soft_chunk_find(handle);
     if (ret == NULL || chunk == NULL || flags != 0 ||
         type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
         (chunk->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
@@ -455,18 +455,6 @@ CUresult weir_soft_cuMemGetAllocationGranularity(size_t *granularity,
     }
     WEIR_SOFT_TRY(check_prop(prop, &device));
     *granularity = GRANULARITY_BYTES;
-    return CUDA_SUCCESS;
-}
-
-CUresult weir_soft_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
-                                                          CUmemGenericAllocationHandle handle)
-{
-    WEIR_SOFT_LOCKED();
-    const struct weir_soft_chunk *chunk = chunk_find(handle);
-    if (prop == NULL || chunk == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *prop = chunk->prop;
     return CUDA_SUCCESS;
 }
 

@@ -264,6 +264,9 @@ CHECK_UNUSED static void *check_driver_symbol(void *library, const char *name)
     return symbol;
 }
 
+/* A function that is not among CHECK_DRIVER_FUNCTIONS: CU(StreamGetCtx)(stream, &context). */
+#define CU(name) ((__typeof__(&cu##name))check_driver_symbol(RTLD_DEFAULT, "cu" #name))
+
 /* Opens the library and fills `cu`; calls nothing in it. */
 CHECK_UNUSED static void driver_open(const char *name)
 {

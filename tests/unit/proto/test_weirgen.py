@@ -16,12 +16,14 @@ ROOT = Path(__file__).resolve().parents[3]
 DATA = ROOT / "tests" / "data" / "weirgen"
 sys.path.insert(0, str(ROOT / "proto" / "gen"))
 
+import emit_words
 import model as description
 import ops
 
 KINDS = ROOT / "proto" / "wire" / "kinds.def"
 GOLDENS = ["proto/cuda_abi.h", "proto/guest_auto.c", "proto/guest_exports.c", "proto/host_auto.c",
-           "proto/ops.h", "proto/ops.c", "proto/procaddr_table.c"]
+           "proto/guest_words_graph.c", "proto/ops.h", "proto/ops.c", "proto/procaddr_table.c", "proto/softgpu_words_graph.c",
+           "proto/structs.h"]
 
 
 def weirgen(*arguments):
@@ -56,6 +58,29 @@ MISTAKES = [
     ("graph.toml", "array count max=16", "rows count max=16", "graph.toml: [cuGraphPaint]: args.points: unknown word 'rows'"),
     ("graph.toml", "CUcolour colour", "void *colour", "graph.toml: [cuGraphPaint]: colour: type 'void *' cannot be automatic"),
     ("graph.toml", "[cuGraphGone]", "[cuGraphGone", "graph.toml: [toml]"),
+    ("graph.toml", "field = \"shade =", "checks = \"shade =", "graph.toml: [cuGraphGetShade]: 'field' is a key and a value"),
+    ("graph.toml", "= painting.shade; node", "= picture.shade; node", "graph.toml: [cuGraphGetShade]: no object 'picture'"),
+    ("graph.toml", "= painting.shade; node", "= painting.tint; node", "graph.toml: [cuGraphGetShade]: 'painting' has no field"),
+    ("graph.toml", "= painting.shade; node", "= shadow; node", "graph.toml: [cuGraphGetShade]: 'shadow' is no parameter"),
+    ("graph.toml", "\"shade = painting", "\"hGraph = painting", "graph.toml: [cuGraphGetShade]: 'hGraph' is no out parameter"),
+    ("graph.toml", "args.node = \"optional\"", "args.node = \"maybe\"", "graph.toml: [cuGraphGetShade]: args.node: unknown word"),
+    ("graph.toml", "= \"cuGraphPaint(", "= \"cuGraphPrint(", "graph.toml: [cuGraphPaintOne]: forward: no entry point"),
+    ("graph.toml", "point, 1, colour", "point, one, colour", "graph.toml: [cuGraphPaintOne]: 'one' is no parameter, object"),
+    ("graph.toml", "op paint(", "op print(", "graph.toml: [cuGraphTouch]: forward: no operation 'print'"),
+    ("graph.toml", "(shade = *shade", "(tint = *shade", "graph.toml: [cuGraphTouch]: forward: paint has no field 'tint'"),
+    ("graph.toml", "painted = painted", "painted = drawn", "graph.toml: [cuGraphTouch]: give: paint gives no 'drawn'"),
+    ("graph.toml", "the painting, painting", "the picture, painting", "graph.toml: [cuGraphDraw]: no object 'picture'"),
+    ("graph.toml", "shades[which], cuGraphLook", "shades[that], cuGraphLook", "graph.toml: [cuGraphMark]: 'that' is no parameter"),
+    ("graph.toml", "args.which = \"valid=shade_valid\"", "", "graph.toml: [cuGraphMark]: 'which' is an index and has no bound"),
+    ("graph.toml", "struct dot_of_point", "struct dot_of_line", "graph.toml: [cuGraphMark]: args.at: unknown word 'dot_of_line'"),
+    ("graph.toml", "names=painting", "names=picture", "graph.toml: [cuGraphErase]: no object 'picture'"),
+    ("graph.toml", "then = \"erase(", "then = \"op paint(", "graph.toml: [cuGraphErase]: then is not"),
+    ("graph.toml", "checks = \"at painting", "checks = \"colour painting", "graph.toml: [cuGraphMark]: checks: 'colour' is no object"),
+    ("structs.toml", "to = \"CUdot\"", "to = \"CUstream\"", "structs.toml: [dot_of_point]: 'to' names no struct"),
+    ("structs.toml", "set.radius", "set.width", "structs.toml: [dot_of_point]: set.width: CUdot has no such field"),
+    ("objects.toml", "types = ", "kinds = ", "objects.toml: [painting]: unknown key 'kinds'"),
+    ("objects.toml", "find = ", "seek = ", "objects.toml: [painting]: 'guest' has an unknown key"),
+    ("objects.toml", "node->handle", "node + 1", "objects.toml: [painting]: fields.node: 'node + 1' is no member"),
     ("ops.toml", "u8 shade", "u9 shade", "ops.toml: [paint]: unknown type 'u9'"),
     ("ops.toml", "points[] max=16", "points[]", "ops.toml: [paint]: 'CUpoint points[]' needs max=N"),
     ("ops.toml", "u8 shade", "u8 s", "ops.toml: [paint]: a field is named twice"),
@@ -103,7 +128,9 @@ class Mistakes(unittest.TestCase):
                 self.assertIn(old, text)
                 (api / name).write_text(text.replace(old, new, 1))
                 with self.assertRaises(description.DescriptionError) as caught:
-                    ops.assign_ids(description.load(api, KINDS), lock, False)
+                    model = description.load(api, KINDS)
+                    ops.assign_ids(model, lock, False)
+                    emit_words.emit(model)
                 self.assertIn(message, str(caught.exception))
 
     def test_a_mistake_fails_the_run_and_writes_nothing(self):

@@ -38,6 +38,12 @@ typedef struct {
     } u;
 } CUpoint;
 
+typedef struct {
+    int x;
+    int radius;
+} CUdot_v1;
+typedef CUdot_v1 CUdot;
+
 CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags);
 CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes);
 CUresult cuGraphPaint(CUgraph hGraph, const CUpoint *points, size_t count, CUcolour colour, CUdevice dev);
@@ -45,5 +51,13 @@ CUresult cuGraphLaunch(CUgraph hGraph, CUstream hStream);
 CUresult cuGraphLaunch_ptsz(CUgraph hGraph, CUstream hStream);
 CUresult cuGraphGone(void);
 CUresult cuGraphPeek(CUgraph hGraph, float *depth);
+CUresult cuGraphGetShade(CUgraph hGraph, int *shade, CUgraphNode *node);
+CUresult cuGraphSetShade(int shade, CUgraph hGraph, unsigned int flags);
+CUresult cuGraphDraw(CUgraph hGraph, const CUpoint *from, int width, unsigned int flags);
+CUresult cuGraphPaintOne(CUgraph hGraph, const CUpoint *point, CUcolour colour);
+CUresult cuGraphTouch(CUgraph hGraph, const unsigned char *shade, unsigned int *painted);
+CUresult cuGraphLook(CUgraph hGraph);
+CUresult cuGraphMark(CUgraph hGraph, const CUpoint *at, int which, CUcolour *colour);
+CUresult cuGraphErase(int number);
 
 #endif

@@ -110,6 +110,118 @@ WEIR_EXPORT CUresult cuGraphPeek(CUgraph hGraph, float *depth)
     return weir_rc;
 }
 
+WEIR_EXPORT CUresult cuGraphGetShade(CUgraph hGraph, int *shade, CUgraphNode *node)
+{
+    struct weir_calls_thread *weir_me = weir_calls_begin();
+    CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphGetShade);
+    if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
+        weir_rc = weir_guest_cuGraphGetShade(hGraph, shade, node);
+    }
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphGetShade), 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)shade, (uint64_t)(uintptr_t)node};
+        weir_calls_log_add(WEIR_SYMBOL_cuGraphGetShade, weir_rc, weir_words);
+    }
+    return weir_rc;
+}
+
+WEIR_EXPORT CUresult cuGraphSetShade(int shade, CUgraph hGraph, unsigned int flags)
+{
+    struct weir_calls_thread *weir_me = weir_calls_begin();
+    CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphSetShade);
+    if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
+        weir_rc = weir_guest_cuGraphSetShade(shade, hGraph, flags);
+    }
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphSetShade), 0)) {
+        const uint64_t weir_words[] = {(uint64_t)shade, (uint64_t)(uintptr_t)hGraph, (uint64_t)flags};
+        weir_calls_log_add(WEIR_SYMBOL_cuGraphSetShade, weir_rc, weir_words);
+    }
+    return weir_rc;
+}
+
+WEIR_EXPORT CUresult cuGraphDraw(CUgraph hGraph, const CUpoint *from, int width, unsigned int flags)
+{
+    struct weir_calls_thread *weir_me = weir_calls_begin();
+    CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphDraw);
+    if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
+        weir_rc = weir_guest_cuGraphDraw(hGraph, from, width, flags);
+    }
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphDraw), 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)from, (uint64_t)width, (uint64_t)flags};
+        weir_calls_log_add(WEIR_SYMBOL_cuGraphDraw, weir_rc, weir_words);
+    }
+    return weir_rc;
+}
+
+WEIR_EXPORT CUresult cuGraphPaintOne(CUgraph hGraph, const CUpoint *point, CUcolour colour)
+{
+    struct weir_calls_thread *weir_me = weir_calls_begin();
+    CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphPaintOne);
+    if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
+        weir_rc = weir_guest_cuGraphPaintOne(hGraph, point, colour);
+    }
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphPaintOne), 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)point, (uint64_t)colour};
+        weir_calls_log_add(WEIR_SYMBOL_cuGraphPaintOne, weir_rc, weir_words);
+    }
+    return weir_rc;
+}
+
+WEIR_EXPORT CUresult cuGraphTouch(CUgraph hGraph, const unsigned char *shade, unsigned int *painted)
+{
+    struct weir_calls_thread *weir_me = weir_calls_begin();
+    CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphTouch);
+    if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
+        weir_rc = weir_guest_cuGraphTouch(hGraph, shade, painted);
+    }
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphTouch), 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)shade, (uint64_t)(uintptr_t)painted};
+        weir_calls_log_add(WEIR_SYMBOL_cuGraphTouch, weir_rc, weir_words);
+    }
+    return weir_rc;
+}
+
+WEIR_EXPORT CUresult cuGraphLook(CUgraph hGraph)
+{
+    struct weir_calls_thread *weir_me = weir_calls_begin();
+    CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphLook);
+    if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
+        weir_rc = weir_guest_cuGraphLook(hGraph);
+    }
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphLook), 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph};
+        weir_calls_log_add(WEIR_SYMBOL_cuGraphLook, weir_rc, weir_words);
+    }
+    return weir_rc;
+}
+
+WEIR_EXPORT CUresult cuGraphMark(CUgraph hGraph, const CUpoint *at, int which, CUcolour *colour)
+{
+    struct weir_calls_thread *weir_me = weir_calls_begin();
+    CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphMark);
+    if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
+        weir_rc = weir_guest_cuGraphMark(hGraph, at, which, colour);
+    }
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphMark), 0)) {
+        const uint64_t weir_words[] = {(uint64_t)(uintptr_t)hGraph, (uint64_t)(uintptr_t)at, (uint64_t)which, (uint64_t)(uintptr_t)colour};
+        weir_calls_log_add(WEIR_SYMBOL_cuGraphMark, weir_rc, weir_words);
+    }
+    return weir_rc;
+}
+
+WEIR_EXPORT CUresult cuGraphErase(int number)
+{
+    struct weir_calls_thread *weir_me = weir_calls_begin();
+    CUresult weir_rc = WEIR_GUEST_ENTER(cuGraphErase);
+    if (__builtin_expect(weir_rc == CUDA_SUCCESS, 1)) {
+        weir_rc = weir_guest_cuGraphErase(number);
+    }
+    if (__builtin_expect(weir_calls_end(weir_me, WEIR_SYMBOL_cuGraphErase), 0)) {
+        const uint64_t weir_words[] = {(uint64_t)number};
+        weir_calls_log_add(WEIR_SYMBOL_cuGraphErase, weir_rc, weir_words);
+    }
+    return weir_rc;
+}
+
 void *const weir_symbol_address[WEIR_SYMBOL_COUNT] = {
     (void *)cuGraphCreate,
     (void *)cuGraphGetNodes,
@@ -118,4 +230,12 @@ void *const weir_symbol_address[WEIR_SYMBOL_COUNT] = {
     (void *)cuGraphLaunch_ptsz,
     (void *)cuGraphGone,
     (void *)cuGraphPeek,
+    (void *)cuGraphGetShade,
+    (void *)cuGraphSetShade,
+    (void *)cuGraphDraw,
+    (void *)cuGraphPaintOne,
+    (void *)cuGraphTouch,
+    (void *)cuGraphLook,
+    (void *)cuGraphMark,
+    (void *)cuGraphErase,
 };

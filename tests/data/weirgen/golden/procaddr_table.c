@@ -9,16 +9,32 @@ const char *const weir_symbol_name[WEIR_SYMBOL_COUNT] = {
     "cuGraphLaunch_ptsz",
     "cuGraphGone",
     "cuGraphPeek",
+    "cuGraphGetShade",
+    "cuGraphSetShade",
+    "cuGraphDraw",
+    "cuGraphPaintOne",
+    "cuGraphTouch",
+    "cuGraphLook",
+    "cuGraphMark",
+    "cuGraphErase",
 };
 
 const struct weir_procaddr_row weir_procaddr_rows[] = {
     {"cuGraphCreate", 0, 10000, WEIR_SYMBOL_cuGraphCreate},
+    {"cuGraphDraw", 0, 10000, WEIR_SYMBOL_cuGraphDraw},
+    {"cuGraphErase", 0, 10000, WEIR_SYMBOL_cuGraphErase},
     {"cuGraphGetNodes", 0, 10000, WEIR_SYMBOL_cuGraphGetNodes},
+    {"cuGraphGetShade", 0, 10000, WEIR_SYMBOL_cuGraphGetShade},
     {"cuGraphGone", 0, 10000, WEIR_SYMBOL_cuGraphGone},
     {"cuGraphLaunch", 0, 10000, WEIR_SYMBOL_cuGraphLaunch},
     {"cuGraphLaunch", 1, 10000, WEIR_SYMBOL_cuGraphLaunch_ptsz},
+    {"cuGraphLook", 0, 10000, WEIR_SYMBOL_cuGraphLook},
+    {"cuGraphMark", 0, 10000, WEIR_SYMBOL_cuGraphMark},
     {"cuGraphPaint", 0, 10000, WEIR_SYMBOL_cuGraphPaint},
+    {"cuGraphPaintOne", 0, 10000, WEIR_SYMBOL_cuGraphPaintOne},
     {"cuGraphPeek", 0, 10000, WEIR_SYMBOL_cuGraphPeek},
+    {"cuGraphSetShade", 0, 10000, WEIR_SYMBOL_cuGraphSetShade},
+    {"cuGraphTouch", 0, 10000, WEIR_SYMBOL_cuGraphTouch},
 };
 
 const unsigned weir_procaddr_row_count = sizeof(weir_procaddr_rows) / sizeof(weir_procaddr_rows[0]);

@@ -1,0 +1,206 @@
+/*
+ * What generated entry points call (`field` and `forward` in proto/api): how they find what stands
+ * behind a parameter, and what several of them have in common.
+ *
+ * Unless it says otherwise, a function gives CUDA_SUCCESS, or what the entry point is to return.
+ * All may be called by any thread.
+ */
+#ifndef WEIR_GUEST_LIB_OPS_FORWARD_H
+#define WEIR_GUEST_LIB_OPS_FORWARD_H
+
+#include "guest_lib/entry.h"
+#include "guest_lib/graph.h"
+#include "guest_lib/memory.h"
+#include "guest_lib/module.h"
+#include "guest_lib/stream.h"
+#include "guest_lib/vmm.h"
+#include "proto/common/answers.h"
+#include "proto/common/capture_mode.h"
+#include "proto/common/coredump.h"
+#include "proto/common/ctx_stack.h"
+#include "proto/common/procaddr.h"
+
+/* ---------------------------------------------------------------- objects */
+
+/**
+ * A context by handle, also a primary one that is not active: for questions that need nothing of
+ * the host.
+ *
+ * @param handle  NULL: the calling thread's current one.
+ * @return CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_CONTEXT_IS_DESTROYED
+ */
+CUresult weir_guest_ctx_any(CUcontext handle, struct weir_guest_ctx **ret_ctx);
+
+/** The device of the calling thread's current context. @return as weir_ctx_current() */
+CUresult weir_guest_device_current(const struct weir_guest_device **ret_device);
+
+/** A device's primary context, in any state; NULL without such a device. */
+static inline struct weir_guest_ctx *weir_guest_primary_of(CUdevice dev)
+{
+    const struct weir_guest_device *device = weir_guest_device_get(dev);
+    return device ? device->primary : NULL;
+}
+
+/** Flags that a context can have. */
+bool weir_guest_ctx_flags_valid(unsigned int flags);
+
+/** A module that the program has loaded, or NULL: that of a library is not its to unload. */
+static inline struct weir_guest_module *weir_guest_loaded_module_get(CUmodule handle)
+{
+    struct weir_guest_module *module = weir_module_get(handle);
+    return module && !module->library ? module : NULL;
+}
+
+/** A kernel of a library, or NULL. */
+static inline struct weir_guest_function *weir_guest_library_kernel_get(CUkernel handle)
+{
+    struct weir_guest_function *function = weir_function_get(handle);
+    return function && function->library ? function : NULL;
+}
+
+/** A texture or surface object, and what it was made of. */
+struct weir_guest_texture {
+    unsigned long long value;
+    bool surface;
+    CUDA_RESOURCE_DESC resource;
+    CUDA_TEXTURE_DESC texture;
+    CUDA_RESOURCE_VIEW_DESC view;
+    bool has_view;
+    struct weir_guest_texture *next;
+};
+
+/** A copy of what is known of an object. @return CUDA_ERROR_INVALID_HANDLE */
+CUresult weir_guest_texture_find(CUtexObject object, struct weir_guest_texture *ret_texture);
+CUresult weir_guest_surface_find(CUsurfObject object, struct weir_guest_texture *ret_texture);
+/** The same; CUDA_ERROR_INVALID_VALUE if it has no view. */
+CUresult weir_guest_texture_view_find(CUtexObject object, struct weir_guest_texture *ret_texture);
+
+/**
+ * What is kept of a graph's node.
+ *
+ * @param type  that it must have.
+ * @return CUDA_ERROR_NOT_SUPPORTED  nothing is kept of it
+ * @return CUDA_ERROR_INVALID_VALUE  it has another type
+ */
+CUresult weir_guest_node_record(CUgraphNode node, CUgraphNodeType type,
+                                struct weir_graph_node *ret_record);
+/** The same of nodes that allocate or free: CUDA_ERROR_INVALID_VALUE in both cases. */
+CUresult weir_guest_memory_node_record(CUgraphNode node, CUgraphNodeType type,
+                                       struct weir_graph_node *ret_record);
+
+/** A graph by handle, or NULL. */
+static inline void *weir_guest_graph_get(CUgraph handle)
+{
+    return weir_guest_object_get(WEIR_KIND_GRAPH, handle);
+}
+
+/** An instantiated graph by handle, or NULL. */
+static inline void *weir_guest_exec_get(CUgraphExec handle)
+{
+    return weir_guest_object_get(WEIR_KIND_EXEC, handle);
+}
+
+/* ---------------------------------------------------------------- streams */
+
+/** Have the stream write a value to memory, or wait for one: of the four operations that do. */
+CUresult weir_guest_stream_value(CUstream stream, CUstreamBatchMemOpType operation,
+                                 CUdeviceptr address, uint64_t value, unsigned int flags);
+
+/** Have the program's function called in the stream's order. */
+CUresult weir_guest_stream_function(struct weir_guest_stream *stream, CUhostFn fn, void *user);
+
+/** Begin a capture; graph: into this one, by handle, or 0. edges may be NULL: all are plain. */
+CUresult weir_guest_capture_begin(CUstream stream, CUstreamCaptureMode mode, uint64_t graph,
+                                  const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
+                                  size_t count);
+
+/* ---------------------------------------------------------------- memory */
+
+/**
+ * Fill height rows of width elements.
+ *
+ * @param pitch          bytes from row to row.
+ * @param element_bytes  1, 2 or 4.
+ * @param sync           host memory is filled when the call returns; device memory in the stream's
+ * order, as natively.
+ */
+CUresult weir_guest_memset(CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t element_bytes,
+                           size_t width, size_t height, CUstream stream, bool sync);
+
+/**
+ * Copy bytes from an address to an address.
+ *
+ * @param dst_type  what the entry point says of the side: host, device or unified memory.
+ * @param sync      the call names no stream.
+ */
+CUresult weir_guest_copy(uint64_t dst, CUmemorytype dst_type, uint64_t src, CUmemorytype src_type,
+                         uint64_t bytes, CUstream stream, bool sync);
+/** The same between contexts, of device memory. */
+CUresult weir_guest_copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
+                              CUcontext src_context, size_t bytes, CUstream stream, bool sync);
+/** One row of an array, or memory; at: the offset in the array, or the address. */
+CUresult weir_guest_copy_row(CUmemorytype dst_type, CUarray dst_array, uint64_t dst_at,
+                             CUmemorytype src_type, CUarray src_array, uint64_t src_at,
+                             size_t bytes, CUstream stream, bool sync);
+CUresult weir_guest_copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool sync);
+CUresult weir_guest_copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool sync);
+
+/** Is it a multiple of what virtual memory is mapped in? */
+bool weir_guest_vmm_aligned(uint64_t value);
+
+/** The device's pool for cuMemAllocAsync, and its default one. */
+CUresult weir_guest_pool_set(CUdevice device, CUmemoryPool pool);
+CUresult weir_guest_pool_give(CUdevice device, bool want_default, CUmemoryPool *ret_pool);
+
+/* ---------------------------------------------------------------- contexts, code */
+
+/** Give back a primary context, or with reset what everybody has of it. */
+CUresult weir_guest_primary_release(const struct weir_guest_device *device, bool reset);
+
+CUresult weir_guest_function_attribute_set(struct weir_guest_function *function, CUdevice device,
+                                           CUfunction_attribute attribute, int value);
+CUresult weir_guest_function_cache_config(struct weir_guest_function *function,
+                                          CUfunc_cache config);
+/** CUDA_ERROR_INVALID_VALUE past the last parameter; ret_bytes may be NULL. */
+CUresult weir_guest_function_parameter(const struct weir_guest_function *function, size_t index,
+                                       size_t *ret_offset, size_t *ret_bytes);
+
+/** A function or kernel by name. @param ret_handle  a CUfunction or CUkernel */
+CUresult weir_guest_image_function(struct weir_image_object *image, const char *name,
+                                   void *ret_handle);
+/** The first functions, as many as there are and there is room for. */
+CUresult weir_guest_image_functions(struct weir_image_object *image, void *ret_handles,
+                                    unsigned int room);
+
+/** @param source  an image, or the name of its file. */
+CUresult weir_guest_library_load(CUlibrary *ret_library, const void *source, bool is_file,
+                                 CUjit_option *jit_ids, void **jit_values, unsigned int n_jit,
+                                 CUlibraryOption *ids, void **values, unsigned int n);
+/** A variable's address and size, each where it is asked for. */
+CUresult weir_guest_library_global(CUlibrary library, const char *name, bool managed,
+                                   CUdeviceptr *ret_address, size_t *ret_bytes);
+
+/** potential: the largest cluster that the launch could have; else how many clusters are active. */
+CUresult weir_guest_occupancy_clusters(int *ret_value, CUfunction function,
+                                       const CUlaunchConfig *config, bool potential);
+
+/* ---------------------------------------------------------------- nodes of graphs */
+
+/** The host has destroyed it: forget what is kept of it. */
+void weir_guest_graph_forget(uint64_t graph);
+void weir_guest_exec_forget(uint64_t exec);
+void weir_guest_node_forget(uint64_t node);
+
+/* New parameters of a node: of the graph (exec 0), or of an instantiated graph by handle. */
+CUresult weir_guest_node_set_kernel(uint64_t exec, CUgraphNode node,
+                                    const CUDA_KERNEL_NODE_PARAMS *params);
+CUresult weir_guest_node_set_copy(uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D *params,
+                                  CUcontext ctx);
+CUresult weir_guest_node_set_memset(uint64_t exec, CUgraphNode node,
+                                    const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx);
+CUresult weir_guest_node_set_host(uint64_t exec, CUgraphNode node,
+                                  const CUDA_HOST_NODE_PARAMS *params);
+CUresult weir_guest_node_set_memops(uint64_t exec, CUgraphNode node,
+                                    const CUDA_BATCH_MEM_OP_NODE_PARAMS *params);
+
+#endif

@@ -1,0 +1,32 @@
+/*
+ * Answers that the guest library and softgpu give alike. Their generated entry points have checked
+ * the arguments.
+ */
+#ifndef WEIR_PROTO_COMMON_ANSWERS_H
+#define WEIR_PROTO_COMMON_ANSWERS_H
+
+#include "proto/cuda_abi.h"
+
+/** A text in the program's buffer of `room` bytes (from 1), cut off if it is longer. CUDA_SUCCESS.
+ * @thread any */
+CUresult weir_answer_text(const char *text, char *buffer, int room);
+
+/** No atomic operation is offered: count times 0. CUDA_SUCCESS. @thread any */
+CUresult weir_answer_no_atomics(unsigned int *capabilities, unsigned int count);
+
+/** As cuGetErrorName and cuGetErrorString: NULL and CUDA_ERROR_INVALID_VALUE for no error. @thread
+ * any */
+CUresult weir_answer_error_name(CUresult error, const char **ret_text);
+CUresult weir_answer_error_string(CUresult error, const char **ret_text);
+
+/**
+ * cuDeviceGetProperties: CUDA_SUCCESS.
+ *
+ * @param attribute  cuDeviceGetAttribute; what it has no value for is 0.
+ * @thread any
+ */
+CUresult weir_answer_properties(CUresult (*attribute)(int *value, CUdevice_attribute id,
+                                                      CUdevice dev),
+                                CUdevice dev, CUdevprop *ret_properties);
+
+#endif
