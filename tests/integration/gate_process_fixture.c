@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 
 static const uint8_t uuids[2][16] = {"a GPU", "another GPU"};
 static struct weir_spin_page spin_page = {.level = WEIR_SPIN_NOBODY};
-struct gate_host host = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---------------------------------------------------------------- waiting */
 
@@ -33,97 +31,25 @@ void pause_until(uint64_t end_ns, const char *what, int line)
 
 /* ---------------------------------------------------------------- the gate process */
 
-static bool do_task(void *user)
-{
-    void (*task)(void *user);
-    void *about;
-    uint64_t n;
-
-    (void)user;
-    (void)!read(host.fd, &n, sizeof n);
-    pthread_mutex_lock(&host.lock);
-    task = host.task;
-    about = host.user;
-    pthread_mutex_unlock(&host.lock);
-    if (task != NULL) {
-        task(about);
-    }
-    atomic_store(&host.done, true);
-    return task != NULL;
-}
-
-static void *serve(void *user)
+static void name_gpus(void *user)
 {
     (void)user;
-    (void)!weir_gate_process_run(host.process, host.fd, do_task, NULL);
-    return NULL;
-}
-
-/* Let the process's thread do something; NULL: end. */
-void in_process(void (*task)(void *user), void *user)
-{
-    const uint64_t one = 1;
-
-    pthread_mutex_lock(&host.lock);
-    host.task = task;
-    host.user = user;
-    pthread_mutex_unlock(&host.lock);
-    atomic_store(&host.done, false);
-    assert_int_equal(write(host.fd, &one, sizeof one), sizeof one);
-    await(atomic_load(&host.done));
-}
-
-void process_open(void)
-{
-    struct weir_sched_settings settings = weir_sched_settings_default();
-    struct weir_policy_set policies;
-    struct weir_gate_process_params params = {
-        .settings = &settings, .policies = &policies, .spin = &spin_page};
-
-    settings.starve_ms = 60000;
-    settings.fill = WEIR_SCHED_FILL_NONE;
-    assert_int_equal(weir_policy_set_parse("fair", &policies, NULL), WEIR_OK);
-    assert_int_equal(weir_gate_process_create(&params, &host.process), WEIR_OK);
     for (size_t i = 0; i < 2; i++) {
         struct weir_link_gpu gpu = {.sms = SMS, .fill = WEIR_SCHED_FILL_NONE};
 
         memcpy(gpu.uuid, uuids[i], sizeof gpu.uuid);
         weir_gate_process_gpu(host.process, &gpu);
     }
-    host.fd = eventfd(0, EFD_NONBLOCK);
-    assert_int_equal(pthread_create(&host.thread, NULL, serve, NULL), 0);
 }
 
-void process_close(void)
+void process_open(void)
 {
-    in_process(NULL, NULL);
-    pthread_join(host.thread, NULL);
-    weir_gate_process_destroy(host.process);
-    close(host.fd);
-}
+    struct weir_sched_settings settings = weir_sched_settings_default();
 
-static struct weir_sched_counts counts;
-static const char *wrong;
-
-static void count(void *user)
-{
-    const struct weir_sched *sched = host.process->gpus[*(const int *)user].gate->sched;
-
-    weir_sched_count(sched, &counts);
-    wrong = weir_sched_check(sched);
-}
-
-struct weir_sched_counts counts_of(int gpu)
-{
-    in_process(count, &gpu);
-    assert_null(wrong);
-    assert_int_equal(counts.nonsense, 0);
-    return counts;
-}
-
-struct weir_sched_counts counts_now(void)
-{
-    return counts_of(0);
+    settings.starve_ms = 60000;
+    settings.fill = WEIR_SCHED_FILL_NONE;
+    host_open(&settings, &spin_page);
+    in_process(name_gpus, NULL);
 }
 
 /* ---------------------------------------------------------------- workers */

@@ -77,7 +77,7 @@ static void grants_come_from_the_process(void **state)
     assert_int_equal(uses.of_session[1], 0);
     assert_true(uses.of_program[1] >= used_ns);
     worker_gone(b);
-    process_close();
+    host_close();
 }
 
 /* In the process: all work is decided about. */
@@ -104,7 +104,7 @@ static void the_end_is_seen_of_what_comes_while_the_watcher_sleeps(void **state)
         await(counts_now().items == 0);
     }
     worker_gone(a);
-    process_close();
+    host_close();
 }
 
 /* What is posted about an item names no queue, and the first queue is another device's. */
@@ -127,7 +127,7 @@ static void each_device_of_a_worker_is_decided_about(void **state)
     weir_gate_detach(second.gate);
     weir_gate_destroy(second.gate);
     worker_gone(a);
-    process_close();
+    host_close();
 }
 
 /* Its own worker does not decide, and is not asked: a tenant alone passes until another worker
@@ -154,7 +154,7 @@ static void alone_ends_when_another_worker_has_work(void **state)
     await(counts_now().items == 0);
     worker_gone(a);
     worker_gone(b);
-    process_close();
+    host_close();
 }
 
 static void mark_unmarked(struct worker *w, struct weir_gate_batch *batch)
@@ -193,7 +193,7 @@ static void unmarked_work_that_is_dropped_ends(void **state)
     await(counts_now().items == 0);
     worker_gone(a);
     worker_gone(b);
-    process_close();
+    host_close();
 }
 /* Two workers with work on the device; the first has a launch that waits for a grant. */
 static void open_two(struct worker **ret_a, struct worker **ret_b, struct launch *waiting)
@@ -221,7 +221,7 @@ static void a_worker_that_dies_takes_its_work_along(void **state)
     end(&waiting);
     worker_gone(a);
     worker_gone(b);
-    process_close();
+    host_close();
 }
 
 static void work_passes_when_the_process_is_lost(void **state)
@@ -237,7 +237,7 @@ static void work_passes_when_the_process_is_lost(void **state)
     assert_int_equal(counts_now().arrivals, 3);
     worker_gone(a);
     worker_gone(b);
-    process_close();
+    host_close();
 }
 
 /* Nobody reads the port: the session's thread finds out by itself. */
@@ -256,7 +256,7 @@ static void a_process_that_reads_nothing_is_left(void **state)
     assert_null(weir_gate_client_of(a->gate));
     assert_int_equal(atomic_load(&tl_gate_deaf), 1);
     worker_gone(a);
-    process_close();
+    host_close();
 }
 
 static void a_port_is_for_its_tenant(void **state)
@@ -272,7 +272,7 @@ static void a_port_is_for_its_tenant(void **state)
     assert_int_equal(counts_now().queues, before);
     assert_int_equal(counts_now().arrivals, 0);
     worker_gone(a);
-    process_close();
+    host_close();
 }
 
 static struct weir_gate_request random_request(uint64_t *seed)
@@ -327,7 +327,7 @@ static void nonsense_harms_nobody_else(void **state)
     weir_gate_detach(bad->gate);
     worker_gone(bad);
     worker_gone(good);
-    process_close();
+    host_close();
 }
 
 int main(void)

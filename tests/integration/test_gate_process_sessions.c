@@ -157,7 +157,7 @@ static void nothing_is_left_when_all_has_ended(void **state)
         await(names_in_use(sessions[i].worker->client) == 0); /* which follows the last request */
         worker_gone(sessions[i].worker);
     }
-    process_close();
+    host_close();
 }
 
 /* A session that ends has work on the device, some of it undecided and reported. */
@@ -180,7 +180,7 @@ static void a_queue_that_goes_gives_its_names_back(void **state)
     open_queue(a, &tl_gate_session_ops, &a->session);
     worker_gone(a);
     worker_gone(b);
-    process_close();
+    host_close();
 }
 
 int main(void)

@@ -44,7 +44,7 @@ static uint64_t life(uint64_t took)
         in_process(teach, &took);
     }
     worker_gone(w);
-    process_close();
+    host_close();
     return knew;
 }
 
