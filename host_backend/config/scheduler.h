@@ -19,16 +19,18 @@ struct weir_sched_settings {
 };
 
 /** What holds without [scheduler]. @thread any */
-static inline struct weir_sched_settings weir_sched_settings_default(void)
-{
-    return (struct weir_sched_settings){.policy = "fair",
-                                        .inflight_us = 200,
-                                        .alone_us = 10000,
-                                        .graph_piece_us = 1000,
-                                        .starve_ms = 1000,
-                                        .overhead_ppm = 15000,
-                                        .fill = WEIR_SCHED_FILL_ALL,
-                                        .order_window = 8};
-}
+struct weir_sched_settings weir_sched_settings_default(void);
+
+/**
+ * What follows from the settings for a device: times, bounds, and whether small graphs run beside
+ * each other. The scheduler of the device is made with it; workers guess durations by it.
+ *
+ * @param sms   of the device, 1 or more.
+ * @param fill  the setting, lowered to what the device supports.
+ * @param ret_config  without a predictor, without levels above and without a part of the SMs.
+ * @thread any
+ */
+void weir_sched_settings_apply(const struct weir_sched_settings *settings, uint32_t sms,
+                               enum weir_sched_fill fill, struct weir_sched_config *ret_config);
 
 #endif

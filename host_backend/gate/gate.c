@@ -51,7 +51,6 @@ static enum weir_status add_member_locked(struct weir_gate *gate, uint32_t slot,
     }
     weir_gate_member_set_locked(member, settings);
     status = weir_sched_tenant_add(gate->sched, weir_clock_now_ns(), &member->params, &member->id);
-    weir_gate_trace_name_locked(gate, member);
     return status;
 }
 
@@ -60,15 +59,6 @@ enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot,
                                         uint32_t sm_limit_pct,
                                         const struct weir_gate_session_ops *ops, void *session,
                                         struct weir_gate_queue **ret_queue)
-{
-    return weir_gate_queue_create_in(gate, 0, slot, tenant, sm_limit_pct, ops, session, ret_queue);
-}
-
-enum weir_status weir_gate_queue_create_in(struct weir_gate *gate, uint32_t domain, uint32_t slot,
-                                           const struct weir_sched_tenant_params *tenant,
-                                           uint32_t sm_limit_pct,
-                                           const struct weir_gate_session_ops *ops, void *session,
-                                           struct weir_gate_queue **ret_queue)
 {
     struct weir_gate_queue *q = calloc(1, sizeof *q);
     enum weir_status status;
@@ -80,13 +70,12 @@ enum weir_status weir_gate_queue_create_in(struct weir_gate *gate, uint32_t doma
     q->ops = ops;
     q->session = session;
     q->sm_limit_pct = sm_limit_pct;
-    q->domain = domain;
     pthread_mutex_init(&q->lock, NULL);
     pthread_mutex_lock(&gate->lock);
     status = add_member_locked(gate, slot, tenant);
     if (status == WEIR_OK) {
         q->member = &gate->members[slot];
-        status = weir_sched_queue_add(gate->sched, q->member->id, q->sm_limit_pct, domain, &q->id);
+        status = weir_sched_queue_add(gate->sched, q->member->id, q->sm_limit_pct, 0, &q->id);
     }
     if (status == WEIR_OK) {
         q->next = gate->queues;
@@ -540,7 +529,7 @@ bool weir_gate_wants_runs(const struct weir_gate *gate, enum weir_priority prior
     if (hint->ns != 0 && hint->ns < worth_stopping_ns(gate, sm_limit_pct, hint->unpaired)) {
         return false;
     }
-    return is_crowded(gate, weir_gate_peers(gate, priority)) || sm_limit_pct < 100;
+    return is_crowded(gate, weir_gate_peers(gate->levels, priority)) || sm_limit_pct < 100;
 }
 
 bool weir_gate_has_company(const struct weir_gate *gate, enum weir_priority priority)

@@ -250,17 +250,6 @@ uint64_t weir_gate_queue_sm_ns(struct weir_gate_queue *queue);
 /** Add what the tenant has used to usage. @thread any */
 void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_gate_usage *usage);
 
-/**
- * Begin to record a schedule trace. Meanwhile the scheduler decides about all work.
- *
- * @param fd    takes it; a regular file.
- * @param text  gets the result: "recording ...", or "error: ...".
- * @thread main
- */
-void weir_gate_trace_start(struct weir_gate *gate, int fd, char *text, size_t bytes);
-/** End it. @param text  gets what the file has. @return false: there was none. @thread main */
-bool weir_gate_trace_stop(struct weir_gate *gate, char *text, size_t bytes);
-
 /* ---------------------------------------------------------------- a session on a device */
 
 /**

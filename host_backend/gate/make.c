@@ -11,14 +11,7 @@
 
 #define PREDICT_KEYS 16384u
 #define MANY_CORES   8
-/*
- * The small graphs that run at one time may need this many times the device's SMs together, since a
- * graph uses its SMs only while one of its kernels runs. Measured on an H100 (2026-11-25) with 20
- * services that need 19 of 132 SMs each: 1.5 times gives 6,636 inferences a second, 3 times 7,344,
- * 6 times 7,351.
- */
-#define SMALL_DEVICES 3u
-#define SPINNERS      4u /* one in so many cores at most */
+#define SPINNERS     4u /* one in so many cores at most */
 
 /* ---------------------------------------------------------------- begin */
 
@@ -29,12 +22,8 @@ static void weigh_stopping(struct weir_gate *gate)
     atomic_store(&gate->worth_stopping_ns, turns ? WEIR_GATE_TURN_NS : WEIR_GATE_MOVABLE_NS);
 }
 
-typedef void (*env_init_fn)(struct weir_gate *gate, struct weir_sched_env *ret_env);
-
-static enum weir_status make_sched(struct weir_gate *gate, const struct weir_gate_params *params,
-                                   env_init_fn env_init)
+static enum weir_status make_sched(struct weir_gate *gate, const struct weir_gate_params *params)
 {
-    const struct weir_sched_settings *c = params->settings;
     const struct weir_policy_set *policies = params->policies;
     struct weir_sched_config config;
     struct weir_sched_env env;
@@ -43,22 +32,14 @@ static enum weir_status make_sched(struct weir_gate *gate, const struct weir_gat
     if (status != WEIR_OK) {
         return status;
     }
-    weir_sched_config_init(&config, gate->sms);
-    config.alone_ns = c->alone_us * WEIR_NS_PER_US;
-    config.inflight_ns = c->inflight_us * WEIR_NS_PER_US;
-    config.starve_ns = c->starve_ms * WEIR_NS_PER_MS;
-    config.overhead_ppm = c->overhead_ppm;
-    config.order_window = c->order_window;
-    config.guess_ns = WEIR_GATE_GUESS_NS;
+    weir_sched_settings_apply(params->settings, gate->sms, params->fill, &config);
     config.predict = gate->predict;
-    config.fill = params->fill;
-    config.small_sms = config.fill == WEIR_SCHED_FILL_ALL ? SMALL_DEVICES * gate->sms : 0;
     config.above = params->above && config.small_sms != 0;
     config.room_sms = config.above != 0 && params->part ? weir_sched_room_sms(gate->sms) : 0;
     gate->config = config;
     gate->alone_limit_ns = config.alone_ns;
     gate->inflight_ns = config.inflight_ns;
-    env_init(gate, &env);
+    weir_gate_env_init(gate, &env);
     gate->policies = *policies;
     weigh_stopping(gate);
     status = weir_sched_create(&config, &env, &gate->sched);
@@ -114,8 +95,8 @@ static void init_locks(struct weir_gate *gate)
     weir_thread_condition_init(&gate->work);
 }
 
-enum weir_status weir_gate_create_served(const struct weir_gate_params *params,
-                                         env_init_fn env_init, struct weir_gate **ret_gate)
+enum weir_status weir_gate_create(const struct weir_gate_params *params,
+                                  struct weir_gate **ret_gate)
 {
     struct weir_gate *gate = calloc(1, sizeof *gate);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -139,25 +120,12 @@ enum weir_status weir_gate_create_served(const struct weir_gate_params *params,
     gate->real = params->real;
     memcpy(gate->uuid, params->uuid, sizeof gate->uuid);
     init_locks(gate);
-    status = make_sched(gate, params, env_init);
+    status = make_sched(gate, params);
     if (status != WEIR_OK) {
         destroy(gate);
         return status;
     }
     weir_gate_times_open(gate, params->times_dir);
-    *ret_gate = gate;
-    return WEIR_OK;
-}
-
-enum weir_status weir_gate_create(const struct weir_gate_params *params,
-                                  struct weir_gate **ret_gate)
-{
-    struct weir_gate *gate;
-    enum weir_status status = weir_gate_create_served(params, weir_gate_env_init, &gate);
-
-    if (status != WEIR_OK) {
-        return status;
-    }
     gate->watching = pthread_create(&gate->watcher, NULL, weir_gate_watch, gate) == 0;
     if (!gate->watching) {
         destroy(gate);
@@ -185,7 +153,6 @@ static void put_in_force_locked(struct weir_gate *gate, int kind, const struct w
         return;
     }
     gate->policies.policy[kind] = ops;
-    weir_gate_trace_policy_locked(gate, kind, ops != NULL ? ops->name : NULL);
 }
 
 void weir_gate_policies_set(struct weir_gate *gate, const struct weir_policy_set *policies)

@@ -11,20 +11,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define WEIR_GATE_ENTRIES   256u /* marks of a session on a device that are not reached yet */
-#define WEIR_GATE_BATCH_MAX 64u  /* items between two marks, at most */
-/*
- * A kernel is worth stopping if it is predicted to take at least this long:
- *   MOVABLE      policies move kernels between SMs, or kernels stop for a higher class
- *   TURN         tenants of one class take turns: they can wait for the end of a shorter kernel,
- *                and get that time back later
- *   STEADY_TURN  likewise, and each of them always launches the same long kernels
- */
-#define WEIR_GATE_MOVABLE_NS     (500 * WEIR_NS_PER_US)
-#define WEIR_GATE_TURN_NS        (5 * WEIR_NS_PER_MS)
-#define WEIR_GATE_STEADY_TURN_NS (9 * WEIR_NS_PER_MS)
-#define WEIR_GATE_GUESS_NS       (20 * WEIR_NS_PER_US) /* assumed for unknown work */
-#define WEIR_GATE_STALL_NS       (20 * WEIR_NS_PER_MS) /* no progress for this long is unusual */
+#define WEIR_GATE_ENTRIES  256u /* marks of a session on a device that are not reached yet */
+#define WEIR_GATE_STALL_NS (20 * WEIR_NS_PER_MS) /* no progress for this long is unusual */
 
 /* A piece of work that the scheduler decides about. */
 struct weir_gate_item {
@@ -70,7 +58,6 @@ struct weir_gate_queue {
     void *session; /* for ops */
     weir_sched_id id;
     uint32_t sm_limit_pct; /* the session's own, or its context's share if less; 100: none */
-    uint32_t domain;       /* of weir_sched_queue_add(); 0 where this process decides */
     /* The gate process knows the queue by this slot; NULL: this process decides about it. Written
      * under the gate's lock. */
     struct weir_gate_client *_Atomic client;
@@ -133,10 +120,6 @@ struct weir_gate_action {
     struct weir_sched_place place;
 };
 
-struct weir_gate_trace;
-
-#define WEIR_GATE_CROWDS (2 * WEIR_PRIORITY_COUNT) /* rows of crowded[] */
-
 struct weir_gate {
     const struct weir_gate_ops *ops;
     void *user; /* for ops */
@@ -178,7 +161,6 @@ struct weir_gate {
     atomic_bool idle; /* the watcher sleeps; read without the lock, too */
     struct weir_sched *sched;
     struct weir_predict *predict;
-    struct weir_gate_trace *trace; /* NULL: nothing is recorded */
     struct weir_gate_queue *queues;
     struct weir_gate_item *free_items;
     uint32_t n_items; /* that the scheduler knows, with those that stand for undecided work */
@@ -273,15 +255,6 @@ void weir_gate_delist_locked(struct weir_gate_queue *queue);
 /** Note the orders that the gate process has sent. */
 void weir_gate_take_orders_locked(struct weir_gate *gate);
 
-/* gate.c */
-
-/** As weir_gate_queue_create(), for work in a domain (weir_sched_queue_add()). */
-enum weir_status weir_gate_queue_create_in(struct weir_gate *gate, uint32_t domain, uint32_t slot,
-                                           const struct weir_sched_tenant_params *tenant,
-                                           uint32_t sm_limit_pct,
-                                           const struct weir_gate_session_ops *ops, void *session,
-                                           struct weir_gate_queue **ret_queue) WEIR_MUST_CHECK;
-
 /* watch.c: the scheduler's side */
 
 /** The scheduler orders: a run is to stop, to go on, to move. */
@@ -327,23 +300,7 @@ void weir_gate_joined_locked(struct weir_gate *gate, weir_sched_id id, uint64_t 
 
 void *weir_gate_watch(void *gate);
 
-/* trace.c */
-
-/** For struct weir_sched_env: write a record into the schedule trace, if one is recorded. */
-void weir_gate_on_record(void *gate, const struct weir_sched_record *record);
-
-/** Record that a policy is in force; NULL: that none of this kind is. */
-void weir_gate_trace_policy_locked(struct weir_gate *gate, int kind, const char *name);
-
-/** Record the name of a tenant that is new to the scheduler. */
-void weir_gate_trace_name_locked(struct weir_gate *gate, const struct weir_gate_member *member);
-
 /* predict.c. Session threads. */
-
-static inline bool weir_gate_is_copy(enum weir_sched_class class)
-{
-    return class == WEIR_SCHED_H2D || class == WEIR_SCHED_D2H;
-}
 
 /** In blocks or bytes. */
 static inline uint64_t weir_gate_size_of(const struct weir_gate_work *work)
@@ -406,27 +363,6 @@ void weir_gate_times_open(struct weir_gate *gate, const char *dir);
 void weir_gate_times_close(struct weir_gate *gate);
 
 /* make.c */
-
-/**
- * As weir_gate_create(), for the gate process: without a thread, and its scheduler calls others.
- * @param env_init  fills in the functions that the scheduler calls.
- */
-enum weir_status weir_gate_create_served(const struct weir_gate_params *params,
-                                         void (*env_init)(struct weir_gate *gate,
-                                                          struct weir_sched_env *ret_env),
-                                         struct weir_gate **ret_gate) WEIR_MUST_CHECK;
-
-/** A tenant's index in crowded[]: its class if the device runs higher ones first, else 0. */
-static inline unsigned weir_gate_peers(const struct weir_gate *gate, enum weir_priority priority)
-{
-    return gate->levels ? (unsigned)priority : 0;
-}
-
-/** A class's other index there. */
-static inline unsigned weir_gate_company(enum weir_priority priority)
-{
-    return WEIR_PRIORITY_COUNT + (unsigned)priority;
-}
 
 /** Undecided work of a tenant took so long. */
 void weir_gate_queue_charge_locked(struct weir_gate_queue *queue, uint8_t class, uint64_t took_ns);

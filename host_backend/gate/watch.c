@@ -104,7 +104,7 @@ static void note_company_locked(struct weir_gate *gate, struct weir_gate_member 
 
 void weir_gate_seen_locked(struct weir_gate *gate, struct weir_gate_member *member, uint64_t now_ns)
 {
-    unsigned peers = weir_gate_peers(gate, member->params.priority);
+    unsigned peers = weir_gate_peers(gate->levels, member->params.priority);
 
     if (gate->last_member[peers] != member && gate->last_member[peers] != NULL) {
         crowd_locked(gate, peers, now_ns);
@@ -267,7 +267,6 @@ void weir_gate_env_init(struct weir_gate *gate, struct weir_sched_env *ret_env)
                                        .resume = on_resume,
                                        .resize = on_resize,
                                        .timer = on_timer,
-                                       .trace = weir_gate_on_record,
                                        .log = on_log};
 }
 

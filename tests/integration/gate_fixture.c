@@ -718,15 +718,8 @@ static void teach_process(void *user)
     struct served_gpu *gpu = &host.process->gpus[0];
 
     for (uint32_t i = 0; i < 3; i++) {
-        struct weir_gate_member *member = &gpu->gate->members[i];
-
-        if (member->owner == 0) {
-            assert_int_equal(
-                weir_predict_owner_comes(gpu->gate->predict, fx.tenants[i].name, &member->owner),
-                WEIR_OK);
-        }
-        weir_predict_learn(gpu->gate->predict, lesson->work->class,
-                           lesson->work->key | member->owner, lesson->work->blocks,
+        weir_predict_learn(gpu->predict, lesson->work->class,
+                           lesson->work->key | served_owner_of(gpu, i), lesson->work->blocks,
                            lesson->took_ns);
     }
 }

@@ -117,7 +117,7 @@ struct count {
 static void count(void *user)
 {
     struct count *c = user;
-    const struct weir_sched *sched = host.process->gpus[c->gpu].gate->sched;
+    const struct weir_sched *sched = host.process->gpus[c->gpu].sched;
 
     weir_sched_count(sched, &c->counts);
     c->wrong = weir_sched_check(sched);

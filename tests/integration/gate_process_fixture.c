@@ -195,7 +195,7 @@ void launch(struct worker *w, uint64_t key)
 
 uint64_t key_of(uint32_t tenant, uint64_t key)
 {
-    return host.process->gpus[0].gate->members[tenant].owner | key;
+    return host.process->gpus[0].members[tenant].owner | key;
 }
 
 void know(void *user)
@@ -203,8 +203,8 @@ void know(void *user)
     (void)user;
     for (uint32_t i = 0; i < 4; i++) {
         for (uint32_t tenant = 0; tenant < 2; tenant++) {
-            weir_predict_learn(host.process->gpus[0].gate->predict, WEIR_SCHED_KERNEL,
-                               key_of(tenant, 7), 1000, LONG_NS);
+            weir_predict_learn(host.process->gpus[0].predict, WEIR_SCHED_KERNEL, key_of(tenant, 7),
+                               1000, LONG_NS);
         }
     }
 }

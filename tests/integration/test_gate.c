@@ -667,7 +667,7 @@ static void a_limit_below_the_share_is_held_in_time(void **state)
 static void as_on_many_cores(void *user)
 {
     (void)user;
-    host.process->gpus[0].gate->spin = true;
+    host.process->gpus[0].spin = true;
 }
 
 /* It spins for a while when it comes, then sleeps, and spins again when the copy before it is

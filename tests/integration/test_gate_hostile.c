@@ -42,7 +42,7 @@ static void ask(void *user)
 {
     struct asked *a = user;
 
-    a->ns = weir_predict_ask(host.process->gpus[0].gate->predict, a->class,
+    a->ns = weir_predict_ask(host.process->gpus[0].predict, a->class,
                              key_of(a->tenant, a->key), 1000);
 }
 
@@ -301,7 +301,7 @@ static void gpus_are_those_that_the_supervisor_named(void **state)
     assert_int_equal(gpus_now(), 1);
     name_gpu(hostile[0], 1, second); /* it is the first who uses that one, as if with one SM */
     assert_int_equal(gpus_now(), 2);
-    assert_int_equal(host.process->gpus[1].gate->sms, host.process->gpus[0].gate->sms);
+    assert_int_equal(host.process->gpus[1].of->sms, host.process->gpus[0].of->sms);
     victim = worker_new(1, 0, 0);
     other.client = victim->client;
     open_gate(&other, 1);

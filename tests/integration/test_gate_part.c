@@ -116,11 +116,11 @@ static void the_scheduler_knows_whether_there_is_a_part(void **state)
 {
     (void)state;
     gate_open_filling("fair");
-    assert_int_equal(host.process->gpus[0].gate->config.room_sms, PART);
+    assert_int_equal(host.process->gpus[0].config.room_sms, PART);
     gate_close();
     gate_open_undivided("fair");
-    assert_int_equal(host.process->gpus[0].gate->config.above, 1);
-    assert_int_equal(host.process->gpus[0].gate->config.room_sms, 0);
+    assert_int_equal(host.process->gpus[0].config.above, 1);
+    assert_int_equal(host.process->gpus[0].config.room_sms, 0);
     gate_close();
 }
 

@@ -84,7 +84,7 @@ static void grants_come_from_the_process(void **state)
 static void decide_about_all(void *user)
 {
     (void)user;
-    weir_sched_allow_alone(host.process->gpus[0].gate->sched, false);
+    weir_sched_allow_alone(host.process->gpus[0].sched, false);
 }
 
 /* The watcher sleeps while nothing is in flight. What is given to the device wakes it up. */

@@ -18,14 +18,14 @@ static void give_file(void *user)
 static void teach(void *user)
 {
     for (int i = 0; i < 4; i++) {
-        weir_predict_learn(host.process->gpus[0].gate->predict, WEIR_SCHED_KERNEL, key_of(0, 7),
+        weir_predict_learn(host.process->gpus[0].predict, WEIR_SCHED_KERNEL, key_of(0, 7),
                            1000, *(const uint64_t *)user);
     }
 }
 
 static void ask(void *user)
 {
-    *(uint64_t *)user = weir_predict_ask(host.process->gpus[0].gate->predict, WEIR_SCHED_KERNEL,
+    *(uint64_t *)user = weir_predict_ask(host.process->gpus[0].predict, WEIR_SCHED_KERNEL,
                                          key_of(0, 7), 1000);
 }
 

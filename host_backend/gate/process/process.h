@@ -69,12 +69,17 @@ void weir_gate_process_port_remove(struct weir_gate_process *process, uint32_t i
  */
 void weir_gate_process_times(struct weir_gate_process *process, int fd);
 
-/** As weir_gate_tenant_set(), on all GPUs, those to come included. @thread owner */
+/**
+ * A tenant's settings, on all GPUs, those to come included.
+ * @param slot      its number, below WEIR_CONFIG_TENANTS_MAX.
+ * @param settings  borrowed for the call, as is the name, which is not NULL.
+ * @thread owner
+ */
 void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t slot,
                                   const struct weir_sched_tenant_params *settings);
 /** The tenant goes: its queues, if it has some, are withdrawn. @thread owner */
 void weir_gate_process_tenant_remove(struct weir_gate_process *process, uint32_t slot);
-/** As weir_gate_policies_set(). @thread owner */
+/** Put other policies in force. @thread owner */
 void weir_gate_process_policies_set(struct weir_gate_process *process,
                                     const struct weir_policy_set *policies);
 
@@ -97,8 +102,11 @@ bool weir_gate_process_prediction(struct weir_gate_process *process, uint32_t gp
                                   struct weir_status_prediction *row);
 
 /**
- * As weir_gate_trace_start().
- * @param gpu  0: the GPU that a worker named first, and so on.
+ * Begin to record a GPU's schedule trace. Meanwhile its scheduler decides about all work.
+ *
+ * @param gpu   0: the GPU that a worker named first, and so on.
+ * @param fd    takes it; a regular file.
+ * @param text  gets the result: "recording ...", or "error: ...".
  * @thread owner
  */
 void weir_gate_process_trace_start(struct weir_gate_process *process, uint64_t gpu, int fd,
