@@ -148,27 +148,20 @@ static float *new_samples(void)
 static void open_session(struct session *s, const struct weir_spin_page *spin)
 {
     struct weir_sched_settings settings = weir_sched_settings_default();
-    struct weir_sched_tenant_params tenant = {
-        .name = "own", .weight = 100, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
-    struct weir_policy_set policies;
     /* As on a GPU: small graphs run beside each other, so there is room. */
     struct weir_gate_params gate = {.sms = SMS,
                                     .levels = true,
                                     .real = true,
                                     .fill = WEIR_SCHED_FILL_ALL,
                                     .settings = &settings,
-                                    .policies = &policies,
                                     .spin = spin,
-                                    .times_dir = "none",
                                     .uuid = uuid,
                                     .ops = &tl_gate_ops};
 
-    must(weir_policy_set_parse("fair", &policies, NULL), "policy");
     must(weir_gate_client_create(s->port_fd, s->bell_fd, NULL, &s->client), "client");
     must(weir_gate_create(&gate, &s->gate), "gate");
     weir_gate_attach(s->gate, s->client);
-    must(weir_gate_queue_create(s->gate, s->id - 1, &tenant, 100, &tl_gate_session_ops, s,
-                                &s->queue),
+    must(weir_gate_queue_create(s->gate, s->id - 1, "own", 100, &tl_gate_session_ops, s, &s->queue),
          "queue");
     s->us = new_samples();
 }

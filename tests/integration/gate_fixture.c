@@ -452,7 +452,6 @@ static void tell_settings(void *user)
 void set_limit(uint32_t tenant, uint32_t percent)
 {
     fx.tenants[tenant].config.sm_limit_pct = percent;
-    weir_gates_tenant_changed(&fx.tenants[tenant]);
     in_process(tell_settings, &fx.tenants[tenant]);
     settle();
 }
@@ -494,7 +493,6 @@ static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill
     w->platform.devices[0].about.attributes = fx.attributes;
     w->platform.devices[0].about.n_attributes = 1;
     w->platform.devices[0].about.stream_priority_greatest = -5;
-    snprintf(w->config.forms.cache_dir, sizeof w->config.forms.cache_dir, "none");
     w->config.scheduler = weir_sched_settings_default();
     w->config.scheduler.starve_ms = 60000;
     w->config.scheduler.fill = fill;
@@ -747,7 +745,7 @@ struct weir_gate_work kernel_of(uint64_t key, uint64_t predicted_ns)
 bool is_alone(const struct guest *guest)
 {
     settle();
-    return queue_of(guest) != NULL && weir_gate_is_alone(queue_of(guest));
+    return queue_of(guest) != NULL && weir_gate_may_pass(queue_of(guest));
 }
 
 void make_alone(struct guest *guest)

@@ -18,16 +18,14 @@ struct gate_host {
 
 extern struct gate_host host;
 
-/** Begin a process with the policies of the settings. It serves no GPU yet. @param spin  borrowed
- */
+/** Begin a process that serves no GPU yet. @param spin  borrowed */
 void host_open(const struct weir_sched_settings *settings, struct weir_spin_page *spin);
 void host_close(void);
 /** Have the process's thread do something. @thread any */
 void in_process(void (*task)(void *user), void *user);
 /** In the process: its owner's next message is there already. @param task  gets this one's user */
 void in_process_next(void (*task)(void *user));
-/** The process has read what was posted before, has decided, and has told the workers. @thread any
- */
+/** The process has read what was posted before, decided, and told the workers. @thread any */
 void settle(void);
 /** Of a GPU's scheduler, which must be consistent. */
 struct weir_sched_counts counts_of(int gpu);

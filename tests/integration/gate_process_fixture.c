@@ -79,31 +79,29 @@ static void tell_tenant(void *user)
 
 void open_queue(struct worker *w, const struct weir_gate_session_ops *ops, void *session)
 {
-    struct weir_sched_tenant_params params = {
-        .name = "own", .weight = 100, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
-
     assert_int_equal(
-        weir_gate_queue_create(w->gate, w->tenant, &params, 100, ops, session, &w->queue), WEIR_OK);
+        weir_gate_queue_create(w->gate, w->tenant, "own", 100, ops, session, &w->queue), WEIR_OK);
 }
 
-/* A gate of the worker's client, with a queue. */
-void open_gate(struct worker *w, uint32_t device)
+/* A gate with a queue, which knows of no gate process. */
+void make_gate(struct worker *w, uint32_t device)
 {
     struct weir_sched_settings settings = weir_sched_settings_default();
-    struct weir_policy_set policies;
     struct weir_gate_params gate = {.device = device,
                                     .sms = SMS,
                                     .settings = &settings,
-                                    .policies = &policies,
                                     .spin = &spin_page,
-                                    .times_dir = "none",
                                     .uuid = uuids[device],
                                     .ops = &tl_gate_ops};
 
-    assert_int_equal(weir_policy_set_parse("fair", &policies, NULL), WEIR_OK);
     assert_int_equal(weir_gate_create(&gate, &w->gate), WEIR_OK);
-    weir_gate_attach(w->gate, w->client);
     open_queue(w, &tl_gate_session_ops, &w->session);
+}
+
+void open_gate(struct worker *w, uint32_t device)
+{
+    make_gate(w, device);
+    weir_gate_attach(w->gate, w->client);
 }
 
 /* @param of  the tenant that its port is for; -1: nobody. */
@@ -221,12 +219,12 @@ void make_alone(struct worker *w)
 {
     struct timespec pause = {0, 2 * 1000 * 1000};
 
-    for (int i = 0; i < 100 && !weir_gate_is_alone(w->queue); i++) {
+    for (int i = 0; i < 100 && !weir_gate_may_pass(w->queue); i++) {
         launch(w, 1);
         device_reaches(w);
         nanosleep(&pause, NULL);
     }
-    assert_true(weir_gate_is_alone(w->queue));
+    assert_true(weir_gate_may_pass(w->queue));
 }
 
 /* Undecided work in a batch that has no mark yet. */

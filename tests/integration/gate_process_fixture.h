@@ -53,7 +53,9 @@ void pause_until(uint64_t end_ns, const char *what, int line);
 /** A process that serves two GPUs, which nobody has used yet. */
 void process_open(void);
 void open_queue(struct worker *w, const struct weir_gate_session_ops *ops, void *session);
-/** A gate of the worker's client for one of its devices, with a queue. */
+/** A gate for one of the worker's devices, with a queue; attached to nothing. */
+void make_gate(struct worker *w, uint32_t device);
+/** The same, attached to the worker's client. */
 void open_gate(struct worker *w, uint32_t device);
 /** @param of  the tenant that its port is for; -1: nobody. */
 struct worker *worker_new(uint32_t id, uint32_t tenant, int32_t of);

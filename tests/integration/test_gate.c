@@ -670,15 +670,25 @@ static void as_on_many_cores(void *user)
     host.process->gpus[0].spin = true;
 }
 
+/* Its thread waits for a grant, and not by spinning. */
+static bool sleeps(const struct guest *guest)
+{
+    const struct weir_gate_queue *q = queue_of(guest);
+
+    return atomic_load(&fx.gate->spinners) == 0 &&
+           atomic_load(&q->client->port->slot[q->slot].sleeps) != 0;
+}
+
 /* It spins for a while when it comes, then sleeps, and spins again when the copy before it is
  * nearly done; and it need not look at the clock to go on then. */
 static void who_copies_next_is_awake_when_its_turn_comes(void **state)
 {
-    static const struct weir_gate_work copy = {.class = WEIR_SCHED_H2D, .bytes = 100000000};
+    static const struct weir_gate_work copy = {.class = WEIR_SCHED_H2D, .bytes = 10000000000};
     struct launch first;
     struct launch next;
     struct guest *a;
     struct guest *b;
+    uint64_t ends_ns;
 
     (void)state;
     gate_open("fair");
@@ -689,20 +699,16 @@ static void who_copies_next_is_awake_when_its_turn_comes(void **state)
     in_process(as_on_many_cores, NULL);
     a = guest_new(0, 0);
     b = guest_new(2, 0);
-    launch_begin(&first, a, copy); /* guessed: 2.5 ms */
+    ends_ns = weir_clock_now_ns() + 250 * WEIR_NS_PER_MS; /* as is guessed */
+    launch_begin(&first, a, copy);
     launch_end(&first);
     launch_begin(&next, b, copy);
     launch_await_waiting(&next);
     await(atomic_load(&fx.gate->spinners) == 1);
-    clock_forward(20 *
-                  WEIR_NS_PER_US); /* by then it knows that it does not wait for its own work */
-    await(atomic_load(&fx.gate->spinners) == 1);
-    clock_forward(WEIR_NS_PER_MS);
-    await(atomic_load(&fx.gate->spinners) == 0);
-    clock_forward(WEIR_NS_PER_MS);
+    await((clock_forward(WEIR_NS_PER_MS / 4), sleeps(b)));
     looks_up(&next); /* there is long to go: it sleeps on */
-    assert_int_equal(atomic_load(&fx.gate->spinners), 0);
-    clock_forward(WEIR_NS_PER_MS / 2);
+    await(sleeps(b));
+    clock_forward(ends_ns - weir_clock_now_ns() - 100 * WEIR_NS_PER_US);
     await(atomic_load(&fx.gate->spinners) == 1);
     assert_int_equal(atomic_load(&next.state), LAUNCH_COMES);
     device_reaches(a);

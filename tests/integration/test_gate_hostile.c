@@ -42,8 +42,8 @@ static void ask(void *user)
 {
     struct asked *a = user;
 
-    a->ns = weir_predict_ask(host.process->gpus[0].predict, a->class,
-                             key_of(a->tenant, a->key), 1000);
+    a->ns =
+        weir_predict_ask(host.process->gpus[0].predict, a->class, key_of(a->tenant, a->key), 1000);
 }
 
 static uint64_t known(enum weir_sched_class class, uint32_t tenant, uint64_t key)

@@ -65,7 +65,6 @@ static void grants_come_from_the_process(void **state)
     assert_int_equal(next.pass.ns, LONG_NS); /* what the process knows */
     assert_int_equal(counts_now().arrivals, 4);
     in_process(add_usage, &usage);
-    weir_gate_tenant_usage(b->gate, b->tenant, &usage); /* which adds nothing */
     assert_int_equal(usage.gated, 2);
     in_process(look_at_uses, &uses);
     assert_int_equal(uses.of_program[1], uses.of_session[1]);
@@ -147,7 +146,7 @@ static void alone_ends_when_another_worker_has_work(void **state)
     launch(a, 1);
     assert_int_equal(counts_now().arrivals, arrivals);
     launch(b, 1);
-    await(!weir_gate_is_alone(a->queue));
+    await(!weir_gate_may_pass(a->queue));
     await(counts_now().arrivals == arrivals + 3);
     device_reaches(a);
     device_reaches(b);
@@ -233,10 +232,78 @@ static void work_passes_when_the_process_is_lost(void **state)
     open_two(&a, &b, &waiting);
     weir_gate_detach(a->gate);
     end(&waiting);
-    launch(a, 7); /* and this process decides */
+    launch(a, 7); /* and it goes on without a decision */
     assert_int_equal(counts_now().arrivals, 3);
     worker_gone(a);
     worker_gone(b);
+    host_close();
+}
+
+/* Nothing is decided about its work, also where others have work, and nobody pays. What is in
+ * flight is reported once there is a process. */
+static void work_passes_until_there_is_a_process(void **state)
+{
+    struct weir_gate_work run = {
+        .class = WEIR_SCHED_KERNEL, .key = 7, .blocks = 1000, .flags = WEIR_SCHED_STOPPABLE};
+    struct weir_gate_hint hint = {0};
+    struct worker *other, second = {0};
+    struct weir_gate_pass pass;
+    struct launch l;
+
+    (void)state;
+    process_open();
+    other = worker_new(1, 0, 0);
+    launch(other, 1);
+    second.client = other->client;
+    make_gate(&second, 1);
+    for (int i = 0; i < 3; i++) {
+        begin(&l, &second, 7);
+        end(&l);
+        assert_null(l.pass.item);
+    }
+    assert_int_equal(weir_gate_enter(second.queue, &run, &pass), WEIR_OK);
+    assert_null(pass.item); /* nobody could order it to stop .. */
+    (void)weir_gate_leave(&pass, &second.batch, false);
+    assert_false(weir_gate_wants_runs(second.gate, WEIR_PRIORITY_NORMAL, 50, &hint)); /* .. so */
+    weir_gate_attach(second.gate, second.client);
+    assert_true(weir_gate_wants_runs(second.gate, WEIR_PRIORITY_NORMAL, 50, &hint));
+    launch(&second, 7);
+    assert_int_equal(counts_of(1).items, 4);
+    device_reaches(&second);
+    await(counts_of(1).items == 0);
+    weir_gate_queue_destroy(second.queue);
+    weir_gate_detach(second.gate);
+    weir_gate_destroy(second.gate);
+    worker_gone(other);
+    host_close();
+}
+
+/* The port has room for so many queues: work of others must not pass the scheduler for that. */
+static void sessions_that_find_no_room_are_refused(void **state)
+{
+    struct weir_gate_work work = {.class = WEIR_SCHED_KERNEL, .key = 1, .blocks = 1000};
+    struct weir_gate_pass pass;
+    struct worker *a, second = {0};
+    uint32_t last = 0, slot;
+
+    (void)state;
+    process_open();
+    a = worker_new(1, 0, 0);
+    while ((slot = weir_gate_client_slot_take(a->client)) != WEIR_GATE_PORT_QUEUES) {
+        last = slot;
+    }
+    second.gate = a->gate;
+    open_queue(&second, &tl_gate_session_ops, &second.session);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(weir_gate_enter(second.queue, &work, &pass), WEIR_ERR_NO_MEMORY);
+    }
+    launch(a, 1); /* which has a place */
+    weir_gate_client_slot_put(a->client, last);
+    launch(&second, 1);
+    await(counts_now().queues == 2);
+    device_reaches(&second);
+    weir_gate_queue_destroy(second.queue);
+    worker_gone(a);
     host_close();
 }
 
@@ -340,6 +407,8 @@ int main(void)
         cmocka_unit_test(unmarked_work_that_is_dropped_ends),
         cmocka_unit_test(a_worker_that_dies_takes_its_work_along),
         cmocka_unit_test(work_passes_when_the_process_is_lost),
+        cmocka_unit_test(work_passes_until_there_is_a_process),
+        cmocka_unit_test(sessions_that_find_no_room_are_refused),
         cmocka_unit_test(a_process_that_reads_nothing_is_left),
         cmocka_unit_test(a_port_is_for_its_tenant),
         cmocka_unit_test(nonsense_harms_nobody_else),

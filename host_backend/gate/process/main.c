@@ -121,6 +121,24 @@ static void tell_use(void *user, const struct weir_link_use *use)
     reply(user, &message, -1);
 }
 
+static void show_usage(const struct weir_gate_usage *usage, struct weir_status_tenant *row)
+{
+    row->service_sm_ns = usage->sm_ns;
+    row->copy_h2d_ns = usage->h2d_ns;
+    row->copy_d2h_ns = usage->d2h_ns;
+    row->wait_ns = usage->wait_ns;
+    row->waits_10us = usage->waits[0];
+    row->waits_100us = usage->waits[1];
+    row->waits_1ms = usage->waits[2];
+    row->waits_10ms = usage->waits[3];
+    row->waits_100ms = usage->waits[4];
+    row->waits_1s = usage->waits[5];
+    row->waits_longer = usage->waits[6];
+    row->items = usage->gated;
+    row->stops = usage->stops;
+    row->scheduled = true;
+}
+
 static void on_status(struct host *host)
 {
     struct weir_link_message message = {.type = WEIR_LINK_ROW_DEVICE};
@@ -138,8 +156,7 @@ static void on_status(struct host *host)
         }
         message = (struct weir_link_message){.type = WEIR_LINK_ROW_TENANT};
         snprintf(message.tenant_row.name, sizeof message.tenant_row.name, "%s", host->name[i]);
-        weir_gate_usage_show(&usage, &message.tenant_row);
-        message.tenant_row.scheduled = true;
+        show_usage(&usage, &message.tenant_row);
         reply(host, &message, -1);
     }
     message = (struct weir_link_message){.type = WEIR_LINK_STATUS_END};

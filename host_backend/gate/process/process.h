@@ -19,10 +19,21 @@
 
 #include "host_backend/config/link.h"
 #include "host_backend/gate/gate.h"
+#include "sched/policy.h"
 #include <stdbool.h>
 #include <stdint.h>
 
 struct weir_gate_process;
+
+/* How much a tenant has used since the process began. */
+struct weir_gate_usage {
+    uint64_t sm_ns;                   /* compute, in nanoseconds of one SM */
+    uint64_t h2d_ns, d2h_ns;          /* copies to the device and from it */
+    uint64_t wait_ns;                 /* time that its items waited for a grant */
+    uint64_t waits[WEIR_SCHED_WAITS]; /* of these, how many of each length */
+    uint64_t gated;                   /* pieces of work that were decided about */
+    uint64_t stops;                   /* how often its kernels were stopped for others */
+};
 
 struct weir_gate_process_params {
     const struct weir_sched_settings *settings; /* borrowed for the call */
@@ -68,6 +79,9 @@ void weir_gate_process_port_remove(struct weir_gate_process *process, uint32_t i
  * @thread owner
  */
 void weir_gate_process_times(struct weir_gate_process *process, int fd);
+
+/** What of a tenant's settings a scheduler heeds. The name is borrowed from them. @thread any */
+struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant_config *tenant);
 
 /**
  * A tenant's settings, on all GPUs, those to come included.

@@ -6,6 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 
+struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant_config *tenant)
+{
+    return (struct weir_sched_tenant_params){.name = tenant->name,
+                                             .weight = tenant->weight,
+                                             .min_share = tenant->min_share_pct,
+                                             .sm_limit = tenant->sm_limit_pct,
+                                             .priority = tenant->priority,
+                                             .exclusive = tenant->share == WEIR_SHARE_NO};
+}
+
 /* ---------------------------------------------------------------- they come and go */
 
 void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t slot,
