@@ -503,7 +503,9 @@ void weir_gate_queue_ends(struct weir_gate_queue *queue)
         struct weir_gate_entry *e = &q->ring[(q->first + k) % WEIR_GATE_ENTRIES];
 
         for (struct weir_gate_item *item = e->work.first; item != NULL; item = item->next) {
-            weir_gate_running_locked(q->gate, now_ns, item->name, false);
+            weir_gate_tell_locked(
+                q->gate, item->name,
+                (struct weir_gate_request){.kind = WEIR_GATE_REQUEST_RUNNING, .at_ns = now_ns});
         }
     }
     weir_gate_unlock(q->gate);
@@ -513,7 +515,9 @@ void weir_gate_queue_ends(struct weir_gate_queue *queue)
 static void forget_started_locked(struct weir_gate *gate, weir_gate_name name, uint64_t now_ns)
 {
     if (name != 0) {
-        weir_gate_forget_locked(gate, now_ns, name);
+        weir_gate_tell_locked(
+            gate, name,
+            (struct weir_gate_request){.kind = WEIR_GATE_REQUEST_WITHDRAW, .at_ns = now_ns});
         gate->n_items--;
     }
 }

@@ -173,20 +173,10 @@ enum weir_status weir_gate_arrive_locked(struct weir_gate_queue *queue,
                                          struct weir_gate_request *request,
                                          struct weir_gate_item *item,
                                          weir_gate_name *ret_name) WEIR_MUST_CHECK;
-/** As weir_sched_finished(). */
-void weir_gate_finished_locked(struct weir_gate *gate, uint64_t now_ns, weir_gate_name name,
-                               uint64_t took_ns);
-/** As weir_sched_withdraw(). */
-void weir_gate_forget_locked(struct weir_gate *gate, uint64_t now_ns, weir_gate_name name);
-/** As weir_sched_done_together(). @param first  of a batch */
-void weir_gate_together_locked(struct weir_gate *gate, uint64_t now_ns,
-                               const struct weir_gate_item *first);
-/** As weir_sched_running(). */
-void weir_gate_running_locked(struct weir_gate *gate, uint64_t now_ns, weir_gate_name name,
-                              bool may_stop);
-/** As weir_sched_stopped(). */
-void weir_gate_stopped_locked(struct weir_gate *gate, uint64_t now_ns, weir_gate_name name,
-                              uint32_t done_blocks);
+/** Post what is known of an item (port.h): FINISHED, WITHDRAW, after which its name is not valid;
+ * STUCK, TOGETHER, RUNNING, STOPPED. */
+void weir_gate_tell_locked(struct weir_gate *gate, weir_gate_name name,
+                           struct weir_gate_request request);
 /** A waiting item passes without a grant: the gate process is told that the device has it. */
 void weir_gate_pass_locked(struct weir_gate_queue *queue, struct weir_gate_item *item,
                            uint64_t now_ns);

@@ -13,14 +13,18 @@
 
 /* ---------------------------------------------------------------- items */
 
-static void post_item(struct weir_gate *gate, weir_gate_name name,
-                      struct weir_gate_request *request)
+void weir_gate_tell_locked(struct weir_gate *gate, weir_gate_name name,
+                           struct weir_gate_request request)
 {
     struct weir_gate_client *client = weir_gate_client_of(gate);
 
-    request->device = gate->device;
-    if (client != NULL) {
-        weir_gate_client_post_item(client, name, request);
+    request.device = gate->device;
+    if (client == NULL) {
+        return;
+    }
+    weir_gate_client_post_item(client, name, &request);
+    if (request.kind == WEIR_GATE_REQUEST_FINISHED || request.kind == WEIR_GATE_REQUEST_WITHDRAW) {
+        weir_gate_client_unname(client, name);
     }
 }
 
@@ -41,76 +45,15 @@ enum weir_status weir_gate_arrive_locked(struct weir_gate_queue *q,
         item->sequence = request->sequence;
         item->slot = &q->client->port->slot[q->slot];
     }
-    post_item(q->gate, *ret_name, request);
+    weir_gate_tell_locked(q->gate, *ret_name, *request);
     return WEIR_OK;
-}
-
-/* The last that is posted about an item. */
-static void post_end(struct weir_gate *gate, weir_gate_name name, struct weir_gate_request *request)
-{
-    struct weir_gate_client *client = weir_gate_client_of(gate);
-
-    post_item(gate, name, request);
-    if (client != NULL) {
-        weir_gate_client_unname(client, name);
-    }
-}
-
-void weir_gate_finished_locked(struct weir_gate *gate, uint64_t now_ns, weir_gate_name name,
-                               uint64_t took_ns)
-{
-    struct weir_gate_request request = {
-        .kind = WEIR_GATE_REQUEST_FINISHED, .at_ns = now_ns, .ns = took_ns};
-
-    post_end(gate, name, &request);
-}
-
-void weir_gate_forget_locked(struct weir_gate *gate, uint64_t now_ns, weir_gate_name name)
-{
-    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_WITHDRAW, .at_ns = now_ns};
-
-    post_end(gate, name, &request);
-}
-
-void weir_gate_together_locked(struct weir_gate *gate, uint64_t now_ns,
-                               const struct weir_gate_item *first)
-{
-    uint32_t n = 0;
-
-    for (const struct weir_gate_item *item = first; item != NULL; item = item->next) {
-        n++;
-    }
-    for (const struct weir_gate_item *item = first; item != NULL; item = item->next) {
-        struct weir_gate_request request = {
-            .kind = WEIR_GATE_REQUEST_TOGETHER, .at_ns = now_ns, .blocks = --n};
-
-        post_item(gate, item->name, &request);
-    }
-}
-
-void weir_gate_running_locked(struct weir_gate *gate, uint64_t now_ns, weir_gate_name name,
-                              bool may_stop)
-{
-    struct weir_gate_request request = {
-        .kind = WEIR_GATE_REQUEST_RUNNING, .at_ns = now_ns, .flags = may_stop};
-
-    post_item(gate, name, &request);
-}
-
-void weir_gate_stopped_locked(struct weir_gate *gate, uint64_t now_ns, weir_gate_name name,
-                              uint32_t done_blocks)
-{
-    struct weir_gate_request request = {
-        .kind = WEIR_GATE_REQUEST_STOPPED, .at_ns = now_ns, .blocks = done_blocks};
-
-    post_item(gate, name, &request);
 }
 
 void weir_gate_pass_locked(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t now_ns)
 {
-    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_STUCK, .at_ns = now_ns};
-
-    post_item(q->gate, item->name, &request);
+    weir_gate_tell_locked(
+        q->gate, item->name,
+        (struct weir_gate_request){.kind = WEIR_GATE_REQUEST_STUCK, .at_ns = now_ns});
     q->waiting = NULL;
     atomic_store(&item->granted, true);
 }

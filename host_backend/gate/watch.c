@@ -55,7 +55,9 @@ void weir_gate_withdraw_locked(struct weir_gate_item *item, uint64_t now_ns)
         item->queue->waiting = NULL;
     }
     if (!item->gone) {
-        weir_gate_forget_locked(item->gate, now_ns, item->name);
+        weir_gate_tell_locked(
+            item->gate, item->name,
+            (struct weir_gate_request){.kind = WEIR_GATE_REQUEST_WITHDRAW, .at_ns = now_ns});
     }
     gone_locked(item);
 }
@@ -155,8 +157,11 @@ static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
         if (says != WEIR_GATE_STOPS) { /* it was launched as it was, or must not stop now */
             pthread_mutex_lock(&gate->lock);
             atomic_store(&a->item->halted, false);
-            weir_gate_running_locked(gate, weir_clock_now_ns(), a->item->name,
-                                     says == WEIR_GATE_STOPS_NOT_NOW);
+            weir_gate_tell_locked(
+                gate, a->item->name,
+                (struct weir_gate_request){.kind = WEIR_GATE_REQUEST_RUNNING,
+                                           .at_ns = weir_clock_now_ns(),
+                                           .flags = says == WEIR_GATE_STOPS_NOT_NOW});
             pthread_mutex_unlock(&gate->lock);
         }
         return;
@@ -218,23 +223,25 @@ void weir_gate_item_drop(struct weir_gate_item *item)
 
 void weir_gate_run_stopped(struct weir_gate_item *item, uint32_t done_blocks)
 {
-    uint64_t now_ns = weir_clock_now_ns();
+    struct weir_gate_request request = {
+        .kind = WEIR_GATE_REQUEST_STOPPED, .at_ns = weir_clock_now_ns(), .blocks = done_blocks};
 
     pthread_mutex_lock(&item->gate->lock);
     if (!item->gone) {
-        weir_gate_stopped_locked(item->gate, now_ns, item->name, done_blocks);
+        weir_gate_tell_locked(item->gate, item->name, request);
     }
     weir_gate_unlock(item->gate);
 }
 
 void weir_gate_run_goes_on(struct weir_gate_item *item, bool may_stop)
 {
-    uint64_t now_ns = weir_clock_now_ns();
+    struct weir_gate_request request = {
+        .kind = WEIR_GATE_REQUEST_RUNNING, .at_ns = weir_clock_now_ns(), .flags = may_stop};
 
     pthread_mutex_lock(&item->gate->lock);
     if (!item->gone) {
         atomic_store(&item->halted, false);
-        weir_gate_running_locked(item->gate, now_ns, item->name, may_stop);
+        weir_gate_tell_locked(item->gate, item->name, request);
     }
     weir_gate_unlock(item->gate);
 }
@@ -304,6 +311,31 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_batc
     weir_gate_charge_locked(q, work->class, took_ns);
 }
 
+static void finished_locked(struct weir_gate *gate, weir_gate_name name, uint64_t now_ns,
+                            uint64_t took_ns)
+{
+    weir_gate_tell_locked(gate, name,
+                          (struct weir_gate_request){
+                              .kind = WEIR_GATE_REQUEST_FINISHED, .at_ns = now_ns, .ns = took_ns});
+}
+
+/* The scheduler learns from the sum of their times, or from the first for all if they are alike. */
+static void tell_together_locked(struct weir_gate *gate, const struct weir_gate_item *first,
+                                 uint64_t now_ns)
+{
+    uint32_t n = 0;
+
+    for (const struct weir_gate_item *item = first; item != NULL; item = item->next) {
+        n++;
+    }
+    for (const struct weir_gate_item *item = first; item != NULL; item = item->next) {
+        weir_gate_tell_locked(gate, item->name,
+                              (struct weir_gate_request){.kind = WEIR_GATE_REQUEST_TOGETHER,
+                                                         .at_ns = now_ns,
+                                                         .blocks = --n});
+    }
+}
+
 /* The time of several items is only known as a sum. A kernel may be granted long before its thread,
  * which was asleep, gives it to the device. An end that was seen late does not change what was
  * learned, because part of that time belongs to the next item. */
@@ -321,9 +353,8 @@ static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_batc
     teaches = all_ns != 0 && !(vague && work->first->sure);
     took_ns = teaches ? all_ns / work->n : WEIR_SCHED_UNKNOWN;
     if (work->n > 1) {
-        /* The sum of their times is learned, or the first's for all if they are alike. */
         if (teaches && work->n <= WEIR_GATE_BATCH_MAX) {
-            weir_gate_together_locked(q->gate, now_ns, work->first);
+            tell_together_locked(q->gate, work->first, now_ns);
         }
         took_ns = work->alike ? took_ns : WEIR_SCHED_UNKNOWN;
     } else if (work->class != WEIR_SCHED_KERNEL) {
@@ -333,7 +364,7 @@ static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_batc
         struct weir_gate_item *item = work->first;
 
         work->first = item->next;
-        weir_gate_finished_locked(q->gate, now_ns, item->name, took_ns);
+        finished_locked(q->gate, item->name, now_ns, took_ns);
         took_ns = work->n > 1 ? WEIR_SCHED_UNKNOWN : 0;
         gone_locked(item);
     }
@@ -345,7 +376,7 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
     struct weir_gate *gate = q->gate;
 
     if (e->started != 0) {
-        weir_gate_finished_locked(gate, now_ns, e->started, 0);
+        finished_locked(gate, e->started, now_ns, 0);
         gate->n_items--;
     } else if (e->work.first == NULL) {
         account_alone(q, &e->work, now_ns, late_ns);
@@ -374,7 +405,7 @@ static void settle_unmarked_locked(struct weir_gate_queue *q, uint64_t now_ns)
     if (last != NULL && last->pending && last->started == 0 && last->work.first == NULL) {
         last->started = q->unmarked_started;
     } else {
-        weir_gate_finished_locked(q->gate, now_ns, q->unmarked_started, 0);
+        finished_locked(q->gate, q->unmarked_started, now_ns, 0);
         q->gate->n_items--;
     }
     q->unmarked_started = 0;
