@@ -423,9 +423,7 @@ static void tell_process(void *user)
     weir_gate_process_gpu(host.process, &reads.gpu[0]);
     assert_int_equal(weir_gate_process_port_add(host.process, 1, -1, 1, fds[0], fds[1]), WEIR_OK);
     for (uint32_t i = 0; i < 3; i++) {
-        struct weir_sched_tenant_params params = weir_gate_tenant_params(&fx.tenants[i].config);
-
-        weir_gate_process_tenant_set(host.process, i, &params);
+        weir_gate_process_tenant_set(host.process, i, &fx.tenants[i].config);
         weir_gate_process_port_tenant(host.process, 1, i);
     }
 }
@@ -443,10 +441,9 @@ static void attach(void)
 
 static void tell_settings(void *user)
 {
-    struct weir_tenant *tenant = user;
-    struct weir_sched_tenant_params params = weir_gate_tenant_params(&tenant->config);
+    const struct weir_tenant *tenant = user;
 
-    weir_gate_process_tenant_set(host.process, tenant->index, &params);
+    weir_gate_process_tenant_set(host.process, tenant->index, &tenant->config);
 }
 
 void set_limit(uint32_t tenant, uint32_t percent)

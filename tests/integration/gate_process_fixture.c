@@ -71,10 +71,10 @@ static void tell_tenant(void *user)
 {
     static const char *const names[] = {"a", "b", "c", "d"};
     const struct worker *w = user;
-    struct weir_sched_tenant_params params = {
-        .name = names[w->tenant], .weight = 100, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
+    struct weir_tenant_config settings;
 
-    weir_gate_process_tenant_set(host.process, w->tenant, &params);
+    weir_tenant_config_default(&settings, names[w->tenant]);
+    weir_gate_process_tenant_set(host.process, w->tenant, &settings);
 }
 
 void open_queue(struct worker *w, const struct weir_gate_session_ops *ops, void *session)

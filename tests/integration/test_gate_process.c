@@ -43,7 +43,7 @@ static void look_at_uses(void *user)
 /* Each queue has a long kernel on the device: its next one waits until that is over. */
 static void grants_come_from_the_process(void **state)
 {
-    struct weir_gate_usage usage;
+    struct weir_status_tenant usage;
     struct uses uses;
     uint64_t used_ns;
     struct worker *a, *b;
@@ -65,7 +65,7 @@ static void grants_come_from_the_process(void **state)
     assert_int_equal(next.pass.ns, LONG_NS); /* what the process knows */
     assert_int_equal(counts_now().arrivals, 4);
     in_process(add_usage, &usage);
-    assert_int_equal(usage.gated, 2);
+    assert_int_equal(usage.items, 2);
     in_process(look_at_uses, &uses);
     assert_int_equal(uses.of_program[1], uses.of_session[1]);
     assert_int_equal(uses.of_program[2], uses.of_session[2]);

@@ -17,6 +17,7 @@
 #ifndef WEIR_HOST_BACKEND_GATE_PROCESS_PROCESS_H
 #define WEIR_HOST_BACKEND_GATE_PROCESS_PROCESS_H
 
+#include "host_backend/config/control.h"
 #include "host_backend/config/link.h"
 #include "host_backend/gate/gate.h"
 #include "sched/policy.h"
@@ -24,16 +25,6 @@
 #include <stdint.h>
 
 struct weir_gate_process;
-
-/* How much a tenant has used since the process began. */
-struct weir_gate_usage {
-    uint64_t sm_ns;                   /* compute, in nanoseconds of one SM */
-    uint64_t h2d_ns, d2h_ns;          /* copies to the device and from it */
-    uint64_t wait_ns;                 /* time that its items waited for a grant */
-    uint64_t waits[WEIR_SCHED_WAITS]; /* of these, how many of each length */
-    uint64_t gated;                   /* pieces of work that were decided about */
-    uint64_t stops;                   /* how often its kernels were stopped for others */
-};
 
 struct weir_gate_process_params {
     const struct weir_sched_settings *settings; /* borrowed for the call */
@@ -80,26 +71,24 @@ void weir_gate_process_port_remove(struct weir_gate_process *process, uint32_t i
  */
 void weir_gate_process_times(struct weir_gate_process *process, int fd);
 
-/** What of a tenant's settings a scheduler heeds. The name is borrowed from them. @thread any */
-struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant_config *tenant);
-
 /**
  * A tenant's settings, on all GPUs, those to come included.
  * @param slot      its number, below WEIR_CONFIG_TENANTS_MAX.
- * @param settings  borrowed for the call, as is the name, which is not NULL.
+ * @param settings  borrowed for the call.
  * @thread owner
  */
 void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t slot,
-                                  const struct weir_sched_tenant_params *settings);
+                                  const struct weir_tenant_config *settings);
 /** The tenant goes: its queues, if it has some, are withdrawn. @thread owner */
 void weir_gate_process_tenant_remove(struct weir_gate_process *process, uint32_t slot);
 /** Put other policies in force. @thread owner */
 void weir_gate_process_policies_set(struct weir_gate_process *process,
                                     const struct weir_policy_set *policies);
 
-/** What a tenant has used on all GPUs. @return false: nothing is known of it. @thread owner */
+/** Fill a row about a tenant: what it has used on all GPUs, and how often it waited.
+ * @return false: there is none. @thread owner */
 bool weir_gate_process_usage(struct weir_gate_process *process, uint32_t slot,
-                             struct weir_gate_usage *ret_usage);
+                             struct weir_status_tenant *row);
 
 typedef void (*weir_gate_use_fn)(void *user, const struct weir_link_use *use);
 /** Tell what each session that lives has used, and then what programs have. @thread owner */

@@ -434,71 +434,43 @@ static bool on_queue_gone(const struct about *a)
 
 /* ---------------------------------------------------------------- all of them */
 
-typedef bool (*handler)(const struct about *about);
-
-/* Those about an item leave it 0, which is the slot of some queue. */
-static bool names_queue(uint8_t kind)
-{
-    return kind == WEIR_GATE_REQUEST_ARRIVE || kind == WEIR_GATE_REQUEST_LEARN ||
-           kind == WEIR_GATE_REQUEST_CHARGE;
-}
-
-/* What is about a device's queues and items. */
-static handler handler_of(uint8_t kind)
-{
-    switch (kind) {
-    case WEIR_GATE_REQUEST_ARRIVE:
-        return on_arrive;
-    case WEIR_GATE_REQUEST_STUCK:
-        return on_stuck;
-    case WEIR_GATE_REQUEST_FINISHED:
-        return on_finished;
-    case WEIR_GATE_REQUEST_TOGETHER:
-        return on_together;
-    case WEIR_GATE_REQUEST_WITHDRAW:
-        return on_withdraw;
-    case WEIR_GATE_REQUEST_STOPPED:
-        return on_stopped;
-    case WEIR_GATE_REQUEST_RUNNING:
-        return on_running;
-    case WEIR_GATE_REQUEST_LEARN:
-        return on_learn;
-    case WEIR_GATE_REQUEST_CHARGE:
-        return on_charge;
-    default:
-        return NULL;
-    }
-}
-
-/* What begins or ends a device or a queue. */
-static handler opener_of(uint8_t kind)
-{
-    return kind == WEIR_GATE_REQUEST_DEVICE       ? on_device
-           : kind == WEIR_GATE_REQUEST_QUEUE      ? on_queue
-           : kind == WEIR_GATE_REQUEST_QUEUE_GONE ? on_queue_gone
-                                                  : NULL;
-}
+static const struct kind {
+    bool (*handle)(const struct about *about);
+    bool opens; /* it begins or ends a device or a queue. Others are of a device that is there */
+    bool names_queue; /* those about an item leave it 0, which is the slot of some queue */
+} kinds[] = {
+    [WEIR_GATE_REQUEST_DEVICE] = {on_device, true, false},
+    [WEIR_GATE_REQUEST_QUEUE] = {on_queue, true, false},
+    [WEIR_GATE_REQUEST_QUEUE_GONE] = {on_queue_gone, true, false},
+    [WEIR_GATE_REQUEST_ARRIVE] = {on_arrive, false, true},
+    [WEIR_GATE_REQUEST_STUCK] = {on_stuck, false, false},
+    [WEIR_GATE_REQUEST_FINISHED] = {on_finished, false, false},
+    [WEIR_GATE_REQUEST_TOGETHER] = {on_together, false, false},
+    [WEIR_GATE_REQUEST_WITHDRAW] = {on_withdraw, false, false},
+    [WEIR_GATE_REQUEST_STOPPED] = {on_stopped, false, false},
+    [WEIR_GATE_REQUEST_RUNNING] = {on_running, false, false},
+    [WEIR_GATE_REQUEST_LEARN] = {on_learn, false, true},
+    [WEIR_GATE_REQUEST_CHARGE] = {on_charge, false, true},
+};
 
 /* false: it makes no sense. */
 static bool handle(struct about *a)
 {
     const struct weir_gate_request *r = a->request;
-    handler opens = opener_of(r->kind), handles = handler_of(r->kind);
+    const struct kind *kind = &kinds[r->kind < sizeof kinds / sizeof *kinds ? r->kind : 0];
 
-    if (r->device >= WEIR_GATE_PORT_DEVICES || (opens == NULL && handles == NULL)) {
+    if (r->device >= WEIR_GATE_PORT_DEVICES || kind->handle == NULL) {
         return false;
     }
     a->gpu = a->port->gpu[r->device];
     a->queue = r->queue < WEIR_GATE_PORT_QUEUES ? a->port->queue[r->queue] : NULL;
     a->item = item_of(a->port, r);
-    if (opens != NULL) {
-        return opens(a);
-    }
-    if (a->gpu == NULL || (names_queue(r->kind) && a->queue != NULL && a->queue->gpu != a->gpu) ||
-        (a->item != NULL && a->item->queue->gpu != a->gpu)) {
+    if (!kind->opens &&
+        (a->gpu == NULL || (kind->names_queue && a->queue != NULL && a->queue->gpu != a->gpu) ||
+         (a->item != NULL && a->item->queue->gpu != a->gpu))) {
         return false;
     }
-    return handles(a);
+    return kind->handle(a);
 }
 
 /* The next request: the held one, once the supervisor has nothing left to say, or a new one. */

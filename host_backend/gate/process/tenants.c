@@ -6,26 +6,21 @@
 #include <stdio.h>
 #include <string.h>
 
-struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant_config *tenant)
-{
-    return (struct weir_sched_tenant_params){.name = tenant->name,
-                                             .weight = tenant->weight,
-                                             .min_share = tenant->min_share_pct,
-                                             .sm_limit = tenant->sm_limit_pct,
-                                             .priority = tenant->priority,
-                                             .exclusive = tenant->share == WEIR_SHARE_NO};
-}
-
 /* ---------------------------------------------------------------- they come and go */
 
 void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t slot,
-                                  const struct weir_sched_tenant_params *settings)
+                                  const struct weir_tenant_config *settings)
 {
     struct served_tenant *tenant = &process->tenants[slot];
 
     snprintf(tenant->name, sizeof tenant->name, "%s", settings->name);
-    tenant->params = *settings;
-    tenant->params.name = tenant->name;
+    tenant->params =
+        (struct weir_sched_tenant_params){.name = tenant->name,
+                                          .weight = settings->weight,
+                                          .min_share = settings->min_share_pct,
+                                          .sm_limit = settings->sm_limit_pct,
+                                          .priority = settings->priority,
+                                          .exclusive = settings->share == WEIR_SHARE_NO};
     tenant->known = true;
     for (uint32_t i = 0; i < process->n_gpus; i++) {
         struct served_gpu *gpu = &process->gpus[i];
@@ -147,30 +142,35 @@ uint64_t served_queue_sm_ns(const struct served_queue *queue)
 /* ---------------------------------------------------------------- what they have used */
 
 static void add_usage(const struct served_gpu *gpu, const struct served_member *member,
-                      struct weir_gate_usage *usage)
+                      struct weir_status_tenant *row)
 {
     struct weir_sched_tenant_info info;
 
     if (member->id == 0 || weir_sched_tenant_query(gpu->sched, member->id, &info) != WEIR_OK) {
         return;
     }
-    usage->sm_ns += info.service_ns[WEIR_SCHED_COMPUTE] + member->alone_sm_ns;
-    usage->h2d_ns += info.service_ns[WEIR_SCHED_TO_DEVICE] + member->alone_ns[0];
-    usage->d2h_ns += info.service_ns[WEIR_SCHED_FROM_DEVICE] + member->alone_ns[1];
-    usage->wait_ns += info.waited_ns;
-    for (uint32_t i = 0; i < WEIR_SCHED_WAITS; i++) {
-        usage->waits[i] += info.waits[i];
-    }
-    usage->stops += info.stops;
-    usage->gated += member->gated;
+    row->service_sm_ns += info.service_ns[WEIR_SCHED_COMPUTE] + member->alone_sm_ns;
+    row->copy_h2d_ns += info.service_ns[WEIR_SCHED_TO_DEVICE] + member->alone_ns[0];
+    row->copy_d2h_ns += info.service_ns[WEIR_SCHED_FROM_DEVICE] + member->alone_ns[1];
+    row->wait_ns += info.waited_ns;
+    row->waits_10us += info.waits[0];
+    row->waits_100us += info.waits[1];
+    row->waits_1ms += info.waits[2];
+    row->waits_10ms += info.waits[3];
+    row->waits_100ms += info.waits[4];
+    row->waits_1s += info.waits[5];
+    row->waits_longer += info.waits[6];
+    row->stops += info.stops;
+    row->items += member->gated;
 }
 
 bool weir_gate_process_usage(struct weir_gate_process *process, uint32_t slot,
-                             struct weir_gate_usage *ret_usage)
+                             struct weir_status_tenant *row)
 {
-    *ret_usage = (struct weir_gate_usage){0};
+    *row = (struct weir_status_tenant){.scheduled = true};
+    snprintf(row->name, sizeof row->name, "%s", process->tenants[slot].name);
     for (uint32_t i = 0; i < process->n_gpus; i++) {
-        add_usage(&process->gpus[i], &process->gpus[i].members[slot], ret_usage);
+        add_usage(&process->gpus[i], &process->gpus[i].members[slot], row);
     }
     return process->tenants[slot].known;
 }
