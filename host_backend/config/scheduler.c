@@ -11,20 +11,8 @@
  */
 #define SMALL_DEVICES 3u
 
-struct weir_sched_settings weir_sched_settings_default(void)
-{
-    return (struct weir_sched_settings){.policy = "fair",
-                                        .inflight_us = 200,
-                                        .alone_us = 10000,
-                                        .graph_piece_us = 1000,
-                                        .starve_ms = 1000,
-                                        .overhead_ppm = 15000,
-                                        .fill = WEIR_SCHED_FILL_ALL,
-                                        .order_window = 8};
-}
-
-void weir_sched_settings_apply(const struct weir_sched_settings *settings, uint32_t sms,
-                               enum weir_sched_fill fill, struct weir_sched_config *ret_config)
+void weir_scheduler_config(const struct weir_sched_settings *settings, uint32_t sms,
+                           enum weir_sched_fill fill, struct weir_sched_config *ret_config)
 {
     weir_sched_config_init(ret_config, sms);
     ret_config->alone_ns = settings->alone_us * WEIR_NS_PER_US;

@@ -19,7 +19,17 @@ struct weir_sched_settings {
 };
 
 /** What holds without [scheduler]. @thread any */
-struct weir_sched_settings weir_sched_settings_default(void);
+static inline struct weir_sched_settings weir_sched_settings_default(void)
+{
+    return (struct weir_sched_settings){.policy = "fair",
+                                        .inflight_us = 200,
+                                        .alone_us = 10000,
+                                        .graph_piece_us = 1000,
+                                        .starve_ms = 1000,
+                                        .overhead_ppm = 15000,
+                                        .fill = WEIR_SCHED_FILL_ALL,
+                                        .order_window = 8};
+}
 
 /**
  * What follows from the settings for a device: times, bounds, and whether small graphs run beside
@@ -30,7 +40,7 @@ struct weir_sched_settings weir_sched_settings_default(void);
  * @param ret_config  without a predictor, without levels above and without a part of the SMs.
  * @thread any
  */
-void weir_sched_settings_apply(const struct weir_sched_settings *settings, uint32_t sms,
-                               enum weir_sched_fill fill, struct weir_sched_config *ret_config);
+void weir_scheduler_config(const struct weir_sched_settings *settings, uint32_t sms,
+                           enum weir_sched_fill fill, struct weir_sched_config *ret_config);
 
 #endif

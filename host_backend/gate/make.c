@@ -73,7 +73,7 @@ enum weir_status weir_gate_create(const struct weir_gate_params *params,
     gate->levels = params->levels;
     memcpy(gate->uuid, params->uuid, sizeof gate->uuid);
     init_locks(gate);
-    weir_sched_settings_apply(params->settings, params->sms, params->fill, &gate->config);
+    weir_scheduler_config(params->settings, params->sms, params->fill, &gate->config);
     status = weir_predict_create(PREDICT_KEYS, &gate->predict);
     if (status != WEIR_OK) {
         destroy(gate);

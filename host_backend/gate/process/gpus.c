@@ -337,8 +337,7 @@ static enum weir_status make_sched(struct served_gpu *gpu)
     const struct weir_link_gpu *of = gpu->of;
     struct weir_sched_config *config = &gpu->config;
 
-    weir_sched_settings_apply(&gpu->process->settings, of->sms, (enum weir_sched_fill)of->fill,
-                              config);
+    weir_scheduler_config(&gpu->process->settings, of->sms, (enum weir_sched_fill)of->fill, config);
     config->predict = gpu->predict;
     config->above = of->above && config->small_sms != 0;
     config->room_sms = config->above != 0 && of->part ? weir_sched_room_sms(of->sms) : 0;
