@@ -26,8 +26,8 @@ enum weir_event_kind {
 
 enum weir_link_type {
     /* To the worker. */
-    WEIR_LINK_CONFIG = 1, /* the first message; the page of spin.h goes with it. Again, without a
-                             page: the scheduler's policies are others */
+    WEIR_LINK_CONFIG = 1, /* the first message; the page of spin.h goes with it. The gate process
+                             gets it again, without a page, when the policies are others */
     WEIR_LINK_LISTEN, /* the tenants are told: guests may come; with the socket for remote ones */
     WEIR_LINK_TENANT, /* a tenant, new or changed; the page that its workers charge together goes
                          with it, if there is one */
@@ -76,7 +76,7 @@ enum weir_link_type {
     WEIR_LINK_SYNC,        /* count this on the page, when all before it has been done */
     WEIR_LINK_MORE, /* a tenant needs more of the machine's memory than its page is granted */
     WEIR_LINK_CONNECTIONS, /* start it again with that many: it has refused a guest for that */
-    WEIR_LINK_GATE_DEAF,   /* the gate process has not read its port, so it decides for itself */
+    WEIR_LINK_GATE_DEAF,   /* the gate process does not read its port, so its work passes */
     WEIR_LINK_ANSWER,      /* to a REQUEST */
     WEIR_LINK_STAYS,       /* answers RELEASE */
     WEIR_LINK_FAULT,       /* for each tenant that may have ended the context; then it exits */

@@ -31,4 +31,16 @@ static inline struct weir_sched_settings weir_sched_settings_default(void)
                                         .order_window = 8};
 }
 
+/**
+ * What follows from the settings for a device: times, bounds, and whether small graphs run beside
+ * each other. The scheduler of the device is made with it; workers guess durations by it.
+ *
+ * @param sms   of the device, 1 or more.
+ * @param fill  the setting, lowered to what the device supports.
+ * @param ret_config  without a predictor, without levels above and without a part of the SMs.
+ * @thread any
+ */
+void weir_scheduler_config(const struct weir_sched_settings *settings, uint32_t sms,
+                           enum weir_sched_fill fill, struct weir_sched_config *ret_config);
+
 #endif

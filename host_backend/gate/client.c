@@ -6,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define REMOTE      (UINT64_C(1) << 63)
-#define EPOCHS      0x7fffu
+#define EPOCHS      0xffffu
 #define EPOCH_SHIFT 48
 #define INDEX_BITS  16
 #define DEAF_NS     WEIR_NS_PER_S /* a gate process that reads nothing for so long does not live */
@@ -69,23 +68,24 @@ void weir_gate_client_post(struct weir_gate_client *client, const struct weir_ga
 }
 
 /* The handle of a name; NULL: the name is not valid. */
-static struct weir_gate_handle *handle_of_locked(struct weir_gate_client *client, weir_sched_id id)
+static struct weir_gate_handle *handle_of_locked(struct weir_gate_client *client,
+                                                 weir_gate_name name)
 {
-    struct weir_gate_handle *handle = &client->handles[id % WEIR_GATE_PORT_ITEMS];
-    bool valid = (id >> EPOCH_SHIFT & EPOCHS) == client->epoch &&
-                 handle->generation == (uint32_t)(id >> INDEX_BITS) &&
+    struct weir_gate_handle *handle = &client->handles[name % WEIR_GATE_PORT_ITEMS];
+    bool valid = name >> EPOCH_SHIFT == client->epoch &&
+                 handle->generation == (uint32_t)(name >> INDEX_BITS) &&
                  (handle->generation & 1) != 0;
 
     return valid ? handle : NULL;
 }
 
-void weir_gate_client_post_item(struct weir_gate_client *client, weir_sched_id id,
+void weir_gate_client_post_item(struct weir_gate_client *client, weir_gate_name name,
                                 struct weir_gate_request *request)
 {
     struct weir_gate_handle *handle;
 
     pthread_mutex_lock(&client->lock);
-    handle = handle_of_locked(client, id);
+    handle = handle_of_locked(client, name);
     if (handle != NULL) {
         request->item = (uint32_t)(handle - client->handles);
         request->generation = handle->generation;
@@ -140,10 +140,10 @@ void weir_gate_client_slot_put(struct weir_gate_client *client, uint32_t slot)
     pthread_mutex_unlock(&client->lock);
 }
 
-weir_sched_id weir_gate_client_name(struct weir_gate_client *client, struct weir_gate_item *item)
+weir_gate_name weir_gate_client_name(struct weir_gate_client *client, struct weir_gate_item *item)
 {
     struct weir_gate_handle *handle = NULL;
-    weir_sched_id id = 0;
+    weir_gate_name name = 0;
 
     pthread_mutex_lock(&client->lock);
     if (client->free_handle != 0) {
@@ -155,19 +155,19 @@ weir_sched_id weir_gate_client_name(struct weir_gate_client *client, struct weir
     if (handle != NULL) {
         handle->generation++;
         handle->item = item;
-        id = REMOTE | (uint64_t)client->epoch << EPOCH_SHIFT |
-             (uint64_t)handle->generation << INDEX_BITS | (uint64_t)(handle - client->handles);
+        name = (uint64_t)client->epoch << EPOCH_SHIFT | (uint64_t)handle->generation << INDEX_BITS |
+               (uint64_t)(handle - client->handles);
     }
     pthread_mutex_unlock(&client->lock);
-    return id;
+    return name;
 }
 
-void weir_gate_client_unname(struct weir_gate_client *client, weir_sched_id id)
+void weir_gate_client_unname(struct weir_gate_client *client, weir_gate_name name)
 {
     struct weir_gate_handle *handle;
 
     pthread_mutex_lock(&client->lock);
-    handle = handle_of_locked(client, id);
+    handle = handle_of_locked(client, name);
     if (handle != NULL) {
         handle->generation++;
         handle->item = NULL;

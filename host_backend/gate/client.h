@@ -2,9 +2,8 @@
  * A worker's end of its port to the gate process: names for its queues and items there, and the
  * requests that it posts. One client serves the gates of all the worker's devices.
  *
- * An item's name is a weir_sched_id with its highest bit set, which no id of a scheduler in this
- * process has. It holds a place in the client's table and how often that was used, so a name that
- * is no longer valid, also one of an earlier client, is refused and never taken for another's.
+ * An item's name holds a place in the client's table and how often that was used, so a name that is
+ * no longer valid, also one of an earlier client, is refused and never taken for another's.
  *
  * Private to this folder. Source: docs/design/gate.md
  */
@@ -15,6 +14,8 @@
 #include <pthread.h>
 
 struct weir_gate_item;
+
+typedef uint64_t weir_gate_name; /* of an item; 0: none */
 
 /* An item of the worker that the gate process knows. */
 struct weir_gate_handle {
@@ -27,7 +28,7 @@ struct weir_gate_client {
     struct weir_gate_client *older; /* that the worker had before: it stays mapped */
     struct weir_gate_port *port;
     int bell;
-    uint32_t epoch;                   /* of names: 1 .. 0x7fff */
+    uint32_t epoch;                   /* of names: 1 .. 0xffff */
     pthread_mutex_t lock;             /* guards what follows; the last lock that is taken */
     struct weir_gate_handle *handles; /* WEIR_GATE_PORT_ITEMS */
     uint32_t handles_made, free_handle;
@@ -38,17 +39,11 @@ struct weir_gate_client {
     bool deaf;                /* a request found the ring full */
 };
 
-/** Is this the name of an item that the gate process knows or knew? */
-static inline bool weir_gate_is_remote(weir_sched_id id)
-{
-    return id >> 63 != 0;
-}
-
 /** Post a request. A full ring makes the client deaf, and the request is lost. */
 void weir_gate_client_post(struct weir_gate_client *client,
                            const struct weir_gate_request *request);
 /** Post a request about an item. Refused: a name that is not valid. */
-void weir_gate_client_post_item(struct weir_gate_client *client, weir_sched_id id,
+void weir_gate_client_post_item(struct weir_gate_client *client, weir_gate_name name,
                                 struct weir_gate_request *request);
 
 /** A slot for a queue; WEIR_GATE_PORT_QUEUES: none is free. */
@@ -56,9 +51,9 @@ uint32_t weir_gate_client_slot_take(struct weir_gate_client *client);
 void weir_gate_client_slot_put(struct weir_gate_client *client, uint32_t slot);
 
 /** A name for an item. 0: no more can be had. */
-weir_sched_id weir_gate_client_name(struct weir_gate_client *client, struct weir_gate_item *item);
+weir_gate_name weir_gate_client_name(struct weir_gate_client *client, struct weir_gate_item *item);
 /** The name is not used any more. */
-void weir_gate_client_unname(struct weir_gate_client *client, weir_sched_id id);
+void weir_gate_client_unname(struct weir_gate_client *client, weir_gate_name name);
 /** The item that an order is about; NULL: it has ended. */
 struct weir_gate_item *weir_gate_client_item(struct weir_gate_client *client, uint32_t index,
                                              uint32_t generation);

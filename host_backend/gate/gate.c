@@ -1,10 +1,10 @@
 /*
- * A session's work at the gate. It passes undecided, or the scheduler decides about it.
+ * A session's work at the gate. It passes undecided, or the gate process decides about it.
  *
- * A tenant that is alone (shared->alone) passes undecided while the session has little work in
- * flight. Nobody waits for a session that is passing at the moment in which another tenant comes:
- * the work stands in the session's ring or open batches, and the session's next item or the watcher
- * reports it to the scheduler shortly after (weir_gate_adopt_locked()).
+ * A tenant that is alone passes undecided while the session has little work in flight. Nobody waits
+ * for a session that is passing at the moment in which another tenant comes: the work stands in the
+ * session's ring or open batches, and the session's next item or the watcher reports it to the gate
+ * process shortly after (weir_gate_adopt_locked()).
  *
  * Marks show when work in flight has ended. Work since a stream's last mark is *unmarked*; it is
  * one batch. A mark closes the batch and makes it an entry of the session's ring. A stream gets a
@@ -15,7 +15,7 @@
  */
 #include "host_backend/gate/private.h"
 
-#include "base/log.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,69 +37,31 @@ bool weir_gate_is_small(const struct weir_gate *gate, uint32_t sms)
 
 bool weir_gate_contends(const struct weir_gate_queue *queue)
 {
-    return !weir_gate_is_alone(queue);
+    return !weir_gate_may_pass(queue);
 }
 
-static enum weir_status add_member_locked(struct weir_gate *gate, uint32_t slot,
-                                          const struct weir_sched_tenant_params *settings)
-{
-    struct weir_gate_member *member = &gate->members[slot];
-    enum weir_status status;
-
-    if (member->id != 0) {
-        return WEIR_OK;
-    }
-    weir_gate_member_set_locked(member, settings);
-    status = weir_sched_tenant_add(gate->sched, weir_clock_now_ns(), &member->params, &member->id);
-    weir_gate_trace_name_locked(gate, member);
-    return status;
-}
-
-enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot,
-                                        const struct weir_sched_tenant_params *tenant,
+enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot, const char *tenant,
                                         uint32_t sm_limit_pct,
                                         const struct weir_gate_session_ops *ops, void *session,
                                         struct weir_gate_queue **ret_queue)
 {
-    return weir_gate_queue_create_in(gate, 0, slot, tenant, sm_limit_pct, ops, session, ret_queue);
-}
-
-enum weir_status weir_gate_queue_create_in(struct weir_gate *gate, uint32_t domain, uint32_t slot,
-                                           const struct weir_sched_tenant_params *tenant,
-                                           uint32_t sm_limit_pct,
-                                           const struct weir_gate_session_ops *ops, void *session,
-                                           struct weir_gate_queue **ret_queue)
-{
     struct weir_gate_queue *q = calloc(1, sizeof *q);
-    enum weir_status status;
 
     if (q == NULL) {
         return WEIR_ERR_NO_MEMORY;
     }
     q->gate = gate;
+    q->member = &gate->members[slot];
     q->ops = ops;
     q->session = session;
     q->sm_limit_pct = sm_limit_pct;
-    q->domain = domain;
     pthread_mutex_init(&q->lock, NULL);
     pthread_mutex_lock(&gate->lock);
-    status = add_member_locked(gate, slot, tenant);
-    if (status == WEIR_OK) {
-        q->member = &gate->members[slot];
-        status = weir_sched_queue_add(gate->sched, q->member->id, q->sm_limit_pct, domain, &q->id);
-    }
-    if (status == WEIR_OK) {
-        q->next = gate->queues;
-        gate->queues = q;
-        weir_gate_enlist_locked(q);
-        weir_gate_kick_locked(gate); /* a limit may have ended somebody's being alone */
-    }
+    snprintf(q->member->name, sizeof q->member->name, "%s", tenant);
+    q->next = gate->queues;
+    gate->queues = q;
+    weir_gate_enlist_locked(q);
     pthread_mutex_unlock(&gate->lock);
-    if (status != WEIR_OK) {
-        pthread_mutex_destroy(&q->lock);
-        free(q);
-        return status;
-    }
     *ret_queue = q;
     return WEIR_OK;
 }
@@ -155,7 +117,7 @@ bool weir_gate_in_flight(const struct weir_gate_queue *queue)
     return queue->n != 0;
 }
 
-/* ---------------------------------------------------------------- through the scheduler */
+/* ---------------------------------------------------------------- through the gate process */
 
 static struct weir_gate_item *take_item_locked(struct weir_gate_queue *q)
 {
@@ -179,55 +141,34 @@ static struct weir_gate_item *take_item_locked(struct weir_gate_queue *q)
     return item;
 }
 
-/* The tenant that was alone no longer is: report its work in flight to the scheduler. */
-static void close_locked(struct weir_gate_queue *q, uint64_t now_ns)
+/* As many as the scheduler makes of an SM limit of so many percent. */
+static uint32_t share_sms(const struct weir_gate *gate)
 {
-    struct weir_gate *gate = q->gate;
-    weir_sched_id alone = atomic_load(&gate->shared->alone);
+    uint32_t sms = (uint32_t)((uint64_t)gate->config.sms * gate->share_pct / 100);
 
-    if (weir_gate_queue_client(q) != NULL) { /* the gate process closes the way for others */
-        weir_gate_look_locked(q, now_ns);
-        if (!weir_gate_is_alone(q)) {
-            weir_gate_adopt_locked(q, now_ns);
-        }
-        return;
-    }
-    if (alone != 0 && alone != q->member->id) {
-        (void)weir_sched_close(gate->sched);
-        weir_gate_joined_locked(gate, alone, now_ns);
-        for (struct weir_gate_queue *other = gate->queues; other != NULL; other = other->next) {
-            if (other->member->id == alone) {
-                weir_gate_look_locked(other, now_ns);
-                weir_gate_adopt_locked(other, now_ns);
-            }
-        }
-    }
-    weir_gate_look_locked(q, now_ns);
-    if (alone != q->member->id) {
-        weir_gate_adopt_locked(q, now_ns);
-    }
+    return sms != 0 ? sms : 1;
 }
 
 /*
- * The driver keeps the work to its context's share of the SMs. To the scheduler it is work in a
+ * The driver keeps the work to its context's share of the SMs. To the gate process it is work in a
  * range of SMs, which it need not hold in time. Where the limit has become lower than the share, it
  * holds the work in time, and the work pays for the share.
  */
-static void confine(const struct weir_gate_queue *q, struct weir_sched_item_params *params)
+static void confine(const struct weir_gate_queue *q, struct weir_gate_request *request)
 {
     const struct weir_gate *gate = q->gate;
 
-    if (gate->share_pct == 0 || weir_gate_is_copy((uint8_t)params->class)) {
+    if (gate->share_pct == 0 || weir_gate_is_copy((enum weir_sched_class)request->class)) {
         return;
     }
     if (weir_gate_sm_limit_pct(q) >= gate->share_pct) {
-        params->flags |= WEIR_SCHED_MOVABLE;
+        request->flags |= WEIR_SCHED_MOVABLE;
         return;
     }
-    params->flags &= ~(uint32_t)WEIR_SCHED_MOVABLE;
-    if (params->class == WEIR_SCHED_KERNEL && params->blocks > gate->share_sms) {
-        params->blocks = gate->share_sms;
-        params->blocks_per_sm = 1;
+    request->flags &= (uint16_t)~WEIR_SCHED_MOVABLE;
+    if (request->class == WEIR_SCHED_KERNEL && request->blocks > share_sms(gate)) {
+        request->blocks = share_sms(gate);
+        request->blocks_per_sm = 1;
     }
 }
 
@@ -235,62 +176,73 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
                                      const struct weir_gate_pass *pass,
                                      struct weir_gate_item **ret_item)
 {
-    struct weir_sched_item_params params = {.class = work->class,
-                                            .flags = work->flags,
-                                            .key = work->key,
-                                            .bytes = work->bytes,
-                                            .rest_bytes = work->rest_bytes,
-                                            .blocks = work->blocks,
-                                            .blocks_per_sm = work->blocks_per_sm,
-                                            .predicted_ns = pass->guessed ? 0 : pass->ns};
+    bool copies = weir_gate_is_copy(work->class);
     struct weir_gate *gate = q->gate;
-    bool sure = weir_gate_is_copy(work->class) || work->key == 0 ||
-                weir_predict_is_sure(gate->predict, work->class, work->key);
+    struct weir_gate_request request = {.class = (uint8_t)work->class,
+                                        .flags = (uint16_t)work->flags,
+                                        .at_ns = weir_clock_now_ns(),
+                                        .key = copies ? work->rest_bytes : work->key,
+                                        .size = work->bytes,
+                                        .ns = pass->guessed ? 0 : pass->ns,
+                                        .blocks = work->blocks,
+                                        .blocks_per_sm = work->blocks_per_sm};
     struct weir_gate_item *item = take_item_locked(q);
-    uint64_t now_ns = weir_clock_now_ns();
     enum weir_status status;
 
     if (item == NULL) {
         return WEIR_ERR_NO_MEMORY;
     }
-    confine(q, &params);
-    params.user = item;
-    params.flags |= sure ? 0u : WEIR_SCHED_UNSURE;
-    item->sure = sure;
+    item->sure =
+        copies || work->key == 0 || weir_predict_is_sure(gate->predict, work->class, work->key);
     item->stoppable = (work->flags & WEIR_SCHED_STOPPABLE) != 0;
-    item->brought_ns = now_ns;
-    status = weir_gate_arrive_locked(q, now_ns, &params, &item->id);
+    item->brought_ns = request.at_ns;
+    confine(q, &request);
+    request.flags |= item->sure ? 0 : WEIR_SCHED_UNSURE;
+    status = weir_gate_arrive_locked(q, &request, item, &item->name);
     if (status != WEIR_OK) {
         item->gone = true;
         weir_gate_item_put_locked(gate, item);
         return status;
     }
     gate->n_items++;
-    q->member->gated += !weir_gate_is_remote(item->id); /* the gate process counts its own */
-    q->waiting = weir_gate_is_granted(item) ? NULL : item;
-    if (!weir_gate_is_remote(item->id)) {
-        weir_gate_kick_locked(gate); /* else when it is given: waking takes time */
-    }
+    q->waiting = item;
     *ret_item = item;
     return WEIR_OK;
+}
+
+/* Bring the item to the gate process, with what has passed before. NULL: there is none, so it
+ * passes. */
+static enum weir_status bring(struct weir_gate_queue *q, const struct weir_gate_work *work,
+                              struct weir_gate_pass *pass, struct weir_gate_item **ret_item)
+{
+    struct weir_gate *gate = q->gate;
+    uint64_t now_ns = weir_clock_now_ns();
+    enum weir_status status = WEIR_OK;
+
+    *ret_item = NULL;
+    pthread_mutex_lock(&gate->lock);
+    weir_gate_look_locked(q, now_ns);
+    weir_gate_ask_locked(gate, work, pass);
+    if (weir_gate_client_of(gate) != NULL) {
+        weir_gate_enlist_locked(q);
+        if (!weir_gate_may_pass(q)) {
+            weir_gate_adopt_locked(q, now_ns);
+        }
+        status = bring_locked(q, work, pass, ret_item);
+    }
+    weir_gate_unlock(gate);
+    return status;
 }
 
 static enum weir_status through(struct weir_gate_queue *q, const struct weir_gate_work *work,
                                 struct weir_gate_pass *pass)
 {
     struct weir_gate *gate = q->gate;
-    uint64_t now_ns = weir_clock_now_ns();
-    struct weir_gate_item *item = NULL;
-    enum weir_status status;
+    struct weir_gate_item *item;
+    enum weir_status status = bring(q, work, pass, &item);
 
-    pthread_mutex_lock(&gate->lock);
-    weir_gate_seen_locked(gate, q->member, now_ns);
-    close_locked(q, now_ns);
-    weir_gate_ask_locked(gate, work, pass, now_ns);
-    status = bring_locked(q, work, pass, &item);
-    weir_gate_unlock(gate);
-    if (status != WEIR_OK) {
-        return WEIR_ERR_NO_MEMORY;
+    if (status != WEIR_OK || item == NULL) {
+        return status;
     }
     if (!weir_gate_is_granted(item) && !weir_gate_wait_room(q, item)) {
         q->ops->mark_all(q->session,
@@ -347,7 +299,7 @@ bool weir_gate_begins_apart(const struct weir_gate_pass *pass, const struct weir
 /* Is a mark due behind the unmarked work? It is due sooner when other tenants may be waiting. */
 static bool is_mark_due(const struct weir_gate_pass *pass, const struct weir_gate_batch *unmarked)
 {
-    uint64_t least_ns = pass->queue->gate->inflight_ns / 2;
+    uint64_t least_ns = pass->queue->gate->config.inflight_ns / 2;
     uint64_t filler_ns = weir_sched_fill_bound_ns(&pass->queue->gate->config, pass->level) / 2;
 
     return unmarked->guessed || is_timed(pass) ||
@@ -355,7 +307,7 @@ static bool is_mark_due(const struct weir_gate_pass *pass, const struct weir_gat
                            : unmarked->n >= UNMARKED_CONTENDED || unmarked->ns >= least_ns);
 }
 
-/* Pass undecided if the tenant may. WEIR_ERR_AGAIN: it is not alone any more. */
+/* Pass undecided. WEIR_ERR_AGAIN: it must not any more. */
 static enum weir_status beside(struct weir_gate_queue *q, const struct weir_gate_work *work,
                                struct weir_gate_pass *pass)
 {
@@ -366,14 +318,14 @@ static enum weir_status beside(struct weir_gate_queue *q, const struct weir_gate
             return WEIR_ERR_CLOSED;
         }
     }
-    if (weir_gate_below(q, pass->ns) && weir_gate_is_alone(q)) {
+    if (weir_gate_below(q, pass->ns) && weir_gate_may_pass(q)) {
         return WEIR_OK;
     }
     q->ops->mark_all(q->session, q);
     if (!weir_gate_wait_below(q, pass->ns)) {
         return WEIR_ERR_CLOSED;
     }
-    return weir_gate_is_alone(q) ? WEIR_OK : WEIR_ERR_AGAIN;
+    return weir_gate_may_pass(q) ? WEIR_OK : WEIR_ERR_AGAIN;
 }
 
 enum weir_status weir_gate_enter(struct weir_gate_queue *queue, const struct weir_gate_work *work,
@@ -392,12 +344,14 @@ enum weir_status weir_gate_enter(struct weir_gate_queue *queue, const struct wei
                                         .class = (uint8_t)work->class,
                                         .key = work->key,
                                         .size = weir_gate_size_of(work)};
-    if (weir_gate_is_alone(q) && (work->flags & WEIR_SCHED_STOPPABLE) == 0) {
+    /* A run passes only where nobody could order it to stop. */
+    if (weir_gate_may_pass(q) &&
+        ((work->flags & WEIR_SCHED_STOPPABLE) == 0 || weir_gate_client_of(q->gate) == NULL)) {
         status = beside(q, work, ret_pass);
     }
     if (status == WEIR_ERR_AGAIN) {
         status = through(q, work, ret_pass);
-        q->gated += status == WEIR_OK;
+        q->gated += ret_pass->item != NULL;
     }
     if (status == WEIR_OK) {
         add_given(q, ret_pass->ns);
@@ -488,7 +442,7 @@ bool weir_gate_leave(struct weir_gate_pass *pass, struct weir_gate_batch *batch,
         atomic_store_explicit(&q->passed,
                               atomic_load_explicit(&q->passed, memory_order_relaxed) + 1,
                               memory_order_relaxed);
-        return batch->n >= UNMARKED_ALONE || batch->ns >= q->gate->alone_limit_ns / 4;
+        return batch->n >= UNMARKED_ALONE || batch->ns >= q->gate->config.alone_ns / 4;
     }
     wake_watcher(q->gate);
     if (pass->stoppable) {
@@ -500,36 +454,21 @@ bool weir_gate_leave(struct weir_gate_pass *pass, struct weir_gate_batch *batch,
 
 static bool is_crowded(const struct weir_gate *gate, unsigned crowd)
 {
-    const struct weir_gate_client *client = weir_gate_client_of(gate);
+    const struct weir_gate_news *news = weir_gate_news_of(gate);
 
-    if (client != NULL) {
-        return (atomic_load_explicit(&weir_gate_news_of(client, gate->device)->crowded,
-                                     memory_order_relaxed) >>
-                    crowd &
-                1) != 0;
-    }
-    return atomic_load_explicit(&gate->crowded[crowd], memory_order_relaxed);
-}
-
-static uint64_t usually_worth_stopping_ns(const struct weir_gate *gate)
-{
-    const struct weir_gate_client *client = weir_gate_client_of(gate);
-
-    return client != NULL
-               ? atomic_load_explicit(&weir_gate_news_of(client, gate->device)->worth_stopping_ns,
-                                      memory_order_relaxed)
-               : atomic_load_explicit(&gate->worth_stopping_ns, memory_order_relaxed);
+    return news != NULL &&
+           (atomic_load_explicit(&news->crowded, memory_order_relaxed) >> crowd & 1) != 0;
 }
 
 /* A run costs about 10 us of the stream's time, and slows its kernel by a few percent. */
-static uint64_t worth_stopping_ns(const struct weir_gate *gate, uint32_t sm_limit_pct,
-                                  enum weir_sched_unpaired unpaired)
+static uint64_t worth_stopping_ns(const struct weir_gate *gate, const struct weir_gate_news *news,
+                                  uint32_t sm_limit_pct, enum weir_sched_unpaired unpaired)
 {
     if (sm_limit_pct < 100) {
         return WEIR_GATE_MOVABLE_NS;
     }
     if (!gate->levels || unpaired == WEIR_SCHED_NOT_UNPAIRED) {
-        return usually_worth_stopping_ns(gate);
+        return atomic_load_explicit(&news->worth_stopping_ns, memory_order_relaxed);
     }
     return unpaired == WEIR_SCHED_STEADY_UNPAIRED ? WEIR_GATE_STEADY_TURN_NS : WEIR_GATE_TURN_NS;
 }
@@ -537,10 +476,13 @@ static uint64_t worth_stopping_ns(const struct weir_gate *gate, uint32_t sm_limi
 bool weir_gate_wants_runs(const struct weir_gate *gate, enum weir_priority priority,
                           uint32_t sm_limit_pct, const struct weir_gate_hint *hint)
 {
-    if (hint->ns != 0 && hint->ns < worth_stopping_ns(gate, sm_limit_pct, hint->unpaired)) {
+    const struct weir_gate_news *news = weir_gate_news_of(gate);
+
+    if (news == NULL ||
+        (hint->ns != 0 && hint->ns < worth_stopping_ns(gate, news, sm_limit_pct, hint->unpaired))) {
         return false;
     }
-    return is_crowded(gate, weir_gate_peers(gate, priority)) || sm_limit_pct < 100;
+    return is_crowded(gate, weir_gate_peers(gate->levels, priority)) || sm_limit_pct < 100;
 }
 
 bool weir_gate_has_company(const struct weir_gate *gate, enum weir_priority priority)
@@ -561,17 +503,21 @@ void weir_gate_queue_ends(struct weir_gate_queue *queue)
         struct weir_gate_entry *e = &q->ring[(q->first + k) % WEIR_GATE_ENTRIES];
 
         for (struct weir_gate_item *item = e->work.first; item != NULL; item = item->next) {
-            weir_gate_running_locked(q->gate, now_ns, item->id, false);
+            weir_gate_tell_locked(
+                q->gate, item->name,
+                (struct weir_gate_request){.kind = WEIR_GATE_REQUEST_RUNNING, .at_ns = now_ns});
         }
     }
     weir_gate_unlock(q->gate);
 }
 
-/* @param id  of an item that stands for undecided work; 0: none. */
-static void forget_started_locked(struct weir_gate *gate, weir_sched_id id, uint64_t now_ns)
+/* @param name  of an item that stands for undecided work; 0: none. */
+static void forget_started_locked(struct weir_gate *gate, weir_gate_name name, uint64_t now_ns)
 {
-    if (id != 0) {
-        weir_gate_forget_locked(gate, now_ns, id);
+    if (name != 0) {
+        weir_gate_tell_locked(
+            gate, name,
+            (struct weir_gate_request){.kind = WEIR_GATE_REQUEST_WITHDRAW, .at_ns = now_ns});
         gate->n_items--;
     }
 }
@@ -600,7 +546,6 @@ void weir_gate_queue_destroy(struct weir_gate_queue *queue)
     }
     forget_started_locked(gate, q->unmarked_started, now_ns);
     weir_gate_delist_locked(q);
-    (void)weir_sched_queue_remove(gate->sched, now_ns, q->id);
     for (at = &gate->queues; *at != q; at = &(*at)->next) {
     }
     *at = q->next;

@@ -3,7 +3,6 @@
  *
  * The gate knows no CUDA, no session and no stream. A worker tells it about
  *
- *     tenants      weir_gate_tenant_set(), weir_gate_tenant_remove()
  *     arrivals     weir_gate_enter(): work will go to a stream
  *     launches     weir_gate_leave(): the work went to its stream, or it did not
  *     completions  weir_gate_batch_close(): where the GPU writes a word when the work has ended
@@ -14,9 +13,10 @@
  * weir_gate_ops).
  *
  * While only one tenant has work, and little of it is in flight, that work passes with a few loads
- * and stores. Otherwise the session's thread takes the gate's lock, brings the item to the
- * scheduler (sched/sched.h) and waits for the grant. The scheduler is in the gate process, which
- * serves all workers (weir_gate_attach()); in this process while there is none.
+ * and stores. Otherwise the session's thread takes the gate's lock, posts the item to the gate
+ * process, which has the schedulers (sched/sched.h) and serves all workers, and waits for the
+ * grant. Until a gate is attached to it (weir_gate_attach()), and when the gate process is lost,
+ * all work passes undecided.
  *
  * Source: docs/design/scheduling.md, docs/design/gate.md
  */
@@ -28,17 +28,15 @@
 #include "host_backend/config/config.h"
 #include "host_backend/config/scheduler.h"
 #include "host_backend/config/spin.h"
-#include "sched/policy.h"
 #include "sched/sched.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct weir_gate;        /* one GPU's gate; internally locked */
-struct weir_gate_item;   /* a piece of work that the scheduler decides about */
+struct weir_gate_item;   /* a piece of work that the gate process decides about */
 struct weir_gate_queue;  /* one session's work on that GPU */
 struct weir_gate_client; /* a worker's end of its port to the gate process */
-struct weir_status_prediction;
 struct weir_status_tenant;
 
 /* ---------------------------------------------------------------- plain data */
@@ -76,7 +74,7 @@ struct weir_gate_work {
 /* A grant, from enter to leave. */
 struct weir_gate_pass {
     struct weir_gate_queue *queue;
-    struct weir_gate_item *item; /* NULL: its tenant was alone, so it passed undecided */
+    struct weir_gate_item *item; /* NULL: it passed undecided */
     uint64_t ns, key, size;
     uint8_t class; /* enum weir_sched_class */
     bool guessed;  /* ns is a default, not a prediction */
@@ -102,18 +100,6 @@ struct weir_gate_mark {
     const uint32_t *word; /* reached when it is value or more; the GPU writes it */
     uint32_t value;
     void *event; /* where the GPU cannot write words; for weir_gate_ops.event_reached() */
-};
-
-/* How much of a device a tenant has used since the gate was created. */
-struct weir_gate_usage {
-    uint64_t sm_ns;          /* compute, in nanoseconds of one SM */
-    uint64_t h2d_ns, d2h_ns; /* copies to the device and from it */
-    uint64_t h2d_bytes, d2h_bytes;
-    uint64_t wait_ns;                 /* time that its items waited for a grant */
-    uint64_t waits[WEIR_SCHED_WAITS]; /* of these, how many of each length */
-    uint64_t items;                   /* pieces of work that passed the gate */
-    uint64_t gated;                   /* those of them that the scheduler decided about */
-    uint64_t stops;                   /* how often its kernels were stopped for others */
 };
 
 /* ---------------------------------------------------------------- what the gate asks for */
@@ -150,6 +136,8 @@ struct weir_gate_session_ops {
     /** Who it is: its number and its program's name, cut to WEIR_GATE_PROGRAM_BYTES. NULL:
      * nobody. Called with the gate's lock, by any thread. */
     void (*name)(void *session, uint64_t *ret_number, char *ret_program);
+    /** Its tenant's SM limit as it is now, in percent; 100: none. Called with the gate's lock. */
+    uint32_t (*sm_limit_pct)(void *session);
     /** Put a mark behind the unmarked work of all the session's streams. */
     void (*mark_all)(void *session, struct weir_gate_queue *queue);
 };
@@ -161,33 +149,27 @@ struct weir_gate_params {
     uint32_t sms;              /* 1 or more: all of the device's */
     uint32_t share_pct;        /* of them, that the worker's context may use; 0: all */
     bool levels;               /* work in streams of a higher priority goes first */
-    bool above;                /* there is a level for WEIR_SCHED_ABOVE */
-    bool part;                 /* kernels as they are can be kept to weir_sched_room_sms() SMs */
     bool real;                 /* a GPU, not softgpu: threads may spin if there are enough cores */
     enum weir_sched_fill fill; /* the setting, lowered to what the device supports */
     const struct weir_sched_settings *settings; /* borrowed for the call */
-    const struct weir_policy_set *policies;     /* likewise */
     const struct weir_spin_page *spin;          /* borrowed: who may spin now */
-    const char *times_dir; /* borrowed for the call: folder for the durations that are learned
-                              (host_backend/config/file_cache.h) */
-    const uint8_t *uuid;   /* of the GPU, 16 bytes, borrowed for the call: durations are kept for
-                              it, and gates of one GPU in different workers are one in the gate
-                              process */
-    size_t item_room;      /* bytes in each item for the worker's own use; zeroed at first */
+    const uint8_t *uuid; /* of the GPU, 16 bytes, borrowed for the call: the gate process knows it
+                            by that */
+    size_t item_room;    /* bytes in each item for the worker's own use; zeroed at first */
     const struct weir_gate_ops *ops; /* borrowed */
     void *user;                      /* for ops */
 };
 
 /**
  * Make a device's gate, and its thread.
- * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_INVALID (sched/sched.h)
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY
  * @thread main
  */
 enum weir_status weir_gate_create(const struct weir_gate_params *params,
                                   struct weir_gate **ret_gate) WEIR_MUST_CHECK;
 
 /**
- * Save the learned durations and free the gate. No queue may be left. Accepts NULL.
+ * Free the gate. No queue may be left. Accepts NULL.
  * @thread main, with the context
  */
 void weir_gate_destroy(struct weir_gate *gate);
@@ -209,7 +191,7 @@ enum weir_status weir_gate_client_create(int port_fd, int bell_fd, struct weir_g
 void weir_gate_client_destroy(struct weir_gate_client *client);
 
 /**
- * From now on the gate process decides about what arrives; what is in flight ends where it began.
+ * From now on the gate process decides about what arrives.
  * @param client  borrowed until the gate is destroyed.
  * @thread main
  */
@@ -218,62 +200,25 @@ void weir_gate_attach(struct weir_gate *gate, struct weir_gate_client *client);
  * @return false: the gate is not attached. @thread any with the context */
 bool weir_gate_detach(struct weir_gate *gate);
 
-/** Fill a row of weir-stats(1) about predictions. @thread any */
-void weir_gate_prediction(struct weir_gate *gate, struct weir_status_prediction *row);
-
-/** Save the learned durations if it is time; where a gate process was, it does that. Call it now
- * and then. @thread main */
-void weir_gate_keep(struct weir_gate *gate);
-
-/** Put other policies in force. @thread main */
-void weir_gate_policies_set(struct weir_gate *gate, const struct weir_policy_set *policies);
-
-/** What of a tenant's settings a gate heeds. The name is borrowed from them. @thread any */
-struct weir_sched_tenant_params weir_gate_tenant_params(const struct weir_tenant_config *tenant);
-
-/**
- * Change a tenant's settings.
- * @param slot      its number, below WEIR_CONFIG_TENANTS_MAX.
- * @param settings  borrowed for the call, as is the name, which is not NULL.
- * @thread main
- */
-void weir_gate_tenant_set(struct weir_gate *gate, uint32_t slot,
-                          const struct weir_sched_tenant_params *settings);
 /** Remove a tenant that has no queue. @thread main */
 void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot);
-/** Store usage in a row of weir-status(1). @thread any */
-void weir_gate_usage_show(const struct weir_gate_usage *usage, struct weir_status_tenant *row);
-/** All compute on the device that was charged to anybody, in nanoseconds of one SM. @thread any */
-uint64_t weir_gate_sm_ns(struct weir_gate *gate);
-/** Compute that was charged to a queue. @thread any, while the queue lives */
-uint64_t weir_gate_queue_sm_ns(struct weir_gate_queue *queue);
-/** Add what the tenant has used to usage. @thread any */
-void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_gate_usage *usage);
-
-/**
- * Begin to record a schedule trace. Meanwhile the scheduler decides about all work.
- *
- * @param fd    takes it; a regular file.
- * @param text  gets the result: "recording ...", or "error: ...".
- * @thread main
- */
-void weir_gate_trace_start(struct weir_gate *gate, int fd, char *text, size_t bytes);
-/** End it. @param text  gets what the file has. @return false: there was none. @thread main */
-bool weir_gate_trace_stop(struct weir_gate *gate, char *text, size_t bytes);
+/** Add to a row of weir-status(1) what the tenant has copied, and how much passed undecided.
+ * @thread any */
+void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_status_tenant *row);
 
 /* ---------------------------------------------------------------- a session on a device */
 
 /**
  * A session begins to use the device.
  *
- * @param tenant  its settings, as above; needed for the slot's first queue.
+ * @param slot    of its tenant, below WEIR_CONFIG_TENANTS_MAX.
+ * @param tenant  what that is called; borrowed for the call.
  * @param sm_limit_pct  the session's own limit, or its context's share if less; 100: none.
  * @param ops     borrowed.
- * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_MANY
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY
  * @thread session
  */
-enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot,
-                                        const struct weir_sched_tenant_params *tenant,
+enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot, const char *tenant,
                                         uint32_t sm_limit_pct,
                                         const struct weir_gate_session_ops *ops, void *session,
                                         struct weir_gate_queue **ret_queue) WEIR_MUST_CHECK;
@@ -313,7 +258,7 @@ bool weir_gate_has_company(const struct weir_gate *gate, enum weir_priority prio
  * Wait until work may be given to a stream.
  *
  * @param ret_pass  for weir_gate_leave(), which must follow if this succeeds.
- * @return WEIR_OK, WEIR_ERR_NO_MEMORY
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY (also: the worker has too many sessions)
  * @return WEIR_ERR_CLOSED  the session is over
  * @thread session, with the context
  */
@@ -341,7 +286,7 @@ void weir_gate_batch_close(struct weir_gate_queue *queue, struct weir_gate_batch
 /** Withdraw a batch whose stream goes away unmarked. @thread session, with the context */
 void weir_gate_batch_drop(struct weir_gate_queue *queue, struct weir_gate_batch *batch);
 
-/** Tell the scheduler which marks were reached. @thread session, with the context */
+/** Tell the gate process which marks were reached. @thread session, with the context */
 void weir_gate_look(struct weir_gate_queue *queue);
 /** Are there closed batches whose mark was not seen yet? @thread session */
 bool weir_gate_in_flight(const struct weir_gate_queue *queue);

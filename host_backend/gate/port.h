@@ -24,6 +24,7 @@
 #ifndef WEIR_HOST_BACKEND_GATE_PORT_H
 #define WEIR_HOST_BACKEND_GATE_PORT_H
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "sched/predict.h"
 #include "sched/sched.h"
@@ -39,6 +40,18 @@
 #define WEIR_GATE_PORT_KNOWN    512u   /* a power of two */
 #define WEIR_GATE_PORT_QUEUES   1024u  /* of a worker: a session has one for each device */
 #define WEIR_GATE_PORT_ITEMS    65536u /* of a worker that have not ended */
+#define WEIR_GATE_BATCH_MAX     64u    /* items between two marks, so that end together, at most */
+
+/*
+ * A kernel is worth stopping if it is predicted to take at least this long:
+ *   MOVABLE      policies move kernels between SMs, or kernels stop for a higher class
+ *   TURN         tenants of one class take turns: they can wait for the end of a shorter kernel,
+ *                and get that time back later
+ *   STEADY_TURN  likewise, and each of them always launches the same long kernels
+ */
+#define WEIR_GATE_MOVABLE_NS     (500 * WEIR_NS_PER_US)
+#define WEIR_GATE_TURN_NS        (5 * WEIR_NS_PER_MS)
+#define WEIR_GATE_STEADY_TURN_NS (9 * WEIR_NS_PER_MS)
 
 enum weir_gate_request_kind {
     WEIR_GATE_REQUEST_DEVICE = 1, /* a device: key and size are its UUID */
@@ -148,9 +161,32 @@ struct weir_gate_known {
 struct weir_gate_news {
     /* 1 + the slot of the tenant that may pass undecided; 0: none may. */
     _Alignas(64) _Atomic uint32_t alone;
-    _Atomic uint32_t crowded; /* a bit for each row of it in gate/private.h */
+    _Atomic uint32_t crowded; /* bits by weir_gate_peers() and weir_gate_company() */
     _Atomic uint64_t worth_stopping_ns;
 };
+
+/*
+ * What was so in the last second. By weir_gate_peers(): several tenants of the class had work;
+ * without levels: of all classes. By weir_gate_company(): a tenant of the class had work beside
+ * another one of its class or a higher one.
+ */
+#define WEIR_GATE_CROWDS (2 * WEIR_PRIORITY_COUNT)
+
+/** @param levels  the device runs work of higher classes first. */
+static inline unsigned weir_gate_peers(bool levels, enum weir_priority priority)
+{
+    return levels ? (unsigned)priority : 0;
+}
+
+static inline unsigned weir_gate_company(enum weir_priority priority)
+{
+    return WEIR_PRIORITY_COUNT + (unsigned)priority;
+}
+
+static inline bool weir_gate_is_copy(enum weir_sched_class class)
+{
+    return class == WEIR_SCHED_H2D || class == WEIR_SCHED_D2H;
+}
 
 struct weir_gate_port {
     uint32_t version;                     /* WEIR_GATE_PORT_VERSION */

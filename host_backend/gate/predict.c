@@ -28,7 +28,7 @@ static void take_known_locked(struct weir_gate *gate)
 }
 
 void weir_gate_ask_locked(struct weir_gate *gate, const struct weir_gate_work *work,
-                          struct weir_gate_pass *pass, uint64_t now_ns)
+                          struct weir_gate_pass *pass)
 {
     struct weir_gate_hint *hint = work->hint;
     uint64_t ns;
@@ -43,9 +43,6 @@ void weir_gate_ask_locked(struct weir_gate *gate, const struct weir_gate_work *w
         hint->sure = weir_predict_is_sure(gate->predict, work->class, work->key);
         hint->item_key = work->key;
         hint->blocks = work->blocks;
-        if (weir_gate_client_of(gate) == NULL) { /* else the last grant has said it */
-            hint->unpaired = weir_sched_is_unpaired(gate->sched, now_ns, work->key);
-        }
         hint->uses = 0;
     }
     pass->guessed = ns == 0;
@@ -65,7 +62,7 @@ void weir_gate_predict(struct weir_gate *gate, const struct weir_gate_work *work
         return;
     }
     pthread_mutex_lock(&gate->lock);
-    weir_gate_ask_locked(gate, work, pass, weir_clock_now_ns());
+    weir_gate_ask_locked(gate, work, pass);
     pthread_mutex_unlock(&gate->lock);
 }
 

@@ -4,48 +4,34 @@
 
 #include "base/clock.h"
 #include "host_backend/config/config.h"
-#include "host_backend/config/file_cache.h"
 #include "host_backend/gate/client.h"
 #include "host_backend/gate/gate.h"
 #include "sched/predict.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define WEIR_GATE_ENTRIES   256u /* marks of a session on a device that are not reached yet */
-#define WEIR_GATE_BATCH_MAX 64u  /* items between two marks, at most */
-/*
- * A kernel is worth stopping if it is predicted to take at least this long:
- *   MOVABLE      policies move kernels between SMs, or kernels stop for a higher class
- *   TURN         tenants of one class take turns: they can wait for the end of a shorter kernel,
- *                and get that time back later
- *   STEADY_TURN  likewise, and each of them always launches the same long kernels
- */
-#define WEIR_GATE_MOVABLE_NS     (500 * WEIR_NS_PER_US)
-#define WEIR_GATE_TURN_NS        (5 * WEIR_NS_PER_MS)
-#define WEIR_GATE_STEADY_TURN_NS (9 * WEIR_NS_PER_MS)
-#define WEIR_GATE_GUESS_NS       (20 * WEIR_NS_PER_US) /* assumed for unknown work */
-#define WEIR_GATE_STALL_NS       (20 * WEIR_NS_PER_MS) /* no progress for this long is unusual */
+#define WEIR_GATE_ENTRIES  256u /* marks of a session on a device that are not reached yet */
+#define WEIR_GATE_STALL_NS (20 * WEIR_NS_PER_MS) /* no progress for this long is unusual */
 
-/* A piece of work that the scheduler decides about. */
+/* A piece of work that the gate process decides about. */
 struct weir_gate_item {
     struct weir_gate *gate; /* constant, because threads of other gates may ask for it */
     /* Cleared before each use, from here on. */
     struct weir_gate_item *next;   /* in its stream up to the next mark, or in the free list */
     struct weir_gate_queue *queue; /* valid until gone */
-    weir_sched_id id;
+    weir_gate_name name;
     uint64_t brought_ns;
     bool stoppable;
     enum weir_sched_level level; /* valid once granted, like the place */
     struct weir_sched_place place;
     bool sure;                   /* its predicted duration is reliable */
-    struct weir_gate_slot *slot; /* where the gate process grants it; NULL: this process decides */
+    struct weir_gate_slot *slot; /* where the gate process grants it */
     uint32_t sequence;           /* its arrival's, there */
     atomic_bool halted;          /* its run is stopped, or about to be */
-    atomic_bool soon;            /* it will be granted soon: its thread may spin */
     /* Under the gate's lock. */
     uint32_t refs;               /* held by the queue, by actions and by the run */
     bool given;                  /* it went to its stream */
-    bool gone;                   /* the scheduler has forgotten it */
+    bool gone;                   /* it has ended or was withdrawn */
     bool stop_late, resize_late; /* ordered before it was given: carried out then */
     uint64_t lease_ns;           /* for stop_late */
     struct weir_sched_place late_place;
@@ -57,8 +43,8 @@ struct weir_gate_item {
 struct weir_gate_entry {
     struct weir_gate_mark mark;
     struct weir_gate_batch work;
-    weir_sched_id started; /* the item that stands for the work of beside_ns; 0: not told yet */
-    bool pending;          /* the mark was not seen reached yet */
+    weir_gate_name started; /* the item that stands for the work of beside_ns; 0: not told yet */
+    bool pending;           /* the mark was not seen reached yet */
 };
 
 /* A session on a device. */
@@ -67,18 +53,16 @@ struct weir_gate_queue {
     struct weir_gate *gate;
     struct weir_gate_member *member;
     const struct weir_gate_session_ops *ops;
-    void *session; /* for ops */
-    weir_sched_id id;
+    void *session;         /* for ops */
     uint32_t sm_limit_pct; /* the session's own, or its context's share if less; 100: none */
-    uint32_t domain;       /* of weir_sched_queue_add(); 0 where this process decides */
-    /* The gate process knows the queue by this slot; NULL: this process decides about it. Written
-     * under the gate's lock. */
+    /* The gate process knows the queue by this slot; NULL: it does not know it. Written under the
+     * gate's lock. */
     struct weir_gate_client *_Atomic client;
     uint32_t slot;
 
     /* Written by the session's thread; others read the sums. */
     const struct weir_gate_hint *last; /* names the last launch without a decision; not followed */
-    uint32_t gated;                    /* items that the scheduler decided about */
+    uint32_t gated;                    /* items that the gate process decided about */
     atomic_uint_fast64_t given_ns;     /* predicted duration of all work that streams were given */
     atomic_uint_fast64_t unmarked_ns;  /* the part that passed undecided and has no mark yet */
     atomic_uint_fast64_t passed;       /* items that passed without a decision */
@@ -87,45 +71,32 @@ struct weir_gate_queue {
                                           was let through for that */
 
     /* Under the gate's lock; done_ns may be read without it. */
-    atomic_uint_fast64_t done_ns;   /* the part of given_ns that has ended */
-    weir_sched_id unmarked_started; /* the item that stands for the work of unmarked_ns */
+    atomic_uint_fast64_t done_ns;    /* the part of given_ns that has ended */
+    weir_gate_name unmarked_started; /* the item that stands for the work of unmarked_ns */
     uint64_t looked_ns, done_seen_ns;
     uint64_t stuck_told_ns; /* since when the work that was last logged as stuck is the oldest */
-    uint64_t alone_sm_ns;   /* compute that passed without a decision */
     uint64_t done_late_ns;  /* the work may have ended up to this long before done_seen_ns */
     struct weir_gate_item *waiting; /* not granted yet */
-    bool ending;
 
     pthread_mutex_t lock; /* guards the ring: [first, first + n) */
     struct weir_gate_entry ring[WEIR_GATE_ENTRIES];
     uint32_t first;
     uint64_t first_ns; /* when the entry before the first had ended */
     atomic_uint n;     /* read without the lock, too: is the ring empty? */
-
-    uint32_t word; /* a futex, atomic: it changes when the session's thread should look */
 };
 
-/* A tenant on a device. All but sm_limit_pct is under the gate's lock. */
+/* A tenant on a device, under the gate's lock. */
 struct weir_gate_member {
-    weir_sched_id id;
     char name[WEIR_TENANT_NAME_BYTES];
-    struct weir_sched_tenant_params params; /* its settings; the name is the one above */
-
-    atomic_uint sm_limit_pct; /* a copy of the settings' */
-    uint64_t seen_ns;         /* when it last took the gate's lock for an item */
-    uint64_t alone_sm_ns;     /* compute that passed without a decision */
-    uint64_t alone_ns[2];     /* copies likewise: to the device, from it */
-    uint64_t bytes[2];        /* copied by sessions that are gone */
-    uint64_t passed;          /* items of such sessions that passed without a decision */
-    uint64_t gated;           /* items that the scheduler decided about */
-    uint64_t stuck_said_ns;   /* when work of it was last logged as stuck; 0: never */
-    uint64_t stuck_unsaid;    /* pieces of such work since then */
-    uint64_t owner;           /* of the keys of its work, in the gate process; 0: none yet */
+    uint64_t bytes[2];      /* copied by sessions that are gone: to the device, from it */
+    uint64_t passed;        /* items of such sessions that passed without a decision */
+    uint64_t stuck_said_ns; /* when work of it was last logged as stuck; 0: never */
+    uint64_t stuck_unsaid;  /* pieces of such work since then */
 };
 
 enum weir_gate_act { WEIR_GATE_STOP, WEIR_GATE_RESUME, WEIR_GATE_RESIZE };
 
-/* What the scheduler has ordered about a run. It is carried out without the lock. */
+/* What the gate process has ordered about a run. It is carried out without the lock. */
 struct weir_gate_action {
     struct weir_gate_item *item;
     enum weir_gate_act act;
@@ -133,76 +104,39 @@ struct weir_gate_action {
     struct weir_sched_place place;
 };
 
-struct weir_gate_trace;
-
-#define WEIR_GATE_CROWDS (2 * WEIR_PRIORITY_COUNT) /* rows of crowded[] */
-
 struct weir_gate {
     const struct weir_gate_ops *ops;
     void *user; /* for ops */
     const struct weir_spin_page *spin_page;
     size_t item_room;
     uint32_t device;
-    uint32_t sms;
-    uint32_t share_pct, share_sms; /* as in weir_gate_params; and how many that are. 0: all */
-    uint64_t alone_limit_ns, inflight_ns;
-    struct weir_sched_config config; /* of sched */
-    struct weir_policy_set policies; /* main thread */
-    const struct weir_sched_shared *shared;
-    bool spin;             /* the machine has enough cores: weir_gate_may_spin() */
-    uint32_t spinners_max; /* sessions that may spin at the same time */
+    uint32_t share_pct;              /* as in weir_gate_params */
+    struct weir_sched_config config; /* for guesses and bounds; nothing is decided here */
+    bool spin;                       /* there are enough cores: weir_gate_may_spin() */
+    uint32_t spinners_max;           /* sessions that may spin at the same time */
     atomic_uint spinners;
-    bool levels, real;                       /* as in weir_gate_params */
+    bool levels;                             /* as in weir_gate_params */
     struct weir_gate_client *_Atomic client; /* NULL: it is attached to no gate process */
-    atomic_uint_fast64_t worth_stopping_ns;  /* one of WEIR_GATE_*_NS, by the policies in force */
-    /*
-     * What was so in the last second. By weir_gate_peers(): several tenants of the class had work;
-     * without levels: of all classes. By weir_gate_company(): a tenant of the class had work beside
-     * another one of its class or a higher one.
-     */
-    atomic_bool crowded[WEIR_GATE_CROWDS];
-
-    /* Main thread: saving of the learned durations (keep.c). */
-    struct weir_file_cache times;
-    struct weir_hash times_key;
-    uint64_t kept_ns, kept_learned;
-    uint32_t keys_found; /* on disk */
-    bool told_not_kept;
-    bool attached_once; /* the gate process keeps the durations */
     _Alignas(uint64_t) uint8_t uuid[16];
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t work;
     pthread_t watcher;
     bool watching, quit;
-    atomic_bool idle; /* the watcher sleeps; read without the lock, too */
-    struct weir_sched *sched;
-    struct weir_predict *predict;
-    struct weir_gate_trace *trace; /* NULL: nothing is recorded */
+    atomic_bool idle;             /* the watcher sleeps; read without the lock, too */
+    struct weir_predict *predict; /* of what passes undecided */
     struct weir_gate_queue *queues;
     struct weir_gate_item *free_items;
-    uint32_t n_items; /* that the scheduler knows, with those that stand for undecided work */
-    uint64_t timer_ns;
-    uint64_t crowded_until_ns[WEIR_GATE_CROWDS];
-    uint64_t sm_ns_gone;   /* compute of tenants that are gone */
+    uint32_t n_items; /* that the gate process knows, with those that stand for undecided work */
     uint64_t passed_gone;  /* items of tenants that are gone, passed without a decision */
     uint64_t passed_stuck; /* items let through because the work before them did not end */
     uint64_t event_ns;     /* when a mark was last seen reached */
-    struct weir_gate_member *last_member[WEIR_GATE_CROWDS]; /* that took the lock last */
-    struct weir_gate_action *actions;                       /* a ring */
+    bool told_full;        /* that it cannot take more queues */
+    struct weir_gate_action *actions; /* a ring */
     uint32_t actions_room, first_action, n_actions;
-    bool acting; /* a thread is carrying them out */
-    struct weir_gate_member
-        members[WEIR_CONFIG_TENANTS_MAX]; /* by the tenant's index; id 0: none */
+    bool acting;                                              /* a thread is carrying them out */
+    struct weir_gate_member members[WEIR_CONFIG_TENANTS_MAX]; /* by the tenant's index */
 };
-
-/* As many as the scheduler makes of an SM limit of so many percent. */
-static inline uint32_t weir_gate_share_sms(uint32_t sms, uint32_t pct)
-{
-    uint32_t share = (uint32_t)((uint64_t)sms * pct / 100);
-
-    return pct != 0 && share == 0 ? 1 : share;
-}
 
 /** May threads wait by spinning for a while? @thread any */
 static inline bool weir_gate_may_spin(const struct weir_gate *gate)
@@ -220,34 +154,30 @@ static inline struct weir_gate_client *weir_gate_queue_client(const struct weir_
     return atomic_load_explicit(&queue->client, memory_order_acquire);
 }
 
-/* What the gate process publishes about a device. */
-static inline struct weir_gate_news *weir_gate_news_of(const struct weir_gate_client *client,
-                                                       uint32_t device)
+/* What the gate process publishes about the device; NULL: it is attached to none. */
+static inline const struct weir_gate_news *weir_gate_news_of(const struct weir_gate *gate)
 {
-    return &client->port->news[device];
+    const struct weir_gate_client *client = weir_gate_client_of(gate);
+
+    return client != NULL ? &client->port->news[gate->device] : NULL;
 }
 
-/* tell.c: what the scheduler is told, here or in the gate process */
+/* tell.c: what the gate process is told. Nothing happens while there is none. */
 
-/** As weir_sched_arrive(); with params->user NULL for undecided work that is reported. */
-enum weir_status weir_gate_arrive_locked(struct weir_gate_queue *queue, uint64_t now_ns,
-                                         const struct weir_sched_item_params *params,
-                                         weir_sched_id *ret_id) WEIR_MUST_CHECK;
-/** As weir_sched_finished(). */
-void weir_gate_finished_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id,
-                               uint64_t took_ns);
-/** As weir_sched_withdraw(). */
-void weir_gate_forget_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id);
-/** As weir_sched_done_together(). */
-void weir_gate_together_locked(struct weir_gate *gate, uint64_t now_ns, const weir_sched_id *ids,
-                               uint32_t n);
-/** As weir_sched_running(). */
-void weir_gate_running_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id,
-                              bool may_stop);
-/** As weir_sched_stopped(). */
-void weir_gate_stopped_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id,
-                              uint32_t done_blocks);
-/** A waiting item passes without a grant: the scheduler is told that the device has it. */
+/**
+ * As weir_sched_arrive(). Its fields are those of WEIR_GATE_REQUEST_ARRIVE.
+ * @param item  NULL: it stands for undecided work that is reported.
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY (also: the gate process does not know the queue)
+ */
+enum weir_status weir_gate_arrive_locked(struct weir_gate_queue *queue,
+                                         struct weir_gate_request *request,
+                                         struct weir_gate_item *item,
+                                         weir_gate_name *ret_name) WEIR_MUST_CHECK;
+/** Post what is known of an item (port.h): FINISHED, WITHDRAW, after which its name is not valid;
+ * STUCK, TOGETHER, RUNNING, STOPPED. */
+void weir_gate_tell_locked(struct weir_gate *gate, weir_gate_name name,
+                           struct weir_gate_request request);
+/** A waiting item passes without a grant: the gate process is told that the device has it. */
 void weir_gate_pass_locked(struct weir_gate_queue *queue, struct weir_gate_item *item,
                            uint64_t now_ns);
 /** Undecided work, all alike, took so long each. */
@@ -262,38 +192,23 @@ bool weir_gate_is_granted(struct weir_gate_item *item);
 void weir_gate_granted(struct weir_gate_queue *queue, struct weir_gate_item *item,
                        const struct weir_gate_work *work, struct weir_gate_pass *pass);
 /** As weir_sched_waits_for_room(). @thread session */
-bool weir_gate_waits_for_room(struct weir_gate *gate, const struct weir_gate_item *item);
+bool weir_gate_waits_for_room(const struct weir_gate_item *item);
 /** Will it be granted soon? Says so once. @thread session */
 bool weir_gate_is_soon(struct weir_gate_item *item);
 
-/** A queue begins: the gate process gets to know it, if there is one. */
+/** The gate process gets to know the queue, if there is one that does not know it. */
 void weir_gate_enlist_locked(struct weir_gate_queue *queue);
 /** A queue goes. */
 void weir_gate_delist_locked(struct weir_gate_queue *queue);
 /** Note the orders that the gate process has sent. */
 void weir_gate_take_orders_locked(struct weir_gate *gate);
 
-/* gate.c */
+/* watch.c: orders, marks, and the thread that sees them */
 
-/** As weir_gate_queue_create(), for work in a domain (weir_sched_queue_add()). */
-enum weir_status weir_gate_queue_create_in(struct weir_gate *gate, uint32_t domain, uint32_t slot,
-                                           const struct weir_sched_tenant_params *tenant,
-                                           uint32_t sm_limit_pct,
-                                           const struct weir_gate_session_ops *ops, void *session,
-                                           struct weir_gate_queue **ret_queue) WEIR_MUST_CHECK;
-
-/* watch.c: the scheduler's side */
-
-/** The scheduler orders: a run is to stop, to go on, to move. */
+/** The gate process orders: a run is to stop, to go on, to move. */
 void weir_gate_stop_locked(struct weir_gate_item *item, uint64_t lease_ns);
 void weir_gate_resume_locked(struct weir_gate_item *item, const struct weir_sched_place *place);
 void weir_gate_resize_locked(struct weir_gate_item *item, const struct weir_sched_place *place);
-
-/** The time of the scheduler's timer may have come, and the end of a crowded second. */
-void weir_gate_tick_locked(struct weir_gate *gate, uint64_t now_ns);
-
-/** The functions that the scheduler calls. */
-void weir_gate_env_init(struct weir_gate *gate, struct weir_sched_env *ret_env);
 
 /** Carry out what was ordered before the item was given to its stream. */
 void weir_gate_late_orders_locked(struct weir_gate_item *item);
@@ -301,16 +216,16 @@ void weir_gate_late_orders_locked(struct weir_gate_item *item);
 /** Drop a reference. */
 void weir_gate_item_put_locked(struct weir_gate *gate, struct weir_gate_item *item);
 
-/** Carry out what the scheduler has ordered, and unlock. @thread any with the context */
+/** Carry out what was ordered, and unlock. @thread any with the context */
 void weir_gate_unlock(struct weir_gate *gate);
 
-/** Tell the scheduler which marks of a queue were reached. */
+/** Tell the gate process which marks of a queue were reached. */
 void weir_gate_look_locked(struct weir_gate_queue *queue, uint64_t now_ns);
 
 /** Free a mark. */
 void weir_gate_mark_put(const struct weir_gate *gate, const struct weir_gate_mark *mark);
 
-/** Tell the scheduler about the work of a queue that passed without a decision. */
+/** Tell the gate process about the work of a queue that passed without a decision. */
 void weir_gate_adopt_locked(struct weir_gate_queue *queue, uint64_t now_ns);
 
 /** Withdraw an item: it was not given, or its session ends. */
@@ -319,31 +234,9 @@ void weir_gate_withdraw_locked(struct weir_gate_item *item, uint64_t now_ns);
 /** Wake the gate's thread, which sleeps while nothing is in flight. */
 void weir_gate_kick_locked(struct weir_gate *gate);
 
-/** Note that a tenant has work. If another had some lately, the class is crowded for a while. */
-void weir_gate_seen_locked(struct weir_gate *gate, struct weir_gate_member *member,
-                           uint64_t now_ns);
-/** Note that the tenant that passed undecided until now has company. @param id  its */
-void weir_gate_joined_locked(struct weir_gate *gate, weir_sched_id id, uint64_t now_ns);
-
 void *weir_gate_watch(void *gate);
 
-/* trace.c */
-
-/** For struct weir_sched_env: write a record into the schedule trace, if one is recorded. */
-void weir_gate_on_record(void *gate, const struct weir_sched_record *record);
-
-/** Record that a policy is in force; NULL: that none of this kind is. */
-void weir_gate_trace_policy_locked(struct weir_gate *gate, int kind, const char *name);
-
-/** Record the name of a tenant that is new to the scheduler. */
-void weir_gate_trace_name_locked(struct weir_gate *gate, const struct weir_gate_member *member);
-
 /* predict.c. Session threads. */
-
-static inline bool weir_gate_is_copy(enum weir_sched_class class)
-{
-    return class == WEIR_SCHED_H2D || class == WEIR_SCHED_D2H;
-}
 
 /** In blocks or bytes. */
 static inline uint64_t weir_gate_size_of(const struct weir_gate_work *work)
@@ -354,7 +247,7 @@ static inline uint64_t weir_gate_size_of(const struct weir_gate_work *work)
 
 /** Predict or guess how long the work takes: sets pass->ns and the work's hint. */
 void weir_gate_ask_locked(struct weir_gate *gate, const struct weir_gate_work *work,
-                          struct weir_gate_pass *pass, uint64_t now_ns);
+                          struct weir_gate_pass *pass);
 
 /** The same without the lock; the hint is used while it is fresh. */
 void weir_gate_predict(struct weir_gate *gate, const struct weir_gate_work *work,
@@ -370,18 +263,19 @@ bool weir_gate_see(struct weir_gate_queue *queue, const struct weir_gate_work *w
 
 /* wait.c. Session threads. */
 
-/** May the queue's tenant pass without a decision? */
-bool weir_gate_is_alone(const struct weir_gate_queue *queue);
+/** May the queue's work pass without a decision? So it is while its tenant is alone, and while
+ * there is no gate process. */
+bool weir_gate_may_pass(const struct weir_gate_queue *queue);
 
 /** If so, may work of this predicted duration be added to what is in flight? */
 bool weir_gate_below(const struct weir_gate_queue *queue, uint64_t ns);
 
-/** Wait until it may, or until the tenant is no longer alone. false: the session is over. */
+/** Wait until it may, or until it must not pass any more. false: the session is over. */
 bool weir_gate_wait_below(struct weir_gate_queue *queue, uint64_t ns);
 
 /**
- * Wait until the queue has done its work up to given_ns, for half a second at most, or until the
- * tenant is no longer alone.
+ * Wait until the queue has done its work up to given_ns, for half a second at most, or until it
+ * must not pass any more.
  * @param ret_done  whether the work is done.
  * @return false: the session is over
  */
@@ -398,47 +292,10 @@ bool weir_gate_wait_room(struct weir_gate_queue *queue, struct weir_gate_item *i
 bool weir_gate_wait_granted(struct weir_gate_queue *queue, struct weir_gate_item *item,
                             uint64_t ns);
 
-/* keep.c. Main thread. */
-
-/** Load the durations that are on disk, if any. */
-void weir_gate_times_open(struct weir_gate *gate, const char *dir);
-/** Save the durations. */
-void weir_gate_times_close(struct weir_gate *gate);
-
-/* make.c */
-
-/**
- * As weir_gate_create(), for the gate process: without a thread, and its scheduler calls others.
- * @param env_init  fills in the functions that the scheduler calls.
- */
-enum weir_status weir_gate_create_served(const struct weir_gate_params *params,
-                                         void (*env_init)(struct weir_gate *gate,
-                                                          struct weir_sched_env *ret_env),
-                                         struct weir_gate **ret_gate) WEIR_MUST_CHECK;
-
-/** A tenant's index in crowded[]: its class if the device runs higher ones first, else 0. */
-static inline unsigned weir_gate_peers(const struct weir_gate *gate, enum weir_priority priority)
-{
-    return gate->levels ? (unsigned)priority : 0;
-}
-
-/** A class's other index there. */
-static inline unsigned weir_gate_company(enum weir_priority priority)
-{
-    return WEIR_PRIORITY_COUNT + (unsigned)priority;
-}
-
-/** Undecided work of a tenant took so long. */
-void weir_gate_queue_charge_locked(struct weir_gate_queue *queue, uint8_t class, uint64_t took_ns);
-
-/** Store a copy of a member's settings. */
-void weir_gate_member_set_locked(struct weir_gate_member *member,
-                                 const struct weir_sched_tenant_params *settings);
-
 /** The part of the SMs that a queue may use: the lower of its tenant's limit and its own. */
 static inline uint32_t weir_gate_sm_limit_pct(const struct weir_gate_queue *queue)
 {
-    uint32_t granted = atomic_load_explicit(&queue->member->sm_limit_pct, memory_order_relaxed);
+    uint32_t granted = queue->ops->sm_limit_pct(queue->session);
 
     return queue->sm_limit_pct < granted ? queue->sm_limit_pct : granted;
 }

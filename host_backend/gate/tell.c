@@ -1,188 +1,79 @@
 /*
- * Tells the scheduler what happens, and attaches a gate to the gate process.
+ * Tells the gate process what happens, takes its answers and orders, and attaches a gate to it.
  *
- * A gate that is attached has its scheduler in the gate process: what arrives is posted there
- * (client.h), and grants come by the queue's slot. One that is not has it in this process. An
- * item's id says whose it is, so items that are in flight when that changes end where they began.
- *
- * When the gate process is lost, items that waited for its grant pass, and runs that it had stopped
- * go on. From then on this process decides about its own sessions, until the next is attached.
+ * What arrives is posted (client.h), and grants come by the queue's slot. When the gate process is
+ * lost, items that waited for its grant pass, and runs that it had stopped go on. Until the next is
+ * attached, work passes undecided and is charged to nobody. Items that the lost one knew are not
+ * told of any more: their names are refused.
  */
 #include "host_backend/gate/private.h"
 
 #include "base/log.h"
 #include <string.h>
 
-/* The client that knows the id; NULL: it is this process's, or of a gate process that is gone. */
-static struct weir_gate_client *client_of(struct weir_gate *gate, weir_sched_id id)
-{
-    return weir_gate_is_remote(id) ? weir_gate_client_of(gate) : NULL;
-}
-
-static void post(struct weir_gate *gate, weir_sched_id id, struct weir_gate_request *request)
-{
-    struct weir_gate_client *client = client_of(gate, id);
-
-    request->device = gate->device;
-    if (client != NULL) {
-        weir_gate_client_post_item(client, id, request);
-    }
-}
-
 /* ---------------------------------------------------------------- items */
 
-static enum weir_status arrive_remotely(struct weir_gate_queue *q, uint64_t now_ns,
-                                        const struct weir_sched_item_params *params,
-                                        weir_sched_id *ret_id)
+void weir_gate_tell_locked(struct weir_gate *gate, weir_gate_name name,
+                           struct weir_gate_request request)
 {
-    struct weir_gate_item *item = params->user;
-    bool copies = weir_gate_is_copy(params->class);
-    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_ARRIVE,
-                                        .class = (uint8_t)params->class,
-                                        .flags = (uint16_t)params->flags,
-                                        .queue = q->slot,
-                                        .at_ns = now_ns,
-                                        .key = copies ? params->rest_bytes : params->key,
-                                        .size = params->bytes,
-                                        .ns = params->predicted_ns,
-                                        .blocks = params->blocks,
-                                        .blocks_per_sm = params->blocks_per_sm};
+    struct weir_gate_client *client = weir_gate_client_of(gate);
 
-    *ret_id = weir_gate_client_name(q->client, item);
-    if (*ret_id == 0) {
-        return WEIR_ERR_NO_MEMORY;
-    }
-    if (item != NULL) {
-        request.sequence = ++q->client->sequence[q->slot];
-        request.sequence += request.sequence == 0; /* 0: none */
-        q->client->sequence[q->slot] = request.sequence;
-        item->sequence = request.sequence;
-        item->slot = &q->client->port->slot[q->slot];
-    }
-    post(q->gate, *ret_id, &request);
-    return WEIR_OK;
-}
-
-enum weir_status weir_gate_arrive_locked(struct weir_gate_queue *q, uint64_t now_ns,
-                                         const struct weir_sched_item_params *params,
-                                         weir_sched_id *ret_id)
-{
-    return q->client != NULL ? arrive_remotely(q, now_ns, params, ret_id)
-                             : weir_sched_arrive(q->gate->sched, now_ns, q->id, params, ret_id);
-}
-
-/* The last that is posted about an item. */
-static void post_end(struct weir_gate *gate, weir_sched_id id, struct weir_gate_request *request)
-{
-    struct weir_gate_client *client = client_of(gate, id);
-
-    post(gate, id, request);
-    if (client != NULL) {
-        weir_gate_client_unname(client, id);
-    }
-}
-
-void weir_gate_finished_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id,
-                               uint64_t took_ns)
-{
-    struct weir_gate_request request = {
-        .kind = WEIR_GATE_REQUEST_FINISHED, .at_ns = now_ns, .ns = took_ns};
-
-    if (weir_gate_is_remote(id)) {
-        post_end(gate, id, &request);
-    } else {
-        (void)weir_sched_finished(gate->sched, now_ns, id, took_ns);
-    }
-}
-
-void weir_gate_forget_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id)
-{
-    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_WITHDRAW, .at_ns = now_ns};
-
-    if (weir_gate_is_remote(id)) {
-        post_end(gate, id, &request);
-    } else {
-        (void)weir_sched_withdraw(gate->sched, now_ns, id);
-    }
-}
-
-void weir_gate_together_locked(struct weir_gate *gate, uint64_t now_ns, const weir_sched_id *ids,
-                               uint32_t n)
-{
-    if (n == 0 || !weir_gate_is_remote(ids[0])) {
-        weir_sched_done_together(gate->sched, now_ns, ids, n);
+    request.device = gate->device;
+    if (client == NULL) {
         return;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        struct weir_gate_request request = {
-            .kind = WEIR_GATE_REQUEST_TOGETHER, .at_ns = now_ns, .blocks = n - 1 - i};
-
-        post(gate, ids[i], &request);
+    weir_gate_client_post_item(client, name, &request);
+    if (request.kind == WEIR_GATE_REQUEST_FINISHED || request.kind == WEIR_GATE_REQUEST_WITHDRAW) {
+        weir_gate_client_unname(client, name);
     }
 }
 
-void weir_gate_running_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id,
-                              bool may_stop)
+enum weir_status weir_gate_arrive_locked(struct weir_gate_queue *q,
+                                         struct weir_gate_request *request,
+                                         struct weir_gate_item *item, weir_gate_name *ret_name)
 {
-    struct weir_gate_request request = {
-        .kind = WEIR_GATE_REQUEST_RUNNING, .at_ns = now_ns, .flags = may_stop};
-
-    if (weir_gate_is_remote(id)) {
-        post(gate, id, &request);
-    } else {
-        (void)weir_sched_running(gate->sched, now_ns, id, may_stop);
+    *ret_name = q->client != NULL ? weir_gate_client_name(q->client, item) : 0;
+    if (*ret_name == 0) {
+        return WEIR_ERR_NO_MEMORY;
     }
-}
-
-void weir_gate_stopped_locked(struct weir_gate *gate, uint64_t now_ns, weir_sched_id id,
-                              uint32_t done_blocks)
-{
-    struct weir_gate_request request = {
-        .kind = WEIR_GATE_REQUEST_STOPPED, .at_ns = now_ns, .blocks = done_blocks};
-
-    if (weir_gate_is_remote(id)) {
-        post(gate, id, &request);
-    } else {
-        (void)weir_sched_stopped(gate->sched, now_ns, id, done_blocks);
+    request->kind = WEIR_GATE_REQUEST_ARRIVE;
+    request->queue = q->slot;
+    if (item != NULL) {
+        request->sequence = ++q->client->sequence[q->slot];
+        request->sequence += request->sequence == 0; /* 0: none */
+        q->client->sequence[q->slot] = request->sequence;
+        item->sequence = request->sequence;
+        item->slot = &q->client->port->slot[q->slot];
     }
-}
-
-static void pass_locally(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t now_ns)
-{
-    struct weir_sched *sched = q->gate->sched;
-    struct weir_sched_item_info info;
-
-    if (weir_sched_item_query(sched, item->id, &info) == WEIR_OK) {
-        (void)weir_sched_withdraw(sched, now_ns, item->id);
-        info.params.flags |= WEIR_SCHED_STARTED;
-        if (weir_sched_arrive(sched, now_ns, q->id, &info.params, &item->id) != WEIR_OK) {
-            item->id = 0; /* charged to nobody */
-        }
-    }
+    weir_gate_tell_locked(q->gate, *ret_name, *request);
+    return WEIR_OK;
 }
 
 void weir_gate_pass_locked(struct weir_gate_queue *q, struct weir_gate_item *item, uint64_t now_ns)
 {
-    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_STUCK, .at_ns = now_ns};
-
-    if (weir_gate_is_remote(item->id)) {
-        post(q->gate, item->id, &request);
-    } else {
-        pass_locally(q, item, now_ns);
-    }
+    weir_gate_tell_locked(
+        q->gate, item->name,
+        (struct weir_gate_request){.kind = WEIR_GATE_REQUEST_STUCK, .at_ns = now_ns});
     q->waiting = NULL;
     atomic_store(&item->granted, true);
 }
 
 /* ---------------------------------------------------------------- what undecided work took */
 
+static void post_of_queue(struct weir_gate_queue *q, struct weir_gate_request *request)
+{
+    request->device = q->gate->device;
+    request->queue = q->slot;
+    if (q->client != NULL) {
+        weir_gate_client_post(q->client, request);
+    }
+}
+
 void weir_gate_learn_locked(struct weir_gate_queue *q, const struct weir_gate_batch *work,
                             uint64_t each_ns)
 {
     struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_LEARN,
                                         .class = work->class,
-                                        .device = q->gate->device,
-                                        .queue = q->slot,
                                         .key = work->key,
                                         .size = work->size,
                                         .ns = each_ns,
@@ -190,24 +81,15 @@ void weir_gate_learn_locked(struct weir_gate_queue *q, const struct weir_gate_ba
 
     weir_predict_learn_alike(q->gate->predict, (enum weir_sched_class)work->class, work->key,
                              work->size, each_ns, work->n);
-    if (q->client != NULL) {
-        weir_gate_client_post(q->client, &request);
-    }
+    post_of_queue(q, &request);
 }
 
 void weir_gate_charge_locked(struct weir_gate_queue *q, uint8_t class, uint64_t took_ns)
 {
-    struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_CHARGE,
-                                        .class = class,
-                                        .device = q->gate->device,
-                                        .queue = q->slot,
-                                        .ns = took_ns};
+    struct weir_gate_request request = {
+        .kind = WEIR_GATE_REQUEST_CHARGE, .class = class, .ns = took_ns};
 
-    if (q->client != NULL) {
-        weir_gate_client_post(q->client, &request);
-    } else {
-        weir_gate_queue_charge_locked(q, class, took_ns);
-    }
+    post_of_queue(q, &request);
 }
 
 /* ---------------------------------------------------------------- what the gate process answers */
@@ -220,8 +102,7 @@ bool weir_gate_is_granted(struct weir_gate_item *item)
         return true;
     }
     /* P4: acquires what the gate process says about the item; meets its store of `granted`. */
-    if (slot == NULL ||
-        atomic_load_explicit(&slot->granted, memory_order_acquire) != item->sequence) {
+    if (atomic_load_explicit(&slot->granted, memory_order_acquire) != item->sequence) {
         return false;
     }
     item->place = slot->place;
@@ -261,9 +142,6 @@ void weir_gate_granted(struct weir_gate_queue *q, struct weir_gate_item *item,
 {
     struct weir_gate *gate = q->gate;
 
-    if (item->slot == NULL) {
-        return;
-    }
     pthread_mutex_lock(&gate->lock);
     if (q->waiting == item) {
         q->waiting = NULL;
@@ -272,26 +150,17 @@ void weir_gate_granted(struct weir_gate_queue *q, struct weir_gate_item *item,
     pthread_mutex_unlock(&gate->lock);
 }
 
-bool weir_gate_waits_for_room(struct weir_gate *gate, const struct weir_gate_item *item)
+bool weir_gate_waits_for_room(const struct weir_gate_item *item)
 {
-    bool room;
-
-    if (item->slot != NULL) {
-        return atomic_load(&item->slot->seen) != item->sequence ||
-               atomic_load(&item->slot->room) == item->sequence;
-    }
-    pthread_mutex_lock(&gate->lock);
-    room = weir_sched_waits_for_room(gate->sched, item->id);
-    pthread_mutex_unlock(&gate->lock);
-    return room;
+    return atomic_load(&item->slot->seen) != item->sequence ||
+           atomic_load(&item->slot->room) == item->sequence;
 }
 
 bool weir_gate_is_soon(struct weir_gate_item *item)
 {
     uint32_t expected = item->sequence;
 
-    return atomic_exchange_explicit(&item->soon, false, memory_order_acquire) || /* G2 */
-           (item->slot != NULL && atomic_compare_exchange_strong(&item->slot->soon, &expected, 0));
+    return atomic_compare_exchange_strong(&item->slot->soon, &expected, 0);
 }
 
 static void take_order_locked(struct weir_gate *gate, struct weir_gate_client *client,
@@ -326,12 +195,17 @@ static void enlist_locked(struct weir_gate_queue *q, struct weir_gate_client *cl
                                         .blocks = q->sm_limit_pct};
     uint32_t slot = weir_gate_client_slot_take(client);
 
-    if (q->ops != NULL && q->ops->name != NULL) {
+    if (q->ops->name != NULL) {
         weir_gate_port_name(&request, q->ops->name, q->session);
     }
     if (slot == WEIR_GATE_PORT_QUEUES) {
-        weir_log_warn("sched: too many queues for the gate process device=%u", q->gate->device);
-        return; /* this process decides about it */
+        if (!q->gate->told_full) {
+            weir_log_warn("sched: too many sessions for the gate process, others are refused "
+                          "device=%u",
+                          q->gate->device);
+        }
+        q->gate->told_full = true;
+        return;
     }
     q->slot = request.queue = slot;
     weir_gate_client_post(client, &request);
@@ -342,7 +216,7 @@ void weir_gate_enlist_locked(struct weir_gate_queue *q)
 {
     struct weir_gate_client *client = weir_gate_client_of(q->gate);
 
-    if (client != NULL) {
+    if (client != NULL && q->client == NULL) {
         enlist_locked(q, client);
     }
 }
@@ -370,7 +244,6 @@ void weir_gate_attach(struct weir_gate *gate, struct weir_gate_client *client)
     for (struct weir_gate_queue *q = gate->queues; q != NULL; q = q->next) {
         enlist_locked(q, client);
     }
-    gate->attached_once = true;
     weir_gate_kick_locked(gate);
     atomic_store_explicit(&gate->client, client, memory_order_release);
     pthread_mutex_unlock(&gate->lock);
@@ -405,7 +278,7 @@ bool weir_gate_detach(struct weir_gate *gate)
         struct weir_gate_item *item = q->waiting;
 
         q->client = NULL;
-        if (item != NULL && weir_gate_is_remote(item->id)) {
+        if (item != NULL) {
             q->waiting = NULL;
             atomic_store_explicit(&item->granted, true, memory_order_release); /* G1 */
             weir_gate_slot_changed(item->slot);
@@ -415,7 +288,8 @@ bool weir_gate_detach(struct weir_gate *gate)
     atomic_store_explicit(&gate->client, NULL, memory_order_release);
     weir_gate_port_call(client->port); /* a watcher that sleeps on it */
     weir_gate_unlock(gate);
-    weir_log_warn("sched: the gate process is lost, each worker decides for itself device=%u",
+    weir_log_warn("sched: the gate process is lost, work passes undecided until the next comes "
+                  "device=%u",
                   gate->device);
     return true;
 }

@@ -1,5 +1,5 @@
 /*
- * How a session's thread waits in the gate: for the scheduler's grant or, while its tenant is
+ * How a session's thread waits in the gate: for a grant or, while its tenant is
  * alone, until less work is in flight. It holds no lock meanwhile. It stops waiting when its
  * session ends or its guest goes, and lets the session do what cannot wait.
  */
@@ -43,20 +43,19 @@ bool weir_gate_below(const struct weir_gate_queue *q, uint64_t ns)
 {
     uint64_t flying = flying_ns(q);
 
-    return flying + ns <= q->gate->alone_limit_ns || flying == 0;
+    return flying + ns <= q->gate->config.alone_ns || flying == 0;
 }
 
-bool weir_gate_is_alone(const struct weir_gate_queue *q)
+bool weir_gate_may_pass(const struct weir_gate_queue *q)
 {
     const struct weir_gate_client *client = weir_gate_queue_client(q);
-    uint32_t tenant;
+    uint32_t tenant = (uint32_t)(q->member - q->gate->members);
 
     if (client == NULL) {
-        return atomic_load_explicit(&q->gate->shared->alone, memory_order_acquire) == q->member->id;
+        return weir_gate_client_of(q->gate) == NULL; /* else it has no room for the queue */
     }
-    tenant = (uint32_t)(q->member - q->gate->members);
-    return atomic_load_explicit(&weir_gate_news_of(client, q->gate->device)->alone,
-                                memory_order_acquire) == tenant + 1;
+    return atomic_load_explicit(&client->port->news[q->gate->device].alone, memory_order_acquire) ==
+           tenant + 1;
 }
 
 /* The oldest work in flight, up to a mark. */
@@ -142,7 +141,8 @@ static bool is_nearly_over(struct weir_gate_queue *q)
         oldest.ns / EARLY_PART < EARLY_MAX_NS ? oldest.ns / EARLY_PART : EARLY_MAX_NS;
 
     return oldest.n == 1 && oldest.known && oldest.ns == flying_ns(q) &&
-           weir_clock_now_ns() + q->gate->inflight_ns + early_ns >= oldest.since_ns + oldest.ns;
+           weir_clock_now_ns() + q->gate->config.inflight_ns + early_ns >=
+               oldest.since_ns + oldest.ns;
 }
 
 /*
@@ -158,7 +158,7 @@ static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
         uint64_t now_done_ns, now_ns;
 
         weir_gate_look(q);
-        if (weir_gate_below(q, ns) || is_nearly_over(q) || !weir_gate_is_alone(q)) {
+        if (weir_gate_below(q, ns) || is_nearly_over(q) || !weir_gate_may_pass(q)) {
             return true;
         }
         now_done_ns = atomic_load(&q->done_ns);
@@ -182,7 +182,7 @@ static bool done_at_last(struct weir_gate_queue *q, uint64_t given_ns, bool *ret
     do {
         weir_gate_look(q);
         *ret_done = (int64_t)(atomic_load(&q->done_ns) - given_ns) >= 0;
-        if (*ret_done || !weir_gate_is_alone(q) || weir_clock_now_ns() - since_ns > STUCK_NS) {
+        if (*ret_done || !weir_gate_may_pass(q) || weir_clock_now_ns() - since_ns > STUCK_NS) {
             return true;
         }
     } while (look_again(q, since_ns));
@@ -238,7 +238,7 @@ static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
 
 /*
  * The session's work in flight waits for something, perhaps for this item. So the item passes, and
- * the scheduler is told that it was given, whatever the bound and whoever's turn it is. A tenant
+ * the gate process is told that it was given, whatever the bound and whoever's turn it is. A tenant
  * that makes its work wait on purpose gains little: the item is charged, and few pass in this way.
  */
 static void pass_stuck(struct weir_gate_queue *q, struct weir_gate_item *item)
@@ -277,7 +277,7 @@ static bool spin(struct weir_gate *gate, struct weir_gate_item *item, uint64_t n
  */
 static void look_for_answer(const struct weir_gate *gate, struct weir_gate_item *item)
 {
-    bool looks = gate->spin && item->slot != NULL && weir_spin_gate_is_allowed(gate->spin_page);
+    bool looks = gate->spin && weir_spin_gate_is_allowed(gate->spin_page);
     uint64_t begin_ns = weir_clock_now_ns();
 
     while (looks && !weir_gate_is_granted(item) &&
@@ -286,22 +286,12 @@ static void look_for_answer(const struct weir_gate *gate, struct weir_gate_item 
     }
 }
 
-/* What the thread sleeps on: a futex of its session's, or where the gate process grants. */
-static uint32_t *word_of(struct weir_gate_queue *q, const struct weir_gate_item *item)
+/* @param word  of its slot, before the last look at the item. */
+static void sleep_on(const struct weir_gate_item *item, uint32_t word, uint64_t ns)
 {
-    return item->slot != NULL ? &item->slot->word : &q->word;
-}
-
-static void sleep_on(struct weir_gate_queue *q, struct weir_gate_item *item, uint32_t word,
-                     uint64_t ns)
-{
-    if (item->slot != NULL) {
-        atomic_store(&item->slot->sleeps, 1);
-    }
-    (void)weir_futex_wait(word_of(q, item), word, ns);
-    if (item->slot != NULL) {
-        atomic_store(&item->slot->sleeps, 0);
-    }
+    atomic_store(&item->slot->sleeps, 1);
+    (void)weir_futex_wait(&item->slot->word, word, ns);
+    atomic_store(&item->slot->sleeps, 0);
 }
 
 /* A gate process that reads nothing decides nothing: go on without it. */
@@ -318,7 +308,7 @@ static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *it
 {
     (void)spin(q->gate, item, SPIN_NS);
     for (;;) {
-        uint32_t word = __atomic_load_n(word_of(q, item), __ATOMIC_ACQUIRE);
+        uint32_t word = __atomic_load_n(&item->slot->word, __ATOMIC_ACQUIRE);
         uint64_t now_ns = weir_clock_now_ns(), slice_ns, patience_ns;
 
         if (weir_gate_is_granted(item)) {
@@ -338,7 +328,7 @@ static bool granted_at_last(struct weir_gate_queue *q, struct weir_gate_item *it
             continue;
         }
         leave_deaf(q);
-        sleep_on(q, item, word, slice_ns < patience_ns ? slice_ns : patience_ns);
+        sleep_on(item, word, slice_ns < patience_ns ? slice_ns : patience_ns);
     }
 }
 
@@ -372,13 +362,13 @@ bool weir_gate_wait_room(struct weir_gate_queue *q, struct weir_gate_item *item)
 
     look_for_answer(gate, item);
     while (!weir_gate_is_granted(item) && room && left_ns != 0) {
-        uint32_t word = __atomic_load_n(word_of(q, item), __ATOMIC_ACQUIRE);
+        uint32_t word = __atomic_load_n(&item->slot->word, __ATOMIC_ACQUIRE);
         uint64_t ns = ROOM_LOOK_NS;
 
-        room = weir_gate_waits_for_room(gate, item);
+        room = weir_gate_waits_for_room(item);
         if (room && !spin(gate, item, ns) && !weir_gate_is_granted(item)) {
             ns = ROOM_SLEEP_NS;
-            sleep_on(q, item, word, ns);
+            sleep_on(item, word, ns);
         }
         left_ns -= ns < left_ns ? ns : left_ns;
     }
@@ -400,8 +390,6 @@ bool weir_gate_wait_granted(struct weir_gate_queue *q, struct weir_gate_item *it
 
 void weir_gate_queue_wake(struct weir_gate_queue *queue)
 {
-    __atomic_fetch_add(&queue->word, 1, __ATOMIC_RELEASE);
-    weir_futex_wake(&queue->word, 1);
     pthread_mutex_lock(&queue->gate->lock);
     if (weir_gate_queue_client(queue) != NULL) {
         weir_gate_slot_changed(&queue->client->port->slot[queue->slot]);

@@ -1,14 +1,13 @@
 /*
- * The gate's side towards the scheduler: carries out its orders, and runs the thread that sees what
- * the device has done.
+ * Carries out the orders of the gate process, and runs the thread that sees what the device has
+ * done.
  *
  * Orders about runs are driver calls. So they are noted under the lock and carried out without it,
  * in their order and by one thread at a time: the thread that unlocks the gate, if no other is
- * carrying them out. That is often the thread whose item waits for the place, so a stop loses no
- * time. Orders of the gate process are noted by the gate's thread.
+ * carrying them out. The gate's thread notes them.
  *
- * The gate's thread sleeps while the scheduler has no work in flight. Otherwise it looks at the
- * marks, every few microseconds if the machine has cores to spare, and less often if not.
+ * The gate's thread sleeps while the gate process knows of no work in flight. Otherwise it looks at
+ * the marks, every few microseconds if the machine has cores to spare, and less often if not.
  */
 #include "host_backend/gate/private.h"
 
@@ -18,7 +17,6 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#define CROWDED_NS  WEIR_NS_PER_S
 #define SLACK_NS    1000ul         /* of our sleeps; the default is 50 us */
 #define SPIN_NS     WEIR_NS_PER_MS /* after something has happened */
 #define PAUSES      64
@@ -41,7 +39,7 @@ void weir_gate_item_put_locked(struct weir_gate *gate, struct weir_gate_item *it
     gate->free_items = item;
 }
 
-/* The scheduler has forgotten the item. */
+/* The gate process has forgotten the item. */
 static void gone_locked(struct weir_gate_item *item)
 {
     if (!item->gone) {
@@ -57,7 +55,9 @@ void weir_gate_withdraw_locked(struct weir_gate_item *item, uint64_t now_ns)
         item->queue->waiting = NULL;
     }
     if (!item->gone) {
-        weir_gate_forget_locked(item->gate, now_ns, item->id);
+        weir_gate_tell_locked(
+            item->gate, item->name,
+            (struct weir_gate_request){.kind = WEIR_GATE_REQUEST_WITHDRAW, .at_ns = now_ns});
     }
     gone_locked(item);
 }
@@ -69,55 +69,6 @@ void weir_gate_kick_locked(struct weir_gate *gate)
         pthread_cond_signal(&gate->work);
         if (weir_gate_client_of(gate) != NULL) {
             weir_gate_port_call(weir_gate_client_of(gate)->port);
-        }
-    }
-}
-
-static void crowd_locked(struct weir_gate *gate, unsigned crowd, uint64_t now_ns)
-{
-    if (!atomic_load_explicit(&gate->crowded[crowd], memory_order_relaxed)) {
-        atomic_store_explicit(&gate->crowded[crowd], true, memory_order_relaxed);
-        weir_gate_kick_locked(gate);
-    }
-    gate->crowded_until_ns[crowd] = now_ns + CROWDED_NS;
-}
-
-/* Of two tenants at work, the one of the lower class has company, or both of one class have. */
-static void note_company_locked(struct weir_gate *gate, struct weir_gate_member *member,
-                                uint64_t now_ns)
-{
-    enum weir_priority own = member->params.priority;
-
-    member->seen_ns = now_ns;
-    for (int other = 0; other < WEIR_PRIORITY_COUNT; other++) {
-        const struct weir_gate_member *last =
-            gate->last_member[weir_gate_company((enum weir_priority)other)];
-
-        if (last != NULL && last != member && now_ns - last->seen_ns < CROWDED_NS) {
-            crowd_locked(gate,
-                         weir_gate_company((int)own < other ? own : (enum weir_priority)other),
-                         now_ns);
-        }
-    }
-    gate->last_member[weir_gate_company(own)] = member;
-}
-
-void weir_gate_seen_locked(struct weir_gate *gate, struct weir_gate_member *member, uint64_t now_ns)
-{
-    unsigned peers = weir_gate_peers(gate, member->params.priority);
-
-    if (gate->last_member[peers] != member && gate->last_member[peers] != NULL) {
-        crowd_locked(gate, peers, now_ns);
-    }
-    gate->last_member[peers] = member;
-    note_company_locked(gate, member, now_ns);
-}
-
-void weir_gate_joined_locked(struct weir_gate *gate, weir_sched_id id, uint64_t now_ns)
-{
-    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        if (gate->members[i].id == id) {
-            note_company_locked(gate, &gate->members[i], now_ns);
         }
     }
 }
@@ -152,41 +103,6 @@ static void note_locked(struct weir_gate_item *item, enum weir_gate_act act,
                                   .place = place != NULL ? *place : (struct weir_sched_place){0}};
 }
 
-static void on_start(void *user, weir_sched_id id, void *item_user,
-                     const struct weir_sched_place *place, enum weir_sched_level level)
-{
-    struct weir_gate_item *item = item_user;
-    struct weir_gate_queue *q = item->queue;
-
-    (void)user;
-    (void)id;
-    item->place = *place;
-    item->level = level;
-    /* G1: publishes the place; meets the acquire in wait_granted(). */
-    atomic_store_explicit(&item->granted, true, memory_order_release);
-    if (q->waiting == item) {
-        q->waiting = NULL;
-        __atomic_fetch_add(&q->word, 1, __ATOMIC_RELEASE);
-        weir_futex_wake(&q->word, 1);
-    }
-}
-
-/* Waking up takes a thread 10 to 60 us, in which the copy engine would have nothing to do. */
-static void on_soon(void *user, weir_sched_id id, void *item_user)
-{
-    struct weir_gate_item *item = item_user;
-    struct weir_gate_queue *q = item->queue;
-
-    (void)user;
-    (void)id;
-    if (q->waiting == item && weir_gate_may_spin(q->gate)) {
-        /* G2: meets the exchange in granted_at_last(). */
-        atomic_store_explicit(&item->soon, true, memory_order_release);
-        __atomic_fetch_add(&q->word, 1, __ATOMIC_RELEASE);
-        weir_futex_wake(&q->word, 1);
-    }
-}
-
 void weir_gate_stop_locked(struct weir_gate_item *item, uint64_t lease_ns)
 {
     atomic_store(&item->halted, true);
@@ -219,58 +135,6 @@ void weir_gate_resize_locked(struct weir_gate_item *item, const struct weir_sche
     }
 }
 
-static void on_stop(void *user, weir_sched_id id, void *item_user, uint64_t lease_ns)
-{
-    (void)user;
-    (void)id;
-    weir_gate_stop_locked(item_user, lease_ns);
-}
-
-static void on_resume(void *user, weir_sched_id id, void *item_user,
-                      const struct weir_sched_place *place)
-{
-    (void)user;
-    (void)id;
-    weir_gate_resume_locked(item_user, place);
-}
-
-static void on_resize(void *user, weir_sched_id id, void *item_user,
-                      const struct weir_sched_place *place)
-{
-    (void)user;
-    (void)id;
-    weir_gate_resize_locked(item_user, place);
-}
-
-static void on_timer(void *user, uint64_t at_ns)
-{
-    struct weir_gate *gate = user;
-
-    if (at_ns < gate->timer_ns) {
-        weir_gate_kick_locked(gate);
-    }
-    gate->timer_ns = at_ns;
-}
-
-static void on_log(void *user, const char *line)
-{
-    (void)user;
-    weir_log_warn("sched: %s", line);
-}
-
-void weir_gate_env_init(struct weir_gate *gate, struct weir_sched_env *ret_env)
-{
-    *ret_env = (struct weir_sched_env){.user = gate,
-                                       .start = on_start,
-                                       .soon = on_soon,
-                                       .stop = on_stop,
-                                       .resume = on_resume,
-                                       .resize = on_resize,
-                                       .timer = on_timer,
-                                       .trace = weir_gate_on_record,
-                                       .log = on_log};
-}
-
 void weir_gate_late_orders_locked(struct weir_gate_item *item)
 {
     if (item->resize_late) {
@@ -293,8 +157,11 @@ static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
         if (says != WEIR_GATE_STOPS) { /* it was launched as it was, or must not stop now */
             pthread_mutex_lock(&gate->lock);
             atomic_store(&a->item->halted, false);
-            weir_gate_running_locked(gate, weir_clock_now_ns(), a->item->id,
-                                     says == WEIR_GATE_STOPS_NOT_NOW);
+            weir_gate_tell_locked(
+                gate, a->item->name,
+                (struct weir_gate_request){.kind = WEIR_GATE_REQUEST_RUNNING,
+                                           .at_ns = weir_clock_now_ns(),
+                                           .flags = says == WEIR_GATE_STOPS_NOT_NOW});
             pthread_mutex_unlock(&gate->lock);
         }
         return;
@@ -356,23 +223,25 @@ void weir_gate_item_drop(struct weir_gate_item *item)
 
 void weir_gate_run_stopped(struct weir_gate_item *item, uint32_t done_blocks)
 {
-    uint64_t now_ns = weir_clock_now_ns();
+    struct weir_gate_request request = {
+        .kind = WEIR_GATE_REQUEST_STOPPED, .at_ns = weir_clock_now_ns(), .blocks = done_blocks};
 
     pthread_mutex_lock(&item->gate->lock);
     if (!item->gone) {
-        weir_gate_stopped_locked(item->gate, now_ns, item->id, done_blocks);
+        weir_gate_tell_locked(item->gate, item->name, request);
     }
     weir_gate_unlock(item->gate);
 }
 
 void weir_gate_run_goes_on(struct weir_gate_item *item, bool may_stop)
 {
-    uint64_t now_ns = weir_clock_now_ns();
+    struct weir_gate_request request = {
+        .kind = WEIR_GATE_REQUEST_RUNNING, .at_ns = weir_clock_now_ns(), .flags = may_stop};
 
     pthread_mutex_lock(&item->gate->lock);
     if (!item->gone) {
         atomic_store(&item->halted, false);
-        weir_gate_running_locked(item->gate, now_ns, item->id, may_stop);
+        weir_gate_tell_locked(item->gate, item->name, request);
     }
     weir_gate_unlock(item->gate);
 }
@@ -442,20 +311,29 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_batc
     weir_gate_charge_locked(q, work->class, took_ns);
 }
 
+static void finished_locked(struct weir_gate *gate, weir_gate_name name, uint64_t now_ns,
+                            uint64_t took_ns)
+{
+    weir_gate_tell_locked(gate, name,
+                          (struct weir_gate_request){
+                              .kind = WEIR_GATE_REQUEST_FINISHED, .at_ns = now_ns, .ns = took_ns});
+}
+
 /* The scheduler learns from the sum of their times, or from the first for all if they are alike. */
-static void tell_together_locked(struct weir_gate_queue *q, const struct weir_gate_batch *work,
+static void tell_together_locked(struct weir_gate *gate, const struct weir_gate_item *first,
                                  uint64_t now_ns)
 {
-    weir_sched_id ids[WEIR_GATE_BATCH_MAX];
     uint32_t n = 0;
 
-    if (work->n > WEIR_GATE_BATCH_MAX) {
-        return;
+    for (const struct weir_gate_item *item = first; item != NULL; item = item->next) {
+        n++;
     }
-    for (const struct weir_gate_item *item = work->first; item != NULL; item = item->next) {
-        ids[n++] = item->id;
+    for (const struct weir_gate_item *item = first; item != NULL; item = item->next) {
+        weir_gate_tell_locked(gate, item->name,
+                              (struct weir_gate_request){.kind = WEIR_GATE_REQUEST_TOGETHER,
+                                                         .at_ns = now_ns,
+                                                         .blocks = --n});
     }
-    weir_gate_together_locked(q->gate, now_ns, ids, n);
 }
 
 /* The time of several items is only known as a sum. A kernel may be granted long before its thread,
@@ -475,8 +353,8 @@ static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_batc
     teaches = all_ns != 0 && !(vague && work->first->sure);
     took_ns = teaches ? all_ns / work->n : WEIR_SCHED_UNKNOWN;
     if (work->n > 1) {
-        if (teaches) {
-            tell_together_locked(q, work, now_ns);
+        if (teaches && work->n <= WEIR_GATE_BATCH_MAX) {
+            tell_together_locked(q->gate, work->first, now_ns);
         }
         took_ns = work->alike ? took_ns : WEIR_SCHED_UNKNOWN;
     } else if (work->class != WEIR_SCHED_KERNEL) {
@@ -486,7 +364,7 @@ static void finish_items_locked(struct weir_gate_queue *q, struct weir_gate_batc
         struct weir_gate_item *item = work->first;
 
         work->first = item->next;
-        weir_gate_finished_locked(q->gate, now_ns, item->id, took_ns);
+        finished_locked(q->gate, item->name, now_ns, took_ns);
         took_ns = work->n > 1 ? WEIR_SCHED_UNKNOWN : 0;
         gone_locked(item);
     }
@@ -498,7 +376,7 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
     struct weir_gate *gate = q->gate;
 
     if (e->started != 0) {
-        weir_gate_finished_locked(gate, now_ns, e->started, 0);
+        finished_locked(gate, e->started, now_ns, 0);
         gate->n_items--;
     } else if (e->work.first == NULL) {
         account_alone(q, &e->work, now_ns, late_ns);
@@ -527,7 +405,7 @@ static void settle_unmarked_locked(struct weir_gate_queue *q, uint64_t now_ns)
     if (last != NULL && last->pending && last->started == 0 && last->work.first == NULL) {
         last->started = q->unmarked_started;
     } else {
-        weir_gate_finished_locked(q->gate, now_ns, q->unmarked_started, 0);
+        finished_locked(q->gate, q->unmarked_started, now_ns, 0);
         q->gate->n_items--;
     }
     q->unmarked_started = 0;
@@ -556,18 +434,17 @@ void weir_gate_look_locked(struct weir_gate_queue *q, uint64_t now_ns)
     pthread_mutex_unlock(&q->lock);
 }
 
-static weir_sched_id adopt_one(struct weir_gate_queue *q, enum weir_sched_class class, uint64_t ns,
-                               uint64_t now_ns)
+static weir_gate_name adopt_one(struct weir_gate_queue *q, uint8_t class, uint64_t ns,
+                                uint64_t now_ns)
 {
-    struct weir_sched_item_params params = {
-        .class = class, .flags = WEIR_SCHED_STARTED, .predicted_ns = ns != 0 ? ns : 1};
-    weir_sched_id id = 0;
+    struct weir_gate_request request = {
+        .class = class, .flags = WEIR_SCHED_STARTED, .at_ns = now_ns, .ns = ns != 0 ? ns : 1};
+    weir_gate_name name = 0;
 
-    if (weir_gate_arrive_locked(q, now_ns, &params, &id) == WEIR_OK) {
+    if (weir_gate_arrive_locked(q, &request, NULL, &name) == WEIR_OK) {
         q->gate->n_items++;
-        return id;
     }
-    return 0;
+    return name;
 }
 
 void weir_gate_adopt_locked(struct weir_gate_queue *q, uint64_t now_ns)
@@ -581,7 +458,7 @@ void weir_gate_adopt_locked(struct weir_gate_queue *q, uint64_t now_ns)
         struct weir_gate_entry *e = &q->ring[(q->first + i) % WEIR_GATE_ENTRIES];
 
         if (e->pending && e->started == 0 && e->work.first == NULL) {
-            e->started = adopt_one(q, (enum weir_sched_class)e->work.class, e->work.ns, now_ns);
+            e->started = adopt_one(q, e->work.class, e->work.ns, now_ns);
         }
     }
     pthread_mutex_unlock(&q->lock);
@@ -596,7 +473,7 @@ void weir_gate_adopt_locked(struct weir_gate_queue *q, uint64_t now_ns)
 /* Work that passed undecided while that was being forbidden. */
 static void adopt_stragglers_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
-    if (!weir_gate_is_alone(q) && q->waiting == NULL &&
+    if (!weir_gate_may_pass(q) && q->waiting == NULL &&
         (q->n != 0 || atomic_load(&q->unmarked_ns) != 0)) {
         weir_gate_adopt_locked(q, now_ns);
     }
@@ -611,36 +488,17 @@ static void look_all_locked(struct weir_gate *gate, uint64_t now_ns)
         adopt_stragglers_locked(q, now_ns);
     }
     weir_gate_take_orders_locked(gate);
-    weir_gate_tick_locked(gate, now_ns);
-}
-
-void weir_gate_tick_locked(struct weir_gate *gate, uint64_t now_ns)
-{
-    if (now_ns >= gate->timer_ns) {
-        gate->timer_ns = UINT64_MAX;
-        weir_sched_tick(gate->sched, now_ns);
-    }
-    for (int i = 0; i < WEIR_GATE_CROWDS; i++) {
-        if (now_ns >= gate->crowded_until_ns[i]) {
-            atomic_store_explicit(&gate->crowded[i], false, memory_order_relaxed);
-        }
-    }
 }
 
 /* ---------------------------------------------------------------- the thread */
 
 /* Until the gate process calls, or somebody of this process. */
 static void sleep_attached_locked(struct weir_gate *gate, struct weir_gate_port *port,
-                                  uint32_t attention, uint64_t end_ns)
+                                  uint32_t attention)
 {
-    uint64_t now_ns = weir_clock_now_ns();
-
     pthread_mutex_unlock(&gate->lock);
     atomic_fetch_add(&port->watchers, 1);
-    if (end_ns > now_ns) {
-        (void)weir_futex_wait(&port->attention, attention,
-                              end_ns == UINT64_MAX ? WEIR_FOREVER : end_ns - now_ns);
-    }
+    (void)weir_futex_wait(&port->attention, attention, WEIR_FOREVER);
     atomic_fetch_sub(&port->watchers, 1);
     pthread_mutex_lock(&gate->lock);
 }
@@ -649,22 +507,11 @@ static void sleep_attached_locked(struct weir_gate *gate, struct weir_gate_port 
 static void sleep_locked(struct weir_gate *gate, struct weir_gate_client *client,
                          uint32_t attention)
 {
-    uint64_t end_ns = gate->timer_ns;
-    struct timespec end;
-
-    for (int i = 0; i < WEIR_GATE_CROWDS; i++) {
-        if (atomic_load(&gate->crowded[i]) && gate->crowded_until_ns[i] < end_ns) {
-            end_ns = gate->crowded_until_ns[i];
-        }
-    }
     gate->idle = true;
     if (client != NULL) {
-        sleep_attached_locked(gate, client->port, attention, end_ns);
-    } else if (end_ns == UINT64_MAX) {
-        (void)pthread_cond_wait(&gate->work, &gate->lock);
+        sleep_attached_locked(gate, client->port, attention);
     } else {
-        end = (struct timespec){(time_t)(end_ns / WEIR_NS_PER_S), (long)(end_ns % WEIR_NS_PER_S)};
-        (void)pthread_cond_timedwait(&gate->work, &gate->lock, &end);
+        (void)pthread_cond_wait(&gate->work, &gate->lock);
     }
     gate->idle = false;
 }

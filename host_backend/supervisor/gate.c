@@ -7,8 +7,8 @@
  * and get their ports then. What it learns it keeps in a file that is opened here, since workers
  * must not reach it.
  *
- * A worker does not need the gate to work. Until it has a port, and when the gate has died, it
- * decides about its own sessions.
+ * A worker does not need the gate to work. Until it has a port, and when the gate has died, its
+ * work passes undecided.
  */
 #include "host_backend/supervisor/supervisor.h"
 #include "host_backend/supervisor/worker_log.h"
@@ -211,7 +211,7 @@ static void pass_on(struct weir_supervisor *sup, const struct weir_link_message 
         return;
     }
     if (fd < 0) {
-        weir_log_error("supervisor: a worker has no port to the gate and decides for itself "
+        weir_log_error("supervisor: a worker has no port to the gate, its work is not scheduled "
                        "worker=%u",
                        worker);
         weir_sup_gate_worker_gone(sup, (int)worker);
@@ -342,7 +342,7 @@ void weir_sup_gate_receive(struct weir_supervisor *sup)
     }
 }
 
-/* The workers go on by themselves until there is another. */
+/* The workers' work passes undecided until there is another. */
 static void on_death(struct weir_supervisor *sup, int wait_status)
 {
     const struct weir_link_message lost = {.type = WEIR_LINK_GATE_LOST};

@@ -1,7 +1,7 @@
 /*
  * `weir policy` as the supervisor does it: other policies for the schedulers of a running host.
  *
- * They hold until the host ends, also for workers that start later, or until weir.toml says
+ * They hold until the host ends, or until weir.toml says
  * something else than it did and is read again.
  */
 #include "host_backend/supervisor/supervisor.h"
@@ -32,7 +32,7 @@ bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct
                        "from %s to %s", now, policy);
     }
     snprintf(now, sizeof sup->config.scheduler.policy, "%s", policy);
-    weir_sup_workers_configure(sup);
+    weir_sup_gate_configure(sup);
     return true;
 }
 

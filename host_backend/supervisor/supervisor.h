@@ -575,9 +575,6 @@ void weir_sup_claim(struct weir_supervisor *sup, int worker, const struct weir_l
 void weir_sup_claim_answer(struct weir_supervisor *sup, unsigned i);
 /** The first worker of all found no driver or no device: say so, and stop. */
 void weir_sup_no_gpu(struct weir_supervisor *sup);
-/** The host's policies are others: tell the workers that have been started. Those that are dead
- * hear it at their start. */
-void weir_sup_workers_configure(struct weir_supervisor *sup);
 /** Send to one worker; a broken link is closed. @return true when it went out */
 bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
                           const struct weir_link_message *message, int fd);

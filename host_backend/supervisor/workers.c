@@ -215,16 +215,6 @@ static enum weir_status open_endpoint(struct weir_supervisor *sup, const struct 
 #endif
 }
 
-void weir_sup_workers_configure(struct weir_supervisor *sup)
-{
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].pid != 0) {
-            (void)send_config(sup, i, -1);
-        }
-    }
-    weir_sup_gate_configure(sup);
-}
-
 /* A worker that listened before it knows the tenants would turn their keys away. */
 static void let_listen(struct weir_supervisor *sup, int worker)
 {

@@ -47,7 +47,7 @@
 
 #define STOP_WAIT_S    4
 #define STACK_BYTES    (8u << 20)
-#define KEEP_MS        10000 /* how often it is asked whether something is to be kept */
+#define LOOK_MS        10000 /* how soon it sees that there is a spare */
 #define LAST_WORDS_NS  (200 * WEIR_NS_PER_MS)
 #define GONE_LOOK_MS   50  /* between looks whether the sessions of a tenant have ended */
 #define SPARES_LOOK_MS 500 /* whether memory has been spare for too long */
@@ -250,9 +250,6 @@ static bool on_message(struct weir_worker *worker)
         told.tcp_fd = fd;
         fd = -1;
         break;
-    case WEIR_LINK_CONFIG: /* again */
-        weir_gates_policies_set(worker, message.config.scheduler.policy);
-        break;
     case WEIR_LINK_TENANT:
         on_tenant(worker, &message.tenant, fd);
         break;
@@ -349,7 +346,7 @@ static int wait_ms(struct weir_worker *worker)
 {
     bool gone = free_gone(worker), spare = weir_spares_age(worker, weir_clock_now_ns());
 
-    return gone ? GONE_LOOK_MS : spare ? SPARES_LOOK_MS : KEEP_MS;
+    return gone ? GONE_LOOK_MS : spare ? SPARES_LOOK_MS : LOOK_MS;
 }
 
 static void loop(struct weir_worker *worker)
@@ -365,7 +362,6 @@ static void loop(struct weir_worker *worker)
         if (poll(waits, 4, wait_ms(worker)) < 0 && errno != EINTR) {
             return;
         }
-        weir_gates_keep(worker);
         if (waits[1].revents != 0) {
             (void)!read(worker->wake_fd, &woken, sizeof woken);
         }

@@ -235,15 +235,6 @@ void weir_worker_status_fill(struct weir_worker *worker, struct weir_status_work
     row->chunk_bytes = atomic_load(&worker->counts.chunk_bytes);
 }
 
-/* What the scheduler gave it. */
-static void fill_usage(struct weir_tenant *tenant, struct weir_status_tenant *row)
-{
-    struct weir_gate_usage usage;
-
-    row->scheduled = weir_gates_usage(tenant, &usage);
-    weir_gate_usage_show(&usage, row);
-}
-
 static void send_message(struct weir_worker *worker, const struct weir_link_message *message)
 {
     (void)!weir_link_send(worker->link, message, -1); /* a lost link is seen by receive */
@@ -256,10 +247,7 @@ static void tell_devices(struct weir_worker *worker, bool looks)
     bool scheduled = worker->gates[0] != NULL; /* the first device is always open */
 
     for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
-        bool is_open = weir_device_is_open(&worker->platform.devices[i]);
-        struct weir_gate *gate = is_open && scheduled ? worker->gates[i]->gate : NULL;
-
-        weir_device_status(worker, i, gate, looks, &message.device_row);
+        weir_device_status(worker, i, looks, &message.device_row);
         message.device_row.scheduled = scheduled;
         send_message(worker, &message);
     }
@@ -296,7 +284,7 @@ void weir_worker_tell_status(struct weir_worker *worker, bool stats, bool device
         row->image_bytes = weir_host_image_store_bytes(&t->images);
         row->refused_device = weir_refusals_take(t, WEIR_ACCOUNT_DEVICE_MEMORY);
         row->refused_pinned = weir_refusals_take(t, WEIR_ACCOUNT_PINNED_MEMORY);
-        fill_usage(t, row);
+        weir_gates_usage(t, row);
         send_message(worker, &message);
     }
     pthread_mutex_unlock(&worker->lock);

@@ -90,13 +90,11 @@ struct counted {
 static void count(struct weir_gate_process *process, struct counted *ret_counted)
 {
     for (uint32_t i = 0; i < o.sessions; i++) {
-        struct weir_gate_usage usage;
+        struct weir_status_tenant row;
 
-        if (weir_gate_process_usage(process, i, &usage)) {
-            ret_counted->gated += usage.gated;
-            for (unsigned k = 1; k < WEIR_SCHED_WAITS; k++) {
-                ret_counted->later += usage.waits[k];
-            }
+        if (weir_gate_process_usage(process, i, &row)) {
+            ret_counted->gated += row.items;
+            ret_counted->later += row.items - row.waits_10us;
         }
     }
 }
@@ -108,8 +106,7 @@ static void serve(const struct session *sessions, struct weir_spin_page *spin, i
     struct weir_policy_set policies;
     struct weir_gate_process_params params = {
         .settings = &settings, .policies = &policies, .spin = spin};
-    struct weir_sched_tenant_params tenant = {
-        .name = "", .weight = 100, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
+    struct weir_tenant_config tenant;
     struct weir_link_gpu gpu = {
         .sms = SMS, .fill = WEIR_SCHED_FILL_ALL, .levels = true, .real = true};
     struct weir_gate_process *process;
@@ -122,7 +119,7 @@ static void serve(const struct session *sessions, struct weir_spin_page *spin, i
         char name[16];
 
         (void)snprintf(name, sizeof name, "t%u", i);
-        tenant.name = name;
+        weir_tenant_config_default(&tenant, name);
         weir_gate_process_tenant_set(process, i, &tenant);
         must(weir_gate_process_port_add(process, i + 1, (int32_t)i, 1, sessions[i].port_fd,
                                         sessions[i].bell_fd),
@@ -148,27 +145,20 @@ static float *new_samples(void)
 static void open_session(struct session *s, const struct weir_spin_page *spin)
 {
     struct weir_sched_settings settings = weir_sched_settings_default();
-    struct weir_sched_tenant_params tenant = {
-        .name = "own", .weight = 100, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
-    struct weir_policy_set policies;
     /* As on a GPU: small graphs run beside each other, so there is room. */
     struct weir_gate_params gate = {.sms = SMS,
                                     .levels = true,
                                     .real = true,
                                     .fill = WEIR_SCHED_FILL_ALL,
                                     .settings = &settings,
-                                    .policies = &policies,
                                     .spin = spin,
-                                    .times_dir = "none",
                                     .uuid = uuid,
                                     .ops = &tl_gate_ops};
 
-    must(weir_policy_set_parse("fair", &policies, NULL), "policy");
     must(weir_gate_client_create(s->port_fd, s->bell_fd, NULL, &s->client), "client");
     must(weir_gate_create(&gate, &s->gate), "gate");
     weir_gate_attach(s->gate, s->client);
-    must(weir_gate_queue_create(s->gate, s->id - 1, &tenant, 100, &tl_gate_session_ops, s,
-                                &s->queue),
+    must(weir_gate_queue_create(s->gate, s->id - 1, "own", 100, &tl_gate_session_ops, s, &s->queue),
          "queue");
     s->us = new_samples();
 }

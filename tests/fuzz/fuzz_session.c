@@ -185,7 +185,6 @@ static void await_images(struct weir_tenant *tenant)
     uint64_t end_ns = weir_clock_now_ns() + 20 * WEIR_NS_PER_S;
     const struct timespec pause = {0, (long)WEIR_NS_PER_MS};
 
-    weir_gates_keep(worker);
     while (weir_host_image_store_in_use(&tenant->images) && weir_clock_now_ns() < end_ns) {
         nanosleep(&pause, NULL);
     }

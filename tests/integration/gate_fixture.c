@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define AWAIT_NS  (40 * WEIR_NS_PER_S)
 #define MARKS_MAX 4096u
@@ -26,10 +27,9 @@ uint64_t __wrap_weir_clock_now_ns(void)
 
 void clock_forward(uint64_t ns)
 {
+    settle(); /* what was posted is of the time before */
     atomic_fetch_add(&time_ns, ns);
-    pthread_mutex_lock(&fx.gate->lock);
-    pthread_cond_signal(&fx.gate->work);
-    pthread_mutex_unlock(&fx.gate->lock);
+    settle();
 }
 
 uint64_t await_begin(void)
@@ -149,6 +149,21 @@ uint64_t launch_while_device_works(struct guest *guest, struct weir_gate_work wo
     return atomic_load(&time_ns) - begin_ns;
 }
 
+/* The clock stands still while a session's thread sleeps until the gate process answers. So it has
+ * answered when the sleep is over, however slow the machine is. */
+bool __real_weir_futex_wait(const uint32_t *word, uint32_t expected, uint64_t timeout_ns);
+bool __wrap_weir_futex_wait(const uint32_t *word, uint32_t expected, uint64_t timeout_ns);
+
+bool __wrap_weir_futex_wait(const uint32_t *word, uint32_t expected, uint64_t timeout_ns)
+{
+    bool woken = __real_weir_futex_wait(word, expected, timeout_ns);
+
+    if (in_gate) {
+        settle();
+    }
+    return woken;
+}
+
 static CUresult host_alloc(void **ret, size_t bytes, unsigned flags)
 {
     (void)flags;
@@ -156,16 +171,16 @@ static CUresult host_alloc(void **ret, size_t bytes, unsigned flags)
     return *ret != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult host_pointer(CUdeviceptr *ret, void *host, unsigned flags)
+static CUresult host_pointer(CUdeviceptr *ret, void *memory, unsigned flags)
 {
     (void)flags;
-    *ret = (CUdeviceptr)(uintptr_t)host;
+    *ret = (CUdeviceptr)(uintptr_t)memory;
     return CUDA_SUCCESS;
 }
 
-static CUresult host_free(void *host)
+static CUresult host_free(void *memory)
 {
-    free(host);
+    free(memory);
     return CUDA_SUCCESS;
 }
 
@@ -173,6 +188,13 @@ static CUresult set_current(CUcontext context)
 {
     (void)context;
     return CUDA_SUCCESS;
+}
+
+static CUresult total_memory(size_t *ret_bytes, CUdevice d)
+{
+    (void)ret_bytes;
+    (void)d;
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 struct priority_log priorities;
@@ -349,6 +371,15 @@ void __wrap_weir_run_put(struct weir_run *run)
     atomic_fetch_add(&runs.puts, 1);
 }
 
+void orders_taken(void)
+{
+    struct weir_gate_orders *orders = &fx.worker.gates[0]->client->port->orders[0];
+
+    settle();
+    await(atomic_load(&orders->head) == atomic_load(&orders->tail));
+    (void)locked(0); /* it takes them with the lock */
+}
+
 void run_says(struct weir_gate_item *item, struct weir_run *run, enum weir_run_event event)
 {
     struct weir_forms_order *order = weir_gate_item_room(item);
@@ -381,11 +412,61 @@ static void make_tenant(uint32_t index, const char *name, enum weir_priority pri
 static struct weir_spin_page spin_page = {.level = WEIR_SPIN_ALL};
 static uint32_t share_pct; /* of the gate that is about to be opened */
 
+/* In the process: what the supervisor tells it of a worker, its GPU and its tenants. */
+static void tell_process(void *user)
+{
+    const int *fds = user;
+    struct weir_link_reads reads;
+
+    weir_gates_describe(&fx.worker, &reads);
+    reads.gpu[0].real = false; /* or it would spin on until the clock goes on */
+    weir_gate_process_gpu(host.process, &reads.gpu[0]);
+    assert_int_equal(weir_gate_process_port_add(host.process, 1, -1, 1, fds[0], fds[1]), WEIR_OK);
+    for (uint32_t i = 0; i < 3; i++) {
+        weir_gate_process_tenant_set(host.process, i, &fx.tenants[i].config);
+        weir_gate_process_port_tenant(host.process, 1, i);
+    }
+}
+
+static void attach(void)
+{
+    int fds[2];
+
+    assert_int_equal(weir_gate_port_create(&fds[0], &fds[1]), WEIR_OK);
+    in_process(tell_process, fds);
+    weir_gates_attach(&fx.worker, fds[0], fds[1]);
+    close(fds[0]);
+    settle();
+}
+
+static void tell_settings(void *user)
+{
+    const struct weir_tenant *tenant = user;
+
+    weir_gate_process_tenant_set(host.process, tenant->index, &tenant->config);
+}
+
+void set_limit(uint32_t tenant, uint32_t percent)
+{
+    fx.tenants[tenant].config.sm_limit_pct = percent;
+    in_process(tell_settings, &fx.tenants[tenant]);
+    settle();
+}
+
+static void remove_tenants(void *user)
+{
+    (void)user;
+    for (uint32_t i = 0; i < 3; i++) {
+        weir_gate_process_tenant_remove(host.process, i);
+    }
+}
+
 static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill)
 {
     struct weir_worker *w = &fx.worker;
 
     memset(&fx, 0, sizeof fx);
+    w->link = -1;
     w->platform.real = levels;
     w->platform.spin.page = &spin_page;
     atomic_store(&time_ns, __real_weir_clock_now_ns() + 3600 * WEIR_NS_PER_S);
@@ -396,6 +477,7 @@ static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill
     fx.driver.cuMemHostGetDevicePointer_v2 = host_pointer;
     fx.driver.cuMemFreeHost = host_free;
     fx.driver.cuCtxSetCurrent = set_current;
+    fx.driver.cuDeviceTotalMem_v2 = total_memory;
     fx.driver.cuStreamSetAttribute = set_attribute;
     have_part(&fx.driver);
     w->platform.driver = fx.driver;
@@ -408,7 +490,6 @@ static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill
     w->platform.devices[0].about.attributes = fx.attributes;
     w->platform.devices[0].about.n_attributes = 1;
     w->platform.devices[0].about.stream_priority_greatest = -5;
-    snprintf(w->config.forms.cache_dir, sizeof w->config.forms.cache_dir, "none");
     w->config.scheduler = weir_sched_settings_default();
     w->config.scheduler.starve_ms = 60000;
     w->config.scheduler.fill = fill;
@@ -421,6 +502,8 @@ static void open_gate(const char *policy, bool levels, enum weir_sched_fill fill
     make_tenant(2, "other", WEIR_PRIORITY_NORMAL);
     assert_int_equal(weir_gates_create(w, &weir_orders_of_runs, WEIR_ORDERS_ROOM), WEIR_OK);
     fx.gate = w->gates[0]->gate;
+    host_open(&w->config.scheduler, &spin_page);
+    attach();
 }
 
 void gate_open(const char *policy)
@@ -457,25 +540,13 @@ void gate_close(void)
     for (uint32_t i = 0; i < 3; i++) {
         weir_gates_tenant_gone(&fx.tenants[i]);
     }
+    in_process(remove_tenants, NULL);
     assert_int_equal(locked(fx.gate->n_items), 0);
     assert_int_equal(counts_now().items, 0);
     weir_gates_destroy(&fx.worker);
+    host_close();
     weir_device_idle_destroy(&fx.worker);
     pthread_mutex_destroy(&fx.worker.lock);
-}
-
-struct weir_sched_counts counts_now(void)
-{
-    struct weir_sched_counts counts;
-    const char *wrong;
-
-    pthread_mutex_lock(&fx.gate->lock);
-    wrong = weir_sched_check(fx.gate->sched);
-    weir_sched_count(fx.gate->sched, &counts);
-    pthread_mutex_unlock(&fx.gate->lock);
-    assert_null(wrong);
-    assert_int_equal(counts.nonsense, 0);
-    return counts;
 }
 
 /* ---------------------------------------------------------------- guests */
@@ -527,6 +598,7 @@ void finish(struct guest *guest)
     weir_gate_look(q);
     await(locked(q->n == 0 && q->unmarked_started == 0) &&
           atomic_load(&q->done_ns) == atomic_load(&q->given_ns));
+    settle();
 }
 
 void guest_gone(struct guest *guest)
@@ -578,6 +650,7 @@ void launch_begin(struct launch *launch, struct guest *guest, struct weir_gate_w
 void launch_await_given(struct launch *launch)
 {
     await(atomic_load(&launch->state) == LAUNCH_GIVEN);
+    settle(); /* others hear of it */
 }
 
 void launch_await_given_in_time(struct launch *launch)
@@ -590,9 +663,19 @@ void launch_await_given_in_time(struct launch *launch)
     }
 }
 
+/* It has an item that the gate process does not grant. */
+static bool waits(const struct weir_gate_queue *queue)
+{
+    const struct weir_gate_item *item = queue->waiting;
+
+    return item != NULL && atomic_load(&item->slot->granted) != item->sequence;
+}
+
 void launch_await_waiting(const struct launch *launch)
 {
     await(queue_of(launch->guest) != NULL && locked(queue_of(launch->guest)->waiting != NULL));
+    settle();
+    assert_true(locked(waits(queue_of(launch->guest))));
     assert_int_equal(atomic_load(&((struct launch *)(uintptr_t)launch)->state), LAUNCH_COMES);
 }
 
@@ -615,6 +698,35 @@ void launch_once(struct guest *guest, struct weir_gate_work work)
     launch_begin(&launch, guest, work);
     launch_leave(&launch);
     assert_int_equal(launch.result, CUDA_SUCCESS);
+    settle();
+}
+
+struct lesson {
+    const struct weir_gate_work *work;
+    uint64_t took_ns;
+};
+
+/* In the process: it learns this of all tenants' kernels of the key. */
+static void teach_process(void *user)
+{
+    const struct lesson *lesson = user;
+    struct served_gpu *gpu = &host.process->gpus[0];
+
+    for (uint32_t i = 0; i < 3; i++) {
+        weir_predict_learn(gpu->predict, lesson->work->class,
+                           lesson->work->key | served_owner_of(gpu, i), lesson->work->blocks,
+                           lesson->took_ns);
+    }
+}
+
+void teach(const struct weir_gate_work *work, uint64_t took_ns)
+{
+    struct lesson lesson = {work, took_ns};
+
+    pthread_mutex_lock(&fx.gate->lock);
+    weir_predict_learn(fx.gate->predict, work->class, work->key, work->blocks, took_ns);
+    pthread_mutex_unlock(&fx.gate->lock);
+    in_process(teach_process, &lesson);
 }
 
 struct weir_gate_work kernel_of(uint64_t key, uint64_t predicted_ns)
@@ -622,16 +734,15 @@ struct weir_gate_work kernel_of(uint64_t key, uint64_t predicted_ns)
     struct weir_gate_work work = {.class = WEIR_SCHED_KERNEL, .key = key, .blocks = 1000};
 
     if (predicted_ns != 0) {
-        pthread_mutex_lock(&fx.gate->lock);
-        weir_predict_learn(fx.gate->predict, WEIR_SCHED_KERNEL, key, work.blocks, predicted_ns);
-        pthread_mutex_unlock(&fx.gate->lock);
+        teach(&work, predicted_ns);
     }
     return work;
 }
 
 bool is_alone(const struct guest *guest)
 {
-    return queue_of(guest) != NULL && weir_gate_is_alone(queue_of(guest));
+    settle();
+    return queue_of(guest) != NULL && weir_gate_may_pass(queue_of(guest));
 }
 
 void make_alone(struct guest *guest)

@@ -1,7 +1,7 @@
 /*
  * The gate without a GPU, a guest or a worker process: sessions are structs, a launch is a thread
  * that goes through the gate, the device is a list of marks that the test lets be reached, and the
- * clock stands still until it is put forward. The scheduler behind the gate is the real one.
+ * clock stands still until it is put forward. Behind the gate is the gate process, a thread.
  */
 #ifndef WEIR_TESTS_INTEGRATION_GATE_FIXTURE_H
 #define WEIR_TESTS_INTEGRATION_GATE_FIXTURE_H
@@ -16,6 +16,7 @@
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/twins/orders.h"
+#include "tests/integration/gate_host.h"
 
 #define GATE_SMS 16u
 
@@ -51,6 +52,9 @@ void gate_open_share(const char *policy, uint32_t percent);
 void gate_close(void);
 
 void clock_forward(uint64_t ns);
+
+/* A tenant's SM limit, in percent. */
+void set_limit(uint32_t tenant, uint32_t percent);
 
 struct guest *guest_new(uint32_t tenant, uint32_t sm_pct);
 /* All that it has given is done, and known to be. */
@@ -94,6 +98,8 @@ void launch_once(struct guest *guest, struct weir_gate_work work);
  * time of the clock. How long it waited. */
 uint64_t launch_while_device_works(struct guest *guest, struct weir_gate_work work, uint64_t ns);
 
+/* Have everybody learn what work takes. */
+void teach(const struct weir_gate_work *work, uint64_t took_ns);
 /* A kernel of a key; predicted if ns is not 0. */
 struct weir_gate_work kernel_of(uint64_t key, uint64_t predicted_ns);
 
@@ -135,6 +141,8 @@ struct part_log {
 };
 extern struct part_log part;
 
+/* The worker has taken what the gate process has ordered, and carries it out or has. */
+void orders_taken(void);
 /* The run of an item tells what has happened to it; it ends. */
 void run_says(struct weir_gate_item *item, struct weir_run *run, enum weir_run_event event);
 void run_ends(struct weir_gate_item *item);
@@ -158,9 +166,6 @@ void await_pause(uint64_t end_ns, const char *what, const char *file, int line);
         pthread_mutex_unlock(&fx.gate->lock);                                                      \
         value_;                                                                                    \
     })
-
-/* What the scheduler has counted; nothing may be wrong with it. */
-struct weir_sched_counts counts_now(void);
 
 struct weir_gate_queue *queue_of(const struct guest *guest);
 

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 
 static const uint8_t uuids[2][16] = {"a GPU", "another GPU"};
 static struct weir_spin_page spin_page = {.level = WEIR_SPIN_NOBODY};
-struct gate_host host = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---------------------------------------------------------------- waiting */
 
@@ -33,97 +31,25 @@ void pause_until(uint64_t end_ns, const char *what, int line)
 
 /* ---------------------------------------------------------------- the gate process */
 
-static bool do_task(void *user)
-{
-    void (*task)(void *user);
-    void *about;
-    uint64_t n;
-
-    (void)user;
-    (void)!read(host.fd, &n, sizeof n);
-    pthread_mutex_lock(&host.lock);
-    task = host.task;
-    about = host.user;
-    pthread_mutex_unlock(&host.lock);
-    if (task != NULL) {
-        task(about);
-    }
-    atomic_store(&host.done, true);
-    return task != NULL;
-}
-
-static void *serve(void *user)
+static void name_gpus(void *user)
 {
     (void)user;
-    (void)!weir_gate_process_run(host.process, host.fd, do_task, NULL);
-    return NULL;
-}
-
-/* Let the process's thread do something; NULL: end. */
-void in_process(void (*task)(void *user), void *user)
-{
-    const uint64_t one = 1;
-
-    pthread_mutex_lock(&host.lock);
-    host.task = task;
-    host.user = user;
-    pthread_mutex_unlock(&host.lock);
-    atomic_store(&host.done, false);
-    assert_int_equal(write(host.fd, &one, sizeof one), sizeof one);
-    await(atomic_load(&host.done));
-}
-
-void process_open(void)
-{
-    struct weir_sched_settings settings = weir_sched_settings_default();
-    struct weir_policy_set policies;
-    struct weir_gate_process_params params = {
-        .settings = &settings, .policies = &policies, .spin = &spin_page};
-
-    settings.starve_ms = 60000;
-    settings.fill = WEIR_SCHED_FILL_NONE;
-    assert_int_equal(weir_policy_set_parse("fair", &policies, NULL), WEIR_OK);
-    assert_int_equal(weir_gate_process_create(&params, &host.process), WEIR_OK);
     for (size_t i = 0; i < 2; i++) {
         struct weir_link_gpu gpu = {.sms = SMS, .fill = WEIR_SCHED_FILL_NONE};
 
         memcpy(gpu.uuid, uuids[i], sizeof gpu.uuid);
         weir_gate_process_gpu(host.process, &gpu);
     }
-    host.fd = eventfd(0, EFD_NONBLOCK);
-    assert_int_equal(pthread_create(&host.thread, NULL, serve, NULL), 0);
 }
 
-void process_close(void)
+void process_open(void)
 {
-    in_process(NULL, NULL);
-    pthread_join(host.thread, NULL);
-    weir_gate_process_destroy(host.process);
-    close(host.fd);
-}
+    struct weir_sched_settings settings = weir_sched_settings_default();
 
-static struct weir_sched_counts counts;
-static const char *wrong;
-
-static void count(void *user)
-{
-    const struct weir_sched *sched = host.process->gpus[*(const int *)user].gate->sched;
-
-    weir_sched_count(sched, &counts);
-    wrong = weir_sched_check(sched);
-}
-
-struct weir_sched_counts counts_of(int gpu)
-{
-    in_process(count, &gpu);
-    assert_null(wrong);
-    assert_int_equal(counts.nonsense, 0);
-    return counts;
-}
-
-struct weir_sched_counts counts_now(void)
-{
-    return counts_of(0);
+    settings.starve_ms = 60000;
+    settings.fill = WEIR_SCHED_FILL_NONE;
+    host_open(&settings, &spin_page);
+    in_process(name_gpus, NULL);
 }
 
 /* ---------------------------------------------------------------- workers */
@@ -145,39 +71,37 @@ static void tell_tenant(void *user)
 {
     static const char *const names[] = {"a", "b", "c", "d"};
     const struct worker *w = user;
-    struct weir_sched_tenant_params params = {
-        .name = names[w->tenant], .weight = 100, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
+    struct weir_tenant_config settings;
 
-    weir_gate_process_tenant_set(host.process, w->tenant, &params);
+    weir_tenant_config_default(&settings, names[w->tenant]);
+    weir_gate_process_tenant_set(host.process, w->tenant, &settings);
 }
 
 void open_queue(struct worker *w, const struct weir_gate_session_ops *ops, void *session)
 {
-    struct weir_sched_tenant_params params = {
-        .name = "own", .weight = 100, .sm_limit = 100, .priority = WEIR_PRIORITY_NORMAL};
-
     assert_int_equal(
-        weir_gate_queue_create(w->gate, w->tenant, &params, 100, ops, session, &w->queue), WEIR_OK);
+        weir_gate_queue_create(w->gate, w->tenant, "own", 100, ops, session, &w->queue), WEIR_OK);
 }
 
-/* A gate of the worker's client, with a queue. */
-void open_gate(struct worker *w, uint32_t device)
+/* A gate with a queue, which knows of no gate process. */
+void make_gate(struct worker *w, uint32_t device)
 {
     struct weir_sched_settings settings = weir_sched_settings_default();
-    struct weir_policy_set policies;
     struct weir_gate_params gate = {.device = device,
                                     .sms = SMS,
                                     .settings = &settings,
-                                    .policies = &policies,
                                     .spin = &spin_page,
-                                    .times_dir = "none",
                                     .uuid = uuids[device],
                                     .ops = &tl_gate_ops};
 
-    assert_int_equal(weir_policy_set_parse("fair", &policies, NULL), WEIR_OK);
     assert_int_equal(weir_gate_create(&gate, &w->gate), WEIR_OK);
-    weir_gate_attach(w->gate, w->client);
     open_queue(w, &tl_gate_session_ops, &w->session);
+}
+
+void open_gate(struct worker *w, uint32_t device)
+{
+    make_gate(w, device);
+    weir_gate_attach(w->gate, w->client);
 }
 
 /* @param of  the tenant that its port is for; -1: nobody. */
@@ -269,7 +193,7 @@ void launch(struct worker *w, uint64_t key)
 
 uint64_t key_of(uint32_t tenant, uint64_t key)
 {
-    return host.process->gpus[0].gate->members[tenant].owner | key;
+    return host.process->gpus[0].members[tenant].owner | key;
 }
 
 void know(void *user)
@@ -277,8 +201,8 @@ void know(void *user)
     (void)user;
     for (uint32_t i = 0; i < 4; i++) {
         for (uint32_t tenant = 0; tenant < 2; tenant++) {
-            weir_predict_learn(host.process->gpus[0].gate->predict, WEIR_SCHED_KERNEL,
-                               key_of(tenant, 7), 1000, LONG_NS);
+            weir_predict_learn(host.process->gpus[0].predict, WEIR_SCHED_KERNEL, key_of(tenant, 7),
+                               1000, LONG_NS);
         }
     }
 }
@@ -295,12 +219,12 @@ void make_alone(struct worker *w)
 {
     struct timespec pause = {0, 2 * 1000 * 1000};
 
-    for (int i = 0; i < 100 && !weir_gate_is_alone(w->queue); i++) {
+    for (int i = 0; i < 100 && !weir_gate_may_pass(w->queue); i++) {
         launch(w, 1);
         device_reaches(w);
         nanosleep(&pause, NULL);
     }
-    assert_true(weir_gate_is_alone(w->queue));
+    assert_true(weir_gate_may_pass(w->queue));
 }
 
 /* Undecided work in a batch that has no mark yet. */

@@ -1,12 +1,13 @@
 /*
- * The gate process and workers' gates that are attached to it: here threads of one process, over
- * real ports. The device is words that the test writes.
+ * Workers' gates that are attached to the gate process (gate_host.h). The device is words that the
+ * test writes.
  */
 #ifndef WEIR_TESTS_INTEGRATION_GATE_PROCESS_FIXTURE_H
 #define WEIR_TESTS_INTEGRATION_GATE_PROCESS_FIXTURE_H
 
 #include "../lib/tl_cmocka.h"
-#include "host_backend/gate/process/served.h"
+#include "host_backend/gate/private.h"
+#include "tests/integration/gate_host.h"
 #include "tests/lib/tl_gate_ops.h"
 
 #define LONG_NS (80 * WEIR_NS_PER_MS)
@@ -21,20 +22,6 @@
             pause_until(end_ns_, what, line);                                                      \
         }                                                                                          \
     } while (0)
-
-/* The gate process, a thread here. */
-struct gate_host {
-    struct weir_gate_process *process;
-    pthread_t thread;
-    int fd;
-    /* What its thread is to do next, and has done. */
-    pthread_mutex_t lock; /* guards the two; the descriptor alone shows no order to a sanitizer */
-    void (*task)(void *user);
-    void *user;
-    atomic_bool done;
-};
-
-extern struct gate_host host;
 
 /* A worker, with one session on one device. */
 struct worker {
@@ -63,15 +50,12 @@ struct launch {
 uint64_t end_in(void);
 /** Sleep 0.1 ms; fail after end_ns: it never came to this. */
 void pause_until(uint64_t end_ns, const char *what, int line);
-/** Have the process's thread do something; NULL: end. */
-void in_process(void (*task)(void *user), void *user);
+/** A process that serves two GPUs, which nobody has used yet. */
 void process_open(void);
-void process_close(void);
-/** Of a GPU's scheduler, which must be consistent. */
-struct weir_sched_counts counts_of(int gpu);
-struct weir_sched_counts counts_now(void);
 void open_queue(struct worker *w, const struct weir_gate_session_ops *ops, void *session);
-/** A gate of the worker's client for one of its devices, with a queue. */
+/** A gate for one of the worker's devices, with a queue; attached to nothing. */
+void make_gate(struct worker *w, uint32_t device);
+/** The same, attached to the worker's client. */
 void open_gate(struct worker *w, uint32_t device);
 /** @param of  the tenant that its port is for; -1: nobody. */
 struct worker *worker_new(uint32_t id, uint32_t tenant, int32_t of);

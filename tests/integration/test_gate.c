@@ -347,11 +347,8 @@ static void work_that_moves_on_lets_nothing_pass(void **state)
     looks_up(&l);
     clock_forward(4 * LONG_NS + WEIR_NS_PER_MS); /* too long to be the first one's own time */
     launch_end(&l);
-    launch_begin(&l, b, kernel_of(2, 0));
-    launch_await_waiting(&l);
+    launch_once(b, kernel_of(2, 0)); /* never ends */
     clock_forward(400 * WEIR_NS_PER_MS);
-    launch_await_given_in_time(&l); /* a has had what its rest is worth */
-    launch_leave(&l);               /* never ends */
     device_reaches_some(a, 1);
     await(locked(queue_of(a)->first_ns) != 0);
     launch_begin(&l, a, kernel_of(7, 0)); /* behind 80 ms that are still to come */
@@ -443,11 +440,13 @@ static void a_stop_that_comes_too_early_is_made_up_for(void **state)
     item = l.admission.pass.item;
     assert_non_null(item);
     launch_once(high, kernel_of(2, 0)); /* preempts: what is not with the device yet, too */
+    orders_taken();
     assert_true(locked(item->stop_late));
     assert_int_equal(atomic_load(&runs.stops), 0);
     launch_leave(&l);
     await(atomic_load(&runs.stops) == 1);
     run_says(item, RUN, WEIR_RUN_HAS_STOPPED);
+    orders_taken();
     assert_int_equal(atomic_load(&runs.resumes), 0);
     finish(high);
     await(atomic_load(&runs.resumes) == 1);
@@ -475,6 +474,7 @@ static void what_was_no_run_after_all_is_never_stopped(void **state)
     launch_await_given(&l);
     item = l.admission.pass.item;
     launch_once(high, kernel_of(2, 0));
+    orders_taken();
     assert_true(atomic_load(&item->halted));
     launch_leave(&l);
     await(!atomic_load(&item->halted));
@@ -482,6 +482,7 @@ static void what_was_no_run_after_all_is_never_stopped(void **state)
     finish(high);
     clock_forward(10 * WEIR_NS_PER_MS);
     launch_once(high, kernel_of(2, 0));
+    orders_taken();
     assert_false(atomic_load(&item->halted));
     finish(high);
     finish(normal);
@@ -538,6 +539,7 @@ static void an_ending_session_is_not_stopped(void **state)
     launch_leave(&l);
     weir_admission_session_ends(&normal->session);
     launch_once(high, kernel_of(2, 0));
+    orders_taken();
     assert_int_equal(atomic_load(&runs.stops), 0);
     assert_false(atomic_load(&item->halted));
     finish(high);
@@ -569,10 +571,8 @@ static void a_limited_session_passes_the_scheduler_and_has_its_range(void **stat
     launch_await_given(&l);
     assert_int_equal(l.admission.pass.place.sm_count, GATE_SMS / 4);
     launch_leave(&l);
-    fx.tenants[0].config.sm_limit_pct = 50; /* the session's own is lower */
-    weir_gates_tenant_changed(&fx.tenants[0]);
-    fx.tenants[0].config.sm_limit_pct = 10;
-    weir_gates_tenant_changed(&fx.tenants[0]);
+    set_limit(0, 50); /* the session's own is lower */
+    set_limit(0, 10);
     await(atomic_load(&runs.resizes) == 1);
     assert_int_equal(atomic_load(&runs.sm_count), GATE_SMS / 10);
     finish(a);
@@ -590,25 +590,17 @@ static void a_limit_ends_being_alone(void **state)
     a = guest_new(0, 0);
     make_alone(a);
     launch_once(a, kernel_of(1, 0));
-    fx.tenants[0].config.sm_limit_pct = 50;
-    weir_gates_tenant_changed(&fx.tenants[0]);
+    set_limit(0, 50);
     assert_false(is_alone(a));
     await(counts_now().items == 1); /* what had passed is charged from now on */
     finish(a);
-    fx.tenants[0].config.sm_limit_pct = 100;
-    weir_gates_tenant_changed(&fx.tenants[0]);
+    set_limit(0, 100);
     make_alone(a);
     guest_gone(a);
     gate_close();
 }
 
 /* ---------------------------------------------------------------- shares of a context */
-
-static void set_limit(uint32_t tenant, uint32_t percent)
-{
-    fx.tenants[tenant].config.sm_limit_pct = percent;
-    weir_gates_tenant_changed(&fx.tenants[tenant]);
-}
 
 /* They cannot be told which SMs to use, so no range goes with them, and they are in no form that
  * could be moved. */
@@ -672,15 +664,31 @@ static void a_limit_below_the_share_is_held_in_time(void **state)
 
 /* ---------------------------------------------------------------- waiting */
 
+static void as_on_many_cores(void *user)
+{
+    (void)user;
+    host.process->gpus[0].spin = true;
+}
+
+/* Its thread waits for a grant, and not by spinning. */
+static bool sleeps(const struct guest *guest)
+{
+    const struct weir_gate_queue *q = queue_of(guest);
+
+    return atomic_load(&fx.gate->spinners) == 0 &&
+           atomic_load(&q->client->port->slot[q->slot].sleeps) != 0;
+}
+
 /* It spins for a while when it comes, then sleeps, and spins again when the copy before it is
  * nearly done; and it need not look at the clock to go on then. */
 static void who_copies_next_is_awake_when_its_turn_comes(void **state)
 {
-    static const struct weir_gate_work copy = {.class = WEIR_SCHED_H2D, .bytes = 100000000};
+    static const struct weir_gate_work copy = {.class = WEIR_SCHED_H2D, .bytes = 10000000000};
     struct launch first;
     struct launch next;
     struct guest *a;
     struct guest *b;
+    uint64_t ends_ns;
 
     (void)state;
     gate_open("fair");
@@ -688,19 +696,19 @@ static void who_copies_next_is_awake_when_its_turn_comes(void **state)
     fx.gate->spin = true;
     fx.gate->spinners_max = 1;
     pthread_mutex_unlock(&fx.gate->lock);
+    in_process(as_on_many_cores, NULL);
     a = guest_new(0, 0);
     b = guest_new(2, 0);
-    launch_begin(&first, a, copy); /* guessed: 2.5 ms */
+    ends_ns = weir_clock_now_ns() + 250 * WEIR_NS_PER_MS; /* as is guessed */
+    launch_begin(&first, a, copy);
     launch_end(&first);
     launch_begin(&next, b, copy);
     launch_await_waiting(&next);
     await(atomic_load(&fx.gate->spinners) == 1);
-    clock_forward(WEIR_NS_PER_MS);
-    await(atomic_load(&fx.gate->spinners) == 0);
-    clock_forward(WEIR_NS_PER_MS);
+    await((clock_forward(WEIR_NS_PER_MS / 4), sleeps(b)));
     looks_up(&next); /* there is long to go: it sleeps on */
-    assert_int_equal(atomic_load(&fx.gate->spinners), 0);
-    clock_forward(WEIR_NS_PER_MS / 2);
+    await(sleeps(b));
+    clock_forward(ends_ns - weir_clock_now_ns() - 100 * WEIR_NS_PER_US);
     await(atomic_load(&fx.gate->spinners) == 1);
     assert_int_equal(atomic_load(&next.state), LAUNCH_COMES);
     device_reaches(a);

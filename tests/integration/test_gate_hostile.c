@@ -42,8 +42,8 @@ static void ask(void *user)
 {
     struct asked *a = user;
 
-    a->ns = weir_predict_ask(host.process->gpus[0].gate->predict, a->class,
-                             key_of(a->tenant, a->key), 1000);
+    a->ns =
+        weir_predict_ask(host.process->gpus[0].predict, a->class, key_of(a->tenant, a->key), 1000);
 }
 
 static uint64_t known(enum weir_sched_class class, uint32_t tenant, uint64_t key)
@@ -71,7 +71,7 @@ static void close_both(struct worker *victim, struct worker *hostile)
 {
     worker_gone(hostile);
     worker_gone(victim);
-    process_close();
+    host_close();
 }
 
 static void get_owner(void *user)
@@ -202,16 +202,12 @@ static void allow(void *user)
  * before the gate has read all that the supervisor says is no mistake. */
 static void open_before_it_is_allowed(void *user)
 {
-    const uint64_t one = 1;
     struct worker *w = user;
     struct weir_gate_request request = {
         .kind = WEIR_GATE_REQUEST_QUEUE, .queue = 901, .item = w->tenant, .blocks = 100};
 
     assert_true(weir_gate_port_post(w->client->port, w->client->bell, &request));
-    pthread_mutex_lock(&host.lock);
-    host.task = allow; /* the next message is there already */
-    pthread_mutex_unlock(&host.lock);
-    assert_int_equal(write(host.fd, &one, sizeof one), sizeof one);
+    in_process_next(allow);
 }
 
 static void a_tenant_that_is_about_to_be_told_is_waited_for(void **state)
@@ -226,7 +222,7 @@ static void a_tenant_that_is_about_to_be_told_is_waited_for(void **state)
     in_process(open_before_it_is_allowed, w);
     await(counts_now().queues == 1);
     worker_gone(w);
-    process_close();
+    host_close();
 }
 
 static void tenant_goes(void *user)
@@ -256,7 +252,7 @@ static void a_tenant_that_goes_leaves_its_workers(void **state)
     weir_gate_detach(old->gate);
     worker_gone(old);
     worker_gone(next);
-    process_close();
+    host_close();
 }
 
 /* ---------------------------------------------------------------- GPUs */
@@ -305,7 +301,7 @@ static void gpus_are_those_that_the_supervisor_named(void **state)
     assert_int_equal(gpus_now(), 1);
     name_gpu(hostile[0], 1, second); /* it is the first who uses that one, as if with one SM */
     assert_int_equal(gpus_now(), 2);
-    assert_int_equal(host.process->gpus[1].gate->sms, host.process->gpus[0].gate->sms);
+    assert_int_equal(host.process->gpus[1].of->sms, host.process->gpus[0].of->sms);
     victim = worker_new(1, 0, 0);
     other.client = victim->client;
     open_gate(&other, 1);
@@ -319,7 +315,7 @@ static void gpus_are_those_that_the_supervisor_named(void **state)
     for (uint32_t i = 0; i < 5; i++) {
         worker_gone(hostile[i]);
     }
-    process_close();
+    host_close();
 }
 
 /* ---------------------------------------------------------------- the process itself */
@@ -345,7 +341,7 @@ static void a_bell_is_never_read(void **state)
     post(w, learn(w, WEIR_SCHED_KERNEL, KEY, TOOK));
     await(is_read(w));
     worker_gone(w);
-    process_close();
+    host_close();
 }
 
 /* Queues that come and go cost most. */
@@ -412,7 +408,7 @@ static void queues_that_come_and_go_keep_nobody_waiting(void **state)
     }
     assert_in_range(least_ns, 1, 3 * WEIR_NS_PER_MS);
     worker_gone(w);
-    process_close();
+    host_close();
 }
 
 int main(void)

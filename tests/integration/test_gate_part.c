@@ -20,11 +20,9 @@ static struct weir_gate_work kernel_of_blocks(uint32_t blocks)
     struct weir_gate_work work = {
         .class = WEIR_SCHED_KERNEL, .key = 100 + blocks, .blocks = blocks, .blocks_per_sm = 4};
 
-    pthread_mutex_lock(&fx.gate->lock);
     for (int i = 0; i < 4; i++) {
-        weir_predict_learn(fx.gate->predict, work.class, work.key, work.blocks, KERNEL_NS);
+        teach(&work, KERNEL_NS);
     }
-    pthread_mutex_unlock(&fx.gate->lock);
     return work;
 }
 
@@ -118,11 +116,11 @@ static void the_scheduler_knows_whether_there_is_a_part(void **state)
 {
     (void)state;
     gate_open_filling("fair");
-    assert_int_equal(fx.gate->config.room_sms, PART);
+    assert_int_equal(host.process->gpus[0].config.room_sms, PART);
     gate_close();
     gate_open_undivided("fair");
-    assert_int_equal(fx.gate->config.above, 1);
-    assert_int_equal(fx.gate->config.room_sms, 0);
+    assert_int_equal(host.process->gpus[0].config.above, 1);
+    assert_int_equal(host.process->gpus[0].config.room_sms, 0);
     gate_close();
 }
 

@@ -43,7 +43,7 @@ static void look_at_uses(void *user)
 /* Each queue has a long kernel on the device: its next one waits until that is over. */
 static void grants_come_from_the_process(void **state)
 {
-    struct weir_gate_usage usage;
+    struct weir_status_tenant usage;
     struct uses uses;
     uint64_t used_ns;
     struct worker *a, *b;
@@ -65,8 +65,7 @@ static void grants_come_from_the_process(void **state)
     assert_int_equal(next.pass.ns, LONG_NS); /* what the process knows */
     assert_int_equal(counts_now().arrivals, 4);
     in_process(add_usage, &usage);
-    weir_gate_tenant_usage(b->gate, b->tenant, &usage); /* which adds nothing */
-    assert_int_equal(usage.gated, 2);
+    assert_int_equal(usage.items, 2);
     in_process(look_at_uses, &uses);
     assert_int_equal(uses.of_program[1], uses.of_session[1]);
     assert_int_equal(uses.of_program[2], uses.of_session[2]);
@@ -77,14 +76,14 @@ static void grants_come_from_the_process(void **state)
     assert_int_equal(uses.of_session[1], 0);
     assert_true(uses.of_program[1] >= used_ns);
     worker_gone(b);
-    process_close();
+    host_close();
 }
 
 /* In the process: all work is decided about. */
 static void decide_about_all(void *user)
 {
     (void)user;
-    weir_sched_allow_alone(host.process->gpus[0].gate->sched, false);
+    weir_sched_allow_alone(host.process->gpus[0].sched, false);
 }
 
 /* The watcher sleeps while nothing is in flight. What is given to the device wakes it up. */
@@ -104,7 +103,7 @@ static void the_end_is_seen_of_what_comes_while_the_watcher_sleeps(void **state)
         await(counts_now().items == 0);
     }
     worker_gone(a);
-    process_close();
+    host_close();
 }
 
 /* What is posted about an item names no queue, and the first queue is another device's. */
@@ -127,7 +126,7 @@ static void each_device_of_a_worker_is_decided_about(void **state)
     weir_gate_detach(second.gate);
     weir_gate_destroy(second.gate);
     worker_gone(a);
-    process_close();
+    host_close();
 }
 
 /* Its own worker does not decide, and is not asked: a tenant alone passes until another worker
@@ -147,14 +146,14 @@ static void alone_ends_when_another_worker_has_work(void **state)
     launch(a, 1);
     assert_int_equal(counts_now().arrivals, arrivals);
     launch(b, 1);
-    await(!weir_gate_is_alone(a->queue));
+    await(!weir_gate_may_pass(a->queue));
     await(counts_now().arrivals == arrivals + 3);
     device_reaches(a);
     device_reaches(b);
     await(counts_now().items == 0);
     worker_gone(a);
     worker_gone(b);
-    process_close();
+    host_close();
 }
 
 static void mark_unmarked(struct worker *w, struct weir_gate_batch *batch)
@@ -193,7 +192,7 @@ static void unmarked_work_that_is_dropped_ends(void **state)
     await(counts_now().items == 0);
     worker_gone(a);
     worker_gone(b);
-    process_close();
+    host_close();
 }
 /* Two workers with work on the device; the first has a launch that waits for a grant. */
 static void open_two(struct worker **ret_a, struct worker **ret_b, struct launch *waiting)
@@ -221,7 +220,7 @@ static void a_worker_that_dies_takes_its_work_along(void **state)
     end(&waiting);
     worker_gone(a);
     worker_gone(b);
-    process_close();
+    host_close();
 }
 
 static void work_passes_when_the_process_is_lost(void **state)
@@ -233,11 +232,79 @@ static void work_passes_when_the_process_is_lost(void **state)
     open_two(&a, &b, &waiting);
     weir_gate_detach(a->gate);
     end(&waiting);
-    launch(a, 7); /* and this process decides */
+    launch(a, 7); /* and it goes on without a decision */
     assert_int_equal(counts_now().arrivals, 3);
     worker_gone(a);
     worker_gone(b);
-    process_close();
+    host_close();
+}
+
+/* Nothing is decided about its work, also where others have work, and nobody pays. What is in
+ * flight is reported once there is a process. */
+static void work_passes_until_there_is_a_process(void **state)
+{
+    struct weir_gate_work run = {
+        .class = WEIR_SCHED_KERNEL, .key = 7, .blocks = 1000, .flags = WEIR_SCHED_STOPPABLE};
+    struct weir_gate_hint hint = {0};
+    struct worker *other, second = {0};
+    struct weir_gate_pass pass;
+    struct launch l;
+
+    (void)state;
+    process_open();
+    other = worker_new(1, 0, 0);
+    launch(other, 1);
+    second.client = other->client;
+    make_gate(&second, 1);
+    for (int i = 0; i < 3; i++) {
+        begin(&l, &second, 7);
+        end(&l);
+        assert_null(l.pass.item);
+    }
+    assert_int_equal(weir_gate_enter(second.queue, &run, &pass), WEIR_OK);
+    assert_null(pass.item); /* nobody could order it to stop .. */
+    (void)weir_gate_leave(&pass, &second.batch, false);
+    assert_false(weir_gate_wants_runs(second.gate, WEIR_PRIORITY_NORMAL, 50, &hint)); /* .. so */
+    weir_gate_attach(second.gate, second.client);
+    assert_true(weir_gate_wants_runs(second.gate, WEIR_PRIORITY_NORMAL, 50, &hint));
+    launch(&second, 7);
+    assert_int_equal(counts_of(1).items, 4);
+    device_reaches(&second);
+    await(counts_of(1).items == 0);
+    weir_gate_queue_destroy(second.queue);
+    weir_gate_detach(second.gate);
+    weir_gate_destroy(second.gate);
+    worker_gone(other);
+    host_close();
+}
+
+/* The port has room for so many queues: work of others must not pass the scheduler for that. */
+static void sessions_that_find_no_room_are_refused(void **state)
+{
+    struct weir_gate_work work = {.class = WEIR_SCHED_KERNEL, .key = 1, .blocks = 1000};
+    struct weir_gate_pass pass;
+    struct worker *a, second = {0};
+    uint32_t last = 0, slot;
+
+    (void)state;
+    process_open();
+    a = worker_new(1, 0, 0);
+    while ((slot = weir_gate_client_slot_take(a->client)) != WEIR_GATE_PORT_QUEUES) {
+        last = slot;
+    }
+    second.gate = a->gate;
+    open_queue(&second, &tl_gate_session_ops, &second.session);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(weir_gate_enter(second.queue, &work, &pass), WEIR_ERR_NO_MEMORY);
+    }
+    launch(a, 1); /* which has a place */
+    weir_gate_client_slot_put(a->client, last);
+    launch(&second, 1);
+    await(counts_now().queues == 2);
+    device_reaches(&second);
+    weir_gate_queue_destroy(second.queue);
+    worker_gone(a);
+    host_close();
 }
 
 /* Nobody reads the port: the session's thread finds out by itself. */
@@ -256,7 +323,7 @@ static void a_process_that_reads_nothing_is_left(void **state)
     assert_null(weir_gate_client_of(a->gate));
     assert_int_equal(atomic_load(&tl_gate_deaf), 1);
     worker_gone(a);
-    process_close();
+    host_close();
 }
 
 static void a_port_is_for_its_tenant(void **state)
@@ -272,7 +339,7 @@ static void a_port_is_for_its_tenant(void **state)
     assert_int_equal(counts_now().queues, before);
     assert_int_equal(counts_now().arrivals, 0);
     worker_gone(a);
-    process_close();
+    host_close();
 }
 
 static struct weir_gate_request random_request(uint64_t *seed)
@@ -327,7 +394,7 @@ static void nonsense_harms_nobody_else(void **state)
     weir_gate_detach(bad->gate);
     worker_gone(bad);
     worker_gone(good);
-    process_close();
+    host_close();
 }
 
 int main(void)
@@ -340,6 +407,8 @@ int main(void)
         cmocka_unit_test(unmarked_work_that_is_dropped_ends),
         cmocka_unit_test(a_worker_that_dies_takes_its_work_along),
         cmocka_unit_test(work_passes_when_the_process_is_lost),
+        cmocka_unit_test(work_passes_until_there_is_a_process),
+        cmocka_unit_test(sessions_that_find_no_room_are_refused),
         cmocka_unit_test(a_process_that_reads_nothing_is_left),
         cmocka_unit_test(a_port_is_for_its_tenant),
         cmocka_unit_test(nonsense_harms_nobody_else),

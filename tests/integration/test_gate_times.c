@@ -18,15 +18,15 @@ static void give_file(void *user)
 static void teach(void *user)
 {
     for (int i = 0; i < 4; i++) {
-        weir_predict_learn(host.process->gpus[0].gate->predict, WEIR_SCHED_KERNEL, key_of(0, 7),
-                           1000, *(const uint64_t *)user);
+        weir_predict_learn(host.process->gpus[0].predict, WEIR_SCHED_KERNEL, key_of(0, 7), 1000,
+                           *(const uint64_t *)user);
     }
 }
 
 static void ask(void *user)
 {
-    *(uint64_t *)user = weir_predict_ask(host.process->gpus[0].gate->predict, WEIR_SCHED_KERNEL,
-                                         key_of(0, 7), 1000);
+    *(uint64_t *)user =
+        weir_predict_ask(host.process->gpus[0].predict, WEIR_SCHED_KERNEL, key_of(0, 7), 1000);
 }
 
 /* A process begins and ends, and what it knew at first. @param took  what it learns; 0: nothing */
@@ -44,7 +44,7 @@ static uint64_t life(uint64_t took)
         in_process(teach, &took);
     }
     worker_gone(w);
-    process_close();
+    host_close();
     return knew;
 }
 

@@ -30,6 +30,12 @@ static void name(void *session, uint64_t *ret_number, char *ret_program)
     (void)snprintf(ret_program, WEIR_GATE_PROGRAM_BYTES, "program-%" PRIu32, (uint32_t)s->number);
 }
 
+uint32_t tl_gate_sm_limit_pct(void *session)
+{
+    (void)session;
+    return 100;
+}
+
 /* Each item gets its mark when it is given, so nothing is unmarked. */
 static void mark_all(void *session, struct weir_gate_queue *queue)
 {
@@ -63,6 +69,7 @@ const struct weir_gate_session_ops tl_gate_session_ops = {.is_over = tl_gate_is_
                                                           .attend = attend,
                                                           .rests = tl_gate_rests,
                                                           .name = name,
+                                                          .sm_limit_pct = tl_gate_sm_limit_pct,
                                                           .mark_all = mark_all};
 const struct weir_gate_ops tl_gate_ops = {
     .thread_begins = thread_begins, .describe = describe, .item_gone = item_gone, .deaf = deaf};

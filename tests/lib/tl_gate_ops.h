@@ -21,5 +21,6 @@ extern atomic_uint tl_gate_deaf; /* so often a gate has found that the process r
 /* For sessions that do more. */
 bool tl_gate_is_over(void *session);
 void tl_gate_rests(void *session, bool rests);
+uint32_t tl_gate_sm_limit_pct(void *session);
 
 #endif

@@ -1,10 +1,17 @@
-/* A GPU's scheduler in the gate process: what it orders goes to ports. */
+/*
+ * A GPU's scheduler: what it orders goes to ports. It also notes which tenants had work in the last
+ * second, since kernels are made stoppable only where somebody may want them stopped.
+ */
 #include "host_backend/gate/process/served.h"
 
 #include "base/log.h"
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define SMS_MAX 65536u
+#define SMS_MAX      65536u
+#define PREDICT_KEYS 16384u
+#define CROWDED_NS   WEIR_NS_PER_S
 
 /* ---------------------------------------------------------------- what the scheduler orders */
 
@@ -27,12 +34,14 @@ static void on_start(void *user, weir_sched_id id, void *item_user,
     weir_gate_slot_changed(slot);
 }
 
+/* Waking up takes a thread 10 to 60 us, in which the copy engine would have nothing to do. */
 static void on_soon(void *user, weir_sched_id id, void *item_user)
 {
+    const struct served_gpu *gpu = user;
     struct served_item *item = item_user;
 
     (void)id;
-    if (item->queue->waiting == item && weir_gate_may_spin(user)) {
+    if (item->queue->waiting == item && gpu->spin && weir_spin_host_may(gpu->process->spin)) {
         atomic_store(&item->queue->slot->soon, item->sequence);
         weir_gate_slot_changed(item->queue->slot);
     }
@@ -83,26 +92,92 @@ static void on_resize(void *user, weir_sched_id id, void *item_user,
     (void)send(item_user, WEIR_GATE_ORDER_RESIZE, place, 0);
 }
 
-void served_env_init(struct weir_gate *gate, struct weir_sched_env *ret_env)
+static void on_timer(void *user, uint64_t at_ns)
 {
-    weir_gate_env_init(gate, ret_env);
-    ret_env->start = on_start;
-    ret_env->soon = on_soon;
-    ret_env->stop = on_stop;
-    ret_env->resume = on_resume;
-    ret_env->resize = on_resize;
+    ((struct served_gpu *)user)->timer_ns = at_ns;
+}
+
+static void on_log(void *user, const char *line)
+{
+    (void)user;
+    weir_log_warn("sched: %s", line);
+}
+
+/* ---------------------------------------------------------------- who has company */
+
+static void crowd(struct served_gpu *gpu, unsigned which, uint64_t now_ns)
+{
+    gpu->crowded_until_ns[which] = now_ns + CROWDED_NS;
+}
+
+static enum weir_priority priority_of(const struct served_gpu *gpu,
+                                      const struct served_member *member)
+{
+    return gpu->process->tenants[member - gpu->members].params.priority;
+}
+
+/* Of two tenants at work, the one of the lower class has company, or both of one class have. */
+static void note_company(struct served_gpu *gpu, struct served_member *member, uint64_t now_ns)
+{
+    enum weir_priority own = priority_of(gpu, member);
+
+    member->seen_ns = now_ns;
+    for (int other = 0; other < WEIR_PRIORITY_COUNT; other++) {
+        const struct served_member *last =
+            gpu->last_member[weir_gate_company((enum weir_priority)other)];
+
+        if (last != NULL && last != member && now_ns - last->seen_ns < CROWDED_NS) {
+            crowd(gpu, weir_gate_company((int)own < other ? own : (enum weir_priority)other),
+                  now_ns);
+        }
+    }
+    gpu->last_member[weir_gate_company(own)] = member;
+}
+
+static void note_peers(struct served_gpu *gpu, struct served_member *member, uint64_t now_ns)
+{
+    unsigned peers = weir_gate_peers(gpu->of->levels, priority_of(gpu, member));
+
+    if (gpu->last_member[peers] != member && gpu->last_member[peers] != NULL) {
+        crowd(gpu, peers, now_ns);
+    }
+    gpu->last_member[peers] = member;
+}
+
+static uint32_t crowded_at(const struct served_gpu *gpu, uint64_t now_ns)
+{
+    uint32_t bits = 0;
+
+    for (uint32_t i = 0; i < WEIR_GATE_CROWDS; i++) {
+        bits |= (uint32_t)(now_ns < gpu->crowded_until_ns[i]) << i;
+    }
+    return bits;
 }
 
 /* ---------------------------------------------------------------- news */
 
-static uint32_t slot_of(const struct weir_gate *gate, weir_sched_id tenant)
+/* The slot of a tenant + 1; 0: none. */
+static uint32_t slot_of(const struct served_gpu *gpu, weir_sched_id tenant)
 {
     for (uint32_t i = 0; tenant != 0 && i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        if (gate->members[i].id == tenant) {
+        if (gpu->members[i].id == tenant) {
             return i + 1;
         }
     }
     return 0;
+}
+
+/* The tenant that was alone reports what has passed: its workers are called after this round. */
+void served_gpu_comes(struct served_gpu *gpu, struct served_member *member, uint64_t now_ns)
+{
+    weir_sched_id alone = atomic_load(&gpu->shared->alone);
+
+    note_peers(gpu, member, now_ns);
+    note_company(gpu, member, now_ns);
+    if (alone != 0 && alone != member->id) {
+        (void)weir_sched_close(gpu->sched);
+        note_company(gpu, &gpu->members[slot_of(gpu, alone) - 1], now_ns);
+    }
 }
 
 void served_gpu_tell(const struct served_gpu *gpu, struct served_port *port, uint32_t device)
@@ -144,30 +219,74 @@ static void tell_all(struct weir_gate_process *process, const struct served_gpu 
     }
 }
 
+static uint64_t worth_stopping_ns(const struct served_gpu *gpu)
+{
+    bool turns = gpu->of->levels && gpu->policies.policy[WEIR_POLICY_TOGETHER] == NULL;
+
+    return turns ? WEIR_GATE_TURN_NS : WEIR_GATE_MOVABLE_NS;
+}
+
 void served_gpu_tick(struct weir_gate_process *process, struct served_gpu *gpu, uint64_t now_ns)
 {
-    struct weir_gate *gate = gpu->gate;
-    uint64_t worth_ns = atomic_load(&gate->worth_stopping_ns);
-    uint32_t crowded = 0, was_slot = gpu->alone_slot;
+    uint64_t worth_ns = worth_stopping_ns(gpu);
+    uint32_t crowded = crowded_at(gpu, now_ns), was_slot = gpu->alone_slot;
     weir_sched_id alone;
 
-    pthread_mutex_lock(&gate->lock);
-    weir_gate_tick_locked(gate, now_ns);
-    alone = atomic_load(&gate->shared->alone);
-    for (uint32_t i = 0; i < WEIR_GATE_CROWDS; i++) {
-        crowded |= (uint32_t)atomic_load(&gate->crowded[i]) << i;
+    if (now_ns >= gpu->timer_ns) {
+        gpu->timer_ns = UINT64_MAX;
+        weir_sched_tick(gpu->sched, now_ns);
     }
-    pthread_mutex_unlock(&gate->lock);
+    alone = atomic_load(&gpu->shared->alone);
     if (alone == gpu->alone && crowded == gpu->crowded && worth_ns == gpu->worth_stopping_ns) {
         return;
     }
     if (alone != gpu->alone) {
-        gpu->alone_slot = slot_of(gate, alone);
+        gpu->alone_slot = slot_of(gpu, alone);
     }
     gpu->alone = alone;
     gpu->crowded = crowded;
     gpu->worth_stopping_ns = worth_ns;
     tell_all(process, gpu, was_slot);
+}
+
+uint64_t served_gpu_next_ns(const struct served_gpu *gpu)
+{
+    uint64_t at_ns = gpu->timer_ns;
+
+    for (uint32_t i = 0; i < WEIR_GATE_CROWDS; i++) {
+        if ((gpu->crowded >> i & 1) != 0 && gpu->crowded_until_ns[i] < at_ns) {
+            at_ns = gpu->crowded_until_ns[i];
+        }
+    }
+    return at_ns;
+}
+
+/* ---------------------------------------------------------------- policies */
+
+static void put_in_force(struct served_gpu *gpu, int kind, const struct weir_policy_ops *ops)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+    enum weir_status status;
+
+    if (ops == gpu->policies.policy[kind]) {
+        return; /* it goes on with what it knows */
+    }
+    status = ops != NULL ? weir_sched_policy_set(gpu->sched, now_ns, ops)
+                         : weir_sched_policy_clear(gpu->sched, now_ns, kind);
+    if (status != WEIR_OK) {
+        weir_log_error("sched: policy not changed device=%u policy=%s why=\"%s\"", gpu->index,
+                       ops != NULL ? ops->name : "none", weir_status_text(status));
+        return;
+    }
+    gpu->policies.policy[kind] = ops;
+    served_trace_policy(gpu, kind, ops != NULL ? ops->name : NULL);
+}
+
+void served_gpu_policies(struct served_gpu *gpu, const struct weir_policy_set *policies)
+{
+    for (int kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
+        put_in_force(gpu, kind, policies->policy[kind]);
+    }
 }
 
 /* ---------------------------------------------------------------- GPUs */
@@ -204,34 +323,74 @@ void weir_gate_process_gpu(struct weir_gate_process *process, const struct weir_
     process->named[process->n_named++] = *gpu;
 }
 
+static enum weir_status make_sched(struct served_gpu *gpu)
+{
+    const struct weir_sched_env env = {.user = gpu,
+                                       .start = on_start,
+                                       .soon = on_soon,
+                                       .stop = on_stop,
+                                       .resume = on_resume,
+                                       .resize = on_resize,
+                                       .timer = on_timer,
+                                       .trace = served_trace_record,
+                                       .log = on_log};
+    const struct weir_link_gpu *of = gpu->of;
+    struct weir_sched_config *config = &gpu->config;
+
+    weir_scheduler_config(&gpu->process->settings, of->sms, (enum weir_sched_fill)of->fill, config);
+    config->predict = gpu->predict;
+    config->above = of->above && config->small_sms != 0;
+    config->room_sms = config->above != 0 && of->part ? weir_sched_room_sms(of->sms) : 0;
+    return weir_sched_create(config, &env, &gpu->sched);
+}
+
 static struct served_gpu *make(struct weir_gate_process *process, const struct weir_link_gpu *of)
 {
-    static const struct weir_gate_ops no_ops;
     struct served_gpu *gpu = &process->gpus[process->n_gpus];
-    struct weir_gate_params params = {.device = process->n_gpus,
-                                      .sms = of->sms,
-                                      .levels = of->levels,
-                                      .above = of->above,
-                                      .part = of->part,
-                                      .real = of->real,
-                                      .fill = (enum weir_sched_fill)of->fill,
-                                      .settings = &process->settings,
-                                      .policies = &process->policies,
-                                      .spin = process->spin,
-                                      .times_dir = "none", /* times.c */
-                                      .uuid = of->uuid,
-                                      .ops = &no_ops};
 
-    *gpu = (struct served_gpu){.of = of};
+    gpu->process = process;
+    gpu->of = of;
+    gpu->index = process->n_gpus;
+    gpu->timer_ns = UINT64_MAX;
+    gpu->spin = of->real && sysconf(_SC_NPROCESSORS_ONLN) >= SERVED_MANY_CORES;
     memcpy(gpu->uuid, of->uuid, sizeof gpu->uuid);
-    if (weir_gate_create_served(&params, served_env_init, &gpu->gate) != WEIR_OK) {
+    if (weir_predict_create(PREDICT_KEYS, &gpu->predict) != WEIR_OK || make_sched(gpu) != WEIR_OK) {
+        weir_predict_destroy(gpu->predict);
+        memset(gpu, 0, sizeof *gpu);
         return NULL;
     }
+    served_gpu_policies(gpu, &process->policies);
+    weir_sched_allow_alone(gpu->sched, true);
+    gpu->shared = weir_sched_shared(gpu->sched);
     process->n_gpus++;
     served_times_open(process, gpu);
-    process->real |= params.real;
-    weir_log_info("gate: a GPU gpu=%u sms=%u", params.device, params.sms);
+    process->real |= of->real;
+    weir_log_info("gate: a GPU gpu=%u sms=%u", gpu->index, of->sms);
     return gpu;
+}
+
+static void log_counts(const struct served_gpu *gpu)
+{
+    struct weir_predict_stats predict;
+    struct weir_sched_counts c;
+
+    weir_sched_count(gpu->sched, &c);
+    weir_predict_stats(gpu->predict, &predict);
+    weir_log_info("sched: device=%u arrivals=%llu finishes=%llu withdrawals=%llu switches=%llu "
+                  "stops=%llu resumes=%llu rescues=%llu nonsense=%llu left=%u keys=%u "
+                  "kernel_error=%.3f",
+                  gpu->index, (unsigned long long)c.arrivals, (unsigned long long)c.finishes,
+                  (unsigned long long)c.withdrawals, (unsigned long long)c.switches,
+                  (unsigned long long)c.stops, (unsigned long long)c.resumes,
+                  (unsigned long long)c.rescues, (unsigned long long)c.nonsense, c.items,
+                  predict.keys, predict.kernels.mean);
+}
+
+void served_gpu_destroy(struct served_gpu *gpu)
+{
+    log_counts(gpu);
+    weir_sched_destroy(gpu->sched);
+    weir_predict_destroy(gpu->predict);
 }
 
 struct served_gpu *served_gpu_of(struct weir_gate_process *process,

@@ -28,8 +28,6 @@ struct host {
     struct weir_link_config config;
     struct weir_spin_page *spin;
     struct weir_gate_process *process;
-    bool known[WEIR_CONFIG_TENANTS_MAX]; /* tenants, and what they are called */
-    char name[WEIR_CONFIG_TENANTS_MAX][WEIR_TENANT_NAME_BYTES];
 };
 
 static void reply(const struct host *host, const struct weir_link_message *message, int fd)
@@ -66,21 +64,16 @@ static void on_port(const struct host *host, const struct weir_link_gate_port *w
 
 /* ---------------------------------------------------------------- tenants */
 
-static void on_tenant(struct host *host, const struct weir_link_tenant *tenant)
+static void on_tenant(const struct host *host, const struct weir_link_tenant *tenant)
 {
-    struct weir_sched_tenant_params params = weir_gate_tenant_params(&tenant->config);
-
     if (tenant->index < WEIR_CONFIG_TENANTS_MAX) {
-        host->known[tenant->index] = true;
-        snprintf(host->name[tenant->index], sizeof host->name[0], "%s", tenant->config.name);
-        weir_gate_process_tenant_set(host->process, tenant->index, &params);
+        weir_gate_process_tenant_set(host->process, tenant->index, &tenant->config);
     }
 }
 
-static void on_tenant_gone(struct host *host, const struct weir_link_tenant *tenant)
+static void on_tenant_gone(const struct host *host, const struct weir_link_tenant *tenant)
 {
-    if (tenant->index < WEIR_CONFIG_TENANTS_MAX && host->known[tenant->index]) {
-        host->known[tenant->index] = false;
+    if (tenant->index < WEIR_CONFIG_TENANTS_MAX) {
         weir_gate_process_tenant_remove(host->process, tenant->index);
     }
 }
@@ -130,17 +123,11 @@ static void on_status(struct host *host)
     }
     weir_gate_process_uses(host->process, tell_use, host);
 
+    message = (struct weir_link_message){.type = WEIR_LINK_ROW_TENANT};
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        struct weir_gate_usage usage;
-
-        if (!host->known[i] || !weir_gate_process_usage(host->process, i, &usage)) {
-            continue;
+        if (weir_gate_process_usage(host->process, i, &message.tenant_row)) {
+            reply(host, &message, -1);
         }
-        message = (struct weir_link_message){.type = WEIR_LINK_ROW_TENANT};
-        snprintf(message.tenant_row.name, sizeof message.tenant_row.name, "%s", host->name[i]);
-        weir_gate_usage_show(&usage, &message.tenant_row);
-        message.tenant_row.scheduled = true;
-        reply(host, &message, -1);
     }
     message = (struct weir_link_message){.type = WEIR_LINK_STATUS_END};
     reply(host, &message, -1);

@@ -21,12 +21,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLACK_NS   1000ul /* of our sleeps; the default is 50 us */
-#define PAUSES     16
-#define LINK_NS    (5 * WEIR_NS_PER_MS) /* the supervisor is heard so often while there is work */
-#define KEEP_NS    (10 * WEIR_NS_PER_S) /* the learned durations are looked at so often */
-#define MANY_CORES 8
-#define EVENTS     64
+#define SLACK_NS 1000ul /* of our sleeps; the default is 50 us */
+#define PAUSES   16
+#define LINK_NS  (5 * WEIR_NS_PER_MS) /* the supervisor is heard so often while there is work */
+#define KEEP_NS  (10 * WEIR_NS_PER_S) /* the learned durations are looked at so often */
+#define EVENTS   64
 
 /* ---------------------------------------------------------------- begin, end */
 
@@ -64,7 +63,7 @@ void weir_gate_process_destroy(struct weir_gate_process *process)
     weir_gate_process_trace_stop(process, text, sizeof text);
     served_times_close(process);
     for (uint32_t i = 0; i < process->n_gpus; i++) {
-        weir_gate_destroy(process->gpus[i].gate);
+        served_gpu_destroy(&process->gpus[i]);
     }
     close(process->epoll);
     free(process);
@@ -155,93 +154,37 @@ void weir_gate_process_port_remove(struct weir_gate_process *process, uint32_t i
     }
 }
 
-/* ---------------------------------------------------------------- tenants, policies */
-
-void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t slot,
-                                  const struct weir_sched_tenant_params *settings)
-{
-    struct served_tenant *tenant = &process->tenants[slot];
-
-    snprintf(tenant->name, sizeof tenant->name, "%s", settings->name);
-    tenant->params = *settings;
-    tenant->params.name = tenant->name;
-    tenant->known = true;
-    for (uint32_t i = 0; i < process->n_gpus; i++) {
-        weir_gate_tenant_set(process->gpus[i].gate, slot, &tenant->params);
-    }
-}
-
-/* The slot may be another tenant's next. */
-static void leave_tenant(struct served_port *port, uint32_t tenant)
-{
-    struct served_queue *next;
-
-    served_tenants_put(&port->may_serve, tenant, false);
-    for (uint32_t i = 0; i < WEIR_GATE_PORT_DEVICES; i++) {
-        served_tenants_put(&port->told[i], tenant, false);
-    }
-    for (struct served_queue *q = port->queues; q != NULL; q = next) {
-        next = q->next;
-        if (q->tenant == tenant) {
-            served_queue_close(q);
-        }
-    }
-}
-
-void weir_gate_process_tenant_remove(struct weir_gate_process *process, uint32_t slot)
-{
-    for (uint32_t i = 0; i < process->n_ports; i++) {
-        leave_tenant(process->ports[i], slot);
-    }
-    for (uint32_t i = 0; i < process->n_gpus; i++) {
-        weir_gate_tenant_remove(process->gpus[i].gate, slot);
-    }
-    process->tenants[slot].known = false;
-    memset(process->tenants[slot].uses, 0, sizeof process->tenants[slot].uses);
-}
+/* ---------------------------------------------------------------- policies, predictions */
 
 void weir_gate_process_policies_set(struct weir_gate_process *process,
                                     const struct weir_policy_set *policies)
 {
     process->policies = *policies;
     for (uint32_t i = 0; i < process->n_gpus; i++) {
-        weir_gate_policies_set(process->gpus[i].gate, policies);
+        served_gpu_policies(&process->gpus[i], policies);
     }
-}
-
-bool weir_gate_process_usage(struct weir_gate_process *process, uint32_t slot,
-                             struct weir_gate_usage *ret_usage)
-{
-    *ret_usage = (struct weir_gate_usage){0};
-    for (uint32_t i = 0; i < process->n_gpus; i++) {
-        weir_gate_tenant_usage(process->gpus[i].gate, slot, ret_usage);
-    }
-    return process->tenants[slot].known;
-}
-
-bool weir_gate_process_device(struct weir_gate_process *process, uint32_t gpu,
-                              struct weir_status_device *row)
-{
-    const struct served_gpu *g = &process->gpus[gpu];
-
-    if (gpu >= process->n_gpus) {
-        return false;
-    }
-    weir_status_device_init(row, (const uint8_t *)g->uuid);
-    row->sms = g->gate->sms;
-    row->scheduled = 1;
-    row->sm_ns = weir_gate_sm_ns(g->gate);
-    return true;
 }
 
 bool weir_gate_process_prediction(struct weir_gate_process *process, uint32_t gpu,
                                   struct weir_status_prediction *row)
 {
+    struct weir_predict_stats stats;
+
     if (gpu >= process->n_gpus) {
         return false;
     }
-    row->device = gpu;
-    weir_gate_prediction(process->gpus[gpu].gate, row);
+    weir_predict_stats(process->gpus[gpu].predict, &stats);
+    *row = (struct weir_status_prediction){.device = gpu,
+                                           .keys = stats.keys,
+                                           .keys_found = process->gpus[gpu].keys_found,
+                                           .asked = stats.asked,
+                                           .known = stats.known,
+                                           .kernels = stats.kernels.count,
+                                           .kernel_mean = stats.kernels.mean,
+                                           .kernel_median = stats.kernels.median,
+                                           .copies = stats.copies.count,
+                                           .copy_mean = stats.copies.mean,
+                                           .copy_median = stats.copies.median};
     return true;
 }
 
@@ -255,14 +198,14 @@ void weir_gate_process_trace_start(struct weir_gate_process *process, uint64_t g
         close(fd);
         return;
     }
-    weir_gate_trace_start(process->gpus[gpu].gate, fd, text, bytes);
+    served_trace_start(&process->gpus[gpu], fd, text, bytes);
 }
 
 void weir_gate_process_trace_stop(struct weir_gate_process *process, char *text, size_t bytes)
 {
     snprintf(text, bytes, "nothing was being recorded");
     for (uint32_t i = 0; i < process->n_gpus; i++) {
-        (void)weir_gate_trace_stop(process->gpus[i].gate, text, bytes);
+        served_trace_stop(&process->gpus[i], text, bytes);
     }
 }
 
@@ -295,20 +238,15 @@ static void tell_ports(struct weir_gate_process *process)
     }
 }
 
-/* When a scheduler wants to be called. */
+/* When a GPU wants time to pass. */
 static uint64_t next_ns(const struct weir_gate_process *process)
 {
     uint64_t at_ns = UINT64_MAX;
 
     for (uint32_t i = 0; i < process->n_gpus; i++) {
-        const struct weir_gate *gate = process->gpus[i].gate;
+        uint64_t gpu_ns = served_gpu_next_ns(&process->gpus[i]);
 
-        at_ns = gate->timer_ns < at_ns ? gate->timer_ns : at_ns;
-        for (int k = 0; k < WEIR_GATE_CROWDS; k++) {
-            if (atomic_load(&gate->crowded[k]) && gate->crowded_until_ns[k] < at_ns) {
-                at_ns = gate->crowded_until_ns[k];
-            }
-        }
+        at_ns = gpu_ns < at_ns ? gpu_ns : at_ns;
     }
     return at_ns;
 }
@@ -430,7 +368,7 @@ enum weir_status weir_gate_process_run(struct weir_gate_process *process, int fd
                                        bool (*handle)(void *user), void *user)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
-    bool many_cores = sysconf(_SC_NPROCESSORS_ONLN) >= MANY_CORES, goes_on = true;
+    bool many_cores = sysconf(_SC_NPROCESSORS_ONLN) >= SERVED_MANY_CORES, goes_on = true;
     struct times times = {.kept_ns = weir_clock_now_ns()};
 
     (void)prctl(PR_SET_TIMERSLACK, SLACK_NS);

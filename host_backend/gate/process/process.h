@@ -17,8 +17,10 @@
 #ifndef WEIR_HOST_BACKEND_GATE_PROCESS_PROCESS_H
 #define WEIR_HOST_BACKEND_GATE_PROCESS_PROCESS_H
 
+#include "host_backend/config/control.h"
 #include "host_backend/config/link.h"
 #include "host_backend/gate/gate.h"
+#include "sched/policy.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -69,18 +71,24 @@ void weir_gate_process_port_remove(struct weir_gate_process *process, uint32_t i
  */
 void weir_gate_process_times(struct weir_gate_process *process, int fd);
 
-/** As weir_gate_tenant_set(), on all GPUs, those to come included. @thread owner */
+/**
+ * A tenant's settings, on all GPUs, those to come included.
+ * @param slot      its number, below WEIR_CONFIG_TENANTS_MAX.
+ * @param settings  borrowed for the call.
+ * @thread owner
+ */
 void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t slot,
-                                  const struct weir_sched_tenant_params *settings);
+                                  const struct weir_tenant_config *settings);
 /** The tenant goes: its queues, if it has some, are withdrawn. @thread owner */
 void weir_gate_process_tenant_remove(struct weir_gate_process *process, uint32_t slot);
-/** As weir_gate_policies_set(). @thread owner */
+/** Put other policies in force. @thread owner */
 void weir_gate_process_policies_set(struct weir_gate_process *process,
                                     const struct weir_policy_set *policies);
 
-/** What a tenant has used on all GPUs. @return false: nothing is known of it. @thread owner */
+/** Fill a row about a tenant: what it has used on all GPUs, and how often it waited.
+ * @return false: there is none. @thread owner */
 bool weir_gate_process_usage(struct weir_gate_process *process, uint32_t slot,
-                             struct weir_gate_usage *ret_usage);
+                             struct weir_status_tenant *row);
 
 typedef void (*weir_gate_use_fn)(void *user, const struct weir_link_use *use);
 /** Tell what each session that lives has used, and then what programs have. @thread owner */
@@ -97,8 +105,11 @@ bool weir_gate_process_prediction(struct weir_gate_process *process, uint32_t gp
                                   struct weir_status_prediction *row);
 
 /**
- * As weir_gate_trace_start().
- * @param gpu  0: the GPU that a worker named first, and so on.
+ * Begin to record a GPU's schedule trace. Meanwhile its scheduler decides about all work.
+ *
+ * @param gpu   0: the GPU that a worker named first, and so on.
+ * @param fd    takes it; a regular file.
+ * @param text  gets the result: "recording ...", or "error: ...".
  * @thread owner
  */
 void weir_gate_process_trace_start(struct weir_gate_process *process, uint64_t gpu, int fd,

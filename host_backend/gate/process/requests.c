@@ -38,7 +38,7 @@ static bool is_class(uint8_t class)
 static uint64_t key_of(const struct about *a)
 {
     const struct weir_gate_request *r = a->request;
-    uint64_t owner = a->queue->queue->member->owner, key = r->key;
+    uint64_t owner = a->queue->member->owner, key = r->key;
 
     if (weir_gate_is_copy((enum weir_sched_class)r->class)) {
         return owner;
@@ -104,31 +104,20 @@ static void forget(struct served_item *item)
 
 /* ---------------------------------------------------------------- arrivals */
 
-/* The tenant that was alone no longer is. Its workers are called after this round. */
-static void close_way_locked(struct weir_gate *gate, weir_sched_id comes, uint64_t now_ns)
-{
-    weir_sched_id alone = atomic_load(&gate->shared->alone);
-
-    if (alone != 0 && alone != comes) {
-        (void)weir_sched_close(gate->sched);
-        weir_gate_joined_locked(gate, alone, now_ns);
-    }
-}
-
 /*
  * What is known here holds for all workers alike; only where it is not sure may a worker's own
  * prediction be better. The answer is in the slot before the grant is.
  */
-static void predict_locked(const struct about *a, struct weir_sched_item_params *params)
+static void predict(const struct about *a, struct weir_sched_item_params *params)
 {
-    struct weir_gate *gate = a->gpu->gate;
+    struct served_gpu *gpu = a->gpu;
     struct weir_gate_slot *slot = a->queue->slot;
     bool names = params->class == WEIR_SCHED_KERNEL || params->class == WEIR_SCHED_GRAPH;
     bool sure = (params->flags & WEIR_SCHED_UNSURE) == 0 && params->predicted_ns != 0;
-    uint64_t ns = weir_predict_ask(gate->predict, params->class, params->key,
+    uint64_t ns = weir_predict_ask(gpu->predict, params->class, params->key,
                                    names ? params->blocks : params->bytes);
     bool known = !names || params->key == 0 ||
-                 weir_predict_is_sure(gate->predict, params->class, params->key);
+                 weir_predict_is_sure(gpu->predict, params->class, params->key);
 
     if (ns != 0 && (known || !sure)) {
         params->predicted_ns = ns;
@@ -138,7 +127,7 @@ static void predict_locked(const struct about *a, struct weir_sched_item_params 
     params->flags |= sure ? 0 : WEIR_SCHED_UNSURE;
     slot->ns = params->predicted_ns;
     slot->sure = sure;
-    slot->unpaired = (uint32_t)weir_sched_is_unpaired(gate->sched, a->now_ns, params->key);
+    slot->unpaired = (uint32_t)weir_sched_is_unpaired(gpu->sched, a->now_ns, params->key);
 }
 
 /* Nothing can be decided about it, so it passes, or its thread would wait for ever. */
@@ -157,25 +146,21 @@ static void pass(const struct about *a)
     }
 }
 
-static void arrive_locked(const struct about *a, struct served_item *item,
-                          struct weir_sched_item_params *params)
+static void arrive(const struct about *a, struct served_item *item,
+                   struct weir_sched_item_params *params)
 {
-    struct weir_gate *gate = a->gpu->gate;
-
     if (item->sequence != 0) {
-        weir_gate_seen_locked(gate, a->queue->queue->member, a->now_ns);
-        close_way_locked(gate, a->queue->queue->member->id, a->now_ns);
-        predict_locked(a, params);
+        served_gpu_comes(a->gpu, a->queue->member, a->now_ns);
+        predict(a, params);
         a->queue->waiting = item;
     }
-    if (weir_sched_arrive(gate->sched, a->now_ns, a->queue->queue->id, params, &item->id) !=
-        WEIR_OK) {
+    if (weir_sched_arrive(a->gpu->sched, a->now_ns, a->queue->id, params, &item->id) != WEIR_OK) {
         forget(item);
         pass(a);
         return;
     }
     if (item->sequence != 0) {
-        a->queue->queue->member->gated++;
+        a->queue->member->gated++;
         atomic_store(&a->queue->slot->seen, item->sequence);
     }
 }
@@ -213,14 +198,14 @@ static bool on_arrive(const struct about *a)
         .queue = a->queue, .generation = r->generation, .index = r->item, .sequence = r->sequence};
     use(item);
     params.user = item;
-    arrive_locked(a, item, &params);
+    arrive(a, item, &params);
     return true;
 }
 
 /* It has passed without a grant, since its queue's work in flight does not end. */
 static bool on_stuck(const struct about *a)
 {
-    struct weir_sched *sched = a->gpu->gate->sched;
+    struct weir_sched *sched = a->gpu->sched;
     struct weir_sched_item_info info;
 
     if (a->item == NULL) {
@@ -233,8 +218,8 @@ static bool on_stuck(const struct about *a)
     (void)weir_sched_withdraw(sched, a->now_ns, a->item->id);
     a->item->queue->waiting = NULL;
     info.params.flags |= WEIR_SCHED_STARTED;
-    if (weir_sched_arrive(sched, a->now_ns, a->item->queue->queue->id, &info.params,
-                          &a->item->id) != WEIR_OK) {
+    if (weir_sched_arrive(sched, a->now_ns, a->item->queue->id, &info.params, &a->item->id) !=
+        WEIR_OK) {
         forget(a->item);
     }
     return true;
@@ -250,9 +235,9 @@ static bool on_finished(const struct about *a)
 
     if (a->item != NULL) {
         if (a->item->queue->waiting == a->item) { /* it cannot have ended */
-            (void)weir_sched_withdraw(a->gpu->gate->sched, a->now_ns, a->item->id);
+            (void)weir_sched_withdraw(a->gpu->sched, a->now_ns, a->item->id);
         } else {
-            (void)weir_sched_finished(a->gpu->gate->sched, a->now_ns, a->item->id, took_ns);
+            (void)weir_sched_finished(a->gpu->sched, a->now_ns, a->item->id, took_ns);
         }
         forget(a->item);
     }
@@ -268,7 +253,7 @@ static bool on_together(const struct about *a)
         port->together[port->n_together++] = a->item->id;
     }
     if (a->request->blocks == 0 || !good) {
-        weir_sched_done_together(a->gpu->gate->sched, a->now_ns, port->together,
+        weir_sched_done_together(a->gpu->sched, a->now_ns, port->together,
                                  good ? port->n_together : 0);
         port->n_together = 0;
     }
@@ -278,7 +263,7 @@ static bool on_together(const struct about *a)
 static bool on_withdraw(const struct about *a)
 {
     if (a->item != NULL) {
-        (void)weir_sched_withdraw(a->gpu->gate->sched, a->now_ns, a->item->id);
+        (void)weir_sched_withdraw(a->gpu->sched, a->now_ns, a->item->id);
         forget(a->item);
     }
     return true;
@@ -286,13 +271,13 @@ static bool on_withdraw(const struct about *a)
 
 static bool on_stopped(const struct about *a)
 {
-    return a->item == NULL || weir_sched_stopped(a->gpu->gate->sched, a->now_ns, a->item->id,
+    return a->item == NULL || weir_sched_stopped(a->gpu->sched, a->now_ns, a->item->id,
                                                  a->request->blocks) != WEIR_ERR_STALE;
 }
 
 static bool on_running(const struct about *a)
 {
-    return a->item == NULL || weir_sched_running(a->gpu->gate->sched, a->now_ns, a->item->id,
+    return a->item == NULL || weir_sched_running(a->gpu->sched, a->now_ns, a->item->id,
                                                  a->request->flags != 0) != WEIR_ERR_STALE;
 }
 
@@ -306,8 +291,8 @@ static bool on_learn(const struct about *a)
     if (a->queue == NULL) {
         return true; /* its tenant has gone */
     }
-    weir_predict_learn_alike(a->gpu->gate->predict, (enum weir_sched_class)r->class, key_of(a),
-                             r->size, r->ns, r->blocks);
+    weir_predict_learn_alike(a->gpu->predict, (enum weir_sched_class)r->class, key_of(a), r->size,
+                             r->ns, r->blocks);
     return true;
 }
 
@@ -321,7 +306,7 @@ static bool on_charge(const struct about *a)
     if (a->queue == NULL) {
         return true; /* its tenant has gone, and its queues with it */
     }
-    weir_gate_queue_charge_locked(a->queue->queue, r->class, r->ns < NS_MAX ? r->ns : NS_MAX);
+    served_queue_charge(a->queue, r->class, r->ns < NS_MAX ? r->ns : NS_MAX);
     return true;
 }
 
@@ -377,20 +362,13 @@ static bool tell_row(void *user, const uint8_t bytes[WEIR_PREDICT_ROW_BYTES])
 /* What is known of the tenant's work, for what passes undecided: its worker is told once. */
 static void begin_to_predict(struct served_queue *queue)
 {
-    struct weir_gate *gate = queue->gpu->gate;
-    struct weir_gate_member *member = queue->queue->member;
+    struct served_tenants *told = &queue->port->told[queue->device];
+    uint64_t owner = served_owner_of(queue->gpu, queue->tenant);
 
-    pthread_mutex_lock(&gate->lock);
-    if (member->owner == 0 &&
-        weir_predict_owner_comes(gate->predict, member->name, &member->owner) != WEIR_OK) {
-        weir_log_warn("gate: no memory to learn what work takes tenant=%s", member->name);
+    if (owner != 0 && !served_tenants_has(told, queue->tenant)) {
+        served_tenants_put(told, queue->tenant, true);
+        weir_predict_rows(queue->gpu->predict, owner, tell_row, queue);
     }
-    if (member->owner != 0 &&
-        !served_tenants_has(&queue->port->told[queue->device], queue->tenant)) {
-        served_tenants_put(&queue->port->told[queue->device], queue->tenant, true);
-        weir_predict_rows(gate->predict, member->owner, tell_row, queue);
-    }
-    pthread_mutex_unlock(&gate->lock);
 }
 
 static bool on_queue(const struct about *a)
@@ -406,18 +384,20 @@ static bool on_queue(const struct about *a)
         return hold(a);
     }
     queue = calloc(1, sizeof *queue);
-    if (queue == NULL || weir_gate_queue_create_in(a->gpu->gate, a->port->domain, r->item,
-                                                   &a->process->tenants[r->item].params, r->blocks,
-                                                   NULL, NULL, &queue->queue) != WEIR_OK) {
-        free(queue);
+    if (queue == NULL) {
         return false; /* what arrives there passes */
     }
-    queue->port = a->port;
-    queue->gpu = a->gpu;
-    queue->slot = &a->port->port->slot[r->queue];
-    queue->index = r->queue;
-    queue->device = r->device;
-    queue->tenant = r->item;
+    *queue = (struct served_queue){.port = a->port,
+                                   .gpu = a->gpu,
+                                   .slot = &a->port->port->slot[r->queue],
+                                   .index = r->queue,
+                                   .device = r->device,
+                                   .tenant = r->item,
+                                   .sm_limit_pct = r->blocks};
+    if (served_queue_enlist(a->process, queue) != WEIR_OK) {
+        free(queue);
+        return false; /* likewise */
+    }
     begin_to_predict(queue);
     served_use_begin(a->process, queue, r);
     queue->next = a->port->queues;
@@ -440,7 +420,7 @@ void served_queue_close(struct served_queue *queue)
     *at = queue->next;
     port->queue[queue->index] = NULL;
     served_use_end(queue);
-    weir_gate_queue_destroy(queue->queue);
+    (void)weir_sched_queue_remove(queue->gpu->sched, weir_clock_now_ns(), queue->id);
     free(queue);
 }
 
@@ -454,74 +434,43 @@ static bool on_queue_gone(const struct about *a)
 
 /* ---------------------------------------------------------------- all of them */
 
-typedef bool (*handler)(const struct about *about);
-
-/* Those about an item leave it 0, which is the slot of some queue. */
-static bool names_queue(uint8_t kind)
-{
-    return kind == WEIR_GATE_REQUEST_ARRIVE || kind == WEIR_GATE_REQUEST_LEARN ||
-           kind == WEIR_GATE_REQUEST_CHARGE;
-}
-
-/* With the gate's lock, which belongs to this process alone. */
-static handler locked_handler(uint8_t kind)
-{
-    switch (kind) {
-    case WEIR_GATE_REQUEST_ARRIVE:
-        return on_arrive;
-    case WEIR_GATE_REQUEST_STUCK:
-        return on_stuck;
-    case WEIR_GATE_REQUEST_FINISHED:
-        return on_finished;
-    case WEIR_GATE_REQUEST_TOGETHER:
-        return on_together;
-    case WEIR_GATE_REQUEST_WITHDRAW:
-        return on_withdraw;
-    case WEIR_GATE_REQUEST_STOPPED:
-        return on_stopped;
-    case WEIR_GATE_REQUEST_RUNNING:
-        return on_running;
-    case WEIR_GATE_REQUEST_LEARN:
-        return on_learn;
-    case WEIR_GATE_REQUEST_CHARGE:
-        return on_charge;
-    default:
-        return NULL;
-    }
-}
-
-static handler plain_handler(uint8_t kind)
-{
-    return kind == WEIR_GATE_REQUEST_DEVICE       ? on_device
-           : kind == WEIR_GATE_REQUEST_QUEUE      ? on_queue
-           : kind == WEIR_GATE_REQUEST_QUEUE_GONE ? on_queue_gone
-                                                  : NULL;
-}
+static const struct kind {
+    bool (*handle)(const struct about *about);
+    bool opens; /* it begins or ends a device or a queue. Others are of a device that is there */
+    bool names_queue; /* those about an item leave it 0, which is the slot of some queue */
+} kinds[] = {
+    [WEIR_GATE_REQUEST_DEVICE] = {on_device, true, false},
+    [WEIR_GATE_REQUEST_QUEUE] = {on_queue, true, false},
+    [WEIR_GATE_REQUEST_QUEUE_GONE] = {on_queue_gone, true, false},
+    [WEIR_GATE_REQUEST_ARRIVE] = {on_arrive, false, true},
+    [WEIR_GATE_REQUEST_STUCK] = {on_stuck, false, false},
+    [WEIR_GATE_REQUEST_FINISHED] = {on_finished, false, false},
+    [WEIR_GATE_REQUEST_TOGETHER] = {on_together, false, false},
+    [WEIR_GATE_REQUEST_WITHDRAW] = {on_withdraw, false, false},
+    [WEIR_GATE_REQUEST_STOPPED] = {on_stopped, false, false},
+    [WEIR_GATE_REQUEST_RUNNING] = {on_running, false, false},
+    [WEIR_GATE_REQUEST_LEARN] = {on_learn, false, true},
+    [WEIR_GATE_REQUEST_CHARGE] = {on_charge, false, true},
+};
 
 /* false: it makes no sense. */
 static bool handle(struct about *a)
 {
     const struct weir_gate_request *r = a->request;
-    handler plain = plain_handler(r->kind), locked = locked_handler(r->kind);
-    bool good;
+    const struct kind *kind = &kinds[r->kind < sizeof kinds / sizeof *kinds ? r->kind : 0];
 
-    if (r->device >= WEIR_GATE_PORT_DEVICES || (plain == NULL && locked == NULL)) {
+    if (r->device >= WEIR_GATE_PORT_DEVICES || kind->handle == NULL) {
         return false;
     }
     a->gpu = a->port->gpu[r->device];
     a->queue = r->queue < WEIR_GATE_PORT_QUEUES ? a->port->queue[r->queue] : NULL;
     a->item = item_of(a->port, r);
-    if (plain != NULL) {
-        return plain(a);
-    }
-    if (a->gpu == NULL || (names_queue(r->kind) && a->queue != NULL && a->queue->gpu != a->gpu) ||
-        (a->item != NULL && a->item->queue->gpu != a->gpu)) {
+    if (!kind->opens &&
+        (a->gpu == NULL || (kind->names_queue && a->queue != NULL && a->queue->gpu != a->gpu) ||
+         (a->item != NULL && a->item->queue->gpu != a->gpu))) {
         return false;
     }
-    pthread_mutex_lock(&a->gpu->gate->lock);
-    good = locked(a);
-    pthread_mutex_unlock(&a->gpu->gate->lock);
-    return good;
+    return kind->handle(a);
 }
 
 /* The next request: the held one, once the supervisor has nothing left to say, or a new one. */
@@ -567,9 +516,7 @@ void served_port_rooms(struct served_port *port)
         if (q->waiting == NULL) {
             continue;
         }
-        pthread_mutex_lock(&q->gpu->gate->lock);
-        room = weir_sched_waits_for_room(q->gpu->gate->sched, q->waiting->id);
-        pthread_mutex_unlock(&q->gpu->gate->lock);
+        room = weir_sched_waits_for_room(q->gpu->sched, q->waiting->id);
         atomic_store(&q->slot->room, room ? q->waiting->sequence : 0);
     }
 }

@@ -2,12 +2,14 @@
 #ifndef WEIR_HOST_BACKEND_GATE_PROCESS_SERVED_H
 #define WEIR_HOST_BACKEND_GATE_PROCESS_SERVED_H
 
+#include "base/clock.h"
 #include "host_backend/gate/port.h"
-#include "host_backend/gate/private.h"
 #include "host_backend/gate/process/process.h"
+#include "sched/predict.h"
 
 #define SERVED_PORTS_MAX   1024u
 #define SERVED_ITEMS_CHUNK 1024u
+#define SERVED_MANY_CORES  8 /* so that threads may wait by spinning */
 
 struct served_queue;
 
@@ -21,14 +23,41 @@ struct served_item {
     uint32_t sequence; /* of its arrival; 0: it was STARTED */
 };
 
+/* A tenant on a GPU. */
+struct served_member {
+    weir_sched_id id;     /* 0: it has had no queue there */
+    uint64_t owner;       /* of the keys of its work; 0: none yet */
+    uint64_t seen_ns;     /* when work of it came last that is decided about */
+    uint64_t gated;       /* pieces of such work */
+    uint64_t alone_sm_ns; /* compute that passed without a decision */
+    uint64_t alone_ns[2]; /* copies likewise: to the device, from it */
+};
+
+struct served_trace;
+
+/* A GPU's scheduler, and what is known of its tenants. */
 struct served_gpu {
+    struct weir_gate_process *process;
     const struct weir_link_gpu *of; /* as the supervisor named it */
-    struct weir_gate *gate;         /* without a thread: its scheduler, its tenants, its trace */
+    uint32_t index;
     uint64_t uuid[2];
-    weir_sched_id alone; /* as the ports were told last .. */
-    uint32_t alone_slot; /* .. with the slot of that tenant, + 1 */
-    uint32_t crowded;
+    bool spin; /* threads that wait for a grant may wait by spinning, if the host may */
+    struct weir_sched_config config;
+    struct weir_sched *sched;
+    const struct weir_sched_shared *shared;
+    struct weir_predict *predict;
+    uint32_t keys_found; /* of the predictor, in the file */
+    struct weir_policy_set policies;
+    struct served_trace *trace; /* NULL: nothing is recorded */
+    uint64_t timer_ns;          /* when the scheduler wants to be called */
+    uint64_t sm_ns_gone;        /* compute of tenants that are gone */
+    uint64_t crowded_until_ns[WEIR_GATE_CROWDS];
+    struct served_member *last_member[WEIR_GATE_CROWDS]; /* whose work came last */
+    weir_sched_id alone;                                 /* as the ports were told last .. */
+    uint32_t alone_slot;                                 /* .. with the slot of that tenant, + 1 */
+    uint32_t crowded;                                    /* bits */
     uint64_t worth_stopping_ns;
+    struct served_member members[WEIR_CONFIG_TENANTS_MAX]; /* by the tenants' slots */
 };
 
 /* What programs of a name have used, of those that are gone; the last place is for all names that
@@ -44,9 +73,12 @@ struct served_queue {
     struct served_queue *next; /* of its port */
     struct served_port *port;
     struct served_gpu *gpu;
-    struct weir_gate_queue *queue;
+    struct served_member *member;
+    weir_sched_id id;
     struct weir_gate_slot *slot; /* in the port */
     uint32_t index, device, tenant;
+    uint32_t sm_limit_pct;       /* its own; 100: none */
+    uint64_t alone_sm_ns;        /* compute that passed without a decision */
     struct served_item *items;   /* that are in use */
     struct served_item *waiting; /* not granted yet */
     uint64_t session;            /* the worker's number for it */
@@ -131,12 +163,42 @@ struct weir_gate_process {
  * memory. */
 struct served_gpu *served_gpu_of(struct weir_gate_process *process,
                                  const struct weir_gate_request *request);
-/** The scheduler's functions (sched/sched.h) for a gate whose workers are behind ports. */
-void served_env_init(struct weir_gate *gate, struct weir_sched_env *ret_env);
+void served_gpu_destroy(struct served_gpu *gpu);
+/** Put other policies in force. */
+void served_gpu_policies(struct served_gpu *gpu, const struct weir_policy_set *policies);
 /** Time passes on a GPU; its ports hear what is new. */
 void served_gpu_tick(struct weir_gate_process *process, struct served_gpu *gpu, uint64_t now_ns);
+/** When a GPU wants that. */
+uint64_t served_gpu_next_ns(const struct served_gpu *gpu);
 /** Tell a port what its device is at. */
 void served_gpu_tell(const struct served_gpu *gpu, struct served_port *port, uint32_t device);
+/** Work of a tenant comes that is decided about: who was alone no longer is. */
+void served_gpu_comes(struct served_gpu *gpu, struct served_member *member, uint64_t now_ns);
+
+/* tenants.c */
+
+/** The scheduler gets to know a queue: its port, GPU, tenant and limit are filled in. */
+enum weir_status served_queue_enlist(struct weir_gate_process *process,
+                                     struct served_queue *queue) WEIR_MUST_CHECK;
+/** Undecided work of it took so long. */
+void served_queue_charge(struct served_queue *queue, uint8_t class, uint64_t took_ns);
+/** Compute that was charged to it, in nanoseconds of one SM. */
+uint64_t served_queue_sm_ns(const struct served_queue *queue);
+/** The owner of its tenant's keys on the GPU; 0: no memory for one. */
+uint64_t served_owner_of(struct served_gpu *gpu, uint32_t tenant);
+
+/* trace.c */
+
+/** For struct weir_sched_env: write a record into the schedule trace, if one is recorded. */
+void served_trace_record(void *gpu, const struct weir_sched_record *record);
+/** A policy is in force; NULL: none of this kind is. */
+void served_trace_policy(struct served_gpu *gpu, int kind, const char *name);
+/** A tenant is new to the scheduler. */
+void served_trace_name(struct served_gpu *gpu, uint32_t tenant);
+/** As weir_gate_process_trace_start(). */
+void served_trace_start(struct served_gpu *gpu, int fd, char *text, size_t bytes);
+/** @param text  gets what the file has. Nothing happens if nothing is recorded. */
+void served_trace_stop(struct served_gpu *gpu, char *text, size_t bytes);
 
 /* uses.c */
 

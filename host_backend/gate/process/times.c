@@ -136,7 +136,7 @@ static bool next_section(const struct served_times *times, size_t *at, struct se
 static bool is_of(const struct section *section, const struct served_gpu *gpu)
 {
     return memcmp(section->uuid, gpu->uuid, sizeof section->uuid) == 0 &&
-           section->sms == gpu->gate->sms;
+           section->sms == gpu->of->sms;
 }
 
 void served_times_open(struct weir_gate_process *process, struct served_gpu *gpu)
@@ -148,16 +148,16 @@ void served_times_open(struct weir_gate_process *process, struct served_gpu *gpu
 
     while (next_section(&process->times, &at, &section, &image)) {
         if (is_of(&section, gpu)) {
-            enum weir_status status = weir_predict_load(gpu->gate->predict, image, section.bytes);
+            enum weir_status status = weir_predict_load(gpu->predict, image, section.bytes);
 
             if (status != WEIR_OK) {
                 weir_log_warn("gate: learned durations are not taken over gpu=%u why=\"%s\"",
-                              gpu->gate->device, weir_status_text(status));
+                              gpu->index, weir_status_text(status));
             }
         }
     }
-    weir_predict_stats(gpu->gate->predict, &stats);
-    gpu->gate->keys_found = stats.keys;
+    weir_predict_stats(gpu->predict, &stats);
+    gpu->keys_found = stats.keys;
 }
 
 static bool is_served(const struct weir_gate_process *process, const struct section *section)
@@ -173,12 +173,12 @@ static bool is_served(const struct weir_gate_process *process, const struct sect
 /* Add a GPU's section; false: it does not fit. */
 static bool add_gpu(const struct served_gpu *gpu, uint8_t *bytes, size_t room, size_t *n)
 {
-    struct section section = {.uuid = {gpu->uuid[0], gpu->uuid[1]}, .sms = gpu->gate->sms};
+    struct section section = {.uuid = {gpu->uuid[0], gpu->uuid[1]}, .sms = gpu->of->sms};
     size_t image;
 
     if (room - *n < sizeof section ||
-        weir_predict_save(gpu->gate->predict, bytes + *n + sizeof section,
-                          room - *n - sizeof section, &image) != WEIR_OK) {
+        weir_predict_save(gpu->predict, bytes + *n + sizeof section, room - *n - sizeof section,
+                          &image) != WEIR_OK) {
         return false;
     }
     section.bytes = image;
@@ -214,7 +214,7 @@ static uint64_t learned(const struct weir_gate_process *process)
     for (uint32_t i = 0; i < process->n_gpus; i++) {
         struct weir_predict_stats stats;
 
-        weir_predict_stats(process->gpus[i].gate->predict, &stats);
+        weir_predict_stats(process->gpus[i].predict, &stats);
         sum += stats.learned;
     }
     return sum;
@@ -225,7 +225,7 @@ static bool is_idle(const struct weir_gate_process *process)
     for (uint32_t i = 0; i < process->n_gpus; i++) {
         struct weir_sched_counts counts;
 
-        weir_sched_count(process->gpus[i].gate->sched, &counts);
+        weir_sched_count(process->gpus[i].sched, &counts);
         if (counts.items != 0) {
             return false;
         }
@@ -238,7 +238,7 @@ static size_t room_for(const struct weir_gate_process *process)
     size_t room = process->times.n_found;
 
     for (uint32_t i = 0; i < process->n_gpus; i++) {
-        room += sizeof(struct section) + weir_predict_save_bytes(process->gpus[i].gate->predict);
+        room += sizeof(struct section) + weir_predict_save_bytes(process->gpus[i].predict);
     }
     return room < HALF_BYTES - sizeof(struct header) ? room : HALF_BYTES - sizeof(struct header);
 }

@@ -39,7 +39,7 @@ void served_use_begin(struct weir_gate_process *process, struct served_queue *qu
 
 void served_use_end(struct served_queue *queue)
 {
-    queue->use->sm_ns += weir_gate_queue_sm_ns(queue->queue);
+    queue->use->sm_ns += served_queue_sm_ns(queue);
 }
 
 /* What the queues that live add to a program's use. */
@@ -49,7 +49,7 @@ static uint64_t sm_ns_of(const struct weir_gate_process *process, const struct s
 
     for (uint32_t i = 0; i < process->n_ports; i++) {
         for (struct served_queue *q = process->ports[i]->queues; q != NULL; q = q->next) {
-            sm_ns += q->use == use ? weir_gate_queue_sm_ns(q->queue) : 0;
+            sm_ns += q->use == use ? served_queue_sm_ns(q) : 0;
         }
     }
     return sm_ns;
@@ -62,7 +62,7 @@ void weir_gate_process_uses(struct weir_gate_process *process, weir_gate_use_fn 
             tell(user, &(struct weir_link_use){.port = process->ports[i]->id,
                                                .tenant_index = q->tenant,
                                                .session = q->session,
-                                               .sm_ns = weir_gate_queue_sm_ns(q->queue)});
+                                               .sm_ns = served_queue_sm_ns(q)});
         }
     }
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {

@@ -369,19 +369,28 @@ static void name(void *session, uint64_t *ret_number, char *ret_program)
              s->about->program);
 }
 
+static uint32_t sm_limit(void *session)
+{
+    const struct weir_session *s = session;
+
+    return weir_tenant_setting(s->tenant, sm_limit_pct);
+}
+
 static struct weir_gate_queue *make_queue(struct weir_session *s)
 {
-    static const struct weir_gate_session_ops ops = {
-        .is_over = is_over, .attend = attend, .rests = rests, .name = name, .mark_all = mark_all};
-    struct weir_tenant_config tenant = weir_tenant_settings(s->tenant);
-    struct weir_sched_tenant_params params = weir_gate_tenant_params(&tenant);
+    static const struct weir_gate_session_ops ops = {.is_over = is_over,
+                                                     .attend = attend,
+                                                     .rests = rests,
+                                                     .name = name,
+                                                     .sm_limit_pct = sm_limit,
+                                                     .mark_all = mark_all};
     uint32_t limit_pct = s->about->wish.sm_pct != 0 ? s->about->wish.sm_pct : 100;
     uint32_t share_pct = s->platform->devices[s->device].share_pct;
     struct weir_gate_queue *q;
 
     limit_pct = share_pct != 0 && share_pct < limit_pct ? share_pct : limit_pct;
-    if (weir_gate_queue_create(gate_of(s)->gate, s->tenant->index, &params, limit_pct, &ops, s,
-                               &q) != WEIR_OK) {
+    if (weir_gate_queue_create(gate_of(s)->gate, s->tenant->index, s->tenant->name, limit_pct, &ops,
+                               s, &q) != WEIR_OK) {
         return NULL;
     }
     /* Q1: publishes the queue; meets the acquire in weir_admission_session_wake(). */

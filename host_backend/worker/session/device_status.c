@@ -50,8 +50,8 @@ static void look(const struct weir_driver *driver, const struct weir_worker_devi
     }
 }
 
-void weir_device_status(const struct weir_worker *worker, uint32_t device, struct weir_gate *gate,
-                        bool looks, struct weir_status_device *row)
+void weir_device_status(const struct weir_worker *worker, uint32_t device, bool looks,
+                        struct weir_status_device *row)
 {
     const struct weir_platform *platform = weir_worker_platform(worker);
     const struct weir_worker_device *d = &platform->devices[device];
@@ -61,7 +61,6 @@ void weir_device_status(const struct weir_worker *worker, uint32_t device, struc
     row->ordinal = (uint32_t)d->cu;
     row->sms = weir_worker_sms(worker, device);
     row->memory_bytes = d->about.total_memory_bytes;
-    row->sm_ns = gate != NULL ? weir_gate_sm_ns(gate) : 0;
     if (looks) {
         look(&platform->driver, d, row);
     }

@@ -182,37 +182,23 @@ static enum weir_status create(struct weir_worker *worker, uint32_t device,
     return WEIR_OK;
 }
 
-/* The gate itself, with the policies that are in force. */
+/* The gate itself. */
 static enum weir_status begin(struct weir_device_gate *g)
 {
     struct weir_worker *worker = g->worker;
-    const struct weir_sched_settings *settings = &worker->config.scheduler;
-    struct weir_policy_set policies = {0};
-    struct weir_diag diag = {0};
     struct weir_gate_params params = {.device = g->device,
                                       .sms = weir_worker_sms(worker, g->device),
                                       .share_pct = worker->platform.devices[g->device].share_pct,
                                       .levels = has_levels(g),
-                                      .above = has_above(g),
-                                      .part = g->part != NULL,
                                       .real = worker->platform.real,
                                       .fill = g->fill,
-                                      .settings = settings,
-                                      .policies = &policies,
+                                      .settings = &worker->config.scheduler,
                                       .spin = worker->platform.spin.page,
-                                      .times_dir = worker->config.gate_comes /* which tells it */
-                                                       ? "none"
-                                                       : worker->config.forms.cache_dir,
                                       .uuid = worker->platform.devices[g->device].about.uuid,
                                       .item_room = g->item_room,
                                       .ops = &g->ops,
                                       .user = g};
 
-    if (weir_policy_set_parse(settings->policy, &policies, &diag) != WEIR_OK) {
-        weir_log_error("sched: no such policies policy=\"%s\" why=\"%s\"", settings->policy,
-                       diag.message);
-        return WEIR_ERR_INVALID;
-    }
     return weir_gate_create(&params, &g->gate);
 }
 
@@ -307,33 +293,6 @@ static void unlock_all(struct weir_device_gate *first)
     }
 }
 
-void weir_gates_policies_set(struct weir_worker *worker, const char *policy)
-{
-    struct weir_device_gate *first, *g;
-    struct weir_policy_set policies;
-
-    if (weir_policy_set_parse(policy, &policies, NULL) != WEIR_OK) {
-        return; /* the supervisor has looked at it */
-    }
-    first = lock_all(worker);
-    snprintf(worker->config.scheduler.policy, sizeof worker->config.scheduler.policy, "%s", policy);
-    for (g = first; g != NULL; g = next_locked(worker, g->device + 1)) {
-        weir_gate_policies_set(g->gate, &policies);
-    }
-    unlock_all(first);
-    weir_log_info("sched: policy=\"%s\"", policy);
-}
-
-void weir_gates_keep(struct weir_worker *worker)
-{
-    struct weir_device_gate *first = lock_all(worker);
-
-    for (struct weir_device_gate *g = first; g != NULL; g = next_locked(worker, g->device + 1)) {
-        weir_gate_keep(g->gate);
-    }
-    unlock_all(first);
-}
-
 void weir_gates_attach(struct weir_worker *worker, int port_fd, int bell_fd)
 {
     struct weir_device_gate *first = worker->gates[0];
@@ -371,17 +330,6 @@ void weir_gates_detach(struct weir_worker *worker)
 
 /* ---------------------------------------------------------------- tenants */
 
-void weir_gates_tenant_changed(struct weir_tenant *tenant)
-{
-    struct weir_sched_tenant_params params = weir_gate_tenant_params(&tenant->config);
-    struct weir_device_gate *first = lock_all(tenant->worker), *g;
-
-    for (g = first; g != NULL; g = next_locked(tenant->worker, g->device + 1)) {
-        weir_gate_tenant_set(g->gate, tenant->index, &params);
-    }
-    unlock_all(first);
-}
-
 void weir_gates_tenant_gone(struct weir_tenant *tenant)
 {
     struct weir_device_gate *first = lock_all(tenant->worker), *g;
@@ -392,16 +340,15 @@ void weir_gates_tenant_gone(struct weir_tenant *tenant)
     unlock_all(first);
 }
 
-bool weir_gates_usage(struct weir_tenant *tenant, struct weir_gate_usage *ret_usage)
+void weir_gates_usage(struct weir_tenant *tenant, struct weir_status_tenant *row)
 {
     struct weir_device_gate *first = lock_all(tenant->worker), *g;
 
-    *ret_usage = (struct weir_gate_usage){0};
     for (g = first; g != NULL; g = next_locked(tenant->worker, g->device + 1)) {
-        weir_gate_tenant_usage(g->gate, tenant->index, ret_usage);
+        weir_gate_tenant_usage(g->gate, tenant->index, row);
     }
+    row->scheduled = first != NULL;
     unlock_all(first);
-    return first != NULL;
 }
 
 /* ---------------------------------------------------------------- stream priorities */

@@ -45,7 +45,7 @@ void weir_gates_describe(struct weir_worker *worker, struct weir_link_reads *ret
  *
  * @param runs  what becomes of orders about runs; the other functions are not looked at.
  * @param item_room  bytes that runs wants in each item.
- * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER, WEIR_ERR_INVALID (no such policy)
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER
  * @thread main, with the first device's context
  */
 enum weir_status weir_gates_create(struct weir_worker *worker, const struct weir_gate_ops *runs,
@@ -61,19 +61,12 @@ enum weir_status weir_gates_add(struct weir_worker *worker, uint32_t device) WEI
 /** No session and no tenant may be left. @thread main */
 void weir_gates_destroy(struct weir_worker *worker);
 
-/** Now and then: weir_gate_keep() of each. @thread main */
-void weir_gates_keep(struct weir_worker *worker);
-
-/** Other policies, as of [scheduler]; what is no list of them changes nothing. @thread main */
-void weir_gates_policies_set(struct weir_worker *worker, const char *policy);
-
-/** Weight, priority or SM limit may be others. @thread main */
-void weir_gates_tenant_changed(struct weir_tenant *tenant);
 /** The tenant goes. @thread main */
 void weir_gates_tenant_gone(struct weir_tenant *tenant);
 
-/** What it was given, over all devices. @return false: there is no scheduler. @thread any */
-bool weir_gates_usage(struct weir_tenant *tenant, struct weir_gate_usage *ret_usage);
+/** Add to a row of weir-status(1) what it has copied and what passed undecided, on all devices; and
+ * is there a scheduler? @thread any */
+void weir_gates_usage(struct weir_tenant *tenant, struct weir_status_tenant *row);
 
 /**
  * The stream priority for work of a tenant's class.

@@ -69,16 +69,6 @@ static void store_settings(struct weir_tenant_config *to, const struct weir_tena
     }
 }
 
-struct weir_tenant_config weir_tenant_settings(struct weir_tenant *tenant)
-{
-    struct weir_tenant_config config;
-
-    pthread_mutex_lock(&tenant->worker->lock);
-    config = tenant->config;
-    pthread_mutex_unlock(&tenant->worker->lock);
-    return config;
-}
-
 void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config)
 {
     uint64_t host_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -87,7 +77,6 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
     store_settings(&tenant->config, config);
     tenant->gone = false;
     pthread_mutex_unlock(&tenant->worker->lock);
-    weir_gates_tenant_changed(tenant);
     weir_account_limit_set(
         &tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
         weir_amount_of(config->memory, weir_platform_total_bytes(&tenant->worker->platform)));

@@ -67,8 +67,6 @@ void weir_tenant_share_account(struct weir_tenant *tenant, struct weir_account_p
                                uint32_t place);
 /** New settings; the name stays. @thread main */
 void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config);
-/** All settings. @thread any, without the worker's lock */
-struct weir_tenant_config weir_tenant_settings(struct weir_tenant *tenant);
 /** One setting that is a number or an enum, as it is now. @thread any */
 #define weir_tenant_setting(tenant, setting)                                                       \
     __atomic_load_n(&(tenant)->config.setting, __ATOMIC_RELAXED)

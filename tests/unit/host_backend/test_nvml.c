@@ -331,7 +331,7 @@ static void device_status_has_what_is_known(void **state)
     worker.platform.devices[0].nvml = nvml;
     worker.platform.devices[0].cu = 2;
     atomic_store(&worker.platform.devices[0].is_open, true);
-    weir_device_status(&worker, 0, NULL, true, &row);
+    weir_device_status(&worker, 0, true, &row);
     assert_string_equal(row.uuid, "GPU-01020304-0506-0708-090a-0b0c0d0e0f10");
     assert_int_equal(row.ordinal, 2);
     assert_int_equal(row.memory_bytes, 100);
@@ -341,13 +341,13 @@ static void device_status_has_what_is_known(void **state)
                               : row.temperature_c == 50 && row.utilization_pct == 40);
     assert_true(calls == NULL ? isnan(row.power_w) : row.power_w == 70);
     worker.platform.driver.cuMemGetInfo_v2 = mem_info_fails; /* its context is gone */
-    weir_device_status(&worker, 0, NULL, true, &row);
+    weir_device_status(&worker, 0, true, &row);
     assert_true(isnan(row.free_bytes));
     atomic_store(&worker.platform.devices[0].is_open, false); /* it has none yet */
-    weir_device_status(&worker, 0, NULL, true, &row);
+    weir_device_status(&worker, 0, true, &row);
     assert_int_equal(row.memory_bytes, 100);
     assert_true(calls == NULL ? isnan(row.free_bytes) : row.free_bytes == 20);
-    weir_device_status(&worker, 0, NULL, false, &row);
+    weir_device_status(&worker, 0, false, &row);
     assert_true(isnan(row.free_bytes) && isnan(row.temperature_c) && isnan(row.power_w));
 }
 
