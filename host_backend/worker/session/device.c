@@ -9,7 +9,6 @@
 #include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/session/start_stages.h"
-#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/worker.h"
 
 #include "base/clock.h"
@@ -29,26 +28,6 @@
 #define CONTEXT_BYTES    (UINT64_C(26) << 20)
 #define CONTEXT_SM_BYTES (UINT64_C(15) << 18) /* for each SM */
 #define FACTS_MAX        (N_LIMITS + 1 + WEIR_DEVICES_MAX * (1 + P2P_ATTRIBUTES))
-
-bool weir_error_is_sticky(CUresult error)
-{
-    switch ((int)error) {
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_LAUNCH_FAILED:
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-        return true;
-    default:
-        return false;
-    }
-}
 
 /* A driver that is only tried may be missing. */
 static enum weir_status open_driver(struct weir_worker *worker, const char *path, bool tried,

@@ -3,7 +3,6 @@
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/session.h"
-#include <string.h>
 
 const struct weir_driver *weir_session_driver(struct weir_session *session)
 {
@@ -37,9 +36,3 @@ CUresult weir_session_device(struct weir_session *session, int32_t ordinal, CUde
     return CUDA_SUCCESS;
 }
 
-void *weir_session_alloc(struct weir_session *session, size_t bytes)
-{
-    void *memory = weir_arena_alloc(&session->op.arena, bytes);
-
-    return memory != NULL ? memset(memory, 0, bytes) : NULL;
-}

@@ -464,11 +464,6 @@ uint64_t weir_session_graphs_gone(const struct weir_session *session)
     return session->handles->graphs_gone;
 }
 
-void weir_session_graph_gone(struct weir_session *session)
-{
-    session->handles->graphs_gone++;
-}
-
 void weir_host_objects_kept_try(struct weir_session *session)
 {
     for (struct weir_object **at = &session->handles->kept, *o; (o = *at) != NULL;) {
@@ -585,11 +580,6 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx)
         }
     }
     weir_host_object_forget(session, &ctx->o);
-}
-
-struct weir_host_ctx *weir_session_contexts(const struct weir_session *session)
-{
-    return session->handles->contexts;
 }
 
 void weir_ctx_list(struct weir_session *session, struct weir_host_ctx *ctx)

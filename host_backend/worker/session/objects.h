@@ -6,6 +6,7 @@
 #define WEIR_HOST_BACKEND_WORKER_SESSION_OBJECTS_H
 
 #include "host_backend/worker/session/object_types.h"
+#include "host_backend/worker/session/session.h"
 #include "proto/wire/kinds.h"
 #include "proto/wire/session_api.h"
 
@@ -63,8 +64,6 @@ uint32_t weir_session_n_kept(const struct weir_session *session);
 
 /** How many graphs and captures of the session have ended; their handles may come again. */
 uint64_t weir_session_graphs_gone(const struct weir_session *session);
-/** One more is, of which the objects do not know: a capture. */
-void weir_session_graph_gone(struct weir_session *session);
 
 /** Destroy all objects of a kind; of one context when ctx is not NULL. */
 void weir_host_objects_destroy_all(struct weir_session *session, enum weir_kind kind,
@@ -91,8 +90,6 @@ CUresult weir_function_here(struct weir_session *session, struct weir_host_funct
 CUresult weir_function_load(struct weir_session *session, struct weir_host_function *function,
                             CUfunction native);
 
-/** The first of the session's contexts, the newest; NULL: it has none. */
-struct weir_host_ctx *weir_session_contexts(const struct weir_session *session);
 /** A context has been made. */
 void weir_ctx_list(struct weir_session *session, struct weir_host_ctx *ctx);
 /** Destroy a context's objects, then the context. */
@@ -102,13 +99,5 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx);
 struct weir_handles *weir_handles_create(void);
 /** All objects must be gone. Accepts NULL. */
 void weir_handles_destroy(struct weir_handles *handles);
-
-#define WEIR_TRY(call)                                                                             \
-    do {                                                                                           \
-        CUresult try_result = (call);                                                              \
-        if (try_result != CUDA_SUCCESS) {                                                          \
-            return try_result;                                                                     \
-        }                                                                                          \
-    } while (0)
 
 #endif

@@ -11,13 +11,15 @@
 #include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/contexts.h"
+#include "host_backend/worker/session/handles.h"
 #include "host_backend/worker/session/host_calls.h"
 #include "host_backend/worker/session/memory.h"
-#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
 #include "proto/ops.h"
+#include "proto/wire/session_api.h"
 #include <stdlib.h>
+#include <string.h>
 
 #define SEND_WAIT_NS (10 * WEIR_NS_PER_S)
 
@@ -156,6 +158,25 @@ void weir_session_say_stats(struct weir_session *session, struct weir_stats_set 
     session->about->stats = set;
     weir_sessions_unlock(session->worker);
     free(old);
+}
+
+/* ---------------------------------------------------------------- what it has */
+
+struct weir_host_ctx *weir_session_contexts(const struct weir_session *session)
+{
+    return session->handles->contexts;
+}
+
+void weir_session_graph_gone(struct weir_session *session)
+{
+    session->handles->graphs_gone++;
+}
+
+void *weir_session_alloc(struct weir_session *session, size_t bytes)
+{
+    void *memory = weir_arena_alloc(&session->op.arena, bytes);
+
+    return memory != NULL ? memset(memory, 0, bytes) : NULL;
 }
 
 /* ---------------------------------------------------------------- the transport */

@@ -22,6 +22,7 @@ struct weir_conditions;
 struct weir_forms_exposures;
 struct weir_handles;
 struct weir_holdings;
+struct weir_host_ctx;
 struct weir_host_calls;
 struct weir_object;
 struct weir_platform;
@@ -101,6 +102,14 @@ struct weir_session {
     struct weir_forms_exposures *exposures;   /* variables of modules with twins; NULL: none */
 };
 
+#define WEIR_TRY(call)                                                                             \
+    do {                                                                                           \
+        CUresult try_result = (call);                                                              \
+        if (try_result != CUDA_SUCCESS) {                                                          \
+            return try_result;                                                                     \
+        }                                                                                          \
+    } while (0)
+
 /**
  * Take the worker's lock, under which its list of sessions does not change.
  * @return the first; each has the next as ->next. NULL: there is none.
@@ -145,6 +154,11 @@ void weir_session_show_unchecked(struct weir_session *session, bool unchecked);
 
 /** Tell the guest that the context died. @thread any, while the session lives */
 void weir_session_show_sticky(struct weir_session *session, CUresult error);
+
+/** The first of the session's contexts, the newest; NULL: it has none. @thread owner */
+struct weir_host_ctx *weir_session_contexts(const struct weir_session *session);
+/** One more of its graphs and captures has ended (weir_session_graphs_gone()). @thread owner */
+void weir_session_graph_gone(struct weir_session *session);
 
 /** When it began, by weir_clock_now_ns(). @thread any */
 uint64_t weir_session_started_ns(const struct weir_session *session);

@@ -31,6 +31,26 @@ struct weir_directory *weir_worker_directory(const struct weir_worker *worker)
     return worker->directory;
 }
 
+bool weir_error_is_sticky(CUresult error)
+{
+    switch ((int)error) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+        return true;
+    default:
+        return false;
+    }
+}
+
 CUresult weir_worker_sticky_error(const struct weir_worker *worker)
 {
     return (CUresult)atomic_load(&worker->sticky);
