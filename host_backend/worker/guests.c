@@ -7,6 +7,7 @@
  */
 #include "host_backend/worker/guests.h"
 #include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/tenant_window.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/sessions.h"
 
@@ -17,7 +18,7 @@
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/connections.h"
-#include "host_backend/worker/session/ending.h"
+#include "host_backend/worker/session/ended.h"
 #include "host_backend/worker/stats.h"
 #include "proto/transport/stream.h"
 #include "proto/wire/accept.h"

@@ -22,6 +22,8 @@
 #include "host_backend/worker/session/spare.h"
 #include "host_backend/worker/session/start_stages.h"
 #include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/tenant_life.h"
+#include "host_backend/worker/session/tenant_window.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/warm.h"
 #include "host_backend/worker/session/worker.h"

@@ -11,7 +11,7 @@
 #include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/ending.h"
+#include "host_backend/worker/session/ended.h"
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/host_calls.h"

@@ -23,6 +23,8 @@
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/tenant_life.h"
+#include "host_backend/worker/session/tenant_window.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 #include "host_backend/worker/sessions.h"

@@ -3,6 +3,7 @@
 #include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/tenant_window.h"
 #include "host_backend/worker/submit/submit.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/ending.h"
+#include "host_backend/worker/session/ended.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/program_ptx.h"
 #include "host_backend/worker/session/sticky.h"

@@ -11,13 +11,14 @@
  */
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/bus_guard.h"
-#include "host_backend/worker/session/ending.h"
+#include "host_backend/worker/session/ended.h"
 #include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/region.h"
 #include "host_backend/worker/session/spare.h"
 #include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/tenant_window.h"
 #include "host_backend/worker/session/worker.h"
 
 #include "base/clock.h"

@@ -79,8 +79,6 @@ CUresult weir_chunk_share(struct weir_host_chunk *chunk);
  */
 CUresult weir_chunk_open(struct weir_session *session, const uint8_t key[WEIR_ENTRY_KEY_BYTES],
                          struct weir_host_chunk **ret_chunk);
-/** The host half's protection back over a range. */
-bool weir_window_reclaim(uint64_t base, uint64_t bytes);
 /**
  * Make the chunk that the first program of a worker gets as its first, in the window that the
  * worker holds (weir_worker_window_prepare()). It is being cleared behind the stream's work.

@@ -1,164 +1,18 @@
+/* Carrying an operation out again that lacked memory: see ending.h. */
 #include "host_backend/worker/session/ending.h"
 
 #include "base/log.h"
-#include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/admission.h"
-#include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/spare.h"
 #include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
 #include "proto/ops.h"
-#include <stdio.h>
 #include <time.h>
 
 #define SLICE_NS   (50 * WEIR_NS_PER_MS) /* between looks whether its own program is there */
 #define TRY_NS     (4 * WEIR_NS_PER_MS)  /* between tries while the device has no memory */
 #define FREE_TRIES 3 /* before others are asked: the driver frees what ended a little later */
-
-/* ---------------------------------------------------------------- who has ended */
-
-static struct weir_spin_page *page_of(const struct weir_session *session)
-{
-    return session->platform->spin.page;
-}
-
-void weir_session_ended(struct weir_session *session)
-{
-    if (!session->about->monitor && !atomic_exchange(&session->about->ended, true)) {
-        weir_programs_end(session->tenant->programs, session->about->number);
-        atomic_fetch_add(&page_of(session)->ending, 1);
-    }
-}
-
-bool weir_session_has_ended(const struct weir_session *session)
-{
-    return atomic_load(&session->about->ended);
-}
-
-void weir_session_lasts(struct weir_session *session)
-{
-    if (!session->about->lasts && weir_session_has_ended(session)) {
-        atomic_fetch_sub(&page_of(session)->ending, 1);
-    }
-    session->about->lasts = true;
-}
-
-void weir_session_gone(struct weir_session *session)
-{
-    if (!session->about->gone) {
-        weir_programs_remove(session->tenant->programs, session->about->number);
-        weir_session_lasts(session);
-    }
-    session->about->gone = true;
-}
-
-void weir_worker_ask_sockets(struct weir_worker *worker, const struct weir_tenant *tenant)
-{
-    for (struct weir_session *s = weir_sessions_lock(worker); s != NULL; s = s->next) {
-        if ((tenant == NULL || s->tenant == tenant) &&
-            (atomic_load(&s->ending) || weir_session_peer_gone(s))) {
-            weir_session_ended(s);
-        }
-    }
-    weir_sessions_unlock(worker);
-}
-
-uint32_t weir_tenant_n_ended(struct weir_tenant *tenant, uint64_t max_age_ns)
-{
-    weir_worker_ask_sockets(tenant->worker, tenant);
-    return weir_programs_look(tenant->programs, WEIR_ANY_PLACE, max_age_ns).n_ended;
-}
-
-uint32_t weir_tenant_endings(struct weir_tenant *tenant)
-{
-    return weir_tenant_n_ended(tenant, WEIR_ENDING_NS);
-}
-
-uint64_t weir_tenant_held_by_ended(struct weir_tenant *tenant, uint64_t max_age_ns)
-{
-    return weir_tenant_n_ended(tenant, max_age_ns) != 0
-               ? weir_account_of_ended(&tenant->account, tenant->programs,
-                                       atomic_load(&tenant->limits.charged), max_age_ns)
-               : 0;
-}
-
-/* ---------------------------------------------------------------- what others have */
-
-static void rest(uint64_t ns)
-{
-    struct timespec pause = {0, (long)ns};
-
-    (void)nanosleep(&pause, NULL);
-}
-
-/* How many programs have ended in this worker, whosever they were. */
-static uint32_t n_ending_here(struct weir_worker *worker)
-{
-    weir_worker_ask_sockets(worker, NULL);
-    return atomic_load(&weir_worker_platform(worker)->spin.page->ending);
-}
-
-bool weir_memory_may_come(struct weir_worker *worker)
-{
-    return n_ending_here(worker) != 0 ||
-           (weir_worker_sync(worker, WEIR_LINK_NO_MEMORY) &&
-            atomic_load(&weir_worker_platform(worker)->spin.page->giving) != 0);
-}
-
-bool weir_memory_came(struct weir_worker *worker)
-{
-    uint64_t end_ns = weir_clock_now_ns() + WEIR_ENDING_NS;
-    bool waited = false;
-
-    while (weir_clock_now_ns() < end_ns && weir_memory_may_come(worker)) {
-        waited = true;
-        rest(TRY_NS);
-    }
-    return waited;
-}
-
-/* ---------------------------------------------------------------- an operation */
-
-void weir_session_lacks_nothing(struct weir_session *session)
-{
-    session->op.lack = WEIR_LACK_NONE;
-    session->op.ends = weir_programs_ends(session->tenant->programs);
-}
-
-CUresult weir_session_note_lack(struct weir_session *session, CUresult result)
-{
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-        session->op.lack = WEIR_LACK_DEVICE;
-    }
-    return result;
-}
-
-/* Since it first lacked something, or since now. */
-static uint64_t waited_ns(struct weir_session *session)
-{
-    uint64_t now_ns = weir_clock_now_ns();
-
-    if (session->op.lacks_since_ns == 0) {
-        session->op.lacks_since_ns = now_ns;
-    }
-    return now_ns - session->op.lacks_since_ns;
-}
-
-static bool is_late(struct weir_session *session)
-{
-    return waited_ns(session) >= WEIR_ENDING_NS;
-}
-
-static bool may_hope(struct weir_session *session)
-{
-    return !is_late(session) && weir_tenant_endings(session->tenant) != 0;
-}
-
-bool weir_session_lacks_quota(struct weir_session *session)
-{
-    session->op.lack = may_hope(session) ? WEIR_LACK_SOON : WEIR_LACK_REFUSED;
-    return session->op.lack == WEIR_LACK_SOON;
-}
 
 /* Nobody waits for the answer. */
 static bool is_pointless(const struct weir_session *session)
@@ -173,7 +27,7 @@ static void await_end(struct weir_session *session)
     struct weir_programs *programs = session->tenant->programs;
 
     weir_admission_idle(session); /* or others' work would wait behind ours, whose end is unseen */
-    while (weir_programs_ends(programs) == session->op.ends && may_hope(session) &&
+    while (weir_programs_ends(programs) == session->op.ends && weir_session_may_hope(session) &&
            !is_pointless(session)) {
         weir_programs_await(programs, session->op.ends, SLICE_NS);
     }
@@ -181,13 +35,15 @@ static void await_end(struct weir_session *session)
 
 static bool device_may_have_some(struct weir_session *session)
 {
+    const struct timespec pause = {0, TRY_NS};
+
     if (weir_spares_release(session->worker)) {
         return true;
     }
     if (session->op.tries++ >= FREE_TRIES && !weir_memory_may_come(session->worker)) {
         return false;
     }
-    rest(TRY_NS);
+    (void)nanosleep(&pause, NULL);
     return true;
 }
 
@@ -215,27 +71,13 @@ bool weir_session_tries_again(struct weir_session *session, CUresult result)
     if (lack == WEIR_LACK_SOON) { /* the last try says why it is refused */
         return true;
     }
-    if (!is_late(session) && (weir_programs_ends(session->tenant->programs) != session->op.ends ||
-                              (lack == WEIR_LACK_DEVICE && device_may_have_some(session)))) {
+    if (!weir_session_lacks_long(session) &&
+        (weir_programs_ends(session->tenant->programs) != session->op.ends ||
+         (lack == WEIR_LACK_DEVICE && device_may_have_some(session)))) {
         return true;
     }
     if (lack == WEIR_LACK_DEVICE) {
         say_device_is_full(session);
     }
     return false;
-}
-
-void weir_session_lack_text(struct weir_session *session, const char *why, char *text,
-                            size_t text_bytes)
-{
-    uint32_t n = weir_tenant_n_ended(session->tenant, UINT64_MAX);
-
-    if (n == 0) {
-        snprintf(text, text_bytes, "%s", why);
-        return;
-    }
-    snprintf(text, text_bytes,
-             "%s; waited %.1f s for %u ended programs, which hold %llu bytes of the GPU's", why,
-             (double)waited_ns(session) / (double)WEIR_NS_PER_S, n,
-             (unsigned long long)weir_tenant_held_by_ended(session->tenant, UINT64_MAX));
 }

@@ -35,4 +35,3 @@ CUresult weir_session_device(struct weir_session *session, int32_t ordinal, CUde
     *ret_device = session->platform->devices[ordinal].cu;
     return CUDA_SUCCESS;
 }
-

@@ -1,8 +1,9 @@
-/* What a session's memory and the like are charged to: see memory.h. */
+/* What a session's memory and the like are charged to: see limits.h. */
+#include "host_backend/worker/session/limits.h"
+
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/bus_guard.h"
-#include "host_backend/worker/session/ending.h"
-#include "host_backend/worker/session/memory.h"
+#include "host_backend/worker/session/ended.h"
 #include "host_backend/worker/session/refusal.h"
 #include "host_backend/worker/session/tenant.h"
 

@@ -55,25 +55,11 @@ struct weir_tenant {
     struct weir_host_image_store images; /* internally locked */
 };
 
-struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t index,
-                                       const struct weir_tenant_config *config);
-/**
- * From now on it charges a page together with its other workers, and has its programs there.
- * @param page   a mapping, taken.
- * @param place  of this worker in the page.
- * @thread main, before it has a session
- */
-void weir_tenant_share_account(struct weir_tenant *tenant, struct weir_account_page *page,
-                               uint32_t place);
-/** New settings; the name stays. @thread main */
-void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config);
 /** All settings. @thread any, without the worker's lock */
 struct weir_tenant_config weir_tenant_settings(struct weir_tenant *tenant);
 /** One setting that is a number or an enum, as it is now. @thread any */
 #define weir_tenant_setting(tenant, setting)                                                       \
     __atomic_load_n(&(tenant)->config.setting, __ATOMIC_RELAXED)
-/** No session may be left. */
-void weir_tenant_destroy(struct weir_tenant *tenant);
 /**
  * Charge several items to a tenant; a refusal of something else than memory is logged.
  * weir_account_release_all() gives them back.
@@ -83,25 +69,5 @@ void weir_tenant_destroy(struct weir_tenant *tenant);
 CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amounts *amounts);
 /** Say in the log that there is no more of an item for the tenant. @thread any */
 void weir_tenant_refused(struct weir_tenant *tenant, enum weir_account_item item);
-/** Take a window and hold it for the tenant that comes first. @thread main, before there are
- * sessions */
-CUresult weir_worker_window_prepare(struct weir_worker *worker);
-/** Where it begins. @thread main, before there are sessions */
-uint64_t weir_worker_ready_window_base(const struct weir_worker *worker);
-/** Give that window back, with the chunk in it (weir_chunk_ready_make()), if no tenant has come.
- * @thread main, with no session left */
-void weir_worker_window_finish(struct weir_worker *worker);
-/** Take a window and reserve its halves, once. @thread a session's, without the worker's lock */
-CUresult weir_tenant_reserve(struct weir_tenant *tenant);
-/** Of one that is reserved. @thread any */
-uint64_t weir_tenant_window_base(const struct weir_tenant *tenant);
-/** Of both halves. @thread any */
-uint64_t weir_tenant_window_bytes(const struct weir_tenant *tenant);
-/**
- * Does a range overlap the window of a tenant that there is, or the addresses for reservations
- * (session/vmm_area.h)?
- * @thread any, without the worker's lock
- */
-bool weir_tenant_windows_overlap(struct weir_worker *worker, uint64_t address, uint64_t bytes);
 
 #endif

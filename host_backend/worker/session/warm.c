@@ -13,6 +13,7 @@
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/tenant_window.h"
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>

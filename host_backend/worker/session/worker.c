@@ -3,6 +3,7 @@
 
 #include "host_backend/worker/session/directory.h"
 #include "host_backend/worker/session/hooks.h"
+#include "host_backend/worker/session/limits.h"
 #include "host_backend/worker/session/sticky.h"
 
 #include "base/clock.h"
@@ -49,6 +50,11 @@ bool weir_error_is_sticky(CUresult error)
     default:
         return false;
     }
+}
+
+struct weir_account_pool *weir_worker_pool(const struct weir_worker *worker)
+{
+    return worker->counts.pool;
 }
 
 CUresult weir_worker_sticky_error(const struct weir_worker *worker)

@@ -5,6 +5,7 @@
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/tenant_life.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/vmm_area.h"
 #include "host_backend/worker/session/worker.h"

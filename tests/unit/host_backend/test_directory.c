@@ -2,6 +2,7 @@
 #include "host_backend/supervisor/supervisor.h"
 #include "host_backend/worker/session/directory.h"
 #include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/tenant_life.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 

@@ -1,6 +1,7 @@
 /* Descriptors that stand for pools: found by their token, gone with their last copy. */
 #include "host_backend/worker/session/directory.h"
 #include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/session/tenant_life.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/session/worker.h"
 
