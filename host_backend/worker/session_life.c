@@ -91,7 +91,8 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     s->tenant = params->tenant;
     s->platform = weir_worker_platform(params->worker);
     s->driver = &s->platform->driver;
-    s->used = 1; /* the first device is current in a session's thread */
+    s->devices.used = 1; /* the first device is current in a session's thread */
+    s->devices.first_use = weir_session_memory_reach;
     s->channel->transport = params->transport;
     s->channel->remote = params->remote;
     s->channel->region_end = params->region_end;
@@ -191,7 +192,7 @@ static bool stream_drained(struct weir_session *s, struct weir_host_stream *stre
         if (weir_worker_sticky_error(s->worker) != CUDA_SUCCESS) {
             return false;
         }
-        weir_awaited_write(s);
+        weir_awaited_write(s, weir_session_awaited_place);
     }
     if (weir_error_is_sticky(result)) { /* nobody asks any more: the fault is told of here */
         weir_session_fault(s, result);

@@ -653,7 +653,7 @@ void looks_up(const struct launch *launch)
     struct guest *guest = launch->guest;
     unsigned looks = atomic_load(&guest->looks);
 
-    weir_admission_session_wake(&guest->session);
+    weir_session_gates_wake(&guest->session);
     await(atomic_load(&guest->looks) >= looks + 2);
     assert_int_equal(atomic_load(&((struct launch *)(uintptr_t)launch)->state), LAUNCH_COMES);
 }

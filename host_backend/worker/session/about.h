@@ -10,6 +10,7 @@
 
 #define WEIR_FORMS_LAUNCHED_COUNT 14u /* rows of twins/counts.def */
 
+struct weir_gate_queue;
 struct weir_stats_set;
 
 struct weir_session_about {
@@ -35,7 +36,8 @@ struct weir_session_about {
     atomic_uint n_contexts;
     atomic_bool ended;                /* weir_session_ended(); anybody writes it */
     atomic_uint_fast64_t orphaned_ns; /* when its program left work behind; 0: it did not */
-    atomic_uint_fast64_t launched[WEIR_FORMS_LAUNCHED_COUNT]; /* by enum weir_forms_launched */
+    struct weir_gate_queue *_Atomic gate_queues[WEIR_DEVICES_MAX]; /* made at the first work */
+    atomic_uint_fast64_t launched[WEIR_FORMS_LAUNCHED_COUNT];      /* by enum weir_forms_launched */
 
     struct weir_stats_set *stats; /* what a remote guest last said, under the worker's lock */
 };

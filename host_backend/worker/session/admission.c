@@ -15,7 +15,6 @@
 #include <stdlib.h>
 
 struct weir_session_admission {
-    struct weir_gate_queue *_Atomic queues[WEIR_DEVICES_MAX]; /* made at the first work */
     struct weir_host_stream *unmarked; /* streams with work that no mark stands behind */
 };
 
@@ -36,7 +35,7 @@ static struct weir_device_gate *gate_of(const struct weir_session *s)
 
 struct weir_gate_queue *weir_admission_queue(const struct weir_session *session, uint32_t device)
 {
-    return atomic_load_explicit(&session->admission->queues[device], memory_order_relaxed);
+    return atomic_load_explicit(&session->about->gate_queues[device], memory_order_relaxed);
 }
 
 /*
@@ -384,8 +383,8 @@ static struct weir_gate_queue *make_queue(struct weir_session *s)
                                &q) != WEIR_OK) {
         return NULL;
     }
-    /* Q1: publishes the queue; meets the acquire in weir_admission_session_wake(). */
-    atomic_store_explicit(&s->admission->queues[s->device], q, memory_order_release);
+    /* Q1: publishes the queue; meets the acquire in weir_session_gates_wake(). */
+    atomic_store_explicit(&s->about->gate_queues[s->device], q, memory_order_release);
     return q;
 }
 
@@ -471,20 +470,8 @@ void weir_admission_session_gone(struct weir_session *session)
         struct weir_gate_queue *q = weir_admission_queue(session, i);
 
         if (q != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
-            atomic_store(&session->admission->queues[i], NULL);
+            atomic_store(&session->about->gate_queues[i], NULL);
             weir_gate_queue_destroy(q);
-        }
-    }
-}
-
-void weir_admission_session_wake(struct weir_session *session)
-{
-    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
-        struct weir_gate_queue *q =
-            atomic_load_explicit(&session->admission->queues[i], memory_order_acquire);
-
-        if (q != NULL) {
-            weir_gate_queue_wake(q);
         }
     }
 }

@@ -120,8 +120,5 @@ void weir_admission_stream_made(struct weir_host_stream *stream, int native);
 void weir_admission_session_ends(struct weir_session *session);
 /** The session's streams have ended their work and are destroyed: remove its queues. */
 void weir_admission_session_gone(struct weir_session *session);
-/** Make the session's thread, if it waits in the gate, check whether its session ends.
- * @thread any, while the session lives */
-void weir_admission_session_wake(struct weir_session *session);
 
 #endif

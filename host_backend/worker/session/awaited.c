@@ -11,13 +11,11 @@
 
 #include "base/clock.h"
 #include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/session_devices.h"
 #include "host_backend/worker/session/sticky.h"
-#include "host_backend/worker/session/vmm.h"
-#include "proto/wire/session_api.h"
 #include <stdlib.h>
 
 #define SLICE_NS (20 * WEIR_NS_PER_MS) /* how late it may be noticed that the program is gone */
@@ -250,7 +248,7 @@ static void write_here(const struct value *v)
     }
 }
 
-void weir_awaited_write(struct weir_session *session)
+void weir_awaited_write(struct weir_session *session, weir_awaited_place_fn place)
 {
     const struct weir_awaited *awaited = session->awaited;
     const struct weir_driver *d = session->driver;
@@ -262,11 +260,12 @@ void weir_awaited_write(struct weir_session *session)
     for (size_t i = 0; i < awaited->n; i++) {
         const struct value *v = &awaited->values[i];
 
-        if (weir_session_check_dptr(session, v->address, v->wide ? 8 : 4) != CUDA_SUCCESS ||
-            !weir_session_vmm_make_writable(session, v->address, v->wide ? 8 : 4)) {
+        bool here;
+
+        if (!place(session, v->address, v->wide ? 8 : 4, &here)) {
             continue; /* a write there would end the context of all tenants */
         }
-        if (weir_session_registered(session, v->address)) {
+        if (here) {
             write_here(v);
             continue;
         }

@@ -53,8 +53,12 @@ CUresult weir_awaited_note(struct weir_session *session, struct weir_host_stream
 /** A stream is about to be destroyed. @thread session, with its context */
 void weir_awaited_stream_gone(struct weir_session *session, struct weir_host_stream *stream);
 
+/** May a value be written there (memory.h)? @param ret_here  in memory of the program's own that is
+ * mapped here, too. */
+typedef bool (*weir_awaited_place_fn)(struct weir_session *session, uint64_t address,
+                                      uint64_t bytes, bool *ret_here);
 /** Write all of them, and wait until they are written. @thread session, at its end */
-void weir_awaited_write(struct weir_session *session);
+void weir_awaited_write(struct weir_session *session, weir_awaited_place_fn place);
 
 /** May a stream of the session wait for a value? @thread session */
 bool weir_awaited_any(const struct weir_session *session);

@@ -213,7 +213,7 @@ static CUresult map_memory(struct weir_host_chunk *chunk, const struct weir_sess
     CUresult result;
 
     WEIR_TRY(w->platform.driver.cuMemMap(chunk->base, chunk->bytes, 0, chunk->memory, 0));
-    result = weir_memory_access(w, chunk->device, session->used, chunk->base, chunk->bytes,
+    result = weir_memory_access(w, chunk->device, session->devices.used, chunk->base, chunk->bytes,
                                 CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     if (result != CUDA_SUCCESS) {
         (void)w->platform.driver.cuMemUnmap(chunk->base, chunk->bytes);
@@ -443,7 +443,7 @@ static CUresult use_ready(struct weir_session *session, struct weir_host_chunk *
     chunk->base = ready->base;
     chunk->memory = ready->memory;
     if (result == CUDA_SUCCESS) {
-        weir_chunk_reach(session, chunk, session->used);
+        weir_chunk_reach(session, chunk, session->devices.used);
         chunk->kept =
             weir_memory_keep(chunk->tenant, chunk->memory, chunk->id, chunk->base, chunk->bytes);
         return CUDA_SUCCESS;
@@ -503,7 +503,7 @@ static bool use_spare(struct weir_session *session, uint32_t device, uint64_t by
         return true;
     }
     chunk->refs = 1;
-    weir_chunk_reach(session, chunk, session->used);
+    weir_chunk_reach(session, chunk, session->devices.used);
     *ret_chunk = chunk;
     return true;
 }
@@ -674,7 +674,7 @@ CUresult weir_chunk_open(struct weir_session *session, const uint8_t key[WEIR_EN
 {
     *ret_chunk = find_shared(session->tenant, key);
     if (*ret_chunk != NULL) {
-        weir_chunk_reach(session, *ret_chunk, session->used);
+        weir_chunk_reach(session, *ret_chunk, session->devices.used);
         return CUDA_SUCCESS;
     }
     return weir_directory_is_used(session->tenant) ? import_chunk(session, key, ret_chunk)

@@ -12,8 +12,8 @@
 #include "host_backend/config/link.h"
 #include "host_backend/worker/session/host_calls.h"
 #include "host_backend/worker/session/mark.h"
-#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/object_types.h"
+#include "host_backend/worker/session/session_devices.h"
 #include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
@@ -430,6 +430,17 @@ void weir_worker_fault_elsewhere(struct weir_worker *worker)
     end_context(worker, &report);
 }
 
+void weir_session_look_at_contexts(struct weir_session *session)
+{
+    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
+        CUstream stream = session->devices.work_streams[i];
+        CUresult result = stream != NULL ? session->driver->cuStreamQuery(stream) : CUDA_SUCCESS;
+
+        if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
+            weir_session_fault(session, result);
+        }
+    }
+}
 void weir_session_overdue(struct weir_session *session)
 {
     const struct report report = {

@@ -113,4 +113,7 @@ void weir_session_overdue(struct weir_session *session);
  */
 void weir_worker_fault_elsewhere(struct weir_worker *worker);
 
+/** Ask the driver if the contexts live: a dead one is the worker's end (weir_session_fault()). */
+void weir_session_look_at_contexts(struct weir_session *session);
+
 #endif

@@ -44,9 +44,6 @@ struct weir_holdings {
     uint64_t next_reference;
     struct weir_range_set registered; /* at device addresses; owners are struct weir_registration */
     uint32_t n_read_only;             /* of them */
-    /* For clearing memory, a stream a device: no guest work is ever in them. Made when first
-     * needed. */
-    CUstream work_streams[WEIR_DEVICES_MAX];
 };
 
 /** Give up a grant or a registration; the guest's or the session's end. @thread owner */

@@ -1,11 +1,9 @@
 #include "host_backend/worker/session/memory.h"
 
 #include "host_backend/worker/session/chunk.h"
-#include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/vmm.h"
 #include "proto/wire/session_api.h"
 #include <stdlib.h>
@@ -79,6 +77,14 @@ bool weir_session_registered(const struct weir_session *session, uint64_t addres
     return weir_host_range_find(&session->holdings->registered, address) != NULL;
 }
 
+bool weir_session_awaited_place(struct weir_session *session, uint64_t address, uint64_t bytes,
+                                bool *ret_here)
+{
+    *ret_here = weir_session_registered(session, address);
+    return weir_session_check_dptr(session, address, bytes) == CUDA_SUCCESS &&
+           weir_session_vmm_make_writable(session, address, bytes);
+}
+
 void weir_session_memory_reach(struct weir_session *session, uint32_t device)
 {
     const struct weir_vmm_book *vmm = &session->holdings->vmm;
@@ -92,46 +98,6 @@ void weir_session_memory_reach(struct weir_session *session, uint32_t device)
         if (map->access != CU_MEM_ACCESS_FLAGS_PROT_NONE) {
             weir_memory_reach(session->worker, map->alloc->device, 1u << device, map->base,
                               map->bytes, (CUmemAccess_flags)map->access);
-        }
-    }
-}
-
-/* ---------------------------------------------------------------- streams of its own */
-
-CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream)
-{
-    CUstream *stream = &session->holdings->work_streams[session->device];
-    CUresult result = CUDA_SUCCESS;
-
-    if (*stream == NULL) {
-        result = session->driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
-    }
-    *ret_stream = *stream;
-    return result;
-}
-
-void weir_session_work_streams_end(struct weir_session *session)
-{
-    const struct weir_driver *d = session->driver;
-
-    for (uint32_t i = 0; i < WEIR_DEVICES_MAX; i++) {
-        CUstream stream = session->holdings->work_streams[i];
-
-        if (stream != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
-            (void)d->cuStreamSynchronize(stream);
-            (void)d->cuStreamDestroy_v2(stream);
-        }
-    }
-}
-
-void weir_session_look_at_contexts(struct weir_session *session)
-{
-    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
-        CUstream stream = session->holdings->work_streams[i];
-        CUresult result = stream != NULL ? session->driver->cuStreamQuery(stream) : CUDA_SUCCESS;
-
-        if (result != CUDA_SUCCESS && weir_error_is_sticky(result)) {
-            weir_session_fault(session, result);
         }
     }
 }

@@ -34,14 +34,11 @@ CUresult weir_session_check_write(struct weir_session *session, uint64_t address
 /** Is it the guest's own memory that it has registered? @param address  for the GPU */
 bool weir_session_registered(const struct weir_session *session, uint64_t address);
 
+/** As weir_awaited_place_fn: for weir_awaited_write(). */
+bool weir_session_awaited_place(struct weir_session *session, uint64_t address, uint64_t bytes,
+                                bool *ret_here);
+
 /** Let a device that the session has not used before reach all device memory that it may name. */
 void weir_session_memory_reach(struct weir_session *session, uint32_t device);
-
-/** The current device's stream for clearing memory. */
-CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream);
-/** Destroy those of all devices. */
-void weir_session_work_streams_end(struct weir_session *session);
-/** Ask the driver if the contexts live: a dead one is the worker's end (weir_session_fault()). */
-void weir_session_look_at_contexts(struct weir_session *session);
 
 #endif

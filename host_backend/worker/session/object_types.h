@@ -14,6 +14,7 @@
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/part.h"
+#include "host_backend/worker/session/session_devices.h"
 #include "proto/cuda_abi.h"
 
 struct weir_forms_kernel;

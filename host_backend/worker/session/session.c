@@ -7,13 +7,12 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/gate/gate.h"
 #include "host_backend/worker/session/about.h"
-#include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/channel.h"
-#include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/handles.h"
 #include "host_backend/worker/session/host_calls.h"
-#include "host_backend/worker/session/memory.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
 #include "proto/ops.h"
@@ -23,26 +22,22 @@
 
 #define SEND_WAIT_NS (10 * WEIR_NS_PER_S)
 
-CUresult weir_session_switch(struct weir_session *session, uint32_t device)
+void weir_session_gates_wake(struct weir_session *session)
 {
-    CUresult result;
+    for (uint32_t i = 0; i < session->platform->n_devices; i++) {
+        struct weir_gate_queue *q =
+            atomic_load_explicit(&session->about->gate_queues[i], memory_order_acquire);
 
-    if ((session->used >> device & 1) == 0) {
-        WEIR_TRY(weir_worker_device_open(session->worker, device));
-        session->used |= 1u << device;
-        weir_session_memory_reach(session, device);
+        if (q != NULL) {
+            weir_gate_queue_wake(q);
+        }
     }
-    result = session->driver->cuCtxSetCurrent(session->platform->devices[device].context);
-    if (result == CUDA_SUCCESS) {
-        session->device = device;
-    }
-    return result;
 }
 
 void weir_session_end(struct weir_session *session)
 {
     weir_host_calls_end(session);
-    weir_admission_session_wake(session);
+    weir_session_gates_wake(session);
 }
 
 enum weir_status weir_session_send(struct weir_session *session, struct weir_record *record,

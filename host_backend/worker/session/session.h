@@ -27,6 +27,7 @@ struct weir_host_calls;
 struct weir_object;
 struct weir_platform;
 struct weir_record;
+struct weir_session;
 struct weir_region_end;
 struct weir_session_about;
 struct weir_session_admission;
@@ -70,6 +71,16 @@ struct weir_operation {
     struct weir_arena arena; /* weir_session_alloc() */
 };
 
+/* The devices that a session has used. */
+struct weir_session_devices {
+    uint32_t used; /* bit per device whose context was current */
+    /* Called once for each but the first: its memory is to be within reach there, too. */
+    void (*first_use)(struct weir_session *session, uint32_t device);
+    /* For clearing memory, a stream a device: no guest work is ever in them. Made when first
+     * needed. */
+    CUstream work_streams[WEIR_DEVICES_MAX];
+};
+
 /*
  * What every handler needs, and the parts. A part's inside is known to its own files only: it is in
  * a header of the same name (about.h, channel.h, handles.h, holdings.h), or in one .c file.
@@ -82,10 +93,10 @@ struct weir_session {
     const struct weir_driver *driver; /* the platform's */
     struct weir_session *next;        /* in the worker's list, under its lock */
     struct weir_operation op;
-    uint32_t device;     /* whose context is current in this thread */
-    uint32_t used;       /* bit per device whose context was */
-    uint32_t n_captures; /* streams under capture (session/device_idle.h) */
-    atomic_bool ending;  /* set by anybody; the session's thread sees it within a second */
+    uint32_t device;                     /* whose context is current in this thread */
+    struct weir_session_devices devices; /* whose was */
+    uint32_t n_captures;                 /* streams under capture (session/device_idle.h) */
+    atomic_bool ending; /* set by anybody; the session's thread sees it within a second */
 
     struct weir_session_about *about;         /* what others see of it */
     struct weir_session_channel *channel;     /* to the guest */
@@ -118,20 +129,12 @@ struct weir_session {
 struct weir_session *weir_sessions_lock(struct weir_worker *worker);
 void weir_sessions_unlock(struct weir_worker *worker);
 
+/** Make the session's thread, if it waits in the gate, check whether its session ends.
+ * @thread any, while the session lives */
+void weir_session_gates_wake(struct weir_session *session);
+
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);
-
-/**
- * Make a device's context current, if it is not. A device that has none yet is opened.
- * @param device  below the worker's n_devices
- * @return CUDA_SUCCESS, as weir_worker_device_open(); then the last device's is current still
- */
-CUresult weir_session_switch(struct weir_session *session, uint32_t device);
-static inline CUresult weir_session_enter(struct weir_session *session, uint32_t device)
-{
-    return __builtin_expect(session->device != device, 0) ? weir_session_switch(session, device)
-                                                          : CUDA_SUCCESS;
-}
 
 /**
  * Answer a call.

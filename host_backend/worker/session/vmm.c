@@ -424,7 +424,7 @@ static CUresult set_access(struct weir_session *s, size_t first, size_t n, uint6
     for (size_t i = first; i < first + n; i++) {
         const struct weir_session_vmm_map *map = &s->holdings->vmm.maps[i];
 
-        WEIR_TRY(weir_memory_access(w, map->alloc->device, s->used, map->base, map->bytes,
+        WEIR_TRY(weir_memory_access(w, map->alloc->device, s->devices.used, map->base, map->bytes,
                                     (CUmemAccess_flags)flags));
     }
     return CUDA_SUCCESS;
