@@ -6,6 +6,7 @@
  * when they have said hello.
  */
 #include "host_backend/worker/guests.h"
+#include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/tenant_window.h"
 #include "host_backend/worker/session/worker.h"

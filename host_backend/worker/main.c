@@ -12,6 +12,7 @@
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/session/contexts.h"
+#include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/directory.h"
 #include "host_backend/worker/session/fault.h"

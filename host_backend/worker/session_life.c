@@ -1,5 +1,6 @@
 /* How a session comes and goes; at its end it takes everything apart. */
 #include "host_backend/worker/guests.h"
+#include "host_backend/worker/session/images.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/sessions.h"
 

@@ -2,7 +2,9 @@
  * `weir stats` asks for them, and the rows of `weir status` and of the metrics. */
 #include "host_backend/worker/stats.h"
 #include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/images.h"
 #include "host_backend/worker/session/tenant.h"
 
 #include "base/clock.h"

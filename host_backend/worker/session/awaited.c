@@ -11,11 +11,11 @@
 
 #include "base/clock.h"
 #include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/session_devices.h"
 #include "host_backend/worker/session/sticky.h"
+#include "host_backend/worker/session/streams.h"
 #include <stdlib.h>
 
 #define SLICE_NS (20 * WEIR_NS_PER_MS) /* how late it may be noticed that the program is gone */

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/ended.h"
 #include "host_backend/worker/session/gates.h"

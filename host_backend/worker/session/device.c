@@ -5,6 +5,7 @@
  * devices' primary contexts, each retained once (contexts.c): kernels of several tenants can only
  * run side by side in one context. Everything that a guest asks about a device is asked here once.
  */
+#include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/connections.h"
 #include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/nvml.h"

@@ -5,10 +5,9 @@
 #include "host_backend/worker/session/barrier.h"
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/hooks.h"
-#include "host_backend/worker/session/object_types.h"
-#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/put_off.h"
 #include "host_backend/worker/session/sticky.h"
+#include "host_backend/worker/session/streams.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include <sched.h>

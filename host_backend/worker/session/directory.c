@@ -8,6 +8,7 @@
 #include "host_backend/worker/session/directory.h"
 
 #include "base/log.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/tenant.h"
 #include <pthread.h>
 #include <stdlib.h>

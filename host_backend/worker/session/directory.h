@@ -22,9 +22,6 @@ struct weir_directory *weir_directory_create(int link);
 /** Nobody may be asking. Accepts NULL. @thread main */
 void weir_directory_destroy(struct weir_directory *directory);
 
-/** What weir_directory_create() has given it. @thread any */
-struct weir_directory *weir_worker_directory(const struct weir_worker *worker);
-
 /** An epoll set for the worker's ends of guests' descriptors (session/export.c). @thread any */
 int weir_directory_watch_fd(const struct weir_worker *worker);
 

@@ -15,7 +15,7 @@
 
 #include "base/log.h"
 #include "host_backend/worker/session/ipc.h"
-#include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/session.h"
 #include "proto/wire/export.h"
 #include <stdlib.h>
 #include <string.h>

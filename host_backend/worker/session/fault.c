@@ -12,9 +12,9 @@
 #include "host_backend/config/link.h"
 #include "host_backend/worker/session/host_calls.h"
 #include "host_backend/worker/session/mark.h"
-#include "host_backend/worker/session/object_types.h"
 #include "host_backend/worker/session/session_devices.h"
 #include "host_backend/worker/session/sticky.h"
+#include "host_backend/worker/session/streams.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include <pthread.h>

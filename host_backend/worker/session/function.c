@@ -1,7 +1,7 @@
-/* A function on the session's current device: see objects.h. */
+/* A function on the session's current device: see modules.h. */
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/hooks.h"
-#include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/modules.h"
 #include "host_backend/worker/session/session.h"
 
 #include "base/clock.h"

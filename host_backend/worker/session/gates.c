@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "host_backend/worker/session/admission.h"
+#include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include <stdio.h>

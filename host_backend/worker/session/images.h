@@ -11,6 +11,7 @@
 #include "base/account.h"
 #include "base/hash.h"
 #include "base/status.h"
+#include "host_backend/worker/session/tenant.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,13 +31,6 @@ struct weir_host_image {
     pthread_mutex_t lock;                 /* guards what follows */
     struct weir_image_code *codes;        /* what of it a driver is given (session/image_ready.h) */
     struct weir_image_compiled *compiled; /* its PTX (session/program_ptx.h) */
-};
-
-struct weir_host_image_store {
-    pthread_mutex_t lock; /* guards all of it */
-    struct weir_host_image *images;
-    uint64_t bytes;
-    struct weir_account *account; /* borrowed */
 };
 
 /** @param account  the tenant's, which must outlive the store. */

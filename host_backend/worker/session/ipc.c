@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "host_backend/worker/session/contexts.h"
-#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/tenant.h"
 #include <stdlib.h>

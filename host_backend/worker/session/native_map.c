@@ -1,7 +1,7 @@
 /* From the driver's handles to a session's objects: linear probing, deletion by moving back. */
 #include "host_backend/worker/session/native_map.h"
 
-#include "host_backend/worker/session/object_types.h"
+#include "host_backend/worker/session/object.h"
 #include <stdlib.h>
 
 static size_t place(const struct weir_native_map *map, int kind, const void *native)

@@ -17,6 +17,7 @@
 #include "host_backend/worker/session/graph_nesting.h"
 #include "host_backend/worker/session/handles.h"
 #include "host_backend/worker/session/hooks.h"
+#include "host_backend/worker/session/images.h"
 #include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/order.h"

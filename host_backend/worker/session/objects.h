@@ -69,27 +69,6 @@ uint64_t weir_session_graphs_gone(const struct weir_session *session);
 void weir_host_objects_destroy_all(struct weir_session *session, enum weir_kind kind,
                                    const struct weir_host_ctx *ctx);
 
-/**
- * The driver's function on the session's current device: a kernel of a library has one for each,
- * with the attributes that the guest has set; a module's is on its own only.
- */
-CUresult weir_function_here(struct weir_session *session, struct weir_host_function *function,
-                            CUfunction *ret_native);
-
-/**
- * Load a function's code on the session's current device: later launches of it wait for nothing.
- * The driver may wait for the device's work meanwhile, so what is stopped goes on first. Nothing
- * where it is loaded.
- *
- * @param native  weir_function_here()'s.
- * @return CUDA_SUCCESS
- * @return CUDA_ERROR_NOT_SUPPORTED  a driver before CUDA 12.4
- * @return the driver's
- * @thread session, holding no lock
- */
-CUresult weir_function_load(struct weir_session *session, struct weir_host_function *function,
-                            CUfunction native);
-
 /** A context has been made. */
 void weir_ctx_list(struct weir_session *session, struct weir_host_ctx *ctx);
 /** Destroy a context's objects, then the context. */

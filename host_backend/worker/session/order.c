@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "host_backend/worker/session/hooks.h"
-#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/session.h"
 #include <string.h>
 #include <time.h>

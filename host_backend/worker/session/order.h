@@ -9,7 +9,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_ORDER_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_ORDER_H
 
-#include "host_backend/worker/session/object_types.h"
+#include "host_backend/worker/session/streams.h"
 
 struct weir_driver;
 struct weir_session;

@@ -1,8 +1,8 @@
 /* A part of a device by a green context: see part.h. */
 #include "host_backend/worker/session/part.h"
 
-#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
+#include "host_backend/worker/session/streams.h"
 #include "proto/driver_table.h"
 #include <stdlib.h>
 

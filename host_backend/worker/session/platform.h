@@ -14,6 +14,7 @@
 #include "host_backend/worker/session/session.h"
 #include <pthread.h>
 
+struct weir_directory;
 struct weir_nvml;
 struct weir_program_ptx;
 struct weir_spares;
@@ -105,19 +106,7 @@ const struct weir_platform *weir_worker_platform(const struct weir_worker *worke
  */
 bool weir_worker_sync(struct weir_worker *worker, enum weir_link_type first);
 
-/** A device's compute capability, times ten; 0: its driver does not say. @thread any */
-uint32_t weir_device_capability(const struct weir_device *device);
-/**
- * How many contexts a device takes, of all processes together: what was seen of a GPU
- * (docs/measurements/contexts.md), or as many as its memory has room for.
- * @thread any; the device is found, and need not be open
- */
-uint32_t weir_platform_n_contexts(const struct weir_platform *platform, uint32_t device);
-/** Bytes of all devices. @thread any */
-uint64_t weir_platform_total_bytes(const struct weir_platform *platform);
-/** "NVIDIA H200", or "2 x NVIDIA H200", or both names where they differ. @thread any */
-void weir_platform_text(const struct weir_platform *platform, char *text, size_t bytes);
-/** Make the first device's context current in this thread, with relaxed capture. @thread any */
-CUresult weir_platform_enter(const struct weir_platform *platform);
+/** A worker's; see directory.h. @thread any */
+struct weir_directory *weir_worker_directory(const struct weir_worker *worker);
 
 #endif

@@ -23,6 +23,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/image_check.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/session.h"

@@ -10,7 +10,6 @@
 #include "host_backend/worker/session/segment.h"
 
 #include "host_backend/worker/session/channel.h"
-#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/session.h"
 
 #include <stdlib.h>

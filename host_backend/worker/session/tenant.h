@@ -8,7 +8,6 @@
 #include "base/account.h"
 #include "base/log_rate.h"
 #include "host_backend/config/link.h"
-#include "host_backend/worker/session/images.h"
 #include "host_backend/worker/session/refusal.h"
 #include "host_backend/worker/session/window.h"
 #include "proto/cuda_abi.h"
@@ -17,8 +16,17 @@
 
 struct weir_export;
 struct weir_host_chunk;
+struct weir_host_image;
 struct weir_ipc_event;
 struct weir_worker;
+
+/* Of images that programs load (images.h). */
+struct weir_host_image_store {
+    pthread_mutex_t lock; /* guards all of it */
+    struct weir_host_image *images;
+    uint64_t bytes;
+    struct weir_account *account; /* borrowed */
+};
 
 struct weir_tenant {
     struct weir_worker *worker;

@@ -1,6 +1,8 @@
 /* How a tenant comes, changes and goes in a worker: see tenant_life.h. */
 #include "host_backend/worker/session/tenant_life.h"
+#include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/gates.h"
+#include "host_backend/worker/session/images.h"
 #include "host_backend/worker/session/limits.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/tenant.h"

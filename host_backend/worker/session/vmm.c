@@ -14,7 +14,7 @@
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/memory.h"
-#include "host_backend/worker/session/objects.h"
+#include "host_backend/worker/session/session_devices.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm_area.h"
 #include "host_backend/worker/session/worker.h"

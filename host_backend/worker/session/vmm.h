@@ -13,7 +13,8 @@
 
 #include "base/account.h"
 #include "host_backend/config/link.h"
-#include "host_backend/worker/session/object_types.h"
+#include "host_backend/worker/session/object.h"
+#include "proto/cuda_abi.h"
 
 struct weir_session;
 struct weir_tenant;

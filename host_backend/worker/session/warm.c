@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/worker/session/chunk.h"
-#include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/tenant_window.h"
 #include <sys/mman.h>

@@ -1,7 +1,6 @@
 /* What of a worker is handed to those that do not see all of it. */
 #include "host_backend/worker/session/worker.h"
 
-#include "host_backend/worker/session/directory.h"
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/limits.h"
 #include "host_backend/worker/session/sticky.h"

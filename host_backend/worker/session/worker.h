@@ -62,21 +62,4 @@ struct weir_worker {
     struct weir_forms *forms;                         /* NULL: all kernels are originals */
 };
 
-/* device.c */
-
-/**
- * Open the driver that the configuration asks for and find its devices, without contexts.
- * @param ret_why  filled on an error.
- * @return WEIR_OK, WEIR_ERR_NOT_FOUND (no driver, or no such device)
- */
-enum weir_status weir_worker_find_devices(struct weir_worker *worker,
-                                          struct weir_diag *ret_why) WEIR_MUST_CHECK;
-
-/**
- * Open the driver that the configuration asks for, describe its devices and open the first one.
- * @return WEIR_OK, WEIR_ERR_NOT_FOUND (no driver or device), WEIR_ERR_DRIVER, WEIR_ERR_NO_MEMORY
- */
-enum weir_status weir_worker_open_device(struct weir_worker *worker) WEIR_MUST_CHECK;
-void weir_worker_close_device(struct weir_worker *worker);
-
 #endif

@@ -9,6 +9,7 @@
  */
 #include "host_backend/worker/runs/run_streams.h"
 #include "host_backend/worker/session/connections.h"
+#include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/images.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/twins/private.h"

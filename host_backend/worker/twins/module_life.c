@@ -1,5 +1,6 @@
 /* The twins of a guest's module, from its loading to its unloading or the session's end. */
 #include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/session/images.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/twins/private.h"
 

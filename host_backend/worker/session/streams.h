@@ -1,0 +1,66 @@
+/* The types of a session's contexts, streams and events. Only its own thread touches them. */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_STREAMS_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_STREAMS_H
+
+#include "host_backend/worker/session/admission.h"
+#include "host_backend/worker/session/awaited.h"
+#include "host_backend/worker/session/fault.h"
+#include "host_backend/worker/session/hooks.h"
+#include "host_backend/worker/session/object.h"
+#include "host_backend/worker/session/part.h"
+#include "host_backend/worker/session/session_devices.h"
+
+struct weir_ipc_event;
+
+/* A context of the guest. All of a device lie over its one primary context. */
+struct weir_host_ctx {
+    struct weir_object o;
+    struct weir_host_ctx *next;
+    struct weir_host_stream *legacy;
+    struct weir_host_stream *streams; /* all of the context, the legacy one too */
+    /* Legacy order (session/order.c). */
+    uint64_t legacy_epoch; /* how many operations the legacy stream has been given */
+    uint64_t event_epoch;  /* legacy_event was recorded behind this many of them */
+    CUevent legacy_event;  /* NULL until it is needed */
+    uint32_t flags;
+};
+
+struct weir_host_stream {
+    struct weir_object o;
+    struct weir_host_stream *next; /* in the context */
+    uint32_t word;
+    uint32_t flags;
+    int priority; /* that the guest asks for */
+    bool legacy;
+    bool blocking;          /* ordered against the legacy stream */
+    bool dirty;             /* has had work since the legacy stream last waited for it */
+    bool left;              /* the guest destroyed it; it may wait for a value, or is captured */
+    bool capturing;         /* this stream began a capture that has not ended */
+    bool capture_given;     /* into a graph of the guest */
+    uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
+    uint16_t capture_depth; /* what was captured with no name: as depth and within of a graph */
+    uint32_t capture_within;
+    uint32_t capture_nodes; /* nodes that the given graph had when they were last counted */
+    uint64_t seen_epoch;    /* the last operation of the legacy stream that it has waited for */
+    CUevent join;           /* NULL until it is needed */
+    struct weir_admission_stream gate;
+    struct weir_fault_stream fault;
+    struct weir_stream_told told;
+    struct weir_awaited_stream awaited;
+    struct weir_stream_part part;
+};
+
+/** The driver's stream for this stream's work: its own, or the one in the part of the device. */
+static inline CUstream weir_host_stream_at(const struct weir_host_stream *stream)
+{
+    return stream->part.in ? stream->part.stream : stream->o.native;
+}
+
+struct weir_host_event {
+    struct weir_object o;
+    uint32_t word;
+    uint32_t flags;
+    struct weir_ipc_event *shared; /* interprocess: a reference; else NULL */
+};
+
+#endif
