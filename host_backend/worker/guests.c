@@ -19,7 +19,7 @@
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/connections.h"
-#include "host_backend/worker/session/ended.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/stats.h"
 #include "proto/transport/stream.h"
 #include "proto/wire/accept.h"

@@ -12,7 +12,7 @@
 #include "host_backend/worker/session/conditions.h"
 #include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/ended.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/host_calls.h"
@@ -24,8 +24,8 @@
 #include "host_backend/worker/session/put_off.h"
 #include "host_backend/worker/session/region.h"
 #include "host_backend/worker/session/segment.h"
+#include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/spare.h"
-#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/vmm.h"
 #include "host_backend/worker/twins/forms.h"
 #include <stdio.h>

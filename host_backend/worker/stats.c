@@ -12,7 +12,7 @@
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/device_status.h"
-#include "host_backend/worker/session/ended.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/stats_page.h"
 #include "host_backend/worker/session/worker.h"

@@ -23,7 +23,7 @@
 #include "host_backend/worker/session/images.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/prints.h"
-#include "host_backend/worker/session/sticky.h"
+#include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/tenant_life.h"
 #include "host_backend/worker/session/tenant_window.h"

@@ -9,7 +9,7 @@
 #include "host_backend/worker/ops/ops.h"
 
 #include "base/log.h"
-#include "host_backend/worker/session/ended.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/tenant.h"
 

@@ -7,7 +7,7 @@
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/ended.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/nvml.h"

@@ -2,10 +2,10 @@
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/ended.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/program_ptx.h"
-#include "host_backend/worker/session/sticky.h"
+#include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/twins/forms.h"
 

@@ -1,7 +1,7 @@
 /* NVML for guests: the device's values, and the tenant's own processes. */
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/ended.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/tenant.h"
 

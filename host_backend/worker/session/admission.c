@@ -7,7 +7,7 @@
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/segment.h"
-#include "host_backend/worker/session/sticky.h"
+#include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/streams.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"

@@ -14,7 +14,6 @@
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/session_devices.h"
-#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/streams.h"
 #include <stdlib.h>
 

@@ -29,7 +29,7 @@ struct weir_session_channel {
 
     /* Calls that are answered once a word is there, and words that the GPU was last asked to write:
      * while one is open, the session looks for a dead context, because nobody would write it then
-     * (session/words.c). */
+     * (session/segment.c). */
     struct weir_word_wait {
         uint64_t seq;
         uint32_t word, value;

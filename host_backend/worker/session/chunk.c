@@ -11,7 +11,7 @@
  */
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/bus_guard.h"
-#include "host_backend/worker/session/ended.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/region.h"

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/ended.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/limits.h"
 #include "host_backend/worker/session/session.h"

@@ -6,7 +6,7 @@
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/put_off.h"
-#include "host_backend/worker/session/sticky.h"
+#include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/streams.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"

@@ -1,83 +1,164 @@
-/* Carrying an operation out again that lacked memory: see ending.h. */
+/* Who has ended and still holds something, and what an operation lacks for it: see ending.h. */
 #include "host_backend/worker/session/ending.h"
 
-#include "base/log.h"
-#include "host_backend/worker/session/admission.h"
-#include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/spare.h"
-#include "host_backend/worker/session/sticky.h"
+#include "host_backend/worker/session/about.h"
+#include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/tenant.h"
-#include "proto/ops.h"
+#include <stdio.h>
 #include <time.h>
 
-#define SLICE_NS   (50 * WEIR_NS_PER_MS) /* between looks whether its own program is there */
-#define TRY_NS     (4 * WEIR_NS_PER_MS)  /* between tries while the device has no memory */
-#define FREE_TRIES 3 /* before others are asked: the driver frees what ended a little later */
+#define TRY_NS (4 * WEIR_NS_PER_MS) /* between tries while the device has no memory */
 
-/* Nobody waits for the answer. */
-static bool is_pointless(const struct weir_session *session)
+/* ---------------------------------------------------------------- who has ended */
+
+static struct weir_spin_page *page_of(const struct weir_session *session)
 {
-    return atomic_load(&session->ending) || weir_session_peer_gone(session) ||
-           weir_worker_sticky_error(session->worker) != CUDA_SUCCESS;
+    return session->platform->spin.page;
 }
 
-/* Until one of the tenant's programs has given back what it held, or none is to. */
-static void await_end(struct weir_session *session)
+void weir_session_ended(struct weir_session *session)
 {
-    struct weir_programs *programs = session->tenant->programs;
-
-    weir_admission_idle(session); /* or others' work would wait behind ours, whose end is unseen */
-    while (weir_programs_ends(programs) == session->op.ends && weir_session_may_hope(session) &&
-           !is_pointless(session)) {
-        weir_programs_await(programs, session->op.ends, SLICE_NS);
+    if (!session->about->monitor && !atomic_exchange(&session->about->ended, true)) {
+        weir_programs_end(session->tenant->programs, session->about->number);
+        atomic_fetch_add(&page_of(session)->ending, 1);
     }
 }
 
-static bool device_may_have_some(struct weir_session *session)
+bool weir_session_has_ended(const struct weir_session *session)
 {
+    return atomic_load(&session->about->ended);
+}
+
+void weir_session_lasts(struct weir_session *session)
+{
+    if (!session->about->lasts && weir_session_has_ended(session)) {
+        atomic_fetch_sub(&page_of(session)->ending, 1);
+    }
+    session->about->lasts = true;
+}
+
+void weir_session_gone(struct weir_session *session)
+{
+    if (!session->about->gone) {
+        weir_programs_remove(session->tenant->programs, session->about->number);
+        weir_session_lasts(session);
+    }
+    session->about->gone = true;
+}
+
+void weir_worker_ask_sockets(struct weir_worker *worker, const struct weir_tenant *tenant)
+{
+    for (struct weir_session *s = weir_sessions_lock(worker); s != NULL; s = s->next) {
+        if ((tenant == NULL || s->tenant == tenant) &&
+            (atomic_load(&s->ending) || weir_session_peer_gone(s))) {
+            weir_session_ended(s);
+        }
+    }
+    weir_sessions_unlock(worker);
+}
+
+uint32_t weir_tenant_n_ended(struct weir_tenant *tenant, uint64_t max_age_ns)
+{
+    weir_worker_ask_sockets(tenant->worker, tenant);
+    return weir_programs_look(tenant->programs, WEIR_ANY_PLACE, max_age_ns).n_ended;
+}
+
+uint32_t weir_tenant_endings(struct weir_tenant *tenant)
+{
+    return weir_tenant_n_ended(tenant, WEIR_ENDING_NS);
+}
+
+uint64_t weir_tenant_held_by_ended(struct weir_tenant *tenant, uint64_t max_age_ns)
+{
+    return weir_tenant_n_ended(tenant, max_age_ns) != 0
+               ? weir_account_of_ended(&tenant->account, tenant->programs,
+                                       atomic_load(&tenant->limits.charged), max_age_ns)
+               : 0;
+}
+
+/* ---------------------------------------------------------------- what others have */
+
+/* How many programs have ended in this worker, whosever they were. */
+static uint32_t n_ending_here(struct weir_worker *worker)
+{
+    weir_worker_ask_sockets(worker, NULL);
+    return atomic_load(&weir_worker_platform(worker)->spin.page->ending);
+}
+
+bool weir_memory_may_come(struct weir_worker *worker)
+{
+    return n_ending_here(worker) != 0 ||
+           (weir_worker_sync(worker, WEIR_LINK_NO_MEMORY) &&
+            atomic_load(&weir_worker_platform(worker)->spin.page->giving) != 0);
+}
+
+bool weir_memory_came(struct weir_worker *worker)
+{
+    uint64_t end_ns = weir_clock_now_ns() + WEIR_ENDING_NS;
     const struct timespec pause = {0, TRY_NS};
+    bool waited = false;
 
-    if (weir_spares_release(session->worker)) {
-        return true;
+    while (weir_clock_now_ns() < end_ns && weir_memory_may_come(worker)) {
+        waited = true;
+        (void)nanosleep(&pause, NULL);
     }
-    if (session->op.tries++ >= FREE_TRIES && !weir_memory_may_come(session->worker)) {
-        return false;
-    }
-    (void)nanosleep(&pause, NULL);
-    return true;
+    return waited;
 }
 
-static void say_device_is_full(struct weir_session *session)
-{
-    char why[WEIR_LINK_WHY_BYTES];
+/* ---------------------------------------------------------------- what an operation lacks */
 
-    weir_session_lack_text(session, "the device has no memory", why, sizeof why);
-    weir_log_info("session: allocation failed session=%llu tenant=%s call=%s why=\"%s\"",
-                  (unsigned long long)session->id, session->tenant->name,
-                  weir_ops[session->op.code].name, why);
+void weir_session_lacks_nothing(struct weir_session *session)
+{
+    session->op.lack = WEIR_LACK_NONE;
+    session->op.ends = weir_programs_ends(session->tenant->programs);
 }
 
-bool weir_session_tries_again(struct weir_session *session, CUresult result)
+CUresult weir_session_note_lack(struct weir_session *session, CUresult result)
 {
-    enum weir_lack lack = session->op.lack;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        session->op.lack = WEIR_LACK_DEVICE;
+    }
+    return result;
+}
 
-    if (result != CUDA_ERROR_OUT_OF_MEMORY && lack == WEIR_LACK_NONE) {
-        return false;
+/* Since it first lacked something, or since now. */
+static uint64_t waited_ns(struct weir_session *session)
+{
+    uint64_t now_ns = weir_clock_now_ns();
+
+    if (session->op.lacks_since_ns == 0) {
+        session->op.lacks_since_ns = now_ns;
     }
-    if (lack == WEIR_LACK_REFUSED || is_pointless(session)) {
-        return false;
+    return now_ns - session->op.lacks_since_ns;
+}
+
+bool weir_session_lacks_long(struct weir_session *session)
+{
+    return waited_ns(session) >= WEIR_ENDING_NS;
+}
+
+bool weir_session_may_hope(struct weir_session *session)
+{
+    return !weir_session_lacks_long(session) && weir_tenant_endings(session->tenant) != 0;
+}
+
+bool weir_session_lacks_quota(struct weir_session *session)
+{
+    session->op.lack = weir_session_may_hope(session) ? WEIR_LACK_SOON : WEIR_LACK_REFUSED;
+    return session->op.lack == WEIR_LACK_SOON;
+}
+
+void weir_session_lack_text(struct weir_session *session, const char *why, char *text,
+                            size_t text_bytes)
+{
+    uint32_t n = weir_tenant_n_ended(session->tenant, UINT64_MAX);
+
+    if (n == 0) {
+        snprintf(text, text_bytes, "%s", why);
+        return;
     }
-    await_end(session);
-    if (lack == WEIR_LACK_SOON) { /* the last try says why it is refused */
-        return true;
-    }
-    if (!weir_session_lacks_long(session) &&
-        (weir_programs_ends(session->tenant->programs) != session->op.ends ||
-         (lack == WEIR_LACK_DEVICE && device_may_have_some(session)))) {
-        return true;
-    }
-    if (lack == WEIR_LACK_DEVICE) {
-        say_device_is_full(session);
-    }
-    return false;
+    snprintf(text, text_bytes,
+             "%s; waited %.1f s for %u ended programs, which hold %llu bytes of the GPU's", why,
+             (double)waited_ns(session) / (double)WEIR_NS_PER_S, n,
+             (unsigned long long)weir_tenant_held_by_ended(session->tenant, UINT64_MAX));
 }

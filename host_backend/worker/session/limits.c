@@ -3,8 +3,7 @@
 
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/bus_guard.h"
-#include "host_backend/worker/session/ended.h"
-#include "host_backend/worker/session/refusal.h"
+#include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/tenant.h"
 
 #include "base/clock.h"
@@ -162,8 +161,9 @@ static bool is_due(struct weir_refusals *refusals)
            atomic_compare_exchange_strong(&refusals->told_ns, &last_ns, now_ns);
 }
 
-void weir_session_refused(struct weir_session *session, enum weir_account_item item, uint64_t bytes,
-                          const char *why)
+/* Ten are told in a second, the others are counted for the next one or for the tenant's row. */
+static void tell_of_refusal(struct weir_session *session, enum weir_account_item item,
+                            uint64_t bytes, const char *why)
 {
     struct weir_tenant *tenant = session->tenant;
     struct weir_link_event event;
@@ -197,7 +197,7 @@ static CUresult refuse(struct weir_session *session, enum weir_account_item item
 {
     session->op.lack = WEIR_LACK_REFUSED;
     if (item == WEIR_ACCOUNT_DEVICE_MEMORY || item == WEIR_ACCOUNT_PINNED_MEMORY) {
-        weir_session_refused(session, item, bytes, why);
+        tell_of_refusal(session, item, bytes, why);
     } else {
         weir_tenant_refused(session->tenant, item);
     }

@@ -1,7 +1,8 @@
 /*
  * What the memory of a session is charged to: the tenant's account, and what the session holds of
  * each device against the limit that its guest asked for (struct weir_limit_wish). A wish can only
- * make less of the tenant's quota.
+ * make less of the tenant's quota. What programs are not given is counted, logged and told the
+ * supervisor, which makes an event of it.
  *
  * Owner thread only, unless a function says otherwise.
  */
@@ -9,12 +10,21 @@
 #define WEIR_HOST_BACKEND_WORKER_SESSION_LIMITS_H
 
 #include "base/account.h"
+#include "host_backend/config/link.h"
 #include "proto/cuda_abi.h"
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct weir_session;
+struct weir_tenant;
 struct weir_worker;
+
+/* Of a tenant. Zeroed: there were none. Internally locked (lock-free). */
+struct weir_refusals {
+    atomic_uint_fast64_t pending[2]; /* not told yet: device memory, pinned memory */
+    atomic_uint_fast64_t told_ns;    /* when one was last told */
+};
 
 /**
  * Charge memory to the session's tenant: the one check of the tenant's quota, and of what the guest
@@ -73,5 +83,16 @@ void weir_session_unpins(struct weir_session *session, uint64_t bytes);
 /** Lower what is shown of a device to the wish. */
 void weir_session_limit_info(const struct weir_session *session, uint32_t device,
                              uint64_t *free_bytes, uint64_t *total_bytes);
+
+/** Take those that were not told: whoever takes them tells them. @thread any */
+uint64_t weir_refusals_take(struct weir_tenant *tenant, enum weir_account_item item);
+
+/** Tell the supervisor what happened; the tenant's part of the message is filled in. @thread any */
+void weir_event_tell(struct weir_worker *worker, const struct weir_tenant *tenant,
+                     struct weir_link_event event);
+
+/** Tell it about a session that is no monitor's. @thread any */
+void weir_session_event(const struct weir_session *session, enum weir_event_kind kind,
+                        const char *why);
 
 #endif

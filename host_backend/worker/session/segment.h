@@ -1,6 +1,6 @@
 /*
- * A session's segment as handlers use it: the staging arena (session/segment.c) and the completion
- * words (session/words.c). Owner thread only, unless a function says otherwise.
+ * A session's segment as handlers use it: the staging arena and the completion words. Owner thread
+ * only, unless a function says otherwise.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_SEGMENT_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_SEGMENT_H
@@ -11,7 +11,7 @@
 
 struct weir_session;
 
-/* ---- the arena (segment.c) */
+/* ---- the arena */
 
 /** Where [offset, offset + bytes) of the arena is mapped here; NULL: it is not inside. */
 uint8_t *weir_session_arena(const struct weir_session *session, uint64_t offset, uint64_t bytes);
@@ -34,7 +34,7 @@ CUresult weir_session_register(struct weir_session *session);
 /** Undo both; the GPU has no work with the segment any more. */
 void weir_session_unregister(struct weir_session *session);
 
-/* ---- words (words.c) */
+/* ---- words: written by the GPU behind a stream's work, read by the guest */
 
 /** May the guest name this completion word? Word 0 is "none". */
 bool weir_session_word_ok(const struct weir_session *session, uint32_t word);

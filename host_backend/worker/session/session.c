@@ -13,7 +13,6 @@
 #include "host_backend/worker/session/handles.h"
 #include "host_backend/worker/session/host_calls.h"
 #include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/sticky.h"
 #include "host_backend/worker/session/tenant.h"
 #include "proto/ops.h"
 #include "proto/wire/session_api.h"

@@ -133,6 +133,13 @@ void weir_sessions_unlock(struct weir_worker *worker);
  * @thread any, while the session lives */
 void weir_session_gates_wake(struct weir_session *session);
 
+/** Is this an error that ends a context, so that the worker notes it, tells its sessions, and
+ * exits?
+ * @thread any */
+bool weir_error_is_sticky(CUresult error);
+/** The error that was noted; CUDA_SUCCESS: the contexts live. @thread any */
+CUresult weir_worker_sticky_error(const struct weir_worker *worker);
+
 /** Ask a session to end; it does so within a second. @thread any */
 void weir_session_end(struct weir_session *session);
 

@@ -8,7 +8,7 @@
 #include "base/account.h"
 #include "base/log_rate.h"
 #include "host_backend/config/link.h"
-#include "host_backend/worker/session/refusal.h"
+#include "host_backend/worker/session/limits.h"
 #include "host_backend/worker/session/window.h"
 #include "proto/cuda_abi.h"
 #include <pthread.h>

@@ -3,7 +3,7 @@
 
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/limits.h"
-#include "host_backend/worker/session/sticky.h"
+#include "host_backend/worker/session/session.h"
 
 #include "base/clock.h"
 #include <time.h>
