@@ -14,7 +14,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/thread.h"
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/channel.h"

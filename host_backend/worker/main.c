@@ -17,7 +17,6 @@
 #include "host_backend/worker/session/directory.h"
 #include "host_backend/worker/session/fault.h"
 #include "host_backend/worker/session/gates.h"
-#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/program_ptx.h"
 #include "host_backend/worker/session/spare.h"

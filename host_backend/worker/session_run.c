@@ -17,7 +17,6 @@
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/fault.h"
-#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/put_off.h"

@@ -5,7 +5,6 @@
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/tenant.h"
 
-#include "base/log.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/graph_holds.h"
-#include "host_backend/worker/session/tenant.h"
 
 #include "host_backend/worker/session/awaited.h"
 #include "host_backend/worker/session/host_calls.h"

@@ -1,7 +1,6 @@
 /* A session's side of the gate: see admission.h. */
 #include "host_backend/worker/session/admission.h"
 
-#include "base/log.h"
 #include "host_backend/worker/session/about.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/gates.h"

@@ -13,7 +13,6 @@
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/ipc.h"
-#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/region.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/spare.h"

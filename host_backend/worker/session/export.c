@@ -13,7 +13,6 @@
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"
 
-#include "base/log.h"
 #include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/session.h"
 #include "proto/wire/export.h"

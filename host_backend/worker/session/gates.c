@@ -2,7 +2,6 @@
 #include "host_backend/worker/session/gates.h"
 
 #include "base/log.h"
-#include "host_backend/worker/session/admission.h"
 #include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"

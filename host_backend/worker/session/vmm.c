@@ -13,7 +13,6 @@
 #include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/ipc.h"
-#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/session_devices.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm_area.h"

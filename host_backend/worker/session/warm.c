@@ -12,7 +12,6 @@
 #include "host_backend/worker/session/chunk.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/tenant_window.h"
 #include <sys/mman.h>
 #include <time.h>

@@ -22,7 +22,6 @@
 #include "host_backend/worker/session/images.h"
 #include "host_backend/worker/twins/private.h"
 
-#include "base/log.h"
 #include "host_backend/worker/twins/fit.h"
 #include <string.h>
 

@@ -11,7 +11,6 @@
 #include "host_backend/worker/twins/private.h"
 
 #include "base/log.h"
-#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/order.h"
 #include <stdlib.h>
 #include <string.h>
