@@ -11,7 +11,6 @@
 #include "host_backend/worker/regions.h"
 #include "host_backend/worker/session/bus_guard.h"
 #include "host_backend/worker/session/connections.h"
-#include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/directory.h"

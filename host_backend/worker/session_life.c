@@ -10,7 +10,7 @@
 #include "host_backend/worker/session/awaited.h"
 #include "host_backend/worker/session/channel.h"
 #include "host_backend/worker/session/conditions.h"
-#include "host_backend/worker/session/contexts.h"
+#include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/fault.h"
@@ -46,7 +46,6 @@ static bool make_parts(struct weir_session *s)
            (s->host_calls = weir_host_calls_create()) != NULL &&
            (s->handles = weir_handles_create()) != NULL &&
            (s->holdings = weir_holdings_create()) != NULL &&
-           (s->admission = weir_session_admission_create()) != NULL &&
            (s->awaited = weir_awaited_create()) != NULL &&
            (s->idle = weir_session_idle_create()) != NULL &&
            (s->faults = weir_session_faults_create()) != NULL;
@@ -66,7 +65,6 @@ static void free_parts(struct weir_session *s)
     weir_host_calls_destroy(s->host_calls);
     weir_handles_destroy(s->handles);
     weir_holdings_destroy(s->holdings);
-    weir_session_admission_destroy(s->admission);
     weir_awaited_destroy(s->awaited);
     weir_conditions_destroy(s->conditions);
     weir_session_prints_destroy(s->prints);

@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "host_backend/config/status_text.h"
 #include "host_backend/worker/session/channel.h"
-#include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/device_status.h"
 #include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/session.h"
@@ -38,7 +37,7 @@ static struct weir_status_counted describe(const struct weir_session *s)
 
     snprintf(about.tenant, sizeof about.tenant, "%s", s->tenant->name);
     snprintf(about.program, sizeof about.program, "%s", s->about->program);
-    snprintf(about.transport, sizeof about.transport, "%s", weir_session_transport_name(s));
+    snprintf(about.transport, sizeof about.transport, "%s", s->channel->transport->ops->name);
     about.age_s = (double)(weir_clock_now_ns() - s->about->started_ns) / (double)WEIR_NS_PER_S;
     return about;
 }
@@ -210,7 +209,7 @@ static void fill_session_row(const struct weir_session *s, struct weir_status_se
         (struct weir_status_session){.id = s->id, .pid = (uint64_t)s->about->pid, .calls = calls};
     snprintf(row->tenant, sizeof row->tenant, "%s", s->tenant->name);
     snprintf(row->program, sizeof row->program, "%s", s->about->program);
-    snprintf(row->transport, sizeof row->transport, "%s", weir_session_transport_name(s));
+    snprintf(row->transport, sizeof row->transport, "%s", s->channel->transport->ops->name);
     row->used_bytes = atomic_load(&s->about->held_bytes);
     row->memory_limit_bytes = s->about->wish.memory_bytes[0];
     row->sm_limit_pct = s->about->wish.sm_pct;

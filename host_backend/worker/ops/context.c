@@ -1,6 +1,6 @@
 /* Contexts, limits, printf, echo. */
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/contexts.h"
+#include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/platform.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/tenant.h"

@@ -13,20 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct weir_session_admission {
-    struct weir_host_stream *unmarked; /* streams with work that no mark stands behind */
-};
-
-struct weir_session_admission *weir_session_admission_create(void)
-{
-    return calloc(1, sizeof(struct weir_session_admission));
-}
-
-void weir_session_admission_destroy(struct weir_session_admission *admission)
-{
-    free(admission);
-}
-
 static struct weir_device_gate *gate_of(const struct weir_session *s)
 {
     return s->worker->gates[s->device];
@@ -111,7 +97,7 @@ bool weir_admission_contends(const struct weir_session *session)
 
 static void unlist(struct weir_session *s, struct weir_host_stream *stream)
 {
-    struct weir_host_stream **at = &s->admission->unmarked;
+    struct weir_host_stream **at = &s->unmarked;
 
     while (*at != stream) {
         at = &(*at)->gate.next;
@@ -141,8 +127,7 @@ static void mark_all(void *session, struct weir_gate_queue *queue)
 {
     struct weir_session *s = session;
 
-    for (struct weir_host_stream *stream = s->admission->unmarked, *next; stream != NULL;
-         stream = next) {
+    for (struct weir_host_stream *stream = s->unmarked, *next; stream != NULL; stream = next) {
         next = stream->gate.next;
         if (stream->gate.queue == queue) {
             mark(s, stream);
@@ -152,12 +137,12 @@ static void mark_all(void *session, struct weir_gate_queue *queue)
 
 bool weir_admission_has_unmarked(const struct weir_session *session)
 {
-    return session->admission->unmarked != NULL;
+    return session->unmarked != NULL;
 }
 
 static bool has_unmarked_on(const struct weir_session *s, const struct weir_gate_queue *queue)
 {
-    const struct weir_host_stream *stream = s->admission->unmarked;
+    const struct weir_host_stream *stream = s->unmarked;
 
     while (stream != NULL && stream->gate.queue != queue) {
         stream = stream->gate.next;
@@ -437,8 +422,8 @@ void weir_admission_leave(struct weir_admission *admission, CUresult result)
     due = weir_gate_leave(pass, &stream->gate.unmarked, result == CUDA_SUCCESS);
     if (stream->gate.unmarked.n != 0 && !stream->gate.listed) {
         stream->gate.queue = pass->queue;
-        stream->gate.next = s->admission->unmarked;
-        s->admission->unmarked = stream;
+        stream->gate.next = s->unmarked;
+        s->unmarked = stream;
         stream->gate.listed = true;
     }
     if (due) {

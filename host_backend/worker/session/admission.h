@@ -23,7 +23,6 @@
 #include "proto/cuda_abi.h"
 
 struct weir_session;
-struct weir_session_admission;
 struct weir_host_stream;
 
 /* In each stream. */
@@ -42,11 +41,6 @@ struct weir_admission {
     struct weir_session *session;
     struct weir_host_stream *stream;
 };
-
-/** A session's part. NULL: out of memory. */
-struct weir_session_admission *weir_session_admission_create(void);
-/** After weir_admission_session_gone(). Accepts NULL. */
-void weir_session_admission_destroy(struct weir_session_admission *admission);
 
 /** The session's queue at the gate of a device; NULL: it has not given the device work yet. */
 struct weir_gate_queue *weir_admission_queue(const struct weir_session *session, uint32_t device);

@@ -1,6 +1,6 @@
 #include "host_backend/worker/session/conditions.h"
 
-#include "host_backend/worker/session/object_types.h"
+#include "host_backend/worker/session/object.h"
 #include "host_backend/worker/session/session.h"
 #include <stdlib.h>
 

@@ -5,7 +5,6 @@
  * device_idle.h meanwhile: sessions on other devices go on. What hangs on the context is published
  * by is_open (C1), after which it never changes.
  */
-#include "host_backend/worker/session/contexts.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -14,7 +13,7 @@
 #include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/limits.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/session_devices.h"
 #include "host_backend/worker/session/start_stages.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
@@ -394,4 +393,48 @@ uint32_t weir_platform_n_open(const struct weir_platform *platform)
         n += weir_device_is_open(&platform->devices[i]);
     }
     return n;
+}
+
+/* ---------------------------------------------------------------- as a session uses them */
+
+CUresult weir_session_switch(struct weir_session *session, uint32_t device)
+{
+    CUresult result;
+
+    if ((session->devices.used >> device & 1) == 0) {
+        WEIR_TRY(weir_worker_device_open(session->worker, device));
+        session->devices.used |= 1u << device;
+        session->devices.first_use(session, device);
+    }
+    result = session->driver->cuCtxSetCurrent(session->platform->devices[device].context);
+    if (result == CUDA_SUCCESS) {
+        session->device = device;
+    }
+    return result;
+}
+
+CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream)
+{
+    CUstream *stream = &session->devices.work_streams[session->device];
+    CUresult result = CUDA_SUCCESS;
+
+    if (*stream == NULL) {
+        result = session->driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
+    }
+    *ret_stream = *stream;
+    return result;
+}
+
+void weir_session_work_streams_end(struct weir_session *session)
+{
+    const struct weir_driver *d = session->driver;
+
+    for (uint32_t i = 0; i < WEIR_DEVICES_MAX; i++) {
+        CUstream stream = session->devices.work_streams[i];
+
+        if (stream != NULL && weir_session_enter(session, i) == CUDA_SUCCESS) {
+            (void)d->cuStreamSynchronize(stream);
+            (void)d->cuStreamDestroy_v2(stream);
+        }
+    }
 }

@@ -7,7 +7,6 @@
  */
 #include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/connections.h"
-#include "host_backend/worker/session/contexts.h"
 #include "host_backend/worker/session/nvml.h"
 #include "host_backend/worker/session/start_stages.h"
 #include "host_backend/worker/session/worker.h"

@@ -57,7 +57,8 @@ void weir_worker_ask_sockets(struct weir_worker *worker, const struct weir_tenan
     weir_sessions_unlock(worker);
 }
 
-uint32_t weir_tenant_n_ended(struct weir_tenant *tenant, uint64_t max_age_ns)
+/* In this worker and in others. */
+static uint32_t n_ended(struct weir_tenant *tenant, uint64_t max_age_ns)
 {
     weir_worker_ask_sockets(tenant->worker, tenant);
     return weir_programs_look(tenant->programs, WEIR_ANY_PLACE, max_age_ns).n_ended;
@@ -65,12 +66,12 @@ uint32_t weir_tenant_n_ended(struct weir_tenant *tenant, uint64_t max_age_ns)
 
 uint32_t weir_tenant_endings(struct weir_tenant *tenant)
 {
-    return weir_tenant_n_ended(tenant, WEIR_ENDING_NS);
+    return n_ended(tenant, WEIR_ENDING_NS);
 }
 
 uint64_t weir_tenant_held_by_ended(struct weir_tenant *tenant, uint64_t max_age_ns)
 {
-    return weir_tenant_n_ended(tenant, max_age_ns) != 0
+    return n_ended(tenant, max_age_ns) != 0
                ? weir_account_of_ended(&tenant->account, tenant->programs,
                                        atomic_load(&tenant->limits.charged), max_age_ns)
                : 0;
@@ -151,7 +152,7 @@ bool weir_session_lacks_quota(struct weir_session *session)
 void weir_session_lack_text(struct weir_session *session, const char *why, char *text,
                             size_t text_bytes)
 {
-    uint32_t n = weir_tenant_n_ended(session->tenant, UINT64_MAX);
+    uint32_t n = n_ended(session->tenant, UINT64_MAX);
 
     if (n == 0) {
         snprintf(text, text_bytes, "%s", why);

@@ -29,16 +29,11 @@ void weir_session_gone(struct weir_session *session);
  * may be late. @param tenant  NULL: of all. @thread any, without the worker's lock */
 void weir_worker_ask_sockets(struct weir_worker *worker, const struct weir_tenant *tenant);
 
-/**
- * How many of the tenant's programs have ended, in this worker and in others, and still hold
- * something?
- * @param max_age_ns  as of weir_programs_look().
- * @thread any, without the worker's lock
- */
-uint32_t weir_tenant_n_ended(struct weir_tenant *tenant, uint64_t max_age_ns);
-/** Those that ended less than WEIR_ENDING_NS ago. @thread as weir_tenant_n_ended() */
+/** How many of the tenant's programs have ended less than WEIR_ENDING_NS ago, in this worker and in
+ * others, and still hold something? @thread any, without the worker's lock */
 uint32_t weir_tenant_endings(struct weir_tenant *tenant);
-/** What they hold of device memory. @param max_age_ns, @thread  as weir_tenant_n_ended() */
+/** What those hold of device memory that have ended. @param max_age_ns  as of weir_programs_look().
+ * @thread any, without the worker's lock */
 uint64_t weir_tenant_held_by_ended(struct weir_tenant *tenant, uint64_t max_age_ns);
 
 /** Begin an operation: nothing has been lacking yet. @thread owner */

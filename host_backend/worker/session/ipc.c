@@ -2,7 +2,7 @@
 #include "host_backend/worker/session/ipc.h"
 
 #include "base/log.h"
-#include "host_backend/worker/session/contexts.h"
+#include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/session.h"
 #include "host_backend/worker/session/tenant.h"
 #include <stdlib.h>

@@ -1,12 +1,18 @@
 /*
  * A session's objects: entering, finding, destroying. The generated handlers' half of this is
  * proto/wire/session_api.h. Session thread only.
+ *
+ * The type of each begins with struct weir_object and lives in the table of its kind. The objects
+ * of a context die with it, functions with their module, nodes with their graph. A linker's state,
+ * or a texture or surface object, has no more than the object.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_OBJECTS_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_OBJECTS_H
 
-#include "host_backend/worker/session/object_types.h"
+#include "host_backend/worker/session/exec.h"
+#include "host_backend/worker/session/modules.h"
 #include "host_backend/worker/session/session.h"
+#include "host_backend/worker/session/streams.h"
 #include "proto/wire/kinds.h"
 #include "proto/wire/session_api.h"
 

@@ -203,11 +203,6 @@ bool weir_session_peer_gone(const struct weir_session *session)
     return t->ops->peer_gone(t);
 }
 
-const char *weir_session_transport_name(const struct weir_session *session)
-{
-    return session->channel->transport->ops->name;
-}
-
 struct weir_region_end *weir_session_region(const struct weir_session *session)
 {
     return session->channel->region_end;

@@ -23,6 +23,7 @@ struct weir_forms_exposures;
 struct weir_handles;
 struct weir_holdings;
 struct weir_host_ctx;
+struct weir_host_stream;
 struct weir_host_calls;
 struct weir_object;
 struct weir_platform;
@@ -30,7 +31,6 @@ struct weir_record;
 struct weir_session;
 struct weir_region_end;
 struct weir_session_about;
-struct weir_session_admission;
 struct weir_session_channel;
 struct weir_session_faults;
 struct weir_session_idle;
@@ -98,19 +98,19 @@ struct weir_session {
     uint32_t n_captures;                 /* streams under capture (session/device_idle.h) */
     atomic_bool ending; /* set by anybody; the session's thread sees it within a second */
 
-    struct weir_session_about *about;         /* what others see of it */
-    struct weir_session_channel *channel;     /* to the guest */
-    struct weir_handles *handles;             /* of its objects */
-    struct weir_holdings *holdings;           /* memory that it may name */
-    struct weir_session_admission *admission; /* to the gates */
-    struct weir_session_idle *idle;           /* what it has to do with idle devices */
-    struct weir_session_faults *faults;       /* which streams have kernels */
-    struct weir_host_calls *host_calls;       /* functions of the guest in the GPU's queue */
-    struct weir_awaited *awaited;             /* values that its streams wait for */
-    struct weir_upload *uploads;              /* images that are on their way */
-    struct weir_conditions *conditions;       /* of graphs; NULL: it made none */
-    struct weir_session_prints *prints;       /* NULL: it has no kernel that prints */
-    struct weir_forms_exposures *exposures;   /* variables of modules with twins; NULL: none */
+    struct weir_session_about *about;     /* what others see of it */
+    struct weir_session_channel *channel; /* to the guest */
+    struct weir_handles *handles;         /* of its objects */
+    struct weir_holdings *holdings;       /* memory that it may name */
+    struct weir_host_stream *unmarked;    /* that have work with no mark behind it (admission.c) */
+    struct weir_session_idle *idle;       /* what it has to do with idle devices */
+    struct weir_session_faults *faults;   /* which streams have kernels */
+    struct weir_host_calls *host_calls;   /* functions of the guest in the GPU's queue */
+    struct weir_awaited *awaited;         /* values that its streams wait for */
+    struct weir_upload *uploads;          /* images that are on their way */
+    struct weir_conditions *conditions;   /* of graphs; NULL: it made none */
+    struct weir_session_prints *prints;   /* NULL: it has no kernel that prints */
+    struct weir_forms_exposures *exposures; /* variables of modules with twins; NULL: none */
 };
 
 #define WEIR_TRY(call)                                                                             \
@@ -183,8 +183,6 @@ bool weir_session_is_monitor(const struct weir_session *session);
 bool weir_session_is_remote(const struct weir_session *session);
 /** Is its guest gone, as far as the transport can tell? @thread any */
 bool weir_session_peer_gone(const struct weir_session *session);
-/** The name of its transport. @thread any */
-const char *weir_session_transport_name(const struct weir_session *session);
 /** Its part of a virtual machine's region; NULL: it is in none. @thread any */
 struct weir_region_end *weir_session_region(const struct weir_session *session);
 

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "host_backend/worker/session/chunk.h"
-#include "host_backend/worker/session/contexts.h"
+#include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/ipc.h"
 #include "host_backend/worker/session/session_devices.h"
