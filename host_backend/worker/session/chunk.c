@@ -454,13 +454,13 @@ static CUresult use_ready(struct weir_session *session, struct weir_host_chunk *
 
 /* ---------------------------------------------------------------- made */
 
-static CUresult make_pinned(struct weir_session *session, struct weir_host_chunk *chunk,
-                            uint64_t unit)
+/* Find an address for pinned memory, or for memory of another worker, and map it there. */
+static CUresult map_at_new_address(struct weir_session *session, struct weir_host_chunk *chunk)
 {
     CUresult result;
 
-    WEIR_TRY(take_address(session, chunk, unit));
-    result = map_pinned(chunk);
+    WEIR_TRY(take_address(session, chunk, session->platform->granularity_bytes));
+    result = chunk->pinned ? map_pinned(chunk) : map_memory(chunk, session);
     if (result != CUDA_SUCCESS) {
         give_address(chunk);
     }
@@ -535,7 +535,8 @@ CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64
                                       .fd = -1,
                                       .region_end = pinned ? end : NULL,
                                       .refs = 1};
-    result = pinned ? make_pinned(session, chunk, unit) : make_device(session, chunk, unit, stream);
+    result =
+        pinned ? map_at_new_address(session, chunk) : make_device(session, chunk, unit, stream);
     if (result != CUDA_SUCCESS) {
         free(chunk);
         return result;
@@ -623,19 +624,6 @@ static struct weir_host_chunk *find_shared(struct weir_tenant *t, const uint8_t 
     return chunk;
 }
 
-/* Find a place for memory of another worker, and map it there. */
-static CUresult map_import(struct weir_session *session, struct weir_host_chunk *chunk)
-{
-    CUresult result;
-
-    WEIR_TRY(take_address(session, chunk, session->platform->granularity_bytes));
-    result = map_memory(chunk, session);
-    if (result != CUDA_SUCCESS) {
-        give_address(chunk);
-    }
-    return result;
-}
-
 static CUresult import_chunk(struct weir_session *session, const uint8_t *key,
                              struct weir_host_chunk **ret_chunk)
 {
@@ -655,7 +643,7 @@ static CUresult import_chunk(struct weir_session *session, const uint8_t *key,
     chunk->device = (uint8_t)entry.device;
     chunk->bytes = entry.bytes;
     memcpy(chunk->key, key, sizeof chunk->key);
-    result = map_import(session, chunk);
+    result = map_at_new_address(session, chunk);
     if (result != CUDA_SUCCESS) {
         (void)session->driver->cuMemRelease(chunk->memory);
         weir_directory_withdraw(t, WEIR_ENTRY_MEMORY, key);

@@ -1,7 +1,6 @@
 /*
- * What a session's thread says to its guest: replies, words that it waits for, deferred errors; and
- * the device that is current in it. Its life is in worker/session_life.c, its loop in
- * worker/session_run.c.
+ * What a session says to its guest: replies, deferred errors, descriptors; and what others ask
+ * about it. Its life is in worker/session_life.c, its loop in worker/session_run.c.
  */
 #include "host_backend/worker/session/session.h"
 
