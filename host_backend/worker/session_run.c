@@ -146,13 +146,6 @@ static CUresult enter_device_of(struct weir_session *s, const struct weir_record
 
 /* ---------------------------------------------------------------- once more */
 
-/* Nobody waits for the answer. */
-static bool is_pointless(const struct weir_session *session)
-{
-    return atomic_load(&session->ending) || weir_session_peer_gone(session) ||
-           weir_worker_sticky_error(session->worker) != CUDA_SUCCESS;
-}
-
 /* Until one of the tenant's programs has given back what it held, or none is to. */
 static void await_end(struct weir_session *session)
 {
@@ -160,7 +153,7 @@ static void await_end(struct weir_session *session)
 
     weir_admission_idle(session); /* or others' work would wait behind ours, whose end is unseen */
     while (weir_programs_ends(programs) == session->op.ends && weir_session_may_hope(session) &&
-           !is_pointless(session)) {
+           !weir_session_is_over(session)) {
         weir_programs_await(programs, session->op.ends, SLICE_NS);
     }
 }
@@ -200,7 +193,7 @@ static bool tries_again(struct weir_session *session, CUresult result)
     if (result != CUDA_ERROR_OUT_OF_MEMORY && lack == WEIR_LACK_NONE) {
         return false;
     }
-    if (lack == WEIR_LACK_REFUSED || is_pointless(session)) {
+    if (lack == WEIR_LACK_REFUSED || weir_session_is_over(session)) {
         return false;
     }
     await_end(session);

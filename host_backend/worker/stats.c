@@ -218,11 +218,21 @@ static void fill_session_row(const struct weir_session *s, struct weir_status_se
     row->calls_per_s = row->age_s > 0 ? (double)calls / row->age_s : 0;
 }
 
+static uint32_t n_open(const struct weir_platform *platform)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < platform->n_devices; i++) {
+        n += weir_device_is_open(&platform->devices[i]);
+    }
+    return n;
+}
+
 void weir_worker_status_fill(struct weir_worker *worker, struct weir_status_worker *row)
 {
     weir_platform_text(&worker->platform, row->device, sizeof row->device);
     row->n_devices = worker->platform.n_devices;
-    row->contexts = weir_platform_n_open(&worker->platform);
+    row->contexts = n_open(&worker->platform);
     row->sm_share_pct = worker->platform.devices[0].share_pct;
     for (uint32_t i = 0, at = 0; i < worker->platform.n_devices && at < sizeof row->devices; i++) {
         at += (uint32_t)snprintf(row->devices + at, sizeof row->devices - at, "%s%d",

@@ -12,8 +12,6 @@
 #include "base/clock.h"
 #include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/order.h"
-#include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/session_devices.h"
 #include "host_backend/worker/session/streams.h"
 #include <stdlib.h>
 
@@ -293,18 +291,12 @@ bool weir_awaited_within(const struct weir_session *session, uint64_t base, uint
     return i < awaited->n;
 }
 
-static bool is_hopeless(const struct weir_session *session)
-{
-    return atomic_load(&session->ending) || weir_session_peer_gone(session) ||
-           weir_worker_sticky_error(session->worker) != CUDA_SUCCESS;
-}
-
 static bool settle_stream(struct weir_session *session, const struct weir_host_stream *stream)
 {
     (void)weir_session_enter(session, stream->o.device);
     while (weir_host_stream_wait(session->driver, weir_host_stream_at(stream), SLICE_NS) ==
            CUDA_ERROR_TIMEOUT) {
-        if (is_hopeless(session)) {
+        if (weir_session_is_over(session)) {
             return false;
         }
     }

@@ -13,8 +13,8 @@
 #include "host_backend/worker/session/ending.h"
 #include "host_backend/worker/session/gates.h"
 #include "host_backend/worker/session/limits.h"
-#include "host_backend/worker/session/session_devices.h"
 #include "host_backend/worker/session/start_stages.h"
+#include "host_backend/worker/session/streams.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"
 #include <string.h>
@@ -383,16 +383,6 @@ void weir_worker_contexts_close(struct weir_worker *worker)
             device->context = NULL;
         }
     }
-}
-
-uint32_t weir_platform_n_open(const struct weir_platform *platform)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < platform->n_devices; i++) {
-        n += weir_device_is_open(&platform->devices[i]);
-    }
-    return n;
 }
 
 /* ---------------------------------------------------------------- as a session uses them */

@@ -81,7 +81,4 @@ void weir_context_limits_join(struct weir_tenant *tenant);
 /** One has ended, and its memory is given back. @thread any */
 void weir_context_limits_leave(struct weir_tenant *tenant);
 
-/** How many devices are open. @thread any */
-uint32_t weir_platform_n_open(const struct weir_platform *platform);
-
 #endif

@@ -12,8 +12,6 @@
 #include "host_backend/config/link.h"
 #include "host_backend/worker/session/host_calls.h"
 #include "host_backend/worker/session/mark.h"
-#include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/session_devices.h"
 #include "host_backend/worker/session/streams.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/worker.h"

@@ -1,6 +1,7 @@
 #include "host_backend/worker/session/graph_holds.h"
 
 #include "host_backend/worker/session/capture.h"
+#include "host_backend/worker/session/handles.h"
 #include "host_backend/worker/session/objects.h"
 #include "host_backend/worker/session/order.h"
 #include "host_backend/worker/session/session.h"
@@ -50,7 +51,7 @@ static struct weir_graph_hold *hold_of(struct weir_session *session, struct weir
     if (hold != NULL && !hold->released) {
         return hold;
     }
-    hold = weir_session_n_kept(session) < WEIR_GRAPH_KEPT_MAX ? calloc(1, sizeof *hold) : NULL;
+    hold = session->handles->n_kept < WEIR_GRAPH_KEPT_MAX ? calloc(1, sizeof *hold) : NULL;
     if (hold == NULL) {
         return NULL;
     }
@@ -73,14 +74,14 @@ CUresult weir_graph_hold(struct weir_session *session, struct weir_object *objec
     if (hold == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (hold->for_ever || (hold->last == graph && hold->at == weir_session_graphs_gone(session))) {
+    if (hold->for_ever || (hold->last == graph && hold->at == session->handles->graphs_gone)) {
         return CUDA_SUCCESS;
     }
     if (session->driver->cuGraphRetainUserObject(graph, hold->native, 1, 0) != CUDA_SUCCESS) {
         hold->for_ever = true;
     }
     hold->last = graph;
-    hold->at = weir_session_graphs_gone(session);
+    hold->at = session->handles->graphs_gone;
     return CUDA_SUCCESS;
 }
 

@@ -455,16 +455,6 @@ static void destroy_kept(struct weir_session *session, struct weir_object *o)
     finish(session, o);
 }
 
-uint32_t weir_session_n_kept(const struct weir_session *session)
-{
-    return session->handles->n_kept;
-}
-
-uint64_t weir_session_graphs_gone(const struct weir_session *session)
-{
-    return session->handles->graphs_gone;
-}
-
 void weir_host_objects_kept_try(struct weir_session *session)
 {
     for (struct weir_object **at = &session->handles->kept, *o; (o = *at) != NULL;) {

@@ -65,12 +65,6 @@ CUresult weir_host_object_destroy(struct weir_session *session, struct weir_obje
  * that ends all of it. */
 void weir_host_objects_kept_try(struct weir_session *session);
 
-/** How many such objects there are. */
-uint32_t weir_session_n_kept(const struct weir_session *session);
-
-/** How many graphs and captures of the session have ended; their handles may come again. */
-uint64_t weir_session_graphs_gone(const struct weir_session *session);
-
 /** Destroy all objects of a kind; of one context when ctx is not NULL. */
 void weir_host_objects_destroy_all(struct weir_session *session, enum weir_kind kind,
                                    const struct weir_host_ctx *ctx);

@@ -11,8 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/session_devices.h"
+#include "host_backend/worker/session/streams.h"
 #include "host_backend/worker/session/worker.h"
 #include <errno.h>
 #include <pthread.h>

@@ -132,6 +132,12 @@ uint64_t weir_session_started_ns(const struct weir_session *session)
     return session->about->started_ns;
 }
 
+bool weir_session_is_over(const struct weir_session *session)
+{
+    return atomic_load(&session->ending) || weir_session_peer_gone(session) ||
+           weir_worker_sticky_error(session->worker) != CUDA_SUCCESS;
+}
+
 const char *weir_session_program(const struct weir_session *session)
 {
     return session->about->program;

@@ -167,7 +167,7 @@ void weir_session_show_sticky(struct weir_session *session, CUresult error);
 
 /** The first of the session's contexts, the newest; NULL: it has none. @thread owner */
 struct weir_host_ctx *weir_session_contexts(const struct weir_session *session);
-/** One more of its graphs and captures has ended (weir_session_graphs_gone()). @thread owner */
+/** One more of its graphs and captures has ended; its handle may come again. @thread owner */
 void weir_session_graph_gone(struct weir_session *session);
 
 /** When it began, by weir_clock_now_ns(). @thread any */
@@ -181,6 +181,9 @@ const char *weir_session_program(const struct weir_session *session);
 bool weir_session_is_monitor(const struct weir_session *session);
 /** Is its guest on another machine? @thread any */
 bool weir_session_is_remote(const struct weir_session *session);
+/** Does nobody wait for what it still does: it ends, its guest is gone, or its context died?
+ * @thread any */
+bool weir_session_is_over(const struct weir_session *session);
 /** Is its guest gone, as far as the transport can tell? @thread any */
 bool weir_session_peer_gone(const struct weir_session *session);
 /** Its part of a virtual machine's region; NULL: it is in none. @thread any */

@@ -1,4 +1,7 @@
-/* The types of a session's contexts, streams and events. Only its own thread touches them. */
+/*
+ * A session's contexts, streams and events, and its way to a device: whose context is current in
+ * its thread, and streams of its own. Only that thread touches them.
+ */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_STREAMS_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_STREAMS_H
 
@@ -8,7 +11,7 @@
 #include "host_backend/worker/session/hooks.h"
 #include "host_backend/worker/session/object.h"
 #include "host_backend/worker/session/part.h"
-#include "host_backend/worker/session/session_devices.h"
+#include "host_backend/worker/session/session.h"
 
 struct weir_ipc_event;
 
@@ -62,5 +65,22 @@ struct weir_host_event {
     uint32_t flags;
     struct weir_ipc_event *shared; /* interprocess: a reference; else NULL */
 };
+
+/**
+ * Make a device's context current, if it is not. A device that has none yet is opened.
+ * @param device  below the worker's n_devices
+ * @return CUDA_SUCCESS, as weir_worker_device_open(); then the last device's is current still
+ */
+CUresult weir_session_switch(struct weir_session *session, uint32_t device);
+static inline CUresult weir_session_enter(struct weir_session *session, uint32_t device)
+{
+    return __builtin_expect(session->device != device, 0) ? weir_session_switch(session, device)
+                                                          : CUDA_SUCCESS;
+}
+
+/** The current device's stream for clearing memory. */
+CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream);
+/** Destroy those of all devices. */
+void weir_session_work_streams_end(struct weir_session *session);
 
 #endif

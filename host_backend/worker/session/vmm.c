@@ -13,7 +13,7 @@
 #include "host_backend/worker/session/device.h"
 #include "host_backend/worker/session/holdings.h"
 #include "host_backend/worker/session/ipc.h"
-#include "host_backend/worker/session/session_devices.h"
+#include "host_backend/worker/session/streams.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm_area.h"
 #include "host_backend/worker/session/worker.h"

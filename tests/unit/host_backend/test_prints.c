@@ -2,7 +2,7 @@
 #include "../../lib/tl_cmocka.h"
 #include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/session_devices.h"
+#include "host_backend/worker/session/streams.h"
 #include "host_backend/worker/session/worker.h"
 
 #include <pthread.h>
