@@ -5,23 +5,23 @@
  * and addresses by the handlers. A guest that breaks the protocol, or does not read what it is sent
  * for 10 s, loses its session; one log line says why.
  */
-#include "host_backend/worker/session/spare.h"
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/memory/spare.h"
 #include "host_backend/worker/sessions.h"
+#include "host_backend/worker/state/tenant.h"
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/worker/session/about.h"
-#include "host_backend/worker/session/awaited.h"
-#include "host_backend/worker/session/channel.h"
-#include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/ending.h"
-#include "host_backend/worker/session/fault.h"
-#include "host_backend/worker/session/nvml.h"
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/put_off.h"
-#include "host_backend/worker/session/segment.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/device/awaited.h"
+#include "host_backend/worker/device/device_idle.h"
+#include "host_backend/worker/device/fault.h"
+#include "host_backend/worker/device/nvml.h"
+#include "host_backend/worker/device/put_off.h"
+#include "host_backend/worker/state/about.h"
+#include "host_backend/worker/state/channel.h"
+#include "host_backend/worker/state/ending.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/segment.h"
+#include "host_backend/worker/state/session.h"
 #include "host_backend/worker/twins/forms.h"
 #include "proto/host_dispatch.h"
 #include <string.h>
@@ -211,7 +211,7 @@ static bool tries_again(struct weir_session *session, CUresult result)
     return false;
 }
 
-/* What it lacks programs may hold that have just ended (session/ending.h): then it is carried out
+/* What it lacks programs may hold that have just ended (state/ending.h): then it is carried out
  * again. */
 static CUresult carry_out(struct weir_session *s, const struct weir_record *record,
                           const union weir_op_any_in *in, union weir_op_any_out *out)

@@ -1,20 +1,20 @@
 /* What the worker tells the supervisor about itself: statistics of its sessions, live and ended, as
  * `weir stats` asks for them, and the rows of `weir status` and of the metrics. */
 #include "host_backend/worker/stats.h"
-#include "host_backend/worker/session/about.h"
-#include "host_backend/worker/session/device.h"
-#include "host_backend/worker/session/gates.h"
-#include "host_backend/worker/session/images.h"
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/code/images.h"
+#include "host_backend/worker/device/device.h"
+#include "host_backend/worker/device/gates.h"
+#include "host_backend/worker/state/about.h"
+#include "host_backend/worker/state/tenant.h"
 
 #include "base/clock.h"
 #include "host_backend/config/status_text.h"
-#include "host_backend/worker/session/channel.h"
-#include "host_backend/worker/session/device_status.h"
-#include "host_backend/worker/session/ending.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/device/device_status.h"
 #include "host_backend/worker/session/stats_page.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/state/channel.h"
+#include "host_backend/worker/state/ending.h"
+#include "host_backend/worker/state/session.h"
+#include "host_backend/worker/state/worker.h"
 #include "host_backend/worker/twins/forms.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,13 +8,13 @@
 
 #include "../lib/tl_cmocka.h"
 #include "host_backend/gate/private.h"
-#include "host_backend/worker/session/about.h"
-#include "host_backend/worker/session/admission.h"
-#include "host_backend/worker/session/channel.h"
-#include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/gates.h"
-#include "host_backend/worker/session/tenant.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/device/admission.h"
+#include "host_backend/worker/device/device_idle.h"
+#include "host_backend/worker/device/gates.h"
+#include "host_backend/worker/state/about.h"
+#include "host_backend/worker/state/channel.h"
+#include "host_backend/worker/state/tenant.h"
+#include "host_backend/worker/state/worker.h"
 #include "host_backend/worker/twins/orders.h"
 
 #define GATE_SMS 16u

@@ -9,7 +9,7 @@
 #define WEIR_HOST_BACKEND_WORKER_SESSION_EXEC_H
 
 #include "host_backend/gate/gate.h"
-#include "host_backend/worker/session/object.h"
+#include "host_backend/worker/state/object.h"
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
 #include <stdbool.h>

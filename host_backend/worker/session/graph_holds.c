@@ -1,10 +1,10 @@
 #include "host_backend/worker/session/graph_holds.h"
 
+#include "host_backend/worker/device/order.h"
 #include "host_backend/worker/session/capture.h"
-#include "host_backend/worker/session/handles.h"
 #include "host_backend/worker/session/objects.h"
-#include "host_backend/worker/session/order.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/state/handles.h"
+#include "host_backend/worker/state/session.h"
 #include <stdlib.h>
 
 /* Of an object there are several only if it was asked for in between whether it could go. */

@@ -1,8 +1,8 @@
 /* What generated handlers need besides a session's objects: see proto/wire/session_api.h. */
+#include "host_backend/worker/device/order.h"
 #include "host_backend/worker/session/objects.h"
-#include "host_backend/worker/session/order.h"
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/session.h"
 
 const struct weir_driver *weir_session_driver(struct weir_session *session)
 {

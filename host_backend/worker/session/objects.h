@@ -9,10 +9,10 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_OBJECTS_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_OBJECTS_H
 
+#include "host_backend/worker/code/modules.h"
+#include "host_backend/worker/device/streams.h"
 #include "host_backend/worker/session/exec.h"
-#include "host_backend/worker/session/modules.h"
-#include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/streams.h"
+#include "host_backend/worker/state/session.h"
 #include "proto/wire/kinds.h"
 #include "proto/wire/session_api.h"
 

@@ -1,13 +1,13 @@
 /* How a tenant comes, changes and goes in a worker: see tenant_life.h. */
 #include "host_backend/worker/session/tenant_life.h"
-#include "host_backend/worker/session/device.h"
-#include "host_backend/worker/session/gates.h"
-#include "host_backend/worker/session/images.h"
-#include "host_backend/worker/session/limits.h"
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/tenant.h"
-#include "host_backend/worker/session/tenant_window.h"
-#include "host_backend/worker/session/vmm.h"
+#include "host_backend/worker/code/images.h"
+#include "host_backend/worker/device/device.h"
+#include "host_backend/worker/device/gates.h"
+#include "host_backend/worker/memory/tenant_window.h"
+#include "host_backend/worker/memory/vmm.h"
+#include "host_backend/worker/state/limits.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/tenant.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_TENANT_LIFE_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_TENANT_LIFE_H
 
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/state/tenant.h"
 
 struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t index,
                                        const struct weir_tenant_config *config);

@@ -19,7 +19,7 @@
  * AGAIN later; never two at a time for one kernel. What was stopped or moved meanwhile says
  * nothing.
  */
-#include "host_backend/worker/session/images.h"
+#include "host_backend/worker/code/images.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "host_backend/worker/twins/fit.h"

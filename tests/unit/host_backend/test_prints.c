@@ -1,9 +1,9 @@
 /* Sessions that print, and how long they hold each other up. */
 #include "../../lib/tl_cmocka.h"
-#include "host_backend/worker/session/prints.h"
-#include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/streams.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/device/prints.h"
+#include "host_backend/worker/device/streams.h"
+#include "host_backend/worker/state/session.h"
+#include "host_backend/worker/state/worker.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
