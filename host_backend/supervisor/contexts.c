@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define UNTOLD_CONTEXTS 98u /* of a GPU, until a worker has told (worker/session/device.c) */
+#define UNTOLD_CONTEXTS 98u /* of a GPU, until a worker has told (worker/device/device.c) */
 
 /* Of the smallest GPU that workers have told of. */
 static uint32_t contexts_of_a_gpu(const struct weir_supervisor *sup)

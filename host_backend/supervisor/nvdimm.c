@@ -14,7 +14,7 @@
  * cleared first.
  *
  * The file cannot be sealed, because QEMU opens it by name. It has QEMU's user for owner, so a QEMU
- * that its guest has taken over can cut it short: the worker survives that (session/bus_guard.h).
+ * that its guest has taken over can cut it short: the worker survives that (state/bus_guard.h).
  *
  * The folder lies in /dev/shm and not beside the sockets, because a guest may fill its file, and
  * /run is small and others need it.

@@ -7,7 +7,7 @@
  * log.
  *
  * A worker of one tenant may ask to be started again with the number of connections that a program
- * wants (session/connections.c). That is no failure and has no pause, but happens at most once a
+ * wants (device/connections.c). That is no failure and has no pause, but happens at most once a
  * second.
  */
 #include "host_backend/supervisor/supervisor.h"

@@ -15,9 +15,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/worker/session/bus_guard.h"
-#include "host_backend/worker/session/region_private.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/memory/region_private.h"
+#include "host_backend/worker/state/bus_guard.h"
+#include "host_backend/worker/state/worker.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -3,7 +3,7 @@
  *
  * The supervisor made the region and hands it over; a thread each looks into its mailboxes when the
  * guest rings, wakes sessions, and finds out which of the guest's processes have died. What a
- * session has of a region is in session/region.h. Internally locked.
+ * session has of a region is in memory/region.h. Internally locked.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_REGIONS_H
 #define WEIR_HOST_BACKEND_WORKER_REGIONS_H

@@ -1,31 +1,32 @@
 /* How a session comes and goes; at its end it takes everything apart. */
+#include "host_backend/worker/code/images.h"
 #include "host_backend/worker/guests.h"
-#include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/sessions.h"
+#include "host_backend/worker/state/tenant.h"
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/worker/session/about.h"
-#include "host_backend/worker/session/awaited.h"
-#include "host_backend/worker/session/channel.h"
+#include "host_backend/worker/device/awaited.h"
+#include "host_backend/worker/device/device.h"
+#include "host_backend/worker/device/device_idle.h"
+#include "host_backend/worker/device/fault.h"
+#include "host_backend/worker/device/order.h"
+#include "host_backend/worker/device/prints.h"
+#include "host_backend/worker/device/put_off.h"
+#include "host_backend/worker/memory/holdings.h"
+#include "host_backend/worker/memory/memory.h"
+#include "host_backend/worker/memory/region.h"
+#include "host_backend/worker/memory/spare.h"
+#include "host_backend/worker/memory/vmm.h"
 #include "host_backend/worker/session/conditions.h"
-#include "host_backend/worker/session/contexts.h"
-#include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/ending.h"
-#include "host_backend/worker/session/fault.h"
-#include "host_backend/worker/session/holdings.h"
-#include "host_backend/worker/session/host_calls.h"
-#include "host_backend/worker/session/memory.h"
 #include "host_backend/worker/session/objects.h"
-#include "host_backend/worker/session/order.h"
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/prints.h"
-#include "host_backend/worker/session/put_off.h"
-#include "host_backend/worker/session/region.h"
-#include "host_backend/worker/session/segment.h"
-#include "host_backend/worker/session/spare.h"
-#include "host_backend/worker/session/sticky.h"
-#include "host_backend/worker/session/vmm.h"
+#include "host_backend/worker/state/about.h"
+#include "host_backend/worker/state/channel.h"
+#include "host_backend/worker/state/ending.h"
+#include "host_backend/worker/state/host_calls.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/segment.h"
+#include "host_backend/worker/state/session.h"
 #include "host_backend/worker/twins/forms.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +46,6 @@ static bool make_parts(struct weir_session *s)
            (s->host_calls = weir_host_calls_create()) != NULL &&
            (s->handles = weir_handles_create()) != NULL &&
            (s->holdings = weir_holdings_create()) != NULL &&
-           (s->admission = weir_session_admission_create()) != NULL &&
            (s->awaited = weir_awaited_create()) != NULL &&
            (s->idle = weir_session_idle_create()) != NULL &&
            (s->faults = weir_session_faults_create()) != NULL;
@@ -65,7 +65,6 @@ static void free_parts(struct weir_session *s)
     weir_host_calls_destroy(s->host_calls);
     weir_handles_destroy(s->handles);
     weir_holdings_destroy(s->holdings);
-    weir_session_admission_destroy(s->admission);
     weir_awaited_destroy(s->awaited);
     weir_conditions_destroy(s->conditions);
     weir_session_prints_destroy(s->prints);
@@ -91,7 +90,8 @@ enum weir_status weir_session_create(const struct weir_session_params *params,
     s->tenant = params->tenant;
     s->platform = weir_worker_platform(params->worker);
     s->driver = &s->platform->driver;
-    s->used = 1; /* the first device is current in a session's thread */
+    s->devices.used = 1; /* the first device is current in a session's thread */
+    s->devices.first_use = weir_session_memory_reach;
     s->channel->transport = params->transport;
     s->channel->remote = params->remote;
     s->channel->region_end = params->region_end;
@@ -191,7 +191,7 @@ static bool stream_drained(struct weir_session *s, struct weir_host_stream *stre
         if (weir_worker_sticky_error(s->worker) != CUDA_SUCCESS) {
             return false;
         }
-        weir_awaited_write(s);
+        weir_awaited_write(s, weir_session_awaited_place);
     }
     if (weir_error_is_sticky(result)) { /* nobody asks any more: the fault is told of here */
         weir_session_fault(s, result);

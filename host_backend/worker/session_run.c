@@ -5,26 +5,27 @@
  * and addresses by the handlers. A guest that breaks the protocol, or does not read what it is sent
  * for 10 s, loses its session; one log line says why.
  */
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/memory/spare.h"
 #include "host_backend/worker/sessions.h"
+#include "host_backend/worker/state/tenant.h"
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/worker/session/about.h"
-#include "host_backend/worker/session/awaited.h"
-#include "host_backend/worker/session/channel.h"
-#include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/ending.h"
-#include "host_backend/worker/session/fault.h"
-#include "host_backend/worker/session/memory.h"
-#include "host_backend/worker/session/nvml.h"
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/put_off.h"
-#include "host_backend/worker/session/segment.h"
-#include "host_backend/worker/session/sticky.h"
+#include "host_backend/worker/device/awaited.h"
+#include "host_backend/worker/device/device_idle.h"
+#include "host_backend/worker/device/fault.h"
+#include "host_backend/worker/device/nvml.h"
+#include "host_backend/worker/device/put_off.h"
+#include "host_backend/worker/state/about.h"
+#include "host_backend/worker/state/channel.h"
+#include "host_backend/worker/state/ending.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/segment.h"
+#include "host_backend/worker/state/session.h"
 #include "host_backend/worker/twins/forms.h"
 #include "proto/host_dispatch.h"
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define IDLE_WAIT_NS   WEIR_NS_PER_S
@@ -33,7 +34,10 @@
 #define POLL_WAIT_NS   (50 * WEIR_NS_PER_US)
 #define START_NS       WEIR_NS_PER_S          /* of a session, in which its calls are timed, .. */
 #define SLOW_CALL_NS   (100 * WEIR_NS_PER_US) /* .. and told from so many on */
-#define GATE_SPIN_NS   (5 * WEIR_NS_PER_US)  /* until the end of what was given is looked for; .. */
+#define GATE_SPIN_NS   (5 * WEIR_NS_PER_US) /* until the end of what was given is looked for; .. */
+#define SLICE_NS       (50 * WEIR_NS_PER_MS) /* between looks whether a program that waits is there */
+#define TRY_NS         (4 * WEIR_NS_PER_MS) /* between tries while the device has no memory */
+#define FREE_TRIES     3 /* before others are asked: the driver frees what ended a little later */
 #define GATE_SHARED_NS (30 * WEIR_NS_PER_US) /* .. where others share: marks hold up streams */
 
 /* ---------------------------------------------------------------- one record */
@@ -140,7 +144,74 @@ static CUresult enter_device_of(struct weir_session *s, const struct weir_record
                : CUDA_SUCCESS;
 }
 
-/* What it lacks programs may hold that have just ended (session/ending.h): then it is carried out
+/* ---------------------------------------------------------------- once more */
+
+/* Until one of the tenant's programs has given back what it held, or none is to. */
+static void await_end(struct weir_session *session)
+{
+    struct weir_programs *programs = session->tenant->programs;
+
+    weir_admission_idle(session); /* or others' work would wait behind ours, whose end is unseen */
+    while (weir_programs_ends(programs) == session->op.ends && weir_session_may_hope(session) &&
+           !weir_session_is_over(session)) {
+        weir_programs_await(programs, session->op.ends, SLICE_NS);
+    }
+}
+
+static bool device_may_have_some(struct weir_session *session)
+{
+    const struct timespec pause = {0, TRY_NS};
+
+    if (weir_spares_release(session->worker)) {
+        return true;
+    }
+    if (session->op.tries++ >= FREE_TRIES && !weir_memory_may_come(session->worker)) {
+        return false;
+    }
+    (void)nanosleep(&pause, NULL);
+    return true;
+}
+
+static void say_device_is_full(struct weir_session *session)
+{
+    char why[WEIR_LINK_WHY_BYTES];
+
+    weir_session_lack_text(session, "the device has no memory", why, sizeof why);
+    weir_log_info("session: allocation failed session=%llu tenant=%s call=%s why=\"%s\"",
+                  (unsigned long long)session->id, session->tenant->name,
+                  weir_ops[session->op.code].name, why);
+}
+
+/*
+ * The operation has failed. If memory that it lacked may be there soon, wait for it: in no handler
+ * and with no lock. @return true: carry it out again, from the beginning
+ */
+static bool tries_again(struct weir_session *session, CUresult result)
+{
+    enum weir_lack lack = session->op.lack;
+
+    if (result != CUDA_ERROR_OUT_OF_MEMORY && lack == WEIR_LACK_NONE) {
+        return false;
+    }
+    if (lack == WEIR_LACK_REFUSED || weir_session_is_over(session)) {
+        return false;
+    }
+    await_end(session);
+    if (lack == WEIR_LACK_SOON) { /* the last try says why it is refused */
+        return true;
+    }
+    if (!weir_session_lacks_long(session) &&
+        (weir_programs_ends(session->tenant->programs) != session->op.ends ||
+         (lack == WEIR_LACK_DEVICE && device_may_have_some(session)))) {
+        return true;
+    }
+    if (lack == WEIR_LACK_DEVICE) {
+        say_device_is_full(session);
+    }
+    return false;
+}
+
+/* What it lacks programs may hold that have just ended (state/ending.h): then it is carried out
  * again. */
 static CUresult carry_out(struct weir_session *s, const struct weir_record *record,
                           const union weir_op_any_in *in, union weir_op_any_out *out)
@@ -155,7 +226,7 @@ static CUresult carry_out(struct weir_session *s, const struct weir_record *reco
         if (result == CUDA_SUCCESS) {
             result = run_handler(s, record->op, in, out);
         }
-    } while (__builtin_expect(weir_session_tries_again(s, result), 0));
+    } while (__builtin_expect(tries_again(s, result), 0));
     if (s->op.fd >= 0) {
         close(s->op.fd);
         s->op.fd = -1;

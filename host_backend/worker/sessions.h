@@ -2,7 +2,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSIONS_H
 #define WEIR_HOST_BACKEND_WORKER_SESSIONS_H
 
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/state/session.h"
 
 struct weir_session_params {
     struct weir_worker *worker;

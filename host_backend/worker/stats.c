@@ -1,19 +1,20 @@
 /* What the worker tells the supervisor about itself: statistics of its sessions, live and ended, as
  * `weir stats` asks for them, and the rows of `weir status` and of the metrics. */
 #include "host_backend/worker/stats.h"
-#include "host_backend/worker/session/about.h"
-#include "host_backend/worker/session/gates.h"
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/code/images.h"
+#include "host_backend/worker/device/device.h"
+#include "host_backend/worker/device/gates.h"
+#include "host_backend/worker/state/about.h"
+#include "host_backend/worker/state/tenant.h"
 
 #include "base/clock.h"
 #include "host_backend/config/status_text.h"
-#include "host_backend/worker/session/channel.h"
-#include "host_backend/worker/session/contexts.h"
-#include "host_backend/worker/session/device_status.h"
-#include "host_backend/worker/session/ending.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/device/device_status.h"
 #include "host_backend/worker/session/stats_page.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/state/channel.h"
+#include "host_backend/worker/state/ending.h"
+#include "host_backend/worker/state/session.h"
+#include "host_backend/worker/state/worker.h"
 #include "host_backend/worker/twins/forms.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static struct weir_status_counted describe(const struct weir_session *s)
 
     snprintf(about.tenant, sizeof about.tenant, "%s", s->tenant->name);
     snprintf(about.program, sizeof about.program, "%s", s->about->program);
-    snprintf(about.transport, sizeof about.transport, "%s", weir_session_transport_name(s));
+    snprintf(about.transport, sizeof about.transport, "%s", s->channel->transport->ops->name);
     about.age_s = (double)(weir_clock_now_ns() - s->about->started_ns) / (double)WEIR_NS_PER_S;
     return about;
 }
@@ -208,7 +209,7 @@ static void fill_session_row(const struct weir_session *s, struct weir_status_se
         (struct weir_status_session){.id = s->id, .pid = (uint64_t)s->about->pid, .calls = calls};
     snprintf(row->tenant, sizeof row->tenant, "%s", s->tenant->name);
     snprintf(row->program, sizeof row->program, "%s", s->about->program);
-    snprintf(row->transport, sizeof row->transport, "%s", weir_session_transport_name(s));
+    snprintf(row->transport, sizeof row->transport, "%s", s->channel->transport->ops->name);
     row->used_bytes = atomic_load(&s->about->held_bytes);
     row->memory_limit_bytes = s->about->wish.memory_bytes[0];
     row->sm_limit_pct = s->about->wish.sm_pct;
@@ -217,11 +218,21 @@ static void fill_session_row(const struct weir_session *s, struct weir_status_se
     row->calls_per_s = row->age_s > 0 ? (double)calls / row->age_s : 0;
 }
 
+static uint32_t n_open(const struct weir_platform *platform)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < platform->n_devices; i++) {
+        n += weir_device_is_open(&platform->devices[i]);
+    }
+    return n;
+}
+
 void weir_worker_status_fill(struct weir_worker *worker, struct weir_status_worker *row)
 {
     weir_platform_text(&worker->platform, row->device, sizeof row->device);
     row->n_devices = worker->platform.n_devices;
-    row->contexts = weir_platform_n_open(&worker->platform);
+    row->contexts = n_open(&worker->platform);
     row->sm_share_pct = worker->platform.devices[0].share_pct;
     for (uint32_t i = 0, at = 0; i < worker->platform.n_devices && at < sizeof row->devices; i++) {
         at += (uint32_t)snprintf(row->devices + at, sizeof row->devices - at, "%s%d",

@@ -2,8 +2,8 @@
 
 #include "base/log.h"
 #include "host_backend/worker/guests.h"
-#include "host_backend/worker/session/vm_clock.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/memory/vm_clock.h"
+#include "host_backend/worker/state/worker.h"
 #include "proto/transport/stream_port.h"
 #include <stdlib.h>
 #include <unistd.h>

@@ -31,7 +31,7 @@
 #define STANDSTILL_MAX 10000000u
 
 /* Fillers are below the lowest class, and what is above is so in its class, as live
- * (host_backend/worker/session/gates.c). */
+ * (host_backend/worker/device/gates.c). */
 #define RANK_OF_FILLERS 0u
 #define RANK_OF_CLASSES 1u
 #define RANKS_OF_CLASS  2u

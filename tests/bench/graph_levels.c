@@ -32,7 +32,7 @@
 #define FILL_ROUNDS  40000u /* 0.1 ms or so of a block */
 #define FILL_WAVES   8u
 #define FILLS        12u /* kernels queued before each launch of the graph: longer than it takes */
-#define NORMAL_LEVEL 2   /* above the least: host_backend/worker/session/gates.c */
+#define NORMAL_LEVEL 2   /* above the least: host_backend/worker/device/gates.c */
 #define SAMPLES      40u
 #define LAUNCHES     500u
 

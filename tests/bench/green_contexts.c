@@ -6,7 +6,7 @@
  *
  * A worker makes streams in a green context of some SMs (cuGreenCtxStreamCreate) and changes
  * nothing else: modules, memory and events are the primary context's
- * (host_backend/worker/session/part.h). Each question is something that must then hold, or that it
+ * (host_backend/worker/device/part.h). Each question is something that must then hold, or that it
  * costs. Nothing is asserted: what the driver does is printed, a line an answer, with the CUresult
  * where a call failed.
  *

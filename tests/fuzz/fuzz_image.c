@@ -2,10 +2,10 @@
  * What the host checks and picks out of any image, as a plain one and as a bundle, before a driver
  * sees it. What was picked must pass the same check again, whole.
  */
-#include "host_backend/worker/session/image_check.h"
-#include "host_backend/worker/session/image_closed.h"
-#include "host_backend/worker/session/image_ready.h"
-#include "host_backend/worker/session/images.h"
+#include "host_backend/worker/code/image_check.h"
+#include "host_backend/worker/code/image_closed.h"
+#include "host_backend/worker/code/image_ready.h"
+#include "host_backend/worker/code/images.h"
 
 #include <stdlib.h>
 #include <string.h>

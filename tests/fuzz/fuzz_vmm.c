@@ -2,7 +2,7 @@
  * Any sequence of reservations and mappings, in a space of 64 units: the book must agree with a
  * model that has one entry a unit.
  */
-#include "host_backend/worker/session/vmm_book.h"
+#include "host_backend/worker/memory/vmm_book.h"
 
 #include <stdlib.h>
 #include <string.h>

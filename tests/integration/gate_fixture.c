@@ -576,8 +576,6 @@ struct guest *guest_new(uint32_t tenant, uint32_t sm_pct)
     guest->session.channel = &guest->channel;
     guest->about.wish.sm_pct = sm_pct;
     guest->session.about = &guest->about;
-    guest->session.admission = weir_session_admission_create();
-    assert_non_null(guest->session.admission);
     guest->session.idle = weir_session_idle_create();
     assert_non_null(guest->session.idle);
     guest->stream.o.native = guest; /* any name */
@@ -611,7 +609,6 @@ void guest_gone(struct guest *guest)
         (void)fx.worker.platform.driver.cuEventDestroy_v2(guest->stream.join);
     }
     weir_admission_session_gone(&guest->session);
-    weir_session_admission_destroy(guest->session.admission);
     weir_session_idle_destroy(guest->session.idle);
     free(guest);
 }
@@ -764,7 +761,7 @@ void looks_up(const struct launch *launch)
     struct guest *guest = launch->guest;
     unsigned looks = atomic_load(&guest->looks);
 
-    weir_admission_session_wake(&guest->session);
+    weir_session_gates_wake(&guest->session);
     await(atomic_load(&guest->looks) >= looks + 2);
     assert_int_equal(atomic_load(&((struct launch *)(uintptr_t)launch)->state), LAUNCH_COMES);
 }

@@ -403,7 +403,7 @@ static void a_session_that_ends_in_the_gate_leaves_it(void **state)
     fill(a, &waits, kernel_of(7, LONG_NS));
     before = counts_now();
     atomic_store(&a->session.ending, true);
-    weir_admission_session_wake(&a->session);
+    weir_session_gates_wake(&a->session);
     launch_leave(&waits);
     assert_int_equal(waits.result, CUDA_ERROR_DEVICE_UNAVAILABLE);
     assert_int_equal(counts_now().withdrawals, before.withdrawals + 1);

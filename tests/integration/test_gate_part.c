@@ -1,10 +1,10 @@
 /*
  * Kernels that leave room for another tenant's small graph: what the gate does with their streams
- * (host_backend/worker/session/part.c), with the driver's green contexts made up.
+ * (host_backend/worker/device/part.c), with the driver's green contexts made up.
  */
 #include "tests/integration/gate_fixture.h"
 
-#include "host_backend/worker/session/handles.h"
+#include "host_backend/worker/state/handles.h"
 
 #define KERNEL_NS (10 * WEIR_NS_PER_US)
 #define LONG_NS   (3 * WEIR_NS_PER_MS) /* after that the graph has been there for long enough */

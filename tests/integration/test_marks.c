@@ -1,6 +1,6 @@
 /* Marks on softgpu: reached in order, by word and by event, and words that are handed on. */
 #include "../lib/tl_cmocka.h"
-#include "host_backend/worker/session/mark.h"
+#include "host_backend/worker/device/mark.h"
 #include "tests/integration/soft_driver.h"
 #include "tests/lib/tl_await.h"
 #include <string.h>

@@ -1,7 +1,7 @@
 /* A part of a device on softgpu: its size, a stream's order as it moves, and which SMs it gets. */
 #include "../lib/tl_cmocka.h"
-#include "host_backend/worker/session/object_types.h"
-#include "host_backend/worker/session/part.h"
+#include "host_backend/worker/device/part.h"
+#include "host_backend/worker/device/streams.h"
 #include "proto/driver_table.h"
 #include "tests/integration/soft_driver.h"
 #include <stdlib.h>

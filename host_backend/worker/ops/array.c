@@ -9,9 +9,9 @@
 #include "host_backend/worker/ops/ops.h"
 
 #include "base/log.h"
-#include "host_backend/worker/session/ending.h"
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/state/ending.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/tenant.h"
 
 #include <string.h>
 

@@ -1,11 +1,10 @@
 /* Contexts, limits, printf, echo. */
+#include "host_backend/worker/device/device.h"
+#include "host_backend/worker/device/prints.h"
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/contexts.h"
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/prints.h"
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/tenant.h"
 
-#include "base/log.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,9 @@
 /* Copies and fills: every address and extent is checked before the driver sees it. */
+#include "host_backend/worker/device/order.h"
+#include "host_backend/worker/memory/tenant_window.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/graph_holds.h"
-#include "host_backend/worker/session/order.h"
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/submit/submit.h"
 
 #include <string.h>

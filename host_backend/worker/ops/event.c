@@ -3,7 +3,7 @@
 #include "host_backend/worker/session/graph_holds.h"
 
 #include "base/clock.h"
-#include "host_backend/worker/session/ipc.h"
+#include "host_backend/worker/memory/ipc.h"
 #include <sched.h>
 
 #define BEHIND_WORD_NS (20 * WEIR_NS_PER_MS)

@@ -1,7 +1,7 @@
 /* Functions and kernels: found by name, with everything about them that cannot change. */
+#include "host_backend/worker/code/image_closed.h"
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/image_closed.h"
-#include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/twins/forms.h"
 
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* Capture, instantiation and launch of graphs. */
+#include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/ops/graph_pieces.h"
 #include "host_backend/worker/ops/graph_priority.h"
 #include "host_backend/worker/ops/graph_probe.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/capture.h"
-#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/graph_nesting.h"
 #include "host_backend/worker/submit/submit.h"
 #include "host_backend/worker/twins/forms.h"

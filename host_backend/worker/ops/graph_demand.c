@@ -13,9 +13,9 @@
  * How long a node takes, compared with others of its graph: as many units as its kernel has waves
  * of blocks. That is a guess for the first cut of a graph (graph_pieces.c).
  */
+#include "host_backend/worker/device/gates.h"
 #include "host_backend/worker/ops/graph_level.h"
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/gates.h"
 
 #include <stdlib.h>
 #include <string.h>

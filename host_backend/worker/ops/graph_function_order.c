@@ -13,7 +13,7 @@
  */
 #include "host_backend/worker/ops/graph_level.h"
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/host_calls.h"
+#include "host_backend/worker/state/host_calls.h"
 
 #include <assert.h>
 #include <stdlib.h>

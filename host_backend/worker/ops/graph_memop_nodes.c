@@ -1,6 +1,6 @@
 /* Graph nodes that wait for or write values: batches of memory operations. */
+#include "host_backend/worker/device/awaited.h"
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/awaited.h"
 #include <string.h>
 
 /* What a batch waits for is remembered, so that the session's end can write it. */

@@ -1,11 +1,11 @@
 /* Nodes of graphs whose parameters need more than forwarding. */
+#include "host_backend/worker/device/prints.h"
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/graph_holds.h"
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/prints.h"
+#include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/twins/forms.h"
 
-#include "host_backend/worker/session/host_calls.h"
+#include "host_backend/worker/state/host_calls.h"
 #include <string.h>
 
 #define PARAMS_BYTES 32768u

@@ -2,7 +2,7 @@
 #include "host_backend/worker/ops/graph_priority.h"
 
 #include "host_backend/worker/ops/graph_level.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/state/session.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
 #include "host_backend/worker/ops/graph_probe.h"
 
 #include "base/clock.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/state/session.h"
 
 #define PROBES 2u /* the first launch also uploads the graph, so the shorter time counts */
 

@@ -1,7 +1,7 @@
 /* Handles for other processes of the tenant: 64 bytes that name a place in a chunk, or an event. */
-#include "host_backend/worker/session/ipc.h"
+#include "host_backend/worker/memory/ipc.h"
+#include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/chunk.h"
 
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* Kernel launches, and what fits of them. */
+#include "host_backend/worker/code/images.h"
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/hooks.h"
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/state/hooks.h"
+#include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/submit/submit.h"
 #include "host_backend/worker/twins/forms.h"
 

@@ -1,10 +1,10 @@
 /* The driver's linker. Its logs and options must live as long as its state, so they are in the
  * object. */
+#include "host_backend/worker/code/program_ptx.h"
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/program_ptx.h"
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/state/tenant.h"
 
-#include "host_backend/worker/session/image_check.h"
+#include "host_backend/worker/code/image_check.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

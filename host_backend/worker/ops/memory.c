@@ -3,19 +3,20 @@
 
 #include "base/clock.h"
 #include "base/memfd.h"
-#include "host_backend/worker/session/awaited.h"
-#include "host_backend/worker/session/bus_guard.h"
-#include "host_backend/worker/session/chunk.h"
-#include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/ending.h"
-#include "host_backend/worker/session/holdings.h"
-#include "host_backend/worker/session/ipc.h"
-#include "host_backend/worker/session/nvml.h"
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/put_off.h"
-#include "host_backend/worker/session/region.h"
-#include "host_backend/worker/session/spare.h"
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/device/awaited.h"
+#include "host_backend/worker/device/device_idle.h"
+#include "host_backend/worker/device/nvml.h"
+#include "host_backend/worker/device/put_off.h"
+#include "host_backend/worker/memory/chunk.h"
+#include "host_backend/worker/memory/holdings.h"
+#include "host_backend/worker/memory/ipc.h"
+#include "host_backend/worker/memory/region.h"
+#include "host_backend/worker/memory/spare.h"
+#include "host_backend/worker/memory/tenant_window.h"
+#include "host_backend/worker/state/bus_guard.h"
+#include "host_backend/worker/state/ending.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/tenant.h"
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdlib.h>
@@ -289,7 +290,7 @@ static CUresult map_guest(struct weir_session *s, struct weir_registration *r, u
 /*
  * Its pages should not be able to go away: memfds that are sealed. A file that the program shares
  * with others cannot be sealed any more: of a tmpfs only (another file system may make us wait for
- * ever), and reading where it was cut gives zeros (session/bus_guard.h).
+ * ever), and reading where it was cut gives zeros (state/bus_guard.h).
  */
 static bool fd_ok(int fd, uint64_t offset, uint64_t bytes, bool *ret_sealed)
 {

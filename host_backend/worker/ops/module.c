@@ -1,17 +1,17 @@
 /* Images, modules and libraries. */
+#include "host_backend/worker/code/program_ptx.h"
+#include "host_backend/worker/device/admission.h"
+#include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/admission.h"
-#include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/ending.h"
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/program_ptx.h"
-#include "host_backend/worker/session/sticky.h"
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/state/ending.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/session.h"
+#include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/twins/forms.h"
 
-#include "host_backend/worker/session/image_globals.h"
-#include "host_backend/worker/session/image_ready.h"
-#include "host_backend/worker/session/memory.h"
+#include "host_backend/worker/code/image_globals.h"
+#include "host_backend/worker/code/image_ready.h"
+#include "host_backend/worker/memory/memory.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

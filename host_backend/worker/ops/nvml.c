@@ -1,9 +1,9 @@
 /* NVML for guests: the device's values, and the tenant's own processes. */
-#include "host_backend/worker/session/nvml.h"
+#include "host_backend/worker/device/nvml.h"
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/ending.h"
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/state/ending.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/tenant.h"
 
 #include <string.h>
 

@@ -3,11 +3,11 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_OPS_OPS_H
 #define WEIR_HOST_BACKEND_WORKER_OPS_OPS_H
 
-#include "host_backend/worker/session/memory.h"
+#include "host_backend/worker/device/order.h"
+#include "host_backend/worker/memory/memory.h"
 #include "host_backend/worker/session/objects.h"
-#include "host_backend/worker/session/order.h"
-#include "host_backend/worker/session/segment.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/state/segment.h"
+#include "host_backend/worker/state/session.h"
 #include "proto/host_hand.h"
 #include "proto/wire/op_kinds.h"
 

@@ -7,11 +7,11 @@
  * tell the difference: without a context no kernel runs and no variable is read. A library whose
  * kernels a graph names stays as it is.
  */
+#include "host_backend/worker/device/admission.h"
+#include "host_backend/worker/device/device_idle.h"
+#include "host_backend/worker/device/put_off.h"
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/admission.h"
-#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/graph_holds.h"
-#include "host_backend/worker/session/put_off.h"
 #include "host_backend/worker/twins/forms.h"
 
 #include "base/log.h"

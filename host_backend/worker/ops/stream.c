@@ -2,10 +2,9 @@
 #include "host_backend/worker/ops/ops.h"
 #include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/graph_holds.h"
-#include "host_backend/worker/session/tenant.h"
 
-#include "host_backend/worker/session/awaited.h"
-#include "host_backend/worker/session/host_calls.h"
+#include "host_backend/worker/device/awaited.h"
+#include "host_backend/worker/state/host_calls.h"
 
 CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_stream_create_in *in,
                                  struct weir_op_stream_create_out *out)

@@ -7,11 +7,11 @@
  * session ends before it can launch them.
  */
 #include "host_backend/worker/ops/ops.h"
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/state/tenant.h"
 
 #include "base/log.h"
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/vmm.h"
+#include "host_backend/worker/memory/vmm.h"
+#include "host_backend/worker/state/platform.h"
 #include <string.h>
 #include <unistd.h>
 

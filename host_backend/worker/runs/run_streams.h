@@ -9,7 +9,7 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_RUNS_RUN_STREAMS_H
 #define WEIR_HOST_BACKEND_WORKER_RUNS_RUN_STREAMS_H
 
-#include "host_backend/worker/session/hooks.h"
+#include "host_backend/worker/state/hooks.h"
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
 #include <stdbool.h>

@@ -6,8 +6,8 @@
  * the watcher looks at it more closely. It looks every 20 us while it waits for something, every
  * 200 us otherwise, and not at all while there are no runs.
  */
+#include "host_backend/worker/memory/chunk.h"
 #include "host_backend/worker/runs/run_private.h"
-#include "host_backend/worker/session/chunk.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,9 +1,9 @@
 #include "host_backend/worker/session/capture.h"
 
-#include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/session/graph_nesting.h"
 #include "host_backend/worker/session/objects.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/state/session.h"
 
 CUresult weir_capture_read(const struct weir_session *session,
                            const struct weir_host_stream *stream, struct weir_capture *ret_capture)

@@ -1,7 +1,7 @@
 #include "host_backend/worker/session/conditions.h"
 
-#include "host_backend/worker/session/object_types.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/state/object.h"
+#include "host_backend/worker/state/session.h"
 #include <stdlib.h>
 
 struct condition {

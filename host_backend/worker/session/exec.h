@@ -1,7 +1,7 @@
 /*
- * What an executable graph may hold besides the driver's handle: a copy of its graph, and the
- * pieces that it is launched in where a launch of the whole would hold the GPU for too long. This
- * file is about having and losing them; ops/graph_pieces.c makes and launches them.
+ * The type of executable graphs. One may hold, besides the driver's handle, a copy of its graph and
+ * the pieces that it is launched in where a launch of the whole would hold the GPU for too long.
+ * This file is about having and losing them; ops/graph_pieces.c makes and launches them.
  *
  * Source: docs/design/graphs.md
  */
@@ -9,12 +9,11 @@
 #define WEIR_HOST_BACKEND_WORKER_SESSION_EXEC_H
 
 #include "host_backend/gate/gate.h"
+#include "host_backend/worker/state/object.h"
 #include "proto/cuda_abi.h"
 #include "proto/driver_table.h"
 #include <stdbool.h>
 #include <stdint.h>
-
-struct weir_exec;
 
 /* What pieces are made of. Zeroed: the graph stays whole. */
 struct weir_exec_inside {
@@ -45,6 +44,31 @@ struct weir_exec_probe {
     bool under_way;   /* both were recorded, and not looked at */
     uint32_t n;       /* how many were taken */
     uint64_t ns;      /* the shortest */
+};
+
+/* At which priority a graph's kernels run: ops/graph_priority.h. */
+struct weir_exec_priority {
+    bool of_nodes;  /* each kernel has its own */
+    bool by_stream; /* it asks for that, but all have the same: the launching stream is given it */
+    int asked;      /* that priority, as the guest counts them */
+};
+
+/* An executable graph. */
+struct weir_exec {
+    struct weir_object o;
+    struct weir_gate_hint hint;
+    uint32_t nodes; /* of its graph, without those within */
+    uint32_t sms;   /* how many it needs (ops/graph_demand.c); 0: not known */
+    bool updated;   /* from another graph than it was made of */
+    struct weir_exec_priority priority;
+    struct weir_exec_inside inside;
+    struct weir_exec_pieces *pieces; /* NULL: it has none */
+    struct weir_exec_probe probe;
+    uint64_t stream;    /* the handle of the stream that it was last launched into; 0: none */
+    bool was_pieces;    /* that launch was in pieces, and done was recorded behind it */
+    CUevent done;       /* NULL until the first such launch */
+    CUuserObject *held; /* of what it was given to name (graph_holds.h) */
+    uint32_t n_held;
 };
 
 /** Free pieces; what runs of them ends as it would. Accepts NULL. @thread session */

@@ -1,9 +1,10 @@
 #include "host_backend/worker/session/graph_holds.h"
 
+#include "host_backend/worker/device/order.h"
 #include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/objects.h"
-#include "host_backend/worker/session/order.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/state/handles.h"
+#include "host_backend/worker/state/session.h"
 #include <stdlib.h>
 
 /* Of an object there are several only if it was asked for in between whether it could go. */
@@ -50,7 +51,7 @@ static struct weir_graph_hold *hold_of(struct weir_session *session, struct weir
     if (hold != NULL && !hold->released) {
         return hold;
     }
-    hold = weir_session_n_kept(session) < WEIR_GRAPH_KEPT_MAX ? calloc(1, sizeof *hold) : NULL;
+    hold = session->handles->n_kept < WEIR_GRAPH_KEPT_MAX ? calloc(1, sizeof *hold) : NULL;
     if (hold == NULL) {
         return NULL;
     }
@@ -73,14 +74,14 @@ CUresult weir_graph_hold(struct weir_session *session, struct weir_object *objec
     if (hold == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (hold->for_ever || (hold->last == graph && hold->at == weir_session_graphs_gone(session))) {
+    if (hold->for_ever || (hold->last == graph && hold->at == session->handles->graphs_gone)) {
         return CUDA_SUCCESS;
     }
     if (session->driver->cuGraphRetainUserObject(graph, hold->native, 1, 0) != CUDA_SUCCESS) {
         hold->for_ever = true;
     }
     hold->last = graph;
-    hold->at = weir_session_graphs_gone(session);
+    hold->at = session->handles->graphs_gone;
     return CUDA_SUCCESS;
 }
 
@@ -184,4 +185,50 @@ void weir_graph_holds_drop(struct weir_session *session, struct weir_object *obj
         release(session->driver, hold);
         put(hold);
     }
+}
+
+/* ---------------------------------------------------------------- executable graphs (exec.h) */
+
+void weir_exec_pieces_destroy(const struct weir_driver *driver, struct weir_exec_pieces *pieces)
+{
+    if (pieces == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < pieces->n; i++) {
+        if (pieces->piece[i].native != NULL) {
+            (void)driver->cuGraphExecDestroy(pieces->piece[i].native);
+        }
+    }
+    free(pieces);
+}
+
+void weir_exec_inside_forget(const struct weir_driver *driver, struct weir_exec_inside *inside)
+{
+    if (inside->graph != NULL) {
+        (void)driver->cuGraphDestroy(inside->graph);
+    }
+    free(inside->weights);
+    free(inside->piece_of);
+    *inside = (struct weir_exec_inside){0};
+}
+
+void weir_exec_stays_whole(const struct weir_driver *driver, struct weir_exec *exec)
+{
+    weir_exec_inside_forget(driver, &exec->inside);
+    weir_exec_pieces_destroy(driver, exec->pieces);
+    exec->pieces = NULL;
+}
+
+void weir_exec_gone(const struct weir_driver *driver, struct weir_exec *exec)
+{
+    weir_exec_stays_whole(driver, exec);
+    for (int i = 0; i < 2; i++) {
+        if (exec->probe.event[i] != NULL) {
+            (void)driver->cuEventDestroy_v2(exec->probe.event[i]);
+        }
+    }
+    if (exec->done != NULL) {
+        (void)driver->cuEventDestroy_v2(exec->done);
+    }
+    weir_graph_hold_exec_gone(driver, exec);
 }

@@ -1,7 +1,7 @@
 #include "host_backend/worker/session/graph_nesting.h"
 
 #include "host_backend/worker/session/objects.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/state/session.h"
 
 /* A graph that was under capture may have two names. One lies over the other, which counts all. */
 static const struct weir_object *whole(const struct weir_object *graph)

@@ -1,9 +1,8 @@
 /* What generated handlers need besides a session's objects: see proto/wire/session_api.h. */
+#include "host_backend/worker/device/order.h"
 #include "host_backend/worker/session/objects.h"
-#include "host_backend/worker/session/order.h"
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/session.h"
-#include <string.h>
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/session.h"
 
 const struct weir_driver *weir_session_driver(struct weir_session *session)
 {
@@ -35,11 +34,4 @@ CUresult weir_session_device(struct weir_session *session, int32_t ordinal, CUde
     }
     *ret_device = session->platform->devices[ordinal].cu;
     return CUDA_SUCCESS;
-}
-
-void *weir_session_alloc(struct weir_session *session, size_t bytes)
-{
-    void *memory = weir_arena_alloc(&session->op.arena, bytes);
-
-    return memory != NULL ? memset(memory, 0, bytes) : NULL;
 }

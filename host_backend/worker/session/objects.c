@@ -9,22 +9,23 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/worker/session/about.h"
+#include "host_backend/worker/code/images.h"
+#include "host_backend/worker/device/device_idle.h"
+#include "host_backend/worker/device/order.h"
+#include "host_backend/worker/device/prints.h"
+#include "host_backend/worker/device/put_off.h"
+#include "host_backend/worker/memory/ipc.h"
+#include "host_backend/worker/memory/memory.h"
+#include "host_backend/worker/memory/vmm.h"
 #include "host_backend/worker/session/capture.h"
 #include "host_backend/worker/session/conditions.h"
-#include "host_backend/worker/session/device_idle.h"
 #include "host_backend/worker/session/graph_holds.h"
 #include "host_backend/worker/session/graph_nesting.h"
-#include "host_backend/worker/session/handles.h"
-#include "host_backend/worker/session/hooks.h"
-#include "host_backend/worker/session/ipc.h"
-#include "host_backend/worker/session/memory.h"
-#include "host_backend/worker/session/order.h"
-#include "host_backend/worker/session/prints.h"
-#include "host_backend/worker/session/put_off.h"
-#include "host_backend/worker/session/tenant.h"
-#include "host_backend/worker/session/vmm.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/state/about.h"
+#include "host_backend/worker/state/handles.h"
+#include "host_backend/worker/state/hooks.h"
+#include "host_backend/worker/state/tenant.h"
+#include "host_backend/worker/state/worker.h"
 #include "proto/ops.h"
 #include <stdlib.h>
 #include <string.h>
@@ -454,21 +455,6 @@ static void destroy_kept(struct weir_session *session, struct weir_object *o)
     finish(session, o);
 }
 
-uint32_t weir_session_n_kept(const struct weir_session *session)
-{
-    return session->handles->n_kept;
-}
-
-uint64_t weir_session_graphs_gone(const struct weir_session *session)
-{
-    return session->handles->graphs_gone;
-}
-
-void weir_session_graph_gone(struct weir_session *session)
-{
-    session->handles->graphs_gone++;
-}
-
 void weir_host_objects_kept_try(struct weir_session *session)
 {
     for (struct weir_object **at = &session->handles->kept, *o; (o = *at) != NULL;) {
@@ -585,11 +571,6 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx)
         }
     }
     weir_host_object_forget(session, &ctx->o);
-}
-
-struct weir_host_ctx *weir_session_contexts(const struct weir_session *session)
-{
-    return session->handles->contexts;
 }
 
 void weir_ctx_list(struct weir_session *session, struct weir_host_ctx *ctx)

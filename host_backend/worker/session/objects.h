@@ -1,11 +1,18 @@
 /*
  * A session's objects: entering, finding, destroying. The generated handlers' half of this is
  * proto/wire/session_api.h. Session thread only.
+ *
+ * The type of each begins with struct weir_object and lives in the table of its kind. The objects
+ * of a context die with it, functions with their module, nodes with their graph. A linker's state,
+ * or a texture or surface object, has no more than the object.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_SESSION_OBJECTS_H
 #define WEIR_HOST_BACKEND_WORKER_SESSION_OBJECTS_H
 
-#include "host_backend/worker/session/object_types.h"
+#include "host_backend/worker/code/modules.h"
+#include "host_backend/worker/device/streams.h"
+#include "host_backend/worker/session/exec.h"
+#include "host_backend/worker/state/session.h"
 #include "proto/wire/kinds.h"
 #include "proto/wire/session_api.h"
 
@@ -58,41 +65,10 @@ CUresult weir_host_object_destroy(struct weir_session *session, struct weir_obje
  * that ends all of it. */
 void weir_host_objects_kept_try(struct weir_session *session);
 
-/** How many such objects there are. */
-uint32_t weir_session_n_kept(const struct weir_session *session);
-
-/** How many graphs and captures of the session have ended; their handles may come again. */
-uint64_t weir_session_graphs_gone(const struct weir_session *session);
-/** One more is, of which the objects do not know: a capture. */
-void weir_session_graph_gone(struct weir_session *session);
-
 /** Destroy all objects of a kind; of one context when ctx is not NULL. */
 void weir_host_objects_destroy_all(struct weir_session *session, enum weir_kind kind,
                                    const struct weir_host_ctx *ctx);
 
-/**
- * The driver's function on the session's current device: a kernel of a library has one for each,
- * with the attributes that the guest has set; a module's is on its own only.
- */
-CUresult weir_function_here(struct weir_session *session, struct weir_host_function *function,
-                            CUfunction *ret_native);
-
-/**
- * Load a function's code on the session's current device: later launches of it wait for nothing.
- * The driver may wait for the device's work meanwhile, so what is stopped goes on first. Nothing
- * where it is loaded.
- *
- * @param native  weir_function_here()'s.
- * @return CUDA_SUCCESS
- * @return CUDA_ERROR_NOT_SUPPORTED  a driver before CUDA 12.4
- * @return the driver's
- * @thread session, holding no lock
- */
-CUresult weir_function_load(struct weir_session *session, struct weir_host_function *function,
-                            CUfunction native);
-
-/** The first of the session's contexts, the newest; NULL: it has none. */
-struct weir_host_ctx *weir_session_contexts(const struct weir_session *session);
 /** A context has been made. */
 void weir_ctx_list(struct weir_session *session, struct weir_host_ctx *ctx);
 /** Destroy a context's objects, then the context. */
@@ -102,13 +78,5 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx);
 struct weir_handles *weir_handles_create(void);
 /** All objects must be gone. Accepts NULL. */
 void weir_handles_destroy(struct weir_handles *handles);
-
-#define WEIR_TRY(call)                                                                             \
-    do {                                                                                           \
-        CUresult try_result = (call);                                                              \
-        if (try_result != CUDA_SUCCESS) {                                                          \
-            return try_result;                                                                     \
-        }                                                                                          \
-    } while (0)
 
 #endif

@@ -1,11 +1,11 @@
 /* The one way to the device: see submit.h. */
 #include "host_backend/worker/submit/submit.h"
 
-#include "host_backend/worker/session/admission.h"
-#include "host_backend/worker/session/fault.h"
+#include "host_backend/worker/device/admission.h"
+#include "host_backend/worker/device/fault.h"
+#include "host_backend/worker/device/order.h"
+#include "host_backend/worker/device/prints.h"
 #include "host_backend/worker/session/graph_holds.h"
-#include "host_backend/worker/session/order.h"
-#include "host_backend/worker/session/prints.h"
 #include "host_backend/worker/twins/forms.h"
 #include "host_backend/worker/twins/orders.h"
 

@@ -2,13 +2,13 @@
  * Everything that goes into a stream passes through weir_submit(), except events, waits, values and
  * host functions. These are its steps:
  *
- * - order: the stream waits for the legacy stream, or the other way round (session/order.h)
- * - printf: work that may print gets the device's buffer for its session (session/prints.h)
+ * - order: the stream waits for the legacy stream, or the other way round (device/order.h)
+ * - printf: work that may print gets the device's buffer for its session (device/prints.h)
  * - twin: is a kernel launched in a form that can be stopped? (twins/forms.h)
- * - gate: wait until the scheduler grants the work (session/admission.h)
- * - fault: the stream notes the kernel, in case it faults (session/fault.h)
+ * - gate: wait until the scheduler grants the work (device/admission.h)
+ * - fault: the stream notes the kernel, in case it faults (device/fault.h)
  * - call: the driver call, into the stream, or into the part of the device that the stream has
- * - mark: sometimes, a number that the GPU writes behind the work (session/admission.h)
+ * - mark: sometimes, a number that the GPU writes behind the work (device/admission.h)
  *
  * Source: docs/design/gate.md
  */

@@ -7,17 +7,18 @@
  * the builder also starts the thread that watches runs; so the builder itself stays at the normal
  * one.
  */
+#include "host_backend/worker/code/images.h"
+#include "host_backend/worker/device/connections.h"
+#include "host_backend/worker/device/device.h"
 #include "host_backend/worker/runs/run_streams.h"
-#include "host_backend/worker/session/connections.h"
-#include "host_backend/worker/session/images.h"
-#include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/state/platform.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/image_check.h"
+#include "host_backend/worker/code/image_check.h"
+#include "host_backend/worker/device/device_idle.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

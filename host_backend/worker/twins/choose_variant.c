@@ -19,10 +19,9 @@
  * AGAIN later; never two at a time for one kernel. What was stopped or moved meanwhile says
  * nothing.
  */
-#include "host_backend/worker/session/images.h"
+#include "host_backend/worker/code/images.h"
 #include "host_backend/worker/twins/private.h"
 
-#include "base/log.h"
 #include "host_backend/worker/twins/fit.h"
 #include <string.h>
 

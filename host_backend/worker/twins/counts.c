@@ -1,8 +1,8 @@
 /* Rows of `weir stats` about kernels that could be stopped. */
 #include "host_backend/worker/twins/private.h"
 
-#include "host_backend/worker/session/about.h"
-#include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/state/about.h"
+#include "host_backend/worker/state/platform.h"
 
 #include "host_backend/config/status_text.h"
 #include <stdio.h>

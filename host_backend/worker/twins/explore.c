@@ -3,8 +3,8 @@
  * shows that no moment, place or task size changes what a kernel computes. A seed makes it
  * repeatable.
  */
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"

@@ -10,11 +10,11 @@
 #ifndef WEIR_HOST_BACKEND_WORKER_TWINS_FORMS_H
 #define WEIR_HOST_BACKEND_WORKER_TWINS_FORMS_H
 
+#include "host_backend/worker/code/jit.h"
 #include "host_backend/worker/runs/run.h"
-#include "host_backend/worker/session/hooks.h"
-#include "host_backend/worker/session/jit.h"
 #include "host_backend/worker/session/objects.h"
-#include "host_backend/worker/session/session.h"
+#include "host_backend/worker/state/hooks.h"
+#include "host_backend/worker/state/session.h"
 #include "proto/ops.h"
 #include <stdio.h>
 

@@ -7,7 +7,7 @@
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"
-#include "host_backend/worker/session/order.h"
+#include "host_backend/worker/device/order.h"
 #include <string.h>
 
 #define SHORT_NS    (100 * WEIR_NS_PER_US) /* not worth stopping */

@@ -1,11 +1,12 @@
 /* The twins of a guest's module, from its loading to its unloading or the session's end. */
-#include "host_backend/worker/session/platform.h"
-#include "host_backend/worker/session/tenant.h"
+#include "host_backend/worker/code/images.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/twins/private.h"
 
 #include "base/clock.h"
+#include "host_backend/worker/device/device_idle.h"
 #include "host_backend/worker/runs/run_streams.h"
-#include "host_backend/worker/session/device_idle.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

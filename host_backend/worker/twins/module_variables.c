@@ -11,8 +11,7 @@
 #include "host_backend/worker/twins/private.h"
 
 #include "base/log.h"
-#include "host_backend/worker/session/memory.h"
-#include "host_backend/worker/session/order.h"
+#include "host_backend/worker/device/order.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* Orders of a gate about runs: see orders.h. */
 #include "host_backend/worker/twins/orders.h"
 
-#include "host_backend/worker/session/gates.h"
-#include "host_backend/worker/session/hooks.h"
+#include "host_backend/worker/device/gates.h"
+#include "host_backend/worker/state/hooks.h"
 #include <stdio.h>
 
 /* ---------------------------------------------------------------- what the gate hears */

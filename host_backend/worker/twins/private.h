@@ -142,7 +142,7 @@ struct weir_forms_job {
 
 struct weir_forms_device {
     struct weir_forms *forms;
-    const struct weir_worker_device *gpu; /* session/platform.h */
+    const struct weir_worker_device *gpu; /* state/platform.h */
     uint32_t index, sm, sms, sm_shared_bytes;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t work;

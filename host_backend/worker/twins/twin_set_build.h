@@ -4,7 +4,7 @@
 
 #include "host_backend/config/file_cache.h"
 #include "host_backend/config/forms.h"
-#include "host_backend/worker/session/jit.h"
+#include "host_backend/worker/code/jit.h"
 #include "host_backend/worker/twins/twin_set.h"
 
 #define WEIR_FORMS_TEXT_MAX_BYTES (UINT64_C(16) << 20)

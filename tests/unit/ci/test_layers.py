@@ -37,7 +37,7 @@ class Layers(unittest.TestCase):
                      'sched/extra.c:2: sched must not include "ptx/ptx.h"')
 
     def test_guest_and_host_do_not_include_each_other(self):
-        self.refused("guest_lib/extra.c", '#include "host_backend/worker/session/session.h"\n', "guest_lib/extra.c:1:")
+        self.refused("guest_lib/extra.c", '#include "host_backend/worker/state/session.h"\n', "guest_lib/extra.c:1:")
 
     def test_header_in_its_own_folder_is_found_without_a_path(self):
         self.assertEqual(run("ptx/extra.c", '#include "ir.h"\n').returncode, 0)
@@ -77,7 +77,7 @@ class Layers(unittest.TestCase):
 
         for name, header in (("session", "channel.h"), ("worker", "worker.h")):
             with self.subTest(name):
-                part = f'#include "host_backend/worker/session/{header}"\n'
+                part = f'#include "host_backend/worker/state/{header}"\n'
                 self.assertEqual(seen(name, "host_backend/worker/extra.c", part), seen(name) + 1)
                 many = {f"host_backend/worker/extra{i}.c": part for i in range(20)}
                 done = run_with(many)
@@ -85,7 +85,7 @@ class Layers(unittest.TestCase):
                 self.assertIn(f" files see the inside of a {name}, and at most 19 may", done.stdout)
 
     def test_session_of_many_members_is_refused(self):
-        path = "host_backend/worker/session/session.h"
+        path = "host_backend/worker/state/session.h"
         text = (pathlib.Path(LAYERS).parent.parent / path).read_text()
         self.refused(path, text.replace("struct weir_session {\n", "struct weir_session {\n" + "    int more;\n" * 20),
                      "struct weir_session has 4")

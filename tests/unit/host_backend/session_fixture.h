@@ -2,13 +2,14 @@
 #ifndef WEIR_TESTS_UNIT_HOST_BACKEND_SESSION_FIXTURE_H
 #define WEIR_TESTS_UNIT_HOST_BACKEND_SESSION_FIXTURE_H
 
-#include "host_backend/worker/session/device_idle.h"
+#include "host_backend/worker/device/device_idle.h"
+#include "host_backend/worker/memory/vmm.h"
+#include "host_backend/worker/memory/vmm_area.h"
 #include "host_backend/worker/session/objects.h"
-#include "host_backend/worker/session/tenant.h"
-#include "host_backend/worker/session/vmm.h"
-#include "host_backend/worker/session/vmm_area.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/session/tenant_life.h"
 #include "host_backend/worker/sessions.h"
+#include "host_backend/worker/state/tenant.h"
+#include "host_backend/worker/state/worker.h"
 
 #include "../../lib/tl_cmocka.h"
 #include "base/clock.h"

@@ -1,5 +1,5 @@
 /* Pages of a shared file that somebody else has taken away, guarded and not. */
-#include "host_backend/worker/session/bus_guard.h"
+#include "host_backend/worker/state/bus_guard.h"
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
-/* host_backend/worker/session/connections.c: how long a program waits. The rest: tests/e2e. */
-#include "host_backend/worker/session/connections.h"
+/* host_backend/worker/device/connections.c: how long a program waits. The rest: tests/e2e. */
+#include "host_backend/worker/device/connections.h"
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/state/worker.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,11 +1,11 @@
 /* The barrier around calls that wait for the device, with a driver that is busy for as many looks
  * as told. */
-#include "host_backend/worker/session/about.h"
-#include "host_backend/worker/session/barrier.h"
-#include "host_backend/worker/session/device_idle.h"
-#include "host_backend/worker/session/put_off.h"
-#include "host_backend/worker/session/tenant.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/device/barrier.h"
+#include "host_backend/worker/device/device_idle.h"
+#include "host_backend/worker/device/put_off.h"
+#include "host_backend/worker/state/about.h"
+#include "host_backend/worker/state/tenant.h"
+#include "host_backend/worker/state/worker.h"
 
 #include "tests/lib/tl_cmocka.h"
 

@@ -1,9 +1,10 @@
 /* The directory: what the supervisor enters, finds and forgets, and how a worker asks it. */
 #include "host_backend/supervisor/supervisor.h"
-#include "host_backend/worker/session/directory.h"
-#include "host_backend/worker/session/tenant.h"
-#include "host_backend/worker/session/vmm.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/memory/directory.h"
+#include "host_backend/worker/memory/vmm.h"
+#include "host_backend/worker/session/tenant_life.h"
+#include "host_backend/worker/state/tenant.h"
+#include "host_backend/worker/state/worker.h"
 
 #include "../../lib/tl_cmocka.h"
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* host_backend/worker/session/ending.c: what ended programs hold, and who waits for it. */
-#include "host_backend/worker/session/ending.h"
+/* host_backend/worker/state/ending.c: what ended programs hold, and who waits for it. */
+#include "host_backend/worker/state/ending.h"
 
 #include "session_fixture.h"
 #include <sys/socket.h>

@@ -1,8 +1,9 @@
 /* Descriptors that stand for pools: found by their token, gone with their last copy. */
-#include "host_backend/worker/session/directory.h"
-#include "host_backend/worker/session/tenant.h"
-#include "host_backend/worker/session/vmm.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/memory/directory.h"
+#include "host_backend/worker/memory/vmm.h"
+#include "host_backend/worker/session/tenant_life.h"
+#include "host_backend/worker/state/tenant.h"
+#include "host_backend/worker/state/worker.h"
 
 #include "../../lib/tl_cmocka.h"
 #include "base/fd_pass.h"

@@ -1,7 +1,7 @@
 /* Which kernels of real code can fail an assert (tests/data/asserts). */
-#include "host_backend/worker/session/image_check.h"
-#include "host_backend/worker/session/image_closed.h"
-#include "host_backend/worker/session/images.h"
+#include "host_backend/worker/code/image_check.h"
+#include "host_backend/worker/code/image_closed.h"
+#include "host_backend/worker/code/images.h"
 
 #include "../../lib/tl_cmocka.h"
 #include <elf.h>

@@ -1,8 +1,8 @@
 /* The image store and the checks that stand between a guest's image and the driver. */
-#include "host_backend/worker/session/image_check.h"
-#include "host_backend/worker/session/image_globals.h"
-#include "host_backend/worker/session/image_ready.h"
-#include "host_backend/worker/session/images.h"
+#include "host_backend/worker/code/image_check.h"
+#include "host_backend/worker/code/image_globals.h"
+#include "host_backend/worker/code/image_ready.h"
+#include "host_backend/worker/code/images.h"
 
 #include "../../lib/tl_cmocka.h"
 #include "proto/wire/bundle.h"

@@ -1,6 +1,6 @@
 /* The compilers: ptxas in a process of its own (a script here), and the driver where it does not
  * do. */
-#include "host_backend/worker/session/jit.h"
+#include "host_backend/worker/code/jit.h"
 
 #include "../../lib/tl_cmocka.h"
 #include "base/fd_pass.h"

@@ -1,10 +1,10 @@
 /* A session's own limits: what it may hold of each device, and what it is shown. */
 #include "../../lib/tl_cmocka.h"
-#include "host_backend/worker/session/about.h"
-#include "host_backend/worker/session/memory.h"
-#include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/tenant.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/memory/memory.h"
+#include "host_backend/worker/state/about.h"
+#include "host_backend/worker/state/session.h"
+#include "host_backend/worker/state/tenant.h"
+#include "host_backend/worker/state/worker.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Guests' NVML questions against a fake library (fake_nvml.c), and without one. */
-#include "host_backend/worker/session/device_status.h"
-#include "host_backend/worker/session/nvml.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/device/device_status.h"
+#include "host_backend/worker/device/nvml.h"
+#include "host_backend/worker/state/worker.h"
 #include "proto/cuda_abi.h"
 #include "tests/lib/tl_cmocka.h"
 

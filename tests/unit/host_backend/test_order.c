@@ -1,8 +1,8 @@
 /* The legacy stream's order: exactly the events that CUDA's promise needs, and no other. */
-#include "host_backend/worker/session/order.h"
+#include "host_backend/worker/device/order.h"
 
-#include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/state/session.h"
+#include "host_backend/worker/state/worker.h"
 
 #include "../../lib/tl_cmocka.h"
 #include "fake_driver.h"

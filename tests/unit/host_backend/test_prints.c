@@ -1,9 +1,9 @@
 /* Sessions that print, and how long they hold each other up. */
 #include "../../lib/tl_cmocka.h"
-#include "host_backend/worker/session/holdings.h"
-#include "host_backend/worker/session/prints.h"
-#include "host_backend/worker/session/session.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/device/prints.h"
+#include "host_backend/worker/device/streams.h"
+#include "host_backend/worker/state/session.h"
+#include "host_backend/worker/state/worker.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,7 +16,6 @@
 static struct weir_worker worker;
 static struct weir_driver driver;
 static struct weir_session alice, bob;
-static struct weir_holdings holdings;
 static int saved_stdout;
 static atomic_bool busy[STREAMS];       /* of the streams 1, 2, 3; 0 is where nobody has work */
 static size_t stream_of_event[STREAMS]; /* that it was recorded in; 0: it was not */
@@ -84,15 +83,14 @@ static int set_up(void **state)
     memset(n_queries, 0, sizeof n_queries);
     memset(stream_of_event, 0, sizeof stream_of_event);
     n_events = n_idle = 0;
-    holdings.work_streams[0] = stream_of(STREAMS);
     driver.cuEventCreate = event_create;
     driver.cuEventDestroy_v2 = event_destroy;
     driver.cuEventRecord = event_record;
     driver.cuEventQuery = event_query;
     driver.cuEventSynchronize = event_synchronize;
     driver.cuStreamSynchronize = stream_synchronize;
-    alice = bob =
-        (struct weir_session){.worker = &worker, .driver = &driver, .holdings = &holdings};
+    alice = bob = (struct weir_session){
+        .worker = &worker, .driver = &driver, .devices.work_streams = {stream_of(STREAMS)}};
     assert_int_equal(weir_prints_create(SETTLE_NS, &worker.prints), WEIR_OK);
     return 0;
 }

@@ -2,8 +2,8 @@
  * end to end (tests/e2e/test_kvm.py, test_devdax.py). */
 #include "host_backend/worker/regions.h"
 
-#include "host_backend/worker/session/bus_guard.h"
-#include "host_backend/worker/session/worker.h"
+#include "host_backend/worker/state/bus_guard.h"
+#include "host_backend/worker/state/worker.h"
 #include "proto/transport/region.h"
 #include <fcntl.h>
 #include <pthread.h>

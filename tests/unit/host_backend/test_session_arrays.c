@@ -1,7 +1,7 @@
 /* Arrays of a session: charged before they are made, cleared, and gone with their context. */
 #include "session_fixture.h"
 
-#include "host_backend/worker/session/platform.h"
+#include "host_backend/worker/state/platform.h"
 
 static uint8_t zeroes[WEIR_ZEROES_BYTES];
 

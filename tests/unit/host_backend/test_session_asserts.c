@@ -1,7 +1,7 @@
 /* What a kernel that may assert or print costs its guest: by the kernel, not by the module. */
 #include "session_fixture.h"
 
-#include "host_backend/worker/session/images.h"
+#include "host_backend/worker/code/images.h"
 #include "proto/wire/bundle.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* A session on a machine with two devices: which one is current, and the second one opened when it
  * is first used. */
-#include "host_backend/worker/session/contexts.h"
+#include "host_backend/worker/device/device.h"
 
 #include "session_fixture.h"
 

@@ -2,8 +2,8 @@
 #include "session_fixture.h"
 
 #include "host_backend/worker/session/graph_holds.h"
-#include "host_backend/worker/session/handles.h"
-#include "host_backend/worker/session/host_calls.h"
+#include "host_backend/worker/state/handles.h"
+#include "host_backend/worker/state/host_calls.h"
 
 /* A driver with one graph, which has a host node and user objects. */
 static struct {

@@ -1,9 +1,9 @@
 /* A session's stream memory operations: values written, values waited for, and memory that may only
  * be read. */
-#include "host_backend/worker/session/awaited.h"
+#include "host_backend/worker/device/awaited.h"
 
 #include "base/memfd.h"
-#include "host_backend/worker/session/handles.h"
+#include "host_backend/worker/state/handles.h"
 #include "session_fixture.h"
 #include <sys/mman.h>
 #include <unistd.h>

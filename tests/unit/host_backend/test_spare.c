@@ -1,5 +1,5 @@
-/* host_backend/worker/session/spare.c: memory that a session has returned, and gets again. */
-#include "host_backend/worker/session/spare.h"
+/* host_backend/worker/memory/spare.c: memory that a session has returned, and gets again. */
+#include "host_backend/worker/memory/spare.h"
 
 #include "session_fixture.h"
 

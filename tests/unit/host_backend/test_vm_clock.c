@@ -1,5 +1,5 @@
 /* When a virtual machine is taken to have run: the rule, and what it looks at. */
-#include "host_backend/worker/session/vm_clock.h"
+#include "host_backend/worker/memory/vm_clock.h"
 
 #include "base/clock.h"
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* A session's reservations and mappings: the checks, and random work against a flat array. */
-#include "host_backend/worker/session/ranges.h"
-#include "host_backend/worker/session/vmm_book.h"
+#include "host_backend/worker/memory/ranges.h"
+#include "host_backend/worker/memory/vmm_book.h"
 
 #include "../../lib/tl_cmocka.h"
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Windows, ranges and the map of the driver's handles against simple models. */
-#include "host_backend/worker/session/native_map.h"
-#include "host_backend/worker/session/object_types.h"
-#include "host_backend/worker/session/ranges.h"
-#include "host_backend/worker/session/window.h"
+#include "host_backend/worker/device/streams.h"
+#include "host_backend/worker/memory/ranges.h"
+#include "host_backend/worker/state/native_map.h"
+#include "host_backend/worker/state/window.h"
 
 #include "../../lib/tl_cmocka.h"
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Constants of a module and of its twins: who copies what, in which stream, and when it is given
  * up. */
-#include "host_backend/worker/session/memory.h"
+#include "host_backend/worker/memory/memory.h"
 #include "host_backend/worker/twins/exposures.h"
 #include "host_backend/worker/twins/private.h"
 

@@ -1,0 +1,110 @@
+/*
+ * What an image is, and whether its own lengths stay inside its bytes: asked before a driver, which
+ * is given no length, is allowed to read it.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_CHECK_H
+#define WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_CHECK_H
+
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+struct weir_closed_kernels;
+
+enum weir_image_form {
+    WEIR_IMAGE_PTX,
+    WEIR_IMAGE_FATBIN,
+    WEIR_IMAGE_ELF,
+    WEIR_IMAGE_SOFT_LINKED, /* what softgpu's linker makes */
+};
+
+/**
+ * Check an image that is no bundle.
+ * @return WEIR_OK, WEIR_ERR_INVALID (truncated, or lengths that lie; PTX with NUL inside or none)
+ * @thread any
+ */
+enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes,
+                                  enum weir_image_form *ret_form) WEIR_MUST_CHECK;
+
+/** A part of a bundle (proto/wire/bundle.h, docs/design/modules.md). */
+struct weir_bundle_part {
+    uint64_t offset, bytes;
+};
+#define WEIR_BUNDLE_PARTS_MAX 4096
+
+/**
+ * Check a bundle's header and lengths; what the parts are is weir_fatbin_select()'s to say.
+ * @param ret_parts  of malloc: the caller's.
+ * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
+                                   struct weir_bundle_part **ret_parts,
+                                   uint32_t *ret_n_parts) WEIR_MUST_CHECK;
+
+/* What is known of the code that a driver is given. */
+struct weir_image_facts {
+    bool uses_printf;                   /* it may call printf; true when it cannot be told */
+    bool may_assert;                    /* it may call assert; likewise */
+    bool has_unknown_globals;           /* variables that global_bytes does not count */
+    uint64_t global_bytes;              /* of device memory that its variables take */
+    struct weir_closed_kernels *closed; /* which kernels do neither, where others may; or NULL */
+};
+
+#define WEIR_UNPACK_MAX_BYTES (UINT64_C(4) << 30) /* of an image: some seconds */
+
+/**
+ * Check a fatbin and take out of it what a device can use.
+ *
+ * Kept are the binary code that runs there, PTX where there is none, and kinds that are not known
+ * here; everything where nothing would be left, so that the driver says what is wrong.
+ *
+ * @param sm        the device's compute capability times ten; 0 keeps everything.
+ * @param budget    WEIR_UNPACK_MAX_BYTES for an image: what was unpacked is taken from it, and what
+ *                  is packed beyond it is refused, so that a load ends in bounded time.
+ * @param ret_copy  of malloc, the caller's, with WEIR_IMAGE_TAIL_BYTES of NUL behind it: a fatbin
+ * of what was kept; NULL: everything was kept, use data.
+ * @param ret_facts  of what was kept. Of several texts or codes, of which the driver takes those of
+ *                   one architecture, those with the most variables count. closed is the caller's.
+ * @return WEIR_OK, WEIR_ERR_INVALID (of what was kept, or any entry's lengths), WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_t sm,
+                                    uint64_t *budget, uint8_t **ret_copy,
+                                    struct weir_image_facts *ret_facts) WEIR_MUST_CHECK;
+
+/* Which text of an image is looked for. */
+struct weir_image_ptx_want {
+    uint32_t sm;        /* of the GPU, times ten */
+    bool code_runs;     /* the driver would run binary code of the image, not only PTX */
+    bool no_code;       /* only if no binary code runs */
+    bool any_arch;      /* also a text of another architecture than the code that would run */
+    uint64_t max_bytes; /* of the text */
+};
+
+/**
+ * The PTX from which the code was made that the driver runs, of an image that is no bundle.
+ *
+ * @param ret_text  of malloc, the caller's; ends in a NUL.
+ * @return WEIR_OK
+ * @return WEIR_ERR_NOT_FOUND  there is none, or none that can be told to be it.
+ * @return WEIR_ERR_TOO_BIG    longer than max_bytes, or cannot be unpacked.
+ * @return WEIR_ERR_INVALID    a length lies.
+ * @return WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_image_ptx(const uint8_t *data, uint64_t bytes,
+                                const struct weir_image_ptx_want *want, char **ret_text,
+                                size_t *ret_bytes) WEIR_MUST_CHECK;
+
+/** Is this the beginning of a fatbin? */
+bool weir_fatbin_begins(const uint8_t *data, uint64_t bytes);
+
+/** Length of a fatbin that was checked. */
+uint64_t weir_fatbin_bytes(const uint8_t *data);
+
+/** What is known of an image that was checked and is no fatbin. closed is the caller's. */
+struct weir_image_facts weir_image_facts(const uint8_t *data, uint64_t bytes,
+                                         enum weir_image_form form);
+
+#endif

@@ -1,0 +1,43 @@
+/*
+ * Which kernels of an image can neither print nor fail an assert.
+ *
+ * Code that asserts calls the driver's __assertfail, code that prints its vprintf. A module that
+ * names one of them somewhere may have thousands of kernels, of which few do. A kernel is *closed*
+ * if its machine code leaves its own section nowhere: no relocation, no external function, no call
+ * through a register. A closed kernel cannot get to these functions, by whatever route. Of all
+ * others the module's answer holds: a kernel that allocates, that calls a function of another
+ * section (nvcc -rdc=true, -G) or through a pointer, that starts kernels, or that is not code yet
+ * (PTX).
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_CLOSED_H
+#define WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_CLOSED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/** Owner thread only while code is added, then immutable. */
+struct weir_closed_kernels;
+
+/** @return NULL: out of memory @thread any */
+struct weir_closed_kernels *weir_closed_kernels_create(void);
+/** Accepts NULL. */
+void weir_closed_kernels_destroy(struct weir_closed_kernels *closed);
+
+/**
+ * Look at machine code of the image. A kernel of this name in several codes is closed if it is in
+ * each of them.
+ * @param data  an ELF file that was checked (weir_image_check()).
+ * @return false: no kernel of the image may be taken for closed (not linked code of a GPU that is
+ *         known here, or out of memory)
+ */
+bool weir_closed_kernels_add(struct weir_closed_kernels *closed, const uint8_t *data,
+                             uint64_t bytes);
+/** All code was added. */
+void weir_closed_kernels_end(struct weir_closed_kernels *closed);
+
+/** Is a kernel known to be closed? closed may be NULL: none is. @thread any, after the end */
+bool weir_closed_kernels_has(const struct weir_closed_kernels *closed, const char *kernel);
+/** What it takes of memory, without the object. Accepts NULL. @thread any */
+uint64_t weir_closed_kernels_bytes(const struct weir_closed_kernels *closed);
+
+#endif

@@ -1,0 +1,33 @@
+/* What the variables of an image take of a device's memory as soon as it is loaded. */
+#ifndef WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_GLOBALS_H
+#define WEIR_HOST_BACKEND_WORKER_CODE_IMAGE_GLOBALS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/**
+ * Bytes of the .global variables that PTX defines.
+ *
+ * @param text   need not end in a NUL; a NUL ends it early.
+ * @param bytes  its length.
+ * @param ret_bytes  UINT64_MAX at most.
+ * @return false: there is a declaration that weir_ptx_parse() does not know, or no memory
+ * @thread any
+ */
+bool weir_ptx_globals(const char *text, uint64_t bytes, uint64_t *ret_bytes);
+
+/**
+ * Bytes of the sections with such variables in a cubin.
+ *
+ * @param data  an ELF file that was checked (weir_image_check()).
+ * @thread any
+ */
+uint64_t weir_elf_globals(const uint8_t *data, uint64_t bytes);
+
+/** The sum, UINT64_MAX where it is larger. @thread any */
+static inline uint64_t weir_globals_sum(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+#endif

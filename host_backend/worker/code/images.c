@@ -1,0 +1,200 @@
+/* A tenant's images, stored by content. A list: tenants have tens of images, asked for at load
+ * time. */
+#include "host_backend/worker/code/images.h"
+
+#include "host_backend/worker/code/image_ready.h"
+#include "host_backend/worker/code/program_ptx.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define ANY_BYTES UINT64_MAX
+
+void weir_host_image_store_init(struct weir_host_image_store *store, struct weir_account *account)
+{
+    *store = (struct weir_host_image_store){.account = account};
+    pthread_mutex_init(&store->lock, NULL);
+}
+
+static void destroy_image(struct weir_host_image *image)
+{
+    weir_image_codes_destroy(image->codes);
+    weir_image_compiled_destroy(image->compiled);
+    pthread_mutex_destroy(&image->lock);
+    free(image->data);
+    free(image);
+}
+
+void weir_host_image_store_finish(struct weir_host_image_store *store)
+{
+    while (store->images != NULL) {
+        struct weir_host_image *image = store->images;
+
+        store->images = image->next;
+        weir_image_unreserve(store, image->bytes + image->more_bytes);
+        destroy_image(image);
+    }
+    pthread_mutex_destroy(&store->lock);
+}
+
+/* Find an image and move it to the front: the list's order is the order of use. */
+static struct weir_host_image *find_locked(struct weir_host_image_store *store,
+                                           const struct weir_hash *hash, uint64_t bytes)
+{
+    for (struct weir_host_image **at = &store->images; *at != NULL; at = &(*at)->next) {
+        struct weir_host_image *image = *at;
+
+        if ((bytes == ANY_BYTES || image->bytes == bytes) &&
+            memcmp(&image->hash, hash, sizeof *hash) == 0) {
+            *at = image->next;
+            image->next = store->images;
+            store->images = image;
+            return image;
+        }
+    }
+    return NULL;
+}
+
+struct weir_host_image *weir_image_get(struct weir_host_image_store *store,
+                                       const struct weir_hash *hash, uint64_t bytes)
+{
+    struct weir_host_image *image;
+
+    pthread_mutex_lock(&store->lock);
+    image = find_locked(store, hash, bytes);
+    if (image != NULL) {
+        image->refs++;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return image;
+}
+
+struct weir_host_image *weir_image_get_any(struct weir_host_image_store *store,
+                                           const struct weir_hash *hash)
+{
+    return weir_image_get(store, hash, ANY_BYTES);
+}
+
+void weir_image_put(struct weir_host_image_store *store, struct weir_host_image *image)
+{
+    if (image != NULL) {
+        pthread_mutex_lock(&store->lock);
+        image->refs--;
+        pthread_mutex_unlock(&store->lock);
+    }
+}
+
+/* Drop the longest unused image. false: all are in use. */
+static bool drop_one_locked(struct weir_host_image_store *store)
+{
+    struct weir_host_image **last = NULL, *victim;
+    uint64_t bytes;
+
+    for (struct weir_host_image **at = &store->images; *at != NULL; at = &(*at)->next) {
+        last = (*at)->refs == 0 ? at : last;
+    }
+    if (last == NULL) {
+        return false;
+    }
+    victim = *last;
+    *last = victim->next;
+    bytes = victim->bytes + victim->more_bytes;
+    store->bytes -= bytes;
+    weir_image_unreserve(store, bytes);
+    destroy_image(victim);
+    return true;
+}
+
+enum weir_status weir_image_reserve(struct weir_host_image_store *store, uint64_t bytes)
+{
+    bool good;
+
+    if (bytes > weir_account_limit(store->account, WEIR_ACCOUNT_HOST_MEMORY)) {
+        return WEIR_ERR_QUOTA;
+    }
+    pthread_mutex_lock(&store->lock);
+    do {
+        good = weir_account_charge(store->account, WEIR_ACCOUNT_HOST_MEMORY, bytes);
+    } while (!good && drop_one_locked(store));
+    pthread_mutex_unlock(&store->lock);
+    return good ? WEIR_OK : WEIR_ERR_QUOTA;
+}
+
+void weir_image_unreserve(struct weir_host_image_store *store, uint64_t bytes)
+{
+    weir_account_release(store->account, WEIR_ACCOUNT_HOST_MEMORY, bytes);
+}
+
+enum weir_status weir_image_add(struct weir_host_image_store *store, const struct weir_hash *hash,
+                                uint8_t *data, uint64_t bytes, struct weir_host_image **ret_image)
+{
+    struct weir_hash real = weir_hash_of(data, bytes);
+    struct weir_host_image *image, *made = NULL;
+
+    if (memcmp(&real, hash, sizeof real) != 0) {
+        weir_image_unreserve(store, bytes);
+        free(data);
+        return WEIR_ERR_INVALID;
+    }
+    pthread_mutex_lock(&store->lock);
+    image = find_locked(store, hash, bytes); /* another session may have been faster */
+    if (image == NULL && (made = calloc(1, sizeof *made)) != NULL) {
+        *made = (struct weir_host_image){
+            .next = store->images, .hash = real, .data = data, .bytes = bytes};
+        pthread_mutex_init(&made->lock, NULL);
+        store->images = image = made;
+        store->bytes += bytes;
+    }
+    if (image != NULL) {
+        image->refs++;
+        *ret_image = image;
+    }
+    pthread_mutex_unlock(&store->lock);
+    if (made == NULL) {
+        weir_image_unreserve(store, bytes);
+        free(data);
+    }
+    return image != NULL ? WEIR_OK : WEIR_ERR_NO_MEMORY;
+}
+
+void weir_image_grew(struct weir_host_image_store *store, struct weir_host_image *image,
+                     uint64_t bytes)
+{
+    pthread_mutex_lock(&store->lock);
+    image->more_bytes += bytes;
+    store->bytes += bytes;
+    pthread_mutex_unlock(&store->lock);
+}
+
+bool weir_host_image_store_in_use(struct weir_host_image_store *store)
+{
+    bool used = false;
+
+    pthread_mutex_lock(&store->lock);
+    for (const struct weir_host_image *image = store->images; image != NULL; image = image->next) {
+        used |= image->refs != 0;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return used;
+}
+
+uint64_t weir_host_image_store_bytes(struct weir_host_image_store *store)
+{
+    uint64_t bytes;
+
+    pthread_mutex_lock(&store->lock);
+    bytes = store->bytes;
+    pthread_mutex_unlock(&store->lock);
+    return bytes;
+}
+
+void weir_uploads_free(struct weir_host_image_store *store, struct weir_upload *first)
+{
+    while (first != NULL) {
+        struct weir_upload *upload = first;
+
+        first = upload->next;
+        weir_image_unreserve(store, upload->bytes);
+        free(upload->data);
+        free(upload);
+    }
+}

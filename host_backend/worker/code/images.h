@@ -1,0 +1,91 @@
+/*
+ * A tenant's images (fatbins, cubins, PTX), stored by content so that none is sent or kept twice.
+ *
+ * The name is the image's XXH3-128 in canonical order, verified before it is stored. Its memory is
+ * charged to the tenant as host memory before there is any of it. When there is no more, images
+ * that nobody refers to are dropped, the longest unused first. Internally locked.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_CODE_IMAGES_H
+#define WEIR_HOST_BACKEND_WORKER_CODE_IMAGES_H
+
+#include "base/account.h"
+#include "base/hash.h"
+#include "base/status.h"
+#include "host_backend/worker/state/tenant.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define WEIR_IMAGE_TAIL_BYTES 64 /* of NUL behind every image: PTX ends, over-reads stay inside */
+
+struct weir_image_code;
+struct weir_image_compiled;
+
+struct weir_host_image {
+    struct weir_host_image *next; /* most recently used first */
+    struct weir_hash hash;
+    uint8_t *data; /* owned; bytes + WEIR_IMAGE_TAIL_BYTES */
+    uint64_t bytes;
+    uint64_t more_bytes; /* of codes and compiled; under the store's lock */
+    uint32_t refs;
+    pthread_mutex_t lock;                 /* guards what follows */
+    struct weir_image_code *codes;        /* what of it a driver is given (code/image_ready.h) */
+    struct weir_image_compiled *compiled; /* its PTX (code/program_ptx.h) */
+};
+
+/** @param account  the tenant's, which must outlive the store. */
+void weir_host_image_store_init(struct weir_host_image_store *store, struct weir_account *account);
+/** All images must have been put back. Accepts a store that was never used. */
+void weir_host_image_store_finish(struct weir_host_image_store *store);
+
+/** The image, with a reference that weir_image_put() drops; or NULL. @thread any */
+struct weir_host_image *weir_image_get(struct weir_host_image_store *store,
+                                       const struct weir_hash *hash, uint64_t bytes);
+/** The same whatever its length. */
+struct weir_host_image *weir_image_get_any(struct weir_host_image_store *store,
+                                           const struct weir_hash *hash);
+void weir_image_put(struct weir_host_image_store *store, struct weir_host_image *image);
+
+/**
+ * Charge memory for an image, or for what is kept beside it. Drops unused images for it.
+ * @return WEIR_OK, WEIR_ERR_QUOTA (the tenant may have no more)
+ * @thread any
+ */
+enum weir_status weir_image_reserve(struct weir_host_image_store *store,
+                                    uint64_t bytes) WEIR_MUST_CHECK;
+/** The memory is not needed after all. @thread any */
+void weir_image_unreserve(struct weir_host_image_store *store, uint64_t bytes);
+
+/**
+ * Store an image whose bytes were reserved; they are the image's then, or given back.
+ *
+ * @param data  of malloc, with WEIR_IMAGE_TAIL_BYTES of NUL behind bytes; taken, also on failure.
+ * @param ret_image  a reference.
+ * @return WEIR_OK, WEIR_ERR_INVALID (hash differs), WEIR_ERR_NO_MEMORY
+ * @thread any
+ */
+enum weir_status weir_image_add(struct weir_host_image_store *store, const struct weir_hash *hash,
+                                uint8_t *data, uint64_t bytes,
+                                struct weir_host_image **ret_image) WEIR_MUST_CHECK;
+
+/** An image keeps more beside its bytes from now on, which was reserved. @thread any */
+void weir_image_grew(struct weir_host_image_store *store, struct weir_host_image *image,
+                     uint64_t bytes);
+
+/** Does anybody hold one? @thread any */
+bool weir_host_image_store_in_use(struct weir_host_image_store *store);
+uint64_t weir_host_image_store_bytes(struct weir_host_image_store *store);
+
+/* An image on its way: pieces in order, from one session. All of its bytes are reserved. */
+struct weir_upload {
+    struct weir_upload *next;
+    struct weir_hash hash;
+    uint8_t *data;
+    uint64_t bytes, received;
+};
+#define WEIR_UPLOADS_MAX 8 /* of a session */
+
+/** Free a list of them, and give back what was reserved for them. Accepts NULL. */
+void weir_uploads_free(struct weir_host_image_store *store, struct weir_upload *first);
+
+#endif

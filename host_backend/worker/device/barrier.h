@@ -1,0 +1,27 @@
+/*
+ * The inside of a worker: the barrier around driver calls that wait for the device. For
+ * device_idle.c alone.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_BARRIER_H
+#define WEIR_HOST_BACKEND_WORKER_DEVICE_BARRIER_H
+
+#include "proto/cuda_abi.h"
+#include "proto/wire/control.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+struct weir_device_idle {
+    atomic_uint closed;      /* 1: no session may begin a handler */
+    atomic_uint captures;    /* streams under capture, of all sessions; see device_idle.h */
+    pthread_mutex_t lock;    /* recursive; held around each call that wants an idle device */
+    uint32_t depth;          /* how often lock is held; under lock */
+    pthread_mutex_t barrier; /* for opened */
+    pthread_cond_t opened;   /* closed is 0 again */
+    _Atomic(CUevent) events[WEIR_CONTROL_MAX_DEVICES]; /* by device; made under lock when needed */
+    /* For tests: turns in which the device did not become idle, and calls that were not made
+     * because it never did. */
+    atomic_uint_fast64_t turns, late;
+};
+
+#endif

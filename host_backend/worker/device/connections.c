@@ -1,0 +1,139 @@
+/*
+ * How many connections to the GPU the worker's contexts have (CUDA_DEVICE_MAX_CONNECTIONS).
+ *
+ * Kernels of many streams run side by side over a single one, but a stream that waits for a stopped
+ * kernel holds up all streams on the same one. And a pool bounds them: of 24 contexts with 32 each,
+ * 1 to 3 come to be; of 24 with 8 under MPS, 15 (docs/measurements/contexts.md). So a worker of
+ * many tenants has the most there are, and one of a single tenant the driver's own number. Under
+ * MPS that is 2, and to say so saves a third of the start. What the host's environment says goes
+ * before.
+ *
+ * The driver reads the variable in cuInit(), and the worker has called that before a program comes.
+ * So when a program wants another number of its tenant's own worker and nobody else is there, the
+ * worker has the supervisor start it again, and tells the guest to come again. It gets no more than
+ * the driver's own number, or one tenant could take the pool from all others.
+ */
+#include "host_backend/worker/device/connections.h"
+
+#include "host_backend/worker/state/worker.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "host_backend/config/site_mps.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define VARIABLE           "CUDA_DEVICE_MAX_CONNECTIONS"
+#define DRIVER_CONNECTIONS 8 /* where nobody says a number */
+#define MPS_CONNECTIONS    2
+#define ENDING_WAIT_NS     (300 * WEIR_NS_PER_MS)
+#define SETTLED_NS         WEIR_NS_PER_S /* two programs that want different numbers take turns */
+
+struct weir_connections {
+    uint32_t now;       /* of its contexts, as far as it can tell */
+    uint32_t most;      /* that a program may have it started with */
+    bool bound;         /* by the host's environment */
+    uint64_t opened_ns; /* when its contexts were there */
+    uint32_t n_let_in;  /* guests and sessions; under the worker's lock, as is what follows */
+    bool renewing;      /* the supervisor is to start it again with other connections */
+};
+
+enum weir_status weir_connections_choose(struct weir_worker *worker)
+{
+    struct weir_connections *c = calloc(1, sizeof *c);
+    uint32_t connections = worker->config.connections;
+    const char *bound = getenv(VARIABLE);
+    uint32_t most = weir_site_mps_is_there() ? MPS_CONNECTIONS : DRIVER_CONNECTIONS;
+    char text[16];
+
+    if (c == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    c->bound = bound != NULL;
+    c->most = most;
+    if (worker->config.by_program && connections > most) {
+        connections = most;
+    }
+    if (bound != NULL) {
+        connections = (uint32_t)strtoul(bound, NULL, 10);
+    } else if (connections == 0 && most == MPS_CONNECTIONS) {
+        connections = most;
+    }
+    if (bound == NULL && connections != 0) {
+        snprintf(text, sizeof text, "%u", connections);
+        setenv(VARIABLE, text, 0);
+    }
+    c->now = connections != 0 ? connections : DRIVER_CONNECTIONS;
+    worker->connections = c;
+    weir_log_info("worker: connections to the GPU connections=%u", c->now);
+    return WEIR_OK;
+}
+
+uint32_t weir_connections_count(const struct weir_worker *worker)
+{
+    return worker->connections->now;
+}
+
+void weir_connections_opened(struct weir_worker *worker)
+{
+    worker->connections->opened_ns = weir_clock_now_ns();
+}
+
+void weir_connections_destroy(struct weir_worker *worker)
+{
+    free(worker->connections);
+    worker->connections = NULL;
+}
+
+void weir_connections_leave_locked(struct weir_worker *worker)
+{
+    worker->connections->n_let_in--;
+}
+
+/* Can it be started again with another number, and is the last time long enough ago? */
+static bool can_change(const struct weir_worker *worker)
+{
+    bool changed_before = worker->config.connections != 0;
+
+    return worker->config.connections_of_guest && !worker->connections->bound &&
+           (!changed_before || weir_clock_now_ns() - worker->connections->opened_ns >= SETTLED_NS);
+}
+
+/* The end of a program is seen after a moment, and its session then cleared: the next waits for
+ * that. */
+static void wait_for_ending_locked(struct weir_worker *worker)
+{
+    uint64_t end_ns = weir_clock_now_ns() + ENDING_WAIT_NS;
+
+    while (worker->connections->n_let_in != 0 && !worker->connections->renewing &&
+           weir_thread_condition_wait(&worker->idle, &worker->lock, end_ns)) {
+    }
+}
+
+bool weir_connections_admit(struct weir_worker *worker, const char *tenant, uint32_t wanted)
+{
+    struct weir_connections *c = worker->connections;
+    struct weir_link_message message = {.type = WEIR_LINK_CONNECTIONS};
+    uint32_t granted = wanted < c->most ? wanted : c->most;
+    bool other = wanted != 0 && granted != c->now, ask = false, in;
+
+    pthread_mutex_lock(&worker->lock);
+    if (other && can_change(worker)) {
+        wait_for_ending_locked(worker);
+        ask = c->n_let_in == 0 && !c->renewing;
+        c->renewing |= ask;
+    }
+    in = !c->renewing;
+    c->n_let_in += in;
+    pthread_mutex_unlock(&worker->lock);
+    if (ask) {
+        message.connections = granted;
+        (void)!weir_link_send(worker->link, &message, -1); /* a lost link ends the worker */
+    } else if (in && wanted != 0 && wanted != c->now) {
+        weir_log_info("guest: connections not as wanted tenant=%s wanted=%u has=%u", tenant, wanted,
+                      c->now);
+    }
+    return in;
+}

@@ -1,0 +1,116 @@
+/*
+ * Makes the device idle for driver calls that wait for all of its work.
+ *
+ * Some driver calls wait until the device has done all its work, and meanwhile no other thread can
+ * call the driver: loading a module, looking up a kernel whose library or code is not loaded yet,
+ * unregistering host memory, destroying an array, freeing memory. Unloading a module does the same
+ * at its end. (Measured with tests/bench/driver_waits, docs/measurements/faults-and-limits.md.)
+ *
+ * Such a call could wait for ever: for a kernel that waits for a later call of its own program, or
+ * for a stopped run that a new grid must resume. So it is made only while the device is idle and no
+ * session can give it work. The thread that wants to make it repeats these steps:
+ *
+ *     1. close the barrier: no session may begin a handler; wait until all have left theirs
+ *     2. wait a moment for the device to become idle; if it does, make the call
+ *     3. otherwise open the barrier, and wait until the device has done what it had
+ *
+ * The moment grows each time, so that a kernel of any length can end within it. A kernel that waits
+ * for its program gets that program's calls in step 3. Stopped runs are resumed first (runs/run.h),
+ * or the device would never be idle.
+ *
+ * A kernel of another program may never end. So whoever waits does so for a bounded time, or for as
+ * long as it takes, and then nobody else waits for it (docs/design/preemption.md): a call that may
+ * fail, fails; one that may not is put off (put_off.h); the end of a session and the builder of
+ * twins wait. Nobody makes such a call while the device is busy.
+ *
+ * weir_device_barrier_enter() and weir_device_barrier_leave() cost two stores and a load.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_DEVICE_IDLE_H
+#define WEIR_HOST_BACKEND_WORKER_DEVICE_DEVICE_IDLE_H
+
+#include "base/clock.h"
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_device_idle;
+struct weir_host_stream;
+struct weir_put_off;
+struct weir_session;
+struct weir_session_idle;
+struct weir_worker;
+
+/** A worker's part. NULL: out of memory. @thread main */
+struct weir_device_idle *weir_device_idle_create(void);
+/** @thread the worker's first, with no session left */
+void weir_device_idle_destroy(struct weir_worker *worker);
+
+/** A session's part. NULL: out of memory. */
+struct weir_session_idle *weir_session_idle_create(void);
+/** Accepts NULL. */
+void weir_session_idle_destroy(struct weir_session_idle *idle);
+/** The calls that wait for an idle device (put_off.h). @thread session */
+struct weir_put_off *weir_session_put_off(const struct weir_session *session);
+
+/** A session is about to give the device work; waits while the barrier is closed.
+ * @thread session */
+void weir_device_barrier_enter(struct weir_session *session);
+void weir_device_barrier_leave(struct weir_session *session);
+
+/** The thread will do something that takes long and gives the device no work: within a handler it
+ * leaves the barrier. @return for weir_device_barrier_resume(); NULL: it is in no handler */
+struct weir_session *weir_device_barrier_pause(void);
+/** Accepts NULL. @thread the one that paused */
+void weir_device_barrier_resume(struct weir_session *session);
+
+/**
+ * Wait until the device is idle, and keep it so. Returns at once if no other session may give the
+ * device work, if the caller's own session is capturing, or if the driver keeps no other threads
+ * out (softgpu, unless it is told to). Calls nest.
+ *
+ * @param caller    the session whose thread calls. NULL: the session in whose handler this thread
+ *                  is; if it is in none, as the builder of twins, all sessions count as others.
+ * @param limit_ns  how long to wait. 0: if the device is idle now. UINT64_MAX: for ever.
+ * @param ret_idle  on success, for weir_device_idle_end()
+ * @return CUDA_SUCCESS        the device is idle, or its context is dead
+ * @return CUDA_ERROR_TIMEOUT  it is not; the call must not be made, and there is nothing to end
+ * @thread any with a context, holding no lock; within a handler, too
+ */
+CUresult weir_device_idle_begin_within(struct weir_worker *worker,
+                                       const struct weir_session *caller, uint64_t limit_ns,
+                                       uint32_t *ret_idle);
+/** The same for a session's call that may fail: for as long as its tenant's load_wait_s says. The
+ * log names what it waited for. @thread session */
+CUresult weir_device_idle_begin_or_fail(struct weir_session *session, uint32_t *ret_idle);
+/** The same, for ever. @return for weir_device_idle_end() */
+uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_session *caller);
+void weir_device_idle_end(struct weir_worker *worker, uint32_t idle);
+
+/** How long a session's call may wait for an idle device. @thread any */
+uint64_t weir_device_idle_limit_ns(const struct weir_session *session);
+/** Is what the devices had done, when somebody last waited for it in vain? Waits for nothing.
+ * @thread any with a context */
+bool weir_device_may_be_idle(struct weir_worker *worker);
+
+/** A stream of the session begins or ends a capture. While any stream is captured, the driver
+ * refuses to say whether the device is idle. @thread session */
+void weir_session_capture_begin(struct weir_session *session, struct weir_host_stream *stream);
+void weir_session_capture_end(struct weir_session *session, struct weir_host_stream *stream);
+
+/** The objects of a session that ends are destroyed from here on. @thread session */
+void weir_session_unloads(struct weir_session *session);
+/** Are they being destroyed? Then nothing may be put off any more. @thread session */
+bool weir_session_is_unloading(const struct weir_session *session);
+/**
+ * A module is about to be unloaded while the session's objects are destroyed: keep the device idle
+ * from here on, for some milliseconds at a time, so that others get in. Only the session's end
+ * needs this: each of the guest's own calls to unload is between weir_device_idle_begin() and
+ * _end().
+ * @thread session
+ */
+void weir_session_device_idle(struct weir_session *session);
+
+/** Let the device work again, if it was kept idle. @thread session */
+void weir_session_device_idle_end(struct weir_session *session);
+
+#endif

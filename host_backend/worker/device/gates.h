@@ -1,0 +1,100 @@
+/*
+ * A worker's gates: one for each device that is open, and what it needs beside that to admit work:
+ * marks in streams, a part of its SMs, and levels of stream priorities.
+ *
+ * Source: docs/design/gate.md
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_GATES_H
+#define WEIR_HOST_BACKEND_WORKER_DEVICE_GATES_H
+
+#include "host_backend/config/link.h"
+#include "host_backend/gate/gate.h"
+#include "host_backend/worker/device/mark.h"
+#include "host_backend/worker/device/part.h"
+
+struct weir_tenant;
+struct weir_worker;
+
+/*
+ * One device's: the first's is made when the worker starts, each other when its device is opened.
+ * Constant after it was made, but for what the first one has under its lock.
+ */
+struct weir_device_gate {
+    struct weir_worker *worker;
+    uint32_t device;
+    struct weir_gate *gate;
+    pthread_mutex_t lock; /* the first device's: who makes, attaches or goes through all of them */
+    struct weir_gate_client *client; /* likewise; NULL: never attached */
+    bool attached;                   /* likewise: to that client */
+    struct weir_gate_ops ops;
+    size_t item_room;
+    enum weir_sched_fill fill;
+    struct weir_marks *marks;
+    struct weir_part *part;                /* NULL: kernels as they are have all SMs */
+    int priority_least, priority_greatest; /* of streams, as CUDA counts them */
+};
+
+/** SMs of a device; 1 where it does not say. @thread any */
+uint32_t weir_worker_sms(const struct weir_worker *worker, uint32_t device);
+
+/** Say of all devices how the gate process is to schedule them. @thread main */
+void weir_gates_describe(struct weir_worker *worker, struct weir_link_reads *ret_gpus);
+
+/**
+ * Make the first device's gate, if the worker's configuration wants a scheduler.
+ *
+ * @param runs  what becomes of orders about runs; the other functions are not looked at.
+ * @param item_room  bytes that runs wants in each item.
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER
+ * @thread main, with the first device's context
+ */
+enum weir_status weir_gates_create(struct weir_worker *worker, const struct weir_gate_ops *runs,
+                                   size_t item_room) WEIR_MUST_CHECK;
+
+/**
+ * Make the gate of a further device, if the first one has one, and attach it if that is attached.
+ * @return as weir_gates_create()
+ * @thread the one that opens the device, with its context
+ */
+enum weir_status weir_gates_add(struct weir_worker *worker, uint32_t device) WEIR_MUST_CHECK;
+
+/** No session and no tenant may be left. @thread main */
+void weir_gates_destroy(struct weir_worker *worker);
+
+/** The tenant goes. @thread main */
+void weir_gates_tenant_gone(struct weir_tenant *tenant);
+
+/** Add to a row of weir-status(1) what it has copied and what passed undecided, on all devices; and
+ * is there a scheduler? @thread any */
+void weir_gates_usage(struct weir_tenant *tenant, struct weir_status_tenant *row);
+
+/**
+ * The stream priority for work of a tenant's class.
+ *
+ * @param decided  the scheduler has decided about the work, with this level. Else it passes beside
+ *                 the scheduler, as its tenant is alone, and within the class counts what the guest
+ *                 asks for.
+ * @param asked    by the guest, as CUDA counts priorities.
+ * @thread any
+ */
+int weir_device_gate_priority(const struct weir_device_gate *gate, enum weir_priority priority,
+                              enum weir_sched_level level, bool decided, int asked);
+
+/** What the guest asked for that has this stream priority in a tenant's class. @thread any */
+int weir_device_gate_asked(const struct weir_device_gate *gate, enum weir_priority priority,
+                           int native);
+
+/** Do streams of a higher priority go first on the device? @thread any */
+bool weir_device_gate_has_levels(const struct weir_device_gate *gate);
+
+/**
+ * The gate process decides from now on (host_backend/gate/port.h).
+ * @param port_fd  borrowed.
+ * @param bell_fd  taken.
+ * @thread main
+ */
+void weir_gates_attach(struct weir_worker *worker, int port_fd, int bell_fd);
+/** The gate process is lost. @thread main, with the first device's context */
+void weir_gates_detach(struct weir_worker *worker);
+
+#endif

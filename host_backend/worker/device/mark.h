@@ -1,0 +1,91 @@
+/*
+ * Marks: how the host learns that a stream has got somewhere, without asking the driver.
+ *
+ * A stream that is marked has a word in pinned memory; the GPU writes ascending numbers there, each
+ * behind the work that stands before it in the stream. Looking is one load. Where the GPU cannot
+ * write words, a mark is an event and looking is a driver call.
+ *
+ * One struct weir_marks per device. Words are handed out under a lock; a word's numbers are its
+ * stream's, so of one thread. Whoever looks needs no lock.
+ *
+ * Source: docs/design/scheduling.md
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_MARK_H
+#define WEIR_HOST_BACKEND_WORKER_DEVICE_MARK_H
+
+#include "base/status.h"
+#include "host_backend/gate/gate.h"
+#include "proto/cuda_abi.h"
+#include "proto/driver_table.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_marks;
+
+/* A stream's word; zeroed: none yet. */
+struct weir_mark_word {
+    uint32_t *word;
+    CUdeviceptr dptr;
+    uint32_t next;
+    void *page; /* it lies in */
+    /* Kernels and graphs, for weir_mark_kernels_pending(). The stream's thread writes. */
+    atomic_uint given; /* to the stream */
+    atomic_uint value; /* the first mark behind the last of them that has one */
+    atomic_uint ahead; /* how many of them stand before that mark */
+    /* Those that cannot be stopped, for weir_mark_originals_pending(). The stream's thread only. */
+    uint32_t original;       /* which of those given was the last; 0: none */
+    uint32_t original_value; /* the first mark behind it */
+};
+
+/**
+ * @param words  the GPU can write words (cuStreamWriteValue32 works).
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_DRIVER
+ * @thread any with the device's context
+ */
+enum weir_status weir_marks_create(const struct weir_driver *driver, bool words,
+                                   struct weir_marks **ret_marks) WEIR_MUST_CHECK;
+
+/** Have a page of words ready before the first mark. @thread any with the context */
+void weir_marks_prepare(struct weir_marks *marks);
+
+/** No mark may be pending. Accepts NULL. @thread any with the context */
+void weir_marks_destroy(struct weir_marks *marks);
+
+/**
+ * Mark what has been put into a stream so far.
+ *
+ * @param word      the stream's; gets one at its first mark.
+ * @param ret_mark  for weir_gate_batch_close().
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_OUT_OF_MEMORY, the driver's  there is no mark.
+ * @thread the stream's, with the context; not while it is under capture
+ */
+CUresult weir_mark_stream(struct weir_marks *marks, struct weir_mark_word *word, CUstream stream,
+                          struct weir_gate_mark *ret_mark);
+
+/** Has the stream got to a mark that is an event? After an error of the device: yes.
+ * @thread any with the context */
+bool weir_mark_event_reached(const struct weir_marks *marks, CUevent event);
+
+/** The event of a mark that nobody asks for any more. @thread any */
+void weir_mark_event_put(struct weir_marks *marks, CUevent event);
+
+/** Count a kernel or graph that the stream is given (1), or was not given after all (-1).
+ * @thread the stream's */
+void weir_mark_kernel_given(struct weir_mark_word *word, int n);
+
+/** The last one that was counted cannot be stopped: it is no run. @thread the stream's */
+void weir_mark_original_given(struct weir_mark_word *word);
+
+/** As weir_mark_kernels_pending(), of those that cannot be stopped. @thread the stream's */
+bool weir_mark_originals_pending(const struct weir_mark_word *word);
+
+/** May the stream have kernels that have not ended? Those without a mark, or whose mark is an
+ * event, may. @thread any, while the word lives */
+bool weir_mark_kernels_pending(const struct weir_mark_word *word);
+
+/** The stream goes; its work may still be under way. Accepts a zeroed word. @thread the stream's */
+void weir_mark_word_put(struct weir_marks *marks, struct weir_mark_word *word);
+
+#endif

@@ -1,0 +1,425 @@
+/*
+ * See prints.h. Behind each printing kernel stands an event, one for each stream that prints. So
+ * nobody asks about a stream, which would break a capture that it is in, or waits for what it was
+ * given later.
+ *
+ * A session that is about to print holds turn while it waits for the output of the one before it:
+ * so printing sessions are in line, and nobody else is. lock is held for moments only, and no
+ * driver call is made under it that waits. turn comes before lock.
+ */
+#include "host_backend/worker/device/prints.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/worker/device/streams.h"
+#include "host_backend/worker/state/worker.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TEXT_MAX_BYTES                                                                             \
+    (8u << 20) /* of one session; more is lost, as the device's buffer loses it */
+
+struct weir_prints {
+    pthread_mutex_t turn; /* of the session that is about to print */
+    pthread_mutex_t lock; /* guards what follows, and sessions' parts; only its own thread changes a
+                             session's list of streams */
+    uint64_t settle_ns;   /* a guest that never finishes holds another one up no longer */
+    int fd;               /* a file in memory that is this process's stdout */
+    struct weir_session *owner;
+};
+
+/* A stream that a session has printed in. */
+struct print_stream {
+    CUstream stream; /* NULL: it is gone */
+    CUevent event;   /* behind its last kernel that may print */
+    uint32_t device;
+    bool pending; /* that kernel has not been seen to end */
+    bool late;    /* another session has given up waiting for it */
+};
+
+struct weir_session_prints {
+    char *text;
+    size_t bytes;
+    struct print_stream *streams;
+    size_t n, room;
+    bool launching; /* between begin and end, for the stream: */
+    size_t launched;
+};
+
+enum weir_status weir_prints_create(uint64_t settle_ns, struct weir_prints **ret_prints)
+{
+    struct weir_prints *prints = calloc(1, sizeof *prints);
+
+    if (prints == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    pthread_mutex_init(&prints->turn, NULL);
+    pthread_mutex_init(&prints->lock, NULL);
+    prints->settle_ns = settle_ns;
+    prints->fd = memfd_create("weir-printf", MFD_CLOEXEC);
+    if (prints->fd < 0 || dup2(prints->fd, STDOUT_FILENO) < 0) {
+        weir_prints_destroy(prints);
+        return WEIR_ERR_IO;
+    }
+    *ret_prints = prints;
+    return WEIR_OK;
+}
+
+void weir_prints_destroy(struct weir_prints *prints)
+{
+    if (prints == NULL) {
+        return;
+    }
+    if (prints->fd >= 0) {
+        close(prints->fd);
+    }
+    pthread_mutex_destroy(&prints->lock);
+    pthread_mutex_destroy(&prints->turn);
+    free(prints);
+}
+
+CUresult weir_prints_expect(struct weir_session *session)
+{
+    if (session->prints == NULL) {
+        session->prints = calloc(1, sizeof *session->prints);
+    }
+    return session->prints != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void weir_session_prints_destroy(struct weir_session_prints *prints)
+{
+    if (prints != NULL) {
+        free(prints->streams);
+        free(prints->text);
+        free(prints);
+    }
+}
+
+/* Move what has been written into the owner's text. */
+static void collect_locked(struct weir_prints *prints, struct weir_session_prints *owner)
+{
+    struct stat info;
+    size_t bytes;
+    char *bigger;
+
+    fflush(stdout);
+    if (fstat(prints->fd, &info) != 0 || info.st_size == 0) {
+        return;
+    }
+    bytes = (size_t)info.st_size;
+    if (owner->bytes + bytes > TEXT_MAX_BYTES) {
+        bytes = TEXT_MAX_BYTES - owner->bytes;
+    }
+    bigger = bytes != 0 ? realloc(owner->text, owner->bytes + bytes) : NULL;
+    if (bigger != NULL) {
+        ssize_t n = pread(prints->fd, bigger + owner->bytes, bytes, 0);
+
+        owner->text = bigger;
+        owner->bytes += n > 0 ? (size_t)n : 0;
+    }
+    if (ftruncate(prints->fd, 0) != 0 || lseek(prints->fd, 0, SEEK_SET) < 0) {
+        weir_log_warn("prints: output not cleared errno=%d", errno);
+    }
+}
+
+/*
+ * Have the driver write what a kernel that has ended has printed: a query does not. Waiting for the
+ * event does by the manual. Where a driver does not look further because the event is done, waiting
+ * for a stream does, here one without work. Neither waits for anything.
+ */
+static CUresult flush(struct weir_session *self, const struct print_stream *s)
+{
+    const struct weir_driver *d = self->driver;
+    uint32_t here = self->device;
+    CUresult result = d->cuEventSynchronize(s->event);
+    CUstream idle;
+
+    if (result == CUDA_SUCCESS) {
+        result = weir_session_enter(self, s->device);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = weir_session_work_stream(self, &idle);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = d->cuStreamSynchronize(idle);
+    }
+    (void)weir_session_enter(self, here);
+    return result;
+}
+
+/* See which of the owner's kernels have ended, and have their output written. Are there others? */
+static CUresult look_locked(struct weir_session *self, struct weir_session_prints *owner,
+                            bool *ret_left)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    *ret_left = owner->launching;
+    for (size_t i = 0; i < owner->n; i++) {
+        struct print_stream *s = &owner->streams[i];
+        CUresult one = s->pending ? self->driver->cuEventQuery(s->event) : CUDA_SUCCESS;
+
+        if (one == CUDA_ERROR_NOT_READY) {
+            *ret_left = true;
+            continue;
+        }
+        if (one == CUDA_SUCCESS && s->pending) {
+            one = flush(self, s);
+        }
+        s->pending = s->late = false;
+        result = one != CUDA_SUCCESS ? one : result;
+    }
+    return result;
+}
+
+static void pause_longer(long *pause_ns)
+{
+    nanosleep(&(struct timespec){0, *pause_ns}, NULL);
+    *pause_ns = *pause_ns < 1000 * 1000 ? *pause_ns * 2 : *pause_ns;
+}
+
+/* Once more, by who waits since begin_ns for the owner. @return the session owns the output now */
+static bool take_over_locked(struct weir_prints *prints, struct weir_session *self,
+                             uint64_t begin_ns)
+{
+    struct weir_session_prints *owner =
+        prints->owner != NULL && prints->owner != self ? prints->owner->prints : NULL;
+    bool left = false;
+
+    if (owner != NULL) {
+        (void)look_locked(self, owner, &left); /* another session's error is its own to report */
+        if (left && weir_clock_now_ns() - begin_ns < prints->settle_ns) {
+            return false;
+        }
+        for (size_t i = 0; i < owner->n; i++) {
+            owner->streams[i].late |= owner->streams[i].pending;
+        }
+        collect_locked(prints, owner);
+    }
+    prints->owner = self;
+    self->prints->launching = true;
+    return true;
+}
+
+/* All of the owner's kernels together have settle_ns. */
+static void take_over(struct weir_prints *prints, struct weir_session *self)
+{
+    uint64_t begin_ns = weir_clock_now_ns();
+    long pause_ns = 10 * 1000;
+    bool done = false;
+
+    pthread_mutex_lock(&prints->turn);
+    while (!done) {
+        pthread_mutex_lock(&prints->lock);
+        done = take_over_locked(prints, self, begin_ns);
+        pthread_mutex_unlock(&prints->lock);
+        if (!done) {
+            pause_longer(&pause_ns);
+        }
+    }
+    pthread_mutex_unlock(&prints->turn);
+}
+
+/* @return has a late kernel of the session's not ended yet? */
+static bool late_left_locked(struct weir_session *self)
+{
+    bool left = false;
+
+    for (size_t i = 0; i < self->prints->n && !left; i++) {
+        const struct print_stream *s = &self->prints->streams[i];
+
+        left = s->late && self->driver->cuEventQuery(s->event) == CUDA_ERROR_NOT_READY;
+    }
+    return left;
+}
+
+/* It held somebody up: it prints no more before that has ended, or as much time has passed. */
+static void wait_for_late(struct weir_session *self)
+{
+    struct weir_prints *prints = self->worker->prints;
+    uint64_t begin_ns = weir_clock_now_ns();
+    long pause_ns = 10 * 1000;
+    bool left = true;
+
+    while (left) {
+        pthread_mutex_lock(&prints->lock);
+        left = late_left_locked(self) && weir_clock_now_ns() - begin_ns < prints->settle_ns;
+        for (size_t i = 0; i < self->prints->n && !left; i++) {
+            self->prints->streams[i].late = false;
+        }
+        pthread_mutex_unlock(&prints->lock);
+        if (left) {
+            pause_longer(&pause_ns);
+        }
+    }
+}
+
+/* @return the place of a stream in the session's list, or n. */
+static size_t place_of(const struct weir_session_prints *own, CUstream stream)
+{
+    size_t i = 0;
+
+    while (i < own->n && own->streams[i].stream != stream) {
+        i++;
+    }
+    return i;
+}
+
+/* Streams that are gone stay until what they were given has ended. */
+static void forget_gone_locked(struct weir_session *self)
+{
+    const struct weir_driver *d = self->driver;
+    struct weir_session_prints *own = self->prints;
+
+    for (size_t i = own->n; i-- > 0;) {
+        struct print_stream *s = &own->streams[i];
+
+        if (s->stream != NULL ||
+            (s->pending && d->cuEventQuery(s->event) == CUDA_ERROR_NOT_READY)) {
+            continue;
+        }
+        if (s->pending) {
+            (void)flush(self, s); /* an error is told to whoever waits for something */
+        }
+        (void)d->cuEventDestroy_v2(s->event);
+        *s = own->streams[--own->n];
+    }
+}
+
+static CUresult remember_locked(struct weir_session *self, CUstream stream)
+{
+    struct weir_session_prints *own = self->prints;
+    struct print_stream s = {.stream = stream, .device = self->device};
+    CUresult result;
+
+    forget_gone_locked(self);
+    own->launched = place_of(own, stream);
+    if (own->launched < own->n) {
+        return CUDA_SUCCESS;
+    }
+    if (own->n == own->room) {
+        size_t room = own->room != 0 ? own->room * 2 : 8;
+        struct print_stream *bigger = realloc(own->streams, room * sizeof *bigger);
+
+        if (bigger == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        own->streams = bigger;
+        own->room = room;
+    }
+    result = self->driver->cuEventCreate(&s.event, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS) {
+        own->streams[own->n++] = s;
+    }
+    return result;
+}
+
+CUresult weir_prints_begin(struct weir_session *session, CUstream stream)
+{
+    struct weir_prints *prints = session->worker->prints;
+    CUresult result = weir_prints_expect(session);
+
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    pthread_mutex_lock(&prints->lock);
+    result = remember_locked(session, stream);
+    pthread_mutex_unlock(&prints->lock);
+    if (result == CUDA_SUCCESS) {
+        wait_for_late(session);
+        take_over(prints, session);
+    }
+    return result;
+}
+
+void weir_prints_end(struct weir_session *session, CUstream at, bool launched)
+{
+    struct weir_prints *prints = session->worker->prints;
+    struct weir_session_prints *own = session->prints;
+
+    /* Without the lock: it waits where the stream's queue is full. A stream that does not take the
+     * event is of a dead context, which the session is told of soon enough. */
+    if (launched) {
+        launched =
+            session->driver->cuEventRecord(own->streams[own->launched].event, at) == CUDA_SUCCESS;
+    }
+    pthread_mutex_lock(&prints->lock);
+    own->streams[own->launched].pending |= launched;
+    own->launching = false;
+    pthread_mutex_unlock(&prints->lock);
+}
+
+CUresult weir_prints_collect(struct weir_session *session)
+{
+    struct weir_prints *prints = session->worker->prints;
+    CUresult result = CUDA_SUCCESS;
+    bool left;
+
+    if (session->prints == NULL) {
+        return CUDA_SUCCESS;
+    }
+    pthread_mutex_lock(&prints->lock);
+    if (prints->owner == session) {
+        result = look_locked(session, session->prints, &left);
+        collect_locked(prints, session->prints);
+        prints->owner = left ? session : NULL;
+    }
+    pthread_mutex_unlock(&prints->lock);
+    return result;
+}
+
+size_t weir_prints_bytes(const struct weir_session *session)
+{
+    struct weir_prints *prints = session->worker->prints;
+    size_t bytes;
+
+    if (session->prints == NULL) {
+        return 0;
+    }
+    pthread_mutex_lock(&prints->lock);
+    bytes = session->prints->bytes;
+    pthread_mutex_unlock(&prints->lock);
+    return bytes;
+}
+
+void weir_prints_take(struct weir_session *session, void *to, size_t n)
+{
+    struct weir_prints *prints = session->worker->prints;
+    struct weir_session_prints *own = session->prints;
+
+    pthread_mutex_lock(&prints->lock);
+    memcpy(to, own->text, n);
+    memmove(own->text, own->text + n, own->bytes - n);
+    own->bytes -= n;
+    pthread_mutex_unlock(&prints->lock);
+}
+
+void weir_prints_forget(struct weir_session *session, CUstream stream)
+{
+    struct weir_prints *prints = session->worker->prints;
+    struct weir_session_prints *own = session->prints;
+
+    if (own == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&prints->lock);
+    for (size_t i = 0; i < own->n; i++) {
+        if (stream == NULL || own->streams[i].stream == stream) {
+            own->streams[i].stream = NULL;
+            own->streams[i].late = false;
+            own->streams[i].pending &= stream != NULL;
+        }
+    }
+    if (stream == NULL && prints->owner == session) {
+        collect_locked(prints, own);
+        prints->owner = NULL;
+    }
+    forget_gone_locked(session);
+    pthread_mutex_unlock(&prints->lock);
+}

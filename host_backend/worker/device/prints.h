@@ -1,0 +1,77 @@
+/*
+ * Device printf: the driver writes it to this process's stdout; here it finds its way to the guest.
+ *
+ * Descriptor 1 becomes a file in memory. The driver flushes at synchronizations and launches, and
+ * does not say whose text it is; so at any time one session *owns* the output: before a kernel that
+ * may print is launched for another session, the owner's printing kernels are waited for and their
+ * text is collected. Sessions that never print never come here, nor does what is captured.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_PRINTS_H
+#define WEIR_HOST_BACKEND_WORKER_DEVICE_PRINTS_H
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+struct weir_prints;
+struct weir_session;
+struct weir_session_prints;
+
+#define WEIR_PRINTS_SETTLE_NS (10 * WEIR_NS_PER_S)
+
+/**
+ * Take over descriptor 1: the worker's part.
+ * @param settle_ns  how long a session that is about to print waits for the kernels of the one that
+ *                   printed before it, all together; WEIR_PRINTS_SETTLE_NS but in tests.
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO
+ * @thread main
+ */
+enum weir_status weir_prints_create(uint64_t settle_ns,
+                                    struct weir_prints **ret_prints) WEIR_MUST_CHECK;
+/** No session may be left. Accepts NULL. @thread main */
+void weir_prints_destroy(struct weir_prints *prints);
+
+/**
+ * The session has a kernel that may print: session->prints is there from now on.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
+ * @thread session
+ */
+CUresult weir_prints_expect(struct weir_session *session);
+
+/**
+ * A kernel that may print is about to go to stream, whose device is current. Waits for other
+ * sessions' output; what does not come in time may be lost, or be taken for this session's. A
+ * session whose kernels held up another one that long waits for them first, as long again.
+ * weir_prints_end() must follow if this succeeds.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ * @thread session
+ */
+CUresult weir_prints_begin(struct weir_session *session, CUstream stream);
+
+/**
+ * @param at        where the kernel went: stream, or one that is in its place.
+ * @param launched  false: the stream got nothing.
+ * @thread session
+ */
+void weir_prints_end(struct weir_session *session, CUstream at, bool launched);
+
+/**
+ * Collect the text of the session's kernels that have ended. Waits for nothing.
+ * @return CUDA_SUCCESS, or what the driver says of them
+ * @thread session
+ */
+CUresult weir_prints_collect(struct weir_session *session);
+
+/** Bytes of text that were collected and not taken. @thread session */
+size_t weir_prints_bytes(const struct weir_session *session);
+/** Take the first n of them. @thread session */
+void weir_prints_take(struct weir_session *session, void *to, size_t n);
+
+/** The stream is going away, or (NULL) the session is. @thread session */
+void weir_prints_forget(struct weir_session *session, CUstream stream);
+/** After weir_prints_forget(session, NULL). Accepts NULL. */
+void weir_session_prints_destroy(struct weir_session_prints *prints);
+
+#endif

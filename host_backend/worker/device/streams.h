@@ -1,0 +1,86 @@
+/*
+ * A session's contexts, streams and events, and its way to a device: whose context is current in
+ * its thread, and streams of its own. Only that thread touches them.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_DEVICE_STREAMS_H
+#define WEIR_HOST_BACKEND_WORKER_DEVICE_STREAMS_H
+
+#include "host_backend/worker/device/admission.h"
+#include "host_backend/worker/device/awaited.h"
+#include "host_backend/worker/device/fault.h"
+#include "host_backend/worker/device/part.h"
+#include "host_backend/worker/state/hooks.h"
+#include "host_backend/worker/state/object.h"
+#include "host_backend/worker/state/session.h"
+
+struct weir_ipc_event;
+
+/* A context of the guest. All of a device lie over its one primary context. */
+struct weir_host_ctx {
+    struct weir_object o;
+    struct weir_host_ctx *next;
+    struct weir_host_stream *legacy;
+    struct weir_host_stream *streams; /* all of the context, the legacy one too */
+    /* Legacy order (device/order.c). */
+    uint64_t legacy_epoch; /* how many operations the legacy stream has been given */
+    uint64_t event_epoch;  /* legacy_event was recorded behind this many of them */
+    CUevent legacy_event;  /* NULL until it is needed */
+    uint32_t flags;
+};
+
+struct weir_host_stream {
+    struct weir_object o;
+    struct weir_host_stream *next; /* in the context */
+    uint32_t word;
+    uint32_t flags;
+    int priority; /* that the guest asks for */
+    bool legacy;
+    bool blocking;          /* ordered against the legacy stream */
+    bool dirty;             /* has had work since the legacy stream last waited for it */
+    bool left;              /* the guest destroyed it; it may wait for a value, or is captured */
+    bool capturing;         /* this stream began a capture that has not ended */
+    bool capture_given;     /* into a graph of the guest */
+    uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
+    uint16_t capture_depth; /* what was captured with no name: as depth and within of a graph */
+    uint32_t capture_within;
+    uint32_t capture_nodes; /* nodes that the given graph had when they were last counted */
+    uint64_t seen_epoch;    /* the last operation of the legacy stream that it has waited for */
+    CUevent join;           /* NULL until it is needed */
+    struct weir_admission_stream gate;
+    struct weir_fault_stream fault;
+    struct weir_stream_told told;
+    struct weir_awaited_stream awaited;
+    struct weir_stream_part part;
+};
+
+/** The driver's stream for this stream's work: its own, or the one in the part of the device. */
+static inline CUstream weir_host_stream_at(const struct weir_host_stream *stream)
+{
+    return stream->part.in ? stream->part.stream : stream->o.native;
+}
+
+struct weir_host_event {
+    struct weir_object o;
+    uint32_t word;
+    uint32_t flags;
+    struct weir_ipc_event *shared; /* interprocess: a reference; else NULL */
+};
+
+/**
+ * Make a device's context current, if it is not. A device that has none yet is opened.
+ * @param device  below the worker's n_devices
+ * @return CUDA_SUCCESS, as weir_worker_device_open(); then the last device's is current still
+ */
+CUresult weir_session_switch(struct weir_session *session, uint32_t device);
+static inline CUresult weir_session_enter(struct weir_session *session, uint32_t device)
+{
+    return __builtin_expect(session->device != device, 0) ? weir_session_switch(session, device)
+                                                          : CUDA_SUCCESS;
+}
+
+/** The current device's stream for clearing memory. */
+CUresult weir_session_work_stream(struct weir_session *session, CUstream *ret_stream);
+/** Destroy those of all devices. */
+void weir_session_work_streams_end(struct weir_session *session);
+
+#endif

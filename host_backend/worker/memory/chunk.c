@@ -1,0 +1,734 @@
+/*
+ * Chunks: what the worker grants of a tenant's window.
+ *
+ * Device: cuMemCreate, mapped at the address that the window gives, cleared before anybody sees it;
+ * its descriptor goes to the supervisor. Pinned: a sealed memfd over the window's host half,
+ * registered with the driver, so that host and device addresses are one. Driver calls are made
+ * outside the tenant's lock.
+ *
+ * Device memory of another worker is a chunk, too: at an address of this worker's own, not charged
+ * again, and not cleared.
+ */
+#include "host_backend/worker/memory/chunk.h"
+#include "host_backend/worker/memory/ipc.h"
+#include "host_backend/worker/memory/region.h"
+#include "host_backend/worker/memory/spare.h"
+#include "host_backend/worker/memory/tenant_window.h"
+#include "host_backend/worker/state/bus_guard.h"
+#include "host_backend/worker/state/ending.h"
+#include "host_backend/worker/state/session.h"
+#include "host_backend/worker/state/tenant.h"
+#include "host_backend/worker/state/worker.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memfd.h"
+#include "host_backend/worker/device/device_idle.h"
+#include "host_backend/worker/device/put_off.h"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* 64 MiB take an H200 20 us, and a sleep a hundred. */
+#define CLEAR_SPIN_NS (200 * WEIR_NS_PER_US)
+
+/* Can QEMU take its pages away? */
+static bool is_loose(const struct weir_host_chunk *chunk)
+{
+    return chunk->region_end != NULL && weir_region_end_is_loose(chunk->region_end);
+}
+
+/* What another worker has published is charged already. */
+static struct weir_amounts cost_of(const struct weir_host_chunk *chunk)
+{
+    if (chunk->pinned) {
+        return weir_host_memory_cost(chunk->bytes, is_loose(chunk));
+    }
+    return weir_device_memory_cost(chunk->tenant->worker, chunk->published ? 0 : chunk->bytes);
+}
+
+static CUresult charge(struct weir_session *session, struct weir_host_chunk *chunk)
+{
+    chunk->charged = cost_of(chunk);
+    return weir_session_charge_all(session, chunk->device, &chunk->charged);
+}
+
+/* What is charged is given back where there is no place. */
+static CUresult take_place(struct weir_host_chunk *chunk, uint64_t alignment)
+{
+    struct weir_tenant *t = chunk->tenant;
+    enum weir_status status;
+
+    pthread_mutex_lock(&t->lock);
+    status = weir_window_take(chunk->pinned ? &t->host_window : &t->device_window, chunk->bytes,
+                              alignment, &chunk->base);
+    pthread_mutex_unlock(&t->lock);
+    if (status != WEIR_OK) {
+        weir_account_release_all(&t->account, &chunk->charged);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult take_address(struct weir_session *session, struct weir_host_chunk *chunk,
+                             uint64_t alignment)
+{
+    WEIR_TRY(charge(session, chunk));
+    return take_place(chunk, alignment);
+}
+
+static void give_address(struct weir_host_chunk *chunk)
+{
+    struct weir_tenant *t = chunk->tenant;
+
+    weir_account_release_all(&t->account, &chunk->charged);
+    pthread_mutex_lock(&t->lock);
+    if (weir_window_give(chunk->pinned ? &t->host_window : &t->device_window, chunk->base,
+                         chunk->bytes) != WEIR_OK) {
+        weir_log_error("chunk: addresses lost tenant=%s base=0x%llx", t->name,
+                       (unsigned long long)chunk->base);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, uint64_t bytes)
+{
+    return (struct weir_amounts){
+        .of = {[WEIR_ACCOUNT_DEVICE_MEMORY] = bytes,
+               [WEIR_ACCOUNT_DESCRIPTORS] = worker->platform.real ? 0 : 1}};
+}
+
+static CUresult create_memory(struct weir_worker *worker, uint32_t device, uint64_t bytes,
+                              CUmemGenericAllocationHandle *ret_memory)
+{
+    CUmemAllocationProp prop;
+
+    memset(&prop, 0, sizeof prop);
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = worker->platform.devices[device].cu;
+    if (worker->platform.posix_fds) {
+        prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    }
+    return worker->platform.driver.cuMemCreate(ret_memory, bytes, &prop, 0);
+}
+
+CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint64_t bytes,
+                            CUmemGenericAllocationHandle *ret_memory)
+{
+    CUresult result = create_memory(session->worker, device, bytes, ret_memory);
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_spares_release(session->worker)) {
+        result = create_memory(session->worker, device, bytes, ret_memory);
+    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir_chunk_ready_drop(session->worker)) {
+        result = create_memory(session->worker, device, bytes, ret_memory);
+    }
+    return weir_session_note_lack(session, result);
+}
+
+bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
+                      uint64_t base, uint64_t bytes)
+{
+    struct weir_worker *w = tenant->worker;
+    struct weir_link_message message = {.type = WEIR_LINK_KEEP};
+    bool kept;
+    int fd = -1;
+
+    if (!w->platform.posix_fds || w->link < 0 ||
+        w->platform.driver.cuMemExportToShareableHandle(
+            &fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) != CUDA_SUCCESS) {
+        return false;
+    }
+    message.chunk.id = id;
+    message.chunk.base = base;
+    message.chunk.bytes = bytes;
+    message.chunk.tenant_index = tenant->index;
+    kept = weir_link_send(w->link, &message, fd) == WEIR_OK;
+    close(fd);
+    return kept;
+}
+
+void weir_memory_drop(struct weir_worker *worker, uint64_t id)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_DROP};
+
+    message.chunk.id = id;
+    (void)!weir_link_send(worker->link, &message, -1);
+}
+
+/* Can a device of users reach another one's memory? */
+static bool reaches(const struct weir_worker *worker, uint32_t i, uint32_t users, uint32_t device)
+{
+    return i != device && (users >> i & 1) != 0 &&
+           (worker->platform.devices[i].peers >> device & 1) != 0;
+}
+
+CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint32_t users,
+                            uint64_t base, uint64_t bytes, CUmemAccess_flags flags)
+{
+    CUmemAccessDesc access[WEIR_DEVICES_MAX];
+    size_t n = 1;
+    CUresult result;
+
+    memset(access, 0, sizeof access);
+    for (uint32_t i = 0; i < worker->platform.n_devices; i++) {
+        size_t at = i == device ? 0 : n;
+
+        if (i == device || reaches(worker, i, users, device)) {
+            access[at].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+            access[at].location.id = worker->platform.devices[i].cu;
+            access[at].flags = flags;
+            n += i != device;
+        }
+    }
+    result = worker->platform.driver.cuMemSetAccess(base, bytes, access, n);
+    if (result != CUDA_SUCCESS && n > 1) {
+        /* The links to peers are limited in number: copies are staged then. */
+        result = worker->platform.driver.cuMemSetAccess(base, bytes, access, 1);
+    }
+    return result;
+}
+
+void weir_memory_reach(struct weir_worker *worker, uint32_t device, uint32_t users, uint64_t base,
+                       uint64_t bytes, CUmemAccess_flags flags)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < worker->platform.n_devices && !any; i++) {
+        any = reaches(worker, i, users, device);
+    }
+    if (any) { /* where it cannot be had, copies are staged */
+        (void)weir_memory_access(worker, device, users, base, bytes, flags);
+    }
+}
+
+/* Map the chunk's memory at its address, for a session's devices. */
+static CUresult map_memory(struct weir_host_chunk *chunk, const struct weir_session *session)
+{
+    struct weir_worker *w = chunk->tenant->worker;
+    CUresult result;
+
+    WEIR_TRY(w->platform.driver.cuMemMap(chunk->base, chunk->bytes, 0, chunk->memory, 0));
+    result = weir_memory_access(w, chunk->device, session->devices.used, chunk->base, chunk->bytes,
+                                CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (result != CUDA_SUCCESS) {
+        (void)w->platform.driver.cuMemUnmap(chunk->base, chunk->bytes);
+    }
+    return result;
+}
+
+CUresult weir_memory_cleared(const struct weir_driver *driver, CUstream stream)
+{
+    uint64_t end_ns = weir_clock_now_ns() + CLEAR_SPIN_NS;
+    CUresult result;
+
+    do {
+        result = driver->cuStreamQuery(stream);
+    } while (result == CUDA_ERROR_NOT_READY && weir_clock_now_ns() < end_ns);
+    return result == CUDA_ERROR_NOT_READY ? driver->cuStreamSynchronize(stream) : result;
+}
+
+static CUresult clear_device(const struct weir_host_chunk *chunk, CUstream stream)
+{
+    const struct weir_driver *driver = &chunk->tenant->worker->platform.driver;
+    CUresult result = driver->cuMemsetD8Async(chunk->base, 0, chunk->bytes, stream);
+
+    result = result == CUDA_SUCCESS ? weir_memory_cleared(driver, stream) : result;
+    if (result != CUDA_SUCCESS) {
+        (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
+    }
+    return result;
+}
+
+static CUresult map_device(struct weir_host_chunk *chunk, struct weir_session *session,
+                           CUstream stream)
+{
+    struct weir_worker *w = chunk->tenant->worker;
+    CUresult result;
+
+    WEIR_TRY(weir_memory_create(session, chunk->device, chunk->bytes, &chunk->memory));
+    result = map_memory(chunk, session);
+    result = result == CUDA_SUCCESS ? clear_device(chunk, stream) : result;
+    if (result != CUDA_SUCCESS) {
+        (void)w->platform.driver.cuMemRelease(chunk->memory);
+        return result;
+    }
+    chunk->kept =
+        weir_memory_keep(chunk->tenant, chunk->memory, chunk->id, chunk->base, chunk->bytes);
+    return CUDA_SUCCESS;
+}
+
+/* Where a pinned chunk's pages come from. */
+static bool take_pages(struct weir_host_chunk *chunk, int *ret_fd)
+{
+    if (chunk->region_end != NULL) {
+        return weir_region_take(chunk->region_end, chunk->bytes, ret_fd, &chunk->region_offset) ==
+               WEIR_OK;
+    }
+    chunk->fd = *ret_fd = weir_memfd_sealed("weir-pinned", chunk->bytes);
+    return chunk->fd >= 0;
+}
+
+void weir_chunk_close_file(struct weir_host_chunk *chunk)
+{
+    if (chunk->fd >= 0) {
+        close(chunk->fd);
+        chunk->fd = -1;
+    }
+}
+
+static void give_pages(struct weir_host_chunk *chunk)
+{
+    if (chunk->region_end != NULL) {
+        if (is_loose(chunk)) {
+            weir_bus_unguard(chunk->base, chunk->bytes);
+        }
+        weir_region_give(chunk->region_end, chunk->region_offset, chunk->bytes);
+    } else {
+        weir_chunk_close_file(chunk);
+    }
+}
+
+/* The file's offset of its pages. */
+static off_t offset_of_pages(const struct weir_host_chunk *chunk)
+{
+    return chunk->region_end == NULL
+               ? 0
+               : (off_t)weir_region_file_offset(chunk->region_end, chunk->region_offset);
+}
+
+static bool guard_pages(const struct weir_host_chunk *chunk)
+{
+    return !is_loose(chunk) || weir_bus_guard(chunk->base, chunk->bytes);
+}
+
+static CUresult map_pinned(struct weir_host_chunk *chunk)
+{
+    const struct weir_driver *driver = &chunk->tenant->worker->platform.driver;
+    void *at = (void *)(uintptr_t)chunk->base;
+    CUdeviceptr device = 0;
+    CUresult result;
+    int fd;
+
+    if (!take_pages(chunk, &fd)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    /* Over the window's own reservation, which is PROT_NONE and this tenant's alone. */
+    if (mmap(at, chunk->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+             offset_of_pages(chunk)) != at ||
+        !guard_pages(chunk)) {
+        (void)weir_window_reclaim(chunk->base, chunk->bytes);
+        give_pages(chunk);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    result = driver->cuMemHostRegister_v2(
+        at, chunk->bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuMemHostGetDevicePointer_v2(&device, at, 0);
+        if (result == CUDA_SUCCESS && device != chunk->base) {
+            result = CUDA_ERROR_NOT_SUPPORTED;
+        }
+        if (result != CUDA_SUCCESS) {
+            (void)driver->cuMemHostUnregister(at);
+        }
+    }
+    if (result != CUDA_SUCCESS) {
+        (void)weir_window_reclaim(chunk->base, chunk->bytes);
+        give_pages(chunk);
+    }
+    return result;
+}
+
+static void count(const struct weir_host_chunk *chunk)
+{
+    struct weir_worker_counts *counts = &chunk->tenant->worker->counts;
+
+    atomic_fetch_add(&counts->chunks, 1);
+    atomic_fetch_add(&counts->chunk_bytes, chunk->bytes);
+}
+
+/* ---------------------------------------------------------------- before there is a program */
+
+#define READY_BYTES (UINT64_C(32) << 20) /* what guests ask for at first (guest_lib/chunk.c) */
+
+CUresult weir_chunk_ready_make(struct weir_worker *worker, CUstream stream)
+{
+    const struct weir_driver *d = &worker->platform.driver;
+    struct weir_ready_chunk ready = {.there = true,
+                                     .base = weir_worker_ready_window_base(worker),
+                                     .bytes = READY_BYTES,
+                                     .clearing = stream};
+    CUresult result;
+
+    if (ready.bytes % worker->platform.granularity_bytes != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    WEIR_TRY(create_memory(worker, 0, ready.bytes, &ready.memory));
+    result = d->cuMemMap(ready.base, ready.bytes, 0, ready.memory, 0);
+    if (result != CUDA_SUCCESS) {
+        (void)d->cuMemRelease(ready.memory);
+        return result;
+    }
+    result = weir_memory_access(worker, 0, 1, ready.base, ready.bytes,
+                                CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (result == CUDA_SUCCESS) {
+        result = d->cuMemsetD8Async(ready.base, 0, ready.bytes, stream);
+    }
+    if (result != CUDA_SUCCESS) {
+        (void)d->cuMemUnmap(ready.base, ready.bytes);
+        (void)d->cuMemRelease(ready.memory);
+        return result;
+    }
+    worker->platform.ready.chunk = ready;
+    return CUDA_SUCCESS;
+}
+
+void weir_chunk_ready_cleared(struct weir_worker *worker)
+{
+    worker->platform.ready.chunk.clearing = NULL;
+}
+
+static bool take_ready(struct weir_worker *worker, uint64_t bytes,
+                       struct weir_ready_chunk *ret_ready)
+{
+    bool taken;
+
+    pthread_mutex_lock(&worker->lock);
+    taken = worker->platform.ready.chunk.there &&
+            (bytes == 0 || bytes == worker->platform.ready.chunk.bytes);
+    if (taken) {
+        *ret_ready = worker->platform.ready.chunk;
+        worker->platform.ready.chunk.there = false;
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return taken;
+}
+
+static CUresult await_cleared(const struct weir_driver *d, const struct weir_ready_chunk *ready)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    if (ready->clearing != NULL) {
+        result = d->cuStreamSynchronize(ready->clearing);
+        (void)d->cuStreamDestroy_v2(ready->clearing);
+    }
+    return result;
+}
+
+bool weir_chunk_ready_drop(struct weir_worker *worker)
+{
+    const struct weir_driver *d = &worker->platform.driver;
+    struct weir_ready_chunk ready;
+
+    if (!take_ready(worker, 0, &ready)) {
+        return false;
+    }
+    (void)await_cleared(d, &ready);
+    (void)d->cuMemUnmap(ready.base, ready.bytes);
+    (void)d->cuMemRelease(ready.memory);
+    return true;
+}
+
+/* Its addresses have been taken in the tenant's window (tenant.c). */
+static CUresult use_ready(struct weir_session *session, struct weir_host_chunk *chunk,
+                          const struct weir_ready_chunk *ready)
+{
+    const struct weir_driver *d = session->driver;
+    CUresult result = await_cleared(d, ready);
+
+    chunk->base = ready->base;
+    chunk->memory = ready->memory;
+    if (result == CUDA_SUCCESS) {
+        weir_chunk_reach(session, chunk, session->devices.used);
+        chunk->kept =
+            weir_memory_keep(chunk->tenant, chunk->memory, chunk->id, chunk->base, chunk->bytes);
+        return CUDA_SUCCESS;
+    }
+    (void)d->cuMemUnmap(chunk->base, chunk->bytes);
+    (void)d->cuMemRelease(chunk->memory);
+    return result;
+}
+
+/* ---------------------------------------------------------------- made */
+
+/* Find an address for pinned memory, or for memory of another worker, and map it there. */
+static CUresult map_at_new_address(struct weir_session *session, struct weir_host_chunk *chunk)
+{
+    CUresult result;
+
+    WEIR_TRY(take_address(session, chunk, session->platform->granularity_bytes));
+    result = chunk->pinned ? map_pinned(chunk) : map_memory(chunk, session);
+    if (result != CUDA_SUCCESS) {
+        give_address(chunk);
+    }
+    return result;
+}
+
+static CUresult make_device(struct weir_session *session, struct weir_host_chunk *chunk,
+                            uint64_t unit, CUstream stream)
+{
+    struct weir_ready_chunk ready;
+    CUresult result;
+
+    WEIR_TRY(charge(session, chunk));
+    if (chunk->device == 0 && take_ready(session->worker, chunk->bytes, &ready)) {
+        result = use_ready(session, chunk, &ready);
+    } else {
+        WEIR_TRY(take_place(chunk, unit));
+        result = map_device(chunk, session, stream);
+    }
+    if (result != CUDA_SUCCESS) {
+        give_address(chunk);
+    }
+    return result;
+}
+
+/* Memory that the session has had before. false: there is none of this size. */
+static bool use_spare(struct weir_session *session, uint32_t device, uint64_t bytes,
+                      CUresult *ret_result, struct weir_host_chunk **ret_chunk)
+{
+    struct weir_host_chunk *chunk = weir_spare_take(session, device, bytes);
+
+    if (chunk == NULL) {
+        return false;
+    }
+    *ret_result = charge(session, chunk);
+    if (*ret_result != CUDA_SUCCESS) {
+        chunk->charged = (struct weir_amounts){{0}};
+        weir_chunk_release(chunk);
+        return true;
+    }
+    chunk->refs = 1;
+    weir_chunk_reach(session, chunk, session->devices.used);
+    *ret_chunk = chunk;
+    return true;
+}
+
+CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
+                           bool pinned, CUstream stream, struct weir_region_end *end,
+                           struct weir_host_chunk **ret_chunk)
+{
+    struct weir_worker *w = session->worker;
+    uint64_t unit = w->platform.granularity_bytes;
+    struct weir_host_chunk *chunk;
+    CUresult result;
+
+    if (bytes == 0 || bytes > w->config.window_bytes) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    bytes = (bytes + unit - 1) / unit * unit;
+    if (!pinned && use_spare(session, device, bytes, &result, ret_chunk)) {
+        return result;
+    }
+    chunk = calloc(1, sizeof *chunk);
+    if (chunk == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *chunk = (struct weir_host_chunk){.tenant = session->tenant,
+                                      .id = atomic_fetch_add(&w->counts.next_chunk, 1) + 1,
+                                      .bytes = bytes,
+                                      .pinned = pinned,
+                                      .device = (uint8_t)device,
+                                      .fd = -1,
+                                      .region_end = pinned ? end : NULL,
+                                      .refs = 1};
+    result =
+        pinned ? map_at_new_address(session, chunk) : make_device(session, chunk, unit, stream);
+    if (result != CUDA_SUCCESS) {
+        free(chunk);
+        return result;
+    }
+    count(chunk);
+    *ret_chunk = chunk;
+    return CUDA_SUCCESS;
+}
+
+void weir_chunk_reach(struct weir_session *session, const struct weir_host_chunk *chunk,
+                      uint32_t users)
+{
+    if (!chunk->pinned) {
+        weir_memory_reach(session->worker, chunk->device, users, chunk->base, chunk->bytes,
+                          CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    }
+}
+
+/* ---------------------------------------------------------------- for other processes */
+
+/* From now on sessions of this worker find it. */
+static void enter_shared(struct weir_host_chunk *chunk)
+{
+    struct weir_tenant *t = chunk->tenant;
+
+    pthread_mutex_lock(&t->lock);
+    chunk->shared = true;
+    chunk->next_shared = t->shared_chunks;
+    t->shared_chunks = chunk;
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void leave_shared_locked(struct weir_host_chunk *chunk)
+{
+    for (struct weir_host_chunk **at = &chunk->tenant->shared_chunks; *at != NULL;
+         at = &(*at)->next_shared) {
+        if (*at == chunk) {
+            *at = chunk->next_shared;
+            return;
+        }
+    }
+}
+
+CUresult weir_chunk_share(struct weir_host_chunk *chunk)
+{
+    struct weir_link_entry entry = {.device = chunk->device, .bytes = chunk->bytes};
+
+    if (chunk->shared) {
+        return CUDA_SUCCESS;
+    }
+    if (weir_directory_is_used(chunk->tenant)) {
+        WEIR_TRY(weir_ipc_memory_publish(chunk->tenant, chunk->memory, &entry, &chunk->charged));
+        chunk->published = true;
+    } else if (!weir_directory_new_key(entry.key)) {
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    memcpy(chunk->key, entry.key, sizeof chunk->key);
+    enter_shared(chunk);
+    return CUDA_SUCCESS;
+}
+
+static bool is_same_key(const uint8_t *a, const uint8_t *b)
+{
+    unsigned differ = 0;
+
+    for (size_t i = 0; i < WEIR_ENTRY_KEY_BYTES; i++) {
+        differ |= (unsigned)(a[i] ^ b[i]);
+    }
+    return differ == 0;
+}
+
+static struct weir_host_chunk *find_shared(struct weir_tenant *t, const uint8_t *key)
+{
+    struct weir_host_chunk *chunk;
+
+    pthread_mutex_lock(&t->lock);
+    chunk = t->shared_chunks;
+    while (chunk != NULL && !is_same_key(chunk->key, key)) {
+        chunk = chunk->next_shared;
+    }
+    if (chunk != NULL) {
+        chunk->refs++;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return chunk;
+}
+
+static CUresult import_chunk(struct weir_session *session, const uint8_t *key,
+                             struct weir_host_chunk **ret_chunk)
+{
+    struct weir_tenant *t = session->tenant;
+    struct weir_link_entry entry = {.kind = WEIR_ENTRY_MEMORY};
+    struct weir_host_chunk *chunk = calloc(1, sizeof *chunk);
+    CUresult result = chunk != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+
+    WEIR_TRY(result);
+    memcpy(entry.key, key, sizeof entry.key);
+    *chunk = (struct weir_host_chunk){.tenant = t, .fd = -1, .refs = 1, .published = true};
+    result = weir_ipc_memory_import(t, &entry, &chunk->memory);
+    if (result != CUDA_SUCCESS) {
+        free(chunk);
+        return result;
+    }
+    chunk->device = (uint8_t)entry.device;
+    chunk->bytes = entry.bytes;
+    memcpy(chunk->key, key, sizeof chunk->key);
+    result = map_at_new_address(session, chunk);
+    if (result != CUDA_SUCCESS) {
+        (void)session->driver->cuMemRelease(chunk->memory);
+        weir_directory_withdraw(t, WEIR_ENTRY_MEMORY, key);
+        free(chunk);
+        return result;
+    }
+    count(chunk);
+    enter_shared(chunk);
+    *ret_chunk = chunk;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_chunk_open(struct weir_session *session, const uint8_t key[WEIR_ENTRY_KEY_BYTES],
+                         struct weir_host_chunk **ret_chunk)
+{
+    *ret_chunk = find_shared(session->tenant, key);
+    if (*ret_chunk != NULL) {
+        weir_chunk_reach(session, *ret_chunk, session->devices.used);
+        return CUDA_SUCCESS;
+    }
+    return weir_directory_is_used(session->tenant) ? import_chunk(session, key, ret_chunk)
+                                                   : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---------------------------------------------------------------- the end */
+
+static void finish(struct weir_host_chunk *chunk)
+{
+    struct weir_worker *worker = chunk->tenant->worker;
+
+    give_address(chunk);
+    atomic_fetch_sub(&worker->counts.chunks, 1);
+    atomic_fetch_sub(&worker->counts.chunk_bytes, chunk->bytes);
+    free(chunk);
+}
+
+void weir_chunk_release(struct weir_host_chunk *chunk)
+{
+    const struct weir_driver *driver = &chunk->tenant->worker->platform.driver;
+
+    (void)driver->cuMemUnmap(chunk->base, chunk->bytes);
+    (void)driver->cuMemRelease(chunk->memory);
+    if (chunk->kept) {
+        weir_memory_drop(chunk->tenant->worker, chunk->id);
+    }
+    if (chunk->published) {
+        weir_directory_withdraw(chunk->tenant, WEIR_ENTRY_MEMORY, chunk->key);
+    }
+    finish(chunk);
+}
+
+/* The device is idle. */
+static void unpin(struct weir_session *session, void *what)
+{
+    struct weir_host_chunk *chunk = what;
+
+    (void)session->driver->cuMemHostUnregister((void *)(uintptr_t)chunk->base);
+    (void)weir_window_reclaim(chunk->base, chunk->bytes);
+    give_pages(chunk);
+    finish(chunk);
+}
+
+void weir_chunk_put(struct weir_session *session, struct weir_host_chunk *chunk)
+{
+    struct weir_tenant *t = chunk->tenant;
+    uint32_t idle;
+    bool last;
+
+    pthread_mutex_lock(&t->lock);
+    last = --chunk->refs == 0;
+    if (last && chunk->shared) {
+        leave_shared_locked(chunk);
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (!last) {
+        return;
+    }
+    if (!chunk->pinned) {
+        if (!weir_spare_keep(session, chunk)) {
+            weir_chunk_release(chunk);
+        }
+    } else if (weir_put_off_begin(session, &idle) == CUDA_SUCCESS) {
+        unpin(session, chunk);
+        weir_device_idle_end(session->worker, idle);
+    } else {
+        weir_put_off(session, unpin, chunk, 0, 0);
+    }
+}

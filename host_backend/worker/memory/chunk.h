@@ -1,0 +1,126 @@
+/* Memory that guests are granted, and memory of a device without an address (memory/chunk.c). */
+#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_CHUNK_H
+#define WEIR_HOST_BACKEND_WORKER_MEMORY_CHUNK_H
+
+#include "base/account.h"
+#include "host_backend/config/link.h"
+#include "proto/cuda_abi.h"
+#include "proto/driver_table.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_host_chunk;
+struct weir_region_end;
+struct weir_session;
+struct weir_tenant;
+struct weir_worker;
+
+/* Device memory that nobody uses, in the list of memory/spare.c. */
+struct weir_spare {
+    struct weir_host_chunk *next;
+    const struct weir_session *session; /* that had it */
+    uint64_t since_ns;
+};
+
+/* Device memory or pinned host memory, at one address in worker and guest. */
+struct weir_host_chunk {
+    struct weir_tenant *tenant;
+    uint64_t id;
+    uint64_t base, bytes;
+    bool pinned;
+    uint8_t device;                      /* index in the worker's: where it lies */
+    CUmemGenericAllocationHandle memory; /* device */
+    struct weir_amounts charged;
+    int fd;                             /* pinned: the memfd, until the guest has it; else -1 */
+    struct weir_region_end *region_end; /* pinned, of a virtual machine's session: whose room */
+    uint64_t region_offset;             /* .. and where in its region */
+    bool kept;                          /* the supervisor holds a descriptor */
+    bool published;                     /* it is in the directory, by this worker or another */
+    uint32_t refs;                      /* under the tenant's lock */
+    /* Of device memory that has a key, for other processes (memory/ipc.h): */
+    struct weir_host_chunk *next_shared; /* in the tenant, under its lock */
+    uint8_t key[WEIR_ENTRY_KEY_BYTES];
+    bool shared;
+    struct weir_spare spare; /* under its list's lock */
+};
+
+/**
+ * Make a chunk with one reference: memory that reads as zero, or that the session has had before,
+ * mapped at an address of the window and charged to the session's tenant.
+ * @param device  index of the worker's: where device memory lies; its context is current.
+ * @param stream  of that device, for clearing; synchronized before it returns.
+ * @param end     pinned memory comes out of this session's region; NULL: it is a file of its own.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ */
+CUresult weir_chunk_create(struct weir_session *session, uint32_t device, uint64_t bytes,
+                           bool pinned, CUstream stream, struct weir_region_end *end,
+                           struct weir_host_chunk **ret_chunk);
+/** The guest has the file of pinned memory, or needs none: close it; its mapping stays. */
+void weir_chunk_close_file(struct weir_host_chunk *chunk);
+/** Let devices of the session (a bit each) reach the chunk, too. @thread the session's */
+void weir_chunk_reach(struct weir_session *session, const struct weir_host_chunk *chunk,
+                      uint32_t users);
+/** Unmap and release device memory that has no reference, and free the chunk. @thread any */
+void weir_chunk_release(struct weir_host_chunk *chunk);
+/** Drop a session's reference; the last unmaps and releases, perhaps later (put_off.h, spare.h).
+ * The device has no work with it. @thread the session's */
+void weir_chunk_put(struct weir_session *session, struct weir_host_chunk *chunk);
+/**
+ * Give device memory that was granted to a session a key, if it has none yet.
+ * @return CUDA_SUCCESS, as weir_ipc_memory_publish()
+ * @thread the session's
+ */
+CUresult weir_chunk_share(struct weir_host_chunk *chunk);
+/**
+ * The chunk of a key, with a reference: of this worker, or mapped here from another one.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (none, or of another tenant), as
+ *         weir_chunk_create()
+ * @thread a session's
+ */
+CUresult weir_chunk_open(struct weir_session *session, const uint8_t key[WEIR_ENTRY_KEY_BYTES],
+                         struct weir_host_chunk **ret_chunk);
+/**
+ * Make the chunk that the first program of a worker gets as its first, in the window that the
+ * worker holds (weir_worker_window_prepare()). It is being cleared behind the stream's work.
+ * @param stream  taken if the worker has such a chunk afterwards and the GPU does not clear it in
+ *     time: weir_chunk_ready_cleared() says which.
+ * @return CUDA_SUCCESS, or the driver's error
+ * @thread main, before there are sessions
+ */
+CUresult weir_chunk_ready_make(struct weir_worker *worker, CUstream stream);
+/** It is cleared, so the stream is the caller's again. @thread main, before there are sessions */
+void weir_chunk_ready_cleared(struct weir_worker *worker);
+/** Give it up, if nobody has taken it. false: there was none. @thread any, without the worker's
+ * lock
+ */
+bool weir_chunk_ready_drop(struct weir_worker *worker);
+
+/** What device memory is charged as: softgpu keeps a file of each piece, NVIDIA's driver none. */
+struct weir_amounts weir_device_memory_cost(const struct weir_worker *worker, uint64_t bytes);
+/** Wait for a stream that clears memory. @return as cuStreamSynchronize() @thread any, with its
+ * context */
+CUresult weir_memory_cleared(const struct weir_driver *driver, CUstream stream);
+/** Memory of a device without an address, exportable if the driver can. @return CUDA_SUCCESS, the
+ * driver's error; CUDA_ERROR_OUT_OF_MEMORY has been noted (weir_session_note_lack()).
+ * @thread a session's */
+CUresult weir_memory_create(struct weir_session *session, uint32_t device, uint64_t bytes,
+                            CUmemGenericAllocationHandle *ret_memory);
+/**
+ * Set the access of its device to mapped memory, and of those of `users` (a bit per device) that
+ * can reach it: copies between devices and kernels that follow a pointer to another's memory then
+ * need nothing more. A session's users are the devices that it has used: weir_session_switch() sees
+ * to those that come later.
+ */
+CUresult weir_memory_access(struct weir_worker *worker, uint32_t device, uint32_t users,
+                            uint64_t base, uint64_t bytes, CUmemAccess_flags flags);
+/** Give further users access to memory that has been mapped with these flags; nothing is done where
+ * none of them can reach it. */
+void weir_memory_reach(struct weir_worker *worker, uint32_t device, uint32_t users, uint64_t base,
+                       uint64_t bytes, CUmemAccess_flags flags);
+/** Give the supervisor a descriptor of it, under this id. false: it has none. */
+bool weir_memory_keep(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory, uint64_t id,
+                      uint64_t base, uint64_t bytes);
+/** The supervisor may let go. */
+void weir_memory_drop(struct weir_worker *worker, uint64_t id);
+
+#endif

@@ -1,0 +1,279 @@
+/*
+ * Descriptors that stand for memory or for a pool, for other processes of the tenant.
+ *
+ * The guest has one end of a socket pair in which a random token waits to be peeked at; the worker
+ * holds the other, to which nothing can be sent: a descriptor that waits in it would live on, and
+ * could be the guest's own end. When the last copy of the guests' end is closed, in whatever
+ * process, ours hangs up: the main thread sees it through one epoll descriptor and drops the
+ * reference. A guest that shuts its end down, or eats the token, harms its own tenant alone.
+ *
+ * Where the tenant has other workers, the supervisor gets a copy of our end and watches it, too: so
+ * the descriptor outlives this worker.
+ */
+#include "host_backend/worker/memory/vmm.h"
+#include "host_backend/worker/state/tenant.h"
+
+#include "host_backend/worker/memory/ipc.h"
+#include "host_backend/worker/state/session.h"
+#include "proto/wire/export.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LOOK_AT 64
+
+/* Our end. */
+static const struct weir_amounts cost = {.of = {[WEIR_ACCOUNT_DESCRIPTORS] = 1}};
+
+struct weir_export {
+    struct weir_export *next; /* in the tenant, under its lock */
+    struct weir_tenant *tenant;
+    int fd;                       /* our end */
+    struct weir_vmm_alloc *alloc; /* a reference; NULL: a pool */
+    uint8_t name[16];
+    uint8_t token[WEIR_EXPORT_TOKEN_BYTES];
+};
+
+static void free_export(struct weir_export *export)
+{
+    /* The supervisor may have a copy, so that closing would not take it out. */
+    (void)epoll_ctl(weir_directory_watch_fd(export->tenant->worker), EPOLL_CTL_DEL, export->fd,
+                    NULL);
+    close(export->fd);
+    weir_account_release_all(&export->tenant->account, &cost);
+    if (export->alloc != NULL) {
+        weir_vmm_alloc_put(export->alloc);
+    }
+    free(export);
+}
+
+/* The pair, with the token in it; ours is export->fd. */
+static bool open_pair(struct weir_export *export, int *ret_guest_fd)
+{
+    struct weir_export_message message = {.magic = WEIR_EXPORT_MAGIC};
+    int pair[2];
+
+    memcpy(message.token, export->token, sizeof message.token);
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
+        return false;
+    }
+    if (send(pair[0], &message, sizeof message, MSG_NOSIGNAL) != (ssize_t)sizeof message ||
+        shutdown(pair[0], SHUT_RD) != 0) {
+        close(pair[0]);
+        close(pair[1]);
+        return false;
+    }
+    export->fd = pair[0];
+    *ret_guest_fd = pair[1];
+    return true;
+}
+
+/* The worker's first export makes what the main thread looks at. */
+static bool enter(struct weir_export *export)
+{
+    struct weir_tenant *t = export->tenant;
+    struct epoll_event event = {.events = 0, .data = {.ptr = export}}; /* hang-up is always told */
+    bool ok = false;
+
+    pthread_mutex_lock(&t->lock);
+    if (epoll_ctl(weir_directory_watch_fd(t->worker), EPOLL_CTL_ADD, export->fd, &event) == 0) {
+        export->next = t->exports;
+        t->exports = export;
+        if (export->alloc != NULL) {
+            export->alloc->refs++;
+        }
+        ok = true;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return ok;
+}
+
+/* Once, however many sessions of this worker export it. */
+static CUresult publish_alloc(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc)
+{
+    struct weir_link_entry entry = {
+        .device = alloc->device, .bytes = alloc->bytes, .handle_types = alloc->handle_types};
+
+    if (alloc->published) {
+        return CUDA_SUCCESS;
+    }
+    WEIR_TRY(weir_ipc_memory_publish(tenant, alloc->memory, &entry, &alloc->charged));
+    memcpy(alloc->key, entry.key, sizeof alloc->key);
+    alloc->published = true;
+    return CUDA_SUCCESS;
+}
+
+static CUresult publish_locked(const struct weir_export *export)
+{
+    struct weir_link_entry entry = {.kind = WEIR_ENTRY_POOL};
+
+    memcpy(entry.key, export->token, sizeof export->token);
+    memcpy(entry.value, export->name, sizeof export->name);
+    if (export->alloc != NULL) {
+        WEIR_TRY(publish_alloc(export->tenant, export->alloc));
+        entry.kind = WEIR_ENTRY_DESCRIPTOR;
+        memcpy(entry.value, export->alloc->key, sizeof export->alloc->key);
+    }
+    return weir_directory_publish(export->tenant, &entry, export->fd);
+}
+
+static CUresult publish(const struct weir_export *export)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    if (weir_directory_is_used(export->tenant)) {
+        pthread_mutex_lock(&export->tenant->publishing);
+        result = publish_locked(export);
+        pthread_mutex_unlock(&export->tenant->publishing);
+    }
+    return result;
+}
+
+/* Make and enter what has been charged. */
+static CUresult create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
+                       const uint8_t name[16], int *ret_fd)
+{
+    CUresult result;
+    struct weir_export *export = calloc(1, sizeof *export);
+
+    if (export == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    export->tenant = tenant;
+    export->alloc = alloc;
+    memcpy(export->name, name, sizeof export->name);
+    if (getrandom(export->token, sizeof export->token, 0) != (ssize_t)sizeof export->token ||
+        !open_pair(export, ret_fd)) {
+        free(export);
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    result = publish(export);
+    if (result == CUDA_SUCCESS && !enter(export)) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        close(*ret_fd); /* the supervisor's copy hangs up */
+        close(export->fd);
+        free(export);
+    }
+    return result;
+}
+
+CUresult weir_export_create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
+                            const uint8_t name[16], int *ret_fd)
+{
+    CUresult result = weir_tenant_charge(tenant, &cost);
+
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = create(tenant, alloc, name, ret_fd);
+    if (result != CUDA_SUCCESS) {
+        weir_account_release_all(&tenant->account, &cost);
+    }
+    return result;
+}
+
+static struct weir_export *find_locked(struct weir_tenant *t, const uint8_t token[16])
+{
+    struct weir_export *found = NULL;
+
+    for (struct weir_export *s = t->exports; s != NULL; s = s->next) {
+        unsigned differ = 0;
+
+        for (size_t i = 0; i < sizeof s->token; i++) {
+            differ |= (unsigned)(s->token[i] ^ token[i]);
+        }
+        if (differ == 0) {
+            found = s;
+        }
+    }
+    return found;
+}
+
+CUresult weir_export_find_alloc(struct weir_tenant *tenant, const uint8_t token[16],
+                                struct weir_vmm_alloc **ret_alloc)
+{
+    struct weir_vmm_alloc *alloc = NULL;
+    const struct weir_export *export;
+
+    pthread_mutex_lock(&tenant->lock);
+    export = find_locked(tenant, token);
+    if (export != NULL && export->alloc != NULL) {
+        alloc = export->alloc;
+        alloc->refs++;
+    }
+    pthread_mutex_unlock(&tenant->lock);
+    if (alloc != NULL) {
+        *ret_alloc = alloc;
+        return CUDA_SUCCESS;
+    }
+    return weir_directory_is_used(tenant) ? weir_vmm_alloc_import(tenant, token, ret_alloc)
+                                          : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The name of a pool of another worker. */
+static CUresult find_name_elsewhere(struct weir_tenant *tenant, const uint8_t token[16],
+                                    uint8_t ret_name[16])
+{
+    struct weir_link_entry entry = {.kind = WEIR_ENTRY_POOL};
+    int no_fd;
+
+    if (!weir_directory_is_used(tenant)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(entry.key, token, WEIR_EXPORT_TOKEN_BYTES);
+    WEIR_TRY(weir_directory_find(tenant, &entry, &no_fd));
+    memcpy(ret_name, entry.value, 16);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_export_find_name(struct weir_tenant *tenant, const uint8_t token[16],
+                               uint8_t ret_name[16])
+{
+    const struct weir_export *export;
+    bool found;
+
+    pthread_mutex_lock(&tenant->lock);
+    export = find_locked(tenant, token);
+    found = export != NULL && export->alloc == NULL;
+    if (found) {
+        memcpy(ret_name, export->name, sizeof export->name);
+    }
+    pthread_mutex_unlock(&tenant->lock);
+    return found ? CUDA_SUCCESS : find_name_elsewhere(tenant, token, ret_name);
+}
+
+void weir_exports_look(struct weir_worker *worker)
+{
+    struct epoll_event events[LOOK_AT];
+    int n = epoll_wait(weir_directory_watch_fd(worker), events, LOOK_AT, 0);
+
+    for (int i = 0; i < n; i++) {
+        struct weir_export *export = events[i].data.ptr;
+        struct weir_tenant *t = export->tenant;
+
+        pthread_mutex_lock(&t->lock);
+        for (struct weir_export **at = &t->exports; *at != NULL; at = &(*at)->next) {
+            if (*at == export) {
+                *at = export->next;
+                break;
+            }
+        }
+        pthread_mutex_unlock(&t->lock);
+        free_export(export);
+    }
+}
+
+void weir_exports_drop_all(struct weir_tenant *tenant)
+{
+    while (tenant->exports != NULL) {
+        struct weir_export *export = tenant->exports;
+
+        tenant->exports = export->next;
+        free_export(export);
+    }
+}

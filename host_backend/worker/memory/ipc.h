@@ -1,0 +1,75 @@
+/*
+ * What processes of a tenant share: memory, by its key, and events. Those of this worker find each
+ * other's in the tenant; those of its other workers through the supervisor (memory/directory.h).
+ *
+ * Source: docs/design/ipc.md
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_IPC_H
+#define WEIR_HOST_BACKEND_WORKER_MEMORY_IPC_H
+
+#include "base/account.h"
+#include "host_backend/worker/memory/directory.h"
+#include "proto/cuda_abi.h"
+
+struct weir_session;
+
+/* The 64 bytes that a guest gets for its other processes. */
+struct weir_ipc_handle {
+    uint8_t key[WEIR_ENTRY_KEY_BYTES]; /* of a chunk, or of an event */
+    uint64_t offset, bytes;            /* of an allocation in the chunk */
+    uint8_t unused[16];
+};
+_Static_assert(sizeof(struct weir_ipc_handle) == CU_IPC_HANDLE_SIZE, "as CUDA's handles");
+
+/**
+ * Publish memory that the tenant has charged.
+ *
+ * @param entry    device, bytes and handle_types; gets kind and key.
+ * @param charged  loses the device memory, which the supervisor gives back one day.
+ * @return as weir_directory_publish(), the driver's
+ * @thread a session's; for one piece of memory one at a time
+ */
+CUresult weir_ipc_memory_publish(struct weir_tenant *tenant, CUmemGenericAllocationHandle memory,
+                                 struct weir_link_entry *entry, struct weir_amounts *charged);
+
+/**
+ * Get memory of another worker. weir_directory_withdraw() gives it up.
+ *
+ * @param entry       kind (of memory, or of a descriptor for it) and key; gets the rest, and kind
+ *                    and key of the memory.
+ * @param ret_memory  gives it.
+ * @return as weir_directory_find(), the driver's
+ * @thread a session's
+ */
+CUresult weir_ipc_memory_import(struct weir_tenant *tenant, struct weir_link_entry *entry,
+                                CUmemGenericAllocationHandle *ret_memory);
+
+/* An event that several sessions of a tenant may share. */
+struct weir_ipc_event {
+    struct weir_ipc_event *next; /* in the tenant, under its lock, once it has a key */
+    uint8_t key[WEIR_ENTRY_KEY_BYTES];
+    CUevent native;
+    struct weir_amounts charged;
+    uint32_t refs; /* under the tenant's lock */
+    bool has_key;
+    bool is_published; /* by this worker */
+};
+
+/**
+ * Make an interprocess event with one reference. @thread a session's
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ */
+CUresult weir_ipc_event_create(struct weir_session *session, struct weir_ipc_event **ret_event);
+/** Give it a key, if it has none yet. @return as weir_directory_publish() @thread its session's */
+CUresult weir_ipc_event_share(struct weir_session *session, struct weir_ipc_event *event);
+/**
+ * The event of a key, with a reference.
+ * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE (none, or of another tenant), the driver's
+ * @thread a session's, in the context that is to use it
+ */
+CUresult weir_ipc_event_open(struct weir_session *session, const uint8_t key[WEIR_ENTRY_KEY_BYTES],
+                             struct weir_ipc_event **ret_event);
+/** Drop a reference; the last destroys it. @return the driver's @thread a session's */
+CUresult weir_ipc_event_put(struct weir_session *session, struct weir_ipc_event *event);
+
+#endif

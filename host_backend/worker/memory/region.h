@@ -1,0 +1,42 @@
+/*
+ * A session's part of its virtual machine's region: units that it takes and gives back
+ * (docs/design/kvm.md). The worker alone allots them. Internally locked.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_REGION_H
+#define WEIR_HOST_BACKEND_WORKER_MEMORY_REGION_H
+
+#include "base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_region_end;
+
+/**
+ * Take units of the region for a session: they read as zero.
+ *
+ * @param bytes       rounded up to units.
+ * @param ret_fd      the region's file; borrowed.
+ * @param ret_offset  where they begin in the region: the guest's offset.
+ * @return WEIR_OK, WEIR_ERR_QUOTA
+ * @thread any
+ */
+enum weir_status weir_region_take(struct weir_region_end *end, uint64_t bytes, int *ret_fd,
+                                  uint64_t *ret_offset) WEIR_MUST_CHECK;
+
+/** Where in the region's file an offset in the region lies. @thread any */
+uint64_t weir_region_file_offset(const struct weir_region_end *end, uint64_t offset);
+
+/** May its pages go away under a mapping, so that the bus guard must have each? @thread any */
+bool weir_region_end_is_loose(const struct weir_region_end *end);
+
+/** Give them back; what a session gives after weir_region_end_closing() stays the guest's. */
+void weir_region_give(struct weir_region_end *end, uint64_t offset, uint64_t bytes);
+
+/**
+ * The session is being taken apart. A guest's process that lives on keeps what it has mapped, its
+ * own registered pages among them, until it ends.
+ * @thread the session's
+ */
+void weir_region_end_closing(struct weir_region_end *end);
+
+#endif

@@ -1,0 +1,104 @@
+/* The inside of a region, for region_units.c, regions.c and region_mail.c alone. */
+#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_REGION_PRIVATE_H
+#define WEIR_HOST_BACKEND_WORKER_MEMORY_REGION_PRIVATE_H
+
+#include "host_backend/config/link.h"
+#include "host_backend/worker/memory/region.h"
+#include "host_backend/worker/memory/vm_clock.h"
+#include "proto/transport/region.h"
+#include "proto/transport/transport.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct weir_worker;
+
+enum slot_state { SLOT_FREE, SLOT_OPEN, SLOT_KEPT };
+
+struct slot {
+    enum slot_state state;
+    uint32_t beat;               /* as last seen */
+    uint64_t beat_ns;            /* and since when, by clock.run_ns */
+    struct weir_region_end *end; /* OPEN */
+};
+
+struct box {
+    uint32_t state; /* as last seen */
+    uint64_t since_ns;
+};
+
+struct region {
+    struct region *next; /* in the worker, under its lock */
+    struct weir_worker *worker;
+    struct weir_link_region about;
+    int fd;
+    int bell_fd; /* -1: none */
+    int stop_fd;
+    uint8_t *base; /* all of it, mapped */
+    uint64_t epoch;
+    pthread_t thread;
+    bool running;
+    bool cut;                                /* the file is shorter than it was: the thread's */
+    struct box boxes[WEIR_REGION_MAILBOXES]; /* the thread's */
+
+    pthread_mutex_t lock; /* guards what follows */
+    bool detached;
+    uint32_t refs; /* one of the list, one of each end and mail */
+    struct weir_vm_clock clock;
+    uint32_t n_used; /* slots that are not FREE */
+    struct slot slots[WEIR_REGION_SLOTS];
+    uint8_t boot_id[WEIR_REGION_BOOT_ID_BYTES];
+    uint32_t n_units;
+    uint16_t *owners; /* slot + 1 of each unit; mirrored in the region */
+};
+
+struct weir_region_end {
+    struct region *region;
+    uint32_t slot;
+    uint64_t segment_offset;
+    uint32_t n_words;
+    uint64_t segment_base; /* where it is mapped, if the guard has it; else 0 */
+    uint64_t segment_bytes;
+    uint32_t tail, head; /* as last seen, by the region's thread: as is .. */
+    uint32_t tickets[WEIR_WORDS_TICKETS];
+    atomic_bool gone; /* the guest's process has ended */
+    atomic_bool closing;
+};
+
+struct weir_region_mail {
+    struct region *region;
+    uint32_t box;
+    uint32_t state; /* of the mailbox: TAKEN under the guest's number */
+    struct weir_hello *hello;
+};
+
+/* region_units.c */
+
+void weir_region_get(struct region *region);
+/** Drop a reference; the last frees it. */
+void weir_region_put(struct region *region);
+/** Units for a slot, or false. */
+bool weir_region_take_locked(struct region *region, uint32_t slot, uint32_t n, uint32_t *ret_unit);
+/** One unit's owner: slot + 1, or 0. */
+void weir_region_own_locked(struct region *region, uint32_t unit, uint16_t owner);
+/** The guest's process is over: all that was its own becomes free. */
+void weir_region_free_slot_locked(struct region *region, uint32_t slot);
+/** For a session's host end (struct weir_ivshmem_keeper). */
+bool weir_region_end_gone(void *end);
+void weir_region_end_close(void *end);
+/** Whoever sleeps on what the guest of this end may have changed looks again. @return it has */
+bool weir_region_wake_end(struct weir_region_end *end);
+/** @return one has */
+bool weir_region_wake_all_locked(struct region *region);
+
+/** May QEMU cut the region's file short, because it has a name and no seals? */
+static inline bool weir_region_is_loose(const struct region *region)
+{
+    return region->about.transport == WEIR_TRANSPORT_DEVDAX;
+}
+
+static inline uint32_t weir_region_units(uint64_t bytes)
+{
+    return (uint32_t)((bytes + WEIR_REGION_UNIT_BYTES - 1) / WEIR_REGION_UNIT_BYTES);
+}
+
+#endif

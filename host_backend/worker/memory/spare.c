@@ -1,0 +1,205 @@
+#include "host_backend/worker/memory/spare.h"
+
+#include "base/clock.h"
+#include "host_backend/worker/device/device_idle.h"
+#include "host_backend/worker/memory/chunk.h"
+#include "host_backend/worker/state/about.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/tenant.h"
+#include <stdlib.h>
+
+#define AGE_NS     WEIR_NS_PER_S /* a program that allocates again does so at once */
+#define PART       8             /* of a device's memory, or of the quota: 1/PART at most */
+#define SPARES_MAX 256           /* the list is searched */
+
+struct weir_spares {
+    pthread_mutex_t lock;          /* guards what follows; held while memory is released */
+    struct weir_host_chunk *first; /* the newest */
+    uint32_t n;
+};
+
+struct weir_spares *weir_spares_create(void)
+{
+    struct weir_spares *spares = calloc(1, sizeof *spares);
+
+    if (spares != NULL) {
+        pthread_mutex_init(&spares->lock, NULL);
+    }
+    return spares;
+}
+
+void weir_spares_destroy(struct weir_spares *spares)
+{
+    if (spares != NULL) {
+        pthread_mutex_destroy(&spares->lock);
+    }
+    free(spares);
+}
+
+static struct weir_spares *spares_of(const struct weir_worker *worker)
+{
+    return weir_worker_platform(worker)->spares;
+}
+
+/* Others that lack memory see it there. */
+static void show_locked(const struct weir_worker *worker, const struct weir_spares *spares)
+{
+    atomic_store(&weir_worker_platform(worker)->spin.page->spares, spares->n);
+}
+
+static void release_at_locked(struct weir_spares *spares, struct weir_host_chunk **at)
+{
+    struct weir_host_chunk *chunk = *at;
+
+    *at = chunk->spare.next;
+    spares->n--;
+    weir_chunk_release(chunk);
+}
+
+/* What a session may have. Its tenant's quota is less than that of the device, or there is none. */
+static uint64_t most_bytes(const struct weir_session *session, uint32_t device)
+{
+    uint64_t total = session->platform->devices[device].about.total_memory_bytes;
+    uint64_t quota = weir_account_limit(&session->tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY);
+
+    return (quota < total ? quota : total) / PART;
+}
+
+/* The oldest of a session's, until the others are few enough. */
+static void trim_locked(struct weir_spares *spares, const struct weir_session *session,
+                        uint64_t most)
+{
+    struct weir_host_chunk **at = &spares->first;
+    uint64_t bytes = 0;
+    uint32_t n = 0;
+
+    while (*at != NULL) {
+        bool own = (*at)->spare.session == session;
+
+        bytes += own ? (*at)->bytes : 0;
+        n += own;
+        if (own && (bytes > most || n > SPARES_MAX)) {
+            release_at_locked(spares, at);
+        } else {
+            at = &(*at)->spare.next;
+        }
+    }
+}
+
+bool weir_spare_keep(struct weir_session *session, struct weir_host_chunk *chunk)
+{
+    struct weir_spares *spares = spares_of(session->worker);
+    uint64_t most = most_bytes(session, chunk->device);
+
+    /* Another process may have it mapped, or may find it by its key. */
+    if (spares == NULL || chunk->pinned || chunk->shared || chunk->published ||
+        chunk->bytes > most || weir_session_is_unloading(session)) {
+        return false;
+    }
+    weir_account_release_all(&chunk->tenant->account, &chunk->charged);
+    chunk->charged = (struct weir_amounts){{0}};
+    pthread_mutex_lock(&spares->lock);
+    chunk->spare.session = session;
+    chunk->spare.since_ns = weir_clock_now_ns();
+    chunk->spare.next = spares->first;
+    spares->first = chunk;
+    spares->n++;
+    trim_locked(spares, session, most);
+    show_locked(session->worker, spares);
+    pthread_mutex_unlock(&spares->lock);
+    return true;
+}
+
+struct weir_host_chunk *weir_spare_take(struct weir_session *session, uint32_t device,
+                                        uint64_t bytes)
+{
+    struct weir_spares *spares = spares_of(session->worker);
+    struct weir_host_chunk *chunk = NULL;
+
+    if (spares == NULL) {
+        return NULL;
+    }
+    pthread_mutex_lock(&spares->lock);
+    for (struct weir_host_chunk **at = &spares->first; (chunk = *at) != NULL;
+         at = &chunk->spare.next) {
+        if (chunk->spare.session == session && chunk->device == device && chunk->bytes == bytes) {
+            *at = chunk->spare.next;
+            spares->n--;
+            show_locked(session->worker, spares);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&spares->lock);
+    return chunk;
+}
+
+uint64_t weir_spare_bytes(const struct weir_session *session, uint32_t device)
+{
+    struct weir_spares *spares = spares_of(session->worker);
+    uint64_t bytes = 0;
+
+    if (spares == NULL) {
+        return 0;
+    }
+    pthread_mutex_lock(&spares->lock);
+    for (const struct weir_host_chunk *chunk = spares->first; chunk != NULL;
+         chunk = chunk->spare.next) {
+        if (chunk->device == device && chunk->spare.session->about->pid == session->about->pid) {
+            bytes += chunk->bytes;
+        }
+    }
+    pthread_mutex_unlock(&spares->lock);
+    return bytes;
+}
+
+/* @param session  NULL: all sessions'. @param before_ns  spare since then, or before. */
+static bool release(struct weir_worker *worker, const struct weir_session *session,
+                    uint64_t before_ns)
+{
+    struct weir_spares *spares = spares_of(worker);
+    bool any = false;
+
+    if (spares == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&spares->lock);
+    for (struct weir_host_chunk **at = &spares->first; *at != NULL;) {
+        if ((session == NULL || (*at)->spare.session == session) &&
+            (*at)->spare.since_ns <= before_ns) {
+            release_at_locked(spares, at);
+            any = true;
+        } else {
+            at = &(*at)->spare.next;
+        }
+    }
+    if (any) {
+        show_locked(worker, spares);
+    }
+    pthread_mutex_unlock(&spares->lock);
+    return any;
+}
+
+void weir_spares_end(struct weir_session *session)
+{
+    (void)release(session->worker, session, UINT64_MAX);
+}
+
+bool weir_spares_release(struct weir_worker *worker)
+{
+    return release(worker, NULL, UINT64_MAX);
+}
+
+bool weir_spares_age(struct weir_worker *worker, uint64_t now_ns)
+{
+    struct weir_spares *spares = spares_of(worker);
+    bool any;
+
+    if (spares == NULL) {
+        return false;
+    }
+    (void)release(worker, NULL, now_ns - AGE_NS);
+    pthread_mutex_lock(&spares->lock);
+    any = spares->first != NULL;
+    pthread_mutex_unlock(&spares->lock);
+    return any;
+}

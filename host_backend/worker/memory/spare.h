@@ -1,0 +1,57 @@
+/*
+ * Spare memory: device memory that a program has given back and may want again.
+ *
+ * Programs that free what they have and allocate as much again, as PyTorch does when it empties its
+ * cache, would have the driver unmap, make, map and clear it each time. So chunks that a session
+ * returns stay mapped for a second. The session gets one of the same size again as it is; nobody
+ * else gets it. Spare memory is charged to nobody and counts as free. It is released when the
+ * device has no memory, for whomever, and when the session ends.
+ *
+ * Internally locked. Source: docs/design/memory.md
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_SPARE_H
+#define WEIR_HOST_BACKEND_WORKER_MEMORY_SPARE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_host_chunk;
+struct weir_session;
+struct weir_spares;
+struct weir_worker;
+
+/** A worker's. NULL: out of memory; then nothing is kept. @thread main */
+struct weir_spares *weir_spares_create(void);
+/** There is none. Accepts NULL. @thread main */
+void weir_spares_destroy(struct weir_spares *spares);
+
+/**
+ * A session returns device memory, which has no reference left: keep it, and no longer charge it.
+ * What has been spare for longest is released if there is too much.
+ * @return false: it is not kept.
+ * @thread the session's
+ */
+bool weir_spare_keep(struct weir_session *session, struct weir_host_chunk *chunk);
+
+/**
+ * The session's spare memory of this size.
+ * @param bytes  as the chunk has them.
+ * @return a chunk without a reference, charged to nobody; NULL: there is none.
+ * @thread the session's
+ */
+struct weir_host_chunk *weir_spare_take(struct weir_session *session, uint32_t device,
+                                        uint64_t bytes);
+
+/** How much there is on a device of a session's process: a monitor asks for its program. @thread
+ * any */
+uint64_t weir_spare_bytes(const struct weir_session *session, uint32_t device);
+
+/** Release what a session has. @thread the session's */
+void weir_spares_end(struct weir_session *session);
+/** Release everything. @return there was some. @thread any, with a context current */
+bool weir_spares_release(struct weir_worker *worker);
+/** Release what has been spare for a second. @return there is some left. @thread main, with a
+ * context current */
+bool weir_spares_age(struct weir_worker *worker, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,238 @@
+/*
+ * Tenants' windows: see tenant_window.h.
+ *
+ * Windows belong to the worker, which gives a tenant the lowest free one when its first session
+ * comes, so tenants without work cost nothing. The window's lower half is reserved through the
+ * driver for device memory then, the upper half by mmap for pinned host memory.
+ */
+#include "host_backend/worker/memory/tenant_window.h"
+#include "host_backend/worker/memory/chunk.h"
+#include "host_backend/worker/state/tenant.h"
+#include "host_backend/worker/state/worker.h"
+
+#include "base/log.h"
+#include <sys/mman.h>
+
+/* Where Linux on x86-64 loads programs that may lie anywhere (from ELF_ET_DYN_BASE, plus 28 random
+ * bits of pages), with their heaps behind them. */
+#define LOWEST_HEAP  0x555555554000u
+#define HIGHEST_HEAP 0x570000000000u
+
+uint64_t weir_tenant_window_bytes(const struct weir_tenant *tenant)
+{
+    return tenant->worker->config.window_bytes;
+}
+
+uint64_t weir_tenant_window_base(const struct weir_tenant *tenant)
+{
+    return tenant->worker->config.window_base + tenant->window * weir_tenant_window_bytes(tenant);
+}
+
+/*
+ * Nothing may lie in a tenant's window, nor where one that comes later will have its own. But
+ * programs may have libraries above their heaps: of windows there only the taken ones count. And
+ * nothing may lie where guests' reservations will.
+ */
+bool weir_tenant_windows_overlap(struct weir_worker *worker, uint64_t address, uint64_t bytes)
+{
+    const struct weir_link_config *c = &worker->config;
+    bool found = address < c->vmm_base + c->vmm_bytes && address + bytes > c->vmm_base;
+
+    pthread_mutex_lock(&worker->lock);
+    for (uint32_t i = 0; i < WEIR_WINDOWS_MAX && !found; i++) {
+        uint64_t base = c->window_base + i * c->window_bytes;
+
+        found = address < base + c->window_bytes && address + bytes > base &&
+                (worker->platform.window_taken[i] || base + c->window_bytes <= LOWEST_HEAP);
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return found;
+}
+
+bool weir_window_reclaim(uint64_t base, uint64_t bytes)
+{
+    return mmap((void *)(uintptr_t)base, bytes, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+static bool has_heaps(const struct weir_worker *worker, uint32_t window)
+{
+    uint64_t bytes = worker->config.window_bytes;
+    uint64_t base = worker->config.window_base + window * bytes;
+
+    return base < HIGHEST_HEAP && base + bytes > LOWEST_HEAP;
+}
+
+/* The lowest one that is free; WEIR_WINDOWS_MAX: there is none. */
+static uint32_t take_window(struct weir_worker *worker)
+{
+    uint32_t window = 0;
+
+    pthread_mutex_lock(&worker->lock);
+    while (window < WEIR_WINDOWS_MAX &&
+           (worker->platform.window_taken[window] || has_heaps(worker, window))) {
+        window++;
+    }
+    if (window != WEIR_WINDOWS_MAX) {
+        worker->platform.window_taken[window] = true;
+    }
+    pthread_mutex_unlock(&worker->lock);
+    return window;
+}
+
+static void give_window_back(struct weir_worker *worker, uint32_t window)
+{
+    pthread_mutex_lock(&worker->lock);
+    worker->platform.window_taken[window] = false;
+    pthread_mutex_unlock(&worker->lock);
+}
+
+/* Keep the window's addresses. CUDA_ERROR_ALREADY_MAPPED: something else lies there. */
+static CUresult hold_window(struct weir_worker *worker, uint32_t window)
+{
+    const struct weir_driver *driver = &worker->platform.driver;
+    uint64_t base = worker->config.window_base + window * worker->config.window_bytes;
+    uint64_t half = worker->config.window_bytes / 2;
+    CUdeviceptr got = 0;
+    CUresult result;
+    void *host;
+
+    result = driver->cuMemAddressReserve(&got, half, worker->platform.granularity_bytes, base, 0);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    host = mmap((void *)(uintptr_t)(base + half), half, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got == base && host == (void *)(uintptr_t)(base + half)) {
+        return CUDA_SUCCESS;
+    }
+    (void)driver->cuMemAddressFree(got, half);
+    if (host != MAP_FAILED) {
+        munmap(host, half);
+    }
+    return CUDA_ERROR_ALREADY_MAPPED;
+}
+
+static void let_window_go(struct weir_worker *worker, uint32_t window)
+{
+    uint64_t base = worker->config.window_base + window * worker->config.window_bytes;
+    uint64_t half = worker->config.window_bytes / 2;
+
+    (void)worker->platform.driver.cuMemAddressFree(base, half);
+    munmap((void *)(uintptr_t)(base + half), half);
+    give_window_back(worker, window);
+}
+
+/* Where the last windows are, this program may have something. */
+static CUresult find_window(struct weir_worker *worker, uint32_t *ret_window)
+{
+    CUresult result = CUDA_ERROR_ALREADY_MAPPED;
+    uint32_t window = 0;
+
+    while (result == CUDA_ERROR_ALREADY_MAPPED) {
+        window = take_window(worker);
+        if (window == WEIR_WINDOWS_MAX) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        result = hold_window(worker, window); /* nobody can have what something lies in */
+    }
+    if (result != CUDA_SUCCESS) {
+        give_window_back(worker, window);
+        return result;
+    }
+    *ret_window = window;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_worker_window_prepare(struct weir_worker *worker)
+{
+    CUresult result = find_window(worker, &worker->platform.ready.window);
+
+    worker->platform.ready.has_window = result == CUDA_SUCCESS;
+    return result;
+}
+
+uint64_t weir_worker_ready_window_base(const struct weir_worker *worker)
+{
+    return worker->config.window_base + worker->platform.ready.window * worker->config.window_bytes;
+}
+
+void weir_worker_window_finish(struct weir_worker *worker)
+{
+    (void)weir_chunk_ready_drop(worker);
+    if (worker->platform.ready.has_window) {
+        worker->platform.ready.has_window = false;
+        let_window_go(worker, worker->platform.ready.window);
+    }
+}
+
+static bool take_ready_window(struct weir_worker *worker, uint32_t *ret_window)
+{
+    bool has;
+
+    pthread_mutex_lock(&worker->lock);
+    has = worker->platform.ready.has_window;
+    worker->platform.ready.has_window = false;
+    *ret_window = worker->platform.ready.window;
+    pthread_mutex_unlock(&worker->lock);
+    return has;
+}
+
+/* What the worker has made for its first program lies at the beginning of the window. */
+static bool keep_ready_chunk(struct weir_tenant *tenant)
+{
+    const struct weir_ready_chunk *ready = &tenant->worker->platform.ready.chunk;
+    bool is_here = ready->there && ready->base == weir_tenant_window_base(tenant);
+
+    return !is_here ||
+           weir_window_take_at(&tenant->device_window, ready->base, ready->bytes) == WEIR_OK;
+}
+
+static CUresult reserve_window(struct weir_tenant *tenant)
+{
+    struct weir_worker *worker = tenant->worker;
+    uint64_t half = weir_tenant_window_bytes(tenant) / 2, base;
+
+    if (!take_ready_window(worker, &tenant->window)) {
+        CUresult result = find_window(worker, &tenant->window);
+
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+            weir_log_error("tenant: no window is left in this worker tenant=%s", tenant->name);
+        }
+        WEIR_TRY(result);
+    }
+    base = weir_tenant_window_base(tenant);
+    if (weir_window_init(&tenant->device_window, base, half) != WEIR_OK ||
+        weir_window_init(&tenant->host_window, base + half, half) != WEIR_OK ||
+        !keep_ready_chunk(tenant)) {
+        (void)weir_chunk_ready_drop(worker);
+        weir_window_finish(&tenant->device_window);
+        weir_window_finish(&tenant->host_window);
+        let_window_go(worker, tenant->window);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_tenant_reserve(struct weir_tenant *tenant)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    pthread_mutex_lock(&tenant->lock);
+    if (!tenant->reserved) {
+        result = reserve_window(tenant);
+        tenant->reserved = result == CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&tenant->lock);
+    return result;
+}
+
+void weir_tenant_unreserve(struct weir_tenant *tenant)
+{
+    if (tenant->reserved) {
+        (void)weir_chunk_ready_drop(tenant->worker); /* it lies in the window */
+        let_window_go(tenant->worker, tenant->window);
+    }
+    weir_window_finish(&tenant->device_window);
+    weir_window_finish(&tenant->host_window);
+}

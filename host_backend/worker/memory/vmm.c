@@ -1,0 +1,508 @@
+/*
+ * Memory without an address, and what a session maps of it where.
+ *
+ * Addresses come from the worker's VMM area, which all tenants share; each reservation is one of
+ * the driver's. The book (vmm_book.c) has the checks; the driver is asked only for what passes
+ * them. A mapping is in the session's ranges, which copies are checked against, while it is
+ * accessible.
+ */
+#include "host_backend/worker/memory/vmm.h"
+
+#include "base/log.h"
+#include "host_backend/worker/device/device.h"
+#include "host_backend/worker/device/streams.h"
+#include "host_backend/worker/memory/chunk.h"
+#include "host_backend/worker/memory/holdings.h"
+#include "host_backend/worker/memory/ipc.h"
+#include "host_backend/worker/memory/vmm_area.h"
+#include "host_backend/worker/state/tenant.h"
+#include "host_backend/worker/state/worker.h"
+#include "proto/wire/export.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define TENANT_SHARE  4 /* of the area: a quarter at most */
+#define RESERVE_TRIES 6
+/* How far off the next try is at least when the driver has something at a place. */
+#define STEP_BYTES (UINT64_C(64) << 30)
+/* Driver 580 rounds a wanted address up to a multiple of this (H200, 2026-11-21). */
+#define PLACE_BYTES (UINT64_C(32) << 20)
+
+/* ---------------------------------------------------------------- memory */
+
+static void count(const struct weir_vmm_alloc *alloc)
+{
+    struct weir_worker_counts *counts = &alloc->tenant->worker->counts;
+
+    atomic_fetch_add(&counts->chunks, 1);
+    atomic_fetch_add(&counts->chunk_bytes, alloc->bytes);
+}
+
+CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, uint64_t bytes,
+                               uint32_t handle_types, struct weir_vmm_alloc **ret_alloc)
+{
+    struct weir_tenant *tenant = session->tenant;
+    struct weir_worker *w = tenant->worker;
+    const struct weir_amounts cost = weir_device_memory_cost(w, bytes);
+    struct weir_vmm_alloc *alloc;
+    CUresult result;
+
+    /* Now: what is mapped later is cleared there, and then nobody waits for an error. */
+    WEIR_TRY(weir_worker_device_open(w, device));
+    WEIR_TRY(weir_session_charge_all(session, device, &cost));
+    alloc = calloc(1, sizeof *alloc);
+    if (alloc == NULL) {
+        weir_account_release_all(&tenant->account, &cost);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *alloc = (struct weir_vmm_alloc){.tenant = tenant,
+                                     .id = atomic_fetch_add(&w->counts.next_chunk, 1) + 1,
+                                     .bytes = bytes,
+                                     .charged = cost,
+                                     .handle_types = handle_types,
+                                     .device = device,
+                                     .refs = 1};
+    result = weir_memory_create(session, device, bytes, &alloc->memory);
+    if (result != CUDA_SUCCESS) {
+        weir_account_release_all(&tenant->account, &cost);
+        free(alloc);
+        return result;
+    }
+    alloc->kept = weir_memory_keep(tenant, alloc->memory, alloc->id, 0, bytes);
+    count(alloc);
+    *ret_alloc = alloc;
+    return CUDA_SUCCESS;
+}
+
+/* Get the memory of a token for an alloc that has been charged what is its own. */
+static CUresult import_memory(struct weir_vmm_alloc *alloc, const uint8_t token[16])
+{
+    struct weir_link_entry entry = {.kind = WEIR_ENTRY_DESCRIPTOR};
+
+    memcpy(entry.key, token, WEIR_EXPORT_TOKEN_BYTES);
+    WEIR_TRY(weir_ipc_memory_import(alloc->tenant, &entry, &alloc->memory));
+    alloc->bytes = alloc->cleared_bytes = entry.bytes;
+    alloc->handle_types = entry.handle_types;
+    alloc->device = entry.device;
+    alloc->published = true;
+    memcpy(alloc->key, entry.key, sizeof alloc->key);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_vmm_alloc_import(struct weir_tenant *tenant, const uint8_t token[16],
+                               struct weir_vmm_alloc **ret_alloc)
+{
+    const struct weir_amounts cost = weir_device_memory_cost(tenant->worker, 0);
+    struct weir_vmm_alloc *alloc;
+    CUresult result;
+
+    WEIR_TRY(weir_tenant_charge(tenant, &cost));
+    alloc = calloc(1, sizeof *alloc);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (alloc != NULL) {
+        *alloc = (struct weir_vmm_alloc){.tenant = tenant, .charged = cost, .refs = 1};
+        result = import_memory(alloc, token);
+    }
+    if (result != CUDA_SUCCESS) {
+        weir_account_release_all(&tenant->account, &cost);
+        free(alloc);
+        return result;
+    }
+    count(alloc);
+    *ret_alloc = alloc;
+    return CUDA_SUCCESS;
+}
+
+void weir_vmm_alloc_put(struct weir_vmm_alloc *alloc)
+{
+    struct weir_tenant *t = alloc->tenant;
+    bool last;
+
+    pthread_mutex_lock(&t->lock);
+    last = --alloc->refs == 0;
+    pthread_mutex_unlock(&t->lock);
+    if (!last) {
+        return;
+    }
+    (void)t->worker->platform.driver.cuMemRelease(alloc->memory);
+    if (alloc->kept) {
+        weir_memory_drop(t->worker, alloc->id);
+    }
+    if (alloc->published) {
+        weir_directory_withdraw(t, WEIR_ENTRY_MEMORY, alloc->key);
+    }
+    weir_account_release_all(&t->account, &alloc->charged);
+    atomic_fetch_sub(&t->worker->counts.chunks, 1);
+    atomic_fetch_sub(&t->worker->counts.chunk_bytes, alloc->bytes);
+    free(alloc);
+}
+
+static CUresult clear_mapped(struct weir_vmm_alloc *alloc, uint64_t at, CUstream stream)
+{
+    const struct weir_driver *driver = &alloc->tenant->worker->platform.driver;
+
+    WEIR_TRY(driver->cuMemsetD8Async(at + alloc->cleared_bytes, 0,
+                                     alloc->bytes - alloc->cleared_bytes, stream));
+    WEIR_TRY(weir_memory_cleared(driver, stream));
+    alloc->cleared_bytes = alloc->bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_vmm_alloc_clear(struct weir_vmm_alloc *alloc, CUstream stream)
+{
+    struct weir_worker *w = alloc->tenant->worker;
+    const struct weir_driver *driver = &w->platform.driver;
+    CUdeviceptr at = 0;
+    CUresult result;
+
+    if (alloc->cleared_bytes == alloc->bytes) {
+        return CUDA_SUCCESS;
+    }
+    WEIR_TRY(driver->cuMemAddressReserve(&at, alloc->bytes, w->platform.granularity_bytes, 0, 0));
+    result = driver->cuMemMap(at, alloc->bytes, 0, alloc->memory, 0);
+    if (result == CUDA_SUCCESS) {
+        result = weir_memory_access(w, alloc->device, 0, at, alloc->bytes,
+                                    CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        if (result == CUDA_SUCCESS) {
+            result = clear_mapped(alloc, at, stream);
+        }
+        (void)driver->cuMemUnmap(at, alloc->bytes);
+    }
+    (void)driver->cuMemAddressFree(at, alloc->bytes);
+    return result;
+}
+
+void weir_vmm_handle_drop(struct weir_session *session, struct weir_host_vmm_handle *handle)
+{
+    if (handle->alloc == NULL) {
+        return;
+    }
+    if (!handle->imported) {
+        weir_session_let_go(session, handle->alloc->device, handle->alloc->bytes);
+    }
+    weir_vmm_alloc_put(handle->alloc);
+    handle->alloc = NULL;
+}
+
+/* ---------------------------------------------------------------- addresses */
+
+struct weir_vmm_area *weir_vmm_area_create(void)
+{
+    struct weir_vmm_area *area = calloc(1, sizeof *area);
+
+    if (area != NULL) {
+        pthread_mutex_init(&area->lock, NULL);
+    }
+    return area;
+}
+
+void weir_vmm_area_destroy(struct weir_vmm_area *area)
+{
+    if (area != NULL) {
+        weir_window_finish(&area->window);
+        pthread_mutex_destroy(&area->lock);
+        free(area);
+    }
+}
+
+static void give_area(struct weir_session *s, const struct weir_vmm_space *space)
+{
+    struct weir_worker *w = s->worker;
+
+    pthread_mutex_lock(&w->vmm_area->lock);
+    s->tenant->vmm_bytes -= space->room;
+    if (weir_window_give(&w->vmm_area->window, space->base, space->room) != WEIR_OK) {
+        weir_log_error("vmm: addresses lost tenant=%s base=0x%llx", s->tenant->name,
+                       (unsigned long long)space->base);
+    }
+    pthread_mutex_unlock(&w->vmm_area->lock);
+}
+
+/* At the hint, if that is to be had; else where there is room. */
+static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignment,
+                          struct weir_vmm_space *space)
+{
+    struct weir_worker *w = s->worker;
+    enum weir_status status = WEIR_ERR_QUOTA;
+
+    pthread_mutex_lock(&w->vmm_area->lock);
+    if (w->vmm_area->window.bytes == 0 && /* the first reservation */
+        weir_window_init(&w->vmm_area->window, w->config.vmm_base, w->config.vmm_bytes) !=
+            WEIR_OK) {
+        pthread_mutex_unlock(&w->vmm_area->lock);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (space->room <= w->config.vmm_bytes / TENANT_SHARE &&
+        s->tenant->vmm_bytes <= w->config.vmm_bytes / TENANT_SHARE - space->room) {
+        if (hint != 0 && hint % alignment == 0) {
+            status = weir_window_take_at(&w->vmm_area->window, hint, space->room);
+            space->base = hint;
+        }
+        if (status != WEIR_OK) {
+            status = weir_window_take(&w->vmm_area->window, space->room, alignment, &space->base);
+        }
+    }
+    if (status == WEIR_OK) {
+        s->tenant->vmm_bytes += space->room;
+    }
+    pthread_mutex_unlock(&w->vmm_area->lock);
+    return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/*
+ * Where the driver has something of its own, the place is given up for good. It stays charged to
+ * the tenant: else one that reserves large pieces around such a place would use up all tenants'.
+ * What is there may be much larger than the place, so each try is twice as far off as the last.
+ */
+static CUresult reserve_area(struct weir_session *s, uint64_t alignment, uint64_t hint,
+                             struct weir_vmm_space *space)
+{
+    const struct weir_driver *driver = s->driver;
+
+    for (int i = 0; i < RESERVE_TRIES; i++) {
+        CUdeviceptr got = 0;
+        CUresult result;
+
+        WEIR_TRY(take_area(s, hint, alignment, space));
+        result = driver->cuMemAddressReserve(&got, space->bytes, s->platform->granularity_bytes,
+                                             space->base, 0);
+        if (result != CUDA_SUCCESS) {
+            give_area(s, space);
+            return result;
+        }
+        if (got == space->base) {
+            return CUDA_SUCCESS;
+        }
+        weir_log_warn("vmm: the driver has no room at base=0x%llx bytes=%llu, but at 0x%llx",
+                      (unsigned long long)space->base, (unsigned long long)space->bytes,
+                      (unsigned long long)got);
+        (void)driver->cuMemAddressFree(got, space->bytes);
+        hint = space->base + ((space->room > STEP_BYTES ? space->room : STEP_BYTES) << i);
+    }
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult weir_session_vmm_reserve(struct weir_session *s, uint64_t bytes, uint64_t alignment,
+                                  uint64_t hint, uint64_t *ret_base)
+{
+    struct weir_worker *w = s->worker;
+    uint64_t unit = w->platform.granularity_bytes;
+    struct weir_vmm_space space = {.bytes = bytes};
+
+    alignment = alignment > unit ? alignment : unit;
+    if (bytes == 0 || bytes % unit != 0 || (alignment & (alignment - 1)) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (bytes > w->config.vmm_bytes || alignment > w->config.vmm_bytes ||
+        s->holdings->vmm.n_spaces >= WEIR_VMM_SPACES_MAX) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    alignment = alignment > PLACE_BYTES ? alignment : PLACE_BYTES;
+    space.room = (bytes + alignment - 1) & ~(alignment - 1);
+    WEIR_TRY(reserve_area(s, alignment, hint, &space));
+    if (weir_vmm_space_add(&s->holdings->vmm, space) != WEIR_OK) {
+        (void)w->platform.driver.cuMemAddressFree(space.base, bytes);
+        give_area(s, &space);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret_base = space.base;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_session_vmm_unreserve(struct weir_session *s, uint64_t base)
+{
+    struct weir_vmm_space space;
+    CUresult result;
+
+    if (weir_vmm_space_remove(&s->holdings->vmm, base, &space) != WEIR_OK) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    result = s->driver->cuMemAddressFree(space.base, space.bytes);
+    if (result != CUDA_SUCCESS) { /* it is the driver's still: nobody else may have it */
+        weir_log_error("vmm: addresses not freed session=%llu base=0x%llx bytes=%llu result=%d",
+                       (unsigned long long)s->id, (unsigned long long)space.base,
+                       (unsigned long long)space.bytes, (int)result);
+        return result;
+    }
+    give_area(s, &space);
+    return CUDA_SUCCESS;
+}
+
+/* ---------------------------------------------------------------- mappings */
+
+CUresult weir_session_vmm_map(struct weir_session *s, uint64_t base, uint64_t bytes,
+                              struct weir_vmm_alloc *alloc)
+{
+    uint64_t unit = s->platform->granularity_bytes;
+    struct weir_session_vmm_map map = {.base = base, .bytes = bytes, .alloc = alloc};
+    enum weir_status status;
+    CUresult result;
+    size_t first;
+
+    if (base % unit != 0 || bytes % unit != 0 || bytes > alloc->bytes) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    status = weir_vmm_map_add(&s->holdings->vmm, map);
+    if (status != WEIR_OK) {
+        return status == WEIR_ERR_INVALID ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    result = s->driver->cuMemMap(base, bytes, 0, alloc->memory, 0);
+    if (result != CUDA_SUCCESS) {
+        size_t n = weir_vmm_maps_of(&s->holdings->vmm, base, bytes, &first);
+
+        weir_vmm_maps_remove(&s->holdings->vmm, first, n);
+        return result;
+    }
+    pthread_mutex_lock(&alloc->tenant->lock);
+    alloc->refs++;
+    pthread_mutex_unlock(&alloc->tenant->lock);
+    return CUDA_SUCCESS;
+}
+
+static void unmap_all(struct weir_session *s, size_t first, size_t n)
+{
+    for (size_t i = first; i < first + n; i++) {
+        const struct weir_session_vmm_map *map = &s->holdings->vmm.maps[i];
+
+        if (map->access != CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+            weir_host_range_remove_at(&s->holdings->ranges, map->base, &s->holdings->vmm);
+        }
+        if (s->driver->cuMemUnmap(map->base, map->bytes) != CUDA_SUCCESS) {
+            weir_log_error("vmm: not unmapped session=%llu base=0x%llx", (unsigned long long)s->id,
+                           (unsigned long long)map->base);
+        }
+        weir_vmm_alloc_put(map->alloc);
+    }
+    weir_vmm_maps_remove(&s->holdings->vmm, first, n);
+}
+
+CUresult weir_session_vmm_unmap(struct weir_session *s, uint64_t base, uint64_t bytes)
+{
+    size_t first, n = weir_vmm_maps_of(&s->holdings->vmm, base, bytes, &first);
+
+    if (n == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    unmap_all(s, first, n);
+    return CUDA_SUCCESS;
+}
+
+/* Everything in the range is writable now: clear what nobody has seen. */
+static CUresult clear_new(struct weir_session *s, size_t first, size_t n)
+{
+    CUstream busy = NULL, stream;
+
+    for (size_t i = first; i < first + n; i++) {
+        const struct weir_session_vmm_map *map = &s->holdings->vmm.maps[i];
+        uint64_t done = map->alloc->cleared_bytes;
+
+        if (done >= map->bytes) { /* a mapping begins where its memory does */
+            continue;
+        }
+        WEIR_TRY(weir_session_enter(s, map->alloc->device));
+        WEIR_TRY(weir_session_work_stream(s, &stream));
+        if (busy != NULL && busy != stream) {
+            WEIR_TRY(weir_memory_cleared(s->driver, busy));
+        }
+        busy = stream;
+        WEIR_TRY(s->driver->cuMemsetD8Async(map->base + done, 0, map->bytes - done, stream));
+        map->alloc->cleared_bytes = map->bytes;
+    }
+    return busy != NULL ? weir_memory_cleared(s->driver, busy) : CUDA_SUCCESS;
+}
+
+/* In one call where all lies on one device. */
+static CUresult set_access(struct weir_session *s, size_t first, size_t n, uint64_t base,
+                           uint64_t bytes, uint32_t flags)
+{
+    struct weir_worker *w = s->worker;
+
+    if (w->platform.n_devices == 1) {
+        return weir_memory_access(w, 0, 0, base, bytes, (CUmemAccess_flags)flags);
+    }
+    for (size_t i = first; i < first + n; i++) {
+        const struct weir_session_vmm_map *map = &s->holdings->vmm.maps[i];
+
+        WEIR_TRY(weir_memory_access(w, map->alloc->device, s->devices.used, map->base, map->bytes,
+                                    (CUmemAccess_flags)flags));
+    }
+    return CUDA_SUCCESS;
+}
+
+static bool any_new(const struct weir_session *s, size_t first, size_t n)
+{
+    for (size_t i = first; i < first + n; i++) {
+        if (s->holdings->vmm.maps[i].alloc->cleared_bytes < s->holdings->vmm.maps[i].bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static CUresult note_access(struct weir_session *s, size_t at, uint32_t flags)
+{
+    struct weir_session_vmm_map *map = &s->holdings->vmm.maps[at];
+    bool was = map->access != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    bool is = flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+
+    if (is && !was &&
+        weir_host_range_add(&s->holdings->ranges, map->base, map->bytes, &s->holdings->vmm) !=
+            WEIR_OK) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (was && !is) {
+        weir_host_range_remove_at(&s->holdings->ranges, map->base, &s->holdings->vmm);
+    }
+    weir_vmm_map_set_access(&s->holdings->vmm, at, flags);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir_session_vmm_access(struct weir_session *s, uint64_t base, uint64_t bytes,
+                                 uint32_t flags)
+{
+    size_t first, n = weir_vmm_maps_of(&s->holdings->vmm, base, bytes, &first);
+    bool fresh;
+
+    if (n == 0 ||
+        (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+         flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    fresh = flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && any_new(s, first, n);
+    if (fresh) {
+        WEIR_TRY(set_access(s, first, n, base, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+        WEIR_TRY(clear_new(s, first, n));
+    }
+    if (!fresh || flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+        WEIR_TRY(set_access(s, first, n, base, bytes, flags));
+    }
+    for (size_t i = first; i < first + n; i++) {
+        WEIR_TRY(note_access(s, i, flags));
+    }
+    return CUDA_SUCCESS;
+}
+
+bool weir_session_vmm_make_writable(struct weir_session *s, uint64_t base, uint64_t bytes)
+{
+    for (size_t i = 0; i < s->holdings->vmm.n_maps; i++) {
+        struct weir_session_vmm_map map = s->holdings->vmm.maps[i];
+
+        if (map.access == CU_MEM_ACCESS_FLAGS_PROT_READ && map.base < base + bytes &&
+            base < map.base + map.bytes &&
+            weir_session_vmm_access(s, map.base, map.bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE) !=
+                CUDA_SUCCESS) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void weir_session_vmm_finish(struct weir_session *s)
+{
+    unmap_all(s, 0, s->holdings->vmm.n_maps);
+    while (s->holdings->vmm.n_spaces != 0) {
+        (void)weir_session_vmm_unreserve(
+            s, s->holdings->vmm.spaces[s->holdings->vmm.n_spaces - 1].base);
+    }
+    weir_vmm_book_finish(&s->holdings->vmm);
+}

@@ -1,0 +1,15 @@
+/*
+ * The inside of a worker: addresses for cuMemAddressReserve, of all its tenants. For vmm.c alone.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_VMM_AREA_H
+#define WEIR_HOST_BACKEND_WORKER_MEMORY_VMM_AREA_H
+
+#include "host_backend/worker/state/window.h"
+#include <pthread.h>
+
+struct weir_vmm_area {
+    pthread_mutex_t lock;      /* guards what follows, and the tenants' vmm_bytes */
+    struct weir_window window; /* made at the first reservation */
+};
+
+#endif

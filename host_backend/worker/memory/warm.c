@@ -1,0 +1,172 @@
+/*
+ * Warming up: see warm.h.
+ *
+ * The calls are those of tests/e2e/e2e_minimal.c as sessions make them; tests/e2e/test_programs.py
+ * fails if such a program has the driver do something in its worker that this file has not. What
+ * was made is given back, but for what the GPU has not done in time: it stays with the context.
+ */
+#include "host_backend/worker/memory/warm.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/worker/memory/chunk.h"
+#include "host_backend/worker/memory/tenant_window.h"
+#include "host_backend/worker/state/platform.h"
+#include "host_backend/worker/state/session.h"
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GPU_WAIT_NS  (50 * WEIR_NS_PER_MS)
+#define LOOK_NS      (100 * WEIR_NS_PER_US)
+#define STAGED_BYTES (256u << 10) /* the first part of a session's arena (segment.c) */
+#define WORD_BYTES   sizeof(uint32_t)
+
+static const char text[] = ".version 6.4\n.target sm_75\n.address_size 64\n"
+                           ".visible .entry weir_warm(.param .u64 to)\n{\n"
+                           "    .reg .b32 %r;\n    .reg .b64 %d<2>;\n"
+                           "    ld.param.u64 %d0, [to];\n    cvta.to.global.u64 %d1, %d0;\n"
+                           "    mov.u32 %r, 1;\n    st.global.u32 [%d1], %r;\n    ret;\n}\n";
+
+/* What is made, in this order, and given back in the other. */
+struct warm {
+    const struct weir_driver *driver;
+    uint8_t *staged; /* registered, as a session's segment */
+    CUdeviceptr staged_at;
+    CUstream stream, other; /* as a session's own, and as a program's */
+    CUmodule module;
+};
+
+static CUresult make_staged(struct warm *w)
+{
+    unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    void *at = mmap(NULL, STAGED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CUresult result;
+
+    if (at == MAP_FAILED) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    result = w->driver->cuMemHostRegister_v2(at, STAGED_BYTES, flags);
+    if (result != CUDA_SUCCESS) {
+        munmap(at, STAGED_BYTES);
+        return result;
+    }
+    w->staged = at;
+    return w->driver->cuMemHostGetDevicePointer_v2(&w->staged_at, at, 0);
+}
+
+static CUresult load_kernel(struct warm *w, CUfunction *ret_kernel)
+{
+    const struct weir_driver *d = w->driver;
+    size_t offset, bytes;
+    int value;
+
+    WEIR_TRY(d->cuModuleLoadDataEx(&w->module, text, 0, NULL, NULL));
+    WEIR_TRY(d->cuModuleGetFunction(ret_kernel, w->module, "weir_warm"));
+    if (d->cuFuncGetParamInfo != NULL) {
+        (void)d->cuFuncGetParamInfo(*ret_kernel, 0, &offset, &bytes);
+    }
+    if (d->cuFuncLoad != NULL) {
+        (void)d->cuFuncLoad(*ret_kernel);
+    }
+    (void)d->cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, *ret_kernel);
+    (void)d->cuOccupancyMaxActiveBlocksPerMultiprocessor(&value, *ret_kernel, 32, 0);
+    return CUDA_SUCCESS;
+}
+
+/* The supervisor gets a descriptor of each chunk. */
+static void export(const struct weir_platform *platform, const struct weir_ready_chunk *chunk)
+{
+    int fd;
+
+    if (platform->posix_fds &&
+        platform->driver.cuMemExportToShareableHandle(
+            &fd, chunk->memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_SUCCESS) {
+        close(fd);
+    }
+}
+
+/* Copies to and from memory of the device, where a chunk is ready, and a kernel. */
+static CUresult give_work(const struct weir_platform *platform, struct warm *w)
+{
+    const struct weir_ready_chunk *chunk = &platform->ready.chunk;
+    const struct weir_driver *d = w->driver;
+    CUdeviceptr to = w->staged_at;
+    void *params[] = {&to};
+    CUfunction kernel;
+
+    WEIR_TRY(load_kernel(w, &kernel));
+    WEIR_TRY(d->cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, w->stream, params, NULL));
+    if (chunk->there) {
+        WEIR_TRY(d->cuMemcpyAsync(chunk->base, w->staged_at, WORD_BYTES, w->stream));
+        WEIR_TRY(d->cuMemcpyAsync(w->staged_at, chunk->base, WORD_BYTES, w->stream));
+        WEIR_TRY(d->cuMemsetD8Async(chunk->base, 0, WORD_BYTES, w->stream));
+        export(platform, chunk);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Has the GPU done all? */
+static bool wait_for(const struct warm *w)
+{
+    const struct timespec pause = {0, LOOK_NS};
+    uint64_t end_ns = weir_clock_now_ns() + GPU_WAIT_NS;
+
+    while (w->driver->cuStreamQuery(w->stream) != CUDA_SUCCESS) {
+        if (weir_clock_now_ns() >= end_ns) {
+            return false;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return w->driver->cuStreamSynchronize(w->stream) == CUDA_SUCCESS;
+}
+
+static void give_back(struct warm *w)
+{
+    const struct weir_driver *d = w->driver;
+
+    if (w->module != NULL) {
+        (void)d->cuModuleUnload(w->module);
+    }
+    if (w->other != NULL) {
+        (void)d->cuStreamDestroy_v2(w->other);
+    }
+    if (w->stream != NULL) {
+        (void)d->cuStreamDestroy_v2(w->stream);
+    }
+    if (w->staged != NULL) {
+        (void)d->cuMemHostUnregister(w->staged);
+        munmap(w->staged, STAGED_BYTES);
+    }
+}
+
+/* A worker of one tenant has a window and a chunk ready for it. */
+static CUresult run_through(struct weir_worker *worker, struct warm *w)
+{
+    const struct weir_platform *platform = weir_worker_platform(worker);
+
+    WEIR_TRY(make_staged(w));
+    WEIR_TRY(w->driver->cuStreamCreate(&w->stream, CU_STREAM_NON_BLOCKING));
+    WEIR_TRY(w->driver->cuStreamCreateWithPriority(&w->other, CU_STREAM_NON_BLOCKING, 0));
+    if (platform->alone) {
+        WEIR_TRY(weir_worker_window_prepare(worker));
+        WEIR_TRY(weir_chunk_ready_make(worker, w->stream));
+    }
+    return give_work(platform, w);
+}
+
+void weir_worker_warm_up(struct weir_worker *worker)
+{
+    struct warm w = {.driver = &weir_worker_platform(worker)->driver};
+    uint64_t start_ns = weir_clock_now_ns();
+    CUresult result = run_through(worker, &w);
+    bool done = w.stream == NULL || wait_for(&w);
+
+    if (done) {
+        weir_chunk_ready_cleared(worker);
+        give_back(&w);
+    }
+    weir_log_debug("worker: warmed up us=%llu result=%d gpu=\"%s\"",
+                   (unsigned long long)((weir_clock_now_ns() - start_ns) / WEIR_NS_PER_US),
+                   (int)result, done ? "idle" : "busy");
+}

@@ -1,0 +1,22 @@
+/* How a tenant comes, changes and goes in a worker. What it is: tenant.h. */
+#ifndef WEIR_HOST_BACKEND_WORKER_SESSION_TENANT_LIFE_H
+#define WEIR_HOST_BACKEND_WORKER_SESSION_TENANT_LIFE_H
+
+#include "host_backend/worker/state/tenant.h"
+
+struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t index,
+                                       const struct weir_tenant_config *config);
+/**
+ * From now on it charges a page together with its other workers, and has its programs there.
+ * @param page   a mapping, taken.
+ * @param place  of this worker in the page.
+ * @thread main, before it has a session
+ */
+void weir_tenant_share_account(struct weir_tenant *tenant, struct weir_account_page *page,
+                               uint32_t place);
+/** New settings; the name stays. @thread main */
+void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_config *config);
+/** No session may be left. */
+void weir_tenant_destroy(struct weir_tenant *tenant);
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * The inside of a session: what others see of it. Statistics, accounts and the sessions of the same
+ * tenant read it from their own threads, under the worker's lock.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_STATE_ABOUT_H
+#define WEIR_HOST_BACKEND_WORKER_STATE_ABOUT_H
+
+#include "host_backend/worker/state/session.h"
+#include <stdatomic.h>
+
+#define WEIR_FORMS_LAUNCHED_COUNT 14u /* rows of twins/counts.def */
+
+struct weir_gate_queue;
+struct weir_stats_set;
+
+struct weir_session_about {
+    /* Constant. */
+    int64_t pid;
+    uint32_t guest_pid; /* as the guest says, for other guests of the tenant to read */
+    bool monitor;       /* it may only ask: nothing is registered for it */
+    char program[128];
+    uint64_t started_ns;
+    struct weir_limit_wish wish;
+    uint32_t number; /* among its tenant's programs (base/programs.h); 0: it has none */
+
+    /* The session's thread. */
+    bool launches_told; /* that it cannot launch kernels from kernels is in the log */
+    bool lasts, gone;   /* weir_session_lasts(), weir_session_gone() */
+
+    /* The session's thread writes, anybody reads. */
+    atomic_uint_fast64_t calls_total;
+    atomic_uint_fast64_t held_bytes;
+    atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes, by device */
+    atomic_uint_fast64_t objects;
+    atomic_uint_fast64_t pinned_bytes; /* of host memory */
+    atomic_uint n_contexts;
+    atomic_bool ended;                /* weir_session_ended(); anybody writes it */
+    atomic_uint_fast64_t orphaned_ns; /* when its program left work behind; 0: it did not */
+    struct weir_gate_queue *_Atomic gate_queues[WEIR_DEVICES_MAX]; /* made at the first work */
+    atomic_uint_fast64_t launched[WEIR_FORMS_LAUNCHED_COUNT];      /* by enum weir_forms_launched */
+
+    struct weir_stats_set *stats; /* what a remote guest last said, under the worker's lock */
+};
+
+#endif

@@ -1,0 +1,26 @@
+/*
+ * The inside of a session: tables of its objects, by the guest's handles and by the driver's.
+ * Everybody else uses session/objects.h.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_STATE_HANDLES_H
+#define WEIR_HOST_BACKEND_WORKER_STATE_HANDLES_H
+
+#include "base/id_table.h"
+#include "host_backend/worker/state/native_map.h"
+
+#define WEIR_KIND_SLOTS 32 /* handle kinds are 1 .. 31 (proto/wire/kinds.def) */
+
+struct weir_host_ctx;
+struct weir_object;
+
+/* Owner thread only. */
+struct weir_handles {
+    struct weir_id_table *tables[WEIR_KIND_SLOTS];
+    struct weir_native_map natives;
+    struct weir_host_ctx *contexts;
+    struct weir_object *kept; /* destroyed by the guest, named by graphs (session/objects.c) */
+    uint32_t n_kept;
+    uint64_t graphs_gone; /* how many graphs and captures are */
+};
+
+#endif

@@ -1,0 +1,472 @@
+/*
+ * Functions of the guest that the GPU's queue reaches.
+ *
+ * The driver calls a trampoline on a thread of its own; it sends host_func_call to the guest and
+ * waits for the answer. It holds no lock while it waits, and it goes soon when the session ends, so
+ * the session's streams can always be drained.
+ *
+ * The answer must not come through the session's thread: that one may be inside a driver call which
+ * waits for the GPU (loading a module does), which waits for this function. So a local guest writes
+ * to a word of the segment that the trampoline sleeps on, and a remote guest's host_func_done is
+ * noticed as it arrives (weir_host_call_glance()): by the transport's I/O thread, or, where it has
+ * none, by whoever waits, the trampoline among them.
+ *
+ * For the same reason a remote guest that reads or writes its arena during a function does not ask
+ * the session's thread: the trampoline answers host_func_read, and host_func_write is carried out
+ * by whoever notices that it has arrived.
+ */
+#include "host_backend/worker/state/host_calls.h"
+#include "host_backend/worker/state/channel.h"
+#include "host_backend/worker/state/segment.h"
+#include "host_backend/worker/state/session.h"
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "proto/ops.h"
+#include "proto/wire/op_kinds.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* How late a trampoline may notice that the session ends, or that the guest is gone. */
+#define SLICE_NS (20 * WEIR_NS_PER_MS)
+
+_Static_assert(WEIR_WORDS_TICKETS == 64, "a bit each");
+
+/* A function of the guest that the GPU's queue reaches. */
+struct weir_host_call {
+    struct weir_host_call *next;
+    struct weir_host_call **back; /* what points to it */
+    struct weir_session *session;
+    uint64_t token;
+    bool once;         /* of a stream: freed when it has run */
+    CUuserObject kept; /* of graphs: freed with the last that has this; NULL: with the session */
+};
+
+/* Taken before a session's lock by who does not know whether the call's session is there still:
+ * guards call->session. The last graph may go later than that. */
+static pthread_mutex_t graphs_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A call of the guest that has begun and has not been answered yet. */
+struct ticket {
+    struct ticket *next;
+    uint64_t ticket;
+    uint32_t word; /* the guest writes there that it is done; WEIR_WORD_NONE: it sends a record */
+    bool done;
+    bool wants; /* the guest waits for read_bytes of its arena, from read_offset on */
+    uint64_t read_offset, read_bytes;
+};
+
+struct weir_host_calls {
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t done;  /* a ticket is answered, a trampoline has left, or the session ends */
+    struct weir_host_call *calls;
+    struct ticket *tickets;
+    uint64_t next_ticket;
+    uint64_t ticket_words; /* a bit for each word of WEIR_WORDS_TICKETS that is in use */
+    uint32_t n_calls;
+    uint32_t n_running; /* trampolines inside the session */
+};
+
+struct weir_host_calls *weir_host_calls_create(void)
+{
+    struct weir_host_calls *calls = calloc(1, sizeof *calls);
+
+    if (calls != NULL) {
+        pthread_mutex_init(&calls->lock, NULL);
+        weir_thread_condition_init(&calls->done);
+    }
+    return calls;
+}
+
+void weir_host_calls_destroy(struct weir_host_calls *calls)
+{
+    if (calls != NULL) {
+        pthread_cond_destroy(&calls->done);
+        pthread_mutex_destroy(&calls->lock);
+        free(calls);
+    }
+}
+
+void weir_host_calls_end(struct weir_session *session)
+{
+    pthread_mutex_lock(&session->host_calls->lock);
+    atomic_store(&session->ending, true);
+    pthread_cond_broadcast(&session->host_calls->done);
+    pthread_mutex_unlock(&session->host_calls->lock);
+}
+
+struct weir_host_call *weir_host_call_create(struct weir_session *session, uint64_t token,
+                                             bool once)
+{
+    struct weir_host_call *call = malloc(sizeof *call);
+
+    if (call == NULL) {
+        return NULL;
+    }
+    pthread_mutex_lock(&session->host_calls->lock);
+    if (session->host_calls->n_calls >= WEIR_HOST_CALLS_MAX) {
+        free(call);
+        call = NULL;
+    } else {
+        *call = (struct weir_host_call){
+            .next = session->host_calls->calls, .session = session, .token = token, .once = once};
+        if (session->host_calls->calls != NULL) {
+            session->host_calls->calls->back = &call->next;
+        }
+        call->back = &session->host_calls->calls;
+        session->host_calls->calls = call;
+        session->host_calls->n_calls++;
+    }
+    pthread_mutex_unlock(&session->host_calls->lock);
+    return call;
+}
+
+static void unlink_locked(struct weir_host_call *call)
+{
+    *call->back = call->next;
+    if (call->next != NULL) {
+        call->next->back = call->back;
+    }
+    call->session->host_calls->n_calls--;
+}
+
+uint64_t weir_host_call_token(const struct weir_host_call *call)
+{
+    return call->token;
+}
+
+void weir_host_call_cancel(struct weir_host_call *call)
+{
+    struct weir_session *session = call->session;
+
+    pthread_mutex_lock(&session->host_calls->lock);
+    unlink_locked(call);
+    pthread_mutex_unlock(&session->host_calls->lock);
+    free(call);
+}
+
+/* No graph has it any more, and no launch of one. @thread any, of the driver */
+static void CUDA_CB graphs_gone(void *user)
+{
+    struct weir_host_call *call = user;
+
+    pthread_mutex_lock(&graphs_lock);
+    if (call->session != NULL) {
+        struct weir_host_calls *calls = call->session->host_calls;
+
+        pthread_mutex_lock(&calls->lock);
+        unlink_locked(call);
+        pthread_mutex_unlock(&calls->lock);
+    }
+    pthread_mutex_unlock(&graphs_lock);
+    free(call);
+}
+
+/* Where the driver does not take it, the call stays until the session's end, and so does what was
+ * made of the object: to release it would free the call. */
+void weir_host_call_keep(struct weir_host_call *call, CUgraph graph)
+{
+    const struct weir_driver *d = call->session->driver;
+    CUuserObject object;
+
+    if (d->cuUserObjectCreate(&object, call, graphs_gone, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) ==
+            CUDA_SUCCESS &&
+        d->cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) == CUDA_SUCCESS) {
+        call->kept = object;
+    }
+}
+
+void weir_host_call_let_go(struct weir_host_call *call, CUgraph graph)
+{
+    if (call->kept != NULL) {
+        (void)call->session->driver->cuGraphReleaseUserObject(graph, call->kept, 1);
+    }
+}
+
+static bool send_call(struct weir_session *session, uint64_t token, const struct ticket *ticket)
+{
+    struct weir_op_host_func_call_in in = {
+        .token = token, .ticket = ticket->ticket, .word = ticket->word};
+    struct {
+        struct weir_record record;
+        uint64_t body[8];
+    } room = {.record = {.op = WEIR_OP_host_func_call, .flags = WEIR_RECORD_NOTIFY}};
+    size_t bytes = weir_ops[WEIR_OP_host_func_call].in_bytes(&in);
+
+    if (bytes > sizeof room.body) {
+        return false;
+    }
+    weir_ops[WEIR_OP_host_func_call].in_encode(&in, room.body);
+    room.record.len_bytes = (uint32_t)(sizeof room.record + bytes);
+    return weir_session_send(session, &room.record, NULL, 0) == WEIR_OK;
+}
+
+void weir_host_call_refuse(struct weir_session *session, uint64_t token)
+{
+    const struct ticket none = {0};
+
+    (void)send_call(session, token, &none); /* a guest that is gone need not know */
+}
+
+/* Answer a host_func_read. What is no block of the arena is answered by nothing. */
+static void send_data(struct weir_session *session, uint64_t offset, uint64_t bytes)
+{
+    const uint8_t *from = weir_session_arena(session, offset, bytes);
+    bool good = from != NULL && bytes <= WEIR_HOST_FUNC_DATA_BYTES;
+    struct weir_op_host_func_data_in in = {.data = from, .n_data = good ? (uint32_t)bytes : 0};
+    size_t body_bytes = weir_ops[WEIR_OP_host_func_data].in_bytes(&in);
+    struct weir_record *record = calloc(1, sizeof *record + body_bytes);
+
+    if (record == NULL) {
+        weir_session_end(session);
+        return;
+    }
+    record->op = WEIR_OP_host_func_data;
+    record->flags = WEIR_RECORD_NOTIFY;
+    record->len_bytes = (uint32_t)(sizeof *record + body_bytes);
+    weir_ops[WEIR_OP_host_func_data].in_encode(&in, record + 1);
+    (void)!weir_session_send(session, record, NULL, 0);
+    free(record);
+}
+
+static uint32_t first_ticket_word(const struct weir_session *session)
+{
+    return session->channel->view.n_words - WEIR_WORDS_TICKETS;
+}
+
+/* A word for the answer; none is left when 64 functions are under way at once. */
+static void take_word_locked(struct weir_session *session, struct ticket *ticket)
+{
+    if (session->channel->remote || session->channel->view.n_words <= WEIR_WORDS_TICKETS ||
+        session->host_calls->ticket_words == UINT64_MAX) {
+        return;
+    }
+    uint32_t bit = (uint32_t)__builtin_ctzll(~session->host_calls->ticket_words);
+
+    session->host_calls->ticket_words |= 1ull << bit;
+    ticket->word = first_ticket_word(session) + bit;
+    __atomic_store_n(&session->channel->view.words[ticket->word], (uint32_t)~ticket->ticket,
+                     __ATOMIC_RELAXED);
+}
+
+/* The session's thread may be unable to see that the guest is gone,
+ * so the trampoline looks itself. */
+static bool hopeless(struct weir_session *session)
+{
+    return atomic_load(&session->ending) ||
+           session->channel->transport->ops->peer_gone(session->channel->transport);
+}
+
+static void wait_for_word(struct weir_session *session, const struct ticket *ticket)
+{
+    uint32_t *word = &session->channel->view.words[ticket->word];
+
+    while (!hopeless(session)) {
+        /* H1: meets the guest's release: what its function did is visible. */
+        uint32_t now = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+
+        if (now == (uint32_t)ticket->ticket) {
+            return;
+        }
+        weir_futex_wait(word, now, SLICE_NS);
+    }
+}
+
+/* Sleep until the ticket changes, or for a slice; where somebody must read for that, read. */
+static void wait_for_change(struct weir_session *session, const struct ticket *ticket)
+{
+    void (*attend)(struct weir_transport *, uint64_t) = session->channel->transport->ops->attend;
+
+    if (attend != NULL) {
+        attend(session->channel->transport, SLICE_NS);
+        return;
+    }
+    pthread_mutex_lock(&session->host_calls->lock);
+    if (!ticket->done && !ticket->wants) {
+        (void)weir_thread_condition_wait(&session->host_calls->done, &session->host_calls->lock,
+                                         weir_clock_now_ns() + SLICE_NS);
+    }
+    pthread_mutex_unlock(&session->host_calls->lock);
+}
+
+static void wait_for_guest(struct weir_session *session, struct ticket *ticket)
+{
+    if (ticket->word != WEIR_WORD_NONE) {
+        wait_for_word(session, ticket);
+        return;
+    }
+    bool done = false;
+
+    while (!done && !hopeless(session)) {
+        pthread_mutex_lock(&session->host_calls->lock);
+        struct ticket now = *ticket;
+
+        ticket->wants = false;
+        pthread_mutex_unlock(&session->host_calls->lock);
+        done = now.done;
+        if (now.wants) {
+            send_data(session, now.read_offset, now.read_bytes);
+        } else if (!done) {
+            wait_for_change(session, ticket);
+        }
+    }
+}
+
+static void forget_ticket_locked(struct weir_session *session, struct ticket *ticket)
+{
+    struct ticket **at = &session->host_calls->tickets;
+
+    while (*at != ticket) {
+        at = &(*at)->next;
+    }
+    *at = ticket->next;
+    if (ticket->word != WEIR_WORD_NONE) {
+        session->host_calls->ticket_words &= ~(1ull << (ticket->word - first_ticket_word(session)));
+    }
+}
+
+void CUDA_CB weir_host_call_run(void *user_data)
+{
+    struct weir_host_call *call = user_data;
+    struct weir_session *session = call->session;
+    struct ticket ticket = {0};
+    uint64_t token = call->token;
+    bool ending;
+
+    pthread_mutex_lock(&session->host_calls->lock);
+    ending = atomic_load(&session->ending);
+    if (call->once) {
+        unlink_locked(call);
+        free(call);
+    }
+    if (!ending) {
+        ticket.ticket = ++session->host_calls->next_ticket;
+        take_word_locked(session, &ticket);
+        ticket.next = session->host_calls->tickets;
+        session->host_calls->tickets = &ticket;
+        session->host_calls->n_running++;
+    }
+    pthread_mutex_unlock(&session->host_calls->lock);
+    if (ending) {
+        return;
+    }
+    if (send_call(session, token, &ticket)) {
+        wait_for_guest(session, &ticket);
+    }
+    pthread_mutex_lock(&session->host_calls->lock);
+    forget_ticket_locked(session, &ticket);
+    session->host_calls->n_running--;
+    pthread_cond_broadcast(&session->host_calls->done);
+    pthread_mutex_unlock(&session->host_calls->lock);
+}
+
+bool weir_host_calls_any(const struct weir_session *session)
+{
+    struct weir_host_calls *calls = session->host_calls;
+    bool any;
+
+    pthread_mutex_lock(&calls->lock);
+    any = calls->n_running != 0;
+    pthread_mutex_unlock(&calls->lock);
+    return any;
+}
+
+static struct ticket *find_ticket_locked(struct weir_session *session, uint64_t number)
+{
+    struct ticket *t = session->host_calls->tickets;
+
+    while (t != NULL && (t->ticket != number || t->done)) {
+        t = t->next;
+    }
+    return t;
+}
+
+CUresult weir_host_call_done(struct weir_session *session, uint64_t ticket)
+{
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+
+    pthread_mutex_lock(&session->host_calls->lock);
+    struct ticket *found = find_ticket_locked(session, ticket);
+
+    if (found != NULL) {
+        found->done = true;
+        result = CUDA_SUCCESS;
+        pthread_cond_broadcast(&session->host_calls->done);
+    }
+    pthread_mutex_unlock(&session->host_calls->lock);
+    return result;
+}
+
+static void note_read(struct weir_session *session, const struct weir_op_host_func_read_in *in)
+{
+    pthread_mutex_lock(&session->host_calls->lock);
+    struct ticket *ticket = find_ticket_locked(session, in->ticket);
+
+    if (ticket != NULL) {
+        ticket->wants = true;
+        ticket->read_offset = in->offset;
+        ticket->read_bytes = in->bytes;
+        pthread_cond_broadcast(&session->host_calls->done);
+    }
+    pthread_mutex_unlock(&session->host_calls->lock);
+}
+
+static void write_arena(struct weir_session *session, const struct weir_op_host_func_write_in *in)
+{
+    pthread_mutex_lock(&session->host_calls->lock);
+    uint8_t *to = find_ticket_locked(session, in->ticket) != NULL
+                      ? weir_session_arena(session, in->offset, in->n_data)
+                      : NULL;
+
+    if (to != NULL && in->n_data != 0) {
+        memcpy(to, in->data, in->n_data);
+    }
+    pthread_mutex_unlock(&session->host_calls->lock);
+}
+
+void weir_host_call_glance(void *user, const struct weir_record *record)
+{
+    struct weir_session *session = user;
+    size_t bytes = record->len_bytes - sizeof *record;
+    union {
+        struct weir_op_host_func_done_in done;
+        struct weir_op_host_func_read_in read;
+        struct weir_op_host_func_write_in write;
+    } in;
+
+    if ((record->op != WEIR_OP_host_func_done && record->op != WEIR_OP_host_func_read &&
+         record->op != WEIR_OP_host_func_write) ||
+        !weir_ops[record->op].in_decode(record + 1, bytes, &in)) {
+        return;
+    }
+    if (record->op == WEIR_OP_host_func_done) {
+        (void)weir_host_call_done(session, in.done.ticket);
+    } else if (record->op == WEIR_OP_host_func_read) {
+        note_read(session, &in.read);
+    } else {
+        write_arena(session, &in.write);
+    }
+}
+
+void weir_host_calls_finish(struct weir_session *session)
+{
+    struct weir_host_calls *calls = session->host_calls;
+
+    pthread_mutex_lock(&calls->lock);
+    while (calls->n_running != 0) {
+        pthread_cond_wait(&calls->done, &calls->lock);
+    }
+    pthread_mutex_unlock(&calls->lock);
+    pthread_mutex_lock(&graphs_lock); /* nobody else is left who would take the other one */
+    for (struct weir_host_call *call = calls->calls, *next; call != NULL; call = next) {
+        next = call->next;
+        if (call->kept != NULL) {
+            call->session = NULL; /* the driver has yet to say that its graphs are gone */
+        } else {
+            free(call);
+        }
+    }
+    calls->calls = NULL;
+    calls->n_calls = 0;
+    pthread_mutex_unlock(&graphs_lock);
+}

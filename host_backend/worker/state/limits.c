@@ -1,0 +1,328 @@
+/* What a session's memory and the like are charged to: see limits.h. */
+#include "host_backend/worker/state/limits.h"
+
+#include "host_backend/worker/state/about.h"
+#include "host_backend/worker/state/bus_guard.h"
+#include "host_backend/worker/state/ending.h"
+#include "host_backend/worker/state/tenant.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/worker/state/session.h"
+#include "host_backend/worker/state/worker.h"
+#include "proto/ops.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/futex.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PAUSE_NS   (100 * WEIR_NS_PER_MS) /* between refusals that are told */
+#define ASK_WAIT_S 2                      /* for the supervisor, which answers in its next turn */
+
+void weir_tenant_refused(struct weir_tenant *tenant, enum weir_account_item item)
+{
+    weir_log_warn("tenant: it may have no more %s tenant=%s used=%llu",
+                  weir_account_item_text(item), tenant->name,
+                  (unsigned long long)weir_account_used(&tenant->account, item));
+}
+
+CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amounts *amounts)
+{
+    enum weir_account_item refused;
+
+    if (weir_account_charge_all(&tenant->account, amounts, &refused)) {
+        return CUDA_SUCCESS;
+    }
+    if (refused != WEIR_ACCOUNT_DEVICE_MEMORY && refused != WEIR_ACCOUNT_PINNED_MEMORY) {
+        weir_tenant_refused(tenant, refused);
+    }
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* By what its guest asked to be held to. */
+static bool may_hold(const struct weir_session *session, uint32_t device, uint64_t bytes)
+{
+    uint64_t limit = session->about->wish.memory_bytes[device];
+    uint64_t held = atomic_load(&session->about->device_bytes[device]);
+
+    return limit == 0 || (held <= limit && bytes <= limit - held);
+}
+
+/* A half is for connections, for the driver and for this process itself. */
+static uint64_t descriptors_of_tenants(void)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur / 2 : 0;
+}
+
+/* A half is for sessions' segments and threads, for the driver and for this process. */
+static uint64_t mappings_of_tenants(void)
+{
+    FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
+    uint64_t most = 65530; /* the kernel's default */
+
+    if (file != NULL) {
+        (void)!fscanf(file, "%" SCNu64, &most);
+        fclose(file);
+    }
+    return most / 2;
+}
+
+struct weir_account_pool *weir_worker_pool_create(void)
+{
+    struct weir_account_pool *pool = malloc(sizeof *pool);
+
+    if (pool != NULL) {
+        weir_account_pool_init(pool);
+        weir_account_pool_divide(pool, WEIR_ACCOUNT_DESCRIPTORS, descriptors_of_tenants(),
+                                 WEIR_WINDOWS_MAX);
+        weir_account_pool_divide(pool, WEIR_ACCOUNT_MAPPINGS, mappings_of_tenants(),
+                                 WEIR_WINDOWS_MAX);
+        weir_account_pool_divide(pool, WEIR_ACCOUNT_BUS_GUARDS,
+                                 WEIR_BUS_GUARDS_MAX / 2, /* a half is for virtual machines */
+                                 WEIR_WINDOWS_MAX);
+    }
+    return pool;
+}
+
+/* ---------------------------------------------------------------- what the machine has once */
+
+static struct weir_tenant *tenant_of(struct weir_account *account)
+{
+    return (struct weir_tenant *)(void *)((char *)account - offsetof(struct weir_tenant, account));
+}
+
+/* The supervisor's other turns take less than that; it may have died. */
+static void wait_for_answer(atomic_uint *answered, unsigned before)
+{
+    struct timespec most = {ASK_WAIT_S, 0};
+
+    while (atomic_load(answered) == before &&
+           (syscall(SYS_futex, answered, FUTEX_WAIT, before, &most, NULL, 0) == 0 ||
+            errno != ETIMEDOUT)) {
+    }
+}
+
+void weir_tenant_ask(struct weir_account *account, enum weir_account_item item, uint64_t amount)
+{
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    const struct weir_tenant *tenant = tenant_of(account);
+    atomic_uint *answered;
+    struct weir_link_message message = {
+        .type = WEIR_LINK_MORE,
+        .more = {.tenant_index = tenant->index, .item = item, .amount = amount}};
+    unsigned before;
+
+    pthread_mutex_lock(&one_at_a_time);
+    answered = &account->page->answered[account->place];
+    before = atomic_load(answered);
+    message.more.question = before + 1;
+    if (weir_link_send(tenant->worker->link, &message, -1) == WEIR_OK) {
+        wait_for_answer(answered, before);
+    }
+    pthread_mutex_unlock(&one_at_a_time);
+}
+
+/* ---------------------------------------------------------------- refusals */
+
+static atomic_uint_fast64_t *pending_of(struct weir_tenant *tenant, enum weir_account_item item)
+{
+    return &tenant->refusals.pending[item == WEIR_ACCOUNT_PINNED_MEMORY];
+}
+
+uint64_t weir_refusals_take(struct weir_tenant *tenant, enum weir_account_item item)
+{
+    return atomic_exchange(pending_of(tenant, item), 0);
+}
+
+void weir_event_tell(struct weir_worker *worker, const struct weir_tenant *tenant,
+                     struct weir_link_event event)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_EVENT, .event = event};
+
+    message.event.tenant_index = tenant->index;
+    message.event.goings = __atomic_load_n(&tenant->goings, __ATOMIC_RELAXED);
+    message.event.n = event.n != 0 ? event.n : 1;
+    (void)!weir_link_send(worker->link, &message, -1); /* a lost link is seen by receive */
+}
+
+static struct weir_link_event describe(const struct weir_session *s, enum weir_event_kind kind,
+                                       const char *why)
+{
+    struct weir_link_event event = {.kind = kind, .pid = s->about->pid, .session = s->id};
+
+    snprintf(event.program, sizeof event.program, "%s", s->about->program);
+    snprintf(event.why, sizeof event.why, "%s", why);
+    return event;
+}
+
+void weir_session_event(const struct weir_session *session, enum weir_event_kind kind,
+                        const char *why)
+{
+    if (!session->about->monitor) {
+        weir_event_tell(session->worker, session->tenant, describe(session, kind, why));
+    }
+}
+
+/* Is it time to tell another one? */
+static bool is_due(struct weir_refusals *refusals)
+{
+    uint_fast64_t last_ns = atomic_load(&refusals->told_ns);
+    uint64_t now_ns = weir_clock_now_ns();
+
+    return (last_ns == 0 || now_ns - last_ns >= PAUSE_NS) &&
+           atomic_compare_exchange_strong(&refusals->told_ns, &last_ns, now_ns);
+}
+
+/* Ten are told in a second, the others are counted for the next one or for the tenant's row. */
+static void tell_of_refusal(struct weir_session *session, enum weir_account_item item,
+                            uint64_t bytes, const char *why)
+{
+    struct weir_tenant *tenant = session->tenant;
+    struct weir_link_event event;
+
+    atomic_fetch_add(pending_of(tenant, item), 1);
+    if (!is_due(&tenant->refusals)) {
+        return;
+    }
+    event = describe(session, WEIR_EVENT_ALLOCATION_REFUSED, why);
+    event.n = weir_refusals_take(tenant, item);
+    event.bytes = bytes;
+    event.pinned = item == WEIR_ACCOUNT_PINNED_MEMORY;
+    snprintf(event.call, sizeof event.call, "%s", weir_ops[session->op.code].name);
+    if (event.n == 0) {
+        return; /* the tenant's row has taken it */
+    }
+    weir_log_info("session: allocation refused session=%llu tenant=%s program=\"%s\" call=%s "
+                  "bytes=%llu times=%llu why=\"%s\" used=%llu limit=%llu",
+                  (unsigned long long)session->id, tenant->name, event.program, event.call,
+                  (unsigned long long)bytes, (unsigned long long)event.n, why,
+                  (unsigned long long)weir_account_used(&tenant->account, item),
+                  (unsigned long long)weir_account_limit(&tenant->account, item));
+    weir_event_tell(session->worker, tenant, event);
+}
+
+static const char over_quota[] = "over the tenant's quota";
+static const char over_own_limit[] = "over the limit that its environment sets";
+
+static CUresult refuse(struct weir_session *session, enum weir_account_item item, uint64_t bytes,
+                       const char *why)
+{
+    session->op.lack = WEIR_LACK_REFUSED;
+    if (item == WEIR_ACCOUNT_DEVICE_MEMORY || item == WEIR_ACCOUNT_PINNED_MEMORY) {
+        tell_of_refusal(session, item, bytes, why);
+    } else {
+        weir_tenant_refused(session->tenant, item);
+    }
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult weir_session_over_quota(struct weir_session *session, enum weir_account_item item,
+                                 uint64_t bytes)
+{
+    char why[WEIR_LINK_WHY_BYTES];
+
+    if (weir_session_lacks_quota(session)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    weir_session_lack_text(session, over_quota, why, sizeof why);
+    return refuse(session, item, bytes, why);
+}
+
+CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
+                                 const struct weir_amounts *amounts)
+{
+    uint64_t bytes = amounts->of[WEIR_ACCOUNT_DEVICE_MEMORY];
+    enum weir_account_item refused;
+
+    if (bytes != 0 && !may_hold(session, device, bytes)) {
+        return refuse(session, WEIR_ACCOUNT_DEVICE_MEMORY, bytes, over_own_limit);
+    }
+    if (weir_account_charge_all(&session->tenant->account, amounts, &refused)) {
+        return CUDA_SUCCESS;
+    }
+    return weir_session_over_quota(session, refused, amounts->of[refused]);
+}
+
+CUresult weir_session_charge(struct weir_session *session, uint32_t device,
+                             enum weir_account_item item, uint64_t bytes)
+{
+    if (item == WEIR_ACCOUNT_DEVICE_MEMORY && !may_hold(session, device, bytes)) {
+        return refuse(session, item, bytes, over_own_limit);
+    }
+    return weir_account_charge(&session->tenant->account, item, bytes)
+               ? CUDA_SUCCESS
+               : weir_session_over_quota(session, item, bytes);
+}
+
+/* To the tenant's other programs. */
+static void show_held(const struct weir_session *session)
+{
+    weir_programs_hold(session->tenant->programs, session->about->number,
+                       atomic_load(&session->about->held_bytes));
+}
+
+void weir_session_hold(struct weir_session *session, uint32_t device, uint64_t bytes)
+{
+    atomic_fetch_add(&session->about->held_bytes, bytes);
+    atomic_fetch_add(&session->about->device_bytes[device], bytes);
+    show_held(session);
+}
+
+void weir_session_let_go(struct weir_session *session, uint32_t device, uint64_t bytes)
+{
+    atomic_fetch_sub(&session->about->held_bytes, bytes);
+    atomic_fetch_sub(&session->about->device_bytes[device], bytes);
+    show_held(session);
+}
+
+void weir_session_pins(struct weir_session *session, uint64_t bytes)
+{
+    atomic_fetch_add(&session->about->pinned_bytes, bytes);
+}
+
+void weir_session_unpins(struct weir_session *session, uint64_t bytes)
+{
+    atomic_fetch_sub(&session->about->pinned_bytes, bytes);
+}
+
+/* A monitor holds nothing; NVML in a process must agree with cuMemGetInfo in it. */
+static uint64_t held_by_process(const struct weir_session *session, uint32_t device)
+{
+    uint64_t held = 0;
+
+    if (!session->about->monitor) {
+        return atomic_load(&session->about->device_bytes[device]);
+    }
+    for (const struct weir_session *s = weir_sessions_lock(session->worker); s != NULL;
+         s = s->next) {
+        if (s->tenant == session->tenant && s->about->pid == session->about->pid &&
+            !weir_session_has_ended(s)) {
+            held += atomic_load(&s->about->device_bytes[device]);
+        }
+    }
+    weir_sessions_unlock(session->worker);
+    return held;
+}
+
+void weir_session_limit_info(const struct weir_session *session, uint32_t device,
+                             uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    uint64_t limit = session->about->wish.memory_bytes[device];
+    uint64_t held, left;
+
+    if (limit == 0) {
+        return;
+    }
+    held = held_by_process(session, device);
+    left = held < limit ? limit - held : 0;
+    *free_bytes = *free_bytes < left ? *free_bytes : left;
+    *total_bytes = *total_bytes < limit ? *total_bytes : limit;
+}

@@ -1,0 +1,62 @@
+/*
+ * A session's segment as handlers use it: the staging arena and the completion words. Owner thread
+ * only, unless a function says otherwise.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_STATE_SEGMENT_H
+#define WEIR_HOST_BACKEND_WORKER_STATE_SEGMENT_H
+
+#include "proto/cuda_abi.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct weir_session;
+
+/* ---- the arena */
+
+/** Where [offset, offset + bytes) of the arena is mapped here; NULL: it is not inside. */
+uint8_t *weir_session_arena(const struct weir_session *session, uint64_t offset, uint64_t bytes);
+
+/**
+ * Where the GPU finds a block of the arena; registers the part that it lies in.
+ * @return CUDA_SUCCESS
+ * @return CUDA_ERROR_INVALID_VALUE  empty, outside of the arena, or in more than one part.
+ * @return the driver's  this part could not be registered; the next use tries again.
+ */
+CUresult weir_session_arena_dptr(struct weir_session *session, uint64_t offset, uint64_t bytes,
+                                 CUdeviceptr *ret_dptr);
+
+/**
+ * Register the words with the driver; the arena's parts follow when they are used.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, the driver's
+ */
+CUresult weir_session_register(struct weir_session *session);
+
+/** Undo both; the GPU has no work with the segment any more. */
+void weir_session_unregister(struct weir_session *session);
+
+/* ---- words: written by the GPU behind a stream's work, read by the guest */
+
+/** May the guest name this completion word? Word 0 is "none". */
+bool weir_session_word_ok(const struct weir_session *session, uint32_t word);
+
+/** Have the GPU write a completion word in stream order; nothing for word 0. */
+CUresult weir_session_word_write(struct weir_session *session, CUstream stream, uint32_t word,
+                                 uint32_t value);
+
+/** The value of a word that may be named. @thread any */
+uint32_t weir_session_word(const struct weir_session *session, uint32_t word);
+
+/**
+ * The operation in hand is answered once a word has got to a value.
+ * @return false: too many are waited for.
+ */
+bool weir_session_word_wait(struct weir_session *session, uint32_t word, uint32_t value);
+
+/** Answer those calls whose words are there, where the thread waits for long.
+ * @return are some left? */
+bool weir_session_answer_waits(struct weir_session *session);
+
+/** Is a word open that the GPU was asked to write? */
+bool weir_session_words_open(struct weir_session *session);
+
+#endif

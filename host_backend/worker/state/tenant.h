@@ -1,0 +1,79 @@
+/*
+ * A tenant as a worker knows it: what its sessions share. Internally locked, but for what a field
+ * says.
+ */
+#ifndef WEIR_HOST_BACKEND_WORKER_STATE_TENANT_H
+#define WEIR_HOST_BACKEND_WORKER_STATE_TENANT_H
+
+#include "base/account.h"
+#include "base/log_rate.h"
+#include "host_backend/config/link.h"
+#include "host_backend/worker/state/limits.h"
+#include "host_backend/worker/state/window.h"
+#include "proto/cuda_abi.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct weir_export;
+struct weir_host_chunk;
+struct weir_host_image;
+struct weir_ipc_event;
+struct weir_worker;
+
+/* Of images that programs load (images.h). */
+struct weir_host_image_store {
+    pthread_mutex_t lock; /* guards all of it */
+    struct weir_host_image *images;
+    uint64_t bytes;
+    struct weir_account *account; /* borrowed */
+};
+
+struct weir_tenant {
+    struct weir_worker *worker;
+    uint32_t index;
+    char name[WEIR_TENANT_NAME_BYTES]; /* never changes */
+    /* Guarded by the worker's lock; weir_tenant_setting() reads single settings without it. */
+    struct weir_tenant_config config;
+    uint32_t n_arrivals; /* connections: sessions, monitors, and those that have not said hello;
+                          * under the worker's lock, as is what follows */
+    bool gone;
+    bool has_others; /* workers, for other programs; then it has a page, too */
+    uint32_t goings; /* of weir_link_tenant; weir_event_tell() reads it without the lock */
+    struct weir_account account;    /* what it has and may have; internally locked */
+    struct weir_programs *programs; /* the account page's, or its own; internally locked */
+    struct weir_refusals refusals;  /* internally locked */
+    struct weir_log_rate log_rate;  /* lines of its sessions' threads; internally locked */
+    struct {
+        uint32_t n_sessions; /* monitors do not count */
+        uint64_t bytes;      /* that limits of contexts take since its sessions have raised them */
+        atomic_uint_fast64_t charged; /* of these; anybody reads it */
+    } limits;                         /* under the lock of contexts.c */
+
+    pthread_mutex_t lock; /* guards what follows */
+    bool reserved;        /* the window's two halves; then its number and what is in it are valid */
+    uint32_t window;
+    struct weir_window device_window;
+    struct weir_window host_window;
+    struct weir_host_chunk *shared_chunks; /* that have a key */
+    struct weir_ipc_event *events;
+    struct weir_export *exports;
+    pthread_mutex_t publishing; /* held while a guest's descriptor is published; before lock */
+    uint64_t vmm_bytes;         /* reserved of the VMM area; under the worker's vmm_area's lock */
+
+    struct weir_host_image_store images; /* internally locked */
+};
+
+/** One setting that is a number or an enum, as it is now. @thread any */
+#define weir_tenant_setting(tenant, setting)                                                       \
+    __atomic_load_n(&(tenant)->config.setting, __ATOMIC_RELAXED)
+/**
+ * Charge several items to a tenant; a refusal of something else than memory is logged.
+ * weir_account_release_all() gives them back.
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
+ * @thread any
+ */
+CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amounts *amounts);
+/** Say in the log that there is no more of an item for the tenant. @thread any */
+void weir_tenant_refused(struct weir_tenant *tenant, enum weir_account_item item);
+
+#endif
