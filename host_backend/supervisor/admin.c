@@ -29,7 +29,6 @@
 #define REQUEST_WAIT_NS (2 * WEIR_NS_PER_S)
 #define GATHER_WAIT_NS  WEIR_NS_PER_S
 #define REPLY_WAIT_NS   (5 * WEIR_NS_PER_S) /* for a client to take its answer */
-#define ROWS_MAX        8192u               /* of a worker's answer */
 #define END_TEXT(text)  ((text)[sizeof(text) - 1] = 0)
 #define STATS_MAX_BYTES (12u << 20) /* of an answer: what a client takes */
 
@@ -360,37 +359,18 @@ void weir_sup_worker_row(struct weir_sup_worker *worker, const struct weir_statu
     END_TEXT(worker->row.driver);
 }
 
-static bool may_tell_of(struct weir_supervisor *sup, int worker, const char *name)
+/* A worker may be in a guest's hands, so the texts of its rows may have no end. */
+static void end_texts(struct weir_link_message *message)
 {
-    const struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, name);
-
-    return tenant != NULL && weir_sup_serves(sup, worker, tenant);
-}
-
-/* A worker may be in a guest's hands: it is heard if it was asked, about its own tenants, and not
- * for ever; and its texts may have no end. */
-static bool is_sound(struct weir_supervisor *sup, int worker, struct weir_link_message *message)
-{
-    struct weir_sup_worker *w = &sup->workers[worker];
-
-    if (!w->answering || (message->type != WEIR_LINK_STATUS_END && w->n_rows++ >= ROWS_MAX)) {
-        return false;
-    }
-    switch (message->type) {
-    case WEIR_LINK_ROW_SESSION:
+    if (message->type == WEIR_LINK_ROW_SESSION) {
         END_TEXT(message->session_row.tenant);
         END_TEXT(message->session_row.program);
         END_TEXT(message->session_row.transport);
-        return may_tell_of(sup, worker, message->session_row.tenant);
-    case WEIR_LINK_ROW_TENANT:
+    } else if (message->type == WEIR_LINK_ROW_TENANT) {
         END_TEXT(message->tenant_row.name);
-        return may_tell_of(sup, worker, message->tenant_row.name);
-    case WEIR_LINK_ROW_DEVICE:
+    } else if (message->type == WEIR_LINK_ROW_DEVICE) {
         END_TEXT(message->device_row.uuid);
         END_TEXT(message->device_row.name);
-        return true;
-    default:
-        return true;
     }
 }
 
@@ -399,9 +379,7 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_lin
 {
     struct weir_status_report *g = &sup->gathered;
 
-    if (worker >= 0 && !is_sound(sup, worker, message)) {
-        return;
-    }
+    end_texts(message);
     if (message->type == WEIR_LINK_ROW_SESSION) {
         struct weir_status_session row = message->session_row;
 

@@ -201,8 +201,9 @@ void weir_sup_gate_worker_gone(struct weir_supervisor *sup, int worker)
 
 /* A port that it has made; its worker may be gone already. -1: it could make none, or this process
  * has no descriptor left for it. The worker waits for an answer, and does without a port then. */
-static void pass_on(struct weir_supervisor *sup, const struct weir_link_message *message, int fd)
+static void on_port(struct weir_supervisor *sup, struct weir_link_heard *heard)
 {
+    const struct weir_link_message *message = &heard->message;
     const struct weir_link_message lost = {.type = WEIR_LINK_GATE_LOST};
     uint32_t worker = message->gate_port.worker;
 
@@ -210,7 +211,7 @@ static void pass_on(struct weir_supervisor *sup, const struct weir_link_message 
         sup->workers[worker].gate_port != message->gate_port.id) {
         return;
     }
-    if (fd < 0) {
+    if (heard->fd < 0) {
         weir_log_error("supervisor: a worker has no port to the gate and decides for itself "
                        "worker=%u",
                        worker);
@@ -218,7 +219,7 @@ static void pass_on(struct weir_supervisor *sup, const struct weir_link_message 
         (void)weir_sup_worker_send(sup, (int)worker, &lost, -1);
         return;
     }
-    (void)weir_sup_worker_send(sup, (int)worker, message, fd);
+    (void)weir_sup_worker_send(sup, (int)worker, message, heard->fd);
 }
 
 /* ---------------------------------------------------------------- a gate that does not read */
@@ -240,8 +241,9 @@ void weir_sup_gate_deaf(struct weir_supervisor *sup, int worker)
 }
 
 /* It was too slow for a while: whoever left it comes back, by a new port. */
-static void on_ping(struct weir_supervisor *sup)
+static void on_ping(struct weir_supervisor *sup, struct weir_link_heard *heard)
 {
+    (void)heard;
     sup->gate.alive_by_ns = 0;
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (sup->workers[i].used && sup->workers[i].gate_deaf) {
@@ -300,13 +302,37 @@ enum weir_status weir_sup_gate_open(struct weir_supervisor *sup)
     return is_wanted(sup) ? start(sup) : WEIR_OK;
 }
 
+static void on_answer(struct weir_supervisor *sup, struct weir_link_heard *heard)
+{
+    weir_sup_admin_answer(sup, &heard->message.text);
+}
+
+static void on_use(struct weir_supervisor *sup, struct weir_link_heard *heard)
+{
+    weir_sup_admin_use(sup, &heard->message.use);
+}
+
+static void on_row(struct weir_supervisor *sup, struct weir_link_heard *heard)
+{
+    weir_sup_admin_row(sup, -1, &heard->message, heard->fd);
+}
+
+static void (*const handlers[WEIR_LINK_COUNT])(struct weir_supervisor *sup,
+                                               struct weir_link_heard *heard) = {
+#define NO NULL
+#define WEIR_LINK(message, worker, gate, of_worker, of_gate, when, about)                          \
+    [WEIR_LINK_##message] = of_gate,
+#include "host_backend/config/link.def"
+#undef WEIR_LINK
+#undef NO
+};
+
 void weir_sup_gate_receive(struct weir_supervisor *sup)
 {
-    struct weir_link_message message;
-    enum weir_status status;
-    int fd;
+    struct weir_link_heard heard;
+    enum weir_status status = weir_link_receive(sup->gate.link, &heard.message, &heard.fd);
+    uint32_t type = heard.message.type;
 
-    status = weir_link_receive(sup->gate.link, &message, &fd);
     if (status == WEIR_ERR_AGAIN) {
         return;
     }
@@ -314,32 +340,12 @@ void weir_sup_gate_receive(struct weir_supervisor *sup)
         lose_link(&sup->gate);
         return;
     }
-    switch (message.type) {
-    case WEIR_LINK_GATE_PORT:
-    case WEIR_LINK_GATE_BELL:
-        pass_on(sup, &message, fd);
-        break;
-    case WEIR_LINK_PING:
-        on_ping(sup);
-        break;
-    case WEIR_LINK_ANSWER:
-        weir_sup_admin_answer(sup, &message.text);
-        break;
-    case WEIR_LINK_USE:
-        weir_sup_admin_use(sup, &message.use);
-        break;
-    case WEIR_LINK_ROW_DEVICE:
-    case WEIR_LINK_ROW_TENANT:
-    case WEIR_LINK_STATUS_END:
-        weir_sup_admin_row(sup, -1, &message, fd);
-        break;
-    default:
-        weir_log_warn("supervisor: unknown message of the gate type=%u", message.type);
-        break;
+    if (type < WEIR_LINK_COUNT && handlers[type] != NULL) {
+        handlers[type](sup, &heard);
+    } else {
+        weir_log_warn("supervisor: unknown message of the gate type=%u", type);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_link_finish(&heard);
 }
 
 /* The workers go on by themselves until there is another. */

@@ -564,6 +564,20 @@ void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Milliseconds until weir_sup_workers_tick() has something to do; -1: nothing. */
 int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_worker_receive(struct weir_supervisor *sup, int worker);
+/** The worker's driver is open, which may have taken long, and no guest has reached it yet. Until now
+ * its link had little more to hold than its configuration: the settings of many tenants would have
+ * filled it. What it says about GPUs is believed; the gate hears that before it makes the port. */
+void weir_sup_worker_reads(struct weir_supervisor *sup, int worker,
+                           const struct weir_link_reads *reads);
+/** Guests may come to the worker. */
+void weir_sup_worker_ready(struct weir_supervisor *sup, int worker,
+                           const struct weir_status_worker *row);
+/**
+ * A program wants other connections of its tenant's own worker, which has no session. Guests wait
+ * in the tenant's backlog from now on.
+ * @param connections  1 .. WEIR_CONTROL_MAX_CONNECTIONS; any other number is refused.
+ */
+void weir_sup_worker_renew(struct weir_supervisor *sup, int worker, uint32_t connections);
 /** Look for dead workers (SIGCHLD). */
 void weir_sup_workers_reap(struct weir_supervisor *sup);
 /**
@@ -583,6 +597,11 @@ bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
                           const struct weir_link_message *message, int fd);
 /** Close what is left of all workers when the host ends. */
 void weir_sup_workers_close(struct weir_supervisor *sup);
+
+/* hear.c */
+
+/** Handle a message of a worker, if the worker may send it, and close its descriptor. */
+void weir_sup_hear(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard);
 
 /* stop.c */
 

@@ -561,14 +561,9 @@ int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
     return weir_poll_ms(next_ns, now_ns);
 }
 
-/* Its driver is open, which may have taken long. Until now the link had little more to hold than
- * its configuration: the settings of many tenants would have filled it. What it says about GPUs is
- * believed, since no guest has reached it yet; the gate hears that before it makes the port. */
-static void on_reads(struct weir_supervisor *sup, int worker, const struct weir_link_reads *reads)
+void weir_sup_worker_reads(struct weir_supervisor *sup, int worker,
+                           const struct weir_link_reads *reads)
 {
-    if (sup->workers[worker].told) {
-        return;
-    }
     sup->workers[worker].told = true;
     weir_sup_gate_gpus(sup, reads);
     weir_sup_gate_worker_starts(sup, worker);
@@ -578,12 +573,15 @@ static void on_reads(struct weir_supervisor *sup, int worker, const struct weir_
     }
 }
 
-static void on_ready(struct weir_supervisor *sup, int worker,
-                     const struct weir_link_message *message)
+void weir_sup_worker_ready(struct weir_supervisor *sup, int worker,
+                           const struct weir_status_worker *row)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
 
-    weir_sup_worker_row(w, &message->worker);
+    if (w->ready) {
+        return;
+    }
+    weir_sup_worker_row(w, row);
     w->ready = true;
     weir_mps_serves(sup, w);
     weir_log_info("supervisor: worker ready worker=%d device=\"%.100s\" devices=%.60s "
@@ -602,11 +600,7 @@ void weir_sup_worker_stop(struct weir_supervisor *sup, int worker)
     (void)weir_sup_worker_send(sup, worker, &stop, -1); /* a lost link ends it, too */
 }
 
-/*
- * A program wants other connections of its tenant's own worker, which has no session. Guests wait
- * in the tenant's backlog from now on.
- */
-static void renew(struct weir_supervisor *sup, int worker, uint32_t connections)
+void weir_sup_worker_renew(struct weir_supervisor *sup, int worker, uint32_t connections)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
 
@@ -624,135 +618,24 @@ static void renew(struct weir_supervisor *sup, int worker, uint32_t connections)
     weir_sup_worker_stop(sup, worker);
 }
 
-/* It may be in a guest's hands. A tenant that it served may just have gone, so this is no alarm. */
-static bool may_speak_of(const struct weir_supervisor *sup, int worker, uint32_t tenant,
-                         const struct weir_link_message *message)
-{
-    bool may =
-        tenant < WEIR_CONFIG_TENANTS_MAX && weir_sup_serves(sup, worker, &sup->tenants[tenant]);
-
-    if (!may) {
-        weir_log_debug("supervisor: not about a tenant of the worker worker=%d type=%u", worker,
-                       message->type);
-    }
-    return may;
-}
-
 static void receive(struct weir_supervisor *sup, int worker)
 {
-    struct weir_sup_worker *w = &sup->workers[worker];
-    struct weir_link_message message;
-    enum weir_status status;
-    int fd;
+    struct weir_link_heard heard;
+    enum weir_status status =
+        weir_link_receive(sup->workers[worker].link, &heard.message, &heard.fd);
 
-    status = weir_link_receive(w->link, &message, &fd);
     if (status == WEIR_ERR_AGAIN) {
         return;
     }
-    if (status ==
-        WEIR_ERR_NO_MEMORY) { /* of memory: it is lost if the worker dies, and only then */
-        weir_log_error("supervisor: no descriptors left, a message dropped worker=%d type=%u",
-                       worker, message.type);
-        if (message.type == WEIR_LINK_PUBLISH) { /* somebody waits for the answer */
-            weir_sup_publish(sup, worker, &message.entry, -1);
-        }
+    if (status == WEIR_ERR_NO_MEMORY) { /* memory that was to be kept is lost if the worker dies */
+        weir_log_error("supervisor: no descriptors left, a message came without its own worker=%d "
+                       "type=%u",
+                       worker, heard.message.type);
+    } else if (status != WEIR_OK) {
+        weir_sup_worker_lose_link(&sup->workers[worker]);
         return;
     }
-    if (status != WEIR_OK) {
-        weir_sup_worker_lose_link(w);
-        return;
-    }
-    switch (message.type) {
-    case WEIR_LINK_DEVICES:
-        if (!w->told) { /* later it has guests */
-            weir_sup_claim(sup, worker, &message.gpus);
-        }
-        break;
-    case WEIR_LINK_READS:
-        on_reads(sup, worker, &message.reads);
-        break;
-    case WEIR_LINK_SMS:
-        weir_mps_sms_told(sup, w, &message.sms);
-        break;
-    case WEIR_LINK_READY:
-        if (!w->ready) {
-            on_ready(sup, worker, &message);
-        }
-        break;
-    case WEIR_LINK_KEEP:
-        if (fd >= 0 && may_speak_of(sup, worker, message.chunk.tenant_index, &message)) {
-            weir_sup_keep(sup, worker, &message.chunk, fd);
-            fd = -1;
-        }
-        break;
-    case WEIR_LINK_DROP:
-        weir_sup_drop(sup, worker, message.chunk.id);
-        break;
-    case WEIR_LINK_PUBLISH:
-        weir_sup_publish(sup, worker, &message.entry, fd);
-        fd = -1;
-        break;
-    case WEIR_LINK_FIND:
-        weir_sup_find(sup, worker, &message.entry);
-        break;
-    case WEIR_LINK_WITHDRAW:
-        weir_sup_withdraw(sup, worker, &message.entry);
-        break;
-    case WEIR_LINK_TENANT_FREE:
-        if (may_speak_of(sup, worker, message.tenant.index, &message) &&
-            sup->tenants[message.tenant.index].worker == worker) {
-            weir_sup_tenant_freed(sup, message.tenant.index, message.tenant.goings);
-        }
-        break;
-    case WEIR_LINK_IDLE:
-        weir_sup_program_ended(sup, worker, &message.idle);
-        break;
-    case WEIR_LINK_NO_MEMORY:
-        weir_sup_program_lacks_memory(sup, worker);
-        break;
-    case WEIR_LINK_MORE:
-        if (may_speak_of(sup, worker, message.more.tenant_index, &message)) {
-            weir_sup_grant(sup, worker, &message.more);
-        }
-        break;
-    case WEIR_LINK_SYNC:
-        weir_sup_program_syncs(sup, worker);
-        break;
-    case WEIR_LINK_LEFT_BEHIND:
-        weir_sup_program_left_behind(sup, worker);
-        break;
-    case WEIR_LINK_GATE_DEAF:
-        weir_sup_gate_deaf(sup, worker);
-        break;
-    case WEIR_LINK_CONNECTIONS:
-        renew(sup, worker, message.connections);
-        break;
-    case WEIR_LINK_STAYS:
-        w->ready = w->stop_by_ns == 0;
-        break;
-    case WEIR_LINK_FAULT:
-        if (may_speak_of(sup, worker, message.fault.tenant_index, &message)) {
-            weir_sup_fault(sup, worker, &message.fault);
-        }
-        break;
-    case WEIR_LINK_EVENT:
-        if (may_speak_of(sup, worker, message.event.tenant_index, &message)) {
-            weir_sup_worker_event(sup, worker, &message.event);
-        }
-        break;
-    case WEIR_LINK_ROW_DEVICE:
-    case WEIR_LINK_ROW_TENANT:
-    case WEIR_LINK_ROW_SESSION:
-    case WEIR_LINK_STATUS_END:
-        weir_sup_admin_row(sup, worker, &message, fd);
-        break;
-    default:
-        weir_log_warn("supervisor: unknown message worker=%d type=%u", worker, message.type);
-        break;
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
+    weir_sup_hear(sup, worker, &heard);
 }
 
 /* One that a guest has taken over may have lines written without end. */

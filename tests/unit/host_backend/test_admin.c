@@ -93,16 +93,17 @@ static void one_that_reads_gets_all_of_its_answer(void **state)
 /* Of a tenant's session, with texts that do not end. */
 static void answer_row(const char *tenant, uint32_t type)
 {
-    struct weir_link_message message = {.type = type};
+    struct weir_link_heard heard = {.message = {.type = type}, .fd = -1};
+    struct weir_link_message *message = &heard.message;
 
-    memset(&message.session_row, 'x', sizeof message.session_row);
+    memset(&message->session_row, 'x', sizeof message->session_row);
     if (type == WEIR_LINK_ROW_SESSION) {
-        memcpy(message.session_row.tenant, tenant, strlen(tenant) + 1);
+        memcpy(message->session_row.tenant, tenant, strlen(tenant) + 1);
     } else {
-        memset(&message.tenant_row, 'x', sizeof message.tenant_row);
-        memcpy(message.tenant_row.name, tenant, strlen(tenant) + 1);
+        memset(&message->tenant_row, 'x', sizeof message->tenant_row);
+        memcpy(message->tenant_row.name, tenant, strlen(tenant) + 1);
     }
-    weir_sup_admin_row(&sup, 0, &message, -1);
+    weir_sup_hear(&sup, 0, &heard);
 }
 
 static void a_worker_answers_when_asked_and_about_its_own_tenants(void **state)

@@ -328,6 +328,33 @@ static void tell(struct weir_link_message message, int fd)
     weir_sup_worker_receive(&sup, 0);
 }
 
+/* The messages of link.def that a worker does not send, and numbers that are none. */
+static void a_worker_is_not_heard_with_messages_of_others(void **state)
+{
+#define WEIR_LINK(message, worker, gate, of_worker, of_gate, when, about)                          \
+    [WEIR_LINK_##message] = #of_worker,
+    static const char *const handlers[WEIR_LINK_COUNT + 2] = {
+#include "host_backend/config/link.def"
+    };
+#undef WEIR_LINK
+    static struct weir_supervisor before;
+    uint32_t n_refused = 0;
+
+    (void)state;
+    say(WEIR_LINK_READS);
+    for (uint32_t type = 0; type < WEIR_LINK_COUNT + 2; type++) {
+        if (handlers[type] != NULL && strcmp(handlers[type], "NO") != 0) {
+            continue;
+        }
+        before = sup;
+        say(type);
+        before.workers[0].log_rate = sup.workers[0].log_rate; /* there may be a line about it */
+        assert_memory_equal(&before, &sup, sizeof sup);
+        n_refused++;
+    }
+    assert_in_range(n_refused, 20, WEIR_LINK_COUNT);
+}
+
 /* Of a tenant: its memory is kept, it has caused a fault, its sessions were refused. */
 static void speak_of(uint32_t tenant)
 {
@@ -503,6 +530,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_worker_says_once_which_gpus_there_are, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_worker_that_comes_when_the_gate_has_died_hears_that,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_is_not_heard_with_messages_of_others, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_worker_is_heard_about_its_own_tenants_alone, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_tenant_is_free_when_its_own_worker_says_so, set_up,
