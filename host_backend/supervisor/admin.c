@@ -17,7 +17,6 @@
 #include "host_backend/config/status_text.h"
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +28,7 @@
 #define REQUEST_WAIT_NS (2 * WEIR_NS_PER_S)
 #define GATHER_WAIT_NS  WEIR_NS_PER_S
 #define REPLY_WAIT_NS   (5 * WEIR_NS_PER_S) /* for a client to take its answer */
-#define END_TEXT(text)  ((text)[sizeof(text) - 1] = 0)
-#define STATS_MAX_BYTES (12u << 20) /* of an answer: what a client takes */
+#define STATS_MAX_BYTES (12u << 20)         /* of an answer: what a client takes */
 
 static void close_client(struct weir_admin_client *client)
 {
@@ -268,32 +266,16 @@ static void take_stats(struct weir_supervisor *sup, int fd)
     sup->stats_bytes += n == bytes ? (size_t)n : 0;
 }
 
-static double known(double a, double b)
-{
-    return isnan(a) ? b : a;
-}
-
 /* Several workers may have the device, and the gate process knows what was used of it. */
 static void take_device(struct weir_status_report *g, const struct weir_status_device *row)
 {
     for (size_t i = 0; i < g->n_devices; i++) {
         struct weir_status_device *d = &g->devices[i];
 
-        if (strcmp(d->uuid, row->uuid) != 0) {
-            continue;
+        if (strcmp(d->uuid, row->uuid) == 0) {
+            weir_status_merge(weir_status_device_fields, d, row);
+            return;
         }
-        if (d->name[0] == 0) {
-            memcpy(d->name, row->name, sizeof d->name);
-            d->ordinal = row->ordinal;
-            d->memory_bytes = row->memory_bytes;
-        }
-        d->free_bytes = known(d->free_bytes, row->free_bytes);
-        d->utilization_pct = known(d->utilization_pct, row->utilization_pct);
-        d->temperature_c = known(d->temperature_c, row->temperature_c);
-        d->power_w = known(d->power_w, row->power_w);
-        d->scheduled |= row->scheduled;
-        d->sm_ns += row->sm_ns;
-        return;
     }
     weir_sup_append((void **)&g->devices, &g->n_devices, row, sizeof *row);
 }
@@ -354,24 +336,7 @@ static void take_refusals(struct weir_supervisor *sup, const struct weir_status_
 void weir_sup_worker_row(struct weir_sup_worker *worker, const struct weir_status_worker *row)
 {
     worker->row = *row;
-    END_TEXT(worker->row.device);
-    END_TEXT(worker->row.devices);
-    END_TEXT(worker->row.driver);
-}
-
-/* A worker may be in a guest's hands, so the texts of its rows may have no end. */
-static void end_texts(struct weir_link_message *message)
-{
-    if (message->type == WEIR_LINK_ROW_SESSION) {
-        END_TEXT(message->session_row.tenant);
-        END_TEXT(message->session_row.program);
-        END_TEXT(message->session_row.transport);
-    } else if (message->type == WEIR_LINK_ROW_TENANT) {
-        END_TEXT(message->tenant_row.name);
-    } else if (message->type == WEIR_LINK_ROW_DEVICE) {
-        END_TEXT(message->device_row.uuid);
-        END_TEXT(message->device_row.name);
-    }
+    weir_status_end_texts(weir_status_worker_fields, &worker->row);
 }
 
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_link_message *message,
@@ -379,15 +344,17 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_lin
 {
     struct weir_status_report *g = &sup->gathered;
 
-    end_texts(message);
     if (message->type == WEIR_LINK_ROW_SESSION) {
         struct weir_status_session row = message->session_row;
 
+        weir_status_end_texts(weir_status_session_fields, &row);
         row.worker = worker >= 0 ? (uint64_t)sup->workers[worker].pid : 0;
         weir_sup_append((void **)&g->sessions, &g->n_sessions, &row, sizeof row);
     } else if (message->type == WEIR_LINK_ROW_DEVICE) {
+        weir_status_end_texts(weir_status_device_fields, &message->device_row);
         take_device(g, &message->device_row);
     } else if (message->type == WEIR_LINK_ROW_TENANT) {
+        weir_status_end_texts(weir_status_tenant_fields, &message->tenant_row);
         take_refusals(sup, &message->tenant_row);
         weir_sup_append((void **)&g->tenants, &g->n_tenants, &message->tenant_row,
                         sizeof message->tenant_row);
@@ -404,32 +371,6 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_lin
     }
 }
 
-/* A tenant may have several workers; each has counted its own, and so has the gate process. */
-static void add_row(struct weir_status_tenant *sum, const struct weir_status_tenant *row)
-{
-    sum->scheduled |= row->scheduled;
-    sum->sessions += row->sessions;
-    sum->orphans += row->orphans;
-    sum->used_bytes += row->used_bytes;
-    sum->pinned_bytes += row->pinned_bytes;
-    sum->image_bytes += row->image_bytes;
-    sum->service_sm_ns += row->service_sm_ns;
-    sum->copy_h2d_ns += row->copy_h2d_ns;
-    sum->copy_d2h_ns += row->copy_d2h_ns;
-    sum->copy_h2d_bytes += row->copy_h2d_bytes;
-    sum->copy_d2h_bytes += row->copy_d2h_bytes;
-    sum->wait_ns += row->wait_ns;
-    sum->waits_10us += row->waits_10us;
-    sum->waits_100us += row->waits_100us;
-    sum->waits_1ms += row->waits_1ms;
-    sum->waits_10ms += row->waits_10ms;
-    sum->waits_100ms += row->waits_100ms;
-    sum->waits_1s += row->waits_1s;
-    sum->waits_longer += row->waits_longer;
-    sum->items += row->items;
-    sum->stops += row->stops;
-}
-
 void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
                             struct weir_status_report *report)
 {
@@ -442,7 +383,7 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
         }
         for (size_t k = 0; k < sup->gathered.n_tenants; k++) {
             if (strcmp(sup->gathered.tenants[k].name, t->config.name) == 0) {
-                add_row(&row, &sup->gathered.tenants[k]);
+                weir_status_merge(weir_status_tenant_fields, &row, &sup->gathered.tenants[k]);
             }
         }
         for (int k = 0; k < WEIR_WORKERS_MAX; k++) {

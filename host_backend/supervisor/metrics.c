@@ -1,117 +1,15 @@
 /*
- * Metrics as text: one table of a tenant's numbers, one of a worker's.
+ * Metrics as text: the figures of status.def that are one.
  *
  * Names follow Prometheus' conventions: base units in the name, counters end in _total, ratios lie
  * between 0 and 1. What belongs together (a direction, an outcome) is one name with a label.
  */
 #include "host_backend/supervisor/metrics.h"
 
+#include "host_backend/config/status_text.h"
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
-
-/* Of a REAL unit, and not there if it is NAN. */
-enum unit { UNIT_ONE, UNIT_NANOSECONDS, UNIT_PERCENT, UNIT_REAL, UNIT_REAL_PERCENT };
-
-struct series {
-    const char *name, *type, *help;
-    const char *label; /* ',direction="to_device"'; "" */
-    bool small;        /* uint32_t, not uint64_t */
-    bool scheduled;    /* only where there is a scheduler */
-    enum unit unit;
-    size_t offset;
-};
-
-#define TENANT(field) offsetof(struct weir_status_tenant, field)
-#define WORKER(field) offsetof(struct weir_status_worker, field)
-#define DEVICE(field) offsetof(struct weir_status_device, field)
-
-/* Rows of one name stand together, with the same help. */
-static const struct series tenant_series[] = {
-    {"weir_tenant_weight", "gauge", "Weight against tenants of the same priority.", "", true, false,
-     UNIT_ONE, TENANT(weight)},
-    {"weir_tenant_min_share_ratio", "gauge", "Part of the GPU's time that it gets at least.", "",
-     true, false, UNIT_PERCENT, TENANT(min_share_pct)},
-    {"weir_tenant_sm_limit_ratio", "gauge", "Part of the multiprocessors that it gets at most.", "",
-     true, false, UNIT_PERCENT, TENANT(sm_limit_pct)},
-    {"weir_tenant_sessions", "gauge", "Connected processes.", "", true, false, UNIT_ONE,
-     TENANT(sessions)},
-    {"weir_tenant_orphans", "gauge", "Of these, programs that are gone and left work behind.", "",
-     true, false, UNIT_ONE, TENANT(orphans)},
-    {"weir_tenant_contexts", "gauge", "CUDA contexts of workers that serve it alone.", "", true,
-     false, UNIT_ONE, TENANT(contexts)},
-    {"weir_tenant_memory_bytes", "gauge", "Device memory that its sessions hold.", "", false, false,
-     UNIT_ONE, TENANT(used_bytes)},
-    {"weir_tenant_memory_limit_bytes", "gauge", "Device memory that its sessions may hold.", "",
-     false, false, UNIT_ONE, TENANT(quota_bytes)},
-    {"weir_tenant_pinned_memory_bytes", "gauge", "Pinned host memory that its sessions hold.", "",
-     false, false, UNIT_ONE, TENANT(pinned_bytes)},
-    {"weir_tenant_image_bytes", "gauge", "Kept images of its programs' modules.", "", false, false,
-     UNIT_ONE, TENANT(image_bytes)},
-    {"weir_tenant_settings_changed", "gauge", "Settings that differ from those of its source.", "",
-     true, false, UNIT_ONE, TENANT(changed)},
-    {"weir_tenant_faults_total", "counter", "GPU faults that ended a worker's context.",
-     ",suspects=\"one\"", false, false, UNIT_ONE, TENANT(faults)},
-    {"weir_tenant_faults_total", "counter", "GPU faults that ended a worker's context.",
-     ",suspects=\"several\"", false, false, UNIT_ONE, TENANT(suspected_faults)},
-    {"weir_tenant_refused_allocations_total", "counter",
-     "Allocations that a quota or a limit did not allow.", ",memory=\"device\"", false, false,
-     UNIT_ONE, TENANT(refused_device)},
-    {"weir_tenant_refused_allocations_total", "counter",
-     "Allocations that a quota or a limit did not allow.", ",memory=\"pinned\"", false, false,
-     UNIT_ONE, TENANT(refused_pinned)},
-    {"weir_tenant_refused_sessions_total", "counter", "Programs that were turned away.", "", false,
-     false, UNIT_ONE, TENANT(refused_sessions)},
-    {"weir_tenant_quarantined", "gauge", "1: it has a worker of its own since a GPU fault.", "",
-     true, false, UNIT_ONE, TENANT(quarantined)},
-    {"weir_tenant_sm_seconds_total", "counter",
-     "Multiprocessor time: seconds times multiprocessors.", "", false, true, UNIT_NANOSECONDS,
-     TENANT(service_sm_ns)},
-    {"weir_tenant_copy_seconds_total", "counter", "Time of copies.", ",direction=\"to_device\"",
-     false, true, UNIT_NANOSECONDS, TENANT(copy_h2d_ns)},
-    {"weir_tenant_copy_seconds_total", "counter", "Time of copies.", ",direction=\"from_device\"",
-     false, true, UNIT_NANOSECONDS, TENANT(copy_d2h_ns)},
-    {"weir_tenant_copy_bytes_total", "counter", "Bytes copied.", ",direction=\"to_device\"", false,
-     true, UNIT_ONE, TENANT(copy_h2d_bytes)},
-    {"weir_tenant_copy_bytes_total", "counter", "Bytes copied.", ",direction=\"from_device\"",
-     false, true, UNIT_ONE, TENANT(copy_d2h_bytes)},
-    {"weir_tenant_wait_seconds_total", "counter", "Time that its work waited for others' work.", "",
-     false, true, UNIT_NANOSECONDS, TENANT(wait_ns)},
-    {"weir_tenant_items_total", "counter", "Pieces of work: kernels, graphs, copies, memsets.", "",
-     false, true, UNIT_ONE, TENANT(items)},
-    {"weir_tenant_stops_total", "counter", "Kernels of it that were stopped for others.", "", false,
-     true, UNIT_ONE, TENANT(stops)},
-};
-
-static const struct series worker_series[] = {
-    {"weir_worker_restarts_total", "counter", "How often it died and was started again.", "", true,
-     false, UNIT_ONE, WORKER(restarts)},
-    {"weir_worker_objects", "gauge", "Live driver objects of all its sessions.", "", false, false,
-     UNIT_ONE, WORKER(objects)},
-    {"weir_worker_chunks", "gauge", "Pieces of memory that its sessions hold.", "", false, false,
-     UNIT_ONE, WORKER(chunks)},
-    {"weir_worker_chunk_bytes", "gauge", "Bytes of those pieces.", "", false, false, UNIT_ONE,
-     WORKER(chunk_bytes)},
-};
-
-static const struct series device_series[] = {
-    {"weir_device_multiprocessors", "gauge", "Its multiprocessors.", "", true, false, UNIT_ONE,
-     DEVICE(sms)},
-    {"weir_device_memory_bytes", "gauge", "Its memory.", "", false, false, UNIT_ONE,
-     DEVICE(memory_bytes)},
-    {"weir_device_memory_free_bytes", "gauge", "Memory that nobody has.", "", false, false,
-     UNIT_REAL, DEVICE(free_bytes)},
-    {"weir_device_utilization_ratio", "gauge",
-     "Part of the driver's last interval in which a kernel ran (NVML).", "", false, false,
-     UNIT_REAL_PERCENT, DEVICE(utilization_pct)},
-    {"weir_device_temperature_celsius", "gauge", "Of the GPU (NVML).", "", false, false, UNIT_REAL,
-     DEVICE(temperature_c)},
-    {"weir_device_power_watts", "gauge", "What the board draws (NVML).", "", false, false,
-     UNIT_REAL, DEVICE(power_w)},
-    {"weir_device_sm_seconds_total", "counter",
-     "Multiprocessor time of all tenants: seconds times multiprocessors.", "", false, true,
-     UNIT_NANOSECONDS, DEVICE(sm_ns)},
-};
 
 static void print_head(FILE *out, const char *name, const char *type, const char *help)
 {
@@ -132,39 +30,31 @@ static void print_escaped(FILE *out, const char *text)
     }
 }
 
-static bool is_real(const struct series *s)
+static double real_of(const struct weir_status_field *f, const void *row)
 {
-    return s->unit == UNIT_REAL || s->unit == UNIT_REAL_PERCENT;
+    return *(const double *)(const void *)((const char *)row + f->offset);
 }
 
-static double real_of(const struct series *s, const void *row)
+static unsigned long long whole_of(const struct weir_status_field *f, const void *row)
 {
-    return *(const double *)(const void *)((const char *)row + s->offset);
+    const void *at = (const char *)row + f->offset;
+
+    return f->kind == WEIR_STATUS_U32 ? *(const uint32_t *)at : *(const uint64_t *)at;
 }
 
-static void print_number(FILE *out, const struct series *s, const void *row)
+static void print_number(FILE *out, const struct weir_status_field *f, const void *row)
 {
-    const void *at = (const char *)row + s->offset;
+    enum weir_status_unit unit = f->metric.unit;
 
-    if (is_real(s)) {
-        fprintf(out, " %.10g\n", real_of(s, row) / (s->unit == UNIT_REAL ? 1 : 100));
-        return;
-    }
-    unsigned long long value = s->small ? *(const uint32_t *)at : *(const uint64_t *)at;
+    if (f->kind == WEIR_STATUS_REAL) {
+        fprintf(out, " %.10g\n", real_of(f, row) / (unit == WEIR_STATUS_PERCENT ? 100 : 1));
+    } else if (unit == WEIR_STATUS_ONE) {
+        fprintf(out, " %llu\n", whole_of(f, row));
+    } else {
+        unsigned long long whole = unit == WEIR_STATUS_PERCENT ? 100 : 1000000000;
 
-    switch (s->unit) {
-    case UNIT_ONE:
-        fprintf(out, " %llu\n", value);
-        break;
-    case UNIT_NANOSECONDS:
-        fprintf(out, " %llu.%09llu\n", value / 1000000000, value % 1000000000);
-        break;
-    case UNIT_REAL:
-    case UNIT_REAL_PERCENT:
-        break;
-    case UNIT_PERCENT:
-        fprintf(out, " %llu.%02llu\n", value / 100, value % 100);
-        break;
+        fprintf(out, " %llu.%0*llu\n", whole_of(f, row) / whole,
+                unit == WEIR_STATUS_PERCENT ? 2 : 9, whole_of(f, row) % whole);
     }
 }
 
@@ -191,18 +81,19 @@ static void print_tenants(FILE *out, const struct weir_status_report *report)
             "weir_tenant_info{tenant=\"%s\",priority=\"%s\",isolation=\"%s\",source=\"%s\"} 1\n",
             t->name, t->priority, t->isolation, t->source);
     }
-    for (size_t k = 0; k < sizeof tenant_series / sizeof tenant_series[0]; k++) {
-        const struct series *s = &tenant_series[k];
+    for (const struct weir_status_field *f = weir_status_tenant_fields; f->name != NULL; f++) {
+        const struct weir_status_metric *m = &f->metric;
 
-        if (s->scheduled && !scheduled) {
+        if (m->name == NULL || (m->scheduled && !scheduled)) {
             continue;
         }
-        if (k == 0 || strcmp(s->name, s[-1].name) != 0) {
-            print_head(out, s->name, s->type, s->help);
+        if (f[-1].metric.name == NULL || strcmp(m->name, f[-1].metric.name) != 0) {
+            print_head(out, m->name, m->type, m->help);
         }
         for (size_t i = 0; i < report->n_tenants; i++) {
-            fprintf(out, "%s{tenant=\"%s\"%s}", s->name, report->tenants[i].name, s->label);
-            print_number(out, s, &report->tenants[i]);
+            fprintf(out, "%s{tenant=\"%s\"%s}", m->name, report->tenants[i].name,
+                    m->label != NULL ? m->label : "");
+            print_number(out, f, &report->tenants[i]);
         }
     }
 }
@@ -211,18 +102,18 @@ static void print_tenants(FILE *out, const struct weir_status_report *report)
 static void print_waits(FILE *out, const struct weir_status_report *report)
 {
     static const char name[] = "weir_tenant_gate_wait_seconds";
-    static const char *const bounds[] = {"1e-05", "0.0001", "0.001", "0.01", "0.1", "1.0", "+Inf"};
 
     print_head(out, name, "histogram", "How long work waited until the scheduler let it run.");
     for (size_t i = 0; i < report->n_tenants; i++) {
         const struct weir_status_tenant *t = &report->tenants[i];
-        const uint64_t waits[] = {t->waits_10us,  t->waits_100us, t->waits_1ms,   t->waits_10ms,
-                                  t->waits_100ms, t->waits_1s,    t->waits_longer};
         unsigned long long n = 0;
 
-        for (size_t k = 0; k < sizeof waits / sizeof waits[0]; k++) {
-            n += waits[k];
-            fprintf(out, "%s_bucket{tenant=\"%s\",le=\"%s\"} %llu\n", name, t->name, bounds[k], n);
+        for (const struct weir_status_field *f = weir_status_tenant_fields; f->name != NULL; f++) {
+            if (f->metric.bucket != NULL) {
+                n += whole_of(f, t);
+                fprintf(out, "%s_bucket{tenant=\"%s\",le=\"%s\"} %llu\n", name, t->name,
+                        f->metric.bucket, n);
+            }
         }
         fprintf(out, "%s_sum{tenant=\"%s\"} %llu.%09llu\n%s_count{tenant=\"%s\"} %llu\n", name,
                 t->name, (unsigned long long)t->wait_ns / 1000000000,
@@ -244,10 +135,11 @@ static void print_programs(FILE *out, const struct weir_status_report *report)
     }
 }
 
-/* Is there a number of a series for the row? */
-static bool is_known(const struct series *s, const struct weir_status_device *row)
+/* Is there a number of this metric for the row? */
+static bool is_known(const struct weir_status_field *f, const struct weir_status_device *row)
 {
-    return !(s->scheduled && row->scheduled == 0) && !(is_real(s) && isnan(real_of(s, row)));
+    return f->metric.name != NULL && !(f->metric.scheduled && row->scheduled == 0) &&
+           !(f->kind == WEIR_STATUS_REAL && isnan(real_of(f, row)));
 }
 
 static void print_devices(FILE *out, const struct weir_status_report *report)
@@ -260,20 +152,20 @@ static void print_devices(FILE *out, const struct weir_status_report *report)
         print_escaped(out, d->name);
         fprintf(out, "\"} 1\n");
     }
-    for (size_t k = 0; k < sizeof device_series / sizeof device_series[0]; k++) {
-        const struct series *s = &device_series[k];
+    for (const struct weir_status_field *f = weir_status_device_fields; f->name != NULL; f++) {
+        const struct weir_status_metric *m = &f->metric;
         bool headed = false;
 
         for (size_t i = 0; i < report->n_devices; i++) {
-            if (!is_known(s, &report->devices[i])) {
+            if (!is_known(f, &report->devices[i])) {
                 continue;
             }
             if (!headed) {
-                print_head(out, s->name, s->type, s->help);
+                print_head(out, m->name, m->type, m->help);
                 headed = true;
             }
-            fprintf(out, "%s{device=\"%u\"}", s->name, report->devices[i].ordinal);
-            print_number(out, s, &report->devices[i]);
+            fprintf(out, "%s{device=\"%u\"}", m->name, report->devices[i].ordinal);
+            print_number(out, f, &report->devices[i]);
         }
     }
 }
@@ -289,13 +181,14 @@ static void print_workers(FILE *out, const struct weir_status_report *report)
         print_escaped(out, w->device);
         fprintf(out, "\"} %d\n", w->pid != 0);
     }
-    for (size_t k = 0; k < sizeof worker_series / sizeof worker_series[0]; k++) {
-        const struct series *s = &worker_series[k];
-
-        print_head(out, s->name, s->type, s->help);
+    for (const struct weir_status_field *f = weir_status_worker_fields; f->name != NULL; f++) {
+        if (f->metric.name == NULL) {
+            continue;
+        }
+        print_head(out, f->metric.name, f->metric.type, f->metric.help);
         for (size_t i = 0; i < report->n_workers; i++) {
-            fprintf(out, "%s{worker=\"%zu\"}", s->name, i);
-            print_number(out, s, &report->workers[i]);
+            fprintf(out, "%s{worker=\"%zu\"}", f->metric.name, i);
+            print_number(out, f, &report->workers[i]);
         }
     }
 }
