@@ -43,10 +43,12 @@ static void close_client(struct weir_admin_client *client)
     *client = (struct weir_admin_client){.fd = -1};
 }
 
-void weir_sup_admin_accept(struct weir_supervisor *sup)
+static void on_connection(void *user, int index)
 {
+    struct weir_supervisor *sup = user;
     int fd = weir_sup_accept_operator(sup, sup->admin_fd, SOCK_CLOEXEC);
 
+    (void)index;
     if (fd < 0) {
         return;
     }
@@ -445,7 +447,8 @@ static void send_some(struct weir_admin_client *client)
     close_client(client);
 }
 
-short weir_sup_admin_events(const struct weir_admin_client *client)
+/* What poll() is to wait for; 0: a client that waits for its reply need not be watched. */
+static short events_of(const struct weir_admin_client *client)
 {
     if (!client->asked) {
         return POLLIN;
@@ -453,11 +456,14 @@ short weir_sup_admin_events(const struct weir_admin_client *client)
     return client->reply != NULL ? POLLOUT : 0;
 }
 
-void weir_sup_admin_serve(struct weir_supervisor *sup, struct weir_admin_client *client)
+static void on_client(void *user, int index)
 {
-    if (!client->asked) {
+    struct weir_supervisor *sup = user;
+    struct weir_admin_client *client = &sup->clients[index];
+
+    if (client->fd >= 0 && !client->asked) {
         read_request(sup, client);
-    } else if (client->reply != NULL) {
+    } else if (client->fd >= 0 && client->reply != NULL) {
         send_some(client);
     }
 }
@@ -631,16 +637,18 @@ void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
-int weir_sup_admin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+void weir_sup_admin_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    uint64_t next_ns = sup->gathering ? sup->gather_deadline_ns : WEIR_FOREVER;
-
+    weir_host_loop_watch(loop, sup->admin_fd, POLLIN, on_connection, sup, 0);
+    weir_host_loop_wake(loop, sup->gathering ? sup->gather_deadline_ns : WEIR_FOREVER);
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        if (has_deadline(&sup->clients[i]) && sup->clients[i].deadline_ns < next_ns) {
-            next_ns = sup->clients[i].deadline_ns;
+        const struct weir_admin_client *client = &sup->clients[i];
+
+        if (events_of(client) != 0) { /* else its end would wake us again and again */
+            weir_host_loop_watch(loop, client->fd, events_of(client), on_client, sup, i);
         }
+        weir_host_loop_wake(loop, has_deadline(client) ? client->deadline_ns : WEIR_FOREVER);
     }
-    return weir_poll_ms(next_ns, now_ns);
 }
 
 void weir_sup_admin_close(struct weir_supervisor *sup)

@@ -2,10 +2,12 @@
 
 #include "base/log.h"
 #include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/worker_for.h"
 #include "proto/transport/stream.h"
 #include "proto/wire/accept.h"
 #include "proto/wire/accept_stream.h"
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -42,7 +44,7 @@ void weir_sup_serial_close(struct weir_sup_tenant *tenant)
     }
 }
 
-void weir_sup_serial_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+static void accept_serial(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     struct weir_link_message message = {.type = WEIR_LINK_GUEST};
     struct weir_peer peer = {0};
@@ -139,7 +141,7 @@ static void refuse(int fd, enum weir_status reason, const char *text)
     }
 }
 
-void weir_sup_vsock_accept(struct weir_supervisor *sup)
+static void accept_vsock(struct weir_supervisor *sup)
 {
     struct weir_link_message message = {.type = WEIR_LINK_GUEST};
     struct sockaddr_vm peer = {0};
@@ -170,5 +172,38 @@ void weir_sup_vsock_accept(struct weir_supervisor *sup)
         close(fd);
     } else {
         refuse(fd, WEIR_ERR_AGAIN, "the worker is not ready");
+    }
+}
+
+static void on_serial(void *user, int index)
+{
+    struct weir_supervisor *sup = user;
+
+    if (sup->tenants[index].serial_fd >= 0) {
+        accept_serial(sup, &sup->tenants[index]);
+    }
+}
+
+static void on_vsock(void *user, int index)
+{
+    struct weir_supervisor *sup = user;
+
+    (void)index;
+    if (sup->vsock_fd >= 0) {
+        accept_vsock(sup);
+    }
+}
+
+void weir_sup_channels_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
+{
+    weir_host_loop_watch(loop, sup->vsock_fd, POLLIN, on_vsock, sup, 0);
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *t = &sup->tenants[i];
+
+        if (t->used && !t->gone &&
+            (weir_sup_takes_guests(sup, t) ||
+             (weir_sup_by_program(t) && t->worker < 0))) { /* the first port starts it */
+            weir_host_loop_watch(loop, t->serial_fd, POLLIN, on_serial, sup, i);
+        }
     }
 }

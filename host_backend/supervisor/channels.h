@@ -9,6 +9,7 @@
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_CHANNELS_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_CHANNELS_H
 
+struct weir_host_loop;
 struct weir_supervisor;
 struct weir_sup_tenant;
 
@@ -16,13 +17,11 @@ struct weir_sup_tenant;
 void weir_sup_serial_listen(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Stop listening; the worker hangs up on the ports that are there. */
 void weir_sup_serial_close(struct weir_sup_tenant *tenant);
-/** A QEMU connects a port. */
-void weir_sup_serial_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 
 /** After any change of the tenants: listen on vsock while one has a CID. */
 void weir_sup_vsock_follow(struct weir_supervisor *sup);
-/** A guest connects. */
-void weir_sup_vsock_accept(struct weir_supervisor *sup);
 void weir_sup_vsock_close(struct weir_supervisor *sup);
+/** Watch for guests and ports that connect. */
+void weir_sup_channels_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 
 #endif

@@ -205,3 +205,15 @@ void weir_sup_claim_answer(struct weir_supervisor *sup, unsigned i)
         close(fd);
     }
 }
+
+static void on_question(void *user, int index)
+{
+    weir_sup_claim_answer(user, (unsigned)index);
+}
+
+void weir_sup_claims_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
+{
+    for (unsigned i = 0; i < sup->claims.n; i++) {
+        weir_host_loop_watch(loop, sup->claims.of[i].fd, POLLIN, on_question, sup, (int)i);
+    }
+}

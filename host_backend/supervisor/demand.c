@@ -448,12 +448,21 @@ static bool name_share(struct weir_supervisor *sup, const struct wish *wish,
     return true;
 }
 
+static void look_at_share(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    if (tenant->demand_fd >= 0 && has_ended(tenant->demand_fd)) {
+        weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
+        weir_sup_tenant_remove(sup, tenant);
+        weir_log_limit_thread(NULL, NULL);
+    }
+}
+
 /* Those whose process has ended make room first: a container may have been started again. */
 static void remove_ended(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (is_share(&sup->tenants[i])) {
-            weir_sup_share_look(sup, &sup->tenants[i]);
+            look_at_share(sup, &sup->tenants[i]);
         }
     }
 }
@@ -534,7 +543,7 @@ static void close_client(struct weir_sup_asker *asker)
     asker->fd = -1;
 }
 
-void weir_sup_demand_read(struct weir_supervisor *sup, struct weir_sup_asker *asker)
+static void read_asker(struct weir_supervisor *sup, struct weir_sup_asker *asker)
 {
     char text[REQUEST_BYTES + 1];
     ssize_t n = recv(asker->fd, text, REQUEST_BYTES, MSG_DONTWAIT); /* descriptors fall off */
@@ -590,15 +599,6 @@ void weir_sup_demand_accept(struct weir_supervisor *sup)
     *asker = (struct weir_sup_asker){fd, weir_clock_now_ns() + REQUEST_WAIT_NS, peer.uid};
 }
 
-void weir_sup_share_look(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
-{
-    if (tenant->demand_fd >= 0 && has_ended(tenant->demand_fd)) {
-        weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
-        weir_sup_tenant_remove(sup, tenant);
-        weir_log_limit_thread(NULL, NULL);
-    }
-}
-
 void weir_sup_share_gone(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     char path[PATH_MAX];
@@ -627,16 +627,42 @@ void weir_sup_demand_tick(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
-int weir_sup_demand_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+static void on_connection(void *user, int index)
 {
-    uint64_t next_ns = WEIR_FOREVER;
+    (void)index;
+    weir_sup_demand_accept(user);
+}
 
-    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        if (sup->askers[i].fd >= 0 && sup->askers[i].deadline_ns < next_ns) {
-            next_ns = sup->askers[i].deadline_ns;
+static void on_asker(void *user, int index)
+{
+    struct weir_supervisor *sup = user;
+
+    if (sup->askers[index].fd >= 0) {
+        read_asker(sup, &sup->askers[index]);
+    }
+}
+
+static void on_process(void *user, int index)
+{
+    struct weir_supervisor *sup = user;
+
+    look_at_share(sup, &sup->tenants[index]);
+}
+
+void weir_sup_demand_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
+{
+    weir_host_loop_watch(loop, sup->demand_fd, POLLIN, on_connection, sup, 0);
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (sup->tenants[i].used && !sup->tenants[i].gone) {
+            weir_host_loop_watch(loop, sup->tenants[i].demand_fd, POLLIN, on_process, sup, i);
         }
     }
-    return weir_poll_ms(next_ns, now_ns);
+    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
+        if (sup->askers[i].fd >= 0) {
+            weir_host_loop_watch(loop, sup->askers[i].fd, POLLIN, on_asker, sup, i);
+            weir_host_loop_wake(loop, sup->askers[i].deadline_ns);
+        }
+    }
 }
 
 void weir_sup_demand_follow(struct weir_supervisor *sup, const struct weir_demand_config *demand)

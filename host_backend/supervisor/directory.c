@@ -19,6 +19,7 @@
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/log.h"
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -424,4 +425,15 @@ uint64_t weir_sup_directory_bytes(const struct weir_sup_tenant *tenant)
                : atomic_load_explicit(
                      &tenant->account->of[WEIR_ACCOUNT_KEPT][WEIR_ACCOUNT_DEVICE_MEMORY],
                      memory_order_relaxed);
+}
+
+static void on_closed(void *user, int index)
+{
+    (void)index;
+    weir_sup_directory_look(user);
+}
+
+void weir_sup_directory_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
+{
+    weir_host_loop_watch(loop, sup->directory.watch_fd, POLLIN, on_closed, sup, 0);
 }

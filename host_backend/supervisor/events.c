@@ -157,16 +157,9 @@ static void send_some(struct weir_sup_events *events, struct follower *f)
     }
 }
 
-int weir_sup_follower_fd(const struct weir_supervisor *sup, uint32_t index, short *ret_events)
+static void on_follower(void *user, int index)
 {
-    const struct follower *f = &sup->events->followers[index];
-
-    *ret_events = f->line != NULL ? POLLIN | POLLOUT : POLLIN;
-    return f->fd;
-}
-
-void weir_sup_follower_look(struct weir_supervisor *sup, uint32_t index)
-{
+    struct weir_supervisor *sup = user;
     struct follower *f = &sup->events->followers[index];
     char waste[256];
 
@@ -178,6 +171,16 @@ void weir_sup_follower_look(struct weir_supervisor *sup, uint32_t index)
         return;
     }
     send_some(sup->events, f);
+}
+
+void weir_sup_events_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
+{
+    for (int i = 0; i < (int)WEIR_FOLLOWERS_MAX; i++) {
+        const struct follower *f = &sup->events->followers[i];
+        short events = f->line != NULL ? POLLIN | POLLOUT : POLLIN;
+
+        weir_host_loop_watch(loop, f->fd, events, on_follower, sup, i);
+    }
 }
 
 /* Everything that is known, and then what comes. The client's descriptor is taken. */

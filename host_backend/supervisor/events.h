@@ -9,6 +9,7 @@
 
 #define WEIR_FOLLOWERS_MAX 8u
 
+struct weir_host_loop;
 struct weir_sup_tenant;
 struct weir_supervisor;
 
@@ -35,9 +36,7 @@ void weir_sup_event(struct weir_supervisor *sup, const struct weir_sup_event *wh
 /** A worker says what happened; nothing in it is trusted. */
 void weir_sup_worker_event(struct weir_supervisor *sup, int worker, struct weir_link_event *event);
 
-/** For the poll set. @return -1: there is none */
-int weir_sup_follower_fd(const struct weir_supervisor *sup, uint32_t index, short *ret_events);
-/** Something happened at a follower's connection. */
-void weir_sup_follower_look(struct weir_supervisor *sup, uint32_t index);
+/** Watch the connections of those who follow. */
+void weir_sup_events_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 
 #endif

@@ -192,24 +192,20 @@ static void quarantine_tick(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
-int weir_sup_quarantine_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+void weir_sup_faults_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    uint64_t next_ns = WEIR_FOREVER;
-
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *tenant = &sup->tenants[i];
         const struct weir_sup_faults *f = &tenant->faults;
-        uint64_t due_ns =
-            f->release_ns > f->quarantine_end_ns ? f->release_ns : f->quarantine_end_ns;
 
-        if (is_moved(sup, tenant) && !tenant->gone && due_ns < next_ns) {
-            next_ns = due_ns;
+        if (is_moved(sup, tenant) && !tenant->gone) {
+            weir_host_loop_wake(loop, f->release_ns > f->quarantine_end_ns ? f->release_ns
+                                                                           : f->quarantine_end_ns);
         }
-        if (is_outside_mps(sup, tenant) && f->quarantine_end_ns < next_ns) {
-            next_ns = f->quarantine_end_ns;
+        if (is_outside_mps(sup, tenant)) {
+            weir_host_loop_wake(loop, f->quarantine_end_ns);
         }
     }
-    return weir_poll_ms(next_ns, now_ns);
 }
 
 /* ---------------------------------------------------------------- faults */

@@ -74,7 +74,7 @@ bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_mess
     return status == WEIR_OK;
 }
 
-void weir_sup_gate_flush(struct weir_supervisor *sup, uint64_t now_ns)
+static void flush(struct weir_supervisor *sup, uint64_t now_ns)
 {
     struct weir_sup_gate *gate = &sup->gate;
     enum weir_status status = weir_outbox_flush(&gate->outbox, gate->link, now_ns);
@@ -405,7 +405,7 @@ void weir_sup_gate_tick(struct weir_supervisor *sup, uint64_t now_ns)
     struct weir_sup_gate *gate = &sup->gate;
 
     if (weir_outbox_due_ns(&gate->outbox) <= now_ns) {
-        weir_sup_gate_flush(sup, now_ns);
+        flush(sup, now_ns);
     }
     if (gate->pid > 0 && gate->alive_by_ns != 0 && gate->alive_by_ns <= now_ns) {
         weir_log_error("supervisor: the gate does not answer, killed pid=%d", (int)gate->pid);
@@ -418,14 +418,32 @@ void weir_sup_gate_tick(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
-int weir_sup_gate_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+static void on_log(void *user, int index)
+{
+    (void)index;
+    weir_sup_log_read(user, NULL);
+}
+
+static void on_link(void *user, int index)
+{
+    struct weir_supervisor *sup = user;
+
+    (void)index;
+    flush(sup, weir_clock_now_ns());
+    if (sup->gate.link >= 0) {
+        weir_sup_gate_receive(sup);
+    }
+}
+
+void weir_sup_gate_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
     const struct weir_sup_gate *gate = &sup->gate;
-    uint64_t at_ns = gate->restart_at_ns != 0 ? gate->restart_at_ns : WEIR_FOREVER;
 
-    at_ns = gate->alive_by_ns != 0 && gate->alive_by_ns < at_ns ? gate->alive_by_ns : at_ns;
-    at_ns = weir_outbox_due_ns(&gate->outbox) < at_ns ? weir_outbox_due_ns(&gate->outbox) : at_ns;
-    return weir_poll_ms(at_ns, now_ns);
+    weir_sup_log_watch(sup, NULL, loop, on_log, 0);
+    weir_host_loop_watch(loop, gate->link, weir_outbox_events(&gate->outbox), on_link, sup, 0);
+    weir_host_loop_wake(loop, gate->restart_at_ns != 0 ? gate->restart_at_ns : WEIR_FOREVER);
+    weir_host_loop_wake(loop, gate->alive_by_ns != 0 ? gate->alive_by_ns : WEIR_FOREVER);
+    weir_host_loop_wake(loop, weir_outbox_due_ns(&gate->outbox));
 }
 
 static void await_end(pid_t pid)

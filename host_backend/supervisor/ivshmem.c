@@ -22,6 +22,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pwd.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -324,7 +325,7 @@ void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *ten
     weir_log_limit_thread(NULL, NULL);
 }
 
-void weir_sup_vm_read(struct weir_supervisor *sup, struct weir_sup_vm *vm)
+static void read_vm(struct weir_supervisor *sup, struct weir_sup_vm *vm)
 {
     struct weir_sup_tenant *tenant = &sup->tenants[vm->tenant];
     char nonsense[64];
@@ -391,4 +392,36 @@ void weir_sup_vms_finish(struct weir_supervisor *sup)
     snprintf(folder, sizeof folder, "%s/vm", sup->config.run_dir);
     (void)rmdir(folder); /* another host's sockets may be in it */
     weir_sup_nvdimms_finish(sup);
+}
+
+static void on_connection(void *user, int index)
+{
+    struct weir_supervisor *sup = user;
+
+    if (sup->tenants[index].vm_listen_fd >= 0) {
+        weir_sup_vm_accept(sup, &sup->tenants[index]);
+    }
+}
+
+static void on_vm(void *user, int index)
+{
+    struct weir_supervisor *sup = user;
+
+    if (sup->vms[index].id != 0) {
+        read_vm(sup, &sup->vms[index]);
+    }
+}
+
+void weir_sup_vms_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (sup->tenants[i].used && !sup->tenants[i].gone) {
+            weir_host_loop_watch(loop, sup->tenants[i].vm_listen_fd, POLLIN, on_connection, sup, i);
+        }
+    }
+    for (int i = 0; i < WEIR_VMS_MAX; i++) {
+        if (sup->vms[i].id != 0) {
+            weir_host_loop_watch(loop, sup->vms[i].fd, POLLIN, on_vm, sup, i);
+        }
+    }
 }

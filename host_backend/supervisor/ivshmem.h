@@ -16,6 +16,7 @@
 #define WEIR_VMS_MAX        64         /* connected at a time */
 #define WEIR_VM_MEMORY_NAME "weir-vm-" /* of the memfd; the tenant's name follows */
 
+struct weir_host_loop;
 struct weir_supervisor;
 struct weir_sup_tenant;
 
@@ -53,8 +54,8 @@ void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *ten
 void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** A QEMU connects. */
 void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
-/** Something came from a QEMU: its end, or nonsense. */
-void weir_sup_vm_read(struct weir_supervisor *sup, struct weir_sup_vm *vm);
+/** Watch for QEMUs that connect, and for what comes from those that are there. */
+void weir_sup_vms_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /**
  * Enter a machine with its descriptors, which are taken. One with an NVDIMM is noted before it is
  * served: a host that is killed at once afterwards has a successor that knows it.

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -401,11 +402,13 @@ static void close_link(struct weir_sup_libvirt *l)
     }
 }
 
-void weir_sup_libvirt_receive(struct weir_supervisor *sup)
+static void on_link(void *user, int index)
 {
+    struct weir_supervisor *sup = user;
     struct weir_libvirt_message message;
     ssize_t n = recv(sup->libvirt.link, &message, sizeof message, MSG_DONTWAIT | MSG_TRUNC);
 
+    (void)index;
     if (n == (ssize_t)sizeof message) {
         weir_sup_libvirt_message(sup, &message);
     } else if (n >= 0 || (errno != EAGAIN && errno != EINTR)) {
@@ -442,11 +445,12 @@ void weir_sup_libvirt_tick(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
-int weir_sup_libvirt_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+void weir_sup_libvirt_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
     uint64_t at_ns = sup->libvirt.restart_at_ns;
 
-    return weir_poll_ms(at_ns != 0 ? at_ns : WEIR_FOREVER, now_ns);
+    weir_host_loop_watch(loop, sup->libvirt.link, POLLIN, on_link, sup, 0);
+    weir_host_loop_wake(loop, at_ns != 0 ? at_ns : WEIR_FOREVER);
 }
 
 /* It keeps nothing, and may be in a call that does not come back: no time is given. */

@@ -7,8 +7,6 @@
 
 /** Start weir-libvirt, if weir.toml names a libvirt; complains on stderr. */
 enum weir_status weir_sup_libvirt_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
-/** Something came from weir-libvirt. */
-void weir_sup_libvirt_receive(struct weir_supervisor *sup);
 /** Do what a message says. @param message  any bytes; changed */
 void weir_sup_libvirt_message(struct weir_supervisor *sup, struct weir_libvirt_message *message);
 /** Tenants were added or read anew: what domains say of them holds again. */
@@ -17,7 +15,8 @@ void weir_sup_libvirt_again(struct weir_supervisor *sup);
 void weir_sup_libvirt_reap(struct weir_supervisor *sup);
 /** Start it again when its time has come. */
 void weir_sup_libvirt_tick(struct weir_supervisor *sup, uint64_t now_ns);
-int weir_sup_libvirt_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** Watch its link, and wake the loop for that. */
+void weir_sup_libvirt_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 void weir_sup_libvirt_close(struct weir_supervisor *sup);
 
 #endif

@@ -29,7 +29,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define POLL_MAX                                                                                   \
+#define WATCHES_MAX                                                                                \
     (10 + 5 * WEIR_CONFIG_TENANTS_MAX + 2 * WEIR_WORKERS_MAX + WEIR_ADMIN_CLIENTS_MAX +            \
      WEIR_ASKERS_MAX + WEIR_METRICS_CLIENTS_MAX + WEIR_VMS_MAX + WEIR_PENDING_MAX +                \
      WEIR_FOLLOWERS_MAX + WEIR_CLAIMS_MAX)
@@ -261,10 +261,12 @@ static void reload(struct weir_supervisor *sup)
     weir_notify("READY=1");
 }
 
-static void on_signals(struct weir_supervisor *sup)
+static void on_signals(void *user, int index)
 {
+    struct weir_supervisor *sup = user;
     struct signalfd_siginfo info;
 
+    (void)index;
     while (read(sup->signal_fd, &info, sizeof info) == sizeof info) {
         switch (info.ssi_signo) {
         case SIGCHLD:
@@ -284,317 +286,80 @@ static void on_signals(struct weir_supervisor *sup)
     }
 }
 
-/* What a descriptor in the poll set belongs to. */
-struct source {
-    enum {
-        SOURCE_SIGNAL,
-        SOURCE_ADMIN,
-        SOURCE_TENANT,
-        SOURCE_CONTAINER,
-        SOURCE_WORKER,
-        SOURCE_WORKER_LOG,
-        SOURCE_GATE,
-        SOURCE_GATE_LOG,
-        SOURCE_CLIENT,
-        SOURCE_DEMAND,
-        SOURCE_CLAIM,
-        SOURCE_ASKER,
-        SOURCE_SHARE,
-        SOURCE_METRICS,
-        SOURCE_METRICS_CLIENT,
-        SOURCE_FOLLOWER,
-        SOURCE_LIBVIRT,
-        SOURCE_VM_SOCKET,
-        SOURCE_SERIAL,
-        SOURCE_VSOCK,
-        SOURCE_NVDIMM,
-        SOURCE_PENDING,
-        SOURCE_DIRECTORY,
-        SOURCE_VM
-    } kind;
-    int index;
+static void watch_signals(struct weir_supervisor *sup, struct weir_host_loop *loop)
+{
+    weir_host_loop_watch(loop, sup->signal_fd, POLLIN, on_signals, sup, 0);
+}
+
+/* What has descriptors to watch, and what is to be done in each turn, in this order. */
+static const struct {
+    void (*watch)(struct weir_supervisor *sup, struct weir_host_loop *loop);
+    void (*tick)(struct weir_supervisor *sup, uint64_t now_ns);
+} parts[] = {
+    {watch_signals, NULL},
+    {weir_sup_workers_watch, weir_sup_workers_tick},
+    {weir_sup_gate_watch, weir_sup_gate_tick},
+    {weir_mps_watch, weir_mps_tick},
+    {weir_sup_programs_watch, weir_sup_programs_tick},
+    {weir_sup_admin_watch, weir_sup_admin_tick},
+    {weir_sup_events_watch, NULL},
+    {weir_sup_demand_watch, weir_sup_demand_tick},
+    {weir_sup_metrics_watch, weir_sup_metrics_tick},
+    {weir_sup_libvirt_watch, weir_sup_libvirt_tick},
+    {weir_sup_tenants_watch, NULL},
+    {weir_sup_channels_watch, NULL},
+    {weir_sup_vms_watch, NULL},
+    {weir_sup_nvdimm_watch, weir_sup_nvdimm_tick},
+    {weir_sup_directory_watch, NULL},
+    {weir_sup_spin_watch, weir_sup_spin_tick},
+    {weir_sup_faults_watch, weir_sup_faults_tick},
+    {weir_sup_claims_watch, NULL},
 };
-
-struct poll_set {
-    struct pollfd fds[POLL_MAX];
-    struct source sources[POLL_MAX];
-    nfds_t n;
-};
-
-static void watch_for(struct poll_set *set, int fd, short events, struct source source)
-{
-    if (fd >= 0) {
-        set->fds[set->n] = (struct pollfd){fd, events, 0};
-        set->sources[set->n++] = source;
-    }
-}
-
-static void watch(struct poll_set *set, int fd, struct source source)
-{
-    watch_for(set, fd, POLLIN, source);
-}
-
-/* Guests of a worker that is not ready, or has others to read about, are not accepted: they wait in
- * the socket's backlog. Where each program gets a worker of its own, guests are accepted and wait
- * in the supervisor. */
-static void watch_tenant(const struct weir_supervisor *sup, struct poll_set *set, int i)
-{
-    const struct weir_sup_tenant *t = &sup->tenants[i];
-    bool by_program = weir_sup_by_program(t), ready = t->worker >= 0 &&
-                                                      sup->workers[t->worker].ready &&
-                                                      sup->workers[t->worker].outbox.n == 0;
-
-    if (!t->used || t->gone) {
-        return;
-    }
-    if (by_program || ready) {
-        watch(set, t->listen_fd, (struct source){SOURCE_TENANT, i});
-        watch(set, t->container_fd, (struct source){SOURCE_CONTAINER, i});
-    }
-    if (ready || (by_program && t->worker < 0)) { /* the first port starts a worker */
-        watch(set, t->serial_fd, (struct source){SOURCE_SERIAL, i});
-    }
-    watch(set, t->vm_listen_fd, (struct source){SOURCE_VM_SOCKET, i});
-    watch(set, t->demand_fd, (struct source){SOURCE_SHARE, i});
-}
-
-static void build_set(const struct weir_supervisor *sup, struct poll_set *set, uint64_t now_ns)
-{
-    set->n = 0;
-    watch(set, sup->signal_fd, (struct source){SOURCE_SIGNAL, 0});
-    watch(set, sup->admin_fd, (struct source){SOURCE_ADMIN, 0});
-    watch(set, sup->demand_fd, (struct source){SOURCE_DEMAND, 0});
-    watch(set, sup->metrics_fd, (struct source){SOURCE_METRICS, 0});
-    watch(set, sup->libvirt.link, (struct source){SOURCE_LIBVIRT, 0});
-    watch(set, weir_sup_log_fd(sup->gate.log, now_ns), (struct source){SOURCE_GATE_LOG, 0});
-    watch_for(set, sup->gate.link, weir_outbox_events(&sup->gate.outbox),
-              (struct source){SOURCE_GATE, 0});
-    watch(set, sup->vsock_fd, (struct source){SOURCE_VSOCK, 0});
-    watch(set, sup->nvdimm_watch_fd, (struct source){SOURCE_NVDIMM, 0});
-    watch(set, sup->directory.watch_fd, (struct source){SOURCE_DIRECTORY, 0});
-    for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        watch_for(set, sup->metrics[i].fd, weir_sup_metrics_events(&sup->metrics[i]),
-                  (struct source){SOURCE_METRICS_CLIENT, i});
-    }
-    for (uint32_t i = 0; i < WEIR_FOLLOWERS_MAX; i++) {
-        short events;
-        int fd = weir_sup_follower_fd(sup, i, &events);
-
-        watch_for(set, fd, events, (struct source){SOURCE_FOLLOWER, (int)i});
-    }
-    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        watch_tenant(sup, set, i);
-    }
-    for (int i = 0; i < WEIR_PENDING_MAX; i++) {
-        const struct weir_sup_pending *p = &sup->pending[i];
-
-        if (p->used) { /* of one that has said hello, only the end is of interest */
-            watch_for(set, p->fd, p->said_hello ? 0 : POLLIN, (struct source){SOURCE_PENDING, i});
-        }
-    }
-    for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        if (sup->vms[i].id != 0) {
-            watch(set, sup->vms[i].fd, (struct source){SOURCE_VM, i});
-        }
-    }
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used) { /* it may say why it sends what it sends */
-            watch(set, weir_sup_log_fd(sup->workers[i].log, now_ns),
-                  (struct source){SOURCE_WORKER_LOG, i});
-            watch_for(set, sup->workers[i].link, weir_outbox_events(&sup->workers[i].outbox),
-                      (struct source){SOURCE_WORKER, i});
-        }
-    }
-    for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        short events = weir_sup_admin_events(&sup->clients[i]);
-
-        if (events != 0) { /* else its end would wake us again and again */
-            watch_for(set, sup->clients[i].fd, events, (struct source){SOURCE_CLIENT, i});
-        }
-    }
-    for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        watch(set, sup->askers[i].fd, (struct source){SOURCE_ASKER, i});
-    }
-    for (unsigned i = 0; i < sup->claims.n; i++) {
-        watch(set, sup->claims.of[i].fd, (struct source){SOURCE_CLAIM, (int)i});
-    }
-}
-
-/* A step may have closed what a later source names: each is looked at again before use. */
-static void serve(struct weir_supervisor *sup, struct source source)
-{
-    switch (source.kind) {
-    case SOURCE_SIGNAL:
-        on_signals(sup);
-        break;
-    case SOURCE_ADMIN:
-        weir_sup_admin_accept(sup);
-        break;
-    case SOURCE_TENANT:
-        if (sup->tenants[source.index].listen_fd >= 0) {
-            weir_sup_tenant_accept(sup, &sup->tenants[source.index],
-                                   sup->tenants[source.index].listen_fd);
-        }
-        break;
-    case SOURCE_CONTAINER:
-        if (sup->tenants[source.index].container_fd >= 0) {
-            weir_sup_tenant_accept(sup, &sup->tenants[source.index],
-                                   sup->tenants[source.index].container_fd);
-        }
-        break;
-    case SOURCE_SERIAL:
-        if (sup->tenants[source.index].serial_fd >= 0) {
-            weir_sup_serial_accept(sup, &sup->tenants[source.index]);
-        }
-        break;
-    case SOURCE_VSOCK:
-        if (sup->vsock_fd >= 0) {
-            weir_sup_vsock_accept(sup);
-        }
-        break;
-    case SOURCE_NVDIMM:
-        weir_sup_nvdimm_read(sup);
-        break;
-    case SOURCE_DIRECTORY:
-        weir_sup_directory_look(sup);
-        break;
-    case SOURCE_VM_SOCKET:
-        if (sup->tenants[source.index].vm_listen_fd >= 0) {
-            weir_sup_vm_accept(sup, &sup->tenants[source.index]);
-        }
-        break;
-    case SOURCE_PENDING:
-        if (sup->pending[source.index].used) {
-            weir_sup_pending_look(sup, &sup->pending[source.index]);
-        }
-        break;
-    case SOURCE_VM:
-        if (sup->vms[source.index].id != 0) {
-            weir_sup_vm_read(sup, &sup->vms[source.index]);
-        }
-        break;
-    case SOURCE_WORKER:
-        weir_sup_worker_flush(sup, source.index, weir_clock_now_ns());
-        if (sup->workers[source.index].link >= 0) {
-            weir_sup_worker_receive(sup, source.index);
-        }
-        break;
-    case SOURCE_WORKER_LOG:
-        weir_sup_log_read(sup, &sup->workers[source.index]);
-        break;
-    case SOURCE_GATE_LOG:
-        weir_sup_log_read(sup, NULL);
-        break;
-    case SOURCE_GATE:
-        weir_sup_gate_flush(sup, weir_clock_now_ns());
-        if (sup->gate.link >= 0) {
-            weir_sup_gate_receive(sup);
-        }
-        break;
-    case SOURCE_CLIENT:
-        if (sup->clients[source.index].fd >= 0) {
-            weir_sup_admin_serve(sup, &sup->clients[source.index]);
-        }
-        break;
-    case SOURCE_DEMAND:
-        weir_sup_demand_accept(sup);
-        break;
-    case SOURCE_CLAIM:
-        weir_sup_claim_answer(sup, (unsigned)source.index);
-        break;
-    case SOURCE_ASKER:
-        if (sup->askers[source.index].fd >= 0) {
-            weir_sup_demand_read(sup, &sup->askers[source.index]);
-        }
-        break;
-    case SOURCE_SHARE:
-        weir_sup_share_look(sup, &sup->tenants[source.index]);
-        break;
-    case SOURCE_METRICS:
-        weir_sup_metrics_accept(sup);
-        break;
-    case SOURCE_FOLLOWER:
-        weir_sup_follower_look(sup, (uint32_t)source.index);
-        break;
-    case SOURCE_LIBVIRT:
-        if (sup->libvirt.link >= 0) {
-            weir_sup_libvirt_receive(sup);
-        }
-        break;
-    case SOURCE_METRICS_CLIENT:
-        if (sup->metrics[source.index].fd >= 0) {
-            weir_sup_metrics_serve(sup, &sup->metrics[source.index]);
-        }
-        break;
-    }
-}
-
-static int sooner(int a, int b)
-{
-    if (a < 0 || b < 0) {
-        return a < 0 ? b : a;
-    }
-    return a < b ? a : b;
-}
 
 /* Everybody waits for the supervisor meanwhile. */
-static void remark_slow_turn(uint64_t begin_ns, nfds_t n_watched)
+static void remark_slow_turn(uint64_t begin_ns)
 {
     uint64_t took_ns = weir_clock_now_ns() - begin_ns;
 
     if (took_ns >= SLOW_TURN_NS) {
-        weir_log_debug("supervisor: a slow turn us=%llu watched=%u",
-                       (unsigned long long)(took_ns / WEIR_NS_PER_US), (unsigned)n_watched);
+        weir_log_debug("supervisor: a slow turn us=%llu",
+                       (unsigned long long)(took_ns / WEIR_NS_PER_US));
     }
 }
 
-static void loop(struct weir_supervisor *sup)
+static bool turn(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    struct poll_set set;
+    uint64_t woken_ns, now_ns;
 
-    while (!sup->stopping) {
-        uint64_t now_ns = weir_clock_now_ns(), woken_ns;
-        int wait_ms =
-            sooner(weir_sup_workers_wait_ms(sup, now_ns), weir_sup_admin_wait_ms(sup, now_ns));
-
-        wait_ms = sooner(wait_ms, weir_sup_metrics_wait_ms(sup, now_ns));
-        wait_ms = sooner(wait_ms, weir_sup_libvirt_wait_ms(sup, now_ns));
-        wait_ms = sooner(wait_ms, weir_sup_nvdimm_wait_ms(sup, now_ns));
-        wait_ms = sooner(wait_ms, weir_sup_spin_wait_ms(sup, now_ns));
-        wait_ms = sooner(wait_ms, weir_sup_programs_wait_ms(sup, now_ns));
-        wait_ms = sooner(wait_ms, weir_mps_wait_ms(sup, now_ns));
-        wait_ms = sooner(wait_ms, weir_sup_gate_wait_ms(sup, now_ns));
-        wait_ms = sooner(wait_ms, weir_sup_quarantine_wait_ms(sup, now_ns));
-        wait_ms = sooner(wait_ms, weir_sup_demand_wait_ms(sup, now_ns));
-        wait_ms = sooner(wait_ms, weir_sup_logs_wait_ms(sup, now_ns));
-
-        build_set(sup, &set, now_ns);
-        if (poll(set.fds, set.n, wait_ms) < 0 && errno != EINTR) {
-            weir_log_error("supervisor: poll failed why=\"%s\"", strerror(errno));
-            sup->exit_status = 1;
-            return;
-        }
-        woken_ns = weir_clock_now_ns();
-        for (nfds_t i = 0; i < set.n; i++) {
-            if (set.fds[i].revents != 0) {
-                serve(sup, set.sources[i]);
-            }
-        }
-        now_ns = weir_clock_now_ns();
-        weir_sup_workers_tick(sup, now_ns);
-        weir_sup_gate_tick(sup, now_ns);
-        weir_mps_tick(sup, now_ns);
-        weir_sup_programs_tick(sup, now_ns);
-        weir_sup_admin_tick(sup, now_ns);
-        weir_sup_demand_tick(sup, now_ns);
-        weir_sup_metrics_tick(sup, now_ns);
-        weir_sup_libvirt_tick(sup, now_ns);
-        weir_sup_nvdimm_tick(sup, now_ns);
-        weir_sup_spin_tick(sup, now_ns);
-        weir_sup_faults_tick(sup, now_ns);
-        weir_sup_reserve_fill(sup);
-        remark_slow_turn(woken_ns, set.n);
+    weir_host_loop_begin(loop, weir_clock_now_ns());
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        parts[i].watch(sup, loop);
     }
+    if (weir_host_loop_turn(loop, &woken_ns) != WEIR_OK) {
+        weir_log_error("supervisor: poll failed why=\"%s\"", strerror(errno));
+        return false;
+    }
+    now_ns = weir_clock_now_ns();
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (parts[i].tick != NULL) {
+            parts[i].tick(sup, now_ns);
+        }
+    }
+    weir_sup_reserve_fill(sup);
+    remark_slow_turn(woken_ns);
+    return true;
+}
+
+static void run(struct weir_supervisor *sup)
+{
+    struct weir_host_loop *loop = NULL;
+    bool good = weir_host_loop_create(WATCHES_MAX, &loop) == WEIR_OK;
+
+    while (good && !sup->stopping) {
+        good = turn(sup, loop);
+    }
+    sup->exit_status = good ? sup->exit_status : 1;
+    weir_host_loop_destroy(loop);
 }
 
 static enum weir_status open_all(struct weir_supervisor *sup)
@@ -724,7 +489,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     sup->exit_status = weir_sup_check_names(sup) && open_all(sup) == WEIR_OK ? 0 : 1;
     if (sup->exit_status == 0) {
-        loop(sup);
+        run(sup);
     }
     weir_notify("STOPPING=1");
     weir_sup_pending_close(sup);

@@ -103,11 +103,13 @@ static struct weir_metrics_client *place(struct weir_supervisor *sup)
     return oldest;
 }
 
-void weir_sup_metrics_accept(struct weir_supervisor *sup)
+static void on_connection(void *user, int index)
 {
+    struct weir_supervisor *sup = user;
     int fd = weir_sup_accept_operator(sup, sup->metrics_fd, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct weir_metrics_client *c;
 
+    (void)index;
     if (fd < 0) {
         return;
     }
@@ -228,7 +230,7 @@ static void drain(struct weir_metrics_client *c)
     }
 }
 
-short weir_sup_metrics_events(const struct weir_metrics_client *client)
+static short events_of(const struct weir_metrics_client *client)
 {
     switch (client->state) {
     case WEIR_METRICS_READING:
@@ -242,8 +244,14 @@ short weir_sup_metrics_events(const struct weir_metrics_client *client)
     return 0;
 }
 
-void weir_sup_metrics_serve(struct weir_supervisor *sup, struct weir_metrics_client *client)
+static void on_client(void *user, int index)
 {
+    struct weir_supervisor *sup = user;
+    struct weir_metrics_client *client = &sup->metrics[index];
+
+    if (client->fd < 0) {
+        return;
+    }
     switch (client->state) {
     case WEIR_METRICS_READING:
         read_some(sup, client);
@@ -277,16 +285,17 @@ void weir_sup_metrics_tick(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
-int weir_sup_metrics_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+void weir_sup_metrics_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    uint64_t next_ns = WEIR_FOREVER;
-
+    weir_host_loop_watch(loop, sup->metrics_fd, POLLIN, on_connection, sup, 0);
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        if (sup->metrics[i].fd >= 0 && sup->metrics[i].deadline_ns < next_ns) {
-            next_ns = sup->metrics[i].deadline_ns;
+        const struct weir_metrics_client *client = &sup->metrics[i];
+
+        if (client->fd >= 0) {
+            weir_host_loop_watch(loop, client->fd, events_of(client), on_client, sup, i);
+            weir_host_loop_wake(loop, client->deadline_ns);
         }
     }
-    return weir_poll_ms(next_ns, now_ns);
 }
 
 void weir_sup_metrics_close(struct weir_supervisor *sup)

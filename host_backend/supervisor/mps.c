@@ -610,11 +610,6 @@ void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
-static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
-{
-    return a_ns < b_ns ? a_ns : b_ns;
-}
-
 /* When a daemon is looked at next. The ends of its processes are seen by SIGCHLD. */
 static uint64_t daemon_next_ns(const struct weir_sup_mps *m, uint64_t now_ns)
 {
@@ -627,28 +622,28 @@ static uint64_t daemon_next_ns(const struct weir_sup_mps *m, uint64_t now_ns)
     return !m->leaving && m->again_ns > now_ns ? m->again_ns : WEIR_FOREVER;
 }
 
-int weir_mps_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+void weir_mps_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    uint64_t next_ns = WEIR_FOREVER;
+    uint64_t now_ns = weir_host_loop_now_ns(loop);
 
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         const struct weir_sup_mps *m = &sup->mps[i];
 
-        if (m->used && m->leaving) {
-            next_ns = earlier(next_ns, m->leave_by_ns);
+        if (!m->used) {
+            continue;
         }
-        if (m->used && m->closing && m->close_by_ns != 0) {
-            next_ns = earlier(next_ns, m->close_by_ns);
+        if (m->leaving) {
+            weir_host_loop_wake(loop, m->leave_by_ns);
         }
-        if (m->used && sup->mps_wanted && !m->closing) {
-            next_ns = earlier(next_ns, daemon_next_ns(m, now_ns));
-            next_ns = earlier(next_ns, stuck_at_ns(sup, m));
+        if (m->closing && m->close_by_ns != 0) {
+            weir_host_loop_wake(loop, m->close_by_ns);
         }
-        if (m->used) {
-            next_ns = earlier(next_ns, weir_mps_blame_next_ns(m, now_ns));
+        if (sup->mps_wanted && !m->closing) {
+            weir_host_loop_wake(loop, daemon_next_ns(m, now_ns));
+            weir_host_loop_wake(loop, stuck_at_ns(sup, m));
         }
+        weir_host_loop_wake(loop, weir_mps_blame_next_ns(m, now_ns));
     }
-    return weir_poll_ms(next_ns, now_ns);
 }
 
 void weir_mps_reap(struct weir_supervisor *sup)

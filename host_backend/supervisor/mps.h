@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct weir_host_loop;
 struct weir_supervisor;
 struct weir_sup_worker;
 
@@ -166,8 +167,8 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker);
 
 /** Look after daemons and domains. */
 void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns);
-/** Milliseconds until weir_mps_tick() has something to do; -1: nothing. */
-int weir_mps_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** Wake the loop when weir_mps_tick() has something to do. */
+void weir_mps_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** A worker is ready: if it is in a domain, the domain's server serves. */
 void weir_mps_serves(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 /**

@@ -30,6 +30,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
@@ -320,11 +321,13 @@ void weir_sup_nvdimm_gone(struct weir_supervisor *sup, struct weir_sup_tenant *t
 
 /* ---------------------------------------------------------------- looking */
 
-void weir_sup_nvdimm_read(struct weir_supervisor *sup)
+static void on_open(void *user, int index)
 {
+    struct weir_supervisor *sup = user;
     _Alignas(struct inotify_event) char bytes[4096];
     ssize_t n = read(sup->nvdimm_watch_fd, bytes, sizeof bytes);
 
+    (void)index;
     for (ssize_t at = 0; at < n;) {
         const struct inotify_event *event = (const struct inotify_event *)(void *)(bytes + at);
 
@@ -340,21 +343,21 @@ void weir_sup_nvdimm_read(struct weir_supervisor *sup)
     }
 }
 
-int weir_sup_nvdimm_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+void weir_sup_nvdimm_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    uint64_t next_ns = WEIR_FOREVER;
+    uint64_t now_ns = weir_host_loop_now_ns(loop);
 
+    weir_host_loop_watch(loop, sup->nvdimm_watch_fd, POLLIN, on_open, sup, 0);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_nvdimm *n = &sup->tenants[i].nvdimm;
 
-        if (sup->tenants[i].used && n->look_until_ns > now_ns && next_ns > now_ns + LOOK_NS) {
-            next_ns = now_ns + LOOK_NS;
+        if (sup->tenants[i].used && n->look_until_ns > now_ns) {
+            weir_host_loop_wake(loop, now_ns + LOOK_NS);
         }
-        if (sup->tenants[i].used && n->again_ns != 0 && next_ns > n->again_ns) {
-            next_ns = n->again_ns;
+        if (sup->tenants[i].used && n->again_ns != 0) {
+            weir_host_loop_wake(loop, n->again_ns);
         }
     }
-    return weir_poll_ms(next_ns, now_ns);
 }
 
 void weir_sup_nvdimm_tick(struct weir_supervisor *sup, uint64_t now_ns)

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct weir_host_loop;
 struct weir_supervisor;
 struct weir_sup_tenant;
 
@@ -33,10 +34,8 @@ void weir_sup_nvdimm_open(struct weir_supervisor *sup, struct weir_sup_tenant *t
 void weir_sup_nvdimm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** The tenant's machine has ended: the next one gets another file, with nothing in it. */
 void weir_sup_nvdimm_gone(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
-/** Something was opened. */
-void weir_sup_nvdimm_read(struct weir_supervisor *sup);
-/** When the next look is due. @return milliseconds; -1: never */
-int weir_sup_nvdimm_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** Watch who opens files, and wake the loop when a look is due. */
+void weir_sup_nvdimm_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** Look who has opened a file, or make one that had no room, where that is due. */
 void weir_sup_nvdimm_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Remove the files' folder, when the host stops. */

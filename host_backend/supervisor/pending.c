@@ -16,6 +16,7 @@
 #include "proto/wire/control.h"
 #include "proto/wire/control_codec.h"
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -201,13 +202,23 @@ void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup
     peek_hello(sup, place); /* it may be there */
 }
 
-void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending)
+static void on_pending(void *user, int index)
 {
-    if (!pending->said_hello) {
+    struct weir_supervisor *sup = user;
+    struct weir_sup_pending *pending = &sup->pending[index];
+
+    if (pending->used && !pending->said_hello) {
         peek_hello(sup, pending);
-    } else {
+    } else if (pending->used) {
         weir_sup_pending_forget(pending); /* only its end is waited for */
     }
+}
+
+void weir_sup_pending_watch(struct weir_supervisor *sup, int i, struct weir_host_loop *loop)
+{
+    const struct weir_sup_pending *pending = &sup->pending[i];
+
+    weir_host_loop_watch(loop, pending->fd, pending->said_hello ? 0 : POLLIN, on_pending, sup, i);
 }
 
 /* ---------------------------------------------------------------- whose turn it is */

@@ -657,34 +657,34 @@ static uint64_t start_next_ns(const struct weir_sup_worker *w, uint64_t now_ns)
     return now_ns < slow_ns ? slow_ns : w->started_ns + START_WAIT_NS;
 }
 
-int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+void weir_sup_programs_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    uint64_t next_ns = weir_sup_shortage_next_ns(sup, now_ns),
-             giving_ns = weir_sup_giving_next_ns(sup);
+    uint64_t now_ns = weir_host_loop_now_ns(loop);
 
-    next_ns = giving_ns < next_ns ? giving_ns : next_ns;
-    if (now_ns < spares_from_ns(sup) && spares_from_ns(sup) < next_ns) {
-        next_ns = spares_from_ns(sup);
+    weir_host_loop_wake(loop, weir_sup_shortage_next_ns(sup, now_ns));
+    weir_host_loop_wake(loop, weir_sup_giving_next_ns(sup));
+    if (now_ns < spares_from_ns(sup)) {
+        weir_host_loop_wake(loop, spares_from_ns(sup));
     }
-    if (now_ns < calm_from_ns(sup) && calm_from_ns(sup) < next_ns) {
-        next_ns = calm_from_ns(sup);
+    if (now_ns < calm_from_ns(sup)) {
+        weir_host_loop_wake(loop, calm_from_ns(sup));
     }
-    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+    for (int i = 0; i < WEIR_PENDING_MAX; i++) {
         const struct weir_sup_pending *p = &sup->pending[i];
 
-        if (p->used && pending_next_ns(sup, p, now_ns) < next_ns) {
-            next_ns = pending_next_ns(sup, p, now_ns);
+        if (p->used) {
+            weir_sup_pending_watch(sup, i, loop);
+            weir_host_loop_wake(loop, pending_next_ns(sup, p, now_ns));
         }
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        if (is_kept(w) && idle_until_ns(sup, w) < next_ns) {
-            next_ns = idle_until_ns(sup, w);
+        if (is_kept(w)) {
+            weir_host_loop_wake(loop, idle_until_ns(sup, w));
         }
-        if (is_starting(w) && start_next_ns(w, now_ns) < next_ns) {
-            next_ns = start_next_ns(w, now_ns);
+        if (is_starting(w)) {
+            weir_host_loop_wake(loop, start_next_ns(w, now_ns));
         }
     }
-    return weir_poll_ms(next_ns, now_ns);
 }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct weir_host_loop;
 struct weir_supervisor;
 struct weir_sup_tenant;
 struct weir_sup_worker;
@@ -68,8 +69,8 @@ struct weir_sup_shortage {
  * are used, another one gives way, or this one is turned away. */
 void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                               int fd, const struct weir_link_guest *guest);
-/** Something happened at a pending connection: its hello came, or it is gone. */
-void weir_sup_pending_look(struct weir_supervisor *sup, struct weir_sup_pending *pending);
+/** Watch for the hello and the end of a pending connection. @param i  in sup->pending */
+void weir_sup_pending_watch(struct weir_supervisor *sup, int i, struct weir_host_loop *loop);
 /**
  * The slots of all pending connections, in the order in which they get workers: holders (users.h)
  * in turn, each one's in the order of their arrival. So one that has many waits for itself.
@@ -94,8 +95,9 @@ void weir_sup_program_stop(struct weir_supervisor *sup, int worker);
 bool weir_sup_programs_start_soon(struct weir_supervisor *sup);
 /** Give workers to programs that wait, start and stop workers. */
 void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns);
-/** Milliseconds until weir_sup_programs_tick() has something to do; -1: nothing. */
-int weir_sup_programs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** Watch pending connections, and wake the loop when weir_sup_programs_tick() has something to do.
+ */
+void weir_sup_programs_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 
 /* program_ends.c */
 

@@ -119,9 +119,9 @@ void weir_sup_spin_close(struct weir_supervisor *sup)
     }
 }
 
-int weir_sup_spin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+void weir_sup_spin_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    return weir_poll_ms(sup->spin.next_ns, now_ns);
+    weir_host_loop_wake(loop, sup->spin.next_ns);
 }
 
 /* Threads of the machine that have or want a core, without this one.

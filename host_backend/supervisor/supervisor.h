@@ -13,6 +13,7 @@
 #include "host_backend/config/link.h"
 #include "host_backend/config/spin.h"
 #include "host_backend/confine/confine.h"
+#include "host_backend/loop/loop.h"
 #include "host_backend/supervisor/channels.h"
 #include "host_backend/supervisor/claims.h"
 #include "host_backend/supervisor/events.h"
@@ -408,8 +409,8 @@ enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 enum weir_status weir_sup_spin_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 /** Close its files, also if it was never opened. The page stays mapped. */
 void weir_sup_spin_close(struct weir_supervisor *sup);
-/** Until the end of the epoch, in ms, for poll(). */
-int weir_sup_spin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** Wake the loop at the end of the epoch. */
+void weir_sup_spin_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** The epoch may have ended: decide for the next. */
 void weir_sup_spin_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Say on all pages how many tenants there are. */
@@ -483,9 +484,14 @@ void weir_sup_tenant_commit(struct weir_supervisor *sup, struct weir_sup_tenant 
                             const struct weir_tenant_config *config);
 /** "weir.toml", or "built in" where the host was given none, and so on. */
 const char *weir_origin_text(const struct weir_supervisor *sup, enum weir_origin origin);
-/** Take one connection of one of its sockets and pass it to the tenant's worker. */
-void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
-                            int listen_fd);
+/**
+ * Watch for connections to tenants' sockets. Guests of a worker that is not ready, or has others to
+ * read about, wait in the socket's backlog. Where each program gets a worker of its own, guests are
+ * accepted and wait in the supervisor.
+ */
+void weir_sup_tenants_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
+/** Is the tenant's worker ready, with nothing left to read? */
+bool weir_sup_takes_guests(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
 /** Have another worker serve a tenant from now on. Nothing of it is in the one before. */
 void weir_sup_tenant_move(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker);
 /** Close all tenants' sockets. */
@@ -508,16 +514,14 @@ void weir_sup_containers_close(struct weir_supervisor *sup);
 enum weir_status weir_sup_demand_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 void weir_sup_demand_close(struct weir_supervisor *sup);
 void weir_sup_demand_accept(struct weir_supervisor *sup);
-void weir_sup_demand_read(struct weir_supervisor *sup, struct weir_sup_asker *asker);
 /** Other bounds, for shares that are made from now on. */
 void weir_sup_demand_follow(struct weir_supervisor *sup, const struct weir_demand_config *demand);
 void weir_sup_demand_tick(struct weir_supervisor *sup, uint64_t now_ns);
-int weir_sup_demand_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** Watch for who asks, for askers, and for the processes that have shares. */
+void weir_sup_demand_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** Make a share's folder and listen there. */
 enum weir_status weir_sup_share_listen(struct weir_supervisor *sup,
                                        struct weir_sup_tenant *tenant) WEIR_MUST_CHECK;
-/** Remove a share whose process has ended. */
-void weir_sup_share_look(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** A tenant is removed: what there is of it as a share. */
 void weir_sup_share_gone(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Divide anew what shares weigh together: all of them, and each user's. */
@@ -561,12 +565,13 @@ void weir_sup_worker_stop(struct weir_supervisor *sup, int worker);
 void weir_sup_workers_listen(struct weir_supervisor *sup);
 /** Start those whose time has come. */
 void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns);
-/** Milliseconds until weir_sup_workers_tick() has something to do; -1: nothing. */
-int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** Watch links and logs, and wake the loop when weir_sup_workers_tick() has something to do. */
+void weir_sup_workers_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 void weir_sup_worker_receive(struct weir_supervisor *sup, int worker);
-/** The worker's driver is open, which may have taken long, and no guest has reached it yet. Until now
- * its link had little more to hold than its configuration: the settings of many tenants would have
- * filled it. What it says about GPUs is believed; the gate hears that before it makes the port. */
+/** The worker's driver is open, which may have taken long, and no guest has reached it yet. Until
+ * now its link had little more to hold than its configuration: the settings of many tenants would
+ * have filled it. What it says about GPUs is believed; the gate hears that before it makes the
+ * port. */
 void weir_sup_worker_reads(struct weir_supervisor *sup, int worker,
                            const struct weir_link_reads *reads);
 /** Guests may come to the worker. */
@@ -585,6 +590,8 @@ void weir_sup_workers_reap(struct weir_supervisor *sup);
  * host has one, the worker is killed, and a host that was not ready yet stops.
  */
 void weir_sup_claim(struct weir_supervisor *sup, int worker, const struct weir_link_devices *gpus);
+/** Watch for other hosts that ask who has a GPU. */
+void weir_sup_claims_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** Another host asks who has the GPU of claim number i. */
 void weir_sup_claim_answer(struct weir_supervisor *sup, unsigned i);
 /** The first worker of all found no driver or no device: say so, and stop. */
@@ -631,8 +638,8 @@ bool weir_sup_quarantine_end(struct weir_supervisor *sup, int worker);
 /** Look whose faults were under MPS; ask workers whose tenants' quarantines are over whether they
  * can end. */
 void weir_sup_faults_tick(struct weir_supervisor *sup, uint64_t now_ns);
-/** Milliseconds until weir_sup_faults_tick() has, for quarantines, something to do; -1: nothing. */
-int weir_sup_quarantine_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** Wake the loop when weir_sup_faults_tick() has, for quarantines, something to do. */
+void weir_sup_faults_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** Fill a tenant's row with its faults. */
 void weir_sup_faults_show(const struct weir_sup_tenant *tenant, struct weir_status_tenant *row);
 
@@ -667,6 +674,8 @@ void weir_sup_find(struct weir_supervisor *sup, int worker, const struct weir_li
 /** A worker has no more use of something that it published or found. */
 void weir_sup_withdraw(struct weir_supervisor *sup, int worker,
                        const struct weir_link_entry *entry);
+/** Watch for guests that close their descriptors. */
+void weir_sup_directory_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** Guests have closed descriptors. */
 void weir_sup_directory_look(struct weir_supervisor *sup);
 /** A worker has died: it has nothing more. */
@@ -724,8 +733,6 @@ void weir_sup_gate_configure(struct weir_supervisor *sup);
  */
 bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_message *message,
                         int fd);
-/** Send what waits for room in the link. */
-void weir_sup_gate_flush(struct weir_supervisor *sup, uint64_t now_ns);
 /** Ask it for its status. */
 void weir_sup_gate_ask(struct weir_supervisor *sup, const struct weir_link_message *message);
 /** A worker without guests says which GPUs it has: the gate is to serve them. */
@@ -742,7 +749,8 @@ void weir_sup_gate_worker_gone(struct weir_supervisor *sup, int worker);
 void weir_sup_gate_receive(struct weir_supervisor *sup);
 void weir_sup_gate_reap(struct weir_supervisor *sup);
 void weir_sup_gate_tick(struct weir_supervisor *sup, uint64_t now_ns);
-int weir_sup_gate_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/** Watch its link and log, and wake the loop when weir_sup_gate_tick() has something to do. */
+void weir_sup_gate_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** It has time to save what it knows, and is killed if it takes longer. */
 void weir_sup_gate_close(struct weir_supervisor *sup);
 
@@ -757,11 +765,8 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
 /** Ask the workers for their status, if that is not under way. @return the gathering's number */
 uint64_t weir_sup_admin_gather(struct weir_supervisor *sup);
 
-void weir_sup_admin_accept(struct weir_supervisor *sup);
-/** What poll() is to wait for; 0: a client that waits for its reply need not be watched. */
-short weir_sup_admin_events(const struct weir_admin_client *client);
-/** It has sent something, or has room for more of its reply. */
-void weir_sup_admin_serve(struct weir_supervisor *sup, struct weir_admin_client *client);
+/** Watch for clients, and for those that have sent something or have room for more of a reply. */
+void weir_sup_admin_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** What the gate process says to a client's request. */
 void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_text *answer);
 /** The gate process says who has used the SMs. */
@@ -774,19 +779,15 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_lin
 void weir_sup_worker_row(struct weir_sup_worker *worker, const struct weir_status_worker *row);
 /** Answer what is complete or overdue. */
 void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns);
-int weir_sup_admin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_admin_close(struct weir_supervisor *sup);
 
 /* metrics_http.c */
 /** Listen where the configuration says; complains on stderr. */
 enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
-void weir_sup_metrics_accept(struct weir_supervisor *sup);
-/** What poll() is to wait for. */
-short weir_sup_metrics_events(const struct weir_metrics_client *client);
-void weir_sup_metrics_serve(struct weir_supervisor *sup, struct weir_metrics_client *client);
+/** Watch for clients, and for what they send and take. */
+void weir_sup_metrics_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** Answer whose gathering is over; drop who is late. */
 void weir_sup_metrics_tick(struct weir_supervisor *sup, uint64_t now_ns);
-int weir_sup_metrics_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_metrics_close(struct weir_supervisor *sup);
 
 #endif

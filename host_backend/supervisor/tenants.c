@@ -13,6 +13,7 @@
 #include "proto/wire/accept.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -628,8 +629,8 @@ static void program_of(pid_t pid, char *name, size_t bytes)
     name[strcspn(name, "\n")] = 0;
 }
 
-void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
-                            int listen_fd)
+static void accept_program(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                           int listen_fd)
 {
     int fd = weir_sup_accept_guest(sup, listen_fd, NULL, NULL);
     struct weir_link_message message = {.type = WEIR_LINK_GUEST};
@@ -656,6 +657,42 @@ void weir_sup_tenant_accept(struct weir_supervisor *sup, const struct weir_sup_t
                         : "the worker is not ready");
     }
     close(fd);
+}
+
+static void on_guest(void *user, int index)
+{
+    struct weir_supervisor *sup = user;
+
+    if (sup->tenants[index].listen_fd >= 0) {
+        accept_program(sup, &sup->tenants[index], sup->tenants[index].listen_fd);
+    }
+}
+
+static void on_container(void *user, int index)
+{
+    struct weir_supervisor *sup = user;
+
+    if (sup->tenants[index].container_fd >= 0) {
+        accept_program(sup, &sup->tenants[index], sup->tenants[index].container_fd);
+    }
+}
+
+bool weir_sup_takes_guests(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+{
+    return tenant->worker >= 0 && sup->workers[tenant->worker].ready &&
+           sup->workers[tenant->worker].outbox.n == 0;
+}
+
+void weir_sup_tenants_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *t = &sup->tenants[i];
+
+        if (t->used && !t->gone && (weir_sup_by_program(t) || weir_sup_takes_guests(sup, t))) {
+            weir_host_loop_watch(loop, t->listen_fd, POLLIN, on_guest, sup, i);
+            weir_host_loop_watch(loop, t->container_fd, POLLIN, on_container, sup, i);
+        }
+    }
 }
 
 void weir_sup_tenants_close(struct weir_supervisor *sup)

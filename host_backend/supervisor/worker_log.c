@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -59,11 +60,6 @@ void weir_sup_log_free(struct weir_sup_log *log)
         weir_log_rate_finish(&log->rate);
         free(log);
     }
-}
-
-int weir_sup_log_fd(const struct weir_sup_log *log, uint64_t now_ns)
-{
-    return log != NULL && log->next_ns <= now_ns ? log->fd : -1;
 }
 
 static void end_line(struct weir_sup_log *log, const char *who)
@@ -186,19 +182,14 @@ void weir_sup_log_close(struct weir_supervisor *sup, struct weir_sup_worker *wor
     *at = NULL;
 }
 
-static uint64_t next_ns(const struct weir_sup_log *log, uint64_t now_ns)
+void weir_sup_log_watch(struct weir_supervisor *sup, struct weir_sup_worker *worker,
+                        struct weir_host_loop *loop, weir_host_loop_fn handle, int index)
 {
-    return log != NULL && log->next_ns > now_ns ? log->next_ns : WEIR_FOREVER;
-}
+    const struct weir_sup_log *log = *log_of(sup, worker);
 
-int weir_sup_logs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
-{
-    uint64_t first_ns = next_ns(sup->gate.log, now_ns);
-
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        uint64_t one_ns = next_ns(sup->workers[i].log, now_ns);
-
-        first_ns = one_ns < first_ns ? one_ns : first_ns;
+    if (log != NULL && log->next_ns > weir_host_loop_now_ns(loop)) {
+        weir_host_loop_wake(loop, log->next_ns);
+    } else if (log != NULL) {
+        weir_host_loop_watch(loop, log->fd, POLLIN, handle, sup, index);
     }
-    return weir_poll_ms(first_ns, now_ns);
 }

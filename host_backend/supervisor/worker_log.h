@@ -12,6 +12,7 @@
 #define WEIR_HOST_BACKEND_SUPERVISOR_WORKER_LOG_H
 
 #include "base/status.h"
+#include "host_backend/loop/loop.h"
 #include <stdint.h>
 
 struct weir_supervisor;
@@ -27,8 +28,6 @@ struct weir_sup_worker;
 enum weir_status weir_sup_log_open(struct weir_sup_log **ret_log, int *ret_fd) WEIR_MUST_CHECK;
 /** Close it; what is in it is lost. NULL: nothing happens. */
 void weir_sup_log_free(struct weir_sup_log *log);
-/** The descriptor to poll for reading; -1: there is none, or it is not to be read yet. */
-int weir_sup_log_fd(const struct weir_sup_log *log, uint64_t now_ns);
 
 /** Pass on what a worker has written, but no more than a few lines. @param worker  NULL: the gate
  * process. */
@@ -37,7 +36,12 @@ void weir_sup_log_read(struct weir_supervisor *sup, struct weir_sup_worker *work
 void weir_sup_logs_read(struct weir_supervisor *sup);
 /** The process has ended: pass on the rest, and close the pipe. Does nothing if it is closed. */
 void weir_sup_log_close(struct weir_supervisor *sup, struct weir_sup_worker *worker);
-/** Milliseconds until one that was not to be read yet is to be; -1: all are. */
-int weir_sup_logs_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns);
+/**
+ * Watch what a process writes, or wake the loop when that is to be read again.
+ * @param worker  NULL: the gate process.
+ * @param handle  is to call weir_sup_log_read(); it gets `sup` and index.
+ */
+void weir_sup_log_watch(struct weir_supervisor *sup, struct weir_sup_worker *worker,
+                        struct weir_host_loop *loop, weir_host_loop_fn handle, int index);
 
 #endif

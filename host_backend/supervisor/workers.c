@@ -538,27 +538,44 @@ void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
-int weir_sup_workers_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+static void on_log(void *user, int index)
 {
-    uint64_t next_ns = WEIR_FOREVER;
+    struct weir_supervisor *sup = user;
 
+    weir_sup_log_read(sup, &sup->workers[index]);
+}
+
+static void on_link(void *user, int index)
+{
+    struct weir_supervisor *sup = user;
+
+    weir_sup_worker_flush(sup, index, weir_clock_now_ns());
+    if (sup->workers[index].link >= 0) {
+        weir_sup_worker_receive(sup, index);
+    }
+}
+
+void weir_sup_workers_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
+{
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        const struct weir_sup_worker *w = &sup->workers[i];
+        struct weir_sup_worker *w = &sup->workers[i];
 
-        if (w->used && w->pid == 0 && w->restart_at_ns != 0 && w->restart_at_ns < next_ns) {
-            next_ns = w->restart_at_ns;
+        if (!w->used) {
+            continue;
         }
-        if (w->used && w->pid > 0 && w->stop_by_ns != 0 && w->stop_by_ns < next_ns) {
-            next_ns = w->stop_by_ns;
+        weir_sup_log_watch(sup, w, loop, on_log, i); /* it may say why it sends what it sends */
+        weir_host_loop_watch(loop, w->link, weir_outbox_events(&w->outbox), on_link, sup, i);
+        weir_host_loop_wake(loop, weir_outbox_due_ns(&w->outbox));
+        if (w->pid == 0 && w->restart_at_ns != 0) {
+            weir_host_loop_wake(loop, w->restart_at_ns);
         }
-        if (w->used && w->pid > 0 && w->stopped_by_ns != 0 && w->stopped_by_ns < next_ns) {
-            next_ns = w->stopped_by_ns;
+        if (w->pid > 0 && w->stop_by_ns != 0) {
+            weir_host_loop_wake(loop, w->stop_by_ns);
         }
-        if (w->used && weir_outbox_due_ns(&w->outbox) < next_ns) {
-            next_ns = weir_outbox_due_ns(&w->outbox);
+        if (w->pid > 0 && w->stopped_by_ns != 0) {
+            weir_host_loop_wake(loop, w->stopped_by_ns);
         }
     }
-    return weir_poll_ms(next_ns, now_ns);
 }
 
 void weir_sup_worker_reads(struct weir_supervisor *sup, int worker,

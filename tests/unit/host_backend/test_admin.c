@@ -1,5 +1,6 @@
 /* host_backend/supervisor/admin.c: clients that are slow. The rest: tests/e2e. */
 #include "host_backend/supervisor/supervisor.h"
+#include "loop_turn.h"
 
 #include "base/clock.h"
 #include "host_backend/config/status_text.h"
@@ -63,7 +64,7 @@ static void nobody_waits_for_a_client_that_does_not_read(void **state)
     assert_true(weir_clock_now_ns() - begin_ns < WEIR_NS_PER_S / 2);
     assert_false(sup.gathering);
     assert_true(sup.clients[0].fd >= 0);
-    assert_in_range(weir_sup_admin_wait_ms(&sup, begin_ns), 4000, 6000);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_admin_watch, begin_ns), 4000, 6000);
     weir_sup_admin_tick(&sup, begin_ns + 6 * WEIR_NS_PER_S); /* it has had time enough */
     assert_int_equal(sup.clients[0].fd, -1);
 }
@@ -79,8 +80,7 @@ static void one_that_reads_gets_all_of_its_answer(void **state)
     while ((n = recv(end, text + got, sizeof text - got, 0)) > 0) {
         got += (size_t)n;
         if (sup.clients[0].fd >= 0) {
-            assert_true(weir_sup_admin_events(&sup.clients[0]) != 0);
-            weir_sup_admin_serve(&sup, &sup.clients[0]);
+            loop_turn(&sup, weir_sup_admin_watch);
         }
     }
     assert_int_equal(got, TEXT_BYTES + END);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "host_backend/supervisor/mps.h"
 #include "host_backend/supervisor/supervisor.h"
+#include "loop_turn.h"
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -162,7 +163,7 @@ static void without_a_daemon_nobody_is_looked_at_again_and_again(void **state)
     (void)state;
     sup.mps[0].pid = 0;
     sup.mps[0].started_ns = now_ns;
-    wait_ms = weir_mps_wait_ms(&sup, now_ns);
+    wait_ms = loop_wait_ms(&sup, weir_mps_watch, now_ns);
     sup.mps[0].pid = daemon; /* or the group of pid 0 would be killed in the end */
     assert_in_range(wait_ms, 2000, 2001);
 }
@@ -174,12 +175,12 @@ static void workers_that_do_not_leave_are_killed_in_time(void **state)
 
     (void)state;
     weir_mps_faulted(&sup, &sup.mps[0]);
-    assert_in_range(weir_mps_wait_ms(&sup, now_ns), 400, 600);
+    assert_in_range(loop_wait_ms(&sup, weir_mps_watch, now_ns), 400, 600);
     sup.mps[0].closing = true; /* others need its place */
-    assert_in_range(weir_mps_wait_ms(&sup, now_ns), 400, 600);
+    assert_in_range(loop_wait_ms(&sup, weir_mps_watch, now_ns), 400, 600);
     sup.mps[0].closing = false;
     sup.mps_wanted = false; /* it was given up meanwhile */
-    assert_in_range(weir_mps_wait_ms(&sup, now_ns), 400, 600);
+    assert_in_range(loop_wait_ms(&sup, weir_mps_watch, now_ns), 400, 600);
 }
 
 /* A second domain, whose server has been started if it serves. */
@@ -313,7 +314,7 @@ static void one_without_programs_makes_place_and_its_workers_end(void **state)
     assert_true(sup.mps[0].close_by_ns == 0); /* they have not ended */
     sup.workers[READY].used = sup.workers[STARTING].used = false;
     weir_mps_tick(&sup, now_ns);
-    assert_in_range(weir_mps_wait_ms(&sup, now_ns), 0, 5001);
+    assert_in_range(loop_wait_ms(&sup, weir_mps_watch, now_ns), 0, 5001);
     weir_mps_tick(&sup, now_ns + 6 * WEIR_NS_PER_S); /* it does not hear */
     while (sup.mps[0].pid != 0) {
         siginfo_t info;

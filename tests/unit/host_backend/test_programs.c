@@ -1,5 +1,6 @@
 /* host_backend/supervisor/programs.c: which workers end for whom. The rest: tests/e2e. */
 #include "host_backend/supervisor/supervisor.h"
+#include "loop_turn.h"
 
 #include "base/clock.h"
 #include "proto/wire/control.h"
@@ -169,7 +170,8 @@ static void who_lacks_memory_in_a_loop_is_heard_once_a_second(void **state)
     sup.workers[SPARE].program.stopping = false; /* another has taken its place */
     lack_memory(BUSY, now_ns + WEIR_NS_PER_S / 2);
     assert_false(was_stopped(SPARE));
-    assert_in_range(weir_sup_programs_wait_ms(&sup, now_ns + WEIR_NS_PER_S / 2), 499, 501);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_programs_watch, now_ns + WEIR_NS_PER_S / 2), 499,
+                    501);
     lack_memory(SHARED, now_ns + WEIR_NS_PER_S / 2); /* that is not the same */
     assert_true(was_stopped(SPARE));
     sup.workers[SPARE].program.stopping = false;
@@ -328,7 +330,7 @@ static void one_that_cannot_start_says_nothing_about_other_devices(void **state)
     assert_false(weir_sup_has_room_for_spares(&sup, "1", now_ns));
     assert_true(weir_sup_has_room(&sup, "0", now_ns));
     assert_true(weir_sup_has_room_for_spares(&sup, "0", now_ns));
-    assert_in_range(weir_sup_programs_wait_ms(&sup, now_ns), 1900, 2001);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_programs_watch, now_ns), 1900, 2001);
     assert_true(weir_sup_has_room(&sup, "1", now_ns + 2 * WEIR_NS_PER_S));
     assert_false(weir_sup_has_room_for_spares(&sup, "1", now_ns + 2 * WEIR_NS_PER_S));
     assert_true(weir_sup_has_room_for_spares(&sup, "1", now_ns + 30 * WEIR_NS_PER_S));
@@ -376,7 +378,8 @@ static void the_place_of_an_ended_program_is_waited_for(void **state)
     sup.workers[BUSY].program.pid = gone();
     weir_sup_programs_tick(&sup, since_ns + 2 * WEIR_NS_PER_S);
     assert_true(sup.pending[0].used);
-    assert_in_range(weir_sup_programs_wait_ms(&sup, since_ns + 2 * WEIR_NS_PER_S), 1, 3001);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_programs_watch, since_ns + 2 * WEIR_NS_PER_S), 1,
+                    3001);
     weir_sup_programs_tick(&sup, since_ns + WEIR_ENDING_NS);
     was_told(end, WEIR_ERR_QUOTA, "sessions");
     end = have_pending(0);
@@ -512,7 +515,8 @@ static void one_that_does_not_get_ready_is_killed(void **state)
     assert_true(w->pid > 0);
     weir_sup_programs_tick(&sup, w->started_ns + 59 * WEIR_NS_PER_S);
     assert_false(w->program.terminated);
-    assert_in_range(weir_sup_programs_wait_ms(&sup, w->started_ns + 59 * WEIR_NS_PER_S), 0, 1001);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_programs_watch, w->started_ns + 59 * WEIR_NS_PER_S),
+                    0, 1001);
     weir_sup_programs_tick(&sup, w->started_ns + 60 * WEIR_NS_PER_S);
     assert_int_equal(waitpid(w->pid, &status, 0), w->pid);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -567,7 +571,7 @@ static void no_more_than_three_start_at_once(void **state)
     now_ns = weir_clock_now_ns();
     weir_sup_programs_tick(&sup, now_ns);
     assert_int_equal(sup.worker_starts, 3);
-    assert_in_range(weir_sup_programs_wait_ms(&sup, now_ns), 1, 1100);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_programs_watch, now_ns), 1, 1100);
     sup.config.workers.spares = 0;
     weir_sup_programs_tick(&sup, now_ns + 3 * WEIR_NS_PER_S); /* they are slow: others are tried */
     assert_int_equal(sup.worker_starts, WAITING);

@@ -1,6 +1,7 @@
 /* host_backend/supervisor/workers.c: the links to workers. The rest: tests/e2e. */
 #include "host_backend/supervisor/supervisor.h"
 #include "host_backend/supervisor/worker_process.h"
+#include "loop_turn.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -138,7 +139,7 @@ static void a_worker_that_stands_still_is_killed_when_its_link_is_lost(void **st
     assert_false(weir_sup_worker_send(&sup, 0, &message, -1));
     assert_int_equal(sup.workers[0].link, -1);
     assert_false(sup.workers[0].ready || weir_sup_worker_is_told(&sup, 0));
-    assert_in_range(weir_sup_workers_wait_ms(&sup, now_ns), 4000, 6000);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_workers_watch, now_ns), 4000, 6000);
     weir_sup_workers_tick(&sup, now_ns + 4 * WEIR_NS_PER_S); /* it may be ending its sessions */
     assert_int_equal(waitpid(sup.workers[0].pid, &status, WNOHANG), 0);
     weir_sup_workers_tick(&sup, now_ns + 6 * WEIR_NS_PER_S);
@@ -199,7 +200,7 @@ static void a_worker_that_does_not_read_holds_nobody_up(void **state)
         assert_true(weir_sup_worker_send(&sup, 0, &message, -1));
     }
     assert_int_equal(sup.workers[0].outbox.n, 10);
-    assert_in_range(weir_sup_workers_wait_ms(&sup, weir_clock_now_ns()), 5000, 10000);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_workers_watch, weir_clock_now_ns()), 5000, 10000);
     weir_sup_workers_tick(&sup, weir_clock_now_ns() + 5 * WEIR_NS_PER_S);
     assert_true(sup.workers[0].link >= 0);
     assert_true(slowest_send_ns(WEIR_OUTBOX_MAX / 2) < 100 * WEIR_NS_PER_MS);
