@@ -9,12 +9,14 @@
  * A client gets as much of its answer as it takes, and the rest when it has room: nobody waits for
  * a client that does not read.
  */
+#include "host_backend/supervisor/append.h"
 #include "host_backend/supervisor/supervisor.h"
 
 #include "base/clock.h"
 #include "base/fd_pass.h"
 #include "base/log.h"
 #include "host_backend/config/status_text.h"
+#include "proto/wire/accept.h"
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -233,17 +235,6 @@ static void read_request(struct weir_supervisor *sup, struct weir_admin_client *
     start_gathering(sup, client->stats);
 }
 
-/* Append a copy of an element; a lack of memory loses a row of a report, no more. */
-void weir_sup_append(void **array, size_t *n, const void *element, size_t size)
-{
-    void *bigger = realloc(*array, (*n + 1) * size);
-
-    if (bigger != NULL) {
-        *array = bigger;
-        memcpy((char *)bigger + (*n)++ * size, element, size);
-    }
-}
-
 /* Append what a worker wrote into its file. */
 static void take_stats(struct weir_supervisor *sup, int fd)
 {
@@ -333,12 +324,6 @@ static void take_refusals(struct weir_supervisor *sup, const struct weir_status_
         tenant->refused.device += row->refused_device;
         tenant->refused.pinned += row->refused_pinned;
     }
-}
-
-void weir_sup_worker_row(struct weir_sup_worker *worker, const struct weir_status_worker *row)
-{
-    worker->row = *row;
-    weir_status_end_texts(weir_status_worker_fields, &worker->row);
 }
 
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_link_message *message,
@@ -668,4 +653,21 @@ void weir_sup_admin_close(struct weir_supervisor *sup)
     free(sup->gathered.devices);
     free(sup->gathered.programs);
     free(sup->gathered_uses);
+}
+
+void weir_sup_note(struct weir_status_report *report, const char *kind, const char *text)
+{
+    struct weir_status_note row = {0};
+
+    snprintf(row.kind, sizeof row.kind, "%s", kind);
+    snprintf(row.text, sizeof row.text, "%s", text);
+    weir_sup_append((void **)&report->notes, &report->n_notes, &row, sizeof row);
+}
+
+/* Whoever opens admin.sock may look. */
+bool weir_sup_may_change(const struct weir_admin_client *client)
+{
+    struct weir_peer peer = {.uid = (uint32_t)-1};
+
+    return weir_peer_of(client->fd, &peer) == WEIR_OK && (peer.uid == 0 || peer.uid == geteuid());
 }

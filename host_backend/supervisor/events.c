@@ -10,6 +10,7 @@
  * waited for. One that falls behind misses events that have gone, as their numbers show.
  */
 #include "host_backend/supervisor/events.h"
+#include "host_backend/supervisor/append.h"
 
 #include "base/clock.h"
 #include "base/text.h"

@@ -84,14 +84,6 @@ static void take_out_of_mps(struct weir_supervisor *sup, struct weir_sup_tenant 
     tell_event(sup, WEIR_EVENT_QUARANTINE_BEGAN, tenant, "its programs run outside MPS");
 }
 
-int64_t weir_sup_share_user(const struct weir_supervisor *sup, uint32_t tenant)
-{
-    return tenant < WEIR_CONFIG_TENANTS_MAX && sup->tenants[tenant].used &&
-                   sup->tenants[tenant].source == WEIR_ORIGIN_DEMAND
-               ? (int64_t)sup->users[sup->tenants[tenant].demand_user].uid
-               : -1;
-}
-
 void weir_sup_quarantine_inherit(struct weir_supervisor *sup, struct weir_sup_tenant *share)
 {
     const struct weir_sup_user *user = &sup->users[share->demand_user];

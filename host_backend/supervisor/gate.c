@@ -304,17 +304,17 @@ enum weir_status weir_sup_gate_open(struct weir_supervisor *sup)
 
 static void on_answer(struct weir_supervisor *sup, struct weir_link_heard *heard)
 {
-    weir_sup_admin_answer(sup, &heard->message.text);
+    weir_worker_events.gate_answers(sup, &heard->message.text);
 }
 
 static void on_use(struct weir_supervisor *sup, struct weir_link_heard *heard)
 {
-    weir_sup_admin_use(sup, &heard->message.use);
+    weir_worker_events.gate_uses(sup, &heard->message.use);
 }
 
 static void on_row(struct weir_supervisor *sup, struct weir_link_heard *heard)
 {
-    weir_sup_admin_row(sup, -1, &heard->message, heard->fd);
+    weir_worker_events.gate_row(sup, &heard->message, heard->fd);
 }
 
 static void (*const handlers[WEIR_LINK_COUNT])(struct weir_supervisor *sup,

@@ -1,5 +1,6 @@
 /*
- * What workers say: each message goes to the part of the supervisor that it is for.
+ * What workers say and do: each message and event goes to the parts of the supervisor that it is
+ * for.
  *
  * A guest may have taken a worker over. link.def says for each message when a worker may send it
  * and whose tenant it may be about; all else is ignored here, before a handler sees it.
@@ -210,3 +211,40 @@ void weir_sup_hear(struct weir_supervisor *sup, int worker, struct weir_link_hea
     }
     weir_link_finish(heard);
 }
+
+/* ---------------------------------------------------------------- what workers do */
+
+static void tell_ready(struct weir_supervisor *sup, int worker)
+{
+    (void)worker;
+    weir_sup_remark_memory(sup);
+    weir_sup_announce(sup);
+}
+
+static void tell_gone(struct weir_supervisor *sup, int worker)
+{
+    weir_sup_directory_worker_gone(sup, worker);
+    weir_sup_tenants_settle(sup, worker);
+    weir_sup_vms_orphan(sup, worker);
+}
+
+static void tell_gate_row(struct weir_supervisor *sup, struct weir_link_message *message, int fd)
+{
+    weir_sup_admin_row(sup, -1, message, fd);
+}
+
+const struct weir_worker_events weir_worker_events = {
+    .hears = weir_sup_hear,
+    .reads = weir_sup_tenants_tell,
+    .ready = tell_ready,
+    .gone = tell_gone,
+    .left = weir_sup_tenants_died,
+    .retires = weir_sup_quarantine_end,
+    .failed = weir_sup_quarantine_begin,
+    .program_died = weir_sup_program_died,
+    .program_left = weir_sup_tenant_worker_gone,
+    .domain_died = weir_sup_fault_of_dead,
+    .gate_answers = weir_sup_admin_answer,
+    .gate_uses = weir_sup_admin_use,
+    .gate_row = tell_gate_row,
+};

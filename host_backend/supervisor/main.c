@@ -11,12 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/supervisor/notify.h"
-#include "host_backend/supervisor/worker_for.h"
-#include "host_backend/supervisor/worker_link.h"
-#include "host_backend/supervisor/worker_log.h"
-#include <dirent.h>
 #include <errno.h>
-#include <fnmatch.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,7 +21,6 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define WATCHES_MAX                                                                                \
@@ -127,55 +121,6 @@ static enum weir_status load(const struct weir_serve_params *params,
     return status;
 }
 
-/* Is somebody listening there? A file that nobody listens on is what a killed host left. */
-static bool is_served(const struct sockaddr_un *address)
-{
-    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool served =
-        probe >= 0 && (connect(probe, (const struct sockaddr *)address, sizeof *address) == 0 ||
-                       errno == EAGAIN); /* its backlog is full */
-
-    if (probe >= 0) {
-        close(probe);
-    }
-    return served;
-}
-
-enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct stat info;
-    mode_t mask;
-    bool good;
-    int fd, why;
-
-    if (strlen(path) >= sizeof address.sun_path) {
-        return WEIR_ERR_TOO_BIG;
-    }
-    strcpy(address.sun_path, path);
-    if (lstat(path, &info) == 0 && (!S_ISSOCK(info.st_mode) || is_served(&address))) {
-        return WEIR_ERR_EXISTS;
-    }
-    if (unlink(path) != 0 && (errno == EACCES || errno == EPERM)) {
-        return WEIR_ERR_DENIED;
-    }
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        return errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_IO;
-    }
-    mask = umask(0777 & ~mode);
-    good = bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 16) == 0;
-    why = errno;
-    umask(mask);
-    if (!good) {
-        close(fd);
-        errno = why;
-        return why == EACCES ? WEIR_ERR_DENIED : WEIR_ERR_IO;
-    }
-    *ret_fd = fd;
-    return WEIR_OK;
-}
-
 static enum weir_status open_admin(struct weir_supervisor *sup)
 {
     int n = snprintf(sup->admin_path, sizeof sup->admin_path, "%s/admin.sock", sup->config.run_dir);
@@ -184,29 +129,6 @@ static enum weir_status open_admin(struct weir_supervisor *sup)
         return WEIR_ERR_TOO_BIG;
     }
     return weir_sup_listen(sup->admin_path, 0660, &sup->admin_fd); /* owner and group */
-}
-
-/* A host that was killed left its workers' sockets, whose names have numbers that no worker of this
- * one need get. Nobody else's are removed: it must be a socket, and none that is served. */
-static void sweep_endpoints(const struct weir_supervisor *sup)
-{
-    DIR *dir = opendir(sup->config.run_dir);
-    const struct dirent *entry;
-
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        struct sockaddr_un address = {.sun_family = AF_UNIX};
-        size_t room = sizeof address.sun_path;
-        int n = snprintf(address.sun_path, room, "%s/%s", sup->config.run_dir, entry->d_name);
-        struct stat info;
-
-        if (fnmatch("zmq-*.sock", entry->d_name, 0) == 0 && n > 0 && (size_t)n < room &&
-            lstat(address.sun_path, &info) == 0 && S_ISSOCK(info.st_mode) && !is_served(&address)) {
-            unlink(address.sun_path);
-        }
-    }
-    if (dir != NULL) {
-        closedir(dir);
-    }
 }
 
 static enum weir_status open_signals(struct weir_supervisor *sup)
@@ -386,7 +308,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
         }
     }
     if (status == WEIR_OK) {
-        sweep_endpoints(sup);
+        weir_sup_sweep_endpoints(sup);
     }
     if (status == WEIR_OK && !weir_sup_directory_open(sup)) {
         status = WEIR_ERR_IO;
@@ -402,6 +324,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     status = status == WEIR_OK ? weir_sup_demand_open(sup) : status;
     if (status == WEIR_OK) {
         weir_sup_workers_listen(sup);
+        weir_sup_programs_tick(sup, weir_clock_now_ns()); /* spares */
         weir_sup_remark_keys(sup);
     }
     return status == WEIR_OK ? weir_sup_libvirt_open(sup) : status;

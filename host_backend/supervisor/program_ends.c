@@ -87,26 +87,12 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
         weir_sup_shortage_begin(sup, w->devices, status, weir_clock_now_ns());
     }
     if (domain != NULL && is_fault(w, status)) {
-        weir_sup_fault_of_dead(sup, worker, WIFSIGNALED(status));
+        weir_worker_events.domain_died(sup, worker, WIFSIGNALED(status));
     }
     *w = (struct weir_sup_worker){.link = -1, .tenant = -1};
     if (tenant >= 0) {
-        weir_sup_tenant_worker_gone(sup, (uint32_t)tenant);
+        weir_worker_events.program_left(sup, (uint32_t)tenant);
     }
-}
-
-const char *weir_sup_program_state(const struct weir_sup_worker *worker)
-{
-    if (worker->kind != WEIR_WORKER_PROGRAM) {
-        return "";
-    }
-    if (worker->program.stopping) {
-        return "stopping";
-    }
-    if (!worker->ready) {
-        return "starting";
-    }
-    return worker->program.busy ? "busy" : worker->tenant >= 0 ? "kept" : "spare";
 }
 
 void weir_sup_programs_drop(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)

@@ -138,3 +138,17 @@ void weir_spare_kinds_find(const struct weir_supervisor *sup, struct weir_spare_
         }
     }
 }
+
+const char *weir_sup_program_state(const struct weir_sup_worker *worker)
+{
+    if (worker->kind != WEIR_WORKER_PROGRAM) {
+        return "";
+    }
+    if (worker->program.stopping) {
+        return "stopping";
+    }
+    if (!worker->ready) {
+        return "starting";
+    }
+    return worker->program.busy ? "busy" : worker->tenant >= 0 ? "kept" : "spare";
+}

@@ -12,6 +12,7 @@
  * begun at once.
  */
 #include "host_backend/supervisor/contexts.h"
+#include "host_backend/supervisor/notify.h"
 #include "host_backend/supervisor/program_kinds.h"
 #include "host_backend/supervisor/supervisor.h"
 #include "host_backend/supervisor/worker_for.h"
@@ -549,7 +550,7 @@ static void keep_spares(struct weir_supervisor *sup, const struct weir_spare_kin
     }
 }
 
-bool weir_sup_programs_start_soon(struct weir_supervisor *sup)
+static bool start_soon(struct weir_supervisor *sup)
 {
     struct weir_spare_kinds kinds;
 
@@ -618,6 +619,25 @@ static void end_stuck(struct weir_supervisor *sup, uint64_t now_ns)
                            (int)w->pid);
             weir_mps_kill(sup, w);
         }
+    }
+}
+
+void weir_sup_announce(struct weir_supervisor *sup)
+{
+    bool all = sup->listening && !sup->stopping;
+
+    if (sup->announced) {
+        return;
+    }
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        all &= !w->used || w->ready || w->restarts != 0; /* one that fails keeps no other back */
+    }
+    if (all && !start_soon(sup)) {
+        sup->announced = true;
+        weir_notify("READY=1\nSTATUS=serving");
+        weir_log_info("supervisor: ready run_dir=%s", sup->config.run_dir);
     }
 }
 

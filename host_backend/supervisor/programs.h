@@ -91,12 +91,9 @@ void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *pe
 /** A worker is to end: it takes no program any more. */
 void weir_sup_program_stop(struct weir_supervisor *sup, int worker);
 
-/** Are there to be spares, and the MPS server that they need is only just starting? */
-bool weir_sup_programs_start_soon(struct weir_supervisor *sup);
 /** Give workers to programs that wait, start and stop workers. */
 void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns);
-/** Watch pending connections, and wake the loop when weir_sup_programs_tick() has something to do.
- */
+/** Watch pending connections, and wake the loop when weir_sup_programs_tick() is due. */
 void weir_sup_programs_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 
 /* program_ends.c */

@@ -329,6 +329,38 @@ struct weir_supervisor {
     uint32_t remarked_pct;          /* of memory promised, when that was last looked at */
 };
 
+/*
+ * Who is told what workers and the gate process do and say: parts of the supervisor that know of
+ * workers, and of which these know nothing. hear.c has the table.
+ */
+struct weir_worker_events {
+    /* A worker says something; the descriptor is taken. */
+    void (*hears)(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard);
+    /* A worker reads its link from now on, and is to hear of its tenants. */
+    void (*reads)(struct weir_supervisor *sup, int worker);
+    void (*ready)(struct weir_supervisor *sup, int worker);
+    /* A worker's process has ended, and with it all that it had. */
+    void (*gone)(struct weir_supervisor *sup, int worker);
+    /* .. of a kind other than PROGRAM: its slot is free if it has no tenant any more. */
+    void (*left)(struct weir_supervisor *sup, int worker);
+    /* .. is it not to be started again, since its tenant goes to another one? */
+    bool (*retires)(struct weir_supervisor *sup, int worker);
+    /* .. it is to be started again. */
+    void (*failed)(struct weir_supervisor *sup, int worker);
+    /* .. of kind PROGRAM. @param status  as waitpid() gives it */
+    void (*program_died)(struct weir_supervisor *sup, int worker, int status);
+    /* A worker of one of the tenant's programs has died; the tenant may have gone before. */
+    void (*program_left)(struct weir_supervisor *sup, uint32_t tenant);
+    /* A worker's death has ended its MPS domain; by a signal: its tenant is to blame. */
+    void (*domain_died)(struct weir_supervisor *sup, int worker, bool by_signal);
+    /* The gate process answers a client's request, says who has used the SMs, or how it is. */
+    void (*gate_answers)(struct weir_supervisor *sup, const struct weir_link_text *answer);
+    void (*gate_uses)(struct weir_supervisor *sup, const struct weir_link_use *use);
+    void (*gate_row)(struct weir_supervisor *sup, struct weir_link_message *message, int fd);
+};
+
+extern const struct weir_worker_events weir_worker_events;
+
 /* check.c */
 
 /** Do the sockets' paths fit, and is the server's key there? Prints what is not so. */
@@ -376,8 +408,11 @@ int weir_sup_accept_guest(struct weir_supervisor *sup, int listen_fd, struct soc
  */
 int weir_sup_accept_operator(struct weir_supervisor *sup, int listen_fd, int flags);
 
-/* main.c */
+/* listen_unix.c */
 
+/** Remove the workers' sockets that a host which was killed has left in the run directory: their
+ * names have numbers that no worker of this one need get. Nobody else's are removed. */
+void weir_sup_sweep_endpoints(const struct weir_supervisor *sup);
 /**
  * Listen on a unix stream socket; a socket file that nobody listens on is replaced.
  * @return WEIR_OK, WEIR_ERR_EXISTS, WEIR_ERR_TOO_BIG, WEIR_ERR_DENIED, WEIR_ERR_IO
@@ -447,6 +482,9 @@ enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
                                      struct weir_diag *ret_diag) WEIR_MUST_CHECK;
 /** Has it a user who owns its files? */
 bool weir_sup_tenant_has_user(const struct weir_sup_tenant *tenant);
+/** That user's number. @return as weir_user_id() */
+enum weir_status weir_sup_owner(const struct weir_tenant_config *config,
+                                uint32_t *ret_uid) WEIR_MUST_CHECK;
 /** That user is to own a file. @return WEIR_OK, as weir_user_id(), WEIR_ERR_DENIED */
 enum weir_status weir_sup_give_to_user(const struct weir_sup_tenant *tenant,
                                        const char *path) WEIR_MUST_CHECK;
@@ -464,6 +502,10 @@ void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t
 void weir_sup_tenants_died(struct weir_supervisor *sup, int worker);
 /** A worker of one of the tenant's programs has died; the tenant may have gone before. */
 void weir_sup_tenant_worker_gone(struct weir_supervisor *sup, uint32_t index);
+/** Tell the gate, and then all workers that serve the tenant, a message about it: TENANT or
+ * TENANT_GONE of enum weir_link_type. */
+void weir_sup_tenant_tell(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
+                          uint32_t type);
 /** Tell a worker that begins to serve a tenant its settings, and where they charge together. One
  * that does not read yet is told later. */
 void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker);
@@ -755,8 +797,6 @@ void weir_sup_gate_watch(struct weir_supervisor *sup, struct weir_host_loop *loo
 void weir_sup_gate_close(struct weir_supervisor *sup);
 
 /* admin.c */
-/** Append a copy of an element to an array; a lack of memory loses it. */
-void weir_sup_append(void **array, size_t *n, const void *element, size_t size);
 /** Fill a zeroed report as last gathered; the caller frees its tenants and workers. */
 void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_report *report);
 /** Add a row of each tenant, or of the one of this name, with what its worker last said. */

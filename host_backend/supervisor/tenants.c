@@ -9,7 +9,6 @@
 #include "host_backend/supervisor/worker_for.h"
 
 #include "base/log.h"
-#include "host_backend/config/shared_page.h"
 #include "proto/wire/accept.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -19,16 +18,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-struct weir_sup_tenant *weir_sup_tenant_find(struct weir_supervisor *sup, const char *name)
-{
-    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        if (sup->tenants[i].used && strcmp(sup->tenants[i].config.name, name) == 0) {
-            return &sup->tenants[i];
-        }
-    }
-    return NULL;
-}
 
 static struct weir_sup_tenant *find_free(struct weir_supervisor *sup)
 {
@@ -61,37 +50,6 @@ static void close_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *te
     weir_sup_share_gone(sup, tenant);
 }
 
-bool weir_sup_tenant_has_user(const struct weir_sup_tenant *tenant)
-{
-    return tenant->config.user[0] != 0;
-}
-
-enum weir_status weir_sup_give_to_user(const struct weir_sup_tenant *tenant, const char *path)
-{
-    uint32_t uid;
-    enum weir_status status = weir_user_id(tenant->config.user, &uid);
-
-    return status == WEIR_OK && chown(path, uid, (gid_t)-1) != 0 ? WEIR_ERR_DENIED : status;
-}
-
-enum weir_status weir_sup_listen_for(const struct weir_sup_tenant *tenant, const char *path,
-                                     mode_t mode, int *ret_fd)
-{
-    bool owned = weir_sup_tenant_has_user(tenant);
-    enum weir_status status = weir_listen_unix(path, owned ? 0600 : mode, ret_fd);
-
-    if (status != WEIR_OK || !owned) {
-        return status;
-    }
-    status = weir_sup_give_to_user(tenant, path);
-    if (status != WEIR_OK) {
-        close(*ret_fd);
-        unlink(path);
-        *ret_fd = -1;
-    }
-    return status;
-}
-
 static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     int n = snprintf(tenant->path, sizeof tenant->path, "%s/%s.sock", sup->config.run_dir,
@@ -118,94 +76,6 @@ static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup
     return status;
 }
 
-static struct weir_link_message message_of(const struct weir_sup_tenant *tenant, uint32_t type)
-{
-    return (struct weir_link_message){
-        .type = type,
-        .tenant = {.index = tenant->index, .goings = tenant->goings, .config = tenant->config}};
-}
-
-/* Has it the page that all its workers charge together? Made with the first of them. */
-static bool has_account(struct weir_sup_tenant *tenant)
-{
-    void *page;
-
-    if (tenant->account == NULL && weir_shared_page_create("weir-account", sizeof *tenant->account,
-                                                           &tenant->account_fd, &page) == WEIR_OK) {
-        tenant->account = page;
-    }
-    return tenant->account != NULL;
-}
-
-void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker)
-{
-    struct weir_link_message message = message_of(tenant, WEIR_LINK_TENANT);
-    bool shares;
-
-    if (!weir_sup_worker_is_told(sup, worker)) {
-        return;
-    }
-    shares = has_account(tenant);
-    if (!shares) {
-        weir_log_error("supervisor: a worker counts for itself worker=%d tenant=%s", worker,
-                       tenant->config.name);
-    }
-    message.tenant.place = (uint32_t)worker;
-    message.tenant.many = weir_sup_by_program(tenant);
-    weir_sup_gate_worker_serves(sup, worker, tenant);
-    (void)weir_sup_worker_send(sup, worker, &message, shares ? tenant->account_fd : -1);
-}
-
-void weir_sup_tenants_settle(struct weir_supervisor *sup, int worker)
-{
-    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        if (sup->tenants[i].account != NULL) {
-            weir_account_page_settle(sup->tenants[i].account, (uint32_t)worker);
-        }
-    }
-}
-
-static bool is_of_program(const struct weir_sup_worker *w, const struct weir_sup_tenant *tenant)
-{
-    return w->used && w->kind == WEIR_WORKER_PROGRAM && w->tenant == (int)tenant->index;
-}
-
-bool weir_sup_serves(const struct weir_supervisor *sup, int worker,
-                     const struct weir_sup_tenant *tenant)
-{
-    return tenant->used &&
-           (worker == tenant->worker || is_of_program(&sup->workers[worker], tenant));
-}
-
-/* Tell the gate, and then all workers that serve the tenant. */
-static void tell(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, uint32_t type)
-{
-    struct weir_link_message message = message_of(tenant, type);
-
-    (void)weir_sup_gate_send(sup, &message, -1);
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (!weir_sup_worker_is_told(sup, i) || !weir_sup_serves(sup, i, tenant)) {
-            continue;
-        }
-        if (type == WEIR_LINK_TENANT) {
-            weir_sup_tenant_join(sup, tenant, i); /* it may be new to this worker */
-        } else {
-            (void)weir_sup_worker_send(sup, i, &message, -1);
-        }
-    }
-}
-
-void weir_sup_tenants_serve(struct weir_supervisor *sup, int worker)
-{
-    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        const struct weir_sup_tenant *tenant = &sup->tenants[i];
-
-        if (tenant->used && !tenant->gone && weir_sup_serves(sup, worker, tenant)) {
-            weir_sup_gate_worker_serves(sup, worker, tenant);
-        }
-    }
-}
-
 /* Workers read on the page how many tenants there are. */
 static void show_count(struct weir_supervisor *sup)
 {
@@ -217,21 +87,10 @@ static void show_count(struct weir_supervisor *sup)
     weir_sup_spin_show(sup, n);
 }
 
-void weir_sup_tenants_tell_gate(struct weir_supervisor *sup)
-{
-    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        if (sup->tenants[i].used && !sup->tenants[i].gone) {
-            struct weir_link_message message = message_of(&sup->tenants[i], WEIR_LINK_TENANT);
-
-            (void)weir_sup_gate_send(sup, &message, -1);
-        }
-    }
-}
-
 void weir_sup_tenant_move(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker)
 {
     tenant->worker = worker;
-    tell(sup, tenant, WEIR_LINK_TENANT);
+    weir_sup_tenant_tell(sup, tenant, WEIR_LINK_TENANT);
     weir_sup_vms_follow(sup, tenant);
 }
 
@@ -259,7 +118,7 @@ void weir_sup_tenant_commit(struct weir_supervisor *sup, struct weir_sup_tenant 
                             const struct weir_tenant_config *config)
 {
     tenant->config = *config;
-    tell(sup, tenant, WEIR_LINK_TENANT);
+    weir_sup_tenant_tell(sup, tenant, WEIR_LINK_TENANT);
     weir_sup_vsock_follow(sup);
 }
 
@@ -366,7 +225,7 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
         memset(&tenant->refused, 0, sizeof tenant->refused);
     }
     if (tenant->gone && source == WEIR_ORIGIN_DEMAND &&
-        weir_user_id(config->user, &tenant->demand_uid) == WEIR_OK) { /* else it is refused later */
+        weir_sup_owner(config, &tenant->demand_uid) == WEIR_OK) { /* else it is refused later */
         tenant->demand_user = sup->asking_user;
         weir_sup_quarantine_inherit(sup, tenant); /* before it gets a worker */
     }
@@ -383,20 +242,9 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
         tell_event(sup, tenant, &before);
         tenant->gone = false;
         show_count(sup);
-        tell(sup, tenant, WEIR_LINK_TENANT);
+        weir_sup_tenant_tell(sup, tenant, WEIR_LINK_TENANT);
     }
     return tenant->listen_fd >= 0 ? WEIR_OK : open_tenant(sup, tenant);
-}
-
-int weir_sup_machine_worker(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
-{
-    if (tenant->worker < 0) {
-        tenant->worker = weir_sup_worker_for(sup, tenant);
-        if (tenant->worker >= 0 && !tenant->gone) {
-            weir_sup_tenant_join(sup, tenant, tenant->worker);
-        }
-    }
-    return tenant->worker;
 }
 
 /* What is there for the tenants together. */
@@ -429,7 +277,7 @@ static bool has_workers(const struct weir_supervisor *sup, const struct weir_sup
     bool has = tenant->worker >= 0 && sup->workers[tenant->worker].pid != 0;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        has |= is_of_program(&sup->workers[i], tenant);
+        has |= weir_sup_is_of_program(&sup->workers[i], tenant);
     }
     return has;
 }
@@ -472,7 +320,7 @@ void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant 
     tenant->gone = true;
     tenant->goings++;
     show_count(sup);
-    tell(sup, tenant, WEIR_LINK_TENANT_GONE);
+    weir_sup_tenant_tell(sup, tenant, WEIR_LINK_TENANT_GONE);
     weir_log_info("supervisor: tenant removed tenant=%s", tenant->config.name);
     weir_sup_event(sup,
                    &(struct weir_sup_event){.kind = WEIR_EVENT_TENANT_REMOVED, .tenant = tenant},

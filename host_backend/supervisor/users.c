@@ -178,3 +178,21 @@ struct weir_log_rate *weir_sup_log_rate(struct weir_supervisor *sup, struct weir
     return tenant->source == WEIR_ORIGIN_DEMAND ? &sup->users[tenant->demand_user].log_rate
                                                 : &tenant->log_rate;
 }
+
+struct weir_sup_tenant *weir_sup_tenant_find(struct weir_supervisor *sup, const char *name)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (sup->tenants[i].used && strcmp(sup->tenants[i].config.name, name) == 0) {
+            return &sup->tenants[i];
+        }
+    }
+    return NULL;
+}
+
+int64_t weir_sup_share_user(const struct weir_supervisor *sup, uint32_t tenant)
+{
+    return tenant < WEIR_CONFIG_TENANTS_MAX && sup->tenants[tenant].used &&
+                   sup->tenants[tenant].source == WEIR_ORIGIN_DEMAND
+               ? (int64_t)sup->users[sup->tenants[tenant].demand_user].uid
+               : -1;
+}

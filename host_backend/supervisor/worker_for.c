@@ -101,3 +101,26 @@ bool weir_sup_worker_keep(const struct weir_sup_tenant *tenant, struct weir_tena
     memcpy(settings->devices, now->devices, sizeof settings->devices);
     return changed == NULL;
 }
+
+bool weir_sup_is_of_program(const struct weir_sup_worker *w, const struct weir_sup_tenant *tenant)
+{
+    return w->used && w->kind == WEIR_WORKER_PROGRAM && w->tenant == (int)tenant->index;
+}
+
+bool weir_sup_serves(const struct weir_supervisor *sup, int worker,
+                     const struct weir_sup_tenant *tenant)
+{
+    return tenant->used &&
+           (worker == tenant->worker || weir_sup_is_of_program(&sup->workers[worker], tenant));
+}
+
+int weir_sup_machine_worker(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    if (tenant->worker < 0) {
+        tenant->worker = weir_sup_worker_for(sup, tenant);
+        if (tenant->worker >= 0 && !tenant->gone) {
+            weir_sup_tenant_join(sup, tenant, tenant->worker);
+        }
+    }
+    return tenant->worker;
+}

@@ -27,6 +27,8 @@ bool weir_sup_is_strict(const struct weir_sup_tenant *tenant);
  * this tenant alone? */
 bool weir_sup_has_own_worker(const struct weir_supervisor *sup,
                              const struct weir_sup_tenant *tenant);
+/** Is it a worker of one of the tenant's programs? */
+bool weir_sup_is_of_program(const struct weir_sup_worker *w, const struct weir_sup_tenant *tenant);
 /** The devices of a tenant, as its worker has them. */
 const char *weir_sup_devices_of(const struct weir_supervisor *sup,
                                 const struct weir_sup_tenant *tenant);

@@ -63,3 +63,18 @@ bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,
     }
     return status == WEIR_OK;
 }
+
+bool weir_sup_worker_is_told(const struct weir_supervisor *sup, int worker)
+{
+    return worker >= 0 && worker < WEIR_WORKERS_MAX && sup->workers[worker].used &&
+           sup->workers[worker].told;
+}
+
+void weir_sup_worker_stop(struct weir_supervisor *sup, int worker)
+{
+    const struct weir_link_message stop = {.type = WEIR_LINK_STOP};
+
+    weir_log_debug("supervisor: worker told to stop worker=%d", worker);
+    sup->workers[worker].stop_by_ns = weir_clock_now_ns() + WEIR_WORKER_STOP_WAIT_NS;
+    (void)weir_sup_worker_send(sup, worker, &stop, -1); /* a lost link ends it, too */
+}

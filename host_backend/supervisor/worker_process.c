@@ -216,3 +216,34 @@ enum weir_status weir_sup_spawn(struct weir_supervisor *sup, const struct weir_s
     *ret_log = log;
     return WEIR_OK;
 }
+
+const char *weir_sup_no_worker_text(enum weir_status status)
+{
+    if (status == WEIR_ERR_NO_DESCRIPTOR) {
+        return "the host has no file descriptor left for another worker";
+    }
+    if (status == WEIR_ERR_NO_MEMORY) {
+        return "the host has no memory for another process";
+    }
+    if (status == WEIR_ERR_FULL) {
+        return "the host has as many workers or processes as it may";
+    }
+    return "the host cannot start another worker: its log says why";
+}
+
+void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_config *config)
+{
+    int level = (int)strcspn(sup->config.log, ":"); /* what is behind it was opened for them */
+
+    snprintf(config->driver, sizeof config->driver, "%s", sup->config.driver);
+    snprintf(config->softgpu, sizeof config->softgpu, "%s", sup->config.softgpu);
+    snprintf(config->log, sizeof config->log, "%.*s", level, sup->config.log);
+    snprintf(config->run_dir, sizeof config->run_dir, "%s", sup->config.run_dir);
+    config->window_base = sup->config.window_base;
+    config->window_bytes = sup->config.window_bytes;
+    config->vmm_base = sup->config.vmm_base;
+    config->vmm_bytes = sup->config.vmm_bytes;
+    config->forms = sup->config.forms;
+    weir_sup_worker_user_cache(sup, &config->forms);
+    config->scheduler = sup->config.scheduler;
+}

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/supervisor/notify.h"
+#include "host_backend/config/status_text.h"
 #include "host_backend/supervisor/worker_for.h"
 #include "host_backend/supervisor/worker_link.h"
 #include "host_backend/supervisor/worker_log.h"
@@ -26,7 +26,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -39,16 +38,6 @@
 #define STOPPED_WAIT_NS    (5 * WEIR_NS_PER_S) /* as long as one that is to end is waited for */
 #define ENDPOINT_BYTES     (WEIR_CONFIG_PATH_BYTES + 96)
 #define SHARED_CONNECTIONS WEIR_CONTROL_MAX_CONNECTIONS /* of a worker of many tenants */
-
-static bool valid(const struct weir_supervisor *sup, int worker)
-{
-    return worker >= 0 && worker < WEIR_WORKERS_MAX && sup->workers[worker].used;
-}
-
-bool weir_sup_worker_is_told(const struct weir_supervisor *sup, int worker)
-{
-    return valid(sup, worker) && sup->workers[worker].told;
-}
 
 enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
                                      const struct weir_sup_worker *like, int *ret_worker)
@@ -75,20 +64,6 @@ enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
     return WEIR_OK;
 }
 
-const char *weir_sup_no_worker_text(enum weir_status status)
-{
-    if (status == WEIR_ERR_NO_DESCRIPTOR) {
-        return "the host has no file descriptor left for another worker";
-    }
-    if (status == WEIR_ERR_NO_MEMORY) {
-        return "the host has no memory for another process";
-    }
-    if (status == WEIR_ERR_FULL) {
-        return "the host has as many workers or processes as it may";
-    }
-    return "the host cannot start another worker: its log says why";
-}
-
 /* The shared worker of the host's own list: the one that remote guests come to. */
 static bool is_main(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
 {
@@ -110,23 +85,6 @@ static const char *name_of(const struct weir_supervisor *sup, const struct weir_
         snprintf(room, bytes, "shared.%d", (int)(w - sup->workers));
     }
     return room;
-}
-
-void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_config *config)
-{
-    int level = (int)strcspn(sup->config.log, ":"); /* what is behind it was opened for them */
-
-    snprintf(config->driver, sizeof config->driver, "%s", sup->config.driver);
-    snprintf(config->softgpu, sizeof config->softgpu, "%s", sup->config.softgpu);
-    snprintf(config->log, sizeof config->log, "%.*s", level, sup->config.log);
-    snprintf(config->run_dir, sizeof config->run_dir, "%s", sup->config.run_dir);
-    config->window_base = sup->config.window_base;
-    config->window_bytes = sup->config.window_bytes;
-    config->vmm_base = sup->config.vmm_base;
-    config->vmm_bytes = sup->config.vmm_bytes;
-    config->forms = sup->config.forms;
-    weir_sup_worker_user_cache(sup, &config->forms);
-    config->scheduler = sup->config.scheduler;
 }
 
 /* Its file may be open to the supervisor's user alone. Without a key the worker does not listen. */
@@ -234,25 +192,6 @@ static void let_listen(struct weir_supervisor *sup, int worker)
     (void)!weir_sup_worker_send(sup, worker, &message, fd); /* as for send_config() */
 }
 
-void weir_sup_announce(struct weir_supervisor *sup)
-{
-    bool all = sup->listening && !sup->stopping;
-
-    if (sup->announced) {
-        return;
-    }
-    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        const struct weir_sup_worker *w = &sup->workers[i];
-
-        all &= !w->used || w->ready || w->restarts != 0; /* one that fails keeps no other back */
-    }
-    if (all && !weir_sup_programs_start_soon(sup)) {
-        sup->announced = true;
-        weir_notify("READY=1\nSTATUS=serving");
-        weir_log_info("supervisor: ready run_dir=%s", sup->config.run_dir);
-    }
-}
-
 void weir_sup_workers_listen(struct weir_supervisor *sup)
 {
     sup->listening = true;
@@ -261,7 +200,6 @@ void weir_sup_workers_listen(struct weir_supervisor *sup)
             let_listen(sup, i);
         }
     }
-    weir_sup_programs_tick(sup, weir_clock_now_ns()); /* spares */
 }
 
 /* Fork, with what the worker is to have. */
@@ -419,19 +357,17 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     weir_sup_gate_worker_gone(sup, worker);
     weir_sup_spin_worker_gone(w);
     weir_sup_drop_all(sup, worker);
-    weir_sup_directory_worker_gone(sup, worker);
-    weir_sup_tenants_settle(sup, worker);
-    weir_sup_vms_orphan(sup, worker);
+    weir_worker_events.gone(sup, worker);
     remove_endpoint(sup, w);
     if (w->kind == WEIR_WORKER_PROGRAM) {
         bool ended = w->program.stopping || sup->stopping;
 
         tell_event(sup, w, ended ? WEIR_EVENT_WORKER_ENDED : WEIR_EVENT_WORKER_DIED, pid,
                    ended ? "" : why_text(status, why, sizeof why));
-        weir_sup_program_died(sup, worker, status);
+        weir_worker_events.program_died(sup, worker, status);
         return;
     }
-    weir_sup_tenants_died(sup, worker);
+    weir_worker_events.left(sup, worker);
     if (sup->stopping) {
         return;
     }
@@ -440,7 +376,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
         tell_event(sup, w, WEIR_EVENT_WORKER_ENDED, pid, "its tenant is gone");
         return;
     }
-    if (weir_sup_quarantine_end(sup, worker)) {
+    if (weir_worker_events.retires(sup, worker)) {
         tell_event(sup, w, WEIR_EVENT_WORKER_ENDED, pid,
                    "its tenant is in the worker of several tenants from now on");
         return;
@@ -467,7 +403,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     }
     w->restart_at_ns = now_ns + (pause_ns < PAUSE_LAST_NS ? pause_ns : PAUSE_LAST_NS);
     w->restarts++;
-    weir_sup_quarantine_begin(sup, worker);
+    weir_worker_events.failed(sup, worker);
 }
 
 /* A signal has stopped it: its programs wait, and so does who gets it next. */
@@ -584,7 +520,7 @@ void weir_sup_worker_reads(struct weir_supervisor *sup, int worker,
     sup->workers[worker].told = true;
     weir_sup_gate_gpus(sup, reads);
     weir_sup_gate_worker_starts(sup, worker);
-    weir_sup_tenants_tell(sup, worker);
+    weir_worker_events.reads(sup, worker);
     if (sup->listening) {
         let_listen(sup, worker);
     }
@@ -604,17 +540,7 @@ void weir_sup_worker_ready(struct weir_supervisor *sup, int worker,
     weir_log_info("supervisor: worker ready worker=%d device=\"%.100s\" devices=%.60s "
                   "driver=\"%.100s\"",
                   worker, w->row.device, w->row.devices, w->row.driver);
-    weir_sup_remark_memory(sup);
-    weir_sup_announce(sup);
-}
-
-void weir_sup_worker_stop(struct weir_supervisor *sup, int worker)
-{
-    const struct weir_link_message stop = {.type = WEIR_LINK_STOP};
-
-    weir_log_debug("supervisor: worker told to stop worker=%d", worker);
-    sup->workers[worker].stop_by_ns = weir_clock_now_ns() + WEIR_WORKER_STOP_WAIT_NS;
-    (void)weir_sup_worker_send(sup, worker, &stop, -1); /* a lost link ends it, too */
+    weir_worker_events.ready(sup, worker);
 }
 
 void weir_sup_worker_renew(struct weir_supervisor *sup, int worker, uint32_t connections)
@@ -652,7 +578,7 @@ static void receive(struct weir_supervisor *sup, int worker)
         weir_sup_worker_lose_link(&sup->workers[worker]);
         return;
     }
-    weir_sup_hear(sup, worker, &heard);
+    weir_worker_events.hears(sup, worker, &heard);
 }
 
 /* One that a guest has taken over may have lines written without end. */
@@ -672,4 +598,10 @@ void weir_sup_workers_close(struct weir_supervisor *sup)
             remove_endpoint(sup, &sup->workers[i]);
         }
     }
+}
+
+void weir_sup_worker_row(struct weir_sup_worker *worker, const struct weir_status_worker *row)
+{
+    worker->row = *row;
+    weir_status_end_texts(weir_status_worker_fields, &worker->row);
 }
