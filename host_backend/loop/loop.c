@@ -1,5 +1,4 @@
-/* Descriptors and times for one turn after the other: poll(), with a handler for each descriptor.
- */
+/* One turn after the other: poll(), and a handler for each descriptor. */
 #include "host_backend/loop/loop.h"
 
 #include "base/clock.h"

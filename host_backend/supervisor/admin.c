@@ -9,8 +9,15 @@
  * A client gets as much of its answer as it takes, and the rest when it has room: nobody waits for
  * a client that does not read.
  */
-#include "host_backend/supervisor/append.h"
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/sockets.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
+#include "host_backend/supervisor/state/worker_link.h"
+#include "host_backend/supervisor/tenants/tenants.h"
+#include "host_backend/supervisor/watch/append.h"
+#include "host_backend/supervisor/workers/programs.h"
+#include "host_backend/supervisor/workers/workers.h"
 
 #include "base/clock.h"
 #include "base/fd_pass.h"
@@ -670,4 +677,23 @@ bool weir_sup_may_change(const struct weir_admin_client *client)
     struct weir_peer peer = {.uid = (uint32_t)-1};
 
     return weir_peer_of(client->fd, &peer) == WEIR_OK && (peer.uid == 0 || peer.uid == geteuid());
+}
+
+enum weir_status weir_sup_admin_open(struct weir_supervisor *sup)
+{
+    int n = snprintf(sup->admin_path, sizeof sup->admin_path, "%s/admin.sock", sup->config.run_dir);
+    enum weir_status status = WEIR_ERR_TOO_BIG;
+
+    if (n >= 0 && (size_t)n < sizeof sup->admin_path) {
+        status = weir_sup_listen(sup->admin_path, 0660, &sup->admin_fd); /* owner and group */
+    }
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir serve: %s: %s\n", sup->admin_path,
+                status == WEIR_ERR_EXISTS ? "a host is running here already (see weir status); "
+                                            "another one wants another --run-dir"
+                : status == WEIR_ERR_DENIED
+                    ? "permission denied: name a --run-dir that this user may write to"
+                    : weir_status_text(status));
+    }
+    return status;
 }

@@ -5,7 +5,16 @@
  * A guest may have taken a worker over. link.def says for each message when a worker may send it
  * and whose tenant it may be about; all else is ignored here, before a handler sees it.
  */
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/domains/mps.h"
+#include "host_backend/supervisor/machines/ivshmem.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
+#include "host_backend/supervisor/tenants/tenants.h"
+#include "host_backend/supervisor/watch/events.h"
+#include "host_backend/supervisor/workers/programs.h"
+#include "host_backend/supervisor/workers/worker_for.h"
+#include "host_backend/supervisor/workers/workers.h"
 
 #include "base/log.h"
 #include <stddef.h>

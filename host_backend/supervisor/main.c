@@ -1,25 +1,33 @@
 /*
- * `weir serve`: configuration, sockets, signals, and the loop.
+ * `weir serve`: opens all that it needs, runs the loop, and closes it.
  *
  * The supervisor owns what must outlive a GPU fault: the tenants' sockets, the descriptors of
  * device memory, the knowledge of who is there. It never loads a CUDA driver, so nothing that
  * happens on the GPU can end it. It sleeps in poll() until something happens.
  */
-#include "host_backend/supervisor/libvirt.h"
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/domains/mps.h"
+#include "host_backend/supervisor/machines/channels.h"
+#include "host_backend/supervisor/machines/ivshmem.h"
+#include "host_backend/supervisor/machines/nvdimm.h"
+#include "host_backend/supervisor/state/notify.h"
+#include "host_backend/supervisor/state/sockets.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/tenants/libvirt.h"
+#include "host_backend/supervisor/tenants/tenants.h"
+#include "host_backend/supervisor/watch/events.h"
+#include "host_backend/supervisor/workers/claims.h"
+#include "host_backend/supervisor/workers/programs.h"
+#include "host_backend/supervisor/workers/workers.h"
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/supervisor/notify.h"
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,195 +38,12 @@
 
 #define SLOW_TURN_NS (2 * WEIR_NS_PER_MS)
 
-/* The command line wins over the file. */
-static void override(struct weir_host_config *config, const struct weir_serve_params *params)
-{
-    const struct {
-        char *to;
-        const char *from;
-    } texts[] = {{config->run_dir, params->run_dir},
-                 {config->listen_tcp, params->listen_tcp},
-                 {config->driver, params->driver},
-                 {config->log, params->log},
-                 {config->metrics_listen, params->metrics},
-                 {config->softgpu, params->softgpu},
-                 {config->cdi, params->cdi}};
-
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        if (texts[i].from != NULL) {
-            snprintf(texts[i].to, WEIR_CONFIG_PATH_BYTES, "%s", texts[i].from);
-        }
-    }
-    if (params->no_softgpu && strcmp(config->driver, "auto") == 0) {
-        snprintf(config->driver, sizeof config->driver, "nvidia");
-    }
-    if (params->window_base != 0) {
-        config->window_base = params->window_base;
-    }
-    if (params->window_bytes != 0) {
-        config->window_bytes = params->window_bytes;
-    }
-}
-
-static enum weir_status load(const struct weir_serve_params *params,
-                             struct weir_host_config *config)
-{
-    struct weir_diag diag = {0};
-    enum weir_status status;
-
-    if (params->config_path == NULL) {
-        weir_config_default(config);
-        status = WEIR_OK;
-    } else {
-        status = weir_config_load(params->config_path, config, &diag);
-    }
-    if (status == WEIR_ERR_SYNTAX && diag.line == 0) { /* of several keys, which may not be there */
-        fprintf(stderr, "%s: %s\n", params->config_path, diag.message);
-    } else if (status == WEIR_ERR_SYNTAX) {
-        fprintf(stderr, "%s:%u:%u: %s\n", params->config_path, diag.line, diag.column,
-                diag.message);
-    } else if (status != WEIR_OK) {
-        fprintf(stderr, "%s: %s\n", params->config_path, weir_status_text(status));
-    } else {
-        override(config, params);
-        if (!weir_config_areas_ok(config, &diag)) {
-            fprintf(stderr, "weir serve: %s\n", diag.message);
-            status = WEIR_ERR_INVALID;
-        }
-    }
-    if (status == WEIR_OK && params->policy != NULL) {
-        if (strlen(params->policy) >= sizeof config->scheduler.policy ||
-            !weir_config_policy_ok(params->policy, &diag)) {
-            fprintf(stderr, "weir serve: --policy '%s': %s\n", params->policy, diag.message);
-            return WEIR_ERR_INVALID;
-        }
-        snprintf(config->scheduler.policy, sizeof config->scheduler.policy, "%s", params->policy);
-    }
-    if (status == WEIR_OK && params->devices != NULL &&
-        weir_devices_parse(params->devices, config->devices) != WEIR_OK) {
-        fprintf(stderr, "weir serve: --devices '%s': a list such as 0,1 or GPU-4a8f is wanted\n",
-                params->devices);
-        return WEIR_ERR_INVALID;
-    }
-    for (uint32_t i = 0; status == WEIR_OK && i < config->n_tenants; i++) {
-        if (!weir_tenant_devices_ok(&config->tenants[i], config)) {
-            fprintf(stderr, "weir serve: tenant '%s' has devices that the host has not\n",
-                    config->tenants[i].name);
-            return WEIR_ERR_INVALID;
-        }
-    }
-    if (status == WEIR_OK && !weir_config_cdi_ok(config->cdi)) {
-        fprintf(stderr,
-                "weir serve: cdi must be \"none\" or an absolute path that ends in .json\n");
-        return WEIR_ERR_INVALID;
-    }
-    if (status == WEIR_OK && config->listen_tcp[0] != 0 && config->server_key[0] == 0) {
-        fprintf(stderr,
-                "weir serve: listen_tcp, or --listen, needs server_key in [host] of weir.toml "
-                "(see weir keygen)\n");
-        return WEIR_ERR_INVALID;
-    }
-    return status;
-}
-
-static enum weir_status open_admin(struct weir_supervisor *sup)
-{
-    int n = snprintf(sup->admin_path, sizeof sup->admin_path, "%s/admin.sock", sup->config.run_dir);
-
-    if (n < 0 || (size_t)n >= sizeof sup->admin_path) {
-        return WEIR_ERR_TOO_BIG;
-    }
-    return weir_sup_listen(sup->admin_path, 0660, &sup->admin_fd); /* owner and group */
-}
-
-static enum weir_status open_signals(struct weir_supervisor *sup)
-{
-    sigset_t set;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGCHLD);
-    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
-        return WEIR_ERR_IO;
-    }
-    sup->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return sup->signal_fd >= 0 ? WEIR_OK : WEIR_ERR_IO;
-}
-
-/* What weir policy has set stays until the file says something else than it did. */
-static void follow_policy(struct weir_supervisor *sup, const char *policy)
-{
-    struct weir_diag diag = {0};
-
-    if (strcmp(policy, sup->policy_base) == 0) {
-        return;
-    }
-    snprintf(sup->policy_base, sizeof sup->policy_base, "%s", policy);
-    if (!weir_sup_policy_set(sup, policy, &diag)) {
-        weir_log_warn("supervisor: policy not changed why=\"%s\"", diag.message);
-    }
-}
-
-static void reload(struct weir_supervisor *sup)
-{
-    struct weir_host_config *config = malloc(sizeof *config);
-
-    weir_notify("RELOADING=1");
-    if (config != NULL && sup->params.config_path != NULL &&
-        load(&sup->params, config) == WEIR_OK) {
-        weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
-        weir_sup_remark_restart(sup, config);
-        (void)!weir_sup_tenants_apply(sup, config); /* what failed is in the log */
-        follow_policy(sup, config->scheduler.policy);
-        weir_sup_demand_follow(sup, &config->demand);
-        weir_sup_libvirt_again(sup);
-        weir_sup_remark_memory(sup);
-        weir_sup_remark_keys(sup);
-    } else {
-        weir_log_warn("supervisor: not reloaded, the previous settings stay");
-    }
-    free(config);
-    weir_notify("READY=1");
-}
-
-static void on_signals(void *user, int index)
-{
-    struct weir_supervisor *sup = user;
-    struct signalfd_siginfo info;
-
-    (void)index;
-    while (read(sup->signal_fd, &info, sizeof info) == sizeof info) {
-        switch (info.ssi_signo) {
-        case SIGCHLD:
-            weir_sup_workers_reap(sup);
-            weir_sup_gate_reap(sup);
-            weir_mps_reap(sup);
-            weir_sup_libvirt_reap(sup);
-            break;
-        case SIGHUP:
-            reload(sup);
-            break;
-        default:
-            weir_log_info("supervisor: stopping signal=%u", info.ssi_signo);
-            sup->stopping = true;
-            break;
-        }
-    }
-}
-
-static void watch_signals(struct weir_supervisor *sup, struct weir_host_loop *loop)
-{
-    weir_host_loop_watch(loop, sup->signal_fd, POLLIN, on_signals, sup, 0);
-}
-
 /* What has descriptors to watch, and what is to be done in each turn, in this order. */
 static const struct {
     void (*watch)(struct weir_supervisor *sup, struct weir_host_loop *loop);
     void (*tick)(struct weir_supervisor *sup, uint64_t now_ns);
 } parts[] = {
-    {watch_signals, NULL},
+    {weir_sup_signals_watch, NULL},
     {weir_sup_workers_watch, weir_sup_workers_tick},
     {weir_sup_gate_watch, weir_sup_gate_tick},
     {weir_mps_watch, weir_mps_tick},
@@ -294,19 +119,9 @@ static enum weir_status open_all(struct weir_supervisor *sup)
         return WEIR_ERR_IO;
     }
     sup->mps_wanted = weir_mps_is_wanted(&sup->config);
-    status = open_signals(sup);
+    status = weir_sup_signals_open(sup);
     status = status == WEIR_OK ? weir_sup_worker_user_open(sup) : status;
-    if (status == WEIR_OK) {
-        status = open_admin(sup);
-        if (status != WEIR_OK) {
-            fprintf(stderr, "weir serve: %s: %s\n", sup->admin_path,
-                    status == WEIR_ERR_EXISTS ? "a host is running here already (see weir status); "
-                                                "another one wants another --run-dir"
-                    : status == WEIR_ERR_DENIED
-                        ? "permission denied: name a --run-dir that this user may write to"
-                        : weir_status_text(status));
-        }
-    }
+    status = status == WEIR_OK ? weir_sup_admin_open(sup) : status;
     if (status == WEIR_OK) {
         weir_sup_sweep_endpoints(sup);
     }
@@ -342,30 +157,6 @@ static void allow_descriptors(void)
     }
 }
 
-/* With --check nothing is made, so not the file of the log either. */
-static bool open_log(const struct weir_supervisor *sup)
-{
-    const char *log = sup->config.log;
-    size_t n = sup->params.check_only ? strcspn(log, ":") : strlen(log);
-    char spec[WEIR_CONFIG_PATH_BYTES];
-    enum weir_status status = WEIR_OK;
-
-    snprintf(spec, sizeof spec, "%.*s", (int)n, log);
-    if (weir_log_level() == WEIR_LOG_NONE) {
-        status = weir_log_init(spec, "weir serve");
-    }
-    if (status == WEIR_ERR_INVALID) {
-        fprintf(
-            stderr,
-            "weir serve: log '%s': LEVEL or LEVEL:FILE is wanted; levels are none, error, warn, "
-            "info and debug\n",
-            log);
-    } else if (status != WEIR_OK) {
-        fprintf(stderr, "weir serve: log '%s': the file cannot be opened for writing\n", log);
-    }
-    return status == WEIR_OK;
-}
-
 int weir_serve_main(const struct weir_serve_params *params)
 {
     struct weir_supervisor *sup = calloc(1, sizeof *sup);
@@ -377,6 +168,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     signal(SIGPIPE, SIG_IGN); /* a program that it talks to may have ended */
     signal(SIGXFSZ, SIG_IGN); /* as in the workers: what is too large fails by itself */
     sup->params = *params;
+    sup->listener = &weir_worker_events;
     weir_log_rate_init(&sup->strangers);
     weir_log_rate_init(&sup->starts);
     sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
@@ -396,12 +188,12 @@ int weir_serve_main(const struct weir_serve_params *params)
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
         sup->metrics[i].fd = -1;
     }
-    if (load(params, &sup->config) != WEIR_OK) {
+    if (weir_sup_load(params, &sup->config) != WEIR_OK) {
         free(sup);
         return 2;
     }
     memcpy(sup->policy_base, sup->config.scheduler.policy, sizeof sup->policy_base);
-    if (!open_log(sup)) {
+    if (!weir_sup_open_log(sup)) {
         free(sup);
         return 2;
     }

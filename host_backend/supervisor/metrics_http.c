@@ -7,8 +7,10 @@
  * new one takes the place of whoever is nearest to its deadline, so silent connections keep nobody
  * out. Workers are asked at most ten times a second however many ask here.
  */
-#include "host_backend/supervisor/metrics.h"
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/sockets.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/watch/metrics.h"
 
 #include "base/clock.h"
 #include "base/log.h"

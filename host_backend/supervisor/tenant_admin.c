@@ -5,9 +5,14 @@
  * one is complained about, and the tenant changes only when none is wrong. What is set here lasts
  * until the host ends; the reply says what the tenant's source (weir.toml, mostly) has instead.
  */
-#include "host_backend/supervisor/append.h"
-#include "host_backend/supervisor/libvirt.h"
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
+#include "host_backend/supervisor/tenants/libvirt.h"
+#include "host_backend/supervisor/tenants/tenants.h"
+#include "host_backend/supervisor/watch/append.h"
+#include "host_backend/supervisor/watch/events.h"
+#include "host_backend/supervisor/workers/worker_for.h"
 
 #include "base/guess.h"
 #include "base/log.h"

@@ -3,7 +3,7 @@
 #define WEIR_TESTS_UNIT_HOST_BACKEND_LOOP_TURN_H
 
 #include "../../lib/tl_cmocka.h"
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/state/supervisor.h"
 
 typedef void (*loop_watch_fn)(struct weir_supervisor *sup, struct weir_host_loop *loop);
 

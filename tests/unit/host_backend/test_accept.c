@@ -1,6 +1,8 @@
 /* Accepting connections with no descriptors left: who is told what; and nobody polls for ever. */
 #include "../../lib/tl_cmocka.h"
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/state/sockets.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/workers/workers.h"
 #include "proto/wire/control.h"
 #include <fcntl.h>
 #include <poll.h>

@@ -1,5 +1,6 @@
 /* host_backend/supervisor/admin.c: clients that are slow. The rest: tests/e2e. */
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/supervisor.h"
 #include "loop_turn.h"
 
 #include "base/clock.h"

@@ -1,7 +1,8 @@
-/* host_backend/supervisor/demand.c: who makes room where too many ask. The rest: tests/e2e. */
-#include "host_backend/supervisor/supervisor.h"
-
+/* host_backend/supervisor/tenants/demand.c: who makes room where too many ask. The rest: tests/e2e.
+ */
 #include "base/clock.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/tenants/tenants.h"
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>

@@ -1,5 +1,7 @@
 /* The directory: what the supervisor enters, finds and forgets, and how a worker asks it. */
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/tenants/tenants.h"
+#include "host_backend/supervisor/workers/workers.h"
 #include "host_backend/worker/session/directory.h"
 #include "host_backend/worker/session/tenant.h"
 #include "host_backend/worker/session/vmm.h"

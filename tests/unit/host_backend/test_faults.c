@@ -1,7 +1,8 @@
-/* host_backend/supervisor/faults.c: quarantine of shares on demand. The rest: tests/e2e. */
-#include "host_backend/supervisor/supervisor.h"
-
+/* host_backend/supervisor/tenants/faults.c: quarantine of shares on demand. The rest: tests/e2e. */
 #include "base/clock.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
+#include "host_backend/supervisor/tenants/tenants.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* What domains say of tenants: applied, taken back, and complained about once. */
-#include "host_backend/supervisor/libvirt.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/tenants/libvirt.h"
 #include "host_backend/worker/session/tenant.h"
 
 #include "../../lib/tl_cmocka.h"

@@ -1,10 +1,11 @@
 /*
- * host_backend/supervisor/mps_blame.c: what an MPS server's log says about a fault; and mps.c: a
- * server that takes no clients is replaced; the domain in reserve.
+ * host_backend/supervisor/domains/mps_blame.c: what an MPS server's log says about a fault; and
+ * mps.c: a server that takes no clients is replaced; the domain in reserve.
  */
 #include "base/clock.h"
-#include "host_backend/supervisor/mps.h"
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/domains/mps.h"
+#include "host_backend/supervisor/state/supervisor.h"
 #include "loop_turn.h"
 #include <fcntl.h>
 #include <poll.h>
@@ -85,6 +86,7 @@ static int set_up(void **state)
 
     (void)state;
     memset(&sup, 0, sizeof sup);
+    sup.listener = &weir_worker_events;
     sup.mps_wanted = true;
     if (pipe(ends) != 0) {
         return 1;

@@ -1,9 +1,9 @@
 /* Tenants' NVDIMM files on a /dev/shm that is full, in a namespace of its own. */
-#include "host_backend/supervisor/nvdimm.h"
+#include "host_backend/supervisor/machines/nvdimm.h"
+#include "host_backend/supervisor/state/supervisor.h"
 #include "loop_turn.h"
 
 #include "base/clock.h"
-#include "host_backend/supervisor/supervisor.h"
 #include "proto/transport/region.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,9 @@
-/* host_backend/supervisor/programs.c: which workers end for whom. The rest: tests/e2e. */
-#include "host_backend/supervisor/supervisor.h"
+/* host_backend/supervisor/workers/programs.c: which workers end for whom. The rest: tests/e2e. */
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/machines/ivshmem.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/workers/programs.h"
+#include "host_backend/supervisor/workers/workers.h"
 #include "loop_turn.h"
 
 #include "base/clock.h"
@@ -37,6 +41,7 @@ static int set_up(void **state)
 
     (void)state;
     memset(&sup, 0, sizeof sup);
+    sup.listener = &weir_worker_events;
     memset(pages, 0, sizeof pages);
     sup.spin.page = &page;
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {

@@ -1,10 +1,9 @@
-/* host_backend/supervisor/worker_log.c: what workers write, as the host's log has it. */
-#include "host_backend/supervisor/worker_log.h"
-
+/* host_backend/supervisor/workers/worker_log.c: what workers write, as the host's log has it. */
 #include "../../lib/tl_cmocka.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/workers/worker_log.h"
 #include "loop_turn.h"
 #include <fcntl.h>
 #include <stdio.h>

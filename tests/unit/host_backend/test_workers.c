@@ -1,6 +1,12 @@
-/* host_backend/supervisor/workers.c: the links to workers. The rest: tests/e2e. */
-#include "host_backend/supervisor/supervisor.h"
-#include "host_backend/supervisor/worker_process.h"
+/* host_backend/supervisor/workers/workers.c: the links to workers. The rest: tests/e2e. */
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
+#include "host_backend/supervisor/state/worker_link.h"
+#include "host_backend/supervisor/tenants/tenants.h"
+#include "host_backend/supervisor/workers/programs.h"
+#include "host_backend/supervisor/workers/worker_process.h"
+#include "host_backend/supervisor/workers/workers.h"
 #include "loop_turn.h"
 
 #include "base/clock.h"
@@ -33,6 +39,7 @@ static int set_up(void **state)
 
     (void)state;
     memset(&sup, 0, sizeof sup);
+    sup.listener = &weir_worker_events;
     sup.gate.link = sup.vsock_fd = sup.tcp_fd = -1;
     sup.listening = sup.announced = true;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) != 0) {
