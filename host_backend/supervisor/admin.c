@@ -55,17 +55,17 @@ static void close_client(struct weir_admin_client *client)
 static void on_connection(void *user, int index)
 {
     struct weir_supervisor *sup = user;
-    int fd = weir_sup_accept_operator(sup, sup->admin_fd, SOCK_CLOEXEC);
+    int fd = weir_sup_accept_operator(sup, sup->admin.fd, SOCK_CLOEXEC);
 
     (void)index;
     if (fd < 0) {
         return;
     }
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        if (sup->clients[i].fd < 0) {
-            sup->clients[i] =
+        if (sup->admin.clients[i].fd < 0) {
+            sup->admin.clients[i] =
                 (struct weir_admin_client){.fd = fd,
-                                           .id = ++sup->last_client,
+                                           .id = ++sup->admin.last_client,
                                            .deadline_ns = weir_clock_now_ns() + REQUEST_WAIT_NS};
             return;
         }
@@ -90,19 +90,19 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
 {
     struct weir_link_message message = {.type = stats ? WEIR_LINK_STATS : WEIR_LINK_STATUS};
 
-    if (sup->gathering) {
+    if (sup->admin.gathering) {
         return;
     }
-    sup->gathering = true;
-    sup->n_gatherings++;
-    sup->gathering_stats = stats;
-    sup->stats_bytes = 0;
-    sup->gather_deadline_ns = weir_clock_now_ns() + GATHER_WAIT_NS;
-    sup->gathered.n_sessions = 0;
-    sup->gathered.n_tenants = 0;
-    sup->gathered.n_devices = 0;
-    sup->gathered.n_programs = 0;
-    sup->n_gathered_uses = 0;
+    sup->admin.gathering = true;
+    sup->admin.n_gatherings++;
+    sup->admin.gathering_stats = stats;
+    sup->admin.stats_bytes = 0;
+    sup->admin.deadline_ns = weir_clock_now_ns() + GATHER_WAIT_NS;
+    sup->admin.gathered.n_sessions = 0;
+    sup->admin.gathered.n_tenants = 0;
+    sup->admin.gathered.n_devices = 0;
+    sup->admin.gathered.n_programs = 0;
+    sup->admin.n_uses = 0;
     weir_sup_gate_ask(sup, &message);
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
@@ -119,7 +119,7 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
 uint64_t weir_sup_admin_gather(struct weir_supervisor *sup)
 {
     start_gathering(sup, false);
-    return sup->n_gatherings;
+    return sup->admin.n_gatherings;
 }
 
 /* The gate process does it; its answer comes before its next rows. */
@@ -152,7 +152,7 @@ void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_t
     bool failed = strncmp(answer->text, error, strlen(error)) == 0;
 
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        struct weir_admin_client *client = &sup->clients[i];
+        struct weir_admin_client *client = &sup->admin.clients[i];
 
         if (client->fd >= 0 && client->id == answer->client && answer->text[0] != 0) {
             weir_sup_note(client->report, failed ? "error" : "answer",
@@ -238,7 +238,7 @@ static void read_request(struct weir_supervisor *sup, struct weir_admin_client *
     }
     client->asked = true;
     /* One that is under way may have asked the workers before this changed something. */
-    client->gathering = sup->n_gatherings + (!client->looks || !sup->gathering);
+    client->gathering = sup->admin.n_gatherings + (!client->looks || !sup->admin.gathering);
     start_gathering(sup, client->stats);
 }
 
@@ -254,16 +254,16 @@ static void take_stats(struct weir_supervisor *sup, int fd)
         return;
     }
     bytes = info.st_size;
-    if (bytes <= 0 || (size_t)bytes > STATS_MAX_BYTES - sup->stats_bytes) {
+    if (bytes <= 0 || (size_t)bytes > STATS_MAX_BYTES - sup->admin.stats_bytes) {
         return;
     }
-    bigger = realloc(sup->stats_text, sup->stats_bytes + (size_t)bytes);
+    bigger = realloc(sup->admin.stats_text, sup->admin.stats_bytes + (size_t)bytes);
     if (bigger == NULL) {
         return;
     }
-    sup->stats_text = bigger;
-    n = pread(fd, bigger + sup->stats_bytes, (size_t)bytes, 0);
-    sup->stats_bytes += n == bytes ? (size_t)n : 0;
+    sup->admin.stats_text = bigger;
+    n = pread(fd, bigger + sup->admin.stats_bytes, (size_t)bytes, 0);
+    sup->admin.stats_bytes += n == bytes ? (size_t)n : 0;
 }
 
 /* Several workers may have the device, and the gate process knows what was used of it. */
@@ -292,15 +292,14 @@ void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use 
         snprintf(row.tenant, sizeof row.tenant, "%s", sup->tenants[use->tenant_index].config.name);
         memcpy(row.program, use->program, sizeof row.program);
         row.program[sizeof row.program - 1] = 0;
-        weir_sup_append((void **)&sup->gathered.programs, &sup->gathered.n_programs, &row,
-                        sizeof row);
+        weir_sup_append((void **)&sup->admin.gathered.programs, &sup->admin.gathered.n_programs,
+                        &row, sizeof row);
         return;
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].gate_port == use->port) {
+        if (sup->workers[i].used && sup->workers[i].gate.port == use->port) {
             mine.port = (uint32_t)sup->workers[i].pid;
-            weir_sup_append((void **)&sup->gathered_uses, &sup->n_gathered_uses, &mine,
-                            sizeof mine);
+            weir_sup_append((void **)&sup->admin.uses, &sup->admin.n_uses, &mine, sizeof mine);
         }
     }
 }
@@ -308,18 +307,18 @@ void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use 
 /* Sessions' rows come from the workers, what they have used from the gate process. */
 static void join_uses(struct weir_supervisor *sup)
 {
-    for (size_t k = 0; k < sup->n_gathered_uses; k++) {
-        const struct weir_link_use *use = &sup->gathered_uses[k];
+    for (size_t k = 0; k < sup->admin.n_uses; k++) {
+        const struct weir_link_use *use = &sup->admin.uses[k];
 
-        for (size_t i = 0; i < sup->gathered.n_sessions; i++) {
-            struct weir_status_session *s = &sup->gathered.sessions[i];
+        for (size_t i = 0; i < sup->admin.gathered.n_sessions; i++) {
+            struct weir_status_session *s = &sup->admin.gathered.sessions[i];
 
             if (s->worker == use->port && s->id == use->session) {
                 s->sm_ns += use->sm_ns;
             }
         }
     }
-    sup->n_gathered_uses = 0;
+    sup->admin.n_uses = 0;
 }
 
 /* Those that the worker has not told as events. */
@@ -336,7 +335,7 @@ static void take_refusals(struct weir_supervisor *sup, const struct weir_status_
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_link_message *message,
                         int fd)
 {
-    struct weir_status_report *g = &sup->gathered;
+    struct weir_status_report *g = &sup->admin.gathered;
 
     if (message->type == WEIR_LINK_ROW_SESSION) {
         struct weir_status_session row = message->session_row;
@@ -359,7 +358,7 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_lin
         } else {
             sup->gate.answering = false;
         }
-        if (fd >= 0 && sup->gathering_stats) {
+        if (fd >= 0 && sup->admin.gathering_stats) {
             take_stats(sup, fd);
         }
     }
@@ -375,9 +374,9 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
         if (!t->used || t->gone || (name != NULL && strcmp(t->config.name, name) != 0)) {
             continue;
         }
-        for (size_t k = 0; k < sup->gathered.n_tenants; k++) {
-            if (strcmp(sup->gathered.tenants[k].name, t->config.name) == 0) {
-                weir_status_merge(weir_status_tenant_fields, &row, &sup->gathered.tenants[k]);
+        for (size_t k = 0; k < sup->admin.gathered.n_tenants; k++) {
+            if (strcmp(sup->admin.gathered.tenants[k].name, t->config.name) == 0) {
+                weir_status_merge(weir_status_tenant_fields, &row, &sup->admin.gathered.tenants[k]);
             }
         }
         for (int k = 0; k < WEIR_WORKERS_MAX; k++) {
@@ -451,7 +450,7 @@ static short events_of(const struct weir_admin_client *client)
 static void on_client(void *user, int index)
 {
     struct weir_supervisor *sup = user;
-    struct weir_admin_client *client = &sup->clients[index];
+    struct weir_admin_client *client = &sup->admin.clients[index];
 
     if (client->fd >= 0 && !client->asked) {
         read_request(sup, client);
@@ -475,14 +474,14 @@ static void fill_host(const struct weir_supervisor *sup, struct weir_status_repo
 {
     report->pid = (uint64_t)getpid();
     report->worker_starts = sup->worker_starts;
-    report->kept_fds = sup->n_kept + sup->directory.n_memory;
+    report->kept_fds = sup->keeper.n_kept + sup->directory.n_memory;
     snprintf(report->version, sizeof report->version, "%s", WEIR_VERSION);
     memcpy(report->run_dir, sup->config.run_dir,
            strnlen(sup->config.run_dir, sizeof report->run_dir - 1));
     snprintf(report->policy, sizeof report->policy, "%s", sup->config.scheduler.policy);
     report->memory_promised_pct = weir_sup_promised_pct(sup);
     fill_config_path(sup, report);
-    report->age_s = (double)(weir_clock_now_ns() - sup->started_ns) / (double)WEIR_NS_PER_S;
+    report->age_s = (double)(weir_clock_now_ns() - sup->life.started_ns) / (double)WEIR_NS_PER_S;
 }
 
 void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_report *report)
@@ -491,12 +490,12 @@ void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_repor
     weir_sup_admin_tenants(sup, NULL, report);
     fill_workers(sup, report);
     join_uses(sup);
-    report->devices = sup->gathered.devices;
-    report->n_devices = sup->gathered.n_devices;
-    report->programs = sup->gathered.programs;
-    report->n_programs = sup->gathered.n_programs;
-    report->sessions = sup->gathered.sessions;
-    report->n_sessions = sup->gathered.n_sessions;
+    report->devices = sup->admin.gathered.devices;
+    report->n_devices = sup->admin.gathered.n_devices;
+    report->programs = sup->admin.gathered.programs;
+    report->n_programs = sup->admin.gathered.n_programs;
+    report->sessions = sup->admin.gathered.sessions;
+    report->n_sessions = sup->admin.gathered.n_sessions;
 }
 
 static void answer_status(struct weir_supervisor *sup, struct weir_admin_client *client,
@@ -553,8 +552,8 @@ static void answer_stats(const struct weir_supervisor *sup, struct weir_admin_cl
     FILE *out = open_memstream(&client->reply, &client->reply_bytes);
 
     if (out != NULL) {
-        if (sup->stats_bytes != 0) {
-            (void)fwrite(sup->stats_text, 1, sup->stats_bytes, out);
+        if (sup->admin.stats_bytes != 0) {
+            (void)fwrite(sup->admin.stats_text, 1, sup->admin.stats_bytes, out);
         }
         fputs(WEIR_STATUS_TEXT_END, out);
         fclose(out);
@@ -564,7 +563,8 @@ static void answer_stats(const struct weir_supervisor *sup, struct weir_admin_cl
 /* Does the gathering that is over answer this client? */
 static bool is_answered(const struct weir_supervisor *sup, const struct weir_admin_client *client)
 {
-    return client->gathering <= sup->n_gatherings && (!client->stats || sup->gathering_stats);
+    return client->gathering <= sup->admin.n_gatherings &&
+           (!client->stats || sup->admin.gathering_stats);
 }
 
 /* A gathering is over: answer, and say whether somebody waits for another,
@@ -574,7 +574,7 @@ static bool answer_all(struct weir_supervisor *sup, uint64_t now_ns, bool *ret_s
     bool again = false;
 
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        struct weir_admin_client *client = &sup->clients[i];
+        struct weir_admin_client *client = &sup->admin.clients[i];
 
         if (client->fd < 0 || !client->asked || client->reply != NULL) {
             continue;
@@ -603,26 +603,26 @@ static bool has_deadline(const struct weir_admin_client *client)
 
 void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
-    bool complete = sup->gathering && !sup->gate.answering, again = false, stats = false;
+    bool complete = sup->admin.gathering && !sup->gate.answering, again = false, stats = false;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         complete &= !sup->workers[i].used || !sup->workers[i].answering;
     }
-    complete |= sup->gathering && now_ns >= sup->gather_deadline_ns;
+    complete |= sup->admin.gathering && now_ns >= sup->admin.deadline_ns;
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        struct weir_admin_client *client = &sup->clients[i];
+        struct weir_admin_client *client = &sup->admin.clients[i];
 
         if (has_deadline(client) && now_ns >= client->deadline_ns) {
             close_client(client);
         }
     }
     if (complete) {
-        sup->gathered_ns = now_ns;
+        sup->admin.gathered_ns = now_ns;
         again = answer_all(sup, now_ns, &stats);
-        sup->gathering = false;
-        free(sup->stats_text);
-        sup->stats_text = NULL;
-        sup->stats_bytes = 0;
+        sup->admin.gathering = false;
+        free(sup->admin.stats_text);
+        sup->admin.stats_text = NULL;
+        sup->admin.stats_bytes = 0;
     }
     if (again) {
         start_gathering(sup, stats);
@@ -631,10 +631,10 @@ void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)
 
 void weir_sup_admin_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    weir_host_loop_watch(loop, sup->admin_fd, POLLIN, on_connection, sup, 0);
-    weir_host_loop_wake(loop, sup->gathering ? sup->gather_deadline_ns : WEIR_FOREVER);
+    weir_host_loop_watch(loop, sup->admin.fd, POLLIN, on_connection, sup, 0);
+    weir_host_loop_wake(loop, sup->admin.gathering ? sup->admin.deadline_ns : WEIR_FOREVER);
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        const struct weir_admin_client *client = &sup->clients[i];
+        const struct weir_admin_client *client = &sup->admin.clients[i];
 
         if (events_of(client) != 0) { /* else its end would wake us again and again */
             weir_host_loop_watch(loop, client->fd, events_of(client), on_client, sup, i);
@@ -646,20 +646,20 @@ void weir_sup_admin_watch(struct weir_supervisor *sup, struct weir_host_loop *lo
 void weir_sup_admin_close(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        if (sup->clients[i].fd >= 0) {
-            close_client(&sup->clients[i]);
+        if (sup->admin.clients[i].fd >= 0) {
+            close_client(&sup->admin.clients[i]);
         }
     }
-    if (sup->admin_fd >= 0) {
-        close(sup->admin_fd);
-        unlink(sup->admin_path);
+    if (sup->admin.fd >= 0) {
+        close(sup->admin.fd);
+        unlink(sup->admin.path);
     }
-    free(sup->stats_text);
-    free(sup->gathered.sessions);
-    free(sup->gathered.tenants);
-    free(sup->gathered.devices);
-    free(sup->gathered.programs);
-    free(sup->gathered_uses);
+    free(sup->admin.stats_text);
+    free(sup->admin.gathered.sessions);
+    free(sup->admin.gathered.tenants);
+    free(sup->admin.gathered.devices);
+    free(sup->admin.gathered.programs);
+    free(sup->admin.uses);
 }
 
 void weir_sup_note(struct weir_status_report *report, const char *kind, const char *text)
@@ -681,14 +681,14 @@ bool weir_sup_may_change(const struct weir_admin_client *client)
 
 enum weir_status weir_sup_admin_open(struct weir_supervisor *sup)
 {
-    int n = snprintf(sup->admin_path, sizeof sup->admin_path, "%s/admin.sock", sup->config.run_dir);
+    int n = snprintf(sup->admin.path, sizeof sup->admin.path, "%s/admin.sock", sup->config.run_dir);
     enum weir_status status = WEIR_ERR_TOO_BIG;
 
-    if (n >= 0 && (size_t)n < sizeof sup->admin_path) {
-        status = weir_sup_listen(sup->admin_path, 0660, &sup->admin_fd); /* owner and group */
+    if (n >= 0 && (size_t)n < sizeof sup->admin.path) {
+        status = weir_sup_listen(sup->admin.path, 0660, &sup->admin.fd); /* owner and group */
     }
     if (status != WEIR_OK) {
-        fprintf(stderr, "weir serve: %s: %s\n", sup->admin_path,
+        fprintf(stderr, "weir serve: %s: %s\n", sup->admin.path,
                 status == WEIR_ERR_EXISTS ? "a host is running here already (see weir status); "
                                             "another one wants another --run-dir"
                 : status == WEIR_ERR_DENIED

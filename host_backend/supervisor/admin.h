@@ -1,5 +1,4 @@
-/* What clients ask of the host, and what the host is told at its start. All functions: @thread main
- */
+/* What clients ask of the host, and what it is told at its start. All functions: @thread main */
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_ADMIN_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_ADMIN_H
 

@@ -102,10 +102,10 @@ static void run(struct weir_supervisor *sup)
     struct weir_host_loop *loop = NULL;
     bool good = weir_host_loop_create(WATCHES_MAX, &loop) == WEIR_OK;
 
-    while (good && !sup->stopping) {
+    while (good && !sup->life.stopping) {
         good = turn(sup, loop);
     }
-    sup->exit_status = good ? sup->exit_status : 1;
+    sup->life.exit_status = good ? sup->life.exit_status : 1;
     weir_host_loop_destroy(loop);
 }
 
@@ -118,7 +118,7 @@ static enum weir_status open_all(struct weir_supervisor *sup)
                 errno == ENOENT ? " (only its last folder is made)" : "");
         return WEIR_ERR_IO;
     }
-    sup->mps_wanted = weir_mps_is_wanted(&sup->config);
+    sup->mps.wanted = weir_mps_is_wanted(&sup->config);
     status = weir_sup_signals_open(sup);
     status = status == WEIR_OK ? weir_sup_worker_user_open(sup) : status;
     status = status == WEIR_OK ? weir_sup_admin_open(sup) : status;
@@ -169,24 +169,24 @@ int weir_serve_main(const struct weir_serve_params *params)
     signal(SIGXFSZ, SIG_IGN); /* as in the workers: what is too large fails by itself */
     sup->params = *params;
     sup->listener = &weir_worker_events;
-    weir_log_rate_init(&sup->strangers);
-    weir_log_rate_init(&sup->starts);
-    sup->signal_fd = sup->admin_fd = sup->tcp_fd = sup->metrics_fd = sup->libvirt.link = -1;
-    sup->demand_fd = -1;
-    sup->vsock_fd = sup->nvdimm_watch_fd = sup->directory.watch_fd = -1;
+    weir_log_rate_init(&sup->rates.strangers);
+    weir_log_rate_init(&sup->rates.starts);
+    sup->signal_fd = sup->admin.fd = sup->tcp_fd = sup->metrics.fd = sup->libvirt.link = -1;
+    sup->demand.fd = -1;
+    sup->machines.vsock_fd = sup->machines.nvdimm_watch_fd = sup->directory.watch_fd = -1;
     sup->spin.page_fd = sup->spin.loadavg_fd = sup->gate.link = -1;
-    sup->started_ns = weir_clock_now_ns();
+    sup->life.started_ns = weir_clock_now_ns();
     allow_descriptors();
     weir_sup_reserve_fill(sup);
     weir_sup_keeper_init(sup);
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        sup->clients[i].fd = -1;
+        sup->admin.clients[i].fd = -1;
     }
     for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        sup->askers[i].fd = -1;
+        sup->demand.askers[i].fd = -1;
     }
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        sup->metrics[i].fd = -1;
+        sup->metrics.clients[i].fd = -1;
     }
     if (weir_sup_load(params, &sup->config) != WEIR_OK) {
         free(sup);
@@ -202,8 +202,8 @@ int weir_serve_main(const struct weir_serve_params *params)
         free(sup);
         return exit_status;
     }
-    sup->exit_status = weir_sup_check_names(sup) && open_all(sup) == WEIR_OK ? 0 : 1;
-    if (sup->exit_status == 0) {
+    sup->life.exit_status = weir_sup_check_names(sup) && open_all(sup) == WEIR_OK ? 0 : 1;
+    if (sup->life.exit_status == 0) {
         run(sup);
     }
     weir_notify("STOPPING=1");
@@ -229,8 +229,8 @@ int weir_serve_main(const struct weir_serve_params *params)
     if (sup->signal_fd >= 0) {
         close(sup->signal_fd);
     }
-    exit_status = sup->exit_status;
-    free(sup->kept);
+    exit_status = sup->life.exit_status;
+    free(sup->keeper.kept);
     free(sup);
     return exit_status;
 }

@@ -42,9 +42,9 @@ static void log_listening(const struct weir_supervisor *sup)
     socklen_t bytes = sizeof address;
     char host[80] = "", port[16] = "";
 
-    if (sup->metrics_path[0] != 0) {
-        weir_log_info("supervisor: metrics listen=unix:%s", sup->metrics_path);
-    } else if (getsockname(sup->metrics_fd, (struct sockaddr *)&address, &bytes) == 0 &&
+    if (sup->metrics.path[0] != 0) {
+        weir_log_info("supervisor: metrics listen=unix:%s", sup->metrics.path);
+    } else if (getsockname(sup->metrics.fd, (struct sockaddr *)&address, &bytes) == 0 &&
                getnameinfo((struct sockaddr *)&address, bytes, host, sizeof host, port, sizeof port,
                            NI_NUMERICHOST | NI_NUMERICSERV) == 0) {
         weir_log_info("supervisor: metrics listen=%s%s%s:%s",
@@ -62,7 +62,7 @@ enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
         return WEIR_OK;
     }
     if (*path != '/') {
-        if (!weir_sup_listen_address(listen, &sup->metrics_fd)) {
+        if (!weir_sup_listen_address(listen, &sup->metrics.fd)) {
             fprintf(stderr, "weir serve: metrics '%s': %s\n", listen,
                     errno == EINVAL ? "a socket's path is wanted, or ADDRESS:PORT with a numeric "
                                       "address, localhost or *"
@@ -71,16 +71,16 @@ enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
         }
     } else {
         enum weir_status status =
-            strlen(path) < sizeof sup->metrics_path
-                ? weir_sup_listen(path, (mode_t)sup->config.socket_mode, &sup->metrics_fd)
+            strlen(path) < sizeof sup->metrics.path
+                ? weir_sup_listen(path, (mode_t)sup->config.socket_mode, &sup->metrics.fd)
                 : WEIR_ERR_TOO_BIG;
 
         if (status != WEIR_OK) {
-            sup->metrics_fd = -1;
+            sup->metrics.fd = -1;
             fprintf(stderr, "weir serve: metrics '%s': %s\n", listen, weir_status_text(status));
             return status;
         }
-        strcpy(sup->metrics_path, path);
+        strcpy(sup->metrics.path, path);
     }
     log_listening(sup);
     return WEIR_OK;
@@ -89,10 +89,10 @@ enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
 /* A free place, or that of the client whose time is up first. */
 static struct weir_metrics_client *place(struct weir_supervisor *sup)
 {
-    struct weir_metrics_client *oldest = &sup->metrics[0];
+    struct weir_metrics_client *oldest = &sup->metrics.clients[0];
 
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        struct weir_metrics_client *c = &sup->metrics[i];
+        struct weir_metrics_client *c = &sup->metrics.clients[i];
 
         if (c->fd < 0) {
             return c;
@@ -108,7 +108,7 @@ static struct weir_metrics_client *place(struct weir_supervisor *sup)
 static void on_connection(void *user, int index)
 {
     struct weir_supervisor *sup = user;
-    int fd = weir_sup_accept_operator(sup, sup->metrics_fd, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = weir_sup_accept_operator(sup, sup->metrics.fd, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct weir_metrics_client *c;
 
     (void)index;
@@ -125,7 +125,7 @@ static double start_time_s(const struct weir_supervisor *sup)
 
     clock_gettime(CLOCK_REALTIME, &now);
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9 -
-           (double)(weir_clock_now_ns() - sup->started_ns) / 1e9;
+           (double)(weir_clock_now_ns() - sup->life.started_ns) / 1e9;
 }
 
 static char *metrics_text(struct weir_supervisor *sup, size_t *ret_bytes)
@@ -214,7 +214,8 @@ static void read_some(struct weir_supervisor *sup, struct weir_metrics_client *c
     }
     c->n_head += (size_t)n;
     status = weir_http_judge(c->head, c->n_head, &c->head_only);
-    if (status == 200 && (sup->gathering || weir_clock_now_ns() - sup->gathered_ns > FRESH_NS)) {
+    if (status == 200 &&
+        (sup->admin.gathering || weir_clock_now_ns() - sup->admin.gathered_ns > FRESH_NS)) {
         c->state = WEIR_METRICS_WAITING;
         c->gathering = weir_sup_admin_gather(sup);
     } else if (status != WEIR_HTTP_MORE) {
@@ -249,7 +250,7 @@ static short events_of(const struct weir_metrics_client *client)
 static void on_client(void *user, int index)
 {
     struct weir_supervisor *sup = user;
-    struct weir_metrics_client *client = &sup->metrics[index];
+    struct weir_metrics_client *client = &sup->metrics.clients[index];
 
     if (client->fd < 0) {
         return;
@@ -273,13 +274,13 @@ static void on_client(void *user, int index)
 void weir_sup_metrics_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        struct weir_metrics_client *c = &sup->metrics[i];
+        struct weir_metrics_client *c = &sup->metrics.clients[i];
 
         if (c->fd < 0) {
             continue;
         }
         if (c->state == WEIR_METRICS_WAITING &&
-            (c->gathering < sup->n_gatherings || !sup->gathering)) {
+            (c->gathering < sup->admin.n_gatherings || !sup->admin.gathering)) {
             answer(sup, c, 200);
         } else if (now_ns >= c->deadline_ns) {
             close_client(c);
@@ -289,9 +290,9 @@ void weir_sup_metrics_tick(struct weir_supervisor *sup, uint64_t now_ns)
 
 void weir_sup_metrics_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    weir_host_loop_watch(loop, sup->metrics_fd, POLLIN, on_connection, sup, 0);
+    weir_host_loop_watch(loop, sup->metrics.fd, POLLIN, on_connection, sup, 0);
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        const struct weir_metrics_client *client = &sup->metrics[i];
+        const struct weir_metrics_client *client = &sup->metrics.clients[i];
 
         if (client->fd >= 0) {
             weir_host_loop_watch(loop, client->fd, events_of(client), on_client, sup, i);
@@ -303,14 +304,14 @@ void weir_sup_metrics_watch(struct weir_supervisor *sup, struct weir_host_loop *
 void weir_sup_metrics_close(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        if (sup->metrics[i].fd >= 0) {
-            close_client(&sup->metrics[i]);
+        if (sup->metrics.clients[i].fd >= 0) {
+            close_client(&sup->metrics.clients[i]);
         }
     }
-    if (sup->metrics_fd >= 0) {
-        close(sup->metrics_fd);
-        if (sup->metrics_path[0] != 0) {
-            unlink(sup->metrics_path);
+    if (sup->metrics.fd >= 0) {
+        close(sup->metrics.fd);
+        if (sup->metrics.path[0] != 0) {
+            unlink(sup->metrics.path);
         }
     }
 }

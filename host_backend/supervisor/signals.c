@@ -87,7 +87,7 @@ static void on_signals(void *user, int index)
             break;
         default:
             weir_log_info("supervisor: stopping signal=%u", info.ssi_signo);
-            sup->stopping = true;
+            sup->life.stopping = true;
             break;
         }
     }

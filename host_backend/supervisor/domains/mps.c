@@ -43,7 +43,7 @@
 struct weir_sup_mps *weir_mps_of(struct weir_supervisor *sup, const struct weir_sup_worker *worker)
 {
     return worker->kind == WEIR_WORKER_PROGRAM && worker->program.domain != 0
-               ? &sup->mps[worker->program.domain - 1]
+               ? &sup->mps.of[worker->program.domain - 1]
                : NULL;
 }
 
@@ -51,7 +51,7 @@ bool weir_mps_has(const struct weir_supervisor *sup, const struct weir_sup_mps *
                   const struct weir_sup_worker *worker)
 {
     return worker->used && worker->kind == WEIR_WORKER_PROGRAM &&
-           worker->program.domain == (uint32_t)(m - sup->mps) + 1;
+           worker->program.domain == (uint32_t)(m - sup->mps.of) + 1;
 }
 
 static uint32_t n_workers(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
@@ -88,8 +88,8 @@ static bool has_devices(const struct weir_sup_mps *m, const char *devices)
 const struct weir_link_sms *weir_mps_sms(const struct weir_supervisor *sup, const char *devices)
 {
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        if (has_devices(&sup->mps[i], devices) && sup->mps[i].sms.n != 0) {
-            return &sup->mps[i].sms;
+        if (has_devices(&sup->mps.of[i], devices) && sup->mps.of[i].sms.n != 0) {
+            return &sup->mps.of[i].sms;
         }
     }
     return NULL;
@@ -111,7 +111,7 @@ uint32_t weir_mps_busy(const struct weir_supervisor *sup, const struct weir_sup_
     uint32_t domain = worker->program.domain, n = 0;
 
     for (int i = 0; domain != 0 && i < WEIR_WORKERS_MAX; i++) {
-        n += weir_mps_has(sup, &sup->mps[domain - 1], &sup->workers[i]) &&
+        n += weir_mps_has(sup, &sup->mps.of[domain - 1], &sup->workers[i]) &&
              sup->workers[i].program.busy;
     }
     return n;
@@ -121,11 +121,11 @@ static struct weir_sup_mps *open_one(struct weir_supervisor *sup, const char *de
                                      uint64_t now_ns)
 {
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        struct weir_sup_mps *m = &sup->mps[i];
+        struct weir_sup_mps *m = &sup->mps.of[i];
 
         if (!m->used) {
             *m = (struct weir_sup_mps){
-                .used = true, .user = &sup->worker_user, .turn = ++sup->mps_turns};
+                .used = true, .user = &sup->worker_user, .turn = ++sup->mps.turns};
             snprintf(m->devices, sizeof m->devices, "%s", devices);
             weir_mps_daemon_start(sup, m, now_ns);
             return m;
@@ -138,8 +138,8 @@ static struct weir_sup_mps *open_one(struct weir_supervisor *sup, const char *de
 static struct weir_sup_mps *reserve_of(struct weir_supervisor *sup, const char *devices)
 {
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        if (has_devices(&sup->mps[i], devices) && sup->mps[i].reserve) {
-            return &sup->mps[i];
+        if (has_devices(&sup->mps.of[i], devices) && sup->mps.of[i].reserve) {
+            return &sup->mps.of[i];
         }
     }
     return NULL;
@@ -148,7 +148,7 @@ static struct weir_sup_mps *reserve_of(struct weir_supervisor *sup, const char *
 static void use_reserve(struct weir_supervisor *sup, struct weir_sup_mps *m)
 {
     m->reserve = false;
-    m->turn = ++sup->mps_turns;
+    m->turn = ++sup->mps.turns;
     weir_log_info("mps: a domain in reserve takes programs folder=%s", m->folder);
 }
 
@@ -199,7 +199,7 @@ static struct weir_sup_mps *least_needed(struct weir_supervisor *sup)
     struct weir_sup_mps *least = NULL;
 
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        struct weir_sup_mps *m = &sup->mps[i];
+        struct weir_sup_mps *m = &sup->mps.of[i];
 
         if (!m->used || m->leaving || m->blame.open || is_any_busy(sup, m)) {
             continue;
@@ -217,7 +217,7 @@ bool weir_mps_make_place(struct weir_supervisor *sup)
     struct weir_sup_mps *m;
 
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        if (!sup->mps[i].used || sup->mps[i].closing) {
+        if (!sup->mps.of[i].used || sup->mps.of[i].closing) {
             return true;
         }
     }
@@ -279,7 +279,7 @@ static struct weir_sup_mps *first_open(struct weir_supervisor *sup, const char *
 
     *ret_room = WEIR_MPS_NO_ROOM;
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        struct weir_sup_mps *m = &sup->mps[i];
+        struct weir_sup_mps *m = &sup->mps.of[i];
 
         if (!has_devices(m, devices) || m->reserve) {
             continue;
@@ -310,7 +310,7 @@ enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *device
         }
     }
     if (m != NULL) {
-        *ret_domain = (uint32_t)(m - sup->mps) + 1;
+        *ret_domain = (uint32_t)(m - sup->mps.of) + 1;
         return WEIR_MPS_ROOM;
     }
     if (room == WEIR_MPS_NO_ROOM && weir_mps_open(sup, devices)) {
@@ -324,9 +324,9 @@ bool weir_mps_is_surplus(const struct weir_supervisor *sup, const struct weir_su
     uint32_t own = worker->program.domain;
 
     for (int i = 0; own != 0 && i < WEIR_MPS_MAX; i++) {
-        const struct weir_sup_mps *m = &sup->mps[i];
+        const struct weir_sup_mps *m = &sup->mps.of[i];
 
-        if (m->turn < sup->mps[own - 1].turn && has_devices(m, worker->devices) && !m->reserve &&
+        if (m->turn < sup->mps.of[own - 1].turn && has_devices(m, worker->devices) && !m->reserve &&
             is_open(sup, m)) {
             return true;
         }
@@ -354,7 +354,7 @@ void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *m)
         weir_log_warn("mps: a fault, so all of its programs end folder=%s workers=%u", m->folder,
                       n_workers(sup, m));
         have_all_leave(sup, m);
-        sup->spares_paused_ns = 0; /* the next programs are waiting for them */
+        sup->programs.spares_paused_ns = 0; /* the next programs are waiting for them */
     }
 }
 
@@ -409,16 +409,16 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
 
 bool weir_mps_give_up(struct weir_supervisor *sup, const char *why)
 {
-    if (sup->config.workers.mps != WEIR_MPS_AUTO || sup->mps_proved) {
+    if (sup->config.workers.mps != WEIR_MPS_AUTO || sup->mps.proved) {
         return false;
     }
-    if (sup->mps_wanted) {
+    if (sup->mps.wanted) {
         weir_log_warn("mps: not used, contexts take turns on the GPU why=\"%s\"", why);
     }
-    sup->mps_wanted = false;
+    sup->mps.wanted = false;
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        if (sup->mps[i].used && sup->mps[i].pid > 0) {
-            kill(sup->mps[i].pid, SIGTERM); /* weir_mps_close() takes what it leaves */
+        if (sup->mps.of[i].used && sup->mps.of[i].pid > 0) {
+            kill(sup->mps.of[i].pid, SIGTERM); /* weir_mps_close() takes what it leaves */
         }
     }
     return true;
@@ -429,7 +429,7 @@ void weir_mps_serves(struct weir_supervisor *sup, const struct weir_sup_worker *
     struct weir_sup_mps *m = weir_mps_of(sup, worker);
 
     if (m != NULL) {
-        sup->mps_proved = true;
+        sup->mps.proved = true;
         m->served_ns = weir_clock_now_ns();
     }
 }
@@ -497,7 +497,7 @@ static void look_at_daemon(struct weir_supervisor *sup, struct weir_sup_mps *m, 
 static bool is_replaced(struct weir_supervisor *sup, const struct weir_sup_mps *m)
 {
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        const struct weir_sup_mps *other = &sup->mps[i];
+        const struct weir_sup_mps *other = &sup->mps.of[i];
 
         if (other->turn > m->turn && has_devices(other, m->devices) && !other->reserve &&
             is_open(sup, other)) {
@@ -556,7 +556,7 @@ static bool has_reserve(struct weir_supervisor *sup, const char *devices, uint64
     bool has = reserve_of(sup, devices) != NULL;
 
     for (int i = 0; i < WEIR_MPS_MAX && !has; i++) {
-        const struct weir_sup_mps *m = &sup->mps[i];
+        const struct weir_sup_mps *m = &sup->mps.of[i];
 
         has = has_devices(m, devices) && (m->leaving || m->again_ns > now_ns);
     }
@@ -569,8 +569,8 @@ static bool has_room_for_reserve(const struct weir_supervisor *sup)
     uint32_t n = 0, n_used = 0;
 
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        n += sup->mps[i].used && sup->mps[i].reserve;
-        n_used += sup->mps[i].used;
+        n += sup->mps.of[i].used && sup->mps.of[i].reserve;
+        n_used += sup->mps.of[i].used;
     }
     return n < WEIR_MPS_RESERVE_MAX && n_used + 2 <= WEIR_MPS_MAX;
 }
@@ -580,7 +580,7 @@ static void keep_reserve(struct weir_supervisor *sup, const struct weir_sup_mps 
 {
     struct weir_sup_mps *reserve;
 
-    if (!sup->announced || sup->stopping || m->reserve || m->served_ns == 0 ||
+    if (!sup->life.announced || sup->life.stopping || m->reserve || m->served_ns == 0 ||
         !has_room_for_reserve(sup) || has_reserve(sup, m->devices, now_ns)) {
         return;
     }
@@ -593,9 +593,9 @@ static void keep_reserve(struct weir_supervisor *sup, const struct weir_sup_mps 
 void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        struct weir_sup_mps *m = &sup->mps[i];
+        struct weir_sup_mps *m = &sup->mps.of[i];
 
-        if (m->used && sup->mps_wanted && !m->closing) {
+        if (m->used && sup->mps.wanted && !m->closing) {
             look_at_daemon(sup, m, now_ns);
             look_at_starting(sup, m, now_ns);
             keep_reserve(sup, m, now_ns);
@@ -629,7 +629,7 @@ void weir_mps_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
     uint64_t now_ns = weir_host_loop_now_ns(loop);
 
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        const struct weir_sup_mps *m = &sup->mps[i];
+        const struct weir_sup_mps *m = &sup->mps.of[i];
 
         if (!m->used) {
             continue;
@@ -640,7 +640,7 @@ void weir_mps_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
         if (m->closing && m->close_by_ns != 0) {
             weir_host_loop_wake(loop, m->close_by_ns);
         }
-        if (sup->mps_wanted && !m->closing) {
+        if (sup->mps.wanted && !m->closing) {
             weir_host_loop_wake(loop, daemon_next_ns(m, now_ns));
             weir_host_loop_wake(loop, stuck_at_ns(sup, m));
         }
@@ -651,14 +651,14 @@ void weir_mps_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 void weir_mps_reap(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        struct weir_sup_mps *m = &sup->mps[i];
+        struct weir_sup_mps *m = &sup->mps.of[i];
         int status;
 
         reap_starter(m);
         if (m->used && m->pid > 0 && waitpid(m->pid, &status, WNOHANG) == m->pid) {
             m->pid = 0;
             m->ready = false;
-            if (!sup->stopping && sup->mps_wanted && !m->closing) {
+            if (!sup->life.stopping && sup->mps.wanted && !m->closing) {
                 weir_log_error("mps: the control daemon ended folder=%s status=0x%x", m->folder,
                                (unsigned)status);
                 (void)weir_mps_give_up(sup, "its control daemon ends");
@@ -670,12 +670,12 @@ void weir_mps_reap(struct weir_supervisor *sup)
 void weir_mps_close(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        if (sup->mps[i].used) {
-            weir_mps_daemon_quit(&sup->mps[i]);
+        if (sup->mps.of[i].used) {
+            weir_mps_daemon_quit(&sup->mps.of[i]);
         }
     }
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        struct weir_sup_mps *m = &sup->mps[i];
+        struct weir_sup_mps *m = &sup->mps.of[i];
 
         if (m->used && m->pid > 0) {
             weir_mps_daemon_await(m);

@@ -103,7 +103,7 @@ static bool make_folder(const struct weir_supervisor *sup, struct weir_sup_mps *
 {
     char path[PATH_BYTES];
     int n = snprintf(m->folder, sizeof m->folder, "%s/mps-%d", sup->config.run_dir,
-                     (int)(m - sup->mps));
+                     (int)(m - sup->mps.of));
 
     if (n < 0 || (size_t)n >= sizeof m->folder ||
         (mkdir(m->folder, 0700) != 0 && errno != EEXIST) || !give_folder(m)) {

@@ -116,9 +116,9 @@ void weir_sup_vsock_follow(struct weir_supervisor *sup)
 
     if (!wanted) {
         weir_sup_vsock_close(sup);
-    } else if (sup->vsock_fd < 0) {
-        sup->vsock_fd = listen_vsock(sup->config.vsock_port);
-        if (sup->vsock_fd < 0) {
+    } else if (sup->machines.vsock_fd < 0) {
+        sup->machines.vsock_fd = listen_vsock(sup->config.vsock_port);
+        if (sup->machines.vsock_fd < 0) {
             weir_log_error("supervisor: cannot listen on vsock port=%u why=\"%s\"",
                            sup->config.vsock_port, strerror(errno));
         } else {
@@ -129,9 +129,9 @@ void weir_sup_vsock_follow(struct weir_supervisor *sup)
 
 void weir_sup_vsock_close(struct weir_supervisor *sup)
 {
-    if (sup->vsock_fd >= 0) {
-        close(sup->vsock_fd);
-        sup->vsock_fd = -1;
+    if (sup->machines.vsock_fd >= 0) {
+        close(sup->machines.vsock_fd);
+        sup->machines.vsock_fd = -1;
     }
 }
 
@@ -152,7 +152,7 @@ static void accept_vsock(struct weir_supervisor *sup)
     struct weir_link_message message = {.type = WEIR_LINK_GUEST};
     struct sockaddr_vm peer = {0};
     socklen_t len = sizeof peer;
-    int fd = weir_sup_accept_guest(sup, sup->vsock_fd, (struct sockaddr *)&peer, &len);
+    int fd = weir_sup_accept_guest(sup, sup->machines.vsock_fd, (struct sockaddr *)&peer, &len);
     struct weir_sup_tenant *tenant;
     char text[80];
     int worker;
@@ -162,7 +162,7 @@ static void accept_vsock(struct weir_supervisor *sup)
     }
     tenant = tenant_of_cid(sup, peer.svm_cid == 0 ? UINT32_MAX : peer.svm_cid);
     if (tenant == NULL) {
-        weir_log_limit_thread(&sup->strangers, "-");
+        weir_log_limit_thread(&sup->rates.strangers, "-");
         weir_log_warn("supervisor: no tenant has this vsock_cid cid=%u", peer.svm_cid);
         weir_log_limit_thread(NULL, NULL);
         snprintf(text, sizeof text, "no tenant of this host has the vsock_cid %u", peer.svm_cid);
@@ -195,14 +195,14 @@ static void on_vsock(void *user, int index)
     struct weir_supervisor *sup = user;
 
     (void)index;
-    if (sup->vsock_fd >= 0) {
+    if (sup->machines.vsock_fd >= 0) {
         accept_vsock(sup);
     }
 }
 
 void weir_sup_channels_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    weir_host_loop_watch(loop, sup->vsock_fd, POLLIN, on_vsock, sup, 0);
+    weir_host_loop_watch(loop, sup->machines.vsock_fd, POLLIN, on_vsock, sup, 0);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *t = &sup->tenants[i];
 

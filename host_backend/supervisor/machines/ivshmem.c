@@ -242,7 +242,7 @@ static void drop_vm(struct weir_supervisor *sup, struct weir_sup_vm *vm)
     }
     clear_epoch(vm);
     close_vm(vm);
-    if (!sup->stopping) {
+    if (!sup->life.stopping) {
         weir_sup_vms_note(sup, tenant); /* else the next host will look for it */
         if (nvdimm) {
             weir_sup_nvdimm_gone(sup, tenant);
@@ -261,10 +261,10 @@ static struct weir_sup_vm *find_place(struct weir_supervisor *sup,
 
     weir_sup_holders(sup, used);
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        if (sup->vms[i].id == 0) {
-            free_place = &sup->vms[i];
+        if (sup->machines.vms[i].id == 0) {
+            free_place = &sup->machines.vms[i];
         } else {
-            weir_sup_holder_uses(&sup->tenants[sup->vms[i].tenant], used);
+            weir_sup_holder_uses(&sup->tenants[sup->machines.vms[i].tenant], used);
         }
     }
     return weir_supply_allows(&supply, weir_sup_holder(tenant), 1) ? free_place : NULL;
@@ -279,7 +279,7 @@ bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm
         return false;
     }
     *slot = *vm;
-    slot->id = ++sup->next_vm;
+    slot->id = ++sup->machines.next_vm;
     clear_epoch(slot);
     if (slot->nvdimm) {
         weir_sup_vms_note(sup, tenant); /* the others come from the last host's note */
@@ -302,7 +302,7 @@ static void accept_vm(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
         return;
     }
     (void)!weir_peer_of(fd, &peer); /* its pid is for people, and to see whether it stands still */
-    *vm = (struct weir_sup_vm){.id = ++sup->next_vm,
+    *vm = (struct weir_sup_vm){.id = ++sup->machines.next_vm,
                                .fd = fd,
                                .region_fd =
                                    make_region(tenant->config.name, sup->config.vm_region_bytes),
@@ -359,8 +359,8 @@ void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tena
         tenant->vm_listen_fd = -1;
     }
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        if (sup->vms[i].id != 0 && sup->vms[i].tenant == tenant->index) {
-            drop_vm(sup, &sup->vms[i]);
+        if (sup->machines.vms[i].id != 0 && sup->machines.vms[i].tenant == tenant->index) {
+            drop_vm(sup, &sup->machines.vms[i]);
         }
     }
 }
@@ -368,8 +368,9 @@ void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tena
 void weir_sup_vms_tell(struct weir_supervisor *sup, int worker)
 {
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        if (sup->vms[i].id != 0 && sup->tenants[sup->vms[i].tenant].worker == worker) {
-            tell(sup, worker, &sup->vms[i]);
+        if (sup->machines.vms[i].id != 0 &&
+            sup->tenants[sup->machines.vms[i].tenant].worker == worker) {
+            tell(sup, worker, &sup->machines.vms[i]);
         }
     }
 }
@@ -377,8 +378,8 @@ void weir_sup_vms_tell(struct weir_supervisor *sup, int worker)
 void weir_sup_vms_follow(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        if (sup->vms[i].id != 0 && sup->vms[i].tenant == tenant->index) {
-            tell(sup, tenant->worker, &sup->vms[i]);
+        if (sup->machines.vms[i].id != 0 && sup->machines.vms[i].tenant == tenant->index) {
+            tell(sup, tenant->worker, &sup->machines.vms[i]);
         }
     }
 }
@@ -386,8 +387,9 @@ void weir_sup_vms_follow(struct weir_supervisor *sup, const struct weir_sup_tena
 void weir_sup_vms_orphan(struct weir_supervisor *sup, int worker)
 {
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        if (sup->vms[i].id != 0 && sup->tenants[sup->vms[i].tenant].worker == worker) {
-            clear_epoch(&sup->vms[i]);
+        if (sup->machines.vms[i].id != 0 &&
+            sup->tenants[sup->machines.vms[i].tenant].worker == worker) {
+            clear_epoch(&sup->machines.vms[i]);
         }
     }
 }
@@ -414,8 +416,8 @@ static void on_vm(void *user, int index)
 {
     struct weir_supervisor *sup = user;
 
-    if (sup->vms[index].id != 0) {
-        read_vm(sup, &sup->vms[index]);
+    if (sup->machines.vms[index].id != 0) {
+        read_vm(sup, &sup->machines.vms[index]);
     }
 }
 
@@ -427,8 +429,8 @@ void weir_sup_vms_watch(struct weir_supervisor *sup, struct weir_host_loop *loop
         }
     }
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        if (sup->vms[i].id != 0) {
-            weir_host_loop_watch(loop, sup->vms[i].fd, POLLIN, on_vm, sup, i);
+        if (sup->machines.vms[i].id != 0) {
+            weir_host_loop_watch(loop, sup->machines.vms[i].fd, POLLIN, on_vm, sup, i);
         }
     }
 }

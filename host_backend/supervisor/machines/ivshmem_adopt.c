@@ -95,7 +95,7 @@ void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant
     path_of(sup, tenant, "", path, sizeof path);
     path_of(sup, tenant, ".part", part, sizeof part);
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        const struct weir_sup_vm *vm = &sup->vms[i];
+        const struct weir_sup_vm *vm = &sup->machines.vms[i];
 
         if (vm->id == 0 || vm->tenant != tenant->index || vm->pid <= 0) {
             continue;

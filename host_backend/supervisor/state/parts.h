@@ -47,7 +47,7 @@ struct weir_sup_vm {
 struct weir_sup_nvdimm {
     char path[256];              /* "": none */
     int fd;                      /* -1: none */
-    int watch;                   /* of sup->nvdimm_watch_fd: it was opened */
+    int watch;                   /* of sup->machines.nvdimm_watch_fd: it was opened */
     uint64_t bytes;              /* of the file */
     uint64_t look_until_ns;      /* somebody has opened it, who is not found yet */
     uint64_t again_ns;           /* there is no file, for want of room: try again then; 0: no */

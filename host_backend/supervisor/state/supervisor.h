@@ -105,6 +105,23 @@ struct weir_sup_gate {
     uint32_t n_gpus;
 };
 
+/* A worker's port to the gate process. */
+struct weir_sup_worker_gate {
+    bool comes;       /* it was told that it gets a port to the gate */
+    uint32_t port;    /* that the gate process was asked for; 0: none */
+    bool deaf;        /* it has left that, since the gate did not read */
+    uint64_t port_ns; /* when it was asked for */
+};
+
+/* Memory that a worker lacks, and what it may give back (workers/giving.c). */
+struct weir_sup_worker_giving {
+    bool lacks_memory; /* it has asked for some since it was last heard */
+    uint64_t heard_ns; /* .. which was then; 0: never */
+    bool asks;         /* how many may give some */
+    uint32_t n_syncs;  /* WEIR_LINK_SYNC that have come */
+    uint64_t since_ns; /* since when it has had something to give back when it was asked for */
+};
+
 struct weir_sup_worker {
     bool used;
     enum weir_worker_kind kind;
@@ -119,14 +136,10 @@ struct weir_sup_worker {
     struct weir_sup_program program;
     struct weir_spin_page *spin_page; /* shared with it alone; NULL: it does not run */
     bool told;                        /* it reads its link, and knows its tenants */
-    bool gate_comes;                  /* it was told that it gets a port to the gate */
     bool ready;
-    bool renewing;         /* it is to end, and to start again with other connections */
-    bool answering;        /* has been asked for its status */
-    uint32_t n_rows;       /* that it has answered with */
-    uint32_t gate_port;    /* that the gate process was asked for; 0: none */
-    bool gate_deaf;        /* it has left that, since the gate did not read */
-    uint64_t gate_port_ns; /* when it was asked for */
+    bool renewing;   /* it is to end, and to start again with other connections */
+    bool answering;  /* has been asked for its status */
+    uint32_t n_rows; /* that it has answered with */
     uint32_t restarts;
     uint32_t failures;       /* in a row: back-off */
     uint32_t connections;    /* that a program of its tenant asked for; 0: none did */
@@ -136,12 +149,9 @@ struct weir_sup_worker {
     uint64_t renewed_ns;     /* when it was last started for that */
     uint64_t started_ns;
     uint64_t restart_at_ns;
-    bool lacks_memory;  /* it has asked for some since it was last heard */
-    uint64_t heard_ns;  /* .. which was then; 0: never */
-    bool asks;          /* how many may give some */
-    uint32_t n_syncs;   /* WEIR_LINK_SYNC that have come */
-    uint64_t giving_ns; /* since when it has had something to give back when it was asked for */
     struct weir_status_worker row;
+    struct weir_sup_worker_gate gate;
+    struct weir_sup_worker_giving giving;
 };
 
 struct weir_kept_chunk {
@@ -284,49 +294,19 @@ struct weir_worker_events {
     void (*gate_row)(struct weir_supervisor *sup, struct weir_link_message *message, int fd);
 };
 
-struct weir_supervisor {
-    const struct weir_worker_events *listener;
-    struct weir_host_config config;
-    char policy_base[WEIR_SCHED_POLICY_BYTES]; /* as file and command line had it last */
-    struct weir_serve_params params;
+/* Where the host is between its start and its end. */
+struct weir_sup_life {
     uint64_t started_ns;
-    int signal_fd;
-    int admin_fd;
-    int demand_fd; /* listens for who wants a share on demand; -1: not yet */
-    char demand_path[108];
-    struct weir_sup_asker askers[WEIR_ASKERS_MAX];
-    struct weir_sup_user users[WEIR_USERS_MAX];
-    uint32_t asking_user; /* slot of the user for whom a share is being made */
-    uint64_t n_runs;      /* programs that were given a share */
-    int tcp_fd; /* listens for remote guests, whom the main worker accepts; -1: nobody does */
-    char admin_path[108];
     bool stopping;
     int exit_status;
     bool listening; /* the first tenants are applied: workers listen when they know theirs */
     bool announced; /* READY=1 was said */
-    struct weir_sup_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
-    struct weir_sup_worker workers[WEIR_WORKERS_MAX];
-    struct weir_sup_gate gate;
-    struct weir_sup_pending pending[WEIR_PENDING_MAX];
-    struct weir_sup_waiting waiting;
-    struct weir_confine_user worker_user;
-    char cache_dir[WEIR_FORMS_PATH_BYTES]; /* if workers run as another user; "": none */
-    bool mps_wanted;                       /* programs' workers are to be under MPS */
-    bool mps_proved;                       /* one has been */
-    struct weir_sup_mps mps[WEIR_MPS_MAX];
-    uint32_t mps_turns; /* that were given to domains */
-    struct weir_sup_shortage shortages[WEIR_SHORTAGES_MAX];
-    uint64_t spares_from_ns;   /* no spare is started before that, for want of memory; .. */
-    uint64_t spares_paused_ns; /* .. nor before that, since a program starts */
-    struct weir_sup_vm vms[WEIR_VMS_MAX];
-    uint64_t next_vm;
-    int nvdimm_watch_fd; /* inotify; -1: not yet */
-    int vsock_fd;        /* -1: no tenant has a CID */
-    struct weir_kept_chunk *kept;
-    size_t n_kept, kept_room;
-    struct weir_account_pool kept_pool; /* descriptors for them, and each tenant's part of it */
-    struct weir_account kept_of[WEIR_CONFIG_TENANTS_MAX];
-    struct weir_sup_directory directory;
+};
+
+/* admin.sock: its clients, and what workers have answered (admin.c). */
+struct weir_sup_admin {
+    int fd;
+    char path[108];
     struct weir_admin_client clients[WEIR_ADMIN_CLIENTS_MAX];
     uint64_t last_client; /* its id */
     bool gathering;
@@ -334,23 +314,99 @@ struct weir_supervisor {
     uint64_t n_gatherings; /* begun */
     char *stats_text;      /* rows of statistics so far */
     size_t stats_bytes;
-    uint64_t gather_deadline_ns;
-    struct weir_link_use *gathered_uses; /* of sessions; port is the worker's pid */
-    size_t n_gathered_uses;
+    uint64_t deadline_ns;
+    struct weir_link_use *uses; /* of sessions; port is the worker's pid */
+    size_t n_uses;
     struct weir_status_report gathered; /* rows that workers have sent so far */
     uint64_t gathered_ns;               /* when the last gathering was complete */
-    int metrics_fd;                     /* -1: none */
-    char metrics_path[108];             /* of a unix socket; else "" */
-    struct weir_metrics_client metrics[WEIR_METRICS_CLIENTS_MAX];
+};
+
+/* Who asks for shares on demand (tenants/demand.c). */
+struct weir_sup_demand {
+    int fd; /* listens for who wants a share on demand; -1: not yet */
+    char path[108];
+    struct weir_sup_asker askers[WEIR_ASKERS_MAX];
+    uint32_t asking_user; /* slot of the user for whom a share is being made */
+    uint64_t n_runs;      /* programs that were given a share */
+};
+
+/* Connections for metrics (metrics_http.c). */
+struct weir_sup_metrics {
+    int fd;         /* -1: none */
+    char path[108]; /* of a unix socket; else "" */
+    struct weir_metrics_client clients[WEIR_METRICS_CLIENTS_MAX];
+};
+
+/* Programs that wait for a worker, and what there is none for (workers/programs.c). */
+struct weir_sup_programs {
+    struct weir_sup_pending pending[WEIR_PENDING_MAX];
+    struct weir_sup_waiting waiting;
+    struct weir_sup_shortage shortages[WEIR_SHORTAGES_MAX];
+    uint64_t spares_from_ns;   /* no spare is started before that, for want of memory; .. */
+    uint64_t spares_paused_ns; /* .. nor before that, since a program starts */
+};
+
+/* MPS servers (domains/mps.c). */
+struct weir_sup_domains {
+    bool wanted; /* programs' workers are to be under MPS */
+    bool proved; /* one has been */
+    struct weir_sup_mps of[WEIR_MPS_MAX];
+    uint32_t turns; /* that were given to domains */
+};
+
+/* Virtual machines (machines/ivshmem.c). */
+struct weir_sup_machines {
+    struct weir_sup_vm vms[WEIR_VMS_MAX];
+    uint64_t next_vm;
+    int nvdimm_watch_fd; /* inotify; -1: not yet */
+    int vsock_fd;        /* -1: no tenant has a CID */
+};
+
+/* Descriptors of memory that workers have (workers/keeper.c). */
+struct weir_sup_keeper {
+    struct weir_kept_chunk *kept;
+    size_t n_kept;
+    size_t room;
+    struct weir_account_pool pool; /* descriptors for them, and each tenant's part of it */
+    struct weir_account of[WEIR_CONFIG_TENANTS_MAX];
+};
+
+/* Of lines that are about no tenant. */
+struct weir_sup_rates {
+    struct weir_log_rate strangers; /* the same, of guests of no tenant */
+    struct weir_log_rate starts;    /* of lines about workers that start, and spares that end */
+};
+
+struct weir_supervisor {
+    const struct weir_worker_events *listener;
+    struct weir_host_config config;
+    char policy_base[WEIR_SCHED_POLICY_BYTES]; /* as file and command line had it last */
+    struct weir_serve_params params;
+    int signal_fd;
+    struct weir_sup_user users[WEIR_USERS_MAX];
+    int tcp_fd; /* listens for remote guests, whom the main worker accepts; -1: nobody does */
+    struct weir_sup_tenant tenants[WEIR_CONFIG_TENANTS_MAX];
+    struct weir_sup_worker workers[WEIR_WORKERS_MAX];
+    struct weir_sup_gate gate;
+    struct weir_confine_user worker_user;
+    char cache_dir[WEIR_FORMS_PATH_BYTES]; /* if workers run as another user; "": none */
+    struct weir_sup_directory directory;
     struct weir_sup_libvirt libvirt;
     struct weir_sup_spin spin;
     struct weir_sup_events *events;
     uint64_t worker_starts;
     struct weir_sup_reserve reserve;
-    struct weir_log_rate strangers; /* the same, of guests of no tenant */
-    struct weir_log_rate starts;    /* of lines about workers that start, and spares that end */
-    struct weir_claims claims;      /* of GPUs */
-    uint32_t remarked_pct;          /* of memory promised, when that was last looked at */
+    struct weir_claims claims; /* of GPUs */
+    uint32_t remarked_pct;     /* of memory promised, when that was last looked at */
+    struct weir_sup_life life;
+    struct weir_sup_admin admin;
+    struct weir_sup_demand demand;
+    struct weir_sup_metrics metrics;
+    struct weir_sup_programs programs;
+    struct weir_sup_domains mps;
+    struct weir_sup_machines machines;
+    struct weir_sup_keeper keeper;
+    struct weir_sup_rates rates;
 };
 
 /*

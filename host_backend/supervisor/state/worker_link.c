@@ -33,7 +33,7 @@ static void on_failure(struct weir_supervisor *sup, int worker, enum weir_status
 {
     struct weir_sup_worker *w = &sup->workers[worker];
 
-    if (!sup->stopping) { /* else whoever stops the host may have stopped the worker, too */
+    if (!sup->life.stopping) { /* else whoever stops the host may have stopped the worker, too */
         weir_log_warn("supervisor: link lost worker=%d why=\"%s\"", worker,
                       status == WEIR_ERR_AGAIN ? "it does not read" : weir_status_text(status));
     }

@@ -189,7 +189,7 @@ void weir_sup_containers_follow(struct weir_supervisor *sup)
 void weir_sup_containers_close(struct weir_supervisor *sup)
 {
     const char *path = cdi_path(sup);
-    bool any = sup->demand_fd >= 0; /* then there was a device "new" */
+    bool any = sup->demand.fd >= 0; /* then there was a device "new" */
 
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (sup->tenants[i].used) {

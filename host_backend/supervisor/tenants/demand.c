@@ -440,7 +440,8 @@ static bool name_share(struct weir_supervisor *sup, const struct wish *wish,
         snprintf(config->name, sizeof config->name, "ctr-%u-%.*s", wish->uid, ID_SHOWN,
                  wish->container);
     } else {
-        snprintf(config->name, sizeof config->name, "run-%llu", (unsigned long long)++sup->n_runs);
+        snprintf(config->name, sizeof config->name, "run-%llu",
+                 (unsigned long long)++sup->demand.n_runs);
     }
     snprintf(config->user, sizeof config->user, "%u", wish->uid);
     other = weir_sup_tenant_find(sup, config->name);
@@ -488,7 +489,7 @@ static struct weir_sup_tenant *make(struct weir_supervisor *sup, char *text, str
         !name_share(sup, wish, &config, diag) || !watch_process(sup, wish, &pid_fd, diag)) {
         return NULL;
     }
-    sup->asking_user = wish->user_slot;
+    sup->demand.asking_user = wish->user_slot;
     weir_log_limit_thread(&sup->users[wish->user_slot].log_rate, config.name);
     if (weir_sup_tenant_add(sup, &config, WEIR_ORIGIN_DEMAND, diag) == WEIR_OK) {
         tenant = weir_sup_tenant_find(sup, config.name);
@@ -568,14 +569,14 @@ static struct weir_sup_asker *find_asker(struct weir_supervisor *sup)
     uint32_t most = 0;
 
     for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        struct weir_sup_asker *a = &sup->askers[i];
+        struct weir_sup_asker *a = &sup->demand.askers[i];
         uint32_t n = 0;
 
         if (a->fd < 0) {
             return a;
         }
         for (int k = 0; k < WEIR_ASKERS_MAX; k++) {
-            n += sup->askers[k].fd >= 0 && sup->askers[k].uid == a->uid;
+            n += sup->demand.askers[k].fd >= 0 && sup->demand.askers[k].uid == a->uid;
         }
         if (n > most || (n == most && a->deadline_ns < found->deadline_ns)) {
             most = n;
@@ -587,7 +588,7 @@ static struct weir_sup_asker *find_asker(struct weir_supervisor *sup)
 
 void weir_sup_demand_accept(struct weir_supervisor *sup)
 {
-    int fd = weir_sup_accept_guest(sup, sup->demand_fd, NULL, NULL);
+    int fd = weir_sup_accept_guest(sup, sup->demand.fd, NULL, NULL);
     struct weir_sup_asker *asker;
     struct weir_peer peer = {0};
 
@@ -624,8 +625,8 @@ void weir_sup_share_gone(struct weir_supervisor *sup, struct weir_sup_tenant *te
 void weir_sup_demand_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
     for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        if (sup->askers[i].fd >= 0 && now_ns >= sup->askers[i].deadline_ns) {
-            close_client(&sup->askers[i]);
+        if (sup->demand.askers[i].fd >= 0 && now_ns >= sup->demand.askers[i].deadline_ns) {
+            close_client(&sup->demand.askers[i]);
         }
     }
 }
@@ -640,8 +641,8 @@ static void on_asker(void *user, int index)
 {
     struct weir_supervisor *sup = user;
 
-    if (sup->askers[index].fd >= 0) {
-        read_asker(sup, &sup->askers[index]);
+    if (sup->demand.askers[index].fd >= 0) {
+        read_asker(sup, &sup->demand.askers[index]);
     }
 }
 
@@ -654,16 +655,16 @@ static void on_process(void *user, int index)
 
 void weir_sup_demand_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    weir_host_loop_watch(loop, sup->demand_fd, POLLIN, on_connection, sup, 0);
+    weir_host_loop_watch(loop, sup->demand.fd, POLLIN, on_connection, sup, 0);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (sup->tenants[i].used && !sup->tenants[i].gone) {
             weir_host_loop_watch(loop, sup->tenants[i].demand_fd, POLLIN, on_process, sup, i);
         }
     }
     for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        if (sup->askers[i].fd >= 0) {
-            weir_host_loop_watch(loop, sup->askers[i].fd, POLLIN, on_asker, sup, i);
-            weir_host_loop_wake(loop, sup->askers[i].deadline_ns);
+        if (sup->demand.askers[i].fd >= 0) {
+            weir_host_loop_watch(loop, sup->demand.askers[i].fd, POLLIN, on_asker, sup, i);
+            weir_host_loop_wake(loop, sup->demand.askers[i].deadline_ns);
         }
     }
 }
@@ -672,8 +673,8 @@ void weir_sup_demand_follow(struct weir_supervisor *sup, const struct weir_deman
 {
     sup->config.demand = *demand;
     weir_sup_shares_weigh(sup);
-    if (chmod(sup->demand_path, (mode_t)demand->socket_mode) != 0) {
-        weir_log_warn("supervisor: socket_mode is not changed path=%s why=\"%s\"", sup->demand_path,
+    if (chmod(sup->demand.path, (mode_t)demand->socket_mode) != 0) {
+        weir_log_warn("supervisor: socket_mode is not changed path=%s why=\"%s\"", sup->demand.path,
                       strerror(errno));
     }
 }
@@ -681,11 +682,11 @@ void weir_sup_demand_follow(struct weir_supervisor *sup, const struct weir_deman
 enum weir_status weir_sup_demand_open(struct weir_supervisor *sup)
 {
     char folder[PATH_MAX], none[PATH_MAX];
-    int n = snprintf(sup->demand_path, sizeof sup->demand_path, "%s/" WEIR_CONTROL_NEW_SOCKET,
+    int n = snprintf(sup->demand.path, sizeof sup->demand.path, "%s/" WEIR_CONTROL_NEW_SOCKET,
                      sup->config.run_dir);
     enum weir_status status;
 
-    if (n < 0 || (size_t)n >= sizeof sup->demand_path) {
+    if (n < 0 || (size_t)n >= sizeof sup->demand.path) {
         return WEIR_ERR_TOO_BIG;
     }
     snprintf(folder, sizeof folder, "%s/" WEIR_CONTAINER_SHARES, sup->config.run_dir);
@@ -693,11 +694,11 @@ enum weir_status weir_sup_demand_open(struct weir_supervisor *sup)
     status = make_folder(folder, 0711) && make_folder(none, 0755) ? WEIR_OK : WEIR_ERR_IO;
     if (status == WEIR_OK) {
         sweep(folder, false);
-        status = weir_listen_unix(sup->demand_path, (mode_t)sup->config.demand.socket_mode,
-                                  &sup->demand_fd);
+        status = weir_listen_unix(sup->demand.path, (mode_t)sup->config.demand.socket_mode,
+                                  &sup->demand.fd);
     }
     if (status != WEIR_OK) {
-        fprintf(stderr, "weir serve: %s: %s\n", sup->demand_path, weir_status_text(status));
+        fprintf(stderr, "weir serve: %s: %s\n", sup->demand.path, weir_status_text(status));
     }
     return status;
 }
@@ -705,15 +706,15 @@ enum weir_status weir_sup_demand_open(struct weir_supervisor *sup)
 void weir_sup_demand_close(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        if (sup->askers[i].fd >= 0) {
-            close_client(&sup->askers[i]);
+        if (sup->demand.askers[i].fd >= 0) {
+            close_client(&sup->demand.askers[i]);
         }
     }
-    if (sup->demand_fd >= 0) {
+    if (sup->demand.fd >= 0) {
         char folder[PATH_MAX];
 
-        close(sup->demand_fd);
-        unlink(sup->demand_path);
+        close(sup->demand.fd);
+        unlink(sup->demand.path);
         snprintf(folder, sizeof folder, "%s/" WEIR_CONTAINER_SHARES "/none", sup->config.run_dir);
         (void)rmdir(folder);
         *strrchr(folder, '/') = 0;

@@ -141,7 +141,7 @@ static void drop_one(struct weir_supervisor *sup, struct weir_sup_entry *e)
         at = &(*at)->next;
     }
     *at = e->next;
-    weir_account_release(&sup->kept_of[tenant], WEIR_ACCOUNT_DESCRIPTORS, 1);
+    weir_account_release(&sup->keeper.of[tenant], WEIR_ACCOUNT_DESCRIPTORS, 1);
     if (e->about.kind == WEIR_ENTRY_MEMORY) {
         sup->directory.n_memory--;
         weir_account_page_release(sup->tenants[tenant].account, WEIR_ACCOUNT_DEVICE_MEMORY,
@@ -258,7 +258,7 @@ static bool serves(const struct weir_supervisor *sup, int worker, uint32_t tenan
 static enum weir_status publish(struct weir_supervisor *sup, int worker,
                                 const struct weir_link_entry *about, int fd)
 {
-    struct weir_account *kept = &sup->kept_of[about->tenant_index % WEIR_CONFIG_TENANTS_MAX];
+    struct weir_account *kept = &sup->keeper.of[about->tenant_index % WEIR_CONFIG_TENANTS_MAX];
     enum weir_status status = WEIR_ERR_INVALID;
 
     if (serves(sup, worker, about->tenant_index) && is_sound(about, fd) &&

@@ -318,7 +318,7 @@ void weir_sup_faults_tick(struct weir_supervisor *sup, uint64_t now_ns)
     int64_t user;
 
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        if (sup->mps[i].used && weir_mps_blame_end(&sup->mps[i], now_ns, &fault, &user)) {
+        if (sup->mps.of[i].used && weir_mps_blame_end(&sup->mps.of[i], now_ns, &fault, &user)) {
             count(sup, &fault, PLACE_MPS, user);
         }
     }

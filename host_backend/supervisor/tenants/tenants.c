@@ -235,7 +235,7 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     }
     if (tenant->gone && source == WEIR_ORIGIN_DEMAND &&
         weir_sup_owner(config, &tenant->demand_uid) == WEIR_OK) { /* else it is refused later */
-        tenant->demand_user = sup->asking_user;
+        tenant->demand_user = sup->demand.asking_user;
         weir_sup_quarantine_inherit(sup, tenant); /* before it gets a worker */
     }
     merge(tenant, &merged);

@@ -192,9 +192,9 @@ void weir_sup_claim(struct weir_supervisor *sup, int worker, const struct weir_l
     if (all) {
         return;
     }
-    if (!sup->announced) {
-        sup->stopping = true;
-        sup->exit_status = WEIR_SERVE_EXIT_TAKEN;
+    if (!sup->life.announced) {
+        sup->life.stopping = true;
+        sup->life.exit_status = WEIR_SERVE_EXIT_TAKEN;
     }
     weir_mps_kill(sup, &sup->workers[worker]);
 }

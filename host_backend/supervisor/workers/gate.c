@@ -56,7 +56,7 @@ static void lose_link(struct weir_sup_gate *gate)
 
 static void on_failure(struct weir_supervisor *sup, enum weir_status status)
 {
-    if (!sup->stopping) { /* as for workers */
+    if (!sup->life.stopping) { /* as for workers */
         weir_log_warn("supervisor: link to the gate lost why=\"%s\"",
                       status == WEIR_ERR_AGAIN ? "it does not read" : weir_status_text(status));
     }
@@ -160,16 +160,16 @@ void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker)
     struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT};
 
     if (sup->gate.link < 0) {
-        if (w->gate_comes) { /* it waits for that */
+        if (w->gate.comes) { /* it waits for that */
             (void)weir_sup_worker_send(sup, worker, &lost, -1);
         }
         return;
     }
-    w->gate_port = ++sup->gate.last_port;
-    w->gate_port_ns = weir_clock_now_ns();
-    w->gate_deaf = false;
+    w->gate.port = ++sup->gate.last_port;
+    w->gate.port_ns = weir_clock_now_ns();
+    w->gate.deaf = false;
     message.gate_port = (struct weir_link_gate_port){
-        .id = w->gate_port,
+        .id = w->gate.port,
         .worker = (uint32_t)worker,
         .tenant = w->tenant,
         .domain = domain_of(sup, worker),
@@ -183,11 +183,11 @@ void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker,
 {
     const struct weir_sup_worker *w = &sup->workers[worker];
     const struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT_TENANT,
-                                              .gate_port = {.id = w->gate_port,
+                                              .gate_port = {.id = w->gate.port,
                                                             .worker = (uint32_t)worker,
                                                             .tenant = (int32_t)tenant->index}};
 
-    if (w->gate_port != 0) {
+    if (w->gate.port != 0) {
         (void)weir_sup_gate_send(sup, &message, -1);
     }
 }
@@ -195,10 +195,10 @@ void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker,
 void weir_sup_gate_worker_gone(struct weir_supervisor *sup, int worker)
 {
     struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT_GONE,
-                                        .gate_port = {.id = sup->workers[worker].gate_port}};
+                                        .gate_port = {.id = sup->workers[worker].gate.port}};
 
-    if (sup->workers[worker].gate_port != 0) {
-        sup->workers[worker].gate_port = 0;
+    if (sup->workers[worker].gate.port != 0) {
+        sup->workers[worker].gate.port = 0;
         (void)weir_sup_gate_send(sup, &message, -1);
     }
 }
@@ -212,7 +212,7 @@ static void on_port(struct weir_supervisor *sup, struct weir_link_heard *heard)
     uint32_t worker = message->gate_port.worker;
 
     if (worker >= WEIR_WORKERS_MAX || !sup->workers[worker].used ||
-        sup->workers[worker].gate_port != message->gate_port.id) {
+        sup->workers[worker].gate.port != message->gate_port.id) {
         return;
     }
     if (heard->fd < 0) {
@@ -235,10 +235,10 @@ void weir_sup_gate_deaf(struct weir_supervisor *sup, int worker)
     struct weir_sup_worker *w = &sup->workers[worker];
     uint64_t now_ns = weir_clock_now_ns();
 
-    if (w->gate_port == 0 || now_ns - w->gate_port_ns < RENEW_PAUSE_NS) {
+    if (w->gate.port == 0 || now_ns - w->gate.port_ns < RENEW_PAUSE_NS) {
         return;
     }
-    w->gate_deaf = true;
+    w->gate.deaf = true;
     if (sup->gate.alive_by_ns == 0 && weir_sup_gate_send(sup, &ping, -1)) {
         sup->gate.alive_by_ns = now_ns + PING_WAIT_NS;
     }
@@ -250,7 +250,7 @@ static void on_ping(struct weir_supervisor *sup, struct weir_link_heard *heard)
     (void)heard;
     sup->gate.alive_by_ns = 0;
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].gate_deaf) {
+        if (sup->workers[i].used && sup->workers[i].gate.deaf) {
             weir_sup_gate_worker_gone(sup, i);
             weir_sup_gate_worker_starts(sup, i);
         }
@@ -367,7 +367,7 @@ static void on_death(struct weir_supervisor *sup, int wait_status)
     gate->link = -1;
     gate->answering = false;
     gate->alive_by_ns = 0;
-    if (!sup->stopping) {
+    if (!sup->life.stopping) {
         weir_sup_event(
             sup,
             &(struct weir_sup_event){.kind = WEIR_EVENT_GATE_DIED, .worker = (uint64_t)gate->pid},
@@ -375,16 +375,16 @@ static void on_death(struct weir_supervisor *sup, int wait_status)
             WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status));
     }
     gate->pid = 0;
-    if (sup->stopping) {
+    if (sup->life.stopping) {
         return;
     }
     weir_log_error("supervisor: gate died %s=%d",
                    WIFSIGNALED(wait_status) ? "signal" : "exit_status",
                    WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status));
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].gate_port != 0) {
-            sup->workers[i].gate_port = 0;
-            sup->workers[i].gate_deaf = false;
+        if (sup->workers[i].used && sup->workers[i].gate.port != 0) {
+            sup->workers[i].gate.port = 0;
+            sup->workers[i].gate.deaf = false;
             (void)weir_sup_worker_send(sup, i, &lost, -1);
         }
     }

@@ -59,11 +59,11 @@ static bool has_spares(const struct weir_sup_worker *w)
 static bool is_giving(struct weir_sup_worker *w, uint64_t now_ns)
 {
     if (!has_ended(w) && !has_spares(w)) {
-        w->giving_ns = 0;
-    } else if (w->giving_ns == 0) {
-        w->giving_ns = now_ns;
+        w->giving.since_ns = 0;
+    } else if (w->giving.since_ns == 0) {
+        w->giving.since_ns = now_ns;
     }
-    return w->giving_ns != 0 && now_ns < w->giving_ns + WEIR_ENDING_NS;
+    return w->giving.since_ns != 0 && now_ns < w->giving.since_ns + WEIR_ENDING_NS;
 }
 
 bool weir_sup_take_spares(struct weir_supervisor *sup)
@@ -104,7 +104,7 @@ static void give_way(struct weir_supervisor *sup, uint64_t now_ns)
             n++;
         }
     }
-    sup->spares_from_ns = now_ns + NO_SPARES_NS;
+    sup->programs.spares_from_ns = now_ns + NO_SPARES_NS;
     if (n != 0) {
         weir_log_info("supervisor: idle workers give way to a program that lacks memory workers=%u",
                       n);
@@ -115,18 +115,18 @@ static void give_way(struct weir_supervisor *sup, uint64_t now_ns)
 
 void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker)
 {
-    sup->workers[worker].lacks_memory = sup->workers[worker].asks = true;
+    sup->workers[worker].giving.lacks_memory = sup->workers[worker].giving.asks = true;
 }
 
 void weir_sup_program_syncs(struct weir_supervisor *sup, int worker)
 {
-    sup->workers[worker].n_syncs++;
+    sup->workers[worker].giving.n_syncs++;
 }
 
 /* When it is next heard if it lacks memory: one that asks in a loop costs the others little. */
 static uint64_t heard_ns(const struct weir_sup_worker *w)
 {
-    return w->heard_ns != 0 ? w->heard_ns + GIVE_WAY_NS : 0;
+    return w->giving.heard_ns != 0 ? w->giving.heard_ns + GIVE_WAY_NS : 0;
 }
 
 static bool any_lacks_memory(struct weir_supervisor *sup, uint64_t now_ns)
@@ -136,9 +136,9 @@ static bool any_lacks_memory(struct weir_supervisor *sup, uint64_t now_ns)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
 
-        if (w->used && w->lacks_memory && heard_ns(w) <= now_ns) {
-            w->lacks_memory = false;
-            w->heard_ns = now_ns;
+        if (w->used && w->giving.lacks_memory && heard_ns(w) <= now_ns) {
+            w->giving.lacks_memory = false;
+            w->giving.heard_ns = now_ns;
             any = true;
         }
     }
@@ -165,14 +165,15 @@ void weir_sup_giving_answer(struct weir_supervisor *sup, uint64_t now_ns)
         if (w->spin_page == NULL) {
             continue;
         }
-        if (w->asks) {
+        if (w->giving.asks) {
             (void)weir_sup_take_spares(sup);
             atomic_store(&w->spin_page->giving, n_giving(sup, now_ns));
-            w->asks = false;
+            w->giving.asks = false;
         }
-        if (atomic_load_explicit(&w->spin_page->synced, memory_order_relaxed) != w->n_syncs) {
+        if (atomic_load_explicit(&w->spin_page->synced, memory_order_relaxed) !=
+            w->giving.n_syncs) {
             /* G1: publishes what was done; meets the load in weir_worker_sync(). */
-            atomic_store(&w->spin_page->synced, w->n_syncs);
+            atomic_store(&w->spin_page->synced, w->giving.n_syncs);
         }
     }
 }
@@ -192,7 +193,7 @@ uint64_t weir_sup_giving_next_ns(const struct weir_supervisor *sup)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        if (w->used && w->lacks_memory && heard_ns(w) < next_ns) {
+        if (w->used && w->giving.lacks_memory && heard_ns(w) < next_ns) {
             next_ns = heard_ns(w);
         }
     }

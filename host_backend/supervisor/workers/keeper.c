@@ -22,12 +22,12 @@ void weir_sup_keeper_init(struct weir_supervisor *sup)
     struct rlimit limit;
     bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0;
 
-    weir_account_pool_init(&sup->kept_pool);
-    weir_account_pool_divide(&sup->kept_pool, WEIR_ACCOUNT_DESCRIPTORS,
+    weir_account_pool_init(&sup->keeper.pool);
+    weir_account_pool_divide(&sup->keeper.pool, WEIR_ACCOUNT_DESCRIPTORS,
                              known ? limit.rlim_cur / 2 : 0, WEIR_CONFIG_TENANTS_MAX);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        sup->kept_of[i] = (struct weir_account){.pool = &sup->kept_pool};
-        weir_account_limit_set(&sup->kept_of[i], WEIR_ACCOUNT_DESCRIPTORS, UINT64_MAX);
+        sup->keeper.of[i] = (struct weir_account){.pool = &sup->keeper.pool};
+        weir_account_limit_set(&sup->keeper.of[i], WEIR_ACCOUNT_DESCRIPTORS, UINT64_MAX);
     }
 }
 
@@ -35,21 +35,21 @@ void weir_sup_keeper_init(struct weir_supervisor *sup)
 static void let_go(struct weir_supervisor *sup, const struct weir_kept_chunk *kept)
 {
     close(kept->fd);
-    weir_account_release(&sup->kept_of[kept->chunk.tenant_index], WEIR_ACCOUNT_DESCRIPTORS, 1);
+    weir_account_release(&sup->keeper.of[kept->chunk.tenant_index], WEIR_ACCOUNT_DESCRIPTORS, 1);
 }
 
 static bool make_room(struct weir_supervisor *sup)
 {
-    size_t room = sup->kept_room != 0 ? sup->kept_room * 2 : 64;
+    size_t room = sup->keeper.room != 0 ? sup->keeper.room * 2 : 64;
     struct weir_kept_chunk *bigger;
 
-    if (sup->n_kept < sup->kept_room) {
+    if (sup->keeper.n_kept < sup->keeper.room) {
         return true;
     }
-    bigger = realloc(sup->kept, room * sizeof *bigger);
+    bigger = realloc(sup->keeper.kept, room * sizeof *bigger);
     if (bigger != NULL) {
-        sup->kept = bigger;
-        sup->kept_room = room;
+        sup->keeper.kept = bigger;
+        sup->keeper.room = room;
     }
     return bigger != NULL;
 }
@@ -58,19 +58,19 @@ void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_li
                    int fd)
 {
     if (!make_room(sup) || chunk->tenant_index >= WEIR_CONFIG_TENANTS_MAX ||
-        !weir_account_charge(&sup->kept_of[chunk->tenant_index], WEIR_ACCOUNT_DESCRIPTORS, 1)) {
+        !weir_account_charge(&sup->keeper.of[chunk->tenant_index], WEIR_ACCOUNT_DESCRIPTORS, 1)) {
         close(fd);
         return;
     }
-    sup->kept[sup->n_kept++] = (struct weir_kept_chunk){fd, worker, *chunk};
+    sup->keeper.kept[sup->keeper.n_kept++] = (struct weir_kept_chunk){fd, worker, *chunk};
 }
 
 void weir_sup_drop(struct weir_supervisor *sup, int worker, uint64_t id)
 {
-    for (size_t i = 0; i < sup->n_kept; i++) {
-        if (sup->kept[i].worker == worker && sup->kept[i].chunk.id == id) {
-            let_go(sup, &sup->kept[i]);
-            sup->kept[i] = sup->kept[--sup->n_kept];
+    for (size_t i = 0; i < sup->keeper.n_kept; i++) {
+        if (sup->keeper.kept[i].worker == worker && sup->keeper.kept[i].chunk.id == id) {
+            let_go(sup, &sup->keeper.kept[i]);
+            sup->keeper.kept[i] = sup->keeper.kept[--sup->keeper.n_kept];
             return;
         }
     }
@@ -80,12 +80,12 @@ void weir_sup_drop_all(struct weir_supervisor *sup, int worker)
 {
     size_t left = 0;
 
-    for (size_t i = 0; i < sup->n_kept; i++) {
-        if (sup->kept[i].worker == worker) {
-            let_go(sup, &sup->kept[i]);
+    for (size_t i = 0; i < sup->keeper.n_kept; i++) {
+        if (sup->keeper.kept[i].worker == worker) {
+            let_go(sup, &sup->keeper.kept[i]);
         } else {
-            sup->kept[left++] = sup->kept[i];
+            sup->keeper.kept[left++] = sup->keeper.kept[i];
         }
     }
-    sup->n_kept = left;
+    sup->keeper.n_kept = left;
 }

@@ -67,8 +67,8 @@ void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *p,
 void weir_sup_pending_close(struct weir_supervisor *sup)
 {
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
-        if (sup->pending[i].used) { /* nobody serves now, so it need not try again */
-            weir_sup_turn_away(sup, &sup->pending[i], WEIR_ERR_NOT_FOUND, UNKNOWN,
+        if (sup->programs.pending[i].used) { /* nobody serves now, so it need not try again */
+            weir_sup_turn_away(sup, &sup->programs.pending[i], WEIR_ERR_NOT_FOUND, UNKNOWN,
                                "the host is shutting down");
         }
     }
@@ -116,7 +116,7 @@ static void count(const struct weir_supervisor *sup, struct crowd *crowd)
 {
     memset(crowd, 0, sizeof *crowd);
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
-        const struct weir_sup_pending *p = &sup->pending[i];
+        const struct weir_sup_pending *p = &sup->programs.pending[i];
 
         if (p->used) {
             crowd->all[holder_of(sup, p)]++;
@@ -141,7 +141,7 @@ static struct weir_sup_pending *one_of(struct weir_supervisor *sup, uint32_t hol
     struct weir_sup_pending *found = NULL;
 
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
-        struct weir_sup_pending *p = &sup->pending[i];
+        struct weir_sup_pending *p = &sup->programs.pending[i];
 
         if (p->used && holder_of(sup, p) == holder && p->said_hello != silent &&
             (found == NULL || (p->since_ns < found->since_ns) == silent)) {
@@ -160,8 +160,8 @@ static struct weir_sup_pending *find_place(struct weir_supervisor *sup, uint32_t
     uint32_t most;
 
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
-        if (!sup->pending[i].used) {
-            return &sup->pending[i];
+        if (!sup->programs.pending[i].used) {
+            return &sup->programs.pending[i];
         }
     }
     count(sup, &crowd);
@@ -208,7 +208,7 @@ void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup
 static void on_pending(void *user, int index)
 {
     struct weir_supervisor *sup = user;
-    struct weir_sup_pending *pending = &sup->pending[index];
+    struct weir_sup_pending *pending = &sup->programs.pending[index];
 
     if (pending->used && !pending->said_hello) {
         peek_hello(sup, pending);
@@ -219,7 +219,7 @@ static void on_pending(void *user, int index)
 
 void weir_sup_pending_watch(struct weir_supervisor *sup, int i, struct weir_host_loop *loop)
 {
-    const struct weir_sup_pending *pending = &sup->pending[i];
+    const struct weir_sup_pending *pending = &sup->programs.pending[i];
 
     weir_host_loop_watch(loop, pending->fd, pending->said_hello ? 0 : POLLIN, on_pending, sup, i);
 }
@@ -257,13 +257,14 @@ uint32_t weir_sup_pending_in_turn(const struct weir_supervisor *sup,
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < WEIR_PENDING_MAX; i++) {
-        if (sup->pending[i].used) {
-            turns[n++] = (struct turn){.slot = (uint16_t)i, .since_ns = sup->pending[i].since_ns};
+        if (sup->programs.pending[i].used) {
+            turns[n++] =
+                (struct turn){.slot = (uint16_t)i, .since_ns = sup->programs.pending[i].since_ns};
         }
     }
     qsort(turns, n, sizeof turns[0], older_first);
     for (uint32_t i = 0; i < n; i++) {
-        turns[i].before = n_of[holder_of(sup, &sup->pending[turns[i].slot])]++;
+        turns[i].before = n_of[holder_of(sup, &sup->programs.pending[turns[i].slot])]++;
     }
     qsort(turns, n, sizeof turns[0], holders_in_turn);
     for (uint32_t i = 0; i < n; i++) {

@@ -43,7 +43,7 @@ void weir_sup_program_left_behind(struct weir_supervisor *sup, int worker)
 /* The first workers find no driver: nobody would see a log. */
 static bool is_hopeless(const struct weir_supervisor *sup, int worker, int status)
 {
-    return !sup->announced && WEIR_WORKER_HAS_NO_DEVICE(status) &&
+    return !sup->life.announced && WEIR_WORKER_HAS_NO_DEVICE(status) &&
            !weir_sup_others_may_serve(sup, worker, false);
 }
 
@@ -66,19 +66,19 @@ void weir_sup_program_died(struct weir_supervisor *sup, int worker, int status)
     struct weir_sup_worker *w = &sup->workers[worker];
     struct weir_sup_mps *domain = weir_mps_of(sup, w);
     const char *name = w->tenant >= 0 ? sup->tenants[w->tenant].config.name : "";
-    bool failed = w->row.n_devices == 0 && !w->program.stopping && !sup->stopping;
+    bool failed = w->row.n_devices == 0 && !w->program.stopping && !sup->life.stopping;
     int tenant = w->tenant;
 
     weir_log_limit_thread(tenant >= 0 ? weir_sup_log_rate(sup, &sup->tenants[tenant])
-                                      : &sup->starts,
+                                      : &sup->rates.starts,
                           tenant >= 0 ? name : "-");
     if (failed && domain != NULL && !weir_sup_others_may_serve(sup, worker, true) &&
         weir_mps_give_up(sup, "a worker cannot be its client")) {
         failed = false; /* a native one may do better */
-        memset(sup->shortages, 0, sizeof sup->shortages);
+        memset(sup->programs.shortages, 0, sizeof sup->programs.shortages);
     } else if (failed && is_hopeless(sup, worker, status)) {
         weir_sup_no_gpu(sup);
-    } else if (w->program.stopping || sup->stopping) {
+    } else if (w->program.stopping || sup->life.stopping) {
         weir_log_info("supervisor: worker of a program ended worker=%d tenant=%s", worker, name);
         weir_sup_shortage_less(sup);
     } else {

@@ -26,7 +26,7 @@ static struct weir_program_kind kind_for(const struct weir_supervisor *sup,
                                          const struct weir_sup_tenant *tenant,
                                          const struct weir_sup_pending *p)
 {
-    bool native = !sup->mps_wanted || weir_sup_is_strict(tenant) ||
+    bool native = !sup->mps.wanted || weir_sup_is_strict(tenant) ||
                   tenant->faults.quarantine_end_ns != 0 || p->native;
 
     return (struct weir_program_kind){.devices = weir_sup_devices_of(sup, tenant),
@@ -88,8 +88,8 @@ uint32_t weir_program_n_waiting(const struct weir_supervisor *sup,
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < sup->waiting.n; i++) {
-        const struct weir_sup_pending *p = &sup->pending[sup->waiting.of[i]];
+    for (uint32_t i = 0; i < sup->programs.waiting.n; i++) {
+        const struct weir_sup_pending *p = &sup->programs.pending[sup->programs.waiting.of[i]];
 
         if (p->used) {
             struct weir_program_kind wanted = weir_program_kind_wanted(sup, p);

@@ -177,8 +177,8 @@ static uint32_t n_busy(const struct weir_supervisor *sup, uint32_t tenant)
  * just come needs itself. A stream of programs does not put spares off for ever. */
 static void put_off_spares(struct weir_supervisor *sup, uint64_t now_ns)
 {
-    if (sup->spares_paused_ns <= now_ns) {
-        sup->spares_paused_ns = now_ns + SPARE_PAUSE_NS;
+    if (sup->programs.spares_paused_ns <= now_ns) {
+        sup->programs.spares_paused_ns = now_ns + SPARE_PAUSE_NS;
     }
 }
 
@@ -508,19 +508,19 @@ static void look_at_pending(struct weir_supervisor *sup, uint64_t now_ns)
     uint16_t turns[WEIR_PENDING_MAX];
 
     n = weir_sup_pending_in_turn(sup, turns);
-    sup->waiting.n = 0;
+    sup->programs.waiting.n = 0;
     contexts.n = 0;
     for (uint32_t i = 0; i < n; i++) {
-        struct weir_sup_pending *p = &sup->pending[turns[i]];
+        struct weir_sup_pending *p = &sup->programs.pending[turns[i]];
         uint32_t tenant = p->guest.tenant_index;
 
         if (look_at(sup, p, ahead[tenant], &contexts, now_ns)) {
             ahead[tenant]++;
-            sup->waiting.of[sup->waiting.n++] = turns[i];
+            sup->programs.waiting.of[sup->programs.waiting.n++] = turns[i];
         }
     }
-    for (uint32_t i = 0; i < sup->waiting.n; i++) {
-        start_for(sup, &sup->pending[sup->waiting.of[i]], now_ns);
+    for (uint32_t i = 0; i < sup->programs.waiting.n; i++) {
+        start_for(sup, &sup->programs.pending[sup->programs.waiting.of[i]], now_ns);
     }
 }
 
@@ -528,8 +528,9 @@ static void look_at_pending(struct weir_supervisor *sup, uint64_t now_ns)
 
 static uint64_t spares_from_ns(const struct weir_supervisor *sup)
 {
-    return sup->spares_from_ns > sup->spares_paused_ns ? sup->spares_from_ns
-                                                       : sup->spares_paused_ns;
+    return sup->programs.spares_from_ns > sup->programs.spares_paused_ns
+               ? sup->programs.spares_from_ns
+               : sup->programs.spares_paused_ns;
 }
 
 /* Spares beyond those that are about to be given out. Until the first is ready it is the only one:
@@ -537,7 +538,7 @@ static uint64_t spares_from_ns(const struct weir_supervisor *sup)
 static void keep_spares(struct weir_supervisor *sup, const struct weir_spare_kinds *kinds,
                         uint64_t now_ns)
 {
-    uint32_t most = sup->announced ? WEIR_SPARE_WORKERS_MAX : 1,
+    uint32_t most = sup->life.announced ? WEIR_SPARE_WORKERS_MAX : 1,
              spares = sup->config.workers.spares;
 
     spares = spares < most ? spares : most;
@@ -592,7 +593,7 @@ static bool has_use(const struct weir_supervisor *sup, const struct weir_spare_k
 /* No spare has been given out for a while, so a start takes nobody's time. */
 static uint64_t calm_from_ns(const struct weir_supervisor *sup)
 {
-    return sup->spares_paused_ns != 0 ? sup->spares_paused_ns + CALM_NS : 0;
+    return sup->programs.spares_paused_ns != 0 ? sup->programs.spares_paused_ns + CALM_NS : 0;
 }
 
 /* Kept workers whose time is over, spares in a domain that later programs need not be in, and
@@ -630,9 +631,9 @@ static void end_stuck(struct weir_supervisor *sup, uint64_t now_ns)
 
 void weir_sup_announce(struct weir_supervisor *sup)
 {
-    bool all = sup->listening && !sup->stopping;
+    bool all = sup->life.listening && !sup->life.stopping;
 
-    if (sup->announced) {
+    if (sup->life.announced) {
         return;
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -641,7 +642,7 @@ void weir_sup_announce(struct weir_supervisor *sup)
         all &= !w->used || w->ready || w->restarts != 0; /* one that fails keeps no other back */
     }
     if (all && !start_soon(sup)) {
-        sup->announced = true;
+        sup->life.announced = true;
         weir_notify("READY=1\nSTATUS=serving");
         weir_log_info("supervisor: ready run_dir=%s", sup->config.run_dir);
     }
@@ -696,7 +697,7 @@ void weir_sup_programs_watch(struct weir_supervisor *sup, struct weir_host_loop 
         weir_host_loop_wake(loop, calm_from_ns(sup));
     }
     for (int i = 0; i < WEIR_PENDING_MAX; i++) {
-        const struct weir_sup_pending *p = &sup->pending[i];
+        const struct weir_sup_pending *p = &sup->programs.pending[i];
 
         if (p->used) {
             weir_sup_pending_watch(sup, i, loop);

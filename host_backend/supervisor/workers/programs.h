@@ -18,7 +18,7 @@
  * are used, another one gives way, or this one is turned away. */
 void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                               int fd, const struct weir_link_guest *guest);
-/** Watch for the hello and the end of a pending connection. @param i  in sup->pending */
+/** Watch for the hello and the end of a pending connection. @param i  in sup->programs.pending */
 void weir_sup_pending_watch(struct weir_supervisor *sup, int i, struct weir_host_loop *loop);
 /**
  * The slots of all pending connections, in the order in which they get workers: holders (users.h)
@@ -44,6 +44,9 @@ void weir_sup_program_stop(struct weir_supervisor *sup, int worker);
 void weir_sup_programs_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Watch pending connections, and wake the loop when weir_sup_programs_tick() is due. */
 void weir_sup_programs_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
+
+/** Say that the host is ready, once, when all workers that it began with are, spares among them. */
+void weir_sup_announce(struct weir_supervisor *sup);
 
 /* program_ends.c */
 
@@ -106,8 +109,5 @@ uint64_t weir_sup_shortage_next_ns(const struct weir_supervisor *sup, uint64_t n
  * @param under_mps  only those under MPS count.
  */
 bool weir_sup_others_may_serve(const struct weir_supervisor *sup, int worker, bool under_mps);
-
-/** Say that the host is ready, once, when all workers that it began with are, spares among them. */
-void weir_sup_announce(struct weir_supervisor *sup);
 
 #endif

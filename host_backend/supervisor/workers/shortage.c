@@ -17,8 +17,9 @@
 static const struct weir_sup_shortage *find(const struct weir_supervisor *sup, const char *devices)
 {
     for (int i = 0; i < WEIR_SHORTAGES_MAX; i++) {
-        if (sup->shortages[i].spares_ns != 0 && strcmp(sup->shortages[i].devices, devices) == 0) {
-            return &sup->shortages[i];
+        if (sup->programs.shortages[i].spares_ns != 0 &&
+            strcmp(sup->programs.shortages[i].devices, devices) == 0) {
+            return &sup->programs.shortages[i];
         }
     }
     return NULL;
@@ -29,13 +30,13 @@ static const struct weir_sup_shortage *find(const struct weir_supervisor *sup, c
 static struct weir_sup_shortage *make(struct weir_supervisor *sup, const char *devices)
 {
     const struct weir_sup_shortage *known = find(sup, devices);
-    struct weir_sup_shortage *s = &sup->shortages[0];
+    struct weir_sup_shortage *s = &sup->programs.shortages[0];
 
     if (known != NULL) {
-        return &sup->shortages[known - sup->shortages];
+        return &sup->programs.shortages[known - sup->programs.shortages];
     }
     for (int i = 1; i < WEIR_SHORTAGES_MAX; i++) {
-        s = sup->shortages[i].spares_ns < s->spares_ns ? &sup->shortages[i] : s;
+        s = sup->programs.shortages[i].spares_ns < s->spares_ns ? &sup->programs.shortages[i] : s;
     }
     *s = (struct weir_sup_shortage){0};
     snprintf(s->devices, sizeof s->devices, "%s", devices);
@@ -55,7 +56,7 @@ void weir_sup_shortage_begin(struct weir_supervisor *sup, const char *devices, i
 void weir_sup_shortage_less(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_SHORTAGES_MAX; i++) {
-        sup->shortages[i].room_ns = 0;
+        sup->programs.shortages[i].room_ns = 0;
     }
 }
 
@@ -106,7 +107,7 @@ uint64_t weir_sup_shortage_next_ns(const struct weir_supervisor *sup, uint64_t n
     uint64_t next_ns = WEIR_FOREVER;
 
     for (int i = 0; i < WEIR_SHORTAGES_MAX; i++) {
-        const struct weir_sup_shortage *s = &sup->shortages[i];
+        const struct weir_sup_shortage *s = &sup->programs.shortages[i];
 
         next_ns = next_of(s->room_ns, now_ns, next_ns);
         next_ns = next_of(s->spares_ns, now_ns, next_ns);

@@ -81,7 +81,7 @@ enum weir_status weir_sup_spin_worker_starts(struct weir_supervisor *sup,
     status = weir_spin_page_create(ret_fd, &worker->spin_page);
     if (status == WEIR_OK) {
         show(&sup->spin, worker->spin_page);
-        worker->n_syncs = 0; /* the page counts from there */
+        worker->giving.n_syncs = 0; /* the page counts from there */
     }
     return status;
 }

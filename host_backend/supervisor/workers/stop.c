@@ -117,7 +117,7 @@ void weir_sup_workers_stop(struct weir_supervisor *sup)
     uint64_t since_ns = weir_clock_now_ns();
     unsigned n = n_alive(sup), killed;
 
-    sup->stopping = true;
+    sup->life.stopping = true;
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         (void)weir_sup_worker_send(sup, i, &stop, -1); /* a lost link ends it, too */
     }

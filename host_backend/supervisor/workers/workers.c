@@ -127,7 +127,7 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     }
     c->by_program = w->kind == WEIR_WORKER_PROGRAM;
     c->alone = w->kind != WEIR_WORKER_SHARED;
-    c->gate_comes = w->gate_comes = sup->gate.link >= 0;
+    c->gate_comes = w->gate.comes = sup->gate.link >= 0;
     c->started_ns = w->started_ns;
     return weir_sup_worker_send(sup, worker, &message, page_fd);
 }
@@ -165,7 +165,7 @@ static enum weir_status open_endpoint(struct weir_supervisor *sup, const struct 
     if (status != WEIR_OK && status != WEIR_ERR_NO_DESCRIPTOR) { /* which the caller tells */
         int why = errno;
 
-        weir_log_limit_thread(&sup->starts, "-"); /* each program that comes tries */
+        weir_log_limit_thread(&sup->rates.starts, "-"); /* each program that comes tries */
         weir_log_error("supervisor: a worker cannot start: no socket for ZeroMQ path=%s why=\"%s\"",
                        path, status == WEIR_ERR_IO ? strerror(why) : weir_status_text(status));
         weir_log_limit_thread(NULL, NULL);
@@ -199,7 +199,7 @@ static void let_listen(struct weir_supervisor *sup, int worker)
 
 void weir_sup_workers_listen(struct weir_supervisor *sup)
 {
-    sup->listening = true;
+    sup->life.listening = true;
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         if (sup->workers[i].used && sup->workers[i].told) {
             let_listen(sup, i);
@@ -257,7 +257,7 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     w->ready = w->told = false;
     w->answering = false;
     w->restart_at_ns = 0;
-    weir_log_limit_thread(&sup->starts, "-"); /* programs without end may come */
+    weir_log_limit_thread(&sup->rates.starts, "-"); /* programs without end may come */
     weir_log_info("supervisor: worker started worker=%d pid=%d mps_domain=%u", worker, (int)w->pid,
                   w->program.domain);
     weir_log_limit_thread(NULL, NULL);
@@ -319,8 +319,8 @@ void weir_sup_no_gpu(struct weir_supervisor *sup)
 {
     const char *driver = sup->config.driver;
 
-    sup->stopping = true;
-    sup->exit_status = WEIR_SERVE_EXIT_NO_GPU;
+    sup->life.stopping = true;
+    sup->life.exit_status = WEIR_SERVE_EXIT_NO_GPU;
     if (strcmp(driver, "nvidia") != 0) {
         weir_log_error("supervisor: no device to serve driver=%s: the lines above say why", driver);
     } else if (access("/dev/nvidiactl", F_OK) != 0) {
@@ -365,7 +365,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     sup->listener->gone(sup, worker);
     remove_endpoint(sup, w);
     if (w->kind == WEIR_WORKER_PROGRAM) {
-        bool ended = w->program.stopping || sup->stopping;
+        bool ended = w->program.stopping || sup->life.stopping;
 
         tell_event(sup, w, ended ? WEIR_EVENT_WORKER_ENDED : WEIR_EVENT_WORKER_DIED, pid,
                    ended ? "" : why_text(status, why, sizeof why));
@@ -373,7 +373,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
         return;
     }
     sup->listener->left(sup, worker);
-    if (sup->stopping) {
+    if (sup->life.stopping) {
         return;
     }
     if (!w->used) {
@@ -390,7 +390,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
         tell_event(sup, w, WEIR_EVENT_WORKER_ENDED, pid, "it starts again with other connections");
         return;
     }
-    if (!drop_connections(w, status) && !sup->announced && w->restarts == 0 &&
+    if (!drop_connections(w, status) && !sup->life.announced && w->restarts == 0 &&
         WEIR_WORKER_HAS_NO_DEVICE(status) && !weir_sup_others_may_serve(sup, worker, false)) {
         weir_sup_no_gpu(sup);
         return;
@@ -526,7 +526,7 @@ void weir_sup_worker_reads(struct weir_supervisor *sup, int worker,
     weir_sup_gate_gpus(sup, reads);
     weir_sup_gate_worker_starts(sup, worker);
     sup->listener->reads(sup, worker);
-    if (sup->listening) {
+    if (sup->life.listening) {
         let_listen(sup, worker);
     }
 }

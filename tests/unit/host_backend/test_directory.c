@@ -313,7 +313,7 @@ static void entries_are_limited(void **state)
     struct weir_link_entry other = entry(WEIR_ENTRY_EVENT, A, 'f');
 
     (void)state;
-    weir_account_limit_set(&sup.kept_of[A], WEIR_ACCOUNT_DESCRIPTORS, 1);
+    weir_account_limit_set(&sup.keeper.of[A], WEIR_ACCOUNT_DESCRIPTORS, 1);
     assert_int_equal(publish(MAKER, &e, -1), WEIR_OK);
     assert_int_equal(publish(MAKER, &other, -1), WEIR_ERR_QUOTA);
     weir_sup_withdraw(&sup, MAKER, &e);

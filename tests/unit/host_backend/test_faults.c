@@ -35,7 +35,7 @@ static int set_up(void **state)
     (void)state;
     memset(&sup, 0, sizeof sup);
     sup.config.quarantine_s = QUARANTINE_S;
-    sup.mps[0] = (struct weir_sup_mps){.used = true};
+    sup.mps.of[0] = (struct weir_sup_mps){.used = true};
     have_share(0, ALICE);
     have_share(1, BOB);
     for (int i = 0; i < 2; i++) {

@@ -31,7 +31,7 @@ static int make(void **state)
     (void)state;
     sup = calloc(1, sizeof *sup);
     assert_non_null(sup);
-    sup->nvdimm_watch_fd = -1;
+    sup->machines.nvdimm_watch_fd = -1;
     sup->config.vm_region_bytes = UINT64_C(16) << 20;
     snprintf(sup->config.run_dir, sizeof sup->config.run_dir, "/run/weir");
     tenant = &sup->tenants[0];

@@ -40,8 +40,8 @@ static int set_up(void **state)
     (void)state;
     memset(&sup, 0, sizeof sup);
     sup.listener = &weir_worker_events;
-    sup.gate.link = sup.vsock_fd = sup.tcp_fd = -1;
-    sup.listening = sup.announced = true;
+    sup.gate.link = sup.machines.vsock_fd = sup.tcp_fd = -1;
+    sup.life.listening = sup.life.announced = true;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) != 0) {
         return 1;
     }
@@ -261,7 +261,7 @@ static void a_port_that_cannot_be_made_is_lost(void **state)
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
     sup.gate.link = pair[0];
-    sup.workers[0].gate_port = 7;
+    sup.workers[0].gate.port = 7;
     assert_int_equal(weir_link_send(pair[1], &message, -1), WEIR_OK);
     weir_sup_gate_receive(&sup);
     assert_int_equal(heard(&message), 0); /* that was an earlier worker's */
@@ -269,7 +269,7 @@ static void a_port_that_cannot_be_made_is_lost(void **state)
     assert_int_equal(weir_link_send(pair[1], &message, -1), WEIR_OK);
     weir_sup_gate_receive(&sup);
     assert_int_equal(heard(&message), WEIR_LINK_GATE_LOST);
-    assert_int_equal(sup.workers[0].gate_port, 0);
+    assert_int_equal(sup.workers[0].gate.port, 0);
     assert_int_equal(recv(pair[1], &message, sizeof message, MSG_DONTWAIT), sizeof message);
     assert_int_equal(message.type, WEIR_LINK_GATE_PORT_GONE);
     assert_int_equal(message.gate_port.id, 7);
@@ -323,7 +323,7 @@ static void a_worker_that_comes_when_the_gate_has_died_hears_that(void **state)
     struct weir_link_message message;
 
     (void)state;
-    sup.workers[0].gate_comes = true;
+    sup.workers[0].gate.comes = true;
     say(WEIR_LINK_READS);
     assert_int_equal(heard(&message), WEIR_LINK_GATE_LOST);
 }
@@ -387,17 +387,17 @@ static void a_worker_is_heard_about_its_own_tenants_alone(void **state)
     speak_of(1);
     speak_of(2); /* there is none */
     speak_of(UINT32_MAX);
-    assert_int_equal(sup.n_kept, 0);
+    assert_int_equal(sup.keeper.n_kept, 0);
     assert_int_equal(sup.tenants[1].faults.sure, 0);
     assert_int_equal(sup.tenants[1].faults.quarantine_end_ns, 0);
     assert_int_equal(sup.tenants[1].refused.sessions, 0);
     speak_of(0);
-    assert_int_equal(sup.n_kept, 1);
+    assert_int_equal(sup.keeper.n_kept, 1);
     assert_int_equal(sup.tenants[0].faults.sure, 1);
     assert_int_not_equal(sup.tenants[0].faults.quarantine_end_ns, 0);
     assert_int_equal(sup.tenants[0].refused.sessions, 5);
     weir_sup_drop_all(&sup, 0);
-    free(sup.kept);
+    free(sup.keeper.kept);
 }
 
 /* Its slot may be another's when the worker that has its work still writes into its window. */
@@ -439,7 +439,7 @@ static void what_a_worker_writes_on_its_page_reaches_no_other(void **state)
         assert_int_equal(weir_sup_spin_worker_starts(&sup, &sup.workers[i], &fd[i]), WEIR_OK);
     }
     weir_sup_spin_show(&sup, 7);
-    sup.workers[1].n_syncs = 3;
+    sup.workers[1].giving.n_syncs = 3;
     weir_sup_giving_answer(&sup, weir_clock_now_ns());
     assert_int_equal(weir_spin_page_map(fd[0], &hostile), WEIR_OK);
     assert_int_equal(weir_spin_page_map(fd[1], &seen), WEIR_OK);
