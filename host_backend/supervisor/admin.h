@@ -40,6 +40,8 @@ bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct
 
 /* metrics_http.c */
 
+#define WEIR_METRICS_CLIENTS_MAX 8 /* connections at a time */
+
 /** Listen where the configuration says; complains on stderr. */
 enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 /** Watch for clients, and for what they send and take. */

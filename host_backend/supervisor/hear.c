@@ -160,6 +160,11 @@ static const struct rule rules[WEIR_LINK_COUNT] = {
 #undef NO
 };
 
+#define NAME_BYTES(member) sizeof(((struct weir_link_message *)0)->member)
+_Static_assert(NAME_BYTES(tenant_row.name) == WEIR_TENANT_NAME_BYTES &&
+                   NAME_BYTES(session_row.tenant) == WEIR_TENANT_NAME_BYTES,
+               "names that NAMED() ends");
+
 static bool is_time(struct weir_sup_worker *w, const struct rule *rule, uint32_t type)
 {
     switch (rule->when) {

@@ -171,9 +171,9 @@ int weir_serve_main(const struct weir_serve_params *params)
     sup->listener = &weir_worker_events;
     weir_log_rate_init(&sup->rates.strangers);
     weir_log_rate_init(&sup->rates.starts);
-    sup->signal_fd = sup->admin.fd = sup->tcp_fd = sup->metrics.fd = sup->libvirt.link = -1;
+    sup->signal_fd = sup->admin.fd = sup->tcp_fd = sup->libvirt.link = -1;
     sup->demand.fd = -1;
-    sup->machines.vsock_fd = sup->machines.nvdimm_watch_fd = sup->directory.watch_fd = -1;
+    sup->directory.watch_fd = -1;
     sup->spin.page_fd = sup->spin.loadavg_fd = sup->gate.link = -1;
     sup->life.started_ns = weir_clock_now_ns();
     allow_descriptors();
@@ -184,9 +184,6 @@ int weir_serve_main(const struct weir_serve_params *params)
     }
     for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
         sup->demand.askers[i].fd = -1;
-    }
-    for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        sup->metrics.clients[i].fd = -1;
     }
     if (weir_sup_load(params, &sup->config) != WEIR_OK) {
         free(sup);
@@ -201,6 +198,10 @@ int weir_serve_main(const struct weir_serve_params *params)
         exit_status = !params->check_host || weir_sup_check(sup) ? 0 : 1;
         free(sup);
         return exit_status;
+    }
+    if (!weir_sup_machines_open(sup)) {
+        free(sup);
+        return 1;
     }
     sup->life.exit_status = weir_sup_check_names(sup) && open_all(sup) == WEIR_OK ? 0 : 1;
     if (sup->life.exit_status == 0) {
@@ -230,6 +231,7 @@ int weir_serve_main(const struct weir_serve_params *params)
         close(sup->signal_fd);
     }
     exit_status = sup->life.exit_status;
+    weir_sup_machines_close(sup);
     free(sup->keeper.kept);
     free(sup);
     return exit_status;

@@ -28,6 +28,33 @@
 #define DRAIN_WAIT_NS WEIR_NS_PER_S
 #define FRESH_NS      (100 * WEIR_NS_PER_MS)
 
+enum weir_metrics_state {
+    WEIR_METRICS_READING,
+    WEIR_METRICS_WAITING,
+    WEIR_METRICS_SENDING,
+    WEIR_METRICS_DRAINING,
+};
+
+/* One connection. */
+struct weir_metrics_client {
+    int fd; /* -1: free */
+    enum weir_metrics_state state;
+    bool head_only;
+    char head[WEIR_HTTP_HEAD_MAX];
+    size_t n_head;
+    uint64_t gathering; /* which one's end it waits for */
+    char *text;         /* the answer */
+    size_t bytes, sent;
+    uint64_t deadline_ns;
+};
+
+/* All of them, and where they come. */
+struct weir_sup_metrics {
+    int fd;         /* -1: none */
+    char path[108]; /* of a unix socket; else "" */
+    struct weir_metrics_client clients[WEIR_METRICS_CLIENTS_MAX];
+};
+
 static void close_client(struct weir_metrics_client *c)
 {
     close(c->fd);
@@ -42,9 +69,9 @@ static void log_listening(const struct weir_supervisor *sup)
     socklen_t bytes = sizeof address;
     char host[80] = "", port[16] = "";
 
-    if (sup->metrics.path[0] != 0) {
-        weir_log_info("supervisor: metrics listen=unix:%s", sup->metrics.path);
-    } else if (getsockname(sup->metrics.fd, (struct sockaddr *)&address, &bytes) == 0 &&
+    if (sup->metrics->path[0] != 0) {
+        weir_log_info("supervisor: metrics listen=unix:%s", sup->metrics->path);
+    } else if (getsockname(sup->metrics->fd, (struct sockaddr *)&address, &bytes) == 0 &&
                getnameinfo((struct sockaddr *)&address, bytes, host, sizeof host, port, sizeof port,
                            NI_NUMERICHOST | NI_NUMERICSERV) == 0) {
         weir_log_info("supervisor: metrics listen=%s%s%s:%s",
@@ -61,8 +88,16 @@ enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
     if (*listen == 0) {
         return WEIR_OK;
     }
+    sup->metrics = calloc(1, sizeof *sup->metrics);
+    if (sup->metrics == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    sup->metrics->fd = -1;
+    for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
+        sup->metrics->clients[i].fd = -1;
+    }
     if (*path != '/') {
-        if (!weir_sup_listen_address(listen, &sup->metrics.fd)) {
+        if (!weir_sup_listen_address(listen, &sup->metrics->fd)) {
             fprintf(stderr, "weir serve: metrics '%s': %s\n", listen,
                     errno == EINVAL ? "a socket's path is wanted, or ADDRESS:PORT with a numeric "
                                       "address, localhost or *"
@@ -71,16 +106,16 @@ enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
         }
     } else {
         enum weir_status status =
-            strlen(path) < sizeof sup->metrics.path
-                ? weir_sup_listen(path, (mode_t)sup->config.socket_mode, &sup->metrics.fd)
+            strlen(path) < sizeof sup->metrics->path
+                ? weir_sup_listen(path, (mode_t)sup->config.socket_mode, &sup->metrics->fd)
                 : WEIR_ERR_TOO_BIG;
 
         if (status != WEIR_OK) {
-            sup->metrics.fd = -1;
+            sup->metrics->fd = -1;
             fprintf(stderr, "weir serve: metrics '%s': %s\n", listen, weir_status_text(status));
             return status;
         }
-        strcpy(sup->metrics.path, path);
+        strcpy(sup->metrics->path, path);
     }
     log_listening(sup);
     return WEIR_OK;
@@ -89,10 +124,10 @@ enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
 /* A free place, or that of the client whose time is up first. */
 static struct weir_metrics_client *place(struct weir_supervisor *sup)
 {
-    struct weir_metrics_client *oldest = &sup->metrics.clients[0];
+    struct weir_metrics_client *oldest = &sup->metrics->clients[0];
 
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        struct weir_metrics_client *c = &sup->metrics.clients[i];
+        struct weir_metrics_client *c = &sup->metrics->clients[i];
 
         if (c->fd < 0) {
             return c;
@@ -108,7 +143,7 @@ static struct weir_metrics_client *place(struct weir_supervisor *sup)
 static void on_connection(void *user, int index)
 {
     struct weir_supervisor *sup = user;
-    int fd = weir_sup_accept_operator(sup, sup->metrics.fd, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = weir_sup_accept_operator(sup, sup->metrics->fd, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct weir_metrics_client *c;
 
     (void)index;
@@ -250,7 +285,7 @@ static short events_of(const struct weir_metrics_client *client)
 static void on_client(void *user, int index)
 {
     struct weir_supervisor *sup = user;
-    struct weir_metrics_client *client = &sup->metrics.clients[index];
+    struct weir_metrics_client *client = &sup->metrics->clients[index];
 
     if (client->fd < 0) {
         return;
@@ -273,8 +308,8 @@ static void on_client(void *user, int index)
 
 void weir_sup_metrics_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
-    for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        struct weir_metrics_client *c = &sup->metrics.clients[i];
+    for (int i = 0; sup->metrics != NULL && i < WEIR_METRICS_CLIENTS_MAX; i++) {
+        struct weir_metrics_client *c = &sup->metrics->clients[i];
 
         if (c->fd < 0) {
             continue;
@@ -290,9 +325,12 @@ void weir_sup_metrics_tick(struct weir_supervisor *sup, uint64_t now_ns)
 
 void weir_sup_metrics_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    weir_host_loop_watch(loop, sup->metrics.fd, POLLIN, on_connection, sup, 0);
+    if (sup->metrics == NULL) {
+        return;
+    }
+    weir_host_loop_watch(loop, sup->metrics->fd, POLLIN, on_connection, sup, 0);
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        const struct weir_metrics_client *client = &sup->metrics.clients[i];
+        const struct weir_metrics_client *client = &sup->metrics->clients[i];
 
         if (client->fd >= 0) {
             weir_host_loop_watch(loop, client->fd, events_of(client), on_client, sup, i);
@@ -303,15 +341,20 @@ void weir_sup_metrics_watch(struct weir_supervisor *sup, struct weir_host_loop *
 
 void weir_sup_metrics_close(struct weir_supervisor *sup)
 {
+    if (sup->metrics == NULL) {
+        return;
+    }
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        if (sup->metrics.clients[i].fd >= 0) {
-            close_client(&sup->metrics.clients[i]);
+        if (sup->metrics->clients[i].fd >= 0) {
+            close_client(&sup->metrics->clients[i]);
         }
     }
-    if (sup->metrics.fd >= 0) {
-        close(sup->metrics.fd);
-        if (sup->metrics.path[0] != 0) {
-            unlink(sup->metrics.path);
+    if (sup->metrics->fd >= 0) {
+        close(sup->metrics->fd);
+        if (sup->metrics->path[0] != 0) {
+            unlink(sup->metrics->path);
         }
     }
+    free(sup->metrics);
+    sup->metrics = NULL;
 }

@@ -9,6 +9,7 @@
 #include "host_backend/supervisor/workers/worker_for.h"
 
 #include "base/log.h"
+#include "host_backend/supervisor/machines/private.h"
 #include "proto/transport/stream.h"
 #include "proto/wire/accept.h"
 #include "proto/wire/accept_stream.h"
@@ -116,9 +117,9 @@ void weir_sup_vsock_follow(struct weir_supervisor *sup)
 
     if (!wanted) {
         weir_sup_vsock_close(sup);
-    } else if (sup->machines.vsock_fd < 0) {
-        sup->machines.vsock_fd = listen_vsock(sup->config.vsock_port);
-        if (sup->machines.vsock_fd < 0) {
+    } else if (sup->machines->vsock_fd < 0) {
+        sup->machines->vsock_fd = listen_vsock(sup->config.vsock_port);
+        if (sup->machines->vsock_fd < 0) {
             weir_log_error("supervisor: cannot listen on vsock port=%u why=\"%s\"",
                            sup->config.vsock_port, strerror(errno));
         } else {
@@ -129,9 +130,9 @@ void weir_sup_vsock_follow(struct weir_supervisor *sup)
 
 void weir_sup_vsock_close(struct weir_supervisor *sup)
 {
-    if (sup->machines.vsock_fd >= 0) {
-        close(sup->machines.vsock_fd);
-        sup->machines.vsock_fd = -1;
+    if (sup->machines->vsock_fd >= 0) {
+        close(sup->machines->vsock_fd);
+        sup->machines->vsock_fd = -1;
     }
 }
 
@@ -152,7 +153,7 @@ static void accept_vsock(struct weir_supervisor *sup)
     struct weir_link_message message = {.type = WEIR_LINK_GUEST};
     struct sockaddr_vm peer = {0};
     socklen_t len = sizeof peer;
-    int fd = weir_sup_accept_guest(sup, sup->machines.vsock_fd, (struct sockaddr *)&peer, &len);
+    int fd = weir_sup_accept_guest(sup, sup->machines->vsock_fd, (struct sockaddr *)&peer, &len);
     struct weir_sup_tenant *tenant;
     char text[80];
     int worker;
@@ -195,14 +196,14 @@ static void on_vsock(void *user, int index)
     struct weir_supervisor *sup = user;
 
     (void)index;
-    if (sup->machines.vsock_fd >= 0) {
+    if (sup->machines->vsock_fd >= 0) {
         accept_vsock(sup);
     }
 }
 
 void weir_sup_channels_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    weir_host_loop_watch(loop, sup->machines.vsock_fd, POLLIN, on_vsock, sup, 0);
+    weir_host_loop_watch(loop, sup->machines->vsock_fd, POLLIN, on_vsock, sup, 0);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *t = &sup->tenants[i];
 

@@ -24,6 +24,7 @@
 #include "base/fd_pass.h"
 #include "base/log.h"
 #include "base/memfd.h"
+#include "host_backend/supervisor/machines/private.h"
 #include "proto/transport/region.h"
 #include "proto/wire/accept.h"
 #include <endian.h>
@@ -33,6 +34,7 @@
 #include <pwd.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -46,6 +48,21 @@
 #define GUEST_PEER     1
 #define MEMORY_FOLLOWS (-1)
 #define BACKLOG        64
+
+bool weir_sup_machines_open(struct weir_supervisor *sup)
+{
+    sup->machines = calloc(1, sizeof *sup->machines);
+    if (sup->machines != NULL) {
+        sup->machines->nvdimm_watch_fd = sup->machines->vsock_fd = -1;
+    }
+    return sup->machines != NULL;
+}
+
+void weir_sup_machines_close(struct weir_supervisor *sup)
+{
+    free(sup->machines);
+    sup->machines = NULL;
+}
 
 /* ---------------------------------------------------------------- sockets */
 
@@ -261,10 +278,10 @@ static struct weir_sup_vm *find_place(struct weir_supervisor *sup,
 
     weir_sup_holders(sup, used);
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        if (sup->machines.vms[i].id == 0) {
-            free_place = &sup->machines.vms[i];
+        if (sup->machines->vms[i].id == 0) {
+            free_place = &sup->machines->vms[i];
         } else {
-            weir_sup_holder_uses(&sup->tenants[sup->machines.vms[i].tenant], used);
+            weir_sup_holder_uses(&sup->tenants[sup->machines->vms[i].tenant], used);
         }
     }
     return weir_supply_allows(&supply, weir_sup_holder(tenant), 1) ? free_place : NULL;
@@ -279,7 +296,7 @@ bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm
         return false;
     }
     *slot = *vm;
-    slot->id = ++sup->machines.next_vm;
+    slot->id = ++sup->machines->next_vm;
     clear_epoch(slot);
     if (slot->nvdimm) {
         weir_sup_vms_note(sup, tenant); /* the others come from the last host's note */
@@ -302,7 +319,7 @@ static void accept_vm(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
         return;
     }
     (void)!weir_peer_of(fd, &peer); /* its pid is for people, and to see whether it stands still */
-    *vm = (struct weir_sup_vm){.id = ++sup->machines.next_vm,
+    *vm = (struct weir_sup_vm){.id = ++sup->machines->next_vm,
                                .fd = fd,
                                .region_fd =
                                    make_region(tenant->config.name, sup->config.vm_region_bytes),
@@ -359,8 +376,8 @@ void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tena
         tenant->vm_listen_fd = -1;
     }
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        if (sup->machines.vms[i].id != 0 && sup->machines.vms[i].tenant == tenant->index) {
-            drop_vm(sup, &sup->machines.vms[i]);
+        if (sup->machines->vms[i].id != 0 && sup->machines->vms[i].tenant == tenant->index) {
+            drop_vm(sup, &sup->machines->vms[i]);
         }
     }
 }
@@ -368,9 +385,9 @@ void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tena
 void weir_sup_vms_tell(struct weir_supervisor *sup, int worker)
 {
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        if (sup->machines.vms[i].id != 0 &&
-            sup->tenants[sup->machines.vms[i].tenant].worker == worker) {
-            tell(sup, worker, &sup->machines.vms[i]);
+        if (sup->machines->vms[i].id != 0 &&
+            sup->tenants[sup->machines->vms[i].tenant].worker == worker) {
+            tell(sup, worker, &sup->machines->vms[i]);
         }
     }
 }
@@ -378,8 +395,8 @@ void weir_sup_vms_tell(struct weir_supervisor *sup, int worker)
 void weir_sup_vms_follow(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        if (sup->machines.vms[i].id != 0 && sup->machines.vms[i].tenant == tenant->index) {
-            tell(sup, tenant->worker, &sup->machines.vms[i]);
+        if (sup->machines->vms[i].id != 0 && sup->machines->vms[i].tenant == tenant->index) {
+            tell(sup, tenant->worker, &sup->machines->vms[i]);
         }
     }
 }
@@ -387,9 +404,9 @@ void weir_sup_vms_follow(struct weir_supervisor *sup, const struct weir_sup_tena
 void weir_sup_vms_orphan(struct weir_supervisor *sup, int worker)
 {
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        if (sup->machines.vms[i].id != 0 &&
-            sup->tenants[sup->machines.vms[i].tenant].worker == worker) {
-            clear_epoch(&sup->machines.vms[i]);
+        if (sup->machines->vms[i].id != 0 &&
+            sup->tenants[sup->machines->vms[i].tenant].worker == worker) {
+            clear_epoch(&sup->machines->vms[i]);
         }
     }
 }
@@ -416,8 +433,8 @@ static void on_vm(void *user, int index)
 {
     struct weir_supervisor *sup = user;
 
-    if (sup->machines.vms[index].id != 0) {
-        read_vm(sup, &sup->machines.vms[index]);
+    if (sup->machines->vms[index].id != 0) {
+        read_vm(sup, &sup->machines->vms[index]);
     }
 }
 
@@ -429,8 +446,8 @@ void weir_sup_vms_watch(struct weir_supervisor *sup, struct weir_host_loop *loop
         }
     }
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        if (sup->machines.vms[i].id != 0) {
-            weir_host_loop_watch(loop, sup->machines.vms[i].fd, POLLIN, on_vm, sup, i);
+        if (sup->machines->vms[i].id != 0) {
+            weir_host_loop_watch(loop, sup->machines->vms[i].fd, POLLIN, on_vm, sup, i);
         }
     }
 }

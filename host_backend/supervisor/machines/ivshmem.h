@@ -14,7 +14,24 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#define WEIR_VMS_MAX        64         /* connected at a time */
 #define WEIR_VM_MEMORY_NAME "weir-vm-" /* of the memfd; the tenant's name follows */
+
+/* A connected QEMU. */
+struct weir_sup_vm {
+    uint64_t id; /* 0: this slot is free */
+    int fd;      /* its end tells that the machine is gone: a connection, or a pidfd */
+    int region_fd;
+    int bell_fd;  /* the guest rings, the worker listens */
+    int guest_fd; /* QEMU wants an eventfd for the guest's own vector; nobody rings it */
+    pid_t pid;
+    uint32_t tenant; /* slot */
+    uint64_t offset; /* of the region in its file */
+    uint64_t bytes;
+    bool
+        nvdimm; /* the region is in the tenant's file (nvdimm.c): fd is a pidfd, there is no bell */
+    bool adopted; /* found again after a restart: fd is a pidfd */
+};
 
 /**
  * Listen on a unix socket that is for root and QEMU's user, or the tenant's own, alone.
@@ -28,6 +45,10 @@ void weir_sup_give_to_qemu(const struct weir_supervisor *sup, const struct weir_
                            const char *path);
 /** When a process started, in ticks since the machine's boot; 0: there is none. */
 unsigned long long weir_sup_process_started(int pid);
+/** Nothing is known of machines yet. @return false: no memory */
+bool weir_sup_machines_open(struct weir_supervisor *sup);
+/** Forget all. The machines' sockets are closed. */
+void weir_sup_machines_close(struct weir_supervisor *sup);
 /** Listen for a tenant's virtual machines; a tenant whose path is too long has none. */
 void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Stop listening and hang up on the tenant's machines. */

@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "host_backend/config/proc_text.h"
+#include "host_backend/supervisor/machines/private.h"
 #include "proto/transport/region.h"
 #include <dirent.h>
 #include <errno.h>
@@ -95,7 +96,7 @@ void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant
     path_of(sup, tenant, "", path, sizeof path);
     path_of(sup, tenant, ".part", part, sizeof part);
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        const struct weir_sup_vm *vm = &sup->machines.vms[i];
+        const struct weir_sup_vm *vm = &sup->machines->vms[i];
 
         if (vm->id == 0 || vm->tenant != tenant->index || vm->pid <= 0) {
             continue;

@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host_backend/config/control.h"
+#include "host_backend/supervisor/machines/private.h"
 #include "proto/transport/region.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -97,7 +98,7 @@ static bool has_room(int fd, uint64_t bytes)
 
 static void watch(const struct weir_supervisor *sup, struct weir_sup_nvdimm *n, const char *path)
 {
-    n->watch = inotify_add_watch(sup->machines.nvdimm_watch_fd, path, IN_OPEN);
+    n->watch = inotify_add_watch(sup->machines->nvdimm_watch_fd, path, IN_OPEN);
     if (n->watch < 0) {
         weir_log_warn("supervisor: a file cannot be watched, so no machine is seen path=%s "
                       "why=\"%s\"",
@@ -134,7 +135,7 @@ static bool make_file(const struct weir_supervisor *sup, struct weir_sup_tenant 
 static void forget(const struct weir_supervisor *sup, struct weir_sup_nvdimm *n)
 {
     if (n->watch >= 0) {
-        (void)inotify_rm_watch(sup->machines.nvdimm_watch_fd, n->watch);
+        (void)inotify_rm_watch(sup->machines->nvdimm_watch_fd, n->watch);
     }
     if (n->fd >= 0) {
         close(n->fd);
@@ -182,9 +183,9 @@ static struct weir_sup_vm *machine_of(struct weir_supervisor *sup,
                                       const struct weir_sup_tenant *tenant)
 {
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        if (sup->machines.vms[i].id != 0 && sup->machines.vms[i].nvdimm &&
-            sup->machines.vms[i].tenant == tenant->index) {
-            return &sup->machines.vms[i];
+        if (sup->machines->vms[i].id != 0 && sup->machines->vms[i].nvdimm &&
+            sup->machines->vms[i].tenant == tenant->index) {
+            return &sup->machines->vms[i];
         }
     }
     return NULL;
@@ -279,8 +280,8 @@ void weir_sup_nvdimm_open(struct weir_supervisor *sup, struct weir_sup_tenant *t
     struct weir_sup_nvdimm *n = &tenant->nvdimm;
 
     n->fd = n->watch = -1;
-    if (sup->machines.nvdimm_watch_fd < 0) {
-        sup->machines.nvdimm_watch_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (sup->machines->nvdimm_watch_fd < 0) {
+        sup->machines->nvdimm_watch_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
         report_blindness();
     }
     if (!weir_control_vm_memory(sup->config.run_dir, tenant->config.name, n->path,
@@ -328,7 +329,7 @@ static void on_open(void *user, int index)
 {
     struct weir_supervisor *sup = user;
     _Alignas(struct inotify_event) char bytes[4096];
-    ssize_t n = read(sup->machines.nvdimm_watch_fd, bytes, sizeof bytes);
+    ssize_t n = read(sup->machines->nvdimm_watch_fd, bytes, sizeof bytes);
 
     (void)index;
     for (ssize_t at = 0; at < n;) {
@@ -350,7 +351,7 @@ void weir_sup_nvdimm_watch(struct weir_supervisor *sup, struct weir_host_loop *l
 {
     uint64_t now_ns = weir_host_loop_now_ns(loop);
 
-    weir_host_loop_watch(loop, sup->machines.nvdimm_watch_fd, POLLIN, on_open, sup, 0);
+    weir_host_loop_watch(loop, sup->machines->nvdimm_watch_fd, POLLIN, on_open, sup, 0);
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_nvdimm *n = &sup->tenants[i].nvdimm;
 
@@ -383,9 +384,9 @@ void weir_sup_nvdimms_finish(struct weir_supervisor *sup)
 {
     char path[sizeof((struct weir_sup_nvdimm *)NULL)->path];
 
-    if (sup->machines.nvdimm_watch_fd >= 0) {
-        close(sup->machines.nvdimm_watch_fd);
-        sup->machines.nvdimm_watch_fd = -1;
+    if (sup->machines->nvdimm_watch_fd >= 0) {
+        close(sup->machines->nvdimm_watch_fd);
+        sup->machines->nvdimm_watch_fd = -1;
     }
     if (weir_control_vm_memory(sup->config.run_dir, "x", path, sizeof path)) {
         *strrchr(path, '/') = 0;

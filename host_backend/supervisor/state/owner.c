@@ -3,6 +3,7 @@
 #include "host_backend/supervisor/state/supervisor.h"
 
 #include "proto/wire/accept.h"
+#include <stdio.h>
 #include <unistd.h>
 
 bool weir_sup_tenant_has_user(const struct weir_sup_tenant *tenant)
@@ -13,6 +14,11 @@ bool weir_sup_tenant_has_user(const struct weir_sup_tenant *tenant)
 enum weir_status weir_sup_owner(const struct weir_tenant_config *config, uint32_t *ret_uid)
 {
     return weir_user_id(config->user, ret_uid);
+}
+
+void weir_sup_own(struct weir_tenant_config *config, uint32_t uid)
+{
+    snprintf(config->user, sizeof config->user, "%u", uid);
 }
 
 enum weir_status weir_sup_give_to_user(const struct weir_sup_tenant *tenant, const char *path)

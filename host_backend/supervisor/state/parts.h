@@ -25,24 +25,6 @@ struct weir_claims {
     unsigned n;
 };
 
-#define WEIR_VMS_MAX 64 /* connected at a time */
-
-/* A connected QEMU. */
-struct weir_sup_vm {
-    uint64_t id; /* 0: this slot is free */
-    int fd;      /* its end tells that the machine is gone: a connection, or a pidfd */
-    int region_fd;
-    int bell_fd;  /* the guest rings, the worker listens */
-    int guest_fd; /* QEMU wants an eventfd for the guest's own vector; nobody rings it */
-    pid_t pid;
-    uint32_t tenant; /* slot */
-    uint64_t offset; /* of the region in its file */
-    uint64_t bytes;
-    bool
-        nvdimm; /* the region is in the tenant's file (nvdimm.c): fd is a pidfd, there is no bell */
-    bool adopted; /* found again after a restart: fd is a pidfd */
-};
-
 /* A tenant's file. */
 struct weir_sup_nvdimm {
     char path[256];              /* "": none */
@@ -148,7 +130,5 @@ struct weir_sup_shortage {
     uint64_t spares_ns; /* .. and no spare */
     int wait_status;    /* of the worker that failed, as waitpid() gives it */
 };
-
-#define WEIR_HTTP_HEAD_MAX 4096 /* bytes of a request, without its body, which nobody reads */
 
 #endif

@@ -58,6 +58,8 @@ bool weir_sup_tenant_has_user(const struct weir_sup_tenant *tenant);
 /** That user's number. @return as weir_user_id() */
 enum weir_status weir_sup_owner(const struct weir_tenant_config *config,
                                 uint32_t *ret_uid) WEIR_MUST_CHECK;
+/** This user is to own its files. */
+void weir_sup_own(struct weir_tenant_config *config, uint32_t uid);
 /** That user is to own a file. @return WEIR_OK, as weir_user_id(), WEIR_ERR_DENIED */
 enum weir_status weir_sup_give_to_user(const struct weir_sup_tenant *tenant,
                                        const char *path) WEIR_MUST_CHECK;

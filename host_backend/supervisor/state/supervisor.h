@@ -26,6 +26,8 @@
 #define WEIR_ASKERS_MAX        16 /* who ask for shares on demand */
 
 struct weir_sup_log;
+struct weir_sup_machines;
+struct weir_sup_metrics;
 
 _Static_assert(WEIR_WORKERS_MAX <= WEIR_ACCOUNT_KEPT, "a place on a tenant's page for each");
 
@@ -221,28 +223,6 @@ struct weir_sup_libvirt {
     size_t n_domains;
 };
 
-#define WEIR_METRICS_CLIENTS_MAX 8
-
-enum weir_metrics_state {
-    WEIR_METRICS_READING,
-    WEIR_METRICS_WAITING,
-    WEIR_METRICS_SENDING,
-    WEIR_METRICS_DRAINING,
-};
-
-/* One connection for metrics (metrics_http.c). */
-struct weir_metrics_client {
-    int fd; /* -1: free */
-    enum weir_metrics_state state;
-    bool head_only;
-    char head[WEIR_HTTP_HEAD_MAX];
-    size_t n_head;
-    uint64_t gathering; /* which one's end it waits for */
-    char *text;         /* the answer */
-    size_t bytes, sent;
-    uint64_t deadline_ns;
-};
-
 /* Who may spin (host_backend/config/spin.h), and what else is on workers' pages. */
 struct weir_sup_spin {
     struct weir_spin_page *page; /* the gate process's */
@@ -330,13 +310,6 @@ struct weir_sup_demand {
     uint64_t n_runs;      /* programs that were given a share */
 };
 
-/* Connections for metrics (metrics_http.c). */
-struct weir_sup_metrics {
-    int fd;         /* -1: none */
-    char path[108]; /* of a unix socket; else "" */
-    struct weir_metrics_client clients[WEIR_METRICS_CLIENTS_MAX];
-};
-
 /* Programs that wait for a worker, and what there is none for (workers/programs.c). */
 struct weir_sup_programs {
     struct weir_sup_pending pending[WEIR_PENDING_MAX];
@@ -354,14 +327,6 @@ struct weir_sup_domains {
     uint32_t turns; /* that were given to domains */
 };
 
-/* Virtual machines (machines/ivshmem.c). */
-struct weir_sup_machines {
-    struct weir_sup_vm vms[WEIR_VMS_MAX];
-    uint64_t next_vm;
-    int nvdimm_watch_fd; /* inotify; -1: not yet */
-    int vsock_fd;        /* -1: no tenant has a CID */
-};
-
 /* Descriptors of memory that workers have (workers/keeper.c). */
 struct weir_sup_keeper {
     struct weir_kept_chunk *kept;
@@ -371,10 +336,10 @@ struct weir_sup_keeper {
     struct weir_account of[WEIR_CONFIG_TENANTS_MAX];
 };
 
-/* Of lines that are about no tenant. */
+/* Of lines in the log that are about no tenant. */
 struct weir_sup_rates {
-    struct weir_log_rate strangers; /* the same, of guests of no tenant */
-    struct weir_log_rate starts;    /* of lines about workers that start, and spares that end */
+    struct weir_log_rate strangers; /* that guests of no tenant cause */
+    struct weir_log_rate starts;    /* about workers that start, and spares that end */
 };
 
 struct weir_supervisor {
@@ -401,10 +366,10 @@ struct weir_supervisor {
     struct weir_sup_life life;
     struct weir_sup_admin admin;
     struct weir_sup_demand demand;
-    struct weir_sup_metrics metrics;
+    struct weir_sup_metrics *metrics; /* NULL: nobody may ask for any */
     struct weir_sup_programs programs;
     struct weir_sup_domains mps;
-    struct weir_sup_machines machines;
+    struct weir_sup_machines *machines;
     struct weir_sup_keeper keeper;
     struct weir_sup_rates rates;
 };

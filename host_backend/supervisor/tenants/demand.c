@@ -119,7 +119,7 @@ enum weir_status weir_sup_share_listen(struct weir_supervisor *sup, struct weir_
     char user[PATH_MAX], folder[PATH_MAX];
     int n;
 
-    if (weir_user_id(tenant->config.user, &tenant->demand_uid) != WEIR_OK) {
+    if (weir_sup_owner(&tenant->config, &tenant->demand_uid) != WEIR_OK) {
         return WEIR_ERR_INVALID;
     }
     if (!path_of_user(sup, tenant->demand_uid, user, sizeof user) ||
@@ -443,7 +443,7 @@ static bool name_share(struct weir_supervisor *sup, const struct wish *wish,
         snprintf(config->name, sizeof config->name, "run-%llu",
                  (unsigned long long)++sup->demand.n_runs);
     }
-    snprintf(config->user, sizeof config->user, "%u", wish->uid);
+    weir_sup_own(config, wish->uid);
     other = weir_sup_tenant_find(sup, config->name);
     if (other != NULL && !other->gone) {
         weir_diag_set(diag, 0, 0, "there is a tenant '%s' already", config->name);

@@ -7,7 +7,6 @@
 #define WEIR_HOST_BACKEND_SUPERVISOR_WATCH_METRICS_H
 
 #include "host_backend/config/control.h"
-#include "host_backend/supervisor/state/parts.h"
 #include <stdio.h>
 
 /**
@@ -21,7 +20,8 @@
  */
 void weir_metrics_write(FILE *out, const struct weir_status_report *report, double start_time_s);
 
-#define WEIR_HTTP_MORE 0 /* the request has not ended yet */
+#define WEIR_HTTP_HEAD_MAX 4096 /* bytes of a request, without its body, which nobody reads */
+#define WEIR_HTTP_MORE     0    /* the request has not ended yet */
 
 /**
  * Judge a request as far as it has come.

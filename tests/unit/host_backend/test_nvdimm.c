@@ -1,4 +1,5 @@
 /* Tenants' NVDIMM files on a /dev/shm that is full, in a namespace of its own. */
+#include "host_backend/supervisor/machines/ivshmem.h"
 #include "host_backend/supervisor/machines/nvdimm.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "loop_turn.h"
@@ -31,7 +32,7 @@ static int make(void **state)
     (void)state;
     sup = calloc(1, sizeof *sup);
     assert_non_null(sup);
-    sup->machines.nvdimm_watch_fd = -1;
+    assert_true(weir_sup_machines_open(sup));
     sup->config.vm_region_bytes = UINT64_C(16) << 20;
     snprintf(sup->config.run_dir, sizeof sup->config.run_dir, "/run/weir");
     tenant = &sup->tenants[0];
@@ -46,6 +47,7 @@ static int drop(void **state)
     weir_sup_nvdimm_close(sup, tenant);
     weir_sup_nvdimms_finish(sup);
     assert_int_equal(access("/dev/shm/weir", F_OK), -1);
+    weir_sup_machines_close(sup);
     free(sup);
     return 0;
 }

@@ -1,6 +1,7 @@
 /* host_backend/supervisor/workers/programs.c: which workers end for whom. The rest: tests/e2e. */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/machines/ivshmem.h"
+#include "host_backend/supervisor/machines/private.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/workers/programs.h"
 #include "host_backend/supervisor/workers/workers.h"
@@ -872,8 +873,9 @@ static void machines_that_come_in_a_loop_do_not_fill_the_log(void **state)
     (void)state;
     snprintf(spec, sizeof spec, "warn:/proc/self/fd/%d", log);
     assert_int_equal(weir_log_init(spec, "test"), WEIR_OK);
+    assert_true(weir_sup_machines_open(&sup));
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        sup.machines.vms[i].id = 1;
+        sup.machines->vms[i].id = 1;
     }
     sup.tenants[0].vm_listen_fd = socket(AF_UNIX, SOCK_STREAM, 0);
     assert_int_equal(bind(sup.tenants[0].vm_listen_fd, (struct sockaddr *)&address,
@@ -893,6 +895,7 @@ static void machines_that_come_in_a_loop_do_not_fill_the_log(void **state)
     assert_int_equal(weir_log_init("none", "test"), WEIR_OK);
     close(sup.tenants[0].vm_listen_fd);
     close(log);
+    weir_sup_machines_close(&sup);
 }
 
 int main(void)

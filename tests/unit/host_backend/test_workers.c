@@ -1,5 +1,6 @@
 /* host_backend/supervisor/workers/workers.c: the links to workers. The rest: tests/e2e. */
 #include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/machines/ivshmem.h"
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
 #include "host_backend/supervisor/state/worker_link.h"
@@ -40,7 +41,8 @@ static int set_up(void **state)
     (void)state;
     memset(&sup, 0, sizeof sup);
     sup.listener = &weir_worker_events;
-    sup.gate.link = sup.machines.vsock_fd = sup.tcp_fd = -1;
+    sup.gate.link = sup.tcp_fd = -1;
+    assert_true(weir_sup_machines_open(&sup));
     sup.life.listening = sup.life.announced = true;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) != 0) {
         return 1;
@@ -70,6 +72,7 @@ static int tear_down(void **state)
         close(sup.workers[0].link);
     }
     close(link_end);
+    weir_sup_machines_close(&sup);
     for (int i = 0; i < 2; i++) { /* their pages stay mapped */
         if (sup.tenants[i].account != NULL) {
             close(sup.tenants[i].account_fd);
