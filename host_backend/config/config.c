@@ -92,24 +92,16 @@ static const struct weir_row libvirt_rows[] = {
     {"create", ROW_BOOL, AT(weir_host_config, libvirt_create), 0, 0, NULL},
 };
 static const struct weir_row tenant_rows[] = {
-    {"name", ROW_NAME, AT(weir_tenant_config, name), 0, 0, NULL},
-    {"key", ROW_KEY, AT(weir_tenant_config, key), 0, 0, NULL},
-    {"vsock_cid", ROW_U32, AT(weir_tenant_config, vsock_cid), 0, UINT32_MAX - 1, NULL},
-    {"weight", ROW_U32, AT(weir_tenant_config, weight), 1, 10000, NULL},
-    {"priority", ROW_CHOICE, AT(weir_tenant_config, priority), 0, 0, weir_priority_names},
-    {"min_share", ROW_PCT, AT(weir_tenant_config, min_share_pct), 0, 100, NULL},
-    {"sm_limit", ROW_PCT, AT(weir_tenant_config, sm_limit_pct), 1, 100, NULL},
-    {"share", ROW_CHOICE, AT(weir_tenant_config, share), 0, 0, shares},
-    {"isolation", ROW_CHOICE, AT(weir_tenant_config, isolation), 0, 0, weir_isolation_words},
-    {"group", ROW_NAME, AT(weir_tenant_config, group), 0, 0, NULL},
-    {"memory", ROW_AMOUNT, AT(weir_tenant_config, memory), 0, 0, NULL},
-    {"pinned", ROW_AMOUNT, AT(weir_tenant_config, pinned), 0, 0, NULL},
-    {"devices", ROW_DEVICES, AT(weir_tenant_config, devices), 0, 63, NULL},
-    {"forms", ROW_CHOICE, AT(weir_tenant_config, forms), 0, 0, forms_wishes},
-    {"sessions", ROW_U32, AT(weir_tenant_config, sessions_max), 1, 1024, NULL},
-    {"orphan_s", ROW_U32, AT(weir_tenant_config, orphan_s), 0, SECONDS_MAX, NULL},
-    {"load_wait_s", ROW_U32, AT(weir_tenant_config, load_wait_s), 1, SECONDS_MAX, NULL},
-    {"user", ROW_USER, AT(weir_tenant_config, user), 0, UINT32_MAX - 1, NULL},
+#define WEIR_SETTING(key, kind, type, member, low, high, words, live, usual)                       \
+    {#key, kind, AT(weir_tenant_config, member), low, high, words},
+#include "host_backend/config/tenant.def"
+#undef WEIR_SETTING
+};
+enum { FIXED, LIVE };
+static const bool is_live[] = {
+#define WEIR_SETTING(key, kind, type, member, low, high, words, live, usual) live,
+#include "host_backend/config/tenant.def"
+#undef WEIR_SETTING
 };
 /* What a share on demand has, and how much of it may be asked for. */
 static const struct weir_row default_rows[] = {
@@ -161,13 +153,11 @@ uint32_t weir_tenant_sm_limit(const struct weir_tenant_config *tenant, uint32_t 
 
 void weir_tenant_config_default(struct weir_tenant_config *tenant, const char *name)
 {
-    *tenant = (struct weir_tenant_config){.weight = 100,
-                                          .priority = WEIR_PRIORITY_NORMAL,
-                                          .sm_limit_pct = 100,
-                                          .isolation = WEIR_ISOLATION_PROGRAM,
-                                          .pinned = {.pct = 50},
-                                          .sessions_max = 256,
-                                          .load_wait_s = 60};
+    *tenant = (struct weir_tenant_config){
+#define WEIR_SETTING(key, kind, type, member, low, high, words, live, usual) .member = usual,
+#include "host_backend/config/tenant.def"
+#undef WEIR_SETTING
+    };
     snprintf(tenant->name, sizeof tenant->name, "%s", name);
 }
 
@@ -237,6 +227,17 @@ static bool unknown(const struct weir_toml_value *item, const char *what, const 
     return false;
 }
 
+/* The first row for the same setting: "devices" of "device". */
+static size_t first_row(const struct table *table, size_t row)
+{
+    size_t first = 0;
+
+    while (table->rows[first].offset != table->rows[row].offset) {
+        first++;
+    }
+    return first;
+}
+
 static bool read_rows(const struct table *table, const struct weir_toml_value *from, void *object,
                       struct weir_diag *diag)
 {
@@ -246,7 +247,7 @@ static bool read_rows(const struct table *table, const struct weir_toml_value *f
     for (const struct weir_toml_value *item = from->items; item != NULL; item = item->next) {
         struct weir_guess guess = weir_guess_begin(item->key);
         char where[32];
-        size_t i = 0, first = 0;
+        size_t i = 0, first;
 
         for (; i < table->n_rows && strcmp(table->rows[i].key, item->key) != 0; i++) {
             weir_guess_offer(&guess, table->rows[i].key);
@@ -255,9 +256,7 @@ static bool read_rows(const struct table *table, const struct weir_toml_value *f
             snprintf(where, sizeof where, many ? " in [[%s]]" : " in [%s]", table->name);
             return unknown(item, "key", where, &guess, diag);
         }
-        while (table->rows[first].offset != table->rows[i].offset) {
-            first++; /* "devices" of "device" */
-        }
+        first = first_row(table, i);
         if (by[first] != NULL) {
             weir_diag_set(diag, item->key_line, item->key_column,
                           "'%s' says again what '%s' has said", item->key, by[first]);
@@ -377,10 +376,7 @@ const char *weir_setting_key(size_t setting)
 
 bool weir_setting_is_live(size_t setting)
 {
-    const char *key = setting_row(setting)->key;
-
-    return strcmp(key, "isolation") != 0 && strcmp(key, "group") != 0 &&
-           strcmp(key, "devices") != 0 && strcmp(key, "user") != 0;
+    return is_live[setting + 1];
 }
 
 int weir_setting_find(const char *key)
@@ -518,7 +514,7 @@ void weir_config_restart_keys(const struct weir_host_config *before,
             const struct weir_row *row = &tables[t].rows[i];
 
             if (tables[t].rows == default_rows || row->kind == ROW_POLICY ||
-                strcmp(row->key, "device") == 0 || row_equal(row, before, now)) {
+                first_row(&tables[t], i) != i || row_equal(row, before, now)) {
                 continue;
             }
             at += (size_t)snprintf(text + at, bytes - at, "%s[%s] %s", at == 0 ? "" : ", ",

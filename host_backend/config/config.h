@@ -53,24 +53,11 @@ struct weir_amount {
 #define WEIR_DEVICE_LIST_BYTES 704
 
 struct weir_tenant_config {
-    char name[WEIR_TENANT_NAME_BYTES];
-    char key[WEIR_KEY_Z85_BYTES]; /* public CURVE key for tcp; "": not over tcp */
-    uint32_t vsock_cid;           /* of its virtual machine; 0: not over vsock */
-    uint32_t weight;              /* 1 .. 10000 */
-    enum weir_priority priority;
-    uint32_t min_share_pct; /* 0 .. 100: of the device's time, while it has work */
-    uint32_t sm_limit_pct;  /* 1 .. 100: of the multiprocessors */
-    enum weir_sharing share;
-    enum weir_isolation isolation;
-    char group[WEIR_TENANT_NAME_BYTES]; /* with WEIR_ISOLATION_GROUP; else "" */
-    struct weir_amount memory;          /* of its devices, all together */
-    struct weir_amount pinned;          /* of the host's memory */
-    uint32_t sessions_max;
-    uint32_t orphan_s;    /* how long work may go on whose program is gone; 0: until it ends */
-    uint32_t load_wait_s; /* how long a call may wait in a shared worker until the GPU is idle */
-    char devices[WEIR_DEVICE_LIST_BYTES]; /* some of the host's; "": those */
-    enum weir_forms_wish forms;
-    char user[WEIR_CONFIG_USER_BYTES]; /* name or number of who owns its sockets; "": socket_mode */
+#define TEXT(bytes)                                                          __typeof__(char[bytes])
+#define WEIR_SETTING(key, kind, type, member, low, high, words, live, usual) type member;
+#include "host_backend/config/tenant.def"
+#undef WEIR_SETTING
+#undef TEXT
 };
 
 /* Shares on demand ([default]): docs/design/demand.md. */

@@ -113,138 +113,22 @@ const char *weir_control_default_run_dir(void);
  */
 bool weir_control_vm_memory(const char *run_dir, const char *tenant, char *text, size_t bytes);
 
-struct weir_status_tenant {
-    char name[WEIR_TENANT_NAME_BYTES];
-    char priority[16];
-    char isolation[16];
-    uint32_t weight;
-    uint32_t sessions;
-    uint32_t contexts; /* of workers that serve it alone */
-    uint64_t quota_bytes;
-    uint64_t used_bytes;
-    uint64_t pinned_bytes;
-    uint64_t image_bytes;
-    char source[16];  /* who made it: "weir.toml" or "built in", "weir tenant", "libvirt" */
-    uint32_t changed; /* settings that differ from its source's */
-    uint32_t min_share_pct;
-    uint32_t sm_limit_pct;
-    uint32_t orphans; /* of its sessions: those whose program is gone, but not their work */
-    uint64_t faults;  /* GPU faults that it alone can have caused */
-    uint64_t suspected_faults; /* that it or another may have caused */
-    uint64_t refused_device;   /* allocations of device memory that its quota did not allow .. */
-    uint64_t refused_pinned;   /* .. and of pinned host memory */
-    uint64_t refused_sessions; /* programs that were turned away */
-    uint32_t quarantined;      /* 1: it has a worker of its own since a fault */
-    double quarantine_s;       /* how much longer at least */
-    double fault_age_s;        /* since the last of either; 0: there was none */
-    uint32_t
-        scheduled; /* 1: there is a scheduler, which fills what follows since the worker began */
-    uint64_t service_sm_ns; /* nanoseconds of one multiprocessor, summed */
-    uint64_t copy_h2d_ns, copy_d2h_ns;
-    uint64_t copy_h2d_bytes, copy_d2h_bytes;
-    uint64_t wait_ns; /* its work stood in the gate */
-    /* How often it stood there for so long at most, and more than for the one before. */
-    uint64_t waits_10us, waits_100us, waits_1ms, waits_10ms, waits_100ms, waits_1s, waits_longer;
-    uint64_t items; /* kernels, graphs, copies, memsets */
-    uint64_t stops; /* of its kernels, for others */
-};
-
-/* A GPU. Where the driver does not say, a number is NAN. */
-struct weir_status_device {
-    char uuid[48]; /* as nvidia-smi -L prints it */
-    char name[WEIR_HOST_TEXT_BYTES];
-    uint32_t ordinal; /* the driver's */
-    uint32_t sms;
-    uint64_t memory_bytes;
-    double free_bytes;
-    double utilization_pct; /* time in which a kernel ran, in the driver's last interval */
-    double temperature_c;
-    double power_w;
-    uint32_t scheduled; /* 1: sm_ns is known */
-    uint64_t sm_ns;     /* nanoseconds of one multiprocessor that all tenants were charged */
-};
-
-/* Programs of one name, of a tenant; those that are gone are in it. */
-struct weir_status_program {
-    char tenant[WEIR_TENANT_NAME_BYTES];
-    char program[24];
-    uint64_t sm_ns;
-};
-
-struct weir_status_session {
-    char tenant[WEIR_TENANT_NAME_BYTES];
-    char program[WEIR_HOST_TEXT_BYTES];
-    char transport[16];
-    uint64_t id;
-    uint64_t pid;
-    uint64_t worker; /* pid */
-    uint64_t sm_ns;  /* nanoseconds of one multiprocessor that it was charged */
-    uint64_t used_bytes;
-    uint64_t memory_limit_bytes; /* that the guest asked for, of its first device; 0: none */
-    uint32_t sm_limit_pct;       /* likewise, of the multiprocessors */
-    uint64_t calls;
-    double calls_per_s;
-    double age_s;
-    double orphan_age_s; /* since its program left work behind; 0: it did not */
-};
-
-struct weir_status_worker {
-    char device[WEIR_HOST_TEXT_BYTES]; /* names */
-    char devices[64];                  /* the driver's ordinals, with commas */
-    uint32_t n_devices;
-    uint32_t contexts;     /* of them, those that it has used: it has a context on each */
-    uint32_t sm_share_pct; /* of the SMs, that its contexts have; 0: all */
-    uint32_t all_devices;  /* 1: it has all of the host's */
-    uint64_t memory_bytes; /* of its devices, all together */
-    char driver[WEIR_HOST_TEXT_BYTES];
-    char tenant[WEIR_TENANT_NAME_BYTES]; /* of a worker that serves one tenant alone; else "" */
-    char state[16]; /* of a program's worker: "starting", "spare", "busy", "kept", "stopping"; else
-                       "" */
-    uint64_t pid;   /* 0: being restarted */
-    uint32_t restarts;
-    uint64_t objects; /* live driver objects of all sessions: 0 when no session lives */
-    uint64_t chunks;
-    uint64_t chunk_bytes;
-};
-
-/* What a guest says of its own calls, live or of a session that has ended (weir stats). */
-struct weir_status_counted {
-    char tenant[WEIR_TENANT_NAME_BYTES];
-    char program[WEIR_HOST_TEXT_BYTES];
-    char transport[16];
-    uint64_t id;
-    uint64_t pid;
-    uint32_t ended;
-    double age_s; /* of an ended one: how long it lived */
-};
-
-/* One function of the weir_status_counted before it. Times in nanoseconds. */
-struct weir_status_function {
-    char name[64];
-    uint64_t guest;
-    uint64_t posted;
-    uint64_t waited;
-    uint64_t wait_ns;
-    uint64_t max_ns;
-    uint64_t busy_ns; /* of guest and posted calls, where the guest times them */
-    uint32_t counted; /* index of its session in the report; not in the text */
-};
-
-/* What a GPU's scheduler knows of durations, and how good that is (weir stats). Since the gate
- * process began. An error of 0.05 is 5 %. */
-struct weir_status_prediction {
-    uint32_t device;     /* in the order in which workers named the GPUs */
-    uint32_t keys;       /* kernels with a geometry, kinds of copies */
-    uint32_t keys_found; /* on disk when the gate process began */
-    uint64_t asked;
-    uint64_t known;     /* of those questions */
-    uint64_t kernels;   /* predictions that were compared with what was seen */
-    double kernel_mean; /* relative error */
-    double kernel_median;
-    uint64_t copies;
-    double copy_mean;
-    double copy_median;
-};
+/* Rows of a status: a struct weir_status_<row> for each kind. */
+#define WEIR_STATUS_C_U32                     uint32_t
+#define WEIR_STATUS_C_U64                     uint64_t
+#define WEIR_STATUS_C_REAL                    double
+#define WEIR_STATUS_C_TEXT(n)                 __typeof__(char[n])
+#define WEIR_STATUS_BEGIN(row)                struct weir_status_##row {
+#define WEIR_STATUS(row, type, member, ...)   WEIR_STATUS_C_##type member;
+#define WEIR_STATUS_MEMBER(row, type, member) WEIR_STATUS_C_##type member;
+#define WEIR_STATUS_END(row)                                                                       \
+    }                                                                                              \
+    ;
+#include "host_backend/config/status.def"
+#undef WEIR_STATUS_BEGIN
+#undef WEIR_STATUS
+#undef WEIR_STATUS_MEMBER
+#undef WEIR_STATUS_END
 
 /*
  * One counter of kernels that could be stopped (counts.def of host_backend/worker/runs): of the
@@ -255,69 +139,6 @@ struct weir_status_count {
     uint64_t n;
     uint32_t counted; /* index of its session in the report; not in the text */
     char device[16];  /* the driver's ordinal, of a device's */
-};
-
-/* One setting of a tenant, where it was asked for (weir tenant). */
-struct weir_status_setting {
-    char tenant[WEIR_TENANT_NAME_BYTES];
-    char key[24];
-    char value[192];  /* in effect */
-    char before[192]; /* before this request */
-    char base[192];   /* its source's (weir_status_tenant), and so what it is after a restart */
-    char origin[16];  /* who set what is in effect: that source, "weir tenant" or "libvirt" */
-    uint32_t live;    /* can change while the host runs */
-};
-
-/* What happened, of events.def. Texts are "" and numbers 0 where they do not apply. */
-struct weir_status_event {
-    uint64_t number; /* from 1, since the host began */
-    char time[32];   /* "2026-01-31T12:00:00.000Z" */
-    char kind[24];
-    char tenant[WEIR_TENANT_NAME_BYTES];
-    char program[WEIR_HOST_TEXT_BYTES];
-    char call[64];   /* Weir's operation, mostly named as the function of the Driver API */
-    char why[192];   /* for people */
-    uint64_t pid;    /* of the program */
-    uint64_t worker; /* pid of the worker */
-    uint64_t session;
-    uint64_t bytes; /* that were asked for */
-    uint64_t n;     /* how many this stands for: alike ones in short order are told together */
-};
-
-/* A kind of scheduling policies: the one in force ("": none), and all that there are. */
-struct weir_status_policy {
-    char kind[16];
-    char in_force[32];
-    char known[128]; /* with commas */
-};
-
-/* What `weir doctor` has looked at. */
-struct weir_status_check {
-    char result[16]; /* "ok", "warning", "problem"; "way": one to a host, open or not */
-    char text[512];
-    char remedy[256];
-};
-
-/* What `weir top` shows of a device, a tenant or a process, between two reports. NAN: not known. */
-struct weir_status_rate {
-    char tenant[WEIR_TENANT_NAME_BYTES];
-    char program[WEIR_HOST_TEXT_BYTES];
-    uint64_t pid, session;
-    uint32_t device; /* the driver's ordinal */
-    uint32_t sessions;
-    double share_pct; /* of the multiprocessor time that all got */
-    double sm_pct;    /* of the time of all multiprocessors */
-    double sm_s;      /* multiprocessor time in all, in seconds */
-    double to_device_bytes_per_s, from_device_bytes_per_s;
-    double wait_pct; /* of the interval: how long its work waited; with several queues over 100 */
-    double calls_per_s;
-    uint64_t memory_bytes, quota_bytes;
-};
-
-/* What the host says about a request. */
-struct weir_status_note {
-    char kind[16]; /* "error": nothing was done; "warning"; "answer" of a worker */
-    char text[256];
 };
 
 struct weir_status_report {

@@ -4,6 +4,7 @@
 #include "base/fd_pass.h"
 #include <errno.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 static enum weir_status status_of_errno(void)
 {
@@ -57,4 +58,13 @@ enum weir_status weir_link_receive(int link, struct weir_link_message *ret_messa
     }
     weir_fds_close(&fds);
     return n == 0 ? WEIR_ERR_CLOSED : WEIR_ERR_PEER;
+}
+
+void weir_link_finish(struct weir_link_heard *heard)
+{
+    int fd = weir_link_take_fd(heard);
+
+    if (fd >= 0) {
+        close(fd);
+    }
 }

@@ -24,68 +24,13 @@ enum weir_event_kind {
 #define WEIR_LINK_FD          3 /* its end of the link */
 #define WEIR_LINK_LISTENER_FD 4 /* listens for ZeroMQ; there if Weir is built with it */
 
+/* 0 is none of them. */
 enum weir_link_type {
-    /* To the worker. */
-    WEIR_LINK_CONFIG = 1, /* the first message; the page of spin.h goes with it. The gate process
-                             gets it again, without a page, when the policies are others */
-    WEIR_LINK_LISTEN, /* the tenants are told: guests may come; with the socket for remote ones */
-    WEIR_LINK_TENANT, /* a tenant, new or changed; the page that its workers charge together goes
-                         with it, if there is one */
-    WEIR_LINK_TENANT_GONE,
-    WEIR_LINK_GUEST,  /* an accepted connection; the descriptor goes with it */
-    WEIR_LINK_STATUS, /* wants ROW_* messages and then STATUS_END */
-    WEIR_LINK_STATS,  /* the same; rows of statistics come as a file with STATUS_END */
-    WEIR_LINK_REGION, /* a virtual machine's region, its descriptor with it; the bell follows */
-    WEIR_LINK_REGION_BELL, /* an eventfd, or none */
-    WEIR_LINK_REGION_GONE,
-    WEIR_LINK_CONTEXT_GONE, /* a fault of another client of its MPS server has ended its context */
-    WEIR_LINK_FOUND,        /* answers PUBLISH and FIND; of memory a descriptor goes with it */
-    WEIR_LINK_STOP,         /* end all sessions and exit */
-    WEIR_LINK_RELEASE,      /* exit if there is no session; else STAYS follows */
-    WEIR_LINK_GIVE_BACK,    /* release device memory that nobody uses: others lack some */
-    WEIR_LINK_GATE_LOST,    /* the gate process has died */
-    /* To the gate process, which gets CONFIG, TENANT, TENANT_GONE, STATUS and STOP as well. */
-    WEIR_LINK_GATE_GPU,         /* a GPU that it is to serve; of others nothing is scheduled */
-    WEIR_LINK_GATE_TIMES,       /* the file in which it keeps what it learns goes with it; behind
-                                   the first CONFIG */
-    WEIR_LINK_GATE_PORT,        /* a worker starts: make a port for it. The answer has the same
-                                   type, and the port goes with it; the supervisor passes that on.
-                                   Without one: none could be made */
-    WEIR_LINK_GATE_BELL,        /* the port's bell follows in the same way */
-    WEIR_LINK_GATE_PORT_TENANT, /* its worker serves this tenant, too */
-    WEIR_LINK_GATE_PORT_GONE,   /* the worker is gone, or gets another */
-    WEIR_LINK_PING,             /* answers with the same: it lives */
-    WEIR_LINK_REQUEST,          /* of requests.def; ANSWER follows */
-    /* To the supervisor. */
-    WEIR_LINK_DEVICES,     /* NVIDIA's GPUs that it is about to use */
-    WEIR_LINK_READS,       /* from now on: a port to the gate, or GATE_LOST, its tenants and then
-                              LISTEN are to follow */
-    WEIR_LINK_SMS,         /* of its devices, if it is under MPS and has all of them */
-    WEIR_LINK_READY,       /* the driver is open */
-    WEIR_LINK_KEEP,        /* hold this chunk's descriptor */
-    WEIR_LINK_DROP,        /* let go of a chunk */
-    WEIR_LINK_PUBLISH,     /* enter in the directory; FOUND follows */
-    WEIR_LINK_FIND,        /* look up in the directory; FOUND follows */
-    WEIR_LINK_WITHDRAW,    /* the worker has no more use of what it published or found, once */
-    WEIR_LINK_TENANT_FREE, /* nothing is left of a tenant that was to go */
-    WEIR_LINK_IDLE,        /* no session is left; only if the configuration asks for it */
-    WEIR_LINK_LEFT_BEHIND, /* its program is gone and its work does not end: the worker is to be
-                              killed */
-    WEIR_LINK_NO_MEMORY,   /* of a device; workers that serve nobody may have some, and so may
-                              programs that have ended (giving in spin.h) */
-    WEIR_LINK_SYNC,        /* count this on the page, when all before it has been done */
-    WEIR_LINK_MORE, /* a tenant needs more of the machine's memory than its page is granted */
-    WEIR_LINK_CONNECTIONS, /* start it again with that many: it has refused a guest for that */
-    WEIR_LINK_GATE_DEAF,   /* the gate process does not read its port, so its work passes */
-    WEIR_LINK_ANSWER,      /* to a REQUEST */
-    WEIR_LINK_STAYS,       /* answers RELEASE */
-    WEIR_LINK_FAULT,       /* for each tenant that may have ended the context; then it exits */
-    WEIR_LINK_EVENT,
-    WEIR_LINK_USE,        /* the gate process's, after STATUS */
-    WEIR_LINK_ROW_DEVICE, /* likewise, and workers' */
-    WEIR_LINK_ROW_TENANT,
-    WEIR_LINK_ROW_SESSION,
-    WEIR_LINK_STATUS_END,
+    WEIR_LINK_NONE,
+#define WEIR_LINK(message, worker, gate, of_worker, of_gate, when, about) WEIR_LINK_##message,
+#include "host_backend/config/link.def"
+#undef WEIR_LINK
+    WEIR_LINK_COUNT
 };
 
 #define WEIR_LINK_DEVICES_MAX 16 /* at least those of a worker */
@@ -308,6 +253,25 @@ struct weir_link_message {
         struct weir_status_device device_row;
     };
 };
+
+/* A message that has come, and the descriptor that came with it, or -1. A handler that keeps the
+ * descriptor takes it. */
+struct weir_link_heard {
+    struct weir_link_message message;
+    int fd;
+};
+
+/** Take the descriptor over. @return it, or -1 @thread the one that has received the message */
+static inline int weir_link_take_fd(struct weir_link_heard *heard)
+{
+    int fd = heard->fd;
+
+    heard->fd = -1;
+    return fd;
+}
+
+/** Close the descriptor, unless a handler has taken it. @thread likewise */
+void weir_link_finish(struct weir_link_heard *heard);
 
 /**
  * Send one message.

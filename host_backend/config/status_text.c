@@ -8,164 +8,76 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum field_kind { FIELD_TEXT, FIELD_U32, FIELD_U64, FIELD_REAL };
+/* The columns of status.def. */
+/* clang-format off */
+#define TEXT(n) WEIR_STATUS_TEXT
+#define U32     WEIR_STATUS_U32
+#define U64     WEIR_STATUS_U64
+#define REAL    WEIR_STATUS_REAL
+#define SUM     .merge = WEIR_STATUS_SUM
+#define ANY     .merge = WEIR_STATUS_ANY
+#define FIRST   .merge = WEIR_STATUS_FIRST
+#define METRIC(text, of, in, about, ...)                                                           \
+    .metric = {.name = text, .type = of, .unit = WEIR_STATUS_##in, .help = about, ##__VA_ARGS__}
+#define GAUGE(text, unit, help, ...)   METRIC(text, "gauge", unit, help, ##__VA_ARGS__)
+#define COUNTER(text, unit, help, ...) METRIC(text, "counter", unit, help, ##__VA_ARGS__)
+#define WAITS(seconds)                 .metric = {.bucket = seconds}
+#define LABEL(key, value)              .label = "," key "=\"" value "\""
+#define SCHEDULED                      .scheduled = true
+#define FIELD(type, of, member, ...)                                                               \
+    {.name = #member, .kind = of, .offset = offsetof(struct type, member),                         \
+     .size = sizeof(((struct type *)0)->member), ##__VA_ARGS__}
 
-struct field {
+#define WEIR_STATUS_BEGIN(row) const struct weir_status_field weir_status_##row##_fields[] = {
+#define WEIR_STATUS(row, type, member, ...) FIELD(weir_status_##row, type, member, ##__VA_ARGS__),
+#define WEIR_STATUS_MEMBER(row, type, member)
+#define WEIR_STATUS_END(row) {.name = NULL}};
+/* clang-format on */
+#include "host_backend/config/status.def"
+
+#define HOST(type, member)  FIELD(weir_status_report, type, member)
+#define COUNT(type, member) FIELD(weir_status_count, type, member)
+static const struct weir_status_field host_fields[] = {
+    HOST(TEXT(), version),    HOST(TEXT(), run_dir),
+    HOST(U64, pid),           HOST(REAL, age_s),
+    HOST(U64, kept_fds),      HOST(TEXT(), policy),
+    HOST(TEXT(), config),     HOST(U32, memory_promised_pct),
+    HOST(U64, worker_starts), {.name = NULL}};
+static const struct weir_status_field form_fields[] = {
+    COUNT(TEXT(), name), COUNT(U64, n), {.name = NULL}};
+static const struct weir_status_field run_fields[] = {
+    COUNT(TEXT(), device), COUNT(TEXT(), name), COUNT(U64, n), {.name = NULL}};
+
+/* The rows of a report, as they are read. */
+static const struct {
     const char *name;
-    enum field_kind kind;
-    size_t offset, size;
+    const struct weir_status_field *fields;
+    size_t array, n, size; /* in the report, and of an element; size 0: the report itself */
+    size_t counted;        /* of a row that belongs to the weir_status_counted before it: where it
+                              names that; else 0 */
+} rows[] = {
+#define ROWS(row, fields, member)                                                                  \
+    row, fields, offsetof(struct weir_status_report, member),                                      \
+        offsetof(struct weir_status_report, n_##member),                                           \
+        sizeof *((struct weir_status_report *)0)->member
+    {"host", host_fields, 0, 0, 0, 0},
+    {ROWS("device", weir_status_device_fields, devices), 0},
+    {ROWS("worker", weir_status_worker_fields, workers), 0},
+    {ROWS("tenant", weir_status_tenant_fields, tenants), 0},
+    {ROWS("session", weir_status_session_fields, sessions), 0},
+    {ROWS("program", weir_status_program_fields, programs), 0},
+    {ROWS("setting", weir_status_setting_fields, settings), 0},
+    {ROWS("note", weir_status_note_fields, notes), 0},
+    {ROWS("event", weir_status_event_fields, events), 0},
+    {ROWS("counted", weir_status_counted_fields, counted), 0},
+    {ROWS("prediction", weir_status_prediction_fields, predictions), 0},
+    {ROWS("function", weir_status_function_fields, functions),
+     offsetof(struct weir_status_function, counted)},
+    {ROWS("form", form_fields, forms), offsetof(struct weir_status_count, counted)},
+    {ROWS("run", run_fields, runs), 0},
 };
-
-#define F(type, field, kind)                                                                       \
-    {                                                                                              \
-#field, FIELD_##kind, offsetof(struct weir_status_##type, field),                          \
-            sizeof(((struct weir_status_##type *)0)->field)                                        \
-    }
-
-static const struct field host_fields[] = {
-    F(report, version, TEXT),      F(report, run_dir, TEXT),
-    F(report, pid, U64),           F(report, age_s, REAL),
-    F(report, kept_fds, U64),      F(report, policy, TEXT),
-    F(report, config, TEXT),       F(report, memory_promised_pct, U32),
-    F(report, worker_starts, U64), {0}};
-static const struct field tenant_fields[] = {F(tenant, name, TEXT),
-                                             F(tenant, priority, TEXT),
-                                             F(tenant, isolation, TEXT),
-                                             F(tenant, weight, U32),
-                                             F(tenant, sessions, U32),
-                                             F(tenant, contexts, U32),
-                                             F(tenant, quota_bytes, U64),
-                                             F(tenant, used_bytes, U64),
-                                             F(tenant, pinned_bytes, U64),
-                                             F(tenant, image_bytes, U64),
-                                             F(tenant, source, TEXT),
-                                             F(tenant, changed, U32),
-                                             F(tenant, min_share_pct, U32),
-                                             F(tenant, sm_limit_pct, U32),
-                                             F(tenant, orphans, U32),
-                                             F(tenant, faults, U64),
-                                             F(tenant, suspected_faults, U64),
-                                             F(tenant, fault_age_s, REAL),
-                                             F(tenant, refused_device, U64),
-                                             F(tenant, refused_pinned, U64),
-                                             F(tenant, refused_sessions, U64),
-                                             F(tenant, quarantined, U32),
-                                             F(tenant, quarantine_s, REAL),
-                                             F(tenant, scheduled, U32),
-                                             F(tenant, service_sm_ns, U64),
-                                             F(tenant, copy_h2d_ns, U64),
-                                             F(tenant, copy_d2h_ns, U64),
-                                             F(tenant, copy_h2d_bytes, U64),
-                                             F(tenant, copy_d2h_bytes, U64),
-                                             F(tenant, wait_ns, U64),
-                                             F(tenant, waits_10us, U64),
-                                             F(tenant, waits_100us, U64),
-                                             F(tenant, waits_1ms, U64),
-                                             F(tenant, waits_10ms, U64),
-                                             F(tenant, waits_100ms, U64),
-                                             F(tenant, waits_1s, U64),
-                                             F(tenant, waits_longer, U64),
-                                             F(tenant, items, U64),
-                                             F(tenant, stops, U64),
-                                             {0}};
-static const struct field session_fields[] = {F(session, tenant, TEXT),
-                                              F(session, program, TEXT),
-                                              F(session, transport, TEXT),
-                                              F(session, id, U64),
-                                              F(session, pid, U64),
-                                              F(session, worker, U64),
-                                              F(session, sm_ns, U64),
-                                              F(session, used_bytes, U64),
-                                              F(session, memory_limit_bytes, U64),
-                                              F(session, sm_limit_pct, U32),
-                                              F(session, calls, U64),
-                                              F(session, calls_per_s, REAL),
-                                              F(session, age_s, REAL),
-                                              F(session, orphan_age_s, REAL),
-                                              {0}};
-static const struct field device_fields[] = {F(device, uuid, TEXT),
-                                             F(device, name, TEXT),
-                                             F(device, ordinal, U32),
-                                             F(device, sms, U32),
-                                             F(device, memory_bytes, U64),
-                                             F(device, free_bytes, REAL),
-                                             F(device, utilization_pct, REAL),
-                                             F(device, temperature_c, REAL),
-                                             F(device, power_w, REAL),
-                                             F(device, scheduled, U32),
-                                             F(device, sm_ns, U64),
-                                             {0}};
-static const struct field program_fields[] = {
-    F(program, tenant, TEXT), F(program, program, TEXT), F(program, sm_ns, U64), {0}};
-static const struct field worker_fields[] = {
-    F(worker, device, TEXT),     F(worker, devices, TEXT),
-    F(worker, n_devices, U32),   F(worker, contexts, U32),
-    F(worker, all_devices, U32), F(worker, memory_bytes, U64),
-    F(worker, driver, TEXT),     F(worker, tenant, TEXT),
-    F(worker, state, TEXT),      F(worker, sm_share_pct, U32),
-    F(worker, pid, U64),         F(worker, restarts, U32),
-    F(worker, objects, U64),     F(worker, chunks, U64),
-    F(worker, chunk_bytes, U64), {0}};
-static const struct field counted_fields[] = {
-    F(counted, tenant, TEXT),    F(counted, program, TEXT),
-    F(counted, transport, TEXT), F(counted, id, U64),
-    F(counted, pid, U64),        F(counted, ended, U32),
-    F(counted, age_s, REAL),     {0}};
-static const struct field function_fields[] = {F(function, name, TEXT),   F(function, guest, U64),
-                                               F(function, posted, U64),  F(function, waited, U64),
-                                               F(function, wait_ns, U64), F(function, max_ns, U64),
-                                               F(function, busy_ns, U64), {0}};
-static const struct field prediction_fields[] = {
-    F(prediction, device, U32),       F(prediction, keys, U32),
-    F(prediction, keys_found, U32),   F(prediction, asked, U64),
-    F(prediction, known, U64),        F(prediction, kernels, U64),
-    F(prediction, kernel_mean, REAL), F(prediction, kernel_median, REAL),
-    F(prediction, copies, U64),       F(prediction, copy_mean, REAL),
-    F(prediction, copy_median, REAL), {0}};
-
-static const struct field form_fields[] = {F(count, name, TEXT), F(count, n, U64), {0}};
-static const struct field run_fields[] = {
-    F(count, device, TEXT), F(count, name, TEXT), F(count, n, U64), {0}};
-
-static const struct field setting_fields[] = {F(setting, tenant, TEXT), F(setting, key, TEXT),
-                                              F(setting, value, TEXT),  F(setting, before, TEXT),
-                                              F(setting, base, TEXT),   F(setting, origin, TEXT),
-                                              F(setting, live, U32),    {0}};
-static const struct field note_fields[] = {F(note, kind, TEXT), F(note, text, TEXT), {0}};
-
-static const struct field policy_fields[] = {
-    F(policy, kind, TEXT), F(policy, in_force, TEXT), F(policy, known, TEXT), {0}};
-static const struct field check_fields[] = {
-    F(check, result, TEXT), F(check, text, TEXT), F(check, remedy, TEXT), {0}};
-static const struct field rate_fields[] = {F(rate, tenant, TEXT),
-                                           F(rate, program, TEXT),
-                                           F(rate, pid, U64),
-                                           F(rate, session, U64),
-                                           F(rate, device, U32),
-                                           F(rate, sessions, U32),
-                                           F(rate, share_pct, REAL),
-                                           F(rate, sm_pct, REAL),
-                                           F(rate, sm_s, REAL),
-                                           F(rate, to_device_bytes_per_s, REAL),
-                                           F(rate, from_device_bytes_per_s, REAL),
-                                           F(rate, wait_pct, REAL),
-                                           F(rate, calls_per_s, REAL),
-                                           F(rate, memory_bytes, U64),
-                                           F(rate, quota_bytes, U64),
-                                           {0}};
-static const struct field event_fields[] = {F(event, number, U64),
-                                            F(event, time, TEXT),
-                                            F(event, kind, TEXT),
-                                            F(event, tenant, TEXT),
-                                            F(event, program, TEXT),
-                                            F(event, call, TEXT),
-                                            F(event, why, TEXT),
-                                            F(event, pid, U64),
-                                            F(event, worker, U64),
-                                            F(event, session, U64),
-                                            F(event, bytes, U64),
-                                            F(event, n, U64),
-                                            {0}};
+#define N_ROWS  (sizeof rows / sizeof rows[0])
+#define WRITTEN 9 /* of them, the first ones are what weir_status_text_write() writes */
 
 /* JSON has no NAN. */
 static void put_real(FILE *out, double value)
@@ -177,24 +89,25 @@ static void put_real(FILE *out, double value)
     }
 }
 
-static void write_row(FILE *out, const char *row, const struct field *fields, const void *object)
+static void write_row(FILE *out, const char *row, const struct weir_status_field *fields,
+                      const void *object)
 {
     fprintf(out, "{\"row\":\"%s\"", row);
-    for (const struct field *f = fields; f->name != NULL; f++) {
+    for (const struct weir_status_field *f = fields; f->name != NULL; f++) {
         const char *at = (const char *)object + f->offset;
 
         fprintf(out, ",\"%s\":", f->name);
         switch (f->kind) {
-        case FIELD_TEXT:
+        case WEIR_STATUS_TEXT:
             weir_json_put(out, at);
             break;
-        case FIELD_U32:
+        case WEIR_STATUS_U32:
             fprintf(out, "%u", *(const uint32_t *)(const void *)at);
             break;
-        case FIELD_U64:
+        case WEIR_STATUS_U64:
             fprintf(out, "%llu", (unsigned long long)*(const uint64_t *)(const void *)at);
             break;
-        case FIELD_REAL:
+        case WEIR_STATUS_REAL:
             put_real(out, *(const double *)(const void *)at);
             break;
         }
@@ -202,32 +115,21 @@ static void write_row(FILE *out, const char *row, const struct field *fields, co
     fputs("}\n", out);
 }
 
+static void *at(const void *object, size_t offset)
+{
+    return (char *)(uintptr_t)object + offset;
+}
+
 void weir_status_text_write(FILE *out, const struct weir_status_report *report)
 {
     write_row(out, "host", host_fields, report);
-    for (size_t i = 0; i < report->n_devices; i++) {
-        write_row(out, "device", device_fields, &report->devices[i]);
-    }
-    for (size_t i = 0; i < report->n_workers; i++) {
-        write_row(out, "worker", worker_fields, &report->workers[i]);
-    }
-    for (size_t i = 0; i < report->n_tenants; i++) {
-        write_row(out, "tenant", tenant_fields, &report->tenants[i]);
-    }
-    for (size_t i = 0; i < report->n_sessions; i++) {
-        write_row(out, "session", session_fields, &report->sessions[i]);
-    }
-    for (size_t i = 0; i < report->n_programs; i++) {
-        write_row(out, "program", program_fields, &report->programs[i]);
-    }
-    for (size_t i = 0; i < report->n_settings; i++) {
-        write_row(out, "setting", setting_fields, &report->settings[i]);
-    }
-    for (size_t i = 0; i < report->n_notes; i++) {
-        write_row(out, "note", note_fields, &report->notes[i]);
-    }
-    for (size_t i = 0; i < report->n_events; i++) {
-        weir_status_text_event(out, &report->events[i]);
+    for (size_t k = 1; k < WRITTEN; k++) {
+        const char *array = *(char **)at(report, rows[k].array);
+        size_t n = *(size_t *)at(report, rows[k].n);
+
+        for (size_t i = 0; i < n; i++) {
+            write_row(out, rows[k].name, rows[k].fields, array + i * rows[k].size);
+        }
     }
     fputs(WEIR_STATUS_TEXT_END, out);
 }
@@ -239,54 +141,24 @@ void weir_status_device_init(struct weir_status_device *row, const uint8_t *u)
     weir_gpu_uuid_text(u, row->uuid);
 }
 
-void weir_status_text_tenant(FILE *out, const struct weir_status_tenant *row)
-{
-    write_row(out, "tenant", tenant_fields, row);
-}
-
-void weir_status_text_device(FILE *out, const struct weir_status_device *row)
-{
-    write_row(out, "device", device_fields, row);
-}
-
-void weir_status_text_setting(FILE *out, const struct weir_status_setting *row)
-{
-    write_row(out, "setting", setting_fields, row);
-}
-
-void weir_status_text_policy(FILE *out, const struct weir_status_policy *row)
-{
-    write_row(out, "policy", policy_fields, row);
-}
-
-void weir_status_text_check(FILE *out, const struct weir_status_check *row)
-{
-    write_row(out, "check", check_fields, row);
-}
+#define WRITER(row)                                                                                \
+    void weir_status_text_##row(FILE *out, const struct weir_status_##row *object)                 \
+    {                                                                                              \
+        write_row(out, #row, weir_status_##row##_fields, object);                                  \
+    }
+WRITER(tenant)
+WRITER(device)
+WRITER(setting)
+WRITER(policy)
+WRITER(check)
+WRITER(event)
+WRITER(counted)
+WRITER(function)
+WRITER(prediction)
 
 void weir_status_text_rate(FILE *out, const char *of, const struct weir_status_rate *row)
 {
-    write_row(out, of, rate_fields, row);
-}
-
-void weir_status_text_event(FILE *out, const struct weir_status_event *row)
-{
-    write_row(out, "event", event_fields, row);
-}
-
-void weir_status_text_counted(FILE *out, const struct weir_status_counted *row)
-{
-    write_row(out, "counted", counted_fields, row);
-}
-
-void weir_status_text_function(FILE *out, const struct weir_status_function *row)
-{
-    write_row(out, "function", function_fields, row);
-}
-
-void weir_status_text_prediction(FILE *out, const struct weir_status_prediction *row)
-{
-    write_row(out, "prediction", prediction_fields, row);
+    write_row(out, of, weir_status_rate_fields, row);
 }
 
 void weir_status_text_form(FILE *out, const struct weir_status_count *row)
@@ -298,6 +170,64 @@ void weir_status_text_run(FILE *out, const struct weir_status_count *row)
 {
     write_row(out, "run", run_fields, row);
 }
+
+/* ---------------------------------------------------------------- several rows, others' rows */
+
+static bool is_known(const struct weir_status_field *f, const void *row)
+{
+    const void *value = at(row, f->offset);
+
+    switch (f->kind) {
+    case WEIR_STATUS_TEXT:
+        return *(const char *)value != 0;
+    case WEIR_STATUS_U32:
+        return *(const uint32_t *)value != 0;
+    case WEIR_STATUS_U64:
+        return *(const uint64_t *)value != 0;
+    case WEIR_STATUS_REAL:
+        return !isnan(*(const double *)value);
+    }
+    return false;
+}
+
+static void add(const struct weir_status_field *f, void *sum, const void *row)
+{
+    if (f->kind == WEIR_STATUS_U32) {
+        *(uint32_t *)at(sum, f->offset) += *(const uint32_t *)at(row, f->offset);
+    } else if (f->kind == WEIR_STATUS_U64) {
+        *(uint64_t *)at(sum, f->offset) += *(const uint64_t *)at(row, f->offset);
+    }
+}
+
+void weir_status_merge(const struct weir_status_field *fields, void *sum, const void *row)
+{
+    for (const struct weir_status_field *f = fields; f->name != NULL; f++) {
+        switch (f->merge) {
+        case WEIR_STATUS_SUM:
+            add(f, sum, row);
+            break;
+        case WEIR_STATUS_ANY:
+        case WEIR_STATUS_FIRST:
+            if (!is_known(f, sum)) {
+                memcpy(at(sum, f->offset), at(row, f->offset), f->size);
+            }
+            break;
+        case WEIR_STATUS_KEEP:
+            break;
+        }
+    }
+}
+
+void weir_status_end_texts(const struct weir_status_field *fields, void *row)
+{
+    for (const struct weir_status_field *f = fields; f->name != NULL; f++) {
+        if (f->kind == WEIR_STATUS_TEXT) {
+            ((char *)at(row, f->offset))[f->size - 1] = 0;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- reading */
 
 /* The UTF-8 of \uXXXX whose digits begin at digits; returns its bytes. */
 static size_t read_escape(const char *digits, char bytes[3])
@@ -355,26 +285,26 @@ static bool read_string(char **at, char *room, size_t room_bytes)
     return true;
 }
 
-static void store(const struct field *fields, void *object, const char *key, bool is_text,
-                  const char *text)
+static void store(const struct weir_status_field *fields, void *object, const char *key,
+                  bool is_text, const char *text)
 {
-    for (const struct field *f = fields; fields != NULL && f->name != NULL; f++) {
+    for (const struct weir_status_field *f = fields; fields != NULL && f->name != NULL; f++) {
         char *at = (char *)object + f->offset;
 
-        if (strcmp(f->name, key) != 0 || is_text != (f->kind == FIELD_TEXT)) {
+        if (strcmp(f->name, key) != 0 || is_text != (f->kind == WEIR_STATUS_TEXT)) {
             continue;
         }
         switch (f->kind) {
-        case FIELD_TEXT:
+        case WEIR_STATUS_TEXT:
             snprintf(at, f->size, "%s", text);
             break;
-        case FIELD_U32:
+        case WEIR_STATUS_U32:
             *(uint32_t *)(void *)at = (uint32_t)strtoul(text, NULL, 10);
             break;
-        case FIELD_U64:
+        case WEIR_STATUS_U64:
             *(uint64_t *)(void *)at = strtoull(text, NULL, 10);
             break;
-        case FIELD_REAL:
+        case WEIR_STATUS_REAL:
             *(double *)(void *)at = strcmp(text, "null") == 0 ? NAN : strtod(text, NULL);
             break;
         }
@@ -382,7 +312,7 @@ static void store(const struct field *fields, void *object, const char *key, boo
 }
 
 /* The fields of one line behind its first key; *at stands behind that key's value. */
-static bool read_fields(char *at, const struct field *fields, void *object)
+static bool read_fields(char *at, const struct weir_status_field *fields, void *object)
 {
     char key[32], text[512];
 
@@ -422,13 +352,27 @@ static void *grow(void **array, size_t *n, size_t size)
     return memset((char *)bigger + (*n)++ * size, 0, size);
 }
 
+/* The object that a row of this kind fills: a new element of its array. NULL: no memory. */
+static void *make_object(struct weir_status_report *report, size_t k)
+{
+    void *object;
+
+    if (rows[k].size == 0) {
+        return report;
+    }
+    object = grow(at(report, rows[k].array), at(report, rows[k].n), rows[k].size);
+    if (object != NULL && rows[k].counted != 0) {
+        *(uint32_t *)at(object, rows[k].counted) = (uint32_t)report->n_counted - 1;
+    }
+    return object;
+}
+
 static enum weir_status read_line(char *line, struct weir_status_report *report, bool *ret_end)
 {
     static const char start[] = "{\"row\":\"";
-    const struct field *fields = NULL;
     void *object = NULL;
-    bool known = true;
     char row[32];
+    size_t k = 0;
 
     if (strncmp(line, start, sizeof start - 1) != 0) {
         return WEIR_ERR_PEER;
@@ -437,63 +381,19 @@ static enum weir_status read_line(char *line, struct weir_status_report *report,
     if (!read_string(&line, row, sizeof row)) {
         return WEIR_ERR_PEER;
     }
-    if (strcmp(row, "host") == 0) {
-        fields = host_fields;
-        object = report;
-    } else if (strcmp(row, "worker") == 0) {
-        fields = worker_fields;
-        object = grow((void **)&report->workers, &report->n_workers, sizeof *report->workers);
-    } else if (strcmp(row, "device") == 0) {
-        fields = device_fields;
-        object = grow((void **)&report->devices, &report->n_devices, sizeof *report->devices);
-    } else if (strcmp(row, "program") == 0) {
-        fields = program_fields;
-        object = grow((void **)&report->programs, &report->n_programs, sizeof *report->programs);
-    } else if (strcmp(row, "tenant") == 0) {
-        fields = tenant_fields;
-        object = grow((void **)&report->tenants, &report->n_tenants, sizeof *report->tenants);
-    } else if (strcmp(row, "session") == 0) {
-        fields = session_fields;
-        object = grow((void **)&report->sessions, &report->n_sessions, sizeof *report->sessions);
-    } else if (strcmp(row, "setting") == 0) {
-        fields = setting_fields;
-        object = grow((void **)&report->settings, &report->n_settings, sizeof *report->settings);
-    } else if (strcmp(row, "note") == 0) {
-        fields = note_fields;
-        object = grow((void **)&report->notes, &report->n_notes, sizeof *report->notes);
-    } else if (strcmp(row, "counted") == 0) {
-        fields = counted_fields;
-        object = grow((void **)&report->counted, &report->n_counted, sizeof *report->counted);
-    } else if (strcmp(row, "prediction") == 0) {
-        fields = prediction_fields;
-        object = grow((void **)&report->predictions, &report->n_predictions,
-                      sizeof *report->predictions);
-    } else if (strcmp(row, "function") == 0 && report->n_counted != 0) {
-        fields = function_fields;
-        object = grow((void **)&report->functions, &report->n_functions, sizeof *report->functions);
-        if (object != NULL) {
-            ((struct weir_status_function *)object)->counted = (uint32_t)report->n_counted - 1;
+    while (k < N_ROWS &&
+           (strcmp(row, rows[k].name) != 0 || (rows[k].counted != 0 && report->n_counted == 0))) {
+        k++;
+    }
+    if (k < N_ROWS) {
+        object = make_object(report, k);
+        if (object == NULL) {
+            return WEIR_ERR_NO_MEMORY;
         }
-    } else if (strcmp(row, "form") == 0 && report->n_counted != 0) {
-        fields = form_fields;
-        object = grow((void **)&report->forms, &report->n_forms, sizeof *report->forms);
-        if (object != NULL) {
-            ((struct weir_status_count *)object)->counted = (uint32_t)report->n_counted - 1;
-        }
-    } else if (strcmp(row, "event") == 0) {
-        fields = event_fields;
-        object = grow((void **)&report->events, &report->n_events, sizeof *report->events);
-    } else if (strcmp(row, "run") == 0) {
-        fields = run_fields;
-        object = grow((void **)&report->runs, &report->n_runs, sizeof *report->runs);
     } else {
-        known = false;
         *ret_end = strcmp(row, "end") == 0;
     }
-    if (known && object == NULL) {
-        return WEIR_ERR_NO_MEMORY;
-    }
-    return read_fields(line, fields, object) ? WEIR_OK : WEIR_ERR_PEER;
+    return read_fields(line, k < N_ROWS ? rows[k].fields : NULL, object) ? WEIR_OK : WEIR_ERR_PEER;
 }
 
 enum weir_status weir_status_text_read(char *text, struct weir_status_report **ret_report)
@@ -520,20 +420,8 @@ enum weir_status weir_status_text_read(char *text, struct weir_status_report **r
 
 void weir_status_report_destroy(struct weir_status_report *report)
 {
-    if (report != NULL) {
-        free(report->tenants);
-        free(report->sessions);
-        free(report->workers);
-        free(report->devices);
-        free(report->programs);
-        free(report->counted);
-        free(report->functions);
-        free(report->predictions);
-        free(report->forms);
-        free(report->runs);
-        free(report->settings);
-        free(report->notes);
-        free(report->events);
-        free(report);
+    for (size_t k = 1; report != NULL && k < N_ROWS; k++) {
+        free(*(void **)at(report, rows[k].array));
     }
+    free(report);
 }

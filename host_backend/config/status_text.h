@@ -1,17 +1,74 @@
 /*
  * Status as text: one flat JSON object a line, told apart by "row".
  *
- * Writer (supervisor) and reader (weir status) share the table of fields in status_text.c, so they
- * cannot disagree. Readers ignore keys that they do not know.
+ * Writer (supervisor) and reader (weir status) share the fields of status.def, so they cannot
+ * disagree. Readers ignore keys that they do not know.
  */
 #ifndef WEIR_HOST_BACKEND_CONFIG_STATUS_TEXT_H
 #define WEIR_HOST_BACKEND_CONFIG_STATUS_TEXT_H
 
 #include "host_backend/config/control.h"
+#include <stdbool.h>
 #include <stdio.h>
 
 /* The last line on the socket: without it the answer was cut off. Not shown to users. */
 #define WEIR_STATUS_TEXT_END "{\"row\":\"end\"}\n"
+
+enum weir_status_kind {
+    WEIR_STATUS_TEXT,
+    WEIR_STATUS_U32,
+    WEIR_STATUS_U64,
+    WEIR_STATUS_REAL,
+};
+
+/* How figures of several workers become one. */
+enum weir_status_merge {
+    WEIR_STATUS_KEEP,
+    WEIR_STATUS_SUM,
+    WEIR_STATUS_ANY,
+    WEIR_STATUS_FIRST,
+};
+
+enum weir_status_unit {
+    WEIR_STATUS_ONE,
+    WEIR_STATUS_NANOSECONDS,
+    WEIR_STATUS_PERCENT,
+};
+
+/* How a figure is shown as a metric. */
+struct weir_status_metric {
+    const char *name; /* NULL: it is none */
+    const char *type, *help;
+    enum weir_status_unit unit;
+    const char *label;  /* ',direction="to_device"'; NULL: none */
+    bool scheduled;     /* only where there is a scheduler */
+    const char *bucket; /* of the histogram of waits: its bound in seconds; NULL: it is none */
+};
+
+/* A figure of status.def. */
+struct weir_status_field {
+    const char *name; /* NULL: the end */
+    enum weir_status_kind kind;
+    size_t offset, size; /* in struct weir_status_<row> */
+    enum weir_status_merge merge;
+    struct weir_status_metric metric;
+};
+
+extern const struct weir_status_field weir_status_tenant_fields[];
+extern const struct weir_status_field weir_status_device_fields[];
+extern const struct weir_status_field weir_status_session_fields[];
+extern const struct weir_status_field weir_status_worker_fields[];
+
+/**
+ * Take over what another row says of the same tenant or device.
+ * @param fields    of both rows.
+ * @param sum, row  structs of that kind.
+ * @thread any
+ */
+void weir_status_merge(const struct weir_status_field *fields, void *sum, const void *row);
+
+/** End all texts of a row that came from somebody who may have left their ends out. @thread any */
+void weir_status_end_texts(const struct weir_status_field *fields, void *row);
 
 /** Write all rows, the last one {"row":"end"}. @thread any */
 void weir_status_text_write(FILE *out, const struct weir_status_report *report);

@@ -9,15 +9,23 @@
  * A client gets as much of its answer as it takes, and the rest when it has room: nobody waits for
  * a client that does not read.
  */
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/sockets.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
+#include "host_backend/supervisor/state/worker_link.h"
+#include "host_backend/supervisor/tenants/tenants.h"
+#include "host_backend/supervisor/watch/append.h"
+#include "host_backend/supervisor/workers/programs.h"
+#include "host_backend/supervisor/workers/workers.h"
 
 #include "base/clock.h"
 #include "base/fd_pass.h"
 #include "base/log.h"
 #include "host_backend/config/status_text.h"
+#include "proto/wire/accept.h"
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,9 +37,7 @@
 #define REQUEST_WAIT_NS (2 * WEIR_NS_PER_S)
 #define GATHER_WAIT_NS  WEIR_NS_PER_S
 #define REPLY_WAIT_NS   (5 * WEIR_NS_PER_S) /* for a client to take its answer */
-#define ROWS_MAX        8192u               /* of a worker's answer */
-#define END_TEXT(text)  ((text)[sizeof(text) - 1] = 0)
-#define STATS_MAX_BYTES (12u << 20) /* of an answer: what a client takes */
+#define STATS_MAX_BYTES (12u << 20)         /* of an answer: what a client takes */
 
 static void close_client(struct weir_admin_client *client)
 {
@@ -46,18 +52,20 @@ static void close_client(struct weir_admin_client *client)
     *client = (struct weir_admin_client){.fd = -1};
 }
 
-void weir_sup_admin_accept(struct weir_supervisor *sup)
+static void on_connection(void *user, int index)
 {
-    int fd = weir_sup_accept_operator(sup, sup->admin_fd, SOCK_CLOEXEC);
+    struct weir_supervisor *sup = user;
+    int fd = weir_sup_accept_operator(sup, sup->admin.fd, SOCK_CLOEXEC);
 
+    (void)index;
     if (fd < 0) {
         return;
     }
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        if (sup->clients[i].fd < 0) {
-            sup->clients[i] =
+        if (sup->admin.clients[i].fd < 0) {
+            sup->admin.clients[i] =
                 (struct weir_admin_client){.fd = fd,
-                                           .id = ++sup->last_client,
+                                           .id = ++sup->admin.last_client,
                                            .deadline_ns = weir_clock_now_ns() + REQUEST_WAIT_NS};
             return;
         }
@@ -82,19 +90,19 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
 {
     struct weir_link_message message = {.type = stats ? WEIR_LINK_STATS : WEIR_LINK_STATUS};
 
-    if (sup->gathering) {
+    if (sup->admin.gathering) {
         return;
     }
-    sup->gathering = true;
-    sup->n_gatherings++;
-    sup->gathering_stats = stats;
-    sup->stats_bytes = 0;
-    sup->gather_deadline_ns = weir_clock_now_ns() + GATHER_WAIT_NS;
-    sup->gathered.n_sessions = 0;
-    sup->gathered.n_tenants = 0;
-    sup->gathered.n_devices = 0;
-    sup->gathered.n_programs = 0;
-    sup->n_gathered_uses = 0;
+    sup->admin.gathering = true;
+    sup->admin.n_gatherings++;
+    sup->admin.gathering_stats = stats;
+    sup->admin.stats_bytes = 0;
+    sup->admin.deadline_ns = weir_clock_now_ns() + GATHER_WAIT_NS;
+    sup->admin.gathered.n_sessions = 0;
+    sup->admin.gathered.n_tenants = 0;
+    sup->admin.gathered.n_devices = 0;
+    sup->admin.gathered.n_programs = 0;
+    sup->admin.n_uses = 0;
     weir_sup_gate_ask(sup, &message);
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
@@ -111,7 +119,7 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
 uint64_t weir_sup_admin_gather(struct weir_supervisor *sup)
 {
     start_gathering(sup, false);
-    return sup->n_gatherings;
+    return sup->admin.n_gatherings;
 }
 
 /* The gate process does it; its answer comes before its next rows. */
@@ -144,7 +152,7 @@ void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_t
     bool failed = strncmp(answer->text, error, strlen(error)) == 0;
 
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        struct weir_admin_client *client = &sup->clients[i];
+        struct weir_admin_client *client = &sup->admin.clients[i];
 
         if (client->fd >= 0 && client->id == answer->client && answer->text[0] != 0) {
             weir_sup_note(client->report, failed ? "error" : "answer",
@@ -230,19 +238,8 @@ static void read_request(struct weir_supervisor *sup, struct weir_admin_client *
     }
     client->asked = true;
     /* One that is under way may have asked the workers before this changed something. */
-    client->gathering = sup->n_gatherings + (!client->looks || !sup->gathering);
+    client->gathering = sup->admin.n_gatherings + (!client->looks || !sup->admin.gathering);
     start_gathering(sup, client->stats);
-}
-
-/* Append a copy of an element; a lack of memory loses a row of a report, no more. */
-void weir_sup_append(void **array, size_t *n, const void *element, size_t size)
-{
-    void *bigger = realloc(*array, (*n + 1) * size);
-
-    if (bigger != NULL) {
-        *array = bigger;
-        memcpy((char *)bigger + (*n)++ * size, element, size);
-    }
 }
 
 /* Append what a worker wrote into its file. */
@@ -257,21 +254,16 @@ static void take_stats(struct weir_supervisor *sup, int fd)
         return;
     }
     bytes = info.st_size;
-    if (bytes <= 0 || (size_t)bytes > STATS_MAX_BYTES - sup->stats_bytes) {
+    if (bytes <= 0 || (size_t)bytes > STATS_MAX_BYTES - sup->admin.stats_bytes) {
         return;
     }
-    bigger = realloc(sup->stats_text, sup->stats_bytes + (size_t)bytes);
+    bigger = realloc(sup->admin.stats_text, sup->admin.stats_bytes + (size_t)bytes);
     if (bigger == NULL) {
         return;
     }
-    sup->stats_text = bigger;
-    n = pread(fd, bigger + sup->stats_bytes, (size_t)bytes, 0);
-    sup->stats_bytes += n == bytes ? (size_t)n : 0;
-}
-
-static double known(double a, double b)
-{
-    return isnan(a) ? b : a;
+    sup->admin.stats_text = bigger;
+    n = pread(fd, bigger + sup->admin.stats_bytes, (size_t)bytes, 0);
+    sup->admin.stats_bytes += n == bytes ? (size_t)n : 0;
 }
 
 /* Several workers may have the device, and the gate process knows what was used of it. */
@@ -280,21 +272,10 @@ static void take_device(struct weir_status_report *g, const struct weir_status_d
     for (size_t i = 0; i < g->n_devices; i++) {
         struct weir_status_device *d = &g->devices[i];
 
-        if (strcmp(d->uuid, row->uuid) != 0) {
-            continue;
+        if (strcmp(d->uuid, row->uuid) == 0) {
+            weir_status_merge(weir_status_device_fields, d, row);
+            return;
         }
-        if (d->name[0] == 0) {
-            memcpy(d->name, row->name, sizeof d->name);
-            d->ordinal = row->ordinal;
-            d->memory_bytes = row->memory_bytes;
-        }
-        d->free_bytes = known(d->free_bytes, row->free_bytes);
-        d->utilization_pct = known(d->utilization_pct, row->utilization_pct);
-        d->temperature_c = known(d->temperature_c, row->temperature_c);
-        d->power_w = known(d->power_w, row->power_w);
-        d->scheduled |= row->scheduled;
-        d->sm_ns += row->sm_ns;
-        return;
     }
     weir_sup_append((void **)&g->devices, &g->n_devices, row, sizeof *row);
 }
@@ -311,15 +292,14 @@ void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use 
         snprintf(row.tenant, sizeof row.tenant, "%s", sup->tenants[use->tenant_index].config.name);
         memcpy(row.program, use->program, sizeof row.program);
         row.program[sizeof row.program - 1] = 0;
-        weir_sup_append((void **)&sup->gathered.programs, &sup->gathered.n_programs, &row,
-                        sizeof row);
+        weir_sup_append((void **)&sup->admin.gathered.programs, &sup->admin.gathered.n_programs,
+                        &row, sizeof row);
         return;
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (sup->workers[i].used && sup->workers[i].gate_port == use->port) {
+        if (sup->workers[i].used && sup->workers[i].gate.port == use->port) {
             mine.port = (uint32_t)sup->workers[i].pid;
-            weir_sup_append((void **)&sup->gathered_uses, &sup->n_gathered_uses, &mine,
-                            sizeof mine);
+            weir_sup_append((void **)&sup->admin.uses, &sup->admin.n_uses, &mine, sizeof mine);
         }
     }
 }
@@ -327,18 +307,18 @@ void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use 
 /* Sessions' rows come from the workers, what they have used from the gate process. */
 static void join_uses(struct weir_supervisor *sup)
 {
-    for (size_t k = 0; k < sup->n_gathered_uses; k++) {
-        const struct weir_link_use *use = &sup->gathered_uses[k];
+    for (size_t k = 0; k < sup->admin.n_uses; k++) {
+        const struct weir_link_use *use = &sup->admin.uses[k];
 
-        for (size_t i = 0; i < sup->gathered.n_sessions; i++) {
-            struct weir_status_session *s = &sup->gathered.sessions[i];
+        for (size_t i = 0; i < sup->admin.gathered.n_sessions; i++) {
+            struct weir_status_session *s = &sup->admin.gathered.sessions[i];
 
             if (s->worker == use->port && s->id == use->session) {
                 s->sm_ns += use->sm_ns;
             }
         }
     }
-    sup->n_gathered_uses = 0;
+    sup->admin.n_uses = 0;
 }
 
 /* Those that the worker has not told as events. */
@@ -352,64 +332,22 @@ static void take_refusals(struct weir_supervisor *sup, const struct weir_status_
     }
 }
 
-void weir_sup_worker_row(struct weir_sup_worker *worker, const struct weir_status_worker *row)
-{
-    worker->row = *row;
-    END_TEXT(worker->row.device);
-    END_TEXT(worker->row.devices);
-    END_TEXT(worker->row.driver);
-}
-
-static bool may_tell_of(struct weir_supervisor *sup, int worker, const char *name)
-{
-    const struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, name);
-
-    return tenant != NULL && weir_sup_serves(sup, worker, tenant);
-}
-
-/* A worker may be in a guest's hands: it is heard if it was asked, about its own tenants, and not
- * for ever; and its texts may have no end. */
-static bool is_sound(struct weir_supervisor *sup, int worker, struct weir_link_message *message)
-{
-    struct weir_sup_worker *w = &sup->workers[worker];
-
-    if (!w->answering || (message->type != WEIR_LINK_STATUS_END && w->n_rows++ >= ROWS_MAX)) {
-        return false;
-    }
-    switch (message->type) {
-    case WEIR_LINK_ROW_SESSION:
-        END_TEXT(message->session_row.tenant);
-        END_TEXT(message->session_row.program);
-        END_TEXT(message->session_row.transport);
-        return may_tell_of(sup, worker, message->session_row.tenant);
-    case WEIR_LINK_ROW_TENANT:
-        END_TEXT(message->tenant_row.name);
-        return may_tell_of(sup, worker, message->tenant_row.name);
-    case WEIR_LINK_ROW_DEVICE:
-        END_TEXT(message->device_row.uuid);
-        END_TEXT(message->device_row.name);
-        return true;
-    default:
-        return true;
-    }
-}
-
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_link_message *message,
                         int fd)
 {
-    struct weir_status_report *g = &sup->gathered;
+    struct weir_status_report *g = &sup->admin.gathered;
 
-    if (worker >= 0 && !is_sound(sup, worker, message)) {
-        return;
-    }
     if (message->type == WEIR_LINK_ROW_SESSION) {
         struct weir_status_session row = message->session_row;
 
+        weir_status_end_texts(weir_status_session_fields, &row);
         row.worker = worker >= 0 ? (uint64_t)sup->workers[worker].pid : 0;
         weir_sup_append((void **)&g->sessions, &g->n_sessions, &row, sizeof row);
     } else if (message->type == WEIR_LINK_ROW_DEVICE) {
+        weir_status_end_texts(weir_status_device_fields, &message->device_row);
         take_device(g, &message->device_row);
     } else if (message->type == WEIR_LINK_ROW_TENANT) {
+        weir_status_end_texts(weir_status_tenant_fields, &message->tenant_row);
         take_refusals(sup, &message->tenant_row);
         weir_sup_append((void **)&g->tenants, &g->n_tenants, &message->tenant_row,
                         sizeof message->tenant_row);
@@ -420,36 +358,10 @@ void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_lin
         } else {
             sup->gate.answering = false;
         }
-        if (fd >= 0 && sup->gathering_stats) {
+        if (fd >= 0 && sup->admin.gathering_stats) {
             take_stats(sup, fd);
         }
     }
-}
-
-/* A tenant may have several workers; each has counted its own, and so has the gate process. */
-static void add_row(struct weir_status_tenant *sum, const struct weir_status_tenant *row)
-{
-    sum->scheduled |= row->scheduled;
-    sum->sessions += row->sessions;
-    sum->orphans += row->orphans;
-    sum->used_bytes += row->used_bytes;
-    sum->pinned_bytes += row->pinned_bytes;
-    sum->image_bytes += row->image_bytes;
-    sum->service_sm_ns += row->service_sm_ns;
-    sum->copy_h2d_ns += row->copy_h2d_ns;
-    sum->copy_d2h_ns += row->copy_d2h_ns;
-    sum->copy_h2d_bytes += row->copy_h2d_bytes;
-    sum->copy_d2h_bytes += row->copy_d2h_bytes;
-    sum->wait_ns += row->wait_ns;
-    sum->waits_10us += row->waits_10us;
-    sum->waits_100us += row->waits_100us;
-    sum->waits_1ms += row->waits_1ms;
-    sum->waits_10ms += row->waits_10ms;
-    sum->waits_100ms += row->waits_100ms;
-    sum->waits_1s += row->waits_1s;
-    sum->waits_longer += row->waits_longer;
-    sum->items += row->items;
-    sum->stops += row->stops;
 }
 
 void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
@@ -462,9 +374,9 @@ void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
         if (!t->used || t->gone || (name != NULL && strcmp(t->config.name, name) != 0)) {
             continue;
         }
-        for (size_t k = 0; k < sup->gathered.n_tenants; k++) {
-            if (strcmp(sup->gathered.tenants[k].name, t->config.name) == 0) {
-                add_row(&row, &sup->gathered.tenants[k]);
+        for (size_t k = 0; k < sup->admin.gathered.n_tenants; k++) {
+            if (strcmp(sup->admin.gathered.tenants[k].name, t->config.name) == 0) {
+                weir_status_merge(weir_status_tenant_fields, &row, &sup->admin.gathered.tenants[k]);
             }
         }
         for (int k = 0; k < WEIR_WORKERS_MAX; k++) {
@@ -526,7 +438,8 @@ static void send_some(struct weir_admin_client *client)
     close_client(client);
 }
 
-short weir_sup_admin_events(const struct weir_admin_client *client)
+/* What poll() is to wait for; 0: a client that waits for its reply need not be watched. */
+static short events_of(const struct weir_admin_client *client)
 {
     if (!client->asked) {
         return POLLIN;
@@ -534,11 +447,14 @@ short weir_sup_admin_events(const struct weir_admin_client *client)
     return client->reply != NULL ? POLLOUT : 0;
 }
 
-void weir_sup_admin_serve(struct weir_supervisor *sup, struct weir_admin_client *client)
+static void on_client(void *user, int index)
 {
-    if (!client->asked) {
+    struct weir_supervisor *sup = user;
+    struct weir_admin_client *client = &sup->admin.clients[index];
+
+    if (client->fd >= 0 && !client->asked) {
         read_request(sup, client);
-    } else if (client->reply != NULL) {
+    } else if (client->fd >= 0 && client->reply != NULL) {
         send_some(client);
     }
 }
@@ -558,14 +474,14 @@ static void fill_host(const struct weir_supervisor *sup, struct weir_status_repo
 {
     report->pid = (uint64_t)getpid();
     report->worker_starts = sup->worker_starts;
-    report->kept_fds = sup->n_kept + sup->directory.n_memory;
+    report->kept_fds = sup->keeper.n_kept + sup->directory.n_memory;
     snprintf(report->version, sizeof report->version, "%s", WEIR_VERSION);
     memcpy(report->run_dir, sup->config.run_dir,
            strnlen(sup->config.run_dir, sizeof report->run_dir - 1));
     snprintf(report->policy, sizeof report->policy, "%s", sup->config.scheduler.policy);
     report->memory_promised_pct = weir_sup_promised_pct(sup);
     fill_config_path(sup, report);
-    report->age_s = (double)(weir_clock_now_ns() - sup->started_ns) / (double)WEIR_NS_PER_S;
+    report->age_s = (double)(weir_clock_now_ns() - sup->life.started_ns) / (double)WEIR_NS_PER_S;
 }
 
 void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_report *report)
@@ -574,12 +490,12 @@ void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_repor
     weir_sup_admin_tenants(sup, NULL, report);
     fill_workers(sup, report);
     join_uses(sup);
-    report->devices = sup->gathered.devices;
-    report->n_devices = sup->gathered.n_devices;
-    report->programs = sup->gathered.programs;
-    report->n_programs = sup->gathered.n_programs;
-    report->sessions = sup->gathered.sessions;
-    report->n_sessions = sup->gathered.n_sessions;
+    report->devices = sup->admin.gathered.devices;
+    report->n_devices = sup->admin.gathered.n_devices;
+    report->programs = sup->admin.gathered.programs;
+    report->n_programs = sup->admin.gathered.n_programs;
+    report->sessions = sup->admin.gathered.sessions;
+    report->n_sessions = sup->admin.gathered.n_sessions;
 }
 
 static void answer_status(struct weir_supervisor *sup, struct weir_admin_client *client,
@@ -636,8 +552,8 @@ static void answer_stats(const struct weir_supervisor *sup, struct weir_admin_cl
     FILE *out = open_memstream(&client->reply, &client->reply_bytes);
 
     if (out != NULL) {
-        if (sup->stats_bytes != 0) {
-            (void)fwrite(sup->stats_text, 1, sup->stats_bytes, out);
+        if (sup->admin.stats_bytes != 0) {
+            (void)fwrite(sup->admin.stats_text, 1, sup->admin.stats_bytes, out);
         }
         fputs(WEIR_STATUS_TEXT_END, out);
         fclose(out);
@@ -647,7 +563,8 @@ static void answer_stats(const struct weir_supervisor *sup, struct weir_admin_cl
 /* Does the gathering that is over answer this client? */
 static bool is_answered(const struct weir_supervisor *sup, const struct weir_admin_client *client)
 {
-    return client->gathering <= sup->n_gatherings && (!client->stats || sup->gathering_stats);
+    return client->gathering <= sup->admin.n_gatherings &&
+           (!client->stats || sup->admin.gathering_stats);
 }
 
 /* A gathering is over: answer, and say whether somebody waits for another,
@@ -657,7 +574,7 @@ static bool answer_all(struct weir_supervisor *sup, uint64_t now_ns, bool *ret_s
     bool again = false;
 
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        struct weir_admin_client *client = &sup->clients[i];
+        struct weir_admin_client *client = &sup->admin.clients[i];
 
         if (client->fd < 0 || !client->asked || client->reply != NULL) {
             continue;
@@ -686,59 +603,97 @@ static bool has_deadline(const struct weir_admin_client *client)
 
 void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
-    bool complete = sup->gathering && !sup->gate.answering, again = false, stats = false;
+    bool complete = sup->admin.gathering && !sup->gate.answering, again = false, stats = false;
 
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         complete &= !sup->workers[i].used || !sup->workers[i].answering;
     }
-    complete |= sup->gathering && now_ns >= sup->gather_deadline_ns;
+    complete |= sup->admin.gathering && now_ns >= sup->admin.deadline_ns;
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        struct weir_admin_client *client = &sup->clients[i];
+        struct weir_admin_client *client = &sup->admin.clients[i];
 
         if (has_deadline(client) && now_ns >= client->deadline_ns) {
             close_client(client);
         }
     }
     if (complete) {
-        sup->gathered_ns = now_ns;
+        sup->admin.gathered_ns = now_ns;
         again = answer_all(sup, now_ns, &stats);
-        sup->gathering = false;
-        free(sup->stats_text);
-        sup->stats_text = NULL;
-        sup->stats_bytes = 0;
+        sup->admin.gathering = false;
+        free(sup->admin.stats_text);
+        sup->admin.stats_text = NULL;
+        sup->admin.stats_bytes = 0;
     }
     if (again) {
         start_gathering(sup, stats);
     }
 }
 
-int weir_sup_admin_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+void weir_sup_admin_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    uint64_t next_ns = sup->gathering ? sup->gather_deadline_ns : WEIR_FOREVER;
-
+    weir_host_loop_watch(loop, sup->admin.fd, POLLIN, on_connection, sup, 0);
+    weir_host_loop_wake(loop, sup->admin.gathering ? sup->admin.deadline_ns : WEIR_FOREVER);
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        if (has_deadline(&sup->clients[i]) && sup->clients[i].deadline_ns < next_ns) {
-            next_ns = sup->clients[i].deadline_ns;
+        const struct weir_admin_client *client = &sup->admin.clients[i];
+
+        if (events_of(client) != 0) { /* else its end would wake us again and again */
+            weir_host_loop_watch(loop, client->fd, events_of(client), on_client, sup, i);
         }
+        weir_host_loop_wake(loop, has_deadline(client) ? client->deadline_ns : WEIR_FOREVER);
     }
-    return weir_poll_ms(next_ns, now_ns);
 }
 
 void weir_sup_admin_close(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        if (sup->clients[i].fd >= 0) {
-            close_client(&sup->clients[i]);
+        if (sup->admin.clients[i].fd >= 0) {
+            close_client(&sup->admin.clients[i]);
         }
     }
-    if (sup->admin_fd >= 0) {
-        close(sup->admin_fd);
-        unlink(sup->admin_path);
+    if (sup->admin.fd >= 0) {
+        close(sup->admin.fd);
+        unlink(sup->admin.path);
     }
-    free(sup->stats_text);
-    free(sup->gathered.sessions);
-    free(sup->gathered.tenants);
-    free(sup->gathered.devices);
-    free(sup->gathered.programs);
-    free(sup->gathered_uses);
+    free(sup->admin.stats_text);
+    free(sup->admin.gathered.sessions);
+    free(sup->admin.gathered.tenants);
+    free(sup->admin.gathered.devices);
+    free(sup->admin.gathered.programs);
+    free(sup->admin.uses);
+}
+
+void weir_sup_note(struct weir_status_report *report, const char *kind, const char *text)
+{
+    struct weir_status_note row = {0};
+
+    snprintf(row.kind, sizeof row.kind, "%s", kind);
+    snprintf(row.text, sizeof row.text, "%s", text);
+    weir_sup_append((void **)&report->notes, &report->n_notes, &row, sizeof row);
+}
+
+/* Whoever opens admin.sock may look. */
+bool weir_sup_may_change(const struct weir_admin_client *client)
+{
+    struct weir_peer peer = {.uid = (uint32_t)-1};
+
+    return weir_peer_of(client->fd, &peer) == WEIR_OK && (peer.uid == 0 || peer.uid == geteuid());
+}
+
+enum weir_status weir_sup_admin_open(struct weir_supervisor *sup)
+{
+    int n = snprintf(sup->admin.path, sizeof sup->admin.path, "%s/admin.sock", sup->config.run_dir);
+    enum weir_status status = WEIR_ERR_TOO_BIG;
+
+    if (n >= 0 && (size_t)n < sizeof sup->admin.path) {
+        status = weir_sup_listen(sup->admin.path, 0660, &sup->admin.fd); /* owner and group */
+    }
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir serve: %s: %s\n", sup->admin.path,
+                status == WEIR_ERR_EXISTS ? "a host is running here already (see weir status); "
+                                            "another one wants another --run-dir"
+                : status == WEIR_ERR_DENIED
+                    ? "permission denied: name a --run-dir that this user may write to"
+                    : weir_status_text(status));
+    }
+    return status;
 }

@@ -3,7 +3,10 @@
  * or left behind. All complaints are printed, not only the first. A host that runs here already is
  * no complaint: its file is checked before a reload.
  */
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/sockets.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/tenants/tenants.h"
 
 #include "proto/wire/keys.h"
 #include <errno.h>

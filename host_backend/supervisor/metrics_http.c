@@ -7,8 +7,10 @@
  * new one takes the place of whoever is nearest to its deadline, so silent connections keep nobody
  * out. Workers are asked at most ten times a second however many ask here.
  */
-#include "host_backend/supervisor/metrics.h"
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/sockets.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/watch/metrics.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -26,6 +28,33 @@
 #define DRAIN_WAIT_NS WEIR_NS_PER_S
 #define FRESH_NS      (100 * WEIR_NS_PER_MS)
 
+enum weir_metrics_state {
+    WEIR_METRICS_READING,
+    WEIR_METRICS_WAITING,
+    WEIR_METRICS_SENDING,
+    WEIR_METRICS_DRAINING,
+};
+
+/* One connection. */
+struct weir_metrics_client {
+    int fd; /* -1: free */
+    enum weir_metrics_state state;
+    bool head_only;
+    char head[WEIR_HTTP_HEAD_MAX];
+    size_t n_head;
+    uint64_t gathering; /* which one's end it waits for */
+    char *text;         /* the answer */
+    size_t bytes, sent;
+    uint64_t deadline_ns;
+};
+
+/* All of them, and where they come. */
+struct weir_sup_metrics {
+    int fd;         /* -1: none */
+    char path[108]; /* of a unix socket; else "" */
+    struct weir_metrics_client clients[WEIR_METRICS_CLIENTS_MAX];
+};
+
 static void close_client(struct weir_metrics_client *c)
 {
     close(c->fd);
@@ -40,9 +69,9 @@ static void log_listening(const struct weir_supervisor *sup)
     socklen_t bytes = sizeof address;
     char host[80] = "", port[16] = "";
 
-    if (sup->metrics_path[0] != 0) {
-        weir_log_info("supervisor: metrics listen=unix:%s", sup->metrics_path);
-    } else if (getsockname(sup->metrics_fd, (struct sockaddr *)&address, &bytes) == 0 &&
+    if (sup->metrics->path[0] != 0) {
+        weir_log_info("supervisor: metrics listen=unix:%s", sup->metrics->path);
+    } else if (getsockname(sup->metrics->fd, (struct sockaddr *)&address, &bytes) == 0 &&
                getnameinfo((struct sockaddr *)&address, bytes, host, sizeof host, port, sizeof port,
                            NI_NUMERICHOST | NI_NUMERICSERV) == 0) {
         weir_log_info("supervisor: metrics listen=%s%s%s:%s",
@@ -59,8 +88,16 @@ enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
     if (*listen == 0) {
         return WEIR_OK;
     }
+    sup->metrics = calloc(1, sizeof *sup->metrics);
+    if (sup->metrics == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    sup->metrics->fd = -1;
+    for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
+        sup->metrics->clients[i].fd = -1;
+    }
     if (*path != '/') {
-        if (!weir_sup_listen_address(listen, &sup->metrics_fd)) {
+        if (!weir_sup_listen_address(listen, &sup->metrics->fd)) {
             fprintf(stderr, "weir serve: metrics '%s': %s\n", listen,
                     errno == EINVAL ? "a socket's path is wanted, or ADDRESS:PORT with a numeric "
                                       "address, localhost or *"
@@ -69,16 +106,16 @@ enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
         }
     } else {
         enum weir_status status =
-            strlen(path) < sizeof sup->metrics_path
-                ? weir_sup_listen(path, (mode_t)sup->config.socket_mode, &sup->metrics_fd)
+            strlen(path) < sizeof sup->metrics->path
+                ? weir_sup_listen(path, (mode_t)sup->config.socket_mode, &sup->metrics->fd)
                 : WEIR_ERR_TOO_BIG;
 
         if (status != WEIR_OK) {
-            sup->metrics_fd = -1;
+            sup->metrics->fd = -1;
             fprintf(stderr, "weir serve: metrics '%s': %s\n", listen, weir_status_text(status));
             return status;
         }
-        strcpy(sup->metrics_path, path);
+        strcpy(sup->metrics->path, path);
     }
     log_listening(sup);
     return WEIR_OK;
@@ -87,10 +124,10 @@ enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
 /* A free place, or that of the client whose time is up first. */
 static struct weir_metrics_client *place(struct weir_supervisor *sup)
 {
-    struct weir_metrics_client *oldest = &sup->metrics[0];
+    struct weir_metrics_client *oldest = &sup->metrics->clients[0];
 
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        struct weir_metrics_client *c = &sup->metrics[i];
+        struct weir_metrics_client *c = &sup->metrics->clients[i];
 
         if (c->fd < 0) {
             return c;
@@ -103,11 +140,13 @@ static struct weir_metrics_client *place(struct weir_supervisor *sup)
     return oldest;
 }
 
-void weir_sup_metrics_accept(struct weir_supervisor *sup)
+static void on_connection(void *user, int index)
 {
-    int fd = weir_sup_accept_operator(sup, sup->metrics_fd, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct weir_supervisor *sup = user;
+    int fd = weir_sup_accept_operator(sup, sup->metrics->fd, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct weir_metrics_client *c;
 
+    (void)index;
     if (fd < 0) {
         return;
     }
@@ -121,7 +160,7 @@ static double start_time_s(const struct weir_supervisor *sup)
 
     clock_gettime(CLOCK_REALTIME, &now);
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9 -
-           (double)(weir_clock_now_ns() - sup->started_ns) / 1e9;
+           (double)(weir_clock_now_ns() - sup->life.started_ns) / 1e9;
 }
 
 static char *metrics_text(struct weir_supervisor *sup, size_t *ret_bytes)
@@ -210,7 +249,8 @@ static void read_some(struct weir_supervisor *sup, struct weir_metrics_client *c
     }
     c->n_head += (size_t)n;
     status = weir_http_judge(c->head, c->n_head, &c->head_only);
-    if (status == 200 && (sup->gathering || weir_clock_now_ns() - sup->gathered_ns > FRESH_NS)) {
+    if (status == 200 &&
+        (sup->admin.gathering || weir_clock_now_ns() - sup->admin.gathered_ns > FRESH_NS)) {
         c->state = WEIR_METRICS_WAITING;
         c->gathering = weir_sup_admin_gather(sup);
     } else if (status != WEIR_HTTP_MORE) {
@@ -228,7 +268,7 @@ static void drain(struct weir_metrics_client *c)
     }
 }
 
-short weir_sup_metrics_events(const struct weir_metrics_client *client)
+static short events_of(const struct weir_metrics_client *client)
 {
     switch (client->state) {
     case WEIR_METRICS_READING:
@@ -242,8 +282,14 @@ short weir_sup_metrics_events(const struct weir_metrics_client *client)
     return 0;
 }
 
-void weir_sup_metrics_serve(struct weir_supervisor *sup, struct weir_metrics_client *client)
+static void on_client(void *user, int index)
 {
+    struct weir_supervisor *sup = user;
+    struct weir_metrics_client *client = &sup->metrics->clients[index];
+
+    if (client->fd < 0) {
+        return;
+    }
     switch (client->state) {
     case WEIR_METRICS_READING:
         read_some(sup, client);
@@ -262,14 +308,14 @@ void weir_sup_metrics_serve(struct weir_supervisor *sup, struct weir_metrics_cli
 
 void weir_sup_metrics_tick(struct weir_supervisor *sup, uint64_t now_ns)
 {
-    for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        struct weir_metrics_client *c = &sup->metrics[i];
+    for (int i = 0; sup->metrics != NULL && i < WEIR_METRICS_CLIENTS_MAX; i++) {
+        struct weir_metrics_client *c = &sup->metrics->clients[i];
 
         if (c->fd < 0) {
             continue;
         }
         if (c->state == WEIR_METRICS_WAITING &&
-            (c->gathering < sup->n_gatherings || !sup->gathering)) {
+            (c->gathering < sup->admin.n_gatherings || !sup->admin.gathering)) {
             answer(sup, c, 200);
         } else if (now_ns >= c->deadline_ns) {
             close_client(c);
@@ -277,29 +323,38 @@ void weir_sup_metrics_tick(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
-int weir_sup_metrics_wait_ms(const struct weir_supervisor *sup, uint64_t now_ns)
+void weir_sup_metrics_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
-    uint64_t next_ns = WEIR_FOREVER;
-
+    if (sup->metrics == NULL) {
+        return;
+    }
+    weir_host_loop_watch(loop, sup->metrics->fd, POLLIN, on_connection, sup, 0);
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        if (sup->metrics[i].fd >= 0 && sup->metrics[i].deadline_ns < next_ns) {
-            next_ns = sup->metrics[i].deadline_ns;
+        const struct weir_metrics_client *client = &sup->metrics->clients[i];
+
+        if (client->fd >= 0) {
+            weir_host_loop_watch(loop, client->fd, events_of(client), on_client, sup, i);
+            weir_host_loop_wake(loop, client->deadline_ns);
         }
     }
-    return weir_poll_ms(next_ns, now_ns);
 }
 
 void weir_sup_metrics_close(struct weir_supervisor *sup)
 {
+    if (sup->metrics == NULL) {
+        return;
+    }
     for (int i = 0; i < WEIR_METRICS_CLIENTS_MAX; i++) {
-        if (sup->metrics[i].fd >= 0) {
-            close_client(&sup->metrics[i]);
+        if (sup->metrics->clients[i].fd >= 0) {
+            close_client(&sup->metrics->clients[i]);
         }
     }
-    if (sup->metrics_fd >= 0) {
-        close(sup->metrics_fd);
-        if (sup->metrics_path[0] != 0) {
-            unlink(sup->metrics_path);
+    if (sup->metrics->fd >= 0) {
+        close(sup->metrics->fd);
+        if (sup->metrics->path[0] != 0) {
+            unlink(sup->metrics->path);
         }
     }
+    free(sup->metrics);
+    sup->metrics = NULL;
 }

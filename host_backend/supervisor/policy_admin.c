@@ -4,7 +4,10 @@
  * They hold until the host ends, or until weir.toml says
  * something else than it did and is read again.
  */
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/watch/events.h"
+#include "host_backend/supervisor/workers/workers.h"
 
 #include "base/log.h"
 #include <stdio.h>

@@ -5,25 +5,20 @@
  * one is complained about, and the tenant changes only when none is wrong. What is set here lasts
  * until the host ends; the reply says what the tenant's source (weir.toml, mostly) has instead.
  */
-#include "host_backend/supervisor/libvirt.h"
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
+#include "host_backend/supervisor/tenants/libvirt.h"
+#include "host_backend/supervisor/tenants/tenants.h"
+#include "host_backend/supervisor/watch/append.h"
+#include "host_backend/supervisor/watch/events.h"
+#include "host_backend/supervisor/workers/worker_for.h"
 
 #include "base/guess.h"
 #include "base/log.h"
 #include "proto/wire/accept.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-void weir_sup_note(struct weir_status_report *report, const char *kind, const char *text)
-{
-    struct weir_status_note row = {0};
-
-    snprintf(row.kind, sizeof row.kind, "%s", kind);
-    snprintf(row.text, sizeof row.text, "%s", text);
-    weir_sup_append((void **)&report->notes, &report->n_notes, &row, sizeof row);
-}
 
 /* One more setting to show; `before` is what it was. */
 static void show(const struct weir_supervisor *sup, struct weir_status_report *report,
@@ -183,14 +178,6 @@ static bool known(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
         return false;
     }
     return true;
-}
-
-/* Whoever opens admin.sock may look. */
-bool weir_sup_may_change(const struct weir_admin_client *client)
-{
-    struct weir_peer peer = {.uid = (uint32_t)-1};
-
-    return weir_peer_of(client->fd, &peer) == WEIR_OK && (peer.uid == 0 || peer.uid == geteuid());
 }
 
 /* Has a worker of the tenant not heard yet what was asked? */

@@ -63,6 +63,7 @@ static struct {
     uint64_t n_reported; /* of them, when the worker last said that it is idle */
     int gate_port_fd;    /* a port, until its bell comes; -1: none */
     bool gate_known;     /* it has come, or does not come */
+    bool stop;           /* end all sessions and exit */
 } told = {.tcp_fd = -1, .region_fd = -1, .gate_port_fd = -1};
 
 static struct weir_compiler compiler = WEIR_COMPILER_NONE;
@@ -83,10 +84,10 @@ static void share_account(struct weir_tenant *tenant, const struct weir_link_ten
     }
 }
 
-/* @param page_fd  borrowed; -1: none could be made */
-static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant *message,
-                      int page_fd)
+/* Its page comes with it, unless none could be made: then the worker counts for itself. */
+static void on_tenant(struct weir_worker *worker, struct weir_link_heard *heard)
 {
+    const struct weir_link_tenant *message = &heard->message.tenant;
     struct weir_tenant *tenant;
 
     if (message->index >= WEIR_CONFIG_TENANTS_MAX) {
@@ -106,8 +107,8 @@ static void on_tenant(struct weir_worker *worker, const struct weir_link_tenant 
         return;
     }
     tenant->goings = message->goings;
-    if (page_fd >= 0) {
-        share_account(tenant, message, page_fd);
+    if (heard->fd >= 0) {
+        share_account(tenant, message, heard->fd);
     }
     pthread_mutex_lock(&worker->lock);
     worker->tenants[message->index] = tenant;
@@ -126,8 +127,9 @@ static void end_sessions(struct weir_worker *worker, const struct weir_tenant *t
     pthread_mutex_unlock(&worker->lock);
 }
 
-static void on_tenant_gone(struct weir_worker *worker, const struct weir_link_tenant *message)
+static void on_tenant_gone(struct weir_worker *worker, struct weir_link_heard *heard)
 {
+    const struct weir_link_tenant *message = &heard->message.tenant;
     struct weir_tenant *tenant =
         message->index < WEIR_CONFIG_TENANTS_MAX ? worker->tenants[message->index] : NULL;
 
@@ -179,23 +181,27 @@ static void send_message(struct weir_worker *worker, const struct weir_link_mess
 }
 
 /* A region comes in two messages, a descriptor each. */
-static void on_region(const struct weir_link_region *about, int fd)
+static void on_region(struct weir_worker *worker, struct weir_link_heard *heard)
 {
+    (void)worker;
     if (told.region_fd >= 0) {
         close(told.region_fd);
     }
-    told.region_fd = fd;
-    told.region = *about;
+    told.region_fd = weir_link_take_fd(heard);
+    told.region = heard->message.region;
 }
 
-static void on_region_bell(struct weir_worker *worker, int fd)
+static void on_region_bell(struct weir_worker *worker, struct weir_link_heard *heard)
 {
     if (told.region_fd >= 0) {
-        weir_region_attach(worker, &told.region, told.region_fd, fd);
+        weir_region_attach(worker, &told.region, told.region_fd, weir_link_take_fd(heard));
         told.region_fd = -1;
-    } else if (fd >= 0) {
-        close(fd);
     }
+}
+
+static void on_region_gone(struct weir_worker *worker, struct weir_link_heard *heard)
+{
+    weir_region_detach(worker, heard->message.region.id);
 }
 
 /* So does a port to the gate process. */
@@ -207,120 +213,120 @@ static void keep_gate_port(int fd)
     told.gate_port_fd = fd;
 }
 
-static void on_gate_bell(struct weir_worker *worker, int fd)
+static void on_gate_port(struct weir_worker *worker, struct weir_link_heard *heard)
+{
+    (void)worker;
+    keep_gate_port(weir_link_take_fd(heard));
+}
+
+static void on_gate_bell(struct weir_worker *worker, struct weir_link_heard *heard)
 {
     (void)weir_platform_enter(&worker->platform); /* what the last gate has stopped goes on */
-    if (told.gate_port_fd >= 0 && fd >= 0) {
-        weir_gates_attach(worker, told.gate_port_fd, fd);
-    } else if (fd >= 0) {
-        close(fd);
+    if (told.gate_port_fd >= 0 && heard->fd >= 0) {
+        weir_gates_attach(worker, told.gate_port_fd, weir_link_take_fd(heard));
     }
     keep_gate_port(-1);
     told.gate_known = true;
 }
 
-/* One message; false: stop. */
+static void on_gate_lost(struct weir_worker *worker, struct weir_link_heard *heard)
+{
+    (void)heard;
+    (void)weir_platform_enter(&worker->platform);
+    weir_gates_detach(worker);
+    told.gate_known = true;
+}
+
+static void on_listen(struct weir_worker *worker, struct weir_link_heard *heard)
+{
+    (void)worker;
+    told.may_listen = true;
+    told.tcp_fd = weir_link_take_fd(heard);
+}
+
+static void on_guest(struct weir_worker *worker, struct weir_link_heard *heard)
+{
+    const struct weir_link_guest *guest = &heard->message.guest;
+
+    told.n_guests++;
+    if (heard->fd >= 0 && guest->channel == WEIR_CHANNEL_PORT) {
+        weir_port_arrived(worker, guest, weir_link_take_fd(heard));
+    } else if (heard->fd >= 0) { /* else none was left for it: the guest is turned away */
+        weir_guest_arrived(worker, guest, weir_link_take_fd(heard));
+    }
+}
+
+static void on_status(struct weir_worker *worker, struct weir_link_heard *heard)
+{
+    weir_worker_tell_status(worker, heard->message.type == WEIR_LINK_STATS, heard->message.devices);
+}
+
+static void on_found(struct weir_worker *worker, struct weir_link_heard *heard)
+{
+    weir_directory_answered(worker, &heard->message.entry, weir_link_take_fd(heard));
+}
+
+static void on_give_back(struct weir_worker *worker, struct weir_link_heard *heard)
+{
+    (void)heard;
+    (void)weir_spares_release(worker);
+}
+
+static void on_context_gone(struct weir_worker *worker, struct weir_link_heard *heard)
+{
+    (void)heard;
+    weir_worker_fault_elsewhere(worker);
+}
+
+static void on_release(struct weir_worker *worker, struct weir_link_heard *heard)
+{
+    (void)heard;
+    told.stop = weir_guests_close(worker);
+    if (!told.stop) {
+        send_message(worker, &(struct weir_link_message){.type = WEIR_LINK_STAYS});
+    }
+}
+
+static void on_stop(struct weir_worker *worker, struct weir_link_heard *heard)
+{
+    (void)worker;
+    (void)heard;
+    told.stop = true;
+}
+
+static void (*const handlers[WEIR_LINK_COUNT])(struct weir_worker *worker,
+                                               struct weir_link_heard *heard) = {
+#define NO NULL
+#define WEIR_LINK(message, worker, gate, of_worker, of_gate, when, about)                          \
+    [WEIR_LINK_##message] = worker,
+#include "host_backend/config/link.def"
+#undef WEIR_LINK
+#undef NO
+};
+
+/* One message; false: stop. Where no descriptor is left for the one that comes with it, the handler
+ * does without: somebody waits for the answer, or the supervisor counts the messages, too. */
 static bool on_message(struct weir_worker *worker)
 {
-    struct weir_link_message message;
-    enum weir_status status;
-    int fd;
+    struct weir_link_heard heard;
+    enum weir_status status = weir_link_receive(worker->link, &heard.message, &heard.fd);
+    uint32_t type = heard.message.type;
 
-    status = weir_link_receive(worker->link, &message, &fd);
-    if (status == WEIR_ERR_NO_MEMORY) { /* a guest's connection, say: that guest is turned away */
+    if (status == WEIR_ERR_NO_MEMORY) {
         weir_log_limit_thread(&lost_messages, "-"); /* guests without end may come */
-        weir_log_error("worker: no descriptors left, a message dropped type=%u", message.type);
+        weir_log_error("worker: no descriptors left, a message came without its own type=%u", type);
         weir_log_limit_thread(NULL, NULL);
-        told.n_guests += message.type == WEIR_LINK_GUEST; /* the supervisor counts them, too */
-        if (message.type == WEIR_LINK_FOUND) {            /* somebody waits */
-            weir_directory_answered(worker, &message.entry, -1);
-        } else if (message.type == WEIR_LINK_GATE_BELL) { /* it does without the gate process */
-            on_gate_bell(worker, -1);
-        } else if (message.type == WEIR_LINK_TENANT) { /* it counts for itself here */
-            on_tenant(worker, &message.tenant, -1);
-        }
-        return true;
-    }
-    if (status != WEIR_OK) {
+    } else if (status != WEIR_OK) {
         weir_log_warn("worker: the supervisor is gone");
         return false;
     }
-    switch (message.type) {
-    case WEIR_LINK_LISTEN:
-        told.may_listen = true;
-        told.tcp_fd = fd;
-        fd = -1;
-        break;
-    case WEIR_LINK_TENANT:
-        on_tenant(worker, &message.tenant, fd);
-        break;
-    case WEIR_LINK_TENANT_GONE:
-        on_tenant_gone(worker, &message.tenant);
-        break;
-    case WEIR_LINK_GUEST:
-        told.n_guests++;
-        if (fd >= 0 && message.guest.channel == WEIR_CHANNEL_PORT) {
-            weir_port_arrived(worker, &message.guest, fd);
-        } else if (fd >= 0) {
-            weir_guest_arrived(worker, &message.guest, fd);
-        }
-        fd = -1;
-        break;
-    case WEIR_LINK_REGION:
-        on_region(&message.region, fd);
-        fd = -1;
-        break;
-    case WEIR_LINK_REGION_BELL:
-        on_region_bell(worker, fd);
-        fd = -1;
-        break;
-    case WEIR_LINK_REGION_GONE:
-        weir_region_detach(worker, message.region.id);
-        break;
-    case WEIR_LINK_STATUS:
-    case WEIR_LINK_STATS:
-        weir_worker_tell_status(worker, message.type == WEIR_LINK_STATS, message.devices);
-        break;
-    case WEIR_LINK_GATE_PORT:
-        keep_gate_port(fd);
-        fd = -1;
-        break;
-    case WEIR_LINK_GATE_BELL:
-        on_gate_bell(worker, fd);
-        fd = -1;
-        break;
-    case WEIR_LINK_GATE_LOST:
-        (void)weir_platform_enter(&worker->platform);
-        weir_gates_detach(worker);
-        told.gate_known = true;
-        break;
-    case WEIR_LINK_FOUND:
-        weir_directory_answered(worker, &message.entry, fd);
-        fd = -1;
-        break;
-    case WEIR_LINK_GIVE_BACK:
-        (void)weir_spares_release(worker);
-        break;
-    case WEIR_LINK_CONTEXT_GONE:
-        weir_worker_fault_elsewhere(worker);
-        break;
-    case WEIR_LINK_RELEASE:
-        if (weir_guests_close(worker)) {
-            return false;
-        }
-        message.type = WEIR_LINK_STAYS;
-        send_message(worker, &message);
-        break;
-    case WEIR_LINK_STOP:
-        return false;
-    default:
-        weir_log_warn("worker: unknown message type=%u", message.type);
-        break;
+    if (type < WEIR_LINK_COUNT && handlers[type] != NULL) {
+        handlers[type](worker, &heard);
+    } else {
+        weir_log_warn("worker: unknown message type=%u", type);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return true;
+    weir_link_finish(&heard);
+    return !told.stop;
 }
 
 /* Where it serves one program at a time, the supervisor is told when that has gone. */

@@ -87,6 +87,8 @@ class Command(lib.Case):
     def test_page_of_weir_toml(self):
         with open(os.path.join(lib.places.source, "host_backend/config/config.c")) as f:
             keys = set(re.findall(r'^    \{"(\w+)", ROW_', f.read(), re.M))
+        with open(os.path.join(lib.places.source, "host_backend/config/tenant.def")) as f:
+            keys |= set(re.findall(r"^WEIR_SETTING\((\w+), ROW_", f.read(), re.M))
         with open(os.path.join(lib.places.source, "docs/man/weir.toml.5.scd")) as f:
             told = set(re.findall(r"\*(\w+)\*", f.read()))
         self.assertGreater(len(keys), 50)

@@ -15,7 +15,7 @@ import kvm
 import lib
 import test_kvm
 
-REGION = 2 << 20  # where the region begins in the file (supervisor/nvdimm.c)
+REGION = 2 << 20  # where the region begins in the file (supervisor/machines/nvdimm.c)
 EPOCH = REGION + 64  # of its header (transport/region.h)
 SILENT_S = test_kvm.SILENT_S
 DOCTOR = "WEIR_LIB_DIR=/usr/lib/x86_64-linux-gnu weir doctor"

@@ -1,5 +1,5 @@
 /* Requests to the metrics endpoint: judged within their bytes, the same however they arrive. */
-#include "host_backend/supervisor/metrics.h"
+#include "host_backend/supervisor/watch/metrics.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -25,6 +25,7 @@
 
 struct host {
     int link;
+    bool stop;
     struct weir_link_config config;
     struct weir_spin_page *spin;
     struct weir_gate_process *process;
@@ -37,8 +38,9 @@ static void reply(const struct host *host, const struct weir_link_message *messa
 
 /* ---------------------------------------------------------------- ports */
 
-static void on_port(const struct host *host, const struct weir_link_gate_port *wanted)
+static void on_port(struct host *host, struct weir_link_heard *heard)
 {
+    const struct weir_link_gate_port *wanted = &heard->message.gate_port;
     struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT, .gate_port = *wanted};
     enum weir_status status;
     int fd, bell;
@@ -62,17 +64,33 @@ static void on_port(const struct host *host, const struct weir_link_gate_port *w
     }
 }
 
+static void on_port_tenant(struct host *host, struct weir_link_heard *heard)
+{
+    const struct weir_link_gate_port *port = &heard->message.gate_port;
+
+    weir_gate_process_port_tenant(host->process, port->id, port->tenant);
+}
+
+static void on_port_gone(struct host *host, struct weir_link_heard *heard)
+{
+    weir_gate_process_port_remove(host->process, heard->message.gate_port.id);
+}
+
 /* ---------------------------------------------------------------- tenants */
 
-static void on_tenant(const struct host *host, const struct weir_link_tenant *tenant)
+static void on_tenant(struct host *host, struct weir_link_heard *heard)
 {
+    const struct weir_link_tenant *tenant = &heard->message.tenant;
+
     if (tenant->index < WEIR_CONFIG_TENANTS_MAX) {
         weir_gate_process_tenant_set(host->process, tenant->index, &tenant->config);
     }
 }
 
-static void on_tenant_gone(const struct host *host, const struct weir_link_tenant *tenant)
+static void on_tenant_gone(struct host *host, struct weir_link_heard *heard)
 {
+    const struct weir_link_tenant *tenant = &heard->message.tenant;
+
     if (tenant->index < WEIR_CONFIG_TENANTS_MAX) {
         weir_gate_process_tenant_remove(host->process, tenant->index);
     }
@@ -96,11 +114,12 @@ static int stats_file(const struct host *host)
     return fd;
 }
 
-static void on_stats(const struct host *host)
+static void on_stats(struct host *host, struct weir_link_heard *heard)
 {
     const struct weir_link_message message = {.type = WEIR_LINK_STATUS_END};
     int fd = stats_file(host);
 
+    (void)heard;
     reply(host, &message, fd);
     if (fd >= 0) {
         close(fd);
@@ -114,10 +133,11 @@ static void tell_use(void *user, const struct weir_link_use *use)
     reply(user, &message, -1);
 }
 
-static void on_status(struct host *host)
+static void on_status(struct host *host, struct weir_link_heard *heard)
 {
     struct weir_link_message message = {.type = WEIR_LINK_ROW_DEVICE};
 
+    (void)heard;
     for (uint32_t i = 0; weir_gate_process_device(host->process, i, &message.device_row); i++) {
         reply(host, &message, -1);
     }
@@ -136,8 +156,8 @@ static void on_status(struct host *host)
 /* ---------------------------------------------------------------- requests */
 
 /* trace start DEVICE, with a file; trace stop */
-static void on_trace(const struct host *host, char **words, size_t n_words, int *fd, char *answer,
-                     size_t answer_bytes)
+static void on_trace(const struct host *host, char **words, size_t n_words,
+                     struct weir_link_heard *heard, char *answer, size_t answer_bytes)
 {
     unsigned long device;
     char *end;
@@ -148,16 +168,17 @@ static void on_trace(const struct host *host, char **words, size_t n_words, int 
     }
     device = n_words == 3 ? strtoul(words[2], &end, 10) : 0;
     if (n_words != 3 || strcmp(words[1], "start") != 0 || words[2][0] < '0' || words[2][0] > '9' ||
-        *end != 0 || *fd < 0) {
+        *end != 0 || heard->fd < 0) {
         snprintf(answer, answer_bytes, "error: start, a device and a file are wanted, or stop");
         return;
     }
-    weir_gate_process_trace_start(host->process, device, *fd, answer, answer_bytes);
-    *fd = -1;
+    weir_gate_process_trace_start(host->process, device, weir_link_take_fd(heard), answer,
+                                  answer_bytes);
 }
 
-static void on_request(const struct host *host, struct weir_link_text *request, int *fd)
+static void on_request(struct host *host, struct weir_link_heard *heard)
 {
+    struct weir_link_text *request = &heard->message.text;
     struct weir_link_message message = {.type = WEIR_LINK_ANSWER};
     char *words[WORDS_MAX], *rest = NULL;
     size_t n = 0;
@@ -169,15 +190,17 @@ static void on_request(const struct host *host, struct weir_link_text *request, 
         words[n++] = word;
     }
     if (n != 0 && strcmp(words[0], "trace") == 0) {
-        on_trace(host, words, n, fd, message.text.text, sizeof message.text.text);
+        on_trace(host, words, n, heard, message.text.text, sizeof message.text.text);
     }
     reply(host, &message, -1);
 }
 
 /* ---------------------------------------------------------------- the link */
 
-static void on_config(const struct host *host, const struct weir_link_config *config)
+/* The first one was read at the start. */
+static void on_config(struct host *host, struct weir_link_heard *heard)
 {
+    const struct weir_link_config *config = &heard->message.config;
     struct weir_policy_set policies;
 
     if (weir_policy_set_parse(config->scheduler.policy, &policies, NULL) == WEIR_OK) {
@@ -186,73 +209,58 @@ static void on_config(const struct host *host, const struct weir_link_config *co
     }
 }
 
+static void on_gpu(struct host *host, struct weir_link_heard *heard)
+{
+    weir_gate_process_gpu(host->process, &heard->message.gpu);
+}
+
+static void on_times(struct host *host, struct weir_link_heard *heard)
+{
+    if (heard->fd >= 0) {
+        weir_gate_process_times(host->process, weir_link_take_fd(heard));
+    }
+}
+
+static void on_ping(struct host *host, struct weir_link_heard *heard)
+{
+    reply(host, &heard->message, -1);
+}
+
+static void on_stop(struct host *host, struct weir_link_heard *heard)
+{
+    (void)heard;
+    host->stop = true;
+}
+
+static void (*const handlers[WEIR_LINK_COUNT])(struct host *host, struct weir_link_heard *heard) = {
+#define NO NULL
+#define WEIR_LINK(message, worker, gate, of_worker, of_gate, when, about)                          \
+    [WEIR_LINK_##message] = gate,
+#include "host_backend/config/link.def"
+#undef WEIR_LINK
+#undef NO
+};
+
 /* false: stop. */
 static bool on_message(void *user)
 {
     struct host *host = user;
-    struct weir_link_message message;
-    enum weir_status status;
-    int fd;
+    struct weir_link_heard heard;
+    enum weir_status status = weir_link_receive(host->link, &heard.message, &heard.fd);
+    uint32_t type = heard.message.type;
 
-    status = weir_link_receive(host->link, &message, &fd);
     if (status == WEIR_ERR_NO_MEMORY) {
-        weir_log_error("gate: no descriptors left, a message dropped type=%u", message.type);
-        return true;
-    }
-    if (status != WEIR_OK) {
+        weir_log_error("gate: no descriptors left, a message came without its own type=%u", type);
+    } else if (status != WEIR_OK) {
         return false;
     }
-    switch (message.type) {
-    case WEIR_LINK_CONFIG:
-        on_config(host, &message.config);
-        break;
-    case WEIR_LINK_TENANT:
-        on_tenant(host, &message.tenant);
-        break;
-    case WEIR_LINK_TENANT_GONE:
-        on_tenant_gone(host, &message.tenant);
-        break;
-    case WEIR_LINK_GATE_GPU:
-        weir_gate_process_gpu(host->process, &message.gpu);
-        break;
-    case WEIR_LINK_GATE_TIMES:
-        if (fd >= 0) {
-            weir_gate_process_times(host->process, fd);
-            fd = -1;
-        }
-        break;
-    case WEIR_LINK_GATE_PORT:
-        on_port(host, &message.gate_port);
-        break;
-    case WEIR_LINK_GATE_PORT_TENANT:
-        weir_gate_process_port_tenant(host->process, message.gate_port.id,
-                                      message.gate_port.tenant);
-        break;
-    case WEIR_LINK_GATE_PORT_GONE:
-        weir_gate_process_port_remove(host->process, message.gate_port.id);
-        break;
-    case WEIR_LINK_PING:
-        reply(host, &message, -1);
-        break;
-    case WEIR_LINK_STATUS:
-        on_status(host);
-        break;
-    case WEIR_LINK_STATS:
-        on_stats(host);
-        break;
-    case WEIR_LINK_REQUEST:
-        on_request(host, &message.text, &fd);
-        break;
-    case WEIR_LINK_STOP:
-        return false;
-    default:
-        weir_log_warn("gate: unknown message type=%u", message.type);
-        break;
+    if (type < WEIR_LINK_COUNT && handlers[type] != NULL) {
+        handlers[type](host, &heard);
+    } else {
+        weir_log_warn("gate: unknown message type=%u", type);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return true;
+    weir_link_finish(&heard);
+    return !host->stop;
 }
 
 static int open_host(struct host *host)

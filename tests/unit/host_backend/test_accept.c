@@ -1,6 +1,8 @@
 /* Accepting connections with no descriptors left: who is told what; and nobody polls for ever. */
 #include "../../lib/tl_cmocka.h"
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/state/sockets.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/workers/workers.h"
 #include "proto/wire/control.h"
 #include <fcntl.h>
 #include <poll.h>
@@ -186,7 +188,7 @@ static void with_descriptors_left_guests_get_in(void **state)
 static size_t keep(uint32_t tenant, int n)
 {
     struct weir_link_chunk chunk = {.tenant_index = tenant};
-    size_t before = f.sup.n_kept;
+    size_t before = f.sup.keeper.n_kept;
 
     for (int i = 0; i < n; i++) {
         int fd = dup(f.listen_fd);
@@ -195,7 +197,7 @@ static size_t keep(uint32_t tenant, int n)
         chunk.id = tenant * 1000u + (unsigned)i;
         weir_sup_keep(&f.sup, 0, &chunk, fd);
     }
-    return f.sup.n_kept - before;
+    return f.sup.keeper.n_kept - before;
 }
 
 static void kept_memory_of_a_tenant_leaves_some_for_all_else(void **state)
@@ -211,11 +213,11 @@ static void kept_memory_of_a_tenant_leaves_some_for_all_else(void **state)
     weir_sup_drop(&f.sup, 0, 0);
     assert_int_equal(keep(0, 10), 1);
     weir_sup_drop_all(&f.sup, 0);
-    assert_int_equal(f.sup.n_kept, 0);
+    assert_int_equal(f.sup.keeper.n_kept, 0);
     assert_int_equal(keep(1, 600), 512 + 2);
     weir_sup_drop_all(&f.sup, 0);
-    free(f.sup.kept);
-    f.sup.kept = NULL;
+    free(f.sup.keeper.kept);
+    f.sup.keeper.kept = NULL;
 }
 
 int main(void)

@@ -1,5 +1,7 @@
 /* host_backend/supervisor/admin.c: clients that are slow. The rest: tests/e2e. */
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "loop_turn.h"
 
 #include "base/clock.h"
 #include "host_backend/config/status_text.h"
@@ -28,22 +30,22 @@ static int set_up(void **state)
 
     (void)state;
     memset(&sup, 0, sizeof sup);
-    sup.gate.link = sup.admin_fd = -1;
+    sup.gate.link = sup.admin.fd = -1;
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
-        sup.clients[i].fd = -1;
+        sup.admin.clients[i].fd = -1;
     }
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0 ||
         setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0) {
         return 1;
     }
-    sup.clients[0] = (struct weir_admin_client){
+    sup.admin.clients[0] = (struct weir_admin_client){
         .fd = pair[0], .asked = true, .looks = true, .stats = true, .gathering = 1};
     end = pair[1];
-    sup.gathering = sup.gathering_stats = true;
-    sup.n_gatherings = 1;
-    sup.stats_text = calloc(1, TEXT_BYTES);
-    sup.stats_bytes = TEXT_BYTES;
-    return sup.stats_text != NULL ? 0 : 1;
+    sup.admin.gathering = sup.admin.gathering_stats = true;
+    sup.admin.n_gatherings = 1;
+    sup.admin.stats_text = calloc(1, TEXT_BYTES);
+    sup.admin.stats_bytes = TEXT_BYTES;
+    return sup.admin.stats_text != NULL ? 0 : 1;
 }
 
 static int tear_down(void **state)
@@ -61,11 +63,11 @@ static void nobody_waits_for_a_client_that_does_not_read(void **state)
     (void)state;
     weir_sup_admin_tick(&sup, begin_ns);
     assert_true(weir_clock_now_ns() - begin_ns < WEIR_NS_PER_S / 2);
-    assert_false(sup.gathering);
-    assert_true(sup.clients[0].fd >= 0);
-    assert_in_range(weir_sup_admin_wait_ms(&sup, begin_ns), 4000, 6000);
+    assert_false(sup.admin.gathering);
+    assert_true(sup.admin.clients[0].fd >= 0);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_admin_watch, begin_ns), 4000, 6000);
     weir_sup_admin_tick(&sup, begin_ns + 6 * WEIR_NS_PER_S); /* it has had time enough */
-    assert_int_equal(sup.clients[0].fd, -1);
+    assert_int_equal(sup.admin.clients[0].fd, -1);
 }
 
 static void one_that_reads_gets_all_of_its_answer(void **state)
@@ -78,14 +80,13 @@ static void one_that_reads_gets_all_of_its_answer(void **state)
     weir_sup_admin_tick(&sup, weir_clock_now_ns());
     while ((n = recv(end, text + got, sizeof text - got, 0)) > 0) {
         got += (size_t)n;
-        if (sup.clients[0].fd >= 0) {
-            assert_true(weir_sup_admin_events(&sup.clients[0]) != 0);
-            weir_sup_admin_serve(&sup, &sup.clients[0]);
+        if (sup.admin.clients[0].fd >= 0) {
+            loop_turn(&sup, weir_sup_admin_watch);
         }
     }
     assert_int_equal(got, TEXT_BYTES + END);
     assert_memory_equal(text + TEXT_BYTES, WEIR_STATUS_TEXT_END, END);
-    assert_int_equal(sup.clients[0].fd, -1);
+    assert_int_equal(sup.admin.clients[0].fd, -1);
 }
 
 /* ---------------------------------------------------------------- what a hostile worker answers */
@@ -93,16 +94,17 @@ static void one_that_reads_gets_all_of_its_answer(void **state)
 /* Of a tenant's session, with texts that do not end. */
 static void answer_row(const char *tenant, uint32_t type)
 {
-    struct weir_link_message message = {.type = type};
+    struct weir_link_heard heard = {.message = {.type = type}, .fd = -1};
+    struct weir_link_message *message = &heard.message;
 
-    memset(&message.session_row, 'x', sizeof message.session_row);
+    memset(&message->session_row, 'x', sizeof message->session_row);
     if (type == WEIR_LINK_ROW_SESSION) {
-        memcpy(message.session_row.tenant, tenant, strlen(tenant) + 1);
+        memcpy(message->session_row.tenant, tenant, strlen(tenant) + 1);
     } else {
-        memset(&message.tenant_row, 'x', sizeof message.tenant_row);
-        memcpy(message.tenant_row.name, tenant, strlen(tenant) + 1);
+        memset(&message->tenant_row, 'x', sizeof message->tenant_row);
+        memcpy(message->tenant_row.name, tenant, strlen(tenant) + 1);
     }
-    weir_sup_admin_row(&sup, 0, &message, -1);
+    weir_sup_hear(&sup, 0, &heard);
 }
 
 static void a_worker_answers_when_asked_and_about_its_own_tenants(void **state)
@@ -115,22 +117,22 @@ static void a_worker_answers_when_asked_and_about_its_own_tenants(void **state)
     strcpy(sup.tenants[0].config.name, "a");
     strcpy(sup.tenants[1].config.name, "b");
     answer_row("a", WEIR_LINK_ROW_SESSION);
-    assert_int_equal(sup.gathered.n_sessions, 0); /* nobody has asked */
+    assert_int_equal(sup.admin.gathered.n_sessions, 0); /* nobody has asked */
     sup.workers[0].answering = true;
     answer_row("b", WEIR_LINK_ROW_SESSION);
     answer_row("b", WEIR_LINK_ROW_TENANT);
     answer_row("nobody", WEIR_LINK_ROW_SESSION);
-    assert_int_equal(sup.gathered.n_sessions + sup.gathered.n_tenants, 0);
+    assert_int_equal(sup.admin.gathered.n_sessions + sup.admin.gathered.n_tenants, 0);
     assert_int_equal(sup.tenants[1].refused.device, 0);
     answer_row("a", WEIR_LINK_ROW_TENANT);
-    assert_int_equal(sup.gathered.n_tenants, 1);
+    assert_int_equal(sup.admin.gathered.n_tenants, 1);
     for (int i = 0; i < 20000; i++) {
         answer_row("a", WEIR_LINK_ROW_SESSION);
     }
-    assert_in_range(sup.gathered.n_sessions, 1, 10000);
-    assert_int_equal(strlen(sup.gathered.sessions[0].program), WEIR_HOST_TEXT_BYTES - 1);
-    assert_int_equal(strlen(sup.gathered.sessions[0].transport),
-                     sizeof sup.gathered.sessions[0].transport - 1);
+    assert_in_range(sup.admin.gathered.n_sessions, 1, 10000);
+    assert_int_equal(strlen(sup.admin.gathered.sessions[0].program), WEIR_HOST_TEXT_BYTES - 1);
+    assert_int_equal(strlen(sup.admin.gathered.sessions[0].transport),
+                     sizeof sup.admin.gathered.sessions[0].transport - 1);
 }
 
 /* Reading from a pipe would wait for ever. */
@@ -144,7 +146,7 @@ static void statistics_come_in_a_file(void **state)
     sup.workers[0] = (struct weir_sup_worker){.used = true, .tenant = -1, .answering = true};
     assert_int_equal(pipe(ends), 0);
     weir_sup_admin_row(&sup, 0, &message, ends[0]);
-    assert_int_equal(sup.stats_bytes, TEXT_BYTES);
+    assert_int_equal(sup.admin.stats_bytes, TEXT_BYTES);
     assert_int_equal(strlen(sup.workers[0].row.devices), sizeof sup.workers[0].row.devices - 1);
     assert_false(sup.workers[0].answering);
     close(ends[0]);

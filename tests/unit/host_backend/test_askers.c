@@ -1,7 +1,7 @@
-/* host_backend/supervisor/demand.c: who makes room where too many ask. The rest: tests/e2e. */
-#include "host_backend/supervisor/supervisor.h"
-
+/* host_backend/supervisor/tenants/demand.c: who makes room where too many ask. The rest: e2e. */
 #include "base/clock.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/tenants/tenants.h"
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -20,11 +20,12 @@ static int set_up(void **state)
     (void)state;
     memset(&sup, 0, sizeof sup);
     for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        sup.askers[i] = (struct weir_sup_asker){.fd = open("/dev/null", O_RDONLY | O_CLOEXEC),
-                                                .deadline_ns = 1000 + (uint64_t)i,
-                                                .uid = i == BOBS ? BOB : ALICE};
+        sup.demand.askers[i] =
+            (struct weir_sup_asker){.fd = open("/dev/null", O_RDONLY | O_CLOEXEC),
+                                    .deadline_ns = 1000 + (uint64_t)i,
+                                    .uid = i == BOBS ? BOB : ALICE};
     }
-    sup.demand_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    sup.demand.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     return 0;
 }
 
@@ -32,9 +33,9 @@ static int tear_down(void **state)
 {
     (void)state;
     for (int i = 0; i < WEIR_ASKERS_MAX; i++) {
-        close(sup.askers[i].fd);
+        close(sup.demand.askers[i].fd);
     }
-    close(sup.demand_fd);
+    close(sup.demand.fd);
     return 0;
 }
 
@@ -44,7 +45,7 @@ static int ask(void)
     socklen_t bytes = sizeof address;
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
-    assert_int_equal(getsockname(sup.demand_fd, (struct sockaddr *)&address, &bytes), 0);
+    assert_int_equal(getsockname(sup.demand.fd, (struct sockaddr *)&address, &bytes), 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&address, bytes), 0);
     weir_sup_demand_accept(&sup);
     return fd;
@@ -55,18 +56,18 @@ static void the_oldest_makes_room_of_the_user_with_most(void **state)
     const struct sockaddr_un address = {.sun_family = AF_UNIX};
 
     (void)state;
-    assert_int_equal(bind(sup.demand_fd, (const struct sockaddr *)&address,
+    assert_int_equal(bind(sup.demand.fd, (const struct sockaddr *)&address,
                           sizeof address.sun_family), /* a name of the kernel's */
                      0);
-    assert_int_equal(listen(sup.demand_fd, 4), 0);
+    assert_int_equal(listen(sup.demand.fd, 4), 0);
     int first = ask(), second = ask();
-    assert_int_equal(sup.askers[BOBS].uid, BOB);
-    assert_true(sup.askers[BOBS].deadline_ns == 1000);
+    assert_int_equal(sup.demand.askers[BOBS].uid, BOB);
+    assert_true(sup.demand.askers[BOBS].deadline_ns == 1000);
     for (int i = 1; i <= 2; i++) { /* this process's own are there */
-        assert_int_equal(sup.askers[i].uid, getuid());
-        assert_true(sup.askers[i].deadline_ns > weir_clock_now_ns());
+        assert_int_equal(sup.demand.askers[i].uid, getuid());
+        assert_true(sup.demand.askers[i].deadline_ns > weir_clock_now_ns());
     }
-    assert_true(sup.askers[3].deadline_ns == 1003);
+    assert_true(sup.demand.askers[3].deadline_ns == 1003);
     close(first);
     close(second);
 }

@@ -1,6 +1,8 @@
 /* Which host has a GPU: the first; its claim ends with it; and who it is can be told. */
 #include "../../lib/tl_cmocka.h"
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/workers/claims.h"
+#include "host_backend/supervisor/workers/workers.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
  * (drivers/nvdimm/pfn_devs.c): by offsets, not by the structure under test.
  */
 #include "host_backend/config/control.h"
-#include "host_backend/supervisor/dax_info.h"
+#include "host_backend/supervisor/machines/dax_info.h"
 #include <endian.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,7 @@
 /* The directory: what the supervisor enters, finds and forgets, and how a worker asks it. */
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/tenants/tenants.h"
+#include "host_backend/supervisor/workers/workers.h"
 #include "host_backend/worker/memory/directory.h"
 #include "host_backend/worker/memory/vmm.h"
 #include "host_backend/worker/session/tenant_life.h"
@@ -312,7 +314,7 @@ static void entries_are_limited(void **state)
     struct weir_link_entry other = entry(WEIR_ENTRY_EVENT, A, 'f');
 
     (void)state;
-    weir_account_limit_set(&sup.kept_of[A], WEIR_ACCOUNT_DESCRIPTORS, 1);
+    weir_account_limit_set(&sup.keeper.of[A], WEIR_ACCOUNT_DESCRIPTORS, 1);
     assert_int_equal(publish(MAKER, &e, -1), WEIR_OK);
     assert_int_equal(publish(MAKER, &other, -1), WEIR_ERR_QUOTA);
     weir_sup_withdraw(&sup, MAKER, &e);

@@ -1,6 +1,7 @@
-/* host_backend/supervisor/events.c: which events are kept. The rest: tests/e2e/test_events.py. */
-#include "host_backend/supervisor/supervisor.h"
-
+/* host_backend/supervisor/watch/events.c: which events are kept. The rest:
+ * tests/e2e/test_events.py. */
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/watch/events.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
-/* host_backend/supervisor/faults.c: quarantine of shares on demand. The rest: tests/e2e. */
-#include "host_backend/supervisor/supervisor.h"
-
+/* host_backend/supervisor/tenants/faults.c: quarantine of shares on demand. The rest: tests/e2e. */
 #include "base/clock.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
+#include "host_backend/supervisor/tenants/tenants.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +35,7 @@ static int set_up(void **state)
     (void)state;
     memset(&sup, 0, sizeof sup);
     sup.config.quarantine_s = QUARANTINE_S;
-    sup.mps[0] = (struct weir_sup_mps){.used = true};
+    sup.mps.of[0] = (struct weir_sup_mps){.used = true};
     have_share(0, ALICE);
     have_share(1, BOB);
     for (int i = 0; i < 2; i++) {

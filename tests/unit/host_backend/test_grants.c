@@ -1,6 +1,6 @@
-/* host_backend/supervisor/grants.c: the machine's memory, divided among tenants. */
-#include "host_backend/supervisor/supervisor.h"
-
+/* host_backend/supervisor/tenants/grants.c: the machine's memory, divided among tenants. */
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/tenants/tenants.h"
 #include <string.h>
 #include <unistd.h>
 

@@ -1,5 +1,7 @@
 /* What domains say of tenants: applied, taken back, and complained about once. */
-#include "host_backend/supervisor/libvirt.h"
+#include "host_backend/supervisor/machines/ivshmem.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/tenants/libvirt.h"
 #include "host_backend/worker/state/tenant.h"
 
 #include "../../lib/tl_cmocka.h"
@@ -17,6 +19,7 @@ static struct weir_supervisor *supervisor(void)
     struct weir_supervisor *sup = calloc(1, sizeof *sup);
 
     assert_non_null(sup);
+    assert_true(weir_sup_machines_open(sup));
     weir_config_default(&sup->config);
     sup->libvirt.link = -1;
     for (int i = 0; i < 2; i++) {
@@ -34,6 +37,7 @@ static struct weir_supervisor *supervisor(void)
 static void release(struct weir_supervisor *sup)
 {
     weir_sup_libvirt_close(sup);
+    weir_sup_machines_close(sup);
     free(sup);
 }
 

@@ -1,7 +1,6 @@
 /* Metrics: the format's rules hold for what is written; requests are judged whatever they hold. */
-#include "host_backend/supervisor/metrics.h"
-
 #include "../../lib/tl_cmocka.h"
+#include "host_backend/supervisor/watch/metrics.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

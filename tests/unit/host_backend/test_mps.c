@@ -1,10 +1,12 @@
 /*
- * host_backend/supervisor/mps_blame.c: what an MPS server's log says about a fault; and mps.c: a
- * server that takes no clients is replaced; the domain in reserve.
+ * host_backend/supervisor/domains/mps_blame.c: what an MPS server's log says about a fault; and
+ * mps.c: a server that takes no clients is replaced; the domain in reserve.
  */
 #include "base/clock.h"
-#include "host_backend/supervisor/mps.h"
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/domains/mps.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "loop_turn.h"
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -84,13 +86,14 @@ static int set_up(void **state)
 
     (void)state;
     memset(&sup, 0, sizeof sup);
-    sup.mps_wanted = true;
+    sup.listener = &weir_worker_events;
+    sup.mps.wanted = true;
     if (pipe(ends) != 0) {
         return 1;
     }
-    sup.mps[0] = (struct weir_sup_mps){
+    sup.mps.of[0] = (struct weir_sup_mps){
         .used = true, .ready = true, .started_ns = now_ns, .served_ns = now_ns, .pid = fork()};
-    if (sup.mps[0].pid == 0) {
+    if (sup.mps.of[0].pid == 0) {
         pid_t child = fork();
 
         if (child != 0) {
@@ -110,15 +113,15 @@ static int set_up(void **state)
                                                   .started_ns = now_ns,
                                                   .program = {.domain = 1}};
     }
-    return sup.mps[0].pid > 0 && read(alive, &server, sizeof server) == sizeof server ? 0 : 1;
+    return sup.mps.of[0].pid > 0 && read(alive, &server, sizeof server) == sizeof server ? 0 : 1;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
     kill(server, SIGKILL);
-    kill(sup.mps[0].pid, SIGKILL);
-    waitpid(sup.mps[0].pid, NULL, 0);
+    kill(sup.mps.of[0].pid, SIGKILL);
+    waitpid(sup.mps.of[0].pid, NULL, 0);
     close(alive);
     return 0;
 }
@@ -130,9 +133,9 @@ static void a_server_that_takes_no_client_is_replaced(void **state)
 
     (void)state;
     weir_mps_tick(&sup, start_ns + 14 * WEIR_NS_PER_S);
-    assert_false(sup.mps[0].leaving);
+    assert_false(sup.mps.of[0].leaving);
     weir_mps_tick(&sup, start_ns + 16 * WEIR_NS_PER_S);
-    assert_true(sup.mps[0].leaving);
+    assert_true(sup.mps.of[0].leaving);
     assert_true(sup.workers[READY].program.stopping);
     /* Both have ended: nobody has the other end any more. */
     assert_int_equal(poll(&end, 1, 5000), 1);
@@ -144,26 +147,26 @@ static void one_that_takes_others_may_take_long(void **state)
     uint64_t start_ns = sup.workers[STARTING].started_ns;
 
     (void)state;
-    sup.mps[0].served_ns = start_ns + 10 * WEIR_NS_PER_S; /* another worker was ready then */
+    sup.mps.of[0].served_ns = start_ns + 10 * WEIR_NS_PER_S; /* another worker was ready then */
     weir_mps_tick(&sup, start_ns + 16 * WEIR_NS_PER_S);
-    assert_false(sup.mps[0].leaving);
+    assert_false(sup.mps.of[0].leaving);
     sup.workers[STARTING].ready = true;
     weir_mps_tick(&sup, start_ns + 60 * WEIR_NS_PER_S);
-    assert_false(sup.mps[0].leaving);
+    assert_false(sup.mps.of[0].leaving);
 }
 
 /* Its daemon is to start again in two seconds: until then there is nothing to do at once. */
 static void without_a_daemon_nobody_is_looked_at_again_and_again(void **state)
 {
     uint64_t now_ns = sup.workers[STARTING].started_ns + 16 * WEIR_NS_PER_S;
-    pid_t daemon = sup.mps[0].pid;
+    pid_t daemon = sup.mps.of[0].pid;
     int wait_ms;
 
     (void)state;
-    sup.mps[0].pid = 0;
-    sup.mps[0].started_ns = now_ns;
-    wait_ms = weir_mps_wait_ms(&sup, now_ns);
-    sup.mps[0].pid = daemon; /* or the group of pid 0 would be killed in the end */
+    sup.mps.of[0].pid = 0;
+    sup.mps.of[0].started_ns = now_ns;
+    wait_ms = loop_wait_ms(&sup, weir_mps_watch, now_ns);
+    sup.mps.of[0].pid = daemon; /* or the group of pid 0 would be killed in the end */
     assert_in_range(wait_ms, 2000, 2001);
 }
 
@@ -173,22 +176,22 @@ static void workers_that_do_not_leave_are_killed_in_time(void **state)
     uint64_t now_ns = weir_clock_now_ns();
 
     (void)state;
-    weir_mps_faulted(&sup, &sup.mps[0]);
-    assert_in_range(weir_mps_wait_ms(&sup, now_ns), 400, 600);
-    sup.mps[0].closing = true; /* others need its place */
-    assert_in_range(weir_mps_wait_ms(&sup, now_ns), 400, 600);
-    sup.mps[0].closing = false;
-    sup.mps_wanted = false; /* it was given up meanwhile */
-    assert_in_range(weir_mps_wait_ms(&sup, now_ns), 400, 600);
+    weir_mps_faulted(&sup, &sup.mps.of[0]);
+    assert_in_range(loop_wait_ms(&sup, weir_mps_watch, now_ns), 400, 600);
+    sup.mps.of[0].closing = true; /* others need its place */
+    assert_in_range(loop_wait_ms(&sup, weir_mps_watch, now_ns), 400, 600);
+    sup.mps.of[0].closing = false;
+    sup.mps.wanted = false; /* it was given up meanwhile */
+    assert_in_range(loop_wait_ms(&sup, weir_mps_watch, now_ns), 400, 600);
 }
 
 /* A second domain, whose server has been started if it serves. */
 static void have_reserve(bool serves)
 {
-    sup.mps[1] = sup.mps[0];
-    sup.mps[1].turn = sup.mps_turns = 1;
-    sup.mps[1].reserve = sup.mps[1].asked = true;
-    sup.mps[1].serves = serves;
+    sup.mps.of[1] = sup.mps.of[0];
+    sup.mps.of[1].turn = sup.mps.turns = 1;
+    sup.mps.of[1].reserve = sup.mps.of[1].asked = true;
+    sup.mps.of[1].serves = serves;
 }
 
 static void all_workers_end(void)
@@ -205,16 +208,16 @@ static void the_domain_in_reserve_takes_workers_after_a_fault(void **state)
     have_reserve(true);
     assert_int_equal(weir_mps_room(&sup, "", &domain), WEIR_MPS_ROOM);
     assert_int_equal(domain, 1);
-    weir_mps_faulted(&sup, &sup.mps[0]);
+    weir_mps_faulted(&sup, &sup.mps.of[0]);
     assert_int_equal(weir_mps_room(&sup, "", &domain), WEIR_MPS_ROOM);
     assert_int_equal(domain, 2);
     all_workers_end();
-    assert_true(sup.mps[0].reserve && sup.mps[0].serves);
-    assert_false(sup.mps[1].reserve);
+    assert_true(sup.mps.of[0].reserve && sup.mps.of[0].serves);
+    assert_false(sup.mps.of[1].reserve);
     assert_int_equal(weir_mps_room(&sup, "", &domain), WEIR_MPS_ROOM);
     assert_int_equal(domain, 2);
     /* The first has just begun to recover, so for another fault there is none. */
-    weir_mps_faulted(&sup, &sup.mps[1]);
+    weir_mps_faulted(&sup, &sup.mps.of[1]);
     assert_int_equal(weir_mps_room(&sup, "", &domain), WEIR_MPS_ROOM_SOON);
 }
 
@@ -224,11 +227,11 @@ static void one_without_a_server_does_not(void **state)
 
     (void)state;
     have_reserve(false);
-    weir_mps_faulted(&sup, &sup.mps[0]);
+    weir_mps_faulted(&sup, &sup.mps.of[0]);
     assert_int_equal(weir_mps_room(&sup, "", &domain), WEIR_MPS_ROOM_SOON);
     all_workers_end();
-    assert_false(sup.mps[0].reserve);
-    assert_true(sup.mps[1].reserve);
+    assert_false(sup.mps.of[0].reserve);
+    assert_true(sup.mps.of[1].reserve);
 }
 
 static void the_one_in_reserve_is_what_opens_when_the_first_is_full(void **state)
@@ -242,7 +245,7 @@ static void the_one_in_reserve_is_what_opens_when_the_first_is_full(void **state
     }
     assert_int_equal(weir_mps_room(&sup, "", &domain), WEIR_MPS_FULL);
     assert_true(weir_mps_open(&sup, ""));
-    assert_false(sup.mps[1].reserve);
+    assert_false(sup.mps.of[1].reserve);
     assert_int_equal(weir_mps_room(&sup, "", &domain), WEIR_MPS_ROOM);
     assert_int_equal(domain, 2);
 }
@@ -252,13 +255,13 @@ static void have_all_places_taken(int n_reserves)
 {
     snprintf(sup.config.run_dir, sizeof sup.config.run_dir, "/nonexistent");
     for (int i = 1; i < WEIR_MPS_MAX; i++) {
-        sup.mps[i] = (struct weir_sup_mps){.used = true,
-                                           .user = &sup.worker_user,
-                                           .reserve = i >= WEIR_MPS_MAX - n_reserves,
-                                           .started_ns = weir_clock_now_ns()};
-        snprintf(sup.mps[i].devices, sizeof sup.mps[i].devices, "%d", i);
+        sup.mps.of[i] = (struct weir_sup_mps){.used = true,
+                                              .user = &sup.worker_user,
+                                              .reserve = i >= WEIR_MPS_MAX - n_reserves,
+                                              .started_ns = weir_clock_now_ns()};
+        snprintf(sup.mps.of[i].devices, sizeof sup.mps.of[i].devices, "%d", i);
         sup.workers[100 + i] =
-            (struct weir_sup_worker){.used = !sup.mps[i].reserve,
+            (struct weir_sup_worker){.used = !sup.mps.of[i].reserve,
                                      .kind = WEIR_WORKER_PROGRAM,
                                      .link = -1,
                                      .program = {.domain = (uint32_t)i + 1, .busy = true}};
@@ -272,7 +275,7 @@ static uint32_t n_closing(void)
     uint32_t n = 0;
 
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
-        n += sup.mps[i].closing;
+        n += sup.mps.of[i].closing;
     }
     return n;
 }
@@ -287,35 +290,35 @@ static void one_in_reserve_makes_place_for_other_devices(void **state)
     assert_true(weir_mps_make_place(&sup));
     assert_true(weir_mps_make_place(&sup)); /* once is enough */
     assert_int_equal(n_closing(), 1);
-    assert_true(sup.mps[WEIR_MPS_MAX - 2].closing);
+    assert_true(sup.mps.of[WEIR_MPS_MAX - 2].closing);
     weir_mps_tick(&sup, weir_clock_now_ns());
-    assert_false(sup.mps[WEIR_MPS_MAX - 2].used);
+    assert_false(sup.mps.of[WEIR_MPS_MAX - 2].used);
     assert_int_equal(weir_mps_room(&sup, "0,1", &domain), WEIR_MPS_ROOM_SOON);
-    assert_string_equal(sup.mps[WEIR_MPS_MAX - 2].devices, "0,1");
+    assert_string_equal(sup.mps.of[WEIR_MPS_MAX - 2].devices, "0,1");
 }
 
 static void one_without_programs_makes_place_and_its_workers_end(void **state)
 {
     uint64_t now_ns = weir_clock_now_ns();
-    pid_t daemon = sup.mps[0].pid;
+    pid_t daemon = sup.mps.of[0].pid;
     int status = 0;
 
     (void)state;
     have_all_places_taken(0);
     assert_false(weir_mps_make_place(&sup)); /* programs are in all */
     sup.workers[READY].program.busy = false;
-    sup.mps[0].user = &sup.worker_user;
-    snprintf(sup.mps[0].folder, sizeof sup.mps[0].folder, "/nonexistent/mps-0");
+    sup.mps.of[0].user = &sup.worker_user;
+    snprintf(sup.mps.of[0].folder, sizeof sup.mps.of[0].folder, "/nonexistent/mps-0");
     assert_true(weir_mps_make_place(&sup));
-    assert_true(sup.mps[0].closing);
+    assert_true(sup.mps.of[0].closing);
     assert_true(sup.workers[READY].program.stopping && sup.workers[STARTING].program.stopping);
     weir_mps_tick(&sup, now_ns);
-    assert_true(sup.mps[0].close_by_ns == 0); /* they have not ended */
+    assert_true(sup.mps.of[0].close_by_ns == 0); /* they have not ended */
     sup.workers[READY].used = sup.workers[STARTING].used = false;
     weir_mps_tick(&sup, now_ns);
-    assert_in_range(weir_mps_wait_ms(&sup, now_ns), 0, 5001);
+    assert_in_range(loop_wait_ms(&sup, weir_mps_watch, now_ns), 0, 5001);
     weir_mps_tick(&sup, now_ns + 6 * WEIR_NS_PER_S); /* it does not hear */
-    while (sup.mps[0].pid != 0) {
+    while (sup.mps.of[0].pid != 0) {
         siginfo_t info;
 
         assert_int_equal(waitid(P_PID, (id_t)daemon, &info, WEXITED | WNOWAIT), 0);
@@ -324,9 +327,9 @@ static void one_without_programs_makes_place_and_its_workers_end(void **state)
     }
     assert_int_equal(status, SIGKILL);
     weir_mps_tick(&sup, now_ns);
-    assert_false(sup.mps[0].used);
-    sup.mps[0].pid = fork(); /* for tear_down() */
-    if (sup.mps[0].pid == 0) {
+    assert_false(sup.mps.of[0].used);
+    sup.mps.of[0].pid = fork(); /* for tear_down() */
+    if (sup.mps.of[0].pid == 0) {
         _exit(0);
     }
 }
@@ -335,14 +338,14 @@ static void reserves_leave_a_place_for_other_devices(void **state)
 {
     (void)state;
     have_all_places_taken(0);
-    sup.announced = true;
-    sup.mps[WEIR_MPS_MAX - 1].used = false; /* the last place */
+    sup.life.announced = true;
+    sup.mps.of[WEIR_MPS_MAX - 1].used = false; /* the last place */
     weir_mps_tick(&sup, weir_clock_now_ns());
-    assert_false(sup.mps[WEIR_MPS_MAX - 1].used);
-    sup.mps[WEIR_MPS_MAX - 2].used = false;
+    assert_false(sup.mps.of[WEIR_MPS_MAX - 1].used);
+    sup.mps.of[WEIR_MPS_MAX - 2].used = false;
     weir_mps_tick(&sup, weir_clock_now_ns());
-    assert_true(sup.mps[WEIR_MPS_MAX - 2].used && sup.mps[WEIR_MPS_MAX - 2].reserve);
-    assert_false(sup.mps[WEIR_MPS_MAX - 1].used);
+    assert_true(sup.mps.of[WEIR_MPS_MAX - 2].used && sup.mps.of[WEIR_MPS_MAX - 2].reserve);
+    assert_false(sup.mps.of[WEIR_MPS_MAX - 1].used);
 }
 
 int main(void)

@@ -1,8 +1,10 @@
 /* Tenants' NVDIMM files on a /dev/shm that is full, in a namespace of its own. */
-#include "host_backend/supervisor/nvdimm.h"
+#include "host_backend/supervisor/machines/ivshmem.h"
+#include "host_backend/supervisor/machines/nvdimm.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "loop_turn.h"
 
 #include "base/clock.h"
-#include "host_backend/supervisor/supervisor.h"
 #include "proto/transport/region.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +32,7 @@ static int make(void **state)
     (void)state;
     sup = calloc(1, sizeof *sup);
     assert_non_null(sup);
-    sup->nvdimm_watch_fd = -1;
+    assert_true(weir_sup_machines_open(sup));
     sup->config.vm_region_bytes = UINT64_C(16) << 20;
     snprintf(sup->config.run_dir, sizeof sup->config.run_dir, "/run/weir");
     tenant = &sup->tenants[0];
@@ -45,6 +47,7 @@ static int drop(void **state)
     weir_sup_nvdimm_close(sup, tenant);
     weir_sup_nvdimms_finish(sup);
     assert_int_equal(access("/dev/shm/weir", F_OK), -1);
+    weir_sup_machines_close(sup);
     free(sup);
     return 0;
 }
@@ -83,14 +86,14 @@ static void gone_without_room_makes_the_file_when_there_is(void **state)
     weir_sup_nvdimm_open(sup, tenant);
     assert_true(is_there());
     now_ns = weir_clock_now_ns();
-    assert_int_equal(weir_sup_nvdimm_wait_ms(sup, now_ns), -1);
+    assert_int_equal(loop_wait_ms(sup, weir_sup_nvdimm_watch, now_ns), -1);
     fill_shm();
     weir_sup_nvdimm_gone(sup, tenant);
     /* The next machine does not start, which is seen;
      * and it does not find what the last one left. */
     assert_int_equal(access(tenant->nvdimm.path, F_OK), -1);
     for (int i = 0; i < 2; i++) {
-        int wait_ms = weir_sup_nvdimm_wait_ms(sup, now_ns);
+        int wait_ms = loop_wait_ms(sup, weir_sup_nvdimm_watch, now_ns);
 
         assert_in_range(wait_ms, 1, 60000);
         now_ns += (uint64_t)wait_ms * WEIR_NS_PER_MS;
@@ -102,7 +105,7 @@ static void gone_without_room_makes_the_file_when_there_is(void **state)
         weir_sup_nvdimm_tick(sup, now_ns);
         assert_int_equal(is_there(), i == 1);
     }
-    assert_int_equal(weir_sup_nvdimm_wait_ms(sup, now_ns), -1);
+    assert_int_equal(loop_wait_ms(sup, weir_sup_nvdimm_watch, now_ns), -1);
 }
 
 static void open_where_there_can_be_no_room_is_not_tried_again(void **state)
@@ -111,7 +114,7 @@ static void open_where_there_can_be_no_room_is_not_tried_again(void **state)
     sup->config.vm_region_bytes = UINT64_C(32) << 20;
     weir_sup_nvdimm_open(sup, tenant);
     assert_false(is_there());
-    assert_int_equal(weir_sup_nvdimm_wait_ms(sup, weir_clock_now_ns()), -1);
+    assert_int_equal(loop_wait_ms(sup, weir_sup_nvdimm_watch, weir_clock_now_ns()), -1);
 }
 
 int main(void)

@@ -1,8 +1,7 @@
-/* Messages that wait for room in a link: host_backend/supervisor/outbox.h. */
-#include "host_backend/supervisor/outbox.h"
-
+/* Messages that wait for room in a link: host_backend/supervisor/state/outbox.h. */
 #include "../../lib/tl_cmocka.h"
 #include "base/clock.h"
+#include "host_backend/supervisor/state/outbox.h"
 #include <dirent.h>
 #include <poll.h>
 #include <string.h>

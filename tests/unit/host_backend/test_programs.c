@@ -1,5 +1,11 @@
-/* host_backend/supervisor/programs.c: which workers end for whom. The rest: tests/e2e. */
-#include "host_backend/supervisor/supervisor.h"
+/* host_backend/supervisor/workers/programs.c: which workers end for whom. The rest: tests/e2e. */
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/machines/ivshmem.h"
+#include "host_backend/supervisor/machines/private.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/workers/programs.h"
+#include "host_backend/supervisor/workers/workers.h"
+#include "loop_turn.h"
 
 #include "base/clock.h"
 #include "proto/wire/control.h"
@@ -36,6 +42,7 @@ static int set_up(void **state)
 
     (void)state;
     memset(&sup, 0, sizeof sup);
+    sup.listener = &weir_worker_events;
     memset(pages, 0, sizeof pages);
     sup.spin.page = &page;
     for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -110,11 +117,11 @@ static int have_pending(uint32_t tenant)
     int pair[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
-    sup.pending[0] = (struct weir_sup_pending){.used = true,
-                                               .fd = pair[0],
-                                               .said_hello = true,
-                                               .since_ns = weir_clock_now_ns(),
-                                               .guest = {.tenant_index = tenant}};
+    sup.programs.pending[0] = (struct weir_sup_pending){.used = true,
+                                                        .fd = pair[0],
+                                                        .said_hello = true,
+                                                        .since_ns = weir_clock_now_ns(),
+                                                        .guest = {.tenant_index = tenant}};
     return pair[1];
 }
 
@@ -155,7 +162,7 @@ static void one_that_a_program_waits_for_does_not(void **state)
     assert_int_equal(n_giving(BUSY, weir_clock_now_ns()), 1);
     assert_false(was_stopped(SPARE));
     assert_true(was_stopped(KEPT));
-    weir_sup_pending_forget(&sup.pending[0]);
+    weir_sup_pending_forget(&sup.programs.pending[0]);
     close(end);
 }
 
@@ -169,7 +176,8 @@ static void who_lacks_memory_in_a_loop_is_heard_once_a_second(void **state)
     sup.workers[SPARE].program.stopping = false; /* another has taken its place */
     lack_memory(BUSY, now_ns + WEIR_NS_PER_S / 2);
     assert_false(was_stopped(SPARE));
-    assert_in_range(weir_sup_programs_wait_ms(&sup, now_ns + WEIR_NS_PER_S / 2), 499, 501);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_programs_watch, now_ns + WEIR_NS_PER_S / 2), 499,
+                    501);
     lack_memory(SHARED, now_ns + WEIR_NS_PER_S / 2); /* that is not the same */
     assert_true(was_stopped(SPARE));
     sup.workers[SPARE].program.stopping = false;
@@ -238,7 +246,7 @@ static void spare_memory_is_given_back_to_who_lacks_some(void **state)
 static void spare_memory_makes_room_for_a_context(void **state)
 {
     (void)state;
-    sup.announced = true;
+    sup.life.announced = true;
     sup.workers[N] = (struct weir_sup_worker){
         .used = true, .kind = WEIR_WORKER_PROGRAM, .tenant = -1, .link = -1};
     atomic_store(&pages[SHARED].spares, 1);
@@ -284,14 +292,14 @@ static void a_spare_of_no_use_ends(void **state)
     uint64_t now_ns = weir_clock_now_ns();
 
     (void)state;
-    sup.mps_wanted = true;
-    sup.mps[0] = (struct weir_sup_mps){.used = true};
+    sup.mps.wanted = true;
+    sup.mps.of[0] = (struct weir_sup_mps){.used = true};
     sup.workers[SPARE].program.native = false;
     sup.workers[SPARE].program.domain = 1;
     sup.tenants[0].config.sm_limit_pct = 50;
     weir_sup_programs_tick(&sup, now_ns);
     assert_false(was_stopped(SPARE)); /* it has not told how many SMs there are */
-    sup.mps[0].sms = (struct weir_link_sms){.n = 1, .sms = {8}};
+    sup.mps.of[0].sms = (struct weir_link_sms){.n = 1, .sms = {8}};
     sup.tenants[0].config.sm_limit_pct = 100;
     weir_sup_programs_tick(&sup, now_ns);
     assert_false(was_stopped(SPARE));
@@ -321,14 +329,14 @@ static void one_that_cannot_start_says_nothing_about_other_devices(void **state)
     uint64_t now_ns;
 
     (void)state;
-    sup.announced = true;
+    sup.life.announced = true;
     cannot_start("1");
     now_ns = weir_clock_now_ns();
     assert_false(weir_sup_has_room(&sup, "1", now_ns));
     assert_false(weir_sup_has_room_for_spares(&sup, "1", now_ns));
     assert_true(weir_sup_has_room(&sup, "0", now_ns));
     assert_true(weir_sup_has_room_for_spares(&sup, "0", now_ns));
-    assert_in_range(weir_sup_programs_wait_ms(&sup, now_ns), 1900, 2001);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_programs_watch, now_ns), 1900, 2001);
     assert_true(weir_sup_has_room(&sup, "1", now_ns + 2 * WEIR_NS_PER_S));
     assert_false(weir_sup_has_room_for_spares(&sup, "1", now_ns + 2 * WEIR_NS_PER_S));
     assert_true(weir_sup_has_room_for_spares(&sup, "1", now_ns + 30 * WEIR_NS_PER_S));
@@ -352,7 +360,7 @@ static void a_program_is_told_why_no_worker_starts(void **state)
     };
 
     (void)state;
-    sup.announced = true;
+    sup.life.announced = true;
     sup.config.workers.on_shortage = WEIR_SHORTAGE_REFUSE;
     sup.tenants[0].config.sessions_max = 4;
     sup.workers[SPARE].used = sup.workers[KEPT].used = false; /* none is there to give way */
@@ -368,20 +376,21 @@ static void a_program_is_told_why_no_worker_starts(void **state)
 static void the_place_of_an_ended_program_is_waited_for(void **state)
 {
     int end = have_pending(0);
-    uint64_t since_ns = sup.pending[0].since_ns;
+    uint64_t since_ns = sup.programs.pending[0].since_ns;
 
     (void)state;
-    sup.announced = true;
+    sup.life.announced = true;
     sup.tenants[0].config.sessions_max = 1;
     sup.workers[BUSY].program.pid = gone();
     weir_sup_programs_tick(&sup, since_ns + 2 * WEIR_NS_PER_S);
-    assert_true(sup.pending[0].used);
-    assert_in_range(weir_sup_programs_wait_ms(&sup, since_ns + 2 * WEIR_NS_PER_S), 1, 3001);
+    assert_true(sup.programs.pending[0].used);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_programs_watch, since_ns + 2 * WEIR_NS_PER_S), 1,
+                    3001);
     weir_sup_programs_tick(&sup, since_ns + WEIR_ENDING_NS);
     was_told(end, WEIR_ERR_QUOTA, "sessions");
     end = have_pending(0);
     sup.workers[BUSY].program.pid = getpid();
-    weir_sup_programs_tick(&sup, sup.pending[0].since_ns + WEIR_NS_PER_S);
+    weir_sup_programs_tick(&sup, sup.programs.pending[0].since_ns + WEIR_NS_PER_S);
     was_told(end, WEIR_ERR_QUOTA, "sessions");
 }
 
@@ -389,10 +398,10 @@ static void the_place_of_an_ended_program_is_waited_for(void **state)
 static void the_context_of_an_ended_program_is_waited_for(void **state)
 {
     int end = have_pending(0);
-    uint64_t since_ns = sup.pending[0].since_ns;
+    uint64_t since_ns = sup.programs.pending[0].since_ns;
 
     (void)state;
-    sup.announced = true;
+    sup.life.announced = true;
     sup.config.workers.on_shortage = WEIR_SHORTAGE_REFUSE;
     sup.tenants[0].config.sessions_max = 4;
     sup.workers[SPARE].used = sup.workers[KEPT].used = false;
@@ -401,7 +410,7 @@ static void the_context_of_an_ended_program_is_waited_for(void **state)
     weir_sup_program_died(&sup, N, WEIR_WORKER_EXIT_FULL << 8);
     sup.workers[BUSY].program.pid = gone();
     weir_sup_programs_tick(&sup, since_ns + WEIR_NS_PER_S);
-    assert_true(sup.pending[0].used);
+    assert_true(sup.programs.pending[0].used);
     sup.workers[BUSY].program.pid = getpid();
     weir_sup_programs_tick(&sup, since_ns + WEIR_NS_PER_S);
     was_told(end, WEIR_ERR_NO_MEMORY, "no room for another context");
@@ -413,7 +422,7 @@ static void a_lack_of_the_host_is_told_as_such(void **state)
     struct rlimit before, none;
 
     (void)state;
-    sup.announced = true;
+    sup.life.announced = true;
     sup.config.workers.on_shortage = WEIR_SHORTAGE_REFUSE;
     sup.tenants[0].config.sessions_max = 4;
     sup.workers[SPARE].used = sup.workers[KEPT].used = false;
@@ -443,7 +452,7 @@ static void who_waits_is_told_that_the_host_stops(void **state)
     (void)state;
     weir_sup_pending_close(&sup);
     was_told(end, WEIR_ERR_NOT_FOUND, "the host is shutting down");
-    assert_false(sup.pending[0].used);
+    assert_false(sup.programs.pending[0].used);
 }
 
 static void many_lists_that_cannot_start_are_all_tried_again(void **state)
@@ -451,7 +460,7 @@ static void many_lists_that_cannot_start_are_all_tried_again(void **state)
     char devices[16];
 
     (void)state;
-    sup.announced = true;
+    sup.life.announced = true;
     for (int i = 0; i < 3 * WEIR_SHORTAGES_MAX; i++) {
         snprintf(devices, sizeof devices, "%d", i);
         cannot_start(devices);
@@ -465,7 +474,7 @@ static void no_worker_ends_for_devices_that_it_has_not(void **state)
     int end;
 
     (void)state;
-    sup.announced = true;
+    sup.life.announced = true;
     have_devices(KEPT, "0");
     have_devices(SPARE, "0");
     sup.tenants[1] = sup.tenants[0];
@@ -476,7 +485,7 @@ static void no_worker_ends_for_devices_that_it_has_not(void **state)
     end = have_pending(1);
     weir_sup_programs_tick(&sup, weir_clock_now_ns());
     close(end);
-    assert_false(sup.pending[0].used); /* it was refused */
+    assert_false(sup.programs.pending[0].used); /* it was refused */
     assert_int_equal(sup.tenants[1].refused.sessions, 1);
     assert_false(was_stopped(KEPT));
 }
@@ -486,14 +495,14 @@ static void a_host_without_a_driver_ends_and_one_with_a_broken_gpu_does_not(void
     (void)state;
     sup.workers[SHARED].pid = 1;
     cannot_start("1");
-    assert_false(sup.stopping);
+    assert_false(sup.life.stopping);
     sup.workers[SHARED].ready = false; /* it is in its first start */
     cannot_start("1");
-    assert_false(sup.stopping);
+    assert_false(sup.life.stopping);
     sup.workers[SHARED].restarts = 1; /* it has failed, too */
     cannot_start("1");
-    assert_true(sup.stopping);
-    assert_int_equal(sup.exit_status, WEIR_SERVE_EXIT_NO_GPU);
+    assert_true(sup.life.stopping);
+    assert_int_equal(sup.life.exit_status, WEIR_SERVE_EXIT_NO_GPU);
 }
 
 static void one_that_does_not_get_ready_is_killed(void **state)
@@ -512,7 +521,8 @@ static void one_that_does_not_get_ready_is_killed(void **state)
     assert_true(w->pid > 0);
     weir_sup_programs_tick(&sup, w->started_ns + 59 * WEIR_NS_PER_S);
     assert_false(w->program.terminated);
-    assert_in_range(weir_sup_programs_wait_ms(&sup, w->started_ns + 59 * WEIR_NS_PER_S), 0, 1001);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_programs_watch, w->started_ns + 59 * WEIR_NS_PER_S),
+                    0, 1001);
     weir_sup_programs_tick(&sup, w->started_ns + 60 * WEIR_NS_PER_S);
     assert_int_equal(waitpid(w->pid, &status, 0), w->pid);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -537,11 +547,12 @@ static void have_programs_wait(uint64_t now_ns, int ends[WAITING])
         sup.tenants[tenant].config.sessions_max = 4;
         assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
         ends[i] = pair[1];
-        sup.pending[i] = (struct weir_sup_pending){.used = true,
-                                                   .fd = pair[0],
-                                                   .said_hello = true,
-                                                   .since_ns = now_ns - (uint64_t)i,
-                                                   .guest = {.tenant_index = (uint32_t)tenant}};
+        sup.programs.pending[i] =
+            (struct weir_sup_pending){.used = true,
+                                      .fd = pair[0],
+                                      .said_hello = true,
+                                      .since_ns = now_ns - (uint64_t)i,
+                                      .guest = {.tenant_index = (uint32_t)tenant}};
     }
 }
 
@@ -557,7 +568,7 @@ static void no_more_than_three_start_at_once(void **state)
     snprintf(sup.config.run_dir, sizeof sup.config.run_dir, "%s", folder);
     sup.params.program = "/bin/true";
     sup.config.workers.spares = 2;
-    sup.announced = true;
+    sup.life.announced = true;
     sup.gate.link = -1;
     sup.spin.page_fd = -1;
     sup.workers[SPARE].tenant = 0; /* theirs is none of those that wait */
@@ -567,13 +578,13 @@ static void no_more_than_three_start_at_once(void **state)
     now_ns = weir_clock_now_ns();
     weir_sup_programs_tick(&sup, now_ns);
     assert_int_equal(sup.worker_starts, 3);
-    assert_in_range(weir_sup_programs_wait_ms(&sup, now_ns), 1, 1100);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_programs_watch, now_ns), 1, 1100);
     sup.config.workers.spares = 0;
     weir_sup_programs_tick(&sup, now_ns + 3 * WEIR_NS_PER_S); /* they are slow: others are tried */
     assert_int_equal(sup.worker_starts, WAITING);
     for (int i = 0; i < WAITING; i++) {
-        assert_true(sup.pending[i].used);
-        weir_sup_pending_forget(&sup.pending[i]);
+        assert_true(sup.programs.pending[i].used);
+        weir_sup_pending_forget(&sup.programs.pending[i]);
         close(ends[i]);
     }
     weir_sup_workers_close(&sup);
@@ -588,17 +599,18 @@ static void a_worker_goes_to_who_has_waited_for_longest(void **state)
     int ends[WAITING];
 
     (void)state;
-    sup.shortages[0].room_ns = sup.shortages[0].spares_ns = now_ns + 9 * WEIR_NS_PER_S;
+    sup.programs.shortages[0].room_ns = sup.programs.shortages[0].spares_ns =
+        now_ns + 9 * WEIR_NS_PER_S;
     sup.gate.link = -1;
     sup.config.workers.on_shortage = WEIR_SHORTAGE_SHARE;
     sup.workers[KEPT].program.stopping = true; /* so the others wait for its end */
     have_programs_wait(now_ns, ends);
     weir_sup_programs_tick(&sup, now_ns);
     assert_int_equal(sup.workers[SPARE].tenant, FIRST_TENANT + WAITING - 1);
-    assert_false(sup.pending[WAITING - 1].used);
+    assert_false(sup.programs.pending[WAITING - 1].used);
     for (int i = 0; i < WAITING; i++) {
-        if (sup.pending[i].used) {
-            weir_sup_pending_forget(&sup.pending[i]);
+        if (sup.programs.pending[i].used) {
+            weir_sup_pending_forget(&sup.programs.pending[i]);
         }
         close(ends[i]);
     }
@@ -615,7 +627,7 @@ static void tenants_have_their_turns(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        sup.pending[rows[i].slot] =
+        sup.programs.pending[rows[i].slot] =
             (struct weir_sup_pending){.used = true,
                                       .fd = -1,
                                       .since_ns = rows[i].since_ns,
@@ -682,7 +694,7 @@ static void beyond_its_part_it_shares_a_worker(void **state)
     have_busy(1, FREE_FROM, 9);
     end = have_pending(1);
     weir_sup_programs_tick(&sup, weir_clock_now_ns());
-    assert_false(sup.pending[0].used);
+    assert_false(sup.programs.pending[0].used);
     assert_int_equal(sup.workers[FREE_FROM].program.n_guests, 1);
     assert_int_equal(sup.workers[SPARE].tenant, -1);
     close(end);
@@ -716,10 +728,10 @@ static void an_idle_worker_gives_way_to_a_program_on_a_full_gpu(void **state)
         sup.workers[FREE_FROM + CONTEXTS - 2].program.idle_since_ns = weir_clock_now_ns();
     end = have_pending(2);
     weir_sup_programs_tick(&sup, weir_clock_now_ns());
-    assert_true(sup.pending[0].used);
+    assert_true(sup.programs.pending[0].used);
     assert_int_equal(sup.worker_starts, 0);
     assert_true(was_stopped(KEPT));
-    weir_sup_pending_forget(&sup.pending[0]);
+    weir_sup_pending_forget(&sup.programs.pending[0]);
     close(end);
 }
 
@@ -731,11 +743,11 @@ static void fill_places(uint32_t tenant, size_t first, size_t last, bool said_he
     sup.tenants[tenant] = sup.tenants[0];
     sup.tenants[tenant].index = tenant;
     for (size_t i = first; i < last; i++) {
-        sup.pending[i] = (struct weir_sup_pending){.used = true,
-                                                   .fd = -1,
-                                                   .said_hello = said_hello,
-                                                   .since_ns = 1000 - i,
-                                                   .guest = {.tenant_index = tenant}};
+        sup.programs.pending[i] = (struct weir_sup_pending){.used = true,
+                                                            .fd = -1,
+                                                            .said_hello = said_hello,
+                                                            .since_ns = 1000 - i,
+                                                            .guest = {.tenant_index = tenant}};
     }
 }
 
@@ -763,7 +775,7 @@ static uint32_t n_places(uint32_t tenant)
     uint32_t n = 0;
 
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
-        n += sup.pending[i].used && sup.pending[i].guest.tenant_index == tenant;
+        n += sup.programs.pending[i].used && sup.programs.pending[i].guest.tenant_index == tenant;
     }
     return n;
 }
@@ -776,7 +788,8 @@ static void who_is_silent_gives_way_of_who_has_most_of_them(void **state)
     fill_places(3, 300, WEIR_PENDING_MAX, true);
     int oldest = arrive(0, true); /* that of number 199 is the oldest, and says so */
     assert_int_equal(n_places(1), 199);
-    assert_true(sup.pending[199].used && sup.pending[199].guest.tenant_index == 0);
+    assert_true(sup.programs.pending[199].used &&
+                sup.programs.pending[199].guest.tenant_index == 0);
     close(arrive(0, false)); /* also for one that is silent itself, of a holder that has few */
     assert_int_equal(n_places(1), 198);
     close(arrive(1, true));
@@ -795,7 +808,7 @@ static void who_has_most_places_gives_way_where_all_have_spoken(void **state)
     fill_places(1, 0, 300, true);
     fill_places(2, 300, WEIR_PENDING_MAX, true);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
-    sup.pending[0].fd = pair[0]; /* the youngest */
+    sup.programs.pending[0].fd = pair[0]; /* the youngest */
     end = arrive(0, true);
     was_told(pair[1], WEIR_ERR_AGAIN, "others come first");
     assert_int_equal(sup.tenants[1].refused.sessions, 0);
@@ -828,7 +841,7 @@ static void turn_away(uint32_t tenant)
 {
     int end = have_pending(tenant);
 
-    weir_sup_turn_away(&sup, &sup.pending[0], WEIR_ERR_PEER, 999, "not a hello");
+    weir_sup_turn_away(&sup, &sup.programs.pending[0], WEIR_ERR_PEER, 999, "not a hello");
     close(end);
 }
 
@@ -860,8 +873,9 @@ static void machines_that_come_in_a_loop_do_not_fill_the_log(void **state)
     (void)state;
     snprintf(spec, sizeof spec, "warn:/proc/self/fd/%d", log);
     assert_int_equal(weir_log_init(spec, "test"), WEIR_OK);
+    assert_true(weir_sup_machines_open(&sup));
     for (int i = 0; i < WEIR_VMS_MAX; i++) {
-        sup.vms[i].id = 1;
+        sup.machines->vms[i].id = 1;
     }
     sup.tenants[0].vm_listen_fd = socket(AF_UNIX, SOCK_STREAM, 0);
     assert_int_equal(bind(sup.tenants[0].vm_listen_fd, (struct sockaddr *)&address,
@@ -881,6 +895,7 @@ static void machines_that_come_in_a_loop_do_not_fill_the_log(void **state)
     assert_int_equal(weir_log_init("none", "test"), WEIR_OK);
     close(sup.tenants[0].vm_listen_fd);
     close(log);
+    weir_sup_machines_close(&sup);
 }
 
 int main(void)

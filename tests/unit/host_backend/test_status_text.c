@@ -137,6 +137,39 @@ static void counts_belong_to_their_session(void **state)
     free(text);
 }
 
+static void figures_of_several_workers_become_one(void **state)
+{
+    struct weir_status_tenant a = {.sessions = 2, .items = UINT64_MAX - 3, .weight = 7};
+    const struct weir_status_tenant b = {.sessions = 3, .items = 3, .weight = 9, .scheduled = 1};
+    struct weir_status_device d = {.ordinal = 2, .free_bytes = NAN, .power_w = 5};
+    const struct weir_status_device e = {
+        .name = "A", .ordinal = 3, .free_bytes = 8, .power_w = 6, .sm_ns = 4};
+
+    (void)state;
+    weir_status_merge(weir_status_tenant_fields, &a, &b);
+    assert_int_equal(a.sessions, 5);
+    assert_int_equal(a.items, UINT64_MAX);
+    assert_int_equal(a.scheduled, 1);
+    assert_int_equal(a.weight, 7); /* the supervisor knows it */
+    weir_status_merge(weir_status_device_fields, &d, &e);
+    assert_string_equal(d.name, "A");
+    assert_int_equal(d.ordinal, 2);
+    assert_true(d.free_bytes == 8 && d.power_w == 5);
+    assert_int_equal(d.sm_ns, 4);
+}
+
+static void texts_of_others_are_ended(void **state)
+{
+    struct weir_status_session s;
+
+    (void)state;
+    memset(&s, 'x', sizeof s);
+    weir_status_end_texts(weir_status_session_fields, &s);
+    assert_int_equal(strlen(s.tenant), sizeof s.tenant - 1);
+    assert_int_equal(strlen(s.program), sizeof s.program - 1);
+    assert_int_equal(strlen(s.transport), sizeof s.transport - 1);
+}
+
 static void read_of_any_prefix_is_refused_or_whole(void **state)
 {
     struct weir_status_tenant tenant = {.name = "a"};
@@ -160,6 +193,8 @@ int main(void)
         cmocka_unit_test(read_gives_back_what_was_written),
         cmocka_unit_test(program_may_be_called_anything),
         cmocka_unit_test(counts_belong_to_their_session),
+        cmocka_unit_test(figures_of_several_workers_become_one),
+        cmocka_unit_test(texts_of_others_are_ended),
         cmocka_unit_test(read_of_any_prefix_is_refused_or_whole),
     };
 

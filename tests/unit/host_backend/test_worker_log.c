@@ -1,10 +1,10 @@
-/* host_backend/supervisor/worker_log.c: what workers write, as the host's log has it. */
-#include "host_backend/supervisor/worker_log.h"
-
+/* host_backend/supervisor/workers/worker_log.c: what workers write, as the host's log has it. */
 #include "../../lib/tl_cmocka.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "host_backend/supervisor/supervisor.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/workers/worker_log.h"
+#include "loop_turn.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -116,15 +116,29 @@ static void last_words_are_kept(void **state)
     weir_sup_log_close(&sup, &sup.workers[1]); /* once is enough */
 }
 
+static int n_reads;
+
+static void read_log(void *user, int index)
+{
+    n_reads++;
+    weir_sup_log_read(user, &sup.workers[index]);
+}
+
+static void watch_log(struct weir_supervisor *of, struct weir_host_loop *loop)
+{
+    weir_sup_log_watch(of, &of->workers[0], loop, read_log, 0);
+}
+
 static void an_end_does_not_wake_the_supervisor_again(void **state)
 {
     (void)state;
     close(end_of[0]);
     end_of[0] = -1;
-    assert_true(weir_sup_log_fd(sup.workers[0].log, weir_clock_now_ns()) >= 0);
-    weir_sup_log_read(&sup, &sup.workers[0]);
-    assert_int_equal(weir_sup_log_fd(sup.workers[0].log, weir_clock_now_ns()), -1);
-    assert_int_equal(weir_sup_logs_wait_ms(&sup, weir_clock_now_ns()), -1);
+    n_reads = 0;
+    loop_turn(&sup, watch_log);
+    loop_turn(&sup, watch_log);
+    assert_int_equal(n_reads, 1);
+    assert_int_equal(loop_wait_ms(&sup, watch_log, weir_clock_now_ns()), -1);
 }
 
 static void a_line_without_end_is_cut(void **state)
@@ -189,9 +203,8 @@ static void who_writes_without_end_is_read_in_pieces(void **state)
     weir_sup_log_read(&sup, &sup.workers[0]);
     assert_int_equal(n_lines("xxx\n"), 4096 / sizeof line);
     now_ns = weir_clock_now_ns();
-    assert_int_equal(weir_sup_log_fd(sup.workers[0].log, now_ns - WEIR_NS_PER_S), -1);
-    assert_true(weir_sup_logs_wait_ms(&sup, now_ns - WEIR_NS_PER_S) > 0);
-    assert_true(weir_sup_log_fd(sup.workers[0].log, now_ns + WEIR_NS_PER_S) >= 0);
+    assert_true(loop_wait_ms(&sup, watch_log, now_ns - WEIR_NS_PER_S) > 0);
+    assert_int_equal(loop_wait_ms(&sup, watch_log, now_ns + WEIR_NS_PER_S), -1); /* it is read */
     end_worker(0);
     assert_int_equal(n_lines("xxx\n"), n);
 }

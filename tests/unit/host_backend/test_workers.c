@@ -1,6 +1,14 @@
-/* host_backend/supervisor/workers.c: the links to workers. The rest: tests/e2e. */
-#include "host_backend/supervisor/supervisor.h"
-#include "host_backend/supervisor/worker_process.h"
+/* host_backend/supervisor/workers/workers.c: the links to workers. The rest: tests/e2e. */
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/machines/ivshmem.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
+#include "host_backend/supervisor/state/worker_link.h"
+#include "host_backend/supervisor/tenants/tenants.h"
+#include "host_backend/supervisor/workers/programs.h"
+#include "host_backend/supervisor/workers/worker_process.h"
+#include "host_backend/supervisor/workers/workers.h"
+#include "loop_turn.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -32,8 +40,10 @@ static int set_up(void **state)
 
     (void)state;
     memset(&sup, 0, sizeof sup);
-    sup.gate.link = sup.vsock_fd = sup.tcp_fd = -1;
-    sup.listening = sup.announced = true;
+    sup.listener = &weir_worker_events;
+    sup.gate.link = sup.tcp_fd = -1;
+    assert_true(weir_sup_machines_open(&sup));
+    sup.life.listening = sup.life.announced = true;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) != 0) {
         return 1;
     }
@@ -62,6 +72,7 @@ static int tear_down(void **state)
         close(sup.workers[0].link);
     }
     close(link_end);
+    weir_sup_machines_close(&sup);
     for (int i = 0; i < 2; i++) { /* their pages stay mapped */
         if (sup.tenants[i].account != NULL) {
             close(sup.tenants[i].account_fd);
@@ -138,7 +149,7 @@ static void a_worker_that_stands_still_is_killed_when_its_link_is_lost(void **st
     assert_false(weir_sup_worker_send(&sup, 0, &message, -1));
     assert_int_equal(sup.workers[0].link, -1);
     assert_false(sup.workers[0].ready || weir_sup_worker_is_told(&sup, 0));
-    assert_in_range(weir_sup_workers_wait_ms(&sup, now_ns), 4000, 6000);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_workers_watch, now_ns), 4000, 6000);
     weir_sup_workers_tick(&sup, now_ns + 4 * WEIR_NS_PER_S); /* it may be ending its sessions */
     assert_int_equal(waitpid(sup.workers[0].pid, &status, WNOHANG), 0);
     weir_sup_workers_tick(&sup, now_ns + 6 * WEIR_NS_PER_S);
@@ -199,7 +210,7 @@ static void a_worker_that_does_not_read_holds_nobody_up(void **state)
         assert_true(weir_sup_worker_send(&sup, 0, &message, -1));
     }
     assert_int_equal(sup.workers[0].outbox.n, 10);
-    assert_in_range(weir_sup_workers_wait_ms(&sup, weir_clock_now_ns()), 5000, 10000);
+    assert_in_range(loop_wait_ms(&sup, weir_sup_workers_watch, weir_clock_now_ns()), 5000, 10000);
     weir_sup_workers_tick(&sup, weir_clock_now_ns() + 5 * WEIR_NS_PER_S);
     assert_true(sup.workers[0].link >= 0);
     assert_true(slowest_send_ns(WEIR_OUTBOX_MAX / 2) < 2 * WEIR_NS_PER_S);
@@ -253,7 +264,7 @@ static void a_port_that_cannot_be_made_is_lost(void **state)
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
     sup.gate.link = pair[0];
-    sup.workers[0].gate_port = 7;
+    sup.workers[0].gate.port = 7;
     assert_int_equal(weir_link_send(pair[1], &message, -1), WEIR_OK);
     weir_sup_gate_receive(&sup);
     assert_int_equal(heard(&message), 0); /* that was an earlier worker's */
@@ -261,7 +272,7 @@ static void a_port_that_cannot_be_made_is_lost(void **state)
     assert_int_equal(weir_link_send(pair[1], &message, -1), WEIR_OK);
     weir_sup_gate_receive(&sup);
     assert_int_equal(heard(&message), WEIR_LINK_GATE_LOST);
-    assert_int_equal(sup.workers[0].gate_port, 0);
+    assert_int_equal(sup.workers[0].gate.port, 0);
     assert_int_equal(recv(pair[1], &message, sizeof message, MSG_DONTWAIT), sizeof message);
     assert_int_equal(message.type, WEIR_LINK_GATE_PORT_GONE);
     assert_int_equal(message.gate_port.id, 7);
@@ -315,7 +326,7 @@ static void a_worker_that_comes_when_the_gate_has_died_hears_that(void **state)
     struct weir_link_message message;
 
     (void)state;
-    sup.workers[0].gate_comes = true;
+    sup.workers[0].gate.comes = true;
     say(WEIR_LINK_READS);
     assert_int_equal(heard(&message), WEIR_LINK_GATE_LOST);
 }
@@ -326,6 +337,33 @@ static void tell(struct weir_link_message message, int fd)
 {
     assert_int_equal(weir_link_send(link_end, &message, fd), WEIR_OK);
     weir_sup_worker_receive(&sup, 0);
+}
+
+/* The messages of link.def that a worker does not send, and numbers that are none. */
+static void a_worker_is_not_heard_with_messages_of_others(void **state)
+{
+#define WEIR_LINK(message, worker, gate, of_worker, of_gate, when, about)                          \
+    [WEIR_LINK_##message] = #of_worker,
+    static const char *const handlers[WEIR_LINK_COUNT + 2] = {
+#include "host_backend/config/link.def"
+    };
+#undef WEIR_LINK
+    static struct weir_supervisor before;
+    uint32_t n_refused = 0;
+
+    (void)state;
+    say(WEIR_LINK_READS);
+    for (uint32_t type = 0; type < WEIR_LINK_COUNT + 2; type++) {
+        if (handlers[type] != NULL && strcmp(handlers[type], "NO") != 0) {
+            continue;
+        }
+        before = sup;
+        say(type);
+        before.workers[0].log_rate = sup.workers[0].log_rate; /* there may be a line about it */
+        assert_memory_equal(&before, &sup, sizeof sup);
+        n_refused++;
+    }
+    assert_in_range(n_refused, 20, WEIR_LINK_COUNT);
 }
 
 /* Of a tenant: its memory is kept, it has caused a fault, its sessions were refused. */
@@ -352,17 +390,17 @@ static void a_worker_is_heard_about_its_own_tenants_alone(void **state)
     speak_of(1);
     speak_of(2); /* there is none */
     speak_of(UINT32_MAX);
-    assert_int_equal(sup.n_kept, 0);
+    assert_int_equal(sup.keeper.n_kept, 0);
     assert_int_equal(sup.tenants[1].faults.sure, 0);
     assert_int_equal(sup.tenants[1].faults.quarantine_end_ns, 0);
     assert_int_equal(sup.tenants[1].refused.sessions, 0);
     speak_of(0);
-    assert_int_equal(sup.n_kept, 1);
+    assert_int_equal(sup.keeper.n_kept, 1);
     assert_int_equal(sup.tenants[0].faults.sure, 1);
     assert_int_not_equal(sup.tenants[0].faults.quarantine_end_ns, 0);
     assert_int_equal(sup.tenants[0].refused.sessions, 5);
     weir_sup_drop_all(&sup, 0);
-    free(sup.kept);
+    free(sup.keeper.kept);
 }
 
 /* Its slot may be another's when the worker that has its work still writes into its window. */
@@ -404,7 +442,7 @@ static void what_a_worker_writes_on_its_page_reaches_no_other(void **state)
         assert_int_equal(weir_sup_spin_worker_starts(&sup, &sup.workers[i], &fd[i]), WEIR_OK);
     }
     weir_sup_spin_show(&sup, 7);
-    sup.workers[1].n_syncs = 3;
+    sup.workers[1].giving.n_syncs = 3;
     weir_sup_giving_answer(&sup, weir_clock_now_ns());
     assert_int_equal(weir_spin_page_map(fd[0], &hostile), WEIR_OK);
     assert_int_equal(weir_spin_page_map(fd[1], &seen), WEIR_OK);
@@ -503,6 +541,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_worker_says_once_which_gpus_there_are, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_worker_that_comes_when_the_gate_has_died_hears_that,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_worker_is_not_heard_with_messages_of_others, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_worker_is_heard_about_its_own_tenants_alone, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_tenant_is_free_when_its_own_worker_says_so, set_up,

@@ -1,0 +1,94 @@
+/* One turn after the other: poll(), and a handler for each descriptor. */
+#include "host_backend/loop/loop.h"
+
+#include "base/clock.h"
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+
+struct source {
+    weir_host_loop_fn handle;
+    void *user;
+    int index;
+};
+
+struct weir_host_loop {
+    struct pollfd *fds;
+    struct source *sources; /* of each */
+    size_t n, max;
+    uint64_t now_ns, wake_ns;
+};
+
+enum weir_status weir_host_loop_create(size_t watches_max, struct weir_host_loop **ret_loop)
+{
+    struct weir_host_loop *loop = calloc(1, sizeof *loop);
+
+    if (loop == NULL) {
+        return WEIR_ERR_NO_MEMORY;
+    }
+    loop->fds = calloc(watches_max, sizeof *loop->fds);
+    loop->sources = calloc(watches_max, sizeof *loop->sources);
+    loop->max = watches_max;
+    if (loop->fds == NULL || loop->sources == NULL) {
+        weir_host_loop_destroy(loop);
+        return WEIR_ERR_NO_MEMORY;
+    }
+    *ret_loop = loop;
+    return WEIR_OK;
+}
+
+void weir_host_loop_destroy(struct weir_host_loop *loop)
+{
+    if (loop != NULL) {
+        free(loop->fds);
+        free(loop->sources);
+        free(loop);
+    }
+}
+
+void weir_host_loop_begin(struct weir_host_loop *loop, uint64_t now_ns)
+{
+    loop->n = 0;
+    loop->now_ns = now_ns;
+    loop->wake_ns = WEIR_FOREVER;
+}
+
+uint64_t weir_host_loop_now_ns(const struct weir_host_loop *loop)
+{
+    return loop->now_ns;
+}
+
+void weir_host_loop_watch(struct weir_host_loop *loop, int fd, short events,
+                          weir_host_loop_fn handle, void *user, int index)
+{
+    if (fd >= 0 && loop->n < loop->max) {
+        loop->fds[loop->n] = (struct pollfd){fd, events, 0};
+        loop->sources[loop->n++] = (struct source){handle, user, index};
+    }
+}
+
+void weir_host_loop_wake(struct weir_host_loop *loop, uint64_t at_ns)
+{
+    loop->wake_ns = at_ns < loop->wake_ns ? at_ns : loop->wake_ns;
+}
+
+int weir_host_loop_wait_ms(const struct weir_host_loop *loop)
+{
+    return weir_poll_ms(loop->wake_ns, loop->now_ns);
+}
+
+enum weir_status weir_host_loop_turn(struct weir_host_loop *loop, uint64_t *ret_woken_ns)
+{
+    int n = poll(loop->fds, loop->n, weir_host_loop_wait_ms(loop));
+
+    if (n < 0 && errno != EINTR) {
+        return WEIR_ERR_IO;
+    }
+    *ret_woken_ns = weir_clock_now_ns();
+    for (size_t i = 0; n > 0 && i < loop->n; i++) {
+        if (loop->fds[i].revents != 0) {
+            loop->sources[i].handle(loop->sources[i].user, loop->sources[i].index);
+        }
+    }
+    return WEIR_OK;
+}

@@ -1,0 +1,66 @@
+/*
+ * A loop over descriptors and times; the supervisor's main thread runs one.
+ *
+ * Before each turn, whoever has something to wait for says so anew: what is watched follows from
+ * the state that there is then, and nobody has to take back what no longer holds.
+ *
+ *     weir_host_loop_begin(loop);
+ *     for each part: weir_host_loop_watch(loop, ..), weir_host_loop_wake(loop, ..)
+ *     weir_host_loop_turn(loop);
+ *
+ * All functions: @thread one for each loop
+ */
+#ifndef WEIR_HOST_BACKEND_LOOP_LOOP_H
+#define WEIR_HOST_BACKEND_LOOP_LOOP_H
+
+#include "base/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+struct weir_host_loop;
+
+/** Something happened at a watched descriptor. Another handler of the same turn may have closed
+ * it. @param user, index  as given to weir_host_loop_watch() */
+typedef void (*weir_host_loop_fn)(void *user, int index);
+
+/**
+ * @param watches_max  descriptors at a time; others are not watched.
+ * @param ret_loop     for weir_host_loop_destroy().
+ * @return WEIR_OK, WEIR_ERR_NO_MEMORY
+ */
+enum weir_status weir_host_loop_create(size_t watches_max,
+                                       struct weir_host_loop **ret_loop) WEIR_MUST_CHECK;
+/** Accepts NULL. The descriptors stay open. */
+void weir_host_loop_destroy(struct weir_host_loop *loop);
+
+/** Begin a turn at a time of the monotonic clock: nothing is watched, and nothing wakes it. */
+void weir_host_loop_begin(struct weir_host_loop *loop, uint64_t now_ns);
+/** When the turn began. */
+uint64_t weir_host_loop_now_ns(const struct weir_host_loop *loop);
+
+/**
+ * Watch a descriptor in this turn.
+ *
+ * @param fd      -1: nothing happens.
+ * @param events  as for poll(); 0: its end and errors, which are always told.
+ * @param handle  called in weir_host_loop_turn(), in the order of the calls of this function.
+ */
+void weir_host_loop_watch(struct weir_host_loop *loop, int fd, short events,
+                          weir_host_loop_fn handle, void *user, int index);
+
+/** Sleep no longer than until then. @param at_ns  WEIR_FOREVER: nothing happens */
+void weir_host_loop_wake(struct weir_host_loop *loop, uint64_t at_ns);
+
+/** How long the turn sleeps at most, in ms, as for poll(); -1: until something happens. */
+int weir_host_loop_wait_ms(const struct weir_host_loop *loop);
+
+/**
+ * Sleep until something happens or it is time, and call the handlers of what has happened.
+ *
+ * @param ret_woken_ns  when the sleep was over.
+ * @return WEIR_OK, also after a signal; WEIR_ERR_IO  poll() failed: see errno
+ */
+enum weir_status weir_host_loop_turn(struct weir_host_loop *loop,
+                                     uint64_t *ret_woken_ns) WEIR_MUST_CHECK;
+
+#endif

@@ -1,0 +1,320 @@
+/*
+ * MPS's control daemon: started in a folder of its own, talked to by a process of NVIDIA's control
+ * program, and ended.
+ */
+#include "host_backend/supervisor/domains/mps.h"
+#include "host_backend/supervisor/state/supervisor.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "host_backend/config/program_path.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CONTROL        "nvidia-cuda-mps-control"
+#define PERCENTAGE     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" /* for a client: of the SMs */
+#define QUIT_WAIT_MS   2000
+#define SERVER_WAIT_NS (5 * WEIR_NS_PER_S) /* for a server in reserve */
+#define PATH_BYTES     (sizeof((struct weir_sup_mps *)NULL)->folder + 32) /* of a file in a folder */
+/* In the foreground the daemon says to its output what else it would write into this file. */
+#define LOG "server.log"
+
+/* ---------------------------------------------------------------- is it there */
+
+bool weir_mps_is_wanted(const struct weir_host_config *config)
+{
+    char path[512];
+
+    switch (config->workers.mps) {
+    case WEIR_MPS_ON:
+        return true;
+    case WEIR_MPS_AUTO:
+        return strcmp(config->driver, "softgpu") != 0 &&
+               weir_program_find(CONTROL, path, sizeof path);
+    case WEIR_MPS_OFF:
+    default:
+        return false;
+    }
+}
+
+/* ---------------------------------------------------------------- its life */
+
+static void set_folders(const struct weir_sup_mps *m)
+{
+    setenv("CUDA_MPS_PIPE_DIRECTORY", m->folder, 1);
+    setenv("CUDA_MPS_LOG_DIRECTORY", m->folder, 1);
+}
+
+/* In a child, as become_control(). */
+static void become_user(const struct weir_sup_mps *m)
+{
+    if (!weir_confine_become(m->user)) {
+        _exit(127);
+    }
+}
+
+/* In a child. */
+static _Noreturn void become_control(const struct weir_sup_mps *m, bool daemon)
+{
+    sigset_t none;
+
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    set_folders(m);
+    if (daemon) {
+        execlp(CONTROL, CONTROL, "-f", (char *)NULL);
+    } else {
+        execlp(CONTROL, CONTROL, (char *)NULL);
+    }
+    _exit(127);
+}
+
+static const char *path_of(const struct weir_sup_mps *m, const char *name, char *room, size_t bytes)
+{
+    snprintf(room, bytes, "%s/%s", m->folder, name);
+    return room;
+}
+
+bool weir_mps_daemon_is_there(const struct weir_sup_mps *m)
+{
+    char path[PATH_BYTES];
+
+    return access(path_of(m, "control", path, sizeof path), F_OK) == 0;
+}
+
+/* A server serves one user, and its daemon need be no other. */
+static bool give_folder(const struct weir_sup_mps *m)
+{
+    return !m->user->is_other || chown(m->folder, m->user->uid, m->user->gid) == 0;
+}
+
+/* What a killed host left would be taken for a daemon that is ready. */
+static bool make_folder(const struct weir_supervisor *sup, struct weir_sup_mps *m)
+{
+    char path[PATH_BYTES];
+    int n = snprintf(m->folder, sizeof m->folder, "%s/mps-%d", sup->config.run_dir,
+                     (int)(m - sup->mps.of));
+
+    if (n < 0 || (size_t)n >= sizeof m->folder ||
+        (mkdir(m->folder, 0700) != 0 && errno != EEXIST) || !give_folder(m)) {
+        return false;
+    }
+    (void)unlink(path_of(m, LOG, path, sizeof path));
+    return unlink(path_of(m, "control", path, sizeof path)) == 0 || errno == ENOENT;
+}
+
+int weir_mps_log_open(const struct weir_sup_mps *m, int flags)
+{
+    char path[PATH_BYTES];
+
+    /* The folder is the workers': one may have put a pipe there, whose other end nobody opens. */
+    return open(path_of(m, LOG, path, sizeof path), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+                0600);
+}
+
+void weir_mps_daemon_start(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
+{
+    pid_t self = getpid();
+
+    m->started_ns = now_ns;
+    m->ready = false;
+    m->serves = m->asked = false;
+    m->log_seen = 0;
+    if (!make_folder(sup, m)) {
+        weir_log_error("mps: no folder path=%s why=\"%s\"", m->folder, strerror(errno));
+        return;
+    }
+    m->pid = fork();
+    if (m->pid == 0) {
+        int null = open("/dev/null", O_RDWR | O_CLOEXEC), log;
+
+        become_user(m);
+        log = weir_mps_log_open(m, O_WRONLY | O_CREAT | O_APPEND);
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* another user would have lost it */
+        if (getppid() != self || dup2(null, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0) {
+            _exit(127);
+        }
+        become_control(m, true);
+    }
+    if (m->pid < 0) {
+        m->pid = 0;
+        return;
+    }
+    weir_log_info("mps: control daemon started pid=%d folder=%s", (int)m->pid, m->folder);
+}
+
+/* Say a line to a daemon, and read what it answers; waits for at most WEIR_MPS_SAY_MS. */
+bool weir_mps_say(const struct weir_sup_mps *m, const char *line, int wait_ms, char *answer,
+                  size_t bytes)
+{
+    uint64_t end_ns = weir_clock_now_ns() + (uint64_t)wait_ms * WEIR_NS_PER_MS;
+    int in[2], out[2];
+    size_t n = 0;
+    bool over = false;
+    pid_t pid;
+
+    if (pipe2(in, O_CLOEXEC) != 0) {
+        return false;
+    }
+    if (pipe2(out, O_CLOEXEC) != 0) {
+        close(in[0]);
+        close(in[1]);
+        return false;
+    }
+    pid = fork();
+    if (pid == 0) {
+        become_user(m);
+        if (dup2(in[0], 0) < 0 || dup2(out[1], 1) < 0) {
+            _exit(127);
+        }
+        become_control(m, false);
+    }
+    close(in[0]);
+    close(out[1]);
+    (void)!write(in[1], line, strlen(line)); /* shorter than a pipe holds */
+    close(in[1]);
+    while (pid > 0 && !over && n + 1 < bytes && weir_clock_now_ns() < end_ns) {
+        struct pollfd wait = {out[0], POLLIN, 0};
+
+        if (poll(&wait, 1, WEIR_MPS_LOOK_MS) > 0) {
+            ssize_t got = read(out[0], answer + n, bytes - 1 - n);
+
+            over = got <= 0;
+            n += got > 0 ? (size_t)got : 0;
+        }
+    }
+    answer[n] = 0;
+    close(out[0]);
+    if (pid > 0) {
+        if (!over) {
+            kill(pid, SIGKILL);
+        }
+        waitpid(pid, NULL, 0);
+    }
+    return pid > 0 && over;
+}
+
+/* ---------------------------------------------------------------- its server */
+
+/* In a child that talks to the daemon: others wait for the ends of connections. */
+static void close_inherited(void)
+{
+    (void)close_range(STDERR_FILENO + 1, ~0u, 0);
+}
+
+/* In a child: have the daemon start its server. */
+static _Noreturn void become_starter(const struct weir_sup_mps *m)
+{
+    uint64_t end_ns = weir_clock_now_ns() + SERVER_WAIT_NS;
+    char line[64], answer[WEIR_MPS_ANSWER_BYTES];
+    uid_t uid = m->user->is_other ? m->user->uid : geteuid();
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close_inherited();
+    snprintf(line, sizeof line, "start_server -uid %u\n", (unsigned)uid);
+    (void)weir_mps_say(m, line, SERVER_WAIT_NS / WEIR_NS_PER_MS, answer, sizeof answer);
+    do {
+        if (weir_mps_say(m, "get_server_list\n", WEIR_MPS_SAY_MS, answer, sizeof answer) &&
+            strtol(answer, NULL, 10) > 1) {
+            _exit(0);
+        }
+        poll(NULL, 0, WEIR_MPS_LOOK_MS);
+    } while (weir_clock_now_ns() < end_ns);
+    _exit(1);
+}
+
+void weir_mps_server_start(struct weir_sup_mps *m)
+{
+    m->asked = true;
+    m->starter = fork();
+    if (m->starter == 0) {
+        become_starter(m);
+    }
+    m->starter = m->starter > 0 ? m->starter : 0;
+}
+
+/* ---------------------------------------------------------------- the end */
+
+void weir_mps_daemon_quit(struct weir_sup_mps *m)
+{
+    char answer[WEIR_MPS_ANSWER_BYTES];
+
+    weir_mps_daemon_forget(m);
+    m->starter = m->pid > 0 ? fork() : 0;
+    if (m->pid > 0 && m->starter == 0) {
+        close_inherited();
+        (void)weir_mps_say(m, "quit -t 1\n", QUIT_WAIT_MS, answer, sizeof answer);
+        _exit(0);
+    }
+}
+
+void weir_mps_daemon_await(struct weir_sup_mps *m)
+{
+    bool ended = waitpid(m->pid, NULL, WNOHANG) != 0;
+
+    for (int k = 0; k < QUIT_WAIT_MS / WEIR_MPS_LOOK_MS && !ended; k++) {
+        poll(NULL, 0, WEIR_MPS_LOOK_MS);
+        ended = waitpid(m->pid, NULL, WNOHANG) != 0;
+    }
+    if (!ended) { /* else its number may be another process's by now */
+        kill(m->pid, SIGKILL);
+        waitpid(m->pid, NULL, 0);
+    }
+    weir_mps_daemon_forget(m);
+}
+
+void weir_mps_daemon_forget(struct weir_sup_mps *m)
+{
+    if (m->starter > 0) {
+        kill(m->starter, SIGKILL);
+        waitpid(m->starter, NULL, 0);
+    }
+    m->starter = 0;
+}
+
+void weir_mps_folder_remove(const struct weir_sup_mps *m)
+{
+    static const char *const files[] = {"control",
+                                        "control_lock",
+                                        "control_privileged",
+                                        "log",
+                                        "control.log",
+                                        LOG,
+                                        "nvidia-cuda-mps-control.pid"};
+    char path[PATH_BYTES];
+
+    for (size_t k = 0; k < sizeof files / sizeof files[0]; k++) {
+        unlink(path_of(m, files[k], path, sizeof path));
+    }
+    rmdir(m->folder);
+}
+
+void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_worker *worker)
+{
+    const struct weir_sup_mps *m = weir_mps_of(sup, worker);
+    char percent[16];
+
+    if (worker->kind == WEIR_WORKER_PROGRAM) {
+        unsetenv(PERCENTAGE); /* the host's own is not meant for it */
+    }
+    if (m != NULL && worker->program.sm_share_pct != 0) {
+        snprintf(percent, sizeof percent, "%u", worker->program.sm_share_pct);
+        setenv(PERCENTAGE, percent, 1);
+    }
+    if (m != NULL) {
+        set_folders(m);
+    } else if (worker->kind == WEIR_WORKER_PROGRAM && worker->program.native) {
+        /* A folder without a daemon, so that the site's own is not found either. */
+        setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent", 1);
+    }
+}

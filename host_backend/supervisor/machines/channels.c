@@ -1,0 +1,216 @@
+
+#include "host_backend/supervisor/machines/channels.h"
+
+#include "host_backend/supervisor/machines/ivshmem.h"
+#include "host_backend/supervisor/state/sockets.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
+#include "host_backend/supervisor/state/worker_link.h"
+#include "host_backend/supervisor/workers/worker_for.h"
+
+#include "base/log.h"
+#include "host_backend/supervisor/machines/private.h"
+#include "proto/transport/stream.h"
+#include "proto/wire/accept.h"
+#include "proto/wire/accept_stream.h"
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <linux/vm_sockets.h>
+
+#define BACKLOG 64
+
+/* ---------------------------------------------------------------- virtio-serial */
+
+void weir_sup_serial_listen(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    int len = snprintf(tenant->serial_path, sizeof tenant->serial_path, "%s/vm/%s.serial",
+                       sup->config.run_dir, tenant->config.name);
+    enum weir_status status = WEIR_ERR_TOO_BIG;
+
+    tenant->serial_fd = -1;
+    if (len > 0 && (size_t)len < sizeof tenant->serial_path) {
+        status = weir_sup_listen_for_qemu(sup, tenant, tenant->serial_path, &tenant->serial_fd);
+    }
+    if (status != WEIR_OK) {
+        weir_log_warn("supervisor: no socket for virtio-serial ports tenant=%s path=%s why=\"%s\"",
+                      tenant->config.name, tenant->serial_path, weir_status_text(status));
+    }
+}
+
+void weir_sup_serial_close(struct weir_sup_tenant *tenant)
+{
+    if (tenant->serial_fd >= 0) {
+        close(tenant->serial_fd);
+        unlink(tenant->serial_path);
+        tenant->serial_fd = -1;
+    }
+}
+
+static void accept_serial(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_GUEST};
+    struct weir_peer peer = {0};
+    int worker = weir_sup_machine_worker(sup, tenant), fd;
+
+    if (worker >= 0 && !sup->workers[worker].ready) {
+        return; /* it has just been started: the port waits for it */
+    }
+    fd = weir_sup_accept_guest(sup, tenant->serial_fd, NULL, NULL);
+    if (fd < 0) {
+        return;
+    }
+    (void)!weir_peer_of(fd, &peer); /* its pid is for people, and to see whether it stands still */
+    message.guest.channel = WEIR_CHANNEL_PORT;
+    message.guest.tenant_index = tenant->index;
+    message.guest.goings = tenant->goings;
+    message.guest.pid = peer.pid;
+    message.guest.uid = peer.uid;
+    weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
+    weir_log_info("supervisor: virtio-serial port tenant=%s pid=%d uid=%u", tenant->config.name,
+                  (int)peer.pid, (unsigned)peer.uid);
+    weir_log_limit_thread(NULL, NULL);
+    /* If it cannot be sent, QEMU comes again. */
+    (void)weir_sup_worker_send(sup, worker, &message, fd);
+    close(fd);
+}
+
+/* ---------------------------------------------------------------- vsock */
+
+static struct weir_sup_tenant *tenant_of_cid(struct weir_supervisor *sup, uint32_t cid)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_sup_tenant *tenant = &sup->tenants[i];
+
+        if (tenant->used && !tenant->gone && tenant->config.vsock_cid != 0 &&
+            (cid == 0 || tenant->config.vsock_cid == cid)) {
+            return tenant;
+        }
+    }
+    return NULL;
+}
+
+static int listen_vsock(uint32_t port)
+{
+    struct sockaddr_vm address = {
+        .svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_ANY, .svm_port = port};
+    int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd >= 0 && (bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
+                    listen(fd, BACKLOG) != 0)) {
+        int why = errno;
+
+        close(fd);
+        errno = why;
+        fd = -1;
+    }
+    return fd;
+}
+
+void weir_sup_vsock_follow(struct weir_supervisor *sup)
+{
+    bool wanted = sup->config.vsock_port != 0 && tenant_of_cid(sup, 0) != NULL;
+
+    if (!wanted) {
+        weir_sup_vsock_close(sup);
+    } else if (sup->machines->vsock_fd < 0) {
+        sup->machines->vsock_fd = listen_vsock(sup->config.vsock_port);
+        if (sup->machines->vsock_fd < 0) {
+            weir_log_error("supervisor: cannot listen on vsock port=%u why=\"%s\"",
+                           sup->config.vsock_port, strerror(errno));
+        } else {
+            weir_log_info("supervisor: listening on vsock port=%u", sup->config.vsock_port);
+        }
+    }
+}
+
+void weir_sup_vsock_close(struct weir_supervisor *sup)
+{
+    if (sup->machines->vsock_fd >= 0) {
+        close(sup->machines->vsock_fd);
+        sup->machines->vsock_fd = -1;
+    }
+}
+
+/* Say why, and hang up. */
+static void refuse(int fd, enum weir_status reason, const char *text)
+{
+    struct weir_stream_link *link = weir_stream_socket(fd);
+    struct weir_transport *stream;
+
+    if (link != NULL && weir_stream_create(link, &stream) == WEIR_OK) {
+        weir_stream_refuse(stream, reason, 999 /* CUDA_ERROR_UNKNOWN */, text);
+        stream->ops->destroy(stream);
+    }
+}
+
+static void accept_vsock(struct weir_supervisor *sup)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_GUEST};
+    struct sockaddr_vm peer = {0};
+    socklen_t len = sizeof peer;
+    int fd = weir_sup_accept_guest(sup, sup->machines->vsock_fd, (struct sockaddr *)&peer, &len);
+    struct weir_sup_tenant *tenant;
+    char text[80];
+    int worker;
+
+    if (fd < 0) {
+        return;
+    }
+    tenant = tenant_of_cid(sup, peer.svm_cid == 0 ? UINT32_MAX : peer.svm_cid);
+    if (tenant == NULL) {
+        weir_log_limit_thread(&sup->rates.strangers, "-");
+        weir_log_warn("supervisor: no tenant has this vsock_cid cid=%u", peer.svm_cid);
+        weir_log_limit_thread(NULL, NULL);
+        snprintf(text, sizeof text, "no tenant of this host has the vsock_cid %u", peer.svm_cid);
+        refuse(fd, WEIR_ERR_DENIED, text);
+        return;
+    }
+    message.guest.channel = WEIR_CHANNEL_VSOCK;
+    message.guest.tenant_index = tenant->index;
+    message.guest.goings = tenant->goings;
+    worker = weir_sup_machine_worker(sup, tenant);
+    if (worker >= 0 && sup->workers[worker].ready &&
+        weir_sup_worker_send(sup, worker, &message, fd)) {
+        close(fd);
+    } else {
+        refuse(fd, WEIR_ERR_AGAIN, "the worker is not ready");
+    }
+}
+
+static void on_serial(void *user, int index)
+{
+    struct weir_supervisor *sup = user;
+
+    if (sup->tenants[index].serial_fd >= 0) {
+        accept_serial(sup, &sup->tenants[index]);
+    }
+}
+
+static void on_vsock(void *user, int index)
+{
+    struct weir_supervisor *sup = user;
+
+    (void)index;
+    if (sup->machines->vsock_fd >= 0) {
+        accept_vsock(sup);
+    }
+}
+
+void weir_sup_channels_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
+{
+    weir_host_loop_watch(loop, sup->machines->vsock_fd, POLLIN, on_vsock, sup, 0);
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *t = &sup->tenants[i];
+
+        if (t->used && !t->gone &&
+            (weir_sup_takes_guests(sup, t) ||
+             (weir_sup_by_program(t) && t->worker < 0))) { /* the first port starts it */
+            weir_host_loop_watch(loop, t->serial_fd, POLLIN, on_serial, sup, i);
+        }
+    }
+}

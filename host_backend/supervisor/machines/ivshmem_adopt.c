@@ -1,0 +1,231 @@
+/*
+ * Virtual machines that outlive the host: a new host finds their regions again.
+ *
+ * QEMU does not connect a second time, but it holds the region's memfd and the bell as long as the
+ * machine runs. So each tenant's machines are noted in a file beside its socket, and the next
+ * supervisor takes both descriptors from QEMU's own: the memory by opening it once more through
+ * /proc, the bell by pidfd_getfd(2), told from QEMU's other eventfds by its number in fdinfo.
+ * Without a bell the worker looks by itself. The end of such a machine is the end of its process.
+ *
+ * The file is the supervisor's own (mode 0600), and yet a process number may have been given away
+ * again: the time of its start must agree. What is found must be sealed, and a region.
+ */
+#include "host_backend/supervisor/machines/ivshmem.h"
+#include "host_backend/supervisor/state/supervisor.h"
+
+#include "base/log.h"
+#include "host_backend/config/proc_text.h"
+#include "host_backend/supervisor/machines/private.h"
+#include "proto/transport/region.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SEALS       (F_SEAL_SHRINK | F_SEAL_GROW)
+#define NO_BELL     (-1)
+#define NVDIMM_BELL (-2) /* instead of a bell's number: the region is in the tenant's file */
+
+struct note {
+    int pid;
+    unsigned long long started; /* ticks since the machine's boot */
+    int bell;                   /* the kernel's number of the eventfd, or NO_BELL, NVDIMM_BELL */
+};
+
+static void path_of(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                    const char *suffix, char *path, size_t bytes)
+{
+    snprintf(path, bytes, "%s/vm/%s.running%s", sup->config.run_dir, tenant->config.name, suffix);
+}
+
+unsigned long long weir_sup_process_started(int pid)
+{
+    char path[64], text[1024];
+    unsigned long long started = 0;
+    const char *at;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    if (!weir_proc_text(path, text, sizeof text)) {
+        return 0;
+    }
+    at = strrchr(text, ')'); /* the program's name may be anything */
+    if (at == NULL || sscanf(at + 1,
+                             " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
+                             "%*d %*d %*d %llu",
+                             &started) != 1) {
+        return 0;
+    }
+    return started;
+}
+
+/* The kernel's number of an eventfd of a process ("self" or a number); -1: it is none. */
+static int eventfd_number(const char *pid, const char *fd)
+{
+    char path[300], text[512];
+    const char *at;
+    int number;
+
+    snprintf(path, sizeof path, "/proc/%s/fdinfo/%s", pid, fd);
+    at = weir_proc_text(path, text, sizeof text) ? strstr(text, "eventfd-id:") : NULL;
+    return at != NULL && sscanf(at, "eventfd-id: %d", &number) == 1 ? number : -1;
+}
+
+static int bell_number(const struct weir_sup_vm *vm)
+{
+    char fd_text[16];
+
+    if (vm->nvdimm || vm->bell_fd < 0) {
+        return vm->nvdimm ? NVDIMM_BELL : NO_BELL;
+    }
+    snprintf(fd_text, sizeof fd_text, "%d", vm->bell_fd);
+    return eventfd_number("self", fd_text);
+}
+
+void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+{
+    char path[512], part[512];
+    FILE *file = NULL;
+    bool good = true;
+    int fd;
+
+    path_of(sup, tenant, "", path, sizeof path);
+    path_of(sup, tenant, ".part", part, sizeof part);
+    for (int i = 0; i < WEIR_VMS_MAX; i++) {
+        const struct weir_sup_vm *vm = &sup->machines->vms[i];
+
+        if (vm->id == 0 || vm->tenant != tenant->index || vm->pid <= 0) {
+            continue;
+        }
+        if (file == NULL) {
+            fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+            file = fd >= 0 ? fdopen(fd, "w") : NULL;
+            if (file == NULL) {
+                break;
+            }
+        }
+        good &= fprintf(file, "%d %llu %d\n", (int)vm->pid, weir_sup_process_started((int)vm->pid),
+                        bell_number(vm)) > 0;
+    }
+    if (file == NULL) {
+        unlink(path); /* no machine, or no way to note it */
+    } else if (fclose(file) != 0 || !good || rename(part, path) != 0) {
+        weir_log_warn("supervisor: running machines are not noted tenant=%s why=\"%s\"",
+                      tenant->config.name, strerror(errno));
+        unlink(part);
+    }
+}
+
+/* ---------------------------------------------------------------- what QEMU holds */
+
+/* Is it a region that nobody can cut short? Gives its size. */
+static bool is_region(int fd, uint64_t *ret_bytes)
+{
+    struct weir_region_header header;
+    struct stat info;
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &info) != 0 ||
+        pread(fd, &header, sizeof header, 0) != (ssize_t)sizeof header) {
+        return false;
+    }
+    *ret_bytes = (uint64_t)info.st_size;
+    return header.magic == WEIR_REGION_MAGIC && header.version == WEIR_REGION_VERSION &&
+           header.bytes == *ret_bytes && *ret_bytes >= WEIR_REGION_MIN_BYTES &&
+           *ret_bytes <= WEIR_REGION_MAX_BYTES;
+}
+
+/* Look through a process's descriptors for the region and the bell. */
+static void search(const struct note *note, int pid_fd, const char *memory_name,
+                   struct weir_sup_vm *vm)
+{
+    char folder[64], pid[16], path[400], target[256];
+    const struct dirent *entry;
+    DIR *fds;
+
+    snprintf(folder, sizeof folder, "/proc/%d/fd", note->pid);
+    snprintf(pid, sizeof pid, "%d", note->pid);
+    fds = opendir(folder);
+    while (fds != NULL && (entry = readdir(fds)) != NULL) {
+        ssize_t n;
+
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        n = readlink(path, target, sizeof target - 1);
+        target[n > 0 ? n : 0] = 0;
+        if (vm->region_fd < 0 && strcmp(target, memory_name) == 0) {
+            vm->region_fd = open(path, O_RDWR | O_CLOEXEC);
+            if (vm->region_fd >= 0 && !is_region(vm->region_fd, &vm->bytes)) {
+                close(vm->region_fd);
+                vm->region_fd = -1;
+            }
+        } else if (vm->bell_fd < 0 && note->bell >= 0 && strstr(target, "[eventfd]") != NULL &&
+                   eventfd_number(pid, entry->d_name) == note->bell) {
+            vm->bell_fd = (int)syscall(SYS_pidfd_getfd, pid_fd, atoi(entry->d_name), 0);
+        }
+    }
+    if (fds != NULL) {
+        closedir(fds);
+    }
+}
+
+static void adopt(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                  const struct note *note)
+{
+    char memory_name[WEIR_TENANT_NAME_BYTES + 40];
+    struct weir_sup_vm vm = {.region_fd = -1,
+                             .bell_fd = -1,
+                             .guest_fd = -1,
+                             .adopted = true,
+                             .pid = note->pid,
+                             .tenant = tenant->index};
+
+    vm.fd = (int)syscall(SYS_pidfd_open, note->pid, 0);
+    if (vm.fd < 0 || note->started == 0 || weir_sup_process_started(note->pid) != note->started) {
+        if (vm.fd >= 0) {
+            close(vm.fd);
+        }
+        return; /* it has ended */
+    }
+    snprintf(memory_name, sizeof memory_name, "/memfd:" WEIR_VM_MEMORY_NAME "%s (deleted)",
+             tenant->config.name);
+    search(note, vm.fd, memory_name, &vm);
+    if (vm.region_fd < 0 || !weir_sup_vm_enter(sup, &vm)) {
+        weir_log_warn("supervisor: a running machine's region is not to be had tenant=%s pid=%d",
+                      tenant->config.name, note->pid);
+        if (vm.region_fd >= 0) {
+            close(vm.region_fd);
+        }
+        if (vm.bell_fd >= 0) {
+            close(vm.bell_fd);
+        }
+        close(vm.fd);
+        return;
+    }
+    weir_log_info("supervisor: virtual machine found again tenant=%s pid=%d bell=%s",
+                  tenant->config.name, note->pid, vm.bell_fd >= 0 ? "yes" : "no");
+}
+
+void weir_sup_vms_adopt(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    char path[512];
+    struct note note;
+    FILE *file;
+
+    path_of(sup, tenant, "", path, sizeof path);
+    file = fopen(path, "re");
+    while (file != NULL && fscanf(file, "%d %llu %d", &note.pid, &note.started, &note.bell) == 3) {
+        if (note.bell == NVDIMM_BELL) {
+            tenant->nvdimm.noted_pid = note.pid;
+            tenant->nvdimm.noted_at = note.started;
+        } else if (note.pid > 0) {
+            adopt(sup, tenant, &note);
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+}

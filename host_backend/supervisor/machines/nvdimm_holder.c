@@ -1,0 +1,135 @@
+/*
+ * Who has a file mapped: the kernel tells only by /proc.
+ *
+ * QEMU has it open and mapped as long as it has the memory; libvirt opens it for a moment, too,
+ * when it labels it. A descriptor leads to its file wherever that lies in the process's own
+ * namespaces, so device and inode are compared and no names; a few milliseconds on a machine with a
+ * thousand processes, once for each start of a virtual machine. Mappings are read only of those who
+ * have such a descriptor: QEMU's are many.
+ */
+#include "host_backend/supervisor/machines/nvdimm.h"
+#include "host_backend/supervisor/state/supervisor.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+static bool is_worker(const struct weir_supervisor *sup, pid_t pid)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].pid == pid) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A host that was killed may have workers that are about to see it. */
+static bool is_host_program(const char *pid)
+{
+    char path[300];
+    struct stat own, other;
+
+    snprintf(path, sizeof path, "/proc/%s/exe", pid);
+    return stat("/proc/self/exe", &own) == 0 && stat(path, &other) == 0 && is_same(&own, &other);
+}
+
+static bool has_open(const char *pid, const struct stat *file)
+{
+    const struct dirent *entry;
+    struct statx target;
+    struct stat link;
+    char path[300];
+    bool found = false;
+    DIR *fds;
+
+    snprintf(path, sizeof path, "/proc/%s/fd", pid);
+    fds = opendir(path);
+    while (fds != NULL && !found && (entry = readdir(fds)) != NULL) {
+        /* Whatever else it has open is asked for no more than the kernel knows by itself: a server
+         * of files that hangs must not hang us. The link's mode is what it is open for. */
+        found = statx(dirfd(fds), entry->d_name, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_INO,
+                      &target) == 0 &&
+                target.stx_ino == file->st_ino && target.stx_dev_major == major(file->st_dev) &&
+                target.stx_dev_minor == minor(file->st_dev) &&
+                fstatat(dirfd(fds), entry->d_name, &link, AT_SYMLINK_NOFOLLOW) == 0 &&
+                (link.st_mode & S_IWUSR) != 0;
+    }
+    if (fds != NULL) {
+        closedir(fds);
+    }
+    return found;
+}
+
+/* Does it have pages of the file that are shared and to be written? */
+static bool has_mapped(const char *pid, const struct stat *file)
+{
+    unsigned long long inode;
+    unsigned int major_number, minor_number;
+    char path[300], flags[8], line[512];
+    bool found = false;
+    FILE *maps;
+
+    snprintf(path, sizeof path, "/proc/%s/maps", pid);
+    maps = fopen(path, "re");
+    while (maps != NULL && !found && fgets(line, sizeof line, maps) != NULL) {
+        found = sscanf(line, "%*s %7s %*s %x:%x %llu", flags, &major_number, &minor_number,
+                       &inode) == 4 &&
+                flags[1] == 'w' && flags[3] == 's' && inode == file->st_ino &&
+                major_number == major(file->st_dev) && minor_number == minor(file->st_dev);
+    }
+    if (maps != NULL) {
+        fclose(maps);
+    }
+    return found;
+}
+
+/* A process that has it open may end while we look: what is seen of the mapping is that of the
+ * process that the descriptor stands for, or of none. */
+static bool holds(const char *pid, const struct stat *file, int *ret_pid_fd)
+{
+    *ret_pid_fd = has_open(pid, file) && !is_host_program(pid)
+                      ? (int)syscall(SYS_pidfd_open, atoi(pid), 0)
+                      : -1;
+    if (*ret_pid_fd >= 0 && !has_mapped(pid, file)) {
+        close(*ret_pid_fd);
+        *ret_pid_fd = -1;
+    }
+    return *ret_pid_fd >= 0;
+}
+
+pid_t weir_sup_holder_of(const struct weir_supervisor *sup, int fd, int *ret_pid_fd)
+{
+    const struct dirent *entry;
+    struct stat file;
+    pid_t found = 0;
+    DIR *processes;
+
+    if (fstat(fd, &file) != 0) {
+        return 0;
+    }
+    processes = opendir("/proc");
+    while (processes != NULL && found == 0 && (entry = readdir(processes)) != NULL) {
+        pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? (pid_t)atoi(entry->d_name) : 0;
+
+        if (pid > 0 && pid != getpid() && !is_worker(sup, pid) &&
+            holds(entry->d_name, &file, ret_pid_fd)) {
+            found = pid;
+        }
+    }
+    if (processes != NULL) {
+        closedir(processes);
+    }
+    return found;
+}

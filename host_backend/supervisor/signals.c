@@ -1,0 +1,99 @@
+/* Signals: children that have ended, a reload, the end. */
+#include "host_backend/supervisor/admin.h"
+#include "host_backend/supervisor/domains/mps.h"
+#include "host_backend/supervisor/state/notify.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/tenants/libvirt.h"
+#include "host_backend/supervisor/tenants/tenants.h"
+#include "host_backend/supervisor/workers/workers.h"
+
+#include "base/log.h"
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum weir_status weir_sup_signals_open(struct weir_supervisor *sup)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGCHLD);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
+        return WEIR_ERR_IO;
+    }
+    sup->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return sup->signal_fd >= 0 ? WEIR_OK : WEIR_ERR_IO;
+}
+
+/* What weir policy has set stays until the file says something else than it did. */
+static void follow_policy(struct weir_supervisor *sup, const char *policy)
+{
+    struct weir_diag diag = {0};
+
+    if (strcmp(policy, sup->policy_base) == 0) {
+        return;
+    }
+    snprintf(sup->policy_base, sizeof sup->policy_base, "%s", policy);
+    if (!weir_sup_policy_set(sup, policy, &diag)) {
+        weir_log_warn("supervisor: policy not changed why=\"%s\"", diag.message);
+    }
+}
+
+static void reload(struct weir_supervisor *sup)
+{
+    struct weir_host_config *config = malloc(sizeof *config);
+
+    weir_notify("RELOADING=1");
+    if (config != NULL && sup->params.config_path != NULL &&
+        weir_sup_load(&sup->params, config) == WEIR_OK) {
+        weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
+        weir_sup_remark_restart(sup, config);
+        (void)!weir_sup_tenants_apply(sup, config); /* what failed is in the log */
+        follow_policy(sup, config->scheduler.policy);
+        weir_sup_demand_follow(sup, &config->demand);
+        weir_sup_libvirt_again(sup);
+        weir_sup_remark_memory(sup);
+        weir_sup_remark_keys(sup);
+    } else {
+        weir_log_warn("supervisor: not reloaded, the previous settings stay");
+    }
+    free(config);
+    weir_notify("READY=1");
+}
+
+static void on_signals(void *user, int index)
+{
+    struct weir_supervisor *sup = user;
+    struct signalfd_siginfo info;
+
+    (void)index;
+    while (read(sup->signal_fd, &info, sizeof info) == sizeof info) {
+        switch (info.ssi_signo) {
+        case SIGCHLD:
+            weir_sup_workers_reap(sup);
+            weir_sup_gate_reap(sup);
+            weir_mps_reap(sup);
+            weir_sup_libvirt_reap(sup);
+            break;
+        case SIGHUP:
+            reload(sup);
+            break;
+        default:
+            weir_log_info("supervisor: stopping signal=%u", info.ssi_signo);
+            sup->life.stopping = true;
+            break;
+        }
+    }
+}
+
+void weir_sup_signals_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
+{
+    weir_host_loop_watch(loop, sup->signal_fd, POLLIN, on_signals, sup, 0);
+}

@@ -1,0 +1,78 @@
+/* A listening TCP socket of the supervisor's, from an address as people write it. */
+#include "host_backend/supervisor/state/sockets.h"
+#include "host_backend/supervisor/state/supervisor.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BACKLOG 64 /* remote guests wait in it while their worker is being replaced */
+
+bool weir_sup_listen_address(const char *address, int *ret_fd)
+{
+    const struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV,
+                                   .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    char host[WEIR_CONFIG_PATH_BYTES];
+    char *colon;
+    int one = 1, fd = -1;
+
+    snprintf(host, sizeof host, "%s", address);
+    colon = strrchr(host, ':');
+    if (colon == NULL || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
+        strlen(colon + 1) > 5 || atoi(colon + 1) > 65535) {
+        errno = EINVAL; /* getaddrinfo takes a port's lower bits */
+        return false;
+    }
+    *colon = 0;
+    char *name = host;
+
+    if (*name == '[' && colon > host && colon[-1] == ']') {
+        colon[-1] = 0;
+        name++;
+    }
+    if (strcmp(name, "localhost") == 0) {
+        strcpy(name, "127.0.0.1");
+    }
+    if (strcmp(name, "*") == 0) {
+        *name = 0;
+    }
+    if (getaddrinfo(*name != 0 ? name : NULL, colon + 1, &hints, &found) != 0) {
+        errno = EINVAL;
+        return false;
+    }
+    fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+                    bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0)) {
+        int why = errno;
+
+        close(fd);
+        fd = -1;
+        errno = why;
+    }
+    freeaddrinfo(found);
+    *ret_fd = fd;
+    return fd >= 0;
+}
+
+const char *weir_sup_address_error(int error)
+{
+    return error == EINVAL ? "ADDRESS:PORT is wanted, with a numeric address, localhost or *"
+                           : strerror(error);
+}
+
+enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup)
+{
+    const char *listen = sup->config.listen_tcp;
+    const char *address = strncmp(listen, "tcp://", 6) == 0 ? listen + 6 : listen;
+
+    if (*listen == 0 || weir_sup_listen_address(address, &sup->tcp_fd)) {
+        return WEIR_OK;
+    }
+    fprintf(stderr, "weir serve: listen_tcp '%s': %s\n", listen, weir_sup_address_error(errno));
+    return WEIR_ERR_IO;
+}

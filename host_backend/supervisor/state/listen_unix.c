@@ -1,0 +1,83 @@
+/* Sockets in the run directory, and what a host that was killed has left there. */
+#include "host_backend/supervisor/state/sockets.h"
+#include "host_backend/supervisor/state/supervisor.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Is somebody listening there? A file that nobody listens on is what a killed host left. */
+static bool is_served(const struct sockaddr_un *address)
+{
+    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool served =
+        probe >= 0 && (connect(probe, (const struct sockaddr *)address, sizeof *address) == 0 ||
+                       errno == EAGAIN); /* its backlog is full */
+
+    if (probe >= 0) {
+        close(probe);
+    }
+    return served;
+}
+
+enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct stat info;
+    mode_t mask;
+    bool good;
+    int fd, why;
+
+    if (strlen(path) >= sizeof address.sun_path) {
+        return WEIR_ERR_TOO_BIG;
+    }
+    strcpy(address.sun_path, path);
+    if (lstat(path, &info) == 0 && (!S_ISSOCK(info.st_mode) || is_served(&address))) {
+        return WEIR_ERR_EXISTS;
+    }
+    if (unlink(path) != 0 && (errno == EACCES || errno == EPERM)) {
+        return WEIR_ERR_DENIED;
+    }
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return errno == EMFILE || errno == ENFILE ? WEIR_ERR_NO_DESCRIPTOR : WEIR_ERR_IO;
+    }
+    mask = umask(0777 & ~mode);
+    good = bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 16) == 0;
+    why = errno;
+    umask(mask);
+    if (!good) {
+        close(fd);
+        errno = why;
+        return why == EACCES ? WEIR_ERR_DENIED : WEIR_ERR_IO;
+    }
+    *ret_fd = fd;
+    return WEIR_OK;
+}
+
+void weir_sup_sweep_endpoints(const struct weir_supervisor *sup)
+{
+    DIR *dir = opendir(sup->config.run_dir);
+    const struct dirent *entry;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        size_t room = sizeof address.sun_path;
+        int n = snprintf(address.sun_path, room, "%s/%s", sup->config.run_dir, entry->d_name);
+        struct stat info;
+
+        if (fnmatch("zmq-*.sock", entry->d_name, 0) == 0 && n > 0 && (size_t)n < room &&
+            lstat(address.sun_path, &info) == 0 && S_ISSOCK(info.st_mode) && !is_served(&address)) {
+            unlink(address.sun_path);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+}

@@ -1,0 +1,48 @@
+/*
+ * Messages for a process of the host that its link has no room for yet. The supervisor never waits
+ * for room: all tenants would wait with it.
+ */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_STATE_OUTBOX_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_STATE_OUTBOX_H
+
+#include "host_backend/config/link.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Messages; a worker may be told of all tenants, with two for each. */
+#define WEIR_OUTBOX_MAX 2048
+
+/* Owner thread only; all zero: empty. */
+struct weir_outbox {
+    struct weir_outbox_item *first, *last;
+    uint32_t n;
+    uint64_t due_ns; /* the link is given up then, unless something was sent before; with n != 0 */
+};
+
+/**
+ * Send a message behind those that wait, at once or when there is room.
+ *
+ * @param link  a SOCK_SEQPACKET socket; borrowed.
+ * @param fd    goes with it; borrowed; -1: none.
+ * @return WEIR_OK, WEIR_ERR_CLOSED, WEIR_ERR_IO
+ * @return WEIR_ERR_AGAIN      too many wait, or for too long: the other end does not read.
+ * @return WEIR_ERR_NO_MEMORY  it would have to wait, and there is no memory or descriptor for that.
+ */
+enum weir_status weir_outbox_send(struct weir_outbox *box, int link,
+                                  const struct weir_link_message *message, int fd) WEIR_MUST_CHECK;
+
+/**
+ * Send what there is room for.
+ * @return as weir_outbox_send(); WEIR_OK: some may still wait
+ */
+enum weir_status weir_outbox_flush(struct weir_outbox *box, int link,
+                                   uint64_t now_ns) WEIR_MUST_CHECK;
+
+/** When the link is to be given up; WEIR_FOREVER: nothing waits. */
+uint64_t weir_outbox_due_ns(const struct weir_outbox *box);
+/** What to poll the link for. */
+short weir_outbox_events(const struct weir_outbox *box);
+/** Forget what waits, with its descriptors. */
+void weir_outbox_clear(struct weir_outbox *box);
+
+#endif

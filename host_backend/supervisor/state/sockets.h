@@ -1,0 +1,73 @@
+/* Connections and sockets of the supervisor. All functions: @thread main */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_STATE_SOCKETS_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_STATE_SOCKETS_H
+
+#include "host_backend/supervisor/state/supervisor.h"
+
+/* accept.c */
+
+/** Fill the reserve with as many descriptors as can be had. */
+void weir_sup_reserve_fill(struct weir_supervisor *sup);
+void weir_sup_reserve_close(struct weir_supervisor *sup);
+/**
+ * Accept a guest's connection. If no descriptors are left, the guest gets an error.
+ * @param address, bytes  as for accept(); or NULL.
+ * @return the descriptor, which does not block; -1: there was no guest, or it was turned away
+ */
+int weir_sup_accept_guest(struct weir_supervisor *sup, int listen_fd, struct sockaddr *address,
+                          socklen_t *bytes);
+/**
+ * Accept an operator's connection, with a descriptor of the reserve if no other is left.
+ * @param flags  for accept4().
+ * @return the descriptor; -1: there was no operator, or no descriptor, and then it was hung up
+ */
+int weir_sup_accept_operator(struct weir_supervisor *sup, int listen_fd, int flags);
+
+/* listen_unix.c */
+
+/** Remove the workers' sockets that a host which was killed has left in the run directory: their
+ * names have numbers that no worker of this one need get. Nobody else's are removed. */
+void weir_sup_sweep_endpoints(const struct weir_supervisor *sup);
+/**
+ * Listen on a unix stream socket; a socket file that nobody listens on is replaced.
+ * @return WEIR_OK, WEIR_ERR_EXISTS, WEIR_ERR_TOO_BIG, WEIR_ERR_DENIED, WEIR_ERR_IO
+ */
+enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd) WEIR_MUST_CHECK;
+
+/* listen_tcp.c */
+
+/**
+ * Listen on "ADDRESS:PORT", "[ADDRESS]:PORT", "localhost:PORT", ":PORT" or "*:PORT".
+ * @return false, with errno; EINVAL: it is none of these
+ */
+bool weir_sup_listen_address(const char *address, int *ret_fd) WEIR_MUST_CHECK;
+/** What is wrong with such an address, for people. @param error  the errno */
+const char *weir_sup_address_error(int error);
+/**
+ * Listen where listen_tcp says, if it says so, and tell people on stderr why not. The socket
+ * outlives the workers that accept from it: guests that come while one is being replaced wait in
+ * its backlog, as they do in that of a tenant's socket.
+ * @return WEIR_OK, WEIR_ERR_IO
+ */
+enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+
+/* owner.c */
+
+/** Has it a user who owns its files? */
+bool weir_sup_tenant_has_user(const struct weir_sup_tenant *tenant);
+/** That user's number. @return as weir_user_id() */
+enum weir_status weir_sup_owner(const struct weir_tenant_config *config,
+                                uint32_t *ret_uid) WEIR_MUST_CHECK;
+/** This user is to own its files. */
+void weir_sup_own(struct weir_tenant_config *config, uint32_t uid);
+/** That user is to own a file. @return WEIR_OK, as weir_user_id(), WEIR_ERR_DENIED */
+enum weir_status weir_sup_give_to_user(const struct weir_sup_tenant *tenant,
+                                       const char *path) WEIR_MUST_CHECK;
+/**
+ * weir_listen_unix() for one of its sockets: with this mode, or its user's alone if it has one.
+ * @return as weir_listen_unix(), WEIR_ERR_DENIED (only root gives sockets away)
+ */
+enum weir_status weir_sup_listen_for(const struct weir_sup_tenant *tenant, const char *path,
+                                     mode_t mode, int *ret_fd) WEIR_MUST_CHECK;
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * Users who ask for shares on demand. A user may have several shares, one after the other or at
+ * once, and subordinate users besides; what is divided among tenants counts for all of these
+ * together.
+ *
+ * All functions: @thread main
+ */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_STATE_USERS_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_STATE_USERS_H
+
+#include "base/log_rate.h"
+#include "host_backend/config/config.h"
+#include <sys/types.h>
+
+struct weir_supervisor;
+struct weir_sup_tenant;
+
+#define WEIR_USERS_MAX WEIR_CONFIG_TENANTS_MAX
+
+/* Who has a part of what is divided: tenants by their slots, and behind them users by theirs, with
+ * all of their shares on demand. */
+#define WEIR_HOLDERS_MAX (WEIR_CONFIG_TENANTS_MAX + WEIR_USERS_MAX)
+
+/* A user who has asked for a share. Zeroed: nobody. */
+struct weir_sup_user {
+    uint32_t uid;
+    uint64_t seen_ns;           /* when it last asked; 0: this slot is nobody's */
+    uint64_t quarantine_end_ns; /* until then its shares are in quarantine */
+    struct weir_log_rate log_rate;
+};
+
+/**
+ * For whom a user counts: the owner of a subordinate user (/etc/subuid, or whose the user namespace
+ * is that a process is in), else that user.
+ *
+ * @param uid  as this process's user namespace has it.
+ * @param pid  of a process of that user; 0: none is known.
+ */
+uint32_t weir_sup_user_owner(uint32_t uid, pid_t pid);
+/** What is known of a user. One who has no share and was silent for longest is forgotten for a new
+ * one. Borrowed until the next call. */
+struct weir_sup_user *weir_sup_user(struct weir_supervisor *sup, uint32_t uid);
+/** Whose part of what is divided a tenant uses: below WEIR_HOLDERS_MAX. */
+uint32_t weir_sup_holder(const struct weir_sup_tenant *tenant);
+/** Begin to count what holders use of a supply (base/account.h): nothing yet. Places of holders
+ * without a tenant are nobody's. */
+void weir_sup_holders(const struct weir_supervisor *sup, uint64_t ret_used[WEIR_HOLDERS_MAX]);
+/** Count one that a tenant uses. */
+void weir_sup_holder_uses(const struct weir_sup_tenant *tenant, uint64_t used[WEIR_HOLDERS_MAX]);
+/** How many lines of the log the tenant's guests may cause, with all others of its holder's. */
+struct weir_log_rate *weir_sup_log_rate(struct weir_supervisor *sup,
+                                        struct weir_sup_tenant *tenant);
+
+struct weir_sup_tenant *weir_sup_tenant_find(struct weir_supervisor *sup, const char *name);
+/** The uid of the user for whom a share on demand counts, also one that is gone while workers have
+ * something of it. -1: the tenant is none. */
+int64_t weir_sup_share_user(const struct weir_supervisor *sup, uint32_t tenant);
+
+#endif

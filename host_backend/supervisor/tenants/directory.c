@@ -1,0 +1,442 @@
+/*
+ * The directory: what a tenant's programs share over its workers, by keys that cannot be guessed.
+ *
+ * A worker publishes, another worker of the same tenant finds. Entries:
+ *
+ *   memory       lives while a worker has it (its maker, or who has found it) or a guest's
+ *                descriptor stands for it, whoever has died meanwhile. It is charged to the tenant
+ *                once, in the place of the page that is no worker's (base/account.h).
+ *   descriptor   stands for memory, or for a pool. Our end of the pair hangs up when the guests
+ *                have closed their last copy; then the entry goes.
+ *   event        lives as long as its maker has it: CUDA promises no more.
+ *
+ * A worker is heard about the tenants that it serves: one alone, or in a shared worker those whose
+ * remote programs it has. Each entry counts as one of the descriptors that the tenant may have here
+ * (keeper.c).
+ *
+ * Source: docs/design/ipc.md
+ */
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/worker_link.h"
+#include "host_backend/supervisor/tenants/tenants.h"
+#include "host_backend/supervisor/workers/worker_for.h"
+
+#include "base/log.h"
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define LOOK_AT  64
+#define HAVE_MAX 16384u /* times that workers may have an entry: one may find it in a loop */
+
+struct weir_sup_entry {
+    struct weir_sup_entry *next; /* in its bucket */
+    struct weir_link_entry about;
+    int fd; /* memory: the driver's; a descriptor's: our end of the pair; -1: an event */
+    struct weir_sup_entry *memory; /* that a descriptor stands for; or NULL */
+    uint32_t n_descriptors;        /* that stand for this memory */
+    int16_t *workers;              /* that have it, one as often as it has it; owned */
+    size_t n_workers, workers_room;
+};
+
+static struct weir_sup_entry **bucket_of(struct weir_supervisor *sup, const uint8_t *key)
+{
+    return &sup->directory.buckets[(key[0] | (unsigned)key[1] << 8) % WEIR_DIRECTORY_BUCKETS];
+}
+
+static bool is_called(const struct weir_sup_entry *e, uint32_t tenant, uint32_t kind,
+                      const uint8_t *key)
+{
+    return e->about.tenant_index == tenant && e->about.kind == kind &&
+           memcmp(e->about.key, key, sizeof e->about.key) == 0;
+}
+
+static struct weir_sup_entry *find(struct weir_supervisor *sup, uint32_t tenant, uint32_t kind,
+                                   const uint8_t *key)
+{
+    struct weir_sup_entry *e = *bucket_of(sup, key);
+
+    while (e != NULL && !is_called(e, tenant, kind, key)) {
+        e = e->next;
+    }
+    return e;
+}
+
+/* ---------------------------------------------------------------- workers that have it */
+
+static bool add_worker(struct weir_sup_entry *e, int worker)
+{
+    size_t room = e->workers_room != 0 ? e->workers_room * 2 : 2;
+    int16_t *bigger;
+
+    if (e->n_workers == HAVE_MAX) {
+        return false;
+    }
+    if (e->n_workers == e->workers_room) {
+        bigger = realloc(e->workers, room * sizeof *bigger);
+        if (bigger == NULL) {
+            return false;
+        }
+        e->workers = bigger;
+        e->workers_room = room;
+    }
+    e->workers[e->n_workers++] = (int16_t)worker;
+    return true;
+}
+
+static void remove_worker(struct weir_sup_entry *e, int worker)
+{
+    for (size_t i = 0; i < e->n_workers; i++) {
+        if (e->workers[i] == worker) {
+            e->workers[i] = e->workers[--e->n_workers];
+            return;
+        }
+    }
+}
+
+static void remove_worker_wholly(struct weir_sup_entry *e, int worker)
+{
+    size_t left = 0;
+
+    for (size_t i = 0; i < e->n_workers; i++) {
+        if (e->workers[i] != worker) {
+            e->workers[left++] = e->workers[i];
+        }
+    }
+    e->n_workers = left;
+}
+
+/* ---------------------------------------------------------------- entries come and go */
+
+static bool is_descriptor(const struct weir_sup_entry *e)
+{
+    return e->about.kind == WEIR_ENTRY_DESCRIPTOR || e->about.kind == WEIR_ENTRY_POOL;
+}
+
+static void free_entry(struct weir_supervisor *sup, struct weir_sup_entry *e)
+{
+    if (is_descriptor(e)) { /* its worker may have a copy, so that closing would not take it out */
+        (void)epoll_ctl(sup->directory.watch_fd, EPOLL_CTL_DEL, e->fd, NULL);
+    }
+    if (e->fd >= 0) {
+        close(e->fd);
+    }
+    free(e->workers);
+    free(e);
+}
+
+static bool is_unused(const struct weir_sup_entry *e)
+{
+    return !is_descriptor(e) && e->n_workers == 0 && e->n_descriptors == 0;
+}
+
+static void drop_one(struct weir_supervisor *sup, struct weir_sup_entry *e)
+{
+    uint32_t tenant = e->about.tenant_index;
+    struct weir_sup_entry **at = bucket_of(sup, e->about.key);
+
+    while (*at != e) {
+        at = &(*at)->next;
+    }
+    *at = e->next;
+    weir_account_release(&sup->keeper.of[tenant], WEIR_ACCOUNT_DESCRIPTORS, 1);
+    if (e->about.kind == WEIR_ENTRY_MEMORY) {
+        sup->directory.n_memory--;
+        weir_account_page_release(sup->tenants[tenant].account, WEIR_ACCOUNT_DEVICE_MEMORY,
+                                  e->about.bytes);
+    }
+    free_entry(sup, e);
+}
+
+/* Take an entry out; memory that only a descriptor kept goes with it. */
+static void drop(struct weir_supervisor *sup, struct weir_sup_entry *e)
+{
+    struct weir_sup_entry *memory = e->memory;
+
+    drop_one(sup, e);
+    if (memory != NULL) {
+        memory->n_descriptors--;
+        if (is_unused(memory)) {
+            drop_one(sup, memory);
+        }
+    }
+}
+
+/* What the worker says is checked: it may be in a guest's hands. */
+static bool is_sound(const struct weir_link_entry *about, int fd)
+{
+    switch (about->kind) {
+    case WEIR_ENTRY_MEMORY:
+        return fd >= 0 && about->bytes != 0;
+    case WEIR_ENTRY_DESCRIPTOR:
+    case WEIR_ENTRY_POOL:
+        return fd >= 0;
+    case WEIR_ENTRY_EVENT:
+        return fd < 0;
+    default:
+        return false;
+    }
+}
+
+static bool watch(struct weir_supervisor *sup, struct weir_sup_entry *e)
+{
+    struct epoll_event event = {.events = 0, .data = {.ptr = e}}; /* hang-up is always told */
+
+    return epoll_ctl(sup->directory.watch_fd, EPOLL_CTL_ADD, e->fd, &event) == 0;
+}
+
+/* What is particular to the kind. */
+static enum weir_status prepare(struct weir_supervisor *sup, int worker, struct weir_sup_entry *e)
+{
+    struct weir_sup_tenant *tenant = &sup->tenants[e->about.tenant_index];
+
+    if (e->about.kind == WEIR_ENTRY_DESCRIPTOR) {
+        e->memory = find(sup, tenant->index, WEIR_ENTRY_MEMORY, e->about.value);
+        if (e->memory == NULL) {
+            return WEIR_ERR_INVALID;
+        }
+    }
+    if (is_descriptor(e)) {
+        return watch(sup, e) ? WEIR_OK : WEIR_ERR_QUOTA;
+    }
+    if (!add_worker(e, worker)) {
+        return WEIR_ERR_QUOTA;
+    }
+    return e->about.kind != WEIR_ENTRY_MEMORY ||
+                   weir_account_page_keep(tenant->account, (uint32_t)worker,
+                                          WEIR_ACCOUNT_DEVICE_MEMORY, e->about.bytes)
+               ? WEIR_OK
+               : WEIR_ERR_INVALID;
+}
+
+static void enter(struct weir_supervisor *sup, struct weir_sup_entry *e)
+{
+    struct weir_sup_entry **bucket = bucket_of(sup, e->about.key);
+
+    if (e->memory != NULL) {
+        e->memory->n_descriptors++;
+    }
+    e->next = *bucket;
+    *bucket = e;
+    sup->directory.n_memory += e->about.kind == WEIR_ENTRY_MEMORY;
+}
+
+/* Enter what has been charged; takes the descriptor. */
+static enum weir_status make(struct weir_supervisor *sup, int worker,
+                             const struct weir_link_entry *about, int fd)
+{
+    struct weir_sup_entry *e = calloc(1, sizeof *e);
+    enum weir_status status;
+
+    if (e == NULL) {
+        close(fd);
+        return WEIR_ERR_QUOTA;
+    }
+    e->about = *about;
+    e->fd = fd;
+    status = prepare(sup, worker, e);
+    if (status == WEIR_OK) {
+        enter(sup, e);
+    } else {
+        free_entry(sup, e);
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------- what workers ask */
+
+/* Does the worker serve this tenant, which has others? */
+static bool serves(const struct weir_supervisor *sup, int worker, uint32_t tenant)
+{
+    return tenant < WEIR_CONFIG_TENANTS_MAX &&
+           weir_sup_serves(sup, worker, &sup->tenants[tenant]) && !sup->tenants[tenant].gone &&
+           sup->tenants[tenant].account != NULL;
+}
+
+static enum weir_status publish(struct weir_supervisor *sup, int worker,
+                                const struct weir_link_entry *about, int fd)
+{
+    struct weir_account *kept = &sup->keeper.of[about->tenant_index % WEIR_CONFIG_TENANTS_MAX];
+    enum weir_status status = WEIR_ERR_INVALID;
+
+    if (serves(sup, worker, about->tenant_index) && is_sound(about, fd) &&
+        find(sup, about->tenant_index, about->kind, about->key) == NULL) {
+        status = weir_account_charge(kept, WEIR_ACCOUNT_DESCRIPTORS, 1) ? WEIR_OK : WEIR_ERR_QUOTA;
+    }
+    if (status != WEIR_OK) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return status;
+    }
+    status = make(sup, worker, about, fd);
+    if (status != WEIR_OK) {
+        weir_account_release(kept, WEIR_ACCOUNT_DESCRIPTORS, 1);
+    }
+    return status;
+}
+
+static void answer(struct weir_supervisor *sup, int worker, const struct weir_link_entry *entry,
+                   enum weir_status status, int fd)
+{
+    struct weir_link_message message = {.type = WEIR_LINK_FOUND, .entry = *entry};
+
+    message.entry.status = status;
+    (void)weir_sup_worker_send(sup, worker, &message, fd); /* one that is gone waits no more */
+}
+
+void weir_sup_publish(struct weir_supervisor *sup, int worker, const struct weir_link_entry *entry,
+                      int fd)
+{
+    answer(sup, worker, entry, publish(sup, worker, entry, fd), -1);
+}
+
+/* Fill the answer, and count that the worker has the memory. */
+static enum weir_status hand_out(struct weir_sup_entry *e, int worker,
+                                 struct weir_link_entry *found, int *ret_fd)
+{
+    struct weir_sup_entry *memory = e->about.kind == WEIR_ENTRY_MEMORY ? e : e->memory;
+
+    if (memory != NULL && !add_worker(memory, worker)) {
+        return WEIR_ERR_QUOTA;
+    }
+    memcpy(found->value, e->about.value, sizeof found->value);
+    if (memory != NULL) {
+        found->device = memory->about.device;
+        found->handle_types = memory->about.handle_types;
+        found->bytes = memory->about.bytes;
+        *ret_fd = memory->fd;
+    }
+    return WEIR_OK;
+}
+
+void weir_sup_find(struct weir_supervisor *sup, int worker, const struct weir_link_entry *entry)
+{
+    struct weir_link_entry found = *entry;
+    struct weir_sup_entry *e = NULL;
+    enum weir_status status = WEIR_ERR_NOT_FOUND;
+    int fd = -1;
+
+    if (serves(sup, worker, entry->tenant_index)) {
+        e = find(sup, entry->tenant_index, entry->kind, entry->key);
+    }
+    if (e != NULL) {
+        status = hand_out(e, worker, &found, &fd);
+    }
+    answer(sup, worker, &found, status, fd);
+}
+
+void weir_sup_withdraw(struct weir_supervisor *sup, int worker, const struct weir_link_entry *entry)
+{
+    struct weir_sup_entry *e = serves(sup, worker, entry->tenant_index)
+                                   ? find(sup, entry->tenant_index, entry->kind, entry->key)
+                                   : NULL;
+
+    if (e == NULL || is_descriptor(e)) {
+        return; /* its tenant has gone, or it lies */
+    }
+    remove_worker(e, worker);
+    if (is_unused(e)) {
+        drop(sup, e);
+    }
+}
+
+/* ---------------------------------------------------------------- ends */
+
+void weir_sup_directory_look(struct weir_supervisor *sup)
+{
+    struct epoll_event events[LOOK_AT];
+    int n = epoll_wait(sup->directory.watch_fd, events, LOOK_AT, 0);
+
+    for (int i = 0; i < n; i++) {
+        drop(sup, events[i].data.ptr);
+    }
+}
+
+/*
+ * For each entry of a bucket: drop it if it is to go. Dropping one may drop its memory, which can
+ * be any other of the bucket, so the bucket is begun again.
+ */
+static void drop_if(struct weir_supervisor *sup, bool (*goes)(struct weir_sup_entry *e, int which),
+                    int which)
+{
+    for (size_t i = 0; i < WEIR_DIRECTORY_BUCKETS; i++) {
+        struct weir_sup_entry *e = sup->directory.buckets[i];
+
+        while (e != NULL) {
+            if (goes(e, which)) {
+                drop(sup, e);
+                e = sup->directory.buckets[i];
+            } else {
+                e = e->next;
+            }
+        }
+    }
+}
+
+static bool loses_worker(struct weir_sup_entry *e, int worker)
+{
+    remove_worker_wholly(e, worker);
+    return is_unused(e);
+}
+
+void weir_sup_directory_worker_gone(struct weir_supervisor *sup, int worker)
+{
+    drop_if(sup, loses_worker, worker);
+}
+
+/* Before the memory that they stand for. */
+static bool is_descriptor_of(struct weir_sup_entry *e, int tenant)
+{
+    return is_descriptor(e) && e->about.tenant_index == (uint32_t)tenant;
+}
+
+static bool is_of(struct weir_sup_entry *e, int tenant)
+{
+    return e->about.tenant_index == (uint32_t)tenant;
+}
+
+void weir_sup_directory_tenant_gone(struct weir_supervisor *sup,
+                                    const struct weir_sup_tenant *tenant)
+{
+    drop_if(sup, is_descriptor_of, (int)tenant->index);
+    drop_if(sup, is_of, (int)tenant->index);
+}
+
+bool weir_sup_directory_open(struct weir_supervisor *sup)
+{
+    sup->directory.watch_fd = epoll_create1(EPOLL_CLOEXEC);
+    return sup->directory.watch_fd >= 0;
+}
+
+void weir_sup_directory_close(struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        weir_sup_directory_tenant_gone(sup, &sup->tenants[i]);
+    }
+    if (sup->directory.watch_fd >= 0) {
+        close(sup->directory.watch_fd);
+    }
+}
+
+uint64_t weir_sup_directory_bytes(const struct weir_sup_tenant *tenant)
+{
+    return tenant->account == NULL
+               ? 0
+               : atomic_load_explicit(
+                     &tenant->account->of[WEIR_ACCOUNT_KEPT][WEIR_ACCOUNT_DEVICE_MEMORY],
+                     memory_order_relaxed);
+}
+
+static void on_closed(void *user, int index)
+{
+    (void)index;
+    weir_sup_directory_look(user);
+}
+
+void weir_sup_directory_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
+{
+    weir_host_loop_watch(loop, sup->directory.watch_fd, POLLIN, on_closed, sup, 0);
+}

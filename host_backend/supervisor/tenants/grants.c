@@ -1,0 +1,97 @@
+/*
+ * Memory of the machine, divided among all tenants.
+ *
+ * Pinned memory cannot be swapped out, and other memory of workers is charged to no container. So
+ * what all tenants have of them together is bounded, and each holder (users.h) is guaranteed a
+ * part. A tenant's workers charge its page (base/account.h), where the supervisor writes how much
+ * they may have for now. Who needs more asks. When too little is left, what was granted and is not
+ * used is taken back from all pages.
+ *
+ * What a worker may have written into its tenant's page is not believed, except that the tenant
+ * uses less than it was granted.
+ */
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
+#include "host_backend/supervisor/tenants/tenants.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SLACK_BYTES (UINT64_C(64) << 20) /* more than was asked for: so few ask twice in a row */
+
+/* Of all tenants together, so that a quarter of the machine is left for all else. */
+static uint64_t total_of(enum weir_account_item item)
+{
+    uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+
+    return item == WEIR_ACCOUNT_PINNED_MEMORY ? machine / 2 : machine / 4;
+}
+
+static bool grant(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
+                  enum weir_account_item item, uint64_t bytes)
+{
+    uint64_t granted[WEIR_HOLDERS_MAX];
+    const struct weir_supply supply = {
+        .total = total_of(item), .used = granted, .n = WEIR_HOLDERS_MAX};
+
+    weir_sup_holders(sup, granted);
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *t = &sup->tenants[i];
+        uint64_t *own = &granted[weir_sup_holder(t)];
+
+        if (t->used && t->account != NULL) { /* also of one that goes */
+            *own = (*own == WEIR_SUPPLY_NOBODY ? 0 : *own) + t->granted[item];
+        }
+    }
+    if (!weir_supply_allows(&supply, weir_sup_holder(tenant), bytes)) {
+        return false;
+    }
+    tenant->granted[item] += bytes;
+    atomic_store(&tenant->account->granted[item], tenant->granted[item]);
+    return true;
+}
+
+static void take_back(struct weir_supervisor *sup, enum weir_account_item item)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        struct weir_sup_tenant *t = &sup->tenants[i];
+
+        if (t->used && t->account != NULL) {
+            t->granted[item] = weir_account_page_trim(t->account, item, t->granted[item]);
+        }
+    }
+}
+
+/* How much it lacks. 0: nothing. */
+static uint64_t lack(const struct weir_sup_tenant *tenant, enum weir_account_item item,
+                     uint64_t amount)
+{
+    uint64_t used = atomic_load(&tenant->account->used[item]), granted = tenant->granted[item];
+
+    used = used < granted ? used : granted;
+    return amount > granted - used ? amount - (granted - used) : 0;
+}
+
+void weir_sup_grant(struct weir_supervisor *sup, int worker, const struct weir_link_more *more)
+{
+    struct weir_sup_tenant *tenant = &sup->tenants[more->tenant_index];
+    enum weir_account_item item = (enum weir_account_item)more->item;
+    atomic_uint *answered;
+    uint64_t bytes;
+
+    if (tenant->account == NULL || more->item >= WEIR_ACCOUNT_COUNT ||
+        !weir_account_is_divided(item)) {
+        return;
+    }
+    bytes = lack(tenant, item, more->amount);
+    if (bytes != 0 && more->amount < total_of(item) &&
+        !grant(sup, tenant, item, bytes + SLACK_BYTES) && !grant(sup, tenant, item, bytes)) {
+        take_back(sup, item);
+        (void)grant(sup, tenant, item, lack(tenant, item, more->amount));
+    }
+    answered = &tenant->account->answered[worker];
+    atomic_store(answered, more->question);
+    (void)syscall(SYS_futex, answered, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}

@@ -1,0 +1,22 @@
+/* The supervisor's half of following libvirt's domains (libvirt.c). Private to the supervisor. */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_TENANTS_LIBVIRT_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_TENANTS_LIBVIRT_H
+
+#include "container/libvirt_message.h"
+#include "host_backend/supervisor/state/supervisor.h"
+
+/** Start weir-libvirt, if weir.toml names a libvirt; complains on stderr. */
+enum weir_status weir_sup_libvirt_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/** Do what a message says. @param message  any bytes; changed */
+void weir_sup_libvirt_message(struct weir_supervisor *sup, struct weir_libvirt_message *message);
+/** Tenants were added or read anew: what domains say of them holds again. */
+void weir_sup_libvirt_again(struct weir_supervisor *sup);
+/** Look whether it died (SIGCHLD). */
+void weir_sup_libvirt_reap(struct weir_supervisor *sup);
+/** Start it again when its time has come. */
+void weir_sup_libvirt_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** Watch its link, and wake the loop for that. */
+void weir_sup_libvirt_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
+void weir_sup_libvirt_close(struct weir_supervisor *sup);
+
+#endif

@@ -1,0 +1,20 @@
+/* Arrays that grow by one element. Private to host_backend/supervisor. */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WATCH_APPEND_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_WATCH_APPEND_H
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/** Append a copy of an element to an array; a lack of memory loses it. */
+static inline void weir_sup_append(void **array, size_t *n, const void *element, size_t size)
+{
+    void *bigger = realloc(*array, (*n + 1) * size);
+
+    if (bigger != NULL) {
+        *array = bigger;
+        memcpy((char *)bigger + (*n)++ * size, element, size);
+    }
+}
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * Which GPUs this host serves, so that another host does not serve them too (claims.c).
+ *
+ * All functions: @thread main
+ */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_CLAIMS_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_CLAIMS_H
+
+#include "base/status.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include <sys/types.h>
+
+/* Who has a GPU. */
+struct weir_claim_holder {
+    pid_t pid; /* 0: it lives in another pid namespace */
+    uid_t uid;
+    char run_dir[256]; /* as it says; "": it does not answer */
+};
+
+/**
+ * Claim a GPU until weir_claims_release(), or the end of this process.
+ *
+ * @param ret_holder  pid -1: nobody had it. Else who has it; so with WEIR_OK, too, if this process
+ *                    is root's and the holder is not.
+ * @return WEIR_OK, also if it is claimed already
+ * @return WEIR_ERR_EXISTS   another host serves it.
+ * @return WEIR_ERR_TOO_BIG  more GPUs than there is room for.
+ * @return WEIR_ERR_IO       no socket could be made.
+ */
+enum weir_status weir_claims_take(struct weir_claims *claims, const char *uuid,
+                                  struct weir_claim_holder *ret_holder) WEIR_MUST_CHECK;
+
+void weir_claims_release(struct weir_claims *claims);
+
+#endif

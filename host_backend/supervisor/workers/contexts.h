@@ -1,0 +1,51 @@
+/*
+ * Contexts of GPUs and workers of programs, which are divided among holders (users.h): see
+ * docs/design/workers.md, "When no more contexts can be made".
+ *
+ * All functions: @thread main
+ */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_CONTEXTS_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_CONTEXTS_H
+
+#include "base/status.h"
+#include "host_backend/supervisor/state/users.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WEIR_GPU_NAME_BYTES 48
+#define WEIR_DIVISIONS_MAX  64 /* as many GPUs as a host has, or lists name */
+
+/* Who has how many contexts of a GPU, or how many workers. */
+struct weir_sup_division {
+    char gpu[WEIR_GPU_NAME_BYTES]; /* as lists of devices have it; "": all workers of programs */
+    uint64_t total;
+    uint64_t used[WEIR_HOLDERS_MAX];
+};
+
+/* As of a turn of the loop: what was asked for in it. With n = 0 it begins. */
+struct weir_sup_contexts {
+    uint32_t n;
+    struct weir_sup_division of[WEIR_DIVISIONS_MAX];
+};
+
+/**
+ * May a program of the tenant have a worker of its own, with a context on each of its devices? One
+ * that serves nobody counts for nobody, since it gives way.
+ * @param c        what was counted in this turn; changed.
+ * @param ret_why  static; written if it may not.
+ * @return WEIR_OK
+ * @return WEIR_ERR_QUOTA  its holder has its part, and what is left is for others.
+ * @return WEIR_ERR_FULL   others have all.
+ */
+enum weir_status weir_sup_contexts_ask(const struct weir_supervisor *sup,
+                                       struct weir_sup_contexts *c,
+                                       const struct weir_sup_tenant *tenant,
+                                       const char **ret_why) WEIR_MUST_CHECK;
+/** One that weir_sup_contexts_ask() allows is given or started. */
+void weir_sup_contexts_take(const struct weir_supervisor *sup, struct weir_sup_contexts *c,
+                            const struct weir_sup_tenant *tenant);
+/** Has the first GPU of these as many contexts as it takes, with those that serve nobody? */
+bool weir_sup_contexts_are_full(const struct weir_supervisor *sup, const char *devices);
+/** Have programs as many workers as they may, with those that serve nobody? */
+bool weir_sup_places_are_full(const struct weir_supervisor *sup);
+#endif

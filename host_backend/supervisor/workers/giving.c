@@ -1,0 +1,201 @@
+/*
+ * Device memory that may come back soon: workers that serve nobody are told to end for others that
+ * lack memory, programs that have ended give theirs back, and workers release what their programs
+ * do not use.
+ *
+ * A worker that lacks memory says so (WEIR_LINK_NO_MEMORY) and then has its messages counted
+ * (WEIR_LINK_SYNC). By then its page says how many may give some.
+ */
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
+#include "host_backend/supervisor/state/worker_link.h"
+#include "host_backend/supervisor/workers/program_kinds.h"
+#include "host_backend/supervisor/workers/programs.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/programs.h"
+
+#define NO_SPARES_NS (30 * WEIR_NS_PER_S) /* after a lack of memory */
+#define GIVE_WAY_NS  WEIR_NS_PER_S        /* between two lacks of memory of one worker */
+
+/* ---------------------------------------------------------------- programs that have ended */
+
+/* The worker, which has looked at the program's socket, says so on its page; or the kernel does. */
+static bool has_ended(const struct weir_sup_worker *w)
+{
+    return w->used && ((w->spin_page != NULL && atomic_load(&w->spin_page->ending) != 0) ||
+                       (w->program.busy && weir_process_is_gone((uint32_t)w->program.pid)));
+}
+
+/* @param tenant, devices  as of weir_sup_any_has_ended(). */
+static bool is_asked_for(const struct weir_supervisor *sup, const struct weir_sup_worker *w,
+                         const struct weir_sup_tenant *tenant, const char *devices)
+{
+    return (tenant == NULL || (w->tenant >= 0 && weir_sup_holder(&sup->tenants[w->tenant]) ==
+                                                     weir_sup_holder(tenant))) &&
+           (devices == NULL || weir_devices_meet(w->devices, devices));
+}
+
+bool weir_sup_any_has_ended(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                            const char *devices)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (is_asked_for(sup, w, tenant, devices) && has_ended(w)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool has_spares(const struct weir_sup_worker *w)
+{
+    return w->used && w->spin_page != NULL && atomic_load(&w->spin_page->spares) != 0;
+}
+
+/* A worker may be in a guest's hands, so it is not believed for ever. */
+static bool is_giving(struct weir_sup_worker *w, uint64_t now_ns)
+{
+    if (!has_ended(w) && !has_spares(w)) {
+        w->giving.since_ns = 0;
+    } else if (w->giving.since_ns == 0) {
+        w->giving.since_ns = now_ns;
+    }
+    return w->giving.since_ns != 0 && now_ns < w->giving.since_ns + WEIR_ENDING_NS;
+}
+
+bool weir_sup_take_spares(struct weir_supervisor *sup)
+{
+    const struct weir_link_message message = {.type = WEIR_LINK_GIVE_BACK};
+    bool any = false;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (has_spares(&sup->workers[i])) {
+            any |= weir_sup_worker_send(sup, i, &message, -1);
+        }
+    }
+    return any;
+}
+
+/* ---------------------------------------------------------------- workers that serve nobody */
+
+/* Can it be given up for a program that lacks memory? Not if a program waits for one like it. */
+static bool may_give_way(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
+{
+    bool idle = weir_program_worker_is_there(w) && !w->program.busy;
+
+    return idle && ((w->ready && w->tenant >= 0) || !weir_program_is_waited_for(sup, w));
+}
+
+static bool is_on_its_way_out(const struct weir_sup_worker *w)
+{
+    return w->used && (w->program.stopping || w->stop_by_ns != 0);
+}
+
+static void give_way(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (may_give_way(sup, &sup->workers[i])) {
+            weir_sup_program_stop(sup, i);
+            n++;
+        }
+    }
+    sup->programs.spares_from_ns = now_ns + NO_SPARES_NS;
+    if (n != 0) {
+        weir_log_info("supervisor: idle workers give way to a program that lacks memory workers=%u",
+                      n);
+    }
+}
+
+/* ---------------------------------------------------------------- who asks */
+
+void weir_sup_program_lacks_memory(struct weir_supervisor *sup, int worker)
+{
+    sup->workers[worker].giving.lacks_memory = sup->workers[worker].giving.asks = true;
+}
+
+void weir_sup_program_syncs(struct weir_supervisor *sup, int worker)
+{
+    sup->workers[worker].giving.n_syncs++;
+}
+
+/* When it is next heard if it lacks memory: one that asks in a loop costs the others little. */
+static uint64_t heard_ns(const struct weir_sup_worker *w)
+{
+    return w->giving.heard_ns != 0 ? w->giving.heard_ns + GIVE_WAY_NS : 0;
+}
+
+static bool any_lacks_memory(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    bool any = false;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->used && w->giving.lacks_memory && heard_ns(w) <= now_ns) {
+            w->giving.lacks_memory = false;
+            w->giving.heard_ns = now_ns;
+            any = true;
+        }
+    }
+    return any;
+}
+
+static uint32_t n_giving(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        n += is_on_its_way_out(w) || may_give_way(sup, w) || is_giving(w, now_ns);
+    }
+    return n;
+}
+
+void weir_sup_giving_answer(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->spin_page == NULL) {
+            continue;
+        }
+        if (w->giving.asks) {
+            (void)weir_sup_take_spares(sup);
+            atomic_store(&w->spin_page->giving, n_giving(sup, now_ns));
+            w->giving.asks = false;
+        }
+        if (atomic_load_explicit(&w->spin_page->synced, memory_order_relaxed) !=
+            w->giving.n_syncs) {
+            /* G1: publishes what was done; meets the load in weir_worker_sync(). */
+            atomic_store(&w->spin_page->synced, w->giving.n_syncs);
+        }
+    }
+}
+
+void weir_sup_giving_tick(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    if (any_lacks_memory(sup, now_ns)) {
+        give_way(sup, now_ns);
+    }
+    weir_sup_giving_answer(sup, now_ns);
+}
+
+uint64_t weir_sup_giving_next_ns(const struct weir_supervisor *sup)
+{
+    uint64_t next_ns = WEIR_FOREVER;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (w->used && w->giving.lacks_memory && heard_ns(w) < next_ns) {
+            next_ns = heard_ns(w);
+        }
+    }
+    return next_ns;
+}

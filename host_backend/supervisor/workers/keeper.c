@@ -1,0 +1,91 @@
+/*
+ * The memory keeper: descriptors of device memory chunks, held by a process that never touches
+ * CUDA.
+ *
+ * A chunk lives as long as somebody holds its descriptor, so a worker's crash does not destroy it
+ * under a driver that is still using it, and its size is known here. A chunk is dropped when the
+ * worker says so or is gone.
+ *
+ * Descriptors are divided among the tenants. What is over a tenant's part is not held: it lives on
+ * in its worker, as long as that lives.
+ */
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/workers/workers.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Half of this process's descriptors are for sockets, links and clients. */
+void weir_sup_keeper_init(struct weir_supervisor *sup)
+{
+    struct rlimit limit;
+    bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0;
+
+    weir_account_pool_init(&sup->keeper.pool);
+    weir_account_pool_divide(&sup->keeper.pool, WEIR_ACCOUNT_DESCRIPTORS,
+                             known ? limit.rlim_cur / 2 : 0, WEIR_CONFIG_TENANTS_MAX);
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        sup->keeper.of[i] = (struct weir_account){.pool = &sup->keeper.pool};
+        weir_account_limit_set(&sup->keeper.of[i], WEIR_ACCOUNT_DESCRIPTORS, UINT64_MAX);
+    }
+}
+
+/* No longer held: closed, and its tenant may have another one. */
+static void let_go(struct weir_supervisor *sup, const struct weir_kept_chunk *kept)
+{
+    close(kept->fd);
+    weir_account_release(&sup->keeper.of[kept->chunk.tenant_index], WEIR_ACCOUNT_DESCRIPTORS, 1);
+}
+
+static bool make_room(struct weir_supervisor *sup)
+{
+    size_t room = sup->keeper.room != 0 ? sup->keeper.room * 2 : 64;
+    struct weir_kept_chunk *bigger;
+
+    if (sup->keeper.n_kept < sup->keeper.room) {
+        return true;
+    }
+    bigger = realloc(sup->keeper.kept, room * sizeof *bigger);
+    if (bigger != NULL) {
+        sup->keeper.kept = bigger;
+        sup->keeper.room = room;
+    }
+    return bigger != NULL;
+}
+
+void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_link_chunk *chunk,
+                   int fd)
+{
+    if (!make_room(sup) || chunk->tenant_index >= WEIR_CONFIG_TENANTS_MAX ||
+        !weir_account_charge(&sup->keeper.of[chunk->tenant_index], WEIR_ACCOUNT_DESCRIPTORS, 1)) {
+        close(fd);
+        return;
+    }
+    sup->keeper.kept[sup->keeper.n_kept++] = (struct weir_kept_chunk){fd, worker, *chunk};
+}
+
+void weir_sup_drop(struct weir_supervisor *sup, int worker, uint64_t id)
+{
+    for (size_t i = 0; i < sup->keeper.n_kept; i++) {
+        if (sup->keeper.kept[i].worker == worker && sup->keeper.kept[i].chunk.id == id) {
+            let_go(sup, &sup->keeper.kept[i]);
+            sup->keeper.kept[i] = sup->keeper.kept[--sup->keeper.n_kept];
+            return;
+        }
+    }
+}
+
+void weir_sup_drop_all(struct weir_supervisor *sup, int worker)
+{
+    size_t left = 0;
+
+    for (size_t i = 0; i < sup->keeper.n_kept; i++) {
+        if (sup->keeper.kept[i].worker == worker) {
+            let_go(sup, &sup->keeper.kept[i]);
+        } else {
+            sup->keeper.kept[left++] = sup->keeper.kept[i];
+        }
+    }
+    sup->keeper.n_kept = left;
+}

@@ -1,0 +1,274 @@
+/*
+ * Connections of programs that have no worker yet: from their arrival until a worker gets them
+ * (programs.c), or they are turned away. The supervisor looks at the hello and leaves it to the
+ * worker to read.
+ *
+ * When all places are taken, one that has said no hello gives way, of the holder (users.h) with
+ * most of them. If all have said hello, one of the holder with most places does, for a holder that
+ * has fewer. So each of n holders has an n-th of the places, whatever the others do. Who gave way
+ * is told to come again.
+ */
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/users.h"
+#include "host_backend/supervisor/watch/events.h"
+#include "host_backend/supervisor/workers/programs.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "proto/wire/accept.h"
+#include "proto/wire/control.h"
+#include "proto/wire/control_codec.h"
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define OUT_OF_MEMORY 2   /* CUDA_ERROR_OUT_OF_MEMORY */
+#define UNKNOWN       999 /* CUDA_ERROR_UNKNOWN */
+
+void weir_sup_pending_forget(struct weir_sup_pending *p)
+{
+    close(p->fd);
+    *p = (struct weir_sup_pending){.fd = -1};
+}
+
+/* The guest is told, and so is the log; the counts and the events, unless it is to come again. */
+static void refuse(struct weir_supervisor *sup, const struct weir_link_guest *guest, int fd,
+                   enum weir_status reason, int32_t result, const char *why)
+{
+    struct weir_sup_tenant *tenant = &sup->tenants[guest->tenant_index];
+
+    weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
+    weir_log_warn("supervisor: guest refused tenant=%s pid=%lld why=\"%s\"", tenant->config.name,
+                  (long long)guest->pid, why);
+    weir_log_limit_thread(NULL, NULL);
+    weir_refuse(fd, reason, result, why);
+    if (reason == WEIR_ERR_AGAIN) {
+        return;
+    }
+    tenant->refused.sessions++;
+    weir_sup_event(sup,
+                   &(struct weir_sup_event){.kind = WEIR_EVENT_SESSION_REFUSED,
+                                            .tenant = tenant,
+                                            .program = guest->program,
+                                            .pid = (uint64_t)guest->pid},
+                   "%s", why);
+}
+
+void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *p,
+                        enum weir_status reason, int32_t result, const char *why)
+{
+    refuse(sup, &p->guest, p->fd, reason, result, why);
+    weir_sup_pending_forget(p);
+}
+
+void weir_sup_pending_close(struct weir_supervisor *sup)
+{
+    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        if (sup->programs.pending[i].used) { /* nobody serves now, so it need not try again */
+            weir_sup_turn_away(sup, &sup->programs.pending[i], WEIR_ERR_NOT_FOUND, UNKNOWN,
+                               "the host is shutting down");
+        }
+    }
+}
+
+/* Look at the hello, which the worker will read. */
+static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
+{
+    struct weir_hello *hello = NULL;
+    uint8_t *bytes = malloc(WEIR_CONTROL_MAX_BYTES);
+    ssize_t n =
+        bytes == NULL ? -1 : recv(p->fd, bytes, WEIR_CONTROL_MAX_BYTES, MSG_PEEK | MSG_DONTWAIT);
+    bool later = n < 0 && (bytes == NULL || errno == EAGAIN || errno == EINTR);
+
+    if (n > 0 && weir_hello_decode(bytes, (size_t)n, &hello) == WEIR_OK) {
+        p->said_hello = true;
+        p->guest.start.hello_ns = weir_clock_now_ns();
+        p->monitor = hello->monitor;
+        p->connections = hello->monitor ? 0 : hello->wish.connections;
+        p->sm_pct = hello->monitor ? 0 : hello->wish.sm_pct;
+        p->native = !hello->monitor && hello->wish.launches_on_device;
+        weir_hello_destroy(hello);
+    } else if (n > 0) {
+        weir_sup_turn_away(sup, p, WEIR_ERR_PEER, UNKNOWN, "not a hello of this protocol");
+    } else if (!later) {
+        weir_sup_pending_forget(p);
+    }
+    free(bytes);
+}
+
+/* ---------------------------------------------------------------- places */
+
+/* How many places each holder has. */
+struct crowd {
+    uint32_t silent[WEIR_HOLDERS_MAX]; /* .. of connections that have said no hello */
+    uint32_t all[WEIR_HOLDERS_MAX];
+};
+
+static uint32_t holder_of(const struct weir_supervisor *sup, const struct weir_sup_pending *p)
+{
+    return weir_sup_holder(&sup->tenants[p->guest.tenant_index]);
+}
+
+static void count(const struct weir_supervisor *sup, struct crowd *crowd)
+{
+    memset(crowd, 0, sizeof *crowd);
+    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        const struct weir_sup_pending *p = &sup->programs.pending[i];
+
+        if (p->used) {
+            crowd->all[holder_of(sup, p)]++;
+            crowd->silent[holder_of(sup, p)] += !p->said_hello;
+        }
+    }
+}
+
+static uint32_t largest(const uint32_t n[WEIR_HOLDERS_MAX])
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 1; i < WEIR_HOLDERS_MAX; i++) {
+        most = n[i] > n[most] ? i : most;
+    }
+    return most;
+}
+
+/* Of a holder's connections the oldest that is silent, or else the youngest of all. */
+static struct weir_sup_pending *one_of(struct weir_supervisor *sup, uint32_t holder, bool silent)
+{
+    struct weir_sup_pending *found = NULL;
+
+    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        struct weir_sup_pending *p = &sup->programs.pending[i];
+
+        if (p->used && holder_of(sup, p) == holder && p->said_hello != silent &&
+            (found == NULL || (p->since_ns < found->since_ns) == silent)) {
+            found = p;
+        }
+    }
+    return found;
+}
+
+/* A place that is free, or that is made free for a holder's newcomer; NULL: it has no claim.
+ * @param spoke  the newcomer has said something. */
+static struct weir_sup_pending *find_place(struct weir_supervisor *sup, uint32_t holder, bool spoke)
+{
+    struct weir_sup_pending *place = NULL;
+    struct crowd crowd;
+    uint32_t most;
+
+    for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        if (!sup->programs.pending[i].used) {
+            return &sup->programs.pending[i];
+        }
+    }
+    count(sup, &crowd);
+    most = largest(crowd.silent);
+    if (crowd.silent[most] != 0) {
+        place = spoke || most == holder || crowd.silent[most] > crowd.silent[holder] + 1
+                    ? one_of(sup, most, true)
+                    : NULL;
+    } else if (spoke) {
+        most = largest(crowd.all);
+        place = crowd.all[most] > crowd.all[holder] + 1 ? one_of(sup, most, false) : NULL;
+    }
+    if (place != NULL) {
+        weir_sup_turn_away(
+            sup, place, WEIR_ERR_AGAIN, UNKNOWN,
+            place->said_hello
+                ? "too many programs of the tenant wait for a worker: others come first"
+                : "it said no hello, and its place was wanted");
+    }
+    return place;
+}
+
+void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                              int fd, const struct weir_link_guest *guest)
+{
+    uint8_t byte;
+    bool spoke = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+    struct weir_sup_pending *place = find_place(sup, weir_sup_holder(tenant), spoke);
+
+    if (place == NULL) {
+        refuse(
+            sup, guest, fd, spoke ? WEIR_ERR_FULL : WEIR_ERR_AGAIN, spoke ? OUT_OF_MEMORY : UNKNOWN,
+            "as many programs wait for a worker as the host has places for, and the tenant's have "
+            "their part of these");
+        close(fd);
+        return;
+    }
+    *place = (struct weir_sup_pending){
+        .used = true, .fd = fd, .since_ns = weir_clock_now_ns(), .guest = *guest};
+    place->guest.start.arrived_ns = place->since_ns;
+    peek_hello(sup, place); /* it may be there */
+}
+
+static void on_pending(void *user, int index)
+{
+    struct weir_supervisor *sup = user;
+    struct weir_sup_pending *pending = &sup->programs.pending[index];
+
+    if (pending->used && !pending->said_hello) {
+        peek_hello(sup, pending);
+    } else if (pending->used) {
+        weir_sup_pending_forget(pending); /* only its end is waited for */
+    }
+}
+
+void weir_sup_pending_watch(struct weir_supervisor *sup, int i, struct weir_host_loop *loop)
+{
+    const struct weir_sup_pending *pending = &sup->programs.pending[i];
+
+    weir_host_loop_watch(loop, pending->fd, pending->said_hello ? 0 : POLLIN, on_pending, sup, i);
+}
+
+/* ---------------------------------------------------------------- whose turn it is */
+
+struct turn {
+    uint16_t slot;
+    uint16_t before; /* how many older ones its holder has */
+    uint64_t since_ns;
+};
+
+static int older_first(const void *left, const void *right)
+{
+    const struct turn *a = left, *b = right;
+
+    if (a->since_ns != b->since_ns) {
+        return a->since_ns < b->since_ns ? -1 : 1;
+    }
+    return a->slot < b->slot ? -1 : a->slot > b->slot;
+}
+
+static int holders_in_turn(const void *left, const void *right)
+{
+    const struct turn *a = left, *b = right;
+
+    return a->before != b->before ? (a->before < b->before ? -1 : 1) : older_first(left, right);
+}
+
+uint32_t weir_sup_pending_in_turn(const struct weir_supervisor *sup,
+                                  uint16_t ret_slots[WEIR_PENDING_MAX])
+{
+    uint16_t n_of[WEIR_HOLDERS_MAX] = {0};
+    struct turn turns[WEIR_PENDING_MAX];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < WEIR_PENDING_MAX; i++) {
+        if (sup->programs.pending[i].used) {
+            turns[n++] =
+                (struct turn){.slot = (uint16_t)i, .since_ns = sup->programs.pending[i].since_ns};
+        }
+    }
+    qsort(turns, n, sizeof turns[0], older_first);
+    for (uint32_t i = 0; i < n; i++) {
+        turns[i].before = n_of[holder_of(sup, &sup->programs.pending[turns[i].slot])]++;
+    }
+    qsort(turns, n, sizeof turns[0], holders_in_turn);
+    for (uint32_t i = 0; i < n; i++) {
+        ret_slots[i] = turns[i].slot;
+    }
+    return n;
+}

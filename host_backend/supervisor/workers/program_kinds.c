@@ -1,0 +1,157 @@
+/* Kinds of programs' workers: see program_kinds.h. */
+#include "host_backend/supervisor/workers/program_kinds.h"
+
+#include "host_backend/supervisor/domains/mps.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/workers/programs.h"
+#include "host_backend/supervisor/workers/worker_for.h"
+
+#include <string.h>
+
+/* The share of the SMs that the contexts of a worker under MPS are to have: the tenant's limit, or
+ * what the program asks for if that is less. 0: all. */
+static uint32_t share_of(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
+                         uint32_t wish_pct)
+{
+    bool limited = weir_tenant_sm_limit(&tenant->config, 0) < 100;
+
+    return limited && weir_mps_sms(sup, weir_sup_devices_of(sup, tenant)) != NULL
+               ? weir_tenant_sm_limit(&tenant->config, wish_pct)
+               : 0;
+}
+
+/* The kind of worker that a program of the tenant gets. @param p  what it asks for; all zeros: a
+ * spare's. */
+static struct weir_program_kind kind_for(const struct weir_supervisor *sup,
+                                         const struct weir_sup_tenant *tenant,
+                                         const struct weir_sup_pending *p)
+{
+    bool native = !sup->mps.wanted || weir_sup_is_strict(tenant) ||
+                  tenant->faults.quarantine_end_ns != 0 || p->native;
+
+    return (struct weir_program_kind){.devices = weir_sup_devices_of(sup, tenant),
+                                      .connections = p->connections,
+                                      .sm_share_pct = native ? 0 : share_of(sup, tenant, p->sm_pct),
+                                      .native = native};
+}
+
+struct weir_program_kind weir_program_kind_wanted(const struct weir_supervisor *sup,
+                                                  const struct weir_sup_pending *p)
+{
+    return kind_for(sup, &sup->tenants[p->guest.tenant_index], p);
+}
+
+struct weir_program_kind weir_program_kind_of(const struct weir_sup_worker *w)
+{
+    return (struct weir_program_kind){.devices = w->devices,
+                                      .connections = w->connections,
+                                      .sm_share_pct = w->program.sm_share_pct,
+                                      .native = w->program.native};
+}
+
+bool weir_program_kind_is_same_but_share(const struct weir_program_kind *a,
+                                         const struct weir_program_kind *b)
+{
+    return a->connections == b->connections && a->native == b->native &&
+           (a->devices == b->devices || strcmp(a->devices, b->devices) == 0);
+}
+
+bool weir_program_kind_is_same(const struct weir_program_kind *a, const struct weir_program_kind *b)
+{
+    return a->sm_share_pct == b->sm_share_pct && weir_program_kind_is_same_but_share(a, b);
+}
+
+bool weir_program_worker_is_there(const struct weir_sup_worker *w)
+{
+    return w->used && w->kind == WEIR_WORKER_PROGRAM && !w->program.stopping;
+}
+
+uint32_t weir_program_n_unassigned(const struct weir_supervisor *sup,
+                                   const struct weir_program_kind *kind)
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        const struct weir_sup_worker *w = &sup->workers[i];
+
+        if (weir_program_worker_is_there(w) && w->tenant < 0) {
+            struct weir_program_kind own = weir_program_kind_of(w);
+
+            n += weir_program_kind_is_same(&own, kind);
+        }
+    }
+    return n;
+}
+
+uint32_t weir_program_n_waiting(const struct weir_supervisor *sup,
+                                const struct weir_program_kind *kind)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < sup->programs.waiting.n; i++) {
+        const struct weir_sup_pending *p = &sup->programs.pending[sup->programs.waiting.of[i]];
+
+        if (p->used) {
+            struct weir_program_kind wanted = weir_program_kind_wanted(sup, p);
+
+            n += weir_program_kind_is_same(&wanted, kind);
+        }
+    }
+    return n;
+}
+
+/* Are spares kept for the tenant? */
+static bool has_spares(const struct weir_sup_tenant *tenant)
+{
+    return tenant->used && !tenant->gone && weir_sup_by_program(tenant) &&
+           !weir_sup_is_strict(tenant) && tenant->faults.quarantine_end_ns == 0;
+}
+
+static bool has_kind(const struct weir_spare_kinds *kinds, const struct weir_program_kind *kind)
+{
+    uint32_t i = 0;
+
+    while (i < kinds->n && !weir_program_kind_is_same(&kinds->of[i], kind)) {
+        i++;
+    }
+    return i < kinds->n;
+}
+
+bool weir_program_is_waited_for(const struct weir_supervisor *sup,
+                                const struct weir_sup_worker *worker)
+{
+    struct weir_program_kind kind = weir_program_kind_of(worker);
+
+    return weir_program_n_waiting(sup, &kind) != 0;
+}
+
+void weir_spare_kinds_find(const struct weir_supervisor *sup, struct weir_spare_kinds *kinds)
+{
+    kinds->n = 0;
+    for (uint32_t i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *t = &sup->tenants[i];
+
+        if (has_spares(t)) {
+            struct weir_program_kind kind = kind_for(sup, t, &(struct weir_sup_pending){0});
+
+            /* None with a share of the SMs: each would be for a limit of its own. */
+            if (kind.sm_share_pct == 0 && !has_kind(kinds, &kind)) {
+                kinds->of[kinds->n++] = kind;
+            }
+        }
+    }
+}
+
+const char *weir_sup_program_state(const struct weir_sup_worker *worker)
+{
+    if (worker->kind != WEIR_WORKER_PROGRAM) {
+        return "";
+    }
+    if (worker->program.stopping) {
+        return "stopping";
+    }
+    if (!worker->ready) {
+        return "starting";
+    }
+    return worker->program.busy ? "busy" : worker->tenant >= 0 ? "kept" : "spare";
+}

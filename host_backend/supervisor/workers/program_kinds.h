@@ -1,0 +1,51 @@
+/*
+ * What a worker of a program has to be like, and how many of a kind there are and are waited for.
+ *
+ * All functions: @thread main
+ */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_PROGRAM_KINDS_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_PROGRAM_KINDS_H
+
+#include "host_backend/config/config.h"
+#include "host_backend/supervisor/workers/programs.h"
+
+struct weir_program_kind {
+    const char *devices;   /* borrowed, for the loop's turn */
+    uint32_t connections;  /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
+    uint32_t sm_share_pct; /* of the SMs, that its contexts have; 0: all */
+    bool native;           /* never under MPS */
+};
+
+/** The kind that a pending program wants. */
+struct weir_program_kind weir_program_kind_wanted(const struct weir_supervisor *sup,
+                                                  const struct weir_sup_pending *pending);
+/** The kind of a worker of programs. */
+struct weir_program_kind weir_program_kind_of(const struct weir_sup_worker *worker);
+bool weir_program_kind_is_same_but_share(const struct weir_program_kind *a,
+                                         const struct weir_program_kind *b);
+bool weir_program_kind_is_same(const struct weir_program_kind *a,
+                               const struct weir_program_kind *b);
+
+/** Is it a worker of programs, started or starting, and not told to end? */
+bool weir_program_worker_is_there(const struct weir_sup_worker *worker);
+/** Workers of this kind that are on their way up, or ready, and of no tenant. */
+uint32_t weir_program_n_unassigned(const struct weir_supervisor *sup,
+                                   const struct weir_program_kind *kind);
+/** Programs that wait for one of this kind. */
+uint32_t weir_program_n_waiting(const struct weir_supervisor *sup,
+                                const struct weir_program_kind *kind);
+
+/** Does a program wait for one of the worker's kind? */
+bool weir_program_is_waited_for(const struct weir_supervisor *sup,
+                                const struct weir_sup_worker *worker);
+
+/* Tenants with spares of different kinds. Most tenants have the same list of devices, and all else
+ * is the same for all. */
+struct weir_spare_kinds {
+    uint32_t n;
+    struct weir_program_kind of[WEIR_CONFIG_TENANTS_MAX];
+};
+
+void weir_spare_kinds_find(const struct weir_supervisor *sup, struct weir_spare_kinds *kinds);
+
+#endif

@@ -1,0 +1,176 @@
+/*
+ * Says on pages, one shared with each worker, who may wait by spinning
+ * (host_backend/config/spin.h).
+ *
+ * While sessions are active it looks once in an epoch of 20 ms at how many threads of the machine
+ * have or want a core; while none is, once a second whether one has become active, which
+ * costs a look at the page.
+ */
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/workers/workers.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EPOCH_NS      (20 * WEIR_NS_PER_MS)
+#define IDLE_EPOCH_NS WEIR_NS_PER_S
+#define IDLE_AFTER    50u   /* epochs without an active session */
+#define ACTIVE_MAX    4096u /* sessions that a worker is believed to have */
+
+/* The cores that this process, and so each of its workers, may use. */
+static uint32_t count_cores(void)
+{
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+}
+
+enum weir_status weir_sup_spin_open(struct weir_supervisor *sup)
+{
+    struct weir_sup_spin *spin = &sup->spin;
+
+    spin->cores = count_cores();
+    spin->loadavg_fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    spin->idle_epochs = IDLE_AFTER;
+    return weir_spin_page_create(&spin->page_fd, &spin->page);
+}
+
+/* ---------------------------------------------------------------- workers' pages */
+
+static void show(const struct weir_sup_spin *spin, struct weir_spin_page *page)
+{
+    uint32_t level = spin->governor.n != 0 ? spin->governor.level : WEIR_SPIN_ALL;
+    bool gate_may = spin->governor.n == 0 || spin->governor.gate_may;
+
+    atomic_store_explicit(&page->level, level, memory_order_relaxed);
+    atomic_store_explicit(&page->gate_may, gate_may, memory_order_relaxed);
+    atomic_store_explicit(&page->epoch, spin->epoch, memory_order_relaxed);
+    atomic_store_explicit(&page->tenants, spin->tenants, memory_order_relaxed);
+}
+
+static void show_all(struct weir_supervisor *sup)
+{
+    show(&sup->spin, sup->spin.page);
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].spin_page != NULL) {
+            show(&sup->spin, sup->workers[i].spin_page);
+        }
+    }
+}
+
+void weir_sup_spin_show(struct weir_supervisor *sup, uint32_t tenants)
+{
+    if (sup->spin.page != NULL && sup->spin.tenants != tenants) {
+        sup->spin.tenants = tenants;
+        show_all(sup);
+    }
+}
+
+enum weir_status weir_sup_spin_worker_starts(struct weir_supervisor *sup,
+                                             struct weir_sup_worker *worker, int *ret_fd)
+{
+    enum weir_status status;
+
+    weir_sup_spin_worker_gone(worker);
+    status = weir_spin_page_create(ret_fd, &worker->spin_page);
+    if (status == WEIR_OK) {
+        show(&sup->spin, worker->spin_page);
+        worker->giving.n_syncs = 0; /* the page counts from there */
+    }
+    return status;
+}
+
+void weir_sup_spin_worker_gone(struct weir_sup_worker *worker)
+{
+    weir_spin_page_unmap(worker->spin_page);
+    worker->spin_page = NULL;
+}
+
+/* Sessions that were active in the epoch that has ended. */
+static uint32_t take_active(const struct weir_supervisor *sup, uint32_t epoch)
+{
+    uint32_t all = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        struct weir_spin_page *page = sup->workers[i].spin_page;
+        uint32_t n = page != NULL ? atomic_exchange_explicit(&page->active[epoch & 1], 0,
+                                                             memory_order_relaxed)
+                                  : 0;
+
+        all += n < ACTIVE_MAX ? n : ACTIVE_MAX;
+    }
+    return all;
+}
+
+/* ---------------------------------------------------------------- begin, end */
+
+void weir_sup_spin_close(struct weir_supervisor *sup)
+{
+    if (sup->spin.loadavg_fd >= 0) {
+        close(sup->spin.loadavg_fd);
+    }
+    if (sup->spin.page_fd >= 0) {
+        close(sup->spin.page_fd);
+    }
+}
+
+void weir_sup_spin_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
+{
+    weir_host_loop_wake(loop, sup->spin.next_ns);
+}
+
+/* Threads of the machine that have or want a core, without this one.
+ * "0.1 0.2 0.3 RUNNING/ALL PID" */
+static bool count_running(int fd, uint32_t *ret_running)
+{
+    char text[128], *at;
+    ssize_t n = fd >= 0 ? pread(fd, text, sizeof text - 1, 0) : -1;
+    unsigned long running;
+
+    if (n <= 0) {
+        return false;
+    }
+    text[n] = 0;
+    at = strchr(text, '/');
+    while (at != NULL && at > text && at[-1] != ' ') {
+        at--;
+    }
+    running = at != NULL ? strtoul(at, NULL, 10) : 0;
+    *ret_running = running > 1 ? (uint32_t)running - 1 : 0;
+    return at != NULL;
+}
+
+void weir_sup_spin_tick(struct weir_supervisor *sup, uint64_t now_ns)
+{
+    struct weir_sup_spin *spin = &sup->spin;
+    struct weir_spin_seen seen = {.cores = spin->cores};
+    enum weir_spin_level was_level = spin->governor.level;
+    bool gate_might = spin->governor.gate_may;
+    uint32_t epoch = spin->epoch;
+
+    if (now_ns < spin->next_ns) {
+        return;
+    }
+    spin->epoch++;
+    show_all(sup);
+    seen.active = take_active(sup, epoch);
+    seen.gate_asks = atomic_exchange_explicit(&spin->page->gate_asks, 0, memory_order_relaxed) != 0;
+    spin->idle_epochs = seen.active != 0 ? 0 : spin->idle_epochs + 1;
+    spin->next_ns = now_ns + (spin->idle_epochs < IDLE_AFTER ? EPOCH_NS : IDLE_EPOCH_NS);
+    if (spin->idle_epochs >= IDLE_AFTER || !count_running(spin->loadavg_fd, &seen.running)) {
+        return;
+    }
+    if (weir_spin_decide(&spin->governor, &seen, now_ns) != was_level ||
+        spin->governor.gate_may != gate_might) {
+        weir_log_debug("supervisor: spinning level=%d gate=%d running=%u active=%u cores=%u",
+                       (int)spin->governor.level, (int)spin->governor.gate_may, seen.running,
+                       seen.active, seen.cores);
+        show_all(sup);
+    }
+}

@@ -1,0 +1,138 @@
+/*
+ * The end of a host: all workers end at the same time.
+ *
+ * Each is told to stop: it ends its sessions, for which it has some seconds, and exits. What it had
+ * on the GPU the driver frees then, one context after another: 60 native workers take 13 s for
+ * that (H100, driver 580). So they have time as long as one after the other ends. Those that are
+ * still there then are killed, all at once, and each under MPS is let go by its server before: a
+ * client that is killed with work under way ends the work of the others, which may be about to end
+ * well.
+ *
+ * What even a kill does not end hangs in the driver. The host ends without it; systemd's
+ * TimeoutStopSec (packaging/weir.service) is longer than all of this.
+ */
+#include "host_backend/supervisor/domains/mps.h"
+#include "host_backend/supervisor/state/outbox.h"
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/worker_link.h"
+#include "host_backend/supervisor/workers/programs.h"
+#include "host_backend/supervisor/workers/worker_log.h"
+#include "host_backend/supervisor/workers/workers.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include <poll.h>
+#include <unistd.h>
+
+#define NEXT_WAIT_NS (5 * WEIR_NS_PER_S)  /* for the next worker to end */
+#define ALL_WAIT_NS  (30 * WEIR_NS_PER_S) /* for all of them; as long again once they are killed */
+#define SAY_NS       (5 * WEIR_NS_PER_S)
+#define LOOK_MS      50
+
+static unsigned n_alive(const struct weir_supervisor *sup)
+{
+    unsigned n = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        n += sup->workers[i].used && sup->workers[i].pid > 0;
+    }
+    return n;
+}
+
+/* A worker may have to be killed so that its work does no harm (WEIR_LINK_LEFT_BEHIND). */
+static void wait_once(struct weir_supervisor *sup)
+{
+    struct pollfd waits[1 + WEIR_WORKERS_MAX] = {{sup->signal_fd, POLLIN, 0}};
+    int workers[1 + WEIR_WORKERS_MAX];
+    nfds_t n = 1;
+    char drain[1024];
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].link >= 0) {
+            waits[n] = (struct pollfd){sup->workers[i].link,
+                                       weir_outbox_events(&sup->workers[i].outbox), 0};
+            workers[n++] = i;
+        }
+    }
+    if (poll(waits, n, LOOK_MS) <= 0) {
+        return;
+    }
+    if (waits[0].revents != 0) {
+        (void)!read(sup->signal_fd, drain, sizeof drain);
+    }
+    for (nfds_t i = 1; i < n; i++) {
+        if (waits[i].revents != 0) {
+            weir_sup_worker_flush(sup, workers[i], weir_clock_now_ns());
+        }
+        if (waits[i].revents != 0 && sup->workers[workers[i]].link >= 0) {
+            weir_sup_worker_receive(sup, workers[i]);
+        }
+    }
+    weir_sup_giving_answer(sup, weir_clock_now_ns()); /* ends of sessions wait for that */
+}
+
+/* Until all have ended, or none does any more. */
+static void wait_for_end(struct weir_supervisor *sup)
+{
+    uint64_t since_ns = weir_clock_now_ns(), now_ns = since_ns, next_ns = since_ns,
+             said_ns = since_ns;
+    unsigned left;
+
+    weir_sup_workers_reap(sup);
+    left = n_alive(sup);
+    while (left != 0 && now_ns - next_ns < NEXT_WAIT_NS && now_ns - since_ns < ALL_WAIT_NS) {
+        wait_once(sup);
+        weir_sup_logs_read(sup);
+        weir_sup_workers_reap(sup);
+        now_ns = weir_clock_now_ns();
+        if (n_alive(sup) != left) {
+            left = n_alive(sup);
+            next_ns = now_ns;
+        }
+        if (left != 0 && now_ns - said_ns >= SAY_NS) {
+            weir_log_info("supervisor: waits for workers to end workers=%u", left);
+            said_ns = now_ns;
+        }
+    }
+}
+
+static unsigned kill_left(struct weir_supervisor *sup)
+{
+    unsigned n = 0;
+
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && sup->workers[i].pid > 0) {
+            weir_log_warn("supervisor: worker does not stop, killed worker=%d pid=%d", i,
+                          (int)sup->workers[i].pid);
+            weir_mps_kill(sup, &sup->workers[i]);
+            n++;
+        }
+    }
+    return n;
+}
+
+void weir_sup_workers_stop(struct weir_supervisor *sup)
+{
+    const struct weir_link_message stop = {.type = WEIR_LINK_STOP};
+    uint64_t since_ns = weir_clock_now_ns();
+    unsigned n = n_alive(sup), killed;
+
+    sup->life.stopping = true;
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        (void)weir_sup_worker_send(sup, i, &stop, -1); /* a lost link ends it, too */
+    }
+    wait_for_end(sup);
+    killed = kill_left(sup);
+    if (killed != 0) {
+        wait_for_end(sup);
+    }
+    if (n_alive(sup) != 0) {
+        weir_log_error("supervisor: workers hang in the driver, left behind workers=%u",
+                       n_alive(sup));
+    }
+    if (n != 0) {
+        weir_log_info("supervisor: workers ended workers=%u killed=%u ms=%llu", n, killed,
+                      (unsigned long long)((weir_clock_now_ns() - since_ns) / WEIR_NS_PER_MS));
+    }
+    weir_sup_workers_close(sup);
+}

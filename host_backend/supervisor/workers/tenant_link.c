@@ -1,0 +1,96 @@
+/* What workers and the gate process are told of tenants, and the pages that tenants' workers charge
+ * together. */
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/state/worker_link.h"
+#include "host_backend/supervisor/workers/worker_for.h"
+#include "host_backend/supervisor/workers/workers.h"
+
+#include "base/log.h"
+#include "host_backend/config/shared_page.h"
+
+static struct weir_link_message message_of(const struct weir_sup_tenant *tenant, uint32_t type)
+{
+    return (struct weir_link_message){
+        .type = type,
+        .tenant = {.index = tenant->index, .goings = tenant->goings, .config = tenant->config}};
+}
+
+/* Has it the page that all its workers charge together? Made with the first of them. */
+static bool has_account(struct weir_sup_tenant *tenant)
+{
+    void *page;
+
+    if (tenant->account == NULL && weir_shared_page_create("weir-account", sizeof *tenant->account,
+                                                           &tenant->account_fd, &page) == WEIR_OK) {
+        tenant->account = page;
+    }
+    return tenant->account != NULL;
+}
+
+void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker)
+{
+    struct weir_link_message message = message_of(tenant, WEIR_LINK_TENANT);
+    bool shares;
+
+    if (!weir_sup_worker_is_told(sup, worker)) {
+        return;
+    }
+    shares = has_account(tenant);
+    if (!shares) {
+        weir_log_error("supervisor: a worker counts for itself worker=%d tenant=%s", worker,
+                       tenant->config.name);
+    }
+    message.tenant.place = (uint32_t)worker;
+    message.tenant.many = weir_sup_by_program(tenant);
+    weir_sup_gate_worker_serves(sup, worker, tenant);
+    (void)weir_sup_worker_send(sup, worker, &message, shares ? tenant->account_fd : -1);
+}
+
+void weir_sup_tenant_tell(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
+                          uint32_t type)
+{
+    struct weir_link_message message = message_of(tenant, type);
+
+    (void)weir_sup_gate_send(sup, &message, -1);
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (!weir_sup_worker_is_told(sup, i) || !weir_sup_serves(sup, i, tenant)) {
+            continue;
+        }
+        if (type == WEIR_LINK_TENANT) {
+            weir_sup_tenant_join(sup, tenant, i); /* it may be new to this worker */
+        } else {
+            (void)weir_sup_worker_send(sup, i, &message, -1);
+        }
+    }
+}
+
+void weir_sup_tenants_serve(struct weir_supervisor *sup, int worker)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        const struct weir_sup_tenant *tenant = &sup->tenants[i];
+
+        if (tenant->used && !tenant->gone && weir_sup_serves(sup, worker, tenant)) {
+            weir_sup_gate_worker_serves(sup, worker, tenant);
+        }
+    }
+}
+
+void weir_sup_tenants_tell_gate(struct weir_supervisor *sup)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (sup->tenants[i].used && !sup->tenants[i].gone) {
+            struct weir_link_message message = message_of(&sup->tenants[i], WEIR_LINK_TENANT);
+
+            (void)weir_sup_gate_send(sup, &message, -1);
+        }
+    }
+}
+
+void weir_sup_tenants_settle(struct weir_supervisor *sup, int worker)
+{
+    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
+        if (sup->tenants[i].account != NULL) {
+            weir_account_page_settle(sup->tenants[i].account, (uint32_t)worker);
+        }
+    }
+}

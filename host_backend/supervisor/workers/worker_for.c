@@ -1,0 +1,135 @@
+/* Which worker a tenant's programs and machines go to: see worker_for.h. */
+#include "host_backend/supervisor/workers/worker_for.h"
+
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/workers/workers.h"
+
+#include "base/log.h"
+#include <stdio.h>
+#include <string.h>
+
+bool weir_sup_by_program(const struct weir_sup_tenant *tenant)
+{
+    return tenant->config.isolation == WEIR_ISOLATION_PROGRAM || weir_sup_is_strict(tenant);
+}
+
+bool weir_sup_shares_worker(const struct weir_sup_tenant *tenant)
+{
+    return tenant->config.isolation == WEIR_ISOLATION_SHARED ||
+           tenant->config.isolation == WEIR_ISOLATION_GROUP;
+}
+
+bool weir_sup_has_remote_guests(const struct weir_supervisor *sup,
+                                const struct weir_sup_tenant *tenant)
+{
+    return sup->config.listen_tcp[0] != 0 && tenant->config.key[0] != 0;
+}
+
+bool weir_sup_uses_shared_worker(const struct weir_supervisor *sup,
+                                 const struct weir_sup_tenant *tenant)
+{
+    return weir_sup_shares_worker(tenant) ||
+           (tenant->config.isolation == WEIR_ISOLATION_PROGRAM &&
+            weir_sup_has_remote_guests(sup, tenant) &&
+            strcmp(weir_sup_devices_of(sup, tenant), sup->config.devices) == 0);
+}
+
+bool weir_sup_is_strict(const struct weir_sup_tenant *tenant)
+{
+    return tenant->config.isolation == WEIR_ISOLATION_STRICT;
+}
+
+bool weir_sup_has_own_worker(const struct weir_supervisor *sup,
+                             const struct weir_sup_tenant *tenant)
+{
+    return tenant->worker >= 0 && sup->workers[tenant->worker].tenant == (int)tenant->index;
+}
+
+const char *weir_sup_devices_of(const struct weir_supervisor *sup,
+                                const struct weir_sup_tenant *tenant)
+{
+    return tenant->config.devices[0] != 0 ? tenant->config.devices : sup->config.devices;
+}
+
+static bool is_same_kind(const struct weir_sup_worker *a, const struct weir_sup_worker *b)
+{
+    return a->kind == b->kind && a->tenant == b->tenant && strcmp(a->group, b->group) == 0 &&
+           strcmp(a->devices, b->devices) == 0;
+}
+
+int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+{
+    struct weir_sup_worker wanted = {.kind = WEIR_WORKER_TENANT, .tenant = (int)tenant->index};
+    enum weir_status status;
+    int worker;
+
+    if (weir_sup_uses_shared_worker(sup, tenant) && tenant->faults.quarantine_end_ns == 0) {
+        wanted.kind = WEIR_WORKER_SHARED;
+        wanted.tenant = -1;
+        memcpy(wanted.group, tenant->config.group, sizeof wanted.group);
+    }
+    snprintf(wanted.devices, sizeof wanted.devices, "%s", weir_sup_devices_of(sup, tenant));
+    for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
+        if (sup->workers[i].used && is_same_kind(&sup->workers[i], &wanted)) {
+            return i;
+        }
+    }
+    status = weir_sup_worker_new(sup, &wanted, &worker);
+    if (status != WEIR_OK) {
+        weir_log_error("supervisor: no worker for a tenant tenant=%s why=\"%s\"",
+                       tenant->config.name, weir_sup_no_worker_text(status));
+        return -1;
+    }
+    return worker;
+}
+
+bool weir_sup_worker_keep(const struct weir_sup_tenant *tenant, struct weir_tenant_config *settings)
+{
+    const struct weir_tenant_config *now = &tenant->config;
+    const char *changed = NULL;
+
+    if (tenant->gone && tenant->worker < 0) {
+        return true; /* nothing holds it to what it was */
+    }
+    if (now->isolation != settings->isolation || strcmp(now->group, settings->group) != 0) {
+        changed = "isolation changes";
+    } else if (strcmp(now->devices, settings->devices) != 0) {
+        changed = "devices change";
+    }
+    if (changed != NULL) {
+        weir_log_warn("supervisor: %s with a restart tenant=%s", changed, now->name);
+    }
+    settings->isolation = now->isolation;
+    memcpy(settings->group, now->group, sizeof settings->group);
+    memcpy(settings->devices, now->devices, sizeof settings->devices);
+    return changed == NULL;
+}
+
+bool weir_sup_is_of_program(const struct weir_sup_worker *w, const struct weir_sup_tenant *tenant)
+{
+    return w->used && w->kind == WEIR_WORKER_PROGRAM && w->tenant == (int)tenant->index;
+}
+
+bool weir_sup_serves(const struct weir_supervisor *sup, int worker,
+                     const struct weir_sup_tenant *tenant)
+{
+    return tenant->used &&
+           (worker == tenant->worker || weir_sup_is_of_program(&sup->workers[worker], tenant));
+}
+
+int weir_sup_machine_worker(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
+{
+    if (tenant->worker < 0) {
+        tenant->worker = weir_sup_worker_for(sup, tenant);
+        if (tenant->worker >= 0 && !tenant->gone) {
+            weir_sup_tenant_join(sup, tenant, tenant->worker);
+        }
+    }
+    return tenant->worker;
+}
+
+bool weir_sup_takes_guests(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
+{
+    return tenant->worker >= 0 && sup->workers[tenant->worker].ready &&
+           sup->workers[tenant->worker].outbox.n == 0;
+}

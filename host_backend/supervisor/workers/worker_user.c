@@ -1,0 +1,97 @@
+/*
+ * Whom workers run as, and what that user is given: the folder of the caches. Everything else
+ * comes to a worker as a descriptor or over the link.
+ */
+#include "host_backend/supervisor/state/supervisor.h"
+#include "host_backend/supervisor/workers/workers.h"
+
+#include "base/log.h"
+#include "host_backend/config/file_cache.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEVICE "/dev/nvidiactl"
+#define UVM    "/dev/nvidia-uvm" /* the driver makes it at its first use by root */
+
+static const char *why_not(enum weir_status status)
+{
+    switch ((int)status) {
+    case WEIR_ERR_NOT_FOUND:
+        return "there is no such user";
+    case WEIR_ERR_DENIED:
+        return "only a host that root runs can have workers of another user";
+    default:
+        return weir_status_text(status);
+    }
+}
+
+static void give_cache(struct weir_supervisor *sup)
+{
+    const struct weir_confine_user *user = &sup->worker_user;
+
+    weir_file_cache_find(sup->config.forms.cache_dir, sup->cache_dir, sizeof sup->cache_dir);
+    if (sup->cache_dir[0] != 0 && !weir_file_cache_give(sup->cache_dir, user->uid, user->gid)) {
+        weir_log_warn("supervisor: the cache is not the workers': remove what else is in the "
+                      "folder, or set cache_dir dir=%s user=%s",
+                      sup->cache_dir, user->name);
+    }
+}
+
+static void report(const struct weir_supervisor *sup)
+{
+    const struct weir_confine_user *user = &sup->worker_user;
+
+    if (user->is_other) {
+        weir_log_info("supervisor: workers run as user=%s", user->name);
+    } else if (geteuid() != 0 || sup->config.worker_user[0] != 0) {
+        weir_log_info("supervisor: workers run as this host's own user uid=%u", geteuid());
+    } else {
+        weir_log_warn("supervisor: workers run as root: make the user " WEIR_CONFINE_USER
+                      ", or set worker_user");
+    }
+}
+
+static void report_devices(const struct weir_supervisor *sup)
+{
+    const struct weir_confine_user *user = &sup->worker_user;
+
+    if (strcmp(sup->config.driver, "softgpu") == 0 || access(DEVICE, F_OK) != 0) {
+        return;
+    }
+    if (!weir_confine_user_may_open(user, DEVICE)) {
+        weir_log_error("supervisor: workers may not open " DEVICE
+                       ": give it to a group of their user's user=%s",
+                       user->name);
+    }
+    if (access(UVM, F_OK) != 0) {
+        weir_log_error("supervisor: there is no " UVM
+                       ", which workers cannot make: run nvidia-modprobe -u -c 0");
+    }
+}
+
+enum weir_status weir_sup_worker_user_open(struct weir_supervisor *sup)
+{
+    enum weir_status status = weir_confine_user_find(sup->config.worker_user, &sup->worker_user);
+
+    if (status != WEIR_OK) {
+        fprintf(stderr, "weir serve: worker_user '%s': %s\n", sup->config.worker_user,
+                why_not(status));
+        return status;
+    }
+    if (sup->worker_user.is_other) {
+        give_cache(sup);
+    }
+    report(sup);
+    report_devices(sup);
+    return WEIR_OK;
+}
+
+void weir_sup_worker_user_cache(const struct weir_supervisor *sup, struct weir_forms_config *forms)
+{
+    if (sup->worker_user.is_other) {
+        snprintf(forms->cache_dir, sizeof forms->cache_dir, "%s",
+                 sup->cache_dir[0] != 0 ? sup->cache_dir : "none");
+    }
+}

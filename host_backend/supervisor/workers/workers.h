@@ -1,0 +1,173 @@
+/* Workers and the gate process: started, watched, told. All functions: @thread main */
+#ifndef WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_WORKERS_H
+#define WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_WORKERS_H
+
+#include "host_backend/supervisor/state/supervisor.h"
+
+/* workers.c */
+
+enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) WEIR_MUST_CHECK;
+/**
+ * Start a worker with a slot of its own.
+ * @param like  kind, tenant, group, devices, connections and program of it.
+ * @return WEIR_OK
+ * @return WEIR_ERR_FULL  there is no slot, or the system allows no further process.
+ * @return WEIR_ERR_NO_DESCRIPTOR, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO and what weir_sup_listen() says
+ */
+enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
+                                     const struct weir_sup_worker *like,
+                                     int *ret_worker) WEIR_MUST_CHECK;
+/** All tenants of the configuration are there: workers that know theirs may listen for guests. */
+void weir_sup_workers_listen(struct weir_supervisor *sup);
+/** Start those whose time has come. */
+void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** Watch links and logs, and wake the loop when weir_sup_workers_tick() has something to do. */
+void weir_sup_workers_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
+void weir_sup_worker_receive(struct weir_supervisor *sup, int worker);
+/** The worker's driver is open, which may have taken long, and no guest has reached it yet. Until
+ * now its link had little more to hold than its configuration: the settings of many tenants would
+ * have filled it. What it says about GPUs is believed; the gate hears that before it makes the
+ * port. */
+void weir_sup_worker_reads(struct weir_supervisor *sup, int worker,
+                           const struct weir_link_reads *reads);
+/** Guests may come to the worker. */
+void weir_sup_worker_ready(struct weir_supervisor *sup, int worker,
+                           const struct weir_status_worker *row);
+/**
+ * A program wants other connections of its tenant's own worker, which has no session. Guests wait
+ * in the tenant's backlog from now on.
+ * @param connections  1 .. WEIR_CONTROL_MAX_CONNECTIONS; any other number is refused.
+ */
+void weir_sup_worker_renew(struct weir_supervisor *sup, int worker, uint32_t connections);
+/** Look for dead workers (SIGCHLD). */
+void weir_sup_workers_reap(struct weir_supervisor *sup);
+/** The first worker of all found no driver or no device: say so, and stop. */
+void weir_sup_no_gpu(struct weir_supervisor *sup);
+/** Close what is left of all workers when the host ends. */
+void weir_sup_workers_close(struct weir_supervisor *sup);
+/** Take over what a worker says of itself. */
+void weir_sup_worker_row(struct weir_sup_worker *worker, const struct weir_status_worker *row);
+
+/* worker_process.c */
+
+/** Why weir_sup_worker_new() or weir_sup_worker_start() failed, for people. */
+const char *weir_sup_no_worker_text(enum weir_status status);
+/** Fill in what the workers and the gate process are configured alike. */
+void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_config *config);
+
+/* tenant_link.c */
+
+/** Tell the gate process about all tenants. */
+void weir_sup_tenants_tell_gate(struct weir_supervisor *sup);
+/** Tell the gate process whom a worker serves. */
+void weir_sup_tenants_serve(struct weir_supervisor *sup, int worker);
+/** Tell the gate, and then all workers that serve the tenant, a message about it: TENANT or
+ * TENANT_GONE of enum weir_link_type. */
+void weir_sup_tenant_tell(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
+                          uint32_t type);
+/** Tell a worker that begins to serve a tenant its settings, and where they charge together. One
+ * that does not read yet is told later. */
+void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker);
+/** A worker has ended: give back what it had charged. */
+void weir_sup_tenants_settle(struct weir_supervisor *sup, int worker);
+
+/* gate.c */
+
+/** Start the gate process, if there is a scheduler.
+ * @return WEIR_OK, WEIR_ERR_IO */
+enum weir_status weir_sup_gate_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/** The scheduler's policies are others. */
+void weir_sup_gate_configure(struct weir_supervisor *sup);
+/**
+ * Send it a message. Tenants and policies need not be sent again: it is told them when it starts.
+ * @param fd  goes with the message; borrowed; -1: none.
+ * @return false: it does not run
+ */
+bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_message *message,
+                        int fd);
+/** Ask it for its status. */
+void weir_sup_gate_ask(struct weir_supervisor *sup, const struct weir_link_message *message);
+/** A worker without guests says which GPUs it has: the gate is to serve them. */
+void weir_sup_gate_gpus(struct weir_supervisor *sup, const struct weir_link_reads *reads);
+/** A worker whose GPUs are known gets a port, or hears that there is none. */
+void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker);
+/** A worker serves a tenant: to be told before the worker is, and after the tenant. */
+void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker,
+                                 const struct weir_sup_tenant *tenant);
+/** A worker has left the gate process, which does not read its port: look what is the matter. */
+void weir_sup_gate_deaf(struct weir_supervisor *sup, int worker);
+/** A worker is gone: so is its work. */
+void weir_sup_gate_worker_gone(struct weir_supervisor *sup, int worker);
+void weir_sup_gate_receive(struct weir_supervisor *sup);
+void weir_sup_gate_reap(struct weir_supervisor *sup);
+void weir_sup_gate_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** Watch its link and log, and wake the loop when weir_sup_gate_tick() has something to do. */
+void weir_sup_gate_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
+/** It has time to save what it knows, and is killed if it takes longer. */
+void weir_sup_gate_close(struct weir_supervisor *sup);
+
+/* worker_user.c */
+
+/**
+ * Find the workers' user, and give that user what workers write. Prints what is wrong with
+ * worker_user; logs who it is.
+ * @return WEIR_OK, WEIR_ERR_NOT_FOUND, WEIR_ERR_DENIED, WEIR_ERR_TOO_BIG
+ */
+enum weir_status weir_sup_worker_user_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/** The folder of the caches as workers are told it. */
+void weir_sup_worker_user_cache(const struct weir_supervisor *sup, struct weir_forms_config *forms);
+
+/* spin_governor.c */
+
+/** Make the page that tells the gate process who may spin.
+ * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY */
+enum weir_status weir_sup_spin_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
+/** Close its files, also if it was never opened. The page stays mapped. */
+void weir_sup_spin_close(struct weir_supervisor *sup);
+/** Wake the loop at the end of the epoch. */
+void weir_sup_spin_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
+/** The epoch may have ended: decide for the next. */
+void weir_sup_spin_tick(struct weir_supervisor *sup, uint64_t now_ns);
+/** Say on all pages how many tenants there are. */
+void weir_sup_spin_show(struct weir_supervisor *sup, uint32_t tenants);
+/**
+ * Make the page of a worker that starts, which nobody else sees.
+ * @param ret_fd  gives what is to be passed on to it.
+ * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
+ */
+enum weir_status weir_sup_spin_worker_starts(struct weir_supervisor *sup,
+                                             struct weir_sup_worker *worker,
+                                             int *ret_fd) WEIR_MUST_CHECK;
+/** It has ended. Does nothing if it has no page. */
+void weir_sup_spin_worker_gone(struct weir_sup_worker *worker);
+
+/* keeper.c */
+
+/** Divide the descriptors that this process may have among the tenants: once, at the start. */
+void weir_sup_keeper_init(struct weir_supervisor *sup);
+/** Take over a chunk's descriptor and hold it; if its tenant may have no more of them, close it. */
+void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_link_chunk *chunk,
+                   int fd);
+/** Close the descriptor of a worker's chunk. */
+void weir_sup_drop(struct weir_supervisor *sup, int worker, uint64_t id);
+/** Close those of all of its chunks. */
+void weir_sup_drop_all(struct weir_supervisor *sup, int worker);
+
+/* claims.c */
+
+/**
+ * A worker is about to use GPUs: claim them for this host, unless it is not exclusive. If another
+ * host has one, the worker is killed, and a host that was not ready yet stops.
+ */
+void weir_sup_claim(struct weir_supervisor *sup, int worker, const struct weir_link_devices *gpus);
+/** Watch for other hosts that ask who has a GPU. */
+void weir_sup_claims_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
+/** Another host asks who has the GPU of claim number i. */
+void weir_sup_claim_answer(struct weir_supervisor *sup, unsigned i);
+
+/* stop.c */
+
+/** Tell all workers to stop, wait for them together, and kill the rest. Takes a minute at most. */
+void weir_sup_workers_stop(struct weir_supervisor *sup);
+
+#endif
