@@ -29,51 +29,39 @@ struct rule {
     size_t offset; /* of the slot or the name in the message */
 };
 
-static void on_devices(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    weir_sup_claim(sup, worker, &heard->message.gpus);
-}
-
-static void on_reads(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    weir_sup_worker_reads(sup, worker, &heard->message.reads);
-}
-
-static void on_sms(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    weir_mps_sms_told(sup, &sup->workers[worker], &heard->message.sms);
-}
-
-static void on_ready(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    weir_sup_worker_ready(sup, worker, &heard->message.worker);
-}
+/* A handler that only passes on what the message says. */
+#define PASS(name, call)                                                                           \
+    static void on_##name(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)  \
+    {                                                                                              \
+        (void)heard;                                                                               \
+        call;                                                                                      \
+    }
+PASS(devices, weir_sup_claim(sup, worker, &heard->message.gpus))
+PASS(reads, weir_sup_worker_reads(sup, worker, &heard->message.reads))
+PASS(sms, weir_mps_sms_told(sup, &sup->workers[worker], &heard->message.sms))
+PASS(ready, weir_sup_worker_ready(sup, worker, &heard->message.worker))
+PASS(drop, weir_sup_drop(sup, worker, heard->message.chunk.id))
+PASS(publish, weir_sup_publish(sup, worker, &heard->message.entry, weir_link_take_fd(heard)))
+PASS(find, weir_sup_find(sup, worker, &heard->message.entry))
+PASS(withdraw, weir_sup_withdraw(sup, worker, &heard->message.entry))
+PASS(idle, weir_sup_program_ended(sup, worker, &heard->message.idle))
+PASS(left_behind, weir_sup_program_left_behind(sup, worker))
+PASS(no_memory, weir_sup_program_lacks_memory(sup, worker))
+PASS(sync, weir_sup_program_syncs(sup, worker))
+PASS(more, weir_sup_grant(sup, worker, &heard->message.more))
+PASS(connections, weir_sup_worker_renew(sup, worker, heard->message.connections))
+PASS(gate_deaf, weir_sup_gate_deaf(sup, worker))
+PASS(stays, sup->workers[worker].ready = sup->workers[worker].stop_by_ns == 0)
+PASS(fault, weir_sup_fault(sup, worker, &heard->message.fault))
+PASS(event, weir_sup_worker_event(sup, worker, &heard->message.event))
+PASS(row, weir_sup_admin_row(sup, worker, &heard->message, heard->fd))
+#undef PASS
 
 static void on_keep(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
 {
     if (heard->fd >= 0) {
         weir_sup_keep(sup, worker, &heard->message.chunk, weir_link_take_fd(heard));
     }
-}
-
-static void on_drop(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    weir_sup_drop(sup, worker, heard->message.chunk.id);
-}
-
-static void on_publish(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    weir_sup_publish(sup, worker, &heard->message.entry, weir_link_take_fd(heard));
-}
-
-static void on_find(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    weir_sup_find(sup, worker, &heard->message.entry);
-}
-
-static void on_withdraw(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    weir_sup_withdraw(sup, worker, &heard->message.entry);
 }
 
 static void on_tenant_free(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
@@ -83,66 +71,6 @@ static void on_tenant_free(struct weir_supervisor *sup, int worker, struct weir_
     if (sup->tenants[tenant->index].worker == worker) {
         weir_sup_tenant_freed(sup, tenant->index, tenant->goings);
     }
-}
-
-static void on_idle(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    weir_sup_program_ended(sup, worker, &heard->message.idle);
-}
-
-static void on_left_behind(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    (void)heard;
-    weir_sup_program_left_behind(sup, worker);
-}
-
-static void on_no_memory(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    (void)heard;
-    weir_sup_program_lacks_memory(sup, worker);
-}
-
-static void on_sync(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    (void)heard;
-    weir_sup_program_syncs(sup, worker);
-}
-
-static void on_more(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    weir_sup_grant(sup, worker, &heard->message.more);
-}
-
-static void on_connections(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    weir_sup_worker_renew(sup, worker, heard->message.connections);
-}
-
-static void on_gate_deaf(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    (void)heard;
-    weir_sup_gate_deaf(sup, worker);
-}
-
-static void on_stays(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    (void)heard;
-    sup->workers[worker].ready = sup->workers[worker].stop_by_ns == 0;
-}
-
-static void on_fault(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    weir_sup_fault(sup, worker, &heard->message.fault);
-}
-
-static void on_event(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    weir_sup_worker_event(sup, worker, &heard->message.event);
-}
-
-static void on_row(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)
-{
-    weir_sup_admin_row(sup, worker, &heard->message, heard->fd);
 }
 
 static const struct rule rules[WEIR_LINK_COUNT] = {
