@@ -305,7 +305,6 @@ struct source {
         SOURCE_FOLLOWER,
         SOURCE_LIBVIRT,
         SOURCE_VM_SOCKET,
-        SOURCE_SERIAL,
         SOURCE_VSOCK,
         SOURCE_NVDIMM,
         SOURCE_PENDING,
@@ -350,9 +349,6 @@ static void watch_tenant(const struct weir_supervisor *sup, struct poll_set *set
     if (by_program || ready) {
         watch(set, t->listen_fd, (struct source){SOURCE_TENANT, i});
         watch(set, t->container_fd, (struct source){SOURCE_CONTAINER, i});
-    }
-    if (ready || (by_program && t->worker < 0)) { /* the first port starts a worker */
-        watch(set, t->serial_fd, (struct source){SOURCE_SERIAL, i});
     }
     watch(set, t->vm_listen_fd, (struct source){SOURCE_VM_SOCKET, i});
     watch(set, t->demand_fd, (struct source){SOURCE_SHARE, i});
@@ -440,11 +436,6 @@ static void serve(struct weir_supervisor *sup, struct source source)
         if (sup->tenants[source.index].container_fd >= 0) {
             weir_sup_tenant_accept(sup, &sup->tenants[source.index],
                                    sup->tenants[source.index].container_fd);
-        }
-        break;
-    case SOURCE_SERIAL:
-        if (sup->tenants[source.index].serial_fd >= 0) {
-            weir_sup_serial_accept(sup, &sup->tenants[source.index]);
         }
         break;
     case SOURCE_VSOCK:
