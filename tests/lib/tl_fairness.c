@@ -12,7 +12,7 @@
  * An interval ends when i has had nothing of the resource for longer than AWAY_NS (of copies: at
  * all), for then its place is found anew (policy/fair.c, copy_share.c).
  */
-#include "sched/sim/fairness.h"
+#include "tests/lib/tl_fairness.h"
 
 #include "sched/sim/idmap.h"
 #include <math.h>
@@ -49,7 +49,7 @@ struct pair {
     bool is_open; /* least_ns is of the present interval */
 };
 
-struct weir_sim_fairness {
+struct tl_fairness {
     enum weir_sched_resource resource;
     uint32_t sms;
     struct tenant *tenants;
@@ -61,25 +61,24 @@ struct weir_sim_fairness {
     struct pair *pairs; /* [i * n + j] */
     const struct weir_sim_load *load;
     uint64_t at_ns;
-    struct weir_sim_unfair worst;
+    struct tl_unfair worst;
 };
 
-enum weir_status weir_sim_fairness_create(const struct weir_sim_load *load,
-                                          enum weir_sched_resource resource, uint32_t sms,
-                                          const double *longest_ns,
-                                          struct weir_sim_fairness **ret_f)
+enum weir_status tl_fairness_create(const struct weir_sim_load *load,
+                                    enum weir_sched_resource resource, uint32_t sms,
+                                    const double *longest_ns, struct tl_fairness **ret_f)
 {
-    struct weir_sim_fairness *f = calloc(1, sizeof *f);
+    struct tl_fairness *f = calloc(1, sizeof *f);
     uint32_t n = load->n_tenants;
     if (!f) {
         return WEIR_ERR_NO_MEMORY;
     }
-    *f = (struct weir_sim_fairness){.resource = resource, .sms = sms, .n = n, .load = load};
+    *f = (struct tl_fairness){.resource = resource, .sms = sms, .n = n, .load = load};
     f->tenants = calloc(n + 1u, sizeof *f->tenants);
     f->pairs = calloc((size_t)n * n + 1u, sizeof *f->pairs);
     f->queues = calloc(load->n_queues + 1u, sizeof *f->queues);
     if (!f->tenants || !f->pairs || !f->queues) {
-        weir_sim_fairness_destroy(f);
+        tl_fairness_destroy(f);
         return WEIR_ERR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -91,7 +90,7 @@ enum weir_status weir_sim_fairness_create(const struct weir_sim_load *load,
     return WEIR_OK;
 }
 
-void weir_sim_fairness_destroy(struct weir_sim_fairness *f)
+void tl_fairness_destroy(struct tl_fairness *f)
 {
     if (f) {
         for (uint32_t i = 0; f->queues && i < f->load->n_queues; i++) {
@@ -113,7 +112,7 @@ static enum weir_sched_resource resource_of(uint8_t class)
 }
 
 /* What the first item of a queue counts for its tenant, or no more. */
-static void count(struct weir_sim_fairness *f, const struct queue *queue, uint32_t one)
+static void count(struct tl_fairness *f, const struct queue *queue, uint32_t one)
 {
     struct tenant *tenant = &f->tenants[queue->tenant];
     if (queue->n == 0 || resource_of(queue->classes[0]) != f->resource) {
@@ -126,7 +125,7 @@ static void count(struct weir_sim_fairness *f, const struct queue *queue, uint32
     }
 }
 
-static void push(struct weir_sim_fairness *f, struct queue *queue, uint8_t class)
+static void push(struct tl_fairness *f, struct queue *queue, uint8_t class)
 {
     if (queue->n == queue->cap) {
         uint32_t cap = queue->cap ? 2 * queue->cap : 16;
@@ -151,7 +150,7 @@ static void pop(struct queue *queue)
 }
 
 /* Queues are added in the order of the load. */
-static void add_queue(struct weir_sim_fairness *f, weir_sched_id id)
+static void add_queue(struct tl_fairness *f, weir_sched_id id)
 {
     uint32_t index = f->n_queues++;
     if (index < f->load->n_queues) {
@@ -160,7 +159,7 @@ static void add_queue(struct weir_sim_fairness *f, weir_sched_id id)
     }
 }
 
-void weir_sim_fairness_record(struct weir_sim_fairness *f, const struct weir_sched_record *record)
+void tl_fairness_record(struct tl_fairness *f, const struct weir_sched_record *record)
 {
     struct queue *queue;
     uint64_t index;
@@ -192,7 +191,7 @@ void weir_sim_fairness_record(struct weir_sim_fairness *f, const struct weir_sch
     count(f, queue, 1);
 }
 
-static void look_at_pair(struct weir_sim_fairness *f, uint32_t i, uint32_t j, uint64_t now_ns)
+static void look_at_pair(struct tl_fairness *f, uint32_t i, uint32_t j, uint64_t now_ns)
 {
     const struct tenant *behind = &f->tenants[i];
     const struct tenant *ahead = &f->tenants[j];
@@ -207,13 +206,13 @@ static void look_at_pair(struct weir_sim_fairness *f, uint32_t i, uint32_t j, ui
     pair->sum_ns += ahead->step_ns;
     double risen_ns = pair->sum_ns - behind->served_ns - pair->least_ns;
     if (risen_ns > f->worst.ratio * bound_ns) {
-        f->worst = (struct weir_sim_unfair){risen_ns / bound_ns, risen_ns, j, i,
-                                            pair->least_at_ns,   now_ns};
+        f->worst =
+            (struct tl_unfair){risen_ns / bound_ns, risen_ns, j, i, pair->least_at_ns, now_ns};
     }
 }
 
 /* What was charged since the last call; its place is found anew if it was away. */
-static void step_tenant(struct weir_sim_fairness *f, struct tenant *tenant,
+static void step_tenant(struct tl_fairness *f, struct tenant *tenant,
                         const struct weir_sched *sched, weir_sched_id id)
 {
     struct weir_sched_tenant_info info;
@@ -226,7 +225,7 @@ static void step_tenant(struct weir_sim_fairness *f, struct tenant *tenant,
     tenant->service = info.service_ns[f->resource];
 }
 
-static void note_state(struct weir_sim_fairness *f, uint32_t i, uint64_t now_ns)
+static void note_state(struct tl_fairness *f, uint32_t i, uint64_t now_ns)
 {
     struct tenant *tenant = &f->tenants[i];
     bool is_copy = f->resource != WEIR_SCHED_COMPUTE;
@@ -245,8 +244,8 @@ static void note_state(struct weir_sim_fairness *f, uint32_t i, uint64_t now_ns)
     tenant->wants = is_copy ? has_work : tenant->waiting != 0 && tenant->on == 0;
 }
 
-void weir_sim_fairness_called(struct weir_sim_fairness *f, uint64_t now_ns,
-                              const struct weir_sched *sched, const weir_sched_id *tenants)
+void tl_fairness_called(struct tl_fairness *f, uint64_t now_ns, const struct weir_sched *sched,
+                        const weir_sched_id *tenants)
 {
     for (uint32_t i = 0; i < f->n; i++) {
         step_tenant(f, &f->tenants[i], sched, tenants[i]);
@@ -265,9 +264,9 @@ void weir_sim_fairness_called(struct weir_sim_fairness *f, uint64_t now_ns,
     f->at_ns = now_ns;
 }
 
-struct weir_sim_unfair weir_sim_fairness_worst(const struct weir_sim_fairness *f)
+struct tl_unfair tl_fairness_worst(const struct tl_fairness *f)
 {
-    struct weir_sim_unfair worst = f->worst;
+    struct tl_unfair worst = f->worst;
     worst.ratio = f->is_short ? HUGE_VAL : worst.ratio;
     return worst;
 }

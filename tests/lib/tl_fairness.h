@@ -18,15 +18,15 @@
  * Service is what the scheduler charges: nanoseconds of all SMs, or of a copy direction.
  * Owner thread only.
  */
-#ifndef WEIR_SCHED_SIM_FAIRNESS_H
-#define WEIR_SCHED_SIM_FAIRNESS_H
+#ifndef WEIR_TESTS_LIB_TL_FAIRNESS_H
+#define WEIR_TESTS_LIB_TL_FAIRNESS_H
 
 #include "sched/sim/sim.h"
 
-struct weir_sim_fairness;
+struct tl_fairness;
 
 /* The worst interval. */
-struct weir_sim_unfair {
+struct tl_unfair {
     double ratio; /* in units of the bound; 0: nobody ever wanted more; infinite: there was
                      no memory to follow the run */
     double ns;    /* the same as normalised service */
@@ -38,20 +38,20 @@ struct weir_sim_unfair {
  * @param longest_ns  L of each tenant of the load for that resource; copied.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY
  */
-enum weir_status weir_sim_fairness_create(const struct weir_sim_load *load,
-                                          enum weir_sched_resource resource, uint32_t sms,
-                                          const double *longest_ns,
-                                          struct weir_sim_fairness **ret_f) WEIR_MUST_CHECK;
+enum weir_status tl_fairness_create(const struct weir_sim_load *load,
+                                    enum weir_sched_resource resource, uint32_t sms,
+                                    const double *longest_ns,
+                                    struct tl_fairness **ret_f) WEIR_MUST_CHECK;
 
 /** For struct weir_sim_watch: record and called. */
-void weir_sim_fairness_record(struct weir_sim_fairness *f, const struct weir_sched_record *record);
-void weir_sim_fairness_called(struct weir_sim_fairness *f, uint64_t now_ns,
-                              const struct weir_sched *sched, const weir_sched_id *tenants);
+void tl_fairness_record(struct tl_fairness *f, const struct weir_sched_record *record);
+void tl_fairness_called(struct tl_fairness *f, uint64_t now_ns, const struct weir_sched *sched,
+                        const weir_sched_id *tenants);
 
 /** Up to the last call. */
-struct weir_sim_unfair weir_sim_fairness_worst(const struct weir_sim_fairness *f);
+struct tl_unfair tl_fairness_worst(const struct tl_fairness *f);
 
 /** Accepts NULL. */
-void weir_sim_fairness_destroy(struct weir_sim_fairness *f);
+void tl_fairness_destroy(struct tl_fairness *f);
 
 #endif
