@@ -115,7 +115,7 @@ static int tail(int argc, char **argv)
     const char *bound = NULL, *worst = "10";
     bool is_json = false;
     const struct weir_option options[] = {
-        {"worst", "N", "so many unexplained waits one by one (default 10)", &worst, NULL},
+        {"worst", "N", "so many of the longest waits one by one (default 10)", &worst, NULL},
         {"bound", "TIME", "fail if more than that is unexplained of a wait", &bound, NULL},
         {"json", NULL, "one JSON object", NULL, &is_json},
         {.name = NULL},
@@ -125,8 +125,8 @@ static int tail(int argc, char **argv)
     void *data;
     char *rest;
     if (!weir_options_parse(argc, argv, "[OPTIONS] TRACE",
-                            "Tell why items waited, and what nothing explains.", options, &first,
-                            &exit_status)) {
+                            "Tell why items waited, as the scheduler said when it decided.",
+                            options, &first, &exit_status)) {
         return exit_status;
     }
     unsigned long n_worst = strtoul(worst, &rest, 10);
@@ -283,7 +283,7 @@ int weir_cmd_trace(int argc, char **argv)
         {"stop", stop, "end all recordings"},
         {"show", show, "print a trace as text"},
         {"draw", draw, NULL},
-        {"tail", tail, "tell why items waited, and what nothing explains"},
+        {"tail", tail, "tell why items waited"},
         {"generate", generate, "make up a trace, for weir sim"},
         {.name = NULL}};
     static const char *const valued[] = {"run-dir", "device", "out",   "seed", "duration",

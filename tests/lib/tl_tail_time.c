@@ -2,7 +2,7 @@
  * The time between two records of a trace: who was served, how far each tenant is behind, and why
  * each queue's next item waits.
  */
-#include "sched/sim/tail_private.h"
+#include "tests/lib/tl_tail_private.h"
 
 #include <string.h>
 
@@ -183,32 +183,31 @@ static uint64_t linger_end_ns(const struct reading *r, unsigned resource)
 
 /* What may still go on when its turn has come: the turn that was under way, and what was granted
  * before that. */
-static enum weir_sim_tail_cause cause_when_due(const struct reading *r, const struct queue *queue,
-                                               const struct item *item, uint64_t at_ns,
-                                               uint64_t due, uint64_t *until_ns)
+static enum tl_tail_cause cause_when_due(const struct reading *r, const struct queue *queue,
+                                         const struct item *item, uint64_t at_ns, uint64_t due,
+                                         uint64_t *until_ns)
 {
     unsigned class = r->tenants[queue->tenant].class;
     const struct round *round = &r->rounds[item->resource][class];
     if (item->resource == WEIR_SCHED_COMPUTE && r->tenants[queue->tenant].below) {
         bool leads = r->leader == queue->tenant && at_ns < r->turn_end_ns;
         *until_ns = leads && r->turn_end_ns < *until_ns ? r->turn_end_ns : *until_ns;
-        return leads ? WEIR_SIM_TAIL_FLIGHT : WEIR_SIM_TAIL_BELOW;
+        return leads ? TL_TAIL_FLIGHT : TL_TAIL_BELOW;
     }
     if (round->granted_ns <= due) {
-        return round->domain == queue->domain ? WEIR_SIM_TAIL_FLIGHT : WEIR_SIM_TAIL_DOMAIN;
+        return round->domain == queue->domain ? TL_TAIL_FLIGHT : TL_TAIL_DOMAIN;
     }
     if (item->resource == WEIR_SCHED_COMPUTE && r->turn_ns <= due && at_ns < r->turn_end_ns) {
         *until_ns = r->turn_end_ns < *until_ns ? r->turn_end_ns : *until_ns;
-        return WEIR_SIM_TAIL_TURN;
+        return TL_TAIL_TURN;
     }
-    return r->is_clean || round->unsure == round->fronts ? WEIR_SIM_TAIL_LEARNING
-                                                         : WEIR_SIM_TAIL_BEYOND;
+    return r->is_clean || round->unsure == round->fronts ? TL_TAIL_LEARNING : TL_TAIL_BEYOND;
 }
 
 /* Why it waits from at_ns on; *ret_until_ns: how long that holds, if nothing happens. */
-static enum weir_sim_tail_cause cause_of(const struct reading *r, const struct queue *queue,
-                                         const struct item *item, uint64_t at_ns, uint64_t due,
-                                         uint64_t *ret_until_ns)
+static enum tl_tail_cause cause_of(const struct reading *r, const struct queue *queue,
+                                   const struct item *item, uint64_t at_ns, uint64_t due,
+                                   uint64_t *ret_until_ns)
 {
     const struct tenant *t = &r->tenants[queue->tenant];
     const struct round *rounds = r->rounds[item->resource], *round = &rounds[t->class];
@@ -221,36 +220,36 @@ static enum weir_sim_tail_cause cause_of(const struct reading *r, const struct q
     }
     *ret_until_ns = NEVER;
     if (queue->has_limit || t->has_limit) {
-        return WEIR_SIM_TAIL_LIMIT;
+        return TL_TAIL_LIMIT;
     }
     if (fronts == 0) {
         *ret_until_ns = linger_end_ns(r, item->resource);
         if (at_ns < *ret_until_ns) {
-            return WEIR_SIM_TAIL_LINGER;
+            return TL_TAIL_LINGER;
         }
         *ret_until_ns = NEVER;
-        return WEIR_SIM_TAIL_IDLE;
+        return TL_TAIL_IDLE;
     }
     if (at_ns >= over) {
-        return WEIR_SIM_TAIL_LATE;
+        return TL_TAIL_LATE;
     }
     *ret_until_ns = over;
     if (above) {
-        return WEIR_SIM_TAIL_CLASS;
+        return TL_TAIL_CLASS;
     }
     if (!round->fronts) {
         const struct round *below =
             &rounds[t->class > 1 && rounds[t->class - 1].fronts ? t->class - 1 : 0];
-        return below->granted_ns <= item->since_ns ? WEIR_SIM_TAIL_FLIGHT : WEIR_SIM_TAIL_LOWER;
+        return below->granted_ns <= item->since_ns ? TL_TAIL_FLIGHT : TL_TAIL_LOWER;
     }
     if (r->keeps_no_shares) {
         uint64_t starved_ns = item->since_ns + r->header.starve_ns;
         *ret_until_ns = at_ns < starved_ns && starved_ns < over ? starved_ns : over;
-        return at_ns < starved_ns ? WEIR_SIM_TAIL_ORDER : WEIR_SIM_TAIL_BEYOND;
+        return at_ns < starved_ns ? TL_TAIL_ORDER : TL_TAIL_BEYOND;
     }
     if (at_ns < due) {
         *ret_until_ns = due < over ? due : over;
-        return WEIR_SIM_TAIL_SHARE;
+        return TL_TAIL_SHARE;
     }
     return cause_when_due(r, queue, item, at_ns, due, ret_until_ns);
 }
@@ -273,13 +272,13 @@ static void account(struct reading *r, struct queue *queue, uint64_t to_ns)
     uint64_t at_ns = r->at_ns > item->since_ns ? r->at_ns : item->since_ns;
     if (is_served(r, queue, item)) {
         r->tenants[queue->tenant].due_ns[item->resource] = NEVER;
-        item->cause_ns[WEIR_SIM_TAIL_OWN] += to_ns - at_ns;
+        item->cause_ns[TL_TAIL_OWN] += to_ns - at_ns;
         return;
     }
     due = due_ns(r, queue->tenant, item->resource);
     while (at_ns < to_ns) {
         uint64_t until_ns;
-        enum weir_sim_tail_cause cause = cause_of(r, queue, item, at_ns, due, &until_ns);
+        enum tl_tail_cause cause = cause_of(r, queue, item, at_ns, due, &until_ns);
         until_ns = until_ns < to_ns && until_ns > at_ns ? until_ns : to_ns;
         item->cause_ns[cause] += until_ns - at_ns;
         at_ns = until_ns;
@@ -289,7 +288,7 @@ static void account(struct reading *r, struct queue *queue, uint64_t to_ns)
     }
 }
 
-void weir_sim_tail_pass(struct reading *r, uint64_t to_ns)
+void tl_tail_pass(struct reading *r, uint64_t to_ns)
 {
     double ns = (double)(to_ns - r->at_ns);
     if (to_ns == r->at_ns) {

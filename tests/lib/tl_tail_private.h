@@ -1,9 +1,9 @@
-/* What tail.c (records) and tail_time.c (the time between them) share. */
-#ifndef WEIR_SCHED_SIM_TAIL_PRIVATE_H
-#define WEIR_SCHED_SIM_TAIL_PRIVATE_H
+/* What tl_tail.c (records) and tl_tail_time.c (the time between them) share. */
+#ifndef WEIR_TESTS_LIB_TL_TAIL_PRIVATE_H
+#define WEIR_TESTS_LIB_TL_TAIL_PRIVATE_H
 
 #include "sched/sim/idmap.h"
-#include "sched/sim/tail.h"
+#include "tests/lib/tl_tail.h"
 
 #define NEVER UINT64_MAX
 #define NONE  UINT32_MAX
@@ -50,7 +50,7 @@ struct item {
     double served_ns;  /* .. and what that came to */
     weir_sched_id id;
     uint64_t waited_ns;
-    uint64_t cause_ns[WEIR_SIM_TAIL_COUNT];
+    uint64_t cause_ns[TL_TAIL_COUNT];
 };
 
 struct queue {
@@ -102,7 +102,7 @@ struct list {
 };
 
 struct reading {
-    struct weir_sim_tail *tail;
+    struct tl_tail *tail;
     const struct reading *first; /* the pass before this one; NULL: this is the first */
     struct weir_sched_trace_header header;
     struct weir_sim_idmap tenant_ids, queue_ids, item_ids;
@@ -143,6 +143,6 @@ static inline uint32_t head_of(const struct reading *r, const struct queue *queu
 }
 
 /** Nothing happens until then: every wait and virtual time grows. */
-void weir_sim_tail_pass(struct reading *r, uint64_t to_ns);
+void tl_tail_pass(struct reading *r, uint64_t to_ns);
 
 #endif

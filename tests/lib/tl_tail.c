@@ -18,16 +18,16 @@
  * thread that wakes up late); what a min_share adds to a weight; groups of a policy of kind
  * `together` are served and pay as they are placed, and whether the group was right is not judged.
  */
-#include "sched/sim/tail_private.h"
+#include "tests/lib/tl_tail_private.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-const struct weir_sim_tail_cause_info weir_sim_tail_causes[WEIR_SIM_TAIL_COUNT] = {
-#define WEIR_SIM_TAIL_CAUSE(name, word_, explained, text_)                                         \
-    [WEIR_SIM_TAIL_##name] = {.word = word_, .text = text_, .is_explained = explained},
-#include "sched/sim/tail_causes.def"
-#undef WEIR_SIM_TAIL_CAUSE
+const struct tl_tail_cause_info tl_tail_causes[TL_TAIL_COUNT] = {
+#define TL_TAIL_CAUSE(name, word_, explained, text_)                                               \
+    [TL_TAIL_##name] = {.word = word_, .text = text_, .is_explained = explained},
+#include "tests/lib/tl_tail_causes.def"
+#undef TL_TAIL_CAUSE
 };
 
 /* Room for one more; false: no memory, which is noted. */
@@ -167,9 +167,9 @@ static void stand(struct reading *r, uint32_t index)
 
 /* ------------------------------------------------------------------ waits that are over */
 
-static void keep_worst(struct reading *r, const struct weir_sim_tail_wait *wait)
+static void keep_worst(struct reading *r, const struct tl_tail_wait *wait)
 {
-    struct weir_sim_tail *tail = r->tail;
+    struct tl_tail *tail = r->tail;
     uint32_t at = tail->n_worst < r->cap_worst ? tail->n_worst++ : r->cap_worst;
     if (at == r->cap_worst) {
         if (at == 0 || tail->worst[at - 1].unexplained_ns >= wait->unexplained_ns) {
@@ -187,23 +187,23 @@ static void keep_worst(struct reading *r, const struct weir_sim_tail_wait *wait)
 static void tell(struct reading *r, const struct item *item)
 {
     const struct queue *queue = &r->queues[item->queue];
-    struct weir_sim_tail_tenant *t = &r->tail->tenants[queue->tenant];
-    struct weir_sim_tail_wait wait = {.tenant = queue->tenant,
-                                      .class = item->class,
-                                      .ended_by = r->event,
-                                      .queue = queue->id,
-                                      .item = item->id,
-                                      .arrived_ns = item->arrived_ns - r->begin_ns,
-                                      .waited_ns = item->waited_ns};
+    struct tl_tail_tenant *t = &r->tail->tenants[queue->tenant];
+    struct tl_tail_wait wait = {.tenant = queue->tenant,
+                                .class = item->class,
+                                .ended_by = r->event,
+                                .queue = queue->id,
+                                .item = item->id,
+                                .arrived_ns = item->arrived_ns - r->begin_ns,
+                                .waited_ns = item->waited_ns};
     memcpy(wait.cause_ns, item->cause_ns, sizeof wait.cause_ns);
     t->items++;
     t->waited_ns += wait.waited_ns;
     t->longest_ns = wait.waited_ns > t->longest_ns ? wait.waited_ns : t->longest_ns;
-    for (unsigned i = 0; i < WEIR_SIM_TAIL_COUNT; i++) {
+    for (unsigned i = 0; i < TL_TAIL_COUNT; i++) {
         uint64_t ns = wait.cause_ns[i];
         t->cause_ns[i] += ns;
         t->longest_by_cause_ns[i] = ns > t->longest_by_cause_ns[i] ? ns : t->longest_by_cause_ns[i];
-        wait.unexplained_ns += weir_sim_tail_causes[i].is_explained ? 0 : ns;
+        wait.unexplained_ns += tl_tail_causes[i].is_explained ? 0 : ns;
     }
     t->unexplained_ns += wait.unexplained_ns;
     if (wait.unexplained_ns > t->longest_unexplained_ns) {
@@ -219,15 +219,15 @@ static void wait_ends(struct reading *r, struct item *item)
 {
     uint64_t waited_ns = r->at_ns - item->since_ns, known_ns = 0;
     item->waited_ns += waited_ns;
-    for (unsigned i = 0; i < WEIR_SIM_TAIL_COUNT; i++) {
+    for (unsigned i = 0; i < TL_TAIL_COUNT; i++) {
         known_ns += item->cause_ns[i];
     }
     if (item->waited_ns > known_ns) {
-        item->cause_ns[WEIR_SIM_TAIL_OWN] += item->waited_ns - known_ns;
+        item->cause_ns[TL_TAIL_OWN] += item->waited_ns - known_ns;
     }
     if (r->event == WEIR_SCHED_REC_TICK && r->event_ns == r->at_ns) {
-        item->cause_ns[WEIR_SIM_TAIL_TIMER] += item->cause_ns[WEIR_SIM_TAIL_IDLE];
-        item->cause_ns[WEIR_SIM_TAIL_IDLE] = 0;
+        item->cause_ns[TL_TAIL_TIMER] += item->cause_ns[TL_TAIL_IDLE];
+        item->cause_ns[TL_TAIL_IDLE] = 0;
     }
 }
 
@@ -501,7 +501,7 @@ static void add_tenant(struct reading *r, const struct weir_sched_record *record
         return;
     }
     r->tenants[n] = (struct tenant){.due_ns = {NEVER, NEVER, NEVER}};
-    r->tail->tenants[n] = (struct weir_sim_tail_tenant){.name = ""};
+    r->tail->tenants[n] = (struct tl_tail_tenant){.name = ""};
     if (r->first && n < r->first->tail->n_tenants) {
         const struct tenant *known = &r->first->tenants[n];
         r->tenants[n].slice_ns = known->slice_ns;
@@ -625,7 +625,8 @@ static bool is_told(uint8_t kind)
 {
     return kind < WEIR_SCHED_REC_KIND_COUNT && kind != WEIR_SCHED_REC_START &&
            kind != WEIR_SCHED_REC_STOP && kind != WEIR_SCHED_REC_RESUME &&
-           kind != WEIR_SCHED_REC_RESIZE && kind != WEIR_SCHED_REC_CHOOSE;
+           kind != WEIR_SCHED_REC_RESIZE && kind != WEIR_SCHED_REC_CHOOSE &&
+           kind != WEIR_SCHED_REC_WAIT;
 }
 
 static void follow(struct reading *r, const struct weir_sched_record *record)
@@ -635,7 +636,7 @@ static void follow(struct reading *r, const struct weir_sched_record *record)
         r->has_begun = true;
         r->begin_ns = r->at_ns = record->at_ns;
     }
-    weir_sim_tail_pass(r, record->at_ns);
+    tl_tail_pass(r, record->at_ns);
     if (is_told(record->kind)) {
         r->event = record->kind;
         r->event_ns = record->at_ns;
@@ -729,12 +730,11 @@ static enum weir_status read_once(const void *data, uint64_t bytes, struct readi
 }
 
 /* Twice: how long slices and items are at most counts from the beginning. */
-enum weir_status weir_sim_tail_read(const void *data, uint64_t bytes, uint32_t n_worst,
-                                    struct weir_sim_tail *ret_tail,
-                                    struct weir_sched_trace_error *ret_error)
+enum weir_status tl_tail_read(const void *data, uint64_t bytes, uint32_t n_worst,
+                              struct tl_tail *ret_tail, struct weir_sched_trace_error *ret_error)
 {
-    struct weir_sim_tail first_tail = {.worst = NULL};
-    struct weir_sim_tail tail = {.worst = calloc(n_worst + 1ull, sizeof *tail.worst)};
+    struct tl_tail first_tail = {.worst = NULL};
+    struct tl_tail tail = {.worst = calloc(n_worst + 1ull, sizeof *tail.worst)};
     struct reading first = {.tail = &first_tail, .free_items = NONE, .leader = NONE};
     struct reading r = {
         .tail = &tail, .free_items = NONE, .leader = NONE, .cap_worst = n_worst, .first = &first};
@@ -747,15 +747,15 @@ enum weir_status weir_sim_tail_read(const void *data, uint64_t bytes, uint32_t n
         tell_rest(&r);
         *ret_tail = tail;
     } else {
-        weir_sim_tail_finish(&tail);
+        tl_tail_finish(&tail);
     }
-    weir_sim_tail_finish(&first_tail);
+    tl_tail_finish(&first_tail);
     finish(&first);
     finish(&r);
     return status;
 }
 
-void weir_sim_tail_finish(struct weir_sim_tail *tail)
+void tl_tail_finish(struct tl_tail *tail)
 {
     free(tail->tenants);
     free(tail->worst);
