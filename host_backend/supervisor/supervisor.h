@@ -88,7 +88,7 @@ struct weir_sup_tenant {
 
 /* Whom a worker serves. */
 enum weir_worker_kind {
-    WEIR_WORKER_SHARED,  /* the tenants of a group, or those of none */
+    WEIR_WORKER_SHARED,  /* the tenants of a group, or all remote guests */
     WEIR_WORKER_TENANT,  /* a tenant */
     WEIR_WORKER_PROGRAM, /* a program, or nobody yet (programs.c) */
 };

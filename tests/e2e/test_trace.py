@@ -15,7 +15,7 @@ PLOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "gpu", "pl
 
 
 class Trace(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def tenants(self, policy="fair"):
         return self.host({"alice": {"weight": 3}, "bob": {"weight": 1}}, args=["--policy", policy])
@@ -111,10 +111,8 @@ class Trace(lib.Case):
                 r"(\w+), ([\d.]+) to ([\d.]+) s, SM (\d+) to (\d+)$", title.text).groups()
             held[name] += (float(to_s) - float(from_s)) * (int(last) - int(first) + 1)
             self.assertTrue(0 <= int(first) <= int(last) < 8, title.text)
-        run = json.loads(self.weir("sim", "--json", "--quick", path).stdout)
         self.assertGreater(held["alice"], held["bob"], "by their weights")
         self.assertGreater(held["bob"], 0)
-        self.assertLessEqual(sum(held.values()), 8 * (run["time_s"] + 10))
         self.assertIn("nothing ran", plot(svg, "1000", "1001").stderr)
         for words in (("trace", "draw", path, "--out", svg), ("sim", path, "--svg", svg)):
             self.assertIn("--timeline FILE", self.weir(*words, expect=2).stderr)
