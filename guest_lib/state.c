@@ -335,6 +335,10 @@ static CUresult connect_failed(enum weir_status status, const struct weir_welcom
 {
     char url[WEIR_ROUTE_URL_BYTES];
     const char *host = host_url(url), *said = welcome ? welcome->message : "";
+    const char *problem = weir_address_problem(host);
+    if (status == WEIR_ERR_INVALID && problem) {
+        said = problem;
+    }
     weir_log_error("guest: no session, host=%s reason=\"%s\" said=\"%s\"", host,
                    weir_status_text(status), said);
     tell_user(status, host, said);

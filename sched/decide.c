@@ -736,6 +736,7 @@ void decide(struct weir_sched *sched)
         decide_compute(sched, &wake_ns);
         copies_decide(sched, &wake_ns);
     } while (sched->again);
+    causes_look(sched);
     if (wake_ns <= sched->now_ns) {
         wake_ns = sched->now_ns + WAKE_MIN_NS;
     }

@@ -527,6 +527,7 @@ enum weir_status weir_sched_stopped(struct weir_sched *sched, uint64_t now_ns, w
     note_done(sched, item, done_blocks);
     item->state = WEIR_SCHED_STOPPED;
     item->since_ns = sched->now_ns;
+    item->cause = WEIR_SCHED_CAUSE_OWN;
     tenant->granted--;
     tenant->stopped++;
     state_changed(item);

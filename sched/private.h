@@ -63,6 +63,7 @@ struct item {
     bool disturbed;     /* moved, or not seen from its beginning: nothing is learned from it */
     bool tagged;        /* a copy that has its start tag: copy_share.c */
     bool interrupted;   /* has been stopped: what is learned is the time it was served */
+    uint8_t cause;      /* why it waits, as last recorded: enum weir_sched_cause */
     struct weir_sched_item_params params;
     enum weir_sched_item_state state;
     struct weir_sched_place place;
@@ -479,6 +480,10 @@ void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_
                 uint64_t keep_ns);
 void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
               uint64_t *wake_ns); /* when it can be granted more, if its head is at work */
+
+/* causes.c */
+/** A decision is made: record why items wait now, where traces are wanted. */
+void causes_look(struct weir_sched *sched);
 
 /* watchdog.c */
 /** Give the turn to who has waited for too long. */

@@ -296,7 +296,7 @@ weir_sched_id weir_sched_close(struct weir_sched *sched);
 
 /**
  * May a tenant that is alone pass without decisions? At first it may not. Simulations and owners
- * without a gate leave it so.
+ * without a gate leave it so. As long as it may not, env.trace is also told why items wait.
  * @thread owner
  */
 void weir_sched_allow_alone(struct weir_sched *sched, bool allow);
@@ -544,8 +544,22 @@ enum weir_sched_record_kind {
     WEIR_SCHED_REC_WITHDRAW,
     WEIR_SCHED_REC_CHOOSE, /* tenant: the leader, 0: none; value: slice_ns */
     WEIR_SCHED_REC_TICK,
+    WEIR_SCHED_REC_WAIT, /* value: why the item waits from now on, enum weir_sched_cause. Without
+                            one, from its arrival or stop on: OWN */
     WEIR_SCHED_REC_KIND_COUNT
 };
+
+enum weir_sched_cause {
+#define WEIR_SCHED_CAUSE(name, word, explained, text) WEIR_SCHED_CAUSE_##name,
+#include "sched/causes.def"
+#undef WEIR_SCHED_CAUSE
+    WEIR_SCHED_CAUSE_COUNT
+};
+
+extern const struct weir_sched_cause_info {
+    const char *word, *text;
+    bool is_explained; /* the policy, or what a device can do, justifies it */
+} weir_sched_causes[WEIR_SCHED_CAUSE_COUNT];
 
 /** A queue's parameters as they stand in records: its SM limit, 0: none; its domain. @thread any */
 static inline uint64_t weir_sched_queue_packed(uint32_t sm_limit, uint32_t domain)

@@ -33,7 +33,9 @@ static void print_help(FILE *to, const struct weir_actions *all)
     fprintf(to, "Usage: weir %s ACTION [OPTIONS] ...\n\n%s\n\nActions:\n", all->command,
             all->about);
     for (const struct weir_action *a = all->rows; a->name; a++) {
-        fprintf(to, "  %-10s %s\n", a->name, a->summary);
+        if (a->summary) {
+            fprintf(to, "  %-10s %s\n", a->name, a->summary);
+        }
     }
     fprintf(to, "\nOptions:\n  -h, --help show this text; behind an ACTION, what that does\n");
 }
@@ -62,7 +64,9 @@ int weir_actions_run(int argc, char **argv, const struct weir_actions *all)
             argv[1] = full;
             return a->function(argc - 1, argv + 1);
         }
-        weir_guess_offer(&guess, a->name);
+        if (a->summary) {
+            weir_guess_offer(&guess, a->name);
+        }
     }
     char meant[64];
     fprintf(stderr, "weir %s: unknown action '%s'%s (see weir %s --help)\n", all->command, word,

@@ -117,38 +117,23 @@ static bool write_metadata(const struct request *r, struct weir_virt_domain *dom
     return good;
 }
 
-/* Add what is missing of the channel's devices to the machine that runs, or to the definition. */
-static bool add_missing(const struct request *r, struct weir_virt_domain *domain, const char *xml,
-                        bool live)
+/* Add the channel's device to the machine that runs, or to the definition. */
+static bool add_device(const struct request *r, struct weir_virt_domain *domain, bool live)
 {
-    unsigned int where = live ? WEIR_VIRT_LIVE : WEIR_VIRT_CONFIG;
-    bool good = true;
-    for (unsigned int i = 0; i < r->plan.n && good; i++) {
-        if (!weir_channel_has(&r->plan, i, xml)) {
-            char *device = weir_channel_device(&r->plan, i);
-            good = device && weir_virt_attach(domain, device, where);
-            free(device);
-        }
-    }
+    char *device = weir_channel_device(&r->plan);
+    bool good =
+        device && weir_virt_attach(domain, device, live ? WEIR_VIRT_LIVE : WEIR_VIRT_CONFIG);
+    free(device);
     if (!good && live && r->plan.channel == WEIR_BY_VSOCK &&
         access("/dev/vhost-vsock", F_OK) != 0) {
         fprintf(stderr,
                 "weir attach: this machine has no /dev/vhost-vsock: modprobe vhost_vsock, or "
-                "take --channel virtio-serial\n");
+                "take --channel ivshmem\n");
     }
     return good;
 }
 
-static bool is_complete(const struct weir_channel_plan *plan, const char *xml)
-{
-    unsigned int i = 0;
-    while (i < plan->n && weir_channel_has(plan, i, xml)) {
-        i++;
-    }
-    return i == plan->n;
-}
-
-static bool add_devices(const struct request *r, struct weir_virt_domain *domain)
+static bool add_everywhere(const struct request *r, struct weir_virt_domain *domain)
 {
     char what[64];
     bool good = true;
@@ -161,13 +146,13 @@ static bool add_devices(const struct request *r, struct weir_virt_domain *domain
         char *xml = weir_virt_xml(domain, live);
         if (!xml) {
             good = false;
-        } else if (is_complete(&r->plan, xml)) {
+        } else if (weir_channel_has(&r->plan, xml)) {
             printf("%s: %s has %s already\n", r->machine, where, what);
         } else if (live && weir_channel_waits(&r->plan, xml)) {
             printf("%s: %s: it has %s with the next start\n", r->machine,
                    weir_channel_waits(&r->plan, xml), what);
         } else {
-            good = add_missing(r, domain, xml, live);
+            good = add_device(r, domain, live);
             if (good) {
                 printf("%s: %s has %s of tenant %s\n", r->machine, where, what, r->tenant);
             }
@@ -263,12 +248,15 @@ static bool settings_good(const struct request *r)
 /* What is asked for makes sense, whatever the machine. */
 static bool make_plan(struct request *r)
 {
-    char *end;
     r->plan = (struct weir_channel_plan){
         .channel = weir_channel_find(r->channel ? r->channel : "ivshmem"),
         .tenant = r->tenant,
-        .run_dir = r->run_dir ? r->run_dir : weir_control_default_run_dir(),
-        .n = 1};
+        .run_dir = r->run_dir ? r->run_dir : weir_control_default_run_dir()};
+    if (r->ports || (r->channel && strcmp(r->channel, "virtio-serial") == 0)) {
+        fprintf(stderr, "weir attach: virtio-serial and its --ports are gone: take --channel "
+                        "ivshmem (the default), or vsock\n");
+        return false;
+    }
     if (!is_plain(r->plan.run_dir) || !is_plain(r->tenant) || !is_plain(r->weight) ||
         !is_plain(r->memory) || !is_plain(r->priority)) {
         fprintf(stderr, "weir attach: quotes, & and < cannot stand in a name or a value\n");
@@ -278,19 +266,7 @@ static bool make_plan(struct request *r)
         return false;
     }
     if (r->plan.channel == WEIR_BY_COUNT) {
-        fprintf(stderr, "weir attach: no channel '%s': ivshmem, devdax, vsock or virtio-serial\n",
-                r->channel);
-        return false;
-    }
-    if (r->plan.channel == WEIR_BY_SERIAL) {
-        r->plan.n = r->ports ? (unsigned int)strtoul(r->ports, &end, 10) : WEIR_CHANNEL_PORTS;
-        if (r->ports && (*end != 0 || r->plan.n == 0 || r->plan.n > WEIR_CHANNEL_PORTS_MAX)) {
-            fprintf(stderr, "weir attach: --ports is a number from 1 to %d\n",
-                    WEIR_CHANNEL_PORTS_MAX);
-            return false;
-        }
-    } else if (r->ports) {
-        fprintf(stderr, "weir attach: --ports is for --channel virtio-serial\n");
+        fprintf(stderr, "weir attach: no channel '%s': ivshmem, devdax or vsock\n", r->channel);
         return false;
     }
     return true;
@@ -309,7 +285,7 @@ static int attach(struct request *r)
     bool good = (!devdax || has_memory_room(r, &domain)) &&
                 (r->plan.channel != WEIR_BY_VSOCK || choose_cid(r, &domain)) && provide_tenant(r) &&
                 (!devdax || measure_memory(r)) && write_metadata(r, &domain) &&
-                add_devices(r, &domain);
+                add_everywhere(r, &domain);
     weir_virt_close(&domain);
     return good ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
 }
@@ -321,8 +297,8 @@ int weir_cmd_attach(int argc, char **argv)
         {"weight", "N", "its share of the GPU against others (1 to 10000)", &r.weight, NULL},
         {"memory", "SIZE", "its GPU memory: 8GiB, 25%", &r.memory, NULL},
         {"priority", "LEVEL", "low, normal or high", &r.priority, NULL},
-        {"channel", "NAME", "ivshmem (default), devdax, vsock or virtio-serial", &r.channel, NULL},
-        {"ports", "N", "how many virtio-serial ports: programs at a time (4)", &r.ports, NULL},
+        {"channel", "NAME", "ivshmem (default), devdax or vsock", &r.channel, NULL},
+        {"ports", "N", NULL, &r.ports, NULL},
         {"tenant", "NAME", "the tenant; default: the machine's name", &r.tenant, NULL},
         {"connect", "URI", "of libvirt, as virsh --connect", &r.connect, NULL},
         {"run-dir", "DIR", "where the host's sockets are", &r.run_dir, NULL},

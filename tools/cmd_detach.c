@@ -12,27 +12,24 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Remove a channel's devices from the machine that runs, or from the definition; counts them, and
- * those that a running machine keeps. */
-static bool remove_devices(struct weir_virt_domain *domain, const struct weir_channel_plan *plan,
-                           bool live, unsigned int *ret_found, unsigned int *ret_kept)
+/* Remove a channel's device from the machine that runs, or from the definition; counts it, also if
+ * a running machine keeps it. */
+static bool remove_device(struct weir_virt_domain *domain, const struct weir_channel_plan *plan,
+                          bool live, unsigned int *ret_found, unsigned int *ret_kept)
 {
     if (live ? !domain->active : !domain->persistent) {
         return true;
     }
     char *xml = weir_virt_xml(domain, live);
     bool good = xml != NULL;
-    for (unsigned int i = 0; i < plan->n && good; i++) {
-        if (weir_channel_has(plan, i, xml) && live && !weir_channel_unplugs(plan)) {
-            printf("%s: the running machine keeps the NVDIMM until it ends\n", domain->name);
-            *ret_kept += 1;
-        } else if (weir_channel_has(plan, i, xml)) {
-            char *device = weir_channel_device(plan, i);
-            good = device &&
-                   weir_virt_detach(domain, device, live ? WEIR_VIRT_LIVE : WEIR_VIRT_CONFIG);
-            *ret_found += good;
-            free(device);
-        }
+    if (good && weir_channel_has(plan, xml) && live && !weir_channel_unplugs(plan)) {
+        printf("%s: the running machine keeps the NVDIMM until it ends\n", domain->name);
+        *ret_kept += 1;
+    } else if (good && weir_channel_has(plan, xml)) {
+        char *device = weir_channel_device(plan);
+        good = device && weir_virt_detach(domain, device, live ? WEIR_VIRT_LIVE : WEIR_VIRT_CONFIG);
+        *ret_found += good;
+        free(device);
     }
     free(xml);
     return good;
@@ -48,22 +45,20 @@ static bool remove_all(struct weir_virt_domain *domain, const char *tenant, cons
     bool has_memory = weir_control_vm_memory(run_dir, tenant, memory_path, sizeof(memory_path)) &&
                       stat(memory_path, &memory) == 0;
     struct weir_channel_plan plans[] = {
-        {.channel = WEIR_BY_IVSHMEM, .n = 1},
-        {.channel = WEIR_BY_SERIAL, .n = WEIR_CHANNEL_PORTS_MAX},
-        {.channel = WEIR_BY_VSOCK, .n = 1, .cid = xml ? weir_channel_cid_for(xml) : 0},
-        {.channel = WEIR_BY_DEVDAX,
-         .n = has_memory ? 1 : 0,
+        {.channel = WEIR_BY_IVSHMEM},
+        {.channel = WEIR_BY_VSOCK, .cid = xml ? weir_channel_cid_for(xml) : 0},
+        {.channel = has_memory ? WEIR_BY_DEVDAX : WEIR_BY_COUNT,
          .memory_path = memory_path,
          .memory_bytes = (uint64_t)memory.st_size}};
     unsigned int found = 0, kept = 0;
     bool good = xml != NULL;
     bool by_own_vsock =
-        xml && strstr(xml, "vsock_cid=") && weir_channel_cid_of(xml) != plans[2].cid;
+        xml && strstr(xml, "vsock_cid=") && weir_channel_cid_of(xml) != plans[1].cid;
     free(xml);
     for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]) && good; i++) {
         plans[i].tenant = tenant;
         plans[i].run_dir = run_dir;
-        good = remove_devices(domain, &plans[i], live, &found, &kept);
+        good = remove_device(domain, &plans[i], live, &found, &kept);
     }
     if (good && found != 0) {
         printf("%s: %s\n", domain->name,

@@ -350,8 +350,7 @@ static void check_memory(const struct weir_status_report *report)
 /* Gives what a program is to be tried with; NULL: there is no host. */
 static const char *check_host(const char *run_dir, const char *url, char room[PATH_MAX])
 {
-    static const char *const of_machines[] = {"devdax://", "ivshmem://", "vsock://",
-                                              "virtio-serial://"};
+    static const char *const of_machines[] = {"devdax://", "ivshmem://", "vsock://"};
     for (size_t i = 0; i < sizeof of_machines / sizeof of_machines[0]; i++) {
         if (strncmp(url, of_machines[i], strlen(of_machines[i])) == 0) {
             ok("host: this is a virtual machine's guest, and the way is %s", url);

@@ -2,7 +2,6 @@
 #include "base/clock.h"
 #include "sched/sim/metrics.h"
 #include "sched/sim/replay.h"
-#include "sched/sim/svg.h"
 #include "sched/sim/timeline.h"
 #include "tools/command.h"
 #include "tools/sim_compare.h"
@@ -22,14 +21,13 @@
 
 struct wish {
     const char *trace, *generate, *seed, *duration, *policy, *gpu, *until, *interval, *fill;
-    const char *timeline, *svg, *from, *to, *record, *set, *compare;
+    const char *timeline, *svg, *record, *set, *compare;
     bool open, learn, replay, quick, shares, all, json, cost;
 };
 
 /* What listens to a run. */
 struct listeners {
     struct weir_sim_timeline *timeline;
-    struct weir_sim_svg *svg;
     struct weir_sched_trace *trace;
     FILE *timeline_file;
     const char *timeline_path;
@@ -37,24 +35,14 @@ struct listeners {
 
 static void on_span(void *user, const struct weir_sim_span *span)
 {
-    struct listeners *l = user;
-    if (l->timeline) {
-        weir_sim_timeline_span(l->timeline, span);
-    }
-    if (l->svg) {
-        weir_sim_svg_span(l->svg, span);
-    }
+    const struct listeners *l = user;
+    weir_sim_timeline_span(l->timeline, span);
 }
 
 static void on_hold(void *user, const struct weir_sim_hold *hold)
 {
-    struct listeners *l = user;
-    if (l->timeline) {
-        weir_sim_timeline_hold(l->timeline, hold);
-    }
-    if (l->svg) {
-        weir_sim_svg_hold(l->svg, hold);
-    }
+    const struct listeners *l = user;
+    weir_sim_timeline_hold(l->timeline, hold);
 }
 
 static void on_record(void *user, const struct weir_sched_record *record)
@@ -140,44 +128,13 @@ static bool open_listeners(const struct wish *wish, const struct weir_sim_load *
             return out_of_memory();
         }
     }
-    if (wish->svg && weir_sim_svg_create(load, params->gpu.sms, &l->svg) != WEIR_OK) {
-        return out_of_memory();
-    }
     if (wish->record && !open_record(wish, load, params, l)) {
         return false;
     }
-    params->watch.span = l->timeline || l->svg ? on_span : NULL;
-    params->watch.hold = l->timeline || l->svg ? on_hold : NULL;
+    params->watch.span = l->timeline ? on_span : NULL;
+    params->watch.hold = l->timeline ? on_hold : NULL;
     params->watch.record = l->trace ? on_record : NULL;
     return true;
-}
-
-static bool picture_times(const struct wish *wish, uint64_t *from_ns, uint64_t *to_ns)
-{
-    return (!wish->from || weir_option_time("from", wish->from, from_ns)) &&
-           (!wish->to || weir_option_time("to", wish->to, to_ns));
-}
-
-static bool draw_svg(const struct wish *wish, const struct listeners *l, const char *policies,
-                     const struct weir_sim_result *result)
-{
-    char title[256];
-    uint64_t from_ns = 0, to_ns = result->end_ns;
-    if (!picture_times(wish, &from_ns, &to_ns)) {
-        return false;
-    }
-    if (to_ns <= from_ns) {
-        fprintf(stderr, "weir sim: --svg: no time lies between --from and --to\n");
-        return false;
-    }
-    FILE *file = open_output(wish->svg);
-    if (!file) {
-        return false;
-    }
-    (void)snprintf(title, sizeof title, "Who held which SMs: %s on %s", policies,
-                   wish->gpu ? wish->gpu : "h200");
-    enum weir_status status = weir_sim_svg_draw(l->svg, file, title, from_ns, to_ns);
-    return close_output(file, wish->svg, status == WEIR_OK);
 }
 
 static bool close_listeners(const struct wish *wish, struct listeners *l, bool is_good)
@@ -190,7 +147,6 @@ static bool close_listeners(const struct wish *wish, struct listeners *l, bool i
         fprintf(stderr, "weir sim: %s: it could not be written\n", wish->record);
         is_good = false;
     }
-    weir_sim_svg_destroy(l->svg);
     return is_good;
 }
 
@@ -232,8 +188,7 @@ static bool set_fill(const struct wish *wish, struct weir_sim_params *params)
 }
 
 static bool run_and_report(const struct wish *wish, const struct weir_sim_load *load,
-                           const struct weir_sim_params *params, const char *policies,
-                           struct listeners *l)
+                           const struct weir_sim_params *params, const char *policies)
 {
     struct weir_sim_result result;
     struct weir_sim_metrics metrics = {0};
@@ -247,7 +202,6 @@ static bool run_and_report(const struct wish *wish, const struct weir_sim_load *
         fprintf(stderr, "weir sim: each tenant alone: %s\n", error);
         is_good = false;
     }
-    is_good = is_good && (!l->svg || draw_svg(wish, l, policies, &result));
     if (is_good) {
         const struct weir_sim_report report = {
             .load = load,
@@ -290,10 +244,8 @@ static bool compare(const struct wish *wish, const struct weir_sim_load *load,
         .params = {*params, *params},
         .label = {wish->set ? wish->set : "as it is", wish->compare},
         .rows = wish->all ? UINT32_MAX : ROWS_SHOWN,
-        .svg = wish->svg,
     };
-    return set(&c.params[1], "compare", wish->compare) &&
-           picture_times(wish, &c.from_ns, &c.to_ns) && weir_sim_compare(&c);
+    return set(&c.params[1], "compare", wish->compare) && weir_sim_compare(&c);
 }
 
 static bool simulate(const struct wish *wish, const struct weir_sim_gpu_params *gpu,
@@ -323,7 +275,7 @@ static bool simulate(const struct wish *wish, const struct weir_sim_gpu_params *
         return is_good;
     }
     is_good = is_good && open_listeners(wish, &load, &params, &listeners) &&
-              run_and_report(wish, &load, &params, names, &listeners);
+              run_and_report(wish, &load, &params, names);
     is_good = close_listeners(wish, &listeners, is_good);
     weir_sim_load_finish(&load);
     return is_good;
@@ -408,9 +360,7 @@ int weir_cmd_sim(int argc, char **argv)
         {"cost", NULL, "measure what deciding costs here", NULL, &wish.cost},
         {"timeline", "FILE", "write Chrome trace events (JSON), for Perfetto", &wish.timeline,
          NULL},
-        {"svg", "FILE", "draw who held which SMs when", &wish.svg, NULL},
-        {"from", "TIME", "of the picture's beginning", &wish.from, NULL},
-        {"to", "TIME", "of the picture's end", &wish.to, NULL},
+        {"svg", "FILE", NULL, &wish.svg, NULL},
         {"record", "FILE", "write the run as a trace", &wish.record, NULL},
         {"replay", NULL, "do not simulate: compare today's decisions with the trace's", NULL,
          &wish.replay},
@@ -423,6 +373,11 @@ int weir_cmd_sim(int argc, char **argv)
                             "Replay a scheduler's trace on a model of a GPU, under any policies.",
                             options, &first, &exit_status)) {
         return exit_status;
+    }
+    if (wish.svg) {
+        fprintf(stderr, "weir sim: --svg is gone. --timeline FILE writes the same run for Perfetto "
+                        "(https://ui.perfetto.dev), which shows it.\n");
+        return WEIR_EXIT_USAGE;
     }
     if ((first + 1 != argc) == !wish.generate || (wish.generate && (wish.replay || first < argc))) {
         fprintf(stderr,

@@ -2,7 +2,6 @@
 #include "sched/trace/trace.h"
 #include "tools/ask.h"
 #include "tools/command.h"
-#include "tools/trace_draw.h"
 #include "tools/trace_file.h"
 #include "tools/trace_tail.h"
 
@@ -98,58 +97,15 @@ static int show(int argc, char **argv)
 
 /* ------------------------------------------------------------------ draw */
 
-static bool draw_into(const char *path, int fd, uint64_t from_ns, uint64_t to_ns)
-{
-    void *data;
-    uint64_t bytes;
-    FILE *out = fdopen(fd, "w");
-    bool is_good = out && weir_trace_file_read("trace", path, &data, &bytes);
-    if (is_good) {
-        is_good = weir_trace_draw(path, data, bytes, from_ns, to_ns, out);
-        free(data);
-    }
-    if (out && fclose(out) != 0 && is_good) {
-        fprintf(stderr, "weir trace: the picture could not be written: %s\n", strerror(errno));
-        is_good = false;
-    }
-    return is_good;
-}
-
 static int draw(int argc, char **argv)
 {
-    const char *out = NULL, *from = NULL, *to = NULL;
-    bool force = false;
-    const struct weir_option options[] = {
-        {"out", "FILE", "the picture (SVG, which browsers show)", &out, NULL},
-        {"from", "TIME", "of its beginning (default 0s)", &from, NULL},
-        {"to", "TIME", "of its end (default: the recording's)", &to, NULL},
-        {"force", NULL, "overwrite it", NULL, &force},
-        {.name = NULL},
-    };
-    uint64_t from_ns = 0, to_ns = 0;
-    int first, exit_status;
-    if (!weir_options_parse(argc, argv, "[OPTIONS] --out FILE TRACE",
-                            "Draw who had which SMs when, and whose data moved.", options, &first,
-                            &exit_status)) {
-        return exit_status;
-    }
-    if (first + 1 != argc || !out) {
-        fprintf(stderr, "weir trace draw: --out FILE and one TRACE are wanted\n");
-        return WEIR_EXIT_USAGE;
-    }
-    if ((from && !weir_option_time("from", from, &from_ns)) ||
-        (to && !weir_option_time("to", to, &to_ns))) {
-        return WEIR_EXIT_USAGE;
-    }
-    int fd = create_file(out, force);
-    if (fd < 0) {
-        return WEIR_EXIT_FAILED;
-    }
-    if (!draw_into(argv[first], fd, from_ns, to_ns)) {
-        (void)unlink(out);
-        return WEIR_EXIT_FAILED;
-    }
-    return WEIR_EXIT_OK;
+    (void)argc;
+    (void)argv;
+    fprintf(stderr,
+            "weir trace: draw is gone. 'weir sim TRACE --timeline FILE' runs the trace's load on a "
+            "model of the GPU and writes a file that Perfetto (https://ui.perfetto.dev) shows; "
+            "'weir trace show TRACE' prints what was recorded.\n");
+    return WEIR_EXIT_USAGE;
 }
 
 /* ------------------------------------------------------------------ tail */
@@ -159,7 +115,7 @@ static int tail(int argc, char **argv)
     const char *bound = NULL, *worst = "10";
     bool is_json = false;
     const struct weir_option options[] = {
-        {"worst", "N", "so many unexplained waits one by one (default 10)", &worst, NULL},
+        {"worst", "N", "so many of the longest waits one by one (default 10)", &worst, NULL},
         {"bound", "TIME", "fail if more than that is unexplained of a wait", &bound, NULL},
         {"json", NULL, "one JSON object", NULL, &is_json},
         {.name = NULL},
@@ -169,8 +125,8 @@ static int tail(int argc, char **argv)
     void *data;
     char *rest;
     if (!weir_options_parse(argc, argv, "[OPTIONS] TRACE",
-                            "Tell why items waited, and what nothing explains.", options, &first,
-                            &exit_status)) {
+                            "Tell why items waited, as the scheduler said when it decided.",
+                            options, &first, &exit_status)) {
         return exit_status;
     }
     unsigned long n_worst = strtoul(worst, &rest, 10);
@@ -326,12 +282,12 @@ int weir_cmd_trace(int argc, char **argv)
         {"start", start, "record a running host's scheduling into a file"},
         {"stop", stop, "end all recordings"},
         {"show", show, "print a trace as text"},
-        {"draw", draw, "draw a trace, for a browser"},
-        {"tail", tail, "tell why items waited, and what nothing explains"},
+        {"draw", draw, NULL},
+        {"tail", tail, "tell why items waited"},
         {"generate", generate, "make up a trace, for weir sim"},
         {.name = NULL}};
-    static const char *const valued[] = {"run-dir",  "device", "out",   "from",  "to", "seed",
-                                         "duration", "gpu",    "worst", "bound", NULL};
+    static const char *const valued[] = {"run-dir", "device", "out",   "seed", "duration",
+                                         "gpu",     "worst",  "bound", NULL};
     static const struct weir_actions all = {
         "trace", "Traces of scheduling: what arrived, what was decided, what became of it.",
         actions, valued};

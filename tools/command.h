@@ -23,7 +23,7 @@ typedef int (*weir_command_fn)(int argc, char **argv);
 struct weir_option {
     const char *name;  /* without "--" */
     const char *value; /* placeholder of its value in the help; NULL: a flag */
-    const char *help;
+    const char *help;  /* NULL: not in the help, for a name that only says what replaces it */
     /* Where it goes: *text for one with a value (borrowed from argv), *flag for one without. */
     const char **text;
     bool *flag;
@@ -57,7 +57,7 @@ bool weir_option_is_help(const char *word);
 struct weir_action {
     const char *name;
     weir_command_fn function; /* argv[0] is "COMMAND ACTION" */
-    const char *summary;
+    const char *summary;      /* NULL: as an option's help */
 };
 
 /* A command that has actions: weir tenant set, weir trace start. */

@@ -16,6 +16,9 @@ static void print_help(const char *command, const char *usage, const char *about
     printf("Usage: weir %s%s%s\n\n%s\n\nOptions:\n", command, *usage ? " " : "", usage, about);
     for (const struct weir_option *o = options; o->name; o++) {
         char left[64];
+        if (!o->help) {
+            continue;
+        }
         snprintf(left, sizeof(left), "--%s%s%s", o->name, o->value ? " " : "",
                  o->value ? o->value : "");
         printf("  %-28s %s\n", left, o->help);
@@ -49,7 +52,9 @@ static void suggest(const char *word, const struct weir_option *options)
         if (strncmp(o->name, name, strlen(name)) == 0) {
             return;
         }
-        weir_guess_offer(&guess, o->name);
+        if (o->help) {
+            weir_guess_offer(&guess, o->name);
+        }
     }
     if (guess.best) {
         fprintf(stderr, "Did you mean --%s? ", guess.best);

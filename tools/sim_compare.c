@@ -1,11 +1,6 @@
-/*
- * The same load twice, under two settings: what it did in a table with a column each, and who held
- * which SMs in a picture with one run below the other, on one axis of time.
- */
+/* The same load twice, under two settings: what it did in a table with a column each. */
 #include "tools/sim_compare.h"
 
-#include "sched/sim/svg.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,19 +10,8 @@
 
 struct side {
     struct weir_sim_result result;
-    struct weir_sim_svg *svg;
     uint64_t wait_p50_ns, wait_p99_ns, wait_max_ns; /* of all items */
 };
-
-static void on_span(void *user, const struct weir_sim_span *span)
-{
-    weir_sim_svg_span(user, span);
-}
-
-static void on_hold(void *user, const struct weir_sim_hold *hold)
-{
-    weir_sim_svg_hold(user, hold);
-}
 
 static int by_value(const void *left, const void *right)
 {
@@ -60,19 +44,10 @@ static bool fill_waits(struct side *side)
     return true;
 }
 
-static bool run_side(struct weir_sim_compare *c, int i, struct side *side)
+static bool run_side(const struct weir_sim_compare *c, int i, struct side *side)
 {
     char error[WEIR_SIM_ERROR_BYTES];
-    struct weir_sim_params *params = &c->params[i];
-    if (c->svg != NULL) {
-        if (weir_sim_svg_create(c->load, params->gpu.sms, &side->svg) != WEIR_OK) {
-            fprintf(stderr, "weir sim: out of memory\n");
-            return false;
-        }
-        params->watch =
-            (struct weir_sim_watch){.user = side->svg, .span = on_span, .hold = on_hold};
-    }
-    if (weir_sim_run(c->load, params, &side->result, error) != WEIR_OK) {
+    if (weir_sim_run(c->load, &c->params[i], &side->result, error) != WEIR_OK) {
         fprintf(stderr, "weir sim: %s: %s\n", c->label[i], error);
         return false;
     }
@@ -163,45 +138,15 @@ static void print_tenants(const struct weir_sim_compare *c, const struct side *s
     }
 }
 
-/* ------------------------------------------------------------------ the picture */
-
-static bool draw(const struct weir_sim_compare *c, const struct side *s)
-{
-    const struct weir_sim_svg *const svg[2] = {s[0].svg, s[1].svg};
-    char text[2][256];
-    const char *const title[2] = {text[0], text[1]};
-    uint64_t longer_ns =
-        s[0].result.end_ns > s[1].result.end_ns ? s[0].result.end_ns : s[1].result.end_ns;
-    for (int i = 0; i < 2; i++) {
-        (void)snprintf(text[i], sizeof text[i], "%c: %s", 'A' + i, c->label[i]);
-    }
-    FILE *file = fopen(c->svg, "we");
-    if (file == NULL) {
-        fprintf(stderr, "weir sim: %s: %s\n", c->svg, strerror(errno));
-        return false;
-    }
-    enum weir_status status =
-        weir_sim_svg_draw_pair(svg, file, title, c->from_ns, c->to_ns != 0 ? c->to_ns : longer_ns);
-    if (fclose(file) != 0 || status != WEIR_OK) {
-        fprintf(stderr, "weir sim: %s: %s\n", c->svg,
-                status == WEIR_ERR_INVALID ? "no time lies between --from and --to"
-                                           : "it could not be written");
-        return false;
-    }
-    return true;
-}
-
-bool weir_sim_compare(struct weir_sim_compare *compare)
+bool weir_sim_compare(const struct weir_sim_compare *compare)
 {
     struct side sides[2] = {0};
-    bool is_good = run_side(compare, 0, &sides[0]) && run_side(compare, 1, &sides[1]) &&
-                   (compare->svg == NULL || draw(compare, sides));
+    bool is_good = run_side(compare, 0, &sides[0]) && run_side(compare, 1, &sides[1]);
     if (is_good) {
         print_sums(compare, sides);
         print_tenants(compare, sides);
     }
     for (int i = 0; i < 2; i++) {
-        weir_sim_svg_destroy(sides[i].svg);
         weir_sim_result_finish(&sides[i].result);
     }
     return is_good;

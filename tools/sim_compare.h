@@ -7,16 +7,14 @@
 struct weir_sim_compare {
     const struct weir_sim_load *load;
     struct weir_sim_params params[2];
-    const char *label[2];    /* what is said of the settings of each */
-    uint32_t rows;           /* of tenants, at most */
-    const char *svg;         /* where the picture goes; NULL: nowhere */
-    uint64_t from_ns, to_ns; /* of the picture; to_ns 0: the end of the longer run */
+    const char *label[2]; /* what is said of the settings of each */
+    uint32_t rows;        /* of tenants, at most */
 };
 
 /**
- * Run both, print the tables, and draw the picture.
+ * Run both and print the tables.
  * @return false: after a complaint on stderr.
  */
-bool weir_sim_compare(struct weir_sim_compare *compare);
+bool weir_sim_compare(const struct weir_sim_compare *compare);
 
 #endif

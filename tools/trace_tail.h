@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /**
- * Print what the policy justifies of all waits, and name the rest.
+ * Print why items waited: sums, and the longest waits one by one.
  *
  * @param path      the trace's name, for error messages.
  * @param data, bytes  the trace file's content.

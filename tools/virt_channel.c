@@ -13,7 +13,7 @@
 
 enum weir_channel weir_channel_find(const char *name)
 {
-    static const char *const names[] = {"ivshmem", "vsock", "virtio-serial", "devdax"};
+    static const char *const names[] = {"ivshmem", "vsock", "devdax"};
     int channel = 0;
     while (channel < WEIR_BY_COUNT && strcmp(names[channel], name) != 0) {
         channel++;
@@ -21,7 +21,7 @@ enum weir_channel weir_channel_find(const char *name)
     return (enum weir_channel)channel;
 }
 
-char *weir_channel_device(const struct weir_channel_plan *plan, unsigned int i)
+char *weir_channel_device(const struct weir_channel_plan *plan)
 {
     char *xml = NULL;
     int len = -1;
@@ -36,13 +36,6 @@ char *weir_channel_device(const struct weir_channel_plan *plan, unsigned int i)
         len = asprintf(&xml, "<vsock model='virtio'><cid auto='no' address='%u'/></vsock>",
                        plan->cid);
         break;
-    case WEIR_BY_SERIAL:
-        len = asprintf(&xml,
-                       "<channel type='unix'><source mode='connect' path='%s/vm/%s.serial'>"
-                       "<reconnect enabled='yes' timeout='1'/></source>"
-                       "<target type='virtio' name='weir.%u'/></channel>",
-                       plan->run_dir, plan->tenant, i);
-        break;
     case WEIR_BY_DEVDAX:
         len = asprintf(&xml,
                        "<memory model='nvdimm' access='shared'><source><path>%s</path></source>"
@@ -56,7 +49,7 @@ char *weir_channel_device(const struct weir_channel_plan *plan, unsigned int i)
     return len > 0 ? xml : NULL;
 }
 
-bool weir_channel_has(const struct weir_channel_plan *plan, unsigned int i, const char *xml)
+bool weir_channel_has(const struct weir_channel_plan *plan, const char *xml)
 {
     char text[512];
     switch (plan->channel) {
@@ -66,9 +59,6 @@ bool weir_channel_has(const struct weir_channel_plan *plan, unsigned int i, cons
         return strstr(xml, text) != NULL;
     case WEIR_BY_VSOCK:
         return weir_channel_cid_of(xml) == plan->cid;
-    case WEIR_BY_SERIAL:
-        snprintf(text, sizeof(text), "<target type='virtio' name='weir.%u'", i);
-        return strstr(xml, text) != NULL;
     case WEIR_BY_DEVDAX:
         snprintf(text, sizeof(text), "<path>%.300s</path>", plan->memory_path);
         return strstr(xml, text) != NULL;
@@ -80,11 +70,6 @@ bool weir_channel_has(const struct weir_channel_plan *plan, unsigned int i, cons
 
 const char *weir_channel_waits(const struct weir_channel_plan *plan, const char *xml)
 {
-    if (plan->channel == WEIR_BY_SERIAL) {
-        return strstr(xml, "<controller type='virtio-serial'")
-                   ? NULL
-                   : "a running machine gets no virtio-serial controller";
-    }
     if (plan->channel == WEIR_BY_DEVDAX) {
         return strstr(xml, "<memory model='nvdimm'")
                    ? NULL
@@ -98,9 +83,6 @@ void weir_channel_text(const struct weir_channel_plan *plan, char *text, unsigne
     switch (plan->channel) {
     case WEIR_BY_VSOCK:
         snprintf(text, text_bytes, "vsock with CID %u", plan->cid);
-        break;
-    case WEIR_BY_SERIAL:
-        snprintf(text, text_bytes, "%u port%s", plan->n, plan->n == 1 ? "" : "s");
         break;
     case WEIR_BY_DEVDAX:
         snprintf(text, text_bytes, "the NVDIMM");

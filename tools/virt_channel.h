@@ -8,33 +8,28 @@
 enum weir_channel {
     WEIR_BY_IVSHMEM, /* the default */
     WEIR_BY_VSOCK,
-    WEIR_BY_SERIAL,
     WEIR_BY_DEVDAX, /* an NVDIMM */
     WEIR_BY_COUNT
 };
 
-#define WEIR_CHANNEL_PORTS     4  /* unless somebody says otherwise */
-#define WEIR_CHANNEL_PORTS_MAX 30 /* of one virtio-serial controller, next to an agent's */
-
-/* The devices of a tenant's channel: n of them, numbered from 0. Strings are borrowed. */
+/* The device of a tenant's channel. Strings are borrowed. */
 struct weir_channel_plan {
     enum weir_channel channel;
     const char *tenant;
     const char *run_dir;
-    unsigned int n;
     uint32_t cid;            /* of vsock */
     const char *memory_path; /* of an NVDIMM: its file .. */
     uint64_t memory_bytes;   /* .. and how large that is */
 };
 
-/** "ivshmem", "vsock", "virtio-serial", "devdax"; WEIR_BY_COUNT: there is no such channel. */
+/** "ivshmem", "vsock", "devdax"; WEIR_BY_COUNT: there is no such channel. */
 enum weir_channel weir_channel_find(const char *name);
 
-/** The i-th device's XML; to be freed. NULL: out of memory. */
-char *weir_channel_device(const struct weir_channel_plan *plan, unsigned int i);
+/** The device's XML; to be freed. NULL: out of memory. */
+char *weir_channel_device(const struct weir_channel_plan *plan);
 
-/** Does a domain's XML have the i-th device? */
-bool weir_channel_has(const struct weir_channel_plan *plan, unsigned int i, const char *xml);
+/** Does a domain's XML have the device? */
+bool weir_channel_has(const struct weir_channel_plan *plan, const char *xml);
 
 /** Why a machine with this XML gets it with its next start only; NULL: it can be added at once. */
 const char *weir_channel_waits(const struct weir_channel_plan *plan, const char *xml);
@@ -48,7 +43,7 @@ bool weir_channel_has_memory_room(const char *xml);
 /** What such a domain needs, as lines of XML; to be freed. NULL: out of memory. */
 char *weir_channel_memory_room(const char *xml);
 
-/** "the device", "4 ports": for people. */
+/** "the device", "the NVDIMM": for people. */
 void weir_channel_text(const struct weir_channel_plan *plan, char *text, unsigned int text_bytes);
 
 /**

@@ -21,7 +21,7 @@
 #define FILE_MAX_BYTES (1u << 20)
 #define SECONDS_MAX    (365 * 24 * 3600)
 
-const char *const weir_isolation_words[] = {"shared", "group",   "tenant", "program",
+const char *const weir_isolation_words[] = {"group",  "tenant",  "program",
                                             "strict", "process", NULL};
 static const char *const shortages[] = {"share", "refuse", NULL};
 static const char *const mps_words[] = {"off", "auto", "on", NULL};

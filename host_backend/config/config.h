@@ -19,7 +19,6 @@
 
 /* Who is served by one worker: docs/design/workers.md. */
 enum weir_isolation {
-    WEIR_ISOLATION_SHARED,  /* all tenants that say so, or nothing */
     WEIR_ISOLATION_GROUP,   /* the tenants with the same group */
     WEIR_ISOLATION_TENANT,  /* the tenant's programs */
     WEIR_ISOLATION_PROGRAM, /* a program */

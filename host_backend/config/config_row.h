@@ -34,7 +34,7 @@ struct weir_row {
 };
 
 /* Of [[tenant]]: as enum weir_isolation, and a last one that "tenant" was called first. */
-#define WEIR_ISOLATION_WORD_OLD_TENANT 5
+#define WEIR_ISOLATION_WORD_OLD_TENANT 4
 extern const char *const weir_isolation_words[];
 
 /* Complain about a value, at its place. */

@@ -211,6 +211,11 @@ static bool store_choice(const struct weir_row *row, char *to, const struct weir
         }
         strcat(strcat(all, i == 0 ? "" : ", "), row->choices[i]);
     }
+    if (row->choices == weir_isolation_words && value->kind == WEIR_TOML_STRING &&
+        strcmp(value->string, "shared") == 0) {
+        return WEIR_WRONG(value, "'isolation' is not 'shared' any more: use 'group', with the same "
+                                 "'group' for all tenants that are to share a worker");
+    }
     return WEIR_WRONG(value, "'%s' must be one of: %s", row->key, all);
 }
 

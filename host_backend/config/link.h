@@ -105,7 +105,6 @@ struct weir_link_gate_port {
 enum weir_link_channel {
     WEIR_CHANNEL_SOCKET, /* a tenant's unix socket */
     WEIR_CHANNEL_VSOCK,
-    WEIR_CHANNEL_PORT, /* virtio-serial: QEMU's connection, for one guest after the other */
 };
 
 /* When a program's connection was where in the supervisor, for the log. 0: it was not there. */

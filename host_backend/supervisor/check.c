@@ -257,8 +257,8 @@ static void warn_of_contexts(const struct weir_host_config *config, uint32_t con
         fprintf(
             stderr,
             "weir serve: warning: %u of %u tenants can be sure of a context for a program: the GPU "
-            "takes %u contexts, and %u are for spare workers; tenants with isolation = \"shared\" "
-            "or \"group\" need none of their own\n",
+            "takes %u contexts, and %u are for spare workers; tenants with isolation = \"group\" "
+            "need none of their own\n",
             sure, n, contexts, spares);
     }
 }

@@ -569,13 +569,6 @@ static void *guest_thread(void *argument)
     return NULL;
 }
 
-void weir_guest_thread_attr(pthread_attr_t *attr)
-{
-    pthread_attr_init(attr);
-    pthread_attr_setdetachstate(attr, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(attr, STACK_BYTES);
-}
-
 /* Start the thread of an arrival, which is taken. */
 static void start(struct arrival *a)
 {
@@ -583,7 +576,9 @@ static void start(struct arrival *a)
     pthread_t thread;
     int failed;
 
-    weir_guest_thread_attr(&attr);
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
     failed = pthread_create(&thread, &attr, guest_thread, a);
     pthread_attr_destroy(&attr);
     if (failed != 0) {
@@ -592,48 +587,26 @@ static void start(struct arrival *a)
     }
 }
 
-/* An arrival with a stream, which is taken; NULL: it was turned away. */
-static struct arrival *arrive_by_stream(struct weir_worker *worker,
-                                        const struct weir_link_guest *guest,
-                                        struct weir_transport *stream)
+static void vsock_arrived(struct weir_worker *worker, const struct weir_link_guest *guest, int fd)
 {
-    struct arrival *a = arrive(worker, guest, NULL);
+    struct weir_stream_link *link = weir_stream_socket(fd);
+    struct weir_transport *stream;
+    struct arrival *a;
 
+    if (link == NULL || weir_stream_create(link, &stream) != WEIR_OK) {
+        return;
+    }
+    a = arrive(worker, guest, NULL);
     if (a == NULL) {
         const char *text;
         enum weir_status reason = why_not(worker, &text);
 
         weir_stream_refuse(stream, reason, CUDA_ERROR_OUT_OF_MEMORY, text);
         stream->ops->destroy(stream);
-        return NULL;
+        return;
     }
     a->stream = stream;
-    a->pid = guest->pid;
-    return a;
-}
-
-void weir_guest_streams(struct weir_worker *worker, const struct weir_link_guest *guest,
-                        struct weir_transport *stream)
-{
-    struct arrival *a = arrive_by_stream(worker, guest, stream);
-
-    if (a != NULL) {
-        guest_thread(a);
-    }
-}
-
-static void vsock_arrived(struct weir_worker *worker, const struct weir_link_guest *guest, int fd)
-{
-    struct weir_stream_link *link = weir_stream_socket(fd);
-    struct weir_transport *stream;
-    struct arrival *a = NULL;
-
-    if (link != NULL && weir_stream_create(link, &stream) == WEIR_OK) {
-        a = arrive_by_stream(worker, guest, stream);
-    }
-    if (a != NULL) {
-        start(a);
-    }
+    start(a);
 }
 
 void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest *guest, int fd)

@@ -4,7 +4,6 @@
 
 #include "host_backend/config/link.h"
 #include "proto/wire/accept.h"
-#include <pthread.h>
 
 struct weir_guests;
 struct weir_worker;
@@ -14,17 +13,6 @@ void weir_guest_arrived(struct weir_worker *worker, const struct weir_link_guest
 
 struct weir_region_mail;
 struct weir_hello;
-struct weir_transport;
-
-/**
- * Serve a guest whose stream is open, until its session is over. The stream is taken.
- * @thread any; it has a stack for the driver
- */
-void weir_guest_streams(struct weir_worker *worker, const struct weir_link_guest *guest,
-                        struct weir_transport *stream);
-
-/** Attributes of a thread that weir_guest_streams() may be called from. Destroy them. */
-void weir_guest_thread_attr(pthread_attr_t *attr);
 
 /**
  * Serve a Hello that came through a virtual machine's region. mail is taken, and hello with it.

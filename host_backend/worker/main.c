@@ -27,7 +27,6 @@
 #include "host_backend/worker/state/tenant.h"
 #include "host_backend/worker/state/worker.h"
 #include "host_backend/worker/stats.h"
-#include "host_backend/worker/stream_ports.h"
 #include "host_backend/worker/twins/forms.h"
 #include "host_backend/worker/twins/orders.h"
 
@@ -138,7 +137,6 @@ static void on_tenant_gone(struct weir_worker *worker, struct weir_link_heard *h
         tenant->gone = true;
         __atomic_store_n(&tenant->goings, message->goings, __ATOMIC_RELAXED);
         pthread_mutex_unlock(&worker->lock);
-        weir_ports_stop(worker, message->index);
         end_sessions(worker, tenant);
     }
 }
@@ -158,8 +156,7 @@ static bool free_gone(struct weir_worker *worker)
         }
         pthread_mutex_lock(&worker->lock);
         /* The builder of kernels' forms holds images for longer than their sessions live. */
-        busy = tenant->n_arrivals != 0 || weir_host_image_store_in_use(&tenant->images) ||
-               weir_ports_any_locked(worker, i); /* they know it by the number alone */
+        busy = tenant->n_arrivals != 0 || weir_host_image_store_in_use(&tenant->images);
         if (!busy) {
             worker->tenants[i] = NULL;
         }
@@ -249,9 +246,7 @@ static void on_guest(struct weir_worker *worker, struct weir_link_heard *heard)
     const struct weir_link_guest *guest = &heard->message.guest;
 
     told.n_guests++;
-    if (heard->fd >= 0 && guest->channel == WEIR_CHANNEL_PORT) {
-        weir_port_arrived(worker, guest, weir_link_take_fd(heard));
-    } else if (heard->fd >= 0) { /* else none was left for it: the guest is turned away */
+    if (heard->fd >= 0) { /* else none was left for it: the guest is turned away */
         weir_guest_arrived(worker, guest, weir_link_take_fd(heard));
     }
 }
@@ -536,7 +531,6 @@ static int open_worker(struct weir_worker *worker)
 
 static void close_worker(struct weir_worker *worker)
 {
-    weir_ports_finish(worker);
     weir_guests_destroy(worker->guests);
     weir_regions_finish(worker);
     weir_forms_destroy(worker->forms);
@@ -677,7 +671,6 @@ int weir_worker_main(int argc, char **argv)
     /* First: when the supervisor was killed, so are we any moment now, and a guest of which one
      * call has failed would wait for the beat with the others. */
     weir_regions_leave(worker);
-    weir_ports_stop(worker, WEIR_PORTS_ALL);
     end_sessions(worker, NULL);
     weir_directory_close(worker); /* from here on nobody reads answers */
     if (!wait_for_sessions(worker)) {

@@ -7,8 +7,7 @@
  * stand still.
  *
  * Sending: the caller writes itself. A frame of which a part went out when the time was over is
- * taken whole: the rest is kept, and a helper thread, made at its first need, pushes it on. The
- * helper also beats, over links that do not tell when a process ends.
+ * taken whole: the rest is kept, and a helper thread, made at its first need, pushes it on.
  *
  * Locks: out_lock is for writing, lock for reading and the inbox; lock is taken last, and glance is
  * called under it.
@@ -119,7 +118,7 @@ static enum weir_status receive_frame(struct stream *s, uint64_t spin_ns, uint64
 static void ping(struct stream *s)
 {
     uint64_t now_ns = weir_clock_now_ns();
-    if (!s->view.base || s->link->ops->silent || now_ns - s->pinged_ns < WEIR_STREAM_PING_NS) {
+    if (!s->view.base || now_ns - s->pinged_ns < WEIR_STREAM_PING_NS) {
         return;
     }
     s->pinged_ns = now_ns;
@@ -179,19 +178,6 @@ static void stream_attend(struct weir_transport *t, uint64_t timeout_ns)
     errno = saved_errno;
 }
 
-static void say_bye(struct stream *s)
-{
-    if (s->link->ops->bye && pthread_mutex_trylock(&s->out_lock) == 0) {
-        s->link->ops->bye(s->link);
-        pthread_mutex_unlock(&s->out_lock);
-    }
-}
-
-static void stream_leave(struct weir_transport *t)
-{
-    say_bye(stream_of(t));
-}
-
 static void free_stream(struct stream *s)
 {
     free(s->held);
@@ -219,9 +205,7 @@ static void stream_destroy(struct weir_transport *t)
     pthread_mutex_lock(&s->out_lock);
     enum weir_status status = weir_stream_push_rest_locked(s, weir_deadline_after(LINGER_NS));
     pthread_mutex_unlock(&s->out_lock);
-    if (status == WEIR_OK) {
-        say_bye(s);
-    }
+    (void)status; /* the peer sees the end in the middle of a frame */
     s->link->ops->close(s->link, false);
     free_stream(s);
     errno = saved_errno;
@@ -235,16 +219,17 @@ static void stream_abandon(struct weir_transport *t)
     close(s->wake_fd);
 }
 
-/* ---------------------------------------------------------------- rows */
+/* ---------------------------------------------------------------- the row */
 
-#define OPS(row_name, with_leave)                                                                  \
-    {                                                                                              \
-        .name = (row_name), .segment = stream_segment, .view = stream_view, .send = stream_send,   \
-        .receive = stream_receive, .peer_gone = stream_peer_gone, .attend = stream_attend,         \
-        .leave = (with_leave), .destroy = stream_destroy, .abandon = stream_abandon                \
-    }
-static const struct weir_transport_ops vsock_ops = OPS("vsock", NULL);
-static const struct weir_transport_ops port_ops = OPS("virtio-serial", stream_leave);
+static const struct weir_transport_ops stream_ops = {.name = "vsock",
+                                                     .segment = stream_segment,
+                                                     .view = stream_view,
+                                                     .send = stream_send,
+                                                     .receive = stream_receive,
+                                                     .peer_gone = stream_peer_gone,
+                                                     .attend = stream_attend,
+                                                     .destroy = stream_destroy,
+                                                     .abandon = stream_abandon};
 
 enum weir_status weir_stream_create(struct weir_stream_link *link,
                                     struct weir_transport **ret_transport)
@@ -254,17 +239,14 @@ enum weir_status weir_stream_create(struct weir_stream_link *link,
         link->ops->close(link, false);
         return WEIR_ERR_NO_MEMORY;
     }
-    s->base.ops = link->ops->id == WEIR_TRANSPORT_VSOCK ? &vsock_ops : &port_ops;
+    s->base.ops = &stream_ops;
     s->link = link;
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->out_lock, NULL);
     weir_thread_condition_init(&s->pumped);
     weir_thread_condition_init(&s->out_changed);
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->wake_fd >= 0 && link->ops->beat) {
-        weir_stream_start_helper_locked(s); /* nobody else knows it yet */
-    }
-    if (s->wake_fd < 0 || (link->ops->beat && !s->has_helper)) {
+    if (s->wake_fd < 0) {
         link->ops->close(link, false);
         free_stream(s);
         return WEIR_ERR_IO;

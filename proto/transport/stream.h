@@ -1,6 +1,6 @@
 /*
- * The stream transport: records over anything that carries bytes in order: a socket (vsock), or a
- * virtio-serial port. A remote transport. Private to proto/.
+ * The stream transport: records over what carries bytes in order: a socket (vsock). A remote
+ * transport. Private to proto/.
  *
  * Frames: a header of 24 bytes, a head (a record, or a handshake's message) and perhaps bulk data.
  * Both ends are the same code; there is no thread for receiving: whoever waits reads, and who waits
@@ -24,30 +24,14 @@ struct weir_stream_link;
 
 /*
  * What carries the bytes. read and the rest of what is about receiving is called by one thread at a
- * time, write and flush by one thread at a time; the two may run side by side. Nothing waits.
+ * time, write by one thread at a time; the two may run side by side. Nothing waits.
  */
 struct weir_stream_link_ops {
-    enum weir_transport_id id; /* its row */
-
     /* Read up to len bytes. 0: none now. -1: the peer is gone, and all that it sent was read. */
     ssize_t (*read)(struct weir_stream_link *link, void *bytes, size_t len);
 
     /* Take bytes of these parts, in order. 0: no room now. -1: the peer is gone. */
     ssize_t (*write)(struct weir_stream_link *link, struct iovec *parts, int n);
-
-    /* Push on what write has taken. 1: all is out. 0: no room now. -1: gone. NULL: write keeps
-     * nothing back. */
-    int (*flush)(struct weir_stream_link *link);
-
-    /* The peer is gone though reading does not tell. Called by the reading side. NULL: never. */
-    bool (*silent)(struct weir_stream_link *link);
-
-    /* Show the peer that this process lives, every WEIR_STREAM_BEAT_NS. A writer. NULL: it need
-     * not. */
-    void (*beat)(struct weir_stream_link *link);
-
-    /* Tell the peer that this end stops. A writer; best effort. NULL: closing tells it. */
-    void (*bye)(struct weir_stream_link *link);
 
     /* The end is over. child: in a forked child, where the parent's is not to be harmed. */
     void (*close)(struct weir_stream_link *link, bool child);
@@ -59,9 +43,7 @@ struct weir_stream_link {
     int fd; /* for poll() */
 };
 
-#define WEIR_STREAM_BEAT_NS UINT64_C(1000000000)
-
-/* Of an idle host's end, over links without beats. */
+/* How often the end of an idle host pings. */
 #define WEIR_STREAM_PING_NS UINT64_C(10000000000)
 
 /* Read and not yet received, at one end. */

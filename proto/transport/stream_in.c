@@ -180,10 +180,6 @@ bool weir_stream_pump_locked(struct stream *s)
             weir_stream_fail_locked(s, status);
         }
     }
-    if (s->failure == WEIR_OK && bytes == 0 && s->link->ops->silent &&
-        s->link->ops->silent(s->link)) {
-        weir_stream_fail_locked(s, WEIR_ERR_CLOSED);
-    }
     return s->last != before || s->failure != WEIR_OK;
 }
 

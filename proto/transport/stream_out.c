@@ -2,7 +2,6 @@
 #include "base/thread.h"
 #include "proto/transport/fd_message.h"
 #include "proto/transport/stream_private.h"
-#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +19,13 @@ struct outgoing {
 
 /* ---------------------------------------------------------------- writing */
 
+static void drop_rest_locked(struct stream *s)
+{
+    free(s->rest);
+    s->rest = NULL;
+    s->rest_at = s->rest_len = 0;
+}
+
 /* One attempt to push on what was kept. WEIR_ERR_AGAIN: no room. */
 static enum weir_status push_rest_once_locked(struct stream *s)
 {
@@ -31,20 +37,13 @@ static enum weir_status push_rest_once_locked(struct stream *s)
         }
         s->rest_at += (size_t)n;
     }
-    int out = s->link->ops->flush ? s->link->ops->flush(s->link) : 1;
-    if (out <= 0) {
-        return out == 0 ? WEIR_ERR_AGAIN : WEIR_ERR_CLOSED;
-    }
-    free(s->rest);
-    s->rest = NULL;
-    s->rest_at = s->rest_len = 0;
-    s->has_rest = false;
+    drop_rest_locked(s);
     return WEIR_OK;
 }
 
 enum weir_status weir_stream_push_rest_locked(struct stream *s, uint64_t deadline_ns)
 {
-    enum weir_status status = s->has_rest ? push_rest_once_locked(s) : WEIR_OK;
+    enum weir_status status = s->rest ? push_rest_once_locked(s) : WEIR_OK;
     while (status == WEIR_ERR_AGAIN) {
         status = weir_stream_wait_for_room(s, deadline_ns);
         if (status == WEIR_OK) {
@@ -78,15 +77,14 @@ static enum weir_status keep_rest_locked(struct stream *s, const struct outgoing
     for (int i = 0; i < out->n; i++) {
         len += out->parts[i].iov_len;
     }
-    s->rest = len > 0 ? malloc(len) : NULL;
-    if (len > 0 && !s->rest) {
+    s->rest = malloc(len);
+    if (!s->rest) {
         return WEIR_ERR_NO_MEMORY;
     }
-    for (int i = 0; len > 0 && i < out->n; i++) {
+    for (int i = 0; i < out->n; i++) {
         memcpy(s->rest + s->rest_len, out->parts[i].iov_base, out->parts[i].iov_len);
         s->rest_len += out->parts[i].iov_len;
     }
-    s->has_rest = true;
     weir_stream_start_helper_locked(s);
     pthread_cond_signal(&s->out_changed);
     return WEIR_OK;
@@ -96,16 +94,8 @@ static enum weir_status write_frame_locked(struct stream *s, struct outgoing *ou
                                            uint64_t deadline_ns)
 {
     bool begun = false;
-    for (;;) {
-        ssize_t n = 0;
-        if (out->n > 0) {
-            n = s->link->ops->write(s->link, out->parts, out->n);
-        } else {
-            n = s->link->ops->flush ? s->link->ops->flush(s->link) : 1;
-            if (n > 0) {
-                return WEIR_OK;
-            }
-        }
+    while (out->n > 0) {
+        ssize_t n = s->link->ops->write(s->link, out->parts, out->n);
         if (n < 0) {
             return WEIR_ERR_CLOSED;
         }
@@ -127,6 +117,7 @@ static enum weir_status write_frame_locked(struct stream *s, struct outgoing *ou
             return status;
         }
     }
+    return WEIR_OK;
 }
 
 enum weir_status weir_stream_send_frame(struct stream *s, enum weir_stream_kind kind,
@@ -158,7 +149,7 @@ static void help_with_rest_locked(struct stream *s)
     struct pollfd room = {.fd = s->link->fd, .events = POLLOUT};
     enum weir_status status = push_rest_once_locked(s);
     if (status == WEIR_ERR_CLOSED) {
-        s->has_rest = false; /* the reading side sees why */
+        drop_rest_locked(s); /* the reading side sees why */
     } else if (status == WEIR_ERR_AGAIN) {
         pthread_mutex_unlock(&s->out_lock);
         poll(&room, 1, (int)(BEGUN_NS / WEIR_NS_PER_MS));
@@ -169,17 +160,12 @@ static void help_with_rest_locked(struct stream *s)
 static void *help(void *user)
 {
     struct stream *s = user;
-    bool beats = s->link->ops->beat != NULL;
     pthread_mutex_lock(&s->out_lock);
     while (!s->stop) {
-        struct timespec end = weir_stream_timespec(weir_deadline_after(WEIR_STREAM_BEAT_NS));
-        if (s->has_rest) {
+        if (s->rest) {
             help_with_rest_locked(s);
-        } else if (!beats) {
+        } else {
             pthread_cond_wait(&s->out_changed, &s->out_lock);
-        } else if (pthread_cond_timedwait(&s->out_changed, &s->out_lock, &end) == ETIMEDOUT &&
-                   !s->has_rest) {
-            s->link->ops->beat(s->link);
         }
     }
     pthread_mutex_unlock(&s->out_lock);

@@ -30,7 +30,6 @@ struct stream {
     pthread_mutex_t out_lock;
     uint8_t *rest; /* of a frame: what has not gone out; out_lock, as are: */
     size_t rest_at, rest_len;
-    bool has_rest; /* or the link keeps something back */
     pthread_cond_t pumped;
     pthread_mutex_t lock;     /* guards what follows, and reading from the link */
     enum weir_status failure; /* why nothing more will come; WEIR_OK while all is well */

@@ -53,7 +53,6 @@ static void socket_close(struct weir_stream_link *link, bool child)
 }
 
 static const struct weir_stream_link_ops socket_ops = {
-    .id = WEIR_TRANSPORT_VSOCK,
     .read = socket_read,
     .write = socket_write,
     .close = socket_close,

@@ -3,9 +3,9 @@
  * worker, with bulk data beside the records.
  *
  * Two shapes. A *co-located* transport (shm, ivshmem, devdax, loop) has a segment that both ends
- * map: completion words are read and staging memory is filled in place. A *remote* one (zmq, vsock,
- * virtio-serial) has the segment's words and arena in the worker only; the guest reaches them by
- * records (arena_write, arena_read, word_wait), whose bulk data travels behind them.
+ * map: completion words are read and staging memory is filled in place. A *remote* one (zmq, vsock)
+ * has the segment's words and arena in the worker only; the guest reaches them by records
+ * (arena_write, arena_read, word_wait), whose bulk data travels behind them.
  *
  * One thread sends and one thread receives at a time, at each end; the two may differ. The guest's
  * channel and the worker's session hold the locks.

@@ -1,6 +1,6 @@
 /*
- * The host's handshake over the stream transport: a virtual machine's vsock connection or
- * virtio-serial port. Who is calling is known before: the machine's CID, or the port's socket.
+ * The host's handshake over the stream transport: a virtual machine's vsock connection.
+ * Who is calling is known before: by the machine's CID.
  */
 #ifndef WEIR_PROTO_WIRE_ACCEPT_STREAM_H
 #define WEIR_PROTO_WIRE_ACCEPT_STREAM_H

@@ -59,8 +59,6 @@ static const struct {
                             "devdax:// is wanted, or devdax:///PATH of a device"},
     [WEIR_SCHEME_VSOCK] = {WEIR_VSOCK_SCHEME, is_vsock,
                            "vsock:// is wanted, or vsock://CID or vsock://CID:PORT"},
-    [WEIR_SCHEME_PORT] = {WEIR_PORT_SCHEME, is_device,
-                          "virtio-serial:// is wanted, or virtio-serial:///PATH of a port"},
 };
 
 enum weir_scheme weir_address_scheme(const char *host, const char **ret_place)
@@ -80,9 +78,12 @@ const char *weir_address_problem(const char *host)
 {
     const char *place;
     enum weir_scheme scheme = weir_address_scheme(host, &place);
+    if (strncmp(host, "virtio-serial:", strlen("virtio-serial:")) == 0) {
+        return "virtio-serial is gone: use ivshmem:// (or vsock://, where the host has "
+               "vhost_vsock)";
+    }
     if (scheme == WEIR_SCHEME_COUNT) {
-        return "an address begins with ipc://, tcp://, ivshmem://, devdax://, vsock:// or "
-               "virtio-serial://";
+        return "an address begins with ipc://, tcp://, ivshmem://, devdax:// or vsock://";
     }
     return schemes[scheme].is_place(place) ? NULL : schemes[scheme].form;
 }

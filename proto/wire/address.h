@@ -10,7 +10,6 @@ enum weir_scheme {
     WEIR_SCHEME_IVSHMEM, /* a virtual machine's ways, from here on: a device's resource2 */
     WEIR_SCHEME_DEVDAX,
     WEIR_SCHEME_VSOCK,
-    WEIR_SCHEME_PORT, /* virtio-serial */
     WEIR_SCHEME_COUNT
 };
 

@@ -330,8 +330,6 @@ static enum weir_status attempt(const struct weir_connect_params *params, struct
         return weir_connect_ivshmem(place, hello, deadline_ns, ret_transport, ret_welcome);
     case WEIR_SCHEME_VSOCK:
         return weir_connect_vsock(place, hello, deadline_ns, ret_transport, ret_welcome);
-    case WEIR_SCHEME_PORT:
-        return weir_connect_port(place, hello, deadline_ns, ret_transport, ret_welcome);
     case WEIR_SCHEME_TCP:
 #ifdef WEIR_WITH_ZMQ
         if (!params->transport || strcmp(params->transport, "zmq") == 0) {
@@ -352,18 +350,16 @@ static bool was_hung_up_on(enum weir_status status, const struct weir_welcome *w
 }
 
 /*
- * The port of a host that is being restarted is closed for a moment, and so is a virtio-serial
- * port until QEMU has connected again: not yet "nobody is there". Ports that others have open may
- * become free as well. A host that hangs up in the handshake is flooded, or has another key.
+ * The port of a host that is being restarted is closed for a moment: not yet "nobody is there".
+ * A host that hangs up in the handshake is flooded, or has another key.
  */
 static bool is_reason_to_insist(const struct weir_connect_params *params, enum weir_status status,
                                 const struct weir_welcome *welcome, uint64_t closed_port_end_ns)
 {
     const char *place;
     enum weir_scheme scheme = weir_address_scheme(params->host, &place);
-    bool serial = scheme == WEIR_SCHEME_PORT;
-    if ((status == WEIR_ERR_NOT_FOUND && (serial || scheme == WEIR_SCHEME_TCP)) ||
-        (status == WEIR_ERR_EXISTS && serial) || was_hung_up_on(status, welcome)) {
+    if ((status == WEIR_ERR_NOT_FOUND && scheme == WEIR_SCHEME_TCP) ||
+        was_hung_up_on(status, welcome)) {
         return weir_deadline_left_ns(closed_port_end_ns) != 0;
     }
     return status == WEIR_ERR_AGAIN || status == WEIR_ERR_CLOSED;

@@ -12,8 +12,7 @@
 struct weir_connect_params {
     const char *host;      /* "ipc://PATH" (a unix socket), "tcp://HOST:PORT", or, in a virtual
                             * machine, "ivshmem://PATH" (its device's resource2 in sysfs),
-                            * "vsock://CID:PORT", "virtio-serial://PATH" (of a port's device; "":
-                            * any) */
+                            * "vsock://CID:PORT" */
     const char *transport; /* "shm" or "zmq" to force one of ipc; NULL: best first */
     const char *program;   /* the program's name, for people */
     const char *version;   /* of the guest library, for people */
@@ -36,7 +35,6 @@ struct weir_connect_params {
  * @return WEIR_OK
  * @return WEIR_ERR_INVALID      unusable URL, transport name or key.
  * @return WEIR_ERR_NOT_FOUND    no host is there (no such socket, nobody listens).
- * @return WEIR_ERR_EXISTS       other processes have all virtio-serial ports open.
  * @return WEIR_ERR_DENIED       refused: no permission for the socket, key unknown, tenant barred.
  * @return WEIR_ERR_QUOTA        refused: too many sessions, or the like.
  * @return WEIR_ERR_VERSION      refused: protocol or operations differ.

@@ -2,12 +2,9 @@
 #include "base/clock.h"
 #include "proto/transport/fd_message.h"
 #include "proto/transport/stream.h"
-#include "proto/transport/stream_port.h"
 #include "proto/wire/address.h"
 #include "proto/wire/control_codec.h"
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +13,6 @@
 #include <unistd.h>
 
 #include <linux/vm_sockets.h>
-
-#define PORTS "/sys/class/virtio-ports"
 
 enum weir_status weir_greet_stream(struct weir_transport *t, const struct weir_hello *hello,
                                    uint64_t deadline_ns, struct weir_welcome **ret_welcome)
@@ -137,70 +132,4 @@ enum weir_status weir_connect_vsock(const char *place, const struct weir_hello *
     }
     struct weir_stream_link *link = weir_stream_socket(fd);
     return link ? start(link, hello, deadline_ns, ret_transport, ret_welcome) : WEIR_ERR_NO_MEMORY;
-}
-
-/* ---------------------------------------------------------------- virtio-serial */
-
-/* Is it a port of ours? */
-static bool is_ours(const char *port)
-{
-    char path[320], name[64];
-    snprintf(path, sizeof path, PORTS "/%.200s/name", port);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, name, sizeof name) : -1;
-    if (fd >= 0) {
-        close(fd);
-    }
-    return n > (ssize_t)strlen(WEIR_PORT_NAME) &&
-           strncmp(name, WEIR_PORT_NAME, strlen(WEIR_PORT_NAME)) == 0;
-}
-
-static int by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strverscmp((*a)->d_name, (*b)->d_name);
-}
-
-static int is_name(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.';
-}
-
-bool weir_port_find(size_t n, char *path, size_t path_bytes)
-{
-    struct dirent **entries = NULL;
-    bool found = false;
-    int n_entries = scandir(PORTS, &entries, is_name, by_name);
-    for (int i = 0; i < n_entries; i++) {
-        if (!found && is_ours(entries[i]->d_name) && n-- == 0) {
-            snprintf(path, path_bytes, "/dev/%s", entries[i]->d_name);
-            found = true;
-        }
-        free(entries[i]);
-    }
-    free(entries);
-    return found;
-}
-
-/* The first that no other process has open. */
-static enum weir_status open_any(uint64_t deadline_ns, struct weir_stream_link **ret_link)
-{
-    char path[300];
-    enum weir_status status = WEIR_ERR_NOT_FOUND;
-    for (size_t n = 0; weir_port_find(n, path, sizeof path); n++) {
-        status = weir_port_open(path, deadline_ns, ret_link);
-        if (status != WEIR_ERR_EXISTS) {
-            return status;
-        }
-    }
-    return status;
-}
-
-enum weir_status weir_connect_port(const char *path, const struct weir_hello *hello,
-                                   uint64_t deadline_ns, struct weir_transport **ret_transport,
-                                   struct weir_welcome **ret_welcome)
-{
-    struct weir_stream_link *link;
-    enum weir_status status =
-        *path ? weir_port_open(path, deadline_ns, &link) : open_any(deadline_ns, &link);
-    return status == WEIR_OK ? start(link, hello, deadline_ns, ret_transport, ret_welcome) : status;
 }

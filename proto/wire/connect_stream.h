@@ -7,10 +7,7 @@
 #include "proto/wire/control.h"
 
 #define WEIR_VSOCK_SCHEME "vsock://"
-#define WEIR_PORT_SCHEME  "virtio-serial://"
 #define WEIR_VSOCK_PORT   7070 /* unless somebody says otherwise */
-
-#define WEIR_PORT_NAME "weir." /* of a virtio-serial port: weir.0, weir.1 and so on */
 
 /**
  * Connect to "CID:PORT"; without ":PORT" to WEIR_VSOCK_PORT, "" to that of this machine's host.
@@ -21,23 +18,6 @@
 enum weir_status weir_connect_vsock(const char *place, const struct weir_hello *hello,
                                     uint64_t deadline_ns, struct weir_transport **ret_transport,
                                     struct weir_welcome **ret_welcome) WEIR_MUST_CHECK;
-
-/**
- * Open a port and say hello.
- *
- * @param path  its character device; "": the first of this machine's ports that is free.
- * @return as weir_connect(); WEIR_ERR_EXISTS: other processes have all of them open. @thread any
- */
-enum weir_status weir_connect_port(const char *path, const struct weir_hello *hello,
-                                   uint64_t deadline_ns, struct weir_transport **ret_transport,
-                                   struct weir_welcome **ret_welcome) WEIR_MUST_CHECK;
-
-/**
- * The n-th port of ours, in the order in which the system names them.
- * @param path  gives its character device.
- * @return false: there are no more. @thread any
- */
-bool weir_port_find(size_t n, char *path, size_t path_bytes);
 
 /**
  * Hello and Welcome over a stream that is there.

@@ -168,7 +168,7 @@ static void look_for_ivshmem(struct weir_route *route)
     (void)any_in(PCI_DEVICES, try_pci, route);
 }
 
-/* ---------------------------------------------------------------- vsock, virtio-serial */
+/* ---------------------------------------------------------------- vsock */
 
 /* This machine's CID; VMADDR_CID_ANY: it has none. */
 static unsigned int local_cid(void)
@@ -208,30 +208,6 @@ static void look_for_vsock(struct weir_route *route)
     snprintf(route->about, sizeof route->about, "this machine is CID %u", cid);
 }
 
-static void look_for_port(struct weir_route *route)
-{
-    char path[300], other[300];
-    size_t n = 1;
-    route->kind = "virtio-serial";
-    if (!weir_port_find(0, path, sizeof path)) {
-        snprintf(route->about, sizeof route->about, "no port called " WEIR_PORT_NAME "0");
-        return;
-    }
-    while (weir_port_find(n, other, sizeof other)) {
-        n++;
-    }
-    if (access(path, R_OK | W_OK) != 0) {
-        route->status = errno == EACCES ? WEIR_ERR_DENIED : WEIR_ERR_IO;
-        snprintf(route->about, sizeof route->about, "%.100s: %s", path, strerror(errno));
-        return;
-    }
-    route->status = WEIR_OK;
-    snprintf(route->url, sizeof route->url, WEIR_PORT_SCHEME);
-    snprintf(route->about, sizeof route->about,
-             "%zu port%s, a program at a time on each; the first is %.100s", n, n == 1 ? "" : "s",
-             path);
-}
-
 /* ---------------------------------------------------------------- all */
 
 /* The last resort, and never a guess: it needs an address and keys. */
@@ -243,8 +219,8 @@ static void tell_of_tcp(struct weir_route *route)
 }
 
 /* Each finds a route whose status is WEIR_ERR_NOT_FOUND, and says what it finds out. */
-static void (*const ways[])(struct weir_route *) = {
-    look_for_socket, look_for_devdax, look_for_ivshmem, look_for_vsock, look_for_port, tell_of_tcp};
+static void (*const ways[])(struct weir_route *) = {look_for_socket, look_for_devdax,
+                                                    look_for_ivshmem, look_for_vsock, tell_of_tcp};
 #define N_WAYS (sizeof ways / sizeof ways[0])
 _Static_assert(N_WAYS <= WEIR_ROUTES_MAX, "room for all");
 

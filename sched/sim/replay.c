@@ -62,6 +62,9 @@ static void on_timer(void *user, uint64_t at_ns)
 static void on_record(void *user, const struct weir_sched_record *record)
 {
     struct replay *r = user;
+    if (record->kind == WEIR_SCHED_REC_WAIT) {
+        return; /* a remark on decisions; files of earlier versions have none */
+    }
     if (r->n_made == r->cap_made) {
         size_t cap = r->cap_made ? 2 * r->cap_made : 64;
         struct weir_sched_record *made = realloc(r->made, cap * sizeof *made);
@@ -291,6 +294,9 @@ static enum weir_status compare(struct replay *r, const struct weir_sched_record
 
 static enum weir_status take(struct replay *r, const struct weir_sched_record *record)
 {
+    if (record->kind == WEIR_SCHED_REC_WAIT) {
+        return WEIR_OK;
+    }
     if (weir_sched_trace_is_core(record->kind)) {
         return compare(r, record);
     }

@@ -55,7 +55,7 @@ static enum weir_status check_header(const struct weir_sched_trace_header *h,
     }
     if (h->flags &
         ~(uint32_t)(WEIR_SCHED_TRACE_MIDDLE | WEIR_SCHED_TRACE_GENERATED | WEIR_SCHED_TRACE_FILL |
-                    WEIR_SCHED_TRACE_FILL_ALL | WEIR_SCHED_TRACE_ABOVE)) {
+                    WEIR_SCHED_TRACE_FILL_ALL | WEIR_SCHED_TRACE_ABOVE | WEIR_SCHED_TRACE_CAUSES)) {
         return fail(error, offsetof(struct weir_sched_trace_header, flags), WEIR_ERR_SYNTAX,
                     "unknown flags 0x%x", h->flags);
     }
@@ -153,6 +153,10 @@ static const char *check_core(const struct weir_sched_record *r, uint32_t sms)
         return !r->item                              ? "news of no item"
                : r->value > AT_MAX_NS && !is_unknown ? "a time of more than 292 years"
                                                      : NULL;
+    case WEIR_SCHED_REC_WAIT:
+        return !r->item                             ? "a cause of no item's wait"
+               : r->value >= WEIR_SCHED_CAUSE_COUNT ? "an unknown cause of a wait"
+                                                    : NULL;
     case WEIR_SCHED_REC_CHOOSE:
     case WEIR_SCHED_REC_TICK:
     case WEIR_SCHED_REC_KIND_COUNT:

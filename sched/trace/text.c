@@ -20,6 +20,7 @@ static const char *const core_words[] = {
     [WEIR_SCHED_REC_WITHDRAW] = "withdraw",
     [WEIR_SCHED_REC_CHOOSE] = "choose",
     [WEIR_SCHED_REC_TICK] = "tick",
+    [WEIR_SCHED_REC_WAIT] = "wait",
 };
 _Static_assert(sizeof core_words / sizeof core_words[0] == WEIR_SCHED_REC_KIND_COUNT,
                "every kind has a word");
@@ -147,6 +148,9 @@ static void print_core(FILE *out, const struct weir_sched_record *r)
         break;
     case WEIR_SCHED_REC_CHOOSE:
         fprintf(out, " slice_ns=%" PRIu64, r->value);
+        break;
+    case WEIR_SCHED_REC_WAIT:
+        fprintf(out, " cause=%s", weir_sched_causes[r->value].word);
         break;
     case WEIR_SCHED_REC_TENANT_REMOVE:
     case WEIR_SCHED_REC_WITHDRAW:

@@ -42,6 +42,7 @@ enum weir_sched_trace_flags {
     WEIR_SCHED_TRACE_FILL = 4,      /* struct weir_sched_config's fill: lower classes */
     WEIR_SCHED_TRACE_FILL_ALL = 8,  /* the same: all */
     WEIR_SCHED_TRACE_ABOVE = 16,    /* its above */
+    WEIR_SCHED_TRACE_CAUSES = 32,   /* a scheduler says in it why items wait */
 };
 
 /* The first bytes of a file. */

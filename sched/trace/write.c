@@ -65,8 +65,9 @@ static enum weir_status write_header(int fd, const struct weir_sched_config *con
         .header_bytes = WEIR_SCHED_TRACE_HEADER_BYTES,
         .record_bytes = WEIR_SCHED_TRACE_RECORD_BYTES,
         .sms = config->sms,
-        .flags =
-            flags | fill_flag(config->fill) | (config->above != 0 ? WEIR_SCHED_TRACE_ABOVE : 0),
+        .flags = flags | fill_flag(config->fill) |
+                 (config->above != 0 ? WEIR_SCHED_TRACE_ABOVE : 0) |
+                 (flags & WEIR_SCHED_TRACE_GENERATED ? 0 : WEIR_SCHED_TRACE_CAUSES),
         .overhead_ppm = config->overhead_ppm,
         .wall_ns = wall_ns,
         .alone_ns = config->alone_ns,

@@ -63,16 +63,15 @@ def inside(machine, environment):
 
 
 def boot(host, folder):
-    """A machine with ivshmem, an NVDIMM, ports, and a host of its own for vsock and shm."""
+    """A machine with ivshmem, an NVDIMM, and a host of its own for vsock and shm."""
     config = os.path.join(folder, "weir.toml")
     with open(config, "w") as f:
         f.write('[host]\nwindow_bytes = "1GiB"\ncdi = "none"\nvm_region = "64MiB"\ndriver = "softgpu"\n'
                 f'softgpu = "/softgpu/{os.path.basename(lib.places.softgpu)}"\n'
                 '[[tenant]]\nname = "alice"\nvsock_cid = 1\n')
-    image = kvm.make_root(folder, [], weir=True, modules=kvm.modules_called(*kvm.SERIAL, *kvm.VSOCK_LOOPBACK,
-                                                                                 *kvm.NVDIMM),
+    image = kvm.make_root(folder, [], weir=True, modules=kvm.modules_called(*kvm.VSOCK_LOOPBACK, *kvm.NVDIMM),
                           files=[(bench(), "cuda"), (config, "etc"), (lib.places.softgpu, "softgpu")])
-    machine = kvm.Machine(host, image, extra=[*kvm.serial_devices(host, 1), *kvm.nvdimm_devices(host)]).up()
+    machine = kvm.Machine(host, image, extra=kvm.nvdimm_devices(host)).up()
     machine.run("mkdir -p /run; (weir serve --config /etc/weir.toml --log info > /tmp/serve 2>&1 &) ; "
                 "until grep -q 'ready run_dir' /tmp/serve; do usleep 100000; done")
     return machine
@@ -112,7 +111,6 @@ def main():
                 machine = boot(host, folder)
                 ways |= {"guest: devdax": inside(machine, "WEIR_HOST=devdax://"),
                          "guest: ivshmem": inside(machine, "WEIR_HOST=ivshmem://"),
-                         "guest: virtio-serial": inside(machine, "WEIR_HOST=virtio-serial://"),
                          "in the guest: vsock": inside(machine, "WEIR_HOST=vsock://1"),
                          "in the guest: shm": inside(machine, "WEIR_HOST=ipc:///run/weir/alice.sock")}
             rows = {name: [] for name in ways}

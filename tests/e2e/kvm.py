@@ -9,7 +9,6 @@ serial console. It runs under TCG: /dev/kvm may be there and not run a stock ker
                       linux-image-cloud package is fetched (not installed)
 """
 import array
-import contextlib
 import ctypes
 import glob
 import json
@@ -21,7 +20,6 @@ import struct
 import subprocess
 import threading
 import time
-import tty
 import unittest
 
 import lib
@@ -30,7 +28,6 @@ import libvirtd
 FULL = os.environ.get("WEIR_E2E_FULL") == "1"
 ADVICE = "apt-get install qemu-system-x86 busybox-static cpio"
 RING_S = 0.002
-TICK_S = 1
 PIDFD_GETFD = 438  # the system call, on all architectures
 
 
@@ -82,59 +79,6 @@ class StandIn:
                     os.close(fd)
 
 
-class PortStandIn:
-    """A virtio-serial port without a machine: QEMU's connection to <run_dir>/vm/<tenant>.serial, and a
-    terminal where the guest has its character device. What a killed program leaves in it stays there."""
-
-    def __init__(self, host, tenant="alice"):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(os.path.join(host.run_dir, "vm", f"{tenant}.serial"))
-        self.master, self.slave = os.openpty()
-        tty.setraw(self.slave)
-        self.path = os.ttyname(self.slave)
-        self._threads = [threading.Thread(target=self._relay, args=ends, daemon=True)
-                         for ends in ((self.socket.fileno(), self.master),
-                                      (self.master, self.socket.fileno()))]
-        self._threads.append(threading.Thread(target=self._tick, daemon=True))
-        for thread in self._threads:
-            thread.start()
-
-    def _tick(self):
-        """What a guest's kernel does all the time, so that its machine is not taken for suspended."""
-        while self.slave >= 0:
-            time.sleep(TICK_S)
-
-    def _relay(self, source, target):
-        try:
-            while data := os.read(source, 65536):
-                while data:
-                    data = data[os.write(target, data):]
-        except OSError:
-            pass
-        self.hang_up()
-
-    def hang_up(self):
-        """What a port looks like whose host is gone."""
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
-        if self.slave >= 0:
-            slave, self.slave = self.slave, -1
-            os.close(slave)
-            os.close(self.master)
-
-    def environment(self):
-        return dict(lib.clean_environment(), LD_LIBRARY_PATH=lib.places.guest_lib,
-                    WEIR_HOST=f"virtio-serial://{self.path}", WEIR_LOG="error")
-
-    def start(self, program, *args):
-        path = lib.places.program(program)
-        return lib.Process([path, *map(str, args)], env=self.environment(), name=program)
-
-    def close(self):
-        self.hang_up()
-        self.socket.close()
-
-
 _kernel = None
 
 
@@ -176,7 +120,6 @@ def modules_of(vmlinuz, root):
 
 # In the order in which they need each other.
 VIRTIO = ("virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci")
-SERIAL = (*VIRTIO, "virtio_console")
 NVDIMM = ("libnvdimm", "nd_btt", "nd_pmem", "nfit", "dax_pmem", "device_dax")
 NINEP = (*VIRTIO, "9pnet", "9pnet_virtio", "netfs", "fscache", "9p", "overlay")
 VSOCK_LOOPBACK = ("vsock", "vmw_vsock_virtio_transport_common", "vsock_loopback")
@@ -343,15 +286,6 @@ class Console:
         output = "\n".join(text.replace("\r", "") for text in lines[self.seen:end]).rstrip()
         self.seen = end + 1
         return int(match[1]), output
-
-
-def serial_devices(host, n, tenant="alice"):
-    """QEMU's arguments for n virtio-serial ports of a tenant."""
-    argv = ["-device", "virtio-serial-pci"]
-    for i in range(n):
-        argv += ["-chardev", f"socket,id=port{i},path={host.run_dir}/vm/{tenant}.serial,reconnect=1",
-                 "-device", f"virtserialport,chardev=port{i},name=weir.{i}"]
-    return argv
 
 
 def nvdimm_path(host, tenant="alice"):

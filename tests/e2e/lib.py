@@ -166,11 +166,16 @@ class Host:
         self.write_config(tenants)
 
     def write_config(self, tenants):
-        """tenants: names, or {name: {key: value}} with values as TOML has them."""
+        """tenants: names, or {name: {key: value}} with values as TOML has them; None: not that key.
+
+        Those of isolation "group" that name no group are in one.
+        """
         if not isinstance(tenants, dict):
             tenants = {name: {} for name in tenants}
-        if self.isolation:
+        if self.isolation and not (self.isolation == "group" and self.remote):  # none of a group comes by TCP
             tenants = {name: {"isolation": self.isolation, **settings} for name, settings in tenants.items()}
+        tenants = {name: {"group": "together", **settings} if settings.get("isolation") == "group" else settings
+                   for name, settings in tenants.items()}
         self.tenants = tenants
         lines = ["[host]", *self.host_lines]
         if self.worker_user and not any(line.startswith("worker_user") for line in self.host_lines):
@@ -184,7 +189,7 @@ class Host:
             lines += ["", "[[tenant]]", f'name = "{name}"']
             if self.remote:
                 lines.append(f'key = "{self.remote.public(name)}"')
-            lines += [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+            lines += [f"{key} = {json.dumps(value)}" for key, value in settings.items() if value is not None]
         with open(self.config, "w") as f:
             f.write("\n".join(lines) + "\n")
 

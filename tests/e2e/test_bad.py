@@ -4,7 +4,7 @@ import lib
 
 
 class Bad(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def beside_steady(self, *args, arrangements=(lib.SHM, lib.ZMQ), limit_s=40):
         host = self.host()

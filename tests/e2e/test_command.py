@@ -181,7 +181,7 @@ class Command(lib.Case):
         self.assertEqual(self.complete("weir ", "weir help "), [{*commands, "help"}] * 2)
         actions = self.complete(*(f"weir {command} " for command in ("tenant", "trace", "ptx", "policy")))
         self.assertEqual([sorted(found)[:2] for found in actions],
-                         [["add", "list"], ["draw", "generate"], ["inspect", "transform"], ["set", "show"]])
+                         [["add", "list"], ["generate", "show"], ["inspect", "transform"], ["set", "show"]])
         lines = [*commands, *(f"tenant {action}" for action in actions[0]), *(f"trace {action}" for action in actions[1]),
                  *(f"ptx {action}" for action in actions[2])]
         for line, found in zip(lines, self.complete(*(f"weir {line} -" for line in lines)), strict=True):

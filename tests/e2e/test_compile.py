@@ -29,7 +29,7 @@ cat "$in" > "$out"
 
 
 class Compile(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def serve(self, *lines, tenants=None, ptxas=PTXAS):
         self.ptxas_folder = self.folder()

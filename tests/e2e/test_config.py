@@ -166,7 +166,7 @@ class Config(lib.Case):
         self.assertEqual(host.stop(), 0)
 
     def test_isolation_process(self):
-        host = self.host({"alice": {"isolation": "shared"}, "bob": {"isolation": "process"}})
+        host = self.host({"alice": {"isolation": "group"}, "bob": {"isolation": "process"}})
         workers = host.status()["worker"]
         self.assertEqual(sorted(w["tenant"] for w in workers), ["", "bob"])
         steady = self.steady(host, tenant="bob")

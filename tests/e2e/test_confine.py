@@ -52,7 +52,7 @@ class Confine(lib.Case):
 
     def programs(self, lines=(), **kwargs):
         """A host with a worker that is shared, two spares, and one of a program."""
-        host = self.host({"alice": {"isolation": "program"}, "bob": {"isolation": "shared"}}, host_lines=["spare_workers = 2", *lines],
+        host = self.host({"alice": {"isolation": "program"}, "bob": {"isolation": "group"}}, host_lines=["spare_workers = 2", *lines],
                          **kwargs)
         self.steady(host, tenant="alice")
         lib.until(lambda: len(self.workers(host)) == 4, 20, "the spares are there again")

@@ -9,7 +9,7 @@ VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
 class Connections(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def own(self, **kwargs):
         return self.host({"alice": {"isolation": "process"}, "bob": {}}, **kwargs)

@@ -10,7 +10,7 @@ N = 2
 
 
 class Base(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def devices_host(self, tenants=("alice", "bob"), n=N, env=None, **kwargs):
         if lib.DRIVER != "softgpu" and lib.gpus() < n:
@@ -127,7 +127,7 @@ class Devices(Base):
 class Contexts(Base):
     """A worker opens the context of its first device when it starts, and each other at its first use."""
 
-    SHARED = {"alice": {"isolation": "shared"}, "bob": {"isolation": "shared"}}
+    SHARED = {"alice": {"isolation": "group"}, "bob": {"isolation": "group"}}
 
     def opened(self, host, device):
         """How often a context was opened on the device, so far."""
@@ -208,11 +208,11 @@ class Contexts(Base):
     def test_none_to_be_had(self):
         """The call that needs it gets the driver's error, all else goes on, and a later try succeeds."""
         full = os.path.join(self.folder(), "full")
-        for isolation in ("shared", "program"):
+        for isolation in ("group", "program"):
             host = self.devices_host({**self.SHARED, "alice": {"isolation": isolation}}, host_lines=["spare_workers = 1"],
                                      env={"WEIR_SOFTGPU_FULL": full})
             steady = self.steady(host)
-            ready = {"shared": "", "program": "spare"}[isolation]
+            ready = {"group": "", "program": "spare"}[isolation]
             lib.until(lambda h=host, r=ready: any(w["state"] == r and w["contexts"] for w in h.status()["worker"]), 10,
                       "a worker is ready")
             with open(full, "w", encoding="ascii"):
@@ -231,7 +231,7 @@ class Contexts(Base):
 
 class Exclusive(lib.Case):
     """Two hosts on one GPU, which is softgpu under the name of NVIDIA's driver."""
-    isolation = "shared"
+    isolation = "group"
 
     def setUp(self):
         super().setUp()

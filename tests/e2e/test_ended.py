@@ -141,8 +141,8 @@ class EndedTenant(Ended, lib.Case):
         self.steady_undisturbed(other)
 
 
-class EndedShared(Kinds, Ended, lib.Case):
-    isolation = "shared"
+class EndedGroup(Kinds, Ended, lib.Case):
+    isolation = "group"
 
     def test_a_full_device(self):
         """Then all tenants' ended programs count."""
@@ -167,13 +167,6 @@ class EndedShared(Kinds, Ended, lib.Case):
         other.wait_line("^held$")
         self.assertIn("result 0\n", other.out)
         self.assertEqual(host.tenant("alice")["used_bytes"], piece)
-
-
-class EndedGroup(Ended, lib.Case):
-    isolation = "group"
-
-    def ended_host(self, **kwargs):
-        return super().ended_host(**kwargs, group="one")
 
 
 if __name__ == "__main__":

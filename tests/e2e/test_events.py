@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 class Events(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def events(self, host, **wanted):
         result = lib.run_weir("events", "--json", "--run-dir", host.run_dir)

@@ -18,7 +18,7 @@ needs_calls_beside_kernels = unittest.skipUnless(SOFTGPU, "a GPU's driver loads 
 
 
 class Fault(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def said(self, host, pattern, limit_s=10):
         """The first line of the host's log that matches."""

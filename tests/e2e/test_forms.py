@@ -18,7 +18,7 @@ LIMIT_S = 900 if FULL else 800
 
 
 class Forms(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def arrangements(self, seeds):
         """As they are, in another order, and every form; nothing but softgpu is under them."""

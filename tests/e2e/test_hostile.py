@@ -10,7 +10,7 @@ import lib
 
 
 class Hostile(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def scenarios(self, kind):
         listed = subprocess.run([lib.places.program("e2e_hostile"), "list"], capture_output=True,

@@ -69,7 +69,7 @@ class Peer:
 
 class Shared(lib.Case):
     """Both programs are in one worker."""
-    isolation = "shared"
+    isolation = "group"
     n_workers = 1
 
     def setUp(self):

@@ -11,7 +11,7 @@ KILLS = int(os.environ.get("WEIR_E2E_KILLS", "60"))
 
 
 class Kill(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def kill_loop(self, host, kills, arrangements):
         """Guests at random work, two at a time, killed after a random time."""
@@ -46,14 +46,17 @@ class Kill(lib.Case):
         self.assertEqual(host.stop(), 0)
 
     def test_kills_over_zmq(self):
-        remote = self.remote()
-        host = self.host(remote=remote)
-        for arrangement in (lib.ZMQ, lib.TCP):
-            self.finished(host, "e2e_minimal", arrangement=arrangement)
+        self.kills_over(lib.ZMQ, self.host())
+
+    def test_kills_over_tcp(self):
+        self.kills_over(lib.TCP, self.host(remote=self.remote()))
+
+    def kills_over(self, arrangement, host):
+        self.finished(host, "e2e_minimal", arrangement=arrangement)
         host.wait_idle()
         before = host.resting_footprint()
-        steady = self.steady(host)
-        self.kill_loop(host, max(KILLS // 3, 4), [lib.ZMQ, lib.TCP])
+        steady = self.steady(host, arrangement=arrangement)
+        self.kill_loop(host, max(KILLS // 6, 4), [arrangement])
         self.steady_goes_on(steady)
         self.steady_undisturbed(steady)
         host.wait_idle(limit_s=20)  # a remote guest's death shows by its silence
@@ -76,7 +79,7 @@ class Kill(lib.Case):
     def test_stopped_guest_holds_nobody_up(self):
         """SIGSTOP with work under way and replies pending. On a GPU a program that shares a worker may wait for it: code
         is loaded there when the context is idle."""
-        isolation = "shared" if lib.DRIVER == "softgpu" else "program"
+        isolation = "group" if lib.DRIVER == "softgpu" else "program"
         host = self.host({name: {"isolation": isolation} for name in ("alice", "bob")})
         steady = self.steady(host)
         stopped = [self.guest(host, "e2e_churn", seed) for seed in (1, 2, 3)]

@@ -15,7 +15,7 @@ SLACK_S = float(os.environ.get("WEIR_E2E_SLACK_S", "0.5"))  # nine threads, a te
 
 
 class Lost(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def see_loss(self, guests, lost_ns):
         """Every thread of these guests has its error in time, and every later call fails at once."""
@@ -72,7 +72,7 @@ class Lost(lib.Case):
 
     def test_a_worker_that_is_stopped_is_replaced(self):
         """Its program waits no longer than one whose worker is told to end; who comes then gets another worker."""
-        host = self.host({"alice": {"isolation": "program"}, "bob": {"isolation": "shared"}}, host_lines=["spare_workers = 1"])
+        host = self.host({"alice": {"isolation": "program"}, "bob": {"isolation": "group"}}, host_lines=["spare_workers = 1"])
         guests = {t: self.steady(host, tenant=t) for t in ("alice", "bob")}
 
         def workers_by_state():
@@ -91,7 +91,7 @@ class Lost(lib.Case):
 
     def test_a_worker_that_does_not_read_holds_nobody_else_up(self):
         """Guests come until its link is full. Then it is given up, and its tenants get the next one."""
-        host = self.host({"alice": {"isolation": "shared"}, "bob": {"isolation": "program"}})
+        host = self.host({"alice": {"isolation": "group"}, "bob": {"isolation": "program"}})
         worker, = (w["pid"] for w in host.status()["worker"] if w["state"] == "")
         with lib.main_thread_stands(worker), contextlib.ExitStack() as guests:
             def come():

@@ -15,7 +15,7 @@ PTRACE_ATTACH = 16
 class Manners(lib.Case):
     def check(self, run, **kwargs):
         """run(host) beside another tenant's program; then everything is as before."""
-        for isolation in ("shared", "program"):
+        for isolation in ("group", "program"):
             with self.subTest(isolation=isolation):
                 host = self.host({name: {"isolation": isolation} for name in ("alice", "bob")}, **kwargs)
                 steady = self.steady(host)
@@ -24,7 +24,7 @@ class Manners(lib.Case):
                 self.finished(host, "e2e_minimal")
                 self.steady_undisturbed(steady)
                 host.wait_idle()
-                if isolation == "shared":  # else there are spare workers, and some that are kept
+                if isolation == "group":  # else there are spare workers, and some that are kept
                     lib.until(lambda: len(lib.fds_of(host.supervisor_pid())) <= before, 10,
                               "the supervisor's descriptors are those that it had")
                 self.assertFalse(re.search("worker died|worker.*killed", host.process.err), host.process.tail())
@@ -112,7 +112,7 @@ print("first", first.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(4096)))
 
     def test_a_host_with_a_limit_of_files(self):
         """A memory file that is too large for RLIMIT_FSIZE is refused; nobody dies of SIGXFSZ."""
-        host = self.host({"alice": {"isolation": "shared"}}, prefix=["prlimit", f"--fsize={8 << 20}"])
+        host = self.host({"alice": {"isolation": "group"}}, prefix=["prlimit", f"--fsize={8 << 20}"])
         argv, env = lib.guest_argv(host, lib.SHM, "alice", lib.places.program("e2e_minimal"), [])
         done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 1, done.stdout)

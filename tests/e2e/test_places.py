@@ -327,7 +327,7 @@ class PinnedMemory(Base):
         self.check("program")
 
     def test_tenants_of_one_worker(self):
-        self.check("shared")
+        self.check("group")
 
     def test_one_tenant_alone_has_as_much_as_before(self):
         host = self.serve(["alice"])

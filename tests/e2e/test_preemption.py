@@ -20,7 +20,7 @@ PROGRAM = "drv_kernel_state"  # needs its constants and variables to be one kern
 
 
 class Forms(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def explored(self, folder=None, **kwargs):
         lines = lib.forms_lines(folder or self.folder(), **kwargs)

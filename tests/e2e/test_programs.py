@@ -453,7 +453,7 @@ class Programs(Base):
     def test_groups_share_a_worker(self):
         host = self.host({"alice": {"isolation": "group", "group": "one"},
                           "bob": {"isolation": "group", "group": "one"},
-                          "carol": {"isolation": "group", "group": "two"}, "dora": {"isolation": "shared"}})
+                          "carol": {"isolation": "group", "group": "two"}, "dora": {"isolation": "group", "group": "three"}})
         self.assertEqual(len(self.workers(host)), 3)
         steady = {t: self.steady(host, tenant=t) for t in ("carol", "dora")}
         self.faulted(host, tenant="alice")
@@ -463,12 +463,14 @@ class Programs(Base):
             self.steady_undisturbed(s)
 
     def test_a_group_is_named_by_those_who_are_in_one(self):
-        for settings in ({"isolation": "group"}, {"group": "one"}):
+        for settings, why in (({"isolation": "group", "group": None}, "a tenant has a 'group' if, and only if"),
+                              ({"group": "one"}, "a tenant has a 'group' if, and only if"),
+                              ({"isolation": "shared"}, "use 'group', with the same 'group' for all tenants")):
             host = self.host({"alice": settings}, start=False)
             result = subprocess.run([lib.places.weir, "serve", "--config", host.config], capture_output=True,
                                     text=True, timeout=20, env=dict(os.environ))
             self.assertNotEqual(result.returncode, 0)
-            self.assertIn("a tenant has a 'group' if, and only if", result.stderr)
+            self.assertIn(why, result.stderr)
 
     def test_connections_that_a_program_wants_come_with_its_worker(self):
         host = self.own()

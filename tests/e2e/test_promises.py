@@ -71,7 +71,7 @@ class Files(lib.Case):
 
     def test_no_guest_holds_a_file_of_the_driver(self):
         program = os.path.realpath(lib.places.program("e2e_steady"))
-        for isolation in ("shared", "program"):
+        for isolation in ("group", "program"):
             host = self.host({"alice": {"isolation": isolation}})
             guest = self.guest(host, "e2e_steady")
             guest.wait_line(r"^round [1-9]")

@@ -8,14 +8,13 @@ QUOTA = 256 << 20
 
 
 class Quota(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
-    def quota_host(self, **more):
-        return self.host({"alice": {"memory": "256MiB", **more}, "bob": {"memory": "1GiB"}},
-                         remote=self.remote())
+    def quota_host(self, remote=None, **more):
+        return self.host({"alice": {"memory": "256MiB", **more}, "bob": {"memory": "1GiB"}}, remote=remote)
 
     def test_shown_and_enforced(self):
-        host = self.quota_host()
+        host = self.quota_host(self.remote())
         steady = self.steady(host)
         for arrangement in (lib.SHM, lib.ZMQ, lib.TCP):
             guest = self.finished(host, "e2e_quota", "check", QUOTA, arrangement=arrangement)
@@ -61,7 +60,7 @@ class Quota(lib.Case):
 
     def test_limits_of_contexts_are_charged(self):
         """Heap, printf's buffer, stack and pending launches take device memory that no allocation shows."""
-        for isolation in ("program", "tenant", "shared"):
+        for isolation in ("program", "tenant", "group"):
             with self.subTest(isolation):
                 host = self.host({"alice": {"memory": "64MiB", "isolation": isolation}, "bob": {}})
                 self.finished(host, "e2e_limits", "charged", *(["shared"] if isolation != "program" else []))

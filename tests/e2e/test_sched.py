@@ -22,7 +22,7 @@ SETTLE_S = 0.7
 
 
 class Sched(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def tenants(self, policy, starve_ms=1000, **settings):
         """A host with these tenants' settings, under a policy."""
@@ -184,7 +184,7 @@ class Sched(lib.Case):
         """Its gate is made when a worker first uses it: attached to the gate process that there is then."""
         if lib.DRIVER != "softgpu" and lib.gpus() < 2:
             self.skipTest("needs two GPUs")
-        host = self.host({"alice": {"weight": 300, "isolation": "program"}, "bob": {"weight": 100, "isolation": "shared"}},
+        host = self.host({"alice": {"weight": 300, "isolation": "program"}, "bob": {"weight": 100, "isolation": "group"}},
                          args=["--policy", "fair"], env={"WEIR_SOFTGPU_DEVICES": "2"})
         gate = self.gate(host)
         os.kill(gate, lib.signal.SIGKILL)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import xml.etree.ElementTree as ElementTree
 
 import lib
 
@@ -63,10 +62,9 @@ class Simulation(lib.Case):
         self.assertEqual((cut["cut"], cut["time_s"]), (True, 0.02))
 
     def test_compare(self):
-        svg = os.path.join(self.folder(), "two.svg")
         spec = "name=s tenants=8 graph=19 kernel=510us"
         text = self.weir("sim", "--generate", spec, "--duration", "50ms", "--until", "50ms", "--set", "fill=all",
-                         "--compare", "small_sms=0", "--svg", svg, "--from", "10ms", "--to", "20ms").stdout
+                         "--compare", "small_sms=0").stdout
         self.assertIn("A  fill=all\nB  small_sms=0\n", text)
         row, = [line.split() for line in text.splitlines() if line.startswith("finished, items a second")]
         self.assertGreater(float(row[-3]), 2 * float(row[-2]), text)
@@ -75,11 +73,6 @@ class Simulation(lib.Case):
                          "--compare", "domains=contexts").stdout
         row, = [line.split() for line in text.splitlines() if line.startswith("finished, items a second")]
         self.assertNotEqual(row[-3], row[-2], "a scheduler that knows of contexts lets nothing pass beside another's")
-        root = ElementTree.parse(svg).getroot()
-        inner = root.findall("{http://www.w3.org/2000/svg}svg")
-        self.assertEqual([part.find("{http://www.w3.org/2000/svg}title").text for part in inner],
-                         ["A: fill=all", "B: small_sms=0"])
-        self.assertEqual(float(inner[1].get("y")), float(inner[0].get("height")))
         for wrong in ("small_sms=x", "nothing=1", "fill", "policy=fair+fair", "order_window=99", "sms=0"):
             self.assertIn("no setting", self.weir("sim", "--generate", spec, "--compare", wrong,
                                                   expect=1).stderr)
@@ -92,22 +85,9 @@ class Simulation(lib.Case):
             waits[policy] = next(t for t in run["tenants"] if t["name"] == "infer")["wait_p99_s"]
         self.assertLessEqual(waits["priority"], waits["fair"])
 
-    def test_pictures(self):
-        folder = self.folder()
-        svg, timeline = (os.path.join(folder, name) for name in ("who.svg", "run.json"))
-        run = json.loads(self.weir("sim", "--json", "--quick", "--svg", svg, "--timeline", timeline,
-                                   self.trace()).stdout)
-        root = ElementTree.parse(svg).getroot()
-        space = "{http://www.w3.org/2000/svg}"
-        self.assertEqual(root.tag, space + "svg")
-        titles = [t.text for t in root.iter(space + "title")]
-        for name in ("train", "other", "infer"):
-            self.assertTrue(any(t.startswith(name + ", ") for t in titles), name)
-        width, height = float(root.get("width")), float(root.get("height"))
-        for rect in root.findall(space + "rect")[1:]:
-            x, y = float(rect.get("x")), float(rect.get("y"))
-            self.assertTrue(0 <= x and x + float(rect.get("width")) <= width)
-            self.assertTrue(0 <= y and y + float(rect.get("height")) <= height)
+    def test_timeline(self):
+        timeline = os.path.join(self.folder(), "run.json")
+        run = json.loads(self.weir("sim", "--json", "--quick", "--timeline", timeline, self.trace()).stdout)
         with open(timeline) as f:
             events = json.load(f)["traceEvents"]
         spans = [e for e in events if e["ph"] == "X" and e["pid"] == 1]
@@ -164,7 +144,7 @@ class Simulation(lib.Case):
                 (("sim", "--gpu", "h200,sms=0", path), 1, "sms=0"),
                 (("sim", "--until", "5", path), 1, "not a time"),
                 (("sim", "--interval", "1ns", path), 1, "limit"),
-                (("sim", "--svg", "/nonexistent/x", path), 1, "No such file"),
+                (("sim", "--timeline", "/nonexistent/x", path), 1, "No such file"),
                 (("sim", "--generate", "name=a weight=0"), 1, "load:1:15: "),
                 (("trace",), 2, "action"),
                 (("trace", "bogus"), 2, "bogus"),

@@ -11,7 +11,7 @@ LINE = re.compile(r"\[(\d+)/(\d+)\] (\d+\.\d{9}) (\w+)\((.*)\) = (\w+) <(\d+\.\d
 
 
 class Stats(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def stats(self, host, *args):
         result = lib.run_weir("stats", "--run-dir", host.run_dir, "--json", *args)

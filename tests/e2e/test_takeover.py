@@ -138,7 +138,7 @@ class Takeover(lib.Case):
     def victims(self, lines=(), **kwargs):
         """A host on which alice has been taken over and bob works: (host, alice's worker, bob's program)."""
         user = [f'worker_user = "{USER}"'] if os.geteuid() == 0 and not lib.WORKER_USER else []
-        host = self.host({"alice": {"isolation": "program"}, "bob": {"isolation": "program"}, "carol": {"isolation": "shared"}},
+        host = self.host({"alice": {"isolation": "program"}, "bob": {"isolation": "program"}, "carol": {"isolation": "group"}},
                          host_lines=["spare_workers = 1", *user, *lines], env=self.env, **kwargs)
         self.steady(host, tenant="alice")
         steady = self.steady(host, tenant="bob")

@@ -15,7 +15,7 @@ OUT_OF_MEMORY = lib.CUDA_ERROR_OUT_OF_MEMORY
 
 
 class Takes(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def greedy(self, host, kind, item=None, error=OUT_OF_MEMORY):
         """Who has taken all; gives the guest and how much it got."""

@@ -170,7 +170,7 @@ class Tenant(lib.Case):
     def test_64_of_many_work_in_one_worker(self):
         """A worker has so many windows of addresses. Who has a worker of its own needs none of them."""
         names = [f"t{i}" for i in range(MOST - 1)]
-        host = self.host({**{name: {"isolation": "shared"} for name in names}, "own": {"isolation": "tenant"}})
+        host = self.host({**{name: {"isolation": "group"} for name in names}, "own": {"isolation": "tenant"}})
         held = []
         while not held or held[-1] is not None:
             held.append(self.hold(host, names[len(held)]))
@@ -186,7 +186,7 @@ class Tenant(lib.Case):
             self.assertEqual(guest.wait(20), 0)
 
     def test_a_worker_ends_with_its_tenant(self):
-        host = self.host({"alice": {"isolation": "shared"}})
+        host = self.host({"alice": {"isolation": "group"}})
         for i in range(3):
             self.tenant(host, "add", f"job-{i}", "isolation=process")
             lib.until(lambda: all(w["pid"] for w in host.status()["worker"]), 10, "two workers")
@@ -279,7 +279,7 @@ class Tenant(lib.Case):
         self.assertEqual(tenants["carol"]["source"], "weir.toml")
 
     def test_a_new_worker_has_the_settings(self):
-        host = self.host({"alice": {"memory": "512MiB", "isolation": "shared"}})
+        host = self.host({"alice": {"memory": "512MiB", "isolation": "group"}})
         self.tenant(host, "set", "alice", "memory=64MiB")
         os.kill(host.worker_pid(), 9)
         lib.until(lambda: host.worker()["restarts"] == 1 and host.worker()["pid"], 10, "a new worker",

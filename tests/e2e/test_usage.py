@@ -131,7 +131,7 @@ class Usage(lib.Case):
 
     def test_a_stop_of_all_processes_is_no_alarm(self):
         """As a terminal's ^C and systemd do: workers and gate leave it to the host when they end."""
-        for isolation in ("shared", "program"):
+        for isolation in ("group", "program"):
             host = self.host({"default": {"isolation": isolation}})
             self.finished(host, "e2e_minimal", tenant="default")
             process, pids = host.process, [*lib.children_of(host.pid), host.pid]

@@ -10,7 +10,7 @@ MIB = 1 << 20
 
 
 class Vmm(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def used(self, host, tenant="alice"):
         return host.tenant(tenant)["used_bytes"]

@@ -10,7 +10,7 @@ STALL_S = 1.0  # nobody else may wait for longer
 
 
 class Waits(lib.Case):
-    isolation = "shared"
+    isolation = "group"
 
     def prompt(self, guest, word, answer):
         seen = len(guest.lines)

@@ -5,9 +5,10 @@
  */
 #include "sched/sim/replay.h"
 #include "sched/sim/sim.h"
-#include "sched/sim/tail.h"
+#include "sched/sim/waits.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Longer ones only find the same again, slower. */
 #define BYTES_MAX 65536
@@ -57,21 +58,30 @@ static void run_load(const uint8_t *data, size_t bytes)
 /* Each moment of a wait has a cause. */
 static void explain(const uint8_t *data, size_t bytes)
 {
+    struct weir_sched_trace_header header;
     struct weir_sched_trace_error error;
-    struct weir_sim_tail tail;
-    if (weir_sim_tail_read(data, bytes, 3, &tail, &error) != WEIR_OK) {
+    struct weir_sim_waits waits;
+    uint8_t *copy = bytes >= sizeof header ? malloc(bytes) : NULL;
+    if (!copy) {
         return;
     }
-    for (uint32_t t = 0; t < tail.n_tenants; t++) {
-        uint64_t ns = 0;
-        for (unsigned cause = 0; cause < WEIR_SIM_TAIL_COUNT; cause++) {
-            ns += tail.tenants[t].cause_ns[cause];
+    memcpy(copy, data, bytes);
+    memcpy(&header, copy, sizeof header);
+    header.flags |= WEIR_SCHED_TRACE_CAUSES; /* whatever the input says: causes are looked at */
+    memcpy(copy, &header, sizeof header);
+    if (weir_sim_waits_read(copy, bytes, 3, &waits, &error) == WEIR_OK) {
+        for (uint32_t t = 0; t < waits.n_tenants; t++) {
+            uint64_t ns = 0;
+            for (unsigned cause = 0; cause < WEIR_SCHED_CAUSE_COUNT; cause++) {
+                ns += waits.tenants[t].sum.cause_ns[cause];
+            }
+            if (ns != waits.tenants[t].sum.ns) {
+                abort();
+            }
         }
-        if (ns != tail.tenants[t].waited_ns) {
-            abort();
-        }
+        weir_sim_waits_finish(&waits);
     }
-    weir_sim_tail_finish(&tail);
+    free(copy);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

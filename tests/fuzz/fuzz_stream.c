@@ -1,6 +1,6 @@
 /*
  * The stream transport against a hostile peer: frames in any pieces over a link that takes and
- * gives as little as it likes, and the packets of a virtio-serial port under them.
+ * gives as little as it likes.
  *
  * The input is a script. What the peer has said is kept, and read a second time here in the
  * plainest way: a record that is received must be the next one of those, and there is no record
@@ -8,7 +8,6 @@
  */
 #include "base/clock.h"
 #include "proto/transport/stream.h"
-#include "proto/transport/stream_port.h"
 #include "tests/fuzz/script.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,9 +17,7 @@
 #include <unistd.h>
 
 #define SAID_MAX  (256u << 10)
-#define PORT_MAX  (96u << 10) /* so much fits into the socket */
 #define STEPS_MAX 200
-#define OPENERS   4u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -225,7 +222,7 @@ static void link_close(struct weir_stream_link *base, bool child)
 }
 
 static const struct weir_stream_link_ops link_ops = {
-    .id = WEIR_TRANSPORT_VSOCK, .read = link_read, .write = link_write, .close = link_close};
+    .read = link_read, .write = link_write, .close = link_close};
 
 /* The newest record must be the one that the peer said. */
 static void check_record(const struct speech *said, const struct heard *heard,
@@ -333,117 +330,10 @@ static void speak_frames(struct script *script)
     free(link.said.bytes);
 }
 
-/* ---------------------------------------------------------------- packets of a port */
-
-static uint64_t now_ns;
-
-static uint64_t clock_ns(void *user)
-{
-    (void)user;
-    return now_ns;
-}
-
-static void say_packet(struct speech *speech, struct script *script, struct speech *frames)
-{
-    uint32_t shape = take(script, 1);
-    struct weir_port_packet packet = {
-        .magic = WEIR_PORT_MAGIC, .kind = 1 + shape % 5, .opener = 1 + shape / 8 % OPENERS};
-    struct weir_port_proof proof = {.not_opener = ~packet.opener, .words = WEIR_PORT_PROOF};
-    size_t ready = frames->len;
-
-    if (packet.kind <= WEIR_PORT_OPENED) {
-        packet.payload_bytes = sizeof proof;
-        say(speech, &packet, sizeof packet);
-        say(speech, &proof, sizeof proof);
-        return;
-    }
-    if (packet.kind == WEIR_PORT_DATA) {
-        packet.payload_bytes = (uint16_t)take(script, 2);
-        ready = packet.payload_bytes < ready ? packet.payload_bytes : ready;
-        packet.payload_bytes = (shape & 0x80) != 0 ? packet.payload_bytes : (uint16_t)ready;
-    }
-    say(speech, &packet, sizeof packet);
-    if (packet.kind == WEIR_PORT_DATA) {
-        say(speech, frames->bytes, ready);
-        frames->len -= ready;
-        memmove(frames->bytes, frames->bytes + ready, frames->len);
-    }
-}
-
-static void compose(struct script *script, struct speech *speech, struct speech *frames)
-{
-    for (int i = 0; script->left > 0 && i < STEPS_MAX; i++) {
-        switch (take(script, 1) % 4) {
-        case 0:
-            say_raw(speech, script);
-            break;
-        case 1:
-            say_frame(frames, script);
-            break;
-        default:
-            say_packet(speech, script, frames);
-            break;
-        }
-    }
-}
-
-static void serve_opener(struct weir_stream_link *link)
-{
-    struct weir_transport *t;
-    const struct weir_record *record;
-    const void *bulk;
-    size_t bulk_bytes;
-
-    if (weir_stream_create(link, &t) != WEIR_OK) {
-        return;
-    }
-    while (t->ops->receive(t, &record, &bulk, &bulk_bytes, 0, 0) == WEIR_OK) {
-        require(record->len_bytes <= WEIR_RECORD_MAX_BYTES && bulk_bytes <= WEIR_BULK_MAX_BYTES);
-        now_ns += WEIR_NS_PER_S;
-    }
-    t->ops->destroy(t);
-}
-
-/* All that was said is in the socket, and its end: nobody waits for more. */
-static void serve_port(int host_fd)
-{
-    struct weir_port *port = weir_port_create(host_fd, clock_ns, NULL);
-    struct weir_stream_link *link;
-
-    while (port != NULL && weir_port_await(port, &link) == WEIR_OK) {
-        serve_opener(link);
-    }
-    weir_port_destroy(port);
-}
-
-static void speak_packets(struct script *script)
-{
-    struct speech speech = {.bytes = malloc(PORT_MAX), .max = PORT_MAX};
-    struct speech frames = {.bytes = malloc(PORT_MAX), .max = PORT_MAX};
-    int pair[2];
-
-    if (speech.bytes != NULL && frames.bytes != NULL &&
-        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0) {
-        compose(script, &speech, &frames);
-        require(send(pair[0], speech.bytes, speech.len, MSG_NOSIGNAL | MSG_DONTWAIT) ==
-                    (ssize_t)speech.len ||
-                speech.len == 0);
-        (void)shutdown(pair[0], SHUT_WR);
-        serve_port(pair[1]);
-        close(pair[0]);
-    }
-    free(speech.bytes);
-    free(frames.bytes);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct script script = {.at = data, .left = size};
 
-    if (take(&script, 1) & 1) {
-        speak_packets(&script);
-    } else {
-        speak_frames(&script);
-    }
+    speak_frames(&script);
     return 0;
 }

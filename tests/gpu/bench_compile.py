@@ -41,7 +41,7 @@ class Rounds:
 
 
 def measure(compiler, instructions):
-    host = lib.Host(("alice", "bob"), isolation="shared", host_lines=["", "[forms]", 'mode = "off"', 'cache_dir = "none"', f'compiler = "{compiler}"'])
+    host = lib.Host(("alice", "bob"), isolation="group", host_lines=["", "[forms]", 'mode = "off"', 'cache_dir = "none"', f'compiler = "{compiler}"'])
     guests = []
     try:
         host.start(60)

@@ -55,7 +55,7 @@ class Mixes:
     # ---------------------------------------------------------------- programs and arrangements
 
     def settings(self, kind, programs):
-        isolation = "program" if "programs" in kind else "shared"
+        isolation = "program" if "programs" in kind else "group"
         ranks = kind.endswith(" priority")
         return {f"t{i}": {"isolation": isolation, "weight": p.weight * 100,
                           "priority": ("high" if p.high else "low") if ranks else "normal"}

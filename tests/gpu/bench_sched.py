@@ -275,7 +275,7 @@ class Bench:
     def isolation(kind):
         """What an arrangement says of workers: a setting of each tenant."""
         words = kind.split(" ")
-        return {"isolation": "program" if "programs" in words or "MPS" in words else "shared"}
+        return {"isolation": "program" if "programs" in words or "MPS" in words else "group"}
 
     def host_for(self, kind, tenants, log="info", lines=()):
         policy = kind.split(" ")[1]

@@ -67,7 +67,7 @@ class Services:
 
     def settings(self, kind, count):
         isolated = "isolated" in kind or kind.startswith("MPS")
-        isolation = "program" if "programs" in kind else "tenant" if isolated else "shared"
+        isolation = "program" if "programs" in kind else "tenant" if isolated else "group"
         return {f"t{i}": {"isolation": isolation, "weight": self.weight(kind, i)} for i in range(count)}
 
     @staticmethod

@@ -1,5 +1,5 @@
 /*
- * One file of tests/data/ptx: a kernel that applies an instruction form to many inputs.
+ * A case, which generate.py writes: a kernel that applies an instruction form to many inputs.
  *
  * The head of the file says what goes in and out, in lines that begin with "//!":
  *

@@ -1,4 +1,4 @@
-"""What the cases of tests/data/ptx are made of: see generate.py, and case.h for what a case is."""
+"""What the cases are made of: see generate.py, and case.h for what a case is."""
 
 WIDTHS = {"f32": 32, "f64": 64, "f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32, "shift": 32, "sparse": 32,
           "thread": 32, "random": 64, "r32": 32, "r16": 16, "wholef16x2": 32, "wholebf16x2": 32, "wholef32": 32,

@@ -5,10 +5,10 @@
  *   instructions record [--libcuda FILE] [--cases FOLDER] [--jobs N] FOLDER [NAME ...]
  *   instructions check  [--libcuda FILE] [--cases FOLDER] [--jobs N] FOLDER [NAME ...]
  *
- * Runs every case of --cases (tests/data/ptx; see case.h) on the driver that it loads, and writes
- * the outputs to FOLDER/NAME.rec or compares them with what lies there. Names are whole or end in
- * a '*'. One line for each case that is not well; exit status 0 when all that was tried was well,
- * 1 when something was not, 77 when nothing could be tried or nothing was recorded.
+ * Runs every case of --cases (which generate.py writes; see case.h) on the driver that it loads,
+ * and writes the outputs to FOLDER/NAME.rec or compares them with what lies there. Names are whole
+ * or end in a '*'. One line for each case that is not well; exit status 0 when all that was tried
+ * was well, 1 when something was not, 77 when nothing could be tried or nothing was recorded.
  *
  * A recording that was cut off goes on where it ended: what is recorded in FOLDER and still fits
  * its case is left alone. Cases run in several child processes at once (most of the time goes into
@@ -282,7 +282,7 @@ int main(int argc, char **argv)
 {
     int at = 2;
     self.library = "libcuda.so.1";
-    self.cases = "tests/data/ptx";
+    self.cases = "cases";
     self.n_jobs = usual_jobs();
     if (argc < 3 || (strcmp(argv[1], "record") != 0 && strcmp(argv[1], "check") != 0)) {
         return usage();

@@ -3,7 +3,6 @@
 #include "proto/transport/ivshmem.h"
 #include "proto/transport/segment_map.h"
 #include "proto/transport/stream.h"
-#include "proto/transport/stream_port.h"
 #include "proto/wire/accept_stream.h"
 #include "proto/wire/connect_stream.h"
 #include <fcntl.h>
@@ -203,7 +202,6 @@ static void destroy_region(struct tl_region *region)
 /* A guest's end of a stream that says hello. */
 struct greeting {
     int fd;
-    bool serial;
     struct weir_transport *t;
     enum weir_status status;
 };
@@ -214,17 +212,9 @@ static void *greet(void *user)
     struct weir_hello hello = {
         .protocol = WEIR_PROTOCOL, .wire_hash = TL_WIRE_HASH, .program = "test", .version = "0"};
     struct weir_welcome *welcome = NULL;
-    struct weir_stream_link *link = NULL;
+    struct weir_stream_link *link = weir_stream_socket(greeting->fd);
     uint64_t deadline_ns = weir_clock_now_ns() + TL_LONG_NS;
-    greeting->status = WEIR_OK;
-    if (greeting->serial) {
-        greeting->status = weir_port_open_fd(greeting->fd, deadline_ns, &link);
-    } else {
-        link = weir_stream_socket(greeting->fd);
-    }
-    if (greeting->status == WEIR_OK) {
-        greeting->status = weir_stream_create(link, &greeting->t);
-    }
+    greeting->status = link ? weir_stream_create(link, &greeting->t) : WEIR_ERR_NO_MEMORY;
     if (greeting->status == WEIR_OK) {
         greeting->status = weir_greet_stream(greeting->t, &hello, deadline_ns, &welcome);
     }
@@ -232,17 +222,10 @@ static void *greet(void *user)
     return NULL;
 }
 
-static uint64_t pair_clock_ns(void *user)
-{
-    const struct tl_pair *pair = user;
-    return weir_clock_now_ns() + __atomic_load_n(&pair->clock_ns, __ATOMIC_RELAXED);
-}
-
 /* The handshake over a stream, host's half in this thread, guest's in another. */
-static void make_stream(struct tl_pair *pair, bool serial,
-                        const struct weir_welcome_params *welcome)
+static void make_stream(struct tl_pair *pair, const struct weir_welcome_params *welcome)
 {
-    struct greeting greeting = {.serial = serial};
+    struct greeting greeting = {.fd = -1};
     struct weir_stream_link *link;
     struct weir_hello *hello;
     pthread_t thread;
@@ -250,14 +233,8 @@ static void make_stream(struct tl_pair *pair, bool serial,
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
     greeting.fd = fds[1];
     assert_int_equal(pthread_create(&thread, NULL, greet, &greeting), 0);
-    if (serial) {
-        pair->port = weir_port_create(fds[0], pair_clock_ns, pair);
-        assert_non_null(pair->port);
-        assert_int_equal(weir_port_await(pair->port, &link), WEIR_OK);
-    } else {
-        link = weir_stream_socket(fds[0]);
-        assert_non_null(link);
-    }
+    link = weir_stream_socket(fds[0]);
+    assert_non_null(link);
     assert_int_equal(weir_stream_create(link, &pair->host), WEIR_OK);
     assert_int_equal(weir_stream_hello(pair->host, TL_WIRE_HASH, TL_LONG_NS, &hello), WEIR_OK);
     weir_hello_destroy(hello);
@@ -287,8 +264,8 @@ void tl_pair_make(enum weir_transport_id id, const struct weir_segment_params *p
         make_region(ret_pair, id, &welcome.segment);
         return;
     }
-    if (id == WEIR_TRANSPORT_VSOCK || id == WEIR_TRANSPORT_SERIAL) {
-        make_stream(ret_pair, id == WEIR_TRANSPORT_SERIAL, &welcome);
+    if (id == WEIR_TRANSPORT_VSOCK) {
+        make_stream(ret_pair, &welcome);
         return;
     }
     snprintf(ret_pair->directory, sizeof ret_pair->directory, "/tmp/weir-test-XXXXXX");
@@ -316,7 +293,6 @@ void tl_pair_destroy(struct tl_pair *pair)
         pair->host->ops->destroy(pair->host);
     }
     destroy_region(pair->region);
-    weir_port_destroy(pair->port);
 #ifdef WEIR_WITH_ZMQ
     weir_zmq_server_destroy(pair->server);
 #endif

@@ -18,8 +18,6 @@ struct tl_pair {
     struct weir_zmq_server *server; /* zmq only */
     char directory[64];             /* shm and zmq: of the sockets; "" else */
     struct tl_region *region;       /* ivshmem and devdax only */
-    struct weir_port *port;         /* virtio-serial only: the host's end of the port */
-    uint64_t clock_ns;              /* likewise: atomic; added to the time that it goes by */
 };
 
 /**

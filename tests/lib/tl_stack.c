@@ -18,8 +18,8 @@ static const char config_text[] =
     "[host]\n"
     "window_base = " WINDOW_BASE "\n"
     "window_bytes = \"4GiB\"\n"
-    "[[tenant]]\nname = \"alice\"\nmemory = \"64MiB\"\nisolation = \"shared\"\n"
-    "[[tenant]]\nname = \"bob\"\nisolation = \"shared\"\n";
+    "[[tenant]]\nname = \"alice\"\nmemory = \"64MiB\"\nisolation = \"group\"\ngroup = \"g\"\n"
+    "[[tenant]]\nname = \"bob\"\nisolation = \"group\"\ngroup = \"g\"\n";
 
 static bool is_serving(const struct tl_stack *stack)
 {

@@ -24,63 +24,6 @@
 
 #define BACKLOG 64
 
-/* ---------------------------------------------------------------- virtio-serial */
-
-void weir_sup_serial_listen(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
-{
-    int len = snprintf(tenant->serial_path, sizeof tenant->serial_path, "%s/vm/%s.serial",
-                       sup->config.run_dir, tenant->config.name);
-    enum weir_status status = WEIR_ERR_TOO_BIG;
-
-    tenant->serial_fd = -1;
-    if (len > 0 && (size_t)len < sizeof tenant->serial_path) {
-        status = weir_sup_listen_for_qemu(sup, tenant, tenant->serial_path, &tenant->serial_fd);
-    }
-    if (status != WEIR_OK) {
-        weir_log_warn("supervisor: no socket for virtio-serial ports tenant=%s path=%s why=\"%s\"",
-                      tenant->config.name, tenant->serial_path, weir_status_text(status));
-    }
-}
-
-void weir_sup_serial_close(struct weir_sup_tenant *tenant)
-{
-    if (tenant->serial_fd >= 0) {
-        close(tenant->serial_fd);
-        unlink(tenant->serial_path);
-        tenant->serial_fd = -1;
-    }
-}
-
-static void accept_serial(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
-{
-    struct weir_link_message message = {.type = WEIR_LINK_GUEST};
-    struct weir_peer peer = {0};
-    int worker = weir_sup_machine_worker(sup, tenant), fd;
-
-    if (worker >= 0 && !sup->workers[worker].ready) {
-        return; /* it has just been started: the port waits for it */
-    }
-    fd = weir_sup_accept_guest(sup, tenant->serial_fd, NULL, NULL);
-    if (fd < 0) {
-        return;
-    }
-    (void)!weir_peer_of(fd, &peer); /* its pid is for people, and to see whether it stands still */
-    message.guest.channel = WEIR_CHANNEL_PORT;
-    message.guest.tenant_index = tenant->index;
-    message.guest.goings = tenant->goings;
-    message.guest.pid = peer.pid;
-    message.guest.uid = peer.uid;
-    weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
-    weir_log_info("supervisor: virtio-serial port tenant=%s pid=%d uid=%u", tenant->config.name,
-                  (int)peer.pid, (unsigned)peer.uid);
-    weir_log_limit_thread(NULL, NULL);
-    /* If it cannot be sent, QEMU comes again. */
-    (void)weir_sup_worker_send(sup, worker, &message, fd);
-    close(fd);
-}
-
-/* ---------------------------------------------------------------- vsock */
-
 static struct weir_sup_tenant *tenant_of_cid(struct weir_supervisor *sup, uint32_t cid)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -182,15 +125,6 @@ static void accept_vsock(struct weir_supervisor *sup)
     }
 }
 
-static void on_serial(void *user, int index)
-{
-    struct weir_supervisor *sup = user;
-
-    if (sup->tenants[index].serial_fd >= 0) {
-        accept_serial(sup, &sup->tenants[index]);
-    }
-}
-
 static void on_vsock(void *user, int index)
 {
     struct weir_supervisor *sup = user;
@@ -204,13 +138,4 @@ static void on_vsock(void *user, int index)
 void weir_sup_channels_watch(struct weir_supervisor *sup, struct weir_host_loop *loop)
 {
     weir_host_loop_watch(loop, sup->machines->vsock_fd, POLLIN, on_vsock, sup, 0);
-    for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
-        const struct weir_sup_tenant *t = &sup->tenants[i];
-
-        if (t->used && !t->gone &&
-            (weir_sup_takes_guests(sup, t) ||
-             (weir_sup_by_program(t) && t->worker < 0))) { /* the first port starts it */
-            weir_host_loop_watch(loop, t->serial_fd, POLLIN, on_serial, sup, i);
-        }
-    }
 }

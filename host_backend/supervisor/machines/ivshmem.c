@@ -151,7 +151,6 @@ void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *ten
     } else if (mkdir(folder, 0711) != 0 && errno != EEXIST) {
         status = WEIR_ERR_IO;
     } else {
-        weir_sup_serial_listen(sup, tenant);
         status = weir_sup_listen_for_qemu(sup, tenant, tenant->vm_path, &tenant->vm_listen_fd);
     }
     if (status == WEIR_OK) {
@@ -368,7 +367,6 @@ static void read_vm(struct weir_supervisor *sup, struct weir_sup_vm *vm)
 
 void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
-    weir_sup_serial_close(tenant);
     weir_sup_nvdimm_close(sup, tenant);
     if (tenant->vm_listen_fd >= 0) {
         close(tenant->vm_listen_fd);

@@ -67,8 +67,6 @@ struct weir_sup_tenant {
     char path[108];
     int vm_listen_fd; /* for QEMU (ivshmem.c); -1: none */
     char vm_path[WEIR_CONFIG_PATH_BYTES + WEIR_TENANT_NAME_BYTES + 16];
-    int serial_fd; /* for QEMU's virtio-serial ports (channels.c); -1: none */
-    char serial_path[108];
     struct weir_sup_nvdimm nvdimm;
     struct weir_sup_faults faults;
     struct weir_sup_refused refused;
@@ -86,7 +84,7 @@ struct weir_sup_tenant {
 
 /* Whom a worker serves. */
 enum weir_worker_kind {
-    WEIR_WORKER_SHARED,  /* the tenants of a group, or those of none */
+    WEIR_WORKER_SHARED,  /* the tenants of a group, or all remote guests */
     WEIR_WORKER_TENANT,  /* a tenant */
     WEIR_WORKER_PROGRAM, /* a program, or nobody yet (programs.c) */
 };

@@ -85,7 +85,7 @@ void weir_sup_remark_keys(const struct weir_supervisor *sup)
 
         if (is_there && weir_sup_has_remote_guests(sup, tenant) && !comes) {
             weir_log_warn("supervisor: its remote guests are turned away, since its isolation is "
-                          "neither shared nor program, or it has devices of its own tenant=%s",
+                          "not program, or it has devices of its own tenant=%s",
                           tenant->config.name);
         } else if (is_there && weir_sup_has_remote_guests(sup, tenant) && waits) {
             weir_log_warn(

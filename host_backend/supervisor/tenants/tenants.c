@@ -37,7 +37,6 @@ static struct weir_sup_tenant *find_free(struct weir_supervisor *sup)
                                                        .listen_fd = -1,
                                                        .container_fd = -1,
                                                        .vm_listen_fd = -1,
-                                                       .serial_fd = -1,
                                                        .nvdimm = {.fd = -1, .watch = -1},
                                                        .demand_fd = -1,
                                                        .worker = -1};

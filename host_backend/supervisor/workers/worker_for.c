@@ -13,12 +13,6 @@ bool weir_sup_by_program(const struct weir_sup_tenant *tenant)
     return tenant->config.isolation == WEIR_ISOLATION_PROGRAM || weir_sup_is_strict(tenant);
 }
 
-bool weir_sup_shares_worker(const struct weir_sup_tenant *tenant)
-{
-    return tenant->config.isolation == WEIR_ISOLATION_SHARED ||
-           tenant->config.isolation == WEIR_ISOLATION_GROUP;
-}
-
 bool weir_sup_has_remote_guests(const struct weir_supervisor *sup,
                                 const struct weir_sup_tenant *tenant)
 {
@@ -28,7 +22,7 @@ bool weir_sup_has_remote_guests(const struct weir_supervisor *sup,
 bool weir_sup_uses_shared_worker(const struct weir_supervisor *sup,
                                  const struct weir_sup_tenant *tenant)
 {
-    return weir_sup_shares_worker(tenant) ||
+    return tenant->config.isolation == WEIR_ISOLATION_GROUP ||
            (tenant->config.isolation == WEIR_ISOLATION_PROGRAM &&
             weir_sup_has_remote_guests(sup, tenant) &&
             strcmp(weir_sup_devices_of(sup, tenant), sup->config.devices) == 0);

@@ -12,8 +12,6 @@
 
 /** Has each of the tenant's programs a worker of its own? */
 bool weir_sup_by_program(const struct weir_sup_tenant *tenant);
-/** Does it share a worker with other tenants, but for a quarantine? */
-bool weir_sup_shares_worker(const struct weir_sup_tenant *tenant);
 /** May guests of the tenant come by TCP? */
 bool weir_sup_has_remote_guests(const struct weir_supervisor *sup,
                                 const struct weir_sup_tenant *tenant);

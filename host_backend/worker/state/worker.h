@@ -48,7 +48,6 @@ struct weir_worker {
     uint32_t n_sessions; /* also those on their way up or down */
     struct weir_tenant *tenants[WEIR_CONFIG_TENANTS_MAX];
     struct region *regions;           /* of virtual machines (worker/regions.c) */
-    struct served_port *ports;        /* likewise (worker/stream_ports.c) */
     struct weir_ended_session *ended; /* the last ones' statistics, newest first (worker/stats.c) */
 
     struct weir_connections *connections; /* to the GPU */

@@ -322,7 +322,7 @@ static void group_and_isolation_fit_together(void **state)
         const char *group;
         bool ok;
     } rows[] = {{WEIR_ISOLATION_GROUP, "g", true},    {WEIR_ISOLATION_GROUP, "", false},
-                {WEIR_ISOLATION_SHARED, "", true},    {WEIR_ISOLATION_SHARED, "g", false},
+                {WEIR_ISOLATION_TENANT, "", true},    {WEIR_ISOLATION_TENANT, "g", false},
                 {WEIR_ISOLATION_PROGRAM, "g", false}, {WEIR_ISOLATION_STRICT, "", true}};
 
     (void)state;
@@ -373,6 +373,7 @@ static const struct setting_row {
     {"user", "0x10", NULL},
     {"forms", "off", "off"},
     {"isolation", "process", "tenant"}, /* its old name */
+    {"isolation", "shared", NULL},      /* gone */
     {"isolation", "program", "program"},
     {"isolation", "strict", "strict"},
     {"devices", "0, 1", "0,1"},

@@ -118,7 +118,7 @@ static void no_report_of_an_earlier_tenant_counts_against_the_slots_next(void **
 
     (void)state;
     sup.workers[0] = (struct weir_sup_worker){.used = true, .link = -1, .tenant = -1};
-    sup.tenants[0].config.isolation = WEIR_ISOLATION_SHARED;
+    sup.tenants[0].config.isolation = WEIR_ISOLATION_GROUP;
     sup.tenants[0].goings = 9;
     weir_sup_fault(&sup, 0, &old);
     assert_false(begins_in_quarantine(ALICE));

@@ -9,7 +9,7 @@ static char *text_of(uint32_t scheduled)
 {
     struct weir_status_tenant tenants[] = {{.name = "a",
                                             .priority = "high",
-                                            .isolation = "shared",
+                                            .isolation = "group",
                                             .source = "weir.toml",
                                             .weight = 300,
                                             .sm_limit_pct = 50,
@@ -26,7 +26,7 @@ static char *text_of(uint32_t scheduled)
                                             .copy_d2h_bytes = 9},
                                            {.name = "idle",
                                             .priority = "normal",
-                                            .isolation = "shared",
+                                            .isolation = "group",
                                             .source = "libvirt",
                                             .weight = 100,
                                             .sm_limit_pct = 100}};
@@ -76,7 +76,7 @@ static void write_gives_every_tenant_every_series(void **state)
     static const char *const lines[] = {
         "\nweir_build_info{version=\"1.2\"} 1\n",
         "\nweir_start_time_seconds 1000.500\n",
-        "\nweir_tenant_info{tenant=\"a\",priority=\"high\",isolation=\"shared\",source=\"weir."
+        "\nweir_tenant_info{tenant=\"a\",priority=\"high\",isolation=\"group\",source=\"weir."
         "toml\"} 1\n",
         "\nweir_tenant_weight{tenant=\"a\"} 300\n",
         "\nweir_tenant_sm_limit_ratio{tenant=\"a\"} 0.50\n",

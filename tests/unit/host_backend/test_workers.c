@@ -51,7 +51,7 @@ static int set_up(void **state)
     link_end = pair[1];
     for (uint32_t i = 0; i < 2; i++) {
         sup.tenants[i] = (struct weir_sup_tenant){.used = true, .index = i};
-        sup.tenants[i].config.isolation = WEIR_ISOLATION_SHARED;
+        sup.tenants[i].config.isolation = WEIR_ISOLATION_GROUP;
     }
     sup.workers[0].pid = fork();
     if (sup.workers[0].pid == 0) {

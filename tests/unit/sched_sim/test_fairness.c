@@ -2,8 +2,8 @@
  * The bounds on unfairness that docs/design/scheduling.md states, over all intervals of runs: of
  * compute in turns and beside them, and of copies in both directions.
  */
-#include "sched/sim/fairness.h"
 #include "sched/sim/generate.h"
+#include "tests/lib/tl_fairness.h"
 
 #include "../../lib/tl_cmocka.h"
 #include <math.h>
@@ -44,33 +44,32 @@ static struct weir_sim_load load_of(const char *spec, uint64_t seed, uint64_t du
 
 static void on_record(void *user, const struct weir_sched_record *record)
 {
-    weir_sim_fairness_record(user, record);
+    tl_fairness_record(user, record);
 }
 
 static void on_called(void *user, uint64_t now_ns, const struct weir_sched *sched,
                       const weir_sched_id *tenants)
 {
-    weir_sim_fairness_called(user, now_ns, sched, tenants);
+    tl_fairness_called(user, now_ns, sched, tenants);
 }
 
-static struct weir_sim_unfair worst_of(const struct weir_sim_load *load,
-                                       struct weir_sim_params *params,
-                                       enum weir_sched_resource resource, const double *longest_ns)
+static struct tl_unfair worst_of(const struct weir_sim_load *load, struct weir_sim_params *params,
+                                 enum weir_sched_resource resource, const double *longest_ns)
 {
-    struct weir_sim_fairness *fairness;
+    struct tl_fairness *fairness;
     struct weir_sim_result result;
-    struct weir_sim_unfair worst;
+    struct tl_unfair worst;
     char error[WEIR_SIM_ERROR_BYTES];
-    assert_int_equal(
-        weir_sim_fairness_create(load, resource, params->gpu.sms, longest_ns, &fairness), WEIR_OK);
+    assert_int_equal(tl_fairness_create(load, resource, params->gpu.sms, longest_ns, &fairness),
+                     WEIR_OK);
     params->watch =
         (struct weir_sim_watch){.user = fairness, .record = on_record, .called = on_called};
     if (weir_sim_run(load, params, &result, error) != WEIR_OK) {
         fail_msg("%s", error);
     }
     weir_sim_result_finish(&result);
-    worst = weir_sim_fairness_worst(fairness);
-    weir_sim_fairness_destroy(fairness);
+    worst = tl_fairness_worst(fairness);
+    tl_fairness_destroy(fairness);
     return worst;
 }
 
@@ -90,7 +89,7 @@ static struct weir_sim_params params_of(const struct weir_sim_load *load, const 
     return params;
 }
 
-static void print_worst(const char *what, size_t row, const struct weir_sim_unfair *worst)
+static void print_worst(const char *what, size_t row, const struct tl_unfair *worst)
 {
     print_message("%s, load %zu: %.2f of the bound's unit (%.2f ms), %u over %u, %.1f to %.1f ms\n",
                   what, row, worst->ratio, worst->ns / 1e6, worst->ahead, worst->behind,
@@ -156,7 +155,7 @@ static void copies_are_within_their_bound(const char *policies, double slack_ns)
             struct weir_sim_load load = copies_of(i, (enum weir_sched_resource)way);
             struct weir_sim_params params = params_of(&load, policies, WEIR_SCHED_FILL_ALL);
             double *longest = longest_copies(&load, slack_ns);
-            struct weir_sim_unfair worst =
+            struct tl_unfair worst =
                 worst_of(&load, &params, (enum weir_sched_resource)way, longest);
             most = fmax(most, worst.ratio);
             print_worst(policies, i, &worst);
@@ -233,7 +232,7 @@ static void compute_is_within_its_bound(enum weir_sched_fill fill)
         struct weir_sim_load load = load_of(compute_loads[i], i + 1, RUN_NS);
         struct weir_sim_params params = params_of(&load, "fair", fill);
         double *longest = longest_turns(&load, &params.config);
-        struct weir_sim_unfair worst = worst_of(&load, &params, WEIR_SCHED_COMPUTE, longest);
+        struct tl_unfair worst = worst_of(&load, &params, WEIR_SCHED_COMPUTE, longest);
         most = fmax(most, worst.ratio);
         print_worst(weir_sched_fill_words[fill], i, &worst);
         free(longest);
@@ -297,7 +296,7 @@ static void a_recorded_run_is_within_all_bounds(void **state)
         struct weir_sim_params params = params_of(&load, "fair", WEIR_SCHED_FILL_ALL);
         double *longest = resource == WEIR_SCHED_COMPUTE ? longest_turns(&load, &params.config)
                                                          : longest_copies(&load, SHORT_SLACK_NS);
-        struct weir_sim_unfair worst =
+        struct tl_unfair worst =
             worst_of(&load, &params, (enum weir_sched_resource)resource, longest);
         print_worst("recorded", (size_t)resource, &worst);
         most = fmax(most, worst.ratio);
@@ -410,7 +409,7 @@ static void a_policy_that_keeps_no_shares_is_found_out(void **state)
                                         1, RUN_NS);
     struct weir_sim_params params = params_of(&load, "priority", WEIR_SCHED_FILL_NONE);
     double *longest = longest_turns(&load, &params.config);
-    struct weir_sim_unfair worst = worst_of(&load, &params, WEIR_SCHED_COMPUTE, longest);
+    struct tl_unfair worst = worst_of(&load, &params, WEIR_SCHED_COMPUTE, longest);
     (void)state;
     print_worst("priority", 0, &worst);
     assert_true(worst.ratio > 10);

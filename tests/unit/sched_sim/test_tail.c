@@ -4,7 +4,7 @@
  */
 #include "sched/sim/generate.h"
 #include "sched/sim/sim.h"
-#include "sched/sim/tail.h"
+#include "tests/lib/tl_tail.h"
 
 #include "../../lib/tl_cmocka.h"
 #include <stdio.h>
@@ -76,35 +76,35 @@ static void runs(struct hand *h, uint64_t from_us, uint64_t to_us, uint64_t who,
     put(h, to_us, WEIR_SCHED_REC_FINISH, who, item, 0);
 }
 
-static struct weir_sim_tail read_fd(int fd)
+static struct tl_tail read_fd(int fd)
 {
     struct weir_sched_trace_error error;
-    struct weir_sim_tail tail;
+    struct tl_tail tail;
     uint64_t bytes = (uint64_t)lseek(fd, 0, SEEK_END);
     void *data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     assert_ptr_not_equal(data, MAP_FAILED);
-    assert_int_equal(weir_sim_tail_read(data, bytes, 4, &tail, &error), WEIR_OK);
+    assert_int_equal(tl_tail_read(data, bytes, 4, &tail, &error), WEIR_OK);
     munmap(data, bytes);
     close(fd);
     return tail;
 }
 
-static struct weir_sim_tail end(struct hand *h)
+static struct tl_tail end(struct hand *h)
 {
     assert_int_equal(weir_sched_trace_destroy(h->trace), WEIR_OK);
     return read_fd(h->fd);
 }
 
 /* Of the tenants' waits so much has this cause, and nothing else is unexplained. */
-static void assert_only(const struct weir_sim_tail *tail, uint32_t tenant,
-                        enum weir_sim_tail_cause cause, uint64_t us)
+static void assert_only(const struct tl_tail *tail, uint32_t tenant, enum tl_tail_cause cause,
+                        uint64_t us)
 {
     uint64_t unexplained_ns = 0;
     for (uint32_t t = 0; t < tail->n_tenants; t++) {
         unexplained_ns += tail->tenants[t].unexplained_ns;
     }
     assert_int_equal(tail->tenants[tenant].cause_ns[cause], us * 1000);
-    assert_int_equal(unexplained_ns, weir_sim_tail_causes[cause].is_explained ? 0 : us * 1000);
+    assert_int_equal(unexplained_ns, tl_tail_causes[cause].is_explained ? 0 : us * 1000);
     assert_int_equal(tail->unknown, 0);
 }
 
@@ -114,9 +114,8 @@ static void a_wait_of_8_ms_beside_an_idle_device_is_named(void **state)
 {
     static const struct {
         enum weir_sched_record_kind event;
-        enum weir_sim_tail_cause cause;
-    } rows[] = {{WEIR_SCHED_REC_TICK, WEIR_SIM_TAIL_TIMER},
-                {WEIR_SCHED_REC_ARRIVE, WEIR_SIM_TAIL_IDLE}};
+        enum tl_tail_cause cause;
+    } rows[] = {{WEIR_SCHED_REC_TICK, TL_TAIL_TIMER}, {WEIR_SCHED_REC_ARRIVE, TL_TAIL_IDLE}};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hand h = begin("fair", WEIR_PRIORITY_NORMAL, WEIR_PRIORITY_NORMAL, 0);
@@ -125,7 +124,7 @@ static void a_wait_of_8_ms_beside_an_idle_device_is_named(void **state)
         put(&h, 200, WEIR_SCHED_REC_ARRIVE, 2, 20, 100000);
         put(&h, 8200, rows[i].event, 1, rows[i].event == WEIR_SCHED_REC_TICK ? 0 : 11, 100000);
         runs(&h, 8200, 8300, 2, 20);
-        struct weir_sim_tail tail = end(&h);
+        struct tl_tail tail = end(&h);
         assert_only(&tail, 1, rows[i].cause, 8000);
         assert_int_equal(tail.n_worst, 1);
         assert_int_equal(tail.worst[0].item, 20);
@@ -134,7 +133,7 @@ static void a_wait_of_8_ms_beside_an_idle_device_is_named(void **state)
         assert_int_equal(tail.worst[0].unexplained_ns, 8 * MS);
         assert_int_equal(tail.worst[0].ended_by, rows[i].event);
         assert_string_equal(tail.tenants[1].name, "b");
-        weir_sim_tail_finish(&tail);
+        tl_tail_finish(&tail);
     }
 }
 
@@ -147,10 +146,10 @@ static void an_end_that_is_seen_late_is_named(void **state)
     put(&h, 0, WEIR_SCHED_REC_ARRIVE, 2, 20, MS);
     runs(&h, 0, 5000, 1, 10);
     runs(&h, 5000, 6000, 2, 20);
-    struct weir_sim_tail tail = end(&h);
-    assert_in_range(tail.tenants[1].cause_ns[WEIR_SIM_TAIL_LATE], 3500000, 3750000);
-    assert_int_equal(tail.tenants[1].cause_ns[WEIR_SIM_TAIL_LATE], tail.tenants[1].unexplained_ns);
-    weir_sim_tail_finish(&tail);
+    struct tl_tail tail = end(&h);
+    assert_in_range(tail.tenants[1].cause_ns[TL_TAIL_LATE], 3500000, 3750000);
+    assert_int_equal(tail.tenants[1].cause_ns[TL_TAIL_LATE], tail.tenants[1].unexplained_ns);
+    tl_tail_finish(&tail);
 }
 
 /* a has the device again and again while b waits, in slices of 0.2 ms. */
@@ -165,11 +164,11 @@ static void others_that_go_on_beyond_their_share_are_named(void **state)
         runs(&h, 100 * i, 100 * (i + 1), 1, 10 + 2 * i + 1);
     }
     runs(&h, 10000, 10100, 2, 20);
-    struct weir_sim_tail tail = end(&h);
-    assert_in_range(tail.tenants[1].cause_ns[WEIR_SIM_TAIL_SHARE], 500000, 2000000);
-    assert_in_range(tail.tenants[1].cause_ns[WEIR_SIM_TAIL_BEYOND], 7500000, 9500000);
+    struct tl_tail tail = end(&h);
+    assert_in_range(tail.tenants[1].cause_ns[TL_TAIL_SHARE], 500000, 2000000);
+    assert_in_range(tail.tenants[1].cause_ns[TL_TAIL_BEYOND], 7500000, 9500000);
     assert_int_equal(tail.tenants[0].unexplained_ns, 0);
-    weir_sim_tail_finish(&tail);
+    tl_tail_finish(&tail);
 }
 
 /* One kernel of a, not known, for 50 ms: nobody can stop it. */
@@ -177,8 +176,8 @@ static void what_was_on_the_device_explains_itself(void **state)
 {
     static const struct {
         uint32_t domain;
-        enum weir_sim_tail_cause cause;
-    } rows[] = {{0, WEIR_SIM_TAIL_FLIGHT}, {7, WEIR_SIM_TAIL_DOMAIN}};
+        enum tl_tail_cause cause;
+    } rows[] = {{0, TL_TAIL_FLIGHT}, {7, TL_TAIL_DOMAIN}};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hand h = begin("fair", WEIR_PRIORITY_NORMAL, WEIR_PRIORITY_NORMAL, rows[i].domain);
@@ -188,9 +187,9 @@ static void what_was_on_the_device_explains_itself(void **state)
         put(&h, 1000, WEIR_SCHED_REC_CHOOSE, 2, 0, 200000);
         put(&h, 50000, WEIR_SCHED_REC_FINISH, 1, 10, 0);
         runs(&h, 50000, 50100, 2, 20);
-        struct weir_sim_tail tail = end(&h);
+        struct tl_tail tail = end(&h);
         assert_only(&tail, 1, rows[i].cause, 49000);
-        weir_sim_tail_finish(&tail);
+        tl_tail_finish(&tail);
     }
 }
 
@@ -202,9 +201,9 @@ static void a_class_explains_waits_of_lower_ones(void **state)
     put(&h, 0, WEIR_SCHED_REC_ARRIVE, 1, 10, 3 * MS);
     runs(&h, 0, 3000, 1, 10);
     runs(&h, 3000, 3100, 2, 20);
-    struct weir_sim_tail tail = end(&h);
-    assert_only(&tail, 1, WEIR_SIM_TAIL_CLASS, 3000);
-    weir_sim_tail_finish(&tail);
+    struct tl_tail tail = end(&h);
+    assert_only(&tail, 1, TL_TAIL_CLASS, 3000);
+    tl_tail_finish(&tail);
 }
 
 static void a_lower_class_that_is_granted_first_is_named(void **state)
@@ -218,10 +217,10 @@ static void a_lower_class_that_is_granted_first_is_named(void **state)
     put(&h, 1000, WEIR_SCHED_REC_FINISH, 1, 10, 0);
     runs(&h, 1000, 3000, 1, 11);
     runs(&h, 3000, 3100, 2, 20);
-    struct weir_sim_tail tail = end(&h);
-    assert_only(&tail, 1, WEIR_SIM_TAIL_LOWER, 2000);
-    assert_int_equal(tail.tenants[1].cause_ns[WEIR_SIM_TAIL_FLIGHT], 500000);
-    weir_sim_tail_finish(&tail);
+    struct tl_tail tail = end(&h);
+    assert_only(&tail, 1, TL_TAIL_LOWER, 2000);
+    assert_int_equal(tail.tenants[1].cause_ns[TL_TAIL_FLIGHT], 500000);
+    tl_tail_finish(&tail);
 }
 
 /* A program's own items wait for each other; what still waits at the end counts, too. */
@@ -234,11 +233,11 @@ static void own_work_explains_what_is_behind_it(void **state)
     }
     runs(&h, 0, 1000, 1, 10);
     runs(&h, 1000, 2000, 1, 11);
-    struct weir_sim_tail tail = end(&h);
-    assert_only(&tail, 0, WEIR_SIM_TAIL_OWN, 1000 + 2000);
+    struct tl_tail tail = end(&h);
+    assert_only(&tail, 0, TL_TAIL_OWN, 1000 + 2000);
     assert_int_equal(tail.tenants[0].items, 3);
     assert_int_equal(tail.tenants[0].longest_ns, 2 * MS);
-    weir_sim_tail_finish(&tail);
+    tl_tail_finish(&tail);
 }
 
 /* The queue of a session that goes takes its items along, also those on the device. */
@@ -256,10 +255,10 @@ static void a_queue_that_goes_leaves_nothing(void **state)
         put(&h, 500, kinds[i], 1, 0, 0);
         put(&h, 3500, WEIR_SCHED_REC_TICK, 0, 0, 0);
         runs(&h, 3500, 4500, 2, 20);
-        struct weir_sim_tail tail = end(&h);
-        assert_only(&tail, 1, WEIR_SIM_TAIL_TIMER, 3000);
+        struct tl_tail tail = end(&h);
+        assert_only(&tail, 1, TL_TAIL_TIMER, 3000);
         assert_int_equal(tail.tenants[0].items, 1); /* that waits no more is not told of */
-        weir_sim_tail_finish(&tail);
+        tl_tail_finish(&tail);
     }
 }
 
@@ -272,10 +271,10 @@ static void records_about_the_unknown_are_counted(void **state)
     put(&h, 1, WEIR_SCHED_REC_ARRIVE, 1, 11, MS);
     put(&h, 1, WEIR_SCHED_REC_START, 1, 11, 0);
     put(&h, 1, WEIR_SCHED_REC_START, 1, 11, 0); /* twice */
-    struct weir_sim_tail tail = end(&h);
+    struct tl_tail tail = end(&h);
     assert_int_equal(tail.unknown, 3);
     assert_int_equal(tail.tenants[0].items, 1);
-    weir_sim_tail_finish(&tail);
+    tl_tail_finish(&tail);
 }
 
 /* ------------------------------------------------------------------ runs of the scheduler */
@@ -285,8 +284,7 @@ static void on_record(void *user, const struct weir_sched_record *record)
     assert_true(weir_sched_trace_put(user, record));
 }
 
-static struct weir_sim_tail tail_of(const char *spec, const char *policy, bool fills,
-                                    uint64_t run_ns)
+static struct tl_tail tail_of(const char *spec, const char *policy, bool fills, uint64_t run_ns)
 {
     struct weir_sim_generate_params made = {.seed = 3, .duration_ns = run_ns};
     struct weir_sched_trace_error where;
@@ -346,7 +344,7 @@ static void runs_under_fair_have_no_unexplained_wait_beyond_the_bound(void **sta
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct weir_sim_tail tail = tail_of(rows[i].spec, "fair", rows[i].fills, 100 * MS);
+        struct tl_tail tail = tail_of(rows[i].spec, "fair", rows[i].fills, 100 * MS);
         uint64_t items = 0, waited_ns = 0;
         for (uint32_t t = 0; t < tail.n_tenants; t++) {
             items += tail.tenants[t].items;
@@ -357,20 +355,20 @@ static void runs_under_fair_have_no_unexplained_wait_beyond_the_bound(void **sta
             }
         }
         assert_true(items > 50 && waited_ns > 10 * MS);
-        weir_sim_tail_finish(&tail);
+        tl_tail_finish(&tail);
     }
 }
 
 /* `priority` keeps no shares: it serves short work of a class first. */
 static void the_order_of_another_policy_explains_waits(void **state)
 {
-    struct weir_sim_tail tail = tail_of("name=short kernel=200us form=original depth=64; "
-                                        "name=long kernel=2ms form=original depth=64",
-                                        "priority", false, 100 * MS);
+    struct tl_tail tail = tail_of("name=short kernel=200us form=original depth=64; "
+                                  "name=long kernel=2ms form=original depth=64",
+                                  "priority", false, 100 * MS);
     (void)state;
-    assert_int_equal(tail.tenants[1].cause_ns[WEIR_SIM_TAIL_SHARE], 0);
-    assert_true(tail.tenants[1].cause_ns[WEIR_SIM_TAIL_ORDER] > 10 * MS);
-    weir_sim_tail_finish(&tail);
+    assert_int_equal(tail.tenants[1].cause_ns[TL_TAIL_SHARE], 0);
+    assert_true(tail.tenants[1].cause_ns[TL_TAIL_ORDER] > 10 * MS);
+    tl_tail_finish(&tail);
 }
 
 int main(void)

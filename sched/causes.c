@@ -1,0 +1,128 @@
+/*
+ * Why items wait, for schedule traces. After each decision every queue whose next item waits is
+ * asked for the cause, as the decision has just found it; a record is made when that has changed.
+ * So a trace says of each moment of a wait what it was for, and nobody has to reckon it again.
+ *
+ * Only while nothing may pass beside the scheduler, as while a host records: a host that does not
+ * record pays nothing for it.
+ */
+#include "sched/private.h"
+
+const struct weir_sched_cause_info weir_sched_causes[WEIR_SCHED_CAUSE_COUNT] = {
+#define WEIR_SCHED_CAUSE(name, word_, explained, text_)                                            \
+    [WEIR_SCHED_CAUSE_##name] = {.word = word_, .text = text_, .is_explained = explained},
+#include "sched/causes.def"
+#undef WEIR_SCHED_CAUSE
+};
+
+/* Has the tenant work at the front of a queue on the device, of this resource? */
+static bool is_at_front(const struct weir_sched *sched, enum weir_sched_resource resource,
+                        const struct tenant *tenant)
+{
+    const struct item *front = sched->front_first[resource];
+
+    while (front != NULL && front->queue->tenant != tenant) {
+        front = front->front_next;
+    }
+    return front != NULL;
+}
+
+/* Its turn has come, or nobody's has. */
+static enum weir_sched_cause cause_of_due(const struct weir_sched *sched, const struct queue *queue)
+{
+    const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
+
+    if (!limit_has_room(sched, queue)) {
+        return WEIR_SCHED_CAUSE_LIMIT;
+    }
+    if (front == NULL) {
+        return WEIR_SCHED_CAUSE_IDLE;
+    }
+    while (front != NULL && is_beside(front->queue->tenant, queue->tenant)) {
+        front = front->front_next;
+    }
+    return front != NULL ? WEIR_SCHED_CAUSE_DOMAIN : WEIR_SCHED_CAUSE_FLIGHT;
+}
+
+static enum weir_sched_cause cause_of_compute(const struct weir_sched *sched,
+                                              const struct queue *queue)
+{
+    const struct tenant *tenant = queue->tenant, *leader = sched->turn.leader;
+
+    if (queue->held) {
+        return WEIR_SCHED_CAUSE_LIMIT;
+    }
+    if (is_at_front(sched, WEIR_SCHED_COMPUTE, tenant)) {
+        return WEIR_SCHED_CAUSE_OWN;
+    }
+    if (leader == NULL || leader == tenant || tenant->view.member) {
+        return cause_of_due(sched, queue);
+    }
+    if (leader->view.priority != tenant->view.priority) {
+        return leader->view.priority > tenant->view.priority ? WEIR_SCHED_CAUSE_CLASS
+                                                             : WEIR_SCHED_CAUSE_STARVED;
+    }
+    return leader->is_ready ? WEIR_SCHED_CAUSE_TURN : WEIR_SCHED_CAUSE_LINGER;
+}
+
+static enum weir_sched_cause cause_of_copy(const struct weir_sched *sched,
+                                           enum weir_sched_resource way, const struct queue *queue)
+{
+    const struct item *front = sched->front_first[way];
+
+    if (is_at_front(sched, way, queue->tenant)) {
+        return WEIR_SCHED_CAUSE_OWN;
+    }
+    if (front == NULL) {
+        return sched->copy_share[way].idle_since_ns != 0 ? WEIR_SCHED_CAUSE_LINGER
+                                                         : WEIR_SCHED_CAUSE_IDLE;
+    }
+    while (front != NULL && front->queue->tenant->view.priority <= queue->tenant->view.priority) {
+        front = front->front_next;
+    }
+    return front != NULL ? WEIR_SCHED_CAUSE_CLASS : WEIR_SCHED_CAUSE_TURN;
+}
+
+/* The first item of a queue that waits: a stopped one, or the next to be granted. */
+static void look(struct weir_sched *sched, const struct queue *queue)
+{
+    bool is_stopped = queue->first != NULL && queue->first->state == WEIR_SCHED_STOPPED;
+    struct item *item = is_stopped ? queue->first : queue->candidate;
+    enum weir_sched_cause cause;
+
+    if (item == NULL) {
+        return;
+    }
+    cause = !is_stopped && queue->on_device != 0 ? WEIR_SCHED_CAUSE_OWN
+            : is_compute(item)                   ? cause_of_compute(sched, queue)
+                                                 : cause_of_copy(sched, resource_of(item), queue);
+    if (cause != item->cause) {
+        item->cause = (uint8_t)cause;
+        trace(sched, WEIR_SCHED_REC_WAIT, NULL, NULL, item, cause);
+    }
+}
+
+static void look_at_all(struct weir_sched *sched, const struct tenant *tenant)
+{
+    for (const struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
+        look(sched, queue);
+    }
+}
+
+void causes_look(struct weir_sched *sched)
+{
+    if (sched->env.trace == NULL || sched->allow_alone) {
+        return;
+    }
+    for (uint32_t i = 0; i < sched->ready_count; i++) {
+        look_at_all(sched, tenant_of(sched->ready[i]));
+    }
+    for (const struct tenant *t = sched->limited; t != NULL; t = t->limited_next) {
+        look_at_all(sched, t);
+    }
+    for (int way = WEIR_SCHED_TO_DEVICE; way < RESOURCES; way++) {
+        for (const struct queue *q = sched->copy_first[way]; q != NULL; q = q->list_next) {
+            look(sched, q);
+        }
+    }
+}
