@@ -28,9 +28,9 @@ static void require_at(bool condition, int line)
 
 /* Values that weir.toml may have, and some that it may not. */
 static const char *const values[] = {
-    "1",      "100",    "5%",   "100%",   "1GiB",    "1.5 GiB", "25%",       "high",   "low",
+    "1",      "100",    "5%",   "100%",    "1GiB",    "1.5 GiB", "25%",       "high",   "low",
     "normal", "off",    "0x10", "process", "program", "strict",  "group",     "tenant", "0,1",
-    "never",  "always", "-3",   "10000",  "nobody",  "0",       "4294967294"};
+    "never",  "always", "-3",   "10000",   "nobody",  "0",       "4294967294"};
 
 static bool parse(const char *text, size_t bytes, struct weir_host_config *ret)
 {

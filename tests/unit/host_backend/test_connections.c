@@ -53,9 +53,29 @@ static void the_time_of_day_makes_no_wait_longer(void **state)
     free(worker);
 }
 
+/* The supervisor asks for 32, the most there are. A program's own worker gets what the driver gives
+ * by itself. */
+static void a_worker_of_many_programs_has_all_that_it_is_to_have(void **state)
+{
+    (void)state;
+    for (int by_program = 0; by_program < 2; by_program++) {
+        struct weir_worker *worker = calloc(1, sizeof *worker);
+
+        assert_non_null(worker);
+        worker->config.by_program = by_program != 0;
+        worker->config.connections = 32;
+        unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+        assert_int_equal(weir_connections_choose(worker), WEIR_OK);
+        assert_int_equal(weir_connections_count(worker), by_program ? 8 : 32);
+        weir_connections_destroy(worker);
+        free(worker);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_worker_of_many_programs_has_all_that_it_is_to_have),
         cmocka_unit_test(the_time_of_day_makes_no_wait_longer),
     };
 
