@@ -64,16 +64,13 @@ struct weir_guest_texture {
     bool surface;
     CUDA_RESOURCE_DESC resource;
     CUDA_TEXTURE_DESC texture;
-    CUDA_RESOURCE_VIEW_DESC view;
-    bool has_view;
+    CUDA_RESOURCE_VIEW_DESC view; /* zeros if it has none */
     struct weir_guest_texture *next;
 };
 
 /** A copy of what is known of an object. @return CUDA_ERROR_INVALID_HANDLE */
 CUresult weir_guest_texture_find(CUtexObject object, struct weir_guest_texture *ret_texture);
 CUresult weir_guest_surface_find(CUsurfObject object, struct weir_guest_texture *ret_texture);
-/** The same; CUDA_ERROR_INVALID_VALUE if it has no view. */
-CUresult weir_guest_texture_view_find(CUtexObject object, struct weir_guest_texture *ret_texture);
 
 /**
  * What is kept of a graph's node.

@@ -56,12 +56,6 @@ CUresult weir_guest_texture_find(CUtexObject object, struct weir_guest_texture *
     return look_up(object, false, ret_texture);
 }
 
-CUresult weir_guest_texture_view_find(CUtexObject object, struct weir_guest_texture *ret_texture)
-{
-    CUresult result = look_up(object, false, ret_texture);
-    return result == CUDA_SUCCESS && !ret_texture->has_view ? CUDA_ERROR_INVALID_VALUE : result;
-}
-
 CUresult weir_guest_surface_find(CUsurfObject object, struct weir_guest_texture *ret_texture)
 {
     return look_up(object, true, ret_texture);
@@ -141,7 +135,6 @@ CUresult weir_guest_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOUR
     if (pResViewDesc) {
         in.view = *pResViewDesc;
         object->view = *pResViewDesc;
-        object->has_view = true;
     }
     struct weir_op_texture_create_out out;
     result = weir_call_texture_create(weir_guest_channel(), &in, &out);

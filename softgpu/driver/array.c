@@ -448,7 +448,6 @@ static CUresult object_make(uint64_t *ret, const CUDA_RESOURCE_DESC *resource,
     }
     if (view != NULL) {
         texture->view = *view;
-        texture->has_view = true;
     }
     texture->next = textures;
     textures = texture;
@@ -484,12 +483,6 @@ static const struct weir_soft_texture *object_find(uint64_t value, bool is_surfa
 const struct weir_soft_texture *weir_soft_texture_find(CUtexObject object)
 {
     return object_find(object, false);
-}
-
-const struct weir_soft_texture *weir_soft_texture_view_find(CUtexObject object)
-{
-    const struct weir_soft_texture *texture = object_find(object, false);
-    return texture != NULL && texture->has_view ? texture : NULL;
 }
 
 const struct weir_soft_texture *weir_soft_surface_find(CUsurfObject object)

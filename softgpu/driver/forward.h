@@ -46,17 +46,16 @@ static inline struct weir_soft_array *weir_soft_array_find(CUarray handle)
 /** What the program asked for with a texture or surface object; found by the object's value. */
 struct weir_soft_texture {
     uint64_t value;
-    bool is_surface, has_view;
+    bool is_surface;
     CUDA_RESOURCE_DESC resource;
     CUDA_TEXTURE_DESC desc;
-    CUDA_RESOURCE_VIEW_DESC view;
-    void *owner; /* the array or mipmapped array; counted */
+    CUDA_RESOURCE_VIEW_DESC view; /* zeros if it has none */
+    void *owner;                  /* the array or mipmapped array; counted */
     struct weir_soft_texture *next;
 };
 
 /** NULL: there is none; the second one: or it has no view. */
 const struct weir_soft_texture *weir_soft_texture_find(CUtexObject object);
-const struct weir_soft_texture *weir_soft_texture_view_find(CUtexObject object);
 const struct weir_soft_texture *weir_soft_surface_find(CUsurfObject object);
 
 /** A node of a graph by handle: CUDA_ERROR_INVALID_VALUE. */
