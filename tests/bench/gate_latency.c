@@ -93,8 +93,11 @@ static void count(struct weir_gate_process *process, struct counted *ret_counted
         struct weir_status_tenant row;
 
         if (weir_gate_process_usage(process, i, &row)) {
-            ret_counted->gated += row.items;
-            ret_counted->later += row.items - row.waits_10us;
+            uint64_t later = row.waits_100us + row.waits_1ms + row.waits_10ms + row.waits_100ms +
+                             row.waits_1s + row.waits_longer;
+
+            ret_counted->gated += row.waits_10us + later;
+            ret_counted->later += later;
         }
     }
 }
