@@ -35,19 +35,19 @@
 #include "proto/wire/zmq_server.h"
 #endif
 
-#define ARRIVALS_MAX  256 /* connections of a tenant that have not said hello */
+#define ARRIVALS_MAX  256 /* connections of a tenant that have not yet said hello */
 #define PLACE_WAIT_NS WEIR_NS_PER_S
 #define HELLO_WAIT_NS (5 * WEIR_NS_PER_S)
 #define STACK_BYTES   (8u << 20) /* the driver compiles PTX on this stack */
-#define LOOK_AT       64         /* guests that have gone; what is left is told of again */
+#define LOOK_AT       64         /* guests handled at once; epoll reports the others again */
 
 struct weir_guests {
-    uint64_t next_session; /* under the worker's lock, as is: */
-    bool closed;           /* the worker ends */
-    uint32_t n_going;      /* of the worker's n_sessions: those that have nothing left but to go */
-    int gone_fd;           /* of weir_guests_gone_fd(); never changes */
+    uint64_t next_session; /* this and the next two: under the worker's lock */
+    bool closed;           /* the worker is ending */
+    uint32_t n_going;      /* sessions among the worker's n_sessions that hold nothing any more */
+    int gone_fd;           /* what weir_guests_gone_fd() returns; never changes */
     struct weir_zmq_server *zmq;
-    char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* its socket, beside the tenants' */
+    char zmq_path[WEIR_CONFIG_PATH_BYTES + 96]; /* path of its socket, beside the tenants' */
 };
 
 struct weir_guests *weir_guests_create(void)
@@ -68,25 +68,25 @@ static void close_own(struct weir_guests *guests)
     free(guests);
 }
 
-/* When an arrival had got how far. */
+/* When an arrival reached each stage of its start. */
 struct stages {
-    struct weir_link_start before; /* in the supervisor */
-    uint64_t taken_ns;             /* by the main thread */
-    uint64_t hello_ns;             /* read */
-    uint64_t window_ns;            /* it has addresses */
-    uint64_t welcome_ns;           /* sent */
+    struct weir_link_start before; /* times that the supervisor measured */
+    uint64_t taken_ns;             /* the main thread took the connection */
+    uint64_t hello_ns;             /* its hello was read */
+    uint64_t window_ns;            /* it has a range of addresses */
+    uint64_t welcome_ns;           /* its welcome was sent */
 };
 
 struct arrival {
     struct weir_worker *worker;
-    struct weir_tenant *tenant; /* counted in its n_arrivals */
-    bool counted;               /* in its account too, as item: */
+    struct weir_tenant *tenant; /* counted in the tenant's n_arrivals */
+    bool counted;               /* the tenant's account counts it as item */
     enum weir_account_item item;
-    bool going;  /* in the worker's n_going */
-    bool let_in; /* by weir_connections_admit() */
-    int fd;      /* -1: it came in another way: */
+    bool going;  /* counted in the worker's n_going */
+    bool let_in; /* weir_connections_admit() let it in */
+    int fd;      /* -1: it did not come over a socket, but as one of the members below */
     int64_t pid;
-    uint32_t pid_here; /* of a process on this machine, as the kernel says; 0: not known */
+    uint32_t pid_here; /* process on this machine, as the kernel says; 0: unknown */
     uint32_t guest_pid;
     bool monitor;
     struct weir_limit_wish wish;
@@ -94,7 +94,7 @@ struct arrival {
     struct weir_zmq_pending *pending;
     struct weir_region_mail *mail;
     struct weir_region_end *region_end;
-    struct weir_transport *stream; /* a virtual machine's, before the handshake */
+    struct weir_transport *stream; /* a virtual machine's transport before the handshake */
     struct stages stages;
 };
 
@@ -135,9 +135,9 @@ static struct weir_tenant *admit(struct weir_worker *worker, const struct weir_l
 }
 
 /*
- * It has said hello: may it have a session, or be a monitor? A guest that comes as another goes
- * waits for the place: for the tenant's programs that have ended, whose memory takes a while to
- * clear, or for a connection that has not come as far as that.
+ * After its hello: may the guest have a session, or be a monitor? If all places are taken, it waits
+ * for programs of the tenant that have ended, whose memory takes a while to clear, or for
+ * connections that have not yet said hello.
  */
 static bool promote(struct arrival *a)
 {
@@ -168,7 +168,7 @@ static void dismiss(struct arrival *a)
     a->tenant->n_arrivals--;
     if (a->counted) {
         weir_account_release(&a->tenant->account, a->item, 1);
-        weir_programs_remove(a->tenant->programs, 0); /* who waits for a place looks again */
+        weir_programs_remove(a->tenant->programs, 0); /* arrivals that wait for a place retry */
     }
     worker->guests->n_going -= a->going;
     worker->n_sessions--;
@@ -176,7 +176,7 @@ static void dismiss(struct arrival *a)
         weir_connections_leave_locked(worker);
     }
     if (worker->n_sessions == 0 && worker->config.by_program) {
-        (void)!write(worker->wake_fd, &one, sizeof one); /* the main thread tells the supervisor */
+        (void)!write(worker->wake_fd, &one, sizeof one); /* wake the main thread */
     }
     pthread_cond_broadcast(&worker->idle);
     pthread_mutex_unlock(&worker->lock);
@@ -273,7 +273,7 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
     if (a->mail != NULL) {
         struct weir_region_mail *mail = a->mail;
 
-        a->mail = NULL; /* freed whatever happens */
+        a->mail = NULL; /* weir_region_welcome() frees the mail in any case */
         return weir_region_welcome(mail, &params, a->monitor, ret_transport, &a->region_end);
     }
     if (a->stream != NULL) {
@@ -289,7 +289,7 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
     if (a->pending != NULL) {
         struct weir_zmq_pending *pending = a->pending;
 
-        a->pending = NULL; /* freed whatever happens */
+        a->pending = NULL; /* weir_zmq_accept() frees it in any case */
         return weir_zmq_accept(pending, &params, ret_transport);
     }
     params.zmq = w->guests->zmq;
@@ -298,7 +298,7 @@ static enum weir_status welcome(struct arrival *a, const struct weir_hello *hell
     return weir_accept_welcome(a->fd, hello, &params, ret_transport);
 }
 
-/* From now on whoever ends sessions finds it. false: its tenant went while it came. */
+/* List the session, so that others can end it. false: its tenant was removed meanwhile. */
 static bool enlist(struct weir_session *session)
 {
     struct weir_worker *w = session->worker;
@@ -365,7 +365,7 @@ void weir_guests_look(struct weir_worker *worker)
 
 /* ---------------------------------------------------------------- the end */
 
-/* Its session holds nothing any more, but may still have to wait for an idle GPU. */
+/* The arrival's session holds nothing any more, but may still have to wait for an idle GPU. */
 static void give_up_place(struct arrival *a, struct weir_session *session)
 {
     pthread_mutex_lock(&a->worker->lock);
@@ -424,7 +424,7 @@ static uint64_t us_between(uint64_t from_ns, uint64_t to_ns)
     return from_ns != 0 && to_ns > from_ns ? (to_ns - from_ns) / WEIR_NS_PER_US : 0;
 }
 
-/* Where the time of a program's start has gone, for whoever wonders why it is slow. */
+/* Log where the time of a program's start has gone. */
 static void log_stages(const struct arrival *a, uint64_t session)
 {
     const struct stages *s = &a->stages;
@@ -518,7 +518,7 @@ static void *guest_thread(void *argument)
     a->stages.hello_ns = weir_clock_now_ns();
     if (status == WEIR_OK && hello != NULL) {
         a->guest_pid = hello->pid;
-        a->pid = a->pid != 0 ? a->pid : hello->pid; /* over vsock nobody else says one */
+        a->pid = a->pid != 0 ? a->pid : hello->pid; /* over vsock nobody else reports a pid */
         a->monitor = hello->monitor;
         a->wish = hello->wish;
     }
@@ -551,7 +551,7 @@ static void *guest_thread(void *argument)
         status = welcome(a, hello, id, &transport);
         a->stages.welcome_ns = weir_clock_now_ns();
         if (status == WEIR_OK) {
-            a->fd = -1; /* the transport's */
+            a->fd = -1; /* the transport owns it now */
             serve(a, transport, id);
         } else if (a->fd >= 0 || a->stream != NULL) {
             refuse(a, status, CUDA_ERROR_UNKNOWN, weir_status_text(status));
@@ -658,7 +658,7 @@ void weir_guest_wrote(struct weir_worker *worker, const struct weir_link_guest *
         return;
     }
     note_hello(a, hello);
-    a->pid = guest->pid; /* the virtual machine's */
+    a->pid = guest->pid; /* the pid of the virtual machine */
     a->mail = mail;
     start(a);
 }

@@ -30,14 +30,14 @@ bool weir_guests_keep_segments(struct weir_worker *worker);
  * @thread any, without the worker's lock */
 bool weir_guests_only_orphans(struct weir_worker *worker);
 
-/** Let no guest in any more, if there is none: who comes is told to come again. @return is there
- * none? @thread main */
+/** If there is no guest, let none in any more: a new one is told to come again.
+ * @return is there no guest? @thread main */
 bool weir_guests_close(struct weir_worker *worker);
 
 /** A descriptor that can be read when guests have gone without a word; -1: there is none. @thread
  * any */
 int weir_guests_gone_fd(const struct weir_worker *worker);
-/** It can be read: wake the sessions of these guests. @thread main, without the worker's lock */
+/** Wake the sessions of guests that have gone. @thread main, without the worker's lock */
 void weir_guests_look(struct weir_worker *worker);
 
 /** A worker's part. NULL: out of memory. @thread main */

@@ -47,21 +47,21 @@
 
 #define STOP_WAIT_S    4
 #define STACK_BYTES    (8u << 20)
-#define LOOK_MS        10000 /* how soon it sees that there is a spare */
+#define LOOK_MS        10000 /* how soon the worker notices that there is a spare */
 #define LAST_WORDS_NS  (200 * WEIR_NS_PER_MS)
-#define GONE_LOOK_MS   50  /* between looks whether the sessions of a tenant have ended */
-#define SPARES_LOOK_MS 500 /* whether memory has been spare for too long */
+#define GONE_LOOK_MS   50  /* time between looks whether the sessions of a tenant have ended */
+#define SPARES_LOOK_MS 500 /* time between looks whether memory has been spare for too long */
 
-/* What the supervisor has told, and the main thread alone needs to remember. */
+/* What the supervisor has sent and only the main thread needs to remember. */
 static struct {
-    bool may_listen; /* it knows the tenants that were there when it started */
-    int tcp_fd;      /* the supervisor's listener for remote guests, until the guests have it */
-    int region_fd;   /* of a region whose bell has not come yet; -1 */
+    bool may_listen; /* the worker knows the tenants that were there when it started */
+    int tcp_fd;      /* the supervisor's listener for remote guests, until it is passed on */
+    int region_fd;   /* descriptor of a region whose bell has not come yet; or -1 */
     struct weir_link_region region;
-    uint64_t n_guests;   /* connections that it has sent */
-    uint64_t n_reported; /* of them, when the worker last said that it is idle */
-    int gate_port_fd;    /* a port, until its bell comes; -1: none */
-    bool gate_known;     /* it has come, or does not come */
+    uint64_t n_guests;   /* connections that the supervisor has sent */
+    uint64_t n_reported; /* n_guests when the worker last reported that it is idle */
+    int gate_port_fd;    /* descriptor of the gate's port until its bell comes; or -1 */
+    bool gate_known;     /* the gate's port has come, or does not come */
     bool stop;           /* end all sessions and exit */
 } told = {.tcp_fd = -1, .region_fd = -1, .gate_port_fd = -1};
 
@@ -83,7 +83,7 @@ static void share_account(struct weir_tenant *tenant, const struct weir_link_ten
     }
 }
 
-/* Its page comes with it, unless none could be made: then the worker counts for itself. */
+/* The tenant's account page comes with the message. If there is none, the worker counts itself. */
 static void on_tenant(struct weir_worker *worker, struct weir_link_heard *heard)
 {
     const struct weir_link_tenant *message = &heard->message.tenant;
@@ -166,7 +166,7 @@ static bool free_gone(struct weir_worker *worker)
             message.tenant.index = i;
             message.tenant.goings = tenant->goings;
             weir_tenant_destroy(tenant);
-            (void)!weir_link_send(worker->link, &message, -1); /* a lost link is seen by receive */
+            (void)!weir_link_send(worker->link, &message, -1); /* receive notices a lost link */
         }
     }
     return others;
@@ -174,7 +174,7 @@ static bool free_gone(struct weir_worker *worker)
 
 static void send_message(struct weir_worker *worker, const struct weir_link_message *message)
 {
-    (void)!weir_link_send(worker->link, message, -1); /* a lost link is seen by receive */
+    (void)!weir_link_send(worker->link, message, -1); /* receive notices a lost link */
 }
 
 /* A region comes in two messages, a descriptor each. */
@@ -201,7 +201,7 @@ static void on_region_gone(struct weir_worker *worker, struct weir_link_heard *h
     weir_region_detach(worker, heard->message.region.id);
 }
 
-/* So does a port to the gate process. */
+/* Keep the port to the gate process until its bell comes. */
 static void keep_gate_port(int fd)
 {
     if (told.gate_port_fd >= 0) {
@@ -246,7 +246,7 @@ static void on_guest(struct weir_worker *worker, struct weir_link_heard *heard)
     const struct weir_link_guest *guest = &heard->message.guest;
 
     told.n_guests++;
-    if (heard->fd >= 0) { /* else none was left for it: the guest is turned away */
+    if (heard->fd >= 0) { /* without a descriptor the guest is turned away */
         weir_guest_arrived(worker, guest, weir_link_take_fd(heard));
     }
 }
@@ -299,8 +299,8 @@ static void (*const handlers[WEIR_LINK_COUNT])(struct weir_worker *worker,
 #undef NO
 };
 
-/* One message; false: stop. Where no descriptor is left for the one that comes with it, the handler
- * does without: somebody waits for the answer, or the supervisor counts the messages, too. */
+/* Handle one message. false: stop. If no descriptor is left for the one in the message, the handler
+ * runs without: a thread waits for the answer, or the supervisor counts the messages. */
 static bool on_message(struct weir_worker *worker)
 {
     struct weir_link_heard heard;
@@ -308,7 +308,7 @@ static bool on_message(struct weir_worker *worker)
     uint32_t type = heard.message.type;
 
     if (status == WEIR_ERR_NO_MEMORY) {
-        weir_log_limit_thread(&lost_messages, "-"); /* guests without end may come */
+        weir_log_limit_thread(&lost_messages, "-"); /* a guest may open connections without end */
         weir_log_error("worker: no descriptors left, a message came without its own type=%u", type);
         weir_log_limit_thread(NULL, NULL);
     } else if (status != WEIR_OK) {
@@ -324,7 +324,7 @@ static bool on_message(struct weir_worker *worker)
     return !told.stop;
 }
 
-/* Where it serves one program at a time, the supervisor is told when that has gone. */
+/* A worker that serves one program at a time tells the supervisor when that program has gone. */
 static void report_idle(struct weir_worker *worker)
 {
     struct weir_link_message message = {.type = WEIR_LINK_IDLE,
@@ -340,7 +340,7 @@ static void report_idle(struct weir_worker *worker)
     if (idle) {
         told.n_reported = told.n_guests;
         message.idle.soiled = weir_worker_limits_changed(worker);
-        (void)!weir_link_send(worker->link, &message, -1); /* a lost link is seen by receive */
+        (void)!weir_link_send(worker->link, &message, -1); /* receive notices a lost link */
     }
 }
 
@@ -395,7 +395,7 @@ static bool wait_for_sessions(struct weir_worker *worker)
     return none;
 }
 
-/* softgpu runs PTX, so ptxas is no use to it, unless somebody asks for one. */
+/* softgpu runs PTX, so it needs no ptxas unless the configuration asks for one. */
 static bool compiler_is_auto(const struct weir_worker *worker)
 {
     return strcmp(worker->config.forms.compiler, "auto") == 0;
@@ -475,7 +475,7 @@ static int open_worker(struct weir_worker *worker)
     }
     status = weir_worker_open_device(worker);
     if (status != WEIR_OK) {
-        if (status != WEIR_ERR_NOT_FOUND) { /* that has been said */
+        if (status != WEIR_ERR_NOT_FOUND) { /* a driver that was not found has been logged */
             weir_log_error("worker: the device cannot be used driver=%s why=\"%s\"",
                            worker->config.driver, weir_status_text(status));
         }
@@ -610,7 +610,7 @@ static _Noreturn void leave(struct weir_worker *worker)
     _exit(overdue ? WEIR_WORKER_EXIT_OVERDUE : WEIR_WORKER_EXIT_STICKY);
 }
 
-/* For `weir serve --check`: DRIVER SOFTGPU DEVICES, without a host. */
+/* Check the driver for `weir serve --check`, without a host. Words: DRIVER SOFTGPU DEVICES. */
 static int probe(struct weir_worker *worker, char **words)
 {
     struct weir_diag why = {0};
@@ -672,7 +672,7 @@ int weir_worker_main(int argc, char **argv)
      * call has failed would wait for the beat with the others. */
     weir_regions_leave(worker);
     end_sessions(worker, NULL);
-    weir_directory_close(worker); /* from here on nobody reads answers */
+    weir_directory_close(worker); /* from here on no thread reads answers */
     if (!wait_for_sessions(worker)) {
         weir_log_warn("worker: sessions do not end, left behind");
         wait_for_kill(worker);

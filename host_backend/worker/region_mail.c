@@ -21,9 +21,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAIL_NS (5 * WEIR_NS_PER_S) /* a mailbox that nobody goes on with */
+#define MAIL_NS (5 * WEIR_NS_PER_S) /* how long a mailbox may stay untouched */
 
-#define RING_BYTES          (2u << 20) /* any record fits */
+#define RING_BYTES          (2u << 20) /* large enough for any record */
 #define ARENA_BYTES         (UINT64_C(16) << 20)
 #define MONITOR_ARENA_BYTES (UINT64_C(256) << 10)
 
@@ -40,7 +40,7 @@ static void free_mail(struct weir_region_mail *mail)
     free(mail);
 }
 
-/* Put an answer into the mailbox. false: nobody waits for it there. */
+/* Put an answer into the mailbox. false: the guest does not wait for it any more. */
 static bool answer(const struct weir_region_mail *mail, const struct weir_welcome *welcome,
                    uint32_t slot, uint64_t segment_offset)
 {
@@ -108,7 +108,7 @@ static void take_hello(struct region *region, uint32_t i, uint32_t state)
         (void)change(box, state, WEIR_MAIL_FREE);
         return;
     }
-    memcpy(bytes, box->hello, len); /* copied once, then looked at */
+    memcpy(bytes, box->hello, len); /* the guest may change the hello, so copy it before reading */
     memcpy(boot_id, box->boot_id, sizeof boot_id);
     *mail = (struct weir_region_mail){.region = region, .box = i, .state = taken};
     weir_region_get(region);
@@ -196,7 +196,7 @@ static enum weir_status open_end(struct weir_region_mail *mail, struct weir_welc
     if (status != WEIR_OK) {
         return status;
     }
-    weir_bus_tolerate(loose); /* until the guard knows where it lies */
+    weir_bus_tolerate(loose); /* tolerate bus errors until the guard knows the address */
     status = weir_segment_create_at(params, mail->region->fd,
                                     weir_region_file_offset(end, end->segment_offset),
                                     WEIR_REGION_UNIT_BYTES, &view);
@@ -232,7 +232,7 @@ static void enter_end(struct weir_region_end *end)
     uint64_t one = 1;
 
     pthread_mutex_lock(&region->lock);
-    region->refs++; /* the end's */
+    region->refs++; /* the end's reference */
     region->slots[end->slot].end = end;
     if (region->detached) {
         atomic_store(&end->gone, true);

@@ -31,11 +31,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TICK_MS   250 /* the beat, and the look at the guest's, while there are sessions */
-#define SILENT_NS (10 * WEIR_NS_PER_S) /* a process that does not count is dead */
+#define TICK_MS   250 /* period of the host's beat and of the look at the guests' beats */
+#define SILENT_NS (10 * WEIR_NS_PER_S) /* a process whose beat has stopped this long is dead */
 
-/* Without a bell: how long it looks away after something was found, and after a while; and without
- * any session. The first is about what a sleep costs on both ends. */
+/* Sleep between looks without a bell: right after work was found, after a while, and without any
+ * session. The first is about what a sleep costs on both ends. */
 #define LOOK_FIRST_NS (50 * WEIR_NS_PER_US)
 #define LOOK_LAST_NS  (1 * WEIR_NS_PER_MS)
 #define LOOK_IDLE_NS  (20 * WEIR_NS_PER_MS)
@@ -71,7 +71,7 @@ static void end_slot_locked(struct region *region, uint32_t i)
     if (slot->state == SLOT_KEPT) {
         weir_region_free_slot_locked(region, i);
     } else if (slot->state == SLOT_OPEN && slot->end != NULL) {
-        atomic_store(&slot->end->gone, true); /* the session sees it, and frees the slot */
+        atomic_store(&slot->end->gone, true); /* the session sees it and frees the slot */
         weir_region_wake_end(slot->end);
     }
 }
@@ -90,7 +90,7 @@ void weir_region_look_at_slots(struct region *region, bool all)
 
 /* ---------------------------------------------------------------- the thread */
 
-/* Until the bell, or for so long; quiet_ns: since the guest was last seen to do something. */
+/* Wait for the bell, or for part of quiet_ns: the time since the guest was last seen active. */
 static void wait(struct region *region, struct pollfd waits[2], uint64_t quiet_ns)
 {
     uint64_t ns = quiet_ns / 8;
@@ -112,7 +112,7 @@ static void wait(struct region *region, struct pollfd waits[2], uint64_t quiet_n
     (void)ppoll(waits, 2, region->bell_fd >= 0 && !used ? NULL : &time, NULL);
 }
 
-/* Who cuts the file short has taken away the memory that both ends are in: nothing there counts. */
+/* If the file was cut short, the memory of both ends is gone: nothing in it is valid. */
 static void look_at_length(struct region *region)
 {
     struct stat info;
@@ -222,7 +222,7 @@ static struct region *make_region(struct weir_worker *worker, const struct weir_
     region->clock.pid = about->pid;
     region->fd = fd;
     region->bell_fd = bell_fd;
-    region->refs = 2; /* the list's and the thread's */
+    region->refs = 2; /* references of the list and of the thread */
     region->n_units = (uint32_t)(about->bytes / WEIR_REGION_UNIT_BYTES);
     region->owners = calloc(region->n_units, sizeof *region->owners);
     region->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -258,7 +258,7 @@ void weir_region_attach(struct weir_worker *worker, const struct weir_link_regio
         region = make_region(worker, about, fd, bell_fd);
     }
     if (region != NULL) {
-        inherit(region); /* nobody else knows it yet */
+        inherit(region); /* no other thread knows the region yet */
         if (pthread_create(&region->thread, NULL, look_after, region) == 0) {
             region->running = true;
             pthread_mutex_lock(&worker->lock);

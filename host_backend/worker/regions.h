@@ -40,7 +40,7 @@ void weir_region_detach(struct weir_worker *worker, uint64_t id);
  */
 void weir_regions_leave(struct weir_worker *worker);
 
-/** At the worker's end, when no session is left. @thread main */
+/** Call at the worker's end, when no session is left. @thread main */
 void weir_regions_finish(struct weir_worker *worker);
 
 /**
@@ -49,7 +49,7 @@ void weir_regions_finish(struct weir_worker *worker);
  * @param mail     taken.
  * @param ret_end  the session's part in the region; lives until the transport is destroyed.
  * @return WEIR_OK, WEIR_ERR_QUOTA (no slot or no room in the region), WEIR_ERR_CLOSED,
- *         WEIR_ERR_NO_MEMORY; on failure the guest has been told
+ *         WEIR_ERR_NO_MEMORY; on failure the guest was informed
  * @thread the session's
  */
 enum weir_status weir_region_welcome(struct weir_region_mail *mail,

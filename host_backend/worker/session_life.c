@@ -167,7 +167,7 @@ static void look_at_orphan(struct weir_session *s, uint64_t since_ns)
     if (limit_s != 0 && age_ns > limit_s * WEIR_NS_PER_S) {
         weir_session_overdue(s);
     } else if (s->platform->alone && weir_guests_only_orphans(s->worker)) {
-        weir_session_overdue(s); /* nobody waits for the results: a new worker is there sooner */
+        weir_session_overdue(s); /* no guest waits here, and a new worker is there sooner */
     }
 }
 
@@ -193,7 +193,7 @@ static bool stream_drained(struct weir_session *s, struct weir_host_stream *stre
         }
         weir_awaited_write(s, weir_session_awaited_place);
     }
-    if (weir_error_is_sticky(result)) { /* nobody asks any more: the fault is told of here */
+    if (weir_error_is_sticky(result)) { /* no call will report the fault any more */
         weir_session_fault(s, result);
         return false;
     }
@@ -315,7 +315,7 @@ void weir_session_clear(struct weir_session *session)
 
     weir_session_end(s);
     weir_prints_forget(s, NULL);
-    if (s->n_captures != 0) { /* the device does not come to rest before they end */
+    if (s->n_captures != 0) { /* while a capture is open, the device does not become idle */
         weir_host_objects_destroy_all(s, WEIR_KIND_STREAM, NULL);
     }
     weir_session_unloads(s);
@@ -331,7 +331,7 @@ void weir_session_clear(struct weir_session *session)
         weir_context_limits_leave(s->tenant);
     }
     if (!s->about->monitor && s->platform->posix_fds) {
-        (void)weir_worker_sync(s->worker, WEIR_LINK_SYNC); /* it has let go of its memory, too */
+        (void)weir_worker_sync(s->worker, WEIR_LINK_SYNC); /* the supervisor released its copies */
     }
 }
 

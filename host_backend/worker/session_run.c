@@ -32,13 +32,13 @@
 #define WATCH_WAIT_NS  (5 * WEIR_NS_PER_MS)
 #define LATER_WAIT_NS  (100 * WEIR_NS_PER_MS) /* while calls are put off */
 #define POLL_WAIT_NS   (50 * WEIR_NS_PER_US)
-#define START_NS       WEIR_NS_PER_S          /* of a session, in which its calls are timed, .. */
-#define SLOW_CALL_NS   (100 * WEIR_NS_PER_US) /* .. and told from so many on */
-#define GATE_SPIN_NS   (5 * WEIR_NS_PER_US) /* until the end of what was given is looked for; .. */
-#define SLICE_NS       (50 * WEIR_NS_PER_MS) /* between looks whether a program that waits is there */
-#define TRY_NS         (4 * WEIR_NS_PER_MS) /* between tries while the device has no memory */
-#define FREE_TRIES     3 /* before others are asked: the driver frees what ended a little later */
-#define GATE_SHARED_NS (30 * WEIR_NS_PER_US) /* .. where others share: marks hold up streams */
+#define START_NS       WEIR_NS_PER_S          /* calls are timed this long after the start */
+#define SLOW_CALL_NS   (100 * WEIR_NS_PER_US) /* a timed call that takes longer is logged */
+#define GATE_SPIN_NS   (5 * WEIR_NS_PER_US)   /* idle time before ends of work are looked for */
+#define SLICE_NS       (50 * WEIR_NS_PER_MS)  /* between looks whether a waiter still exists */
+#define TRY_NS         (4 * WEIR_NS_PER_MS)   /* between tries while the device has no memory */
+#define FREE_TRIES     3 /* before others are asked: the driver frees memory with a delay */
+#define GATE_SHARED_NS (30 * WEIR_NS_PER_US) /* GATE_SPIN_NS, if others share: marks delay */
 
 /* ---------------------------------------------------------------- one record */
 
@@ -56,7 +56,7 @@ static bool waits_for_device(uint16_t op)
     switch ((int)op) {
     case WEIR_OP_ctx_limit_set:
     case WEIR_OP_library_module:
-    case WEIR_OP_module_function: /* loads a kernel's code, and a library into the context */
+    case WEIR_OP_module_function: /* these load a kernel's code, and a library into the context */
     case WEIR_OP_library_kernel:
     case WEIR_OP_module_global:
     case WEIR_OP_library_global:
@@ -66,8 +66,8 @@ static bool waits_for_device(uint16_t op)
     }
 }
 
-/* Those that destroy what the driver waits for the device to destroy. They see to an idle device
- * themselves, because they cannot fail (put_off.h). */
+/* Does the operation destroy something for which the driver waits for the device? Its handler makes
+ * the device idle, because the operation cannot fail (put_off.h). */
 static bool destroys(uint16_t op)
 {
     switch ((int)op) {
@@ -82,8 +82,8 @@ static bool destroys(uint16_t op)
     }
 }
 
-/* Operations that compile before they give the device anything, if they do: nobody may have to wait
- * for that. They see to the barrier, and to an idle device, themselves (ops/module.c). */
+/* Does the operation compile before it needs the device? No other session may have to wait for
+ * that, so its handler enters the barrier and makes the device idle itself (ops/module.c). */
 static bool compiles(uint16_t op)
 {
     switch ((int)op) {
@@ -111,7 +111,7 @@ static CUresult run_handler(struct weir_session *s, uint16_t op, const union wei
     uint32_t idle;
 
     if (waits_for_own_work(op) && !weir_awaited_settle(s)) {
-        return CUDA_ERROR_UNKNOWN; /* nobody is left to be told */
+        return CUDA_ERROR_UNKNOWN; /* the session is ending, so nobody reads the error */
     }
     if (compiles(op)) {
         return weir_host_table[op](s, in, out);
@@ -146,12 +146,12 @@ static CUresult enter_device_of(struct weir_session *s, const struct weir_record
 
 /* ---------------------------------------------------------------- once more */
 
-/* Until one of the tenant's programs has given back what it held, or none is to. */
+/* Wait until one of the tenant's programs has released what it held, or none will. */
 static void await_end(struct weir_session *session)
 {
     struct weir_programs *programs = session->tenant->programs;
 
-    weir_admission_idle(session); /* or others' work would wait behind ours, whose end is unseen */
+    weir_admission_idle(session); /* others' work would wait behind ours, whose end is unseen */
     while (weir_programs_ends(programs) == session->op.ends && weir_session_may_hope(session) &&
            !weir_session_is_over(session)) {
         weir_programs_await(programs, session->op.ends, SLICE_NS);
@@ -197,7 +197,7 @@ static bool tries_again(struct weir_session *session, CUresult result)
         return false;
     }
     await_end(session);
-    if (lack == WEIR_LACK_SOON) { /* the last try says why it is refused */
+    if (lack == WEIR_LACK_SOON) { /* if the memory still lacks, the last try says why */
         return true;
     }
     if (!weir_session_lacks_long(session) &&
@@ -234,7 +234,7 @@ static CUresult carry_out(struct weir_session *s, const struct weir_record *reco
     return result;
 }
 
-/* Until when the calls of a session are timed for the log; 0: they are not. */
+/* The time until which calls of a session are timed for the log; 0: calls are not timed. */
 static uint64_t timed_until_ns(const struct weir_session *s)
 {
     return weir_log_level() >= WEIR_LOG_DEBUG ? s->about->started_ns + START_NS : 0;
@@ -254,7 +254,7 @@ static void log_slow_call(const struct weir_session *s, uint16_t op, uint64_t be
     }
 }
 
-/* Of all causes that this error has the host only knows MPS. */
+/* Log why a kernel cannot launch kernels: MPS is the only cause that the host knows. */
 static void tell_of_launches(struct weir_session *s)
 {
     if (!s->about->launches_told) {
@@ -324,7 +324,8 @@ static void handle(struct weir_session *s, const struct weir_record *record)
 /*
  * How long to spin for the next record. A guest that waits for the GPU sends its next work the
  * moment it sees the word, and waking a sleeping thread then costs 0.13 ms (a tenth of a 64 MiB
- * copy, H200, 16 cores, 2026-11-21): while a word is owed, spin longer, as the driver itself would.
+ * copy, H200, 16 cores, 2026-11-21): while the GPU has to write a word, spin longer, as the driver
+ * would.
  */
 static uint64_t spin_for(struct weir_session *s)
 {
@@ -346,7 +347,7 @@ static void note_spin(struct weir_session *s)
     uint32_t told = level == WEIR_SPIN_NOBODY ? WEIR_SEGMENT_SPIN_NO : WEIR_SEGMENT_SPIN_YES;
 
     if (s->channel->remote || s->channel->region_end != NULL) {
-        return; /* its cores are not ours */
+        return; /* the guest's cores are not the host's */
     }
     if (__atomic_load_n(&s->channel->view.header->spin, __ATOMIC_RELAXED) != told) {
         __atomic_store_n(&s->channel->view.header->spin, told, __ATOMIC_RELAXED);
@@ -358,7 +359,7 @@ void weir_session_run(struct weir_session *session)
     struct weir_transport *transport = session->channel->transport;
     uint64_t spin_ns = spin_for(session), timed_ns = timed_until_ns(session);
     bool open = false;
-    bool given = false; /* work, since marks were last put behind it */
+    bool given = false; /* work was given since the last marks */
 
     while (!atomic_load_explicit(&session->ending, memory_order_relaxed)) {
         const struct weir_record *record;
@@ -379,7 +380,7 @@ void weir_session_run(struct weir_session *session)
         }
         status = transport->ops->receive(transport, &record, &session->op.bulk,
                                          &session->op.bulk_bytes, spin_ns, wait_ns);
-        if (status == WEIR_ERR_TIMED_OUT && given) { /* nothing more at once: let its end be seen */
+        if (status == WEIR_ERR_TIMED_OUT && given) { /* nothing follows: make its end seen */
             weir_admission_idle(session);
             given = false;
             spin_ns = spin_for(session);
@@ -387,7 +388,7 @@ void weir_session_run(struct weir_session *session)
         }
         if (status == WEIR_OK) {
             uint64_t begin_ns = timed_ns != 0 ? weir_clock_now_ns() : 0;
-            uint16_t op = record->op; /* which handling it may overwrite */
+            uint16_t op = record->op; /* handling may overwrite the record */
 
             note_spin(session);
             handle(session, record);
@@ -400,7 +401,7 @@ void weir_session_run(struct weir_session *session)
             open = true; /* looked at once nothing more comes */
         } else if (status == WEIR_ERR_TIMED_OUT) {
             open = weir_session_words_open(session);
-            if (open) { /* nothing came for a while, and a GPU owes us a word */
+            if (open) { /* no record came for a while, and the GPU is to write a word */
                 weir_session_look_at_contexts(session);
             }
             spin_ns = 0;

@@ -7,16 +7,16 @@
 struct weir_session_params {
     struct weir_worker *worker;
     struct weir_tenant *tenant;       /* borrowed: the session takes a reference */
-    struct weir_transport *transport; /* taken, also on failure */
+    struct weir_transport *transport; /* ownership passes to the session, also on failure */
     uint64_t id;
     bool remote;
     struct weir_region_end *region_end; /* NULL: not in a virtual machine */
     bool monitor;
     int64_t pid;
-    uint32_t pid_here; /* its process, in this pid namespace; 0: not known */
+    uint32_t pid_here; /* the guest's process in this pid namespace; 0: unknown */
     uint32_t guest_pid;
     const char *program;
-    const struct weir_limit_wish *wish; /* borrowed for the call; NULL: none */
+    const struct weir_limit_wish *wish; /* borrowed for the call; NULL: no wish */
 };
 
 /**

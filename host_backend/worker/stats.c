@@ -162,7 +162,7 @@ static double orphan_age_s(const struct weir_session *s)
     return since_ns != 0 ? (double)(weir_clock_now_ns() - since_ns) / (double)WEIR_NS_PER_S : 0;
 }
 
-/* Its program has ended, and it will soon have given back everything. */
+/* Has the session's program ended, so that it will soon have given back everything? */
 static bool is_on_its_way_out(const struct weir_session *s)
 {
     return weir_session_has_ended(s) && atomic_load(&s->about->orphaned_ns) == 0;
@@ -248,10 +248,10 @@ void weir_worker_status_fill(struct weir_worker *worker, struct weir_status_work
 
 static void send_message(struct weir_worker *worker, const struct weir_link_message *message)
 {
-    (void)!weir_link_send(worker->link, message, -1); /* a lost link is seen by receive */
+    (void)!weir_link_send(worker->link, message, -1); /* receive notices a lost link */
 }
 
-/* Its context is current in this thread afterwards. */
+/* Report the devices. The platform's context is current in this thread afterwards. */
 static void tell_devices(struct weir_worker *worker, bool looks)
 {
     struct weir_link_message message = {.type = WEIR_LINK_ROW_DEVICE};

@@ -13,7 +13,7 @@
 struct weir_session;
 struct weir_worker;
 
-#define WEIR_STATS_ENDED_MAX 16 /* sessions kept after their end */
+#define WEIR_STATS_ENDED_MAX 16 /* how many ended sessions are kept */
 
 /** The session has ended: keep its statistics. @thread any, the worker's lock held */
 void weir_stats_keep_locked(struct weir_session *session);

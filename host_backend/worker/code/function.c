@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #define RUNS_WAIT_NS                                                                               \
-    WEIR_NS_PER_S /* until nothing is stopped; then the call is made all the same */
+    WEIR_NS_PER_S /* how long a call waits until nothing is stopped; then it is made anyway */
 
 CUresult weir_function_here(struct weir_session *s, struct weir_host_function *f,
                             CUfunction *ret_native)
@@ -26,7 +26,7 @@ CUresult weir_function_here(struct weir_session *s, struct weir_host_function *f
         }
     }
     native = &f->elsewhere[s->device];
-    if (*native == NULL) { /* the driver loads the library into the context */
+    if (*native == NULL) { /* cuKernelGetFunction() loads the library into the context */
         CUresult result;
         uint32_t idle;
 

@@ -25,7 +25,7 @@
 #define ENTRY_HEADER       64u
 #define ENTRY_LZ4          0x2000u
 #define ENTRY_ZSTD         0x8000u
-#define UNPACKED_MAX_BYTES (512u << 20) /* of one entry */
+#define UNPACKED_MAX_BYTES (512u << 20) /* the most that one entry may take when unpacked */
 #define KIND_PTX           1
 #define KIND_ELF           2
 
@@ -101,10 +101,10 @@ static bool elf_ok(const uint8_t *data, uint64_t bytes)
 }
 
 struct entry {
-    const uint8_t *start; /* its header; data follows */
+    const uint8_t *start; /* the entry's header; data follows */
     const uint8_t *data;
     uint64_t stored, packed, unpacked, flags;
-    uint32_t arch; /* compute capability times ten */
+    uint32_t arch; /* the entry's compute capability times ten */
     uint16_t kind;
 };
 
@@ -200,7 +200,7 @@ struct tally {
     } of[16]; /* more architectures are taken together */
     unsigned n;
     bool uses_printf, may_assert, has_unknown_globals;
-    bool has_unknown_kernels;           /* any of them may print or assert */
+    bool has_unknown_kernels;           /* any of these kernels may print or assert */
     struct weir_closed_kernels *closed; /* NULL: none is needed yet */
 };
 
@@ -339,8 +339,8 @@ static bool runs_as_it_is(const struct entry *entry, uint32_t sm)
 /* What is kept of a fatbin: everything, or code for the device and PTX only where there is none. */
 enum keep {
     KEEP_ALL,
-    KEEP_PTX,  /* and what is neither PTX nor for another device */
-    KEEP_CODE, /* the same without PTX */
+    KEEP_PTX,  /* keep PTX and entries that are neither PTX nor for another device */
+    KEEP_CODE, /* like KEEP_PTX, but without PTX */
 };
 
 static bool is_kept(const struct entry *entry, enum keep keep, uint32_t sm)
@@ -505,7 +505,7 @@ static enum weir_status fatbin_ptx(const uint8_t *data, uint64_t bytes,
         }
     }
     if (n_best != 1) {
-        return WEIR_ERR_NOT_FOUND; /* several of one architecture belong together */
+        return WEIR_ERR_NOT_FOUND; /* several entries of one architecture belong together */
     }
     *ret_text = text_of(&best, want->max_bytes, ret_bytes);
     return *ret_text != NULL ? WEIR_OK : WEIR_ERR_TOO_BIG;
@@ -571,7 +571,7 @@ enum weir_status weir_image_check(const uint8_t *data, uint64_t bytes,
         return elf_ok(data, bytes) ? WEIR_OK : WEIR_ERR_INVALID;
     }
     if (bytes >= FATBIN_HEADER && read_u32(data) == SOFT_LINKED_MAGIC) {
-        *ret_form = WEIR_IMAGE_SOFT_LINKED; /* its length counts the header */
+        *ret_form = WEIR_IMAGE_SOFT_LINKED; /* the length in the header counts the header */
         return inside(0, read_u64(data + 8), bytes) ? WEIR_OK : WEIR_ERR_INVALID;
     }
     /* Text: the store's tail ends it. A NUL before the end would hide what follows. */

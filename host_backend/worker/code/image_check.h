@@ -15,7 +15,7 @@ enum weir_image_form {
     WEIR_IMAGE_PTX,
     WEIR_IMAGE_FATBIN,
     WEIR_IMAGE_ELF,
-    WEIR_IMAGE_SOFT_LINKED, /* what softgpu's linker makes */
+    WEIR_IMAGE_SOFT_LINKED, /* a file that softgpu's linker made */
 };
 
 /**
@@ -44,28 +44,28 @@ enum weir_status weir_bundle_check(const uint8_t *data, uint64_t bytes,
 
 /* What is known of the code that a driver is given. */
 struct weir_image_facts {
-    bool uses_printf;                   /* it may call printf; true when it cannot be told */
-    bool may_assert;                    /* it may call assert; likewise */
-    bool has_unknown_globals;           /* variables that global_bytes does not count */
-    uint64_t global_bytes;              /* of device memory that its variables take */
-    struct weir_closed_kernels *closed; /* which kernels do neither, where others may; or NULL */
+    bool uses_printf;                   /* a kernel may call printf, or that is unknown */
+    bool may_assert;                    /* a kernel may call assert, or that is unknown */
+    bool has_unknown_globals;           /* there are variables that global_bytes does not count */
+    uint64_t global_bytes;              /* the device memory that the variables take */
+    struct weir_closed_kernels *closed; /* kernels that do neither, if others may; or NULL */
 };
 
-#define WEIR_UNPACK_MAX_BYTES (UINT64_C(4) << 30) /* of an image: some seconds */
+#define WEIR_UNPACK_MAX_BYTES (UINT64_C(4) << 30) /* an image unpacks to this at most; 4 s */
 
 /**
  * Check a fatbin and take out of it what a device can use.
  *
- * Kept are the binary code that runs there, PTX where there is none, and kinds that are not known
- * here; everything where nothing would be left, so that the driver says what is wrong.
+ * It keeps binary code that runs on the device, PTX if there is none, and entries of unknown kind.
+ * If nothing would be left, it keeps everything, so that the driver says what is wrong.
  *
  * @param sm        the device's compute capability times ten; 0 keeps everything.
- * @param budget    WEIR_UNPACK_MAX_BYTES for an image: what was unpacked is taken from it, and what
- *                  is packed beyond it is refused, so that a load ends in bounded time.
- * @param ret_copy  of malloc, the caller's, with WEIR_IMAGE_TAIL_BYTES of NUL behind it: a fatbin
- * of what was kept; NULL: everything was kept, use data.
- * @param ret_facts  of what was kept. Of several texts or codes, of which the driver takes those of
- *                   one architecture, those with the most variables count. closed is the caller's.
+ * @param budget    WEIR_UNPACK_MAX_BYTES for an image: unpacked bytes are subtracted from it, and a
+ *                  larger entry is refused, so that a load ends in bounded time.
+ * @param ret_copy  a fatbin of what was kept, from malloc(), with WEIR_IMAGE_TAIL_BYTES of NUL
+ *                  behind it; the caller frees it. NULL: everything was kept, use data.
+ * @param ret_facts  about what was kept. The driver takes texts or codes of one architecture: the
+ *                   ones with the most variables count. The caller frees closed.
  * @return WEIR_OK, WEIR_ERR_INVALID (of what was kept, or any entry's lengths), WEIR_ERR_NO_MEMORY
  * @thread any
  */
@@ -75,19 +75,19 @@ enum weir_status weir_fatbin_select(const uint8_t *data, uint64_t bytes, uint32_
 
 /* Which text of an image is looked for. */
 struct weir_image_ptx_want {
-    uint32_t sm;        /* of the GPU, times ten */
+    uint32_t sm;        /* the GPU's compute capability times ten */
     bool code_runs;     /* the driver would run binary code of the image, not only PTX */
-    bool no_code;       /* only if no binary code runs */
-    bool any_arch;      /* also a text of another architecture than the code that would run */
-    uint64_t max_bytes; /* of the text */
+    bool no_code;       /* return a text only if no binary code runs */
+    bool any_arch;      /* accept a text of another architecture than the code that would run */
+    uint64_t max_bytes; /* the longest text that is wanted */
 };
 
 /**
- * The PTX from which the code was made that the driver runs, of an image that is no bundle.
+ * Find the PTX that the code which the driver runs was made from. The image must not be a bundle.
  *
- * @param ret_text  of malloc, the caller's; ends in a NUL.
+ * @param ret_text  the PTX with a NUL, from malloc(); the caller frees it.
  * @return WEIR_OK
- * @return WEIR_ERR_NOT_FOUND  there is none, or none that can be told to be it.
+ * @return WEIR_ERR_NOT_FOUND  the image has no PTX, or it is unclear which one it is.
  * @return WEIR_ERR_TOO_BIG    longer than max_bytes, or cannot be unpacked.
  * @return WEIR_ERR_INVALID    a length lies.
  * @return WEIR_ERR_NO_MEMORY

@@ -22,23 +22,23 @@
 #ifndef EM_CUDA
 #define EM_CUDA 190
 #endif
-#define ABI_VERSION      8 /* byte of e_ident */
+#define ABI_VERSION      8 /* the index of this byte in e_ident */
 #define TYPE_CUDA_INFO   SHT_LOPROC
-#define OTHER_ENTRY      0x10 /* of st_other: a kernel */
+#define OTHER_ENTRY      0x10 /* the bit of st_other that marks a kernel */
 #define EIATTR_EXTERNS   0x0f
 #define EIFMT_SIZED      0x04
 #define EIFMT_LAST       EIFMT_SIZED
 #define INSTRUCTION      16u
 #define SM_FIRST         70u
-#define SM_LAST          121u /* seen */
+#define SM_LAST          121u /* the newest architecture whose code was seen */
 #define NAME_BYTES_MAX   16384u
-#define INSTRUCTION_KIND 0x1ffu /* of an instruction's first 12 bits; the others: its operands */
+#define INSTRUCTION_KIND 0x1ffu /* bits of an instruction's first 12 that are not operands */
 #define CALL_ABSOLUTE    0x143u
 #define CALL_RELATIVE    0x144u
 #define JUMP_ABSOLUTE    0x14au
 #define JUMP_INDEXED     0x14cu
-#define JUMP_UNIFORM     0x159u /* to a uniform register; not seen in what nvcc makes */
-#define CALL_RELATIVE_BY 0x944u /* a distance in the instruction */
+#define JUMP_UNIFORM     0x159u /* jumps to a uniform register; nvcc was not seen to make one */
+#define CALL_RELATIVE_BY 0x944u /* calls at a distance that the instruction holds */
 
 /* A kernel by its name's hash. */
 struct kernel {
@@ -72,10 +72,10 @@ struct file {
     Elf64_Ehdr header;
     uint64_t budget; /* bytes of sections to look at: sections may overlap */
     struct section {
-        bool code;        /* instructions, of which .. */
-        bool has_info;    /* .. attributes are there */
-        bool open;        /* .. one or a relocation leads out */
-        bool was_entered; /* by a kernel's symbol */
+        bool code;        /* the section holds instructions */
+        bool has_info;    /* the section's attributes were found */
+        bool open;        /* an attribute or a relocation leads out of the section */
+        bool was_entered; /* a kernel's symbol lies in the section */
     } * sections;
 };
 
@@ -162,7 +162,7 @@ static void look_at_section(struct file *file, uint32_t i)
         file->sections[i].open |= data == NULL || section.sh_size % INSTRUCTION != 0 ||
                                   code_leads_out(data, section.sh_size);
     } else if (section.sh_info >= file->header.e_shnum) {
-        return; /* it tells of no section */
+        return; /* the record names no section */
     } else if (section.sh_type == TYPE_CUDA_INFO) {
         data = contents(file, &section);
         file->sections[section.sh_info].has_info = true;

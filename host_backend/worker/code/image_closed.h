@@ -18,7 +18,7 @@
 /** Owner thread only while code is added, then immutable. */
 struct weir_closed_kernels;
 
-/** @return NULL: out of memory @thread any */
+/** @return the empty list; NULL: out of memory @thread any */
 struct weir_closed_kernels *weir_closed_kernels_create(void);
 /** Accepts NULL. */
 void weir_closed_kernels_destroy(struct weir_closed_kernels *closed);

@@ -2,8 +2,8 @@
  * The .global variables of PTX and of cubins.
  *
  * PTX is parsed, because a size may be any constant expression. Most texts have no such variable,
- * only instructions with .global in their names: these are told apart without parsing. Of a text
- * that is newer than the parser, each declaration is parsed by itself, without its initializer.
+ * only instructions with .global in their names: the scan recognizes these without parsing. If a
+ * text is newer than the parser, each declaration is parsed by itself, without its initializer.
  */
 #include "host_backend/worker/code/image_globals.h"
 
@@ -16,7 +16,7 @@
 
 static const char directive[] = ".global";
 #define DIRECTIVE_BYTES   (sizeof directive - 1)
-#define DECLARATION_BYTES 8192u /* without initializers; the name is the most of it */
+#define DECLARATION_BYTES 8192u /* longest declaration, mostly its name, without initializer */
 #define DECLARATIONS_MAX  65536u
 
 /* Does ".global" stand anywhere by itself, and not behind a part of a name as in "ld.global"? */
@@ -60,7 +60,7 @@ static uint64_t sum_of_module(const struct weir_ptx_module *module)
 struct scan {
     const char *begin, *at, *end;
     char declaration[DECLARATION_BYTES];
-    size_t n; /* of the declaration */
+    size_t n; /* bytes of the declaration */
 };
 
 /* Behind the comment or string that begins here; here, if none does. */
@@ -117,7 +117,8 @@ static bool put(struct scan *s, const char *text, size_t bytes)
     return true;
 }
 
-/* To the end of the statement. An array that only its initializer gives a size has none without. */
+/* Copy up to the statement's end. An array may get its size only from the initializer, left out
+ * here. */
 static bool copy_declaration(struct scan *s)
 {
     bool in_initializer = false, sized = true;
@@ -179,7 +180,7 @@ static bool scan_globals(const char *text, uint64_t bytes, uint64_t *ret_sum)
 
         if (behind != s.at) {
             s.at = behind;
-        } else if (!is_directive(&s) || follows(&s, ".ptr")) { /* what a parameter points to */
+        } else if (!is_directive(&s) || follows(&s, ".ptr")) { /* a parameter's .ptr .global */
             s.at++;
         } else if (n++ >= DECLARATIONS_MAX || !add_declaration(&s, &sum)) {
             return false;

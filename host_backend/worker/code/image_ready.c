@@ -25,12 +25,12 @@ struct weir_image_code {
     bool is_bundle;
     enum weir_status verdict;
     struct weir_image_facts facts;
-    const void *given;       /* into copies, the wrapper, or the image */
-    struct wrapper *wrapper; /* of a bundle, its list behind it; owned */
-    uint8_t **copies;        /* owned; a place is NULL where the image's own bytes serve */
+    const void *given;       /* what the driver is given: copies, the wrapper, or the image */
+    struct wrapper *wrapper; /* a bundle's wrapper with its list behind it; owned */
+    uint8_t **copies;        /* owned; an entry is NULL where the image's own bytes serve */
     uint32_t n_copies;
-    uint64_t bytes;  /* of all copies */
-    uint64_t budget; /* for unpacking, of all parts */
+    uint64_t bytes;  /* size of all copies */
+    uint64_t budget; /* bytes that all parts together may still be unpacked to */
 };
 
 static void destroy_code(struct weir_image_code *code)

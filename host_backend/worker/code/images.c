@@ -136,7 +136,7 @@ enum weir_status weir_image_add(struct weir_host_image_store *store, const struc
         return WEIR_ERR_INVALID;
     }
     pthread_mutex_lock(&store->lock);
-    image = find_locked(store, hash, bytes); /* another session may have been faster */
+    image = find_locked(store, hash, bytes); /* another session may have inserted it meanwhile */
     if (image == NULL && (made = calloc(1, sizeof *made)) != NULL) {
         *made = (struct weir_host_image){
             .next = store->images, .hash = real, .data = data, .bytes = bytes};

@@ -3,7 +3,7 @@
  *
  * The name is the image's XXH3-128 in canonical order, verified before it is stored. Its memory is
  * charged to the tenant as host memory before there is any of it. When there is no more, images
- * that nobody refers to are dropped, the longest unused first. Internally locked.
+ * without references are dropped, the longest unused first. Internally locked.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_CODE_IMAGES_H
 #define WEIR_HOST_BACKEND_WORKER_CODE_IMAGES_H
@@ -16,24 +16,24 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define WEIR_IMAGE_TAIL_BYTES 64 /* of NUL behind every image: PTX ends, over-reads stay inside */
+#define WEIR_IMAGE_TAIL_BYTES 64 /* NUL bytes behind every image: they end PTX and over-reads */
 
 struct weir_image_code;
 struct weir_image_compiled;
 
 struct weir_host_image {
-    struct weir_host_image *next; /* most recently used first */
+    struct weir_host_image *next; /* list, the most recently used image first */
     struct weir_hash hash;
     uint8_t *data; /* owned; bytes + WEIR_IMAGE_TAIL_BYTES */
     uint64_t bytes;
-    uint64_t more_bytes; /* of codes and compiled; under the store's lock */
+    uint64_t more_bytes; /* what codes and compiled take; under the store's lock */
     uint32_t refs;
-    pthread_mutex_t lock;                 /* guards what follows */
-    struct weir_image_code *codes;        /* what of it a driver is given (code/image_ready.h) */
-    struct weir_image_compiled *compiled; /* its PTX (code/program_ptx.h) */
+    pthread_mutex_t lock;                 /* guards codes and compiled */
+    struct weir_image_code *codes;        /* what a driver is given for it (code/image_ready.h) */
+    struct weir_image_compiled *compiled; /* the image's compiled PTX (code/program_ptx.h) */
 };
 
-/** @param account  the tenant's, which must outlive the store. */
+/** @param account  the tenant's account, which must outlive the store. */
 void weir_host_image_store_init(struct weir_host_image_store *store, struct weir_account *account);
 /** All images must have been put back. Accepts a store that was never used. */
 void weir_host_image_store_finish(struct weir_host_image_store *store);
@@ -41,7 +41,7 @@ void weir_host_image_store_finish(struct weir_host_image_store *store);
 /** The image, with a reference that weir_image_put() drops; or NULL. @thread any */
 struct weir_host_image *weir_image_get(struct weir_host_image_store *store,
                                        const struct weir_hash *hash, uint64_t bytes);
-/** The same whatever its length. */
+/** Like weir_image_get(), for an image of any length. */
 struct weir_host_image *weir_image_get_any(struct weir_host_image_store *store,
                                            const struct weir_hash *hash);
 void weir_image_put(struct weir_host_image_store *store, struct weir_host_image *image);
@@ -83,7 +83,7 @@ struct weir_upload {
     uint8_t *data;
     uint64_t bytes, received;
 };
-#define WEIR_UPLOADS_MAX 8 /* of a session */
+#define WEIR_UPLOADS_MAX 8 /* how many uploads a session may have under way */
 
 /** Free a list of them, and give back what was reserved for them. Accepts NULL. */
 void weir_uploads_free(struct weir_host_image_store *store, struct weir_upload *first);

@@ -55,7 +55,7 @@ static CUresult link_text(const struct weir_driver *d, CUlinkState state, const 
     if (done == CUDA_SUCCESS) {
         result->image = malloc(bytes + 1);
         if (result->image != NULL) {
-            memcpy(result->image, image, bytes); /* the linker's memory goes with its state */
+            memcpy(result->image, image, bytes); /* the linker frees this memory with its state */
             result->image[bytes] = 0;
             result->bytes = bytes;
         }

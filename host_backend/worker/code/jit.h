@@ -42,8 +42,8 @@ enum weir_status weir_jit_by_driver(const struct weir_driver *driver, const char
 /* All borrowed for the call. */
 struct weir_jit_params {
     const struct weir_compiler *compiler;
-    const struct weir_driver *driver; /* its context is current */
-    struct weir_compile_job job;      /* but for its options */
+    const struct weir_driver *driver; /* driver whose context is current */
+    struct weir_compile_job job;      /* the job without its options */
     struct weir_jit_options options;
 };
 

@@ -17,35 +17,35 @@ struct weir_session;
 struct weir_host_module {
     struct weir_object o;
     struct weir_host_image
-        *image;       /* a reference: the driver may read it as long as the module lives */
-    const void *code; /* what of it the driver was given; the image's */
+        *image;       /* a reference: the driver may read the image as long as the module lives */
+    const void *code; /* the part of the image that the driver was given; the image owns it */
     bool library;
-    bool of_library; /* the module of a library: unloaded with it */
+    bool of_library; /* the module belongs to a library and is unloaded with it */
     bool uses_printf, may_assert;
-    const struct weir_closed_kernels *closed; /* the image's: for these neither holds; or NULL */
+    const struct weir_closed_kernels *closed; /* kernels that neither print nor assert; or NULL */
     bool is_bundle;
-    struct weir_forms_module *forms; /* its twins, a list by device; NULL: none (twins/) */
-    bool used;      /* a library of which something was asked for: its variables may have changed */
-    bool reset_due; /* the last context has gone since, and it is loaded still (ops/reset.c) */
-    struct weir_host_jit_options *options; /* a library's, to load it again with; NULL: none */
+    struct weir_forms_module *forms; /* the module's twins, a list by device; NULL: none (twins/) */
+    bool used;      /* the guest has asked for something: a library's variables may differ */
+    bool reset_due; /* the last context has gone, but the library is still loaded (ops/reset.c) */
+    struct weir_host_jit_options *options; /* options to load a library again with; NULL: none */
 };
 
-#define WEIR_FUNCTION_SETTABLE 16 /* attributes below this can be set */
+#define WEIR_FUNCTION_SETTABLE 16 /* only attributes below this number can be set */
 
 struct weir_host_function {
     struct weir_object o;  /* native: the CUfunction */
-    CUkernel kernel;       /* of a library; or NULL */
-    CUfunction *elsewhere; /* a kernel's function on each device; NULL until there is a second */
-    char *name;            /* the guest's; NULL: none yet */
-    struct weir_forms_module *forms;            /* its module's */
-    struct weir_forms_kernel *form;             /* of those, once found */
-    uint32_t set_mask;                          /* attributes that the guest has set .. */
-    int32_t set_values[WEIR_FUNCTION_SETTABLE]; /* .. and what to */
+    CUkernel kernel;       /* a library's kernel; or NULL */
+    CUfunction *elsewhere; /* a kernel's function on each device; NULL while only one is used */
+    char *name;            /* the guest's name for the function; NULL: none yet */
+    struct weir_forms_module *forms;            /* twins of the function's module */
+    struct weir_forms_kernel *form;             /* this kernel's twins in forms, once found */
+    uint32_t set_mask;                          /* attributes that the guest has set */
+    int32_t set_values[WEIR_FUNCTION_SETTABLE]; /* the values that it set them to */
     bool uses_printf, may_assert;
-    uint32_t loaded_on; /* devices where its code is known to be loaded, a bit each */
+    uint32_t loaded_on; /* bit mask of the devices where the code is known to be loaded */
     bool layout_known;
     struct weir_gate_hint hint;
-    uint32_t param_bytes; /* what a launch must bring at least */
+    uint32_t param_bytes; /* the least size of a launch's parameters */
     uint32_t n_params;
 };
 

@@ -35,7 +35,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_MAX_BYTES (UINT64_C(1) << 30) /* an image is no longer */
+#define TEXT_MAX_BYTES (UINT64_C(1) << 30) /* longest text: an image is no longer than this */
 #define KEY_BYTES      4096u
 
 /* Does the driver take what ptxas makes? */
@@ -147,7 +147,7 @@ static char suffix_of(const char *text, uint32_t sm)
     return letter == 'a' || letter == 'f' ? letter : 0;
 }
 
-/* false: the driver need not compile, or it is not known what. */
+/* Get the text to compile. false: the driver need not compile, or the text is unknown. */
 static bool text_get(struct text *t, const uint8_t *data, uint64_t bytes)
 {
     struct weir_image_ptx_want want = {
@@ -196,7 +196,7 @@ static const struct weir_image_compiled *find(struct weir_host_image *image,
         c = c->next;
     }
     pthread_mutex_unlock(&image->lock);
-    return c; /* it stays as long as the image */
+    return c; /* the compiled code stays as long as the image */
 }
 
 /* NULL: there is no room for it. */
@@ -237,7 +237,7 @@ static void give(struct weir_program_code *code, const struct weir_image_compile
     code->bytes = kept->bytes;
 }
 
-/* true: found. */
+/* Find the result of an earlier compilation. true: found. */
 static bool get_kept(struct text *t, struct weir_host_image *image, const struct weir_hash *key,
                      struct weir_program_code *code)
 {
@@ -274,7 +274,7 @@ static void say_stopped(struct text *t, enum weir_compile_end end, struct weir_p
 
     code->refused = end == WEIR_COMPILE_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_PTX;
     if (end == WEIR_COMPILE_GIVEN_UP) {
-        return; /* nobody is left to be told */
+        return; /* the session is ending, so nobody needs the result */
     }
     weir_log_warn("session: PTX was not compiled session=%llu tenant=%s program=\"%s\" why=\"%s\" "
                   "compile_memory=%" PRIu64 " compile_s=%u",

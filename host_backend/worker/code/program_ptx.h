@@ -18,7 +18,7 @@ struct weir_program_ptx {
     const struct weir_compiler *compiler; /* borrowed */
     struct weir_compile_limits limits;
     struct weir_file_cache cache;
-    atomic_uint taken; /* does the driver take what ptxas makes? enum in program_ptx.c */
+    atomic_uint taken; /* whether the driver takes what ptxas makes: enum in program_ptx.c */
 };
 
 /**
@@ -37,16 +37,16 @@ void weir_program_ptx_destroy(struct weir_program_ptx *ptx);
 
 /* What an image is compiled for. */
 enum weir_program_use {
-    WEIR_PROGRAM_LOADS, /* as it is */
-    WEIR_PROGRAM_LINKS, /* with others */
+    WEIR_PROGRAM_LOADS, /* the program loads as it is */
+    WEIR_PROGRAM_LINKS, /* the program links with others */
     WEIR_PROGRAM_LOADS_BUNDLE,
 };
 
 struct weir_program_code {
-    const void *code; /* for the driver, the image's own; NULL: it is given the image itself */
+    const void *code; /* code for the driver, owned by the image; NULL: give it the image itself */
     uint64_t bytes;
     CUresult refused; /* CUDA_SUCCESS: it is not */
-    const char *log;  /* of the session's operation; "": nothing was said */
+    const char *log;  /* owned by the session's operation; "": the compiler wrote nothing */
 };
 
 /**

@@ -25,8 +25,8 @@ struct weir_gate_queue *weir_admission_queue(const struct weir_session *session,
 
 /*
  * The percentage of the SMs that runs hold the session to: its tenant's limit, or its own if lower.
- * Where its context has a share of the SMs there is none: the driver holds it, and nobody knows
- * which SMs those are that a run would be given a range of.
+ * If its context has a share of the SMs there is none: the driver enforces the share, and it is
+ * unknown which SMs a run could be given a range of.
  */
 static uint32_t sm_limit_pct(const struct weir_session *session)
 {
@@ -165,7 +165,7 @@ void weir_admission_idle(struct weir_session *session)
             weir_gate_look(q);
         }
     }
-    if (session->device != here) { /* a handler may be about to begin */
+    if (session->device != here) { /* a handler may be about to begin on another device */
         (void)weir_session_enter(session, here);
     }
 }
@@ -192,7 +192,7 @@ void weir_admission_stream_gone(struct weir_session *session, struct weir_host_s
     struct weir_admission_stream *gate = &stream->gate;
 
     close_stream(session, stream);
-    if (gate->listed) { /* its capture is broken off: there is no mark to be had */
+    if (gate->listed) { /* the capture has failed, so no mark can be written */
         weir_gate_batch_drop(gate->queue, &gate->unmarked);
         unlist(session, stream);
     }
@@ -282,7 +282,7 @@ void weir_admission_stream_captures(struct weir_session *session, struct weir_ho
     close_stream(session, stream);
     for (struct weir_host_ctx *ctx = weir_session_contexts(session); ctx != NULL; ctx = ctx->next) {
         for (struct weir_host_stream *s = ctx->streams; s != NULL; s = s->next) {
-            weir_admission_stream_whole(session, s); /* events may draw any of them into it */
+            weir_admission_stream_whole(session, s); /* events may draw any stream into a capture */
             if (gate_of(session) != NULL) {
                 apply_priority(session, s,
                                priority_of(session, WEIR_SCHED_PLAIN, false, s->priority));
@@ -333,7 +333,7 @@ static bool attend(void *session)
     return weir_session_answer_waits(session);
 }
 
-/* weir_device_idle_begin() does not wait for a session that waits in the gate. */
+/* Another session's weir_device_idle_begin() need not wait for a session that waits in the gate. */
 static void rests(void *session, bool begins)
 {
     if (begins) {

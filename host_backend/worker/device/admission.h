@@ -25,17 +25,17 @@
 struct weir_session;
 struct weir_host_stream;
 
-/* In each stream. */
+/* Admission state of a stream. */
 struct weir_admission_stream {
     struct weir_mark_word word;
-    struct weir_gate_batch unmarked; /* work that it was given since its last mark */
-    struct weir_gate_queue *queue;   /* of unmarked */
-    struct weir_host_stream *next;   /* in the session's list of streams with unmarked work */
+    struct weir_gate_batch unmarked; /* work that the stream was given since its last mark */
+    struct weir_gate_queue *queue;   /* the queue that unmarked belongs to */
+    struct weir_host_stream *next;   /* next in the session's list of streams with unmarked work */
     bool listed;
-    int priority; /* that the stream has natively */
+    int priority; /* the stream's native priority */
 };
 
-/* From enter to leave. */
+/* State between enter and leave. */
 struct weir_admission {
     struct weir_gate_pass pass; /* queue NULL: there is no gate */
     struct weir_session *session;
@@ -75,7 +75,7 @@ bool weir_admission_may_want_runs(const struct weir_session *session);
 bool weir_admission_has_company(const struct weir_session *session);
 /** Has the session given work to more than one device? */
 bool weir_admission_on_several_devices(const struct weir_session *session);
-/** Does a graph that needs so many SMs run beside others' turns? 0: not known. */
+/** Does a graph that needs sms SMs run beside other tenants' turns? sms 0: not known. */
 bool weir_admission_is_small(const struct weir_session *session, uint32_t sms);
 /** How long a piece of a graph is to take that is launched in pieces; 0: graphs stay whole. */
 uint64_t weir_admission_graph_piece_ns(const struct weir_session *session);

@@ -15,21 +15,21 @@
 #include "host_backend/worker/device/streams.h"
 #include <stdlib.h>
 
-#define SLICE_NS (20 * WEIR_NS_PER_MS) /* how late it may be noticed that the program is gone */
+#define SLICE_NS (20 * WEIR_NS_PER_MS) /* how late the host may notice that the program is gone */
 
 #define FIRST_ROOM 64u
 
 struct value {
     const struct weir_host_stream *stream; /* NULL: a graph may, or a stream that is gone */
     uint64_t address, value;
-    uint64_t number; /* in the order of noting, from 1 */
+    uint64_t number; /* position in the order of noting, from 1 */
     bool wide;
 };
 
 struct weir_awaited {
-    struct value *values; /* in the order of noting */
+    struct value *values; /* sorted by the order of noting */
     size_t n, room;
-    uint64_t noted; /* ever */
+    uint64_t noted; /* how many values were ever noted */
 };
 
 struct weir_awaited *weir_awaited_create(void)
@@ -49,7 +49,7 @@ bool weir_awaited_can_come(uint64_t value, uint32_t flags, bool wide)
 {
     uint64_t mask = wide ? UINT64_MAX : UINT32_MAX;
 
-    switch (flags & CU_STREAM_WAIT_VALUE_NOR) { /* two bits */
+    switch (flags & CU_STREAM_WAIT_VALUE_NOR) { /* the comparison is two bits of the flags */
     case CU_STREAM_WAIT_VALUE_AND:              /* (*address & value) != 0 */
         return (value & mask) != 0;
     case CU_STREAM_WAIT_VALUE_NOR: /* ~(*address | value) != 0 */
@@ -113,7 +113,7 @@ static int by_number(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* The same values side by side, the one noted last at the front. */
+/* Sort identical values side by side, the one noted last at the front. */
 static int by_value(const void *a, const void *b)
 {
     const struct value *x = a, *y = b;
@@ -314,7 +314,7 @@ bool weir_awaited_settle_all(struct weir_session *session)
     uint32_t device = session->device;
     bool settled = true;
 
-    /* Of a stream under capture nobody may ask. */
+    /* The driver must not be asked about a stream under capture. */
     for (const struct weir_host_ctx *ctx = session->n_captures == 0 ? weir_session_contexts(session)
                                                                     : NULL;
          ctx != NULL; ctx = ctx->next) {

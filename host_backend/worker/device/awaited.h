@@ -18,13 +18,13 @@ struct weir_awaited;
 struct weir_host_stream;
 struct weir_session;
 
-/* In each stream. Zeroed: nothing was noted for it. */
+/* State of a stream. Zeroed: no value was noted for it. */
 struct weir_awaited_stream {
     CUevent event;   /* NULL until it is needed */
-    uint64_t last;   /* value noted for the stream */
-    uint64_t covers; /* what was noted when the event was recorded */
-    uint64_t passed; /* the stream waits for none up to this one any more */
-    bool pending;    /* the event has been recorded, and not been seen done */
+    uint64_t last;   /* number of the last value noted for the stream */
+    uint64_t covers; /* number of the last value noted when the event was recorded */
+    uint64_t passed; /* the stream waits for no value up to this number any more */
+    bool pending;    /* the event has been recorded, and was not yet seen done */
 };
 
 /** A session's part. NULL: out of memory. */
@@ -40,11 +40,11 @@ void weir_awaited_destroy(struct weir_awaited *awaited);
 bool weir_awaited_can_come(uint64_t value, uint32_t flags, bool wide);
 
 /**
- * A stream is about to wait for a value of 8 bytes (wide) or 4.
+ * Note that a stream is about to wait for a value of 8 bytes (wide) or 4.
  * @param stream  NULL: a graph, whenever it is launched.
  * @return CUDA_SUCCESS
- * @return CUDA_ERROR_OUT_OF_MEMORY  or so many waits go on that no more can be remembered; the
- *                                   stream must not wait.
+ * @return CUDA_ERROR_OUT_OF_MEMORY  no memory, or too many waits are under way; the stream must
+ *                                   not wait.
  * @thread session
  */
 CUresult weir_awaited_note(struct weir_session *session, struct weir_host_stream *stream,

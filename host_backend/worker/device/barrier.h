@@ -13,11 +13,11 @@
 
 struct weir_device_idle {
     atomic_uint closed;      /* 1: no session may begin a handler */
-    atomic_uint captures;    /* streams under capture, of all sessions; see device_idle.h */
+    atomic_uint captures;    /* number of streams under capture, all sessions; see device_idle.h */
     pthread_mutex_t lock;    /* recursive; held around each call that wants an idle device */
-    uint32_t depth;          /* how often lock is held; under lock */
-    pthread_mutex_t barrier; /* for opened */
-    pthread_cond_t opened;   /* closed is 0 again */
+    uint32_t depth;          /* how often lock is held; guarded by lock */
+    pthread_mutex_t barrier; /* the mutex of opened */
+    pthread_cond_t opened;   /* signalled when closed is 0 again */
     _Atomic(CUevent) events[WEIR_CONTROL_MAX_DEVICES]; /* by device; made under lock when needed */
     /* For tests: turns in which the device did not become idle, and calls that were not made
      * because it never did. */

@@ -26,18 +26,18 @@
 #include <unistd.h>
 
 #define VARIABLE           "CUDA_DEVICE_MAX_CONNECTIONS"
-#define DRIVER_CONNECTIONS 8 /* where nobody says a number */
+#define DRIVER_CONNECTIONS 8 /* the driver's default */
 #define MPS_CONNECTIONS    2
 #define ENDING_WAIT_NS     (300 * WEIR_NS_PER_MS)
 #define SETTLED_NS         WEIR_NS_PER_S /* two programs that want different numbers take turns */
 
 struct weir_connections {
-    uint32_t now;       /* of its contexts, as far as it can tell */
-    uint32_t most;      /* that a program may have it started with */
-    bool bound;         /* by the host's environment */
-    uint64_t opened_ns; /* when its contexts were there */
-    uint32_t n_let_in;  /* guests and sessions; under the worker's lock, as is what follows */
-    bool renewing;      /* the supervisor is to start it again with other connections */
+    uint32_t now;       /* connections of the worker's contexts, as far as it can tell */
+    uint32_t most;      /* the most that a program may have the worker started with */
+    bool bound;         /* the host's environment sets the number */
+    uint64_t opened_ns; /* when the worker's contexts were opened */
+    uint32_t n_let_in;  /* guests and sessions; this and the next member: under the worker's lock */
+    bool renewing;      /* the supervisor is to restart the worker with other connections */
 };
 
 enum weir_status weir_connections_choose(struct weir_worker *worker)

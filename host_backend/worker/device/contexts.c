@@ -1,7 +1,7 @@
 /*
  * Opens a device: its primary context, and what hangs on that.
  *
- * Whoever opens a device holds its lock `opening` and no other, and is not inside the barrier of
+ * A thread that opens a device holds its lock `opening` and no other, and is not in the barrier of
  * device_idle.h meanwhile: sessions on other devices go on. What hangs on the context is published
  * by is_open (C1), after which it never changes.
  */
@@ -23,7 +23,7 @@
 
 #define TRIAL_VALUE 0x57e1u
 
-/* Those that a program may set for its context. */
+/* The limits that a program may set for its context. */
 static const CUlimit limits[] = {CU_LIMIT_STACK_SIZE,
                                  CU_LIMIT_PRINTF_FIFO_SIZE,
                                  CU_LIMIT_MALLOC_HEAP_SIZE,
@@ -35,7 +35,8 @@ _Static_assert(sizeof limits / sizeof limits[0] == WEIR_DEVICE_LIMITS, "a value 
 
 /* ---------------------------------------------------------------- writes by the GPU */
 
-/* It stays registered: unregistering would wait for the work of all devices. */
+/* Map host memory and register it. Unregistering would wait for the work of all devices, so the
+ * memory stays registered. */
 static void *map_registered(const struct weir_driver *driver, size_t bytes)
 {
     unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
@@ -151,7 +152,7 @@ static uint64_t bytes_of(const struct weir_worker_device *device, CUlimit limit,
     case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
         return value * 4096;
     default:
-        return 0; /* of the cache, which is there anyway */
+        return 0; /* the limit is of the L2 cache, which takes no memory */
     }
 }
 
@@ -167,7 +168,7 @@ static uint64_t bytes_beyond_open(const struct weir_worker_device *device, uint3
 
 static pthread_mutex_t limits_lock = PTHREAD_MUTEX_INITIALIZER; /* limit_bytes, tenants' limits */
 
-/* So much less is needed for a limit. */
+/* Release what a limit no longer needs. */
 static void give_back(struct weir_tenant *tenant, uint64_t *needed, uint64_t bytes)
 {
     uint64_t charged = tenant->limits.charged < bytes ? tenant->limits.charged : bytes;
@@ -252,7 +253,7 @@ static void check_mps(const struct weir_worker *worker, struct weir_worker_devic
     if (!worker->config.under_mps ||
         worker->platform.driver.cuDeviceGetAttribute(&under_mps, CU_DEVICE_ATTRIBUTE_MPS_ENABLED,
                                                      device->cu) != CUDA_SUCCESS) {
-        return; /* nor has a driver so old that it does not say */
+        return; /* a driver too old for the attribute cannot tell */
     }
     if (under_mps == 0) {
         weir_log_warn("worker: its context is not under MPS, so its program takes turns with those "
@@ -267,8 +268,8 @@ static void check_mps(const struct weir_worker *worker, struct weir_worker_devic
     }
 }
 
-/* Workers that serve nobody have contexts, too. The first device's is the supervisor's to find room
- * for. */
+/* Did an idle worker give up its contexts, so that this one may try again? For the first device the
+ * supervisor makes room. */
 static bool room_was_made(struct weir_worker *worker, uint32_t index, CUresult result)
 {
     return index != 0 &&
@@ -309,7 +310,7 @@ static CUresult make_parts(struct weir_worker *worker, uint32_t index)
     }
     device->write_value_ok = try_write_value(platform, index);
     status = weir_gates_add(worker, index);
-    read_limits(&platform->driver, device->limits); /* with all that is Weir's own */
+    read_limits(&platform->driver, device->limits); /* the values once Weir has set it up */
     return status == WEIR_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

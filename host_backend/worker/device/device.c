@@ -26,7 +26,7 @@
  * (docs/measurements/contexts.md, docs/design/workers.md). */
 #define CONTEXTS_MAX     98u
 #define CONTEXT_BYTES    (UINT64_C(26) << 20)
-#define CONTEXT_SM_BYTES (UINT64_C(15) << 18) /* for each SM */
+#define CONTEXT_SM_BYTES (UINT64_C(15) << 18) /* memory of a context for each SM */
 #define FACTS_MAX        (N_LIMITS + 1 + WEIR_DEVICES_MAX * (1 + P2P_ATTRIBUTES))
 
 /* A driver that is only tried may be missing. */
@@ -56,7 +56,7 @@ static enum weir_status open_driver(struct weir_worker *worker, const char *path
     return WEIR_OK;
 }
 
-/* softgpu stands beside the program: in a build tree, an installation, or where ld.so looks. */
+/* Find softgpu beside the program: in a build tree, an installation, or where ld.so looks. */
 static enum weir_status open_softgpu(struct weir_worker *worker, int *ret_devices)
 {
     static const char *const places[] = {
@@ -268,7 +268,7 @@ static bool has_like(const struct weir_platform *platform, uint32_t index, uint3
     return false;
 }
 
-/* In a context that is there for the question only. */
+/* Open a context, ask it, and close it again. */
 static bool ask_and_close(struct weir_worker *worker, struct weir_worker_device *device)
 {
     const struct weir_driver *driver = &worker->platform.driver;
@@ -302,7 +302,7 @@ static void describe_contexts(struct weir_worker *worker)
         if (i == 0) {
             ask_context(&platform->driver, d);
         } else if (has_like(platform, i, &like) || !ask_and_close(worker, &platform->devices[i])) {
-            /* Or the first one's, for want of a better answer. */
+            /* Without a similar device, take the first one's answer. */
             const struct weir_device *from = &platform->devices[like].about;
 
             d->stream_priority_least = from->stream_priority_least;
@@ -359,7 +359,7 @@ static bool add_device(struct weir_worker *worker, const char *item, int ordinal
         }
         for (uint32_t k = 0; k < worker->platform.n_devices; k++) {
             if (worker->platform.devices[k].cu == device) {
-                return false; /* named twice */
+                return false; /* the configuration names the device twice */
             }
         }
         if (worker->platform.n_devices == WEIR_DEVICES_MAX) {
@@ -437,11 +437,11 @@ static void tell_devices(const struct weir_worker *worker)
         }
     }
     if (message.gpus.n != 0) {
-        (void)!weir_link_send(worker->link, &message, -1); /* a lost link is seen by receive */
+        (void)!weir_link_send(worker->link, &message, -1); /* receive notices a lost link */
     }
 }
 
-/* For tests: softgpu then waits as NVIDIA's driver does (docs/design/softgpu-driver.md). */
+/* For tests: does softgpu wait as NVIDIA's driver does (docs/design/softgpu-driver.md)? */
 static bool softgpu_waits(void)
 {
     const char *waits = getenv("WEIR_SOFTGPU_WAITS");

@@ -43,7 +43,7 @@ CUresult weir_platform_enter(const struct weir_platform *platform);
 
 /**
  * Open a device, if it is not open yet: retain its primary context and make its gate. Takes 0.2 to
- * 0.5 s on a GPU, in which only those wait who want the same device. A later try may succeed.
+ * 0.5 s on a GPU, in which only threads wait that want the same device. A later try may succeed.
  *
  * @param index  below the worker's n_devices.
  * @return CUDA_SUCCESS, or what the driver said: CUDA_ERROR_OUT_OF_MEMORY is likely
@@ -63,13 +63,14 @@ void weir_worker_limits_note(struct weir_worker *worker);
 bool weir_worker_limits_changed(const struct weir_worker *worker);
 
 /**
- * Set a limit of the session's device's context. What the context needs for it beyond what it had
- * when it was opened is charged to the session's tenant. The context has it until the limit is
- * lowered, so it stays charged as long as the tenant has a session in this worker.
+ * Set a limit of the context of the session's device. The session's tenant is charged for memory
+ * that the context needs in addition to what it had when it was opened. The context keeps the
+ * memory until the limit is lowered, so the charge stays as long as the tenant has a session in
+ * this worker.
  *
  * @param limit      below WEIR_DEVICE_LIMITS.
- * @param may_lower  nobody else has the context; else a lower value than it has changes nothing.
- * @param ret_now    the limit afterwards, also where it is another one than was wanted.
+ * @param may_lower  no other session uses the context; else a lower value changes nothing.
+ * @param ret_now    the limit afterwards, even if it differs from value.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY (over the quota), or what the driver says
  * @thread the session's, in a handler
  */

@@ -13,24 +13,24 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#define MOMENT_NS     (WEIR_NS_PER_MS)       /* the barrier stays closed for, at first */
-#define MOMENT_MAX_NS (256 * WEIR_NS_PER_MS) /* and at last */
-#define LEAVE_NS      (20 * WEIR_NS_PER_MS)  /* for sessions to come out of their handlers */
-#define STAYED_NS     (80 * WEIR_NS_PER_MS)  /* the barrier is open for, if one did not */
-#define HOLD_NS       (400 * WEIR_NS_PER_MS) /* nothing is stopped for, in a turn and behind it */
+#define MOMENT_NS     (WEIR_NS_PER_MS)       /* how long the barrier stays closed at first */
+#define MOMENT_MAX_NS (256 * WEIR_NS_PER_MS) /* how long the barrier stays closed at most */
+#define LEAVE_NS      (20 * WEIR_NS_PER_MS)  /* time for sessions to leave their handlers */
+#define STAYED_NS     (80 * WEIR_NS_PER_MS)  /* open time after a session stayed inside */
+#define HOLD_NS       (400 * WEIR_NS_PER_MS) /* limit for runs to resume, and between turns */
 #define PAUSE_NS      (20 * WEIR_NS_PER_US)
-#define LONG_PAUSE_NS (WEIR_NS_PER_MS) /* of a wait that has lasted for .. */
+#define LONG_PAUSE_NS (WEIR_NS_PER_MS) /* pause in a wait that has lasted LONG_NS */
 #define LONG_NS       (100 * WEIR_NS_PER_MS)
 #define SPIN_NS       (50 * WEIR_NS_PER_US)
-#define SAID_NS       (5 * WEIR_NS_PER_S)  /* until the log says that a call waits, and for whom */
-#define UNLOADS_NS    (5 * WEIR_NS_PER_MS) /* the device is kept idle for, while a session ends */
+#define SAID_NS       (5 * WEIR_NS_PER_S)  /* waiting time until the log says so, and for whom */
+#define UNLOADS_NS    (5 * WEIR_NS_PER_MS) /* how long a session's end keeps the device idle */
 
 struct weir_session_idle {
-    atomic_uint inside; /* a handler */
+    atomic_uint inside; /* the session's thread is in a handler */
     struct weir_put_off *put_off;
-    bool unloads;      /* its objects are being destroyed */
-    uint64_t since_ns; /* the device is kept idle for that; 0: it is not */
-    uint32_t begun;    /* what weir_device_idle_begin() gave */
+    bool unloads;      /* the session's objects are being destroyed */
+    uint64_t since_ns; /* since when the device is kept idle for that; 0: it is not */
+    uint32_t begun;    /* the value that weir_device_idle_begin() gave */
 };
 
 /* The session whose handler this thread is in. It leaves while it waits for the others. */
@@ -96,8 +96,8 @@ struct weir_put_off *weir_session_put_off(const struct weir_session *session)
     return session->idle->put_off;
 }
 
-/* Either we see that the barrier is closed, or who closes it sees that we are inside: both store,
- * then load, and all four are sequentially consistent (Dekker). */
+/* Either this thread sees that the barrier is closed, or the thread that closes it sees this one
+ * inside: both store, then load, and all four are sequentially consistent (Dekker). */
 static void enter(struct weir_session *s)
 {
     struct weir_device_idle *d = s->worker->device_idle;
@@ -162,7 +162,7 @@ static bool others_may_come(struct weir_worker *w, const struct weir_session *se
         return true;
     }
     pthread_mutex_lock(&w->lock);
-    others = w->n_sessions - (self != NULL); /* with those that are just coming, or going */
+    others = w->n_sessions - (self != NULL); /* also counts sessions that are starting or ending */
     for (const struct weir_session *s = w->sessions; s != NULL; s = s->next) {
         others -= s->about->monitor && s != self;
     }
@@ -170,8 +170,8 @@ static bool others_may_come(struct weir_worker *w, const struct weir_session *se
     return others != 0;
 }
 
-/* Its own capture ends after this call, so there is nothing to wait for; and as long as it is open
- * the driver does not say what the device still has to do. */
+/* Is a stream of the session under capture? The capture ends only after this call, so waiting is
+ * useless; and until then the driver does not say what the device still has to do. */
 static bool captures_itself(const struct weir_session *self)
 {
     return self != NULL && self->n_captures != 0;
@@ -216,7 +216,7 @@ static void rest(uint64_t since_ns)
     }
 }
 
-/* false: somebody stays inside, in a call that waits for something itself. */
+/* Close the barrier. false: a session stays in a handler, whose call waits for something itself. */
 static bool close_barrier(struct weir_worker *w)
 {
     uint64_t now_ns = weir_clock_now_ns(), end_ns = now_ns + LEAVE_NS;
@@ -261,7 +261,7 @@ static CUresult record(struct weir_worker *w)
     return result;
 }
 
-/* Errors are for the call itself to find. @param give_up  set: no longer. NULL: nobody may */
+/* Ignores errors, which the call itself will meet. @param give_up  set: stop waiting; or NULL */
 static bool wait_until(struct weir_worker *w, uint64_t end_ns, const atomic_bool *give_up)
 {
     uint64_t now_ns = weir_clock_now_ns();
@@ -299,10 +299,10 @@ static void end_runs(struct weir_worker *w, uint32_t idle)
 
 /* One turn. */
 struct turn {
-    uint32_t idle;              /* of the runs */
-    bool recorded;              /* what the devices had when the barrier was closed */
-    bool stayed;                /* somebody did not leave its handler */
-    const atomic_bool *give_up; /* NULL: nobody may tell the caller to */
+    uint32_t idle;              /* value of the runs, for their end function */
+    bool recorded;              /* events behind the devices' work were recorded in this turn */
+    bool stayed;                /* a session did not leave its handler */
+    const atomic_bool *give_up; /* set: stop waiting; or NULL */
 };
 
 /* True: the barrier is closed and the devices have nothing to do, or their contexts are dead and
@@ -336,9 +336,9 @@ static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 }
 
 /*
- * Between two turns: until the devices have done what they had, or a capture may have ended. Others
- * may make their calls meanwhile: who captures must, or its capture never ends. Kernels may be
- * stopped again after a while, or one that does not end would keep the others from their turns.
+ * Wait between two turns until the devices have done what they had, or a capture may have ended.
+ * Other sessions may make their calls meanwhile: a capture ends only by such a call. After a while
+ * kernels may be stopped again, or an endless one would keep the others from their turns.
  */
 static void wait_apart(struct weir_worker *w, const struct turn *t, uint64_t end_ns)
 {
@@ -414,10 +414,10 @@ CUresult weir_device_idle_begin_within(struct weir_worker *worker,
     const struct weir_session *self = caller != NULL ? caller : inside;
     struct weir_device_idle *d = worker->device_idle;
 
-    if (inside != NULL) { /* or two that wait for an idle device wait for each other */
+    if (inside != NULL) { /* otherwise two calls waiting for idle devices block each other */
         atomic_store_explicit(&inside->idle->inside, 0, memory_order_release);
     }
-    if (!worker->platform.keeps_out) { /* a call that waits keeps nobody else waiting */
+    if (!worker->platform.keeps_out) { /* a call that waits does not block other threads */
         (void)begin_runs(worker, ret_idle);
         return CUDA_SUCCESS;
     }
@@ -489,7 +489,7 @@ void weir_session_capture_end(struct weir_session *session, struct weir_host_str
 {
     stream->capturing = false;
     session->n_captures--;
-    weir_session_graph_gone(session); /* that may have had no name */
+    weir_session_graph_gone(session); /* the captured graph may have had no name */
     atomic_fetch_sub(&session->worker->device_idle->captures, 1);
 }
 

@@ -18,10 +18,10 @@
  * for its program gets that program's calls in step 3. Stopped runs are resumed first (runs/run.h),
  * or the device would never be idle.
  *
- * A kernel of another program may never end. So whoever waits does so for a bounded time, or for as
- * long as it takes, and then nobody else waits for it (docs/design/preemption.md): a call that may
- * fail, fails; one that may not is put off (put_off.h); the end of a session and the builder of
- * twins wait. Nobody makes such a call while the device is busy.
+ * A kernel of another program may never end. So a thread waits for a bounded time, or for as long
+ * as it takes if nobody waits for that thread (docs/design/preemption.md): a call that may fail,
+ * fails; a call that may not fail is put off (put_off.h); the end of a session and the builder of
+ * twins wait. No thread makes such a call while the device is busy.
  *
  * weir_device_barrier_enter() and weir_device_barrier_leave() cost two stores and a load.
  */
@@ -42,7 +42,7 @@ struct weir_worker;
 
 /** A worker's part. NULL: out of memory. @thread main */
 struct weir_device_idle *weir_device_idle_create(void);
-/** @thread the worker's first, with no session left */
+/** @thread main, after the last session has ended */
 void weir_device_idle_destroy(struct weir_worker *worker);
 
 /** A session's part. NULL: out of memory. */
@@ -66,7 +66,7 @@ void weir_device_barrier_resume(struct weir_session *session);
 /**
  * Wait until the device is idle, and keep it so. Returns at once if no other session may give the
  * device work, if the caller's own session is capturing, or if the driver keeps no other threads
- * out (softgpu, unless it is told to). Calls nest.
+ * out (softgpu, unless configured to). Calls nest.
  *
  * @param caller    the session whose thread calls. NULL: the session in whose handler this thread
  *                  is; if it is in none, as the builder of twins, all sessions count as others.
@@ -79,16 +79,16 @@ void weir_device_barrier_resume(struct weir_session *session);
 CUresult weir_device_idle_begin_within(struct weir_worker *worker,
                                        const struct weir_session *caller, uint64_t limit_ns,
                                        uint32_t *ret_idle);
-/** The same for a session's call that may fail: for as long as its tenant's load_wait_s says. The
- * log names what it waited for. @thread session */
+/** Like weir_device_idle_begin_within(), for a session's call that may fail: limited by the
+ * tenant's load_wait_s. The log names what the call waited for. @thread session */
 CUresult weir_device_idle_begin_or_fail(struct weir_session *session, uint32_t *ret_idle);
-/** The same, for ever. @return for weir_device_idle_end() */
+/** Like weir_device_idle_begin_within(), without a limit. @return for weir_device_idle_end() */
 uint32_t weir_device_idle_begin(struct weir_worker *worker, const struct weir_session *caller);
 void weir_device_idle_end(struct weir_worker *worker, uint32_t idle);
 
 /** How long a session's call may wait for an idle device. @thread any */
 uint64_t weir_device_idle_limit_ns(const struct weir_session *session);
-/** Is what the devices had done, when somebody last waited for it in vain? Waits for nothing.
+/** Have the devices done the work that they had when a turn last ended in vain? Does not wait.
  * @thread any with a context */
 bool weir_device_may_be_idle(struct weir_worker *worker);
 

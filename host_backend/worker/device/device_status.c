@@ -13,8 +13,8 @@
 /* The first word of an answer. @return false: there is none */
 static bool ask(const struct weir_worker_device *device, const char *function, uint32_t *ret_word)
 {
-    const struct weir_nvml_question question = {.function = function}; /* of sensor 0: the GPU */
-    static struct weir_nvml_answer answer;                             /* the main thread's */
+    const struct weir_nvml_question question = {.function = function}; /* sensor 0 is the GPU */
+    static struct weir_nvml_answer answer;                             /* for the main thread */
 
     if (weir_nvml_ask(device->nvml, &question, &answer) != NVML_SUCCESS ||
         answer.n_data < sizeof *ret_word) {

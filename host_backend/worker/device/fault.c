@@ -22,10 +22,10 @@
 #include <unistd.h>
 
 #define NAME_BYTES    (WEIR_FAULT_NAME_WORDS * 8u)
-#define VISIBLE_BYTES (4u * NAME_BYTES) /* each byte may become \xNN */
+#define VISIBLE_BYTES (4u * NAME_BYTES) /* each byte of a name may become \xNN */
 
 struct weir_session_faults {
-    bool graphs_may_assert; /* session's thread only */
+    bool graphs_may_assert; /* used by the session's thread alone */
     pthread_mutex_t lock;   /* guards what follows */
     struct weir_fault_stream *streams;
 };
@@ -81,13 +81,13 @@ CUresult weir_fault_check_asserts(struct weir_session *session)
     bool left = false;
 
     if (session->n_captures != 0) {
-        return CUDA_SUCCESS; /* to ask about a stream might break a capture */
+        return CUDA_SUCCESS; /* a query of a stream under capture might break the capture */
     }
     /* Only this thread changes the list. */
     for (struct weir_fault_stream *s = session->faults->streams;
          s != NULL && !weir_error_is_sticky(result); s = s->next) {
         if (atomic_load_explicit(&s->unchecked, memory_order_relaxed)) {
-            bool done = is_done(session, s); /* before the driver looks */
+            bool done = is_done(session, s); /* read the marks before the driver is asked */
 
             result = look_for_asserts(session);
             done = done && result == CUDA_SUCCESS;
@@ -108,7 +108,7 @@ static void store_name(struct weir_fault_stream *stream, const char *name)
     size_t n = name != NULL ? strnlen(name, NAME_BYTES - 1) : 0;
 
     memcpy(words, name != NULL ? name : "", n);
-    for (size_t i = 0; i <= n / 8; i++) { /* up to the word with the NUL */
+    for (size_t i = 0; i <= n / 8; i++) { /* stop behind the word that holds the NUL */
         atomic_store_explicit(&stream->name[i], words[i], memory_order_relaxed);
     }
 }
@@ -284,7 +284,7 @@ static void name_suspects(const struct weir_worker *worker, struct suspects *sus
     }
 }
 
-/* @param culprit  whose fault it is; NULL: of one of those with kernels */
+/* May the session have caused the fault? @param culprit  whose fault it is; NULL: unknown */
 static bool is_suspect(const struct weir_session *s, const struct weir_session *culprit,
                        char *kernels, size_t bytes)
 {
@@ -308,9 +308,9 @@ static void find_suspects_locked(const struct weir_worker *worker,
 
 struct report {
     CUresult error;
-    const struct weir_session *reporter; /* its call met the error; NULL: none did */
+    const struct weir_session *reporter; /* the session whose call met the error; NULL: none did */
     const struct weir_session *culprit;  /* NULL: not known yet */
-    bool given_up;                       /* there was no fault: its work took too long */
+    bool given_up;                       /* the work took too long, and there was no fault */
     bool elsewhere;                      /* the fault was in another worker */
 };
 
@@ -354,7 +354,7 @@ static void tell_supervisor(const struct weir_worker *worker, const struct suspe
                 .error = (int32_t)error,
                 .n_suspects = suspects->n_tenants,
                 .marks = worker->platform.devices[0].write_value_ok && worker->gates[0] != NULL};
-            (void)!weir_link_send(worker->link, &message, -1); /* a lost link: it is gone, too */
+            (void)!weir_link_send(worker->link, &message, -1); /* lost link: no supervisor left */
         }
     }
 }
@@ -386,7 +386,7 @@ static void report_locked(struct weir_worker *worker, const struct report *repor
                    error_name(worker, report->error), suspects.names);
     log_sessions_locked(worker, report, &suspects);
     if (!report->elsewhere &&
-        (!report->given_up || !worker->config.alone)) { /* else nobody was touched */
+        (!report->given_up || !worker->config.alone)) { /* else no other session was affected */
         tell_supervisor(worker, &suspects, report->error);
     }
 }

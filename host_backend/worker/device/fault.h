@@ -8,14 +8,14 @@
  * fault is that tenant's; otherwise it is one of theirs. Which call met the error first is a hint,
  * no proof: every call of every session fails from then on.
  *
- * Without marks (no scheduler, or a GPU that cannot write words) nobody knows which kernels have
+ * Without marks (no scheduler, or a GPU that cannot write words) it is unknown which kernels have
  * ended. Then every session that has launched a kernel is a suspect.
  *
- * A failed assert is told late where the worker is a client of an MPS server: the work behind the
- * kernel goes on, marks are written, and the driver gives the error only to who asks about the
- * stream afterwards (measured: docs/measurements/contexts.md). So a stream that was given a kernel
+ * A failed assert is reported late if the worker is a client of an MPS server: the work behind the
+ * kernel goes on, marks are written, and the driver gives the error only to a later query of the
+ * stream (measured: docs/measurements/contexts.md). So a stream that was given a kernel
  * that may assert is *unchecked* until weir_fault_check_asserts() has asked. The segment's header
- * tells the guest that there is one, and who has waited for work has the host ask.
+ * tells the guest that there is one, and a guest that has waited for work makes the host ask.
  *
  * Source: docs/design/host.md
  */
@@ -28,7 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WEIR_FAULT_NAME_WORDS 16u /* of a kernel's name; what is longer is cut */
+#define WEIR_FAULT_NAME_WORDS 16u /* room for a kernel's name; a longer name is cut */
 #define WEIR_FAULT_TEXT_BYTES 512u
 
 struct weir_host_stream;
@@ -37,14 +37,14 @@ struct weir_session;
 struct weir_session_faults;
 struct weir_worker;
 
-/* Of a stream. Zeroed: it has been given no kernel. */
+/* What fault reports need of a stream. Zeroed: the stream has been given no kernel. */
 struct weir_fault_stream {
-    struct weir_fault_stream *next; /* of the session's, under its lock */
+    struct weir_fault_stream *next; /* next of the session's streams, under the session's lock */
     const struct weir_mark_word *marks;
-    atomic_bool unchecked; /* it may have a failed assert; the session's thread writes */
-    bool listed;           /* session's thread only, as is: */
-    uint64_t key;          /* of the kernel that name is of */
-    /* The session's thread writes, whoever reports a fault reads. All 0: a graph. */
+    atomic_bool unchecked; /* the stream may have a failed assert; the session's thread writes */
+    bool listed;           /* this and key are used by the session's thread alone */
+    uint64_t key;          /* identifies the kernel whose name is stored */
+    /* Written by the session's thread, read by a thread that reports a fault. All 0: a graph. */
     atomic_uint_fast64_t name[WEIR_FAULT_NAME_WORDS];
 };
 
@@ -93,7 +93,7 @@ void weir_fault_running(struct weir_worker *worker, char *text, size_t bytes);
 
 /**
  * Report an error that no context survives (weir_error_is_sticky()): the log says whose fault it
- * was or may have been, the supervisor is told, and all sessions get the error. The worker then
+ * was or may have been, the supervisor is informed, and all sessions get the error. The worker then
  * exits. Only the first report of a worker counts.
  * @param session  whose call met the error.
  * @thread any, without the worker's lock

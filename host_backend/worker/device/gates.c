@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define LEVELS_MANY 6
-#define LEVELS_MIN  3 /* of stream priorities: one for each class */
+#define LEVELS_MIN  3 /* at least one level of stream priority for each class */
 
 /* ---------------------------------------------------------------- what a gate asks for */
 
@@ -49,7 +49,7 @@ uint32_t weir_worker_sms(const struct weir_worker *worker, uint32_t device)
         &worker->platform.devices[device].about, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 
     if (device < told->n && told->sms[device] != 0) {
-        return told->sms[device]; /* the driver's answer is its context's share */
+        return told->sms[device]; /* the driver reports the SMs of its context's share */
     }
     return a != NULL && a->value > 0 ? (uint32_t)a->value : 1;
 }
@@ -359,7 +359,7 @@ struct levels {
 };
 
 /*
- * The device's levels are shared out. Of six, as NVIDIA's GPUs have them (0 .. -5 to CUDA):
+ * How the classes share the device's levels. With six, as on NVIDIA's GPUs (0 to -5 in CUDA):
  *
  *     0  what fills others' gaps (WEIR_SCHED_BELOW)
  *     1  low
@@ -369,7 +369,7 @@ struct levels {
  *     4  high
  *     5  control of runs
  *
- * So while the scheduler decides, no guest gets before others of its class by asking. A device with
+ * So while the scheduler decides, no guest overtakes others of its class by asking. A device with
  * few levels gives each class one.
  */
 static struct levels levels_of(int levels, int priority)
@@ -390,7 +390,7 @@ static struct levels levels_of(int levels, int priority)
     }
 }
 
-/* So far is a priority above the least one, within what a class has. */
+/* Clamp a distance above the least priority to the levels of a class. */
 static int within(const struct levels *of, int above)
 {
     return above < 0 ? 0 : above > of->high - of->low ? of->high - of->low : above;

@@ -23,15 +23,15 @@ struct weir_device_gate {
     struct weir_worker *worker;
     uint32_t device;
     struct weir_gate *gate;
-    pthread_mutex_t lock; /* the first device's: who makes, attaches or goes through all of them */
-    struct weir_gate_client *client; /* likewise; NULL: never attached */
-    bool attached;                   /* likewise: to that client */
+    pthread_mutex_t lock; /* the first gate's lock guards making, attaching, listing all */
+    struct weir_gate_client *client; /* guarded by lock, too; NULL: never attached */
+    bool attached;                   /* attached to client; guarded by lock, too */
     struct weir_gate_ops ops;
     size_t item_room;
     enum weir_sched_fill fill;
     struct weir_marks *marks;
     struct weir_part *part;                /* NULL: kernels as they are have all SMs */
-    int priority_least, priority_greatest; /* of streams, as CUDA counts them */
+    int priority_least, priority_greatest; /* the range of stream priorities, as CUDA counts them */
 };
 
 /** SMs of a device; 1 where it does not say. @thread any */

@@ -7,16 +7,16 @@
 
 #define PAGE_BYTES 4096u
 #define LINE_BYTES                                                                                 \
-    64u /* a word a cache line: the GPU's writes do not disturb each other's readers */
+    64u /* one word in a cache line: the GPU's writes do not disturb readers of other words */
 #define PAGE_WORDS (PAGE_BYTES / LINE_BYTES)
 
 struct page {
     struct page *next;
     uint8_t *host;
     CUdeviceptr dptr;
-    uint64_t used;                 /* bit per word */
-    uint64_t leaving;              /* of those whose stream is gone, but not yet all its writes */
-    uint32_t expected[PAGE_WORDS]; /* what the last of those writes */
+    uint64_t used;                 /* bit mask of the words in use */
+    uint64_t leaving;              /* used words whose stream is gone, but not all of its writes */
+    uint32_t expected[PAGE_WORDS]; /* the value that the last of those writes stores */
 };
 _Static_assert(PAGE_WORDS == 64, "a bit per word");
 
@@ -25,7 +25,7 @@ struct weir_marks {
     bool words;
     pthread_mutex_t lock; /* guards what follows */
     struct page *pages;
-    CUevent *events; /* free ones */
+    CUevent *events; /* events that are free */
     uint32_t n_events, room;
 };
 
@@ -133,7 +133,7 @@ static bool take_word(struct weir_marks *marks, struct weir_mark_word *word)
         page->used |= UINT64_C(1) << i;
         word->word = (uint32_t *)(void *)(page->host + (size_t)i * LINE_BYTES);
         word->dptr = page->dptr + (CUdeviceptr)i * LINE_BYTES;
-        word->next = *word->word; /* what the last one left */
+        word->next = *word->word; /* start behind the value that the word's last stream left */
         word->page = page;
     }
     pthread_mutex_unlock(&marks->lock);

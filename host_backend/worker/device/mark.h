@@ -1,12 +1,12 @@
 /*
  * Marks: how the host learns that a stream has got somewhere, without asking the driver.
  *
- * A stream that is marked has a word in pinned memory; the GPU writes ascending numbers there, each
- * behind the work that stands before it in the stream. Looking is one load. Where the GPU cannot
- * write words, a mark is an event and looking is a driver call.
+ * A marked stream has a word in pinned memory, to which the GPU writes ascending numbers, each
+ * after the work that stands before it in the stream. The host looks with one load. If the GPU
+ * cannot write words, a mark is an event, and the host looks with a driver call.
  *
- * One struct weir_marks per device. Words are handed out under a lock; a word's numbers are its
- * stream's, so of one thread. Whoever looks needs no lock.
+ * Each device has a struct weir_marks. Words are handed out under a lock; only the thread of a
+ * word's stream chooses its numbers. Looking needs no lock.
  *
  * Source: docs/design/scheduling.md
  */
@@ -28,14 +28,14 @@ struct weir_mark_word {
     uint32_t *word;
     CUdeviceptr dptr;
     uint32_t next;
-    void *page; /* it lies in */
+    void *page; /* the page that holds the word */
     /* Kernels and graphs, for weir_mark_kernels_pending(). The stream's thread writes. */
-    atomic_uint given; /* to the stream */
+    atomic_uint given; /* how many were given to the stream */
     atomic_uint value; /* the first mark behind the last of them that has one */
     atomic_uint ahead; /* how many of them stand before that mark */
-    /* Those that cannot be stopped, for weir_mark_originals_pending(). The stream's thread only. */
-    uint32_t original;       /* which of those given was the last; 0: none */
-    uint32_t original_value; /* the first mark behind it */
+    /* Kernels that cannot be stopped, for weir_mark_originals_pending(). Stream's thread only. */
+    uint32_t original;       /* number (as in given) of the last such kernel; 0: none */
+    uint32_t original_value; /* the first mark behind that kernel */
 };
 
 /**
@@ -68,7 +68,7 @@ CUresult weir_mark_stream(struct weir_marks *marks, struct weir_mark_word *word,
  * @thread any with the context */
 bool weir_mark_event_reached(const struct weir_marks *marks, CUevent event);
 
-/** The event of a mark that nobody asks for any more. @thread any */
+/** Give back the event of a mark that is not needed any more. @thread any */
 void weir_mark_event_put(struct weir_marks *marks, CUevent event);
 
 /** Count a kernel or graph that the stream is given (1), or was not given after all (-1).
@@ -78,7 +78,7 @@ void weir_mark_kernel_given(struct weir_mark_word *word, int n);
 /** The last one that was counted cannot be stopped: it is no run. @thread the stream's */
 void weir_mark_original_given(struct weir_mark_word *word);
 
-/** As weir_mark_kernels_pending(), of those that cannot be stopped. @thread the stream's */
+/** Like weir_mark_kernels_pending(), for kernels that cannot be stopped. @thread the stream's */
 bool weir_mark_originals_pending(const struct weir_mark_word *word);
 
 /** May the stream have kernels that have not ended? Those without a mark, or whose mark is an

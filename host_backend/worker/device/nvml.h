@@ -61,7 +61,7 @@ void weir_nvml_destroy(struct weir_nvml *nvml);
 nvmlReturn_t weir_nvml_ask(struct weir_nvml *nvml, const struct weir_nvml_question *question,
                            struct weir_nvml_answer *answer);
 
-/** Memory of the device that nobody uses. false: NVML does not say. @thread any; as
+/** Get the free memory of the device. false: NVML does not report it. @thread any; as
  * weir_nvml_ask() */
 bool weir_nvml_free_bytes(struct weir_nvml *nvml, uint64_t *ret_bytes);
 

@@ -129,7 +129,7 @@ static nvmlReturn_t give_max_clock(const struct weir_device *device, uint32_t do
     return give_words(answer, attribute(device, id) / 1000, 0);
 }
 
-/* Nothing is confidential here, and clients do not take "not supported" for that. */
+/* Confidential computing is off; clients do not accept "not supported" as that answer. */
 static nvmlReturn_t give_zeros(struct weir_nvml_answer *answer, bool versioned)
 {
     uint32_t kept = versioned ? sizeof(uint32_t) : 0;

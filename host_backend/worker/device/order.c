@@ -59,7 +59,7 @@ CUresult weir_order_refuse(struct weir_session *session, const struct weir_host_
         if (s->blocking && !s->legacy && weir_host_stream_capturing(session, s)) {
             result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
             if (invalidate) {
-                (void)session->driver->cuStreamQuery(s->o.native); /* which does it */
+                (void)session->driver->cuStreamQuery(s->o.native); /* invalidates the capture */
             }
         }
     }

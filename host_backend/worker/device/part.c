@@ -9,7 +9,7 @@
 struct weir_part {
     const struct weir_driver *driver;
     CUgreenCtx ctx; /* NULL: not made */
-    uint32_t sms;   /* that were asked for */
+    uint32_t sms;   /* the number of SMs that was asked for */
 };
 
 /* ---------------------------------------------------------------- making */
@@ -34,7 +34,7 @@ static CUdevResource *split(const struct weir_driver *d, CUdevice device, unsign
     return groups;
 }
 
-/* The first groups that have so many SMs together. 0: none but all of them have. */
+/* How many of the first groups have sms SMs together. 0: only all groups together have as many. */
 static unsigned groups_with(const CUdevResource *group, unsigned groups, uint32_t sms)
 {
     unsigned n = 0;
@@ -142,7 +142,7 @@ void weir_part_attribute_set(struct weir_host_stream *stream, CUlaunchAttributeI
     stream->part.set |= 1u << id;
 }
 
-/* Not all drivers have all attributes in a green context: what is refused is left out. */
+/* Some drivers lack attributes in a green context: an attribute that is refused is left out. */
 static void copy_attributes(const struct weir_driver *d, struct weir_host_stream *stream)
 {
     struct weir_stream_part *p = &stream->part;

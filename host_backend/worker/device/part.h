@@ -22,12 +22,12 @@ struct weir_driver;
 struct weir_part;
 struct weir_host_stream;
 
-/* Of a stream that may have been moved. */
+/* The part's state of a stream that may have been moved. */
 struct weir_stream_part {
-    CUstream stream; /* its stream in the part; NULL: not made yet */
-    int priority;    /* of that */
-    uint32_t set;    /* attributes that the guest has set and that stream lacks: a bit for each */
-    bool in;         /* it is there */
+    CUstream stream; /* the stream that stands for it in the part; NULL: not made yet */
+    int priority;    /* the priority of stream */
+    uint32_t set;    /* bit mask of attributes that the guest has set and stream lacks */
+    bool in;         /* the work goes to stream now */
 };
 
 /**
@@ -56,7 +56,7 @@ bool weir_part_is_possible(const struct weir_driver *driver, CUdevice device, ui
 /** No stream may have been left there. Accepts NULL. @thread main */
 void weir_part_destroy(struct weir_part *part);
 
-/** So many SMs were asked for. @thread any */
+/** @return how many SMs were asked for. @thread any */
 uint32_t weir_part_sms(const struct weir_part *part);
 
 /**

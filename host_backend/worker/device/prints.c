@@ -24,24 +24,24 @@
 #include <unistd.h>
 
 #define TEXT_MAX_BYTES                                                                             \
-    (8u << 20) /* of one session; more is lost, as the device's buffer loses it */
+    (8u << 20) /* output that one session may print; more is lost, as in the device's buffer */
 
 struct weir_prints {
-    pthread_mutex_t turn; /* of the session that is about to print */
-    pthread_mutex_t lock; /* guards what follows, and sessions' parts; only its own thread changes a
-                             session's list of streams */
-    uint64_t settle_ns;   /* a guest that never finishes holds another one up no longer */
-    int fd;               /* a file in memory that is this process's stdout */
+    pthread_mutex_t turn; /* held by the session that is about to print */
+    pthread_mutex_t lock; /* guards what follows and sessions' parts; only its own thread changes
+ a session's list of streams */
+    uint64_t settle_ns;   /* how long a session waits for another one's kernels */
+    int fd;               /* file in memory that is this process's stdout */
     struct weir_session *owner;
 };
 
 /* A stream that a session has printed in. */
 struct print_stream {
     CUstream stream; /* NULL: it is gone */
-    CUevent event;   /* behind its last kernel that may print */
+    CUevent event;   /* recorded behind the stream's last kernel that may print */
     uint32_t device;
     bool pending; /* that kernel has not been seen to end */
-    bool late;    /* another session has given up waiting for it */
+    bool late;    /* another session has given up waiting for that kernel */
 };
 
 struct weir_session_prints {
@@ -49,7 +49,7 @@ struct weir_session_prints {
     size_t bytes;
     struct print_stream *streams;
     size_t n, room;
-    bool launching; /* between begin and end, for the stream: */
+    bool launching; /* a launch is between begin and end; its stream: */
     size_t launched;
 };
 
@@ -184,7 +184,7 @@ static void pause_longer(long *pause_ns)
     *pause_ns = *pause_ns < 1000 * 1000 ? *pause_ns * 2 : *pause_ns;
 }
 
-/* Once more, by who waits since begin_ns for the owner. @return the session owns the output now */
+/* Try again to get the output after waiting since begin_ns. @return does the session own it now? */
 static bool take_over_locked(struct weir_prints *prints, struct weir_session *self,
                              uint64_t begin_ns)
 {
@@ -193,7 +193,7 @@ static bool take_over_locked(struct weir_prints *prints, struct weir_session *se
     bool left = false;
 
     if (owner != NULL) {
-        (void)look_locked(self, owner, &left); /* another session's error is its own to report */
+        (void)look_locked(self, owner, &left); /* another session reports its own error */
         if (left && weir_clock_now_ns() - begin_ns < prints->settle_ns) {
             return false;
         }
@@ -226,7 +226,7 @@ static void take_over(struct weir_prints *prints, struct weir_session *self)
     pthread_mutex_unlock(&prints->turn);
 }
 
-/* @return has a late kernel of the session's not ended yet? */
+/* @return has a late kernel of the session not ended yet? */
 static bool late_left_locked(struct weir_session *self)
 {
     bool left = false;
@@ -239,7 +239,7 @@ static bool late_left_locked(struct weir_session *self)
     return left;
 }
 
-/* It held somebody up: it prints no more before that has ended, or as much time has passed. */
+/* The session has held up another one: wait for its late kernels, at most as long as that did. */
 static void wait_for_late(struct weir_session *self)
 {
     struct weir_prints *prints = self->worker->prints;
@@ -260,7 +260,7 @@ static void wait_for_late(struct weir_session *self)
     }
 }
 
-/* @return the place of a stream in the session's list, or n. */
+/* @return the index of a stream in the session's list, or n. */
 static size_t place_of(const struct weir_session_prints *own, CUstream stream)
 {
     size_t i = 0;
@@ -285,7 +285,7 @@ static void forget_gone_locked(struct weir_session *self)
             continue;
         }
         if (s->pending) {
-            (void)flush(self, s); /* an error is told to whoever waits for something */
+            (void)flush(self, s); /* an error is reported to the next wait */
         }
         (void)d->cuEventDestroy_v2(s->event);
         *s = own->streams[--own->n];
@@ -343,8 +343,8 @@ void weir_prints_end(struct weir_session *session, CUstream at, bool launched)
     struct weir_prints *prints = session->worker->prints;
     struct weir_session_prints *own = session->prints;
 
-    /* Without the lock: it waits where the stream's queue is full. A stream that does not take the
-     * event is of a dead context, which the session is told of soon enough. */
+    /* Without the lock: the call waits if the stream's queue is full. It fails only in a dead
+     * context, which the session notices soon. */
     if (launched) {
         launched =
             session->driver->cuEventRecord(own->streams[own->launched].event, at) == CUDA_SUCCESS;

@@ -51,7 +51,7 @@ CUresult weir_prints_expect(struct weir_session *session);
 CUresult weir_prints_begin(struct weir_session *session, CUstream stream);
 
 /**
- * @param at        where the kernel went: stream, or one that is in its place.
+ * @param at        the stream that got the kernel: the guest's, or one in its place.
  * @param launched  false: the stream got nothing.
  * @thread session
  */
@@ -69,7 +69,7 @@ size_t weir_prints_bytes(const struct weir_session *session);
 /** Take the first n of them. @thread session */
 void weir_prints_take(struct weir_session *session, void *to, size_t n);
 
-/** The stream is going away, or (NULL) the session is. @thread session */
+/** Forget a stream that is going away; stream NULL: the session ends. @thread session */
 void weir_prints_forget(struct weir_session *session, CUstream stream);
 /** After weir_prints_forget(session, NULL). Accepts NULL. */
 void weir_session_prints_destroy(struct weir_session_prints *prints);

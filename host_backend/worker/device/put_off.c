@@ -16,8 +16,8 @@ struct item {
 };
 
 struct weir_put_off {
-    struct item *first, **last; /* in the order in which the guest made the calls */
-    uint64_t retry_ns;          /* not before */
+    struct item *first, **last; /* sorted by the order in which the guest made the calls */
+    uint64_t retry_ns;          /* do not try again before this time */
 };
 
 struct weir_put_off *weir_put_off_create(void)

@@ -20,28 +20,28 @@ struct weir_host_ctx {
     struct weir_object o;
     struct weir_host_ctx *next;
     struct weir_host_stream *legacy;
-    struct weir_host_stream *streams; /* all of the context, the legacy one too */
+    struct weir_host_stream *streams; /* all streams of the context, with the legacy stream */
     /* Legacy order (device/order.c). */
     uint64_t legacy_epoch; /* how many operations the legacy stream has been given */
-    uint64_t event_epoch;  /* legacy_event was recorded behind this many of them */
+    uint64_t event_epoch;  /* how many of them legacy_event was recorded behind */
     CUevent legacy_event;  /* NULL until it is needed */
     uint32_t flags;
 };
 
 struct weir_host_stream {
     struct weir_object o;
-    struct weir_host_stream *next; /* in the context */
+    struct weir_host_stream *next; /* next stream of the context */
     uint32_t word;
     uint32_t flags;
-    int priority; /* that the guest asks for */
+    int priority; /* the priority that the guest asks for */
     bool legacy;
-    bool blocking;          /* ordered against the legacy stream */
-    bool dirty;             /* has had work since the legacy stream last waited for it */
-    bool left;              /* the guest destroyed it; it may wait for a value, or is captured */
+    bool blocking;          /* the stream is ordered against the legacy stream */
+    bool dirty;             /* the stream has had work since the legacy stream last waited for it */
+    bool left;              /* destroyed by the guest, but still waits for a value or is captured */
     bool capturing;         /* this stream began a capture that has not ended */
-    bool capture_given;     /* into a graph of the guest */
-    uint64_t capture_graph; /* handle of the graph under capture, if it was named; or 0 */
-    uint16_t capture_depth; /* what was captured with no name: as depth and within of a graph */
+    bool capture_given;     /* the capture goes into a graph of the guest */
+    uint64_t capture_graph; /* handle of the graph under capture if it was named; else 0 */
+    uint16_t capture_depth; /* while the captured graph has no name: its depth and within */
     uint32_t capture_within;
     uint32_t capture_nodes; /* nodes that the given graph had when they were last counted */
     uint64_t seen_epoch;    /* the last operation of the legacy stream that it has waited for */
@@ -63,7 +63,7 @@ struct weir_host_event {
     struct weir_object o;
     uint32_t word;
     uint32_t flags;
-    struct weir_ipc_event *shared; /* interprocess: a reference; else NULL */
+    struct weir_ipc_event *shared; /* an interprocess event: a reference; else NULL */
 };
 
 /**

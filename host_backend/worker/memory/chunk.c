@@ -200,7 +200,7 @@ void weir_memory_reach(struct weir_worker *worker, uint32_t device, uint32_t use
     for (uint32_t i = 0; i < worker->platform.n_devices && !any; i++) {
         any = reaches(worker, i, users, device);
     }
-    if (any) { /* where it cannot be had, copies are staged */
+    if (any) { /* without access, copies are staged */
         (void)weir_memory_access(worker, device, users, base, bytes, flags);
     }
 }
@@ -261,7 +261,7 @@ static CUresult map_device(struct weir_host_chunk *chunk, struct weir_session *s
     return CUDA_SUCCESS;
 }
 
-/* Where a pinned chunk's pages come from. */
+/* Get a pinned chunk's pages: from the region, or from a new memfd. */
 static bool take_pages(struct weir_host_chunk *chunk, int *ret_fd)
 {
     if (chunk->region_end != NULL) {
@@ -352,7 +352,7 @@ static void count(const struct weir_host_chunk *chunk)
 
 /* ---------------------------------------------------------------- before there is a program */
 
-#define READY_BYTES (UINT64_C(32) << 20) /* what guests ask for at first (guest_lib/chunk.c) */
+#define READY_BYTES (UINT64_C(32) << 20) /* size that guests ask for first (guest_lib/chunk.c) */
 
 CUresult weir_chunk_ready_make(struct weir_worker *worker, CUstream stream)
 {
@@ -432,7 +432,7 @@ bool weir_chunk_ready_drop(struct weir_worker *worker)
     return true;
 }
 
-/* Its addresses have been taken in the tenant's window (tenant.c). */
+/* The chunk's addresses have been taken in the tenant's window (tenant.c). */
 static CUresult use_ready(struct weir_session *session, struct weir_host_chunk *chunk,
                           const struct weir_ready_chunk *ready)
 {
@@ -557,7 +557,7 @@ void weir_chunk_reach(struct weir_session *session, const struct weir_host_chunk
 
 /* ---------------------------------------------------------------- for other processes */
 
-/* From now on sessions of this worker find it. */
+/* List the chunk, so that sessions of this worker find it. */
 static void enter_shared(struct weir_host_chunk *chunk)
 {
     struct weir_tenant *t = chunk->tenant;

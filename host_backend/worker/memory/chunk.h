@@ -15,10 +15,10 @@ struct weir_session;
 struct weir_tenant;
 struct weir_worker;
 
-/* Device memory that nobody uses, in the list of memory/spare.c. */
+/* State of unused device memory in the list of memory/spare.c. */
 struct weir_spare {
     struct weir_host_chunk *next;
-    const struct weir_session *session; /* that had it */
+    const struct weir_session *session; /* the session that had the memory */
     uint64_t since_ns;
 };
 
@@ -28,17 +28,17 @@ struct weir_host_chunk {
     uint64_t id;
     uint64_t base, bytes;
     bool pinned;
-    uint8_t device;                      /* index in the worker's: where it lies */
-    CUmemGenericAllocationHandle memory; /* device */
+    uint8_t device;                      /* index of the worker's device that the memory lies on */
+    CUmemGenericAllocationHandle memory; /* for device memory */
     struct weir_amounts charged;
     int fd;                             /* pinned: the memfd, until the guest has it; else -1 */
-    struct weir_region_end *region_end; /* pinned, of a virtual machine's session: whose room */
-    uint64_t region_offset;             /* .. and where in its region */
+    struct weir_region_end *region_end; /* pinned, virtual machine: the session's end */
+    uint64_t region_offset;             /* pinned, virtual machine: place in the region */
     bool kept;                          /* the supervisor holds a descriptor */
-    bool published;                     /* it is in the directory, by this worker or another */
+    bool published;                     /* this worker or another has put it into the directory */
     uint32_t refs;                      /* under the tenant's lock */
-    /* Of device memory that has a key, for other processes (memory/ipc.h): */
-    struct weir_host_chunk *next_shared; /* in the tenant, under its lock */
+    /* For device memory that has a key for other processes (memory/ipc.h): */
+    struct weir_host_chunk *next_shared; /* list of the tenant, under the tenant's lock */
     uint8_t key[WEIR_ENTRY_KEY_BYTES];
     bool shared;
     struct weir_spare spare; /* under its list's lock */
@@ -88,10 +88,10 @@ CUresult weir_chunk_open(struct weir_session *session, const uint8_t key[WEIR_EN
  * @thread main, before there are sessions
  */
 CUresult weir_chunk_ready_make(struct weir_worker *worker, CUstream stream);
-/** It is cleared, so the stream is the caller's again. @thread main, before there are sessions */
+/** The caller may use the stream again: memory is cleared. @thread main, before any session */
 void weir_chunk_ready_cleared(struct weir_worker *worker);
-/** Give it up, if nobody has taken it. false: there was none. @thread any, without the worker's
- * lock
+/** Release the ready chunk if it was not taken. false: there was none. @thread any, without the
+ * worker's lock
  */
 bool weir_chunk_ready_drop(struct weir_worker *worker);
 

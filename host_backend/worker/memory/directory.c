@@ -19,13 +19,13 @@
 
 struct question {
     struct question *next;
-    struct weir_link_entry *entry; /* asked, then the answer */
+    struct weir_link_entry *entry; /* the question, then the answer */
     int fd;
     bool is_answered;
 };
 
 struct weir_directory {
-    int link;             /* to the supervisor; borrowed; immutable */
+    int link;             /* descriptor of the supervisor's link; borrowed; immutable */
     int watch_fd;         /* immutable */
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t answered;
@@ -87,7 +87,7 @@ static void forget_locked(struct weir_directory *d, const struct question *quest
     }
 }
 
-/* Send it and wait. false: there is nobody to answer. */
+/* Send a question and wait for the answer. false: no answer will come. */
 static bool ask(struct weir_tenant *tenant, uint32_t type, struct question *question, int fd)
 {
     struct weir_directory *d = weir_worker_directory(tenant->worker);

@@ -19,7 +19,7 @@ struct weir_worker;
 
 /** A worker's part. NULL: out of memory or descriptors. @param link  borrowed @thread main */
 struct weir_directory *weir_directory_create(int link);
-/** Nobody may be asking. Accepts NULL. @thread main */
+/** No thread may be asking. Accepts NULL. @thread main */
 void weir_directory_destroy(struct weir_directory *directory);
 
 /** An epoll set for the worker's ends of guests' descriptors (memory/export.c). @thread any */
@@ -67,7 +67,7 @@ void weir_directory_withdraw(struct weir_tenant *tenant, enum weir_entry_kind ki
 /** The supervisor's answer came. @param fd  taken; -1: none @thread main */
 void weir_directory_answered(struct weir_worker *worker, const struct weir_link_entry *entry,
                              int fd);
-/** No answer is read any more: whoever waits, or asks later, gets an error. @thread main */
+/** No answer is read any more: a thread that waits or asks gets an error. @thread main */
 void weir_directory_close(struct weir_worker *worker);
 
 #endif

@@ -29,10 +29,10 @@
 static const struct weir_amounts cost = {.of = {[WEIR_ACCOUNT_DESCRIPTORS] = 1}};
 
 struct weir_export {
-    struct weir_export *next; /* in the tenant, under its lock */
+    struct weir_export *next; /* list of the tenant, under the tenant's lock */
     struct weir_tenant *tenant;
-    int fd;                       /* our end */
-    struct weir_vmm_alloc *alloc; /* a reference; NULL: a pool */
+    int fd;                       /* our end of the connection */
+    struct weir_vmm_alloc *alloc; /* a reference; NULL: the export is of a pool */
     uint8_t name[16];
     uint8_t token[WEIR_EXPORT_TOKEN_BYTES];
 };
@@ -75,7 +75,7 @@ static bool open_pair(struct weir_export *export, int *ret_guest_fd)
 static bool enter(struct weir_export *export)
 {
     struct weir_tenant *t = export->tenant;
-    struct epoll_event event = {.events = 0, .data = {.ptr = export}}; /* hang-up is always told */
+    struct epoll_event event = {.events = 0, .data = {.ptr = export}}; /* hang-up is always seen */
     bool ok = false;
 
     pthread_mutex_lock(&t->lock);
@@ -155,7 +155,7 @@ static CUresult create(struct weir_tenant *tenant, struct weir_vmm_alloc *alloc,
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result != CUDA_SUCCESS) {
-        close(*ret_fd); /* the supervisor's copy hangs up */
+        close(*ret_fd); /* closing this end makes the supervisor's end hang up */
         close(export->fd);
         free(export);
     }

@@ -16,34 +16,34 @@ struct weir_host_chunk;
 struct weir_grant {
     struct weir_grant *next;
     struct weir_host_chunk *chunk;
-    uint64_t reference;   /* mem_return's or ipc_close's name for it */
-    bool opened;          /* by ipc_open */
-    uint64_t base, bytes; /* what of the chunk this session may touch */
+    uint64_t reference;   /* the name that mem_return or ipc_close gives */
+    bool opened;          /* ipc_open made the grant */
+    uint64_t base, bytes; /* the part of the chunk that this session may touch */
 };
 
 /* Memory of the guest's own that the GPU may use. */
 struct weir_registration {
-    uint64_t device; /* where it is mapped here, and what the GPU uses; 0: nowhere yet */
+    uint64_t device; /* address of the mapping in this process and on the GPU; 0: not mapped yet */
     uint64_t bytes;
     struct weir_amounts charged;
-    uint64_t room;  /* taken of the window */
-    bool in_region; /* the pages are a part of the virtual machine's region, from here: */
+    uint64_t room;  /* bytes taken from the window */
+    bool in_region; /* the pages lie in the virtual machine's region, at: */
     uint64_t region_offset;
-    bool in_window; /* device lies in the window's host half */
-    bool pinned;    /* the driver has it: the GPU reaches it */
-    bool guarded;   /* the guest can take its pages away (state/bus_guard.h) */
-    bool read_only; /* for the GPU */
+    bool in_window; /* device lies in the host half of the window */
+    bool pinned;    /* registered with the driver, so the GPU reaches the pages */
+    bool guarded;   /* the guest can take the pages away (state/bus_guard.h) */
+    bool read_only; /* the GPU may only read */
 };
 
 /* Owner thread only. */
 struct weir_holdings {
-    struct weir_range_set ranges; /* that it may name */
-    struct weir_vmm_book vmm;     /* also the owner of its mappings' ranges */
+    struct weir_range_set ranges; /* ranges that the session may name */
+    struct weir_vmm_book vmm;     /* the book is also the owner of its mappings' ranges */
     struct weir_grant *grants;
     uint32_t n_grants;
     uint64_t next_reference;
-    struct weir_range_set registered; /* at device addresses; owners are struct weir_registration */
-    uint32_t n_read_only;             /* of them */
+    struct weir_range_set registered; /* by device address; owners: struct weir_registration */
+    uint32_t n_read_only;             /* how many of the registrations are read-only */
 };
 
 /** Give up a grant or a registration; the guest's or the session's end. @thread owner */

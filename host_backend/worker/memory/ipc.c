@@ -40,7 +40,7 @@ CUresult weir_ipc_memory_publish(struct weir_tenant *tenant, CUmemGenericAllocat
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
     result = publish_fd(tenant, memory, entry);
-    /* Without an answer the worker is ending, and the supervisor settles what it has charged. */
+    /* No answer comes if the worker is ending: then the supervisor settles its charges. */
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEVICE_UNAVAILABLE) {
         weir_account_passed_on(&tenant->account, WEIR_ACCOUNT_DEVICE_MEMORY,
                                charged->of[WEIR_ACCOUNT_DEVICE_MEMORY]);
@@ -49,7 +49,7 @@ CUresult weir_ipc_memory_publish(struct weir_tenant *tenant, CUmemGenericAllocat
     return result;
 }
 
-/* Of a descriptor for memory the memory counts from here on. */
+/* Turn an entry for a descriptor into one for the memory that the descriptor stands for. */
 static void name_memory(struct weir_link_entry *entry)
 {
     if (entry->kind == WEIR_ENTRY_DESCRIPTOR) {
@@ -85,7 +85,7 @@ CUresult weir_ipc_memory_import(struct weir_tenant *tenant, struct weir_link_ent
 
 /* ---------------------------------------------------------------- events */
 
-/* softgpu has a file for each event that other processes may open. */
+/* softgpu needs a file for each event that other processes may open. */
 static struct weir_amounts cost_of_event(const struct weir_tenant *tenant)
 {
     bool has_file = weir_directory_is_used(tenant) && !weir_worker_platform(tenant->worker)->real;
@@ -151,7 +151,7 @@ static CUresult publish_event(struct weir_session *session, struct weir_ipc_even
     return CUDA_SUCCESS;
 }
 
-/* From now on sessions of this worker find it. */
+/* List the event, so that sessions of this worker find it. */
 static void enter_event(struct weir_tenant *tenant, struct weir_ipc_event *event)
 {
     pthread_mutex_lock(&tenant->lock);

@@ -15,8 +15,8 @@ struct weir_session;
 
 /* The 64 bytes that a guest gets for its other processes. */
 struct weir_ipc_handle {
-    uint8_t key[WEIR_ENTRY_KEY_BYTES]; /* of a chunk, or of an event */
-    uint64_t offset, bytes;            /* of an allocation in the chunk */
+    uint8_t key[WEIR_ENTRY_KEY_BYTES]; /* key of a chunk or an event */
+    uint64_t offset, bytes;            /* place of an allocation in its chunk */
     uint8_t unused[16];
 };
 _Static_assert(sizeof(struct weir_ipc_handle) == CU_IPC_HANDLE_SIZE, "as CUDA's handles");
@@ -46,13 +46,13 @@ CUresult weir_ipc_memory_import(struct weir_tenant *tenant, struct weir_link_ent
 
 /* An event that several sessions of a tenant may share. */
 struct weir_ipc_event {
-    struct weir_ipc_event *next; /* in the tenant, under its lock, once it has a key */
+    struct weir_ipc_event *next; /* list of the tenant, under its lock, once the event has a key */
     uint8_t key[WEIR_ENTRY_KEY_BYTES];
     CUevent native;
     struct weir_amounts charged;
     uint32_t refs; /* under the tenant's lock */
     bool has_key;
-    bool is_published; /* by this worker */
+    bool is_published; /* this worker published it */
 };
 
 /**

@@ -20,21 +20,21 @@ struct weir_holdings *weir_holdings_create(void);
 /** Nothing may be held. Accepts NULL. */
 void weir_holdings_destroy(struct weir_holdings *holdings);
 
-/** From now on the guest may name this memory, too. @param owner  what it goes away with */
+/** Allow the guest to name this memory. @param owner  the memory goes away with its owner */
 enum weir_status weir_session_admit(struct weir_session *session, uint64_t address, uint64_t bytes,
                                     const void *owner) WEIR_MUST_CHECK;
 /** An owner goes. */
 void weir_session_unadmit(struct weir_session *session, const void *owner);
-/** The same for an owner that has one range, from address on. */
+/** Like weir_session_unadmit(), for an owner that has one range, which begins at address. */
 void weir_session_unadmit_at(struct weir_session *session, uint64_t address, const void *owner);
 
-/** As weir_session_check_dptr(), and the memory may be written. */
+/** Like weir_session_check_dptr(), for memory that is to be written. */
 CUresult weir_session_check_write(struct weir_session *session, uint64_t address, uint64_t bytes);
 
 /** Is it the guest's own memory that it has registered? @param address  for the GPU */
 bool weir_session_registered(const struct weir_session *session, uint64_t address);
 
-/** As weir_awaited_place_fn: for weir_awaited_write(). */
+/** A weir_awaited_place_fn for weir_awaited_write(). */
 bool weir_session_awaited_place(struct weir_session *session, uint64_t address, uint64_t bytes,
                                 bool *ret_here);
 

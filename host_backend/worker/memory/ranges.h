@@ -8,7 +8,7 @@
 
 struct weir_range {
     uint64_t base, bytes;
-    const void *owner; /* what it goes away with */
+    const void *owner; /* the object that the range belongs to */
 };
 
 /* Sorted by base; a zeroed set is empty. Ranges may overlap (memory opened in its own process). */

@@ -23,7 +23,7 @@ struct weir_region_end;
 enum weir_status weir_region_take(struct weir_region_end *end, uint64_t bytes, int *ret_fd,
                                   uint64_t *ret_offset) WEIR_MUST_CHECK;
 
-/** Where in the region's file an offset in the region lies. @thread any */
+/** @return the offset in the region's file of an offset in the region. @thread any */
 uint64_t weir_region_file_offset(const struct weir_region_end *end, uint64_t offset);
 
 /** May its pages go away under a mapping, so that the bus guard must have each? @thread any */

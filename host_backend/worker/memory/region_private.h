@@ -16,39 +16,39 @@ enum slot_state { SLOT_FREE, SLOT_OPEN, SLOT_KEPT };
 
 struct slot {
     enum slot_state state;
-    uint32_t beat;               /* as last seen */
-    uint64_t beat_ns;            /* and since when, by clock.run_ns */
-    struct weir_region_end *end; /* OPEN */
+    uint32_t beat;               /* the guest's counter as last seen */
+    uint64_t beat_ns;            /* time of clock.run_ns when beat last changed */
+    struct weir_region_end *end; /* set while the slot is OPEN */
 };
 
 struct box {
-    uint32_t state; /* as last seen */
+    uint32_t state; /* state of the mailbox as last seen */
     uint64_t since_ns;
 };
 
 struct region {
-    struct region *next; /* in the worker, under its lock */
+    struct region *next; /* list of the worker, under the worker's lock */
     struct weir_worker *worker;
     struct weir_link_region about;
     int fd;
     int bell_fd; /* -1: none */
     int stop_fd;
-    uint8_t *base; /* all of it, mapped */
+    uint8_t *base; /* mapping of the whole region */
     uint64_t epoch;
     pthread_t thread;
     bool running;
-    bool cut;                                /* the file is shorter than it was: the thread's */
-    struct box boxes[WEIR_REGION_MAILBOXES]; /* the thread's */
+    bool cut;                                /* the file has become shorter; thread's own */
+    struct box boxes[WEIR_REGION_MAILBOXES]; /* thread's own */
 
     pthread_mutex_t lock; /* guards what follows */
     bool detached;
-    uint32_t refs; /* one of the list, one of each end and mail */
+    uint32_t refs; /* one for the list, one for each end and mail */
     struct weir_vm_clock clock;
-    uint32_t n_used; /* slots that are not FREE */
+    uint32_t n_used; /* number of slots that are not FREE */
     struct slot slots[WEIR_REGION_SLOTS];
     uint8_t boot_id[WEIR_REGION_BOOT_ID_BYTES];
     uint32_t n_units;
-    uint16_t *owners; /* slot + 1 of each unit; mirrored in the region */
+    uint16_t *owners; /* slot + 1 for each unit; mirrored in the region */
 };
 
 struct weir_region_end {
@@ -56,9 +56,9 @@ struct weir_region_end {
     uint32_t slot;
     uint64_t segment_offset;
     uint32_t n_words;
-    uint64_t segment_base; /* where it is mapped, if the guard has it; else 0 */
+    uint64_t segment_base; /* address of the segment if the guard has it; else 0 */
     uint64_t segment_bytes;
-    uint32_t tail, head; /* as last seen, by the region's thread: as is .. */
+    uint32_t tail, head; /* as last seen; this and tickets: used by the region's thread */
     uint32_t tickets[WEIR_WORDS_TICKETS];
     atomic_bool gone; /* the guest's process has ended */
     atomic_bool closing;
@@ -67,7 +67,7 @@ struct weir_region_end {
 struct weir_region_mail {
     struct region *region;
     uint32_t box;
-    uint32_t state; /* of the mailbox: TAKEN under the guest's number */
+    uint32_t state; /* state TAKEN of the mailbox with the guest's number */
     struct weir_hello *hello;
 };
 
@@ -82,12 +82,12 @@ bool weir_region_take_locked(struct region *region, uint32_t slot, uint32_t n, u
 void weir_region_own_locked(struct region *region, uint32_t unit, uint16_t owner);
 /** The guest's process is over: all that was its own becomes free. */
 void weir_region_free_slot_locked(struct region *region, uint32_t slot);
-/** For a session's host end (struct weir_ivshmem_keeper). */
+/** Functions of a session's host end (struct weir_ivshmem_keeper). */
 bool weir_region_end_gone(void *end);
 void weir_region_end_close(void *end);
-/** Whoever sleeps on what the guest of this end may have changed looks again. @return it has */
+/** Wake threads that sleep on words that this end's guest has changed. @return has it? */
 bool weir_region_wake_end(struct weir_region_end *end);
-/** @return one has */
+/** Like weir_region_wake_end(), for all ends. @return has something changed for one of them? */
 bool weir_region_wake_all_locked(struct region *region);
 
 /** May QEMU cut the region's file short, because it has a name and no seals? */

@@ -1,5 +1,5 @@
 /*
- * Units of a region, and the ends of the sessions that own them: who has what, and until when.
+ * Units of a region, and the ends of the sessions that own them.
  * See regions.c for the model.
  */
 #include "host_backend/worker/memory/region_private.h"
@@ -184,7 +184,7 @@ static struct weir_ring_control *ring_of(const struct weir_region_end *end, bool
     return to_host ? &header->to_host : &header->to_guest;
 }
 
-/* Do the guest's half of a futex: whoever sleeps looks again. */
+/* Do the guest's half of a futex: wake the threads that sleep. */
 bool weir_region_wake_end(struct weir_region_end *end)
 {
     uint32_t tail = __atomic_load_n(&ring_of(end, true)->tail, __ATOMIC_RELAXED);

@@ -8,13 +8,13 @@
 #include "host_backend/worker/state/tenant.h"
 #include <stdlib.h>
 
-#define AGE_NS     WEIR_NS_PER_S /* a program that allocates again does so at once */
-#define PART       8             /* of a device's memory, or of the quota: 1/PART at most */
-#define SPARES_MAX 256           /* the list is searched */
+#define AGE_NS     WEIR_NS_PER_S /* a program that allocates again does so within this time */
+#define PART       8             /* spares take at most 1/PART of the device or the quota */
+#define SPARES_MAX 256           /* most spares: the list is searched linearly */
 
 struct weir_spares {
     pthread_mutex_t lock;          /* guards what follows; held while memory is released */
-    struct weir_host_chunk *first; /* the newest */
+    struct weir_host_chunk *first; /* list, the newest spare first */
     uint32_t n;
 };
 
@@ -152,7 +152,7 @@ uint64_t weir_spare_bytes(const struct weir_session *session, uint32_t device)
     return bytes;
 }
 
-/* @param session  NULL: all sessions'. @param before_ns  spare since then, or before. */
+/* @param session  NULL: all sessions. @param before_ns  release only what became spare by then. */
 static bool release(struct weir_worker *worker, const struct weir_session *session,
                     uint64_t before_ns)
 {

@@ -3,9 +3,9 @@
  *
  * Programs that free what they have and allocate as much again, as PyTorch does when it empties its
  * cache, would have the driver unmap, make, map and clear it each time. So chunks that a session
- * returns stay mapped for a second. The session gets one of the same size again as it is; nobody
- * else gets it. Spare memory is charged to nobody and counts as free. It is released when the
- * device has no memory, for whomever, and when the session ends.
+ * returns stay mapped for a second. Only this session can get them again, as they are, for the same
+ * size. Spare memory is not charged and counts as free. It is released when the device has no
+ * memory, for whomever, and when the session ends.
  *
  * Internally locked. Source: docs/design/memory.md
  */
@@ -34,9 +34,9 @@ void weir_spares_destroy(struct weir_spares *spares);
 bool weir_spare_keep(struct weir_session *session, struct weir_host_chunk *chunk);
 
 /**
- * The session's spare memory of this size.
- * @param bytes  as the chunk has them.
- * @return a chunk without a reference, charged to nobody; NULL: there is none.
+ * Take spare memory of the session.
+ * @param bytes  the size of the chunk.
+ * @return a chunk without a reference or a charge; NULL: there is none of this size.
  * @thread the session's
  */
 struct weir_host_chunk *weir_spare_take(struct weir_session *session, uint32_t device,

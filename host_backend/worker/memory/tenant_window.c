@@ -29,9 +29,9 @@ uint64_t weir_tenant_window_base(const struct weir_tenant *tenant)
 }
 
 /*
- * Nothing may lie in a tenant's window, nor where one that comes later will have its own. But
- * programs may have libraries above their heaps: of windows there only the taken ones count. And
- * nothing may lie where guests' reservations will.
+ * No other memory may lie in a tenant's window, nor where a later tenant will have its window. But
+ * programs may have libraries above their heaps: there only windows that are taken count. And
+ * nothing may lie where guests will reserve addresses.
  */
 bool weir_tenant_windows_overlap(struct weir_worker *worker, uint64_t address, uint64_t bytes)
 {
@@ -123,7 +123,7 @@ static void let_window_go(struct weir_worker *worker, uint32_t window)
     give_window_back(worker, window);
 }
 
-/* Where the last windows are, this program may have something. */
+/* Hold a free window. Where the last windows are, this process may have something of its own. */
 static CUresult find_window(struct weir_worker *worker, uint32_t *ret_window)
 {
     CUresult result = CUDA_ERROR_ALREADY_MAPPED;
@@ -134,7 +134,7 @@ static CUresult find_window(struct weir_worker *worker, uint32_t *ret_window)
         if (window == WEIR_WINDOWS_MAX) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        result = hold_window(worker, window); /* nobody can have what something lies in */
+        result = hold_window(worker, window); /* no tenant can use these addresses */
     }
     if (result != CUDA_SUCCESS) {
         give_window_back(worker, window);
@@ -230,7 +230,7 @@ CUresult weir_tenant_reserve(struct weir_tenant *tenant)
 void weir_tenant_unreserve(struct weir_tenant *tenant)
 {
     if (tenant->reserved) {
-        (void)weir_chunk_ready_drop(tenant->worker); /* it lies in the window */
+        (void)weir_chunk_ready_drop(tenant->worker); /* the ready chunk lies in the window */
         let_window_go(tenant->worker, tenant->window);
     }
     weir_window_finish(&tenant->device_window);

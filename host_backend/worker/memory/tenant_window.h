@@ -12,7 +12,7 @@ struct weir_worker;
 /** Take a window and hold it for the tenant that comes first. @thread main, before there are
  * sessions */
 CUresult weir_worker_window_prepare(struct weir_worker *worker);
-/** Where it begins. @thread main, before there are sessions */
+/** @return the first address of the ready window. @thread main, before there are sessions */
 uint64_t weir_worker_ready_window_base(const struct weir_worker *worker);
 /** Give that window back, with the chunk in it (weir_chunk_ready_make()), if no tenant has come.
  * @thread main, with no session left */
@@ -21,9 +21,9 @@ void weir_worker_window_finish(struct weir_worker *worker);
 CUresult weir_tenant_reserve(struct weir_tenant *tenant);
 /** Give the window back, if it was reserved. No session may be left. @thread main */
 void weir_tenant_unreserve(struct weir_tenant *tenant);
-/** Of one that is reserved. @thread any */
+/** @return the first address of a tenant's reserved window. @thread any */
 uint64_t weir_tenant_window_base(const struct weir_tenant *tenant);
-/** Of both halves. @thread any */
+/** @return the size of both halves of the window. @thread any */
 uint64_t weir_tenant_window_bytes(const struct weir_tenant *tenant);
 /**
  * Does a range overlap the window of a tenant that there is, or the addresses for reservations

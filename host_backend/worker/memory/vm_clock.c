@@ -29,8 +29,8 @@ static uint64_t number_of(const char *text, const char *name)
 }
 
 /*
- * A thread's turns on a processor, and its time there in ticks: the one shows who works a little,
- * the other who never stops. Gives its name, too. false: it has ended.
+ * How often a thread got a processor, and its time there in ticks: the one changes if the thread
+ * works a little, the other if it never stops. Gives its name, too. false: the thread has ended.
  */
 static bool signs_of_thread(const char *folder, const char *thread, char name[32],
                             uint64_t *ret_signs)
@@ -43,7 +43,7 @@ static bool signs_of_thread(const char *folder, const char *thread, char name[32
     if (!weir_proc_text(path, text, sizeof text) || sscanf(text, "%*d (%31[^)]", name) != 1) {
         return false;
     }
-    at = strrchr(text, ')'); /* the name may be anything */
+    at = strrchr(text, ')'); /* the process name may contain anything */
     if (at == NULL || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu",
                              &user, &system) != 2) {
         return false;
@@ -57,7 +57,7 @@ static bool signs_of_thread(const char *folder, const char *thread, char name[32
     return true;
 }
 
-/* As QEMU calls them, if it was told to (debug-threads=on; libvirt does): "CPU 0/KVM". */
+/* QEMU names its threads "CPU 0/KVM" if it runs with debug-threads=on, as libvirt has it. */
 static bool is_processor(const char *name)
 {
     return strncmp(name, "CPU ", strlen("CPU ")) == 0 || strcmp(name, "ALL CPUs/TCG") == 0;
@@ -92,7 +92,8 @@ uint64_t weir_vm_signs(int64_t pid)
         }
     }
     closedir(threads);
-    /* Without names: all but the first, which serves the monitor also while the machine stands. */
+    /* Without names, count all threads but the first, which serves the monitor even in a stopped
+     * machine. */
     return n_processors != 0 ? of_processors : n_others != 0 ? of_others : of_first;
 }
 

@@ -1,12 +1,12 @@
 /*
- * The time by which a virtual machine's silence is measured: it stands still while the machine
- * does, so that a suspended one misses nothing.
+ * The clock that measures a virtual machine's silence: it stands still while the machine does, so
+ * that a suspended machine misses nothing.
  *
- * A machine runs while its processors do, and those are threads of QEMU. Also an idle kernel's have
- * something to do every few seconds; those of a machine that virsh, QEMU's monitor or a signal has
- * stopped, nothing at all, though QEMU's first thread goes on to serve its monitor and screen.
+ * A machine runs while its processors do, and those are threads of QEMU. They run every few seconds
+ * even if the machine's kernel is idle. If virsh, QEMU's monitor or a signal has stopped the
+ * machine, they do not run at all, though QEMU's first thread still serves its monitor and screen.
  *
- * Whoever owns it locks it.
+ * The owner of a clock locks it.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_MEMORY_VM_CLOCK_H
 #define WEIR_HOST_BACKEND_WORKER_MEMORY_VM_CLOCK_H
@@ -17,10 +17,10 @@
 
 struct weir_vm_clock {
     int64_t pid;        /* QEMU's; 0: not known, and all time counts */
-    uint64_t run_ns;    /* time in which the machine ran, as far as was looked */
-    uint64_t looked_ns; /* when it was last looked at; 0: never */
-    uint64_t moved_ns;  /* when its processors were first seen to have come as far as .. */
-    uint64_t signs;     /* .. this */
+    uint64_t run_ns;    /* time in which the machine ran, up to the last look */
+    uint64_t looked_ns; /* time of the last look at the machine; 0: never */
+    uint64_t moved_ns;  /* when its processors were first seen to have reached signs */
+    uint64_t signs;     /* weir_vm_signs() at that time */
 };
 
 /** Look at QEMU, once a second at most. @return run_ns @thread owner */

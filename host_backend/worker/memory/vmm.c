@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TENANT_SHARE  4 /* of the area: a quarter at most */
+#define TENANT_SHARE  4 /* a tenant may reserve at most 1/TENANT_SHARE of the area */
 #define RESERVE_TRIES 6
 /* How far off the next try is at least when the driver has something at a place. */
 #define STEP_BYTES (UINT64_C(64) << 30)
@@ -47,7 +47,7 @@ CUresult weir_vmm_alloc_create(struct weir_session *session, uint32_t device, ui
     struct weir_vmm_alloc *alloc;
     CUresult result;
 
-    /* Now: what is mapped later is cleared there, and then nobody waits for an error. */
+    /* Open the device now, while the guest waits for an error: clearing needs it later. */
     WEIR_TRY(weir_worker_device_open(w, device));
     WEIR_TRY(weir_session_charge_all(session, device, &cost));
     alloc = calloc(1, sizeof *alloc);
@@ -218,7 +218,7 @@ static void give_area(struct weir_session *s, const struct weir_vmm_space *space
     pthread_mutex_unlock(&w->vmm_area->lock);
 }
 
-/* At the hint, if that is to be had; else where there is room. */
+/* Take addresses at the hint if they are free; else wherever there is room. */
 static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignment,
                           struct weir_vmm_space *space)
 {
@@ -226,7 +226,7 @@ static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignm
     enum weir_status status = WEIR_ERR_QUOTA;
 
     pthread_mutex_lock(&w->vmm_area->lock);
-    if (w->vmm_area->window.bytes == 0 && /* the first reservation */
+    if (w->vmm_area->window.bytes == 0 && /* the first reservation sets the window up */
         weir_window_init(&w->vmm_area->window, w->config.vmm_base, w->config.vmm_bytes) !=
             WEIR_OK) {
         pthread_mutex_unlock(&w->vmm_area->lock);
@@ -250,9 +250,9 @@ static CUresult take_area(struct weir_session *s, uint64_t hint, uint64_t alignm
 }
 
 /*
- * Where the driver has something of its own, the place is given up for good. It stays charged to
- * the tenant: else one that reserves large pieces around such a place would use up all tenants'.
- * What is there may be much larger than the place, so each try is twice as far off as the last.
+ * If the driver uses the addresses for itself, they are given up for good. They stay charged to the
+ * tenant: otherwise a tenant could use up all tenants' addresses by large reservations around them.
+ * The driver's part may be much larger, so each try is twice as far off as the last.
  */
 static CUresult reserve_area(struct weir_session *s, uint64_t alignment, uint64_t hint,
                              struct weir_vmm_space *space)
@@ -318,7 +318,7 @@ CUresult weir_session_vmm_unreserve(struct weir_session *s, uint64_t base)
         return CUDA_ERROR_INVALID_VALUE;
     }
     result = s->driver->cuMemAddressFree(space.base, space.bytes);
-    if (result != CUDA_SUCCESS) { /* it is the driver's still: nobody else may have it */
+    if (result != CUDA_SUCCESS) { /* the driver keeps the addresses, so nobody else may have them */
         weir_log_error("vmm: addresses not freed session=%llu base=0x%llx bytes=%llu result=%d",
                        (unsigned long long)s->id, (unsigned long long)space.base,
                        (unsigned long long)space.bytes, (int)result);
@@ -387,7 +387,7 @@ CUresult weir_session_vmm_unmap(struct weir_session *s, uint64_t base, uint64_t 
     return CUDA_SUCCESS;
 }
 
-/* Everything in the range is writable now: clear what nobody has seen. */
+/* The range is writable now: clear memory that no guest has seen. */
 static CUresult clear_new(struct weir_session *s, size_t first, size_t n)
 {
     CUstream busy = NULL, stream;
@@ -411,7 +411,7 @@ static CUresult clear_new(struct weir_session *s, size_t first, size_t n)
     return busy != NULL ? weir_memory_cleared(s->driver, busy) : CUDA_SUCCESS;
 }
 
-/* In one call where all lies on one device. */
+/* Set access to a range, in one call if all its memory lies on one device. */
 static CUresult set_access(struct weir_session *s, size_t first, size_t n, uint64_t base,
                            uint64_t bytes, uint32_t flags)
 {

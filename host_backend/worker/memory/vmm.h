@@ -2,7 +2,7 @@
  * Virtual memory management for guests: memory without an address (struct weir_vmm_alloc), and a
  * session's reservations and mappings of it.
  *
- * Memory lives while somebody refers to it: a session's handle, a mapping, an exported descriptor
+ * Memory lives while something refers to it: a session's handle, a mapping, an exported descriptor
  * that is open somewhere (memory/export.c). It is cleared before any guest can read it: where it
  * is first made accessible, or, if it is exported before that, then.
  *
@@ -24,14 +24,14 @@ struct weir_worker;
 struct weir_vmm_alloc {
     struct weir_tenant *tenant;
     uint64_t id, bytes;
-    uint64_t cleared_bytes; /* from the beginning; all of it before a second session sees it */
+    uint64_t cleared_bytes; /* cleared from the beginning on; all before a second session sees it */
     struct weir_amounts charged;
-    uint32_t handle_types; /* what it may be exported as */
-    uint32_t device;       /* of the worker's: where it lies */
+    uint32_t handle_types; /* handle types that the memory may be exported as */
+    uint32_t device;       /* index of the worker's device that the memory lies on */
     CUmemGenericAllocationHandle memory;
     bool kept;                         /* the supervisor holds a descriptor */
-    bool published;                    /* it is in the directory, by this worker or another */
-    uint8_t key[WEIR_ENTRY_KEY_BYTES]; /* .. by this key */
+    bool published;                    /* this worker or another has put it into the directory */
+    uint8_t key[WEIR_ENTRY_KEY_BYTES]; /* key in the directory */
     uint32_t refs;                     /* under the tenant's lock */
 };
 

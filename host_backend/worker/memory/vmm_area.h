@@ -9,7 +9,7 @@
 
 struct weir_vmm_area {
     pthread_mutex_t lock;      /* guards what follows, and the tenants' vmm_bytes */
-    struct weir_window window; /* made at the first reservation */
+    struct weir_window window; /* set up at the first reservation */
 };
 
 #endif

@@ -157,7 +157,7 @@ size_t weir_vmm_maps_of(const struct weir_vmm_book *book, uint64_t base, uint64_
 void weir_vmm_maps_remove(struct weir_vmm_book *book, size_t first, size_t n)
 {
     if (n == 0) {
-        return; /* there may be no array */
+        return; /* the array may not exist */
     }
     for (size_t i = first; i < first + n; i++) {
         book->n_read_only -= book->maps[i].access == READ_ONLY;

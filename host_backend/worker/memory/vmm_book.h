@@ -19,7 +19,7 @@ struct weir_vmm_alloc;
 /* A reservation. */
 struct weir_vmm_space {
     uint64_t base, bytes;
-    uint64_t room; /* taken of the area: more than bytes where the alignment asked for it */
+    uint64_t room; /* addresses taken from the area: more than bytes if the alignment needs more */
 };
 
 struct weir_session_vmm_map {
@@ -34,7 +34,7 @@ struct weir_vmm_book {
     size_t n_spaces, spaces_room;
     struct weir_session_vmm_map *maps; /* owned */
     size_t n_maps, maps_room;
-    size_t n_read_only; /* maps with read access alone */
+    size_t n_read_only; /* maps that allow only reading */
 };
 
 /** Enter a reservation. WEIR_ERR_EXISTS (overlap), WEIR_ERR_QUOTA (too many), WEIR_ERR_NO_MEMORY */

@@ -19,7 +19,7 @@
 
 #define GPU_WAIT_NS  (50 * WEIR_NS_PER_MS)
 #define LOOK_NS      (100 * WEIR_NS_PER_US)
-#define STAGED_BYTES (256u << 10) /* the first part of a session's arena (segment.c) */
+#define STAGED_BYTES (256u << 10) /* size of the first part of a session's arena (segment.c) */
 #define WORD_BYTES   sizeof(uint32_t)
 
 static const char text[] = ".version 6.4\n.target sm_75\n.address_size 64\n"
@@ -31,9 +31,9 @@ static const char text[] = ".version 6.4\n.target sm_75\n.address_size 64\n"
 /* What is made, in this order, and given back in the other. */
 struct warm {
     const struct weir_driver *driver;
-    uint8_t *staged; /* registered, as a session's segment */
+    uint8_t *staged; /* memory registered like a session's segment */
     CUdeviceptr staged_at;
-    CUstream stream, other; /* as a session's own, and as a program's */
+    CUstream stream, other; /* streams like a session's own and like a program's */
     CUmodule module;
 };
 

@@ -65,7 +65,7 @@ static bool round_up(uint64_t n, uint64_t to, uint64_t *ret)
 }
 
 /*
- * false: more than 64 bits count. Of what is compressed it is more than the driver takes.
+ * The bytes of an array. false: they exceed 64 bits. A compressed array takes less than this.
  *
  * The device lays texels out in tiles of 64 bytes by 8 rows, which are whole also in an array of
  * one row: 131,072 floats take 4 MiB, and 64 take 2 KiB (H100, 2026-11-27).
@@ -81,7 +81,7 @@ static bool array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, uint64_t *ret_bytes)
            !__builtin_mul_overflow(*ret_bytes, at_least_one(d->Depth), ret_bytes);
 }
 
-/* The same of as many levels, or as there can be. */
+/* Bytes of a mipmapped array with n_levels levels, or as many as there can be. */
 static bool mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t n_levels,
                          uint64_t *ret_bytes)
 {
@@ -126,7 +126,7 @@ static CUresult begin(struct weir_session *s, enum weir_kind kind, uint64_t hand
 
 /* ---------------------------------------------------------------- clearing */
 
-/* Without memory until something is mapped there, which no operation does. */
+/* Is it an array without memory of its own? No operation maps memory there. */
 static bool is_hollow(const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
     return (d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) != 0;
@@ -208,7 +208,7 @@ static CUresult clear_levels(struct weir_session *s, CUmipmappedArray mipmap, CU
 
         result = s->driver->cuMipmappedArrayGetLevel(&level, mipmap, i);
         if (result == CUDA_ERROR_INVALID_VALUE && i != 0) {
-            return CUDA_SUCCESS; /* it has no more */
+            return CUDA_SUCCESS; /* the array has no more levels */
         }
         if (result == CUDA_SUCCESS) {
             result = clear_array(s, level, stream);

@@ -33,7 +33,7 @@ CUresult weir_host_ctx_create(struct weir_session *s, const struct weir_op_ctx_c
         return CUDA_ERROR_INVALID_VALUE;
     }
     WEIR_TRY(weir_session_enter(s, (uint32_t)in->device));
-    WEIR_TRY(weir_session_work_stream(s, &native)); /* by it a dead context is noticed */
+    WEIR_TRY(weir_session_work_stream(s, &native)); /* this call notices a dead context */
     if (weir_session_contexts(s) == NULL) {
         WEIR_TRY(weir_ops_libraries_reload(s));
     }
@@ -74,7 +74,7 @@ CUresult weir_host_ctx_destroy(struct weir_session *s, const struct weir_op_ctx_
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     weir_ctx_destroy(s, ctx);
-    weir_ops_streams_sweep(s); /* of others, which were in a capture that began in one of its */
+    weir_ops_streams_sweep(s); /* sweep streams whose capture began in one of this context's */
     if (weir_session_contexts(s) == NULL) {
         weir_ops_libraries_unload(s);
     }
@@ -87,7 +87,7 @@ static bool limit_ok(uint32_t limit, uint64_t value, bool alone)
 {
     switch (limit) {
     case CU_LIMIT_STACK_SIZE:
-        return value <= 512u << 10; /* as much as a thread can have */
+        return value <= 512u << 10; /* a thread can have no more than this */
     case CU_LIMIT_PRINTF_FIFO_SIZE:
         return value <= 64u << 20;
     case CU_LIMIT_MALLOC_HEAP_SIZE:

@@ -14,7 +14,7 @@
  */
 #define PIECE_BYTES (UINT64_C(32) << 20)
 
-/* Where an arena offset is for the driver. */
+/* Convert an arena offset to the driver's address. */
 static CUresult place(struct weir_session *s, bool arena, uint64_t address, uint64_t bytes,
                       bool writes, CUdeviceptr *ret)
 {
@@ -76,7 +76,7 @@ static CUresult submit_copy(struct weir_session *s, struct weir_host_stream *str
 
         what.work = (struct weir_gate_work){.class = class, .bytes = copy.bytes};
         if (__builtin_add_overflow(left - copy.bytes, rest, &what.work.rest_bytes)) {
-            what.work.rest_bytes = UINT64_MAX; /* the guest says what it likes */
+            what.work.rest_bytes = UINT64_MAX; /* the guest's number may be anything */
         }
         WEIR_TRY(weir_submit(s, stream, &what));
     }
@@ -140,7 +140,7 @@ static CUresult check_side(struct weir_session *s, const struct weir_host_copy_s
             return CUDA_ERROR_INVALID_HANDLE;
         }
         *ret_type = CU_MEMORYTYPE_ARRAY;
-        *ret_array = array->native; /* its extents are the driver's to check */
+        *ret_array = array->native; /* the driver checks the array's extents */
         return CUDA_SUCCESS;
     }
     if (side->kind >= WEIR_SIDE_KIND_COUNT || !extent(side, width, height, depth, &bytes)) {

@@ -23,7 +23,7 @@ static CUresult read_layout(struct weir_session *s, struct weir_host_function *f
                                             : d->cuFuncGetParamInfo(f->o.native, i, &offset, &size);
 
         if (result == CUDA_ERROR_INVALID_VALUE) {
-            f->layout_known = true; /* one past the last */
+            f->layout_known = true; /* index i is one past the last parameter */
             return CUDA_SUCCESS;
         }
         if (result == CUDA_ERROR_NOT_SUPPORTED) {

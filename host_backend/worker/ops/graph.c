@@ -57,8 +57,8 @@ CUresult weir_host_capture_begin(struct weir_session *s, const struct weir_op_ca
         return CUDA_ERROR_ILLEGAL_STATE;
     }
     weir_admission_stream_captures(s, stream);
-    /* What the mode forbids, the guest's own threads are told by the guest; here it would forbid
-     * other sessions' calls. */
+    /* The guest library applies the mode to the guest's threads. The driver would apply it to other
+     * sessions' calls. */
     if (in->g != 0) {
         graph = weir_host_object_get(s, WEIR_KIND_GRAPH, in->g);
         if (graph == NULL) {
@@ -107,7 +107,7 @@ static CUresult name_captured(struct weir_session *s, struct weir_host_stream *s
     struct weir_object *o;
     CUresult result;
 
-    if (known != NULL && known->handle == handle) { /* the guest's, as if it had another name */
+    if (known != NULL && known->handle == handle) { /* the guest has it already under this handle */
         known->borrowed = false;
         weir_graph_nest_capture_end(s, stream, known);
         return CUDA_SUCCESS;
@@ -150,14 +150,14 @@ static CUresult end_capture(struct weir_session *s, struct weir_host_stream *str
     if (graph != NULL && stream->capture_given) {
         weir_graph_nest_capture_end(s, stream, graph);
     }
-    if (result == CUDA_SUCCESS && stream->capture_given) { /* it has its name, and its owner */
+    if (result == CUDA_SUCCESS && stream->capture_given) { /* the graph has its name already */
         return graph != NULL && graph->handle == handle ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     }
     if (result == CUDA_SUCCESS && native != NULL) {
         return name_captured(s, stream, native, handle);
     }
     if (graph != NULL && !stream->capture_given) {
-        weir_host_object_forget(s, graph); /* the driver has destroyed it, and its nodes */
+        weir_host_object_forget(s, graph); /* the driver has destroyed the graph and its nodes */
     }
     return result == CUDA_SUCCESS ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : result;
 }
@@ -183,8 +183,8 @@ CUresult weir_host_capture_end(struct weir_session *s, const struct weir_op_capt
     return result;
 }
 
-/* The stream of a context in which a capture began, if one did there, is told its graph's name. A
- * stream that joined a capture has no end of its own. */
+/* If a stream of the context began the capture of this graph, give the stream the graph's name. A
+ * stream that joined a capture does not end it. */
 static void name_of_its_own(struct weir_session *s, const struct weir_host_ctx *ctx, CUgraph graph,
                             uint64_t name)
 {
@@ -244,7 +244,7 @@ CUresult weir_host_capture_info(struct weir_session *s, const struct weir_op_cap
         if (kept == NULL) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        memcpy(kept, c.edges, c.n * sizeof *kept); /* the driver's, until it is asked again */
+        memcpy(kept, c.edges, c.n * sizeof *kept); /* the driver reuses its array */
         out->edges = kept;
         out->n_edges = (uint32_t)c.n;
     }
@@ -386,7 +386,7 @@ CUresult weir_host_graph_launch(struct weir_session *s, const struct weir_op_gra
     struct weir_host_stream *stream = weir_ops_stream(s, in->s);
     struct weir_submission what = {
         .work = {.class = WEIR_SCHED_GRAPH, .key = s->id << 40 ^ in->x},
-        .may_print = s->prints != NULL, /* whether one of its kernels does is not known here */
+        .may_print = s->prints != NULL, /* unknown: whether one of the graph's kernels prints */
         .call = call_graph,
         .user = &exec};
 

@@ -58,7 +58,7 @@ CUresult weir_host_graph_add_conditional(struct weir_session *s,
             weir_session_name(s, WEIR_KIND_GRAPH, params.conditional.phGraph_out[i], &bodies[i]));
         body = weir_host_object_get(s, WEIR_KIND_GRAPH, bodies[i]);
         if (body != NULL && body->borrowed) {
-            body->owner = node_object; /* it dies with its node */
+            body->owner = node_object; /* the body dies with its node */
         }
     }
     out->graphs = bodies;

@@ -51,7 +51,7 @@ static bool weigh(struct weir_session *s, const struct weir_graph_level *level,
     return inside->weights != NULL && inside->piece_of != NULL;
 }
 
-/* @return how many pieces; 0: it cannot be divided */
+/* @return the number of pieces; 0: the graph cannot be divided */
 static uint32_t divide(struct weir_session *s, const struct weir_graph_level *level,
                        struct weir_exec_inside *inside, uint32_t n_pieces)
 {
@@ -76,8 +76,8 @@ static uint32_t divide(struct weir_session *s, const struct weir_graph_level *le
 /* A graph that holds the nodes of some pieces. */
 struct part {
     CUgraph graph;          /* owned */
-    CUgraphNode *nodes;     /* by index; those of other pieces are not there any more. Owned */
-    uint32_t first, behind; /* of pieces */
+    CUgraphNode *nodes;     /* by index; nodes of other pieces are no longer valid; owned */
+    uint32_t first, behind; /* numbers of the first piece and of the one behind the last */
 };
 
 struct workshop {
@@ -134,7 +134,7 @@ static CUresult narrow(const struct workshop *w, struct part *part, uint32_t fir
     return CUDA_SUCCESS;
 }
 
-/* With all memory that its launches need: a launch must not fail behind other pieces. */
+/* Instantiate a part with all the memory of its launches: a later piece must not fail to launch. */
 static CUresult instantiate(const struct workshop *w, const struct part *part)
 {
     const struct weir_driver *d = w->session->driver;

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NODES_MAX 65536u /* of a graph that is looked at */
+#define NODES_MAX 65536u /* a graph with more nodes is not examined */
 
 /* How many blocks a kernel has, and how many of them fit on an SM. false: that is not known. */
 static bool count_blocks(struct weir_session *s, const CUDA_KERNEL_NODE_PARAMS *params,
@@ -85,9 +85,9 @@ uint64_t weir_ops_node_weight(struct weir_session *s, CUgraphNode node)
 }
 
 struct demand {
-    uint64_t sms; /* of all kernels together */
+    uint64_t sms; /* sum over all kernels */
     uint32_t kernels;
-    bool unknown; /* there is something that is not looked into, or was not understood */
+    bool unknown; /* a node was not examined or not understood */
 };
 
 static void add_graph(struct weir_session *s, CUgraph graph, unsigned depth, struct demand *demand);

@@ -18,17 +18,17 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define ITEMS_MAX WEIR_GRAPH_NODES_MAX /* of a graph with its child graphs */
+#define ITEMS_MAX WEIR_GRAPH_NODES_MAX /* items of a graph with its child graphs */
 #define LINKS_MAX WEIR_GRAPH_EDGES_MAX
-#define STEPS_MAX (UINT64_C(1) << 28) /* of all searches; keeps one call to some seconds */
+#define STEPS_MAX (UINT64_C(1) << 28) /* steps of all searches; limits one call to some seconds */
 #define NONE      UINT32_MAX
 
 struct item {
-    uint64_t token;  /* of a function */
-    uint32_t block;  /* of a copy; else NONE */
+    uint64_t token;  /* identifies a function */
+    uint32_t block;  /* index of a copy's block; else NONE */
     bool function;   /* token is valid */
-    uint32_t end;    /* of a child graph: its other item; else the item itself */
-    uint32_t search; /* the last search that has been here */
+    uint32_t end;    /* the other item of a child graph; else the item itself */
+    uint32_t search; /* number of the last search that reached the item */
 };
 
 struct link {
@@ -40,15 +40,15 @@ struct named_block {
     uint32_t to_gpu, number;
 };
 
-/* Links by the item that they leave (or, reversed, enter): those of item i are first[i] .. first[i
- * + 1]. */
+/* Links sorted by the item that they leave (or, reversed, enter): item i has those from first[i]
+ * to before first[i + 1]. */
 struct neighbours {
     uint32_t *first, *items;
 };
 
 struct plan {
     const struct weir_driver *driver;
-    struct named_block *blocks; /* by address */
+    struct named_block *blocks; /* sorted by address */
     uint32_t n_blocks;
     struct item *items;
     uint32_t n_items, room_items;
@@ -56,9 +56,9 @@ struct plan {
     uint32_t n_links, room_links;
     uint32_t n_searches;
     uint64_t n_steps;
-    uint32_t *queue; /* as many as there are items */
+    uint32_t *queue; /* room for all items */
     uint64_t *tokens;
-    uint32_t *found; /* pairs: what the guest gets */
+    uint32_t *found; /* pairs of functions: what the guest gets */
     uint32_t n_pairs;
 };
 
@@ -151,7 +151,7 @@ static uint32_t block_of(const struct plan *p, CUgraphNode node)
 
 /* ---------------------------------------------------------------- from the driver's graph */
 
-/* @param ret_first  of its items: item *ret_first + i is level->nodes[i]. */
+/* @param ret_first  index of the first new item: item *ret_first + i is level->nodes[i]. */
 static CUresult add_items(struct plan *p, const struct weir_graph_level *level, uint32_t *ret_first)
 {
     if (!make_room((void **)&p->items, &p->room_items, p->n_items, level->n_nodes, sizeof *p->items,
@@ -184,7 +184,7 @@ static CUresult add_edges(struct plan *p, const struct weir_graph_level *level, 
         uint32_t to = weir_graph_level_find(level, level->to[i]);
 
         if (from == WEIR_GRAPH_NO_NODE || to == WEIR_GRAPH_NO_NODE) {
-            return CUDA_ERROR_UNKNOWN; /* an edge of a node that the driver did not list */
+            return CUDA_ERROR_UNKNOWN; /* an edge names a node that the driver did not list */
         }
         assert(p->items != NULL);
         if (!add_link(p, p->items[first + from].end, first + to)) {
@@ -286,7 +286,7 @@ static bool is_wanted(const struct weir_op_graph_function_order_in *in, const st
     return item->block != NONE && (in->to_gpu[item->block] != 0) != back;
 }
 
-/* From one function. */
+/* Search from one function. */
 static CUresult search(struct plan *p, const struct weir_op_graph_function_order_in *in,
                        uint32_t start, const struct neighbours *near, bool back)
 {

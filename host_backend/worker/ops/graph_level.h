@@ -7,14 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WEIR_GRAPH_NODES_MAX 262144u /* of a graph that is read */
+#define WEIR_GRAPH_NODES_MAX 262144u /* largest number of nodes of a graph that is read */
 #define WEIR_GRAPH_EDGES_MAX 1048576u
-#define WEIR_GRAPH_DEPTH_MAX 16 /* of child graphs within child graphs */
+#define WEIR_GRAPH_DEPTH_MAX 16 /* levels of child graphs within child graphs */
 #define WEIR_GRAPH_NO_NODE   UINT32_MAX
 
 /* Owned by the caller. Zeroed: empty. */
 struct weir_graph_level {
-    CUgraphNode *nodes;     /* by address */
+    CUgraphNode *nodes;     /* sorted by address */
     CUgraphNode *from, *to; /* edge i leads from from[i] to to[i] */
     size_t n_nodes, n_edges;
 };

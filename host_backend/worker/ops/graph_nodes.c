@@ -260,7 +260,7 @@ CUresult weir_host_graph_kernel_attribute(struct weir_session *s,
         }
         return CUDA_SUCCESS;
     }
-    if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) { /* within the tenant's class */
+    if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) { /* the priority stays within the tenant's class */
         value.priority = weir_admission_stream_priority(s, value.priority);
     }
     if (id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW && value.accessPolicyWindow.num_bytes != 0) {

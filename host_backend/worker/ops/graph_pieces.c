@@ -2,10 +2,10 @@
  * Launches of graphs in pieces.
  *
  * A launch of a graph is one item to the scheduler, and nothing ends it before its last node. So a
- * graph that takes long, and whose tenant has had company lately, is launched as several graphs:
+ * long graph is launched as several graphs if other tenants have had work lately:
  *
  *     instantiation   the graph is copied (exec->inside), since the guest may change or destroy it
- *     launch          the whole, while nobody waits, or while it is short
+ *     launch          the whole, while no other work waits, or while it is short
  *     cut             at a launch: the nodes are divided (graph_cut.c), and each piece becomes an
  *                     executable graph (exec->pieces)
  *     launch          the pieces, each an item of its own; the whole again when the tenant is alone
@@ -29,8 +29,8 @@
 
 #define PIECES_MAX      128u
 #define EXPLORE_MAX     7u /* most pieces in mode "explore" */
-#define CUTS_MAX        3u /* by the guess of graph_demand.c, then by what the pieces took */
-#define LONG_PIECE      2u /* a piece of so many times the wanted length is worth another cut */
+#define CUTS_MAX        3u /* the first by graph_demand.c, the others by the pieces' times */
+#define LONG_PIECE      2u /* a piece of LONG_PIECE times the wanted length is worth another cut */
 #define CERTAINLY_SHORT 4u /* a whole of at most 1/4 of a piece will not be cut */
 
 /* Might a graph of this session ever be launched in pieces? */
@@ -170,7 +170,7 @@ static void cut_as_needed(struct weir_session *s, struct weir_exec *exec, uint64
 
 /* ---------------------------------------------------------------- launches */
 
-/* In mode "explore": some launches in pieces, and some of the whole. */
+/* Mode "explore" launches some graphs in pieces, and some as a whole. */
 static bool explore(struct weir_session *s, struct weir_exec *exec, uint64_t draw, CUstream stream)
 {
     if (exec->pieces == NULL && exec->inside.graph != NULL &&
@@ -195,7 +195,7 @@ bool weir_graph_pieces_wanted(struct weir_session *session, struct weir_exec *ex
         return explore(s, exec, draw, weir_host_stream_at(stream));
     }
     if (piece_ns == 0 || weir_admission_is_small(s, exec->sms)) {
-        return false; /* a small one keeps nobody from the device */
+        return false; /* others can run beside a small graph */
     }
     ns = weir_graph_probe_ns(s, exec);
     if (ns <= piece_ns) {

@@ -10,7 +10,7 @@
 struct span {
     int least, greatest; /* valid if any */
     bool any;
-    bool unknown; /* a node that is not looked into, or was not understood */
+    bool unknown; /* a node was not examined or not understood */
 };
 
 static void look_at_graph(const struct weir_driver *d, CUgraph graph, unsigned depth,

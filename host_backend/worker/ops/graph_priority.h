@@ -24,8 +24,8 @@
 uint64_t weir_graph_priority_flags(struct weir_session *session, CUgraph graph, uint64_t flags,
                                    struct weir_exec_priority *ret_priority);
 
-/** It was updated from another graph, which may ask for something else. Where the kernels of that
- * have different priorities, all of them have the highest. @thread session */
+/** Take the priority of an executable graph from the graph that it was updated from. If the kernels
+ * of that graph have different priorities, all of them get the highest. @thread session */
 void weir_graph_priority_updated(struct weir_session *session, struct weir_exec *exec,
                                  CUgraph graph);
 

@@ -6,7 +6,7 @@
 
 #define PROBES 2u /* the first launch also uploads the graph, so the shorter time counts */
 
-/* It can be cut, nothing is known of it, and somebody may wait for it. */
+/* Can the graph be cut, is nothing known of it, and may other work wait for it? */
 static bool is_wanted(const struct weir_session *s, const struct weir_exec *exec)
 {
     return exec->inside.graph != NULL && exec->hint.ns == 0 && exec->probe.n < PROBES &&

@@ -18,17 +18,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLACK_PART 4u /* of a piece: how far a cut may be from its place */
+#define SLACK_PART 4u /* a cut may be off its place by 1/SLACK_PART of a piece */
 
 struct split {
     const struct weir_graph_shape *shape;
     uint32_t *first, *after; /* successors of node i: after[first[i]] .. after[first[i + 1] - 1] */
-    uint32_t *waits_for;     /* how many of a node's dependencies have no start yet */
+    uint32_t *waits_for;     /* for each node: how many of its dependencies have no start yet */
     uint64_t *start;
     uint32_t *order;    /* the nodes in the order of their starts; at first, any good order */
-    uint32_t *position; /* in that order, by node */
-    uint64_t *before;   /* the weight before each position */
-    int32_t *open;      /* the branches that are open before each position */
+    uint32_t *position; /* each node's position in that order */
+    uint64_t *before;   /* the weight of all nodes before each position */
+    int32_t *open;      /* how many branches are open before each position */
 };
 
 static bool make_room(struct split *s)

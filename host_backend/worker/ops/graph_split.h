@@ -1,6 +1,6 @@
 /*
- * Where to cut a graph: divides nodes into pieces that can run one after the other. Plain data; it
- * knows no driver.
+ * Divide a graph's nodes into pieces that can run one after the other. Works on plain data, without
+ * a driver.
  *
  * Source: docs/design/graphs.md
  */
@@ -13,7 +13,7 @@
 struct weir_graph_shape {
     uint32_t n_nodes, n_edges;
     const uint32_t *from, *to; /* below n_nodes */
-    const uint64_t *weights;   /* what each node takes, 1 or more; only their ratios matter */
+    const uint64_t *weights;   /* each node's weight, 1 or more; only the ratios matter */
 };
 
 /**

@@ -29,7 +29,7 @@ static CUresult translate(struct weir_session *s, CUlaunchAttribute *a)
     case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
     case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
         return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY: /* within the tenant's class */
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY: /* the priority stays within the tenant's class */
         a->value.priority = weir_admission_stream_priority(s, a->value.priority);
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
@@ -147,8 +147,8 @@ CUresult weir_ops_params(struct weir_session *s, const struct weir_host_function
 }
 
 /*
- * A kernel's name to the scheduler: the same in the next process and on the next host. The tenant
- * is part of it: what a kernel does depends on its arguments, and nobody is to teach about others'.
+ * The scheduler's key of a kernel, the same in the next process and on the next host. The tenant is
+ * part of it: a kernel's time depends on its arguments, and tenants must not affect each other.
  */
 static uint64_t kernel_key(struct weir_session *s, struct weir_host_function *f)
 {
@@ -164,7 +164,7 @@ static uint64_t kernel_key(struct weir_session *s, struct weir_host_function *f)
         of[2] = weir_hash64_of(s->tenant->name, strlen(s->tenant->name));
         key = weir_hash64_of(of, sizeof of);
     }
-    if (key == 0) { /* a name that nobody else has, and no later worker reads again */
+    if (key == 0) { /* build a name that no other kernel has and no later worker reads */
         of[0] = (uintptr_t)f->o.native;
         of[1] = s->id;
         of[2] = weir_session_started_ns(s);

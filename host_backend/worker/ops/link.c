@@ -12,7 +12,7 @@
 struct link {
     struct weir_object o;
     struct weir_host_jit_options options;
-    unsigned n_own; /* of them the guest's, which come first */
+    unsigned n_own; /* the first n_own options are the guest's */
     char info[WEIR_LOG_BYTES];
     char error[WEIR_LOG_BYTES];
 };

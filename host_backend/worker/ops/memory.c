@@ -27,10 +27,10 @@
 #include <unistd.h>
 
 #define GRANTS_MAX      65536
-#define FD_WAIT_NS      WEIR_NS_PER_S /* it was sent right after the request */
+#define FD_WAIT_NS      WEIR_NS_PER_S /* the descriptor was sent right after the request */
 #define LOWEST_ADDRESS  0x10000u
 #define HIGHEST_ADDRESS 0x7ffffffff000u
-/* Of the window, when the guest's address is not free here. */
+/* Unit of the window's addresses that are taken when the guest's address is not free here. */
 #define REGISTRATION_UNIT (2u << 20)
 
 void weir_grant_drop(struct weir_session *session, struct weir_grant *grant)
@@ -135,9 +135,9 @@ struct weir_host_chunk *weir_ops_granted(const struct weir_session *s, uint64_t 
 }
 
 /*
- * Not waited for here: the guest has made sure that no work uses it, and waiting would block a
- * channel that the work may need (a host function's answer). A guest that lies gets the fault that
- * any wild pointer in a kernel gets.
+ * Does not wait for work: the guest has made sure that none uses the memory, and a wait would block
+ * a channel that the work may need (a host function's answer). A guest that lies gets the fault
+ * that any wild pointer in a kernel gets.
  */
 CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_return_in *in,
                               struct weir_op_mem_return_out *out)
@@ -148,8 +148,8 @@ CUresult weir_host_mem_return(struct weir_session *s, const struct weir_op_mem_r
     if (grant == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    /* The driver waits to unregister pinned memory; of other memory, nobody could write what
-     * streams wait for once it is gone. */
+    /* The driver waits to unregister pinned memory. In other memory, values that streams wait for
+     * could not be written after it is gone. */
     if ((grant->chunk->pinned || weir_awaited_within(s, grant->chunk->base, grant->chunk->bytes)) &&
         !weir_awaited_settle(s)) {
         return CUDA_ERROR_UNKNOWN;
@@ -168,20 +168,20 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
     size_t free_bytes, total_bytes;
 
     (void)in;
-    /* As if ended programs held nothing; before the device is asked: what goes meanwhile counts. */
+    /* Count what ended programs hold as free. Read this first: they may free it meanwhile. */
     ended = weir_tenant_held_by_ended(s->tenant, WEIR_ENDING_NS);
     out->free = weir_account_left(account, WEIR_ACCOUNT_DEVICE_MEMORY) + ended;
-    if (s->op.device != s->device) { /* it has no context */
+    if (s->op.device != s->device) { /* this thread has no context of that device current */
         (void)weir_nvml_free_bytes(device->nvml, &device_free);
     } else if (s->driver->cuMemGetInfo_v2(&free_bytes, &total_bytes) == CUDA_SUCCESS) {
         device_free = free_bytes;
     }
     out->total = device->about.total_memory_bytes;
     if (out->total > quota) {
-        out->total = quota; /* of all devices together */
+        out->total = quota; /* the quota covers all devices together */
     }
     device_free += ended + weir_spare_bytes(s, s->op.device);
-    if (out->free > device_free) { /* quotas may add up to more than there is */
+    if (out->free > device_free) { /* quotas may add up to more than the device has */
         out->free = device_free;
     }
     if (out->free > out->total) {
@@ -194,9 +194,9 @@ CUresult weir_host_mem_info(struct weir_session *s, const struct weir_op_mem_inf
 /* ---------------------------------------------------------------- the guest's own memory */
 
 /*
- * As far as the GPU must reach it (docs/design/registered.md). Its pages are those of a file that
- * is mapped here as well: one that the guest passes, or memory that is made here and that the guest
- * puts in the place of its pages.
+ * Registered memory (docs/design/registered.md). Its pages belong to a file that this process maps,
+ * too: a file that the guest passes, or memory made here that the guest puts in the place of its
+ * pages.
  */
 
 static void give_addresses(struct weir_session *s, const struct weir_registration *r)
@@ -258,7 +258,7 @@ static bool map_at(struct weir_registration *r, uint64_t device, int flag, int f
     void *at = mmap(want, r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flag, fd, (off_t)offset);
 
     if (at != MAP_FAILED && at != want) {
-        munmap(at, r->bytes); /* a kernel that does not know the flag */
+        munmap(at, r->bytes); /* a kernel that does not know the flag maps elsewhere */
     }
     if (at != want) {
         return false;
@@ -267,7 +267,7 @@ static bool map_at(struct weir_registration *r, uint64_t device, int flag, int f
     return true;
 }
 
-/* Where the guest has it, if that is free here; else in the window. */
+/* Map the memory at the guest's address if that is free here; else in the window. */
 static CUresult map_guest(struct weir_session *s, struct weir_registration *r, uint64_t address,
                           int fd, uint64_t offset)
 {
@@ -288,9 +288,9 @@ static CUresult map_guest(struct weir_session *s, struct weir_registration *r, u
 }
 
 /*
- * Its pages should not be able to go away: memfds that are sealed. A file that the program shares
- * with others cannot be sealed any more: of a tmpfs only (another file system may make us wait for
- * ever), and reading where it was cut gives zeros (state/bus_guard.h).
+ * May the file be mapped? The pages of a sealed memfd cannot go away. A file that the program
+ * shares cannot be sealed any more: it must be of a tmpfs (another file system may make us wait for
+ * ever), and reads behind a new end give zeros (state/bus_guard.h).
  */
 static bool fd_ok(int fd, uint64_t offset, uint64_t bytes, bool *ret_sealed)
 {
@@ -306,7 +306,7 @@ static bool fd_ok(int fd, uint64_t offset, uint64_t bytes, bool *ret_sealed)
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         return false;
     }
-    there = ((uint64_t)info.st_size + page - 1) & ~(page - 1); /* the last page is there in whole */
+    there = ((uint64_t)info.st_size + page - 1) & ~(page - 1); /* the last page is whole */
     return offset <= there && bytes <= there - offset;
 }
 
@@ -339,7 +339,7 @@ static CUresult begin(struct weir_session *s, uint64_t address, uint64_t bytes, 
         bytes > HIGHEST_ADDRESS || address > HIGHEST_ADDRESS - bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (weir_put_off_holds(s, address, bytes)) { /* or its address would be another one */
+    if (weir_put_off_holds(s, address, bytes)) { /* otherwise it would get another address */
         WEIR_TRY(weir_put_off_settle(s));
     }
     r = calloc(1, sizeof *r);
@@ -419,7 +419,7 @@ CUresult weir_host_host_register(struct weir_session *s, const struct weir_op_ho
     return register_fd(s, in, s->op.fd, &out->device_address);
 }
 
-/* Where the pages come from; fd is borrowed where they are the region's. */
+/* Get the pages; fd is borrowed if they are the region's. */
 static bool take_pages(struct weir_session *s, struct weir_registration *r, int *ret_fd,
                        uint64_t *ret_offset)
 {
@@ -498,7 +498,7 @@ CUresult weir_host_host_unregister(struct weir_session *s,
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
     if (!weir_awaited_settle_all(s)) {
-        return CUDA_ERROR_UNKNOWN; /* nobody is left to be told */
+        return CUDA_ERROR_UNKNOWN; /* the session is ending, so nobody reads the error */
     }
     weir_registration_drop(s, r);
     return CUDA_SUCCESS;

@@ -228,14 +228,14 @@ void weir_ops_jit_logs(struct weir_host_jit_options *options, char *info, char *
 
 /* ---------------------------------------------------------------- what the driver is given */
 
-/* Its variables are charged. */
+/* A load in progress. The image's variables are charged. */
 struct load {
     struct weir_host_image *image; /* a reference */
-    const void *code;              /* what the driver is given; the image's */
-    const void *compiled;          /* the same made of its PTX; NULL: it is not */
+    const void *code;              /* what the driver is given of the image; the image owns it */
+    const void *compiled;          /* code compiled from the image's PTX; NULL: not compiled */
     struct weir_image_facts facts;
     bool is_bundle;
-    char *info, *error; /* of one operation; NULL: not wanted */
+    char *info, *error; /* logs owned by one operation; NULL: not wanted */
 };
 
 static CUresult prepare(struct weir_session *s, const uint8_t hash[16], uint64_t bytes,
@@ -288,8 +288,8 @@ static void give_up(struct weir_session *s, struct load *load)
 }
 
 /*
- * Variables that could not be read off the PTX: charged as the compiled code has them. Where the
- * driver compiles, nobody knows what they take before it is taken.
+ * Charge variables that could not be read from the PTX, by the compiled code. If the driver
+ * compiles, their size is unknown until the memory is taken.
  */
 static CUresult charge_unknown(struct weir_session *s, struct load *load,
                                const struct weir_program_code *code)
@@ -315,7 +315,7 @@ static CUresult charge_unknown(struct weir_session *s, struct load *load,
     return CUDA_SUCCESS;
 }
 
-/* false: it is refused. */
+/* Compile the PTX if that is possible here. false: the image is refused. */
 static bool compile(struct weir_session *s, const struct weir_host_jit_options *options,
                     struct load *load, int32_t *ret_result)
 {
@@ -337,7 +337,7 @@ static bool compile(struct weir_session *s, const struct weir_host_jit_options *
     return code.refused == CUDA_SUCCESS;
 }
 
-/* From here to the end the driver may wait for all of the device's work. */
+/* Begin calls in which the driver may wait for all of the device's work. */
 static CUresult begin(struct weir_session *s, struct load *load, uint32_t *ret_idle)
 {
     CUresult result;
@@ -399,7 +399,7 @@ static CUresult refused(struct weir_session *s, CUresult result)
     return CUDA_SUCCESS;
 }
 
-/* Of code that was compiled, the options have had their say. */
+/* The options of code that was compiled here have been applied already. */
 static CUresult load_module(struct weir_session *s, struct load *load,
                             struct weir_host_jit_options *options, CUmodule *ret_module)
 {
@@ -422,7 +422,7 @@ static CUresult make_module(struct weir_session *s, const struct weir_op_module_
                             struct weir_host_ctx *ctx, struct weir_host_jit_options *options,
                             struct load *load, struct weir_op_module_load_out *out)
 {
-    unsigned n_own = options->n; /* of the guest */
+    unsigned n_own = options->n; /* the first n_own options are the guest's */
     CUmodule module;
     CUresult result = load_module(s, load, options, &module);
 
@@ -632,7 +632,7 @@ static uint32_t is_managed(const struct weir_session *s, CUdeviceptr address)
            managed != 0;
 }
 
-/* From now on the guest may name this memory. */
+/* Allow the guest to name the memory of a variable. */
 static CUresult admit_global(struct weir_session *s, struct weir_host_module *m,
                              CUdeviceptr address, size_t bytes, uint64_t *ret_address,
                              uint64_t *ret_bytes)

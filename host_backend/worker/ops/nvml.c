@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define PROCESSES_MAX 1024 /* as in proto/api/ops.toml */
+#define PROCESSES_MAX 1024 /* the limit of proto/api/ops.toml */
 #define NAME_BYTES    128
 
 CUresult weir_host_nvml_call(struct weir_session *s, const struct weir_op_nvml_call_in *in,
@@ -31,7 +31,7 @@ CUresult weir_host_nvml_call(struct weir_session *s, const struct weir_op_nvml_c
 struct processes {
     uint32_t *pids;
     uint64_t *used;
-    char *names; /* one after the other */
+    char *names; /* names, each with its NUL, one after the other */
     uint32_t n, n_names;
 };
 

@@ -38,7 +38,7 @@ static inline struct weir_host_function *weir_ops_function(struct weir_session *
 {
     struct weir_host_function *f = weir_host_object_get(s, WEIR_KIND_FUNCTION, handle);
 
-    return f != NULL && f->o.native != NULL ? f : NULL; /* its library may be unloaded */
+    return f != NULL && f->o.native != NULL ? f : NULL; /* a function's library may be unloaded */
 }
 /** The real context that is current: of the device of the context or the record in hand
  * (ops/context.c). */
@@ -64,7 +64,7 @@ CUresult weir_ops_copy_3d(struct weir_session *s, const struct weir_host_copy_si
                           const struct weir_host_copy_side *dst, uint64_t width, uint64_t height,
                           uint64_t depth, CUDA_MEMCPY3D *ret_copy);
 
-/* The same from any of the operations that carry these fields. */
+/* Make a CUDA_MEMCPY3D from the fields of any operation that has them. */
 #define WEIR_HAND_COPY_3D(s, in, ret_copy)                                                         \
     weir_ops_copy_3d((s),                                                                          \
                      &(struct weir_host_copy_side){(in)->src_kind, (in)->src_addr, (in)->src_x,    \
@@ -87,10 +87,10 @@ void weir_ops_copy_arrays(struct weir_session *s, const CUDA_MEMCPY3D *copy,
 CUresult weir_ops_check_fill(struct weir_session *s, uint64_t dst, uint64_t pitch,
                              uint32_t element_bytes, uint64_t width, uint64_t height);
 
-/** Where a new node goes. */
+/** The place of a new node in its graph. */
 struct weir_ops_place {
     CUgraph graph;
-    CUgraphNode *nodes; /* it depends on; of the operation in hand */
+    CUgraphNode *nodes; /* nodes that the new node depends on; owned by the current operation */
 };
 
 /** Look up a graph and dependencies for a new node, whose name is free (ops/graph_nodes.c). */
@@ -132,11 +132,11 @@ void weir_ops_libraries_unload(struct weir_session *s);
 CUresult weir_ops_libraries_reload(struct weir_session *s);
 
 /**
- * A launch's parameters as the driver gets them. A block may end early, as NCCL's do: what is
- * missing is zero, never what lies behind it here.
+ * Prepare a launch's parameters for the driver. A parameter block may be too short, as NCCL's are:
+ * the missing bytes are zero, never what lies behind the block here.
  *
- * @param params  of in's n bytes; replaced by scratch memory where that is too short.
- * @param bytes   replaced likewise.
+ * @param params  the block; replaced by scratch memory if it is too short.
+ * @param bytes   its size; replaced with it.
  */
 CUresult weir_ops_params(struct weir_session *s, const struct weir_host_function *f,
                          const void **params, size_t *bytes);

@@ -171,7 +171,7 @@ static void load_if_gone(weir_handle handle, void *object, void *user)
 
     (void)handle;
     if (m->o.native == NULL) {
-        (void)load_again(user, m); /* or everything of it is an invalid handle */
+        (void)load_again(user, m); /* if this fails, all handles of the library are invalid */
     }
 }
 

@@ -42,7 +42,7 @@ CUresult weir_host_stream_create(struct weir_session *s, const struct weir_op_st
     return CUDA_SUCCESS;
 }
 
-/* To ask one under capture would invalidate the capture. */
+/* A query of a stream under capture would invalidate the capture. */
 static void sweep(struct weir_session *s, const struct weir_host_ctx *ctx)
 {
     for (struct weir_host_stream *stream = ctx->streams, *next; stream != NULL; stream = next) {
@@ -86,7 +86,7 @@ CUresult weir_host_stream_destroy(struct weir_session *s,
     } else {
         stream->left = true;
     }
-    weir_ops_streams_sweep(s); /* others, too, may have been in the capture that began in it */
+    weir_ops_streams_sweep(s); /* sweep streams whose capture began in this stream */
     return result;
 }
 
@@ -120,7 +120,7 @@ CUresult weir_host_stream_wait_event(struct weir_session *s,
         return CUDA_ERROR_INVALID_HANDLE;
     }
     WEIR_TRY(weir_order_begin(s, stream, false));
-    if (in->flags != 0) { /* captured, it is a node of its own */
+    if (in->flags != 0) { /* in a capture, a wait with flags is a node of its own */
         WEIR_TRY(weir_graph_hold_captured(s, stream, &event->o));
     }
     return s->driver->cuStreamWaitEvent(weir_host_stream_at(stream), event->o.native, in->flags);
@@ -198,7 +198,7 @@ CUresult weir_host_stream_attribute(struct weir_session *s,
         if (id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW && window->num_bytes != 0) {
             WEIR_TRY(weir_session_check_dptr(s, (uintptr_t)window->base_ptr, window->num_bytes));
         }
-        if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) { /* within the tenant's class */
+        if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) { /* the priority stays within the tenant's class */
             stream->priority = value.priority;
             value.priority = weir_admission_stream_priority(s, value.priority);
             weir_admission_stream_made(stream, value.priority);

@@ -32,7 +32,7 @@ static CUresult fill_resource(struct weir_session *s, const struct weir_op_textu
         if (in->height == 0 || __builtin_mul_overflow(in->height, in->pitch, &bytes)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        /* Of the last row only its texels need be there: up to 16 bytes each. */
+        /* The last row needs only its texels: up to 16 bytes each. */
         bytes -= in->pitch;
         if (in->width > UINT32_MAX || in->channels == 0 || in->channels > 4) {
             return CUDA_ERROR_INVALID_VALUE;
@@ -43,7 +43,7 @@ static CUresult fill_resource(struct weir_session *s, const struct weir_op_textu
     }
 }
 
-/* Entered under a name that nobody uses: the value is looked up as what the driver calls it. */
+/* Enter the object under an unused name: it is found by the driver's value. */
 static CUresult enter(struct weir_session *s, enum weir_kind kind, unsigned long long value,
                       struct weir_host_ctx *ctx)
 {

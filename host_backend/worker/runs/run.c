@@ -14,7 +14,7 @@
 #include <time.h>
 
 #define READ_WORDS    5u
-#define FIRST_WAIT_NS (2 * WEIR_NS_PER_S) /* for the first chunk's zeroes */
+#define FIRST_WAIT_NS (2 * WEIR_NS_PER_S) /* for the zeroes of the first chunk */
 
 /* ---------------------------------------------------------------- a device's runs */
 
@@ -58,7 +58,7 @@ enum weir_status weir_runs_create(const struct weir_driver *driver, CUcontext co
         return WEIR_ERR_DRIVER;
     }
     do {
-        weir_run_chunks_look_locked(runs); /* nobody else knows them yet */
+        weir_run_chunks_look_locked(runs); /* no other thread knows the runs yet */
     } while (runs->n_chunks != 0 && runs->chunks[0]->state != WEIR_RUN_CHUNK_READY &&
              weir_clock_now_ns() < end_ns && nanosleep(&pause, NULL) == 0);
     runs->watching = pthread_create(&runs->watcher, NULL, weir_runs_watch, runs) == 0;
@@ -109,8 +109,8 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Of the whole GPU nothing is asked: then workers need not look at their place. Those that are to
- * look before each task are asked for what they have: they look where they find anything asked. */
+/* The word that asks workers for the run's place. 0: the run has the whole GPU, so they need not
+ * look. With look_always it is never 0: workers look where they find one. */
 static uint32_t place_word(const struct weir_run *run)
 {
     const struct weir_run_place *place = &run->place;
@@ -123,7 +123,7 @@ static uint32_t place_word(const struct weir_run *run)
         return 0;
     }
     if (no_block_limit && run->args.block_limit == 0) {
-        block_limit = 0; /* as in the parameter; "none" would be one more thing to look at */
+        block_limit = 0; /* as the parameter says; "none" would be one more thing to look at */
     }
     return WEIR_PTX_ASK(
         all_sms ? 0 : place->sm_first,
@@ -143,11 +143,11 @@ CUresult weir_run_ask(struct weir_run *run, CUstream stream, bool stop)
 }
 
 /*
- * Blocks of a grid. The hardware places them: workers that meet the wrong SM leave, so that a range
- * needs as many as all SMs hold. And so does a block limit, for the SMs that are emptiest get more
- * than it, which leave, and others fewer: of two chains of kernels with no more blocks than wanted,
- * nine and two an SM, half of the SMs had so many, and 16 of 132 none of the first (H200,
- * 2026-11-23).
+ * How many worker blocks a grid has. The hardware places them, and workers on a wrong SM leave, so
+ * a range of SMs needs as many blocks as all SMs hold. So does a block limit: the emptiest SMs get
+ * too many blocks, of which some leave, and others too few. Measured with two chains of kernels
+ * that wanted nine and two blocks an SM and had no more: half of the SMs had so many, and 16 of 132
+ * had none of the first (H200, 2026-11-23).
  */
 static uint32_t grid_blocks(const struct weir_run *run)
 {
@@ -225,7 +225,7 @@ static CUresult fill(struct weir_run *run, const struct weir_run_params *p, bool
 
     run->p = *p;
     run->p.arguments = NULL;
-    if (idle) { /* it goes where it likes */
+    if (idle) { /* while the device is to be idle, the run may use all SMs */
         run->p.place = (struct weir_run_place){.task_blocks = p->place.task_blocks};
     }
     run->place = run->p.place;
@@ -278,7 +278,7 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
         runs->counts.crowded++;
         result = CUDA_ERROR_NOT_PERMITTED;
     } else if ((run = weir_run_take_locked(runs)) == NULL) {
-        pthread_cond_signal(&runs->work); /* let it look for room */
+        pthread_cond_signal(&runs->work); /* the watcher looks for a free lane */
     } else if (!idle) {
         runs->starting++;
     }
@@ -304,7 +304,7 @@ CUresult weir_run_start(struct weir_runs *runs, const struct weir_run_params *pa
             weir_log_error("forms: a stream cannot be held result=%d", (int)held);
             run->no_stop = true;
         } else if (params->look_always && !idle && runs->idle_wanted == 0) {
-            (void)weir_run_ask(run, runs->control, false); /* without it, a change takes longer */
+            (void)weir_run_ask(run, runs->control, false); /* if it fails, changes take longer */
         }
         if (ret_run != NULL) {
             run->refs++;
@@ -353,7 +353,7 @@ CUresult weir_run_stop(struct weir_run *run, uint64_t lease_ns)
         result = CUDA_ERROR_NOT_PERMITTED;
     } else if (runs->idle_wanted != 0 ||
                (run->state == WEIR_RUN_RUNNING && !weir_run_lanes_are_reached_locked(run))) {
-        runs->counts.no_idle++; /* or what lets it go on would come behind the stop */
+        runs->counts.no_idle++; /* otherwise what resumes the run would come behind the stop */
         result = CUDA_ERROR_NOT_READY;
     } else if (run->state == WEIR_RUN_RUNNING) {
         result = begin_stop_locked(run);
@@ -553,8 +553,8 @@ void weir_runs_release(struct weir_runs *runs, const void *owner)
     pthread_mutex_unlock(&runs->lock);
 }
 
-/* All are told before any stream goes on, so that none begins on what another has left undone. The
- * watcher sees a run that could not be told to its end. */
+/* Stop all runs of the owner before any of their streams goes on, so that no work begins on what a
+ * stopped run has left undone. The watcher lets a run finish that could not be stopped. */
 void weir_runs_withdraw(struct weir_runs *runs, const void *owner)
 {
     pthread_mutex_lock(&runs->lock);
@@ -610,7 +610,7 @@ static void let_go_locked(struct weir_runs *runs)
     pthread_cond_signal(&runs->work);
 }
 
-/* Also for runs that were on their way into the list when a caller wanted an idle device. */
+/* Let runs go on while a caller wants an idle device, also runs that were being started then. */
 static void let_go_if_needed_locked(struct weir_runs *runs)
 {
     if (any_needs_us_locked(runs)) {

@@ -3,9 +3,9 @@
  * and resized while it is on the device.
  *
  * Each device has one struct weir_runs, which is internally locked. A run has a reference count.
- * The launch holds one reference until nothing on the device can touch the run any more; whoever
- * else keeps a pointer holds another. A thread, the watcher, sees what becomes of runs, and calls
- * notify without holding a lock.
+ * The launch holds one reference until nothing on the device can touch the run any more; every
+ * other pointer needs one of its own. A thread, the watcher, observes the runs, and calls notify
+ * without holding a lock.
  *
  * Source: docs/design/preemption.md
  */
@@ -24,20 +24,20 @@ struct weir_run_streams;
 struct weir_runs;
 
 enum weir_run_state {
-    WEIR_RUN_RUNNING,  /* or its stream has not reached it yet */
-    WEIR_RUN_STOPPING, /* told to stop, but some blocks still run */
-    WEIR_RUN_STOPPED,  /* no block runs, and its stream waits behind it */
-    WEIR_RUN_FINISHED, /* all blocks have ended, and its stream has gone on */
+    WEIR_RUN_RUNNING,  /* the run is running, or its stream has not reached it yet */
+    WEIR_RUN_STOPPING, /* the run was told to stop, but some blocks still run */
+    WEIR_RUN_STOPPED,  /* no block runs, and the run's stream waits */
+    WEIR_RUN_FINISHED, /* all blocks have ended, and the run's stream has gone on */
 };
 
 enum weir_run_event {
     WEIR_RUN_HAS_STOPPED,
-    WEIR_RUN_HAS_RESUMED, /* also when the watcher resumed it at the end of its lease */
+    WEIR_RUN_HAS_RESUMED, /* sent also when the watcher resumes the run at the end of its lease */
     WEIR_RUN_HAS_FINISHED,
-    WEIR_RUN_DOES_NOT_STOP, /* it did not stop in time and runs on; do not stop this kernel again */
+    WEIR_RUN_DOES_NOT_STOP, /* the run did not stop in time and runs on; never stop this kernel */
 };
 
-/* Where a run may work, and how. */
+/* The SMs that a run may use, and how. */
 struct weir_run_place {
     uint32_t sm_first;
     uint32_t sm_count;    /* 0: all SMs */
@@ -50,36 +50,36 @@ struct weir_run_params {
     enum weir_ptx_form form; /* TICKET, PERSISTENT */
     CUfunction twin;
     CUfunction finish;    /* ticket form: the kernel named WEIR_PTX_FINISH_NAME */
-    uint32_t args_offset; /* of struct weir_ptx_form_args in the twin's parameters */
-    uint32_t param_bytes; /* of all the twin's parameters */
-    uint32_t grid[3];     /* of the program's own launch */
+    uint32_t args_offset; /* offset of struct weir_ptx_form_args in the twin's parameters */
+    uint32_t param_bytes; /* size of all the twin's parameters */
+    uint32_t grid[3];     /* grid of the program's own launch */
     uint32_t block[3];
     bool look_always;         /* persistent: worker blocks look for orders before each task */
-    uint32_t shared_bytes;    /* the twin's dynamic shared memory */
+    uint32_t shared_bytes;    /* how many of the twin's blocks fit on an SM; 1 or more */
     uint32_t blocks_per_sm;   /* how many of the twin's blocks fit on an SM; 1 or more */
     const uint8_t *arguments; /* the kernel's arguments, packed */
     uint32_t argument_bytes;
     CUstream stream;
     struct weir_run_place place;
-    bool timed;        /* copied to weir_run_info, nothing else */
-    const void *owner; /* names the owner for weir_runs_release(); not followed */
+    bool timed;        /* copied to weir_run_info, without other effect */
+    const void *owner; /* identifies the owner for weir_runs_release(); never dereferenced */
     void *user;        /* first argument of notify and ended; must live until ended() */
     void (*notify)(void *user, struct weir_run *run, enum weir_run_event event); /* or NULL */
-    void (*ended)(void *user); /* the run is gone; called also when the start fails; or NULL */
+    void (*ended)(void *user); /* called when the run is gone, or when the start fails; or NULL */
 };
 
 struct weir_run_info {
     enum weir_run_state state;
     bool begun;             /* a block had begun when the watcher last looked */
     bool timed;             /* from weir_run_params */
-    bool plain;             /* it always had all SMs, and was never stopped or resized */
+    bool plain;             /* the run always had all SMs, and was never stopped or resized */
     uint32_t blocks_per_sm; /* from weir_run_params */
-    uint32_t total;         /* blocks of the grid */
-    uint32_t done_blocks;   /* exact once stopped or finished, else when last looked at */
-    uint32_t workers;       /* persistent: worker blocks on the device when last looked at */
+    uint32_t total;         /* number of blocks of the grid */
+    uint32_t done_blocks;   /* exact once stopped or finished, else as of the last look */
+    uint32_t workers;       /* persistent: worker blocks on the device at the last look */
     uint32_t grids;         /* grids beside the first that have not ended */
-    uint64_t started_ns;    /* when it was put into its stream */
-    uint64_t finished_ns;   /* when its end was seen */
+    uint64_t started_ns;    /* when the run was put into its stream */
+    uint64_t finished_ns;   /* when the run's end was seen */
     struct weir_run_place place;
 };
 
@@ -104,7 +104,7 @@ void weir_runs_destroy(struct weir_runs *runs);
  *
  * @param ret_run  gives a reference; NULL: not wanted.
  * @return CUDA_SUCCESS
- * @return CUDA_ERROR_NOT_PERMITTED  so many streams are at work that a stopped run might find no
+ * @return CUDA_ERROR_NOT_PERMITTED  too many streams are at work: a stopped run might find no
  *                                   connection to go on; as the next
  * @return the driver's  nothing was launched; the caller may launch the original instead.
  * @thread any with the context; not on a stream under capture

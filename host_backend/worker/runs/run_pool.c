@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LANES_FIRST   4u /* made at once: a run that waits for one should not wait for the driver */
+#define LANES_FIRST   4u /* made at the start, so that runs need not wait for the driver */
 #define WAY_NS        (2 * WEIR_NS_PER_MS)
 #define CONTROL_BYTES sizeof(struct weir_ptx_control)
 #define CLEAR_WORDS   (WEIR_PTX_CONTROL_CLEAR_BYTES / sizeof(uint32_t))

@@ -12,46 +12,46 @@
 #define WEIR_RUN_PARAMS_BYTES 512u
 
 struct weir_run {
-    struct weir_run *next, *previous; /* under way, the oldest first */
+    struct weir_run *next, *previous; /* the list of runs under way, the oldest first */
     struct weir_runs *runs;
     struct weir_run_chunk *chunk;
     uint32_t slot;
-    uint32_t refs; /* this, and all below, under the runs' lock */
+    uint32_t refs; /* refs and all members below: under the runs' lock */
     enum weir_run_state state;
-    bool linked;      /* in the list */
-    bool plain;       /* never restricted, stopped or resized: its first grid does it all */
+    bool linked;      /* the run is in the list */
+    bool plain;       /* never restricted, stopped or resized: the first grid does all the work */
     bool first_gone;  /* the grid in the guest's stream has ended */
-    bool begun;       /* a block has been taken */
-    bool no_stop;     /* its owner goes, or it does not obey */
-    bool withdrawn;   /* it stops for good (weir_runs_withdraw()) */
-    bool let_on;      /* .. and its stream has been told to go on */
-    bool want_resume; /* when stopped, or when there is a lane */
-    bool want_grow;   /* when begun */
-    bool want_ask;    /* when the device has got to what a lane asks */
-    bool sure;        /* a grid that nothing keeps from finishing it is there, or is to come */
-    bool sent;        /* since somebody wants the device idle, such a grid was launched */
-    bool replaced;    /* its place is another than that of its parameter */
-    bool stuck;       /* it was told to stop too long ago */
+    bool begun;       /* a block has begun */
+    bool no_stop;     /* do not stop the run: its owner is ending, or it did not stop before */
+    bool withdrawn;   /* the run stops for good (weir_runs_withdraw()) */
+    bool let_on;      /* a withdrawn run's stream has been told to go on */
+    bool want_resume; /* resume once the run has stopped and there is a lane */
+    bool want_grow;   /* launch more grids once the run has begun */
+    bool want_ask;    /* ask for the place again once the device has reached what a lane asks */
+    bool sure;        /* a grid exists, or is to come, that nothing keeps from finishing the run */
+    bool sent;        /* such a grid was launched since a caller wants the device idle */
+    bool replaced;    /* the place differs from the one in the parameters */
+    bool stuck;       /* the run was told to stop too long ago */
     bool told_finished;
-    int priority; /* of the guest's stream at the launch */
+    int priority; /* priority of the guest's stream at the launch */
     uint32_t restarts;
     uint32_t ways;  /* further lanes that were tried since one was reached */
-    uint32_t lanes; /* bit per lane that has a grid of it */
-    uint32_t next_block, done_blocks, workers; /* as last read */
+    uint32_t lanes; /* bit mask of the lanes that have a grid of the run */
+    uint32_t next_block, done_blocks, workers; /* as last read from the device */
     uint64_t started_ns, finished_ns, stop_ns, lease_end_ns;
     struct weir_run_place place;
-    struct weir_run_params p; /* arguments: params below */
+    struct weir_run_params p; /* p.arguments points into params below */
     struct weir_ptx_form_args args;
-    CUevent before;  /* the slot's: recorded ahead of the first grid */
-    CUevent first;   /* the slot's: recorded behind it */
-    uint8_t *params; /* of the twin: inside, or of malloc */
+    CUevent before;  /* owned by the slot: recorded before the first grid */
+    CUevent first;   /* owned by the slot: recorded behind the first grid */
+    uint8_t *params; /* the twin's parameters: inside, or from malloc() */
     uint8_t inside[WEIR_RUN_PARAMS_BYTES];
 };
 
 enum weir_run_chunk_state {
-    WEIR_RUN_CHUNK_OPEN,    /* slots are handed out, in order */
-    WEIR_RUN_CHUNK_FULL,    /* until all its runs have ended */
-    WEIR_RUN_CHUNK_ZEROING, /* until the event */
+    WEIR_RUN_CHUNK_OPEN,    /* slots are handed out in order */
+    WEIR_RUN_CHUNK_FULL,    /* no slot is left; lasts until all the chunk's runs have ended */
+    WEIR_RUN_CHUNK_ZEROING, /* lasts until the event */
     WEIR_RUN_CHUNK_READY,
 };
 
@@ -69,12 +69,12 @@ struct weir_run_chunk {
 /* A stream of ours for further grids of a run. */
 struct weir_run_lane {
     CUstream stream;
-    int priority;    /* of the stream: the run's, or its grid would go before others' blocks */
-    CUevent asked;   /* in the control stream, before the grid */
-    CUevent reached; /* right before the grid */
-    CUevent event;   /* behind the grid */
+    int priority;    /* the run's stream priority: a grid must not overtake others' blocks */
+    CUevent asked;   /* recorded in the control stream before the grid */
+    CUevent reached; /* recorded right before the grid */
+    CUevent event;   /* recorded behind the grid */
     bool is_reached;
-    uint64_t given_ns;    /* when the grid was put there */
+    uint64_t given_ns;    /* when the grid was put into the lane */
     struct weir_run *run; /* NULL: free */
 };
 
@@ -83,22 +83,22 @@ struct weir_runs {
     CUcontext context;
     uint32_t sms;
     struct weir_run_streams *streams;
-    CUstream control; /* stop, resize, reading */
-    CUstream keeping; /* zeroing */
+    CUstream control; /* stream for stopping, resizing and reading */
+    CUstream keeping; /* stream for zeroing */
     uint32_t *words;  /* host memory for reading: {next, ask, done, workers, finished} */
 
     pthread_mutex_t lock; /* guards what follows; driver calls that do not wait are made under it */
     pthread_cond_t work;  /* the watcher has something to look at */
-    pthread_cond_t ended; /* a run is gone, or goes on */
+    pthread_cond_t ended; /* a run is gone or goes on */
     pthread_t watcher;
     bool watching, quit, idle;
     struct weir_run_chunk *chunks[WEIR_RUN_CHUNKS_MAX];
-    uint32_t n_chunks, open; /* index of the chunk in use */
+    uint32_t n_chunks, open; /* open is the index of the chunk in use */
     struct weir_run_lane lanes[WEIR_RUN_LANES_MAX];
     uint32_t n_lanes;
-    struct weir_run *first, *last; /* under way */
-    uint32_t idle_wanted;          /* callers that want no run to need us */
-    uint32_t starting;             /* runs on their way into the list, begun before that */
+    struct weir_run *first, *last; /* the list of runs under way */
+    uint32_t idle_wanted;          /* number of callers that want every run to finish without us */
+    uint32_t starting;             /* runs that began to start before idle_wanted grew */
     struct weir_runs_counts counts;
 };
 

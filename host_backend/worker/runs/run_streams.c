@@ -7,10 +7,9 @@
  * to the GPU, whatever its priority. A stream waits behind a run until all its blocks are done. So
  * a run that was stopped could never go on, since what starts it again would not get there.
  *
- * Any stream at work may wait: for an event, a value, a copy. So a kernel becomes a run only if so
- * few streams are at work that one connection is left. Whoever gives work to one stream more, or a
- * graph, which has streams of its own inside, first lets all runs go on, and they are not stopped
- * any more.
+ * Any stream at work may wait: for an event, a value, a copy. So a kernel becomes a run only if
+ * one connection is left. Before one more stream gets work, or a graph is launched, which has
+ * streams of its own inside, all runs are resumed, and they are not stopped any more.
  */
 #include "host_backend/worker/runs/run_streams.h"
 
@@ -21,23 +20,23 @@
 #include <stdlib.h>
 
 #define STREAMS_MAX 256u
-#define FEW         1u                     /* streams: with two connections */
+#define FEW         1u                     /* most streams at work with two connections */
 #define SEEN_NS     (100 * WEIR_NS_PER_US) /* looking costs a driver call for each stream */
 #define GO_ON_NS    (50 * WEIR_NS_PER_MS)
 
 struct weir_run_streams {
     const struct weir_driver *driver;
-    atomic_uint_fast64_t changes; /* how often streams were taken out, from 1; under the lock */
-    pthread_mutex_t lock;         /* guards what follows; taken under a runs' lock, too */
+    atomic_uint_fast64_t changes; /* counts removals of streams, from 1; under the lock */
+    pthread_mutex_t lock;         /* guards what follows; may be taken under a runs' lock */
     struct {
         const struct weir_stream_told *owner;
         CUstream stream;
-    } busy[STREAMS_MAX]; /* they may have work under way */
+    } busy[STREAMS_MAX]; /* streams that may have work under way */
     uint32_t n;
-    uint32_t most; /* so many may be at work where one of them has a run */
-    bool lost;     /* there are more than are known or borne, until all are gone */
+    uint32_t most; /* most streams that may be at work while one of them has a run */
+    bool lost;     /* more streams were at work than can be noted or allowed; until all are idle */
     atomic_bool warned;
-    uint64_t seen_ns; /* when those that are idle were taken out last */
+    uint64_t seen_ns; /* when idle streams were last removed */
 };
 
 struct weir_run_streams *weir_run_streams_create(const struct weir_driver *driver,
@@ -72,14 +71,14 @@ static bool is_idle(const struct weir_driver *d, CUstream stream)
            d->cuStreamQuery(stream) != CUDA_ERROR_NOT_READY;
 }
 
-/* Whoever was told of a stream before does not count any more. */
+/* Invalidate what streams remember of being noted (struct weir_stream_told). */
 static void changed_locked(struct weir_run_streams *streams)
 {
     /* S1: what was taken out; meets S2. */
     atomic_fetch_add_explicit(&streams->changes, 1, memory_order_release);
 }
 
-/* But for the one that is about to be given work. */
+/* Remove idle streams, except the one that is about to get work. */
 static void take_out_idle_locked(struct weir_run_streams *streams, CUstream given)
 {
     uint32_t n = 0;
@@ -126,13 +125,13 @@ bool weir_run_streams_are_many(struct weir_run_streams *streams, CUstream stream
     return many;
 }
 
-/* With two connections, of which the driver was not seen to find the free one every time, a program
- * that had several streams at work has no runs after that. */
+/* Note a stream at work. With two connections the driver does not always find the free one, so a
+ * program with several streams at work has no runs after that. */
 static void add(struct weir_run_streams *streams, struct weir_stream_told *told, CUstream stream)
 {
     pthread_mutex_lock(&streams->lock);
     if (streams->lost || others_locked(streams, stream) < streams->n) {
-        /* nothing is to be known of it, or it is there */
+        /* streams are not noted any more, or this one is noted already */
     } else if (streams->n < STREAMS_MAX) {
         if (streams->most <= FEW && streams->n != 0) {
             take_out_idle_locked(streams, stream);

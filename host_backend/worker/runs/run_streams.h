@@ -19,13 +19,13 @@ struct weir_run_streams;
 struct weir_runs;
 
 /**
- * @param connections  that the context has to the GPU (CUDA_DEVICE_MAX_CONNECTIONS), 1 or more.
+ * @param connections  from the context to the GPU (CUDA_DEVICE_MAX_CONNECTIONS), 1 or more.
  * @return NULL: out of memory
  * @thread any
  */
 struct weir_run_streams *weir_run_streams_create(const struct weir_driver *driver,
                                                  uint32_t connections);
-/** Its runs are gone. Accepts NULL. @thread any */
+/** All runs must have ended. Accepts NULL. @thread any */
 void weir_run_streams_destroy(struct weir_run_streams *streams);
 
 /**

@@ -17,10 +17,10 @@
 
 #define LOOK_NS       (200 * WEIR_NS_PER_US)
 #define LOOK_SOON_NS  (20 * WEIR_NS_PER_US)
-#define STOP_LIMIT_NS (2 * WEIR_NS_PER_S) /* then it is taken not to stop */
+#define STOP_LIMIT_NS (2 * WEIR_NS_PER_S) /* a run that needs longer is taken not to stop */
 #define READ_LIMIT_NS WEIR_NS_PER_S
 #define WAYS_MAX      5u
-#define SLACK_NS      1000ul /* of our sleeps; the default is 50 us */
+#define SLACK_NS      1000ul /* timer slack of the watcher's sleeps; the default is 50 us */
 
 static void tell(struct weir_runs *runs, struct weir_run *run, enum weir_run_event event)
 {
@@ -54,7 +54,7 @@ static bool read_words(struct weir_run *run, uint32_t *ret_finished)
         weir_cpu_pause();
     }
     if (result == CUDA_ERROR_TIMEOUT) {
-        (void)d->cuStreamSynchronize(runs->control); /* or the next would read into our words */
+        (void)d->cuStreamSynchronize(runs->control); /* a late copy would overwrite the words */
     }
     pthread_mutex_lock(&runs->lock);
     if (result != CUDA_SUCCESS) {
@@ -93,7 +93,7 @@ static void does_not_stop(struct weir_run *run)
     tell(runs, run, WEIR_RUN_DOES_NOT_STOP);
 }
 
-/* It has stopped for good: what stands behind it in its stream goes on as if it had finished. */
+/* Let the stream of a run that has stopped for good go on, as if the run had finished. */
 static void let_on(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
@@ -117,7 +117,7 @@ static void look_stopping(struct weir_run *run)
         return;
     }
     if (finished != 0) {
-        run->state = WEIR_RUN_RUNNING; /* "passed" is on its way */
+        run->state = WEIR_RUN_RUNNING; /* the GPU is about to write "passed" */
         runs->counts.late += !run->stuck;
         pthread_cond_broadcast(&runs->ended);
         return;
@@ -172,7 +172,7 @@ static void look_unfinished(struct weir_run *run)
     }
     if (run->restarts++ != 0) {
         run->place = (struct weir_run_place){.task_blocks = run->place.task_blocks};
-        run->replaced = true; /* the next grid asks for that */
+        run->replaced = true; /* the next grid's parameters ask for that place */
     }
     runs->counts.restarts++;
     (void)weir_run_again_locked(run);
@@ -197,16 +197,17 @@ static bool may_have_another(struct weir_run *run)
            (run->p.form != WEIR_PTX_FORM_TICKET || all_gone(run));
 }
 
-/* Somebody wants the device idle. A run that its stream has not reached needs nothing more: its
- * stream may wait for a host function or a value, that is, for a program whose next call may be
- * waiting here. Of any other, a further grid, behind everything that was written, does what is
- * left: as soon as the device has got to it, for work that comes after might keep it away. */
+/* Make sure that a run ends while a call wants the device idle. If its stream has not reached the
+ * run, nothing is needed: the stream may wait for a host function or a value, that is, for a
+ * program whose next call may be waiting here. Any other run gets a further grid, behind all that
+ * was written, which does the rest. The device must reach it now, for later work might keep it
+ * away. */
 static void make_sure(struct weir_run *run)
 {
     struct weir_runs *runs = run->runs;
 
     if (runs->driver->cuStreamQuery(runs->control) != CUDA_SUCCESS) {
-        return; /* it is not written yet that the run may go on */
+        return; /* the word that lets the run go on is not written yet */
     }
     if (!run->sent && !is_ahead(run)) {
         run->sent = may_have_another(run) && weir_run_again_locked(run) == CUDA_SUCCESS;
@@ -255,7 +256,7 @@ static void look_running(struct weir_run *run)
     if (run->want_grow && (run->begun || read_words(run, &finished)) &&
         run->state == WEIR_RUN_RUNNING) {
         if (!run->begun) {
-            run->want_grow = false; /* its own first grid will meet the new words */
+            run->want_grow = false; /* the run's own first grid will read the new words */
         } else if (weir_run_again_locked(run) != CUDA_ERROR_NOT_READY) {
             run->want_grow = false;
         }
@@ -359,7 +360,7 @@ void *weir_runs_watch(void *user)
 
         weir_run_chunks_look_locked(runs);
         if (runs->quit) {
-            break; /* that was said while the lock was dropped */
+            break; /* quit was set while the lock was dropped */
         }
         if (runs->first == NULL && !weir_run_chunks_busy_locked(runs)) {
             runs->idle = true;

@@ -13,13 +13,13 @@ struct weir_session;
 struct weir_capture {
     CUstreamCaptureStatus status;
     cuuint64_t id;
-    CUgraph graph; /* this and what follows: only while it is active */
+    CUgraph graph; /* graph and the members below are valid only while the capture is active */
     const CUgraphNode *nodes;
     const CUgraphEdgeData *edges; /* NULL: plain ones */
     size_t n;
 };
 
-/** @param ret_capture  its arrays are the driver's, until it is asked again.
+/** @param ret_capture  the driver owns its arrays and overwrites them at the next question.
  * @return the driver's @thread session */
 CUresult weir_capture_read(const struct weir_session *session,
                            const struct weir_host_stream *stream, struct weir_capture *ret_capture);

@@ -22,7 +22,7 @@ CUresult weir_condition_create(struct weir_session *session, const struct weir_o
     uint32_t n = c != NULL ? c->n : 0, at = 0;
     CUresult result;
 
-    /* In the place of one whose graph is gone, or in a new one. */
+    /* Use the entry of a condition whose graph is gone, or a new one. */
     while (at < n && c->of[at].graph != NULL) {
         at++;
     }

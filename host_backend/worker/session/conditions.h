@@ -8,7 +8,7 @@
 #include "proto/cuda_abi.h"
 #include <stdbool.h>
 
-#define WEIR_CONDITIONS_MAX 4096u /* of a session, of graphs that are still there */
+#define WEIR_CONDITIONS_MAX 4096u /* most conditions of a session whose graphs still exist */
 
 struct weir_conditions;
 struct weir_object;
@@ -17,7 +17,7 @@ struct weir_session;
 /**
  * Make a condition of a graph.
  * @param context        the real one.
- * @param default_value  as cuGraphConditionalHandleCreate() takes it. @param flags  likewise.
+ * @param default_value  of cuGraphConditionalHandleCreate(). @param flags  of it, too.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY (too many, too), the driver's
  * @thread session
  */

@@ -17,18 +17,18 @@
 
 /* What pieces are made of. Zeroed: the graph stays whole. */
 struct weir_exec_inside {
-    CUgraph graph;      /* a copy of what was instantiated; NULL: no pieces can be made of it */
-    uint64_t flags;     /* of its instantiation */
-    uint32_t n_nodes;   /* of the copy */
-    uint32_t cuts;      /* how often it was cut */
-    uint64_t *weights;  /* by the node's index in its weir_graph_level; NULL until the first cut */
-    uint32_t *piece_of; /* likewise: the pieces in force */
+    CUgraph graph;      /* a copy of the graph that was instantiated; NULL: it cannot be cut */
+    uint64_t flags;     /* the flags of the instantiation */
+    uint32_t n_nodes;   /* the number of nodes of the copy */
+    uint32_t cuts;      /* how often the graph was cut */
+    uint64_t *weights;  /* by the node's index in weir_graph_level; NULL until the first cut */
+    uint32_t *piece_of; /* each node's piece in the latest cut, by the same index */
 };
 
 struct weir_exec_piece {
     CUgraphExec native;
     struct weir_gate_hint hint;
-    uint64_t weight; /* of its nodes */
+    uint64_t weight; /* sum of its nodes' weights */
 };
 
 /* Launched into one stream, one after the other, they do what the whole does. */
@@ -40,34 +40,34 @@ struct weir_exec_pieces {
 
 /* Times of whole launches, taken with events, while the scheduler knows none. Zeroed: none. */
 struct weir_exec_probe {
-    CUevent event[2]; /* before and behind a launch; NULL until they are needed */
-    bool under_way;   /* both were recorded, and not looked at */
-    uint32_t n;       /* how many were taken */
-    uint64_t ns;      /* the shortest */
+    CUevent event[2]; /* recorded before and behind a launch; NULL until they are needed */
+    bool under_way;   /* both were recorded and not looked at yet */
+    uint32_t n;       /* how many times were taken */
+    uint64_t ns;      /* the shortest of them */
 };
 
 /* At which priority a graph's kernels run: ops/graph_priority.h. */
 struct weir_exec_priority {
-    bool of_nodes;  /* each kernel has its own */
-    bool by_stream; /* it asks for that, but all have the same: the launching stream is given it */
-    int asked;      /* that priority, as the guest counts them */
+    bool of_nodes;  /* each kernel runs at its own priority */
+    bool by_stream; /* all kernels ask for the same priority: the launching stream gets it */
+    int asked;      /* that priority, as the guest counts */
 };
 
 /* An executable graph. */
 struct weir_exec {
     struct weir_object o;
     struct weir_gate_hint hint;
-    uint32_t nodes; /* of its graph, without those within */
-    uint32_t sms;   /* how many it needs (ops/graph_demand.c); 0: not known */
-    bool updated;   /* from another graph than it was made of */
+    uint32_t nodes; /* nodes of the graph, without those of child graphs */
+    uint32_t sms;   /* how many SMs it needs (ops/graph_demand.c); 0: unknown */
+    bool updated;   /* it was updated from another graph than it was made from */
     struct weir_exec_priority priority;
     struct weir_exec_inside inside;
     struct weir_exec_pieces *pieces; /* NULL: it has none */
     struct weir_exec_probe probe;
-    uint64_t stream;    /* the handle of the stream that it was last launched into; 0: none */
+    uint64_t stream;    /* handle of the stream of the last launch; 0: none */
     bool was_pieces;    /* that launch was in pieces, and done was recorded behind it */
     CUevent done;       /* NULL until the first such launch */
-    CUuserObject *held; /* of what it was given to name (graph_holds.h) */
+    CUuserObject *held; /* references to the objects that the graph uses (graph_holds.h) */
     uint32_t n_held;
 };
 

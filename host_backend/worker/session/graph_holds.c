@@ -7,16 +7,17 @@
 #include "host_backend/worker/state/session.h"
 #include <stdlib.h>
 
-/* Of an object there are several only if it was asked for in between whether it could go. */
+/* A reference that graphs have to an object. An object has several only if it was asked in between
+ * whether the object could go. */
 struct weir_graph_hold {
     struct weir_graph_hold *older;
-    atomic_uint refs; /* the object's, and the driver's until the destructor has run */
-    atomic_bool gone; /* no graph has it any more */
-    bool released;    /* the session's own reference is given back */
-    bool for_ever;    /* the driver did not take it */
+    atomic_uint refs; /* one of the object, one of the driver until the destructor has run */
+    atomic_bool gone; /* no graph has the reference any more */
+    bool released;    /* the session has given its own reference back */
+    bool for_ever;    /* the driver refused the user object: keep the object for ever */
     CUuserObject native;
-    CUgraph last; /* that was given it ... */
-    uint64_t at;  /* ... when so many graphs were gone: the driver's names come again */
+    CUgraph last; /* the last graph that was given the reference */
+    uint64_t at;  /* graphs_gone at that time: the driver uses a graph's address again */
 };
 
 static void put(struct weir_graph_hold *hold)
@@ -26,7 +27,7 @@ static void put(struct weir_graph_hold *hold)
     }
 }
 
-/* @thread any, of the driver */
+/* The destructor of the user object. @thread any, of the driver */
 static void CUDA_CB graphs_gone(void *user)
 {
     struct weir_graph_hold *hold = user;

@@ -1,12 +1,11 @@
 /*
- * What graphs name of other objects stays until they no longer do.
+ * Objects that graphs use are kept until no graph uses them any more.
  *
- * NVIDIA's driver does not survive that a graph is instantiated or launched whose kernel's module,
- * whose array or whose event is gone: the process faults, and with it whoever else is in the worker
- * (docs/design/graphs.md). So a graph that names such an object is given a user object of the
- * driver's. That goes on with the graph's clones and executables, and its destructor says when the
- * last of them is gone. What the guest destroys before, the session keeps until then
- * (session/objects.c).
+ * If a graph is instantiated or launched after its kernel's module, its array or its event is gone,
+ * NVIDIA's driver faults, and all sessions of the worker end (docs/design/graphs.md). So a graph
+ * that uses such an object is given a user object of the driver. The graph's clones and executables
+ * share it, and its destructor says when the last of them is gone. If the guest destroys the object
+ * before, the session keeps it until then (session/objects.c).
  *
  * *Owner thread only*, but for the destructor.
  */
@@ -23,8 +22,7 @@ struct weir_host_stream;
 struct weir_object;
 struct weir_session;
 
-/* With so many objects kept that the guest has destroyed, graphs can name no others: nothing else
- * bounds them. */
+/* When so many destroyed objects are kept, no graph may name another: nothing else bounds them. */
 #define WEIR_GRAPH_KEPT_MAX 65536u
 
 /**
@@ -34,11 +32,11 @@ struct weir_session;
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY
  */
 CUresult weir_graph_hold(struct weir_session *session, struct weir_object *object, CUgraph graph);
-/** The same for the graph that a stream is captured into; nothing if it is not. */
+/** Like weir_graph_hold(), for the graph that a stream is captured into, if there is one. */
 CUresult weir_graph_hold_captured(struct weir_session *session,
                                   const struct weir_host_stream *stream,
                                   struct weir_object *object);
-/** The same for an executable graph, whose own graph need not name it. */
+/** Like weir_graph_hold(), for an executable graph, whose own graph need not name the object. */
 CUresult weir_graph_hold_exec(struct weir_session *session, struct weir_object *object,
                               struct weir_exec *exec);
 /** The operation gives an event to the graph, node or executable that it named first. */

@@ -27,7 +27,7 @@ static uint64_t total(struct weir_session *session, const struct weir_object *gr
     return own_nodes(session, graph) + whole(graph)->within;
 }
 
-/* So many nodes more lie within a graph or node, and in what is around it. */
+/* Count nodes more within a graph or node, and within all that is around it. */
 static void grow(struct weir_object *object, uint64_t nodes)
 {
     for (struct weir_object *o = object; o != NULL; o = o->owner) {
@@ -101,7 +101,7 @@ CUresult weir_graph_nest_check(struct weir_session *session, const struct weir_o
     return check(parent, whole(child)->depth + 1u, total(session, child));
 }
 
-/* So many levels lie within a graph, at least; and in those around it. */
+/* Note that at least so many levels lie within a graph, and adapt the graphs around it. */
 static void deepen(struct weir_object *graph, uint32_t levels)
 {
     for (struct weir_object *o = graph; o != NULL; o = o->owner) {
@@ -133,7 +133,7 @@ void weir_graph_nest_node_made(struct weir_object *node)
 void weir_graph_nest_node_gone(struct weir_object *node)
 {
     shrink(node->owner, node->within);
-    if (node->owner != NULL && !node->borrowed) { /* one that was found may not be counted */
+    if (node->owner != NULL && !node->borrowed) { /* a node that was found may not be counted */
         shrink(whole(node->owner)->owner, 1);
     }
 }
@@ -161,7 +161,7 @@ void weir_graph_nest_named(struct weir_object *graph)
     const struct weir_object *node = graph->owner;
 
     if (node != NULL && node->kind == WEIR_KIND_NODE && node->owner != NULL) {
-        /* Of a node that was found, as in a clone, no more is known than of all there. */
+        /* Of a node that was found, as in a clone, only the count of the whole graph is known. */
         graph->within = node->borrowed ? node->owner->within : node->within;
         graph->depth = (uint16_t)(node->owner->depth - (node->owner->depth != 0));
     }
@@ -184,7 +184,7 @@ void weir_graph_nest_capture_end(struct weir_session *session, struct weir_host_
     deepen(graph, stream->capture_depth);
     stream->capture_depth = 0;
     stream->capture_within = 0;
-    if (own > stream->capture_nodes) { /* also counted when they were made, if not captured */
+    if (own > stream->capture_nodes) { /* nodes that were not captured count here a second time */
         grow(whole(graph)->owner, own - stream->capture_nodes);
         stream->capture_nodes = (uint32_t)own;
     }

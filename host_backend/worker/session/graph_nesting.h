@@ -13,8 +13,8 @@
 
 #include "proto/cuda_abi.h"
 
-#define WEIR_GRAPH_DEPTH_MAX  64u        /* the driver was well with 100 on a stack of 1 MiB */
-#define WEIR_GRAPH_WITHIN_MAX (1u << 20) /* nodes of child graphs, as many as may have names */
+#define WEIR_GRAPH_DEPTH_MAX  64u        /* the driver handled 100 levels on a stack of 1 MiB */
+#define WEIR_GRAPH_WITHIN_MAX (1u << 20) /* nodes of child graphs; all of them may have names */
 
 struct weir_exec;
 struct weir_host_stream;
@@ -31,7 +31,7 @@ struct weir_session;
  */
 CUresult weir_graph_nest_check(struct weir_session *session, const struct weir_object *parent,
                                const struct weir_object *child);
-/** It has, by this node. */
+/** A graph has become a child, by this node. */
 void weir_graph_nested(struct weir_session *session, struct weir_object *node,
                        const struct weir_object *child);
 /** The guest has made a node, or one goes. */
@@ -40,7 +40,7 @@ void weir_graph_nest_node_gone(struct weir_object *node);
 
 /** May a graph have a conditional node? As weir_graph_nest_check(). */
 CUresult weir_graph_nest_body_check(const struct weir_object *parent);
-/** It has. */
+/** A graph has got a conditional node. */
 void weir_graph_nested_body(struct weir_object *parent);
 
 /** A graph's clone or executable has the same inside. */

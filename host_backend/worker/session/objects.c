@@ -89,7 +89,7 @@ static struct weir_object *make(const struct weir_session *session, enum weir_ki
     return o;
 }
 
-/* @param status  of naming it; it is freed if that failed. */
+/* @param status  result of naming the object, which is freed if that failed. */
 static CUresult enter(struct weir_session *session, struct weir_object *o, enum weir_status status,
                       struct weir_object **ret_object)
 {
@@ -302,7 +302,7 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_host_st
     if (s->capturing) {
         weir_capture_abandon(session, s);
     }
-    weir_awaited_stream_gone(session, s); /* asks whether it is captured */
+    weir_awaited_stream_gone(session, s); /* needs to know whether it is captured */
     weir_fault_stream_gone(session, s);
     weir_admission_stream_gone(session, s);
     weir_prints_forget(session, s->o.native);
@@ -319,7 +319,7 @@ static CUresult destroy_stream(struct weir_session *session, struct weir_host_st
     return driver->cuStreamDestroy_v2(s->o.native);
 }
 
-/* A shared event is destroyed by whoever drops its last reference. */
+/* The last reference to a shared event destroys the event. */
 static CUresult destroy_event(struct weir_session *session, struct weir_host_event *e)
 {
     return e->shared != NULL ? weir_ipc_event_put(session, e->shared)
@@ -355,7 +355,7 @@ static CUresult destroy_handle(const struct weir_driver *driver, int kind, void 
 
 static CUresult destroy_native(struct weir_session *session, struct weir_object *o)
 {
-    if (o->kind == WEIR_KIND_CHUNK) { /* has no native of its own: memory is shared */
+    if (o->kind == WEIR_KIND_CHUNK) { /* shared memory's handle has no native object */
         weir_vmm_handle_drop(session, (struct weir_host_vmm_handle *)o);
     }
     if (o->native == NULL || o->borrowed) {
@@ -396,7 +396,7 @@ static void destroy_put_off(struct weir_session *session, void *object)
     finish(session, o);
 }
 
-/* @param kept  the guest has it no more */
+/* @param kept  the guest has destroyed the object already */
 static CUresult destroy_when_idle(struct weir_session *session, struct weir_object *o, bool kept)
 {
     CUresult result = CUDA_SUCCESS;
@@ -431,7 +431,7 @@ static CUresult destroy_when_idle(struct weir_session *session, struct weir_obje
 
 /* ---------------------------------------------------------------- what graphs name */
 
-/* As long as a graph may name it. A session that ends has destroyed its graphs. */
+/* Keep an object that a graph may use. A session that ends has destroyed its graphs. */
 static bool keep(struct weir_session *session, struct weir_object *o)
 {
     if (o->hold == NULL || o->native == NULL || o->borrowed || weir_session_is_unloading(session) ||
@@ -524,7 +524,7 @@ void weir_host_objects_destroy_all(struct weir_session *session, enum weir_kind 
     struct sweep sweep = {session, ctx, NULL};
 
     weir_id_table_visit(session->handles->tables[kind], destroy_one, &sweep);
-    /* Nothing may be left, whatever order the visit had. */
+    /* Repeat until nothing is left: a visit may miss objects. */
     do {
         sweep.found = NULL;
         weir_id_table_visit(session->handles->tables[kind], find_one, &sweep);
@@ -534,7 +534,7 @@ void weir_host_objects_destroy_all(struct weir_session *session, enum weir_kind 
     } while (sweep.found != NULL);
 }
 
-/* In lists of processes (ops/nvml.c), as long as it has a context. */
+/* Show the program in lists of processes (ops/nvml.c) while it has a context. */
 static void show_program(const struct weir_session *session, bool has_context)
 {
     weir_programs_show(session->tenant->programs, session->about->number,
@@ -547,7 +547,7 @@ void weir_ctx_destroy(struct weir_session *session, struct weir_host_ctx *ctx)
                                            WEIR_KIND_MIPMAP,  WEIR_KIND_LINK,    WEIR_KIND_MODULE,
                                            WEIR_KIND_EVENT,   WEIR_KIND_STREAM};
 
-    if (session->worker->hooks != NULL) { /* or its streams would wait */
+    if (session->worker->hooks != NULL) { /* otherwise the streams would wait for stopped runs */
         session->worker->hooks->streams_end(session);
     }
     (void)weir_session_enter(session, ctx->o.device);
@@ -590,7 +590,7 @@ static bool only_reads_exec(uint16_t code)
     return code == WEIR_OP_graph_exec_flags || code == WEIR_OP_cuGraphNodeGetEnabled;
 }
 
-/* With them it may need more SMs than before. What else does is asked in its own handler. */
+/* May the operation make a graph need more SMs? Other such operations ask in their own handlers. */
 static bool changes_kernels(uint16_t code)
 {
     return code == WEIR_OP_cuGraphNodeSetEnabled ||
@@ -666,7 +666,7 @@ static struct weir_object *owner_of_node(const struct weir_session *session)
     return o != NULL && o->kind == WEIR_KIND_GRAPH ? (struct weir_object *)(uintptr_t)o : NULL;
 }
 
-/* It has no more than the object. The driver may name it, as it does a mipmapped array's levels. */
+/* Is struct weir_object the whole struct? The driver may make one, such as a mipmap's level. */
 static bool is_plain(enum weir_kind kind)
 {
     return kind == WEIR_KIND_GRAPH || kind == WEIR_KIND_NODE || kind == WEIR_KIND_ARRAY ||
@@ -712,7 +712,7 @@ CUresult weir_session_name(struct weir_session *session, enum weir_kind kind, vo
     o = weir_native_find(&session->handles->natives, kind, object);
     if (o == NULL) {
         if (!is_plain(kind)) {
-            return CUDA_ERROR_INVALID_HANDLE; /* not made in this session */
+            return CUDA_ERROR_INVALID_HANDLE; /* the object was not made in this session */
         }
         WEIR_TRY(weir_host_object_create_own(session, kind, sizeof *o, object, NULL, &o));
         o->borrowed = true;
@@ -751,7 +751,7 @@ CUresult weir_session_remove(struct weir_session *session, enum weir_kind kind, 
     if (!o->borrowed) {
         return weir_host_object_destroy(session, o);
     }
-    result = destroy_handle(session->driver, (int)kind, o->native); /* that refuses it, surely */
+    result = destroy_handle(session->driver, (int)kind, o->native); /* will refuse */
     if (result == CUDA_SUCCESS) {
         weir_host_object_forget(session, o);
     }

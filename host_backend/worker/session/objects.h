@@ -31,7 +31,7 @@ CUresult weir_host_object_create(struct weir_session *session, enum weir_kind ki
                                  uint64_t handle, void *native, struct weir_host_ctx *ctx,
                                  struct weir_object **ret_object);
 
-/** The same for an object that the host names, because the guest does not ask for it by a name. */
+/** Like weir_host_object_create(), for an object that the host names, not the guest. */
 CUresult weir_host_object_create_own(struct weir_session *session, enum weir_kind kind,
                                      size_t bytes, void *native, struct weir_host_ctx *ctx,
                                      struct weir_object **ret_object);

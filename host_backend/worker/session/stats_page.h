@@ -1,6 +1,6 @@
 /*
- * What guests count of their calls: read from their segments when somebody asks, or as a remote
- * guest last said.
+ * Statistics that guests keep of their calls: read from their segments on request, or as a remote
+ * guest sent them last.
  *
  * Source: docs/design/stats.md
  */
@@ -25,7 +25,7 @@ struct weir_stats_set {
  */
 struct weir_stats_set *weir_stats_read_page(const struct weir_stats_page *page);
 
-/** The same from the rows that a remote guest sent; bytes that make no whole row are left away. */
+/** Like weir_stats_read_page(), from a remote guest's rows; an incomplete row is ignored. */
 struct weir_stats_set *weir_stats_read_rows(const void *data, size_t bytes);
 
 #endif

@@ -45,7 +45,7 @@ void weir_tenant_configure(struct weir_tenant *tenant, const struct weir_tenant_
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_HOST_MEMORY, HOST_MEMORY_BYTES);
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_SESSIONS, config->sessions_max);
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_MONITORS, config->sessions_max);
-    /* Of these only the worker's pool says how many. */
+    /* Only the worker's pool limits these items. */
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_DESCRIPTORS, UINT64_MAX);
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_MAPPINGS, UINT64_MAX);
     weir_account_limit_set(&tenant->account, WEIR_ACCOUNT_BUS_GUARDS, UINT64_MAX);

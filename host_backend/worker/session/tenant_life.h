@@ -7,7 +7,7 @@
 struct weir_tenant *weir_tenant_create(struct weir_worker *worker, uint32_t index,
                                        const struct weir_tenant_config *config);
 /**
- * From now on it charges a page together with its other workers, and has its programs there.
+ * Let the tenant charge a page that its other workers share, and list its programs there.
  * @param page   a mapping, taken.
  * @param place  of this worker in the page.
  * @thread main, before it has a session

@@ -8,7 +8,7 @@
 #include "host_backend/worker/state/session.h"
 #include <stdatomic.h>
 
-#define WEIR_FORMS_LAUNCHED_COUNT 14u /* rows of twins/counts.def */
+#define WEIR_FORMS_LAUNCHED_COUNT 14u /* number of rows of twins/counts.def */
 
 struct weir_gate_queue;
 struct weir_stats_set;
@@ -16,30 +16,30 @@ struct weir_stats_set;
 struct weir_session_about {
     /* Constant. */
     int64_t pid;
-    uint32_t guest_pid; /* as the guest says, for other guests of the tenant to read */
-    bool monitor;       /* it may only ask: nothing is registered for it */
+    uint32_t guest_pid; /* the pid that the guest reports, shown to other guests of the tenant */
+    bool monitor;       /* the session may only ask: nothing is registered for it */
     char program[128];
     uint64_t started_ns;
     struct weir_limit_wish wish;
-    uint32_t number; /* among its tenant's programs (base/programs.h); 0: it has none */
+    uint32_t number; /* number among the tenant's programs (base/programs.h); 0: none */
 
     /* The session's thread. */
-    bool launches_told; /* that it cannot launch kernels from kernels is in the log */
+    bool launches_told; /* the log says that the program cannot launch kernels from kernels */
     bool lasts, gone;   /* weir_session_lasts(), weir_session_gone() */
 
     /* The session's thread writes, anybody reads. */
     atomic_uint_fast64_t calls_total;
     atomic_uint_fast64_t held_bytes;
-    atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes, by device */
+    atomic_uint_fast64_t device_bytes[WEIR_DEVICES_MAX]; /* held_bytes of each device */
     atomic_uint_fast64_t objects;
-    atomic_uint_fast64_t pinned_bytes; /* of host memory */
+    atomic_uint_fast64_t pinned_bytes; /* pinned host memory */
     atomic_uint n_contexts;
-    atomic_bool ended;                /* weir_session_ended(); anybody writes it */
+    atomic_bool ended;                /* weir_session_ended(); any thread may write it */
     atomic_uint_fast64_t orphaned_ns; /* when its program left work behind; 0: it did not */
     struct weir_gate_queue *_Atomic gate_queues[WEIR_DEVICES_MAX]; /* made at the first work */
     atomic_uint_fast64_t launched[WEIR_FORMS_LAUNCHED_COUNT];      /* by enum weir_forms_launched */
 
-    struct weir_stats_set *stats; /* what a remote guest last said, under the worker's lock */
+    struct weir_stats_set *stats; /* a remote guest's last statistics; under the worker's lock */
 };
 
 #endif

@@ -13,7 +13,7 @@ static struct {
     atomic_uint_fast64_t base, bytes;
 } guards[WEIR_BUS_GUARDS_MAX];
 static pthread_mutex_t guards_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_uint n_used; /* no guard lies at or behind this place */
+static atomic_uint n_used; /* no guard has this index or a higher one */
 static uint64_t page_bytes;
 static _Thread_local volatile sig_atomic_t tolerates;
 
@@ -44,7 +44,7 @@ static void on_bus(int number, siginfo_t *info, void *context)
     if (info->si_code != BUS_ADRERR || (!tolerates && !is_guarded(address)) ||
         mmap(page, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
              0) == MAP_FAILED) {
-        signal(number, SIG_DFL); /* the access is tried again, and ends us */
+        signal(number, SIG_DFL); /* the access is repeated and ends the process */
     }
     errno = saved;
 }

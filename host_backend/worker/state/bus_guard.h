@@ -1,8 +1,8 @@
 /*
  * Shared files that a guest can cut short while the worker has them mapped.
  *
- * Whoever reads past the new end of such a file gets SIGBUS, which would end the worker and with it
- * all its sessions. Inside a guarded range the page is replaced by one of zeros instead, and the
+ * Reading past the new end of such a file raises SIGBUS, which would end the worker and with it all
+ * its sessions. Inside a guarded range the page is replaced by one of zeros instead, and the
  * access goes on. The GPU is not concerned: registered pages stay where they are.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_STATE_BUS_GUARD_H

@@ -1,6 +1,6 @@
 /*
- * The inside of a session: its channel. Transport, segment, completion words, errors that are still
- * to be told. Handlers use state/segment.h and what state/session.h says of replies instead.
+ * The inside of a session: its channel. Transport, segment, completion words, errors that were
+ * not yet reported. Handlers use state/segment.h and the replies of state/session.h instead.
  */
 #ifndef WEIR_HOST_BACKEND_WORKER_STATE_CHANNEL_H
 #define WEIR_HOST_BACKEND_WORKER_STATE_CHANNEL_H
@@ -16,19 +16,19 @@ struct weir_region_end;
 
 /* Owner thread only, unless a field says otherwise. */
 struct weir_session_channel {
-    struct weir_transport *transport;   /* constant; what of it other threads may call, it says */
+    struct weir_transport *transport;   /* constant; its header says what other threads may call */
     bool remote;                        /* constant, as is region_end */
-    struct weir_region_end *region_end; /* of a virtual machine's session: its part there */
-    uint32_t spin_epoch;                /* of the last record (host_backend/config/spin.h) */
+    struct weir_region_end *region_end; /* a virtual machine's session: its end in the region */
+    uint32_t spin_epoch;                /* as of the last record (host_backend/config/spin.h) */
 
     /* The segment, and where the GPU sees its words and arena (state/segment.c). */
     struct weir_segment_view view; /* constant: a private copy of the geometry, and our mapping */
     uint64_t words_dptr;           /* 0: not registered */
-    uint64_t *part_dptrs;          /* of each part of the arena; 0: not registered yet */
+    uint64_t *part_dptrs;          /* GPU address of each part of the arena; 0: not registered */
     uint32_t n_parts;
 
-    /* Calls that are answered once a word is there, and words that the GPU was last asked to write:
-     * while one is open, the session looks for a dead context, because nobody would write it then
+    /* Calls that are answered once a word is there, and words that the GPU was last asked to write.
+     * While one is open, the session looks for a dead context, which would never write it
      * (state/segment.c). */
     struct weir_word_wait {
         uint64_t seq;
@@ -40,10 +40,10 @@ struct weir_session_channel {
     } marks[WEIR_MARKS_WATCHED];
     uint32_t n_marks;
 
-    pthread_mutex_t send_lock; /* one sender at a time; guards the transport's sending half, and: */
+    pthread_mutex_t send_lock; /* guards the transport's sending half and the deferred errors */
     uint32_t deferred_seq;     /* deferred errors, mirrored in the segment's header */
     uint32_t deferred_error;
-    uint8_t *reply; /* room for a reply's record; grows; the owner's */
+    uint8_t *reply; /* buffer for a reply's record; grows; the owner's */
     size_t reply_room;
 };
 

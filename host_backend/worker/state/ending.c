@@ -1,4 +1,4 @@
-/* Who has ended and still holds something, and what an operation lacks for it: see ending.h. */
+/* Programs that have ended and still hold memory, for which operations wait: see ending.h. */
 #include "host_backend/worker/state/ending.h"
 
 #include "host_backend/worker/state/about.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#define TRY_NS (4 * WEIR_NS_PER_MS) /* between tries while the device has no memory */
+#define TRY_NS (4 * WEIR_NS_PER_MS) /* time between tries while the device has no memory */
 
 /* ---------------------------------------------------------------- who has ended */
 
@@ -57,7 +57,7 @@ void weir_worker_ask_sockets(struct weir_worker *worker, const struct weir_tenan
     weir_sessions_unlock(worker);
 }
 
-/* In this worker and in others. */
+/* Count ended programs that still hold something, in this worker and in others. */
 static uint32_t n_ended(struct weir_tenant *tenant, uint64_t max_age_ns)
 {
     weir_worker_ask_sockets(tenant->worker, tenant);

@@ -13,16 +13,16 @@ struct weir_session;
 struct weir_tenant;
 struct weir_worker;
 
-/** Its program has ended, or it takes no more records. @thread any, while the session is listed or
- * its own */
+/** The session's program has ended, or the session takes no more records. @thread any, while the
+ * session is listed or its own */
 void weir_session_ended(struct weir_session *session);
 /** Has weir_session_ended() been called? @thread as that */
 bool weir_session_has_ended(const struct weir_session *session);
-/** Its program's work goes on: others need not wait for it any more. Again: nothing is done.
- * @thread owner */
+/** Others need not wait for the session any more: its program's work goes on. A second call does
+ * nothing. @thread owner */
 void weir_session_lasts(struct weir_session *session);
-/** It holds nothing any more, and has given up its place: wake those who wait. Again: nothing is
- * done. @thread owner */
+/** The session holds nothing any more and has given up its place: wake those who wait. A second
+ * call does nothing. @thread owner */
 void weir_session_gone(struct weir_session *session);
 
 /** Find the sessions of a tenant whose programs have ended: the thread that watches their sockets
@@ -43,7 +43,7 @@ void weir_session_lacks_nothing(struct weir_session *session);
 CUresult weir_session_note_lack(struct weir_session *session, CUresult result);
 /**
  * A charge for the operation in hand was refused. May the operation be tried again, as programs of
- * its tenant have ended and still hold something? Then nobody need hear of the refusal.
+ * its tenant have ended and still hold something? Then the refusal is not reported.
  * @thread owner
  */
 bool weir_session_lacks_quota(struct weir_session *session);
@@ -59,8 +59,8 @@ void weir_session_lack_text(struct weir_session *session, const char *why, char 
                             size_t text_bytes);
 
 /**
- * The device has no memory. May some be there soon, as workers or programs of any tenant end?
- * Workers that serve nobody are asked to.
+ * The device has no memory left. May some be free soon, because workers or programs of any tenant
+ * end? Idle workers are asked to end.
  * @thread any, holding no lock
  */
 bool weir_memory_may_come(struct weir_worker *worker);

@@ -20,7 +20,7 @@ struct weir_handles {
     struct weir_host_ctx *contexts;
     struct weir_object *kept; /* destroyed by the guest, named by graphs (session/objects.c) */
     uint32_t n_kept;
-    uint64_t graphs_gone; /* how many graphs and captures are */
+    uint64_t graphs_gone; /* number of graphs and captures that have been destroyed */
 };
 
 #endif

@@ -14,10 +14,10 @@ struct weir_host_stream;
 struct weir_session;
 struct weir_worker;
 
-/* Of a stream, for whoever is told of it (stream_given). Zeroed: nothing was told. */
+/* A listener's state for a stream (stream_given). Zeroed: the listener has not seen the stream. */
 struct weir_stream_told {
-    const void *stream; /* the driver's, as which it was told of .. */
-    uint64_t since;     /* .. and when, in the listener's own count */
+    const void *stream; /* the driver's stream that the listener was called with */
+    uint64_t since;     /* when that was, in the listener's own count */
 };
 
 /* All on the session's thread, but for the first two: any with the context, holding no lock. */
@@ -28,7 +28,7 @@ struct weir_session_hooks {
      * @return false: something that was stopped does not go on */
     bool (*device_idle_begin)(struct weir_forms *forms, uint64_t limit_ns, uint32_t *ret_idle);
     void (*device_idle_end)(struct weir_forms *forms, uint32_t idle);
-    /** It is about to be unloaded. @return true: it will be, behind work that still needs it */
+    /** A module's unloading begins. @return true: listener unloads, behind work that needs it */
     bool (*module_unloading)(struct weir_session *session, struct weir_host_module *module);
     /** The session's streams are about to be waited for, for the last time. */
     void (*streams_end)(struct weir_session *session);
@@ -43,7 +43,7 @@ struct weir_session_hooks {
     void (*will_write)(struct weir_session *session, uint64_t address, uint64_t bytes);
 };
 
-/** A worker's; NULL: nobody wants to be asked. @thread any, after the worker's start */
+/** The hooks of a worker; NULL: it has none. @thread any, after the worker's start */
 const struct weir_session_hooks *weir_worker_hooks(const struct weir_worker *worker);
 /** What they are asked about (twins/forms.h); NULL: all kernels are originals. @thread as above */
 struct weir_forms *weir_worker_forms(const struct weir_worker *worker);

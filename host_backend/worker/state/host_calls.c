@@ -8,12 +8,12 @@
  * The answer must not come through the session's thread: that one may be inside a driver call which
  * waits for the GPU (loading a module does), which waits for this function. So a local guest writes
  * to a word of the segment that the trampoline sleeps on, and a remote guest's host_func_done is
- * noticed as it arrives (weir_host_call_glance()): by the transport's I/O thread, or, where it has
- * none, by whoever waits, the trampoline among them.
+ * noticed as it arrives (weir_host_call_glance()): by the transport's I/O thread, or, if it has
+ * none, by a thread that waits, the trampoline among them.
  *
  * For the same reason a remote guest that reads or writes its arena during a function does not ask
  * the session's thread: the trampoline answers host_func_read, and host_func_write is carried out
- * by whoever notices that it has arrived.
+ * by the thread that notices its arrival.
  */
 #include "host_backend/worker/state/host_calls.h"
 #include "host_backend/worker/state/channel.h"
@@ -35,22 +35,22 @@ _Static_assert(WEIR_WORDS_TICKETS == 64, "a bit each");
 /* A function of the guest that the GPU's queue reaches. */
 struct weir_host_call {
     struct weir_host_call *next;
-    struct weir_host_call **back; /* what points to it */
+    struct weir_host_call **back; /* the pointer that points to this call */
     struct weir_session *session;
     uint64_t token;
-    bool once;         /* of a stream: freed when it has run */
-    CUuserObject kept; /* of graphs: freed with the last that has this; NULL: with the session */
+    bool once;         /* the call belongs to a stream: freed when it has run */
+    CUuserObject kept; /* the call belongs to graphs, which own it; NULL: to the session */
 };
 
-/* Taken before a session's lock by who does not know whether the call's session is there still:
- * guards call->session. The last graph may go later than that. */
+/* Guards call->session. A thread that does not know whether the call's session still exists takes
+ * it before the session's lock: the last graph may be destroyed after the session. */
 static pthread_mutex_t graphs_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* A call of the guest that has begun and has not been answered yet. */
 struct ticket {
     struct ticket *next;
     uint64_t ticket;
-    uint32_t word; /* the guest writes there that it is done; WEIR_WORD_NONE: it sends a record */
+    uint32_t word; /* the guest writes here when it is done; WEIR_WORD_NONE: it sends a record */
     bool done;
     bool wants; /* the guest waits for read_bytes of its arena, from read_offset on */
     uint64_t read_offset, read_bytes;
@@ -62,7 +62,7 @@ struct weir_host_calls {
     struct weir_host_call *calls;
     struct ticket *tickets;
     uint64_t next_ticket;
-    uint64_t ticket_words; /* a bit for each word of WEIR_WORDS_TICKETS that is in use */
+    uint64_t ticket_words; /* bit mask of the words of WEIR_WORDS_TICKETS that are in use */
     uint32_t n_calls;
     uint32_t n_running; /* trampolines inside the session */
 };
@@ -162,8 +162,8 @@ static void CUDA_CB graphs_gone(void *user)
     free(call);
 }
 
-/* Where the driver does not take it, the call stays until the session's end, and so does what was
- * made of the object: to release it would free the call. */
+/* If the graph cannot take the user object, the call stays until the session's end, and so does the
+ * user object: its release would free the call. */
 void weir_host_call_keep(struct weir_host_call *call, CUgraph graph)
 {
     const struct weir_driver *d = call->session->driver;
@@ -272,7 +272,7 @@ static void wait_for_word(struct weir_session *session, const struct ticket *tic
     }
 }
 
-/* Sleep until the ticket changes, or for a slice; where somebody must read for that, read. */
+/* Sleep until the ticket changes, or for a slice. If the transport has no I/O thread, read. */
 static void wait_for_change(struct weir_session *session, const struct ticket *ticket)
 {
     void (*attend)(struct weir_transport *, uint64_t) = session->channel->transport->ops->attend;
@@ -457,11 +457,11 @@ void weir_host_calls_finish(struct weir_session *session)
         pthread_cond_wait(&calls->done, &calls->lock);
     }
     pthread_mutex_unlock(&calls->lock);
-    pthread_mutex_lock(&graphs_lock); /* nobody else is left who would take the other one */
+    pthread_mutex_lock(&graphs_lock); /* no thread is left that would take the other lock */
     for (struct weir_host_call *call = calls->calls, *next; call != NULL; call = next) {
         next = call->next;
         if (call->kept != NULL) {
-            call->session = NULL; /* the driver has yet to say that its graphs are gone */
+            call->session = NULL; /* the driver still has to destroy the graphs */
         } else {
             free(call);
         }

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WEIR_HOST_CALLS_MAX 65536 /* of one session, waiting to run or in graphs */
+#define WEIR_HOST_CALLS_MAX 65536 /* of one session, waiting to run or owned by graphs */
 
 struct weir_host_call;
 struct weir_host_calls;

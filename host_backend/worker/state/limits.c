@@ -22,8 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PAUSE_NS   (100 * WEIR_NS_PER_MS) /* between refusals that are told */
-#define ASK_WAIT_S 2                      /* for the supervisor, which answers in its next turn */
+#define PAUSE_NS   (100 * WEIR_NS_PER_MS) /* time between two reports of refusals */
+#define ASK_WAIT_S 2                      /* the supervisor answers in its next turn */
 
 void weir_tenant_refused(struct weir_tenant *tenant, enum weir_account_item item)
 {
@@ -45,7 +45,7 @@ CUresult weir_tenant_charge(struct weir_tenant *tenant, const struct weir_amount
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* By what its guest asked to be held to. */
+/* Does the limit that the guest asked for allow so many bytes? */
 static bool may_hold(const struct weir_session *session, uint32_t device, uint64_t bytes)
 {
     uint64_t limit = session->about->wish.memory_bytes[device];
@@ -86,7 +86,7 @@ struct weir_account_pool *weir_worker_pool_create(void)
         weir_account_pool_divide(pool, WEIR_ACCOUNT_MAPPINGS, mappings_of_tenants(),
                                  WEIR_WINDOWS_MAX);
         weir_account_pool_divide(pool, WEIR_ACCOUNT_BUS_GUARDS,
-                                 WEIR_BUS_GUARDS_MAX / 2, /* a half is for virtual machines */
+                                 WEIR_BUS_GUARDS_MAX / 2, /* half is for virtual machines */
                                  WEIR_WINDOWS_MAX);
     }
     return pool;
@@ -150,7 +150,7 @@ void weir_event_tell(struct weir_worker *worker, const struct weir_tenant *tenan
     message.event.tenant_index = tenant->index;
     message.event.goings = __atomic_load_n(&tenant->goings, __ATOMIC_RELAXED);
     message.event.n = event.n != 0 ? event.n : 1;
-    (void)!weir_link_send(worker->link, &message, -1); /* a lost link is seen by receive */
+    (void)!weir_link_send(worker->link, &message, -1); /* receive notices a lost link */
 }
 
 static struct weir_link_event describe(const struct weir_session *s, enum weir_event_kind kind,
@@ -181,7 +181,7 @@ static bool is_due(struct weir_refusals *refusals)
            atomic_compare_exchange_strong(&refusals->told_ns, &last_ns, now_ns);
 }
 
-/* Ten are told in a second, the others are counted for the next one or for the tenant's row. */
+/* Report ten refusals a second; others count for the next report or the tenant's row. */
 static void tell_of_refusal(struct weir_session *session, enum weir_account_item item,
                             uint64_t bytes, const char *why)
 {
@@ -198,7 +198,7 @@ static void tell_of_refusal(struct weir_session *session, enum weir_account_item
     event.pinned = item == WEIR_ACCOUNT_PINNED_MEMORY;
     snprintf(event.call, sizeof event.call, "%s", weir_ops[session->op.code].name);
     if (event.n == 0) {
-        return; /* the tenant's row has taken it */
+        return; /* the tenant's row has counted the refusals */
     }
     weir_log_info("session: allocation refused session=%llu tenant=%s program=\"%s\" call=%s "
                   "bytes=%llu times=%llu why=\"%s\" used=%llu limit=%llu",
@@ -262,7 +262,7 @@ CUresult weir_session_charge(struct weir_session *session, uint32_t device,
                : weir_session_over_quota(session, item, bytes);
 }
 
-/* To the tenant's other programs. */
+/* Show the tenant's other programs what the session holds. */
 static void show_held(const struct weir_session *session)
 {
     weir_programs_hold(session->tenant->programs, session->about->number,

@@ -1,8 +1,7 @@
 /*
- * What the memory of a session is charged to: the tenant's account, and what the session holds of
- * each device against the limit that its guest asked for (struct weir_limit_wish). A wish can only
- * make less of the tenant's quota. What programs are not given is counted, logged and told the
- * supervisor, which makes an event of it.
+ * Charges for a session's memory: to the tenant's account, and, for each device, against the limit
+ * that the session's guest asked for (struct weir_limit_wish). A wish can only reduce the tenant's
+ * quota. Refusals are counted, logged and reported to the supervisor, which makes events of them.
  *
  * Owner thread only, unless a function says otherwise.
  */
@@ -20,10 +19,10 @@ struct weir_session;
 struct weir_tenant;
 struct weir_worker;
 
-/* Of a tenant. Zeroed: there were none. Internally locked (lock-free). */
+/* Refusals of a tenant. Zeroed: there were none. Internally locked (lock-free). */
 struct weir_refusals {
-    atomic_uint_fast64_t pending[2]; /* not told yet: device memory, pinned memory */
-    atomic_uint_fast64_t told_ns;    /* when one was last told */
+    atomic_uint_fast64_t pending[2]; /* not yet reported: device memory, pinned memory */
+    atomic_uint_fast64_t told_ns;    /* time of the last report */
 };
 
 /**
@@ -44,7 +43,7 @@ CUresult weir_session_charge(struct weir_session *session, uint32_t device,
 CUresult weir_session_over_quota(struct weir_session *session, enum weir_account_item item,
                                  uint64_t bytes);
 
-/** The same for several items; a refusal of something else than memory is logged. */
+/** Like weir_session_charge(), for several items; a refusal of anything but memory is logged. */
 CUresult weir_session_charge_all(struct weir_session *session, uint32_t device,
                                  const struct weir_amounts *amounts);
 
@@ -66,7 +65,7 @@ void weir_tenant_ask(struct weir_account *account, enum weir_account_item item, 
  */
 static inline struct weir_amounts weir_host_memory_cost(uint64_t bytes, bool guarded)
 {
-    /* Its mapping splits the one in whose place it comes. */
+    /* The mapping splits the one that it replaces, so it counts as two. */
     return (struct weir_amounts){.of = {[WEIR_ACCOUNT_PINNED_MEMORY] = bytes,
                                         [WEIR_ACCOUNT_MAPPINGS] = 2,
                                         [WEIR_ACCOUNT_BUS_GUARDS] = guarded}};
@@ -84,7 +83,7 @@ void weir_session_unpins(struct weir_session *session, uint64_t bytes);
 void weir_session_limit_info(const struct weir_session *session, uint32_t device,
                              uint64_t *free_bytes, uint64_t *total_bytes);
 
-/** Take those that were not told: whoever takes them tells them. @thread any */
+/** Take the refusals that were not reported yet: the caller reports them. @thread any */
 uint64_t weir_refusals_take(struct weir_tenant *tenant, enum weir_account_item item);
 
 /** Tell the supervisor what happened; the tenant's part of the message is filled in. @thread any */

@@ -1,4 +1,4 @@
-/* From the driver's handles to a session's objects: linear probing, deletion by moving back. */
+/* Map from the driver's handles to a session's objects: linear probing, deletion by moving back. */
 #include "host_backend/worker/state/native_map.h"
 
 #include "host_backend/worker/state/object.h"
@@ -89,7 +89,7 @@ void weir_native_remove(struct weir_native_map *map, const struct weir_object *o
     for (at = (hole + 1) & mask; map->slots[at] != NULL; at = (at + 1) & mask) {
         size_t home = place(map, map->slots[at]->kind, map->slots[at]->native);
 
-        /* It may move back when its home is not between the hole and itself. */
+        /* An entry may move back if its home does not lie between the hole and itself. */
         if (((at - home) & mask) >= ((at - hole) & mask)) {
             map->slots[hole] = map->slots[at];
             hole = at;

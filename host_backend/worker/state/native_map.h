@@ -1,4 +1,4 @@
-/* From the driver's handles to a session's objects. Owner thread only; a zeroed map is empty. */
+/* Map from the driver's handles to a session's objects. Owner thread only; zeroed: empty. */
 #ifndef WEIR_HOST_BACKEND_WORKER_STATE_NATIVE_MAP_H
 #define WEIR_HOST_BACKEND_WORKER_STATE_NATIVE_MAP_H
 

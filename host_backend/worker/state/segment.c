@@ -113,7 +113,7 @@ static bool reached(const struct weir_session *session, uint32_t word, uint32_t 
 
 /* ---------------------------------------------------------------- writing */
 
-/* Where the GPU cannot write words itself, the driver's thread does. */
+/* If the GPU cannot write words itself, the driver's thread writes this one. */
 struct word_write {
     uint32_t *word;
     uint32_t value;
@@ -205,7 +205,7 @@ bool weir_session_answer_waits(struct weir_session *session)
         session->op.reply_bulk = NULL;
         session->op.reply_bulk_bytes = 0;
         weir_session_reply(session, WEIR_OP_word_wait, wait.seq, sticky,
-                           &out); /* nobody writes it any more */
+                           &out); /* no thread writes it any more */
     }
     return c->n_waits != 0;
 }

@@ -13,11 +13,11 @@ struct weir_session;
 
 /* ---- the arena */
 
-/** Where [offset, offset + bytes) of the arena is mapped here; NULL: it is not inside. */
+/** @return our address of [offset, offset + bytes) of the arena; NULL: it is not inside. */
 uint8_t *weir_session_arena(const struct weir_session *session, uint64_t offset, uint64_t bytes);
 
 /**
- * Where the GPU finds a block of the arena; registers the part that it lies in.
+ * Get the GPU's address of a block of the arena; registers the part that it lies in.
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_INVALID_VALUE  empty, outside of the arena, or in more than one part.
  * @return the driver's  this part could not be registered; the next use tries again.

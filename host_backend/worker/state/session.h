@@ -40,14 +40,14 @@ struct weir_tenant;
 struct weir_upload;
 struct weir_worker;
 
-#define WEIR_DEVICES_MAX WEIR_CONTROL_MAX_DEVICES /* of a worker */
+#define WEIR_DEVICES_MAX WEIR_CONTROL_MAX_DEVICES /* most devices of a worker */
 
 /* What the operation in hand lacked when it was last tried (state/ending.h). */
 enum weir_lack {
     WEIR_LACK_NONE,
-    WEIR_LACK_SOON,    /* of its tenant's quota; programs that have ended still hold some */
-    WEIR_LACK_REFUSED, /* of that; nothing is to come, and that has been said */
-    WEIR_LACK_DEVICE,  /* memory of the device */
+    WEIR_LACK_SOON,    /* the tenant's quota is full, but ended programs still hold some of it */
+    WEIR_LACK_REFUSED, /* the tenant's quota is full; the refusal has been reported */
+    WEIR_LACK_DEVICE,  /* the device has no memory left */
 };
 
 /* The operation in hand. */
@@ -56,28 +56,28 @@ struct weir_operation {
     bool posted;
     bool answer_later; /* the reply comes once a word is there (weir_session_word_wait()) */
     uint64_t seq;
-    const void *bulk; /* that came with the record */
+    const void *bulk; /* data that came with the record */
     size_t bulk_bytes;
-    const void *reply_bulk; /* that goes with the reply; borrowed from the segment */
+    const void *reply_bulk; /* data that goes with the reply; borrowed from the segment */
     size_t reply_bulk_bytes;
-    struct weir_object *first; /* the first object that it has named */
+    struct weir_object *first; /* the first object that the operation has named */
     struct weir_object *last;
-    uint32_t device; /* that the record's header names; perhaps without a context */
-    int fd;          /* that came with the record, once it was received; -1 */
+    uint32_t device; /* the device in the record's header; perhaps without a context */
+    int fd;          /* descriptor that came with the record, once received; -1 */
     enum weir_lack lack;
-    uint32_t tries;          /* for memory of the device */
+    uint32_t tries;          /* tries to get memory of the device */
     uint32_t ends;           /* weir_programs_ends() before the last try */
-    uint64_t lacks_since_ns; /* 0: it has not lacked anything */
+    uint64_t lacks_since_ns; /* since when the operation lacks memory; 0: it has not lacked any */
     struct weir_arena arena; /* weir_session_alloc() */
 };
 
 /* The devices that a session has used. */
 struct weir_session_devices {
-    uint32_t used; /* bit per device whose context was current */
+    uint32_t used; /* bit mask of the devices whose context was current */
     /* Called once for each but the first: its memory is to be within reach there, too. */
     void (*first_use)(struct weir_session *session, uint32_t device);
-    /* For clearing memory, a stream a device: no guest work is ever in them. Made when first
-     * needed. */
+    /* A stream on each device to clear memory with, made when first needed. Guests' work never
+     * goes there. */
     CUstream work_streams[WEIR_DEVICES_MAX];
 };
 
@@ -90,11 +90,11 @@ struct weir_session {
     struct weir_worker *worker;
     struct weir_tenant *tenant; /* a reference */
     const struct weir_platform *platform;
-    const struct weir_driver *driver; /* the platform's */
-    struct weir_session *next;        /* in the worker's list, under its lock */
+    const struct weir_driver *driver; /* the platform's driver */
+    struct weir_session *next;        /* next in the worker's list, under the worker's lock */
     struct weir_operation op;
-    uint32_t device;                     /* whose context is current in this thread */
-    struct weir_session_devices devices; /* whose was */
+    uint32_t device;                     /* the device whose context is current in this thread */
+    struct weir_session_devices devices; /* the devices whose context was current */
     uint32_t n_captures;                 /* streams under capture (device/device_idle.h) */
     atomic_bool ending; /* set by anybody; the session's thread sees it within a second */
 
@@ -170,23 +170,23 @@ struct weir_host_ctx *weir_session_contexts(const struct weir_session *session);
 /** One more of its graphs and captures has ended; its handle may come again. @thread owner */
 void weir_session_graph_gone(struct weir_session *session);
 
-/** When it began, by weir_clock_now_ns(). @thread any */
+/** @return when the session began, by weir_clock_now_ns(). @thread any */
 uint64_t weir_session_started_ns(const struct weir_session *session);
 /** What a remote guest says about its calls. @param set  taken. @thread owner */
 void weir_session_say_stats(struct weir_session *session, struct weir_stats_set *set);
 
-/** Its program's name, as the guest says it. @return borrowed; never changes. @thread any */
+/** The program's name as the guest reports it. @return borrowed; never changes. @thread any */
 const char *weir_session_program(const struct weir_session *session);
 /** May it only ask? @thread any */
 bool weir_session_is_monitor(const struct weir_session *session);
 /** Is its guest on another machine? @thread any */
 bool weir_session_is_remote(const struct weir_session *session);
-/** Does nobody wait for what it still does: it ends, its guest is gone, or its context died?
+/** Is the session's work useless: it ends, its guest is gone, or its context died?
  * @thread any */
 bool weir_session_is_over(const struct weir_session *session);
 /** Is its guest gone, as far as the transport can tell? @thread any */
 bool weir_session_peer_gone(const struct weir_session *session);
-/** Its part of a virtual machine's region; NULL: it is in none. @thread any */
+/** The session's end in a virtual machine's region; NULL: it has none. @thread any */
 struct weir_region_end *weir_session_region(const struct weir_session *session);
 
 /**

@@ -6,17 +6,17 @@
 
 #include <stdint.h>
 
-/* In this order. */
+/* Stages of a worker's start, in this order. */
 enum weir_start_stage {
-    WEIR_START_EXEC,     /* fork and exec, until it has its configuration */
+    WEIR_START_EXEC,     /* fork and exec, until the worker has its configuration */
     WEIR_START_DRIVER,   /* the driver is loaded */
-    WEIR_START_INIT,     /* cuInit(), and which devices there are */
-    WEIR_START_CONTEXT,  /* of the first device, and nothing but that */
-    WEIR_START_PARTS,    /* what hangs on the context */
-    WEIR_START_DESCRIBE, /* the devices, for guests */
-    WEIR_START_FORMS,    /* what builds kernels' forms, and the gates */
-    WEIR_START_WARM,     /* warm.h */
-    WEIR_START_TOLD,     /* it waits for what the supervisor tells: tenants, a port to the gate */
+    WEIR_START_INIT,     /* cuInit(), and listing the devices */
+    WEIR_START_CONTEXT,  /* opening the context of the first device */
+    WEIR_START_PARTS,    /* making what belongs to the context */
+    WEIR_START_DESCRIBE, /* describing the devices for guests */
+    WEIR_START_FORMS,    /* starting the builder of kernels' forms, and the gates */
+    WEIR_START_WARM,     /* warming up (warm.h) */
+    WEIR_START_TOLD,     /* waiting for the supervisor to send tenants and a port to the gate */
     WEIR_START_COUNT
 };
 

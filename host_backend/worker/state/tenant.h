@@ -20,7 +20,7 @@ struct weir_host_image;
 struct weir_ipc_event;
 struct weir_worker;
 
-/* Of images that programs load (images.h). */
+/* The store of images that programs load (images.h). */
 struct weir_host_image_store {
     pthread_mutex_t lock; /* guards all of it */
     struct weir_host_image *images;
@@ -34,31 +34,31 @@ struct weir_tenant {
     char name[WEIR_TENANT_NAME_BYTES]; /* never changes */
     /* Guarded by the worker's lock; weir_tenant_setting() reads single settings without it. */
     struct weir_tenant_config config;
-    uint32_t n_arrivals; /* connections: sessions, monitors, and those that have not said hello;
-                          * under the worker's lock, as is what follows */
+    uint32_t n_arrivals; /* sessions, monitors, connections without hello. Under the worker's
+ lock, as is all up to goings. */
     bool gone;
-    bool has_others; /* workers, for other programs; then it has a page, too */
-    uint32_t goings; /* of weir_link_tenant; weir_event_tell() reads it without the lock */
-    struct weir_account account;    /* what it has and may have; internally locked */
-    struct weir_programs *programs; /* the account page's, or its own; internally locked */
+    bool has_others; /* other workers serve its other programs; then it has an account page, too */
+    uint32_t goings; /* generation (weir_link_tenant); weir_event_tell() reads it unlocked */
+    struct weir_account account;    /* what the tenant uses and may use; internally locked */
+    struct weir_programs *programs; /* the account page's programs, or its own; internally locked */
     struct weir_refusals refusals;  /* internally locked */
-    struct weir_log_rate log_rate;  /* lines of its sessions' threads; internally locked */
+    struct weir_log_rate log_rate;  /* limits its sessions' log lines; internally locked */
     struct {
-        uint32_t n_sessions; /* monitors do not count */
-        uint64_t bytes;      /* that limits of contexts take since its sessions have raised them */
-        atomic_uint_fast64_t charged; /* of these; anybody reads it */
+        uint32_t n_sessions;          /* monitors do not count */
+        uint64_t bytes;               /* for raised limits of contexts, by the tenant's sessions */
+        atomic_uint_fast64_t charged; /* the sum of bytes; any thread may read it */
     } limits;                         /* under the lock of contexts.c */
 
     pthread_mutex_t lock; /* guards what follows */
-    bool reserved;        /* the window's two halves; then its number and what is in it are valid */
+    bool reserved;        /* both halves of the window are reserved; else window is invalid */
     uint32_t window;
     struct weir_window device_window;
     struct weir_window host_window;
-    struct weir_host_chunk *shared_chunks; /* that have a key */
+    struct weir_host_chunk *shared_chunks; /* chunks that have a key */
     struct weir_ipc_event *events;
     struct weir_export *exports;
     pthread_mutex_t publishing; /* held while a guest's descriptor is published; before lock */
-    uint64_t vmm_bytes;         /* reserved of the VMM area; under the worker's vmm_area's lock */
+    uint64_t vmm_bytes;         /* reserved of the VMM area; under vmm_area's lock */
 
     struct weir_host_image_store images; /* internally locked */
 };

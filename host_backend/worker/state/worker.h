@@ -23,11 +23,11 @@ struct weir_guests;
 struct weir_vmm_area;
 
 struct weir_worker_counts {
-    atomic_uint_fast64_t next_chunk;                   /* ids of memory that were given */
-    atomic_uint_fast64_t objects, chunks, chunk_bytes; /* that there are */
-    pthread_mutex_t sync_lock;                         /* guards: */
-    uint32_t syncs;                                    /* WEIR_LINK_SYNC that were sent */
-    struct weir_account_pool *pool; /* what tenants divide; owned; NULL: nothing (limits.c) */
+    atomic_uint_fast64_t next_chunk;                   /* id of the next memory */
+    atomic_uint_fast64_t objects, chunks, chunk_bytes; /* current numbers */
+    pthread_mutex_t sync_lock;                         /* guards syncs */
+    uint32_t syncs;                                    /* how many WEIR_LINK_SYNC were sent */
+    struct weir_account_pool *pool; /* the pool that tenants share; owned; NULL: none (limits.c) */
 };
 
 /*
@@ -37,27 +37,27 @@ struct weir_worker_counts {
 struct weir_worker {
     struct weir_link_config config;
     struct weir_platform platform;
-    int link;          /* to the supervisor */
-    int wake_fd;       /* an eventfd: the main thread looks at stopping and sticky */
+    int link;          /* descriptor of the supervisor's link */
+    int wake_fd;       /* eventfd that makes the main thread look at stopping and sticky */
     atomic_int sticky; /* CUresult that ended the context */
     struct weir_worker_counts counts;
 
     pthread_mutex_t lock; /* guards what follows, up to ended (weir_sessions_lock()) */
-    pthread_cond_t idle;  /* n_sessions became smaller */
+    pthread_cond_t idle;  /* signalled when n_sessions became smaller */
     struct weir_session *sessions;
-    uint32_t n_sessions; /* also those on their way up or down */
+    uint32_t n_sessions; /* also counts sessions that are starting or ending */
     struct weir_tenant *tenants[WEIR_CONFIG_TENANTS_MAX];
-    struct region *regions;           /* of virtual machines (worker/regions.c) */
-    struct weir_ended_session *ended; /* the last ones' statistics, newest first (worker/stats.c) */
+    struct region *regions;           /* regions of virtual machines (worker/regions.c) */
+    struct weir_ended_session *ended; /* the last sessions' statistics, newest first (stats.c) */
 
-    struct weir_connections *connections; /* to the GPU */
+    struct weir_connections *connections; /* connections to the GPU */
     struct weir_guests *guests;       /* connections that are no sessions yet (worker/guests.c) */
     struct weir_directory *directory; /* what programs share (memory/directory.h) */
     struct weir_vmm_area *vmm_area;   /* addresses that sessions reserve */
-    struct weir_device_idle *device_idle;             /* around calls that wait for the device */
+    struct weir_device_idle *device_idle;             /* around calls that need an idle device */
     struct weir_prints *prints;                       /* who owns the device's printf */
     struct weir_device_gate *gates[WEIR_DEVICES_MAX]; /* NULL: no scheduler, or not open */
-    const struct weir_session_hooks *hooks;           /* NULL: nobody wants to be asked */
+    const struct weir_session_hooks *hooks;           /* NULL: there are none */
     struct weir_forms *forms;                         /* NULL: all kernels are originals */
 };
 

@@ -11,7 +11,7 @@
 
 /* ---------------------------------------------------------------- twin? */
 
-/* As a twin where that is wanted: with a scheduler, where it may want to stop it. */
+/* Choose a twin if the scheduler may want to stop the kernel. */
 static bool choose_twin(struct weir_session *s, const struct weir_host_stream *stream,
                         const struct weir_submit_kernel *k, struct weir_forms_choice *ret_choice)
 {
@@ -45,7 +45,7 @@ static uint32_t blocks_per_sm(struct weir_session *s, const struct weir_submit_k
     return hint->blocks_per_sm;
 }
 
-/* What the gate is told of a kernel follows from its form. @return is it a twin? */
+/* Choose the kernel's form, and describe the work to the gate accordingly. @return is it a twin? */
 static bool choose_form(struct weir_session *s, const struct weir_host_stream *stream,
                         const struct weir_submission *what, struct weir_gate_work *work,
                         struct weir_forms_choice *ret_choice)
@@ -86,7 +86,7 @@ static bool note_kernel(struct weir_session *s, struct weir_host_stream *stream,
 
 /* ---------------------------------------------------------------- the call */
 
-/* In mode "explore" some kernels run on a part of the device, as beside small graphs. */
+/* Mode "explore" runs some kernels on a part of the device, as if beside small graphs. */
 static void explore_part(struct weir_session *s, struct weir_host_stream *stream,
                          const struct weir_submission *what)
 {
@@ -106,13 +106,13 @@ static CUresult call_driver(struct weir_session *s, struct weir_host_stream *str
     explore_part(s, stream, what);
     result = what->call(s, weir_host_stream_at(stream), what->user);
     if (result != CUDA_SUCCESS && weir_host_stream_at(stream) != stream->o.native) {
-        weir_admission_stream_whole(s, stream); /* a cluster that does not fit into its part, say */
+        weir_admission_stream_whole(s, stream); /* perhaps a cluster does not fit the part */
         result = what->call(s, stream->o.native, what->user);
     }
     return result;
 }
 
-/* It is its turn in the stream's order. */
+/* Give work to the driver when its turn in the stream's order has come. */
 static CUresult give(struct weir_session *s, struct weir_host_stream *stream,
                      const struct weir_submission *what)
 {
@@ -156,11 +156,11 @@ CUresult weir_submit(struct weir_session *session, struct weir_host_stream *stre
     if (!what->may_print) {
         return give(session, stream, what);
     }
-    if (weir_host_stream_capturing(session, stream)) { /* it prints when the graph is launched */
+    if (weir_host_stream_capturing(session, stream)) { /* prints when the graph is launched */
         WEIR_TRY(weir_prints_expect(session));
         return give(session, stream, what);
     }
-    weir_admission_idle(session); /* it may wait for others */
+    weir_admission_idle(session); /* weir_prints_begin() may wait for other sessions */
     WEIR_TRY(weir_prints_begin(session, stream->o.native));
     result = give(session, stream, what);
     weir_prints_end(session, weir_host_stream_at(stream), result == CUDA_SUCCESS);

@@ -19,7 +19,7 @@
 #include "host_backend/worker/session/objects.h"
 #include "proto/ops.h"
 
-/* Of a launch of one kernel. Borrowed for the call. */
+/* A launch of one kernel. Borrowed for the call. */
 struct weir_submit_kernel {
     struct weir_host_function *function;
     CUfunction native; /* on the current device; its code is loaded */
@@ -29,10 +29,10 @@ struct weir_submit_kernel {
 /* Borrowed for the call. */
 struct weir_submission {
     struct weir_gate_work
-        work;       /* for the gate. For a kernel weir_submit() adds flags and blocks_per_sm */
-    bool may_print; /* a kernel of it may use the device's printf */
+        work;       /* for the gate; weir_submit() adds a kernel's flags and blocks_per_sm */
+    bool may_print; /* a kernel of the work may use the device's printf */
     const struct weir_submit_kernel *kernel; /* NULL: it is not a single kernel */
-    const int *priority; /* what the guest asks for it; NULL: what it asks for the stream */
+    const int *priority; /* priority that the guest asks for the work; NULL: its stream's */
     /**
      * The driver's call.
      * @param at    the stream to give it to.

@@ -251,7 +251,7 @@ static void *build_nicely(void *user)
     const struct weir_forms_device *device = b->module->device;
 
     (void)prctl(PR_SET_NAME, "weir-build");
-    (void)setpriority(PRIO_PROCESS, 0, BUILD_NICE); /* of this thread alone */
+    (void)setpriority(PRIO_PROCESS, 0, BUILD_NICE); /* sets the priority of this thread alone */
     (void)device->forms->driver->cuCtxSetCurrent(device->gpu->context);
     build_here(b);
     return NULL;
@@ -268,7 +268,7 @@ static void build(struct build *b)
     }
 }
 
-/* It has no copies of constants: these would have to follow the original's, too. */
+/* Load a variant. It has no copies of constants: they would have to follow the original's. */
 static bool load_other(struct weir_forms_kernel *k, struct weir_forms_other *c)
 {
     const struct weir_driver *d = k->module->device->forms->driver;
@@ -365,7 +365,7 @@ static void bury_locked(struct weir_forms_device *device)
     pthread_mutex_lock(&device->lock);
 }
 
-/* When the next job is due; 0: now; WEIR_FOREVER: there is none. */
+/* @return when the next job is due; 0: now; WEIR_FOREVER: there is none. */
 static uint64_t due_ns_locked(const struct weir_forms_device *device)
 {
     uint64_t from_ns = device->n_jobs != 0 ? device->jobs[device->first_job].module->from_ns : 0;
@@ -382,7 +382,7 @@ static void wait_locked(struct weir_forms_device *device, uint64_t until_ns)
     }
 }
 
-/* Of no module: it is over. */
+/* @return the next job; without a module: the thread is to end. */
 static struct weir_forms_job next_job_locked(struct weir_forms_device *device)
 {
     struct weir_forms_job job;
@@ -538,7 +538,7 @@ static void device_finish(struct weir_forms_device *device)
             weir_log_warn("forms: runs do not end device=%u", device->index);
         }
         log_runs(device->index, runs);
-        atomic_store(&device->runs, NULL); /* nobody lets them go on any more */
+        atomic_store(&device->runs, NULL); /* no thread resumes the runs any more */
         weir_runs_destroy(runs);
     }
     for (; device->n_jobs != 0; device->n_jobs--) {

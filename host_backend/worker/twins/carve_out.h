@@ -13,7 +13,7 @@
  * bandwidth (1.57 of one alone became 0.86 when both ended at once, so that the SMs were empty and
  * divided anew; H200, 2026-11-23).
  *
- * At a launch nobody knows who the neighbour will be. But policies give two kernels together no
+ * At a launch the neighbour is unknown. But policies give two kernels together no
  * more than an SM holds, a block of a kernel being 1/blocks of it. So it is enough to fill what a
  * block limit leaves with blocks of the one kernel that needs most, of those that other sessions
  * launched lately.
@@ -28,13 +28,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WEIR_FORMS_NEEDS    16u         /* kernels remembered for a device, the latest ones */
-#define WEIR_FORMS_NEEDS_NS 1000000000u /* how long a kernel counts as launched lately */
+#define WEIR_FORMS_NEEDS    16u         /* most kernels remembered for a device */
+#define WEIR_FORMS_NEEDS_NS 1000000000u /* how long a launched kernel is remembered */
 
 /* How much of an SM a kernel's twin needs. */
 struct weir_forms_need {
-    const void *kernel;   /* names the kernel, with all its twins; not followed */
-    const void *owner;    /* names the session; not followed */
+    const void *kernel;   /* identifies the kernel with all its twins; never dereferenced */
+    const void *owner;    /* identifies the session; never dereferenced */
     uint64_t block_bytes; /* weir_forms_block_bytes() */
     uint32_t per_sm;      /* blocks that fit on an SM */
 };
@@ -49,8 +49,8 @@ struct weir_forms_needs {
 /* A twin's carve-out. Zeroes: it does not share SMs. */
 struct weir_forms_carve_out {
     bool shares;
-    int own; /* while it shares: the function attribute's value before */
-    int set; /* and the value that it was given */
+    int own; /* while it shares SMs: the function attribute's value before */
+    int set; /* while it shares SMs: the value that the attribute was given */
 };
 
 /**

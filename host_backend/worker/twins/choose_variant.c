@@ -3,21 +3,20 @@
  * decides, and that can only be measured.
  *
  * - The *carve-out*: a twin has a few bytes of shared memory more than its kernel. Where these
- *   would take more of an SM's memory off the cache, the twin is told to leave it as the kernel has
- *   it.
+ *   would take more of an SM's memory from the cache, the twin gets its kernel's carve-out.
  * - *Capped*: a twin with more registers than its kernel may fit on an SM fewer times. Then it is
- *   built once more, with so few registers that it fits as often. So is the twin of a kernel that
- *   is launched often, with as many as its kernel has: the compiler orders instructions otherwise
- *   then, which may be worth 5 %.
- * - *Roomy*: so it does when it may take eight more than the kernel has, though a quarter fewer
- *   may fit then. Of kernels that are launched often, too.
+ *   built once more, with so few registers that it fits as often. The twin of a kernel that is
+ *   launched often is built once more, too, with as many registers as its kernel has: the compiler
+ *   then orders instructions differently, which may gain 5 %.
+ * - *Roomy*: for the same gain, a twin with eight registers more than its kernel, of which a
+ *   quarter fewer may fit; also only for kernels that are launched often.
  * - The *size of tasks* follows from the time of a block, which is timed, too (fit.h).
  *
  * Each of these twins is tried, and the fastest stays; until that is known, the one that fits most
  * often on an SM, so that a kernel that is launched a few times does not pay for the trial. A
  * launch is timed by two events in the guest's stream, TIMINGS of them for each twin and one in
- * AGAIN later; never two at a time for one kernel. What was stopped or moved meanwhile says
- * nothing.
+ * AGAIN later; never two at a time for one kernel. A launch that
+ * was stopped or moved is not counted.
  */
 #include "host_backend/worker/code/images.h"
 #include "host_backend/worker/twins/private.h"
@@ -25,11 +24,11 @@
 #include "host_backend/worker/twins/fit.h"
 #include <string.h>
 
-#define TIMINGS 4u /* of each twin before one is chosen */
-#define TRIAL   4u /* launches from one that only tries to the next */
-/* So few of those may be had where others make it stop: then it is not chosen. */
+#define TIMINGS 4u /* timings of each twin before one is chosen */
+#define TRIAL   4u /* launches between two that only try a twin */
+/* A twin that is often stopped may not get enough timings in so many tries: it is not chosen. */
 #define TRIES  10u
-#define AGAIN  32u /* launches from one timing to the next, afterwards */
+#define AGAIN  32u /* launches between two timings after the choice */
 #define FORGET 16u
 
 /* ---------------------------------------------------------------- functions */
@@ -77,7 +76,7 @@ static void ask_for(struct weir_forms_kernel *k, enum weir_forms_variant variant
     }
 }
 
-/* Its variables are the original's, as those of the other twins; constants it must not have. */
+/* Bind a variant to the original's variables, as the other twins; it must have no constants. */
 static void take_other(struct weir_session *s, struct weir_forms_kernel *k,
                        struct weir_forms_other *o)
 {
@@ -89,7 +88,7 @@ static void take_other(struct weir_session *s, struct weir_forms_kernel *k,
         atomic_store(&o->state, WEIR_FORMS_OTHER_NONE);
         return;
     }
-    k->attributes_seen = k->module->attributes_set - 1; /* those of the original hold for it, too */
+    k->attributes_seen = k->module->attributes_set - 1; /* the original's attributes apply, too */
     k->fit.threads = 0;
 }
 

@@ -15,7 +15,7 @@ static const char *const launched_keys[] = {
 
 _Static_assert(WEIR_FORMS_LAUNCHED_DRIVER + 1 == WEIR_FORMS_LAUNCHED_COUNT, "room in the session");
 
-/* One thread writes, whoever asks reads. */
+/* Only the session's thread writes; other threads read. */
 void weir_forms_note(struct weir_session *session, enum weir_forms_launched what)
 {
     atomic_uint_fast64_t *n = &session->about->launched[what];

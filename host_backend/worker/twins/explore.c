@@ -48,7 +48,7 @@ struct weir_run_place weir_forms_draw_place(struct weir_forms_device *device,
     struct weir_run_place place = {.task_blocks = 1 + (uint32_t)(draw >> 8) % TASK_MAX};
 
     if ((draw & 1) != 0 &&
-        device->gpu->share_pct == 0) { /* else which SMs there are is not known */
+        device->gpu->share_pct == 0) { /* with a share, it is unknown which SMs the context has */
         place.sm_first = (uint32_t)(draw >> 16) % device->sms;
         place.sm_count = 1 + (uint32_t)(draw >> 32) % (device->sms - place.sm_first);
     }

@@ -15,14 +15,14 @@ struct weir_host_module;
 /* One of them. */
 struct weir_forms_exposure {
     struct weir_forms_exposure *next;
-    struct weir_host_module *module; /* not looked into */
+    struct weir_host_module *module; /* never dereferenced */
     struct weir_forms_module *forms;
     CUdeviceptr address;
     size_t bytes;
-    CUdeviceptr twin;  /* once bound, of a constant; else 0 */
-    bool in_arguments; /* a kernel may write it */
-    CUevent written;   /* behind the last write before it was bound; or NULL */
-    uint64_t stream;   /* handle of that write's */
+    CUdeviceptr twin;  /* the constant's copy, once bound; else 0 */
+    bool in_arguments; /* a kernel may write the variable */
+    CUevent written;   /* recorded behind the last write before binding; or NULL */
+    uint64_t stream;   /* handle of the stream of that write */
 };
 
 /* A session's, and what the operation in hand is about to write of them. */

@@ -12,12 +12,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WEIR_FORMS_SM_REGISTERS    65536u /* of every GPU since sm_30 */
-#define WEIR_FORMS_SHARED_STEP     128u   /* shared memory of a block is given out in these */
-#define WEIR_FORMS_SHARED_RESERVED 1024u  /* of each block, for the system, since sm_80 */
-#define WEIR_FORMS_REGISTER_STEP   8u     /* registers of a thread are given out in eights */
-#define WEIR_FORMS_LEAST_REGISTERS 24u    /* that the loop itself needs, about */
-#define WEIR_FORMS_MOST_REGISTERS  255u   /* of a thread */
+#define WEIR_FORMS_SM_REGISTERS    65536u /* registers of an SM, since sm_30 */
+#define WEIR_FORMS_SHARED_STEP     128u   /* unit in which a block's shared memory is allocated */
+#define WEIR_FORMS_SHARED_RESERVED 1024u  /* the system's part of each block, since sm_80 */
+#define WEIR_FORMS_REGISTER_STEP   8u     /* unit in which a thread's registers are allocated */
+#define WEIR_FORMS_LEAST_REGISTERS 24u    /* about as many as the loop itself needs */
+#define WEIR_FORMS_MOST_REGISTERS  255u   /* the most that a thread can have */
 #define WEIR_FORMS_NO_CARVEOUT     (-1)
 
 /** What a block takes of an SM's shared memory, bytes. @thread any */
@@ -47,14 +47,14 @@ static inline uint32_t weir_forms_aside_kib(uint64_t bytes)
     return sizes[i];
 }
 
-/** The same for so many blocks. @thread any */
+/** Like weir_forms_carveout_for(), for a number of blocks. @thread any */
 static inline uint32_t weir_forms_carveout_kib(uint32_t shared_bytes, uint32_t blocks)
 {
     return weir_forms_aside_kib(blocks * weir_forms_block_bytes(shared_bytes));
 }
 
 /**
- * So many KiB as the function attribute has it: a percentage of what an SM can set aside.
+ * Convert KiB to the function attribute's unit: a percentage of what an SM can set aside.
  *
  * @param sm_bytes  MAX_SHARED_MEMORY_PER_MULTIPROCESSOR; 0: not known, then it is all.
  * @thread any
@@ -84,8 +84,8 @@ static inline int weir_forms_carveout(uint32_t kernel_bytes, uint32_t kernel_blo
 }
 
 /**
- * Is a twin with more registers worth a try, with so many blocks on an SM where its kernel has
- * native_blocks? With half of them such twins took up to 88 % longer (H200, 2026-11-22).
+ * Is a twin with more registers worth a try, if blocks of it fit on an SM, and native_blocks of its
+ * kernel? With half of them such twins took up to 88 % longer (H200, 2026-11-22).
  * @thread any
  */
 static inline bool weir_forms_is_roomy_enough(uint32_t blocks, uint32_t native_blocks)
@@ -93,12 +93,11 @@ static inline bool weir_forms_is_roomy_enough(uint32_t blocks, uint32_t native_b
     return (uint64_t)blocks * 4 >= (uint64_t)native_blocks * 3;
 }
 
-/* What a stop may wait for, beyond a block: of the 15 us that it is to take, without the way of the
- * word to the GPU, that of the news back, and workers that have only just begun
- * (H200, 2026-11-22). */
+/* How long a task may delay a stop: the 15 us that a stop may take, less the time for the word to
+ * the GPU, for the answer, and for workers that have only just begun (H200, 2026-11-22). */
 #define WEIR_FORMS_STOP_NS          7250u
 #define WEIR_FORMS_TASKS_PER_WORKER 8u /* at least, so that the last ones end together */
-#define WEIR_FORMS_TASK_UNKNOWN     4u /* nothing is lost then with blocks of 1 us */
+#define WEIR_FORMS_TASK_UNKNOWN     4u /* for unknown times; harmless with blocks of 1 us */
 #define WEIR_FORMS_TASK_MAX         32u
 
 /**
@@ -123,9 +122,9 @@ static inline uint32_t weir_forms_task_blocks(uint64_t kernel_ns, uint64_t block
     return task != 0 ? (uint32_t)task : 1;
 }
 
-/* A task that is taken after a change of place and before the worker hears of it may take so long:
- * of the 50 us that a change is to take, the rest is the way of the word. In front of longer tasks
- * workers look, which is one trip more to the L2 cache. */
+/* How long a task may take that a worker takes before it reads a change of place: the 50 us that a
+ * change may take, less the time for the word to the GPU. Workers look for orders before each
+ * longer task, which costs a trip to the L2 cache. */
 #define WEIR_FORMS_LONG_TASK_NS 30000u
 
 /**
@@ -138,7 +137,7 @@ static inline bool weir_forms_looks_always(uint64_t block_ns, uint32_t task_bloc
     return block_ns * task_blocks >= WEIR_FORMS_LONG_TASK_NS;
 }
 
-/** The most registers with which so many blocks fit on an SM. @thread any */
+/** The most registers with which that number of blocks fits on an SM. @thread any */
 static inline uint32_t weir_forms_registers_for(uint32_t threads, uint32_t blocks)
 {
     uint64_t all = (uint64_t)(threads + 31) / 32 * 32 * blocks;

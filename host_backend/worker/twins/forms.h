@@ -54,7 +54,7 @@ struct weir_runs *weir_forms_runs_of(struct weir_forms *forms, uint32_t device);
  * @thread any with the context, holding no lock
  */
 bool weir_forms_device_idle_begin(struct weir_forms *forms, uint64_t limit_ns, uint32_t *ret_idle);
-/** @param idle  what begin gave. @thread any */
+/** @param idle  value that begin gave. @thread any */
 void weir_forms_device_idle_end(struct weir_forms *forms, uint32_t idle);
 
 /* ---- a module's life (module_life.c) */
@@ -115,11 +115,11 @@ static inline void weir_forms_written(struct weir_session *session, struct weir_
  */
 struct weir_forms_order {
     struct weir_run_place place; /* where it may run; task_blocks is chosen by the callee */
-    void *item;                  /* first argument of these: */
+    void *item;                  /* first argument of both functions */
     void (*notify)(void *item, struct weir_run *run, enum weir_run_event event);
     void (*ended)(void *item); /* the run is gone; called also when it cannot be started */
     struct weir_run *run;      /* set at the launch; the caller gets a reference */
-    void *kernel;              /* for this folder's own use */
+    void *kernel;              /* used by this folder alone */
 };
 
 /* What becomes of a session's launches, counted. */
@@ -154,7 +154,7 @@ struct weir_forms_choice {
     struct weir_forms_kernel *kernel;
     enum weir_ptx_form form;
     int variant;      /* enum weir_forms_variant */
-    bool uses_matrix; /* instructions: tensor cores */
+    bool uses_matrix; /* the kernel has matrix instructions (tensor cores) */
     bool look_always; /* tasks are long: worker blocks look for orders before each */
     uint32_t task_blocks, blocks_per_sm;
     uint64_t blocks, workers;
@@ -179,7 +179,7 @@ bool weir_forms_is_auto(const struct weir_session *session,
  *
  * @param choice  weir_forms_choose()'s, of this operation.
  * @param stream  in order already.
- * @param order   borrowed until its ended(); NULL: nobody will stop the run.
+ * @param order   borrowed until its ended(); NULL: the run is never stopped.
  * @return true   it is launched.
  * @return false  the caller launches the original; ended() was called.
  */

@@ -10,7 +10,7 @@
 #include "host_backend/worker/device/order.h"
 #include <string.h>
 
-#define SHORT_NS    (100 * WEIR_NS_PER_US) /* not worth stopping */
+#define SHORT_NS    (100 * WEIR_NS_PER_US) /* a shorter kernel is not worth stopping */
 #define GRID_YZ_MAX 65535u
 
 /* ---------------------------------------------------------------- may it? */
@@ -98,7 +98,7 @@ static bool mirror_attributes(const struct weir_driver *d, struct weir_forms_ker
         int value = 0;
 
         if (d->cuFuncGetAttribute(&value, ids[i], native) != CUDA_SUCCESS) {
-            continue; /* a driver that does not know it */
+            continue; /* an older driver does not know the attribute */
         }
         for (uint32_t form = 0; form < WEIR_PTX_FORM_COUNT; form++) {
             if (!mirror_one(d, k, (enum weir_ptx_form)form, WEIR_FORMS_PLAIN, ids[i], value)) {
@@ -160,13 +160,13 @@ static void on_event(void *user, struct weir_run *run, enum weir_run_event event
     }
 }
 
-/* By the watcher, whom stopped runs need, or by who could not start one. */
+/* Called by the watcher, which must not wait, or by a thread that could not start a run. */
 static void on_ended(void *user)
 {
     weir_forms_module_put_later(((struct weir_forms_kernel *)user)->module);
 }
 
-/* The same of a launch that somebody looks after. */
+/* Like on_event(), for a launch that an order controls. */
 static void on_order_event(void *user, struct weir_run *run, enum weir_run_event event)
 {
     struct weir_forms_order *order = user;
@@ -183,7 +183,7 @@ static void on_order_ended(void *user)
     order->ended(order->item);
 }
 
-/* Where the owner of the launch wants it, and whom it tells. */
+/* Take the run's place and callbacks from the order. */
 static void take_order(struct weir_forms_kernel *k, struct weir_forms_order *order,
                        struct weir_run_params *p)
 {
@@ -255,7 +255,7 @@ static CUresult start(struct weir_session *s, const struct weir_forms_choice *c,
     }
     if (order != NULL && !explore) {
         take_order(k, order, &p);
-    } else if (order != NULL) { /* its place was drawn */
+    } else if (order != NULL) { /* the explorer drew the order's place */
         struct weir_run_place drawn = p.place;
 
         take_order(k, order, &p);

@@ -43,7 +43,7 @@ void weir_forms_loaded(struct weir_session *session, struct weir_host_module *mo
         return;
     }
     if (!forms->devices[session->device].gpu->write_value_ok) {
-        return; /* runs need such writes */
+        return; /* runs need stream writes */
     }
     mode = weir_forms_mode_of(forms->config.mode, weir_tenant_setting(tenant, forms));
     asked = mode != WEIR_FORMS_DEFAULT;
@@ -123,7 +123,8 @@ bool weir_forms_unloading(struct weir_session *session, struct weir_host_module 
     weir_forms_exposures_drop(session, module);
     module->forms = NULL;
     for (; m != NULL; m = next) {
-        /* More than ours and the builder's: a run. Nobody adds one but this thread. */
+        /* A run has a reference if there are more than ours and the builder's. Only this thread
+         * adds runs. */
         bool pending = atomic_load_explicit(&m->state, memory_order_acquire) == WEIR_FORMS_PENDING;
 
         next = m->next;
@@ -131,7 +132,7 @@ bool weir_forms_unloading(struct weir_session *session, struct weir_host_module 
             m->kept = weir_image_get(m->store, &module->image->hash, module->image->bytes);
             m->orphan = taken = true;
         }
-        weir_forms_module_put_later(m); /* the session does not wait for an idle device */
+        weir_forms_module_put_later(m); /* the session must not wait for an idle device */
     }
     return taken;
 }

@@ -1,6 +1,6 @@
 /*
- * A module's variables: the twins are told where the original's are, and their copies of constants
- * follow the original's.
+ * A module's variables: the twins get the addresses of the original's variables, and their copies
+ * of constants follow the original's.
  *
  * A guest writes a constant through an address that it has asked for. The session lists each such
  * address as an *exposure*. Before the module's twins are bound, a write leaves an event, and
@@ -277,7 +277,7 @@ void weir_forms_touch(struct weir_session *session, uint64_t address, uint64_t b
             continue;
         }
         if (x->touched_bytes != 0) {
-            weir_forms_wrote_unseen(session); /* two ranges in one operation: a list of them */
+            weir_forms_wrote_unseen(session); /* the operation touched two ranges */
         }
         x->touched_address = address;
         x->touched_bytes = bytes;

@@ -13,7 +13,7 @@ static void on_run_event(void *user, struct weir_run *run, enum weir_run_event e
     struct weir_run_info info;
 
     if (event == WEIR_RUN_HAS_FINISHED) {
-        return; /* the mark behind it says so, and when */
+        return; /* the mark behind the launch tells its end and its time */
     }
     if (event == WEIR_RUN_HAS_STOPPED) {
         weir_run_query(run, &info);
@@ -47,7 +47,7 @@ struct weir_forms_order *weir_orders_begin(const struct weir_gate_pass *pass)
                                        .item = pass->item,
                                        .notify = on_run_event,
                                        .ended = on_run_ended};
-    weir_gate_item_hold(pass->item); /* the run's: on_run_ended() drops it */
+    weir_gate_item_hold(pass->item); /* the run's reference: on_run_ended() drops it */
     return order;
 }
 
@@ -59,7 +59,7 @@ static enum weir_gate_stop stop(void *user, void *room, uint64_t lease_ns)
     struct weir_run *run = ((struct weir_forms_order *)room)->run;
     CUresult result;
 
-    if (run == NULL) { /* it was launched as it was */
+    if (run == NULL) { /* the kernel was launched in its original form */
         weir_forms_stop_missed(weir_worker_forms(gate->worker), gate->device);
         return WEIR_GATE_STOPS_NEVER;
     }

@@ -20,7 +20,7 @@ enum weir_forms_variant {
 };
 
 enum weir_forms_other_state {
-    WEIR_FORMS_OTHER_UNKNOWN, /* nobody has asked for it */
+    WEIR_FORMS_OTHER_UNKNOWN, /* the variant was not asked for */
     WEIR_FORMS_OTHER_PENDING,
     WEIR_FORMS_OTHER_READY,
     WEIR_FORMS_OTHER_NONE,
@@ -29,9 +29,9 @@ enum weir_forms_other_state {
 /* A persistent twin in a module of its own. The builder's while it is PENDING. */
 struct weir_forms_other {
     atomic_int state; /* enum weir_forms_other_state */
-    bool taken;       /* the session has seen that it is READY */
+    bool taken;       /* the session has seen the state READY */
     uint32_t max_regs;
-    struct weir_host_image *image; /* a reference, until the text is out of it */
+    struct weir_host_image *image; /* a reference, until the text was read from the image */
     struct weir_forms_set *set;
     CUmodule module;
     CUfunction twin;
@@ -43,15 +43,15 @@ struct weir_forms_fit {
     enum weir_ptx_form form;
     uint32_t native_blocks;
     uint32_t per_sm[WEIR_FORMS_VARIANTS];      /* 0: does not fit, or is not there */
-    uint64_t block_bytes[WEIR_FORMS_VARIANTS]; /* of an SM's shared memory */
+    uint64_t block_bytes[WEIR_FORMS_VARIANTS]; /* shared memory of an SM that a block takes */
     struct weir_forms_carve_out carve_out[WEIR_FORMS_VARIANTS];
 };
 
 enum weir_forms_timed {
     WEIR_FORMS_TIMED_NOTHING,
     WEIR_FORMS_TIMED_FLYING,
-    WEIR_FORMS_TIMED_WHOLE,  /* it has ended, and nobody stopped it */
-    WEIR_FORMS_TIMED_SPOILT, /* it was stopped or moved */
+    WEIR_FORMS_TIMED_WHOLE,  /* the launch has ended, and was not stopped */
+    WEIR_FORMS_TIMED_SPOILT, /* the launch was stopped or moved */
 };
 
 /* The launch that is timed, and what came of those before. */
@@ -60,10 +60,10 @@ struct weir_forms_timing {
     enum weir_forms_variant variant;
     uint64_t blocks, workers;
     CUevent begin, end;
-    uint32_t since;    /* launches since the last one */
-    uint32_t launches; /* while some are to be tried */
+    uint32_t since;    /* launches since the last timing */
+    uint32_t launches; /* launches while variants are still to be tried */
     uint32_t n[WEIR_FORMS_VARIANTS], tries[WEIR_FORMS_VARIANTS];
-    uint64_t grid_ps[WEIR_FORMS_VARIANTS]; /* of the grid's time for each block, the shortest */
+    uint64_t grid_ps[WEIR_FORMS_VARIANTS]; /* shortest time of a grid divided by its blocks */
 };
 
 /* A kernel of a module that has a twin. Session thread, but for what is atomic. */
@@ -71,15 +71,15 @@ struct weir_forms_kernel {
     struct weir_forms_module *module;
     const struct weir_forms_kernel_info *info;
     CUfunction twins[WEIR_PTX_FORM_COUNT]; /* NULL: not of this form */
-    bool useless;                          /* the driver does not want it */
+    bool useless;                          /* the driver refused the twin */
     bool attributes_mirrored;
-    uint32_t attributes_seen; /* of module->attributes_set */
+    uint32_t attributes_seen; /* module->attributes_set at the last look */
     struct weir_forms_fit fit;
-    struct weir_forms_other others[WEIR_FORMS_VARIANTS]; /* not of PLAIN */
+    struct weir_forms_other others[WEIR_FORMS_VARIANTS]; /* the one of PLAIN is unused */
     struct weir_forms_timing timing;
     uint64_t launches[WEIR_PTX_FORM_COUNT]; /* ORIGINAL: a twin was there, but not wanted */
     atomic_bool never_stop;
-    atomic_uint_fast64_t block_ns; /* of one block: the shortest that was seen, slowly forgotten */
+    atomic_uint_fast64_t block_ns; /* time of one block: the shortest seen, slowly forgotten */
 };
 
 enum weir_forms_module_state {
@@ -99,21 +99,21 @@ struct weir_forms_const {
  * and each run. The session's thread alone uses it, but for the builder until it says READY.
  */
 struct weir_forms_module {
-    struct weir_forms_module *next; /* of the same module on other devices; of the device's dead */
+    struct weir_forms_module *next; /* the module on other devices, or the device's dead */
     struct weir_forms_device *device;
     atomic_uint refs;
     atomic_int state; /* enum weir_forms_module_state */
     enum weir_forms_mode mode;
     char tenant[WEIR_TENANT_NAME_BYTES];
-    CUmodule original; /* or CUlibrary */
+    CUmodule original; /* a CUmodule or a CUlibrary */
     bool library;
     bool bound, refused;
     uint32_t attributes_set; /* how often the guest has set attributes */
 
     /* The job. */
-    uint64_t from_ns; /* not to be done before */
+    uint64_t from_ns; /* do not begin the job before */
     struct weir_host_image_store *store;
-    struct weir_host_image *image; /* a reference, until the text is out of it */
+    struct weir_host_image *image; /* a reference, until the text was read from the image */
     struct weir_hash image_hash;
     uint64_t image_bytes;
     CUjit_option *option_ids;
@@ -124,20 +124,20 @@ struct weir_forms_module {
     struct weir_forms_set *set;
     CUmodule twins;
     CUfunction finish;                 /* NULL: no ticket form */
-    struct weir_forms_kernel *kernels; /* as set->kernels */
+    struct weir_forms_kernel *kernels; /* in the order of set->kernels */
 
-    struct weir_forms_const *consts; /* once bound */
+    struct weir_forms_const *consts; /* set once the module is bound */
     uint32_t n_consts;
 
-    struct weir_host_image *kept; /* a reference of an orphan: the driver may read it */
-    bool orphan;                  /* the original is ours to unload */
+    struct weir_host_image *kept; /* an orphan's reference: the driver may read the image */
+    bool orphan;                  /* we have to unload the original */
 };
 
 /* What a builder does: a module's twins, or (kernel) another variant of one of them. */
 struct weir_forms_job {
     struct weir_forms_module *module; /* a reference */
-    struct weir_forms_kernel *kernel; /* or NULL */
-    enum weir_forms_variant variant;  /* of the kernel */
+    struct weir_forms_kernel *kernel; /* the kernel whose variant is wanted; or NULL */
+    enum weir_forms_variant variant;  /* the wanted variant of kernel */
 };
 
 struct weir_forms_device {
@@ -150,7 +150,7 @@ struct weir_forms_device {
     bool building, exploring, quit;
     struct weir_forms_job jobs[WEIR_FORMS_JOBS_MAX]; /* a ring */
     uint32_t n_jobs, first_job;
-    struct weir_forms_module *dead; /* to be unloaded by the builder */
+    struct weir_forms_module *dead; /* modules that the builder is to unload */
     struct weir_run_streams *streams;
     struct weir_runs *_Atomic runs; /* made before the first twin is READY */
     struct weir_forms_needs needs;
@@ -171,7 +171,7 @@ struct weir_forms {
 /** Drop a reference; the last unloads the twins, with the device idle. @thread any, but a run's
  * watcher */
 void weir_forms_module_put(struct weir_forms_module *module);
-/** The same from where nobody may wait for the device: the builder unloads them. @thread any */
+/** Like weir_forms_module_put(), without a wait for the device: the builder unloads. @thread any */
 void weir_forms_module_put_later(struct weir_forms_module *module);
 
 /** Enter a job; takes a reference. false: too many. @param kernel  only its variant; or NULL */
@@ -184,7 +184,7 @@ void weir_forms_exposures_drop(struct weir_session *session, const struct weir_h
 /** Find the original's variables and give them to the twins. false: not now, or never (refused). */
 bool weir_forms_bind(struct weir_session *session, struct weir_forms_module *module);
 
-/** Tell a module of twins where the original's variables are. false: it cannot be told. */
+/** Tell a module of twins where the original's variables are. false: that failed. */
 bool weir_forms_bind_globals(struct weir_session *session, struct weir_forms_module *module,
                              CUmodule twins, const struct weir_forms_set *set);
 
@@ -202,7 +202,7 @@ CUfunction weir_forms_twin_function(const struct weir_forms_kernel *k, enum weir
 const struct weir_forms_twin *weir_forms_twin_info(const struct weir_forms_kernel *k,
                                                    enum weir_ptx_form form,
                                                    enum weir_forms_variant variant);
-/** Dynamic shared memory of a twin where the kernel has so many bytes. */
+/** Dynamic shared memory of a twin whose kernel has that many bytes. */
 uint32_t weir_forms_twin_shared(const struct weir_forms_twin *twin, uint32_t bytes);
 
 /** Fill k->fit for a launch, unless it is the same as the last one's. */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define SET_MAGIC  0x32544657u /* "WFT2" */
-#define TAIL_BYTES 64u         /* of NUL, as behind every image */
+#define TAIL_BYTES 64u         /* NUL bytes behind the set, as behind every image */
 
 /* ---------------------------------------------------------------- writing */
 
@@ -187,7 +187,7 @@ static enum weir_status decode(struct weir_forms_set *set)
 {
     struct reader r = {set->bytes, set->bytes + set->n_bytes, true};
     bool magic = get_u32(&r) == SET_MAGIC;
-    uint64_t most = set->n_bytes / 5; /* the shortest text */
+    uint64_t most = set->n_bytes / 5; /* a text takes at least five bytes */
 
     set->n_kernels = get_u32(&r);
     set->n_binds = get_u32(&r);

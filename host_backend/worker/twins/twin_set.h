@@ -14,15 +14,15 @@
 
 /* A twin, or (name NULL) that there is none of this form. */
 struct weir_forms_twin {
-    const char *name; /* in the module of twins */
+    const char *name; /* name in the module of twins */
     uint32_t args_offset;
     uint32_t param_bytes;
-    uint32_t dynamic_shared_bytes; /* to be added to a launch's, which is rounded up to 16 first */
+    uint32_t dynamic_shared_bytes; /* add to the launch's bytes, rounded up to 16 first */
 };
 
 struct weir_forms_kernel_info {
-    const char *name; /* of the original */
-    bool uses_matrix; /* instructions, that is tensor cores */
+    const char *name; /* name of the original kernel */
+    bool uses_matrix; /* the kernel has matrix instructions (tensor cores) */
     struct weir_forms_twin twins[WEIR_PTX_FORM_COUNT];
 };
 
@@ -30,9 +30,9 @@ struct weir_forms_kernel_info {
 struct weir_forms_set {
     uint8_t *bytes; /* owned: as weir_forms_set_encode() wrote them, and 64 of NUL */
     size_t n_bytes;
-    struct weir_forms_kernel_info *kernels; /* by name */
+    struct weir_forms_kernel_info *kernels; /* sorted by name */
     uint32_t n_kernels;
-    const char **binds; /* variables of the original, in the order of WEIR_PTX_BINDS_NAME */
+    const char **binds; /* names of the original's variables, in the order of WEIR_PTX_BINDS_NAME */
     uint32_t n_binds;
     const char **consts;
     uint32_t n_consts;

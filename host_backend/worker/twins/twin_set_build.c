@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COMPILE_S    120u /* twins that take longer are not worth it */
+#define COMPILE_S    120u /* twins that take longer to compile are not worth it */
 #define COMPILE_NICE 10u
 #define FORMS_BEST                                                                                 \
     (WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_PERSISTENT) | WEIR_PTX_FORM_BIT(WEIR_PTX_FORM_TICKET))
@@ -40,7 +40,7 @@ static int find_build_id(struct dl_phdr_info *info, size_t size, void *user)
             left -= whole;
         }
     }
-    return 1; /* the first is the program */
+    return 1; /* the first argument is the program */
 }
 
 static enum weir_status make_key(const struct weir_forms_build_params *p, struct weir_hash *ret_key)

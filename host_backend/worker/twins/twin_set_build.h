@@ -1,4 +1,4 @@
-/* From an image's PTX to a set of compiled twins, by way of the cache. */
+/* Make a set of compiled twins from an image's PTX, or take it from the cache. */
 #ifndef WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_BUILD_H
 #define WEIR_HOST_BACKEND_WORKER_TWINS_TWIN_SET_BUILD_H
 
@@ -13,14 +13,14 @@
 struct weir_forms_build_params {
     struct weir_file_cache *cache;
     const struct weir_compiler *compiler;
-    const struct weir_driver *driver; /* its context is current */
+    const struct weir_driver *driver; /* driver whose context is current */
     int driver_version;
-    uint32_t sm; /* of the GPU, times ten */
+    uint32_t sm; /* the GPU's compute capability times ten */
     enum weir_forms_twins twins;
     const char *kernel; /* only its persistent twin, with at most max_regs registers; or NULL */
     uint32_t max_regs;
     struct weir_jit_options options;
-    uint64_t compile_memory_bytes; /* that ptxas may have */
+    uint64_t compile_memory_bytes; /* memory that ptxas may use */
     const char *tenant;
     const char *text; /* ends in a NUL */
     size_t text_bytes;
@@ -29,8 +29,8 @@ struct weir_forms_build_params {
 /* What happened, for the log. */
 struct weir_forms_build_report {
     bool cached;
-    uint32_t n_kernels; /* of the text; 0 when cached */
-    char why[200];      /* it failed */
+    uint32_t n_kernels; /* kernels in the text; 0 when the set came from the cache */
+    char why[200];      /* reason why the build failed */
 };
 
 /**
