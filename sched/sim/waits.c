@@ -139,7 +139,7 @@ static void drop(struct reading *r, uint64_t index)
 static void follow(struct reading *r, const struct weir_sched_record *record)
 {
     uint64_t index;
-    if (!weir_sim_idmap_get(&r->items, record->item, &index)) {
+    if (!r->rows || !weir_sim_idmap_get(&r->items, record->item, &index)) {
         r->waits->unknown++;
         return;
     }
