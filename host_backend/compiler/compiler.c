@@ -1,5 +1,5 @@
 /*
- * ptxas gets a folder of its own with its input, and runs in a process of its own (process.h).
+ * Runs ptxas in a folder of its own with its input, and in a process of its own (process.h).
  */
 #include "host_backend/compiler/compiler.h"
 
@@ -12,11 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILE_BYTES (UINT64_C(512) << 20) /* of what ptxas may write */
+#define FILE_BYTES (UINT64_C(512) << 20) /* the most bytes that ptxas may write */
 
 /* ---------------------------------------------------------------- which */
 
-/* false: there is none. */
+/* Find ptxas. @return false: there is none. */
 static bool find_ptxas(const char *wanted, char *path, size_t bytes)
 {
     if (strcmp(wanted, "auto") == 0) {
@@ -145,7 +145,7 @@ static bool read_image(const char *path, struct weir_compile_result *result)
     return good;
 }
 
-/* A program reads "ptxas input, line 4; ..", as from the driver. */
+/* Read ptxas' log, so that a program reads "ptxas input, line 4; ..", as from the driver. */
 static void read_log(const struct files *f, struct weir_compile_result *result)
 {
     FILE *file = fopen(f->log, "re");
@@ -164,7 +164,7 @@ static void read_log(const struct files *f, struct weir_compile_result *result)
     }
 }
 
-/* ptxas exits when it gets no memory, and calls that an error of the text. */
+/* Did ptxas run out of memory? It then exits and reports that as an error of the text. */
 static bool ran_out(const char *log)
 {
     return strstr(log, "Memory allocation failure") != NULL ||

@@ -18,10 +18,10 @@ struct weir_compiler_process {
     pid_t pid;
 };
 
-/* Immutable while it is open. */
+/* Immutable while the compiler is open. */
 struct weir_compiler {
     struct weir_compiler_process process;
-    char id[320]; /* tells results of different compilers apart */
+    char id[320]; /* distinguishes results of different compilers */
 };
 
 #define WEIR_COMPILER_NONE                                                                         \
@@ -30,26 +30,26 @@ struct weir_compiler {
     }
 
 struct weir_compile_limits {
-    uint64_t memory_bytes; /* resident */
-    uint32_t cpu_s, all_s; /* of processor time, and of time; 0: no limit */
+    uint64_t memory_bytes; /* resident memory */
+    uint32_t cpu_s, all_s; /* processor time, and time in all; 0: no limit */
     uint32_t nice;
 };
 
-/* What ptxas understands of a program's options. */
+/* The options of a program that ptxas understands. */
 struct weir_compile_options {
     uint32_t max_registers; /* 0: ptxas' choice */
     int level;              /* 0 .. 4; -1: ptxas' choice */
-    bool relocatable;       /* to be linked with others */
-    bool verbose;           /* the log says what kernels take */
+    bool relocatable;       /* the result will be linked with others */
+    bool verbose;           /* the log gets the resources that kernels use */
 };
 
-/* All borrowed for the call. */
+/* All members are borrowed for the call. */
 struct weir_compile_job {
     const char *tmp_dir; /* for ptxas' files; "": /tmp */
-    const char *text;    /* ends in a NUL */
+    const char *text;    /* the PTX text; ends in a NUL */
     size_t text_bytes;
-    uint32_t sm;    /* of the GPU, times ten */
-    char sm_suffix; /* of the text's target, or 0 */
+    uint32_t sm;    /* compute capability of the GPU, times ten */
+    char sm_suffix; /* suffix of the text's target, or 0 */
     struct weir_compile_options options;
     struct weir_compile_limits limits;
     bool (*give_up)(void *user); /* asked every 20 ms while it waits; NULL: never */
@@ -62,15 +62,15 @@ enum weir_compile_end {
     WEIR_COMPILE_MEMORY,  /* stopped at a limit: of memory .. */
     WEIR_COMPILE_TIME,    /* .. of time .. */
     WEIR_COMPILE_SIZE,    /* .. of what it writes */
-    WEIR_COMPILE_CRASHED, /* a signal that nobody here sent */
+    WEIR_COMPILE_CRASHED, /* ended by a signal that was not sent here */
     WEIR_COMPILE_GIVEN_UP,
-    WEIR_COMPILE_NOT_DONE, /* no process, no room for its files, no memory here */
+    WEIR_COMPILE_NOT_DONE, /* no process, no space for its files, or no memory here */
 };
 
 struct weir_compile_result {
-    uint8_t *image; /* of malloc, the caller's; if it is done, with a NUL behind it */
+    uint8_t *image; /* made by malloc, for the caller; after DONE with a NUL behind it */
     size_t bytes;
-    char log[WEIR_COMPILE_LOG_BYTES]; /* what ptxas wrote */
+    char log[WEIR_COMPILE_LOG_BYTES]; /* output of ptxas */
 };
 
 /**
@@ -81,10 +81,10 @@ struct weir_compile_result {
  */
 void weir_compiler_open(const char *wanted, struct weir_compiler *ret_compiler);
 
-/** From now on the driver compiles. @thread owner, while nobody compiles */
+/** Close the compiler: from now on the driver compiles. @thread owner, while nobody compiles */
 void weir_compiler_close(struct weir_compiler *compiler);
 
-/** Is there a process? @thread any */
+/** Is there a compiler's process? @thread any */
 static inline bool weir_compiler_is_there(const struct weir_compiler *compiler)
 {
     return compiler->process.socket_fd >= 0;
@@ -100,15 +100,15 @@ enum weir_compile_end weir_compiler_run(const struct weir_compiler *compiler,
                                         struct weir_compile_result *ret_result);
 
 /**
- * Was it stopped, by a limit, a crash or its program's end? The driver has the same compiler inside
- * and would go the same way, so it does not get such a text.
+ * Was the compilation stopped, by a limit, a crash or its program's end? The driver has the same
+ * compiler inside and would fail in the same way, so it does not get such a text.
  */
 static inline bool weir_compile_is_stopped(enum weir_compile_end end)
 {
     return end != WEIR_COMPILE_DONE && end != WEIR_COMPILE_REFUSED && end != WEIR_COMPILE_NOT_DONE;
 }
 
-/** What a program is told when its text was not compiled: "it needed more memory than ..". */
+/** The text for a program whose text was not compiled: "it needed more memory than ..". */
 const char *weir_compile_end_text(enum weir_compile_end end);
 
 #endif

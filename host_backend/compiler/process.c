@@ -36,14 +36,14 @@
 #include <unistd.h>
 
 #define LIMIT_FILE    (UINT64_C(512) << 20)
-#define ROOM_BYTES    (UINT64_C(512) << 20) /* of addresses, beyond what may be resident */
+#define ROOM_BYTES    (UINT64_C(512) << 20) /* room for addresses beyond the resident memory */
 #define ARGS_MAX      12
 #define PATH_BYTES    (sizeof((struct weir_compiler_job *)NULL)->folder + 16)
-#define FIRST_TO_SHUT 3 /* descriptors from here on are the worker's */
+#define FIRST_TO_SHUT 3 /* descriptors from here on belong to the worker */
 #define LOOK_NS       (2 * WEIR_NS_PER_MS)
 #define GIVE_UP_MS    20
-/* At a time. More wait: four tenants have as many sessions by default, and each session compiles
- * one text at a time. The bound is for a worker that was taken over. */
+/* Jobs at a time. More wait: four tenants have as many sessions by default, and each session
+ * compiles one text at a time. The bound protects against a worker that a guest controls. */
 #define JOBS_MAX 1024
 
 /* ---------------------------------------------------------------- ptxas */
@@ -58,7 +58,7 @@ static void limit(int what, uint64_t soft, uint64_t hard)
 static void set_limits(const struct weir_compile_limits *limits)
 {
     if (limits->cpu_s != 0) {
-        limit(RLIMIT_CPU, limits->cpu_s, limits->cpu_s + 1); /* SIGXCPU, then SIGKILL */
+        limit(RLIMIT_CPU, limits->cpu_s, limits->cpu_s + 1); /* sends SIGXCPU, then SIGKILL */
     }
     limit(RLIMIT_AS, limits->memory_bytes + ROOM_BYTES, limits->memory_bytes + ROOM_BYTES);
     limit(RLIMIT_FSIZE, LIMIT_FILE, LIMIT_FILE);
@@ -113,7 +113,7 @@ static _Noreturn void become_ptxas(const char *program, const struct weir_compil
 
 /* ---------------------------------------------------------------- a job's process */
 
-/* 0: not known. */
+/* Resident memory of a process; 0: not known. */
 static uint64_t resident_bytes(pid_t pid)
 {
     unsigned long long all, resident = 0;
@@ -132,10 +132,10 @@ static uint64_t resident_bytes(pid_t pid)
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Or is it gone? */
+/* Has the worker given up, or ended? */
 static bool worker_gave_up(int answer_fd, pid_t server)
 {
-    struct pollfd at = {.fd = answer_fd}; /* the reading end's close is an error of this end */
+    struct pollfd at = {.fd = answer_fd}; /* poll() reports a closed reading end as an error here */
 
     return (poll(&at, 1, 0) == 1 && (at.revents & POLLERR) != 0) || getppid() != server;
 }
@@ -157,7 +157,7 @@ static enum weir_compile_end end_of(int status)
     }
 }
 
-/* Why must it be killed? WEIR_COMPILE_DONE: it need not. */
+/* Why must ptxas be killed now? @return WEIR_COMPILE_DONE: no reason. */
 static enum weir_compile_end look(pid_t pid, const struct weir_compile_limits *limits,
                                   uint64_t since_ns, int answer_fd, pid_t server)
 {
@@ -170,8 +170,8 @@ static enum weir_compile_end look(pid_t pid, const struct weir_compile_limits *l
     return worker_gave_up(answer_fd, server) ? WEIR_COMPILE_GIVEN_UP : WEIR_COMPILE_DONE;
 }
 
-/* How it ended, of itself or since it went beyond a limit. All that is left of its group is killed:
- * before it is waited for, so that its number is no other group's. */
+/* Wait for the end of ptxas, and kill it at a limit. All that is left of its group is killed before
+ * it is waited for, so that its number is no other group's. */
 static enum weir_compile_end wait_for(pid_t pid, const struct weir_compile_limits *limits,
                                       int answer_fd, pid_t server)
 {
@@ -204,10 +204,10 @@ static _Noreturn void do_job(const char *program, const struct weir_compiler_job
         become_ptxas(program, job);
     }
     if (pid > 0) {
-        (void)setpgid(pid, pid); /* whoever is first */
+        (void)setpgid(pid, pid); /* parent and child both do this: whoever is first */
         end = wait_for(pid, &job->limits, answer_fd, server);
     }
-    (void)!write(answer_fd, &end, sizeof end); /* a worker that is gone has no use for it */
+    (void)!write(answer_fd, &end, sizeof end); /* a worker that is gone does not need it */
     _exit(0);
 }
 
@@ -218,7 +218,7 @@ static bool ends(const char *text, size_t bytes)
     return memchr(text, 0, bytes) != NULL;
 }
 
-/* The worker may have been taken over by a guest. */
+/* Is this a valid job? A guest may control the worker. */
 static bool is_job(const struct weir_compiler_job *job, ssize_t bytes, const struct weir_fds *fds)
 {
     return bytes == sizeof *job && fds->n == 1 && job->folder[0] == '/' &&
@@ -226,7 +226,7 @@ static bool is_job(const struct weir_compiler_job *job, ssize_t bytes, const str
            ends(job->level, sizeof job->level) && ends(job->registers, sizeof job->registers);
 }
 
-/* Jobs' processes answer for themselves. Wait until there may be another. */
+/* Wait for jobs' processes, which answer for themselves, until there may be another job. */
 static void reap(unsigned *n_jobs)
 {
     while (*n_jobs != 0 && waitpid(-1, NULL, *n_jobs < JOBS_MAX ? WNOHANG : 0) > 0) {
@@ -296,7 +296,7 @@ void weir_compiler_process_start(const char *program, struct weir_compiler_proce
 void weir_compiler_process_stop(struct weir_compiler_process *process)
 {
     if (process->socket_fd >= 0) {
-        close(process->socket_fd); /* the process sees the end */
+        close(process->socket_fd); /* closes its socket: the process exits */
         (void)waitpid(process->pid, NULL, 0);
     }
     *process = (struct weir_compiler_process){.socket_fd = -1};

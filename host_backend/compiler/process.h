@@ -9,9 +9,9 @@
 
 #include "host_backend/compiler/compiler.h"
 
-/* What is compiled, and how. Texts end in a NUL; "": the option is not given. */
+/* What to compile, and how. Texts end in a NUL; "": the option is not given. */
 struct weir_compiler_job {
-    char folder[280]; /* absolute; has in.ptx, and gets out.cubin and log */
+    char folder[280]; /* absolute path; contains in.ptx, and gets out.cubin and log */
     char arch[24];    /* "-arch=sm_90" */
     char level[8];    /* "-O2" */
     char registers[16];
@@ -27,11 +27,11 @@ struct weir_compiler_job {
  * @thread the only one of its process
  */
 void weir_compiler_process_start(const char *program, struct weir_compiler_process *ret_process);
-/** End it; what it compiles is given up. @thread owner, while nobody is in .._run() */
+/** End the process; running jobs are given up. @thread owner, while nobody is in .._run() */
 void weir_compiler_process_stop(struct weir_compiler_process *process);
 
 /**
- * Have a job done. ptxas is killed if the caller gives up.
+ * Do a job, and wait for its end. ptxas is killed if the caller gives up.
  *
  * @param give_up  asked every 20 ms; NULL: the caller never gives up.
  * @return how it ended; WEIR_COMPILE_NOT_DONE if the process does not answer

@@ -48,7 +48,7 @@ static const struct weir_row host_rows[] = {
      NULL},
     {"quarantine_s", ROW_U32, AT(weir_host_config, quarantine_s), 0, SECONDS_MAX, NULL},
     {"devices", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL},
-    {"device", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL}, /* of one */
+    {"device", ROW_DEVICES, AT(weir_host_config, devices), 0, 63, NULL}, /* a list of one device */
     {"exclusive", ROW_BOOL, AT(weir_host_config, exclusive), 0, 0, NULL},
     {"window_base", ROW_U64, AT(weir_host_config, window_base), 1 << 30, INT64_C(1) << 46, NULL},
     {"window_bytes", ROW_BYTES, AT(weir_host_config, window_bytes), 1 << 28, INT64_C(1) << 42,
@@ -103,7 +103,7 @@ static const bool is_live[] = {
 #include "host_backend/config/tenant.def"
 #undef WEIR_SETTING
 };
-/* What a share on demand has, and how much of it may be asked for. */
+/* What a share on demand has, and how much of each setting its user may ask for. */
 static const struct weir_row default_rows[] = {
     {"weight", ROW_U32, AT(weir_host_config, demand.usual.weight), 1, 10000, NULL},
     {"max_weight", ROW_U32, AT(weir_host_config, demand.most.weight), 1, 10000, NULL},
@@ -215,7 +215,7 @@ bool weir_tenant_name_ok(const char *name)
            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
 }
 
-/* A key or table that there is not, with what may have been meant. */
+/* Complain about an unknown key or table, and suggest a similar one. */
 static bool unknown(const struct weir_toml_value *item, const char *what, const char *where,
                     const struct weir_guess *guess, struct weir_diag *diag)
 {
@@ -242,7 +242,7 @@ static bool read_rows(const struct table *table, const struct weir_toml_value *f
                       struct weir_diag *diag)
 {
     bool many = table == &tenant_table;
-    const char *by[32] = {NULL}; /* the key that has set a row */
+    const char *by[32] = {NULL}; /* for each row, the key that has set it */
 
     for (const struct weir_toml_value *item = from->items; item != NULL; item = item->next) {
         struct weir_guess guess = weir_guess_begin(item->key);
@@ -270,7 +270,7 @@ static bool read_rows(const struct table *table, const struct weir_toml_value *f
     return true;
 }
 
-/* One [[tenant]], with what can only be judged at its end. */
+/* Read one [[tenant]], and check what can only be judged at its end. */
 static bool read_tenant(const struct weir_toml_value *from, struct weir_host_config *config,
                         struct weir_diag *diag)
 {
@@ -359,7 +359,7 @@ static bool read_table(const struct weir_toml_value *from, struct weir_host_conf
 
 size_t weir_setting_count(void)
 {
-    return N_ROWS(tenant_rows) - 1; /* without the name, which comes first */
+    return N_ROWS(tenant_rows) - 1; /* all rows but the name, which is the first */
 }
 
 static const struct weir_row *setting_row(size_t setting)
@@ -589,7 +589,7 @@ static bool read_tree(const struct weir_toml_value *root, struct weir_host_confi
     } else if (weir_config_areas_ok(config, diag)) {
         return true;
     }
-    if (diag != NULL && host != NULL) { /* several keys' fault */
+    if (diag != NULL && host != NULL) { /* the fault of several keys together */
         diag->line = host->line;
         diag->column = host->column;
     }

@@ -9,7 +9,7 @@
 #include "host_backend/config/scheduler.h"
 
 #define WEIR_CONFIG_TENANTS_MAX 256
-#define WEIR_WINDOWS_MAX        80 /* of tenants with work in one worker; some cannot be had */
+#define WEIR_WINDOWS_MAX        80 /* tenants with work in one worker; machines may allow fewer */
 #define WEIR_CONFIG_PATH_BYTES  256
 #define WEIR_CONFIG_USER_BYTES  40
 #define WEIR_SPARE_WORKERS_MAX  32
@@ -25,7 +25,7 @@ enum weir_isolation {
     WEIR_ISOLATION_STRICT,  /* a program, never under MPS */
 };
 
-/* What becomes of a program for which no further worker can be made. */
+/* What the host does with a program for which it cannot start another worker. */
 enum weir_shortage { WEIR_SHORTAGE_SHARE, WEIR_SHORTAGE_REFUSE };
 
 /* Are the workers of programs clients of MPS servers that the host runs? */
@@ -33,16 +33,16 @@ enum weir_mps { WEIR_MPS_OFF, WEIR_MPS_AUTO, WEIR_MPS_ON };
 
 /* The settings of [host] about workers of programs. */
 struct weir_workers_config {
-    uint32_t spares; /* ready, of each list of devices */
-    uint32_t idle_s; /* that a worker waits for the next program of its tenant */
+    uint32_t spares; /* idle workers kept ready, for each list of devices */
+    uint32_t idle_s; /* seconds that a worker waits for the next program of its tenant */
     enum weir_shortage on_shortage;
     enum weir_mps mps;
 };
 
-/* May its kernels run beside others', where a policy puts some together? */
+/* May a tenant's kernels run beside others', where a policy puts some together? */
 enum weir_sharing { WEIR_SHARE_YES, WEIR_SHARE_NO };
 
-/* Bytes, or a share of the device's memory. Both 0: all of it. */
+/* Bytes, or a percentage of the device's memory. Both 0: all of it. */
 struct weir_amount {
     uint64_t bytes;
     uint32_t pct;
@@ -61,11 +61,11 @@ struct weir_tenant_config {
 
 /* Shares on demand ([default]): docs/design/demand.md. */
 struct weir_demand_config {
-    struct weir_tenant_config usual; /* what a share has of which nothing was asked */
-    struct weir_tenant_config most;  /* of what may be asked, how much */
-    uint32_t per_user;               /* that a user may have at a time; 0: none are made */
-    uint32_t total_weight;           /* of all shares of all users together, at most */
-    uint32_t socket_mode;            /* of the socket where one asks */
+    struct weir_tenant_config usual; /* settings of a share whose user asked for nothing */
+    struct weir_tenant_config most;  /* the most that a user may ask for */
+    uint32_t per_user;               /* shares that a user may have at a time; 0: none are made */
+    uint32_t total_weight;           /* the most that all shares of all users weigh together */
+    uint32_t socket_mode;            /* mode of the socket at which users ask */
 };
 
 struct weir_host_config {
@@ -76,16 +76,16 @@ struct weir_host_config {
     char softgpu[WEIR_CONFIG_PATH_BYTES];
     char log[WEIR_CONFIG_PATH_BYTES];
     char cdi[WEIR_CONFIG_PATH_BYTES];     /* the CDI file; "none"; "": the default */
-    uint32_t socket_mode;                 /* of the tenants' sockets */
-    char vm_user[WEIR_CONFIG_PATH_BYTES]; /* that QEMU runs as; "": libvirt's usual one */
-    uint32_t vsock_port;                  /* 0: none is listened on */
-    uint32_t quarantine_s;                /* after a fault; 0: there is none */
-    uint64_t vm_region_bytes;             /* of each virtual machine; 0: none is served */
+    uint32_t socket_mode;                 /* mode of the tenants' sockets */
+    char vm_user[WEIR_CONFIG_PATH_BYTES]; /* the user that QEMU runs as; "": libvirt's usual one */
+    uint32_t vsock_port;                  /* 0: the host does not listen on vsock */
+    uint32_t quarantine_s;    /* length of the quarantine after a fault; 0: there is none */
+    uint64_t vm_region_bytes; /* size of each virtual machine's region; 0: none is served */
     char devices[WEIR_DEVICE_LIST_BYTES];
     bool exclusive; /* no other host may serve the same GPU */
     uint64_t window_base;
     uint64_t window_bytes;
-    uint64_t vmm_base; /* addresses that guests reserve, of all tenants */
+    uint64_t vmm_base; /* the addresses that guests of all tenants reserve */
     uint64_t vmm_bytes;
     char worker_user[WEIR_CONFIG_USER_BYTES]; /* name or number; "": weir-worker, if there is one */
     struct weir_workers_config workers;
@@ -93,13 +93,13 @@ struct weir_host_config {
     struct weir_sched_settings scheduler;
     char metrics_listen[WEIR_CONFIG_PATH_BYTES]; /* "ADDRESS:PORT" or a socket's path; "": none */
     char libvirt_uri[WEIR_CONFIG_PATH_BYTES];    /* "": domains' metadata is not read */
-    bool libvirt_create; /* a domain's element makes its tenant, when there is none */
+    bool libvirt_create; /* a domain's element creates its tenant, if there is none */
     struct weir_demand_config demand;
     struct weir_tenant_config tenants[WEIR_CONFIG_TENANTS_MAX];
     uint32_t n_tenants;
 };
 
-/** What holds without a file: one tenant "default". */
+/** The configuration of a host without a file: one tenant "default". */
 void weir_config_default(struct weir_host_config *ret_config);
 
 /**
@@ -114,10 +114,10 @@ enum weir_status weir_config_parse(const char *text, size_t bytes,
                                    struct weir_host_config *ret_config,
                                    struct weir_diag *ret_diag) WEIR_MUST_CHECK;
 
-/** Do the addresses for reservations lie beside the windows? Says why not. */
+/** Do the addresses for reservations lie beside the windows? Fills the diagnosis if not. */
 bool weir_config_areas_ok(const struct weir_host_config *config, struct weir_diag *ret_diag);
 
-/** Is it "off" or a list of policies? Says why not. */
+/** Is this "off" or a list of policies? Fills the diagnosis if not. */
 bool weir_config_policy_ok(const char *policy, struct weir_diag *ret_diag);
 
 /** Is this an absolute path that ends in .json, "none", or ""? */
@@ -144,7 +144,7 @@ uint32_t weir_config_promised_pct(const struct weir_tenant_config *const *tenant
 void weir_config_restart_keys(const struct weir_host_config *before,
                               const struct weir_host_config *now, char *text, size_t bytes);
 
-/** The same from a file. WEIR_ERR_IO, WEIR_ERR_NOT_FOUND, WEIR_ERR_TOO_BIG (1 MiB). */
+/** Read a configuration file. WEIR_ERR_IO, WEIR_ERR_NOT_FOUND, WEIR_ERR_TOO_BIG (1 MiB). */
 enum weir_status weir_config_load(const char *path, struct weir_host_config *ret_config,
                                   struct weir_diag *ret_diag) WEIR_MUST_CHECK;
 
@@ -174,7 +174,7 @@ bool weir_devices_meet(const char *list, const char *other);
  */
 enum weir_status weir_user_id(const char *text, uint32_t *ret_uid) WEIR_MUST_CHECK;
 
-/** An amount of a whole; never more than the whole. */
+/** The part of a whole that an amount stands for; never more than the whole. */
 uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes);
 
 /*
@@ -182,7 +182,7 @@ uint64_t weir_amount_of(struct weir_amount amount, uint64_t whole_bytes);
  * libvirt's metadata give them. Numbers run from 0 to weir_setting_count() - 1.
  */
 
-/** A tenant as it is when nothing is said of it. */
+/** A tenant with the default settings. */
 void weir_tenant_config_default(struct weir_tenant_config *ret_tenant, const char *name);
 /**
  * The percentage of the SMs that a program may use: its tenant's limit, or what it asks for if that
@@ -193,25 +193,25 @@ void weir_tenant_config_default(struct weir_tenant_config *ret_tenant, const cha
 uint32_t weir_tenant_sm_limit(const struct weir_tenant_config *tenant, uint32_t asked_pct);
 /** Do isolation and group fit together? @thread any */
 bool weir_tenant_group_ok(const struct weir_tenant_config *tenant);
-/** What weir_tenant_name_ok() asks for, in words. */
+/** The rule of weir_tenant_name_ok(), in words. */
 extern const char weir_tenant_name_rule[];
-/** What weir_tenant_group_ok() asks for, in words. */
+/** The rule of weir_tenant_group_ok(), in words. */
 extern const char weir_group_rule[];
-/** What a program is told that its tenant's number of sessions leaves out. */
+/** The text for a program that was refused because its tenant has too many sessions. */
 void weir_sessions_refusal(const char *tenant, uint64_t sessions_max, char *text, size_t bytes);
-/** What of two tenants must not be the same, and is: "key", "vsock_cid"; NULL: nothing. */
+/** Which key two tenants have in common that must differ: "key", "vsock_cid"; NULL: none. */
 const char *weir_tenants_clash(const struct weir_tenant_config *a,
                                const struct weir_tenant_config *b);
-/** Are all of its devices the host's? */
+/** Does the host serve all of the tenant's devices? */
 bool weir_tenant_devices_ok(const struct weir_tenant_config *tenant,
                             const struct weir_host_config *host);
 /** A tenant's own devices; NULL: none of its own, or those of one before it. Borrowed. */
 const char *weir_config_new_devices(const struct weir_host_config *config, uint32_t tenant);
-/** May a tenant be called so? */
+/** Is this a valid name of a tenant? */
 bool weir_tenant_name_ok(const char *name);
 size_t weir_setting_count(void);
 const char *weir_setting_key(size_t setting);
-/** May it change while the host runs? */
+/** May the setting change while the host runs? */
 bool weir_setting_is_live(size_t setting);
 /** The number of a key, "sm-limit" being "sm_limit"; -1: there is none. */
 int weir_setting_find(const char *key);
@@ -230,9 +230,9 @@ void weir_setting_copy(size_t setting, const struct weir_tenant_config *from,
                        struct weir_tenant_config *to);
 bool weir_setting_equal(size_t setting, const struct weir_tenant_config *a,
                         const struct weir_tenant_config *b);
-/** All but the name; what lies behind a text's end, and between members, does not count. */
+/** Compare all settings but the name; bytes behind a text's end and padding do not count. */
 bool weir_settings_equal(const struct weir_tenant_config *a, const struct weir_tenant_config *b);
-/** Its value as weir_setting_store() takes it; cut at WEIR_SETTING_TEXT_BYTES. */
+/** The setting's value as weir_setting_store() reads it; cut at WEIR_SETTING_TEXT_BYTES. */
 void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
                        char text[WEIR_SETTING_TEXT_BYTES]);
 
@@ -240,18 +240,18 @@ void weir_setting_text(size_t setting, const struct weir_tenant_config *config,
  * Shares on demand (demand.c).
  */
 
-/** What holds where [default] says nothing. */
+/** The defaults of [default]. */
 void weir_demand_default(struct weir_demand_config *ret_demand);
-/** What [default] leaves open follows from what it says. Says what does not fit together. */
+/** Derive what [default] leaves open from what it says. Fills the diagnosis on a contradiction. */
 bool weir_demand_complete(struct weir_demand_config *demand, uint32_t socket_mode,
                           struct weir_diag *ret_diag);
 /**
- * What a share on demand has.
+ * Make the settings of a share on demand.
  *
  * @param words       n_words of "KEY=VALUE", as weir_setting_store() takes them; changed.
  * @param ret_tenant  without a name and a user; written only on success.
  * @param ret_diag    filled on WEIR_ERR_INVALID: the first word that is wrong, or asks for too
- * much.
+ *                    much.
  * @return WEIR_OK, WEIR_ERR_INVALID
  * @thread any
  */
@@ -270,7 +270,7 @@ enum weir_status weir_demand_take(const struct weir_demand_config *demand, char 
 void weir_demand_divide(uint32_t together, const uint32_t *asked, uint32_t n,
                         uint32_t *ret_weights);
 
-/** What a row of `weir status` has of a tenant's settings. */
+/** Fill a row of `weir status` with a tenant's settings. */
 void weir_tenant_config_show(const struct weir_tenant_config *tenant,
                              struct weir_status_tenant *row);
 

@@ -33,11 +33,11 @@ struct weir_row {
     const char *const *choices; /* ROW_CHOICE: the index is stored; ends in NULL */
 };
 
-/* Of [[tenant]]: as enum weir_isolation, and a last one that "tenant" was called first. */
+/* The words of isolation: those of enum weir_isolation, and an old one for "tenant". */
 #define WEIR_ISOLATION_WORD_OLD_TENANT 4
 extern const char *const weir_isolation_words[];
 
-/* Complain about a value, at its place. */
+/* Complain about a value, and name its place in the text. */
 #define WEIR_WRONG(value, ...)                                                                     \
     (weir_diag_set(diag, (value)->line, (value)->column, __VA_ARGS__), false)
 
@@ -45,7 +45,7 @@ extern const char *const weir_isolation_words[];
 bool weir_row_store(const struct weir_row *row, void *object, const struct weir_toml_value *value,
                     struct weir_diag *diag);
 
-/* In the largest unit that divides it. */
+/* Write an amount in the largest unit that divides it. */
 void weir_amount_text(const struct weir_amount *amount, char *text, size_t bytes);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* No program gets anywhere with less, so the unit was forgotten. */
+/* A program can do nothing with less memory, so a smaller number lacks its unit. */
 #define AMOUNT_MIN_BYTES (1u << 20)
 
 static bool key_ok(const char *key)
@@ -15,7 +15,7 @@ static bool key_ok(const char *key)
                        ".-:+=^!/*?&<>()[]{}@%$#") == WEIR_KEY_Z85_BYTES - 1;
 }
 
-/* A value from a command line has no place, and is text anyway. */
+/* Complain about a value's kind. A value from a command line has no place, and is always text. */
 static bool wrong_kind(const struct weir_row *row, const struct weir_toml_value *value,
                        const char *wanted, struct weir_diag *diag)
 {
@@ -62,7 +62,7 @@ static bool store_number(const struct weir_row *row, char *to, const struct weir
     return true;
 }
 
-/* [0, "GPU-12"] as "0,GPU-12", text as it is: false where it is neither, or too long. */
+/* Convert [0, "GPU-12"] to "0,GPU-12", and copy text. false: it is neither, or too long. */
 static bool list_text(const struct weir_toml_value *value, char *to, size_t bytes)
 {
     const struct weir_toml_value *item = value->kind == WEIR_TOML_ARRAY ? value->items : value;
@@ -123,7 +123,7 @@ static bool store_policy(const struct weir_row *row, char *to, const struct weir
     return true;
 }
 
-/* In the largest unit that divides it. */
+/* Write an amount in the largest unit that divides it. */
 void weir_amount_text(const struct weir_amount *amount, char *text, size_t bytes)
 {
     static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
@@ -219,7 +219,7 @@ static bool store_choice(const struct weir_row *row, char *to, const struct weir
     return WEIR_WRONG(value, "'%s' must be one of: %s", row->key, all);
 }
 
-/* 50 or "50%"; an amount of "0%" is none, but a part of nothing may be meant. */
+/* Read 50 or "50%", and "0%" where the lowest value is 0. */
 static bool store_pct(const struct weir_row *row, char *to, const struct weir_toml_value *value,
                       struct weir_diag *diag)
 {
@@ -252,7 +252,7 @@ static bool store_bool(const struct weir_row *row, char *to, const struct weir_t
     return true;
 }
 
-/* A name, or a number without one. */
+/* Store a user's name, or a number without one. */
 static bool store_user(const struct weir_row *row, char *to, const struct weir_toml_value *value,
                        struct weir_diag *diag)
 {

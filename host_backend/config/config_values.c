@@ -1,4 +1,4 @@
-/* What stands behind the keys of weir.toml: amounts, lists of devices, users, isolation. */
+/* Parses the values of weir.toml's keys: amounts, lists of devices, users, isolation. */
 #include "host_backend/config/config.h"
 
 #include <pwd.h>
@@ -30,7 +30,7 @@ enum weir_status weir_amount_parse(const char *text, struct weir_amount *ret_amo
     char *rest;
     double value, factor;
 
-    if (*text < '0' || *text > '9' || text[1] == 'x') { /* strtod also takes "inf", "-1", "0x1" */
+    if (*text < '0' || *text > '9' || text[1] == 'x') { /* strtod also reads "inf", "-1", "0x1" */
         return WEIR_ERR_INVALID;
     }
     value = strtod(text, &rest);
@@ -161,7 +161,7 @@ enum weir_status weir_user_id(const char *text, uint32_t *ret_uid)
 
     if (*text >= '0' && *text <= '9') {
         number = strtoull(text, &end, 10);
-        if (*end != 0 || number >= UINT32_MAX) { /* the last one is nobody's: -1 */
+        if (*end != 0 || number >= UINT32_MAX) { /* UINT32_MAX is no user's number: it means -1 */
             return WEIR_ERR_INVALID;
         }
         *ret_uid = (uint32_t)number;

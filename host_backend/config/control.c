@@ -14,8 +14,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* As long as a guest looks for its host: one on a machine that is busy with other things is not
- * dead. */
+/* How long to wait for an answer: as long as a guest looks for its host, since a host on a busy
+ * machine may be slow. */
 #define ANSWER_TIMEOUT_NS (15 * WEIR_NS_PER_S)
 #define ANSWER_MAX_BYTES  (16u << 20)
 #define REQUEST_BYTES     3072
@@ -32,7 +32,7 @@ const char *weir_control_default_run_dir(void)
     return path;
 }
 
-/* One folder for each directory: "/tmp/a-b/run" becomes "-tmp-a_-b-run". false: no room. */
+/* Name a folder for each directory: "/tmp/a-b/run" becomes "-tmp-a_-b-run". false: no room. */
 static bool name_folder(const char *dir, char *text, size_t bytes)
 {
     size_t n = 0;
@@ -92,7 +92,7 @@ static enum weir_status connect_to(const char *run_dir, const char *name, int ty
     return WEIR_OK;
 }
 
-/* Read until the other end closes; the text is the caller's. */
+/* Read until the other end closes; the caller frees the text. */
 static enum weir_status read_answer(int fd, char **ret_text)
 {
     uint64_t end_ns = weir_clock_now_ns() + ANSWER_TIMEOUT_NS;
@@ -134,7 +134,7 @@ static enum weir_status read_answer(int fd, char **ret_text)
     return text == NULL ? WEIR_ERR_NO_MEMORY : WEIR_ERR_PEER;
 }
 
-/* The answer as it came, with its end row. */
+/* Ask, and return the answer with its end row. */
 static enum weir_status ask(const char *run_dir, const char *request, int passed, char **ret_text)
 {
     enum weir_status status;
@@ -161,9 +161,9 @@ enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
     if (status != WEIR_OK) {
         return status;
     }
-    end = strstr(text, WEIR_STATUS_TEXT_END); /* quotes are escaped in values: it stands alone */
+    end = strstr(text, WEIR_STATUS_TEXT_END); /* quotes in values are escaped: it stands alone */
     if (end == NULL) {
-        free(text); /* cut off */
+        free(text); /* the answer was cut off */
         return WEIR_ERR_PEER;
     }
     *end = 0;
@@ -171,7 +171,7 @@ enum weir_status weir_control_status_text(const char *run_dir, char **ret_text)
     return WEIR_OK;
 }
 
-/* The words as a line, with tabs between, behind `at` bytes that are there. */
+/* Join the words to a line, with tabs between, behind `at` bytes that are there. */
 static enum weir_status join(const char *const *words, size_t n_words, size_t at,
                              char request[REQUEST_BYTES])
 {
@@ -214,7 +214,7 @@ enum weir_status weir_control_status(const char *run_dir, struct weir_status_rep
     return weir_control_ask(run_dir, words, 1, -1, ret_report);
 }
 
-/* A whole line of the stream; false: it is no event of ours. */
+/* Read a whole line of the stream; false: it is no valid event. */
 static bool read_event(char *line, struct weir_status_report **ret_report)
 {
     char *text;
@@ -266,7 +266,7 @@ enum weir_status weir_control_follow(const char *run_dir, weir_event_fn take, vo
     return status == WEIR_OK && goes_on ? WEIR_ERR_CLOSED : status;
 }
 
-/* One packet there, one back; of the latter the text. */
+/* Send one packet, receive one, and return the text of the latter. */
 static enum weir_status exchange(const char *run_dir, const char *request, char *reply,
                                  size_t bytes)
 {

@@ -1,10 +1,9 @@
 /*
- * The host seen from outside: start it, ask it how it is.
+ * The host as other programs see it: they start it, and ask it for its state.
  *
  * tools/ and slurm/ use this header and status_text.h, and no other of host_backend. `weir serve`
  * is weir_serve_main(), `weir worker` (hidden: the supervisor executes it) is weir_worker_main(),
- * `weir gate` (likewise) is weir_gate_main(),
- * `weir status` is weir_control_status().
+ * `weir gate` (hidden, too) is weir_gate_main(), `weir status` is weir_control_status().
  *
  * Source: docs/design/host.md
  */
@@ -19,12 +18,11 @@
 
 #define WEIR_TENANT_NAME_BYTES 64
 #define WEIR_HOST_TEXT_BYTES   128
-/* In the run directory, beside the tenants': where one asks for a share on demand. */
+/* The socket in the run directory at which users ask for a share on demand. */
 #define WEIR_CONTROL_NEW_SOCKET "new.sock"
 #define WEIR_CONTROL_ON_DEMAND  "on demand" /* the source of such a tenant */
 
-/* Everything that `weir serve` can be told on its command line.
- * NULL or 0: the file or the default. */
+/* What `weir serve` can be given on its command line. NULL or 0: the file or the default. */
 struct weir_serve_params {
     const char *config_path; /* weir.toml; NULL: one tenant "default", built-in defaults */
     const char *run_dir; /* where the sockets go; default /run/weir, else $XDG_RUNTIME_DIR/weir */
@@ -40,11 +38,11 @@ struct weir_serve_params {
     const char *oci_hook;   /* path of weir-oci-hook; NULL: there is none */
     const char *devices;    /* ordinals or UUIDs, with commas; NULL: the file's, or all */
     uint64_t window_base;   /* first tenant's window; 0: 0x200000000000 */
-    uint64_t window_bytes;  /* of each tenant, a power of two; 0: 1 TiB */
-    const char *policy;     /* of the scheduler: "fair,overlap", or "off"; NULL: the file's */
-    bool check_only;        /* read the configuration, report, and return */
-    bool no_softgpu;        /* "auto" does not mean softgpu where there is no GPU */
-    bool check_host;        /* with check_only: also look whether what it asks for is there */
+    uint64_t window_bytes;  /* size of each tenant's window, a power of two; 0: 1 TiB */
+    const char *policy; /* policies of the scheduler: "fair,overlap", or "off"; NULL: the file's */
+    bool check_only;    /* read the configuration, report, and return */
+    bool no_softgpu;    /* "auto" never selects softgpu, even without a GPU */
+    bool check_host;    /* with check_only: also check that the machine has what is configured */
 };
 
 /**
@@ -77,18 +75,18 @@ int weir_worker_main(int argc, char **argv);
 int weir_gate_main(int argc, char **argv);
 
 #define WEIR_SERVE_EXIT_NO_GPU 69 /* EX_UNAVAILABLE of sysexits.h; weir.service names it */
-#define WEIR_SERVE_EXIT_TAKEN  75 /* EX_TEMPFAIL: another host serves the GPU; likewise */
-/* Its first word when it is only to find the devices: --probe DRIVER SOFTGPU DEVICES. It prints how
- * much memory they have, or says on standard error what is wrong. */
+#define WEIR_SERVE_EXIT_TAKEN  75 /* EX_TEMPFAIL: another host serves the GPU (weir.service) */
+/* A worker's first word when it only looks for the devices: --probe DRIVER SOFTGPU DEVICES. It
+ * prints how much memory they have, or says on standard error what is wrong. */
 #define WEIR_WORKER_PROBE "--probe"
 
 #define WEIR_WORKER_EXIT_OK      0
 #define WEIR_WORKER_EXIT_FAILED  1
 #define WEIR_WORKER_EXIT_USAGE   2
 #define WEIR_WORKER_EXIT_DRIVER  3 /* no driver, or no device */
-#define WEIR_WORKER_EXIT_STICKY  4 /* an error that ended the context of all sessions */
-#define WEIR_WORKER_EXIT_OVERDUE 5 /* work that a program had left behind was given up */
-#define WEIR_WORKER_EXIT_FULL    6 /* the device has no room for its context */
+#define WEIR_WORKER_EXIT_STICKY  4 /* a device error ended the context of all sessions */
+#define WEIR_WORKER_EXIT_OVERDUE 5 /* the worker gave up work that a program had left behind */
+#define WEIR_WORKER_EXIT_FULL    6 /* the device has no room for the worker's context */
 #define WEIR_WORKER_EXIT_NO_FD   7 /* the supervisor has left no descriptor for its own */
 
 /** Could the worker not open its devices? @param status  as waitpid() gives it. */
@@ -100,7 +98,7 @@ int weir_gate_main(int argc, char **argv);
  * program's. */
 #define WEIR_WORKER_STACK_ROOM (UINT64_C(16) << 40)
 
-/** The directory of the sockets when nobody names one; static buffer. @thread main */
+/** The default directory of the sockets; static buffer. @thread main */
 const char *weir_control_default_run_dir(void);
 
 /**
@@ -137,8 +135,8 @@ bool weir_control_vm_memory(const char *run_dir, const char *tenant, char *text,
 struct weir_status_count {
     char name[24];
     uint64_t n;
-    uint32_t counted; /* index of its session in the report; not in the text */
-    char device[16];  /* the driver's ordinal, of a device's */
+    uint32_t counted; /* index of its session in the report; not part of the text */
+    char device[16];  /* the driver's ordinal, if the row counts for a device */
 };
 
 struct weir_status_report {
@@ -146,11 +144,11 @@ struct weir_status_report {
     char run_dir[WEIR_HOST_TEXT_BYTES];
     uint64_t pid;
     double age_s;
-    uint64_t kept_fds;                 /* device memory that the supervisor holds */
-    char policy[WEIR_HOST_TEXT_BYTES]; /* of its schedulers: "fair,overlap", or "off" */
-    uint64_t worker_starts;            /* of processes that serve programs */
+    uint64_t kept_fds;                 /* descriptors of device memory that the supervisor holds */
+    char policy[WEIR_HOST_TEXT_BYTES]; /* policies of its schedulers: "fair,overlap", or "off" */
+    uint64_t worker_starts;            /* starts of processes that serve programs */
     char config[512];                  /* path of its weir.toml; "": none, or too long to say */
-    uint32_t memory_promised_pct;      /* by quotas, of a GPU's memory: above 100 it is too much */
+    uint32_t memory_promised_pct;      /* percent of a GPU's memory promised by quotas */
     struct weir_status_tenant *tenants;
     size_t n_tenants;
     struct weir_status_session *sessions;
@@ -161,25 +159,25 @@ struct weir_status_report {
     size_t n_devices;
     struct weir_status_program *programs;
     size_t n_programs;
-    struct weir_status_counted *counted; /* "stats" alone fills these five */
+    struct weir_status_counted *counted; /* only "stats" fills these five */
     size_t n_counted;
     struct weir_status_function *functions;
     size_t n_functions;
-    struct weir_status_count *forms; /* of sessions, in their order */
+    struct weir_status_count *forms; /* counts of sessions, in their order */
     size_t n_forms;
-    struct weir_status_count *runs; /* of devices */
+    struct weir_status_count *runs; /* counts of devices */
     size_t n_runs;
     struct weir_status_prediction *predictions;
     size_t n_predictions;
-    struct weir_status_setting *settings; /* "tenant" alone fills these */
+    struct weir_status_setting *settings; /* only "tenant" fills these */
     size_t n_settings;
     struct weir_status_note *notes;
     size_t n_notes;
-    struct weir_status_event *events; /* "events" alone fills these */
+    struct weir_status_event *events; /* only "events" fills these */
     size_t n_events;
 };
 
-/** A row of a device about which nothing is known. @param uuid  16 bytes. @thread any */
+/** A row of a device of which nothing is known yet. @param uuid  16 bytes. @thread any */
 void weir_status_device_init(struct weir_status_device *row, const uint8_t *uuid);
 
 /**
@@ -223,14 +221,14 @@ enum weir_status weir_control_status(const char *run_dir,
 enum weir_status weir_control_ask(const char *run_dir, const char *const *words, size_t n_words,
                                   int fd, struct weir_status_report **ret_report) WEIR_MUST_CHECK;
 
-/** @return false: it has heard enough */
+/** @return false: the caller wants no more events */
 typedef bool (*weir_event_fn)(void *user, const struct weir_status_event *event);
 
 /**
- * Hear what happens from now on, after the events that the host still knows.
+ * Receive events from now on, after those that the host still keeps.
  *
  * @param take  called for each.
- * @return WEIR_OK          take() has heard enough.
+ * @return WEIR_OK          take() wants no more events.
  * @return WEIR_ERR_CLOSED  the host has ended, or too many follow it.
  * @return else as weir_control_status()
  * @thread any
@@ -241,7 +239,7 @@ enum weir_status weir_control_follow(const char *run_dir, weir_event_fn take,
 /* A share on demand, or why there is none. */
 struct weir_new_share {
     char name[WEIR_TENANT_NAME_BYTES];
-    char folder[256]; /* has its socket, default.sock */
+    char folder[256]; /* contains its socket, default.sock */
     char why[256];
 };
 

@@ -1,9 +1,9 @@
 /*
- * Shares on demand: tenants that their user asks for and that end with a program. What may be
- * asked, and what a user's shares weigh.
+ * Shares on demand: tenants that their user asks for and that end with a program. This file decides
+ * what may be asked, and what a user's shares weigh.
  *
- * A share begins as [default] says. Of a few settings its user may ask for something else, up to
- * the bound that [default] has for it; all others are the administrator's alone.
+ * A share begins with the settings of [default]. Its user may ask for other values of a few
+ * settings, up to the bounds that [default] has for them; all others are the administrator's alone.
  */
 #include "host_backend/config/config.h"
 
@@ -15,7 +15,7 @@
 #define USERS_WEIGH   10u        /* users who weigh the most do not weigh less for each other */
 #define AS_THE_HOST_S UINT32_MAX /* socket_mode */
 
-/* What may be asked for. 0 of `most`: no bound. */
+/* The settings that a user may ask for. A bound of 0 in `most` means no bound. */
 static const char *const askable[] = {"memory", "weight", "priority", "sm_limit", "sessions", NULL};
 
 void weir_demand_default(struct weir_demand_config *ret_demand)
@@ -26,7 +26,7 @@ void weir_demand_default(struct weir_demand_config *ret_demand)
     ret_demand->most.priority = WEIR_PRIORITY_NORMAL;
 }
 
-/* An amount of each kind: there is no telling without the device. */
+/* Are these amounts of different kinds? Only the device could tell which is larger. */
 static bool differ(struct weir_amount a, struct weir_amount b)
 {
     return (a.pct != 0) != (b.pct != 0);
@@ -37,7 +37,7 @@ static bool is_all(struct weir_amount amount)
     return amount.bytes == 0 && amount.pct == 0;
 }
 
-/* The key of what is over its bound, or cannot be held against it; NULL: nothing. */
+/* The key of a setting over its bound, or that cannot be compared with it; NULL: none. */
 static const char *find_excess(const struct weir_tenant_config *wanted,
                                const struct weir_tenant_config *most)
 {
@@ -79,7 +79,7 @@ bool weir_demand_complete(struct weir_demand_config *demand, uint32_t socket_mod
     if (is_all(usual->memory)) {
         usual->memory = most->memory;
     }
-    if (usual->sm_limit_pct > most->sm_limit_pct) { /* that of everybody is all of them */
+    if (usual->sm_limit_pct > most->sm_limit_pct) { /* an unset limit means all SMs */
         usual->sm_limit_pct = most->sm_limit_pct;
     }
     if (!weir_tenant_group_ok(usual)) {

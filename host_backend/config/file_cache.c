@@ -15,7 +15,7 @@
 #define FILE_VERSION   1u
 #define FILE_MAX_BYTES (UINT64_C(1) << 30)
 #define NAME_BYTES     (2 * WEIR_HASH_BYTES + WEIR_FILE_CACHE_SUFFIX_BYTES + 1)
-#define STALE_S        3600 /* a file that was never renamed: its writer is dead */
+#define STALE_S        3600 /* an unrenamed file this old has no writer any more */
 
 struct file_header {
     char magic[8];
@@ -23,7 +23,7 @@ struct file_header {
     uint32_t zero;
     struct weir_hash key;
     uint64_t bytes;
-    struct weir_hash hash; /* of the payload */
+    struct weir_hash hash; /* hash of the payload */
 };
 _Static_assert(sizeof(struct file_header) == 56, "written to disk");
 
@@ -73,7 +73,7 @@ void weir_file_cache_find(const char *dir, char *ret_dir, size_t bytes)
     }
 }
 
-/* A file of some cache, or what a worker that was killed has left of making one. */
+/* Is this a file of some cache, or a temporary one of a worker that was killed? */
 static bool is_of_a_cache(const char *name)
 {
     return (strlen(name) == NAME_BYTES - 1 &&
@@ -81,7 +81,7 @@ static bool is_of_a_cache(const char *name)
            strncmp(name, "tmp.", 4) == 0 || strncmp(name, "ptxas.", 6) == 0;
 }
 
-/* Gives the files, or, with a look alone, says whether all of them may be given. */
+/* Give the files to another user; with give = false only check that all may be given. */
 static bool for_each_file(int dir, bool give, uid_t uid, gid_t gid)
 {
     int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
@@ -107,7 +107,7 @@ static bool for_each_file(int dir, bool give, uid_t uid, gid_t gid)
     return good;
 }
 
-/* While the folder is root's alone, nobody else has put anything there. */
+/* Give the folder away. While it is root's alone, nobody else has put anything there. */
 static bool give_folder(int dir, uid_t uid, gid_t gid)
 {
     struct stat info;
@@ -138,7 +138,7 @@ bool weir_file_cache_give(const char *dir, uid_t uid, gid_t gid)
     return given;
 }
 
-/* Also no other name of a file that is ours for another purpose. */
+/* Is the file this user's, and has it no other name, which could serve another purpose? */
 static bool is_ours_alone(int fd)
 {
     struct stat info;
@@ -228,7 +228,7 @@ static bool read_all(int fd, void *to, size_t bytes)
     return true;
 }
 
-/* WEIR_ERR_INVALID: damaged. */
+/* Read and check a file. @return WEIR_ERR_INVALID: it is damaged. */
 static enum weir_status read_file(int fd, const struct weir_hash *key, uint8_t **ret_bytes,
                                   size_t *ret_n_bytes)
 {
@@ -274,12 +274,12 @@ enum weir_status weir_file_cache_get(struct weir_file_cache *cache, const struct
     }
     file_name(cache, key, name);
     dir = open(cache->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* Another worker may have put a pipe there: nobody is to wait for its other end. */
+    /* O_NONBLOCK: another worker may have put a pipe there, and opening it would wait. */
     fd = dir >= 0 ? openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
     if (fd >= 0) {
         status = read_file(fd, key, ret_bytes, ret_n_bytes);
         if (status == WEIR_OK) {
-            (void)futimens(fd, NULL); /* used just now */
+            (void)futimens(fd, NULL); /* sets the time of the last use */
         } else if (status == WEIR_ERR_INVALID) {
             weir_log_warn("cache: damaged file in the cache, removed file=%s", name);
             (void)unlinkat(dir, name, 0);
@@ -344,18 +344,18 @@ static void list_file(const struct weir_file_cache *cache, struct listing *list,
         struct old_file *bigger = realloc(list->files, room * sizeof *bigger);
 
         if (bigger == NULL) {
-            return; /* it is not counted, then */
+            return; /* without memory the file is not counted */
         }
         list->files = bigger;
         list->room = room;
     }
-    memcpy(list->files[list->n].name, name, NAME_BYTES); /* is_ours() has measured it */
+    memcpy(list->files[list->n].name, name, NAME_BYTES); /* is_ours() checked the name's length */
     list->files[list->n].bytes = (uint64_t)info.st_size;
     list->files[list->n++].used = info.st_mtim;
     list->bytes += (uint64_t)info.st_size;
 }
 
-/* Remove what was not used for the longest time until so much more fits. */
+/* Remove the least recently used files until there is room for this many bytes. */
 static void make_room(struct weir_file_cache *cache, int dir, uint64_t bytes)
 {
     struct listing list = {0};

@@ -1,6 +1,6 @@
 /*
- * Files by content: what was built once for a text is found again by the next worker. So is what
- * was learned of a GPU (gate/keep.c).
+ * A cache of files by content: what one worker has built for a text, the next worker finds. The
+ * file of learned durations lies beside it (gate/process/times.c).
  *
  * A file is a header (magic, version, key, length, XXH3-128) and the payload, written under another
  * name and then renamed, so that a reader sees all of it or none. Nothing in it is believed: a file
@@ -20,13 +20,13 @@
 
 struct weir_file_cache {
     char dir[256];        /* "": none */
-    const char *suffix;   /* of the files */
-    uint64_t limit_bytes; /* of all files with that suffix together */
-    pthread_mutex_t lock; /* one writer at a time */
+    const char *suffix;   /* suffix of the files' names */
+    uint64_t limit_bytes; /* limit of all files with that suffix together */
+    pthread_mutex_t lock; /* serializes writers */
 };
 
 /**
- * Which folder is meant.
+ * Which folder would be used?
  *
  * @param dir      as of weir_file_cache_init().
  * @param ret_dir  "": none.

@@ -7,16 +7,16 @@
 
 #define WEIR_FORMS_PATH_BYTES 256
 
-/* docs/design/preemption.md, "Which form". */
+/* See docs/design/preemption.md, "Which form". */
 enum weir_forms_mode {
     WEIR_FORMS_OFF,
     WEIR_FORMS_AUTO,
     WEIR_FORMS_ALWAYS,
     WEIR_FORMS_EXPLORE,
-    WEIR_FORMS_DEFAULT, /* AUTO where a scheduler has several tenants to share among; else OFF */
+    WEIR_FORMS_DEFAULT, /* AUTO where a scheduler has several tenants; else OFF */
 };
 
-/* A tenant's own word; the host's mode holds where it is DEFAULT. */
+/* A tenant's own setting; the host's mode holds where it is DEFAULT. */
 enum weir_forms_wish {
     WEIR_FORMS_WISH_DEFAULT,
     WEIR_FORMS_WISH_OFF,
@@ -24,10 +24,10 @@ enum weir_forms_wish {
     WEIR_FORMS_WISH_ALWAYS,
 };
 
-/* Which text twins are made from. */
+/* Which PTX text twins are made from. */
 enum weir_forms_ptx {
-    WEIR_FORMS_PTX_SAME, /* only that from which the code was made that runs as the original */
-    WEIR_FORMS_PTX_ANY,  /* any that the GPU could run */
+    WEIR_FORMS_PTX_SAME, /* only the text from which the original's code was made */
+    WEIR_FORMS_PTX_ANY,  /* any text that the GPU could run */
 };
 
 /* Which twins a kernel gets. */
@@ -40,12 +40,12 @@ struct weir_forms_config {
     enum weir_forms_mode mode;
     enum weir_forms_ptx ptx;
     enum weir_forms_twins twins;
-    uint32_t seed;                         /* of explore */
+    uint32_t seed;                         /* seed of explore */
     char compiler[WEIR_FORMS_PATH_BYTES];  /* path of ptxas; "auto": look for it; "driver" */
-    char cache_dir[WEIR_FORMS_PATH_BYTES]; /* "": where caches are kept; "none": no cache */
-    uint64_t cache_bytes;                  /* all files together */
-    uint64_t compile_memory_bytes;         /* that ptxas may have for one text */
-    uint32_t compile_s;                    /* of processor time, for a program's text; 0: any */
+    char cache_dir[WEIR_FORMS_PATH_BYTES]; /* "": the default folder of caches; "none": no cache */
+    uint64_t cache_bytes;                  /* limit of all files together */
+    uint64_t compile_memory_bytes;         /* memory that ptxas may use for one text */
+    uint32_t compile_s; /* seconds of processor time for a program's text; 0: no limit */
 };
 
 /** The mode for a tenant. @thread any */

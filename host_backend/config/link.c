@@ -12,7 +12,7 @@ static enum weir_status status_of_errno(void)
     case EAGAIN:
     case ENOBUFS:
     case ENOMEM:
-    case ETOOMANYREFS: /* descriptors that nobody has taken yet */
+    case ETOOMANYREFS: /* too many passed descriptors that nobody has received yet */
         return WEIR_ERR_AGAIN;
     case EPIPE:
     case ECONNRESET:

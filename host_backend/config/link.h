@@ -1,9 +1,9 @@
 /*
- * What the supervisor and a worker, or the gate process, say to each other over their socket pair
+ * The messages between the supervisor and a worker, or the gate process, over their socket pair
  * (SOCK_SEQPACKET).
  *
- * Both are the same program, so a message is a plain struct; at most one descriptor goes with it.
- * Either end's closing ends the other: the worker exits, the supervisor starts a new one.
+ * Both ends are the same program, so a message is a plain struct; at most one descriptor goes with
+ * it. When one end closes, the other ends: the worker exits, or the supervisor starts a new one.
  */
 #ifndef WEIR_HOST_BACKEND_CONFIG_LINK_H
 #define WEIR_HOST_BACKEND_CONFIG_LINK_H
@@ -12,7 +12,7 @@
 #include "host_backend/config/config.h"
 #include "host_backend/config/control.h"
 
-/* Kinds of events; workers tell of some. */
+/* Kinds of events; workers report some of them. */
 enum weir_event_kind {
 #define WEIR_EVENT(kind, text, limited) WEIR_EVENT_##kind,
 #include "host_backend/config/events.def"
@@ -33,29 +33,29 @@ enum weir_link_type {
     WEIR_LINK_COUNT
 };
 
-#define WEIR_LINK_DEVICES_MAX 16 /* at least those of a worker */
+#define WEIR_LINK_DEVICES_MAX 16 /* at least as many as a worker may have */
 
-/* The SMs that each of a worker's devices has. */
+/* The number of SMs of each of a worker's devices. */
 struct weir_link_sms {
     uint32_t n;
     uint32_t sms[WEIR_LINK_DEVICES_MAX];
 };
 
-#define WEIR_LINK_GPUS_MAX 64u /* of a host */
+#define WEIR_LINK_GPUS_MAX 64u /* the most GPUs of a host */
 
-/* A GPU, as the gate process is to schedule it. */
+/* A GPU, described for the gate process. */
 struct weir_link_gpu {
     uint8_t uuid[16];
-    uint32_t sms;      /* all of it has */
+    uint32_t sms;      /* SMs of the whole device */
     uint32_t fill;     /* enum weir_sched_fill: the setting, lowered to what the device supports */
-    bool levels;       /* work in streams of a higher priority goes first */
-    bool above;        /* there is a level for WEIR_SCHED_ABOVE */
+    bool levels;       /* the device runs work in streams of a higher priority first */
+    bool above;        /* the device has a stream priority for WEIR_SCHED_ABOVE */
     bool part;         /* kernels can be kept to weir_sched_room_sms() SMs */
     bool real;         /* a GPU, not softgpu */
-    uint32_t contexts; /* that it takes, of all processes together */
+    uint32_t contexts; /* contexts that fit on the device, of all processes together */
 };
 
-/* The devices of a worker that no guest has reached yet: so it is believed. */
+/* The devices of a worker. No guest has reached the worker yet, so the supervisor believes it. */
 struct weir_link_reads {
     uint32_t n;
     struct weir_link_gpu gpu[WEIR_LINK_DEVICES_MAX];
@@ -64,19 +64,19 @@ struct weir_link_reads {
 struct weir_link_config {
     char driver[WEIR_CONFIG_PATH_BYTES];
     char softgpu[WEIR_CONFIG_PATH_BYTES];
-    char log[WEIR_CONFIG_PATH_BYTES]; /* a level: where it goes is standard error */
+    char log[WEIR_CONFIG_PATH_BYTES]; /* a level; the log goes to standard error */
     char run_dir[WEIR_CONFIG_PATH_BYTES];
     char listen_tcp[WEIR_CONFIG_PATH_BYTES];
     char server_key[WEIR_KEY_Z85_BYTES];    /* the secret key itself */
-    char name[WEIR_TENANT_NAME_BYTES + 16]; /* of its sockets in the run directory */
+    char name[WEIR_TENANT_NAME_BYTES + 16]; /* name of its sockets in the run directory */
     char devices[WEIR_DEVICE_LIST_BYTES];
-    bool alone;                /* it serves one tenant */
-    bool gate_comes;           /* a port to the gate process follows, or GATE_LOST */
-    uint32_t connections;      /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
-    bool under_mps;            /* the supervisor finds out whose a fault is */
-    uint32_t sm_share_pct;     /* of the SMs, that its contexts are to have; 0: all */
-    struct weir_link_sms sms;  /* that its devices have, where its driver only tells the share */
-    bool by_program;           /* it serves one program at a time, and says when it is idle */
+    bool alone;               /* the worker serves one tenant */
+    bool gate_comes;          /* a port to the gate process follows, or GATE_LOST */
+    uint32_t connections;     /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
+    bool under_mps;           /* under MPS, where the supervisor finds out who caused a fault */
+    uint32_t sm_share_pct;    /* percent of the SMs that its contexts may use; 0: all */
+    struct weir_link_sms sms; /* SMs of its devices, if its driver shows only the share */
+    bool by_program; /* the worker serves one program at a time, and says when it is idle */
     bool connections_of_guest; /* the tenant, alone here, may have it started with another number */
     uint64_t started_ns;       /* when the supervisor began to start it */
     uint64_t window_base;
@@ -88,18 +88,18 @@ struct weir_link_config {
 };
 
 struct weir_link_tenant {
-    uint32_t index;  /* picks the window; another tenant's only after TENANT_FREE */
-    uint32_t goings; /* counts the index's TENANT_GONE; TENANT_FREE answers that one */
-    uint32_t place;  /* of the worker in the page that comes with it, if one does */
-    bool many;       /* it has other workers, too */
+    uint32_t index;  /* number of the tenant's window; free for others only after TENANT_FREE */
+    uint32_t goings; /* counts TENANT_GONE for this index; TENANT_FREE repeats it */
+    uint32_t place;  /* the worker's place in the page that comes with it, if one does */
+    bool many;       /* the tenant has other workers, too */
     struct weir_tenant_config config;
 };
 
 struct weir_link_gate_port {
-    uint32_t id;     /* names the port */
+    uint32_t id;     /* the port's id */
     uint32_t worker; /* the supervisor's number for it */
-    int32_t tenant;  /* whose work it may have; -1: nobody's yet */
-    uint32_t domain; /* as of weir_sched_queue_add(): its MPS server, or its own context */
+    int32_t tenant;  /* tenant whose work it may have; -1: none yet */
+    uint32_t domain; /* as of weir_sched_queue_add(): names its MPS server, or its own context */
 };
 
 enum weir_link_channel {
@@ -107,16 +107,16 @@ enum weir_link_channel {
     WEIR_CHANNEL_VSOCK,
 };
 
-/* When a program's connection was where in the supervisor, for the log. 0: it was not there. */
+/* When a program's connection passed these points of the supervisor, for the log. 0: never. */
 struct weir_link_start {
-    uint64_t arrived_ns; /* accepted */
-    uint64_t hello_ns;   /* its hello was there */
-    uint64_t handed_ns;  /* given to the worker */
+    uint64_t arrived_ns; /* accept() returned it */
+    uint64_t hello_ns;   /* its hello had arrived */
+    uint64_t handed_ns;  /* it went to the worker */
 };
 
 struct weir_link_guest {
     uint32_t tenant_index;
-    uint32_t goings;  /* of weir_link_tenant: who comes to an earlier tenant is turned away */
+    uint32_t goings;  /* of weir_link_tenant: guests of an earlier generation are refused */
     uint32_t channel; /* enum weir_link_channel */
     int64_t pid;
     uint32_t uid;
@@ -126,10 +126,10 @@ struct weir_link_guest {
 
 struct weir_link_region {
     uint64_t id;
-    uint64_t offset; /* in its file */
+    uint64_t offset; /* offset of the region in its file */
     uint64_t bytes;
     uint32_t transport; /* enum weir_transport_id: IVSHMEM or DEVDAX */
-    int64_t pid;        /* QEMU's; 0: not known */
+    int64_t pid;        /* pid of QEMU; 0: not known */
     uint32_t tenant_index;
     uint32_t goings; /* as of weir_link_guest */
 };
@@ -144,11 +144,11 @@ struct weir_link_chunk {
 #define WEIR_ENTRY_KEY_BYTES   32
 #define WEIR_ENTRY_VALUE_BYTES 64
 
-/* What is in the supervisor's directory (docs/design/ipc.md). */
+/* Kinds of entries of the supervisor's directory (docs/design/ipc.md). */
 enum weir_entry_kind {
-    WEIR_ENTRY_MEMORY,     /* of a device */
-    WEIR_ENTRY_DESCRIPTOR, /* a guest's descriptor for memory; value: the key of that */
-    WEIR_ENTRY_POOL,       /* a guest's descriptor for a pool; value: its name */
+    WEIR_ENTRY_MEMORY,     /* device memory */
+    WEIR_ENTRY_DESCRIPTOR, /* a guest's descriptor for memory; value: the memory's key */
+    WEIR_ENTRY_POOL,       /* a guest's descriptor for a pool; value: the pool's name */
     WEIR_ENTRY_EVENT,      /* value: a CUipcEventHandle */
 };
 
@@ -157,17 +157,17 @@ struct weir_link_entry {
     uint32_t kind;     /* enum weir_entry_kind */
     uint32_t tenant_index;
     int32_t status; /* FOUND: WEIR_OK; NOT_FOUND, QUOTA, INVALID */
-    /* Of memory, and FOUND's of a descriptor for memory: */
-    uint32_t device; /* index in the worker's */
+    /* For memory, and for a descriptor of memory in FOUND: */
+    uint32_t device; /* index in the worker's list */
     uint32_t handle_types;
     uint64_t bytes;
-    uint8_t key[WEIR_ENTRY_KEY_BYTES]; /* random: who knows it may have it */
+    uint8_t key[WEIR_ENTRY_KEY_BYTES]; /* random: a program that knows it may have the entry */
     uint8_t value[WEIR_ENTRY_VALUE_BYTES];
 };
 
 struct weir_link_idle {
-    uint64_t n_guests; /* GUEST messages that it has read */
-    uint32_t soiled;   /* 1: a limit of its context is not as it was at first */
+    uint64_t n_guests; /* GUEST messages that the worker has read */
+    uint32_t soiled;   /* 1: a program has changed a limit of the worker's context */
 };
 
 struct weir_link_devices {
@@ -175,7 +175,7 @@ struct weir_link_devices {
     uint8_t uuid[WEIR_LINK_DEVICES_MAX][16];
 };
 
-/* The answer is in the tenant's page: what it is granted, and then the question's number. */
+/* Ask for a larger grant. The tenant's page answers: the grant, then the question's number. */
 struct weir_link_more {
     uint32_t tenant_index;
     uint32_t item; /* enum weir_account_item */
@@ -187,8 +187,8 @@ struct weir_link_fault {
     uint32_t tenant_index;
     uint32_t goings;     /* as of weir_link_guest */
     int32_t error;       /* CUresult */
-    uint32_t n_suspects; /* tenants that may have caused it, with this one; 1: it was this one */
-    bool marks;          /* it is known which kernels had ended */
+    uint32_t n_suspects; /* how many tenants may have caused it; 1: this one did */
+    bool marks;          /* marks had shown which kernels had ended */
 };
 
 #define WEIR_LINK_WHY_BYTES 128
@@ -197,19 +197,19 @@ struct weir_link_event {
     uint32_t kind; /* enum weir_event_kind */
     uint32_t tenant_index;
     uint32_t goings; /* as of weir_link_guest */
-    bool pinned;     /* a refused allocation of pinned host memory, not of device memory */
-    int64_t pid;     /* of the program */
+    bool pinned;     /* the refused allocation was pinned host memory, not device memory */
+    int64_t pid;     /* pid of the program */
     uint64_t session;
     uint64_t bytes;
-    uint64_t n; /* how many it stands for */
+    uint64_t n; /* how many events this one stands for */
     char program[WEIR_HOST_TEXT_BYTES];
     char call[64];
     char why[WEIR_LINK_WHY_BYTES];
 };
 
-/* What a session has used of the SMs or, where port is 0, all programs of a name. */
+/* The SM time that a session has used or, where port is 0, all programs of a name. */
 struct weir_link_use {
-    uint32_t port; /* of the session's worker */
+    uint32_t port; /* port of the session's worker */
     uint32_t tenant_index;
     uint64_t session;
     uint64_t sm_ns;
@@ -220,8 +220,8 @@ struct weir_link_use {
 
 /* A request, and its answer. */
 struct weir_link_text {
-    uint64_t client;                 /* whose request it is; 0: nobody waits for an answer */
-    char text[WEIR_LINK_TEXT_BYTES]; /* words with tabs between; an answer: "error: ...", or "" */
+    uint64_t client;                 /* the client that asked; 0: nobody waits for an answer */
+    char text[WEIR_LINK_TEXT_BYTES]; /* words with tabs between; as an answer "error: ...", or "" */
 };
 
 struct weir_link_message {
@@ -236,17 +236,17 @@ struct weir_link_message {
         struct weir_link_entry entry;
         struct weir_link_text text;
         struct weir_link_idle idle;
-        struct weir_link_devices gpus; /* DEVICES */
+        struct weir_link_devices gpus; /* for DEVICES */
         struct weir_link_reads reads;
-        struct weir_link_gpu gpu; /* GATE_GPU */
+        struct weir_link_gpu gpu; /* for GATE_GPU */
         struct weir_link_sms sms;
         struct weir_link_more more;
         struct weir_link_fault fault;
         struct weir_link_event event;
         struct weir_link_use use;
-        bool devices;                     /* STATUS, STATS: it is to look at its devices, too */
-        uint32_t connections;             /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS */
-        struct weir_status_worker worker; /* READY, STATUS_END */
+        bool devices;         /* for STATUS and STATS: the worker reports its devices, too */
+        uint32_t connections; /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS */
+        struct weir_status_worker worker; /* for READY and STATUS_END */
         struct weir_status_tenant tenant_row;
         struct weir_status_session session_row;
         struct weir_status_device device_row;
@@ -260,7 +260,7 @@ struct weir_link_heard {
     int fd;
 };
 
-/** Take the descriptor over. @return it, or -1 @thread the one that has received the message */
+/** Take the descriptor over. @return it, or -1 @thread the one that received the message */
 static inline int weir_link_take_fd(struct weir_link_heard *heard)
 {
     int fd = heard->fd;
@@ -269,7 +269,7 @@ static inline int weir_link_take_fd(struct weir_link_heard *heard)
     return fd;
 }
 
-/** Close the descriptor, unless a handler has taken it. @thread likewise */
+/** Close the descriptor, unless a handler has taken it. @thread the one that has received it */
 void weir_link_finish(struct weir_link_heard *heard);
 
 /**
@@ -283,7 +283,7 @@ void weir_link_finish(struct weir_link_heard *heard);
 enum weir_status weir_link_send(int link, const struct weir_link_message *message,
                                 int fd) WEIR_MUST_CHECK;
 
-/** The same, and never wait: WEIR_ERR_AGAIN if there is no room, whatever the socket. */
+/** Send one message without waiting: WEIR_ERR_AGAIN if there is no room, whatever the socket. */
 enum weir_status weir_link_send_now(int link, const struct weir_link_message *message,
                                     int fd) WEIR_MUST_CHECK;
 

@@ -1,4 +1,4 @@
-/* Short files of /proc, read at once. */
+/* Reads short files of /proc. */
 #ifndef WEIR_HOST_BACKEND_CONFIG_PROC_TEXT_H
 #define WEIR_HOST_BACKEND_CONFIG_PROC_TEXT_H
 

@@ -1,4 +1,4 @@
-/* Programs that others have installed. */
+/* Finds programs that others have installed. */
 #ifndef WEIR_HOST_BACKEND_CONFIG_PROGRAM_PATH_H
 #define WEIR_HOST_BACKEND_CONFIG_PROGRAM_PATH_H
 

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 
-#define GUESS_NS (20 * WEIR_NS_PER_US) /* assumed for unknown work */
+#define GUESS_NS (20 * WEIR_NS_PER_US) /* assumed for work of unknown duration */
 /*
  * The small graphs that run at one time may need this many times the device's SMs together, since a
  * graph uses its SMs only while one of its kernels runs. Measured on an H100 (2026-11-25) with 20

@@ -9,16 +9,16 @@
 
 struct weir_sched_settings {
     char policy[WEIR_SCHED_POLICY_BYTES]; /* "fair", "priority,overlap", ..; "off": no scheduler */
-    uint32_t inflight_us;                 /* of predicted work a session has granted, contended */
-    uint32_t alone_us;                    /* the same while its tenant is alone */
-    uint32_t graph_piece_us;   /* a longer graph is launched in pieces of this length; 0: none is */
-    uint32_t starve_ms;        /* what waited longer is granted, whatever a policy says */
-    uint32_t order_window;     /* tasks that a policy of order puts into order at a time */
-    uint32_t overhead_ppm;     /* of the time that switching may cost: epochs follow from it */
-    enum weir_sched_fill fill; /* who may have what another leaves of the device in its turn */
+    uint32_t inflight_us;      /* predicted work that a session may have granted, contended */
+    uint32_t alone_us;         /* predicted work in flight while its tenant is alone */
+    uint32_t graph_piece_us;   /* longer graphs are launched in pieces of this length; 0: none is */
+    uint32_t starve_ms;        /* work that waited longer is granted, whatever a policy says */
+    uint32_t order_window;     /* tasks that an ordering policy sorts at a time */
+    uint32_t overhead_ppm;     /* part of the time that switching may cost: epochs follow from it */
+    enum weir_sched_fill fill; /* which tenants may fill what another leaves free in its turn */
 };
 
-/** What holds without [scheduler]. @thread any */
+/** The settings without a table [scheduler]. @thread any */
 static inline struct weir_sched_settings weir_sched_settings_default(void)
 {
     return (struct weir_sched_settings){.policy = "fair",

@@ -1,6 +1,6 @@
 /*
  * Memory that the supervisor and its workers share: the supervisor makes it and passes the
- * descriptor on by the link. What lies there is a struct of atomics that each side knows.
+ * descriptor on over the link. It contains a struct of atomics that each side knows.
  */
 #ifndef WEIR_HOST_BACKEND_CONFIG_SHARED_PAGE_H
 #define WEIR_HOST_BACKEND_CONFIG_SHARED_PAGE_H

@@ -1,4 +1,4 @@
-/* Who may wait by spinning: the shared page, and the decision. See spin.h. */
+/* Decides who may wait by spinning, and makes the shared page. See spin.h. */
 #include "host_backend/config/spin.h"
 
 #include "base/clock.h"
@@ -9,7 +9,7 @@
 #define PAGE_BYTES    4096
 #define HOLD_FIRST_NS WEIR_NS_PER_S
 #define HOLD_LAST_NS  (16 * WEIR_NS_PER_S)
-/* A level that was raised and had to be lowered within this time was raised too soon. */
+/* A level that must be lowered within this time of being raised was raised too soon. */
 #define SOON_NS (4 * WEIR_NS_PER_S)
 
 enum weir_status weir_spin_page_create(int *ret_fd, struct weir_spin_page **ret_page)
@@ -76,7 +76,7 @@ static void lowered(struct weir_spin_hold *hold, uint64_t now_ns)
     hold->until_ns = now_ns + hold->hold_ns;
 }
 
-/* From one level to another, if it may go up yet. @return the level from now on */
+/* Change a level, unless it may not rise yet. @return the level from now on */
 static uint32_t moved(struct weir_spin_hold *hold, uint32_t from, uint32_t to, uint64_t now_ns)
 {
     if (to < from) {
@@ -105,13 +105,13 @@ enum weir_spin_level weir_spin_decide(struct weir_spin_governor *g,
     n = (uint32_t)(g->n < EPOCHS ? g->n : EPOCHS);
     running = mean_up(g->running, n);
     wanted = largest(g->active, n);
-    own = 2 * wanted + gate; /* the sessions' threads and the gate's are among those that run */
+    own = 2 * wanted + gate; /* the sessions' and the gate's threads are among the running ones */
     others = running > own ? running - own : 0;
     level = own + others <= seen->cores             ? WEIR_SPIN_ALL
             : wanted + gate + others <= seen->cores ? WEIR_SPIN_GUESTS
                                                     : WEIR_SPIN_NOBODY;
     g->level = (enum weir_spin_level)moved(&g->level_hold, g->level, level, now_ns);
-    /* One that spins is among those that run. */
+    /* A gate process that spins is among the running threads. */
     g->gate_may = moved(&g->gate_hold, g->gate_may,
                         level != WEIR_SPIN_NOBODY ||
                             running + (g->gate_may && seen->gate_asks ? 0 : 1) <= seen->cores,

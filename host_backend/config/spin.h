@@ -27,12 +27,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How long a thread may look for what it waits for, also where it may not spin. */
+/* How long a thread may look for what it waits for, even where it may not spin. */
 #define WEIR_SHORT_SPIN_NS (15 * WEIR_NS_PER_US)
 
 enum weir_spin_level {
-    WEIR_SPIN_NOBODY, /* cores are short: sleep at once */
-    WEIR_SPIN_GUESTS, /* each active session's guest may, its worker thread may not */
+    WEIR_SPIN_NOBODY, /* cores are short: sleep without spinning */
+    WEIR_SPIN_GUESTS, /* each active session's guest may spin, its worker thread may not */
     WEIR_SPIN_ALL,
 };
 
@@ -40,13 +40,13 @@ enum weir_spin_level {
  * them. What the supervisor writes it does not read. */
 struct weir_spin_page {
     atomic_uint level;     /* enum weir_spin_level; written by the supervisor */
-    atomic_uint epoch;     /* the same */
-    atomic_uint active[2]; /* sessions that had a record in the epoch of this parity */
+    atomic_uint epoch;     /* number of the epoch; written by the supervisor */
+    atomic_uint active[2]; /* sessions that handled a record in an epoch of this parity */
     atomic_uint gate_may;  /* the gate process may spin; written by the supervisor */
-    atomic_uint gate_asks; /* it has work enough for that, in this epoch */
-    /* Nothing about spinning, but workers read it here: how many tenants the host has, how many
-     * workers and programs may give back device memory soon, and how many WEIR_LINK_SYNC of this
-     * worker the supervisor has done. */
+    atomic_uint gate_asks; /* the gate process has work enough to spin in this epoch */
+    /* Values that have nothing to do with spinning, but that workers read here: how many tenants
+     * the host has, how many workers and programs may give back device memory soon, and how many
+     * WEIR_LINK_SYNC of this worker the supervisor has done. */
     atomic_uint tenants, giving, synced;
     /* The worker writes: programs that have ended and hold something; pieces of device memory that
      * nobody uses (WEIR_LINK_GIVE_BACK). */
@@ -90,7 +90,7 @@ static inline enum weir_spin_level weir_spin_note(struct weir_spin_page *page, u
     return (enum weir_spin_level)atomic_load_explicit(&page->level, memory_order_relaxed);
 }
 
-/** May threads of the host spin? @thread any */
+/** May threads of the host itself spin? @thread any */
 static inline bool weir_spin_host_may(const struct weir_spin_page *page)
 {
     return atomic_load_explicit(&page->level, memory_order_relaxed) == WEIR_SPIN_ALL;
@@ -114,7 +114,7 @@ static inline bool weir_spin_gate_may(struct weir_spin_page *page)
     return weir_spin_gate_is_allowed(page);
 }
 
-/* What was lowered stays so for a while. */
+/* Keeps a level that was lowered from rising for a while. */
 struct weir_spin_hold {
     uint64_t hold_ns, until_ns, raised_ns;
 };
@@ -123,14 +123,14 @@ struct weir_spin_hold {
 struct weir_spin_governor {
     enum weir_spin_level level;
     bool gate_may;
-    uint32_t running[8], active[8]; /* of the last epochs: a ring */
-    uint64_t n;                     /* epochs so far */
+    uint32_t running[8], active[8]; /* values of the last epochs: a ring */
+    uint64_t n;                     /* number of epochs so far */
     struct weir_spin_hold level_hold, gate_hold;
 };
 
-/* What the supervisor sees in an epoch. */
+/* What the supervisor measures in an epoch. */
 struct weir_spin_seen {
-    uint32_t running; /* threads of the whole machine that have or want a core, without its own */
+    uint32_t running; /* threads of the machine that run or want a core, without its own */
     uint32_t active;  /* sessions that handled a record */
     bool gate_asks;   /* the gate process wants to spin */
     uint32_t cores;   /* 1 or more */

@@ -1,4 +1,4 @@
-/* Status as text: one flat JSON object a line; writer and reader from one table of fields. */
+/* Writes and reads a status as text: one flat JSON object a line, from one table of fields. */
 #include "host_backend/config/status_text.h"
 
 #include "base/gpu_uuid.h"
@@ -48,7 +48,7 @@ static const struct weir_status_field form_fields[] = {
 static const struct weir_status_field run_fields[] = {
     COUNT(TEXT(), device), COUNT(TEXT(), name), COUNT(U64, n), {.name = NULL}};
 
-/* The rows of a report, as they are read. */
+/* The kinds of rows of a report, for the reader. */
 static const struct {
     const char *name;
     const struct weir_status_field *fields;
@@ -77,9 +77,9 @@ static const struct {
     {ROWS("run", run_fields, runs), 0},
 };
 #define N_ROWS  (sizeof rows / sizeof rows[0])
-#define WRITTEN 9 /* of them, the first ones are what weir_status_text_write() writes */
+#define WRITTEN 9 /* weir_status_text_write() writes this many of them */
 
-/* JSON has no NAN. */
+/* Write a number. JSON has no NAN. */
 static void put_real(FILE *out, double value)
 {
     if (isnan(value)) {
@@ -229,7 +229,7 @@ void weir_status_end_texts(const struct weir_status_field *fields, void *row)
 
 /* ---------------------------------------------------------------- reading */
 
-/* The UTF-8 of \uXXXX whose digits begin at digits; returns its bytes. */
+/* Decode \uXXXX, whose digits begin at digits, to UTF-8; returns the number of bytes. */
 static size_t read_escape(const char *digits, char bytes[3])
 {
     char hex[5] = "";
@@ -252,7 +252,7 @@ static size_t read_escape(const char *digits, char bytes[3])
     return 3;
 }
 
-/* A string at *at (after its quote) into room; false when it does not end. */
+/* Read a string at *at (after its quote) into room; false when it does not end. */
 static bool read_string(char **at, char *room, size_t room_bytes)
 {
     size_t used = 0;
@@ -277,7 +277,7 @@ static bool read_string(char **at, char *room, size_t room_bytes)
             memcpy(room + used, bytes, n);
             used += n;
         } else {
-            room_bytes = used; /* nothing more */
+            room_bytes = used; /* the room is full: drop the rest */
         }
     }
     room[used] = 0;
@@ -311,7 +311,7 @@ static void store(const struct weir_status_field *fields, void *object, const ch
     }
 }
 
-/* The fields of one line behind its first key; *at stands behind that key's value. */
+/* Read the fields of one line behind its first key; *at stands behind that key's value. */
 static bool read_fields(char *at, const struct weir_status_field *fields, void *object)
 {
     char key[32], text[512];
@@ -340,7 +340,7 @@ static bool read_fields(char *at, const struct weir_status_field *fields, void *
     return strcmp(at, "}") == 0;
 }
 
-/* One more zeroed element behind an array. */
+/* Append a zeroed element to an array. */
 static void *grow(void **array, size_t *n, size_t size)
 {
     void *bigger = realloc(*array, (*n + 1) * size);

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* The last line on the socket: without it the answer was cut off. Not shown to users. */
+/* The last line on the socket: an answer without it was cut off. Not shown to users. */
 #define WEIR_STATUS_TEXT_END "{\"row\":\"end\"}\n"
 
 enum weir_status_kind {
@@ -21,7 +21,7 @@ enum weir_status_kind {
     WEIR_STATUS_REAL,
 };
 
-/* How figures of several workers become one. */
+/* How the figures of several workers are combined. */
 enum weir_status_merge {
     WEIR_STATUS_KEEP,
     WEIR_STATUS_SUM,
@@ -37,17 +37,17 @@ enum weir_status_unit {
 
 /* How a figure is shown as a metric. */
 struct weir_status_metric {
-    const char *name; /* NULL: it is none */
+    const char *name; /* NULL: the figure is no metric */
     const char *type, *help;
     enum weir_status_unit unit;
     const char *label;  /* ',direction="to_device"'; NULL: none */
-    bool scheduled;     /* only where there is a scheduler */
-    const char *bucket; /* of the histogram of waits: its bound in seconds; NULL: it is none */
+    bool scheduled;     /* only exists where there is a scheduler */
+    const char *bucket; /* bound in the histogram of waits, in seconds; NULL: no bucket */
 };
 
 /* A figure of status.def. */
 struct weir_status_field {
-    const char *name; /* NULL: the end */
+    const char *name; /* NULL: the end of the table */
     enum weir_status_kind kind;
     size_t offset, size; /* in struct weir_status_<row> */
     enum weir_status_merge merge;
@@ -60,25 +60,25 @@ extern const struct weir_status_field weir_status_session_fields[];
 extern const struct weir_status_field weir_status_worker_fields[];
 
 /**
- * Take over what another row says of the same tenant or device.
+ * Merge another worker's row of the same tenant or device into sum.
  * @param fields    of both rows.
  * @param sum, row  structs of that kind.
  * @thread any
  */
 void weir_status_merge(const struct weir_status_field *fields, void *sum, const void *row);
 
-/** End all texts of a row that came from somebody who may have left their ends out. @thread any */
+/** Terminate all texts of a row from a sender that may not have. @thread any */
 void weir_status_end_texts(const struct weir_status_field *fields, void *row);
 
 /** Write all rows, the last one {"row":"end"}. @thread any */
 void weir_status_text_write(FILE *out, const struct weir_status_report *report);
 
-/** Write one row of `weir stats`; a session's functions follow it. @thread any */
+/** Write one row of `weir stats`; the session's functions follow it. @thread any */
 void weir_status_text_counted(FILE *out, const struct weir_status_counted *row);
 void weir_status_text_prediction(FILE *out, const struct weir_status_prediction *row);
 void weir_status_text_function(FILE *out, const struct weir_status_function *row);
 void weir_status_text_form(FILE *out, const struct weir_status_count *row);
-/** Of a device: behind all sessions. @thread any */
+/** Write a row of a device; it follows all sessions. @thread any */
 void weir_status_text_run(FILE *out, const struct weir_status_count *row);
 
 /** Write one row. @thread any */
@@ -89,11 +89,11 @@ void weir_status_text_policy(FILE *out, const struct weir_status_policy *row);
 void weir_status_text_check(FILE *out, const struct weir_status_check *row);
 /** @param of  the row's name: "tenant_rate" and so on. @thread any */
 void weir_status_text_rate(FILE *out, const char *of, const struct weir_status_rate *row);
-/** Write what happened. @thread any */
+/** Write an event. @thread any */
 void weir_status_text_event(FILE *out, const struct weir_status_event *row);
 
 /**
- * Read what weir_status_text_write() wrote.
+ * Read the output of weir_status_text_write().
  *
  * @param text  NUL-terminated; changed.
  * @return WEIR_OK, WEIR_ERR_PEER (not such a text, or cut off), WEIR_ERR_NO_MEMORY

@@ -1,9 +1,9 @@
 /*
  * A reader for TOML 1.0: tables, keys, arrays and strings. toml_scalar.c has numbers and times.
  *
- * It works on a copy of the text that ends in NUL, so that looking one byte ahead is always
- * allowed: NUL itself is refused wherever it stands. What a string's escapes mean is written over
- * the string, which never grows by it.
+ * The reader works on a copy of the text that ends in NUL, so that looking one byte ahead is always
+ * allowed: NUL itself is refused wherever it stands. A string's decoded escapes are written over
+ * the string, which never grows by that.
  */
 #include "host_backend/config/toml_private.h"
 
@@ -11,9 +11,9 @@
 #include <string.h>
 
 #define DEPTH_MAX 64
-#define KEYS_MAX  4096 /* of a table: they are compared one by one */
+#define KEYS_MAX  4096 /* keys of a table, which are compared one by one */
 
-struct part { /* of a key */
+struct part { /* one part of a dotted key */
     const char *name;
     size_t bytes, at;
     uint32_t line, column;
@@ -56,7 +56,7 @@ static bool skip_comment(struct weir_toml_reader *r)
     return true;
 }
 
-/* Blanks, comments and ends of lines: what may stand between the elements of an array. */
+/* Skip blanks, comments and ends of lines, which may stand between the elements of an array. */
 static bool skip_lines(struct weir_toml_reader *r)
 {
     for (;;) {
@@ -166,7 +166,7 @@ static char *put_utf8(char *to, uint32_t c)
         *to++ = (char)c;
         return to;
     }
-    int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; /* bytes that follow the first */
+    int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; /* number of bytes that follow the first */
 
     *to++ = (char)((0xff00u >> (more + 1) & 0xff) | c >> (6 * more));
     while (more-- > 0) {
@@ -175,7 +175,7 @@ static char *put_utf8(char *to, uint32_t c)
     return to;
 }
 
-/* Behind the backslash. */
+/* Decode the escape behind a backslash. */
 static bool read_escape(struct weir_toml_reader *r, char **to)
 {
     static const char from[] = "btnfr\"\\", meant[] = "\b\t\n\f\r\"\\";
@@ -206,7 +206,7 @@ static bool read_escape(struct weir_toml_reader *r, char **to)
     return true;
 }
 
-/* A backslash at a line's end takes away what is blank up to the next text. */
+/* A backslash at a line's end removes all blanks and line ends up to the next text. */
 static bool skip_folded(struct weir_toml_reader *r)
 {
     char *at = r->at + strspn(r->at, " \t");
@@ -229,7 +229,7 @@ static size_t quotes_at(const struct weir_toml_reader *r, char quote)
     return strspn(r->at, text);
 }
 
-/* The next character of a string goes to *to. */
+/* Copy the next character of a string to *to. */
 static bool read_char(struct weir_toml_reader *r, char quote, bool lines, char **to)
 {
     if (lines && at_newline(r)) {
@@ -252,7 +252,7 @@ static bool read_char(struct weir_toml_reader *r, char quote, bool lines, char *
     return true;
 }
 
-/* At its quote. */
+/* Read a string; the reader stands at its quote. */
 static bool read_string(struct weir_toml_reader *r, bool lines_too, const char **ret, size_t *ret_n)
 {
     char quote = *r->at, *from, *to;
@@ -305,7 +305,7 @@ static bool read_part(struct weir_toml_reader *r, struct part *part)
     return part->name != NULL;
 }
 
-/* The table that a part before the last one of a key or a header names. */
+/* Find or make the table that a part of a key or a header names, other than the last part. */
 static struct weir_toml_value *step(struct weir_toml_reader *r, struct weir_toml_value *table,
                                     const struct part *part, bool header)
 {
@@ -338,7 +338,7 @@ static struct weir_toml_value *step(struct weir_toml_reader *r, struct weir_toml
     return item;
 }
 
-/* a.b.c: the table that the last part belongs to, and that part. */
+/* Of a.b.c: find the table that the last part belongs to, and that part. */
 static struct weir_toml_value *read_path(struct weir_toml_reader *r, struct weir_toml_value *table,
                                          bool header, struct part *last)
 {
@@ -465,7 +465,7 @@ static bool read_assignment(struct weir_toml_reader *r, struct weir_toml_value *
 
 /* ---------------------------------------------------------------- headers */
 
-/* The table of [a.b] or [[a.b]] in its parent. */
+/* Find or make the table of [a.b] or [[a.b]] in its parent. */
 static struct weir_toml_value *open_table(struct weir_toml_reader *r,
                                           struct weir_toml_value *parent, const struct part *part,
                                           bool rows, uint32_t column)

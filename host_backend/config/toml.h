@@ -23,9 +23,9 @@ enum weir_toml_kind {
     WEIR_TOML_TABLE,
 };
 
-/* What may still be put into a table or an array (TOML 1.0, "Table" and "Keys"). */
+/* What may still be added to a table or an array (TOML 1.0, "Table" and "Keys"). */
 enum weir_toml_made {
-    WEIR_TOML_MADE_WHOLE,   /* a scalar, [1, 2], {a = 1}: nothing */
+    WEIR_TOML_MADE_WHOLE,   /* a scalar, [1, 2], {a = 1}: nothing may be added */
     WEIR_TOML_MADE_IMPLIED, /* [a.b] has made a: a header may still name it */
     WEIR_TOML_MADE_HEADER,  /* [a] */
     WEIR_TOML_MADE_DOTTED,  /* a.b = 1 has made a: more dotted keys */
@@ -36,24 +36,24 @@ enum weir_toml_made {
 struct weir_toml_value {
     enum weir_toml_kind kind;
     enum weir_toml_made made;
-    const char *key; /* in its table, with a NUL behind; NULL: the root, or an array's element */
+    const char *key; /* in its table, with a NUL behind; NULL: for the root and array elements */
     size_t key_bytes;
     uint32_t key_line, key_column;
-    uint32_t line, column; /* of the value; of a table with a header: of that */
+    uint32_t line, column; /* place of the value; of a table with a header: of the header */
     const char *string;    /* STRING; TIME: as it is written. A NUL stands behind it */
     size_t string_bytes;   /* a string may have NULs inside ("\u0000") */
     int64_t integer;
     double number;
     bool boolean;
-    uint32_t n_keys;                      /* of a TABLE */
-    struct weir_toml_value *items, *last; /* of an ARRAY or TABLE, in the order of the text */
-    struct weir_toml_value *next;         /* in the table or array that it is an item of */
+    uint32_t n_keys;                      /* keys of a TABLE */
+    struct weir_toml_value *items, *last; /* items of an ARRAY or TABLE, in the order of the text */
+    struct weir_toml_value *next;         /* the next item of the same table or array */
     /* Offsets in the text: the key's first byte, the value's first, the byte behind the value.
      * A table with a header has [begin, end) from its '[' to the next header's line. */
     size_t key_at, begin, end;
 };
 
-/* What the tree of a text takes from its arena at most, for each byte of the text and in all. */
+/* The most arena memory that a text's tree takes, for each byte of the text and in all. */
 #define WEIR_TOML_ARENA_PER_BYTE 128
 #define WEIR_TOML_ARENA_BASE     4096
 
@@ -75,7 +75,7 @@ enum weir_status weir_toml_parse(const char *text, size_t bytes, struct weir_are
 /** The item of a table with this key; NULL: there is none. @thread any */
 const struct weir_toml_value *weir_toml_find(const struct weir_toml_value *table, const char *key);
 
-/** "a string", "an integer", ..: for messages. @thread any */
+/** Names a kind in messages: "a string", "an integer", .. @thread any */
 const char *weir_toml_kind_text(enum weir_toml_kind kind);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the files of TOML's reader share. */
+/* Types and functions that the files of TOML's reader share. */
 #ifndef WEIR_HOST_BACKEND_CONFIG_TOML_PRIVATE_H
 #define WEIR_HOST_BACKEND_CONFIG_TOML_PRIVATE_H
 
@@ -7,9 +7,9 @@
 /* Owner thread only. */
 struct weir_toml_reader {
     char *at, *line_start, *text;
-    const char *end; /* a NUL stands there */
+    const char *end; /* the end of the text, where a NUL stands */
     uint32_t line;
-    int depth; /* of arrays and inline tables */
+    int depth; /* nesting depth of arrays and inline tables */
     struct weir_arena *arena;
     struct weir_diag *diag;
     bool no_memory;
@@ -22,14 +22,14 @@ static inline uint32_t weir_toml_column(const struct weir_toml_reader *r)
     return (uint32_t)(r->at - r->line_start) + 1;
 }
 
-/* Complain about the place that has been reached. */
+/* Complain about the place that the reader has reached. */
 #define WEIR_TOML_FAIL(r, ...)                                                                     \
     (weir_diag_set((r)->diag, (r)->line, weir_toml_column(r), __VA_ARGS__), false)
 
-/* toml.c: a value of any kind, without what follows it on its line. */
+/* toml.c: read a value of any kind, without what follows it on its line. */
 bool weir_toml_read_value(struct weir_toml_reader *r, struct weir_toml_value *value);
 
-/* toml_scalar.c: a number, true, false, or a time. */
+/* toml_scalar.c: read a number, true, false, or a time. */
 bool weir_toml_scalar(struct weir_toml_reader *r, struct weir_toml_value *value);
 
 #endif

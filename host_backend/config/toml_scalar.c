@@ -1,4 +1,4 @@
-/* TOML's words: numbers, true and false, dates and times. */
+/* Reads TOML's words: numbers, true and false, dates and times. */
 #include "host_backend/config/toml_private.h"
 
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static bool not_a_value(struct weir_toml_reader *r)
                              "[...] or {...}");
 }
 
-/* 0x1f, 0o17, 0b11 */
+/* Read 0x1f, 0o17, 0b11. */
 static bool based_integer(struct weir_toml_reader *r, const char *word, int base,
                           struct weir_toml_value *value)
 {
@@ -117,7 +117,7 @@ static bool number(struct weir_toml_reader *r, const char *word, struct weir_tom
 
 /* ---------------------------------------------------------------- times */
 
-/* n digits from low to high; NULL: they are not there. */
+/* Read n digits whose number is low to high. @return NULL: they are not there. */
 static const char *take_figures(const char *at, int n, int low, int high, int *ret)
 {
     *ret = 0;
@@ -166,7 +166,7 @@ static const char *take_time(const char *at)
     int figures;
 
     at = take_char(take_hour_minute(at), ":");
-    at = at != NULL ? take_figures(at, 2, 0, 60, &figures) : NULL; /* 60: a leap second */
+    at = at != NULL ? take_figures(at, 2, 0, 60, &figures) : NULL; /* 60 for a leap second */
     if (at != NULL && *at == '.') {
         size_t n = strspn(at + 1, "0123456789");
 
@@ -200,7 +200,7 @@ static bool is_time(const char *word)
     return at != NULL && *at == 0;
 }
 
-/* Bytes of the word; a date and a time may have a blank between them. */
+/* Number of bytes of the word; a date and a time may have a blank between them. */
 static size_t word_bytes(const char *at)
 {
     static const char any[] = WEIR_TOML_BARE "+.:";

@@ -2,7 +2,7 @@
  * What a worker may do to the machine that it runs on: docs/design/confinement.md.
  *
  * The supervisor's child becomes the workers' user and gives up its privileges before it executes
- * the worker. The worker gives up system calls when it has been told its settings, before it loads
+ * the worker. The worker gives up system calls when it has received its settings, before it loads
  * the driver or hears of a guest.
  */
 #ifndef WEIR_HOST_BACKEND_CONFINE_CONFINE_H
@@ -12,19 +12,19 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define WEIR_CONFINE_USER       "weir-worker" /* taken if it exists and no user is named */
+#define WEIR_CONFINE_USER       "weir-worker" /* used if it exists and no user is configured */
 #define WEIR_CONFINE_NAME_BYTES 40u
 #define WEIR_CONFINE_HOME_BYTES 256u
 #define WEIR_CONFINE_GROUPS_MAX 64
 
-/* Whom workers run as. A value type. */
+/* The user that workers run as. A value type. */
 struct weir_confine_user {
     bool is_other; /* another user than this process; false: nothing below is set */
     uid_t uid;
     gid_t gid;
     char name[WEIR_CONFINE_NAME_BYTES];
     char home[WEIR_CONFINE_HOME_BYTES];
-    gid_t groups[WEIR_CONFINE_GROUPS_MAX]; /* supplementary, with the device files' */
+    gid_t groups[WEIR_CONFINE_GROUPS_MAX]; /* supplementary ones and the device files' */
     int n_groups;
 };
 
@@ -70,12 +70,12 @@ bool weir_confine_drop_privileges(void) WEIR_MUST_CHECK;
 /** Empty the bounding set. Without CAP_SETPCAP it stays as it is. */
 void weir_confine_drop_bounding(void);
 
-/* What a process keeps of the system calls that workers are refused. */
+/* Which of the system calls that workers are refused a process keeps. */
 enum weir_confine_keeps {
     WEIR_CONFINE_KEEPS_NONE = 0,
-    WEIR_CONFINE_KEEPS_EXEC = 1,  /* processes may be made, and programs be executed */
-    WEIR_CONFINE_KEEPS_INET = 2,  /* internet sockets may be made */
-    WEIR_CONFINE_KEEPS_OTHERS = 4 /* others may get signals and limits, and groups be made */
+    WEIR_CONFINE_KEEPS_EXEC = 1,  /* it may make processes and execute programs */
+    WEIR_CONFINE_KEEPS_INET = 2,  /* it may make internet sockets */
+    WEIR_CONFINE_KEEPS_OTHERS = 4 /* it may signal and limit other processes, and make groups */
 };
 
 /**

@@ -41,7 +41,7 @@
 #define REFUSE(why) (SECCOMP_RET_ERRNO | (why))
 #define CODE_MAX    512
 
-/* Not in the headers of all systems. */
+/* Constants that the headers of some systems lack. */
 #define DUPFD_QUERY        1027 /* F_DUPFD_QUERY */
 #define SCHED_CORE         62   /* PR_SCHED_CORE */
 #define IOPRIO_WHO_PROCESS 1
@@ -71,13 +71,13 @@ static void answer(struct program *p, uint32_t what)
     add(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, what));
 }
 
-/* The next instruction is for values that are equal; others skip so many. */
+/* Skip `count` instructions unless the value is this one. */
 static void unless_equal_skip(struct program *p, uint32_t value, uint8_t count)
 {
     add(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, count));
 }
 
-/* The next instruction is for values with one of these bits. */
+/* Skip the next instruction unless the value has one of these bits. */
 static void unless_any_bit_skip(struct program *p, uint32_t bits, uint8_t count)
 {
     add(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, 0, count));
@@ -89,14 +89,14 @@ static void refuse(struct program *p, uint32_t call, uint32_t why)
     answer(p, REFUSE(why));
 }
 
-/* The lower half of an argument, which comes first: both architectures are little-endian. The
- * kernel takes no more of the arguments that are looked at here. */
+/* Load the lower half of an argument, which comes first: both architectures are little-endian. The
+ * kernel uses only this half of the arguments that are looked at here. */
 static void load_argument(struct program *p, unsigned argument)
 {
     load(p, (uint32_t)(offsetof(struct seccomp_data, args) + argument * sizeof(uint64_t)));
 }
 
-/* Whoever begins a call's rows ends them with end_call(), which says where other calls go on. */
+/* Begin a call's rows. end_call() must end them, which says where other calls go on. */
 static unsigned short begin_call(struct program *p, uint32_t call)
 {
     unless_equal_skip(p, call, 0);
@@ -107,11 +107,11 @@ static void end_call(struct program *p, unsigned short begin, uint32_t what)
 {
     answer(p, what);
     if (begin <= CODE_MAX) {
-        p->code[begin - 1].jf = (uint8_t)(p->n - begin); /* no call has 256 instructions */
+        p->code[begin - 1].jf = (uint8_t)(p->n - begin); /* it fits: no call has 256 instructions */
     }
 }
 
-/* The argument decides: these values get one answer. The others go on. */
+/* Give one answer for these values of the argument. Other values go on. */
 static void answer_values(struct program *p, unsigned argument, const uint32_t *values, unsigned n,
                           uint32_t what)
 {
@@ -122,7 +122,7 @@ static void answer_values(struct program *p, unsigned argument, const uint32_t *
     }
 }
 
-/* A call is refused unless the argument is one of these values. */
+/* Refuse a call unless the argument is one of these values. */
 static void refuse_unless(struct program *p, uint32_t call, unsigned argument,
                           const uint32_t *values, unsigned n)
 {
@@ -132,7 +132,7 @@ static void refuse_unless(struct program *p, uint32_t call, unsigned argument,
     end_call(p, begin, REFUSE(EPERM));
 }
 
-/* A call is refused if the argument is one of these values. */
+/* Refuse a call if the argument is one of these values. */
 static void refuse_if(struct program *p, uint32_t call, unsigned argument, const uint32_t *values,
                       unsigned n)
 {
@@ -153,18 +153,18 @@ static void refuse_other_architectures(struct program *p)
 }
 
 /*
- * A worker has threads and no processes: these could outlive it, and with CLONE_PARENT they would
- * be the supervisor's children. Whoever executes programs makes processes, but only as its own
- * children.
+ * Refuse new processes: a worker has threads only. Processes could outlive it, and with
+ * CLONE_PARENT they would be the supervisor's children. A process that executes programs may make
+ * processes, but only as its own children.
  */
 static void refuse_processes(struct program *p, bool executes)
 {
     const uint32_t never = NAMESPACES | CLONE_PARENT;
     unsigned short begin;
 
-    refuse(p, __NR_clone3, ENOSYS); /* its flags lie in memory */
+    refuse(p, __NR_clone3, ENOSYS); /* its flags are in memory, where a filter cannot read */
 #ifdef __SANITIZE_ADDRESS__
-    executes = true; /* the leak checker of such a build looks at its process from another one */
+    executes = true; /* this build's leak checker looks at its process from another process */
 #endif
 #ifdef __NR_fork
     if (!executes) {
@@ -183,7 +183,7 @@ static void refuse_processes(struct program *p, bool executes)
     end_call(p, begin, REFUSE(EPERM));
 }
 
-/* Netlink is kept: C libraries ask it for the machine's addresses. */
+/* Refuse sockets. Netlink is kept: C libraries ask it for the machine's addresses. */
 static void refuse_sockets(struct program *p, bool inet)
 {
     const uint32_t families[] = {AF_UNIX, AF_NETLINK, AF_INET, AF_INET6};
@@ -192,8 +192,8 @@ static void refuse_sockets(struct program *p, bool inet)
     refuse_unless(p, __NR_socketpair, 0, families, 1);
 }
 
-/* The kernel sends a descriptor's owner a signal when something happens there. Whoever may name the
- * owner can send any process of the same user any signal. */
+/* Refuse to set owners. The kernel signals a descriptor's owner when something happens there, so a
+ * process that names the owner could send any process of the same user any signal. */
 static void refuse_owners(struct program *p)
 {
     static const uint32_t commands[] = {F_DUPFD,      F_GETFD,      F_SETFD,     F_GETFL,
@@ -207,15 +207,15 @@ static void refuse_owners(struct program *p)
     answer_values(p, 1, commands, sizeof commands / sizeof commands[0], ALLOW);
     unless_equal_skip(p, F_SETFL, 4);
     load_argument(p, 2);
-    unless_any_bit_skip(p, O_ASYNC, 1); /* a terminal then names an owner by itself */
+    unless_any_bit_skip(p, O_ASYNC, 1); /* a terminal then sets an owner by itself */
     answer(p, REFUSE(EPERM));
     answer(p, ALLOW);
     end_call(p, begin, REFUSE(EPERM));
     refuse_if(p, __NR_ioctl, 1, requests, sizeof requests / sizeof requests[0]);
 }
 
-/* A call of two arguments is refused unless the first is this value and the second names this
- * process, or is 0: the thread that calls. */
+/* Refuse a call of two arguments unless the first is this value and the second names this process,
+ * or is 0: the thread that calls. */
 static void refuse_unless_own(struct program *p, uint32_t call, uint32_t kind)
 {
     const uint32_t self[] = {(uint32_t)getpid(), 0};
@@ -227,7 +227,7 @@ static void refuse_unless_own(struct program *p, uint32_t call, uint32_t kind)
     end_call(p, begin, REFUSE(EPERM));
 }
 
-/* How other processes are scheduled, and where their memory lies. A thread names itself by 0: a
+/* Refuse to schedule other processes, and to move their memory. A thread names itself by 0: a
  * filter does not know the numbers of a process's threads. */
 static void refuse_scheduling(struct program *p)
 {
@@ -238,7 +238,7 @@ static void refuse_scheduling(struct program *p)
     unsigned short begin = begin_call(p, __NR_sched_setscheduler);
 
     answer_values(p, 0, self, 2, ALLOW);
-    answer_values(p, 1, usual, 1, ALLOW); /* libzmq's threads give themselves what all have */
+    answer_values(p, 1, usual, 1, ALLOW); /* libzmq's threads set what all threads have */
     end_call(p, begin, REFUSE(EPERM));
 
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
@@ -248,12 +248,12 @@ static void refuse_scheduling(struct program *p)
     refuse_unless_own(p, __NR_ioprio_set, IOPRIO_WHO_PROCESS);
 }
 
-/* All workers are one user, so the kernel alone would let them kill each other. The death of their
- * parent ends them, and a group of processes is killed as a whole: they cannot evade either. */
+/* Workers are one user: refuse what would let them kill each other, or evade their own end by the
+ * death of their parent or the kill of their group. */
 static void refuse_others(struct program *p)
 {
     static const uint32_t options[] = {PR_SET_PDEATHSIG, SCHED_CORE};
-    const uint32_t self[] = {(uint32_t)getpid(), 0}; /* 0 means oneself only to prlimit64 */
+    const uint32_t self[] = {(uint32_t)getpid(), 0}; /* only prlimit64 takes 0 for oneself */
 
     refuse_unless(p, __NR_kill, 0, self, 1);
     refuse_unless(p, __NR_tgkill, 0, self, 1);
@@ -268,7 +268,7 @@ static void refuse_others(struct program *p)
 static void make(struct program *p, unsigned keeps)
 {
     refuse_other_architectures(p);
-    refuse_owners(p); /* first: the driver makes many of these calls */
+    refuse_owners(p); /* comes first, since the driver makes many of these calls */
 #define WEIR_REFUSED(name) refuse(p, __NR_##name, EPERM);
 #include "host_backend/confine/refused.def"
 #undef WEIR_REFUSED

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Distributions may give these files to a group ("video"), which the user need not be in. */
+/* Distributions may give these files to a group ("video"), to which the user need not belong. */
 static const char *const device_files[] = {"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm"};
 
 static const struct passwd *entry_of(const char *wanted)
@@ -30,7 +30,7 @@ static bool is_member(const struct weir_confine_user *user, gid_t group)
     return group == user->gid;
 }
 
-/* Root's group would open more than a device. */
+/* Add the group of a file, but not root's, which would open more than a device. */
 static void add_group_of(struct weir_confine_user *user, const char *path)
 {
     struct stat info;

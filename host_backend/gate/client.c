@@ -9,7 +9,7 @@
 #define EPOCHS      0xffffu
 #define EPOCH_SHIFT 48
 #define INDEX_BITS  16
-#define DEAF_NS     WEIR_NS_PER_S /* a gate process that reads nothing for so long does not live */
+#define DEAF_NS     WEIR_NS_PER_S /* a process that reads nothing for this long is unresponsive */
 _Static_assert(WEIR_GATE_PORT_ITEMS == 1u << INDEX_BITS, "an index in the low bits of a name");
 
 enum weir_status weir_gate_client_create(int port_fd, int bell_fd, struct weir_gate_client *older,
@@ -101,7 +101,7 @@ bool weir_gate_client_is_deaf(struct weir_gate_client *client)
     bool deaf;
 
     pthread_mutex_lock(&client->lock);
-    now_ns = weir_clock_now_ns(); /* here, so that it is not before what another thread has noted */
+    now_ns = weir_clock_now_ns(); /* under the lock: not before another thread's time */
     tail = atomic_load(&client->port->tail);
     if (tail == atomic_load(&client->port->head)) {
         client->unread_since_ns = 0;

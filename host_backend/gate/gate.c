@@ -1,5 +1,5 @@
 /*
- * A session's work at the gate. It passes undecided, or the gate process decides about it.
+ * Takes a session's work through the gate. It passes undecided, or the gate process decides.
  *
  * A tenant that is alone passes undecided while the session has little work in flight. Nobody waits
  * for a session that is passing at the moment in which another tenant comes: the work stands in the
@@ -19,14 +19,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Most unmarked items of a stream while its tenant is alone, and while it is not. */
+/* The most unmarked items that a stream may have while its tenant is alone, and while it is not. */
 #define UNMARKED_ALONE     WEIR_GATE_BATCH_MAX
 #define UNMARKED_CONTENDED 16u
-/* Contended, so many items of a session go untimed for each that has marks on both sides. */
+/* While tenants contend, one item in this many gets a mark on both sides, which times it. */
 #define TIMED_EVERY 16u
-#define TIMED_SURE  64u /* items with known durations */
+#define TIMED_SURE  64u /* the same ratio for items whose duration is known reliably */
 
-#define SHARE_KEY UINT64_C(0x9e3779b97f4a7c15) /* 2^64 by the golden ratio: spreads */
+#define SHARE_KEY UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio, to spread the shares */
 
 /* ---------------------------------------------------------------- queues */
 
@@ -141,7 +141,7 @@ static struct weir_gate_item *take_item_locked(struct weir_gate_queue *q)
     return item;
 }
 
-/* As many as the scheduler makes of an SM limit of so many percent. */
+/* The number of SMs that the scheduler derives from an SM limit of share_pct percent. */
 static uint32_t share_sms(const struct weir_gate *gate)
 {
     uint32_t sms = (uint32_t)((uint64_t)gate->config.sms * gate->share_pct / 100);
@@ -150,9 +150,9 @@ static uint32_t share_sms(const struct weir_gate *gate)
 }
 
 /*
- * The driver keeps the work to its context's share of the SMs. To the gate process it is work in a
- * range of SMs, which it need not hold in time. Where the limit has become lower than the share, it
- * holds the work in time, and the work pays for the share.
+ * The driver keeps the work to its context's share of the SMs, so the gate process treats it as
+ * confined to SMs and need not delay it. If the limit is now lower than the share, the gate process
+ * delays the work and charges it for the whole share.
  */
 static void confine(const struct weir_gate_queue *q, struct weir_gate_request *request)
 {
@@ -210,8 +210,8 @@ static enum weir_status bring_locked(struct weir_gate_queue *q, const struct wei
     return WEIR_OK;
 }
 
-/* Bring the item to the gate process, with what has passed before. NULL: there is none, so it
- * passes. */
+/* Report earlier undecided work to the gate process, then bring it the item. Sets *ret_item to NULL
+ * if there is no gate process: the item passes. */
 static enum weir_status bring(struct weir_gate_queue *q, const struct weir_gate_work *work,
                               struct weir_gate_pass *pass, struct weir_gate_item **ret_item)
 {
@@ -276,7 +276,8 @@ static bool is_below(const struct weir_gate_pass *pass)
     return pass->level == WEIR_SCHED_BELOW || pass->level == WEIR_SCHED_BELOW_EQUAL;
 }
 
-/* A filler takes longer than it would alone, so learn nothing from its time. */
+/* Does the item get marks on both sides? A filler takes longer than alone, so it teaches
+ * nothing. */
 static bool is_timed(const struct weir_gate_pass *pass)
 {
     bool sure = pass->item->sure;
@@ -307,7 +308,7 @@ static bool is_mark_due(const struct weir_gate_pass *pass, const struct weir_gat
                            : unmarked->n >= UNMARKED_CONTENDED || unmarked->ns >= least_ns);
 }
 
-/* Pass undecided. WEIR_ERR_AGAIN: it must not any more. */
+/* Pass undecided. @return WEIR_ERR_AGAIN: the gate process must decide about the work now */
 static enum weir_status beside(struct weir_gate_queue *q, const struct weir_gate_work *work,
                                struct weir_gate_pass *pass)
 {
@@ -335,7 +336,7 @@ enum weir_status weir_gate_enter(struct weir_gate_queue *queue, const struct wei
     enum weir_status status = WEIR_ERR_AGAIN;
     struct weir_gate_work own;
 
-    if (q->gate->share_pct != 0 && work->key != 0) { /* it takes longer there: learned apart */
+    if (q->gate->share_pct != 0 && work->key != 0) { /* its durations are learned apart */
         own = *work;
         own.key ^= q->gate->share_pct * SHARE_KEY & WEIR_PREDICT_KEY_MASK;
         work = &own;
@@ -344,7 +345,7 @@ enum weir_status weir_gate_enter(struct weir_gate_queue *queue, const struct wei
                                         .class = (uint8_t)work->class,
                                         .key = work->key,
                                         .size = weir_gate_size_of(work)};
-    /* A run passes only where nobody could order it to stop. */
+    /* Stoppable work passes undecided only where no gate process could stop it. */
     if (weir_gate_may_pass(q) &&
         ((work->flags & WEIR_SCHED_STOPPABLE) == 0 || weir_gate_client_of(q->gate) == NULL)) {
         status = beside(q, work, ret_pass);
@@ -388,7 +389,7 @@ static void add_unmarked(const struct weir_gate_pass *pass, struct weir_gate_bat
                           memory_order_release);
 }
 
-/* The item is in its stream: carry out what was ordered before that. */
+/* The item went to its stream: carry out orders that arrived before that. */
 static void give(struct weir_gate *gate, struct weir_gate_item *item)
 {
     pthread_mutex_lock(&gate->lock);
@@ -398,8 +399,8 @@ static void give(struct weir_gate *gate, struct weir_gate_item *item)
 }
 
 /*
- * The device has work: somebody must see its end. The watcher sleeps only while no item is known
- * (n_items), so who has brought one reads here what it was then, or that it is awake.
+ * A thread must see the end of the new work. The watcher sleeps only while no item is known
+ * (n_items), so a thread that has brought one reads `idle` here as it was then, or false.
  */
 static void wake_watcher(struct weir_gate *gate)
 {
@@ -410,7 +411,7 @@ static void wake_watcher(struct weir_gate *gate)
     }
 }
 
-/* The stream got nothing: undo the arrival. */
+/* The stream got no work: undo the arrival. */
 static void take_back(const struct weir_gate_pass *pass)
 {
     struct weir_gate_queue *q = pass->queue;
@@ -460,7 +461,7 @@ static bool is_crowded(const struct weir_gate *gate, unsigned crowd)
            (atomic_load_explicit(&news->crowded, memory_order_relaxed) >> crowd & 1) != 0;
 }
 
-/* A run costs about 10 us of the stream's time, and slows its kernel by a few percent. */
+/* A stoppable launch costs about 10 us of its stream, and slows the kernel by a few percent. */
 static uint64_t worth_stopping_ns(const struct weir_gate *gate, const struct weir_gate_news *news,
                                   uint32_t sm_limit_pct, enum weir_sched_unpaired unpaired)
 {
@@ -511,7 +512,7 @@ void weir_gate_queue_ends(struct weir_gate_queue *queue)
     weir_gate_unlock(q->gate);
 }
 
-/* @param name  of an item that stands for undecided work; 0: none. */
+/* @param name  names an item that stands for undecided work; 0: none. */
 static void forget_started_locked(struct weir_gate *gate, weir_gate_name name, uint64_t now_ns)
 {
     if (name != 0) {

@@ -1,5 +1,5 @@
 /*
- * A worker's gate for one of its GPUs: what passes undecided, and the way to the scheduler.
+ * A worker's gate for one of its GPUs: it lets work pass undecided, or asks the gate process.
  *
  * The gate knows no CUDA, no session and no stream. A worker tells it about
  *
@@ -47,28 +47,28 @@ struct weir_status_tenant;
  */
 struct weir_gate_hint {
     uint64_t kernel;   /* the kernel's key, without block geometry; 0: not computed yet */
-    uint64_t item_key; /* key and .. */
-    uint32_t blocks;   /* .. blocks that the prediction was made for */
+    uint64_t item_key; /* the prediction was made for this key .. */
+    uint32_t blocks;   /* .. and this number of blocks */
     enum weir_sched_unpaired unpaired; /* does the policy run this kernel alone? */
     uint32_t uses;                     /* launches since the prediction was made */
     uint64_t ns;                       /* the predicted duration; 0: not known */
-    bool sure;                         /* measurements confirm ns */
-    uint64_t fit_key;                  /* key with block geometry that .. */
-    uint32_t blocks_per_sm;            /* .. blocks_per_sm was asked for */
+    bool sure;                         /* measurements have confirmed ns */
+    uint64_t fit_key;                  /* the key with block geometry for which .. */
+    uint32_t blocks_per_sm;            /* .. blocks_per_sm was computed */
     uint32_t blind, blind_max; /* launches since then without a sure prediction; their maximum */
-    uint64_t blind_given_ns;   /* predict again when the queue has done its work up to here */
+    uint64_t blind_given_ns;   /* predict again when the queue's done_ns has reached this */
 };
 
 /* An arrival: work that will go to a stream. */
 struct weir_gate_work {
     enum weir_sched_class class;
-    uint64_t key;                /* kernels and graphs */
-    uint64_t bytes;              /* copies and memsets */
-    uint64_t rest_bytes;         /* of a copy in pieces, those behind this one; 0: the last */
-    uint32_t blocks;             /* kernels */
+    uint64_t key;                /* set for kernels and graphs */
+    uint64_t bytes;              /* set for copies and memsets */
+    uint64_t rest_bytes;         /* of a copy in pieces: bytes behind this one; 0: it is the last */
+    uint32_t blocks;             /* set for kernels */
     uint32_t blocks_per_sm;      /* 0: not known */
     uint32_t flags;              /* enum weir_sched_item_flags */
-    struct weir_gate_hint *hint; /* of a kernel or graph; or NULL */
+    struct weir_gate_hint *hint; /* the hint of the kernel or graph; or NULL */
 };
 
 /* A grant, from enter to leave. */
@@ -80,16 +80,16 @@ struct weir_gate_pass {
     bool guessed;  /* ns is a default, not a prediction */
     /* The scheduler's decision about the item; zero without one. */
     struct weir_sched_place place; /* the part of the device that it may use */
-    enum weir_sched_level level;   /* that the work has on the device; alone: WEIR_SCHED_PLAIN */
-    bool stoppable;                /* copied from the work's flags */
+    enum weir_sched_level level; /* the work's level on the device; WEIR_SCHED_PLAIN if undecided */
+    bool stoppable;              /* copied from the work's flags */
 };
 
-/* Work that a stream was given since its last mark. Zeroed: none. */
+/* The work that a stream was given since its last mark. Zeroed: none. */
 struct weir_gate_batch {
-    struct weir_gate_item *first, *last; /* those that the scheduler decided about */
+    struct weir_gate_item *first, *last; /* the items that the scheduler decided about */
     uint64_t ns, since_ns; /* predicted duration of all; when the first went to the stream */
     uint64_t beside_ns;    /* the part of ns that passed without a decision */
-    uint64_t key, size;    /* the same for all of them, while alike is set */
+    uint64_t key, size;    /* valid for all of the work while alike is set */
     uint32_t n;
     uint8_t class, last_class;
     bool alike, guessed;
@@ -99,7 +99,7 @@ struct weir_gate_batch {
 struct weir_gate_mark {
     const uint32_t *word; /* reached when it is value or more; the GPU writes it */
     uint32_t value;
-    void *event; /* where the GPU cannot write words; for weir_gate_ops.event_reached() */
+    void *event; /* used where the GPU cannot write words; for weir_gate_ops.event_reached() */
 };
 
 /* ---------------------------------------------------------------- what the gate asks for */
@@ -115,28 +115,29 @@ struct weir_gate_ops {
     void (*thread_begins)(void *user); /* the gate's own thread calls it first of all */
     bool (*event_reached)(void *user, void *event);
     void (*event_put)(void *user, void *event); /* the gate needs the event no longer */
-    /** @param lease_ns  the run must go on by itself after this time. */
+    /** Stop a run. @param lease_ns  the run must go on by itself after this time. */
     enum weir_gate_stop (*stop)(void *user, void *item, uint64_t lease_ns);
     void (*resume)(void *user, void *item, const struct weir_sched_place *place);
     void (*resize)(void *user, void *item, const struct weir_sched_place *place);
-    void (*describe)(const void *item, char *text, size_t bytes); /* for the log */
-    void (*item_gone)(void *item); /* called with the gate's lock: another item gets its room */
-    void (*deaf)(void *user);      /* the gate process reads nothing, and was left. On a session's
-                                      thread, once for each weir_gate_attach() */
+    void (*describe)(const void *item, char *text, size_t bytes); /* text for the log */
+    void (*item_gone)(void *item); /* called with the gate's lock: another item will get the room */
+    void (*deaf)(
+        void *user); /* The gate process is unresponsive, and the gate was detached from it. Called
+                        on a session's thread, once for each weir_gate_attach() */
 };
 
-#define WEIR_GATE_PROGRAM_BYTES 24u /* of a program's name, with the NUL */
+#define WEIR_GATE_PROGRAM_BYTES 24u /* size of a program's name with the NUL */
 
-/* What the gate calls while a session's thread waits in it: on that thread, without a lock, but for
- * name(). */
+/* What the gate calls while a session's thread waits in it. It calls on that thread, without a
+ * lock, except where a member says otherwise. */
 struct weir_gate_session_ops {
     bool (*is_over)(void *session); /* the session ends, so stop waiting */
     bool (*attend)(void *session);  /* do what cannot wait; true: call again within 1 ms */
     void (*rests)(void *session, bool rests); /* the thread begins or ends its wait in the gate */
-    /** Who it is: its number and its program's name, cut to WEIR_GATE_PROGRAM_BYTES. NULL:
-     * nobody. Called with the gate's lock, by any thread. */
+    /** Give the session's number and its program's name, cut to WEIR_GATE_PROGRAM_BYTES. NULL: it
+     * has neither. Called with the gate's lock, by any thread. */
     void (*name)(void *session, uint64_t *ret_number, char *ret_program);
-    /** Its tenant's SM limit as it is now, in percent; 100: none. Called with the gate's lock. */
+    /** The current SM limit of its tenant in percent; 100: none. Called with the gate's lock. */
     uint32_t (*sm_limit_pct)(void *session);
     /** Put a mark behind the unmarked work of all the session's streams. */
     void (*mark_all)(void *session, struct weir_gate_queue *queue);
@@ -145,16 +146,16 @@ struct weir_gate_session_ops {
 /* ---------------------------------------------------------------- a gate */
 
 struct weir_gate_params {
-    uint32_t device;           /* the worker's index, for the log */
-    uint32_t sms;              /* 1 or more: all of the device's */
-    uint32_t share_pct;        /* of them, that the worker's context may use; 0: all */
-    bool levels;               /* work in streams of a higher priority goes first */
-    bool real;                 /* a GPU, not softgpu: threads may spin if there are enough cores */
+    uint32_t device;    /* the worker's index, for the log */
+    uint32_t sms;       /* 1 or more: all of the device's */
+    uint32_t share_pct; /* percent of the SMs that the worker's context may use; 0: all */
+    bool levels;        /* the device runs work in streams of a higher priority first */
+    bool real; /* the device is a GPU, not softgpu: threads may spin if there are enough cores */
     enum weir_sched_fill fill; /* the setting, lowered to what the device supports */
     const struct weir_sched_settings *settings; /* borrowed for the call */
-    const struct weir_spin_page *spin;          /* borrowed: who may spin now */
-    const uint8_t *uuid; /* of the GPU, 16 bytes, borrowed for the call: the gate process knows it
-                            by that */
+    const struct weir_spin_page *spin;          /* borrowed: says who may spin now */
+    const uint8_t *uuid; /* the GPU's 16 bytes, borrowed for the call: the gate process knows the
+                            GPU by them */
     size_t item_room;    /* bytes in each item for the worker's own use; zeroed at first */
     const struct weir_gate_ops *ops; /* borrowed */
     void *user;                      /* for ops */
@@ -180,29 +181,29 @@ void weir_gate_destroy(struct weir_gate *gate);
  * Open a worker's end of a port (port.h).
  *
  * @param port_fd  borrowed.
- * @param bell_fd  kept, and closed in the end.
- * @param older    the one that it replaces, whose gates are detached; taken; or NULL.
+ * @param bell_fd  the client keeps it and closes it in the end.
+ * @param older    the client to replace, whose gates are detached; taken; or NULL.
  * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_VERSION, WEIR_ERR_NO_MEMORY (nothing was taken)
  * @thread main
  */
 enum weir_status weir_gate_client_create(int port_fd, int bell_fd, struct weir_gate_client *older,
                                          struct weir_gate_client **ret_client) WEIR_MUST_CHECK;
-/** With all that it has replaced. Their gates are gone. Accepts NULL. @thread main */
+/** Free a client and all that it has replaced. Their gates are gone. Accepts NULL. @thread main */
 void weir_gate_client_destroy(struct weir_gate_client *client);
 
 /**
- * From now on the gate process decides about what arrives.
+ * From now on the gate process decides about work that arrives.
  * @param client  borrowed until the gate is destroyed.
  * @thread main
  */
 void weir_gate_attach(struct weir_gate *gate, struct weir_gate_client *client);
-/** The gate process is lost: what waits for it passes, and what it has stopped goes on.
+/** The gate process is lost: waiting items pass, and stopped runs go on.
  * @return false: the gate is not attached. @thread any with the context */
 bool weir_gate_detach(struct weir_gate *gate);
 
 /** Remove a tenant that has no queue. @thread main */
 void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot);
-/** Add to a row of weir-status(1) what the tenant has copied, and how much passed undecided.
+/** Add to a row of weir-status(1) what the tenant has copied, and how many items passed undecided.
  * @thread any */
 void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_status_tenant *row);
 
@@ -211,8 +212,8 @@ void weir_gate_tenant_usage(struct weir_gate *gate, uint32_t slot, struct weir_s
 /**
  * A session begins to use the device.
  *
- * @param slot    of its tenant, below WEIR_CONFIG_TENANTS_MAX.
- * @param tenant  what that is called; borrowed for the call.
+ * @param slot    the tenant's slot, below WEIR_CONFIG_TENANTS_MAX.
+ * @param tenant  the tenant's name; borrowed for the call.
  * @param sm_limit_pct  the session's own limit, or its context's share if less; 100: none.
  * @param ops     borrowed.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY
@@ -225,12 +226,12 @@ enum weir_status weir_gate_queue_create(struct weir_gate *gate, uint32_t slot, c
 
 /** The session ends: its runs are not stopped any more. @thread session, with the context */
 void weir_gate_queue_ends(struct weir_gate_queue *queue);
-/** Withdraw what has not ended, and free the queue. @thread session, with the context */
+/** Withdraw work that has not ended, and free the queue. @thread session, with the context */
 void weir_gate_queue_destroy(struct weir_gate_queue *queue);
 /** Make a waiting session thread call its ops again. @thread any, while the queue lives */
 void weir_gate_queue_wake(struct weir_gate_queue *queue);
 
-/** Does a graph that needs so many SMs run beside whose turn it is? 0: not known. @thread any */
+/** May a graph that needs this many SMs (0: unknown) run beside any tenant's turn? @thread any */
 bool weir_gate_is_small(const struct weir_gate *gate, uint32_t sms);
 
 /** Does the queue's tenant share the device with others now? @thread session */
@@ -247,8 +248,7 @@ bool weir_gate_wants_runs(const struct weir_gate *gate, enum weir_priority prior
 
 /**
  * Did another tenant, of this class or a higher one, have work beside one of this class in the last
- * second?
- * @thread any
+ * second? @thread any
  */
 bool weir_gate_has_company(const struct weir_gate *gate, enum weir_priority priority);
 

@@ -1,4 +1,4 @@
-/* Creates and destroys a device's gate; its tenants. */
+/* Creates and destroys a device's gate, and counts for its tenants. */
 #include "host_backend/gate/private.h"
 
 #include "base/log.h"
@@ -10,7 +10,7 @@
 
 #define PREDICT_KEYS 16384u
 #define MANY_CORES   8
-#define SPINNERS     4u /* one in so many cores at most */
+#define SPINNERS     4u /* at most one core in this many spins */
 
 /* ---------------------------------------------------------------- begin */
 
@@ -44,7 +44,7 @@ static void init_locks(struct weir_gate *gate)
     pthread_mutexattr_t mutex;
 
     pthread_mutexattr_init(&mutex);
-    if (gate->spin) { /* held for less than a wake-up takes */
+    if (gate->spin) { /* the lock is held for a shorter time than a wake-up takes */
         pthread_mutexattr_settype(&mutex, PTHREAD_MUTEX_ADAPTIVE_NP);
     }
     pthread_mutex_init(&gate->lock, &mutex);
@@ -121,7 +121,7 @@ void weir_gate_tenant_remove(struct weir_gate *gate, uint32_t slot)
 
     pthread_mutex_lock(&gate->lock);
     gate->passed_gone += member->passed;
-    *member = (struct weir_gate_member){0}; /* another tenant's, perhaps */
+    *member = (struct weir_gate_member){0}; /* the slot may become another tenant's */
     pthread_mutex_unlock(&gate->lock);
 }
 

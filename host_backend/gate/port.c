@@ -7,12 +7,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#ifndef MADV_POPULATE_WRITE /* the C library is older than 2.35 */
+#ifndef MADV_POPULATE_WRITE /* defined here because the C library is older than 2.35 */
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Have the ring's pages here before they are used: a fault at the first use of one would hold up a
- * launch, or the gate. Without them (Linux before 5.14, no memory) that happens. */
+/* Populate the ring's pages before they are used: a fault at the first use of one would delay a
+ * launch, or the gate. Where that fails (Linux before 5.14, no memory), such faults do happen. */
 static void fault_in(struct weir_gate_port *port)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -80,11 +80,11 @@ bool weir_gate_port_post(struct weir_gate_port *port, int bell,
     }
     port->request[head % WEIR_GATE_PORT_REQUESTS] = *request;
     /* P2: publishes the request; meets the acquire in weir_gate_port_take(). Sequentially
-     * consistent, like the store and load of a gate that goes to sleep: one of the two sees what
-     * the other has written. */
+     * consistent, like the store and load of a gate that goes to sleep: at least one of the two
+     * sees what the other has written. */
     atomic_store(&port->head, head + 1);
     if (atomic_load(&port->asleep) != 0 && atomic_exchange(&port->asleep, 0) != 0) {
-        (void)!write(bell, &one, sizeof one); /* a full counter wakes, too */
+        (void)!write(bell, &one, sizeof one); /* if the counter is full, the gate wakes, too */
     }
     return true;
 }
@@ -101,7 +101,7 @@ bool weir_gate_port_take(struct weir_gate_port *port, uint32_t *tail,
     if (any) {
         *ret_request = port->request[*tail % WEIR_GATE_PORT_REQUESTS];
     }
-    *tail = any ? *tail + 1 : head; /* more than there can be: none of it is believed */
+    *tail = any ? *tail + 1 : head; /* more than the ring holds is nonsense: skip it all */
     atomic_store_explicit(&port->tail, *tail, memory_order_release); /* P1 */
     return any;
 }

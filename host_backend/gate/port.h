@@ -34,42 +34,42 @@
 #include <string.h>
 
 #define WEIR_GATE_PORT_VERSION  2u
-#define WEIR_GATE_PORT_DEVICES  16u    /* of a worker */
+#define WEIR_GATE_PORT_DEVICES  16u    /* devices of a worker */
 #define WEIR_GATE_PORT_REQUESTS 8192u  /* a power of two */
 #define WEIR_GATE_PORT_ORDERS   256u   /* a power of two */
 #define WEIR_GATE_PORT_KNOWN    512u   /* a power of two */
-#define WEIR_GATE_PORT_QUEUES   1024u  /* of a worker: a session has one for each device */
-#define WEIR_GATE_PORT_ITEMS    65536u /* of a worker that have not ended */
-#define WEIR_GATE_BATCH_MAX     64u    /* items between two marks, so that end together, at most */
+#define WEIR_GATE_PORT_QUEUES   1024u  /* queues of a worker: a session has one for each device */
+#define WEIR_GATE_PORT_ITEMS    65536u /* items of a worker that have not ended */
+#define WEIR_GATE_BATCH_MAX     64u    /* the most items between two marks, which end together */
 
 /*
  * A kernel is worth stopping if it is predicted to take at least this long:
  *   MOVABLE      policies move kernels between SMs, or kernels stop for a higher class
  *   TURN         tenants of one class take turns: they can wait for the end of a shorter kernel,
  *                and get that time back later
- *   STEADY_TURN  likewise, and each of them always launches the same long kernels
+ *   STEADY_TURN  tenants take turns, and each of them always launches the same long kernels
  */
 #define WEIR_GATE_MOVABLE_NS     (500 * WEIR_NS_PER_US)
 #define WEIR_GATE_TURN_NS        (5 * WEIR_NS_PER_MS)
 #define WEIR_GATE_STEADY_TURN_NS (9 * WEIR_NS_PER_MS)
 
 enum weir_gate_request_kind {
-    WEIR_GATE_REQUEST_DEVICE = 1, /* a device: key and size are its UUID */
+    WEIR_GATE_REQUEST_DEVICE = 1, /* a device is used: key and size are its UUID */
     WEIR_GATE_REQUEST_QUEUE,      /* a queue begins: item is its tenant's slot, blocks its own SM
                                      limit in percent */
-    WEIR_GATE_REQUEST_QUEUE_GONE, /* its items are withdrawn */
-    WEIR_GATE_REQUEST_ARRIVE,     /* class, flags, key (of a copy rest_bytes), size, blocks,
-                                     blocks_per_sm; ns: predicted, 0: not known; sequence: for the
-                                     grant, 0 if it is STARTED */
+    WEIR_GATE_REQUEST_QUEUE_GONE, /* a queue ends: its items are withdrawn */
+    WEIR_GATE_REQUEST_ARRIVE,     /* class, flags, key (of a copy: rest_bytes), size, blocks,
+                                     blocks_per_sm; ns: predicted, 0: not known; sequence: number
+                                     that the grant repeats, 0 if the item is STARTED */
     WEIR_GATE_REQUEST_STUCK,      /* a waiting item has passed without a grant */
     WEIR_GATE_REQUEST_FINISHED,   /* ns: as took_ns of weir_sched_finished() */
     WEIR_GATE_REQUEST_TOGETHER,   /* one of several items that ended together; blocks: how many
                                      more follow */
     WEIR_GATE_REQUEST_WITHDRAW,
-    WEIR_GATE_REQUEST_STOPPED, /* blocks: that have ended */
+    WEIR_GATE_REQUEST_STOPPED, /* blocks: the number that have ended */
     WEIR_GATE_REQUEST_RUNNING, /* flags: 1: it may be stopped again */
-    WEIR_GATE_REQUEST_LEARN,   /* class, key, size; ns: each took; blocks: how many alike */
-    WEIR_GATE_REQUEST_CHARGE,  /* undecided work of the queue has ended: class, ns */
+    WEIR_GATE_REQUEST_LEARN, /* class, key, size; ns: each took; blocks: how many identical items */
+    WEIR_GATE_REQUEST_CHARGE, /* undecided work of the queue has ended: class, ns */
 };
 
 struct weir_gate_request {
@@ -77,17 +77,17 @@ struct weir_gate_request {
     uint8_t class;
     uint16_t flags;
     uint32_t device;
-    uint32_t queue;      /* its slot */
-    uint32_t item;       /* its index .. */
-    uint32_t generation; /* .. and how often that was used */
+    uint32_t queue;      /* the queue's slot */
+    uint32_t item;       /* the item's index .. */
+    uint32_t generation; /* .. and the generation of its handle */
     uint32_t sequence;
-    uint64_t at_ns; /* when it happened, CLOCK_MONOTONIC */
+    uint64_t at_ns; /* when the event happened, CLOCK_MONOTONIC */
     uint64_t key, size, ns;
     uint32_t blocks, blocks_per_sm;
 };
 
-/* A QUEUE also says whose it is: the session's number in generation and sequence, and its program's
- * name in key, size and ns. */
+/* A QUEUE request also names its session: the session's number is in generation and sequence, and
+ * its program's name in key, size and ns. */
 static inline void weir_gate_port_name(struct weir_gate_request *request,
                                        void (*name)(void *session, uint64_t *ret_number,
                                                     char *ret_program),
@@ -123,25 +123,25 @@ enum weir_gate_order_kind {
 struct weir_gate_order {
     uint32_t kind; /* enum weir_gate_order_kind */
     uint32_t item, generation;
-    struct weir_sched_place place; /* RESUME, RESIZE */
-    uint64_t lease_ns;             /* STOP */
+    struct weir_sched_place place; /* for RESUME and RESIZE */
+    uint64_t lease_ns;             /* for STOP */
 };
 
-/* Where the gate answers a queue's arrivals. A queue has one item that waits at most. */
+/* Where the gate answers a queue's arrivals. At most one item of a queue waits. */
 struct weir_gate_slot {
     _Alignas(
         64) _Atomic uint32_t granted; /* sequence number of the last arrival that was granted */
-    _Atomic uint32_t soon;            /* of the item that will be granted soon */
-    _Atomic uint32_t seen;            /* of the arrival that was taken in last .. */
-    _Atomic uint32_t room;   /* .. and the same if it waits only for earlier work of its queue */
-    _Atomic uint32_t sleeps; /* the worker writes: its thread sleeps on `word` */
-    uint32_t word;           /* a futex; changes with each of the above */
-    /* About the item that is granted; valid once that says so. */
+    _Atomic uint32_t soon;            /* sequence number of the item that will be granted soon */
+    _Atomic uint32_t seen;   /* sequence number of the arrival that the gate read last .. */
+    _Atomic uint32_t room;   /* .. and again if the item waits only for earlier work of its queue */
+    _Atomic uint32_t sleeps; /* written by the worker: its thread sleeps on `word` */
+    uint32_t word;           /* a futex; changes with each of the members above */
+    /* What the gate says about the item; valid once `granted` has its number. */
     struct weir_sched_place place;
     uint32_t level;    /* enum weir_sched_level */
     uint32_t sure;     /* ns is reliable */
     uint32_t unpaired; /* enum weir_sched_unpaired */
-    uint64_t ns;       /* what it is predicted to take; 0: not known */
+    uint64_t ns;       /* the predicted duration; 0: not known */
 };
 
 struct weir_gate_orders {
@@ -150,7 +150,7 @@ struct weir_gate_orders {
     struct weir_gate_order ring[WEIR_GATE_PORT_ORDERS];
 };
 
-/* How long work of the worker's tenants takes. What finds no room is not told. */
+/* Rows that say how long work of the worker's tenants takes. A row without room is dropped. */
 struct weir_gate_known {
     _Alignas(64) _Atomic uint32_t head; /* written by the gate */
     _Alignas(64) _Atomic uint32_t tail; /* written by the worker */
@@ -166,9 +166,9 @@ struct weir_gate_news {
 };
 
 /*
- * What was so in the last second. By weir_gate_peers(): several tenants of the class had work;
- * without levels: of all classes. By weir_gate_company(): a tenant of the class had work beside
- * another one of its class or a higher one.
+ * The state of the last second. Bits by weir_gate_peers(): several tenants of the class had work;
+ * on a device without levels, of all classes. Bits by weir_gate_company(): a tenant of the class
+ * had work beside another one of its class or a higher one.
  */
 #define WEIR_GATE_CROWDS (2 * WEIR_PRIORITY_COUNT)
 
@@ -189,12 +189,12 @@ static inline bool weir_gate_is_copy(enum weir_sched_class class)
 }
 
 struct weir_gate_port {
-    uint32_t version;                     /* WEIR_GATE_PORT_VERSION */
+    uint32_t version;                     /* is WEIR_GATE_PORT_VERSION */
     _Alignas(64) _Atomic uint32_t asleep; /* the gate sleeps: ring the bell */
-    _Atomic uint32_t tail;                /* of the requests; written by the gate, not read */
-    _Alignas(64) _Atomic uint32_t head;   /* of the requests; written by the worker */
-    _Alignas(64) uint32_t attention;      /* a futex: the gate has orders or news */
-    _Atomic uint32_t watchers;            /* of the worker that sleep on it */
+    _Atomic uint32_t tail; /* requests taken; written by the gate, which never reads it */
+    _Alignas(64) _Atomic uint32_t head; /* requests posted; written by the worker */
+    _Alignas(64) uint32_t attention;    /* a futex: the gate has orders or news */
+    _Atomic uint32_t watchers;          /* threads of the worker that sleep on `attention` */
     struct weir_gate_news news[WEIR_GATE_PORT_DEVICES];
     struct weir_gate_orders orders[WEIR_GATE_PORT_DEVICES];
     struct weir_gate_known known[WEIR_GATE_PORT_DEVICES];
@@ -232,7 +232,9 @@ bool weir_gate_port_post(struct weir_gate_port *port, int bell,
                          const struct weir_gate_request *request);
 /**
  * The gate: take the oldest request.
- * @param tail  the gate's own count of requests taken, 0 at first: the worker can write the port's.
+ *
+ * @param tail  the gate's own count of requests taken, 0 at first: not the port's, which the worker
+ *              can write.
  * @return false: there is none.
  * @thread one at a time
  */
@@ -250,8 +252,8 @@ bool weir_gate_port_send(struct weir_gate_port *port, uint32_t device,
 bool weir_gate_port_order(struct weir_gate_port *port, uint32_t device,
                           struct weir_gate_order *ret_order);
 
-/** The gate: tell what is known, a row of weir_predict_rows(). @return false: there is no room.
- * @thread one at a time */
+/** The gate: send a row of weir_predict_rows() to the worker.
+ * @return false: there is no room. @thread one at a time */
 bool weir_gate_port_tell(struct weir_gate_port *port, uint32_t device,
                          const uint8_t row[WEIR_PREDICT_ROW_BYTES]);
 /** The worker: take the oldest row. @return false: there is none. @thread one for a device */

@@ -1,13 +1,13 @@
 /*
  * Predicts how long a session's work takes. A hint holds the last prediction for a while, so that
- * most launches do not need the gate's lock. Also decides when a session must wait because it
- * launches a kernel again and again whose duration is not known.
+ * most launches do not need the gate's lock. This file also decides when a session must wait
+ * because it launches a kernel of unknown duration again and again.
  */
 #include "host_backend/gate/private.h"
 
 #define HINT_USES  256u
-#define HINT_RETRY 8u /* while nothing is known */
-/* Launches, alone, of a kernel of which nothing sure is known, between marks; at the very most. */
+#define HINT_RETRY 8u /* uses of a hint while nothing is known of the kernel */
+/* Launches between marks, alone, of a kernel without a sure prediction: at first, and at most. */
 #define BLIND_BATCH 4u
 #define BLIND_MOST  (1u << 20)
 
@@ -16,7 +16,7 @@ static uint64_t guess_ns(const struct weir_gate *gate, const struct weir_gate_wo
     return weir_sched_guess_ns(&gate->config, work->class, work->bytes);
 }
 
-/* What the gate process knows of the tenants' work: it tells once, when their queues begin. */
+/* Read the rows about its tenants' work that the gate process sends when their queues begin. */
 static void take_known_locked(struct weir_gate *gate)
 {
     struct weir_gate_client *client = weir_gate_client_of(gate);
@@ -82,7 +82,7 @@ uint64_t weir_gate_kernel_key(uint64_t kernel, const uint32_t block[3], uint32_t
 /*
  * A kernel of unknown duration is launched again and again. It may be long, and another tenant that
  * comes would wait for all these launches. If other kernels or geometries come between, waiting
- * teaches nothing, and programs that run several kernels should not be held up.
+ * teaches nothing, and programs that run several kernels should not be delayed.
  */
 bool weir_gate_is_blind(struct weir_gate_queue *q, struct weir_gate_hint *hint)
 {
@@ -102,8 +102,8 @@ bool weir_gate_is_blind(struct weir_gate_queue *q, struct weir_gate_hint *hint)
 
 /*
  * The second batch of such launches may follow the first, the third only when the first has ended.
- * A launch may itself wait for a later launch of the same kernel, so when nothing ends, the batches
- * double in size.
+ * A launch may itself wait for a later launch of the same kernel, so when no batch ends, the
+ * batches double in size.
  */
 bool weir_gate_see(struct weir_gate_queue *q, const struct weir_gate_work *work,
                    struct weir_gate_pass *pass)
@@ -118,7 +118,7 @@ bool weir_gate_see(struct weir_gate_queue *q, const struct weir_gate_work *work,
     hint->blind_max = hint->blind_max < BLIND_MOST ? hint->blind_max : BLIND_MOST;
     hint->blind_given_ns = atomic_load_explicit(&q->given_ns, memory_order_relaxed);
     hint->blind = 1;
-    hint->uses = HINT_USES; /* ask again */
+    hint->uses = HINT_USES; /* predict again at the next launch */
     weir_gate_predict(q->gate, work, pass);
     return true;
 }

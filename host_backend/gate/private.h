@@ -1,4 +1,4 @@
-/* What the files of this folder share. */
+/* Types and functions that the files of this folder share. */
 #ifndef WEIR_HOST_BACKEND_GATE_PRIVATE_H
 #define WEIR_HOST_BACKEND_GATE_PRIVATE_H
 
@@ -10,93 +10,93 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define WEIR_GATE_ENTRIES  256u /* marks of a session on a device that are not reached yet */
-#define WEIR_GATE_STALL_NS (20 * WEIR_NS_PER_MS) /* no progress for this long is unusual */
+#define WEIR_GATE_ENTRIES  256u /* the most unreached marks of a session on a device */
+#define WEIR_GATE_STALL_NS (20 * WEIR_NS_PER_MS) /* making no progress for this long is unusual */
 
 /* A piece of work that the gate process decides about. */
 struct weir_gate_item {
-    struct weir_gate *gate; /* constant, because threads of other gates may ask for it */
-    /* Cleared before each use, from here on. */
-    struct weir_gate_item *next;   /* in its stream up to the next mark, or in the free list */
-    struct weir_gate_queue *queue; /* valid until gone */
+    struct weir_gate *gate; /* constant, because threads of other gates may read it */
+    /* Members from here on are cleared before each use. */
+    struct weir_gate_item *next;   /* the next in its stream up to a mark, or in the free list */
+    struct weir_gate_queue *queue; /* valid until `gone` is set */
     weir_gate_name name;
     uint64_t brought_ns;
     bool stoppable;
-    enum weir_sched_level level; /* valid once granted, like the place */
+    enum weir_sched_level level; /* valid once granted, like place */
     struct weir_sched_place place;
     bool sure;                   /* its predicted duration is reliable */
-    struct weir_gate_slot *slot; /* where the gate process grants it */
-    uint32_t sequence;           /* its arrival's, there */
+    struct weir_gate_slot *slot; /* the gate process grants the item in this slot */
+    uint32_t sequence;           /* number of its arrival in that slot */
     atomic_bool halted;          /* its run is stopped, or about to be */
-    /* Under the gate's lock. */
+    /* The gate's lock guards the members below. */
     uint32_t refs;               /* held by the queue, by actions and by the run */
     bool given;                  /* it went to its stream */
     bool gone;                   /* it has ended or was withdrawn */
-    bool stop_late, resize_late; /* ordered before it was given: carried out then */
-    uint64_t lease_ns;           /* for stop_late */
+    bool stop_late, resize_late; /* ordered before the item was given, so carried out then */
+    uint64_t lease_ns;           /* the lease of stop_late */
     struct weir_sched_place late_place;
     atomic_bool granted;
-    _Alignas(max_align_t) char room[]; /* the worker's */
+    _Alignas(max_align_t) char room[]; /* for the worker's own use */
 };
 
-/* Work in a stream up to a mark. */
+/* The work in a stream between two marks. */
 struct weir_gate_entry {
     struct weir_gate_mark mark;
     struct weir_gate_batch work;
-    weir_gate_name started; /* the item that stands for the work of beside_ns; 0: not told yet */
-    bool pending;           /* the mark was not seen reached yet */
+    weir_gate_name started; /* the item that stands for the work of beside_ns; 0: none yet */
+    bool pending;           /* the mark was not yet seen reached */
 };
 
-/* A session on a device. */
+/* A session's work on a device. */
 struct weir_gate_queue {
-    struct weir_gate_queue *next; /* of the gate, under its lock */
+    struct weir_gate_queue *next; /* the next of the gate's queues, under the gate's lock */
     struct weir_gate *gate;
     struct weir_gate_member *member;
     const struct weir_gate_session_ops *ops;
     void *session;         /* for ops */
-    uint32_t sm_limit_pct; /* the session's own, or its context's share if less; 100: none */
-    /* The gate process knows the queue by this slot; NULL: it does not know it. Written under the
-     * gate's lock. */
+    uint32_t sm_limit_pct; /* the session's own limit, or its context's share if less; 100: none */
+    /* The gate process knows the queue by this client's slot; NULL: it does not know the queue.
+     * Written under the gate's lock. */
     struct weir_gate_client *_Atomic client;
     uint32_t slot;
 
-    /* Written by the session's thread; others read the sums. */
-    const struct weir_gate_hint *last; /* names the last launch without a decision; not followed */
+    /* The session's thread writes these members; others read the sums. */
+    const struct weir_gate_hint *last; /* names the last undecided launch; never dereferenced */
     uint32_t gated;                    /* items that the gate process decided about */
     atomic_uint_fast64_t given_ns;     /* predicted duration of all work that streams were given */
-    atomic_uint_fast64_t unmarked_ns;  /* the part that passed undecided and has no mark yet */
-    atomic_uint_fast64_t passed;       /* items that passed without a decision */
-    atomic_uint_fast64_t bytes[2];     /* copied to the device, and from it */
-    atomic_uint_fast64_t stalled_at;   /* 0, or done_ns + 1 when the queue made no progress and
-                                          was let through for that */
+    atomic_uint_fast64_t unmarked_ns; /* the part of it that passed undecided and has no mark yet */
+    atomic_uint_fast64_t passed;      /* items that passed without a decision */
+    atomic_uint_fast64_t bytes[2];    /* bytes copied to the device, and from it */
+    atomic_uint_fast64_t stalled_at;  /* done_ns + 1 if the queue passed because it made no progress
+                                         at that done_ns; else 0 */
 
-    /* Under the gate's lock; done_ns may be read without it. */
+    /* The gate's lock guards these members; done_ns may be read without it. */
     atomic_uint_fast64_t done_ns;    /* the part of given_ns that has ended */
     weir_gate_name unmarked_started; /* the item that stands for the work of unmarked_ns */
     uint64_t looked_ns, done_seen_ns;
-    uint64_t stuck_told_ns; /* since when the work that was last logged as stuck is the oldest */
+    uint64_t stuck_told_ns; /* when the last work that was logged as stuck became the oldest */
     uint64_t done_late_ns;  /* the work may have ended up to this long before done_seen_ns */
-    struct weir_gate_item *waiting; /* not granted yet */
+    struct weir_gate_item *waiting; /* the item that is not granted yet; or NULL */
 
     pthread_mutex_t lock; /* guards the ring: [first, first + n) */
     struct weir_gate_entry ring[WEIR_GATE_ENTRIES];
     uint32_t first;
-    uint64_t first_ns; /* when the entry before the first had ended */
-    atomic_uint n;     /* read without the lock, too: is the ring empty? */
+    uint64_t first_ns; /* when the work of the entry before the first had ended */
+    atomic_uint n;     /* also read without the lock, to see whether the ring is empty */
 };
 
-/* A tenant on a device, under the gate's lock. */
+/* A tenant on a device. The gate's lock guards it. */
 struct weir_gate_member {
     char name[WEIR_TENANT_NAME_BYTES];
-    uint64_t bytes[2];      /* copied by sessions that are gone: to the device, from it */
-    uint64_t passed;        /* items of such sessions that passed without a decision */
-    uint64_t stuck_said_ns; /* when work of it was last logged as stuck; 0: never */
-    uint64_t stuck_unsaid;  /* pieces of such work since then */
+    uint64_t bytes[2]; /* bytes that sessions which are gone have copied: to the device, from it */
+    uint64_t passed;   /* items of those sessions that passed without a decision */
+    uint64_t stuck_said_ns; /* when work of the tenant was last logged as stuck; 0: never */
+    uint64_t stuck_unsaid;  /* pieces of stuck work since then that were not logged */
 };
 
 enum weir_gate_act { WEIR_GATE_STOP, WEIR_GATE_RESUME, WEIR_GATE_RESIZE };
 
-/* What the gate process has ordered about a run. It is carried out without the lock. */
+/* An order of the gate process about a run. A thread carries it out without the lock. */
 struct weir_gate_action {
     struct weir_gate_item *item;
     enum weir_gate_act act;
@@ -112,29 +112,29 @@ struct weir_gate {
     uint32_t device;
     uint32_t share_pct;              /* as in weir_gate_params */
     struct weir_sched_config config; /* for guesses and bounds; nothing is decided here */
-    bool spin;                       /* there are enough cores: weir_gate_may_spin() */
-    uint32_t spinners_max;           /* sessions that may spin at the same time */
+    bool spin;             /* the machine has enough cores to spin: see weir_gate_may_spin() */
+    uint32_t spinners_max; /* sessions that may spin at the same time */
     atomic_uint spinners;
     bool levels;                             /* as in weir_gate_params */
     struct weir_gate_client *_Atomic client; /* NULL: it is attached to no gate process */
     _Alignas(uint64_t) uint8_t uuid[16];
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t work;
     pthread_t watcher;
     bool watching, quit;
-    atomic_bool idle;             /* the watcher sleeps; read without the lock, too */
-    struct weir_predict *predict; /* of what passes undecided */
+    atomic_bool idle;             /* the watcher sleeps; also read without the lock */
+    struct weir_predict *predict; /* predicts work that passes undecided */
     struct weir_gate_queue *queues;
     struct weir_gate_item *free_items;
-    uint32_t n_items; /* that the gate process knows, with those that stand for undecided work */
-    uint64_t passed_gone;  /* items of tenants that are gone, passed without a decision */
+    uint32_t n_items;      /* items that the gate process knows, with those for undecided work */
+    uint64_t passed_gone;  /* items of tenants that are gone which passed without a decision */
     uint64_t passed_stuck; /* items let through because the work before them did not end */
     uint64_t event_ns;     /* when a mark was last seen reached */
-    bool told_full;        /* that it cannot take more queues */
-    struct weir_gate_action *actions; /* a ring */
+    bool told_full;        /* the log has said that the gate process cannot take more queues */
+    struct weir_gate_action *actions; /* a ring of orders */
     uint32_t actions_room, first_action, n_actions;
-    bool acting;                                              /* a thread is carrying them out */
+    bool acting;                                              /* a thread is carrying out actions */
     struct weir_gate_member members[WEIR_CONFIG_TENANTS_MAX]; /* by the tenant's index */
 };
 
@@ -154,7 +154,7 @@ static inline struct weir_gate_client *weir_gate_queue_client(const struct weir_
     return atomic_load_explicit(&queue->client, memory_order_acquire);
 }
 
-/* What the gate process publishes about the device; NULL: it is attached to none. */
+/* The news that the gate process publishes about the device; NULL: the gate is not attached. */
 static inline const struct weir_gate_news *weir_gate_news_of(const struct weir_gate *gate)
 {
     const struct weir_gate_client *client = weir_gate_client_of(gate);
@@ -162,73 +162,73 @@ static inline const struct weir_gate_news *weir_gate_news_of(const struct weir_g
     return client != NULL ? &client->port->news[gate->device] : NULL;
 }
 
-/* tell.c: what the gate process is told. Nothing happens while there is none. */
+/* tell.c: reports to the gate process. These functions do nothing while there is none. */
 
 /**
- * As weir_sched_arrive(). Its fields are those of WEIR_GATE_REQUEST_ARRIVE.
- * @param item  NULL: it stands for undecided work that is reported.
+ * As weir_sched_arrive(). The request's fields are those of WEIR_GATE_REQUEST_ARRIVE.
+ * @param item  NULL: the request stands for undecided work.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY (also: the gate process does not know the queue)
  */
 enum weir_status weir_gate_arrive_locked(struct weir_gate_queue *queue,
                                          struct weir_gate_request *request,
                                          struct weir_gate_item *item,
                                          weir_gate_name *ret_name) WEIR_MUST_CHECK;
-/** Post what is known of an item (port.h): FINISHED, WITHDRAW, after which its name is not valid;
- * STUCK, TOGETHER, RUNNING, STOPPED. */
+/** Post a request about an item (port.h): STUCK, TOGETHER, RUNNING or STOPPED; or FINISHED or
+ * WITHDRAW, after which the item's name is not valid. */
 void weir_gate_tell_locked(struct weir_gate *gate, weir_gate_name name,
                            struct weir_gate_request request);
-/** A waiting item passes without a grant: the gate process is told that the device has it. */
+/** Let a waiting item pass without a grant, and report that the device has it. */
 void weir_gate_pass_locked(struct weir_gate_queue *queue, struct weir_gate_item *item,
                            uint64_t now_ns);
-/** Undecided work, all alike, took so long each. */
+/** Report that each of several identical pieces of undecided work took each_ns. */
 void weir_gate_learn_locked(struct weir_gate_queue *queue, const struct weir_gate_batch *work,
                             uint64_t each_ns);
-/** Undecided work took so long together. */
+/** Report that undecided work took took_ns together. */
 void weir_gate_charge_locked(struct weir_gate_queue *queue, uint8_t class, uint64_t took_ns);
 
 /** Is the item granted? Then its place and level are valid. @thread session */
 bool weir_gate_is_granted(struct weir_gate_item *item);
-/** An item is granted: take over what the gate process said about it. @thread session */
+/** Copy what the gate process said about a granted item. @thread session */
 void weir_gate_granted(struct weir_gate_queue *queue, struct weir_gate_item *item,
                        const struct weir_gate_work *work, struct weir_gate_pass *pass);
 /** As weir_sched_waits_for_room(). @thread session */
 bool weir_gate_waits_for_room(const struct weir_gate_item *item);
-/** Will it be granted soon? Says so once. @thread session */
+/** Will the item be granted soon? Returns true only once for an item. @thread session */
 bool weir_gate_is_soon(struct weir_gate_item *item);
 
-/** The gate process gets to know the queue, if there is one that does not know it. */
+/** Make the queue known to the gate process, unless it knows the queue or there is none. */
 void weir_gate_enlist_locked(struct weir_gate_queue *queue);
-/** A queue goes. */
+/** Tell the gate process that the queue ends. */
 void weir_gate_delist_locked(struct weir_gate_queue *queue);
-/** Note the orders that the gate process has sent. */
+/** Read the orders that the gate process has sent, and note them as actions. */
 void weir_gate_take_orders_locked(struct weir_gate *gate);
 
 /* watch.c: orders, marks, and the thread that sees them */
 
-/** The gate process orders: a run is to stop, to go on, to move. */
+/** Note an order of the gate process: a run is to stop, to go on, to move. */
 void weir_gate_stop_locked(struct weir_gate_item *item, uint64_t lease_ns);
 void weir_gate_resume_locked(struct weir_gate_item *item, const struct weir_sched_place *place);
 void weir_gate_resize_locked(struct weir_gate_item *item, const struct weir_sched_place *place);
 
-/** Carry out what was ordered before the item was given to its stream. */
+/** Note the orders that arrived before the item was given to its stream. */
 void weir_gate_late_orders_locked(struct weir_gate_item *item);
 
-/** Drop a reference. */
+/** Drop a reference to an item. */
 void weir_gate_item_put_locked(struct weir_gate *gate, struct weir_gate_item *item);
 
-/** Carry out what was ordered, and unlock. @thread any with the context */
+/** Carry out the noted orders, and unlock. @thread any with the context */
 void weir_gate_unlock(struct weir_gate *gate);
 
-/** Tell the gate process which marks of a queue were reached. */
+/** Report to the gate process which marks of a queue were reached. */
 void weir_gate_look_locked(struct weir_gate_queue *queue, uint64_t now_ns);
 
 /** Free a mark. */
 void weir_gate_mark_put(const struct weir_gate *gate, const struct weir_gate_mark *mark);
 
-/** Tell the gate process about the work of a queue that passed without a decision. */
+/** Report to the gate process the work of a queue that passed without a decision. */
 void weir_gate_adopt_locked(struct weir_gate_queue *queue, uint64_t now_ns);
 
-/** Withdraw an item: it was not given, or its session ends. */
+/** Withdraw an item that was not given, or whose session ends. */
 void weir_gate_withdraw_locked(struct weir_gate_item *item, uint64_t now_ns);
 
 /** Wake the gate's thread, which sleeps while nothing is in flight. */
@@ -236,9 +236,9 @@ void weir_gate_kick_locked(struct weir_gate *gate);
 
 void *weir_gate_watch(void *gate);
 
-/* predict.c. Session threads. */
+/* predict.c: called by session threads */
 
-/** In blocks or bytes. */
+/** The size of the work, in blocks or bytes. */
 static inline uint64_t weir_gate_size_of(const struct weir_gate_work *work)
 {
     return work->class == WEIR_SCHED_KERNEL || work->class == WEIR_SCHED_GRAPH ? work->blocks
@@ -249,7 +249,7 @@ static inline uint64_t weir_gate_size_of(const struct weir_gate_work *work)
 void weir_gate_ask_locked(struct weir_gate *gate, const struct weir_gate_work *work,
                           struct weir_gate_pass *pass);
 
-/** The same without the lock; the hint is used while it is fresh. */
+/** Predict as weir_gate_ask_locked() does, without the lock while the work's hint is fresh. */
 void weir_gate_predict(struct weir_gate *gate, const struct weir_gate_work *work,
                        struct weir_gate_pass *pass);
 
@@ -257,25 +257,25 @@ void weir_gate_predict(struct weir_gate *gate, const struct weir_gate_work *work
  * NULL */
 bool weir_gate_is_blind(struct weir_gate_queue *queue, struct weir_gate_hint *hint);
 
-/** Then put marks behind all work, wait for them, and predict again. false: the session is over. */
+/** If so: mark all work, wait for it, and predict again. @return false: the session is over. */
 bool weir_gate_see(struct weir_gate_queue *queue, const struct weir_gate_work *work,
                    struct weir_gate_pass *pass);
 
-/* wait.c. Session threads. */
+/* wait.c: called by session threads */
 
 /** May the queue's work pass without a decision? So it is while its tenant is alone, and while
  * there is no gate process. */
 bool weir_gate_may_pass(const struct weir_gate_queue *queue);
 
-/** If so, may work of this predicted duration be added to what is in flight? */
+/** May a tenant that passes undecided add work of this predicted duration to what is in flight? */
 bool weir_gate_below(const struct weir_gate_queue *queue, uint64_t ns);
 
-/** Wait until it may, or until it must not pass any more. false: the session is over. */
+/** Wait until it may, or until the gate process must decide. false: the session is over. */
 bool weir_gate_wait_below(struct weir_gate_queue *queue, uint64_t ns);
 
 /**
- * Wait until the queue has done its work up to given_ns, for half a second at most, or until it
- * must not pass any more.
+ * Wait until the queue has done its work up to given_ns, for half a second at most, or until the
+ * gate process must decide about its work.
  * @param ret_done  whether the work is done.
  * @return false: the session is over
  */
@@ -288,7 +288,7 @@ bool weir_gate_wait_done(struct weir_gate_queue *queue, uint64_t given_ns, bool 
  */
 bool weir_gate_wait_room(struct weir_gate_queue *queue, struct weir_gate_item *item);
 
-/** Wait until an item is granted. @param ns  predicted. @return false: the session is over. */
+/** Wait for an item's grant. @param ns  predicted. @return false: the session is over. */
 bool weir_gate_wait_granted(struct weir_gate_queue *queue, struct weir_gate_item *item,
                             uint64_t ns);
 

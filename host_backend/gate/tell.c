@@ -1,10 +1,10 @@
 /*
- * Tells the gate process what happens, takes its answers and orders, and attaches a gate to it.
+ * Reports events to the gate process, reads its answers and orders, and attaches a gate to it.
  *
- * What arrives is posted (client.h), and grants come by the queue's slot. When the gate process is
- * lost, items that waited for its grant pass, and runs that it had stopped go on. Until the next is
- * attached, work passes undecided and is charged to nobody. Items that the lost one knew are not
- * told of any more: their names are refused.
+ * Arrivals are posted (client.h), and the queue's slot shows grants. When the gate process is lost,
+ * items that waited for its grant pass, and runs that it had stopped go on. Until the next gate
+ * process is attached, work passes undecided and is charged to nobody. The next one learns nothing
+ * of items that the lost one knew: their names are refused.
  */
 #include "host_backend/gate/private.h"
 
@@ -40,7 +40,7 @@ enum weir_status weir_gate_arrive_locked(struct weir_gate_queue *q,
     request->queue = q->slot;
     if (item != NULL) {
         request->sequence = ++q->client->sequence[q->slot];
-        request->sequence += request->sequence == 0; /* 0: none */
+        request->sequence += request->sequence == 0; /* 0 means none, so skip it */
         q->client->sequence[q->slot] = request->sequence;
         item->sequence = request->sequence;
         item->slot = &q->client->port->slot[q->slot];
@@ -186,7 +186,7 @@ static void take_order_locked(struct weir_gate *gate, struct weir_gate_client *c
 
 /* ---------------------------------------------------------------- attach */
 
-/* The queue is the gate process's from now on. */
+/* Add the queue to the gate process's queues. */
 static void enlist_locked(struct weir_gate_queue *q, struct weir_gate_client *client)
 {
     struct weir_gate_request request = {.kind = WEIR_GATE_REQUEST_QUEUE,
@@ -249,7 +249,7 @@ void weir_gate_attach(struct weir_gate *gate, struct weir_gate_client *client)
     pthread_mutex_unlock(&gate->lock);
 }
 
-/* Nobody will resume or grant them any more. */
+/* Let waiting items pass and stopped runs go on: nobody will grant or resume them. */
 static void let_go_locked(struct weir_gate *gate, struct weir_gate_client *client)
 {
     static const struct weir_sched_place everywhere;
@@ -286,7 +286,7 @@ bool weir_gate_detach(struct weir_gate *gate)
     }
     let_go_locked(gate, client);
     atomic_store_explicit(&gate->client, NULL, memory_order_release);
-    weir_gate_port_call(client->port); /* a watcher that sleeps on it */
+    weir_gate_port_call(client->port); /* wakes a watcher that sleeps on the port */
     weir_gate_unlock(gate);
     weir_log_warn("sched: the gate process is lost, work passes undecided until the next comes "
                   "device=%u",

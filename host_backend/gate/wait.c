@@ -1,7 +1,7 @@
 /*
- * How a session's thread waits in the gate: for a grant or, while its tenant is
- * alone, until less work is in flight. It holds no lock meanwhile. It stops waiting when its
- * session ends or its guest goes, and lets the session do what cannot wait.
+ * Lets a session's thread wait in the gate: for a grant or, while its tenant is alone, until less
+ * work is in flight. The thread holds no lock meanwhile. It stops waiting when its session ends or
+ * its guest goes, and lets the session do what cannot wait.
  */
 #include "host_backend/gate/private.h"
 
@@ -14,17 +14,17 @@
 #define NAP_MAX_NS        WEIR_NS_PER_MS
 #define NAP_PART          16u                   /* a sleep is at most 1/16 of the time waited */
 #define ROOM_LOOK_NS      (10 * WEIR_NS_PER_US) /* how often a thread looks whether there is room */
-#define ROOM_SLEEP_NS     (50 * WEIR_NS_PER_US) /* likewise, for threads that do not spin */
+#define ROOM_SLEEP_NS     (50 * WEIR_NS_PER_US) /* the same, for threads that do not spin */
 #define WAIT_SLICE_NS     (20 * WEIR_NS_PER_MS)
 #define WAIT_SOON_NS      WEIR_NS_PER_MS /* longest sleep while the session has other work */
-#define EARLY_PART        8u             /* the next may go for the last 1/8 of the oldest, .. */
-#define EARLY_MAX_NS      WEIR_NS_PER_MS /* .. but at most this long before its end */
+#define EARLY_PART        8u /* the next item may go when 1/8 of the oldest is left, .. */
+#define EARLY_MAX_NS      WEIR_NS_PER_MS         /* .. but at most this long before its end */
 #define STUCK_NS          (500 * WEIR_NS_PER_MS) /* work without progress for this long is stuck */
 #define STUCK_PACE_NS     (2 * WEIR_NS_PER_MS)
-#define STUCK_PACE_MAX_NS (50 * WEIR_NS_PER_MS) /* such work's durations tell little */
-#define STUCK_SHARE       4u                    /* times the predicted duration; .. */
-#define STUCK_SAY_NS      (10 * WEIR_NS_PER_S)  /* between two lines about a tenant's work */
-#define STUCK_LIMITED_NS  WEIR_NS_PER_S         /* .. or as an SM limit makes it, up to this */
+#define STUCK_PACE_MAX_NS (50 * WEIR_NS_PER_MS) /* longest wait of an item behind stuck work */
+#define STUCK_SHARE       4u /* an item waits this many times its predicted duration, .. */
+#define STUCK_SAY_NS      (10 * WEIR_NS_PER_S) /* between two log lines about a tenant's work */
+#define STUCK_LIMITED_NS  WEIR_NS_PER_S /* .. or as often as an SM limit demands, at most this */
 
 static void nap(uint64_t ns)
 {
@@ -52,19 +52,19 @@ bool weir_gate_may_pass(const struct weir_gate_queue *q)
     uint32_t tenant = (uint32_t)(q->member - q->gate->members);
 
     if (client == NULL) {
-        return weir_gate_client_of(q->gate) == NULL; /* else it has no room for the queue */
+        return weir_gate_client_of(q->gate) == NULL; /* an attached one has no room for the queue */
     }
     return atomic_load_explicit(&client->port->news[q->gate->device].alone, memory_order_acquire) ==
            tenant + 1;
 }
 
-/* The oldest work in flight, up to a mark. */
+/* The oldest work in flight, up to its mark. */
 struct oldest {
-    uint32_t n;  /* of them; 0: nothing is, and the rest is not valid */
-    bool known;  /* how long it takes: ns */
+    uint32_t n; /* number of its items; 0: none is in flight, and the other members are not valid */
+    bool known; /* its duration is predicted: ns */
     bool halted; /* its first run is stopped, or about to be */
     uint64_t ns;
-    /* When it became the first. A queue that makes progress is not stuck, however long it is;
+    /* When it became the oldest. A queue that makes progress is not stuck, however long it is;
      * letting more pass would only make it longer. */
     uint64_t since_ns;
 };
@@ -108,7 +108,7 @@ static uint64_t until_look_ns(struct weir_gate_queue *q, uint64_t since_ns)
     return ns < NAP_NS ? NAP_NS : ns < NAP_MAX_NS ? ns : NAP_MAX_NS;
 }
 
-/* Wait between two looks at what is in flight. false: the session is over. */
+/* Wait, then look again at what is in flight. false: the session is over. */
 static bool look_again(struct weir_gate_queue *q, uint64_t since_ns)
 {
     if (q->ops->is_over(q->session)) {
@@ -119,7 +119,7 @@ static bool look_again(struct weir_gate_queue *q, uint64_t since_ns)
     return true;
 }
 
-/* How long the queue may make no progress before that is unusual; long work may be known to be
+/* How long the queue may make no progress before that is unusual: longer if its work is known to be
  * long. */
 static uint64_t stall_ns(struct weir_gate_queue *q)
 {
@@ -130,9 +130,9 @@ static uint64_t stall_ns(struct weir_gate_queue *q)
 }
 
 /*
- * All work in flight is before one mark and known to end soon. Then the next item may go now, or
- * the device would have nothing to do. Another tenant that comes must wait for it as if it had
- * begun.
+ * Is all work in flight before one mark and known to end soon? Then the next item may go now;
+ * otherwise the device would have nothing to do. Another tenant that comes must wait for it as if
+ * it had begun.
  */
 static bool is_nearly_over(struct weir_gate_queue *q)
 {
@@ -147,8 +147,8 @@ static bool is_nearly_over(struct weir_gate_queue *q)
 
 /*
  * The tenant is alone and has much in flight: wait until some of it has ended. Work in flight may
- * itself wait for what is held back here, as a kernel for a later copy in another stream. So when
- * nothing makes progress, the next item passes, and all after it until something does.
+ * itself wait for what is held back here, e.g. a kernel for a later copy in another stream. So when
+ * nothing makes progress, the next item passes, and all items after it until some work ends.
  */
 static bool below_at_last(struct weir_gate_queue *q, uint64_t ns)
 {
@@ -205,8 +205,8 @@ static uint64_t patience_of(struct weir_gate_queue *q, uint64_t ns, uint64_t now
 
 /*
  * Log the oldest work in flight, for people who look for what it waits for. Work that is only slow
- * looks the same, and many items may pass behind it: so once for a piece of work, and not often for
- * a tenant.
+ * looks the same, and many items may pass behind it: so each piece of work is logged once, and a
+ * tenant's work seldom.
  */
 static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
@@ -237,9 +237,9 @@ static void tell_of_stuck_locked(struct weir_gate_queue *q, uint64_t now_ns)
 }
 
 /*
- * The session's work in flight waits for something, perhaps for this item. So the item passes, and
- * the gate process is told that it was given, whatever the bound and whoever's turn it is. A tenant
- * that makes its work wait on purpose gains little: the item is charged, and few pass in this way.
+ * The session's work in flight waits for something, perhaps for this item. So the item passes,
+ * regardless of bound and turn, and the gate process gets a report that it was given. A tenant that
+ * makes its work wait on purpose gains little: the item is charged, and few pass in this way.
  */
 static void pass_stuck(struct weir_gate_queue *q, struct weir_gate_item *item)
 {
@@ -286,7 +286,7 @@ static void look_for_answer(const struct weir_gate *gate, struct weir_gate_item 
     }
 }
 
-/* @param word  of its slot, before the last look at the item. */
+/* @param word  the slot's word, read before the last look at the item. */
 static void sleep_on(const struct weir_gate_item *item, uint32_t word, uint64_t ns)
 {
     atomic_store(&item->slot->sleeps, 1);
@@ -294,7 +294,7 @@ static void sleep_on(const struct weir_gate_item *item, uint32_t word, uint64_t 
     atomic_store(&item->slot->sleeps, 0);
 }
 
-/* A gate process that reads nothing decides nothing: go on without it. */
+/* Detach from an unresponsive gate process, which decides nothing. */
 static void leave_deaf(struct weir_gate_queue *q)
 {
     struct weir_gate_client *client = weir_gate_queue_client(q);

@@ -1,6 +1,6 @@
 /*
- * Carries out the orders of the gate process, and runs the thread that sees what the device has
- * done.
+ * Carries out the orders of the gate process, and runs the thread that watches the device's
+ * progress.
  *
  * Orders about runs are driver calls. So they are noted under the lock and carried out without it,
  * in their order and by one thread at a time: the thread that unlocks the gate, if no other is
@@ -17,14 +17,14 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#define SLACK_NS    1000ul         /* of our sleeps; the default is 50 us */
-#define SPIN_NS     WEIR_NS_PER_MS /* after something has happened */
+#define SLACK_NS    1000ul         /* timer slack of this thread's sleeps; the default is 50 us */
+#define SPIN_NS     WEIR_NS_PER_MS /* the thread spins for this long after a mark was reached */
 #define PAUSES      64
 #define NAP_NS      (20 * WEIR_NS_PER_US)
-#define NAP_FEW_NS  (100 * WEIR_NS_PER_US) /* where cores are few */
-#define EXACT_NS    (60 * WEIR_NS_PER_US) /* between two looks: then it is known when it was done */
-#define EXACT_PART  16u                   /* the same, of what the work took */
-#define NEAR_PART   4u                    /* the same, for one observation among many */
+#define NAP_FEW_NS  (100 * WEIR_NS_PER_US) /* sleep between two looks where cores are few */
+#define EXACT_NS    (60 * WEIR_NS_PER_US)  /* an end is exact if it was seen within this time, .. */
+#define EXACT_PART  16u                    /* .. or within 1/16 of the work's duration */
+#define NEAR_PART   4u                     /* .. or 1/4 for one observation among many */
 #define LATE_FACTOR 4u
 
 /* ---------------------------------------------------------------- items */
@@ -39,7 +39,7 @@ void weir_gate_item_put_locked(struct weir_gate *gate, struct weir_gate_item *it
     gate->free_items = item;
 }
 
-/* The gate process has forgotten the item. */
+/* Mark an item as gone, which the gate process has forgotten. */
 static void gone_locked(struct weir_gate_item *item)
 {
     if (!item->gone) {
@@ -85,7 +85,7 @@ static void note_locked(struct weir_gate_item *item, enum weir_gate_act act,
         struct weir_gate_action *bigger = calloc(room, sizeof *bigger);
 
         if (bigger == NULL) {
-            return; /* leases and the watchdog go on without it */
+            return; /* no memory: leases and the watchdog end the run without it */
         }
         for (uint32_t i = 0; i < gate->n_actions; i++) {
             bigger[i] = gate->actions[(gate->first_action + i) % gate->actions_room];
@@ -125,7 +125,7 @@ void weir_gate_resume_locked(struct weir_gate_item *item, const struct weir_sche
 void weir_gate_resize_locked(struct weir_gate_item *item, const struct weir_sched_place *place)
 {
     if (item->gate->share_pct != 0) {
-        return; /* which SMs its context has is the driver's to choose */
+        return; /* the driver chooses which SMs its context has */
     }
     if (!item->given) {
         item->resize_late = true;
@@ -146,7 +146,7 @@ void weir_gate_late_orders_locked(struct weir_gate_item *item)
     item->resize_late = item->stop_late = false;
 }
 
-/* Carry out an order without the lock; report its result to the scheduler with the lock. */
+/* Carry out an order without the lock; report a refused stop to the scheduler with the lock. */
 static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
 {
     enum weir_gate_stop says;
@@ -177,7 +177,7 @@ static void carry_out(struct weir_gate *gate, const struct weir_gate_action *a)
 
 void weir_gate_unlock(struct weir_gate *gate)
 {
-    if (gate->acting) { /* the thread that carries them out does ours, too */
+    if (gate->acting) { /* the thread that carries out actions also carries out ours */
         pthread_mutex_unlock(&gate->lock);
         return;
     }
@@ -248,11 +248,11 @@ void weir_gate_run_goes_on(struct weir_gate_item *item, bool may_stop)
 
 /* ---------------------------------------------------------------- looking */
 
-/* The GPU has written the word, or it has reached the event. After an error of the device: yes. */
+/* Has the GPU written the mark's word, or reached its event? After an error of the device: yes. */
 static bool is_reached(const struct weir_gate *gate, const struct weir_gate_mark *mark)
 {
     if (mark->word != NULL) {
-        /* A1: acquires what the stream has done; meets the GPU's write behind it. */
+        /* A1: acquires what the stream has done; meets the GPU's write of the word. */
         return (int32_t)(__atomic_load_n(mark->word, __ATOMIC_ACQUIRE) - mark->value) >= 0;
     }
     return gate->ops->event_reached(gate->user, mark->event);
@@ -280,13 +280,13 @@ static uint64_t span_ns(const struct weir_gate_queue *q, const struct weir_gate_
     return now_ns > since_ns ? now_ns - since_ns : 0;
 }
 
-/* How much earlier than that the work may have begun. */
+/* How much earlier than span_ns() assumes the work may have begun. */
 static uint64_t begin_late_ns(const struct weir_gate_queue *q, const struct weir_gate_batch *work)
 {
     return work->since_ns > q->done_seen_ns ? 0 : q->done_late_ns;
 }
 
-/* Undecided work has ended: charge it to the tenant, and learn from it if all of it was alike. */
+/* Undecided work has ended: charge its tenant, and learn from it if all of it was identical. */
 static void account_alone(struct weir_gate_queue *q, const struct weir_gate_batch *work,
                           uint64_t now_ns, uint64_t late_ns)
 {
@@ -296,17 +296,17 @@ static void account_alone(struct weir_gate_queue *q, const struct weir_gate_batc
     uint64_t most_ns = took_ns + begin_late_ns(q, work);
 
     if (exactly && work->alike && is_exact(begin_late_ns(q, work), took_ns)) {
-        /* What waited for work that was held back would be given longer each time. */
+        /* Work that waited for held-back work would otherwise get a longer prediction each time. */
         uint64_t own_ns = stalled && took_ns > WEIR_GATE_STALL_NS ? WEIR_GATE_STALL_NS : took_ns;
 
         weir_gate_learn_locked(q, work, own_ns / work->n);
     } else if (work->alike && !work->guessed && most_ns < work->ns) {
-        /* Seen late, it still shows that the prediction is too long:
-         * it would hold back the next. */
+        /* An end that was seen late still shows that the prediction is too long, which would delay
+         * the next item. */
         weir_gate_learn_locked(q, work, most_ns / work->n);
     }
     if (!exactly && !work->guessed && took_ns > work->ns * LATE_FACTOR) {
-        took_ns = work->ns * LATE_FACTOR; /* seen late: the session had nothing to do meanwhile */
+        took_ns = work->ns * LATE_FACTOR; /* seen late: the session had nothing to do */
     }
     weir_gate_charge_locked(q, work->class, took_ns);
 }
@@ -319,7 +319,7 @@ static void finished_locked(struct weir_gate *gate, weir_gate_name name, uint64_
                               .kind = WEIR_GATE_REQUEST_FINISHED, .at_ns = now_ns, .ns = took_ns});
 }
 
-/* The scheduler learns from the sum of their times, or from the first for all if they are alike. */
+/* The scheduler learns from the sum of their times, or from the first if all are identical. */
 static void tell_together_locked(struct weir_gate *gate, const struct weir_gate_item *first,
                                  uint64_t now_ns)
 {
@@ -391,8 +391,8 @@ static void entry_done_locked(struct weir_gate_queue *q, struct weir_gate_entry 
     q->done_late_ns = late_ns;
 }
 
-/* Work that was unmarked when it was reported, and has marks now, or was dropped: it ends with the
- * last mark, if that was not reached yet. */
+/* Report the end of work that was unmarked when it was reported, and has marks now or was dropped:
+ * it ends with the last mark, if that was not reached yet. */
 static void settle_unmarked_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
     struct weir_gate_entry *last;
@@ -470,7 +470,7 @@ void weir_gate_adopt_locked(struct weir_gate_queue *q, uint64_t now_ns)
     }
 }
 
-/* Work that passed undecided while that was being forbidden. */
+/* Report work that passed undecided just while that was being forbidden. */
 static void adopt_stragglers_locked(struct weir_gate_queue *q, uint64_t now_ns)
 {
     if (!weir_gate_may_pass(q) && q->waiting == NULL &&
@@ -492,7 +492,7 @@ static void look_all_locked(struct weir_gate *gate, uint64_t now_ns)
 
 /* ---------------------------------------------------------------- the thread */
 
-/* Until the gate process calls, or somebody of this process. */
+/* Sleep until the gate process, or a thread of this process, wakes the port's watchers. */
 static void sleep_attached_locked(struct weir_gate *gate, struct weir_gate_port *port,
                                   uint32_t attention)
 {
@@ -503,7 +503,7 @@ static void sleep_attached_locked(struct weir_gate *gate, struct weir_gate_port 
     pthread_mutex_lock(&gate->lock);
 }
 
-/* @param attention  of the client's port, before the last look; not looked at without one. */
+/* Sleep until called. @param attention  of the client's port, before the last look; else unused. */
 static void sleep_locked(struct weir_gate *gate, struct weir_gate_client *client,
                          uint32_t attention)
 {

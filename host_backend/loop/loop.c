@@ -1,4 +1,4 @@
-/* One turn after the other: poll(), and a handler for each descriptor. */
+/* Turns of a loop, one after the other: poll(), and a handler for each descriptor. */
 #include "host_backend/loop/loop.h"
 
 #include "base/clock.h"
@@ -14,7 +14,7 @@ struct source {
 
 struct weir_host_loop {
     struct pollfd *fds;
-    struct source *sources; /* of each */
+    struct source *sources; /* one for each of fds */
     size_t n, max;
     uint64_t now_ns, wake_ns;
 };

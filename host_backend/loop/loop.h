@@ -33,7 +33,7 @@ enum weir_status weir_host_loop_create(size_t watches_max,
 /** Accepts NULL. The descriptors stay open. */
 void weir_host_loop_destroy(struct weir_host_loop *loop);
 
-/** Begin a turn at a time of the monotonic clock: nothing is watched, and nothing wakes it. */
+/** Begin a turn at a time of the monotonic clock: nothing is watched, and no wake-up is set. */
 void weir_host_loop_begin(struct weir_host_loop *loop, uint64_t now_ns);
 /** When the turn began. */
 uint64_t weir_host_loop_now_ns(const struct weir_host_loop *loop);
@@ -48,7 +48,7 @@ uint64_t weir_host_loop_now_ns(const struct weir_host_loop *loop);
 void weir_host_loop_watch(struct weir_host_loop *loop, int fd, short events,
                           weir_host_loop_fn handle, void *user, int index);
 
-/** Sleep no longer than until then. @param at_ns  WEIR_FOREVER: nothing happens */
+/** Let the turn sleep no longer than until at_ns. @param at_ns  WEIR_FOREVER: no limit */
 void weir_host_loop_wake(struct weir_host_loop *loop, uint64_t at_ns);
 
 /** How long the turn sleeps at most, in ms, as for poll(); -1: until something happens. */

@@ -2,9 +2,9 @@
  * admin.sock: a client sends a line of words (requests.def), perhaps with a descriptor, and reads
  * rows until the end.
  *
- * A request makes the supervisor ask every ready worker (a gathering); when all have answered, or
- * after a second, everyone who waits is answered with what is there. What a request changed was
- * sent to the workers before the question, so their answers also say that they have it.
+ * A request makes the supervisor ask every ready worker (a gathering). When all have answered, or
+ * after a second, every waiting client gets an answer from the rows that are there. The workers got
+ * the changes of a request before the question, so their answers also confirm the changes.
  *
  * A client gets as much of its answer as it takes, and the rest when it has room: nobody waits for
  * a client that does not read.
@@ -36,8 +36,8 @@
 
 #define REQUEST_WAIT_NS (2 * WEIR_NS_PER_S)
 #define GATHER_WAIT_NS  WEIR_NS_PER_S
-#define REPLY_WAIT_NS   (5 * WEIR_NS_PER_S) /* for a client to take its answer */
-#define STATS_MAX_BYTES (12u << 20)         /* of an answer: what a client takes */
+#define REPLY_WAIT_NS   (5 * WEIR_NS_PER_S) /* time for a client to take its answer */
+#define STATS_MAX_BYTES (12u << 20)         /* the most bytes of an answer that a client takes */
 
 static void close_client(struct weir_admin_client *client)
 {
@@ -73,7 +73,7 @@ static void on_connection(void *user, int index)
     close(fd);
 }
 
-/* Of the workers with the same devices one looks at them. */
+/* Is this the first ready worker with its list of devices? Only that one looks at them. */
 static bool is_first_of_devices(const struct weir_supervisor *sup, int worker)
 {
     for (int i = 0; i < worker; i++) {
@@ -107,8 +107,7 @@ static void start_gathering(struct weir_supervisor *sup, bool stats)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         struct weir_sup_worker *w = &sup->workers[i];
 
-        if (w->used && w->ready &&
-            !w->answering) { /* else it has not heard the last question yet */
+        if (w->used && w->ready && !w->answering) { /* else the last question is still open */
             message.devices = is_first_of_devices(sup, i);
             w->n_rows = 0;
             w->answering = weir_sup_worker_send(sup, i, &message, -1);
@@ -122,7 +121,7 @@ uint64_t weir_sup_admin_gather(struct weir_supervisor *sup)
     return sup->admin.n_gatherings;
 }
 
-/* The gate process does it; its answer comes before its next rows. */
+/* The gate process records the trace; its answer comes before its next rows. */
 bool weir_sup_trace_request(struct weir_supervisor *sup, struct weir_admin_client *client,
                             char **words, size_t n_words)
 {
@@ -170,7 +169,7 @@ static const struct {
 #undef WEIR_SUP_REQUEST
 };
 
-/* What a whole line asks for is done as far as that needs no answer. false: nothing known. */
+/* Do what a whole line asks for, except the answer. @return false: the request is unknown. */
 static bool take_request(struct weir_supervisor *sup, struct weir_admin_client *client)
 {
     char *words[WEIR_ADMIN_WORDS_MAX], *rest = NULL;
@@ -193,7 +192,7 @@ static bool take_request(struct weir_supervisor *sup, struct weir_admin_client *
     return false;
 }
 
-/* As recv(). One descriptor is the client's; of several none is, and neither is a second one. */
+/* As recv(). A single descriptor belongs to the client; all others are closed. */
 static ssize_t receive(struct weir_admin_client *client, void *buffer, size_t bytes)
 {
     struct weir_fds fds;
@@ -221,7 +220,7 @@ static void read_request(struct weir_supervisor *sup, struct weir_admin_client *
     client->request[client->request_bytes] = 0;
     end = strchr(client->request, '\n');
     if (end == NULL && n > 0 && (size_t)n < room) {
-        return; /* the rest is on its way, or the deadline is */
+        return; /* the rest of the line may come, or the deadline ends it */
     }
     if (end == NULL || end[1] != 0) {
         close_client(client);
@@ -232,12 +231,12 @@ static void read_request(struct weir_supervisor *sup, struct weir_admin_client *
         close_client(client);
         return;
     }
-    if (client->fd < 0) { /* it has another place now */
+    if (client->fd < 0) { /* the request has moved the connection elsewhere */
         close_client(client);
         return;
     }
     client->asked = true;
-    /* One that is under way may have asked the workers before this changed something. */
+    /* A gathering under way may have asked the workers before this request changed something. */
     client->gathering = sup->admin.n_gatherings + (!client->looks || !sup->admin.gathering);
     start_gathering(sup, client->stats);
 }
@@ -250,7 +249,7 @@ static void take_stats(struct weir_supervisor *sup, int fd)
     off_t bytes;
     ssize_t n;
 
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) { /* of others, reading may take long */
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) { /* reading may block on anything else */
         return;
     }
     bytes = info.st_size;
@@ -266,7 +265,7 @@ static void take_stats(struct weir_supervisor *sup, int fd)
     sup->admin.stats_bytes += n == bytes ? (size_t)n : 0;
 }
 
-/* Several workers may have the device, and the gate process knows what was used of it. */
+/* Take a device's row. Several workers may have the device, and the gate process knows its use. */
 static void take_device(struct weir_status_report *g, const struct weir_status_device *row)
 {
     for (size_t i = 0; i < g->n_devices; i++) {
@@ -304,7 +303,7 @@ void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use 
     }
 }
 
-/* Sessions' rows come from the workers, what they have used from the gate process. */
+/* Add to the sessions' rows of workers what the gate process says that they have used. */
 static void join_uses(struct weir_supervisor *sup)
 {
     for (size_t k = 0; k < sup->admin.n_uses; k++) {
@@ -321,7 +320,7 @@ static void join_uses(struct weir_supervisor *sup)
     sup->admin.n_uses = 0;
 }
 
-/* Those that the worker has not told as events. */
+/* Add refusals that the worker has not reported as events. */
 static void take_refusals(struct weir_supervisor *sup, const struct weir_status_tenant *row)
 {
     struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, row->name);
@@ -420,7 +419,7 @@ static void fill_workers(struct weir_supervisor *sup, struct weir_status_report 
     }
 }
 
-/* What it has room for. The client is closed when it has all, or has gone. */
+/* Send as much of the reply as fits. Closes the client when it has all, or has gone. */
 static void send_some(struct weir_admin_client *client)
 {
     while (client->sent < client->reply_bytes) {
@@ -438,7 +437,7 @@ static void send_some(struct weir_admin_client *client)
     close_client(client);
 }
 
-/* What poll() is to wait for; 0: a client that waits for its reply need not be watched. */
+/* The events for poll(); 0: a client that waits for its reply need not be watched. */
 static short events_of(const struct weir_admin_client *client)
 {
     if (!client->asked) {
@@ -459,7 +458,7 @@ static void on_client(void *user, int index)
     }
 }
 
-/* Who asks may stand in another directory. */
+/* Fill in an absolute path: a client may stand in another directory. */
 static void fill_config_path(const struct weir_supervisor *sup, struct weir_status_report *report)
 {
     char path[PATH_MAX];
@@ -567,8 +566,8 @@ static bool is_answered(const struct weir_supervisor *sup, const struct weir_adm
            (!client->stats || sup->admin.gathering_stats);
 }
 
-/* A gathering is over: answer, and say whether somebody waits for another,
- * with statistics or not. */
+/* Answer the clients of a finished gathering. @return whether some wait for another one, and in
+ * ret_stats whether with statistics. */
 static bool answer_all(struct weir_supervisor *sup, uint64_t now_ns, bool *ret_stats)
 {
     bool again = false;
@@ -595,7 +594,7 @@ static bool answer_all(struct weir_supervisor *sup, uint64_t now_ns, bool *ret_s
     return again;
 }
 
-/* Until it has asked, and until it has its answer. */
+/* A client has a deadline until it has asked, and until it has its answer. */
 static bool has_deadline(const struct weir_admin_client *client)
 {
     return client->fd >= 0 && (!client->asked || client->reply != NULL);
@@ -636,7 +635,7 @@ void weir_sup_admin_watch(struct weir_supervisor *sup, struct weir_host_loop *lo
     for (int i = 0; i < WEIR_ADMIN_CLIENTS_MAX; i++) {
         const struct weir_admin_client *client = &sup->admin.clients[i];
 
-        if (events_of(client) != 0) { /* else its end would wake us again and again */
+        if (events_of(client) != 0) { /* poll() would report a hang-up again and again */
             weir_host_loop_watch(loop, client->fd, events_of(client), on_client, sup, i);
         }
         weir_host_loop_wake(loop, has_deadline(client) ? client->deadline_ns : WEIR_FOREVER);
@@ -671,7 +670,7 @@ void weir_sup_note(struct weir_status_report *report, const char *kind, const ch
     weir_sup_append((void **)&report->notes, &report->n_notes, &row, sizeof row);
 }
 
-/* Whoever opens admin.sock may look. */
+/* Whoever may open admin.sock may look; changes need more. */
 bool weir_sup_may_change(const struct weir_admin_client *client)
 {
     struct weir_peer peer = {.uid = (uint32_t)-1};
@@ -685,7 +684,7 @@ enum weir_status weir_sup_admin_open(struct weir_supervisor *sup)
     enum weir_status status = WEIR_ERR_TOO_BIG;
 
     if (n >= 0 && (size_t)n < sizeof sup->admin.path) {
-        status = weir_sup_listen(sup->admin.path, 0660, &sup->admin.fd); /* owner and group */
+        status = weir_sup_listen(sup->admin.path, 0660, &sup->admin.fd); /* for owner and group */
     }
     if (status != WEIR_OK) {
         fprintf(stderr, "weir serve: %s: %s\n", sup->admin.path,

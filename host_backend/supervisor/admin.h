@@ -1,4 +1,4 @@
-/* What clients ask of the host, and what it is told at its start. All functions: @thread main */
+/* The supervisor's services for clients, and its configuration. All functions: @thread main */
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_ADMIN_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_ADMIN_H
 
@@ -8,53 +8,53 @@
 
 /** Listen for clients; complains on stderr. @return as weir_sup_listen() */
 enum weir_status weir_sup_admin_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
-/** One thing to say of a request; a lack of memory loses it. */
+/** Add a note to a report; a lack of memory loses it. */
 void weir_sup_note(struct weir_status_report *report, const char *kind, const char *text);
-/** May whoever is at the other end change something? root and the host's own user may. */
+/** May the client change something? root and the host's own user may. */
 bool weir_sup_may_change(const struct weir_admin_client *client);
-/** Fill a zeroed report as last gathered; the caller frees its tenants and workers. */
+/** Fill a zeroed report with the last gathered state; the caller frees its tenants and workers. */
 void weir_sup_admin_report(struct weir_supervisor *sup, struct weir_status_report *report);
-/** Add a row of each tenant, or of the one of this name, with what its worker last said. */
+/** Add a row of each tenant, or of the one of this name, with its worker's last figures. */
 void weir_sup_admin_tenants(struct weir_supervisor *sup, const char *name,
                             struct weir_status_report *report);
 /** Ask the workers for their status, if that is not under way. @return the gathering's number */
 uint64_t weir_sup_admin_gather(struct weir_supervisor *sup);
-/** Watch for clients, and for those that have sent something or have room for more of a reply. */
+/** Watch for new clients, for requests, and for room to send more of a reply. */
 void weir_sup_admin_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-/** What the gate process says to a client's request. */
+/** Take the gate process's answer to a client's request. */
 void weir_sup_admin_answer(struct weir_supervisor *sup, const struct weir_link_text *answer);
-/** The gate process says who has used the SMs. */
+/** Take the gate process's report of who has used the SMs. */
 void weir_sup_admin_use(struct weir_supervisor *sup, const struct weir_link_use *use);
-/** A status message of a worker, or of the gate process (-1), and the file that came with it,
+/** Take a status message of a worker, or of the gate process (-1), and the file that came with it,
  * borrowed, or -1. */
 void weir_sup_admin_row(struct weir_supervisor *sup, int worker, struct weir_link_message *message,
                         int fd);
-/** Answer what is complete or overdue. */
+/** Answer complete and overdue requests. */
 void weir_sup_admin_tick(struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_admin_close(struct weir_supervisor *sup);
 
 /* policy_admin.c */
 
-/** Give all schedulers other policies. @return false: the diagnosis says why not */
+/** Put other policies in force in all schedulers. @return false: the diagnosis says why not */
 bool weir_sup_policy_set(struct weir_supervisor *sup, const char *policy, struct weir_diag *diag);
 
 /* metrics_http.c */
 
 #define WEIR_METRICS_CLIENTS_MAX 8 /* connections at a time */
 
-/** Listen where the configuration says; complains on stderr. */
+/** Listen at the configured address; complains on stderr. */
 enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
-/** Watch for clients, and for what they send and take. */
+/** Watch for clients, and for their requests and room for replies. */
 void weir_sup_metrics_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-/** Answer whose gathering is over; drop who is late. */
+/** Answer clients whose gathering is over; drop those that are late. */
 void weir_sup_metrics_tick(struct weir_supervisor *sup, uint64_t now_ns);
 void weir_sup_metrics_close(struct weir_supervisor *sup);
 
 /* check.c */
 
-/** Do the sockets' paths fit, and is the server's key there? Prints what is not so. */
+/** Do the sockets' paths fit, and is the server's key there? Prints what is wrong. */
 bool weir_sup_check_names(const struct weir_supervisor *sup);
-/** Is all that the configuration asks for on this machine? Prints what is not. */
+/** Does all that the configuration asks for exist on this machine? Prints what is missing. */
 bool weir_sup_check(const struct weir_supervisor *sup);
 
 /* load.c */
@@ -69,14 +69,14 @@ bool weir_sup_open_log(const struct weir_supervisor *sup);
 
 /* signals.c */
 
-/** Have signals come through a descriptor: SIGCHLD, SIGHUP, SIGINT, SIGTERM.
+/** Receive signals through a descriptor: SIGCHLD, SIGHUP, SIGINT, SIGTERM.
  * @return WEIR_OK, WEIR_ERR_IO */
 enum weir_status weir_sup_signals_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 void weir_sup_signals_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 
 /* hear.c */
 
-/** The parts that are told of workers: for weir_supervisor.listener. */
+/** The parts that are informed of workers: for weir_supervisor.listener. */
 extern const struct weir_worker_events weir_worker_events;
 
 /** Handle a message of a worker, if the worker may send it, and close its descriptor. */

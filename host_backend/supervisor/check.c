@@ -32,7 +32,7 @@ static bool complain(const char *what, const char *value, const char *why)
 bool weir_sup_check_names(const struct weir_supervisor *sup)
 {
     const struct weir_host_config *config = &sup->config;
-    size_t folder = strlen(config->run_dir) + sizeof "/.sock"; /* with the NUL */
+    size_t folder = strlen(config->run_dir) + sizeof "/.sock"; /* length with the NUL */
     char key[WEIR_KEY_Z85_BYTES];
     bool good = true;
 
@@ -111,7 +111,7 @@ static bool check_run_dir(const char *run_dir)
            complain("run_dir cannot be made in", parent, strerror(errno));
 }
 
-/* A port in use is a running host's own, as far as one can see. */
+/* Can the host listen on the address? A port in use counts as a running host's own. */
 static bool check_address(const char *key, const char *address, bool is_running)
 {
     int fd;
@@ -141,7 +141,7 @@ static bool check_metrics(const char *listen, bool is_running)
     return is_usable_folder(parent_of(path, room)) || complain("metrics", path, strerror(errno));
 }
 
-/* Is a host's socket there, or something that is none? */
+/* Does a host listen on admin.sock? A file there that is no socket is an error. */
 static bool check_admin(const char *run_dir, bool *ret_running)
 {
     struct weir_status_report *report = NULL;
@@ -169,7 +169,7 @@ static bool check_log(const char *log)
 
 /* ---------------------------------------------------------------- devices */
 
-/* In the child: become what a worker would be, as far as the devices can tell. */
+/* In the child: become a worker's user, with a worker's access to devices. */
 static _Noreturn void become_probe(const struct weir_supervisor *sup,
                                    const struct weir_confine_user *user, const char *devices,
                                    int out)
@@ -180,7 +180,7 @@ static _Noreturn void become_probe(const struct weir_supervisor *sup,
         "weir", "worker", WEIR_WORKER_PROBE, config->driver, config->softgpu, devices, NULL};
     char *argv[sizeof words / sizeof words[0]];
 
-    memcpy(argv, words, sizeof words); /* execv() changes none of them */
+    memcpy(argv, words, sizeof words); /* execv() changes none of the strings */
     if (dup2(out, STDOUT_FILENO) < 0 || !weir_confine_become(user)) {
         _exit(WEIR_WORKER_EXIT_FAILED);
     }
@@ -188,8 +188,7 @@ static _Noreturn void become_probe(const struct weir_supervisor *sup,
     _exit(WEIR_WORKER_EXIT_FAILED);
 }
 
-/* Are all devices of a list there? Then also how much memory they have, and how many contexts one
- * takes. */
+/* Are all devices of a list there? Then also give their memory, and how many contexts one takes. */
 static bool check_devices(const struct weir_supervisor *sup, const char *devices,
                           uint64_t *ret_bytes, uint32_t *ret_contexts)
 {
@@ -215,7 +214,7 @@ static bool check_devices(const struct weir_supervisor *sup, const char *devices
     }
     close(ends[1]);
     if (child > 0) {
-        (void)!read(ends[0], text, sizeof text - 1); /* a line, or the end */
+        (void)!read(ends[0], text, sizeof text - 1); /* the probe's line, or its output's end */
     }
     close(ends[0]);
     if (child < 0 || waitpid(child, &wait_status, 0) != child || !WIFEXITED(wait_status) ||
@@ -225,10 +224,10 @@ static bool check_devices(const struct weir_supervisor *sup, const char *devices
     }
     *ret_bytes = strtoull(text, &rest, 10);
     *ret_contexts = (uint32_t)strtoul(rest, NULL, 10);
-    return WEXITSTATUS(wait_status) == WEIR_WORKER_EXIT_OK; /* else it has said why */
+    return WEXITSTATUS(wait_status) == WEIR_WORKER_EXIT_OK; /* else the probe has printed why */
 }
 
-/* The lists of tenants, each once. */
+/* Check each list of devices that tenants have once. */
 static bool check_tenant_devices(const struct weir_supervisor *sup)
 {
     uint64_t bytes;
@@ -282,7 +281,7 @@ bool weir_sup_check(const struct weir_supervisor *sup)
     }
     good = check_log(config->log) && good;
     good = check_devices(sup, config->devices, &total_bytes, &contexts) && good;
-    good = good && check_tenant_devices(sup); /* else they would say the same again */
+    good = good && check_tenant_devices(sup); /* else they would complain about the same devices */
     if (good) {
         const struct weir_tenant_config *tenants[WEIR_CONFIG_TENANTS_MAX];
 

@@ -1,6 +1,5 @@
 /*
- * What workers say and do: each message and event goes to the parts of the supervisor that it is
- * for.
+ * Passes each message and event of workers to the parts of the supervisor that it is for.
  *
  * A guest may have taken a worker over. link.def says for each message when a worker may send it
  * and whose tenant it may be about; all else is ignored here, before a handler sees it.
@@ -20,16 +19,16 @@
 #include <stddef.h>
 #include <string.h>
 
-#define ROWS_MAX 8192u /* of a worker's answer */
+#define ROWS_MAX 8192u /* rows that a worker's answer may have */
 
 struct rule {
     void (*handle)(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard);
     enum { ANY, ONCE, ASKED } when;
     enum { ABOUT_NOBODY, ABOUT_SLOT, ABOUT_NAME } about;
-    size_t offset; /* of the slot or the name in the message */
+    size_t offset; /* offset of the slot or the name in the message */
 };
 
-/* A handler that only passes on what the message says. */
+/* Define a handler that only passes on what the message says. */
 #define PASS(name, call)                                                                           \
     static void on_##name(struct weir_supervisor *sup, int worker, struct weir_link_heard *heard)  \
     {                                                                                              \
@@ -114,14 +113,14 @@ static const struct weir_sup_tenant *subject(struct weir_supervisor *sup, const 
     uint32_t slot;
 
     if (rule->about == ABOUT_NAME) {
-        at[WEIR_TENANT_NAME_BYTES - 1] = 0; /* the worker may have left its end out */
+        at[WEIR_TENANT_NAME_BYTES - 1] = 0; /* the worker may have left the NUL out */
         return weir_sup_tenant_find(sup, at);
     }
     memcpy(&slot, at, sizeof slot);
     return slot < WEIR_CONFIG_TENANTS_MAX ? &sup->tenants[slot] : NULL;
 }
 
-/* A tenant that the worker served may just have gone, so this is no alarm. */
+/* May the worker send this message now? If not, that is no alarm: its tenant may just have gone. */
 static bool may_say(struct weir_supervisor *sup, int worker, const struct rule *rule,
                     struct weir_link_message *message)
 {

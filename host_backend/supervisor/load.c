@@ -1,4 +1,4 @@
-/* What the host is told at its start and at a reload: weir.toml, and over it the command line. */
+/* Loads the host's settings, at its start and at a reload: weir.toml under the command line. */
 #include "host_backend/supervisor/admin.h"
 
 #include "base/log.h"
@@ -47,7 +47,7 @@ enum weir_status weir_sup_load(const struct weir_serve_params *params,
     } else {
         status = weir_config_load(params->config_path, config, &diag);
     }
-    if (status == WEIR_ERR_SYNTAX && diag.line == 0) { /* of several keys, which may not be there */
+    if (status == WEIR_ERR_SYNTAX && diag.line == 0) { /* several keys, which may be absent */
         fprintf(stderr, "%s: %s\n", params->config_path, diag.message);
     } else if (status == WEIR_ERR_SYNTAX) {
         fprintf(stderr, "%s:%u:%u: %s\n", params->config_path, diag.line, diag.column,

@@ -2,7 +2,7 @@
  * `weir serve`: opens all that it needs, runs the loop, and closes it.
  *
  * The supervisor owns what must outlive a GPU fault: the tenants' sockets, the descriptors of
- * device memory, the knowledge of who is there. It never loads a CUDA driver, so nothing that
+ * device memory, and the lists of guests and workers. It never loads a CUDA driver, so nothing that
  * happens on the GPU can end it. It sleeps in poll() until something happens.
  */
 #include "host_backend/supervisor/admin.h"
@@ -38,7 +38,7 @@
 
 #define SLOW_TURN_NS (2 * WEIR_NS_PER_MS)
 
-/* What has descriptors to watch, and what is to be done in each turn, in this order. */
+/* The parts with descriptors to watch, and their work in each turn, in this order. */
 static const struct {
     void (*watch)(struct weir_supervisor *sup, struct weir_host_loop *loop);
     void (*tick)(struct weir_supervisor *sup, uint64_t now_ns);
@@ -63,7 +63,7 @@ static const struct {
     {weir_sup_claims_watch, NULL},
 };
 
-/* Everybody waits for the supervisor meanwhile. */
+/* Log a slow turn of the loop, for which all tenants wait. */
 static void remark_slow_turn(uint64_t begin_ns)
 {
     uint64_t took_ns = weir_clock_now_ns() - begin_ns;
@@ -139,14 +139,14 @@ static enum weir_status open_all(struct weir_supervisor *sup)
     status = status == WEIR_OK ? weir_sup_demand_open(sup) : status;
     if (status == WEIR_OK) {
         weir_sup_workers_listen(sup);
-        weir_sup_programs_tick(sup, weir_clock_now_ns()); /* spares */
+        weir_sup_programs_tick(sup, weir_clock_now_ns()); /* starts spares */
         weir_sup_remark_keys(sup);
     }
     return status == WEIR_OK ? weir_sup_libvirt_open(sup) : status;
 }
 
-/* Each piece of device memory is a descriptor here,
- * each exported one a descriptor in the worker. */
+/* Raise the limit: each piece of device memory is a descriptor here, each exported one a descriptor
+ * in the worker. */
 static void allow_descriptors(void)
 {
     struct rlimit limit;
@@ -166,7 +166,7 @@ int weir_serve_main(const struct weir_serve_params *params)
         return 1;
     }
     signal(SIGPIPE, SIG_IGN); /* a program that it talks to may have ended */
-    signal(SIGXFSZ, SIG_IGN); /* as in the workers: what is too large fails by itself */
+    signal(SIGXFSZ, SIG_IGN); /* as in workers: a file that gets too large fails its write */
     sup->params = *params;
     sup->listener = &weir_worker_events;
     weir_log_rate_init(&sup->rates.strangers);
@@ -210,7 +210,7 @@ int weir_serve_main(const struct weir_serve_params *params)
     weir_notify("STOPPING=1");
     weir_sup_pending_close(sup);
     if (sup->tcp_fd >= 0) {
-        close(sup->tcp_fd); /* who comes now finds a closed port, and tries for the next host */
+        close(sup->tcp_fd); /* new guests find a closed port, and try again for the next host */
     }
     weir_sup_tenants_close(sup);
     weir_sup_demand_close(sup);

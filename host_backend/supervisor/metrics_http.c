@@ -35,23 +35,23 @@ enum weir_metrics_state {
     WEIR_METRICS_DRAINING,
 };
 
-/* One connection. */
+/* One client's connection. */
 struct weir_metrics_client {
     int fd; /* -1: free */
     enum weir_metrics_state state;
     bool head_only;
     char head[WEIR_HTTP_HEAD_MAX];
     size_t n_head;
-    uint64_t gathering; /* which one's end it waits for */
-    char *text;         /* the answer */
+    uint64_t gathering; /* number of the gathering that it waits for */
+    char *text;         /* text of the answer */
     size_t bytes, sent;
     uint64_t deadline_ns;
 };
 
-/* All of them, and where they come. */
+/* All connections, and the socket that accepts them. */
 struct weir_sup_metrics {
     int fd;         /* -1: none */
-    char path[108]; /* of a unix socket; else "" */
+    char path[108]; /* path of a unix socket; else "" */
     struct weir_metrics_client clients[WEIR_METRICS_CLIENTS_MAX];
 };
 
@@ -62,7 +62,7 @@ static void close_client(struct weir_metrics_client *c)
     *c = (struct weir_metrics_client){.fd = -1};
 }
 
-/* The address in fact: the port may have been 0. */
+/* Log the actual address: the configured port may be 0. */
 static void log_listening(const struct weir_supervisor *sup)
 {
     struct sockaddr_storage address = {0};
@@ -121,7 +121,7 @@ enum weir_status weir_sup_metrics_open(struct weir_supervisor *sup)
     return WEIR_OK;
 }
 
-/* A free place, or that of the client whose time is up first. */
+/* A free place, or that of the client with the nearest deadline. */
 static struct weir_metrics_client *place(struct weir_supervisor *sup)
 {
     struct weir_metrics_client *oldest = &sup->metrics->clients[0];
@@ -183,7 +183,7 @@ static char *metrics_text(struct weir_supervisor *sup, size_t *ret_bytes)
     return text;
 }
 
-/* What can go out goes out. */
+/* Send as much of the answer as fits. */
 static void send_some(struct weir_metrics_client *c)
 {
     while (c->sent < c->bytes) {
@@ -203,7 +203,7 @@ static void send_some(struct weir_metrics_client *c)
     c->deadline_ns = weir_clock_now_ns() + DRAIN_WAIT_NS;
 }
 
-/* Head and body of the answer. */
+/* Build head and body of the answer. */
 static void answer(struct weir_supervisor *sup, struct weir_metrics_client *c, int status)
 {
     size_t body_bytes = 0;
@@ -301,7 +301,7 @@ static void on_client(void *user, int index)
         drain(client);
         break;
     case WEIR_METRICS_WAITING:
-        close_client(client); /* it hung up: nothing else is polled for */
+        close_client(client); /* poll() reports nothing but a hang-up here */
         break;
     }
 }

@@ -1,8 +1,7 @@
 /*
- * `weir policy` as the supervisor does it: other policies for the schedulers of a running host.
+ * `weir policy` in the supervisor: sets other policies for the schedulers of a running host.
  *
- * They hold until the host ends, or until weir.toml says
- * something else than it did and is read again.
+ * They hold until the host ends, or until weir.toml is read again with a changed policy.
  */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/state/supervisor.h"

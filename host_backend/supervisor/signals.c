@@ -1,4 +1,4 @@
-/* Signals: children that have ended, a reload, the end. */
+/* Handles signals: children that have ended, a reload, the end. */
 #include "host_backend/supervisor/admin.h"
 #include "host_backend/supervisor/domains/mps.h"
 #include "host_backend/supervisor/state/notify.h"
@@ -32,7 +32,7 @@ enum weir_status weir_sup_signals_open(struct weir_supervisor *sup)
     return sup->signal_fd >= 0 ? WEIR_OK : WEIR_ERR_IO;
 }
 
-/* What weir policy has set stays until the file says something else than it did. */
+/* Apply the file's policy if it has changed; else a policy set by weir policy stays. */
 static void follow_policy(struct weir_supervisor *sup, const char *policy)
 {
     struct weir_diag diag = {0};
@@ -55,7 +55,7 @@ static void reload(struct weir_supervisor *sup)
         weir_sup_load(&sup->params, config) == WEIR_OK) {
         weir_log_info("supervisor: reloading path=%s", sup->params.config_path);
         weir_sup_remark_restart(sup, config);
-        (void)!weir_sup_tenants_apply(sup, config); /* what failed is in the log */
+        (void)!weir_sup_tenants_apply(sup, config); /* failures are in the log */
         follow_policy(sup, config->scheduler.policy);
         weir_sup_demand_follow(sup, &config->demand);
         weir_sup_libvirt_again(sup);

@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One more setting to show; `before` is what it was. */
+/* Add a setting to the report; `before` is its value before the request. */
 static void show(const struct weir_supervisor *sup, struct weir_status_report *report,
                  const struct weir_sup_tenant *tenant, size_t setting,
                  const struct weir_tenant_config *before)
@@ -37,7 +37,7 @@ static void show(const struct weir_supervisor *sup, struct weir_status_report *r
     weir_sup_append((void **)&report->settings, &report->n_settings, &row, sizeof row);
 }
 
-/* The number of the setting in "key=value", whose '=' becomes the key's end; else -1 and a note. */
+/* Find the setting of "key=value", and replace the '=' by a NUL; else -1 and a note. */
 static int split(struct weir_status_report *report, char *word, char **ret_value)
 {
     char *equals = strchr(word, '='), text[256], keys[160] = "";
@@ -162,7 +162,7 @@ static void add(struct weir_supervisor *sup, struct weir_status_report *report, 
     }
 }
 
-/* What is asked of a tenant that must be there. */
+/* Do a request about a tenant that must exist. @return false: the words make no sense. */
 static bool known(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
                   struct weir_status_report *report, char **words, size_t n_words)
 {
@@ -180,7 +180,7 @@ static bool known(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
     return true;
 }
 
-/* Has a worker of the tenant not heard yet what was asked? */
+/* Has a worker of the tenant not received the change yet? */
 static bool is_any_late(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -194,7 +194,7 @@ static bool is_any_late(const struct weir_supervisor *sup, const struct weir_sup
     return false;
 }
 
-/* Its row, with what was asked of it. */
+/* Answer with the tenant's row and the settings of the request. */
 static void answer(struct weir_supervisor *sup, struct weir_admin_client *client,
                    struct weir_status_report *report)
 {

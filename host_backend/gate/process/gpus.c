@@ -1,6 +1,6 @@
 /*
- * A GPU's scheduler: what it orders goes to ports. It also notes which tenants had work in the last
- * second, since kernels are made stoppable only where somebody may want them stopped.
+ * A GPU's scheduler: its orders go to ports. This file also notes which tenants had work in the
+ * last second, since kernels are made stoppable only where somebody may want them stopped.
  */
 #include "host_backend/gate/process/served.h"
 
@@ -34,7 +34,7 @@ static void on_start(void *user, weir_sched_id id, void *item_user,
     weir_gate_slot_changed(slot);
 }
 
-/* Waking up takes a thread 10 to 60 us, in which the copy engine would have nothing to do. */
+/* Announce a grant: waking up takes a thread 10 to 60 us, which the copy engine would be idle. */
 static void on_soon(void *user, weir_sched_id id, void *item_user)
 {
     const struct served_gpu *gpu = user;
@@ -47,7 +47,7 @@ static void on_soon(void *user, weir_sched_id id, void *item_user)
     }
 }
 
-/* A worker that does not read its orders does not get more: what it has goes on. */
+/* Send an order, unless the worker does not read its orders: then its runs go on. */
 static bool send(struct served_item *item, enum weir_gate_order_kind kind,
                  const struct weir_sched_place *place, uint64_t lease_ns)
 {
@@ -72,7 +72,7 @@ static void on_stop(void *user, weir_sched_id id, void *item_user, uint64_t leas
 {
     (void)user;
     (void)id;
-    /* One that was not sent is like one that the worker does not heed: the lease ends it. */
+    /* a lost order is like one that the worker ignores: the lease ends it */
     (void)send(item_user, WEIR_GATE_ORDER_STOP, NULL, lease_ns);
 }
 
@@ -116,7 +116,7 @@ static enum weir_priority priority_of(const struct served_gpu *gpu,
     return gpu->process->tenants[member - gpu->members].params.priority;
 }
 
-/* Of two tenants at work, the one of the lower class has company, or both of one class have. */
+/* Of two contending tenants, note the one of the lower class, or both if they are of one class. */
 static void note_company(struct served_gpu *gpu, struct served_member *member, uint64_t now_ns)
 {
     enum weir_priority own = priority_of(gpu, member);
@@ -156,7 +156,7 @@ static uint32_t crowded_at(const struct served_gpu *gpu, uint64_t now_ns)
 
 /* ---------------------------------------------------------------- news */
 
-/* The slot of a tenant + 1; 0: none. */
+/* The slot of a tenant + 1; 0: it has none. */
 static uint32_t slot_of(const struct served_gpu *gpu, weir_sched_id tenant)
 {
     for (uint32_t i = 0; tenant != 0 && i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -167,7 +167,7 @@ static uint32_t slot_of(const struct served_gpu *gpu, weir_sched_id tenant)
     return 0;
 }
 
-/* The tenant that was alone reports what has passed: its workers are called after this round. */
+/* Workers of the tenant that was alone are called after this round, to report undecided work. */
 void served_gpu_comes(struct served_gpu *gpu, struct served_member *member, uint64_t now_ns)
 {
     weir_sched_id alone = atomic_load(&gpu->shared->alone);
@@ -186,7 +186,7 @@ void served_gpu_tell(const struct served_gpu *gpu, struct served_port *port, uin
 
     atomic_store_explicit(&news->crowded, gpu->crowded, memory_order_relaxed);
     atomic_store_explicit(&news->worth_stopping_ns, gpu->worth_stopping_ns, memory_order_relaxed);
-    /* As P4: who reads its own tenant's slot here has seen all before it. */
+    /* Like P4: a worker that reads its tenant's slot here has seen all before it. */
     atomic_store_explicit(&news->alone, gpu->alone_slot, memory_order_release);
 }
 
@@ -201,7 +201,7 @@ static bool has_queue_of(const struct served_port *port, const struct served_gpu
     return false;
 }
 
-/* A tenant that is no longer alone is to report what has passed: its workers are called. */
+/* A tenant that is no longer alone must report its undecided work: its workers are called. */
 static void tell_all(struct weir_gate_process *process, const struct served_gpu *gpu,
                      uint32_t was_alone_slot)
 {
@@ -269,7 +269,7 @@ static void put_in_force(struct served_gpu *gpu, int kind, const struct weir_pol
     enum weir_status status;
 
     if (ops == gpu->policies.policy[kind]) {
-        return; /* it goes on with what it knows */
+        return; /* the scheduler goes on with the policies that it has */
     }
     status = ops != NULL ? weir_sched_policy_set(gpu->sched, now_ns, ops)
                          : weir_sched_policy_clear(gpu->sched, now_ns, kind);

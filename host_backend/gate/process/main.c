@@ -1,9 +1,9 @@
 /*
- * The gate process: what it hears from the supervisor, over the same kind of link as a worker's
- * (host_backend/config/link.h).
+ * The gate process: it handles the supervisor's messages, which come over the same kind of link as
+ * a worker's (host_backend/config/link.h).
  *
- * It makes the ports. The supervisor asks for one when it starts a worker and passes the two
- * descriptors on, so a worker never has a port that another could write to.
+ * The gate process makes the ports. The supervisor asks for one when it starts a worker and passes
+ * the two descriptors on, so a worker never has a port that another could write to.
  */
 #include "host_backend/gate/process/process.h"
 
@@ -33,7 +33,7 @@ struct host {
 
 static void reply(const struct host *host, const struct weir_link_message *message, int fd)
 {
-    (void)!weir_link_send(host->link, message, fd); /* a lost link is seen by receive */
+    (void)!weir_link_send(host->link, message, fd); /* if the link is lost, receive will see it */
 }
 
 /* ---------------------------------------------------------------- ports */
@@ -96,7 +96,7 @@ static void on_tenant_gone(struct host *host, struct weir_link_heard *heard)
     }
 }
 
-/* A file with the rows of weir-stats(1); -1: none could be made. */
+/* Make a file with the rows of weir-stats(1). @return -1: it could not be made */
 static int stats_file(const struct host *host)
 {
     struct weir_status_prediction row = {0};
@@ -155,7 +155,7 @@ static void on_status(struct host *host, struct weir_link_heard *heard)
 
 /* ---------------------------------------------------------------- requests */
 
-/* trace start DEVICE, with a file; trace stop */
+/* Handle "trace start DEVICE", which comes with a file, and "trace stop". */
 static void on_trace(const struct host *host, char **words, size_t n_words,
                      struct weir_link_heard *heard, char *answer, size_t answer_bytes)
 {
@@ -197,7 +197,7 @@ static void on_request(struct host *host, struct weir_link_heard *heard)
 
 /* ---------------------------------------------------------------- the link */
 
-/* The first one was read at the start. */
+/* Apply a new configuration. main() has read the first one at the start. */
 static void on_config(struct host *host, struct weir_link_heard *heard)
 {
     const struct weir_link_config *config = &heard->message.config;
@@ -241,7 +241,7 @@ static void (*const handlers[WEIR_LINK_COUNT])(struct host *host, struct weir_li
 #undef NO
 };
 
-/* false: stop. */
+/* Handle a message of the supervisor. @return false: stop. */
 static bool on_message(void *user)
 {
     struct host *host = user;
@@ -306,7 +306,7 @@ int weir_gate_main(int argc, char **argv)
     }
     (void)prctl(PR_SET_NAME, "weir-gate");
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGINT, SIG_IGN); /* a terminal and systemd send these to all: the supervisor decides */
+    signal(SIGINT, SIG_IGN); /* a terminal and systemd signal all; the supervisor decides */
     signal(SIGTERM, SIG_IGN);
     host->link = WEIR_LINK_FD;
     result = open_host(host);

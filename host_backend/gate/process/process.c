@@ -1,10 +1,10 @@
 /*
- * The loop: reads all ports in turn, lets time pass, tells what is new, and sleeps.
+ * The loop: reads all ports in turn, advances the schedulers, sends news, and sleeps.
  *
- * It sleeps when no port has a request. It says so in every port before it looks a last time, so a
- * worker that posts then rings the port's bell. A bell is heard by its edge and never read: its
- * worker could empty it first, and have the read wait, since it shares the descriptor's flags.
- * After a request it looks on for a while before it sleeps (pace.h), if it may spin now.
+ * The process sleeps when no port has a request. It says so in every port before it looks a last
+ * time, so a worker that posts then rings the port's bell. A bell is heard by its edge and never
+ * read: its worker could empty it first, and have the read wait, since it shares the descriptor's
+ * flags. After a request the process looks for more before it sleeps (pace.h), if it may spin now.
  */
 #include "host_backend/gate/process/pace.h"
 #include "host_backend/gate/process/served.h"
@@ -21,10 +21,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLACK_NS 1000ul /* of our sleeps; the default is 50 us */
+#define SLACK_NS 1000ul /* timer slack of this thread's sleeps; the default is 50 us */
 #define PAUSES   16
-#define LINK_NS  (5 * WEIR_NS_PER_MS) /* the supervisor is heard so often while there is work */
-#define KEEP_NS  (10 * WEIR_NS_PER_S) /* the learned durations are looked at so often */
+#define LINK_NS  (5 * WEIR_NS_PER_MS) /* how often the supervisor's link is read during work */
+#define KEEP_NS  (10 * WEIR_NS_PER_S) /* how often the learned durations may be saved */
 #define EVENTS   64
 
 /* ---------------------------------------------------------------- begin, end */
@@ -211,7 +211,7 @@ void weir_gate_process_trace_stop(struct weir_gate_process *process, char *text,
 
 /* ---------------------------------------------------------------- the loop */
 
-/* @return how many requests there were */
+/* Read all ports once. @return how many requests there were */
 static uint32_t read_ports(struct weir_gate_process *process)
 {
     uint32_t n = 0;
@@ -238,7 +238,7 @@ static void tell_ports(struct weir_gate_process *process)
     }
 }
 
-/* When a GPU wants time to pass. */
+/* The earliest time at which a GPU's scheduler wants to be called. */
 static uint64_t next_ns(const struct weir_gate_process *process)
 {
     uint64_t at_ns = UINT64_MAX;
@@ -270,7 +270,7 @@ static void say_asleep(struct weir_gate_process *process, bool asleep)
     }
 }
 
-/* @return whether the owner's descriptor can be read */
+/* Sleep until an event or for for_ns. @return whether the owner's descriptor can be read */
 static bool wait_for_events(struct weir_gate_process *process, int fd, uint64_t for_ns)
 {
     struct timespec limit = {(time_t)(for_ns / WEIR_NS_PER_S), (long)(for_ns % WEIR_NS_PER_S)};
@@ -279,7 +279,7 @@ static bool wait_for_events(struct weir_gate_process *process, int fd, uint64_t 
     bool mine = false;
     int n;
 
-    /* epoll_wait() counts milliseconds. */
+    /* Wait by ppoll() first, because epoll_wait() counts milliseconds. */
     if (for_ns != 0 && ppoll(&all, 1, &limit, NULL) <= 0) {
         process->heard++;
         return false;
@@ -288,7 +288,7 @@ static bool wait_for_events(struct weir_gate_process *process, int fd, uint64_t 
     for (int i = 0; i < n; i++) {
         mine |= events[i].data.fd == fd;
     }
-    process->heard += !mine && n < EVENTS; /* else it may be among those that were not told */
+    process->heard += !mine && n < EVENTS; /* EVENTS others may have left the owner out */
     return mine;
 }
 
@@ -320,7 +320,7 @@ static bool has_company(const struct weir_gate_process *process)
     return crowded != 0;
 }
 
-/* May it wait for the next request without sleeping? */
+/* May the process wait for the next request without sleeping? */
 static bool looks_on(struct weir_gate_process *process, struct served_pace *pace, uint64_t now_ns)
 {
     bool for_long = served_pace_is_often(pace) && has_company(process);
@@ -329,7 +329,7 @@ static bool looks_on(struct weir_gate_process *process, struct served_pace *pace
            (for_long ? weir_spin_gate_may(process->spin) : weir_spin_host_may(process->spin));
 }
 
-/* Look on for a while. @return as wait_for_events(): the owner is heard now and then */
+/* Look for requests without sleeping. @return as wait_for_events(), asked now and then */
 static bool look_on(struct weir_gate_process *process, int fd, struct times *times, uint32_t n)
 {
     uint64_t now_ns = weir_clock_now_ns();
@@ -344,7 +344,7 @@ static bool look_on(struct weir_gate_process *process, int fd, struct times *tim
     return wait_for_events(process, fd, 0);
 }
 
-/* Read, decide, tell, and wait for more. @return as wait_for_events() */
+/* Read requests, decide, send news, and wait for more. @return as wait_for_events() */
 static bool go_round(struct weir_gate_process *process, int fd, struct times *times, bool spins)
 {
     uint64_t now_ns = weir_clock_now_ns(), at_ns;
@@ -377,7 +377,7 @@ enum weir_status weir_gate_process_run(struct weir_gate_process *process, int fd
     }
     while (goes_on) {
         if (go_round(process, fd, &times, many_cores && process->real)) {
-            (void)read_ports(process); /* what was posted before the owner wrote comes first */
+            (void)read_ports(process); /* handle requests that were posted before the owner wrote */
             goes_on = handle(user);
         }
     }

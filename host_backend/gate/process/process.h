@@ -1,14 +1,14 @@
 /*
  * The gate process: the schedulers of all GPUs, for all workers.
  *
- * It knows no CUDA. Workers post what happens into their ports (host_backend/gate/port.h); the
+ * The process knows no CUDA. Workers post events into their ports (host_backend/gate/port.h); the
  * schedulers decide; grants, orders and news go back the same way. GPUs have no number here: a
  * worker names each of its devices by UUID, and queues of one UUID share one scheduler, whichever
- * worker they come from. Which GPUs there are, and what they can do, the supervisor says.
+ * worker they come from. The supervisor says which GPUs there are, and what they can do.
  *
  * What comes from a port is hostile input: it is copied once and checked. A request that makes no
- * sense is dropped and counted. A worker can harm the order of its own work, and nothing else.
- * Whose work it may name, the supervisor says; what is learned is kept apart by tenant.
+ * sense is dropped and counted. A worker can harm the order of its own work, and nothing else. The
+ * supervisor says whose work it may name; learned durations are kept apart by tenant.
  *
  * One thread does everything. It sleeps when there is nothing to decide.
  *
@@ -28,8 +28,8 @@ struct weir_gate_process;
 
 struct weir_gate_process_params {
     const struct weir_sched_settings *settings; /* borrowed for the call */
-    const struct weir_policy_set *policies;     /* likewise */
-    struct weir_spin_page *spin;                /* borrowed: who may spin now */
+    const struct weir_policy_set *policies;     /* borrowed for the call */
+    struct weir_spin_page *spin;                /* borrowed: says who may spin now */
 };
 
 /** @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_IO @thread any */
@@ -38,48 +38,48 @@ enum weir_status weir_gate_process_create(const struct weir_gate_process_params 
 /** Save the learned durations and free everything. Accepts NULL. @thread owner */
 void weir_gate_process_destroy(struct weir_gate_process *process);
 
-/** A GPU that there is. Requests about others are refused. Named again it stays as it was.
- * @thread owner */
+/** Make a GPU of the host known. Requests about other GPUs are refused. Naming a GPU again changes
+ * nothing. @thread owner */
 void weir_gate_process_gpu(struct weir_gate_process *process, const struct weir_link_gpu *gpu);
 
 /**
- * A worker's port.
+ * Add a worker's port.
  *
- * @param id       names it until it is removed; not in use.
- * @param tenant   the slot of a tenant whose queues it may have; -1: nobody's yet.
- * @param domain   that its contexts are in, as of weir_sched_queue_add().
+ * @param id       names the port until it is removed; not in use.
+ * @param tenant   the slot of a tenant whose queues the port may have; -1: none yet.
+ * @param domain   the domain of the worker's contexts, as for weir_sched_queue_add().
  * @param port_fd  borrowed.
  * @param bell_fd  borrowed.
  * @return WEIR_OK, WEIR_ERR_EXISTS, WEIR_ERR_INVALID, WEIR_ERR_VERSION, WEIR_ERR_NO_MEMORY,
- *         WEIR_ERR_IO
+ * WEIR_ERR_IO
  * @thread owner
  */
 enum weir_status weir_gate_process_port_add(struct weir_gate_process *process, uint32_t id,
                                             int32_t tenant, uint32_t domain, int port_fd,
                                             int bell_fd) WEIR_MUST_CHECK;
-/** It may have queues of this tenant, too, which is known. It has, until the tenant goes.
+/** Let a port have queues of one more known tenant, until that tenant is removed.
  * @thread owner */
 void weir_gate_process_port_tenant(struct weir_gate_process *process, uint32_t id, uint32_t tenant);
-/** The worker is gone: its work is withdrawn. Does nothing if there is no such port.
+/** The worker is gone: withdraw its work. Does nothing if there is no such port.
  * @thread owner */
 void weir_gate_process_port_remove(struct weir_gate_process *process, uint32_t id);
 
 /**
- * The file in which learned durations are kept. At most once, before the first port.
- * @param fd  for reading and writing; the process's from now on.
+ * Keep learned durations in this file. At most once, before the first port.
+ * @param fd  for reading and writing; owned by the process from now on.
  * @thread owner
  */
 void weir_gate_process_times(struct weir_gate_process *process, int fd);
 
 /**
- * A tenant's settings, on all GPUs, those to come included.
+ * Set a tenant's settings on all GPUs, also later ones.
  * @param slot      its number, below WEIR_CONFIG_TENANTS_MAX.
  * @param settings  borrowed for the call.
  * @thread owner
  */
 void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t slot,
                                   const struct weir_tenant_config *settings);
-/** The tenant goes: its queues, if it has some, are withdrawn. @thread owner */
+/** Remove a tenant and withdraw its queues. @thread owner */
 void weir_gate_process_tenant_remove(struct weir_gate_process *process, uint32_t slot);
 /** Put other policies in force. @thread owner */
 void weir_gate_process_policies_set(struct weir_gate_process *process,
@@ -91,10 +91,10 @@ bool weir_gate_process_usage(struct weir_gate_process *process, uint32_t slot,
                              struct weir_status_tenant *row);
 
 typedef void (*weir_gate_use_fn)(void *user, const struct weir_link_use *use);
-/** Tell what each session that lives has used, and then what programs have. @thread owner */
+/** Report what each live session has used, and then what programs have used. @thread owner */
 void weir_gate_process_uses(struct weir_gate_process *process, weir_gate_use_fn tell, void *user);
 
-/** Fill a row about what was used of a GPU. @param gpu  as below. @return false: there is none.
+/** Fill a row about the use of a GPU. @param gpu  as below. @return false: there is none.
  * @thread owner */
 bool weir_gate_process_device(struct weir_gate_process *process, uint32_t gpu,
                               struct weir_status_device *row);
@@ -114,13 +114,13 @@ bool weir_gate_process_prediction(struct weir_gate_process *process, uint32_t gp
  */
 void weir_gate_process_trace_start(struct weir_gate_process *process, uint64_t gpu, int fd,
                                    char *text, size_t bytes);
-/** End all recordings. @param text  gets what is in the files. @thread owner */
+/** End all recordings. @param text  gets a summary of the files' contents. @thread owner */
 void weir_gate_process_trace_stop(struct weir_gate_process *process, char *text, size_t bytes);
 
 /**
- * Serve until it is told to stop.
+ * Serve until handle() says to stop.
  *
- * @param fd       heard as well: handle() is called whenever it can be read.
+ * @param fd       handle() is called whenever this can be read.
  * @param handle   returns false to stop.
  * @return WEIR_OK, WEIR_ERR_IO
  * @thread owner: everything here is called from handle(), or while nothing runs

@@ -1,27 +1,27 @@
-/* What workers post: each request is checked, and then told to the GPU's scheduler. */
+/* Checks the requests that workers post, and passes them to the GPU's scheduler. */
 #include "host_backend/gate/process/served.h"
 
 #include "base/log.h"
 #include <stdlib.h>
 
-/* Of a port: one that posts much, or what takes long, delays the others little. */
+/* The most requests and time for a port at once, so that a busy port delays the others little. */
 #define REQUESTS_AT_ONCE 256u
 #define AT_ONCE_NS       (100 * WEIR_NS_PER_US)
-#define NS_MAX           (3600 * WEIR_NS_PER_S) /* of a piece of work */
+#define NS_MAX           (3600 * WEIR_NS_PER_S) /* no work may claim a longer duration */
 #define ITEM_FLAGS                                                                                 \
     ((uint32_t)(WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED |                   \
                 WEIR_SCHED_TENSOR | WEIR_SCHED_UNSURE | WEIR_SCHED_OWN_LEVELS))
 
-/* A request, and what it is about. */
+/* A request, and the objects that it is about. */
 struct about {
     struct weir_gate_process *process;
     struct served_port *port;
     const struct weir_gate_request *request;
-    struct served_gpu *gpu;     /* of its device; NULL: there is none */
-    struct served_queue *queue; /* likewise */
-    struct served_item *item;   /* in use, and named rightly */
-    uint64_t now_ns;            /* when it happened */
-    bool held;                  /* it was put off once */
+    struct served_gpu *gpu;     /* the GPU of its device; NULL: there is none */
+    struct served_queue *queue; /* the queue that it names; NULL: there is none */
+    struct served_item *item;   /* the item that it names; NULL: not in use, or an old name */
+    uint64_t now_ns;            /* when the event happened */
+    bool held;                  /* the request was put off once */
 };
 
 static bool is_class(uint8_t class)
@@ -30,10 +30,10 @@ static bool is_class(uint8_t class)
 }
 
 /*
- * What is learned is found by keys. The worker chooses the lower bits of one; the upper bits are
- * the tenant's, whom the supervisor has given to the worker. So no request reaches what was learned
- * of another tenant's work. Copies have no key but that. A graph's key is its worker's own: two
- * workers' graphs of one key are not the same.
+ * Learned durations are found by keys. The worker chooses the lower bits of a key; the upper bits
+ * belong to the tenant, whom the supervisor has assigned to the worker. So no request reaches what
+ * was learned of another tenant's work. A copy's key has only the upper bits. A graph's key is
+ * private to its worker: the same key in two workers names two graphs.
  */
 static uint64_t key_of(const struct about *a)
 {
@@ -54,7 +54,7 @@ static uint64_t key_of(const struct about *a)
 
 /* ---------------------------------------------------------------- items */
 
-/* A place in the port's table of items; NULL: no memory. */
+/* An entry of the port's table of items; NULL: no memory. */
 static struct served_item *item_at(struct served_port *port, uint32_t index)
 {
     struct served_item **chunk = &port->items[index / SERVED_ITEMS_CHUNK];
@@ -105,8 +105,8 @@ static void forget(struct served_item *item)
 /* ---------------------------------------------------------------- arrivals */
 
 /*
- * What is known here holds for all workers alike; only where it is not sure may a worker's own
- * prediction be better. The answer is in the slot before the grant is.
+ * Predictions of this process hold for all workers; a worker's own prediction may be better only
+ * where this one is not reliable. The prediction is in the slot before the grant is.
  */
 static void predict(const struct about *a, struct weir_sched_item_params *params)
 {
@@ -130,7 +130,7 @@ static void predict(const struct about *a, struct weir_sched_item_params *params
     slot->unpaired = (uint32_t)weir_sched_is_unpaired(gpu->sched, a->now_ns, params->key);
 }
 
-/* Nothing can be decided about it, so it passes, or its thread would wait for ever. */
+/* Let an item pass about which nothing can be decided; else its thread would wait for ever. */
 static void pass(const struct about *a)
 {
     const struct weir_gate_request *r = a->request;
@@ -181,7 +181,7 @@ static bool on_arrive(const struct about *a)
     struct served_item *item;
 
     if (a->queue == NULL) {
-        pass(a); /* its tenant has gone, or the port is not for it */
+        pass(a); /* its tenant has gone, or the port may not serve it */
         return true;
     }
     if (!is_class(r->class) || r->item >= WEIR_GATE_PORT_ITEMS || started != (r->sequence == 0) ||
@@ -202,14 +202,14 @@ static bool on_arrive(const struct about *a)
     return true;
 }
 
-/* It has passed without a grant, since its queue's work in flight does not end. */
+/* The item has passed without a grant, since its queue's work in flight does not end. */
 static bool on_stuck(const struct about *a)
 {
     struct weir_sched *sched = a->gpu->sched;
     struct weir_sched_item_info info;
 
     if (a->item == NULL) {
-        return true; /* it was granted and has ended meanwhile */
+        return true; /* the item was granted and has ended meanwhile */
     }
     if (a->item->queue->waiting != a->item ||
         weir_sched_item_query(sched, a->item->id, &info) != WEIR_OK) {
@@ -234,7 +234,7 @@ static bool on_finished(const struct about *a)
     uint64_t took_ns = r->ns == WEIR_SCHED_UNKNOWN || r->ns < NS_MAX ? r->ns : NS_MAX;
 
     if (a->item != NULL) {
-        if (a->item->queue->waiting == a->item) { /* it cannot have ended */
+        if (a->item->queue->waiting == a->item) { /* a waiting item cannot have ended */
             (void)weir_sched_withdraw(a->gpu->sched, a->now_ns, a->item->id);
         } else {
             (void)weir_sched_finished(a->gpu->sched, a->now_ns, a->item->id, took_ns);
@@ -333,14 +333,14 @@ static bool on_device(const struct about *a)
     return true;
 }
 
-/* The supervisor says so before the worker hears of the tenant. */
+/* May the port serve the tenant? The supervisor says so before the worker hears of the tenant. */
 static bool may_serve(const struct about *a)
 {
     return a->process->tenants[a->request->item].known &&
            served_tenants_has(&a->port->may_serve, a->request->item);
 }
 
-/* Wait until there is nothing to hear of the supervisor. false: that was so before. */
+/* Put the request off until the supervisor's messages are read. false: it was put off already. */
 static bool hold(const struct about *a)
 {
     if (a->held) {
@@ -359,7 +359,7 @@ static bool tell_row(void *user, const uint8_t bytes[WEIR_PREDICT_ROW_BYTES])
     return weir_gate_port_tell(queue->port->port, queue->device, bytes);
 }
 
-/* What is known of the tenant's work, for what passes undecided: its worker is told once. */
+/* Send the worker once what is known of the tenant's work, to predict undecided work. */
 static void begin_to_predict(struct served_queue *queue)
 {
     struct served_tenants *told = &queue->port->told[queue->device];
@@ -385,7 +385,7 @@ static bool on_queue(const struct about *a)
     }
     queue = calloc(1, sizeof *queue);
     if (queue == NULL) {
-        return false; /* what arrives there passes */
+        return false; /* work that arrives there passes */
     }
     *queue = (struct served_queue){.port = a->port,
                                    .gpu = a->gpu,
@@ -396,7 +396,7 @@ static bool on_queue(const struct about *a)
                                    .sm_limit_pct = r->blocks};
     if (served_queue_enlist(a->process, queue) != WEIR_OK) {
         free(queue);
-        return false; /* likewise */
+        return false; /* work that arrives there passes */
     }
     begin_to_predict(queue);
     served_use_begin(a->process, queue, r);
@@ -436,8 +436,8 @@ static bool on_queue_gone(const struct about *a)
 
 static const struct kind {
     bool (*handle)(const struct about *about);
-    bool opens; /* it begins or ends a device or a queue. Others are of a device that is there */
-    bool names_queue; /* those about an item leave it 0, which is the slot of some queue */
+    bool opens;       /* begins or ends a device or a queue; others need a device that exists */
+    bool names_queue; /* requests about an item leave the queue 0, which names some queue */
 } kinds[] = {
     [WEIR_GATE_REQUEST_DEVICE] = {on_device, true, false},
     [WEIR_GATE_REQUEST_QUEUE] = {on_queue, true, false},
@@ -453,7 +453,7 @@ static const struct kind {
     [WEIR_GATE_REQUEST_CHARGE] = {on_charge, false, true},
 };
 
-/* false: it makes no sense. */
+/* Handle a request. @return false: it makes no sense. */
 static bool handle(struct about *a)
 {
     const struct weir_gate_request *r = a->request;
@@ -473,7 +473,7 @@ static bool handle(struct about *a)
     return kind->handle(a);
 }
 
-/* The next request: the held one, once the supervisor has nothing left to say, or a new one. */
+/* Take the next request: the held one, once the supervisor's messages are read, or a new one. */
 static bool take(const struct weir_gate_process *process, struct served_port *port,
                  struct about *about, struct weir_gate_request *ret_request)
 {

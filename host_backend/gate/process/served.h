@@ -1,4 +1,4 @@
-/* What the files of this folder share. */
+/* Types and functions that the files of this folder share. */
 #ifndef WEIR_HOST_BACKEND_GATE_PROCESS_SERVED_H
 #define WEIR_HOST_BACKEND_GATE_PROCESS_SERVED_H
 
@@ -9,28 +9,28 @@
 
 #define SERVED_PORTS_MAX   1024u
 #define SERVED_ITEMS_CHUNK 1024u
-#define SERVED_MANY_CORES  8 /* so that threads may wait by spinning */
+#define SERVED_MANY_CORES  8 /* threads may wait by spinning on a host with this many cores */
 
 struct served_queue;
 
 /* An item that a worker has named. Its index names it in the port's table. */
 struct served_item {
     struct served_queue *queue;
-    struct served_item *next, **link; /* of the queue's that are in use */
-    weir_sched_id id;                 /* 0: not in use */
-    uint32_t generation;              /* as the worker counts them */
+    struct served_item *next, **link; /* in the list of the queue's items in use */
+    weir_sched_id id;                 /* 0: the item is not in use */
+    uint32_t generation;              /* the worker counts the uses of the index by it */
     uint32_t index;
-    uint32_t sequence; /* of its arrival; 0: it was STARTED */
+    uint32_t sequence; /* sequence number of its arrival; 0: it was STARTED */
 };
 
 /* A tenant on a GPU. */
 struct served_member {
     weir_sched_id id;     /* 0: it has had no queue there */
-    uint64_t owner;       /* of the keys of its work; 0: none yet */
-    uint64_t seen_ns;     /* when work of it came last that is decided about */
+    uint64_t owner;       /* owner of the keys of its work; 0: none yet */
+    uint64_t seen_ns;     /* when its last work came that the scheduler decides about */
     uint64_t gated;       /* pieces of such work */
     uint64_t alone_sm_ns; /* compute that passed without a decision */
-    uint64_t alone_ns[2]; /* copies likewise: to the device, from it */
+    uint64_t alone_ns[2]; /* copies that passed without a decision: to the device, from it */
 };
 
 struct served_trace;
@@ -38,7 +38,7 @@ struct served_trace;
 /* A GPU's scheduler, and what is known of its tenants. */
 struct served_gpu {
     struct weir_gate_process *process;
-    const struct weir_link_gpu *of; /* as the supervisor named it */
+    const struct weir_link_gpu *of; /* the GPU as the supervisor described it */
     uint32_t index;
     uint64_t uuid[2];
     bool spin; /* threads that wait for a grant may wait by spinning, if the host may */
@@ -46,22 +46,21 @@ struct served_gpu {
     struct weir_sched *sched;
     const struct weir_sched_shared *shared;
     struct weir_predict *predict;
-    uint32_t keys_found; /* of the predictor, in the file */
+    uint32_t keys_found; /* keys that the predictor had after reading the file */
     struct weir_policy_set policies;
     struct served_trace *trace; /* NULL: nothing is recorded */
     uint64_t timer_ns;          /* when the scheduler wants to be called */
-    uint64_t sm_ns_gone;        /* compute of tenants that are gone */
+    uint64_t sm_ns_gone;        /* compute that tenants which are gone have used */
     uint64_t crowded_until_ns[WEIR_GATE_CROWDS];
-    struct served_member *last_member[WEIR_GATE_CROWDS]; /* whose work came last */
-    weir_sched_id alone;                                 /* as the ports were told last .. */
-    uint32_t alone_slot;                                 /* .. with the slot of that tenant, + 1 */
-    uint32_t crowded;                                    /* bits */
+    struct served_member *last_member[WEIR_GATE_CROWDS]; /* the tenant whose work came last */
+    weir_sched_id alone; /* the tenant alone, as last published to the ports .. */
+    uint32_t alone_slot; /* .. and that tenant's slot + 1 */
+    uint32_t crowded;    /* bits as in struct weir_gate_news */
     uint64_t worth_stopping_ns;
-    struct served_member members[WEIR_CONFIG_TENANTS_MAX]; /* by the tenants' slots */
+    struct served_member members[WEIR_CONFIG_TENANTS_MAX]; /* indexed by the tenants' slots */
 };
 
-/* What programs of a name have used, of those that are gone; the last place is for all names that
- * found none. */
+/* How many programs of a tenant are counted by name; the last place is for all other names. */
 #define SERVED_USES 17u
 
 struct served_use {
@@ -70,22 +69,22 @@ struct served_use {
 };
 
 struct served_queue {
-    struct served_queue *next; /* of its port */
+    struct served_queue *next; /* the next queue of its port */
     struct served_port *port;
     struct served_gpu *gpu;
     struct served_member *member;
     weir_sched_id id;
-    struct weir_gate_slot *slot; /* in the port */
+    struct weir_gate_slot *slot; /* the queue's slot in the port */
     uint32_t index, device, tenant;
-    uint32_t sm_limit_pct;       /* its own; 100: none */
+    uint32_t sm_limit_pct;       /* the queue's own limit; 100: none */
     uint64_t alone_sm_ns;        /* compute that passed without a decision */
-    struct served_item *items;   /* that are in use */
-    struct served_item *waiting; /* not granted yet */
-    uint64_t session;            /* the worker's number for it */
-    struct served_use *use;      /* of its program */
+    struct served_item *items;   /* its items that are in use */
+    struct served_item *waiting; /* its item that is not granted yet */
+    uint64_t session;            /* the worker's number for its session */
+    struct served_use *use;      /* the use that is counted for its program */
 };
 
-/* A bit for each slot. */
+/* A set of tenants: one bit for each slot. */
 struct served_tenants {
     uint64_t bits[WEIR_CONFIG_TENANTS_MAX / 64];
 };
@@ -104,24 +103,24 @@ static inline void served_tenants_put(struct served_tenants *set, uint32_t slot,
 
 struct served_port {
     struct weir_gate_port *port;
-    uint32_t tail; /* requests taken */
+    uint32_t tail; /* requests taken so far */
     int bell;
     uint32_t id;
-    uint32_t domain;                                    /* of its work */
-    struct served_tenants may_serve;                    /* whose queues it may have */
-    struct served_tenants told[WEIR_GATE_PORT_DEVICES]; /* whose durations its worker was told */
-    struct weir_gate_request held; /* not handled yet: its tenant may be about to come */
+    uint32_t domain;                                    /* domain of its work */
+    struct served_tenants may_serve;                    /* the tenants whose queues it may have */
+    struct served_tenants told[WEIR_GATE_PORT_DEVICES]; /* whose durations were sent to it */
+    struct weir_gate_request held; /* put off: its tenant may be about to come */
     bool holds;
-    uint64_t held_at; /* what process->heard was then */
+    uint64_t held_at; /* the value of process->heard when `held` was put off */
     struct served_gpu *gpu[WEIR_GATE_PORT_DEVICES];
-    struct served_queue *queues;                       /* all of them .. */
-    struct served_queue *queue[WEIR_GATE_PORT_QUEUES]; /* .. by their slots */
+    struct served_queue *queues;                       /* a list of all queues .. */
+    struct served_queue *queue[WEIR_GATE_PORT_QUEUES]; /* .. found by their slots */
     struct served_item *items[WEIR_GATE_PORT_ITEMS / SERVED_ITEMS_CHUNK];
     weir_sched_id together[WEIR_GATE_BATCH_MAX];
     uint32_t n_together;
-    uint64_t dropped;                  /* requests that made no sense */
-    bool has_orders;                   /* since the worker was called last */
-    bool told_not_served, told_unread; /* the log tells each once: the worker can make it happen */
+    uint64_t dropped;                  /* dropped requests, which made no sense */
+    bool has_orders;                   /* orders were sent since the worker was last called */
+    bool told_not_served, told_unread; /* logged once each: a worker could cause many */
 };
 
 struct served_tenant {
@@ -131,14 +130,14 @@ struct served_tenant {
     struct served_use uses[SERVED_USES];
 };
 
-/* The file with what was learned (times.c). */
+/* The file with learned durations (times.c). */
 struct served_times {
-    int fd;         /* -1: none */
-    uint8_t *found; /* what was in it */
+    int fd;         /* -1: there is no file */
+    uint8_t *found; /* contents of the file at the start */
     size_t n_found;
-    uint64_t generation; /* of the half written last */
+    uint64_t generation; /* generation of the half written last */
     uint64_t kept_ns, learned;
-    bool told; /* that it cannot be written */
+    bool told; /* the log has said that the file cannot be written */
 };
 
 struct weir_gate_process {
@@ -147,9 +146,9 @@ struct weir_gate_process {
     struct weir_spin_page *spin;
     struct served_times times;
     int epoll;
-    uint64_t heard; /* how often nothing was left to hear of the owner */
-    bool real;      /* a port has a GPU, not softgpu: waiting by spinning may pay */
-    struct weir_link_gpu named[WEIR_LINK_GPUS_MAX]; /* that there are .. */
+    uint64_t heard; /* counts the times when no message of the owner was left to read */
+    bool real;      /* a port has a GPU, not only softgpu: waiting by spinning may pay */
+    struct weir_link_gpu named[WEIR_LINK_GPUS_MAX]; /* the GPUs of the host .. */
     struct served_gpu gpus[WEIR_LINK_GPUS_MAX];     /* .. and those that workers have used */
     uint32_t n_named, n_gpus;
     struct served_port *ports[SERVED_PORTS_MAX];
@@ -159,69 +158,69 @@ struct weir_gate_process {
 
 /* gpus.c */
 
-/** The GPU of that UUID, made if nobody has used it yet. NULL: the supervisor knows none, or no
- * memory. */
+/** Find the GPU of the request's UUID, or make it if it was not used yet. NULL: the supervisor has
+ * not named it, or no memory. */
 struct served_gpu *served_gpu_of(struct weir_gate_process *process,
                                  const struct weir_gate_request *request);
 void served_gpu_destroy(struct served_gpu *gpu);
-/** Put other policies in force. */
+/** Apply other policies. */
 void served_gpu_policies(struct served_gpu *gpu, const struct weir_policy_set *policies);
-/** Time passes on a GPU; its ports hear what is new. */
+/** Advance a GPU's scheduler to now_ns, and publish news to its ports. */
 void served_gpu_tick(struct weir_gate_process *process, struct served_gpu *gpu, uint64_t now_ns);
-/** When a GPU wants that. */
+/** When a GPU's scheduler wants to be called next. */
 uint64_t served_gpu_next_ns(const struct served_gpu *gpu);
-/** Tell a port what its device is at. */
+/** Publish a GPU's state to a port. */
 void served_gpu_tell(const struct served_gpu *gpu, struct served_port *port, uint32_t device);
-/** Work of a tenant comes that is decided about: who was alone no longer is. */
+/** Work of a tenant comes to be decided about: the tenant that was alone no longer is. */
 void served_gpu_comes(struct served_gpu *gpu, struct served_member *member, uint64_t now_ns);
 
 /* tenants.c */
 
-/** The scheduler gets to know a queue: its port, GPU, tenant and limit are filled in. */
+/** Add a queue, whose port, GPU, tenant and limit are filled in, to its scheduler. */
 enum weir_status served_queue_enlist(struct weir_gate_process *process,
                                      struct served_queue *queue) WEIR_MUST_CHECK;
-/** Undecided work of it took so long. */
+/** Charge a queue's tenant for undecided work that took took_ns. */
 void served_queue_charge(struct served_queue *queue, uint8_t class, uint64_t took_ns);
-/** Compute that was charged to it, in nanoseconds of one SM. */
+/** Compute that was charged to the queue, in nanoseconds of one SM. */
 uint64_t served_queue_sm_ns(const struct served_queue *queue);
-/** The owner of its tenant's keys on the GPU; 0: no memory for one. */
+/** The owner of the tenant's keys on the GPU; 0: no memory for one. */
 uint64_t served_owner_of(struct served_gpu *gpu, uint32_t tenant);
 
 /* trace.c */
 
 /** For struct weir_sched_env: write a record into the schedule trace, if one is recorded. */
 void served_trace_record(void *gpu, const struct weir_sched_record *record);
-/** A policy is in force; NULL: none of this kind is. */
+/** Record that a policy is in force; NULL: none of this kind is. */
 void served_trace_policy(struct served_gpu *gpu, int kind, const char *name);
-/** A tenant is new to the scheduler. */
+/** Record the name of a tenant that is new to the scheduler. */
 void served_trace_name(struct served_gpu *gpu, uint32_t tenant);
 /** As weir_gate_process_trace_start(). */
 void served_trace_start(struct served_gpu *gpu, int fd, char *text, size_t bytes);
-/** @param text  gets what the file has. Nothing happens if nothing is recorded. */
+/** End a GPU's recording, if there is one. @param text  gets a summary of the file. */
 void served_trace_stop(struct served_gpu *gpu, char *text, size_t bytes);
 
 /* uses.c */
 
-/** A worker says whose queue it is. */
+/** Set the session and the program of a queue, as its worker names them. */
 void served_use_begin(struct weir_gate_process *process, struct served_queue *queue,
                       const struct weir_gate_request *request);
-/** The queue goes: its program keeps what it has used. */
+/** A queue ends: add what it has used to its program. */
 void served_use_end(struct served_queue *queue);
 
 /* times.c */
 
-/** A GPU is there: take over what was learned of it. */
+/** Load what was learned about a new GPU. */
 void served_times_open(struct weir_gate_process *process, struct served_gpu *gpu);
-/** Keep what was learned, if it is time to. */
+/** Save what was learned, if it is time to. */
 void served_times_tick(struct weir_gate_process *process, uint64_t now_ns);
-/** Keep it and close the file. */
+/** Save what was learned and close the file. */
 void served_times_close(struct weir_gate_process *process);
 
 /* requests.c */
 
-/** Handle what a port has, up to a bound. @return how many requests that were */
+/** Handle a port's requests, up to a bound. @return how many were handled */
 uint32_t served_port_read(struct weir_gate_process *process, struct served_port *port);
-/** Its waiting items may have begun or ceased to wait only for room. */
+/** Update for each waiting item of a port whether it waits only for earlier work of its queue. */
 void served_port_rooms(struct served_port *port);
 /** Withdraw a queue's items and free it. */
 void served_queue_close(struct served_queue *queue);

@@ -33,7 +33,7 @@ void weir_gate_process_tenant_set(struct weir_gate_process *process, uint32_t sl
     }
 }
 
-/* The slot may be another tenant's next. */
+/* Forget a tenant in a port: its slot may become another tenant's. */
 static void leave_port(struct served_port *port, uint32_t tenant)
 {
     struct served_queue *next;
@@ -50,7 +50,7 @@ static void leave_port(struct served_port *port, uint32_t tenant)
     }
 }
 
-/* All its compute on the GPU. */
+/* All compute of a tenant on the GPU. */
 static uint64_t sm_ns_of(const struct served_gpu *gpu, const struct served_member *member)
 {
     struct weir_sched_tenant_info info;

@@ -29,7 +29,7 @@ struct header {
     uint32_t version;
     uint32_t zero;
     uint64_t generation; /* the half with the higher one is the newer one */
-    uint64_t bytes;      /* of the sections */
+    uint64_t bytes;      /* size of the sections */
     struct weir_hash hash;
 };
 _Static_assert(sizeof(struct header) == 48, "written to disk");
@@ -37,7 +37,7 @@ _Static_assert(sizeof(struct header) == 48, "written to disk");
 struct section {
     uint64_t uuid[2];
     uint64_t sms;
-    uint64_t bytes; /* of the image that follows */
+    uint64_t bytes; /* size of the image that follows */
 };
 _Static_assert(sizeof(struct section) == 32, "written to disk");
 
@@ -69,7 +69,7 @@ static bool write_at(int fd, const void *from, size_t bytes, uint64_t at)
     return true;
 }
 
-/* @return the sections, of malloc; NULL: the half is empty, damaged or another version's. */
+/* Read a half. @return the sections, of malloc; NULL: it is empty, damaged or another version's. */
 static uint8_t *read_half(int fd, uint64_t half, struct header *ret_header)
 {
     struct weir_hash hash;
@@ -77,7 +77,7 @@ static uint8_t *read_half(int fd, uint64_t half, struct header *ret_header)
 
     if (!read_at(fd, ret_header, sizeof *ret_header, half * HALF_BYTES) ||
         (ret_header->generation == 0 && ret_header->bytes == 0)) {
-        return NULL; /* it was never written */
+        return NULL; /* the half was never written */
     }
     bytes =
         ret_header->bytes <= HALF_BYTES - sizeof *ret_header ? malloc(ret_header->bytes + 1) : NULL;
@@ -115,7 +115,7 @@ void weir_gate_process_times(struct weir_gate_process *process, int fd)
 
 /* ---------------------------------------------------------------- sections */
 
-/* The next section, whose image is whole; moves *at behind it. */
+/* Find the next section, whose image is whole, and move *at behind it. */
 static bool next_section(const struct served_times *times, size_t *at, struct section *ret_section,
                          const uint8_t **ret_image)
 {
@@ -187,7 +187,7 @@ static bool add_gpu(const struct served_gpu *gpu, uint8_t *bytes, size_t room, s
     return true;
 }
 
-/* What was found of other GPUs, as far as there is room. */
+/* Add the sections of GPUs that nobody has used yet, as far as there is room. */
 static void add_found(const struct weir_gate_process *process, uint8_t *bytes, size_t room,
                       size_t *n)
 {

@@ -68,7 +68,7 @@ static void *flush(void *user)
 
         (void)pthread_cond_timedwait(&t->wake, &t->lock, &end);
         pthread_mutex_unlock(&t->lock);
-        (void)weir_sched_trace_flush(t->trace); /* that it failed is told at the end */
+        (void)weir_sched_trace_flush(t->trace); /* a failure is reported when the recording ends */
         pthread_mutex_lock(&t->lock);
     }
     pthread_mutex_unlock(&t->lock);
@@ -114,7 +114,7 @@ static void put_queues(const struct served_gpu *gpu, struct served_trace *t, uin
     }
 }
 
-/* What the scheduler knows at the beginning. */
+/* Record the state of the scheduler at the beginning. */
 static void put_beginning(const struct served_gpu *gpu, struct served_trace *t, uint64_t now_ns)
 {
     for (int kind = 0; kind < WEIR_POLICY_KIND_COUNT; kind++) {
@@ -155,7 +155,7 @@ static enum weir_status make_flusher(struct served_trace *t)
     return made ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
-/* Takes fd. */
+/* Begin a recording; takes fd. */
 static enum weir_status start(struct served_gpu *gpu, int fd)
 {
     struct served_trace *t = calloc(1, sizeof *t);
@@ -178,11 +178,11 @@ static enum weir_status start(struct served_gpu *gpu, int fd)
         free(t);
         return status;
     }
-    weir_sched_tick(gpu->sched, now_ns); /* its clock: what follows is not before this */
+    weir_sched_tick(gpu->sched, now_ns); /* set its clock: no later record is before now_ns */
     put_beginning(gpu, t, now_ns);
     gpu->trace = t;
     weir_sched_allow_alone(gpu->sched, false);
-    (void)weir_sched_close(gpu->sched); /* workers report what has passed */
+    (void)weir_sched_close(gpu->sched); /* so that workers report work that has passed */
     return WEIR_OK;
 }
 

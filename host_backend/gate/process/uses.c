@@ -1,8 +1,8 @@
 /*
- * Who has used the SMs: each session, and the programs of a tenant by their names.
+ * Counts the use of the SMs by each session, and by the programs of a tenant by their names.
  *
- * Names are the guests' choice, so a tenant has places for 16; all others are one. A name keeps its
- * place until the tenant goes.
+ * Guests choose the names, so a tenant has places for 16; all others are counted as one. A name
+ * keeps its place until the tenant is removed.
  */
 #include "host_backend/gate/process/served.h"
 
@@ -42,7 +42,7 @@ void served_use_end(struct served_queue *queue)
     queue->use->sm_ns += served_queue_sm_ns(queue);
 }
 
-/* What the queues that live add to a program's use. */
+/* The use of a program, including its queues that live. */
 static uint64_t sm_ns_of(const struct weir_gate_process *process, const struct served_use *use)
 {
     uint64_t sm_ns = use->sm_ns;

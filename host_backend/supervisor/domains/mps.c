@@ -31,12 +31,12 @@
 #include <unistd.h>
 
 #define START_WAIT_NS    (5 * WEIR_NS_PER_S)
-#define RETRY_NS         (2 * WEIR_NS_PER_S)    /* after a daemon has ended by itself */
-#define RESERVE_RETRY_NS (60 * WEIR_NS_PER_S)   /* the same for one in reserve */
-#define LEAVE_WAIT_NS    (500 * WEIR_NS_PER_MS) /* for workers whose context is gone */
-#define RECOVERS_NS      (250 * WEIR_NS_PER_MS) /* a server, when the last client has left */
-#define CLOSE_WAIT_NS    (5 * WEIR_NS_PER_S)    /* for a daemon that was told to quit */
-#define STUCK_NS         (15 * WEIR_NS_PER_S)   /* a server that has taken no client for so long */
+#define RETRY_NS         (2 * WEIR_NS_PER_S)    /* pause after a daemon has ended by itself */
+#define RESERVE_RETRY_NS (60 * WEIR_NS_PER_S)   /* the same pause for a domain in reserve */
+#define LEAVE_WAIT_NS    (500 * WEIR_NS_PER_MS) /* time for workers whose context is gone to end */
+#define RECOVERS_NS      (250 * WEIR_NS_PER_MS) /* time for a server after the last client left */
+#define CLOSE_WAIT_NS    (5 * WEIR_NS_PER_S)    /* time for a daemon that was told to quit */
+#define STUCK_NS         (15 * WEIR_NS_PER_S)   /* no client for this long: the server is stuck */
 
 /* ---------------------------------------------------------------- domains and workers */
 
@@ -134,7 +134,7 @@ static struct weir_sup_mps *open_one(struct weir_supervisor *sup, const char *de
     return NULL;
 }
 
-/* The domain with these devices that is in reserve; NULL: none is. */
+/* The domain with these devices that is in reserve; or NULL. */
 static struct weir_sup_mps *reserve_of(struct weir_supervisor *sup, const char *devices)
 {
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
@@ -162,7 +162,7 @@ bool weir_mps_open(struct weir_supervisor *sup, const char *devices)
     return reserve != NULL || open_one(sup, devices, weir_clock_now_ns()) != NULL;
 }
 
-/* Its servers are the daemon's children. */
+/* Kill the daemon's children, which are its servers. */
 static void kill_servers(const struct weir_sup_mps *m)
 {
     char path[64], pids[WEIR_MPS_ANSWER_BYTES], *rest = NULL;
@@ -192,8 +192,8 @@ static bool is_any_busy(const struct weir_supervisor *sup, const struct weir_sup
     return weir_mps_tenants(sup, m) != 0;
 }
 
-/* One that programs need least: in reserve, or without workers, or with none that is busy. One of
- * which it is still asked whose fault it had stays. */
+/* The domain that programs need least: in reserve, or without workers, or with none that is busy. A
+ * domain whose last fault is still being traced stays. */
 static struct weir_sup_mps *least_needed(struct weir_supervisor *sup)
 {
     struct weir_sup_mps *least = NULL;
@@ -238,7 +238,7 @@ bool weir_mps_make_place(struct weir_supervisor *sup)
     return true;
 }
 
-/* Workers first, then the daemon, then the folder. */
+/* End a domain: workers first, then the daemon, then the folder. */
 static void look_at_closing(struct weir_supervisor *sup, struct weir_sup_mps *m, uint64_t now_ns)
 {
     if (n_workers(sup, m) != 0) {
@@ -265,13 +265,13 @@ static bool has_room(const struct weir_supervisor *sup, const struct weir_sup_mp
     return n_workers(sup, m) < WEIR_MPS_CLIENTS_MAX;
 }
 
-/* Could a worker be started in it now? */
+/* Could a worker be started in the domain now? */
 static bool is_open(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
 {
     return has_room(sup, m) && m->ready && !m->leaving && m->again_ns <= weir_clock_now_ns();
 }
 
-/* Of the domains that take a worker now the one that is filled first; NULL: none does. */
+/* Of the domains that take a worker now, the one that is filled first; or NULL. */
 static struct weir_sup_mps *first_open(struct weir_supervisor *sup, const char *devices,
                                        enum weir_mps_room *ret_room)
 {
@@ -302,7 +302,7 @@ enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *device
     enum weir_mps_room room;
     struct weir_sup_mps *m = first_open(sup, devices, &room), *reserve;
 
-    if (m == NULL && room == WEIR_MPS_ROOM_SOON) { /* a fault, or a daemon that has ended */
+    if (m == NULL && room == WEIR_MPS_ROOM_SOON) { /* there was a fault, or a daemon has ended */
         reserve = reserve_of(sup, devices);
         if (reserve != NULL && reserve->serves && is_open(sup, reserve)) {
             use_reserve(sup, reserve);
@@ -350,11 +350,11 @@ static void have_all_leave(struct weir_supervisor *sup, struct weir_sup_mps *m)
 
 void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *m)
 {
-    if (!m->leaving) { /* else it is one of those who were told to leave */
+    if (!m->leaving) { /* else this worker was already told to leave */
         weir_log_warn("mps: a fault, so all of its programs end folder=%s workers=%u", m->folder,
                       n_workers(sup, m));
         have_all_leave(sup, m);
-        sup->programs.spares_paused_ns = 0; /* the next programs are waiting for them */
+        sup->programs.spares_paused_ns = 0; /* the next programs wait for spares */
     }
 }
 
@@ -365,7 +365,7 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
     pid_t helper;
 
     worker->program.terminated = true;
-    if (m == NULL || m->leaving || pidfd < 0) { /* a context that is gone can do no harm */
+    if (m == NULL || m->leaving || pidfd < 0) { /* without a context it can do no harm */
         kill(worker->pid, SIGKILL);
         if (pidfd >= 0) {
             close(pidfd);
@@ -378,13 +378,13 @@ void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker)
 
         pid_t second = fork();
         if (second > 0) {
-            _exit(0); /* nobody waits for the other */
+            _exit(0); /* nobody waits for the grandchild */
         }
         if (second < 0) { /* no time to ask the server: it must end */
             (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
             _exit(0);
         }
-        if (dup2(pidfd, STDERR_FILENO + 1) >= 0) { /* others wait for the ends of connections */
+        if (dup2(pidfd, STDERR_FILENO + 1) >= 0) { /* connections must end when others close them */
             pidfd = STDERR_FILENO + 1;
             (void)close_range((unsigned)pidfd + 1, ~0u, 0);
         }
@@ -418,7 +418,7 @@ bool weir_mps_give_up(struct weir_supervisor *sup, const char *why)
     sup->mps.wanted = false;
     for (int i = 0; i < WEIR_MPS_MAX; i++) {
         if (sup->mps.of[i].used && sup->mps.of[i].pid > 0) {
-            kill(sup->mps.of[i].pid, SIGTERM); /* weir_mps_close() takes what it leaves */
+            kill(sup->mps.of[i].pid, SIGTERM); /* weir_mps_close() removes what SIGTERM leaves */
         }
     }
     return true;
@@ -434,7 +434,7 @@ void weir_mps_serves(struct weir_supervisor *sup, const struct weir_sup_worker *
     }
 }
 
-/* When the server has taken too long for a worker that starts; WEIR_FOREVER: none does. */
+/* When the server has taken too long for a starting worker; WEIR_FOREVER: none starts. */
 static uint64_t stuck_at_ns(const struct weir_supervisor *sup, const struct weir_sup_mps *m)
 {
     uint64_t first_ns = WEIR_FOREVER;
@@ -473,7 +473,7 @@ static void look_at_starting(struct weir_supervisor *sup, struct weir_sup_mps *m
 
 /* ---------------------------------------------------------------- time */
 
-/* When a daemon that has ended is started again. Without one in reserve all goes on. */
+/* When a daemon that has ended is restarted. One in reserve can wait longer. */
 static uint64_t retry_ns(const struct weir_sup_mps *m)
 {
     return m->started_ns + (m->reserve ? RESERVE_RETRY_NS : RETRY_NS);
@@ -538,7 +538,7 @@ static void reap_starter(struct weir_sup_mps *m)
     }
     m->starter = 0;
     if (m->closing) {
-        return; /* it has told the daemon to quit */
+        return; /* the child has told the daemon to quit */
     }
     m->serves = m->ready && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if (m->serves) {
@@ -563,7 +563,7 @@ static bool has_reserve(struct weir_supervisor *sup, const char *devices, uint64
     return has;
 }
 
-/* For one more in reserve, and for the first domain of a further list of devices? */
+/* Is there room for another domain in reserve, and for a first one of another list of devices? */
 static bool has_room_for_reserve(const struct weir_supervisor *sup)
 {
     uint32_t n = 0, n_used = 0;
@@ -575,7 +575,7 @@ static bool has_room_for_reserve(const struct weir_supervisor *sup)
     return n < WEIR_MPS_RESERVE_MAX && n_used + 2 <= WEIR_MPS_MAX;
 }
 
-/* A server that serves is to have one that waits in reserve. */
+/* Keep a domain in reserve beside each server that serves. */
 static void keep_reserve(struct weir_supervisor *sup, const struct weir_sup_mps *m, uint64_t now_ns)
 {
     struct weir_sup_mps *reserve;
@@ -612,7 +612,7 @@ void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns)
     }
 }
 
-/* When a daemon is looked at next. The ends of its processes are seen by SIGCHLD. */
+/* When a daemon must be looked at next. SIGCHLD shows the ends of its processes. */
 static uint64_t daemon_next_ns(const struct weir_sup_mps *m, uint64_t now_ns)
 {
     if (m->pid == 0) {

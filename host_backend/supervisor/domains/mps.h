@@ -14,22 +14,22 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define WEIR_MPS_RESERVE_MAX 4 /* of them, that are in reserve */
+#define WEIR_MPS_RESERVE_MAX 4 /* the most domains in reserve */
 
 enum weir_mps_room {
     WEIR_MPS_ROOM,
     WEIR_MPS_ROOM_SOON, /* a domain starts, or recovers from a fault */
-    WEIR_MPS_FULL,      /* all domains with these devices are */
+    WEIR_MPS_FULL,      /* all domains with these devices are full */
     WEIR_MPS_NO_ROOM,   /* there is none, and none can be opened */
 };
 /**
- * Find a domain for one more worker with these devices; open the first.
+ * Find a domain for one more worker with these devices; opens the first one.
  * @param ret_domain  written with WEIR_MPS_ROOM: for weir_sup_program.domain.
  */
 enum weir_mps_room weir_mps_room(struct weir_supervisor *sup, const char *devices,
                                  uint32_t *ret_domain);
-/** Open a further domain, or take the one in reserve. Its programs take turns with those of the
- * others.
+/** Open a further domain, or take the one in reserve. Its programs take turns with those of other
+ * domains.
  * @return false: there are as many as can be. */
 bool weir_mps_open(struct weir_supervisor *sup, const char *devices);
 /**
@@ -38,41 +38,41 @@ bool weir_mps_open(struct weir_supervisor *sup, const char *devices);
  * @return false: programs are in all of them
  */
 bool weir_mps_make_place(struct weir_supervisor *sup);
-/** Programs in a worker's domain; 0: it is in none. */
+/** The number of programs in a worker's domain; 0: it is in none. */
 uint32_t weir_mps_busy(const struct weir_supervisor *sup, const struct weir_sup_worker *worker);
-/** Is there room in a domain with the same devices that is filled before the worker's? */
+/** Does a domain with the same devices that is filled earlier have room for the worker? */
 bool weir_mps_is_surplus(const struct weir_supervisor *sup, const struct weir_sup_worker *worker);
-/** A worker's domain; NULL: it is under none. */
+/** The worker's domain; NULL: it is under no MPS server. */
 struct weir_sup_mps *weir_mps_of(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 /** Is the worker in the domain? */
 bool weir_mps_has(const struct weir_supervisor *sup, const struct weir_sup_mps *domain,
                   const struct weir_sup_worker *worker);
-/** How many SMs each of these devices has; NULL: no client has told yet. */
+/** How many SMs each of these devices has; NULL: no client has reported it yet. */
 const struct weir_link_sms *weir_mps_sms(const struct weir_supervisor *sup, const char *devices);
-/** A worker that is not ready yet, and has all SMs, tells. */
+/** A worker that is not ready yet, and has all SMs, reports their number. */
 void weir_mps_sms_told(struct weir_supervisor *sup, const struct weir_sup_worker *worker,
                        const struct weir_link_sms *sms);
-/** Of how many tenants are programs in the domain? */
+/** How many tenants have programs in the domain? */
 uint32_t weir_mps_tenants(const struct weir_supervisor *sup, const struct weir_sup_mps *domain);
-/** A client's context has died, and with it those of all others in the domain: have them leave. */
+/** A client's context has died, and with it all others of the domain: have the workers leave. */
 void weir_mps_faulted(struct weir_supervisor *sup, struct weir_sup_mps *domain);
 
 /* mps_daemon.c */
 
-#define WEIR_MPS_LOOK_MS      20 /* how often a daemon is looked at that starts */
+#define WEIR_MPS_LOOK_MS      20 /* how often a starting daemon is looked at */
 #define WEIR_MPS_SAY_MS       1000
 #define WEIR_MPS_ANSWER_BYTES 512u
 
-/** Are programs' workers to be under MPS? As the configuration says; with `auto`, if NVIDIA's
- * control program is on the PATH of a host with a GPU. */
+/** Shall programs' workers be under MPS? The configuration decides; with `auto`, they are if
+ * NVIDIA's control program is on the PATH of a host with a GPU. */
 bool weir_mps_is_wanted(const struct weir_host_config *config);
 /** Start a domain's control daemon in its folder. On failure pid stays 0, and the log says why. */
 void weir_mps_daemon_start(struct weir_supervisor *sup, struct weir_sup_mps *domain,
                            uint64_t now_ns);
-/** Does it take what it is told? */
+/** Does the daemon accept commands? */
 bool weir_mps_daemon_is_there(const struct weir_sup_mps *domain);
 /**
- * Say a line to a daemon, and read what it answers.
+ * Send a command to a daemon, and read its answer.
  * @param answer  always ends with 0.
  * @return false: it has not answered in time
  */
@@ -81,48 +81,48 @@ bool weir_mps_say(const struct weir_sup_mps *domain, const char *line, int wait_
 /** Have the daemon start its server before there is a client: the process `starter` ends with
  * status 0 when there is one. */
 void weir_mps_server_start(struct weir_sup_mps *domain);
-/** Begin to end a daemon and its server. Its workers have ended. */
+/** Begin to end a daemon and its server, whose workers have ended. */
 void weir_mps_daemon_quit(struct weir_sup_mps *domain);
-/** Wait for that, and kill it if it takes too long. */
+/** Wait for the daemon's end, and kill it if it takes too long. */
 void weir_mps_daemon_await(struct weir_sup_mps *domain);
-/** The daemon has ended: so does who was telling it something. */
+/** The daemon has ended: kill the process that was sending it a command. */
 void weir_mps_daemon_forget(struct weir_sup_mps *domain);
 void weir_mps_folder_remove(const struct weir_sup_mps *domain);
 /** Open the log of a domain's daemon and server. @param flags  of open(). @return -1: see errno */
 int weir_mps_log_open(const struct weir_sup_mps *domain, int flags);
-/** In a child that is about to become this worker: say where its MPS daemon is, or that it has
- * none, and what share of the SMs it has there. */
+/** In a child that is about to become this worker: set its MPS daemon in the environment, or that
+ * it has none, and its share of the SMs there. */
 void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 
 /* mps_blame.c */
 
-/** The process that a line of an MPS server's log names as cause of a fault; 0: none does. */
+/** The process that a line of an MPS server's log names as cause of a fault; 0: no line does. */
 pid_t weir_mps_log_culprit(const char *text);
-/** A worker of the domain is the first to report a fault: find out whose it was. */
+/** The domain's first worker reports a fault: begin to find out who caused it. */
 void weir_mps_blame_begin(struct weir_supervisor *sup, struct weir_sup_mps *domain,
                           const struct weir_link_fault *first);
 /**
- * Is it known now whose fault it was, or is there no more hope of that?
- * @param ret_fault  written if so: n_suspects is 1 if it is known.
- * @param ret_user   likewise: as of weir_sup_share_user(), when the fault was reported.
+ * Is the cause of the fault known now, or the search over?
+ * @param ret_fault  written if so: n_suspects is 1 if the cause is known.
+ * @param ret_user   written if so: as of weir_sup_share_user(), when the fault was reported.
  */
 bool weir_mps_blame_end(struct weir_sup_mps *domain, uint64_t now_ns,
                         struct weir_link_fault *ret_fault, int64_t *ret_user);
-/** It is known whose fault the domain's was: nobody need be looked for. */
+/** The cause of the domain's fault is known: end the search. */
 void weir_mps_blame_settled(struct weir_sup_mps *domain);
-/** When to ask that next; WEIR_FOREVER: nothing is open. */
+/** When to call weir_mps_blame_end() next; WEIR_FOREVER: there is no search. */
 uint64_t weir_mps_blame_next_ns(const struct weir_sup_mps *domain, uint64_t now_ns);
 
 /* mps.c */
 
-/** Kill a worker, without a fault for the others of its domain. */
+/** Kill a worker without a fault for the others of its domain. */
 void weir_mps_kill(struct weir_supervisor *sup, struct weir_sup_worker *worker);
 
 /** Look after daemons and domains. */
 void weir_mps_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Wake the loop when weir_mps_tick() has something to do. */
 void weir_mps_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-/** A worker is ready: if it is in a domain, the domain's server serves. */
+/** A worker is ready: if it is in a domain, note that the domain's server serves. */
 void weir_mps_serves(struct weir_supervisor *sup, const struct weir_sup_worker *worker);
 /**
  * No worker has ever been a client, and it seems that none can be: do without MPS, if it is used

@@ -1,11 +1,11 @@
 /*
- * Whose fault ended an MPS domain?
+ * Finds the process whose fault ended an MPS domain.
  *
  * Every client of the server meets the error of one, and any of them may report it first. But the
  * server names the process in its log (control daemon and server write to one file, mps.c), within
- * some milliseconds of the fault. So who had programs in the domain is noted when the first worker
- * reports a fault, and the log is looked at until it names one of them. If it does not, whoever was
- * the first to report is a suspect, no more.
+ * some milliseconds of the fault. So the first report of a fault notes which programs are in the
+ * domain, and the log is read until it names one of them. If it does not, the first to report is a
+ * suspect, no more.
  */
 #include "host_backend/supervisor/domains/mps.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -36,8 +36,8 @@ pid_t weir_mps_log_culprit(const char *text)
     return line != NULL && line < at ? (pid_t)strtol(line + sizeof client - 1, NULL, 10) : 0;
 }
 
-/* The process that the end of the log has named since the domain's last fault; 0: none yet. What
- * comes before that end is of clients that came and went. */
+/* The process that the end of the log names since the domain's last fault; 0: none yet. Earlier
+ * text is about older clients. */
 static pid_t read_culprit(struct weir_sup_mps *m)
 {
     char text[TAIL_BYTES + 1];
@@ -75,7 +75,7 @@ void weir_mps_blame_begin(struct weir_supervisor *sup, struct weir_sup_mps *m,
     for (int i = 0; i < WEIR_WORKERS_MAX && b->n < WEIR_MPS_CLIENTS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        if (weir_mps_has(sup, m, w) && w->tenant >= 0) { /* its program may have gone by now */
+        if (weir_mps_has(sup, m, w) && w->tenant >= 0) { /* its program may have ended by now */
             b->clients[b->n++] =
                 (struct weir_mps_client){.pid = w->pid,
                                          .tenant_index = (uint32_t)w->tenant,
@@ -85,7 +85,7 @@ void weir_mps_blame_begin(struct weir_supervisor *sup, struct weir_sup_mps *m,
     }
 }
 
-/* Fill in whose fault it was. false: the log names nobody of the domain. */
+/* Fill in who caused the fault. @return false: the log names nobody of the domain. */
 static bool find(struct weir_sup_mps *m, struct weir_link_fault *fault, int64_t *user)
 {
     pid_t pid = read_culprit(m);

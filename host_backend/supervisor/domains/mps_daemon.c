@@ -21,11 +21,11 @@
 #include <unistd.h>
 
 #define CONTROL        "nvidia-cuda-mps-control"
-#define PERCENTAGE     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" /* for a client: of the SMs */
+#define PERCENTAGE     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" /* a client's percentage of the SMs */
 #define QUIT_WAIT_MS   2000
-#define SERVER_WAIT_NS (5 * WEIR_NS_PER_S) /* for a server in reserve */
-#define PATH_BYTES     (sizeof((struct weir_sup_mps *)NULL)->folder + 32) /* of a file in a folder */
-/* In the foreground the daemon says to its output what else it would write into this file. */
+#define SERVER_WAIT_NS (5 * WEIR_NS_PER_S) /* time for a server in reserve to start */
+#define PATH_BYTES     (sizeof((struct weir_sup_mps *)NULL)->folder + 32) /* of a file's path */
+/* The daemon runs in the foreground and writes to its output what else would go into this file. */
 #define LOG "server.log"
 
 /* ---------------------------------------------------------------- is it there */
@@ -54,7 +54,7 @@ static void set_folders(const struct weir_sup_mps *m)
     setenv("CUDA_MPS_LOG_DIRECTORY", m->folder, 1);
 }
 
-/* In a child, as become_control(). */
+/* In a child: become the domain's user, or exit. */
 static void become_user(const struct weir_sup_mps *m)
 {
     if (!weir_confine_become(m->user)) {
@@ -92,13 +92,13 @@ bool weir_mps_daemon_is_there(const struct weir_sup_mps *m)
     return access(path_of(m, "control", path, sizeof path), F_OK) == 0;
 }
 
-/* A server serves one user, and its daemon need be no other. */
+/* Give the folder to the server's user, who may run the daemon, too. */
 static bool give_folder(const struct weir_sup_mps *m)
 {
     return !m->user->is_other || chown(m->folder, m->user->uid, m->user->gid) == 0;
 }
 
-/* What a killed host left would be taken for a daemon that is ready. */
+/* Make an empty folder: files of a killed host would look like a daemon that is ready. */
 static bool make_folder(const struct weir_supervisor *sup, struct weir_sup_mps *m)
 {
     char path[PATH_BYTES];
@@ -140,7 +140,7 @@ void weir_mps_daemon_start(struct weir_supervisor *sup, struct weir_sup_mps *m, 
 
         become_user(m);
         log = weir_mps_log_open(m, O_WRONLY | O_CREAT | O_APPEND);
-        prctl(PR_SET_PDEATHSIG, SIGTERM); /* another user would have lost it */
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* a change of user would have cleared it */
         if (getppid() != self || dup2(null, 0) < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0) {
             _exit(127);
         }
@@ -153,7 +153,7 @@ void weir_mps_daemon_start(struct weir_supervisor *sup, struct weir_sup_mps *m, 
     weir_log_info("mps: control daemon started pid=%d folder=%s", (int)m->pid, m->folder);
 }
 
-/* Say a line to a daemon, and read what it answers; waits for at most WEIR_MPS_SAY_MS. */
+/* Send a command to a daemon, and read its answer; waits for at most wait_ms. */
 bool weir_mps_say(const struct weir_sup_mps *m, const char *line, int wait_ms, char *answer,
                   size_t bytes)
 {
@@ -181,7 +181,7 @@ bool weir_mps_say(const struct weir_sup_mps *m, const char *line, int wait_ms, c
     }
     close(in[0]);
     close(out[1]);
-    (void)!write(in[1], line, strlen(line)); /* shorter than a pipe holds */
+    (void)!write(in[1], line, strlen(line)); /* it fits into the pipe */
     close(in[1]);
     while (pid > 0 && !over && n + 1 < bytes && weir_clock_now_ns() < end_ns) {
         struct pollfd wait = {out[0], POLLIN, 0};
@@ -206,7 +206,7 @@ bool weir_mps_say(const struct weir_sup_mps *m, const char *line, int wait_ms, c
 
 /* ---------------------------------------------------------------- its server */
 
-/* In a child that talks to the daemon: others wait for the ends of connections. */
+/* In a child that talks to the daemon: close inherited connections, whose ends others wait for. */
 static void close_inherited(void)
 {
     (void)close_range(STDERR_FILENO + 1, ~0u, 0);
@@ -266,7 +266,7 @@ void weir_mps_daemon_await(struct weir_sup_mps *m)
         poll(NULL, 0, WEIR_MPS_LOOK_MS);
         ended = waitpid(m->pid, NULL, WNOHANG) != 0;
     }
-    if (!ended) { /* else its number may be another process's by now */
+    if (!ended) { /* else the number may be another process's by now */
         kill(m->pid, SIGKILL);
         waitpid(m->pid, NULL, 0);
     }
@@ -305,7 +305,7 @@ void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_wor
     char percent[16];
 
     if (worker->kind == WEIR_WORKER_PROGRAM) {
-        unsetenv(PERCENTAGE); /* the host's own is not meant for it */
+        unsetenv(PERCENTAGE); /* the host's own value is not meant for workers */
     }
     if (m != NULL && worker->program.sm_share_pct != 0) {
         snprintf(percent, sizeof percent, "%u", worker->program.sm_share_pct);
@@ -314,7 +314,7 @@ void weir_mps_environment(struct weir_supervisor *sup, const struct weir_sup_wor
     if (m != NULL) {
         set_folders(m);
     } else if (worker->kind == WEIR_WORKER_PROGRAM && worker->program.native) {
-        /* A folder without a daemon, so that the site's own is not found either. */
+        /* A folder without a daemon: the worker does not find the site's own either. */
         setenv("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent", 1);
     }
 }

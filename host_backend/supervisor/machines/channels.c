@@ -79,7 +79,7 @@ void weir_sup_vsock_close(struct weir_supervisor *sup)
     }
 }
 
-/* Say why, and hang up. */
+/* Send the reason, and hang up. */
 static void refuse(int fd, enum weir_status reason, const char *text)
 {
     struct weir_stream_link *link = weir_stream_socket(fd);

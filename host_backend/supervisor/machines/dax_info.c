@@ -13,7 +13,7 @@
 #define MODE_PAGES_IN_RAM 1 /* the guest's kernel keeps its page structures in ordinary memory */
 #define PAGE_STRUCT_BYTES 64
 
-/* Little endian throughout. */
+/* All numbers are little-endian. */
 struct info_block {
     uint8_t signature[16];
     uint8_t uuid[UUID_BYTES];

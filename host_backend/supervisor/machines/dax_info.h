@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#define WEIR_DAX_INFO_OFFSET 4096u /* where the kernel looks for it */
+#define WEIR_DAX_INFO_OFFSET 4096u /* offset at which the kernel looks for the block */
 #define WEIR_DAX_INFO_BYTES  4096u
 
 /**

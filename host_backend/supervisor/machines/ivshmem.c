@@ -66,7 +66,7 @@ void weir_sup_machines_close(struct weir_supervisor *sup)
 
 /* ---------------------------------------------------------------- sockets */
 
-/* libvirt runs QEMU as a user of its own, called so by Debian and by Red Hat. */
+/* The users as which libvirt runs QEMU on Debian and on Red Hat. */
 static const char *const qemu_users[] = {"libvirt-qemu", "qemu"};
 
 void weir_sup_give_to_qemu(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
@@ -143,7 +143,7 @@ void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *ten
 
     tenant->vm_listen_fd = -1;
     if (sup->config.vm_region_bytes == 0) {
-        return; /* no virtual machines are wanted */
+        return; /* the host serves no virtual machines */
     }
     if (n < 0 || len < 0 || (size_t)n >= sizeof folder ||
         (size_t)len >= sizeof((struct sockaddr_un *)NULL)->sun_path) {
@@ -156,7 +156,7 @@ void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *ten
     if (status == WEIR_OK) {
         weir_sup_vms_adopt(sup, tenant);
         weir_sup_nvdimm_open(sup, tenant);
-        /* Not before all are found: a host may be killed here, too. */
+        /* Written when all are found, not before: a host may be killed here, too. */
         weir_sup_vms_note(sup, tenant);
     } else {
         weir_log_warn("supervisor: no socket for virtual machines tenant=%s path=%s why=\"%s\"",
@@ -194,7 +194,7 @@ static void clear_epoch(const struct weir_sup_vm *vm)
     }
 }
 
-/* One number and perhaps a descriptor. A fresh connection has room for all that we send. */
+/* Send one number and perhaps a descriptor. A fresh connection has room for all that we send. */
 static bool send_number(int socket_fd, int64_t number, int fd)
 {
     int64_t wire = (int64_t)htole64((uint64_t)number);
@@ -217,7 +217,7 @@ static void tell(struct weir_supervisor *sup, int worker, const struct weir_sup_
     struct weir_link_message message = {.type = WEIR_LINK_REGION};
 
     if (!weir_sup_worker_is_told(sup, worker)) {
-        return; /* weir_sup_vms_tell() follows */
+        return; /* weir_sup_vms_tell() sends the region then */
     }
     message.region.id = vm->id;
     message.region.offset = vm->offset;
@@ -259,14 +259,14 @@ static void drop_vm(struct weir_supervisor *sup, struct weir_sup_vm *vm)
     clear_epoch(vm);
     close_vm(vm);
     if (!sup->life.stopping) {
-        weir_sup_vms_note(sup, tenant); /* else the next host will look for it */
+        weir_sup_vms_note(sup, tenant); /* else the next host would look for it */
         if (nvdimm) {
             weir_sup_nvdimm_gone(sup, tenant);
         }
     }
 }
 
-/* A place for a machine of the tenant. NULL: there is none, or it is for machines of others. */
+/* A free place for a machine of the tenant. NULL: all are used, or kept for others' machines. */
 static struct weir_sup_vm *find_place(struct weir_supervisor *sup,
                                       const struct weir_sup_tenant *tenant)
 {
@@ -317,7 +317,7 @@ static void accept_vm(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
         }
         return;
     }
-    (void)!weir_peer_of(fd, &peer); /* its pid is for people, and to see whether it stands still */
+    (void)!weir_peer_of(fd, &peer); /* the pid is for people, and shows if QEMU stands still */
     *vm = (struct weir_sup_vm){.id = ++sup->machines->next_vm,
                                .fd = fd,
                                .region_fd =
@@ -340,7 +340,7 @@ static void accept_vm(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
     tell(sup, weir_sup_machine_worker(sup, tenant), vm);
 }
 
-/* Whoever may connect may do so again and again. */
+/* A client may connect again and again, so the log is limited. */
 void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     weir_log_limit_thread(weir_sup_log_rate(sup, tenant), tenant->config.name);
@@ -414,7 +414,7 @@ void weir_sup_vms_finish(struct weir_supervisor *sup)
     char folder[WEIR_CONFIG_PATH_BYTES + 8];
 
     snprintf(folder, sizeof folder, "%s/vm", sup->config.run_dir);
-    (void)rmdir(folder); /* another host's sockets may be in it */
+    (void)rmdir(folder); /* fails if another host's sockets are in it */
     weir_sup_nvdimms_finish(sup);
 }
 

@@ -14,22 +14,21 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define WEIR_VMS_MAX        64         /* connected at a time */
-#define WEIR_VM_MEMORY_NAME "weir-vm-" /* of the memfd; the tenant's name follows */
+#define WEIR_VMS_MAX        64         /* machines that are connected at a time */
+#define WEIR_VM_MEMORY_NAME "weir-vm-" /* name of the memfd; the tenant's name follows */
 
 /* A connected QEMU. */
 struct weir_sup_vm {
     uint64_t id; /* 0: this slot is free */
-    int fd;      /* its end tells that the machine is gone: a connection, or a pidfd */
+    int fd;      /* a connection, or a pidfd: its end shows that the machine is gone */
     int region_fd;
-    int bell_fd;  /* the guest rings, the worker listens */
+    int bell_fd;  /* eventfd: the guest rings, the worker listens */
     int guest_fd; /* QEMU wants an eventfd for the guest's own vector; nobody rings it */
     pid_t pid;
-    uint32_t tenant; /* slot */
-    uint64_t offset; /* of the region in its file */
+    uint32_t tenant; /* slot of the tenant */
+    uint64_t offset; /* offset of the region in its file */
     uint64_t bytes;
-    bool
-        nvdimm; /* the region is in the tenant's file (nvdimm.c): fd is a pidfd, there is no bell */
+    bool nvdimm;  /* region in the tenant's file (nvdimm.c): fd is a pidfd, no bell */
     bool adopted; /* found again after a restart: fd is a pidfd */
 };
 
@@ -40,22 +39,22 @@ struct weir_sup_vm {
 enum weir_status weir_sup_listen_for_qemu(const struct weir_supervisor *sup,
                                           const struct weir_sup_tenant *tenant, const char *path,
                                           int *ret_fd) WEIR_MUST_CHECK;
-/** A file that is for root and QEMU's user, or the tenant's own, alone. Complains in the log. */
+/** Give a file to root and QEMU's user, or the tenant's own, alone. Complains in the log. */
 void weir_sup_give_to_qemu(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                            const char *path);
-/** When a process started, in ticks since the machine's boot; 0: there is none. */
+/** When a process started, in ticks since the machine's boot; 0: there is no such process. */
 unsigned long long weir_sup_process_started(int pid);
-/** Nothing is known of machines yet. @return false: no memory */
+/** Begin without machines. @return false: no memory */
 bool weir_sup_machines_open(struct weir_supervisor *sup);
-/** Forget all. The machines' sockets are closed. */
+/** Forget all machines and close their sockets. */
 void weir_sup_machines_close(struct weir_supervisor *sup);
 /** Listen for a tenant's virtual machines; a tenant whose path is too long has none. */
 void weir_sup_vm_listen(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Stop listening and hang up on the tenant's machines. */
 void weir_sup_vm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
-/** A QEMU connects. */
+/** Accept a QEMU that connects. */
 void weir_sup_vm_accept(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
-/** Watch for QEMUs that connect, and for what comes from those that are there. */
+/** Watch for QEMUs that connect, and for messages of connected ones. */
 void weir_sup_vms_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /**
  * Enter a machine with its descriptors, which are taken. One with an NVDIMM is noted before it is
@@ -63,17 +62,17 @@ void weir_sup_vms_watch(struct weir_supervisor *sup, struct weir_host_loop *loop
  * @return false: there are too many
  */
 bool weir_sup_vm_enter(struct weir_supervisor *sup, const struct weir_sup_vm *vm);
-/** Note a tenant's machines, for the host after this one. */
+/** Note a tenant's machines in a file, for the next host. */
 void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
-/** Find the machines that the host before this one has noted. */
+/** Take over the machines that the last host has noted. */
 void weir_sup_vms_adopt(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
-/** Tell a tenant's worker, which is a new one for it, of its machines. */
+/** Send a tenant's machines to its new worker. */
 void weir_sup_vms_follow(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
-/** Tell a worker that has started of the regions of its tenants. */
+/** Send a worker that has started the regions of its tenants. */
 void weir_sup_vms_tell(struct weir_supervisor *sup, int worker);
 /** Remove the sockets' folder, when the host stops. */
 void weir_sup_vms_finish(struct weir_supervisor *sup);
-/** A worker has died: guests are to see it. */
+/** A worker has died: mark that in its machines' regions, so that guests see it. */
 void weir_sup_vms_orphan(struct weir_supervisor *sup, int worker);
 
 #endif

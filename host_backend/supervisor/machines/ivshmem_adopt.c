@@ -29,7 +29,7 @@
 
 #define SEALS       (F_SEAL_SHRINK | F_SEAL_GROW)
 #define NO_BELL     (-1)
-#define NVDIMM_BELL (-2) /* instead of a bell's number: the region is in the tenant's file */
+#define NVDIMM_BELL (-2) /* stands for a bell's number: the region is in the tenant's file */
 
 struct note {
     int pid;
@@ -53,7 +53,7 @@ unsigned long long weir_sup_process_started(int pid)
     if (!weir_proc_text(path, text, sizeof text)) {
         return 0;
     }
-    at = strrchr(text, ')'); /* the program's name may be anything */
+    at = strrchr(text, ')'); /* the program's name may contain anything */
     if (at == NULL || sscanf(at + 1,
                              " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
                              "%*d %*d %*d %llu",
@@ -63,7 +63,7 @@ unsigned long long weir_sup_process_started(int pid)
     return started;
 }
 
-/* The kernel's number of an eventfd of a process ("self" or a number); -1: it is none. */
+/* The kernel's number of an eventfd of a process ("self" or a number); -1: it is no eventfd. */
 static int eventfd_number(const char *pid, const char *fd)
 {
     char path[300], text[512];
@@ -112,7 +112,7 @@ void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant
                         bell_number(vm)) > 0;
     }
     if (file == NULL) {
-        unlink(path); /* no machine, or no way to note it */
+        unlink(path); /* there is no machine, or the note cannot be written */
     } else if (fclose(file) != 0 || !good || rename(part, path) != 0) {
         weir_log_warn("supervisor: running machines are not noted tenant=%s why=\"%s\"",
                       tenant->config.name, strerror(errno));
@@ -122,7 +122,7 @@ void weir_sup_vms_note(struct weir_supervisor *sup, const struct weir_sup_tenant
 
 /* ---------------------------------------------------------------- what QEMU holds */
 
-/* Is it a region that nobody can cut short? Gives its size. */
+/* Is this a region that nobody can truncate? Gives its size. */
 static bool is_region(int fd, uint64_t *ret_bytes)
 {
     struct weir_region_header header;
@@ -139,7 +139,7 @@ static bool is_region(int fd, uint64_t *ret_bytes)
            *ret_bytes <= WEIR_REGION_MAX_BYTES;
 }
 
-/* Look through a process's descriptors for the region and the bell. */
+/* Search a process's descriptors for the region and the bell. */
 static void search(const struct note *note, int pid_fd, const char *memory_name,
                    struct weir_sup_vm *vm)
 {
@@ -188,7 +188,7 @@ static void adopt(struct weir_supervisor *sup, const struct weir_sup_tenant *ten
         if (vm.fd >= 0) {
             close(vm.fd);
         }
-        return; /* it has ended */
+        return; /* the process has ended */
     }
     snprintf(memory_name, sizeof memory_name, "/memfd:" WEIR_VM_MEMORY_NAME "%s (deleted)",
              tenant->config.name);

@@ -43,13 +43,13 @@
 #include <unistd.h>
 
 #define DATA_OFFSET WEIR_REGION_UNIT_BYTES
-#define LOOK_NS     (50 * WEIR_NS_PER_MS) /* between the event and the mapping's being there */
+#define LOOK_NS     (50 * WEIR_NS_PER_MS) /* time from opening the file until it is mapped */
 #define LOOK_FOR_NS (2 * WEIR_NS_PER_S)
-#define AGAIN_NS    (1 * WEIR_NS_PER_S) /* until a file is tried for again that had no room */
+#define AGAIN_NS    (1 * WEIR_NS_PER_S) /* pause before a file is tried again that had no room */
 
 /* ---------------------------------------------------------------- the file */
 
-/* Our own folder, that nobody else can put anything into. */
+/* Make a folder of our own, into which nobody else can put anything. */
 static bool make_folder(const char *path)
 {
     char folder[sizeof((struct weir_sup_nvdimm *)NULL)->path];
@@ -67,7 +67,7 @@ static bool make_folder(const char *path)
     return chmod(folder, 0711) == 0; /* whatever the umask */
 }
 
-/* Empty but for what makes it a region. The rest reads as zero, and is no memory yet. */
+/* Fill the file with what makes it a region. The rest reads as zero, and takes no memory yet. */
 static bool fill(const struct weir_sup_tenant *tenant)
 {
     const struct weir_sup_nvdimm *n = &tenant->nvdimm;
@@ -111,7 +111,7 @@ static bool make_file(const struct weir_supervisor *sup, struct weir_sup_tenant 
     struct weir_sup_nvdimm *n = &tenant->nvdimm;
     char part[sizeof n->path + 8];
 
-    /* There is one under the name at all times: the machine may be started again at once. */
+    /* The name always has a file: the machine may be started again at once. */
     snprintf(part, sizeof part, "%s.part", n->path);
     n->bytes = sup->config.vm_region_bytes;
     unlink(part);
@@ -120,7 +120,7 @@ static bool make_file(const struct weir_supervisor *sup, struct weir_sup_tenant 
         return false;
     }
     weir_sup_give_to_qemu(sup, tenant, part);
-    /* Watched before it has its name: from then on a machine may open it. */
+    /* Watch the file before it has its name: from then on a machine may open it. */
     watch(sup, n, part);
     if (!has_room(n->fd, n->bytes) || !fill(tenant) || rename(part, n->path) != 0) {
         int why = errno;
@@ -144,7 +144,7 @@ static void forget(const struct weir_supervisor *sup, struct weir_sup_nvdimm *n)
     n->look_until_ns = n->again_ns = 0;
 }
 
-/* A file for the next machine; if there is no room for it now, when there is. */
+/* Make a file for the next machine, or try again later if there is no room now. */
 static void offer(const struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     struct weir_sup_nvdimm *n = &tenant->nvdimm;
@@ -162,7 +162,7 @@ static void offer(const struct weir_supervisor *sup, struct weir_sup_tenant *ten
     why = errno;
     unlink(n->path);
     forget(sup, n);
-    if (why == EFBIG) { /* as in most containers, where nobody misses them */
+    if (why == EFBIG) { /* common in containers, where nobody needs them */
         weir_log_info("supervisor: /dev/shm is too small for NVDIMMs tenant=%s bytes=%llu",
                       tenant->config.name, (unsigned long long)sup->config.vm_region_bytes);
         return;
@@ -172,7 +172,7 @@ static void offer(const struct weir_supervisor *sup, struct weir_sup_tenant *ten
                       tenant->config.name, n->path, strerror(why));
     }
     if (why ==
-        ENOSPC) { /* another machine may have filled it, or this one, whose file goes later */
+        ENOSPC) { /* another machine may have filled it, or this one, whose file is removed later */
         n->again_ns = weir_clock_now_ns() + AGAIN_NS;
     }
 }
@@ -197,7 +197,7 @@ static bool is_noted(const struct weir_sup_nvdimm *n, pid_t pid)
            n->noted_at == weir_sup_process_started((int)pid);
 }
 
-/* Serve the machine of a process that has the file. Takes pid_fd. */
+/* Serve the machine of a process that has the file mapped. Takes pid_fd. */
 static bool enter(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, pid_t pid,
                   int pid_fd)
 {
@@ -230,7 +230,7 @@ static bool enter(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, p
     return true;
 }
 
-/* @return whether there was something to be found */
+/* Look for the process that has the file. @return whether its machine is served now */
 static bool look(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     int pid_fd;
@@ -239,13 +239,13 @@ static bool look(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
     return pid > 0 && enter(sup, tenant, pid, pid_fd);
 }
 
-/* The file that the last host has left, if a machine has it still. */
+/* Take over the file that the last host has left, if a machine still has it. */
 static bool take_over(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     struct weir_sup_nvdimm *n = &tenant->nvdimm;
     struct stat info;
 
-    /* Its owner, QEMU, may have a lease on it: who does not wait for that is turned away. */
+    /* Its owner, QEMU, may hold a lease on it: O_NONBLOCK fails then instead of waiting. */
     n->fd = open(n->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (n->fd < 0) {
         if (errno != ENOENT) {
@@ -265,7 +265,7 @@ static bool take_over(struct weir_supervisor *sup, struct weir_sup_tenant *tenan
     return false;
 }
 
-/* Which process has a file is a right to trace, which a service need not have. */
+/* Log if a missing right to trace hides which process has a file: a service may lack it. */
 static void report_blindness(void)
 {
     if (geteuid() == 0 && prctl(PR_CAPBSET_READ, CAP_SYS_PTRACE, 0, 0, 0) == 0) {
@@ -311,7 +311,7 @@ void weir_sup_nvdimm_gone(struct weir_supervisor *sup, struct weir_sup_tenant *t
     int pid_fd;
 
     if (n->fd < 0) {
-        return; /* the tenant goes, too */
+        return; /* the tenant is removed, too */
     }
     if (weir_sup_holder_of(sup, n->fd, &pid_fd) > 0) {
         close(pid_fd);
@@ -390,6 +390,6 @@ void weir_sup_nvdimms_finish(struct weir_supervisor *sup)
     }
     if (weir_control_vm_memory(sup->config.run_dir, "x", path, sizeof path)) {
         *strrchr(path, '/') = 0;
-        (void)rmdir(path); /* a machine's file may be in it */
+        (void)rmdir(path); /* fails if a machine's file is in it */
     }
 }

@@ -12,16 +12,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/** Make a tenant's file, or find the machine that has it; a host that cannot has none, and says
- * why. */
+/** Make a tenant's file, or find the machine that has it. Logs why if it cannot. */
 void weir_sup_nvdimm_open(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
-/** The tenant goes, or the host: a file that a machine has stays for the next host. */
+/** Close a tenant's file. If a machine has it, the file stays for the next host. */
 void weir_sup_nvdimm_close(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
-/** The tenant's machine has ended: the next one gets another file, with nothing in it. */
+/** The tenant's machine has ended: give the next one a new empty file. */
 void weir_sup_nvdimm_gone(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Watch who opens files, and wake the loop when a look is due. */
 void weir_sup_nvdimm_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-/** Look who has opened a file, or make one that had no room, where that is due. */
+/** Look for openers of files, and retry files that had no room, where that is due. */
 void weir_sup_nvdimm_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Remove the files' folder, when the host stops. */
 void weir_sup_nvdimms_finish(struct weir_supervisor *sup);

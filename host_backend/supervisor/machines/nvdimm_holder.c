@@ -1,11 +1,11 @@
 /*
- * Who has a file mapped: the kernel tells only by /proc.
+ * Finds the process that has a file mapped: the kernel shows that only in /proc.
  *
- * QEMU has it open and mapped as long as it has the memory; libvirt opens it for a moment, too,
- * when it labels it. A descriptor leads to its file wherever that lies in the process's own
+ * QEMU has its file open and mapped as long as it has the memory; libvirt opens it for a moment,
+ * too, when it labels it. A descriptor leads to its file wherever that lies in the process's own
  * namespaces, so device and inode are compared and no names; a few milliseconds on a machine with a
- * thousand processes, once for each start of a virtual machine. Mappings are read only of those who
- * have such a descriptor: QEMU's are many.
+ * thousand processes, once for each start of a virtual machine. Mappings are only read of processes
+ * that have such a descriptor: QEMU's are many.
  */
 #include "host_backend/supervisor/machines/nvdimm.h"
 #include "host_backend/supervisor/state/supervisor.h"
@@ -35,7 +35,7 @@ static bool is_worker(const struct weir_supervisor *sup, pid_t pid)
     return false;
 }
 
-/* A host that was killed may have workers that are about to see it. */
+/* Is this a host's program? One that was killed may have workers that are about to notice. */
 static bool is_host_program(const char *pid)
 {
     char path[300];
@@ -72,7 +72,7 @@ static bool has_open(const char *pid, const struct stat *file)
     return found;
 }
 
-/* Does it have pages of the file that are shared and to be written? */
+/* Does the process map pages of the file shared and for writing? */
 static bool has_mapped(const char *pid, const struct stat *file)
 {
     unsigned long long inode;
@@ -95,8 +95,8 @@ static bool has_mapped(const char *pid, const struct stat *file)
     return found;
 }
 
-/* A process that has it open may end while we look: what is seen of the mapping is that of the
- * process that the descriptor stands for, or of none. */
+/* Does the process hold the file? It may end meanwhile: what is seen of the mapping belongs to the
+ * process of the descriptor, or to none. */
 static bool holds(const char *pid, const struct stat *file, int *ret_pid_fd)
 {
     *ret_pid_fd = has_open(pid, file) && !is_host_program(pid)

@@ -1,4 +1,4 @@
-/* What machines/ knows of virtual machines. Private to that folder, and its tests. */
+/* State of machines/ about virtual machines. Private to that folder, and its tests. */
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_MACHINES_PRIVATE_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_MACHINES_PRIVATE_H
 
@@ -7,7 +7,7 @@
 struct weir_sup_machines {
     struct weir_sup_vm vms[WEIR_VMS_MAX];
     uint64_t next_vm;
-    int nvdimm_watch_fd; /* inotify; -1: not yet */
+    int nvdimm_watch_fd; /* inotify; -1: not open yet */
     int vsock_fd;        /* -1: no tenant has a CID */
 };
 

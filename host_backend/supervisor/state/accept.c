@@ -33,7 +33,7 @@ void weir_sup_reserve_fill(struct weir_supervisor *sup)
         int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
         if (fd < 0) {
-            return; /* later, when something was closed */
+            return; /* tried again when something was closed */
         }
         r->fd[r->n++] = fd;
     }
@@ -46,7 +46,7 @@ void weir_sup_reserve_close(struct weir_supervisor *sup)
     }
 }
 
-/* Accept with a descriptor of the reserve. */
+/* Accept a connection with a descriptor of the reserve. */
 static int accept_with_reserve(struct weir_supervisor *sup, int listen_fd, struct sockaddr *address,
                                socklen_t *bytes, int flags)
 {
@@ -93,7 +93,7 @@ int weir_sup_accept_operator(struct weir_supervisor *sup, int listen_fd, int fla
     if (sup->reserve.n > 1) {
         return accept_with_reserve(sup, listen_fd, NULL, NULL, flags);
     }
-    fd = accept_with_reserve(sup, listen_fd, NULL, NULL, flags); /* it is for turning away */
+    fd = accept_with_reserve(sup, listen_fd, NULL, NULL, flags); /* only accepted to be refused */
     if (fd >= 0) {
         close(fd);
     }

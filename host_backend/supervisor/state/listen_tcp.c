@@ -1,4 +1,4 @@
-/* A listening TCP socket of the supervisor's, from an address as people write it. */
+/* Opens a listening TCP socket, from an address as people write it. */
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
@@ -25,7 +25,7 @@ bool weir_sup_listen_address(const char *address, int *ret_fd)
     colon = strrchr(host, ':');
     if (colon == NULL || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
         strlen(colon + 1) > 5 || atoi(colon + 1) > 65535) {
-        errno = EINVAL; /* getaddrinfo takes a port's lower bits */
+        errno = EINVAL; /* getaddrinfo would only take a port's lower bits */
         return false;
     }
     *colon = 0;

@@ -12,13 +12,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Is somebody listening there? A file that nobody listens on is what a killed host left. */
+/* Is somebody listening on the socket? If not, a killed host has left the file. */
 static bool is_served(const struct sockaddr_un *address)
 {
     int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     bool served =
         probe >= 0 && (connect(probe, (const struct sockaddr *)address, sizeof *address) == 0 ||
-                       errno == EAGAIN); /* its backlog is full */
+                       errno == EAGAIN); /* it is served, but its backlog is full */
 
     if (probe >= 0) {
         close(probe);

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Who takes no message for so long stands still. Some calls of the driver take seconds. */
+/* A process that takes no message for this long hangs. Some calls of the driver take seconds. */
 #define STANDS_STILL_NS (10 * WEIR_NS_PER_S)
 
 struct weir_outbox_item {
     struct weir_outbox_item *next;
     struct weir_link_message message;
-    int fd; /* a copy; -1: none */
+    int fd; /* our copy of the descriptor; -1: none */
 };
 
 static void drop_first(struct weir_outbox *box)

@@ -9,14 +9,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Messages; a worker may be told of all tenants, with two for each. */
+/* The most messages: a worker may be sent all tenants, with two messages each. */
 #define WEIR_OUTBOX_MAX 2048
 
 /* Owner thread only; all zero: empty. */
 struct weir_outbox {
     struct weir_outbox_item *first, *last;
     uint32_t n;
-    uint64_t due_ns; /* the link is given up then, unless something was sent before; with n != 0 */
+    uint64_t due_ns; /* when the link is given up unless something is sent; valid with n != 0 */
 };
 
 /**
@@ -32,7 +32,7 @@ enum weir_status weir_outbox_send(struct weir_outbox *box, int link,
                                   const struct weir_link_message *message, int fd) WEIR_MUST_CHECK;
 
 /**
- * Send what there is room for.
+ * Send as many waiting messages as there is room for.
  * @return as weir_outbox_send(); WEIR_OK: some may still wait
  */
 enum weir_status weir_outbox_flush(struct weir_outbox *box, int link,
@@ -40,9 +40,9 @@ enum weir_status weir_outbox_flush(struct weir_outbox *box, int link,
 
 /** When the link is to be given up; WEIR_FOREVER: nothing waits. */
 uint64_t weir_outbox_due_ns(const struct weir_outbox *box);
-/** What to poll the link for. */
+/** The events to poll the link for. */
 short weir_outbox_events(const struct weir_outbox *box);
-/** Forget what waits, with its descriptors. */
+/** Drop the waiting messages, and close their descriptors. */
 void weir_outbox_clear(struct weir_outbox *box);
 
 #endif

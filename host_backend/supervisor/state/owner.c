@@ -1,4 +1,4 @@
-/* Who owns a tenant's sockets and files. */
+/* Makes a tenant's user the owner of its sockets and files. */
 #include "host_backend/supervisor/state/sockets.h"
 #include "host_backend/supervisor/state/supervisor.h"
 

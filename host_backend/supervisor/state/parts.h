@@ -1,6 +1,6 @@
 /*
- * What the supervisor knows of programs, MPS domains, virtual machines and GPUs: the structs that
- * the files of these parts look after. Private to host_backend/supervisor.
+ * Structs of the supervisor about programs, MPS domains, virtual machines and GPUs; the files of
+ * these parts maintain them. Private to host_backend/supervisor.
  */
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_STATE_PARTS_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_STATE_PARTS_H
@@ -16,119 +16,119 @@
 
 #define WEIR_CLAIMS_MAX 64
 
-/* Zeroed: none. */
+/* The GPUs that this host has claimed. Zeroed: none. */
 struct weir_claims {
     struct weir_claim {
         char uuid[48]; /* as nvidia-smi -L prints it */
-        int fd;        /* listens; -1: a user's host has it, which does not bind root's */
+        int fd; /* a listening socket; -1: a user's host has the GPU, which does not bind root's */
     } of[WEIR_CLAIMS_MAX];
     unsigned n;
 };
 
-/* A tenant's file. */
+/* A tenant's NVDIMM file. */
 struct weir_sup_nvdimm {
-    char path[256];              /* "": none */
-    int fd;                      /* -1: none */
-    int watch;                   /* of sup->machines.nvdimm_watch_fd: it was opened */
-    uint64_t bytes;              /* of the file */
-    uint64_t look_until_ns;      /* somebody has opened it, who is not found yet */
-    uint64_t again_ns;           /* there is no file, for want of room: try again then; 0: no */
-    pid_t noted_pid;             /* the machine that the host before this one has noted, .. */
+    char path[256]; /* "": there is no file */
+    int fd;         /* -1: none */
+    int watch;      /* inotify watch of sup->machines.nvdimm_watch_fd for opening the file */
+    uint64_t bytes; /* size of the file */
+    uint64_t look_until_ns;      /* look for the process that has opened the file until then */
+    uint64_t again_ns;           /* when to try again after there was no room for a file; 0: no */
+    pid_t noted_pid;             /* pid of the machine that the last host has noted, .. */
     unsigned long long noted_at; /* .. and when that process started */
 };
 
-#define WEIR_MPS_MAX 12 /* domains */
+#define WEIR_MPS_MAX 12 /* the most domains */
 
-#define WEIR_MPS_CLIENTS_MAX 48 /* of a server, until CUDA 13.1 */
+#define WEIR_MPS_CLIENTS_MAX 48 /* clients that a server takes before CUDA 13.1 */
 
-/* A program's worker that was there when its domain died. */
+/* A program's worker that was running when its domain died. */
 struct weir_mps_client {
     pid_t pid;
     uint32_t tenant_index, goings; /* as of weir_link_fault */
     int64_t user;                  /* as of weir_sup_share_user() */
 };
 
-/* A fault of which it is not known yet whose it was (mps_blame.c). */
+/* A fault whose cause is still being searched (mps_blame.c). */
 struct weir_mps_blame {
     bool open;
-    uint64_t by_ns; /* then the search ends, and the first to report it is a suspect */
-    struct weir_link_fault first; /* of the first to report it */
-    int64_t first_user;           /* .. as of weir_sup_share_user() */
+    uint64_t by_ns;               /* end of the search; then the first to report it is a suspect */
+    struct weir_link_fault first; /* report of the first worker .. */
+    int64_t first_user;           /* .. and its user as of weir_sup_share_user() */
     struct weir_mps_client clients[WEIR_MPS_CLIENTS_MAX];
     uint32_t n;
 };
 
-/* A domain. Zeroed: none. */
+/* An MPS domain. Zeroed: none. */
 struct weir_sup_mps {
     bool used;
-    pid_t pid;     /* of the control daemon; 0: not running */
-    bool ready;    /* it takes clients */
-    bool leaving;  /* after a fault, until all its workers have ended */
-    bool reserve;  /* it has no workers, and gets some when no other can take any */
-    bool serves;   /* if in reserve: its server has been started */
-    bool asked;    /* .. or the daemon was told to start it */
-    bool closing;  /* it ends, since another list of devices needs its place */
-    pid_t starter; /* the process that tells it and waits; 0: none */
-    uint32_t turn; /* of domains with the same devices the lowest is filled first */
-    char devices[WEIR_DEVICE_LIST_BYTES]; /* of its workers */
-    char folder[108];                     /* of its pipes and logs */
-    const struct weir_confine_user *user; /* who runs it, and its workers */
-    struct weir_link_sms sms;             /* of its devices; none: no worker has told yet */
-    uint64_t started_ns;                  /* when the daemon was last started, or tried to be */
-    uint64_t served_ns;                   /* when a worker was last its client; 0: none was */
-    uint64_t close_by_ns; /* if closing: the daemon is killed then; 0: it has not been told yet */
-    uint64_t leave_by_ns; /* workers that have not left by then are killed */
-    off_t log_seen;       /* of the log: read so far */
+    pid_t pid;     /* pid of the control daemon; 0: not running */
+    bool ready;    /* the daemon takes clients */
+    bool leaving;  /* set by a fault until all its workers have ended */
+    bool reserve;  /* has no workers, and gets some when no other domain can take any */
+    bool serves;   /* in reserve: its server has been started .. */
+    bool asked;    /* .. or the daemon was asked to start it */
+    bool closing;  /* the domain ends, since another list of devices needs its place */
+    pid_t starter; /* the process that sends the daemon a command and waits; 0: none */
+    uint32_t turn; /* among domains with the same devices, the lowest is filled first */
+    char devices[WEIR_DEVICE_LIST_BYTES]; /* devices of its workers */
+    char folder[108];                     /* folder of its pipes and logs */
+    const struct weir_confine_user *user; /* the user of the daemon and the workers */
+    struct weir_link_sms sms; /* SMs of its devices; none: no worker has reported them yet */
+    uint64_t started_ns;      /* when the daemon was last started, or an attempt was made */
+    uint64_t served_ns;       /* when a worker was last its client; 0: none was */
+    uint64_t close_by_ns; /* if closing: when the daemon is killed; 0: it has not been told yet */
+    uint64_t leave_by_ns; /* when workers that have not left are killed */
+    off_t log_seen;       /* bytes of the log that were read so far */
     struct weir_mps_blame blame;
-    uint64_t again_ns; /* after a fault: it takes clients from then on */
+    uint64_t again_ns; /* after a fault: when it takes clients again */
 };
 
-#define WEIR_PROGRAMS_MAX 160 /* workers of programs: more than a GPU has contexts for */
+#define WEIR_PROGRAMS_MAX 160 /* the most workers of programs: more than a GPU has contexts for */
 
-#define WEIR_PENDING_MAX 512 /* programs that wait for a worker */
+#define WEIR_PENDING_MAX 512 /* the most programs that wait for a worker */
 
 #define WEIR_SHORTAGES_MAX 32
 
-/* What a worker of kind PROGRAM is at. Zeroed: a spare that has served nobody. */
+/* State of a worker of kind PROGRAM. Zeroed: a spare that has served nobody. */
 struct weir_sup_program {
-    pid_t pid;              /* of the program in its worker; 0: none, or its pid is not known */
-    bool busy;              /* a program is in it, or on its way there */
+    pid_t pid;              /* pid of the program in the worker; 0: none, or not known */
+    bool busy;              /* it has a program, or one is on its way */
     bool stopping;          /* it takes no program any more */
-    bool terminated;        /* its MPS server was told to let it go, and then it was killed */
+    bool terminated;        /* its MPS server was told to drop it before it was killed */
     bool asserted;          /* an assert has ended its context, which is no fault of its domain */
-    bool native;            /* it is never under MPS */
+    bool native;            /* it never runs under MPS */
     uint32_t domain;        /* number of its MPS domain, from 1; 0: none */
-    uint32_t sm_share_pct;  /* of the SMs, that its contexts have there; 0: all */
-    uint64_t n_guests;      /* connections that it was given */
-    uint64_t idle_since_ns; /* when its last program had ended; 0: it has served nobody */
+    uint32_t sm_share_pct;  /* percent of the SMs that its contexts have there; 0: all */
+    uint64_t n_guests;      /* connections that it has received */
+    uint64_t idle_since_ns; /* when its last program ended; 0: it has served nobody */
 };
 
 /* A program's connection that has no worker yet. */
 struct weir_sup_pending {
     bool used;
     int fd;
-    bool said_hello;      /* then what follows is known */
-    bool monitor;         /* it only asks */
-    uint32_t connections; /* CUDA_DEVICE_MAX_CONNECTIONS that it wishes; 0: none */
-    uint32_t sm_pct;      /* CUDA_DEVICE_SM_LIMIT likewise */
-    bool native;          /* it is to be outside MPS: its kernels launch kernels */
+    bool said_hello;      /* the members below are known */
+    bool monitor;         /* it asks for a status and does no work */
+    uint32_t connections; /* requested CUDA_DEVICE_MAX_CONNECTIONS; 0: none */
+    uint32_t sm_pct;      /* requested CUDA_DEVICE_SM_LIMIT; 0: none */
+    bool native;          /* it must run outside MPS: its kernels launch kernels */
     uint64_t since_ns;
-    struct weir_link_guest guest; /* for its worker */
+    struct weir_link_guest guest; /* what its worker will receive */
 };
 
-/* Of them those for whom a worker is to be started, in their order; one that is no longer used does
- * not count. As of the last weir_sup_programs_tick(). */
+/* The pending connections for which a worker must be started, in order, as of the last
+ * weir_sup_programs_tick(). An entry that is no longer used does not count. */
 struct weir_sup_waiting {
     uint32_t n;
     uint16_t of[WEIR_PENDING_MAX];
 };
 
-/* What a list of devices lacks (shortage.c). Zeroed: nothing. */
+/* What a list of devices is short of (shortage.c). Zeroed: nothing. */
 struct weir_sup_shortage {
     char devices[WEIR_DEVICE_LIST_BYTES];
-    uint64_t room_ns;   /* a worker found no room for a context: none is tried for before that */
-    uint64_t spares_ns; /* .. and no spare */
-    int wait_status;    /* of the worker that failed, as waitpid() gives it */
+    uint64_t room_ns;   /* no worker is started before: there was no room for a context .. */
+    uint64_t spares_ns; /* .. and no spare is started before */
+    int wait_status;    /* end of the worker that failed, as waitpid() gives it */
 };
 
 #endif

@@ -6,7 +6,7 @@
 
 /* accept.c */
 
-/** Fill the reserve with as many descriptors as can be had. */
+/** Fill the reserve with as many descriptors as possible. */
 void weir_sup_reserve_fill(struct weir_supervisor *sup);
 void weir_sup_reserve_close(struct weir_supervisor *sup);
 /**
@@ -38,7 +38,7 @@ enum weir_status weir_sup_listen(const char *path, mode_t mode, int *ret_fd) WEI
 
 /**
  * Listen on "ADDRESS:PORT", "[ADDRESS]:PORT", "localhost:PORT", ":PORT" or "*:PORT".
- * @return false, with errno; EINVAL: it is none of these
+ * @return false, with errno; EINVAL: the address has none of these forms
  */
 bool weir_sup_listen_address(const char *address, int *ret_fd) WEIR_MUST_CHECK;
 /** What is wrong with such an address, for people. @param error  the errno */
@@ -53,18 +53,18 @@ enum weir_status weir_sup_tcp_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 
 /* owner.c */
 
-/** Has it a user who owns its files? */
+/** Has the tenant a user who owns its files? */
 bool weir_sup_tenant_has_user(const struct weir_sup_tenant *tenant);
-/** That user's number. @return as weir_user_id() */
+/** The number of the tenant's user. @return as weir_user_id() */
 enum weir_status weir_sup_owner(const struct weir_tenant_config *config,
                                 uint32_t *ret_uid) WEIR_MUST_CHECK;
-/** This user is to own its files. */
+/** Make this user the owner of the tenant's files. */
 void weir_sup_own(struct weir_tenant_config *config, uint32_t uid);
-/** That user is to own a file. @return WEIR_OK, as weir_user_id(), WEIR_ERR_DENIED */
+/** Give a file to the tenant's user. @return WEIR_OK, as weir_user_id(), WEIR_ERR_DENIED */
 enum weir_status weir_sup_give_to_user(const struct weir_sup_tenant *tenant,
                                        const char *path) WEIR_MUST_CHECK;
 /**
- * weir_listen_unix() for one of its sockets: with this mode, or its user's alone if it has one.
+ * weir_listen_unix() for a tenant's socket: with this mode, or for its user alone if it has one.
  * @return as weir_listen_unix(), WEIR_ERR_DENIED (only root gives sockets away)
  */
 enum weir_status weir_sup_listen_for(const struct weir_sup_tenant *tenant, const char *path,

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NAMESPACES_MAX 32 /* as deep as the kernel lets user namespaces lie in each other */
+#define NAMESPACES_MAX 32 /* user namespaces that the kernel lets lie in each other */
 
 /* ---------------------------------------------------------------- whose a user is */
 
@@ -27,8 +27,8 @@ static bool is_same(int a, int b)
            first.st_ino == second.st_ino;
 }
 
-/* Who made the outermost user namespace that a process is in and this one is not. false: it is in
- * this one's, or may not be looked at. */
+/* The uid that made the outermost user namespace that a process is in and this one is not. false:
+ * the process is in this one's namespace, or may not be looked at. */
 static bool owner_of_namespace(pid_t pid, uint32_t *ret_uid)
 {
     char path[64];
@@ -52,7 +52,7 @@ static bool owner_of_namespace(pid_t pid, uint32_t *ret_uid)
     return found;
 }
 
-/* A line of subuid(5), "NAME_OR_UID:FIRST:COUNT". */
+/* Does a line of subuid(5), "NAME_OR_UID:FIRST:COUNT", contain the uid? Gives its owner. */
 static bool line_has(char *line, uint32_t uid, uint32_t *ret_owner)
 {
     char *rest = NULL, *name = strtok_r(line, ":", &rest), *first = strtok_r(NULL, ":", &rest),
@@ -68,7 +68,7 @@ static bool line_has(char *line, uint32_t uid, uint32_t *ret_owner)
         return false;
     }
     if (weir_user_id(name, ret_owner) != WEIR_OK) {
-        *ret_owner = (uint32_t)from; /* a name for a range alone, such as "containers" */
+        *ret_owner = (uint32_t)from; /* only a name for a range, such as "containers" */
     }
     return true;
 }
@@ -98,7 +98,7 @@ uint32_t weir_sup_user_owner(uint32_t uid, pid_t pid)
         return 0;
     }
     if (pid <= 0 || !owner_of_namespace(pid, &owner) || owner == 0) {
-        owner = uid; /* whom root has put into a namespace is not root */
+        owner = uid; /* a user that root has put into a namespace is not root */
     }
     (void)owner_of_range(owner, &owner);
     return owner;
@@ -118,7 +118,7 @@ static bool has_shares(const struct weir_supervisor *sup, uint32_t user)
     return has;
 }
 
-/* When nothing counts any more of what is kept of a user. */
+/* When everything that is kept of a user has expired. */
 static uint64_t calm_from_ns(const struct weir_sup_user *user)
 {
     return user->seen_ns > user->quarantine_end_ns ? user->seen_ns : user->quarantine_end_ns;
@@ -171,7 +171,7 @@ void weir_sup_holder_uses(const struct weir_sup_tenant *tenant, uint64_t used[WE
 {
     uint64_t *own = &used[weir_sup_holder(tenant)];
 
-    *own = *own == WEIR_SUPPLY_NOBODY ? 1 : *own + 1; /* a tenant that goes may have some, too */
+    *own = *own == WEIR_SUPPLY_NOBODY ? 1 : *own + 1; /* so may a tenant that is being removed */
 }
 
 struct weir_log_rate *weir_sup_log_rate(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)

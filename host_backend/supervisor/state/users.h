@@ -17,15 +17,15 @@ struct weir_sup_tenant;
 
 #define WEIR_USERS_MAX WEIR_CONFIG_TENANTS_MAX
 
-/* Who has a part of what is divided: tenants by their slots, and behind them users by theirs, with
- * all of their shares on demand. */
+/* Holders of parts of what is divided: tenants by their slots, and behind them users by theirs,
+ * with all of their shares on demand. */
 #define WEIR_HOLDERS_MAX (WEIR_CONFIG_TENANTS_MAX + WEIR_USERS_MAX)
 
-/* A user who has asked for a share. Zeroed: nobody. */
+/* A user who has asked for a share. Zeroed: none. */
 struct weir_sup_user {
     uint32_t uid;
-    uint64_t seen_ns;           /* when it last asked; 0: this slot is nobody's */
-    uint64_t quarantine_end_ns; /* until then its shares are in quarantine */
+    uint64_t seen_ns;           /* when the user last asked; 0: the slot is free */
+    uint64_t quarantine_end_ns; /* end of the quarantine of the user's shares */
     struct weir_log_rate log_rate;
 };
 
@@ -37,17 +37,17 @@ struct weir_sup_user {
  * @param pid  of a process of that user; 0: none is known.
  */
 uint32_t weir_sup_user_owner(uint32_t uid, pid_t pid);
-/** What is known of a user. One who has no share and was silent for longest is forgotten for a new
- * one. Borrowed until the next call. */
+/** Find or make the entry of a user. If it needs room, it replaces the user without a share who was
+ * silent for longest. Borrowed until the next call. */
 struct weir_sup_user *weir_sup_user(struct weir_supervisor *sup, uint32_t uid);
-/** Whose part of what is divided a tenant uses: below WEIR_HOLDERS_MAX. */
+/** The holder whose part a tenant uses: below WEIR_HOLDERS_MAX. */
 uint32_t weir_sup_holder(const struct weir_sup_tenant *tenant);
 /** Begin to count what holders use of a supply (base/account.h): nothing yet. Places of holders
  * without a tenant are nobody's. */
 void weir_sup_holders(const struct weir_supervisor *sup, uint64_t ret_used[WEIR_HOLDERS_MAX]);
-/** Count one that a tenant uses. */
+/** Count one unit that a tenant uses. */
 void weir_sup_holder_uses(const struct weir_sup_tenant *tenant, uint64_t used[WEIR_HOLDERS_MAX]);
-/** How many lines of the log the tenant's guests may cause, with all others of its holder's. */
+/** The rate of log lines that guests of the tenant's holder may cause. */
 struct weir_log_rate *weir_sup_log_rate(struct weir_supervisor *sup,
                                         struct weir_sup_tenant *tenant);
 

@@ -1,6 +1,6 @@
 /*
- * What the supervisor says to workers. It never waits for one: a message that a link has no room
- * for waits in the worker's outbox, and a worker that takes none for too long loses its link.
+ * Sends messages to workers. The supervisor never waits for a worker: a message that a link has no
+ * room for waits in the worker's outbox, and a worker that takes none for too long loses its link.
  */
 #include "host_backend/supervisor/state/worker_link.h"
 
@@ -33,11 +33,11 @@ static void on_failure(struct weir_supervisor *sup, int worker, enum weir_status
 {
     struct weir_sup_worker *w = &sup->workers[worker];
 
-    if (!sup->life.stopping) { /* else whoever stops the host may have stopped the worker, too */
+    if (!sup->life.stopping) { /* else whoever stops the host may also have stopped the worker */
         weir_log_warn("supervisor: link lost worker=%d why=\"%s\"", worker,
                       status == WEIR_ERR_AGAIN ? "it does not read" : weir_status_text(status));
     }
-    w->program.stopping |= status == WEIR_ERR_AGAIN; /* one that has exited says more */
+    w->program.stopping |= status == WEIR_ERR_AGAIN; /* if it has exited, its status says more */
     weir_sup_worker_lose_link(w);
 }
 
@@ -79,5 +79,5 @@ void weir_sup_worker_stop(struct weir_supervisor *sup, int worker)
 
     weir_log_debug("supervisor: worker told to stop worker=%d", worker);
     sup->workers[worker].stop_by_ns = weir_clock_now_ns() + WEIR_WORKER_STOP_WAIT_NS;
-    (void)weir_sup_worker_send(sup, worker, &stop, -1); /* a lost link ends it, too */
+    (void)weir_sup_worker_send(sup, worker, &stop, -1); /* a lost link ends the worker, too */
 }

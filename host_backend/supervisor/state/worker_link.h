@@ -5,20 +5,20 @@
 #include "base/clock.h"
 #include "host_backend/supervisor/state/supervisor.h"
 
-#define WEIR_WORKER_STOP_WAIT_NS (5 * WEIR_NS_PER_S) /* for one that is to end */
+#define WEIR_WORKER_STOP_WAIT_NS (5 * WEIR_NS_PER_S) /* time for a worker to end by itself */
 
-/** Send what waits for room in the link, if anything does. One that has had none for too long is
- * given up. */
+/** Send messages that wait for room in the link. A link that has had none for too long is
+ * closed. */
 void weir_sup_worker_flush(struct weir_supervisor *sup, int worker, uint64_t now_ns);
-/** Close it, with what waits for room in it. */
+/** Close a worker's link, and drop the messages that wait for room in it. */
 void weir_sup_worker_close_link(struct weir_sup_worker *w);
-/** The same; the worker sees that and exits. One that stands still does not, and is killed. */
+/** Close the link of a running worker, which sees that and exits; a stopped one is killed. */
 void weir_sup_worker_lose_link(struct weir_sup_worker *w);
 
-/** Does it read its link, and know its tenants? One that does not yet is told all at once when it
- * does. -1: no. */
+/** Does a worker read its link, and know its tenants? If not, it is sent all when it begins to
+ * read. -1: no. */
 bool weir_sup_worker_is_told(const struct weir_supervisor *sup, int worker);
-/** Have it end by itself; it is killed if it does not within 5 s. */
+/** Tell a worker to end; it is killed if it does not within 5 s. */
 void weir_sup_worker_stop(struct weir_supervisor *sup, int worker);
 /** Send to one worker; a broken link is closed. @return true when it went out */
 bool weir_sup_worker_send(struct weir_supervisor *sup, int worker,

@@ -29,7 +29,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The file to write, or NULL: containers are not served. */
+/* Path of the CDI file to write; NULL: containers are not served. */
 static const char *cdi_path(const struct weir_supervisor *sup)
 {
     if (sup->config.cdi[0] == 0) {
@@ -113,7 +113,7 @@ static void sweep(struct weir_supervisor *sup, const char *folder)
             snprintf(path, sizeof path, "%s/%s/" WEIR_CONTAINER_SOCKET, folder, entry->d_name);
             unlink(path);
             snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-            rmdir(path); /* what else lies in it is not ours */
+            rmdir(path); /* fails if it has files that are not ours */
         }
     }
     if (dir != NULL) {
@@ -156,7 +156,7 @@ static void write_cdi(const struct weir_supervisor *sup, const char *path)
 void weir_sup_containers_follow(struct weir_supervisor *sup)
 {
     const char *path = cdi_path(sup);
-    mode_t shared = (mode_t)sup->config.socket_mode >> 1 & 011; /* may write: may pass */
+    mode_t shared = (mode_t)sup->config.socket_mode >> 1 & 011; /* who may write may also pass */
     char folder[PATH_MAX];
 
     if (path == NULL) {
@@ -189,7 +189,7 @@ void weir_sup_containers_follow(struct weir_supervisor *sup)
 void weir_sup_containers_close(struct weir_supervisor *sup)
 {
     const char *path = cdi_path(sup);
-    bool any = sup->demand.fd >= 0; /* then there was a device "new" */
+    bool any = sup->demand.fd >= 0; /* if so, there was a device "new" */
 
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         if (sup->tenants[i].used) {

@@ -40,13 +40,13 @@
 #define REQUEST_BYTES   4096
 #define WORDS_MAX       24
 #define REQUEST_WAIT_NS (2 * WEIR_NS_PER_S)
-#define ID_SHOWN        12 /* of a container's id, as engines show it */
-/* At a time; the other quarter of the tenants is kept for those that an administrator makes. */
+#define ID_SHOWN        12 /* characters of a container's id, as engines show it */
+/* The most shares at a time; the other quarter of the tenants is kept for administrators. */
 #define SHARES_MAX (WEIR_CONFIG_TENANTS_MAX - WEIR_CONFIG_TENANTS_MAX / 4)
 
 /* ---------------------------------------------------------------- folders */
 
-/* One that is there keeps its mode: chmod() would also change what its access list allows. */
+/* Make a folder. An existing one keeps its mode: chmod() would also change its access list. */
 static bool make_folder(const char *path, mode_t mode)
 {
     return mkdir(path, mode) == 0 ? chmod(path, mode) == 0 : errno == EEXIST;
@@ -88,7 +88,7 @@ static bool path_of_share(const struct weir_supervisor *sup, const struct weir_s
     return n > 0 && (size_t)n < bytes;
 }
 
-/* Removes what stands in a folder of the shares, but "none". */
+/* Remove what lies in a folder of the shares, except "none". */
 static void sweep(const char *folder, bool inner)
 {
     DIR *dir = opendir(folder);
@@ -103,7 +103,7 @@ static void sweep(const char *folder, bool inner)
             continue;
         }
         if (inner) {
-            unlink(path); /* a socket */
+            unlink(path); /* the entry is a socket */
         } else {
             sweep(path, strspn(entry->d_name, "0123456789") != strlen(entry->d_name));
         }
@@ -149,7 +149,7 @@ static bool is_share(const struct weir_sup_tenant *tenant)
     return tenant->used && !tenant->gone && tenant->source == WEIR_ORIGIN_DEMAND;
 }
 
-/* Does its weight follow from what its user's other shares weigh? Not if weir tenant has set it. */
+/* Does its weight depend on the user's other shares? Not if weir tenant has set the weight. */
 static bool is_divided(const struct weir_sup_tenant *tenant, uint32_t user)
 {
     size_t weight = (size_t)weir_setting_find("weight");
@@ -158,7 +158,7 @@ static bool is_divided(const struct weir_sup_tenant *tenant, uint32_t user)
            tenant->origins[weight] == WEIR_ORIGIN_DEMAND;
 }
 
-/* Divide what a user's shares weigh together. */
+/* Divide a weight among a user's shares. */
 static void divide(struct weir_supervisor *sup, uint32_t user, uint32_t together)
 {
     struct weir_sup_tenant *shares[WEIR_CONFIG_TENANTS_MAX];
@@ -181,7 +181,7 @@ static void divide(struct weir_supervisor *sup, uint32_t user, uint32_t together
     }
 }
 
-/* The heaviest of a user's shares that are divided; 0: there are none. */
+/* The heaviest weight asked for by a user's shares that are divided; 0: there are none. */
 static uint32_t heaviest(const struct weir_supervisor *sup, uint32_t user)
 {
     uint32_t most = 0;
@@ -216,16 +216,16 @@ void weir_sup_shares_weigh(struct weir_supervisor *sup)
 
 /* ---------------------------------------------------------------- what is asked */
 
-/* Of a request, beside the settings. */
+/* A request for a share, beside the settings. */
 struct wish {
-    uint32_t uid;       /* who may use the share */
-    uint32_t user_slot; /* of whom it counts for */
+    uint32_t uid;       /* user who may use the share */
+    uint32_t user_slot; /* slot of the user for whom it counts */
     bool by_root;
     pid_t asker;
-    pid_t pid;             /* the share ends with it */
-    const char *self;      /* what the asker takes its own pid for */
-    const char *container; /* its id; NULL: a program */
-    const char *user;      /* whose share it is to be, by root's wish */
+    pid_t pid;             /* the process with which the share ends */
+    const char *self;      /* the pid that the requester believes to have */
+    const char *container; /* a container's id; NULL: the share is for a program */
+    const char *user;      /* user of the share if root asks for another one */
     char *settings[WORDS_MAX];
     size_t n_settings;
 };
@@ -258,7 +258,7 @@ static bool id_ok(const char *id)
            id[0] != '-' && id[0] != '.' && id[0] != '_';
 }
 
-/* The words of a request; what the kernel says of the asker is in the wish already. */
+/* Read the words of a request; the kernel's credentials of its sender are in the wish already. */
 static bool read_wish(char *text, struct wish *wish, struct weir_diag *diag)
 {
     const char *pid = NULL;
@@ -289,7 +289,7 @@ static bool read_wish(char *text, struct wish *wish, struct weir_diag *diag)
     return true;
 }
 
-/* Pids in a request are the host's, or there is no telling when the process ends. */
+/* Does the sender have the same pid on the host? If not, its process's end cannot be seen. */
 static bool has_our_pids(const struct wish *wish, struct weir_diag *diag)
 {
     pid_t self;
@@ -302,11 +302,11 @@ static bool has_our_pids(const struct wish *wish, struct weir_diag *diag)
     return same;
 }
 
-/* Whose share is it? */
+/* Find the user for whom the share counts. */
 static bool find_owner(struct weir_supervisor *sup, struct wish *wish, struct weir_diag *diag)
 {
     uint32_t own = geteuid();
-    pid_t asker = wish->user == NULL ? wish->asker : 0; /* root's, or the user's */
+    pid_t asker = wish->user == NULL ? wish->asker : 0; /* 0 if root has named the user */
 
     if (wish->user != NULL) {
         if (wish->uid != 0 && wish->uid != own) {
@@ -327,8 +327,8 @@ static bool find_owner(struct weir_supervisor *sup, struct wish *wish, struct we
     return true;
 }
 
-/* May the user have another one, as far as the host has places for shares? A half of these is for
- * the first share of each user. */
+/* Are there places left for another share of the user? Half of all places are for each user's first
+ * share. */
 static bool has_place(const struct weir_supervisor *sup, uint32_t user)
 {
     uint64_t used[WEIR_USERS_MAX] = {0};
@@ -338,7 +338,7 @@ static bool has_place(const struct weir_supervisor *sup, uint32_t user)
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
         const struct weir_sup_tenant *t = &sup->tenants[i];
 
-        used[t->demand_user] += t->used && t->source == WEIR_ORIGIN_DEMAND; /* also one that goes */
+        used[t->demand_user] += t->used && t->source == WEIR_ORIGIN_DEMAND; /* also removed ones */
     }
     return weir_supply_allows(&supply, user, 1);
 }
@@ -399,9 +399,8 @@ static int64_t user_of_process(pid_t pid)
     return found;
 }
 
-/* May the asker have the share end with this process? With another's, which may run for ever, it
- * would stay when its user has gone. The process may be a container's first, of a subordinate user.
- */
+/* May the sender let the share end with this process? Another user's process might run for ever,
+ * and the share would stay. The process may be a container's first, of a subordinate user. */
 static bool is_askers(const struct weir_supervisor *sup, const struct wish *wish)
 {
     int64_t uid = user_of_process(wish->pid);
@@ -411,16 +410,16 @@ static bool is_askers(const struct weir_supervisor *sup, const struct wish *wish
             weir_sup_user_owner((uint32_t)uid, wish->pid) == sup->users[wish->user_slot].uid);
 }
 
-/* A descriptor that tells when the share's process has ended. */
+/* Open a descriptor that shows when the share's process has ended. */
 static bool watch_process(const struct weir_supervisor *sup, const struct wish *wish, int *ret_fd,
                           struct weir_diag *diag)
 {
-    *ret_fd = (int)syscall(SYS_pidfd_open, wish->pid, 0); /* close-on-exec by itself */
+    *ret_fd = (int)syscall(SYS_pidfd_open, wish->pid, 0); /* has close-on-exec by itself */
     if (*ret_fd < 0) {
         weir_diag_set(diag, 0, 0, "process %d: %s", (int)wish->pid, strerror(errno));
         return false;
     }
-    if (!is_askers(sup, wish) || has_ended(*ret_fd)) { /* another may have its pid by now */
+    if (!is_askers(sup, wish) || has_ended(*ret_fd)) { /* the pid may be another process's by now */
         weir_diag_set(diag, 0, 0,
                       "process %d is another user's, or has ended: a share ends with a process of "
                       "whoever asks for it",
@@ -461,7 +460,7 @@ static void look_at_share(struct weir_supervisor *sup, struct weir_sup_tenant *t
     }
 }
 
-/* Those whose process has ended make room first: a container may have been started again. */
+/* Remove shares whose process has ended first: a container may have been started again. */
 static void remove_ended(struct weir_supervisor *sup)
 {
     for (int i = 0; i < WEIR_CONFIG_TENANTS_MAX; i++) {
@@ -471,7 +470,7 @@ static void remove_ended(struct weir_supervisor *sup)
     }
 }
 
-/* The new tenant, or NULL and why. */
+/* Make the tenant; NULL and a diagnosis if it cannot be made. */
 static struct weir_sup_tenant *make(struct weir_supervisor *sup, char *text, struct wish *wish,
                                     struct weir_diag *diag)
 {
@@ -550,7 +549,7 @@ static void close_client(struct weir_sup_asker *asker)
 static void read_asker(struct weir_supervisor *sup, struct weir_sup_asker *asker)
 {
     char text[REQUEST_BYTES + 1];
-    ssize_t n = recv(asker->fd, text, REQUEST_BYTES, MSG_DONTWAIT); /* descriptors fall off */
+    ssize_t n = recv(asker->fd, text, REQUEST_BYTES, MSG_DONTWAIT); /* passed descriptors close */
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
@@ -562,7 +561,7 @@ static void read_asker(struct weir_supervisor *sup, struct weir_sup_asker *asker
     close_client(asker);
 }
 
-/* A place for another one: a free one, or that of the oldest of the user with most. */
+/* A free place for a connection, or that of the oldest one of the user with most. */
 static struct weir_sup_asker *find_asker(struct weir_supervisor *sup)
 {
     struct weir_sup_asker *found = NULL;
@@ -598,7 +597,7 @@ void weir_sup_demand_accept(struct weir_supervisor *sup)
     (void)!weir_peer_of(fd, &peer);
     asker = find_asker(sup);
     if (asker->fd >= 0) {
-        close_client(asker); /* it makes room */
+        close_client(asker); /* the oldest connection makes room */
     }
     *asker = (struct weir_sup_asker){fd, weir_clock_now_ns() + REQUEST_WAIT_NS, peer.uid};
 }
@@ -614,7 +613,7 @@ void weir_sup_share_gone(struct weir_supervisor *sup, struct weir_sup_tenant *te
         (void)rmdir(path);
     }
     if (path_of_user(sup, tenant->demand_uid, path, sizeof path)) {
-        (void)rmdir(path); /* if that was the last */
+        (void)rmdir(path); /* fails unless it is empty */
     }
     if (tenant->demand_fd >= 0) {
         close(tenant->demand_fd);

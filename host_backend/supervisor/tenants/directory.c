@@ -29,15 +29,15 @@
 #include <unistd.h>
 
 #define LOOK_AT  64
-#define HAVE_MAX 16384u /* times that workers may have an entry: one may find it in a loop */
+#define HAVE_MAX 16384u /* uses of an entry by workers: a program may find one in a loop */
 
 struct weir_sup_entry {
-    struct weir_sup_entry *next; /* in its bucket */
+    struct weir_sup_entry *next; /* the next one in its bucket */
     struct weir_link_entry about;
-    int fd; /* memory: the driver's; a descriptor's: our end of the pair; -1: an event */
-    struct weir_sup_entry *memory; /* that a descriptor stands for; or NULL */
-    uint32_t n_descriptors;        /* that stand for this memory */
-    int16_t *workers;              /* that have it, one as often as it has it; owned */
+    int fd; /* memory: the driver's; a descriptor's: our end of the pair; an event's: -1 */
+    struct weir_sup_entry *memory; /* the memory that a descriptor stands for; or NULL */
+    uint32_t n_descriptors;        /* descriptors that stand for this memory */
+    int16_t *workers;              /* the workers that have it, each once for each use; owned */
     size_t n_workers, workers_room;
 };
 
@@ -117,7 +117,7 @@ static bool is_descriptor(const struct weir_sup_entry *e)
 
 static void free_entry(struct weir_supervisor *sup, struct weir_sup_entry *e)
 {
-    if (is_descriptor(e)) { /* its worker may have a copy, so that closing would not take it out */
+    if (is_descriptor(e)) { /* a worker may hold a copy: closing ours would not remove it */
         (void)epoll_ctl(sup->directory.watch_fd, EPOLL_CTL_DEL, e->fd, NULL);
     }
     if (e->fd >= 0) {
@@ -150,7 +150,7 @@ static void drop_one(struct weir_supervisor *sup, struct weir_sup_entry *e)
     free_entry(sup, e);
 }
 
-/* Take an entry out; memory that only a descriptor kept goes with it. */
+/* Drop an entry, and the memory that it was the last descriptor of. */
 static void drop(struct weir_supervisor *sup, struct weir_sup_entry *e)
 {
     struct weir_sup_entry *memory = e->memory;
@@ -164,7 +164,7 @@ static void drop(struct weir_supervisor *sup, struct weir_sup_entry *e)
     }
 }
 
-/* What the worker says is checked: it may be in a guest's hands. */
+/* Check what the worker says: a guest may control it. */
 static bool is_sound(const struct weir_link_entry *about, int fd)
 {
     switch (about->kind) {
@@ -182,12 +182,12 @@ static bool is_sound(const struct weir_link_entry *about, int fd)
 
 static bool watch(struct weir_supervisor *sup, struct weir_sup_entry *e)
 {
-    struct epoll_event event = {.events = 0, .data = {.ptr = e}}; /* hang-up is always told */
+    struct epoll_event event = {.events = 0, .data = {.ptr = e}}; /* hang-up is always reported */
 
     return epoll_ctl(sup->directory.watch_fd, EPOLL_CTL_ADD, e->fd, &event) == 0;
 }
 
-/* What is particular to the kind. */
+/* Prepare an entry according to its kind. */
 static enum weir_status prepare(struct weir_supervisor *sup, int worker, struct weir_sup_entry *e)
 {
     struct weir_sup_tenant *tenant = &sup->tenants[e->about.tenant_index];
@@ -223,7 +223,7 @@ static void enter(struct weir_supervisor *sup, struct weir_sup_entry *e)
     sup->directory.n_memory += e->about.kind == WEIR_ENTRY_MEMORY;
 }
 
-/* Enter what has been charged; takes the descriptor. */
+/* Add an entry that has been charged; takes the descriptor. */
 static enum weir_status make(struct weir_supervisor *sup, int worker,
                              const struct weir_link_entry *about, int fd)
 {
@@ -247,7 +247,7 @@ static enum weir_status make(struct weir_supervisor *sup, int worker,
 
 /* ---------------------------------------------------------------- what workers ask */
 
-/* Does the worker serve this tenant, which has others? */
+/* Does the worker serve this tenant, and does the tenant have other workers? */
 static bool serves(const struct weir_supervisor *sup, int worker, uint32_t tenant)
 {
     return tenant < WEIR_CONFIG_TENANTS_MAX &&
@@ -284,7 +284,7 @@ static void answer(struct weir_supervisor *sup, int worker, const struct weir_li
     struct weir_link_message message = {.type = WEIR_LINK_FOUND, .entry = *entry};
 
     message.entry.status = status;
-    (void)weir_sup_worker_send(sup, worker, &message, fd); /* one that is gone waits no more */
+    (void)weir_sup_worker_send(sup, worker, &message, fd); /* a worker that is gone needs none */
 }
 
 void weir_sup_publish(struct weir_supervisor *sup, int worker, const struct weir_link_entry *entry,
@@ -293,7 +293,7 @@ void weir_sup_publish(struct weir_supervisor *sup, int worker, const struct weir
     answer(sup, worker, entry, publish(sup, worker, entry, fd), -1);
 }
 
-/* Fill the answer, and count that the worker has the memory. */
+/* Fill the answer, and count one more use of the memory by the worker. */
 static enum weir_status hand_out(struct weir_sup_entry *e, int worker,
                                  struct weir_link_entry *found, int *ret_fd)
 {
@@ -335,7 +335,7 @@ void weir_sup_withdraw(struct weir_supervisor *sup, int worker, const struct wei
                                    : NULL;
 
     if (e == NULL || is_descriptor(e)) {
-        return; /* its tenant has gone, or it lies */
+        return; /* its tenant was removed, or the worker lies */
     }
     remove_worker(e, worker);
     if (is_unused(e)) {
@@ -356,8 +356,8 @@ void weir_sup_directory_look(struct weir_supervisor *sup)
 }
 
 /*
- * For each entry of a bucket: drop it if it is to go. Dropping one may drop its memory, which can
- * be any other of the bucket, so the bucket is begun again.
+ * Drop each entry of a bucket for which goes() holds. Dropping one may drop its memory, which can
+ * be any other of the bucket, so the search then begins again.
  */
 static void drop_if(struct weir_supervisor *sup, bool (*goes)(struct weir_sup_entry *e, int which),
                     int which)
@@ -387,7 +387,7 @@ void weir_sup_directory_worker_gone(struct weir_supervisor *sup, int worker)
     drop_if(sup, loses_worker, worker);
 }
 
-/* Before the memory that they stand for. */
+/* Descriptors are dropped before the memory that they stand for. */
 static bool is_descriptor_of(struct weir_sup_entry *e, int tenant)
 {
     return is_descriptor(e) && e->about.tenant_index == (uint32_t)tenant;

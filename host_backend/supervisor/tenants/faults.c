@@ -31,9 +31,9 @@
 
 #define CUDA_ASSERT        710           /* CUDA_ERROR_ASSERT */
 #define CUDA_LAUNCH_FAILED 719           /* CUDA_ERROR_LAUNCH_FAILED */
-#define RELEASE_PAUSE_NS   WEIR_NS_PER_S /* between questions whether a worker can end */
+#define RELEASE_PAUSE_NS   WEIR_NS_PER_S /* pause between asking a worker whether it can end */
 
-/* NULL: the tenant that the report is about has gone; another may have its slot by now. */
+/* The tenant that the report is about; NULL: it was removed, and another may have its slot. */
 static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
                                          const struct weir_link_fault *fault)
 {
@@ -48,7 +48,7 @@ static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup,
 
 /* ---------------------------------------------------------------- quarantine */
 
-/* Its fault was in a worker of several tenants. */
+/* Must the tenant leave a worker of several tenants for its fault? */
 static bool is_to_be_moved(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                            const struct weir_link_fault *fault)
 {
@@ -58,8 +58,8 @@ static bool is_to_be_moved(const struct weir_supervisor *sup, const struct weir_
            (certain || (fault->marks && !weir_sup_has_remote_guests(sup, tenant)));
 }
 
-/* Has it a worker of its own in place of that of several tenants? Its quarantine has given it one,
- * or it had one for its virtual machines before it got a key. */
+/* Has the tenant its own worker instead of a shared one? Its quarantine has given it one, or it had
+ * one for its virtual machines before it got a key. */
 static bool is_moved(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     return tenant->used && weir_sup_uses_shared_worker(sup, tenant) &&
@@ -149,7 +149,7 @@ bool weir_sup_quarantine_end(struct weir_supervisor *sup, int worker)
     quarantined = tenant->faults.quarantine_end_ns != 0;
     tenant->faults.quarantine_end_ns = 0;
     shared = weir_sup_worker_for(sup, tenant);
-    if (shared < 0) { /* tried again at its next death */
+    if (shared < 0) { /* its next death tries again */
         tenant->faults.quarantine_end_ns = quarantined ? weir_clock_now_ns() : 0;
         return false;
     }
@@ -207,10 +207,10 @@ void weir_sup_faults_watch(struct weir_supervisor *sup, struct weir_host_loop *l
 
 /* ---------------------------------------------------------------- faults */
 
-/* Where a fault was, as far as it matters to whom it hurts. */
+/* Where a fault was, as far as that decides who suffers from it. */
 enum place { PLACE_OWN_WORKER, PLACE_SHARED_WORKER, PLACE_MPS };
 
-/* The user's other shares, and the next ones, could end what others do in the same way. */
+/* Put the user in quarantine: other shares, also later ones, could do the same harm. */
 static void blame_user(struct weir_supervisor *sup, uint32_t uid, enum place place, uint64_t end_ns)
 {
     weir_sup_user(sup, uid)->quarantine_end_ns = end_ns;
@@ -226,7 +226,7 @@ static void blame_user(struct weir_supervisor *sup, uint32_t uid, enum place pla
     }
 }
 
-/* Is the tenant to be in quarantine for it? Its slot is its own while a worker has its work. */
+/* Does the fault lead to quarantine? A slot stays its tenant's while a worker has its work. */
 static bool is_to_be_quarantined(const struct weir_supervisor *sup,
                                  const struct weir_link_fault *fault, enum place place)
 {
@@ -236,7 +236,7 @@ static bool is_to_be_quarantined(const struct weir_supervisor *sup,
              is_to_be_moved(sup, &sup->tenants[fault->tenant_index], fault)));
 }
 
-/* @param user  as of weir_sup_share_user(), when the fault was reported: it may be over now. */
+/* Count a fault. @param user  as of weir_sup_share_user() when it was reported; may be gone now. */
 static void count(struct weir_supervisor *sup, const struct weir_link_fault *fault,
                   enum place place, int64_t user)
 {
@@ -272,7 +272,7 @@ static void count(struct weir_supervisor *sup, const struct weir_link_fault *fau
                    fault->error, fault->n_suspects);
 }
 
-/* -1, too, if another tenant has its slot by now. */
+/* The user of the share that had the fault; -1: none, or another tenant has its slot by now. */
 static int64_t user_of(const struct weir_supervisor *sup, const struct weir_link_fault *fault)
 {
     int64_t user = weir_sup_share_user(sup, fault->tenant_index);
@@ -302,7 +302,7 @@ void weir_sup_fault_of_dead(struct weir_supervisor *sup, int worker, bool by_sig
     struct weir_sup_mps *domain = weir_mps_of(sup, w);
     struct weir_link_fault fault = {.error = CUDA_LAUNCH_FAILED, .n_suspects = 1};
 
-    /* One that leaves, and asks no more whose fault it was, knows that. */
+    /* If a fault with a known cause makes the domain leave, a death by signal is no new fault. */
     if (by_signal && w->tenant >= 0 && (!domain->leaving || domain->blame.open)) {
         fault.tenant_index = (uint32_t)w->tenant;
         fault.goings = sup->tenants[w->tenant].goings;

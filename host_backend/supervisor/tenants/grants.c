@@ -1,14 +1,14 @@
 /*
- * Memory of the machine, divided among all tenants.
+ * Divides memory of the machine among all tenants.
  *
  * Pinned memory cannot be swapped out, and other memory of workers is charged to no container. So
  * what all tenants have of them together is bounded, and each holder (users.h) is guaranteed a
  * part. A tenant's workers charge its page (base/account.h), where the supervisor writes how much
- * they may have for now. Who needs more asks. When too little is left, what was granted and is not
- * used is taken back from all pages.
+ * they may have for now. A worker that needs more asks. When too little is left, the supervisor
+ * takes back unused grants from all pages.
  *
- * What a worker may have written into its tenant's page is not believed, except that the tenant
- * uses less than it was granted.
+ * The supervisor does not believe what a worker may have written into its tenant's page, except
+ * that the tenant uses less than its grant.
  */
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
@@ -19,9 +19,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SLACK_BYTES (UINT64_C(64) << 20) /* more than was asked for: so few ask twice in a row */
+#define SLACK_BYTES (UINT64_C(64) << 20) /* granted on top, so that few ask twice in a row */
 
-/* Of all tenants together, so that a quarter of the machine is left for all else. */
+/* The most memory for all tenants together: a quarter of the machine is left for all else. */
 static uint64_t total_of(enum weir_account_item item)
 {
     uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -41,7 +41,7 @@ static bool grant(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
         const struct weir_sup_tenant *t = &sup->tenants[i];
         uint64_t *own = &granted[weir_sup_holder(t)];
 
-        if (t->used && t->account != NULL) { /* also of one that goes */
+        if (t->used && t->account != NULL) { /* tenants that are being removed count, too */
             *own = (*own == WEIR_SUPPLY_NOBODY ? 0 : *own) + t->granted[item];
         }
     }
@@ -64,7 +64,7 @@ static void take_back(struct weir_supervisor *sup, enum weir_account_item item)
     }
 }
 
-/* How much it lacks. 0: nothing. */
+/* How much the tenant's grant lacks for this amount. 0: nothing. */
 static uint64_t lack(const struct weir_sup_tenant *tenant, enum weir_account_item item,
                      uint64_t amount)
 {

@@ -33,10 +33,10 @@
 #define SOUND_AFTER_NS (30 * WEIR_NS_PER_S)
 
 struct weir_sup_domain {
-    struct weir_libvirt_message said; /* the last */
+    struct weir_libvirt_message said; /* the last message */
     char tenant[WEIR_TENANT_NAME_BYTES];
-    uint32_t set; /* bit per setting that came from it */
-    bool missing; /* its tenant is not there */
+    uint32_t set; /* one bit for each setting that came from it */
+    bool missing; /* there is no such tenant */
 };
 
 static struct weir_sup_domain *find_domain(struct weir_supervisor *sup, const char *name)
@@ -85,7 +85,7 @@ static void complain(const struct weir_sup_domain *d, const char *why)
     weir_log_warn("libvirt: domain=\"%s\" %s: the old setting stays", d->said.domain, why);
 }
 
-/* Give settings of a domain back to the tenant's source, in config. */
+/* Reset a domain's settings in config to those of the tenant's source. */
 static void give_back(struct weir_sup_tenant *tenant, uint32_t settings,
                       struct weir_tenant_config *config)
 {
@@ -120,7 +120,7 @@ static void commit(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
     }
 }
 
-/* The number of a setting that is in order and now in config; -1 after a complaint. */
+/* Store a setting in config. @return its number; -1 after a complaint. */
 static int take(const struct weir_supervisor *sup, const struct weir_sup_domain *d,
                 const struct weir_sup_tenant *tenant, const struct weir_libvirt_setting *s,
                 struct weir_tenant_config *config, bool quiet)
@@ -146,9 +146,9 @@ static int take(const struct weir_supervisor *sup, const struct weir_sup_domain 
 }
 
 /*
- * Put what a domain says in effect.
- * @param again  it was said before, and the tenant is new or was read anew: what has been set by
- *               others since stays, and nothing is complained about twice.
+ * Apply a domain's settings to its tenant.
+ * @param again  they were applied before, and the tenant is new or was read anew: what others have
+ *               set since stays, and no complaint is repeated.
  */
 static void apply(struct weir_supervisor *sup, struct weir_sup_domain *d,
                   struct weir_sup_tenant *tenant, bool again)
@@ -181,7 +181,7 @@ static void apply(struct weir_supervisor *sup, struct weir_sup_domain *d,
     commit(sup, tenant, d, &config);
 }
 
-/* The domain's tenant, made if that is wished; NULL: there is none. */
+/* Find the domain's tenant, or make it if the configuration says so; NULL: there is none. */
 static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup, struct weir_sup_domain *d)
 {
     struct weir_sup_tenant *tenant = living(sup, d->tenant);
@@ -199,7 +199,7 @@ static struct weir_sup_tenant *tenant_of(struct weir_supervisor *sup, struct wei
     return living(sup, d->tenant);
 }
 
-/* What was set in a tenant that the domain no longer names goes back. */
+/* Reset what the domain has set in a tenant that it no longer names. */
 static void leave_tenant(struct weir_supervisor *sup, struct weir_sup_domain *d)
 {
     struct weir_sup_tenant *tenant = living(sup, d->tenant);
@@ -234,7 +234,7 @@ static void on_element(struct weir_supervisor *sup, const struct weir_libvirt_me
         leave_tenant(sup, d);
         memset(d->tenant, 0, sizeof d->tenant);
     }
-    if (strlen(name) < sizeof d->tenant) { /* a longer one is no tenant's; cut, it might be one */
+    if (strlen(name) < sizeof d->tenant) { /* a longer name is no tenant's, but might be if cut */
         memcpy(d->tenant, name, strlen(name) + 1);
     }
     tenant = tenant_of(sup, d);
@@ -263,12 +263,12 @@ static void on_bad(struct weir_supervisor *sup, const struct weir_libvirt_messag
         d = add_domain(sup, message->domain);
     }
     if (d != NULL && memcmp(&d->said, message, sizeof *message) != 0) {
-        d->said = *message; /* what it has set stays, and stays its own */
+        d->said = *message; /* settings that it has made stay */
         complain(d, message->complaint);
     }
 }
 
-/* Texts end, and hold nothing that would forge a line of a log. */
+/* Is this a terminated text without characters that could forge a line of a log? */
 static bool is_text(char *text, size_t bytes)
 {
     size_t n = 0; /* not strnlen: gcc 14 loses sight of which array it is given, and warns */
@@ -417,7 +417,7 @@ static void on_link(void *user, int index)
     if (n == (ssize_t)sizeof message) {
         weir_sup_libvirt_message(sup, &message);
     } else if (n >= 0 || (errno != EAGAIN && errno != EINTR)) {
-        close_link(&sup->libvirt); /* its end, which SIGCHLD tells as well */
+        close_link(&sup->libvirt); /* its end; SIGCHLD reports it, too */
     }
 }
 
@@ -458,7 +458,7 @@ void weir_sup_libvirt_watch(struct weir_supervisor *sup, struct weir_host_loop *
     weir_host_loop_wake(loop, at_ns != 0 ? at_ns : WEIR_FOREVER);
 }
 
-/* It keeps nothing, and may be in a call that does not come back: no time is given. */
+/* It is killed at once: it keeps nothing, and may be in a call that does not return. */
 void weir_sup_libvirt_close(struct weir_supervisor *sup)
 {
     struct weir_sup_libvirt *l = &sup->libvirt;

@@ -7,15 +7,15 @@
 
 /** Start weir-libvirt, if weir.toml names a libvirt; complains on stderr. */
 enum weir_status weir_sup_libvirt_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
-/** Do what a message says. @param message  any bytes; changed */
+/** Handle a message. @param message  any bytes; changed */
 void weir_sup_libvirt_message(struct weir_supervisor *sup, struct weir_libvirt_message *message);
-/** Tenants were added or read anew: what domains say of them holds again. */
+/** Tenants were added or read anew: apply again what domains say of them. */
 void weir_sup_libvirt_again(struct weir_supervisor *sup);
-/** Look whether it died (SIGCHLD). */
+/** Look whether weir-libvirt has died (SIGCHLD). */
 void weir_sup_libvirt_reap(struct weir_supervisor *sup);
-/** Start it again when its time has come. */
+/** Restart weir-libvirt when that is due. */
 void weir_sup_libvirt_tick(struct weir_supervisor *sup, uint64_t now_ns);
-/** Watch its link, and wake the loop for that. */
+/** Watch its link, and wake the loop when a restart is due. */
 void weir_sup_libvirt_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 void weir_sup_libvirt_close(struct weir_supervisor *sup);
 

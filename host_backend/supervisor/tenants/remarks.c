@@ -1,4 +1,4 @@
-/* What an administrator may have overlooked in a configuration that is valid. */
+/* Logs what an administrator may have overlooked in a configuration that is valid. */
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/tenants/tenants.h"
 #include "host_backend/supervisor/workers/worker_for.h"
@@ -16,7 +16,7 @@ void weir_sup_remark_restart(const struct weir_supervisor *sup, const struct wei
     }
 }
 
-/* Of the devices that a worker has: all of those with the same list have as much. */
+/* Memory of the devices of a list: all workers with the same list have the same devices. */
 static uint64_t memory_of(const struct weir_supervisor *sup, const char *devices)
 {
     uint64_t bytes = 0;
@@ -54,7 +54,7 @@ uint32_t weir_sup_promised_pct(const struct weir_supervisor *sup)
         const char *list = tenants[i]->devices;
 
         if (i > 0 && strcmp(list, tenants[i - 1]->devices) == 0) {
-            continue; /* mostly all are alike */
+            continue; /* most tenants have the same list */
         }
         uint64_t bytes = memory_of(sup, *list != 0 ? list : sup->config.devices);
         uint32_t pct = weir_config_promised_pct(tenants, n, list, bytes);

@@ -84,7 +84,7 @@ static enum weir_status open_tenant(struct weir_supervisor *sup, struct weir_sup
     return status;
 }
 
-/* Workers read on the page how many tenants there are. */
+/* Show workers on their pages how many tenants there are. */
 static void show_count(struct weir_supervisor *sup)
 {
     uint32_t n = 0;
@@ -111,7 +111,7 @@ const char *weir_origin_text(const struct weir_supervisor *sup, enum weir_origin
                                                                          : texts[origin];
 }
 
-/* The settings of a source, under those that others have made since. */
+/* Merge a source's settings with those that others have made since. */
 static void merge(const struct weir_sup_tenant *tenant, struct weir_tenant_config *merged)
 {
     *merged = tenant->base;
@@ -160,7 +160,7 @@ enum weir_status weir_sup_setting_try(const struct weir_supervisor *sup,
     return status;
 }
 
-/* A slot for a name: its own, or a free one. */
+/* A slot for a name: the tenant's own, or a free one. */
 static struct weir_sup_tenant *slot_for(struct weir_supervisor *sup, const char *name)
 {
     struct weir_sup_tenant *tenant = weir_sup_tenant_find(sup, name);
@@ -178,7 +178,7 @@ static struct weir_sup_tenant *slot_for(struct weir_supervisor *sup, const char 
     return tenant;
 }
 
-/* A source has made a tenant, or changed it. */
+/* Report that a source has created or changed a tenant. */
 static void tell_event(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                        const struct weir_tenant_config *before)
 {
@@ -203,7 +203,7 @@ static void tell_event(struct weir_supervisor *sup, const struct weir_sup_tenant
     }
 }
 
-/* Settings of a source for a tenant, new or known. */
+/* Apply a source's settings to a tenant, new or known. */
 static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin source,
                                   const struct weir_tenant_config *config)
 {
@@ -229,13 +229,13 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     if (!tenant->gone) {
         memcpy(tenant->base.user, tenant->config.user, sizeof tenant->base.user);
     } else {
-        tenant->faults = (struct weir_sup_faults){0}; /* those of before went with it */
+        tenant->faults = (struct weir_sup_faults){0}; /* earlier faults ended with its removal */
         memset(&tenant->refused, 0, sizeof tenant->refused);
     }
     if (tenant->gone && source == WEIR_ORIGIN_DEMAND &&
-        weir_sup_owner(config, &tenant->demand_uid) == WEIR_OK) { /* else it is refused later */
+        weir_sup_owner(config, &tenant->demand_uid) == WEIR_OK) { /* a failure is reported later */
         tenant->demand_user = sup->demand.asking_user;
-        weir_sup_quarantine_inherit(sup, tenant); /* before it gets a worker */
+        weir_sup_quarantine_inherit(sup, tenant); /* its first worker depends on that */
     }
     merge(tenant, &merged);
     bool changed = !weir_settings_equal(&tenant->config, &merged);
@@ -255,15 +255,15 @@ static enum weir_status apply_one(struct weir_supervisor *sup, enum weir_origin 
     return tenant->listen_fd >= 0 ? WEIR_OK : open_tenant(sup, tenant);
 }
 
-/* What is there for the tenants together. */
+/* Update what all tenants share. */
 static void follow(struct weir_supervisor *sup)
 {
     weir_sup_containers_follow(sup);
     weir_sup_vsock_follow(sup);
 }
 
-/* No worker has anything of it: its slot is free.
- * A worker of its own that is not running stays so. */
+/* Free the slot of a tenant of which no worker has anything. Its own worker, if not running, stays
+ * so. */
 static void release(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
 {
     struct weir_sup_worker *own = tenant->worker >= 0 ? &sup->workers[tenant->worker] : NULL;
@@ -279,7 +279,7 @@ static void release(struct weir_supervisor *sup, struct weir_sup_tenant *tenant)
     tenant->used = false;
 }
 
-/* Has a process something of it? */
+/* Does a process still have something of the tenant? */
 static bool has_workers(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     bool has = tenant->worker >= 0 && sup->workers[tenant->worker].pid != 0;
@@ -297,7 +297,7 @@ static void release_if_free(struct weir_supervisor *sup, struct weir_sup_tenant 
     }
 }
 
-/* As apply_one(); a tenant that could not be made leaves its slot. */
+/* Apply settings as apply_one() does, but free the slot of a tenant that could not be made. */
 static enum weir_status apply(struct weir_supervisor *sup, enum weir_origin source,
                               const struct weir_tenant_config *config)
 {
@@ -348,7 +348,7 @@ void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t
     struct weir_link_message stop = {.type = WEIR_LINK_STOP};
 
     if (tenant == NULL || !tenant->used || !tenant->gone || tenant->goings != goings) {
-        return; /* it has come back */
+        return; /* the tenant was added again */
     }
     if (tenant->worker < 0) {
         return; /* its programs' workers are stopped as a whole */
@@ -368,7 +368,7 @@ void weir_sup_tenants_died(struct weir_supervisor *sup, int worker)
 
         if (tenant->used && tenant->gone && tenant->worker == worker) {
             if (sup->workers[worker].tenant == i) {
-                sup->workers[worker].used = false; /* nobody needs another one */
+                sup->workers[worker].used = false; /* no other tenant needs it */
             }
             tenant->worker = -1;
             release_if_free(sup, tenant);
@@ -439,7 +439,7 @@ enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
         enum weir_status one;
 
         if (there != NULL && !there->gone && there->source == WEIR_ORIGIN_DEMAND) {
-            weir_sup_tenant_remove(sup, there); /* the name is the file's */
+            weir_sup_tenant_remove(sup, there); /* the file may use the name */
         }
         one = apply(sup, WEIR_ORIGIN_FILE, &config->tenants[k]);
 
@@ -457,7 +457,7 @@ void weir_sup_tenants_tell(struct weir_supervisor *sup, int worker)
         if (!tenant->used || tenant->worker != worker) {
             continue;
         }
-        if (tenant->gone) { /* the worker has never heard of it */
+        if (tenant->gone) { /* no worker has heard of it */
             weir_sup_tenant_freed(sup, tenant->index, tenant->goings);
         } else {
             weir_sup_tenant_join(sup, tenant, worker);

@@ -9,18 +9,18 @@
 /** Apply the configuration: open sockets of new tenants, close those of gone ones, tell workers. */
 enum weir_status weir_sup_tenants_apply(struct weir_supervisor *sup,
                                         const struct weir_host_config *config) WEIR_MUST_CHECK;
-/** Make a tenant while the host runs. The diagnosis says why not; what failed later is logged. */
+/** Make a tenant while the host runs. The diagnosis says why not; later failures are logged. */
 enum weir_status weir_sup_tenant_add(struct weir_supervisor *sup,
                                      const struct weir_tenant_config *config,
                                      enum weir_origin source,
                                      struct weir_diag *ret_diag) WEIR_MUST_CHECK;
-/** Its socket goes and its sessions end. */
+/** Remove a tenant: its socket is closed and its sessions end. */
 void weir_sup_tenant_remove(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
-/** Its worker has nothing left of the tenant that went as the number `goings`. */
+/** A worker has nothing left of the tenant that was removed as this generation. */
 void weir_sup_tenant_freed(struct weir_supervisor *sup, uint32_t index, uint32_t goings);
-/** A worker has died, and with it all that it had of tenants that are gone. */
+/** A worker has died, and with it all that it had of removed tenants. */
 void weir_sup_tenants_died(struct weir_supervisor *sup, int worker);
-/** A worker of one of the tenant's programs has died; the tenant may have gone before. */
+/** A worker of one of the tenant's programs has died; the tenant may have been removed before. */
 void weir_sup_tenant_worker_gone(struct weir_supervisor *sup, uint32_t index);
 /**
  * Change one setting in `config`, which becomes the tenant's with weir_sup_tenant_commit().
@@ -33,7 +33,7 @@ enum weir_status weir_sup_setting_try(const struct weir_supervisor *sup,
 /** Put new settings in effect, and tell the worker. */
 void weir_sup_tenant_commit(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
                             const struct weir_tenant_config *config);
-/** "weir.toml", or "built in" where the host was given none, and so on. */
+/** A text for people: "weir.toml", or "built in" where the host was given none, and so on. */
 const char *weir_origin_text(const struct weir_supervisor *sup, enum weir_origin origin);
 /**
  * Watch for connections to tenants' sockets. Guests of a worker that is not ready, or has others to
@@ -41,16 +41,16 @@ const char *weir_origin_text(const struct weir_supervisor *sup, enum weir_origin
  * accepted and wait in the supervisor.
  */
 void weir_sup_tenants_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-/** Have another worker serve a tenant from now on. Nothing of it is in the one before. */
+/** Let another worker serve a tenant of which the one before has nothing. */
 void weir_sup_tenant_move(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker);
 /** Close all tenants' sockets. */
 void weir_sup_tenants_close(struct weir_supervisor *sup);
-/** A worker begins to read: send it all that it must know of tenants. */
+/** Send a worker that begins to read all that it must know of tenants. */
 void weir_sup_tenants_tell(struct weir_supervisor *sup, int worker);
 
 /* containers.c */
 
-/** After any change of the tenants: their sockets for containers, and the CDI file. */
+/** After any change of the tenants: update their sockets for containers, and the CDI file. */
 void weir_sup_containers_follow(struct weir_supervisor *sup);
 /** Close those sockets and remove the file. */
 void weir_sup_containers_close(struct weir_supervisor *sup);
@@ -63,38 +63,38 @@ void weir_sup_containers_close(struct weir_supervisor *sup);
 enum weir_status weir_sup_demand_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
 void weir_sup_demand_close(struct weir_supervisor *sup);
 void weir_sup_demand_accept(struct weir_supervisor *sup);
-/** Other bounds, for shares that are made from now on. */
+/** Set other bounds for shares that are made from now on. */
 void weir_sup_demand_follow(struct weir_supervisor *sup, const struct weir_demand_config *demand);
 void weir_sup_demand_tick(struct weir_supervisor *sup, uint64_t now_ns);
-/** Watch for who asks, for askers, and for the processes that have shares. */
+/** Watch for new connections, for requests, and for the ends of processes that have shares. */
 void weir_sup_demand_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 /** Make a share's folder and listen there. */
 enum weir_status weir_sup_share_listen(struct weir_supervisor *sup,
                                        struct weir_sup_tenant *tenant) WEIR_MUST_CHECK;
-/** A tenant is removed: what there is of it as a share. */
+/** A tenant is removed: remove its folder, if it is a share. */
 void weir_sup_share_gone(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
-/** Divide anew what shares weigh together: all of them, and each user's. */
+/** Divide the shares' weight again: all of it, and each user's. */
 void weir_sup_shares_weigh(struct weir_supervisor *sup);
 
 /* faults.c */
 
-/** A worker's death has ended its MPS domain; by a signal: its tenant is to blame. */
+/** A worker's death has ended its MPS domain; if by_signal, its tenant is to blame. */
 void weir_sup_fault_of_dead(struct weir_supervisor *sup, int worker, bool by_signal);
 /** A worker says that a tenant has ended, or may have ended, its GPU context. */
 void weir_sup_fault(struct weir_supervisor *sup, int worker, const struct weir_link_fault *fault);
-/** A share on demand begins, of the user demand_user: in quarantine if that user is. */
+/** A share on demand of the user demand_user begins: in quarantine if that user is. */
 void weir_sup_quarantine_inherit(struct weir_supervisor *sup, struct weir_sup_tenant *share);
 /** A worker of several tenants has died: those whose fault may have been its end get workers of
  * their own. */
 void weir_sup_quarantine_begin(struct weir_supervisor *sup, int worker);
 /**
- * A worker has died: if its tenant's quarantine is over, or it has a key since a while, the tenant
- * goes to the worker that it shares, and this one is not started again.
+ * A worker has died: if its tenant's quarantine is over, or it has long had a key, the tenant moves
+ * to the shared worker, and this one is not restarted.
  * @return was that so?
  */
 bool weir_sup_quarantine_end(struct weir_supervisor *sup, int worker);
-/** Look whose faults were under MPS; ask workers whose tenants' quarantines are over whether they
- * can end. */
+/** Finish the search for causes of faults under MPS; ask workers whose tenants' quarantine is over
+ * whether they can end. */
 void weir_sup_faults_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Wake the loop when weir_sup_faults_tick() has, for quarantines, something to do. */
 void weir_sup_faults_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
@@ -112,21 +112,21 @@ void weir_sup_grant(struct weir_supervisor *sup, int worker, const struct weir_l
 /** @return false: this process can open no more descriptors */
 bool weir_sup_directory_open(struct weir_supervisor *sup);
 void weir_sup_directory_close(struct weir_supervisor *sup);
-/** A worker publishes something: enter it, and answer. @param fd  taken; -1: none */
+/** Enter an entry that a worker publishes, and answer. @param fd  taken; -1: none */
 void weir_sup_publish(struct weir_supervisor *sup, int worker, const struct weir_link_entry *entry,
                       int fd);
-/** A worker asks for something: answer. */
+/** Find an entry that a worker asks for, and answer. */
 void weir_sup_find(struct weir_supervisor *sup, int worker, const struct weir_link_entry *entry);
-/** A worker has no more use of something that it published or found. */
+/** End one use of an entry by a worker that published or found it. */
 void weir_sup_withdraw(struct weir_supervisor *sup, int worker,
                        const struct weir_link_entry *entry);
 /** Watch for guests that close their descriptors. */
 void weir_sup_directory_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-/** Guests have closed descriptors. */
+/** Handle descriptors that guests have closed. */
 void weir_sup_directory_look(struct weir_supervisor *sup);
-/** A worker has died: it has nothing more. */
+/** A worker has died: end all its uses of entries. */
 void weir_sup_directory_worker_gone(struct weir_supervisor *sup, int worker);
-/** A tenant goes, and all that it has published. */
+/** A tenant is removed: drop all that it has published. */
 void weir_sup_directory_tenant_gone(struct weir_supervisor *sup,
                                     const struct weir_sup_tenant *tenant);
 /** Device memory that is charged to the tenant and to none of its workers. */
@@ -140,14 +140,14 @@ uint64_t weir_sup_directory_bytes(const struct weir_sup_tenant *tenant);
 /** Log which keys of a reloaded configuration change only with a restart. */
 void weir_sup_remark_restart(const struct weir_supervisor *sup, const struct weir_host_config *now);
 /**
- * What its programs may have of its devices' memory together, in bytes. 0: all of it, or a part of
- * it, and no worker has said yet how much that is.
+ * How much memory of its devices a tenant's programs may have together, in bytes. 0: all of it, or
+ * a percentage, and no worker has yet reported the whole.
  */
 uint64_t weir_sup_quota_bytes(const struct weir_supervisor *sup,
                               const struct weir_sup_tenant *tenant);
-/** Of a GPU's memory, by quotas; of several lists of devices the one that is promised most. */
+/** The percentage of a GPU's memory promised by quotas; the highest of all lists of devices. */
 uint32_t weir_sup_promised_pct(const struct weir_supervisor *sup);
-/** Log it if that is more than there is, once for each figure. */
+/** Log a percentage above 100, once for each value. */
 void weir_sup_remark_memory(struct weir_supervisor *sup);
 /** Log which tenants have a key and no worker that listens for remote guests. */
 void weir_sup_remark_keys(const struct weir_supervisor *sup);

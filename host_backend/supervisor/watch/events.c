@@ -1,13 +1,13 @@
 /*
- * What happened: the last events, for those who ask, and a stream for those who follow.
+ * The last events, for clients that ask, and a stream of events for followers.
  *
- * So many are kept. When there is no room for another one, the oldest goes of the holder (users.h)
- * with most of them, so that no tenant can push out what is told about the others, nor a user with
- * shares that come and go. What a holder's programs can cause is also limited in an interval: what
- * is too much is counted, and told by one event once it has calmed down.
+ * KEPT_MAX events are kept. When another one needs room, the oldest event of the holder (users.h)
+ * with most of them is dropped, so that no tenant can push out events about others, nor a user with
+ * shares that come and go. Events that a holder's programs can cause are also limited in an
+ * interval: those over the limit are counted, and one later event reports their number.
  *
- * A follower is an operator's connection that never ends. It is sent what it has room for and never
- * waited for. One that falls behind misses events that have gone, as their numbers show.
+ * A follower is an operator's connection that never ends. It gets as much as it has room for, and
+ * nobody waits for it. A follower that falls behind misses dropped events, as their numbers show.
  */
 #include "host_backend/supervisor/watch/events.h"
 
@@ -29,8 +29,8 @@
 #include <unistd.h>
 
 #define KEPT_MAX    1024u
-#define LIMIT_MAX   50u              /* events of a holder in an interval */
-#define NOBODY      WEIR_HOLDERS_MAX /* the holder of what is about no tenant */
+#define LIMIT_MAX   50u              /* the most events of a holder in an interval */
+#define NOBODY      WEIR_HOLDERS_MAX /* stands for the holder of events about no tenant */
 #define INTERVAL_NS (10 * WEIR_NS_PER_S)
 
 struct limit {
@@ -41,8 +41,8 @@ struct limit {
 
 struct follower {
     int fd;        /* -1: free */
-    uint64_t next; /* number of the event that it gets next */
-    char *line;    /* that it has not got whole; NULL: none */
+    uint64_t next; /* number of the next event for it */
+    char *line;    /* the line that it has only got in part; NULL: none */
     size_t bytes, sent;
 };
 
@@ -52,10 +52,10 @@ struct kept {
 };
 
 struct weir_sup_events {
-    uint64_t n; /* so far: the last one's number */
+    uint64_t n; /* number of the last event */
     uint32_t n_kept;
     struct kept room[KEPT_MAX];
-    struct kept *kept[KEPT_MAX]; /* n_kept of them, by number; the others are free */
+    struct kept *kept[KEPT_MAX]; /* n_kept of them in order of their numbers; the others are free */
     struct limit limits[WEIR_HOLDERS_MAX];
     struct follower followers[WEIR_FOLLOWERS_MAX];
 };
@@ -170,7 +170,7 @@ static void on_follower(void *user, int index)
         return;
     }
     if (recv(f->fd, waste, sizeof waste, MSG_DONTWAIT) >= 0 || errno != EAGAIN) {
-        drop(f); /* it has gone, or says what nobody asked for */
+        drop(f); /* the follower has gone, or sends something unasked */
         return;
     }
     send_some(sup->events, f);
@@ -186,7 +186,7 @@ void weir_sup_events_watch(struct weir_supervisor *sup, struct weir_host_loop *l
     }
 }
 
-/* Everything that is known, and then what comes. The client's descriptor is taken. */
+/* Send a client all kept events, and then new ones. Takes the client's descriptor. */
 static void follow(struct weir_supervisor *sup, struct weir_admin_client *client)
 {
     for (uint32_t i = 0; i < WEIR_FOLLOWERS_MAX; i++) {
@@ -205,7 +205,7 @@ static void follow(struct weir_supervisor *sup, struct weir_admin_client *client
 
 /* ---------------------------------------------------------------- events */
 
-/* The oldest of the holder with most goes; its room is behind the others then. */
+/* Drop the oldest event of the holder with most; its memory moves behind the others. */
 static void make_room(struct weir_sup_events *events)
 {
     uint32_t n[WEIR_HOLDERS_MAX + 1] = {0}, most = 0, i = 0;
@@ -249,7 +249,7 @@ static void append(struct weir_sup_events *events, uint32_t holder, struct weir_
     }
 }
 
-/* Is there room for another one of the tenant's holder? Says what was left out before. */
+/* May the tenant's holder have another event? First adds one for those left out before. */
 static bool may_tell(struct weir_sup_events *events, const struct weir_sup_tenant *tenant)
 {
     struct limit *l = &events->limits[weir_sup_holder(tenant)];
@@ -277,7 +277,7 @@ static bool may_tell(struct weir_sup_events *events, const struct weir_sup_tenan
     return true;
 }
 
-/* Can a tenant's programs cause it? Its user can have a share on demand come and go. */
+/* Can a tenant cause the event often? Its user can start and end a share on demand. */
 static bool is_limited(const struct weir_sup_event *what)
 {
     return what->tenant != NULL &&

@@ -1,5 +1,5 @@
 /*
- * What happened, for `weir events`: a bounded ring, and a stream for those who follow. Private to
+ * Events for `weir events`: a bounded ring, and a stream for followers. Private to
  * host_backend/supervisor, like supervisor.h.
  */
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_WATCH_EVENTS_H
@@ -10,30 +10,30 @@
 
 #define WEIR_FOLLOWERS_MAX 8u
 
-/* Zero or NULL where it does not apply. */
+/* An event. Members that do not apply are zero or NULL. */
 struct weir_sup_event {
     enum weir_event_kind kind;
     const struct weir_sup_tenant *tenant;
     const char *program, *call;
-    uint64_t pid;    /* the program's */
+    uint64_t pid;    /* pid of the program */
     uint64_t worker; /* pid */
     uint64_t session, bytes;
-    uint64_t n; /* how many it stands for; 0: 1 */
+    uint64_t n; /* how many events this one stands for; 0: 1 */
 };
 
-/** @return false: no memory */
+/** Begin without events. @return false: no memory */
 bool weir_sup_events_open(struct weir_supervisor *sup);
-/** Hang up on all who follow. */
+/** Close the connections of all followers. */
 void weir_sup_events_close(struct weir_supervisor *sup);
 
-/** Something happened. @param why  for people, a format; "" where there is nothing to say. */
+/** Add an event. @param why  for people, a format; "" if there is nothing to say. */
 void weir_sup_event(struct weir_supervisor *sup, const struct weir_sup_event *what, const char *why,
                     ...) WEIR_PRINTF(3, 4);
 
-/** A worker says what happened; nothing in it is trusted. */
+/** Add an event that a worker reports; nothing in it is trusted. */
 void weir_sup_worker_event(struct weir_supervisor *sup, int worker, struct weir_link_event *event);
 
-/** Watch the connections of those who follow. */
+/** Watch the connections of followers. */
 void weir_sup_events_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
 
 #endif

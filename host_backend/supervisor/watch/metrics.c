@@ -1,8 +1,9 @@
 /*
- * Metrics as text: the figures of status.def that are one.
+ * Writes metrics as text: those figures of status.def that are metrics.
  *
  * Names follow Prometheus' conventions: base units in the name, counters end in _total, ratios lie
- * between 0 and 1. What belongs together (a direction, an outcome) is one name with a label.
+ * between 0 and 1. Values that belong together (a direction, an outcome) share a name and differ in
+ * a label.
  */
 #include "host_backend/supervisor/watch/metrics.h"
 
@@ -16,7 +17,7 @@ static void print_head(FILE *out, const char *name, const char *type, const char
     fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* A label's value: names of devices come from the driver. */
+/* Print a label's value escaped: names of devices come from the driver. */
 static void print_escaped(FILE *out, const char *text)
 {
     for (; *text != 0; text++) {
@@ -25,7 +26,7 @@ static void print_escaped(FILE *out, const char *text)
         } else if ((unsigned char)*text >= ' ' && (unsigned char)*text < 0x7f) {
             putc(*text, out);
         } else {
-            putc('?', out); /* the format wants UTF-8, which a driver need not give */
+            putc('?', out); /* the format demands UTF-8, which a driver need not give */
         }
     }
 }
@@ -98,7 +99,7 @@ static void print_tenants(FILE *out, const struct weir_status_report *report)
     }
 }
 
-/* How long work waited in the gate: "le" counts all that waited no longer. */
+/* Print the histogram of waits in the gate: "le" counts all that waited no longer. */
 static void print_waits(FILE *out, const struct weir_status_report *report)
 {
     static const char name[] = "weir_tenant_gate_wait_seconds";
@@ -135,7 +136,7 @@ static void print_programs(FILE *out, const struct weir_status_report *report)
     }
 }
 
-/* Is there a number of this metric for the row? */
+/* Does the metric have a value in this row? */
 static bool is_known(const struct weir_status_field *f, const struct weir_status_device *row)
 {
     return f->metric.name != NULL && !(f->metric.scheduled && row->scheduled == 0) &&
@@ -214,7 +215,7 @@ void weir_metrics_write(FILE *out, const struct weir_status_report *report, doub
     print_workers(out, report);
 }
 
-/* Where the request's head ends; 0: not yet. Bare newlines are taken as well (RFC 9112, 2.2). */
+/* Find the end of the request's head; 0: not yet. Bare newlines count, too (RFC 9112, 2.2). */
 static size_t head_end(const char *head, size_t bytes)
 {
     for (size_t i = 0; i + 1 < bytes; i++) {

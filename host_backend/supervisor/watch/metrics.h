@@ -20,7 +20,7 @@
  */
 void weir_metrics_write(FILE *out, const struct weir_status_report *report, double start_time_s);
 
-#define WEIR_HTTP_HEAD_MAX 4096 /* bytes of a request, without its body, which nobody reads */
+#define WEIR_HTTP_HEAD_MAX 4096 /* bytes of a request; its body is never read */
 #define WEIR_HTTP_MORE     0    /* the request has not ended yet */
 
 /**
@@ -35,7 +35,7 @@ void weir_metrics_write(FILE *out, const struct weir_status_report *report, doub
  */
 int weir_http_judge(const char *head, size_t bytes, bool *ret_head);
 
-/** "404 Not Found" and so on. */
+/** The text of a status: "404 Not Found" and so on. */
 const char *weir_http_reason(int status);
 
 #endif

@@ -41,7 +41,7 @@ static socklen_t name_of(const char *uuid, struct sockaddr_un *address)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* false: nobody is there (any more). */
+/* Ask who listens at the name. @return false: nobody does (any more). */
 static bool ask_holder(const struct sockaddr_un *name, socklen_t bytes,
                        struct weir_claim_holder *holder)
 {
@@ -55,7 +55,7 @@ static bool ask_holder(const struct sockaddr_un *name, socklen_t bytes,
     if (fd < 0) {
         return true;
     }
-    /* EAGAIN: so many ask that it has no room. */
+    /* EAGAIN: somebody listens, but too many are asking. */
     there = connect(fd, (const struct sockaddr *)name, bytes) == 0 || errno == EAGAIN;
     if (there && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0) {
         holder->pid = peer.pid;
@@ -79,7 +79,7 @@ static enum weir_status enter(struct weir_claims *claims, const char *uuid, int 
     return WEIR_OK;
 }
 
-/* Nobody but root can tell root's host no; and whoever holds the name must have let us see who. */
+/* Must we obey this holder? Root's host obeys only root, whom it must have identified. */
 static bool binds_us(const struct weir_claim_holder *holder)
 {
     return geteuid() != 0 || holder->uid == 0;
@@ -108,7 +108,7 @@ enum weir_status weir_claims_take(struct weir_claims *claims, const char *uuid,
     for (int i = 0; bind(fd, (const struct sockaddr *)&name, bytes) != 0; i++) {
         bool taken = errno == EADDRINUSE, there = taken && ask_holder(&name, bytes, ret_holder);
 
-        if (taken && !there && i < TRIES) { /* it has just begun, or ended */
+        if (taken && !there && i < TRIES) { /* the holder has just begun, or ended */
             (void)poll(NULL, 0, 1);
             continue;
         }
@@ -119,7 +119,7 @@ enum weir_status weir_claims_take(struct weir_claims *claims, const char *uuid,
         if (there && binds_us(ret_holder)) {
             return WEIR_ERR_EXISTS;
         }
-        if (!there) { /* who binds and does not listen is no host */
+        if (!there) { /* a process that binds but does not listen is no host */
             ret_holder->pid = -1;
         }
         return enter(claims, uuid, -1);
@@ -152,7 +152,7 @@ static void describe(const struct weir_claim_holder *holder, char *text, size_t 
              weir_text_visible(holder->run_dir, run_dir, sizeof run_dir));
 }
 
-/* false: another host has it. */
+/* Claim a GPU for this host. @return false: another host has it. */
 static bool claim(struct weir_supervisor *sup, const char *uuid)
 {
     struct weir_claim_holder holder;
@@ -206,7 +206,7 @@ void weir_sup_claim_answer(struct weir_supervisor *sup, unsigned i)
     if (fd >= 0) {
         const char *run_dir = sup->config.run_dir;
 
-        (void)!send(fd, run_dir, strlen(run_dir), MSG_NOSIGNAL); /* who is gone needs it no more */
+        (void)!send(fd, run_dir, strlen(run_dir), MSG_NOSIGNAL); /* harmless if the asker is gone */
         close(fd);
     }
 }

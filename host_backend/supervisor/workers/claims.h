@@ -10,11 +10,11 @@
 #include "host_backend/supervisor/state/supervisor.h"
 #include <sys/types.h>
 
-/* Who has a GPU. */
+/* The host that has a GPU. */
 struct weir_claim_holder {
     pid_t pid; /* 0: it lives in another pid namespace */
     uid_t uid;
-    char run_dir[256]; /* as it says; "": it does not answer */
+    char run_dir[256]; /* the host's own answer; "": it does not answer */
 };
 
 /**

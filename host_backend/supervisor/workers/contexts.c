@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define UNTOLD_CONTEXTS 98u /* of a GPU, until a worker has told (worker/device/device.c) */
+#define UNTOLD_CONTEXTS 98u /* per GPU, until a worker has reported it (worker/device/device.c) */
 
-/* Of the smallest GPU that workers have told of. */
+/* Contexts of the smallest GPU that workers have reported. */
 static uint32_t contexts_of_a_gpu(const struct weir_supervisor *sup)
 {
     uint32_t least = UNTOLD_CONTEXTS;
@@ -24,12 +24,12 @@ static uint32_t contexts_of_a_gpu(const struct weir_supervisor *sup)
     return least;
 }
 
-/* A list's GPU number k, as it is written there. false: it has fewer. */
+/* The name of a list's GPU number k, as it is written there. false: the list is shorter. */
 static bool gpu_of(const struct weir_supervisor *sup, const char *list, uint32_t k,
                    char ret_gpu[WEIR_GPU_NAME_BYTES])
 {
     list = *list != 0 ? list : sup->config.devices;
-    if (*list == 0) { /* all that there are */
+    if (*list == 0) { /* "" stands for all GPUs */
         snprintf(ret_gpu, WEIR_GPU_NAME_BYTES, "%u", k);
         return k == 0 || k < sup->gate.n_gpus;
     }
@@ -48,7 +48,7 @@ static bool is_of_programs(const struct weir_sup_worker *w)
     return w->used && w->kind == WEIR_WORKER_PROGRAM;
 }
 
-/* It serves somebody, and may have a context on the GPU. */
+/* Does the worker serve somebody, and may it have a context on the GPU? */
 static bool counts(const struct weir_sup_worker *w, const char *gpu)
 {
     if (*gpu == 0) {
@@ -58,8 +58,8 @@ static bool counts(const struct weir_sup_worker *w, const char *gpu)
            weir_devices_meet(w->devices, gpu);
 }
 
-/* Those whose programs get workers of their own divide; workers of several tenants are nobody's, so
- * with them there is less to divide. */
+/* Count contexts by holder. Tenants whose programs get their own workers divide them; contexts of
+ * shared workers belong to nobody and leave less to divide. */
 static void count(const struct weir_supervisor *sup, struct weir_sup_division *d)
 {
     d->total = *d->gpu == 0 ? WEIR_PROGRAMS_MAX : contexts_of_a_gpu(sup);
@@ -95,7 +95,7 @@ static struct weir_sup_division *division_of(const struct weir_supervisor *sup,
         i++;
     }
     if (i == c->n) {
-        i = i < WEIR_DIVISIONS_MAX ? c->n++ : i - 1; /* the last one is counted anew */
+        i = i < WEIR_DIVISIONS_MAX ? c->n++ : i - 1; /* a full table reuses its last entry */
         snprintf(c->of[i].gpu, sizeof c->of[i].gpu, "%s", gpu);
         count(sup, &c->of[i]);
     }

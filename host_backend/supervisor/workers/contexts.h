@@ -13,16 +13,16 @@
 #include <stdint.h>
 
 #define WEIR_GPU_NAME_BYTES 48
-#define WEIR_DIVISIONS_MAX  64 /* as many GPUs as a host has, or lists name */
+#define WEIR_DIVISIONS_MAX  64 /* as many GPUs as a host has, or as lists name */
 
-/* Who has how many contexts of a GPU, or how many workers. */
+/* How many contexts of a GPU, or how many workers, each holder has. */
 struct weir_sup_division {
-    char gpu[WEIR_GPU_NAME_BYTES]; /* as lists of devices have it; "": all workers of programs */
+    char gpu[WEIR_GPU_NAME_BYTES]; /* a GPU's name in lists of devices; "": counts all workers */
     uint64_t total;
     uint64_t used[WEIR_HOLDERS_MAX];
 };
 
-/* As of a turn of the loop: what was asked for in it. With n = 0 it begins. */
+/* Counts for one turn of the loop, filled on demand. Zeroed at its beginning. */
 struct weir_sup_contexts {
     uint32_t n;
     struct weir_sup_division of[WEIR_DIVISIONS_MAX];
@@ -41,11 +41,11 @@ enum weir_status weir_sup_contexts_ask(const struct weir_supervisor *sup,
                                        struct weir_sup_contexts *c,
                                        const struct weir_sup_tenant *tenant,
                                        const char **ret_why) WEIR_MUST_CHECK;
-/** One that weir_sup_contexts_ask() allows is given or started. */
+/** Count a worker that weir_sup_contexts_ask() allows and that is given or started. */
 void weir_sup_contexts_take(const struct weir_supervisor *sup, struct weir_sup_contexts *c,
                             const struct weir_sup_tenant *tenant);
-/** Has the first GPU of these as many contexts as it takes, with those that serve nobody? */
+/** Has the first of these GPUs as many contexts as fit, including those of idle workers? */
 bool weir_sup_contexts_are_full(const struct weir_supervisor *sup, const char *devices);
-/** Have programs as many workers as they may, with those that serve nobody? */
+/** Are there as many programs' workers as allowed, including idle ones? */
 bool weir_sup_places_are_full(const struct weir_supervisor *sup);
 #endif

@@ -1,11 +1,11 @@
 /*
- * The gate process: started by fork and exec of this program, like a worker, and started again
- * when it dies. It makes a port for each worker; the supervisor passes that on.
+ * The gate process: started by fork and exec of this program, like a worker, and started again when
+ * it dies. The gate process makes a port for each worker; the supervisor passes that on.
  *
- * It is told of each worker whom that serves, before the worker is, and takes no other tenant's
- * work from it. Likewise it is told which GPUs there are: workers say so before they have guests,
- * and get their ports then. What it learns it keeps in a file that is opened here, since workers
- * must not reach it.
+ * The supervisor tells the gate process which tenants a worker serves, before the worker knows
+ * them, and the gate process takes no other tenant's work from that worker. It also sends the GPUs:
+ * workers report them before they have guests, and get their ports then. The gate process keeps
+ * what it learns in a file that is opened here, since workers must not reach it.
  *
  * A worker does not need the gate to work. Until it has a port, and when the gate has died, its
  * work passes undecided.
@@ -35,17 +35,17 @@
 #define SOUND_AFTER_NS (30 * WEIR_NS_PER_S)
 #define STOP_WAIT_NS   (2 * WEIR_NS_PER_S)
 #define PING_WAIT_NS   (2 * WEIR_NS_PER_S)
-#define RENEW_PAUSE_NS WEIR_NS_PER_S /* of a worker's port: a gate is not deaf sooner */
-#define SITE_DOMAIN    0xffffu       /* above the numbers of our MPS servers */
+#define RENEW_PAUSE_NS WEIR_NS_PER_S /* a new port cannot be left as unresponsive sooner */
+#define SITE_DOMAIN    0xffffu       /* a domain's number above those of our MPS servers */
 #define OWN_DOMAIN     0x10000u
-#define TIMES          ".times" /* beside the folder of the caches, which may be the workers' */
+#define TIMES          ".times" /* next to the folder of the caches, which may be the workers' */
 
 static bool is_wanted(const struct weir_supervisor *sup)
 {
     return strcmp(sup->config.scheduler.policy, "off") != 0;
 }
 
-/* The gate sees the end of it and exits, or is killed. */
+/* Close the link: the gate process exits, or is killed. */
 static void lose_link(struct weir_sup_gate *gate)
 {
     weir_outbox_clear(&gate->outbox);
@@ -56,7 +56,7 @@ static void lose_link(struct weir_sup_gate *gate)
 
 static void on_failure(struct weir_supervisor *sup, enum weir_status status)
 {
-    if (!sup->life.stopping) { /* as for workers */
+    if (!sup->life.stopping) { /* as in on_failure() for workers */
         weir_log_warn("supervisor: link to the gate lost why=\"%s\"",
                       status == WEIR_ERR_AGAIN ? "it does not read" : weir_status_text(status));
     }
@@ -140,8 +140,9 @@ static void send_gpus(struct weir_supervisor *sup)
 
 /* ---------------------------------------------------------------- ports of workers */
 
-/* Workers under one MPS server run side by side; any other's contexts take turns on the GPU. The
- * host runs no daemon where programs look for one, so one that is there is the site's. */
+/* The scheduling domain of a worker. Workers under one MPS server run side by side; any other's
+ * contexts take turns on the GPU. The host runs no daemon where programs look for one, so a daemon
+ * there is the site's. */
 static uint32_t domain_of(const struct weir_supervisor *sup, int worker)
 {
     const struct weir_sup_worker *w = &sup->workers[worker];
@@ -160,7 +161,7 @@ void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker)
     struct weir_link_message message = {.type = WEIR_LINK_GATE_PORT};
 
     if (sup->gate.link < 0) {
-        if (w->gate.comes) { /* it waits for that */
+        if (w->gate.comes) { /* the worker waits for that */
             (void)weir_sup_worker_send(sup, worker, &lost, -1);
         }
         return;
@@ -203,8 +204,8 @@ void weir_sup_gate_worker_gone(struct weir_supervisor *sup, int worker)
     }
 }
 
-/* A port that it has made; its worker may be gone already. -1: it could make none, or this process
- * has no descriptor left for it. The worker waits for an answer, and does without a port then. */
+/* Pass on a port that the gate process has made; its worker may be gone. Without a descriptor (none
+ * was made, or this process has none left) the worker is told to do without. */
 static void on_port(struct weir_supervisor *sup, struct weir_link_heard *heard)
 {
     const struct weir_link_message *message = &heard->message;
@@ -228,7 +229,7 @@ static void on_port(struct weir_supervisor *sup, struct weir_link_heard *heard)
 
 /* ---------------------------------------------------------------- a gate that does not read */
 
-/* A worker may say so wrongly, so the gate is asked before anything happens to it. */
+/* A worker says that the gate process does not read. That may be wrong, so ask the gate first. */
 void weir_sup_gate_deaf(struct weir_supervisor *sup, int worker)
 {
     const struct weir_link_message ping = {.type = WEIR_LINK_PING};
@@ -244,7 +245,7 @@ void weir_sup_gate_deaf(struct weir_supervisor *sup, int worker)
     }
 }
 
-/* It was too slow for a while: whoever left it comes back, by a new port. */
+/* The gate process lives: give new ports to the workers that have left it. */
 static void on_ping(struct weir_supervisor *sup, struct weir_link_heard *heard)
 {
     (void)heard;
@@ -288,13 +289,13 @@ static enum weir_status start(struct weir_supervisor *sup)
         "%s", "");
     weir_sup_config_fill(sup, &message.config);
     if (weir_sup_gate_send(sup, &message,
-                           sup->spin.page_fd)) { /* one that is gone is seen by SIGCHLD */
+                           sup->spin.page_fd)) { /* SIGCHLD reports a process that is gone */
         send_times(sup);
         send_gpus(sup);
         weir_sup_tenants_tell_gate(sup);
     }
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        if (weir_sup_worker_is_told(sup, i)) { /* the others come when they are ready for it */
+        if (weir_sup_worker_is_told(sup, i)) { /* the others get a port when they begin to read */
             weir_sup_gate_worker_starts(sup, i);
         }
     }
@@ -352,7 +353,7 @@ void weir_sup_gate_receive(struct weir_supervisor *sup)
     weir_link_finish(&heard);
 }
 
-/* The workers' work passes undecided until there is another. */
+/* The gate process has died: work passes undecided until the next one runs. */
 static void on_death(struct weir_supervisor *sup, int wait_status)
 {
     const struct weir_link_message lost = {.type = WEIR_LINK_GATE_LOST};

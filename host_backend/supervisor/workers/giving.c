@@ -1,10 +1,9 @@
 /*
- * Device memory that may come back soon: workers that serve nobody are told to end for others that
- * lack memory, programs that have ended give theirs back, and workers release what their programs
- * do not use.
+ * Device memory that may come back soon: idle workers end for others that lack memory, programs
+ * that have ended give theirs back, and workers release what their programs do not use.
  *
  * A worker that lacks memory says so (WEIR_LINK_NO_MEMORY) and then has its messages counted
- * (WEIR_LINK_SYNC). By then its page says how many may give some.
+ * (WEIR_LINK_SYNC). When they are counted, its page says how many workers may give back memory.
  */
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
@@ -16,19 +15,19 @@
 #include "base/log.h"
 #include "base/programs.h"
 
-#define NO_SPARES_NS (30 * WEIR_NS_PER_S) /* after a lack of memory */
-#define GIVE_WAY_NS  WEIR_NS_PER_S        /* between two lacks of memory of one worker */
+#define NO_SPARES_NS (30 * WEIR_NS_PER_S) /* no spares for this long after a lack of memory */
+#define GIVE_WAY_NS  WEIR_NS_PER_S /* time between two lacks of memory that a worker may report */
 
 /* ---------------------------------------------------------------- programs that have ended */
 
-/* The worker, which has looked at the program's socket, says so on its page; or the kernel does. */
+/* Has its program ended? The worker, which looks at the program's socket, or the kernel says so. */
 static bool has_ended(const struct weir_sup_worker *w)
 {
     return w->used && ((w->spin_page != NULL && atomic_load(&w->spin_page->ending) != 0) ||
                        (w->program.busy && weir_process_is_gone((uint32_t)w->program.pid)));
 }
 
-/* @param tenant, devices  as of weir_sup_any_has_ended(). */
+/* Is its memory asked for? @param tenant, devices  as of weir_sup_any_has_ended(). */
 static bool is_asked_for(const struct weir_supervisor *sup, const struct weir_sup_worker *w,
                          const struct weir_sup_tenant *tenant, const char *devices)
 {
@@ -55,7 +54,7 @@ static bool has_spares(const struct weir_sup_worker *w)
     return w->used && w->spin_page != NULL && atomic_load(&w->spin_page->spares) != 0;
 }
 
-/* A worker may be in a guest's hands, so it is not believed for ever. */
+/* Will the worker give memory back? A guest may control it: it is believed for a while only. */
 static bool is_giving(struct weir_sup_worker *w, uint64_t now_ns)
 {
     if (!has_ended(w) && !has_spares(w)) {
@@ -81,7 +80,7 @@ bool weir_sup_take_spares(struct weir_supervisor *sup)
 
 /* ---------------------------------------------------------------- workers that serve nobody */
 
-/* Can it be given up for a program that lacks memory? Not if a program waits for one like it. */
+/* Can the worker end for a program that lacks memory? Not if a program waits for one like it. */
 static bool may_give_way(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
 {
     bool idle = weir_program_worker_is_there(w) && !w->program.busy;
@@ -123,7 +122,7 @@ void weir_sup_program_syncs(struct weir_supervisor *sup, int worker)
     sup->workers[worker].giving.n_syncs++;
 }
 
-/* When it is next heard if it lacks memory: one that asks in a loop costs the others little. */
+/* When the worker's next lack of memory is handled: one that asks in a loop costs little. */
 static uint64_t heard_ns(const struct weir_sup_worker *w)
 {
     return w->giving.heard_ns != 0 ? w->giving.heard_ns + GIVE_WAY_NS : 0;

@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Half of this process's descriptors are for sockets, links and clients. */
+/* Divide half of this process's descriptors; the rest is for sockets, links and clients. */
 void weir_sup_keeper_init(struct weir_supervisor *sup)
 {
     struct rlimit limit;
@@ -31,7 +31,7 @@ void weir_sup_keeper_init(struct weir_supervisor *sup)
     }
 }
 
-/* No longer held: closed, and its tenant may have another one. */
+/* Close a chunk's descriptor, and credit its tenant for another one. */
 static void let_go(struct weir_supervisor *sup, const struct weir_kept_chunk *kept)
 {
     close(kept->fd);

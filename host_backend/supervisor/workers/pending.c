@@ -3,10 +3,10 @@
  * (programs.c), or they are turned away. The supervisor looks at the hello and leaves it to the
  * worker to read.
  *
- * When all places are taken, one that has said no hello gives way, of the holder (users.h) with
- * most of them. If all have said hello, one of the holder with most places does, for a holder that
- * has fewer. So each of n holders has an n-th of the places, whatever the others do. Who gave way
- * is told to come again.
+ * When all places are taken, a connection without a hello gives way, of the holder (users.h) with
+ * most of them. If all have said hello, one of the holder with most places gives way to a holder
+ * with fewer. So each of n holders has an n-th of the places, whatever the others do. A program
+ * that gave way is told to try again.
  */
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/users.h"
@@ -34,7 +34,7 @@ void weir_sup_pending_forget(struct weir_sup_pending *p)
     *p = (struct weir_sup_pending){.fd = -1};
 }
 
-/* The guest is told, and so is the log; the counts and the events, unless it is to come again. */
+/* Refuse a guest, and log it. Count it and add an event, too, unless it is to try again. */
 static void refuse(struct weir_supervisor *sup, const struct weir_link_guest *guest, int fd,
                    enum weir_status reason, int32_t result, const char *why)
 {
@@ -67,14 +67,14 @@ void weir_sup_turn_away(struct weir_supervisor *sup, struct weir_sup_pending *p,
 void weir_sup_pending_close(struct weir_supervisor *sup)
 {
     for (size_t i = 0; i < WEIR_PENDING_MAX; i++) {
-        if (sup->programs.pending[i].used) { /* nobody serves now, so it need not try again */
+        if (sup->programs.pending[i].used) { /* the host stops, so it need not try again */
             weir_sup_turn_away(sup, &sup->programs.pending[i], WEIR_ERR_NOT_FOUND, UNKNOWN,
                                "the host is shutting down");
         }
     }
 }
 
-/* Look at the hello, which the worker will read. */
+/* Look at the hello without taking it: the worker will read it. */
 static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
 {
     struct weir_hello *hello = NULL;
@@ -101,9 +101,9 @@ static void peek_hello(struct weir_supervisor *sup, struct weir_sup_pending *p)
 
 /* ---------------------------------------------------------------- places */
 
-/* How many places each holder has. */
+/* How many pending connections each holder has. */
 struct crowd {
-    uint32_t silent[WEIR_HOLDERS_MAX]; /* .. of connections that have said no hello */
+    uint32_t silent[WEIR_HOLDERS_MAX]; /* those that have said no hello */
     uint32_t all[WEIR_HOLDERS_MAX];
 };
 
@@ -135,7 +135,7 @@ static uint32_t largest(const uint32_t n[WEIR_HOLDERS_MAX])
     return most;
 }
 
-/* Of a holder's connections the oldest that is silent, or else the youngest of all. */
+/* A holder's oldest silent connection, or else its youngest one. */
 static struct weir_sup_pending *one_of(struct weir_supervisor *sup, uint32_t holder, bool silent)
 {
     struct weir_sup_pending *found = NULL;
@@ -151,7 +151,7 @@ static struct weir_sup_pending *one_of(struct weir_supervisor *sup, uint32_t hol
     return found;
 }
 
-/* A place that is free, or that is made free for a holder's newcomer; NULL: it has no claim.
+/* A free place, or one taken from another connection; NULL: the newcomer has no claim.
  * @param spoke  the newcomer has said something. */
 static struct weir_sup_pending *find_place(struct weir_supervisor *sup, uint32_t holder, bool spoke)
 {
@@ -202,7 +202,7 @@ void weir_sup_program_arrived(struct weir_supervisor *sup, const struct weir_sup
     *place = (struct weir_sup_pending){
         .used = true, .fd = fd, .since_ns = weir_clock_now_ns(), .guest = *guest};
     place->guest.start.arrived_ns = place->since_ns;
-    peek_hello(sup, place); /* it may be there */
+    peek_hello(sup, place); /* the hello may have arrived already */
 }
 
 static void on_pending(void *user, int index)
@@ -213,7 +213,7 @@ static void on_pending(void *user, int index)
     if (pending->used && !pending->said_hello) {
         peek_hello(sup, pending);
     } else if (pending->used) {
-        weir_sup_pending_forget(pending); /* only its end is waited for */
+        weir_sup_pending_forget(pending); /* only a hang-up is watched for */
     }
 }
 
@@ -228,7 +228,7 @@ void weir_sup_pending_watch(struct weir_supervisor *sup, int i, struct weir_host
 
 struct turn {
     uint16_t slot;
-    uint16_t before; /* how many older ones its holder has */
+    uint16_t before; /* how many older connections its holder has */
     uint64_t since_ns;
 };
 

@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-/* The share of the SMs that the contexts of a worker under MPS are to have: the tenant's limit, or
- * what the program asks for if that is less. 0: all. */
+/* The share of the SMs for the contexts of a worker under MPS: the tenant's limit, or what the
+ * program asks for if that is less. 0: all. */
 static uint32_t share_of(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant,
                          uint32_t wish_pct)
 {
@@ -20,8 +20,8 @@ static uint32_t share_of(const struct weir_supervisor *sup, const struct weir_su
                : 0;
 }
 
-/* The kind of worker that a program of the tenant gets. @param p  what it asks for; all zeros: a
- * spare's. */
+/* The kind of worker that a program of the tenant gets. @param p  the program's requests; all zeros
+ * for a spare. */
 static struct weir_program_kind kind_for(const struct weir_supervisor *sup,
                                          const struct weir_sup_tenant *tenant,
                                          const struct weir_sup_pending *p)
@@ -134,7 +134,7 @@ void weir_spare_kinds_find(const struct weir_supervisor *sup, struct weir_spare_
         if (has_spares(t)) {
             struct weir_program_kind kind = kind_for(sup, t, &(struct weir_sup_pending){0});
 
-            /* None with a share of the SMs: each would be for a limit of its own. */
+            /* No spares with a share of the SMs: each would only fit one limit. */
             if (kind.sm_share_pct == 0 && !has_kind(kinds, &kind)) {
                 kinds->of[kinds->n++] = kind;
             }

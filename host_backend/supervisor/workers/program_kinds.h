@@ -1,5 +1,5 @@
 /*
- * What a worker of a program has to be like, and how many of a kind there are and are waited for.
+ * Kinds of programs' workers, and how many workers of a kind there are and are waited for.
  *
  * All functions: @thread main
  */
@@ -10,10 +10,10 @@
 #include "host_backend/supervisor/workers/programs.h"
 
 struct weir_program_kind {
-    const char *devices;   /* borrowed, for the loop's turn */
+    const char *devices;   /* borrowed for a turn of the loop */
     uint32_t connections;  /* CUDA_DEVICE_MAX_CONNECTIONS; 0: as the driver chooses */
-    uint32_t sm_share_pct; /* of the SMs, that its contexts have; 0: all */
-    bool native;           /* never under MPS */
+    uint32_t sm_share_pct; /* percent of the SMs that its contexts have; 0: all */
+    bool native;           /* it never runs under MPS */
 };
 
 /** The kind that a pending program wants. */
@@ -26,12 +26,12 @@ bool weir_program_kind_is_same_but_share(const struct weir_program_kind *a,
 bool weir_program_kind_is_same(const struct weir_program_kind *a,
                                const struct weir_program_kind *b);
 
-/** Is it a worker of programs, started or starting, and not told to end? */
+/** Is this a worker of programs, started or starting, and not told to end? */
 bool weir_program_worker_is_there(const struct weir_sup_worker *worker);
-/** Workers of this kind that are on their way up, or ready, and of no tenant. */
+/** The number of workers of this kind that start or are ready, and have no tenant. */
 uint32_t weir_program_n_unassigned(const struct weir_supervisor *sup,
                                    const struct weir_program_kind *kind);
-/** Programs that wait for one of this kind. */
+/** The number of programs that wait for one of this kind. */
 uint32_t weir_program_n_waiting(const struct weir_supervisor *sup,
                                 const struct weir_program_kind *kind);
 
@@ -39,7 +39,7 @@ uint32_t weir_program_n_waiting(const struct weir_supervisor *sup,
 bool weir_program_is_waited_for(const struct weir_supervisor *sup,
                                 const struct weir_sup_worker *worker);
 
-/* Tenants with spares of different kinds. Most tenants have the same list of devices, and all else
+/* The kinds of spares that tenants need. Most tenants have the same list of devices, and all else
  * is the same for all. */
 struct weir_spare_kinds {
     uint32_t n;

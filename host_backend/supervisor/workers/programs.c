@@ -34,15 +34,15 @@
 #include <unistd.h>
 
 #define HELLO_WAIT_NS   (5 * WEIR_NS_PER_S)
-#define PLACE_WAIT_NS   WEIR_NS_PER_S          /* for a session that is about to end */
-#define PENDING_WAIT_NS (60 * WEIR_NS_PER_S)   /* as long as the guest's library waits */
-#define START_WAIT_NS   (60 * WEIR_NS_PER_S)   /* for a worker: no program waits for longer */
-#define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* after one was given to a program */
-#define CALM_NS         (2 * WEIR_NS_PER_S)    /* since then, before spares change their domain */
-#define SLOW_START_NS   WEIR_NS_PER_S          /* a start that takes longer keeps no other back */
-#define STARTS_AT_ONCE  3                      /* with the same devices: keeps the driver busy */
-#define OUT_OF_MEMORY   2                      /* CUDA_ERROR_OUT_OF_MEMORY */
-#define UNKNOWN         999                    /* CUDA_ERROR_UNKNOWN */
+#define PLACE_WAIT_NS   WEIR_NS_PER_S        /* time to wait for a session that is about to end */
+#define PENDING_WAIT_NS (60 * WEIR_NS_PER_S) /* the guest's library waits as long */
+#define START_WAIT_NS   (60 * WEIR_NS_PER_S) /* for a worker's start: no program waits for longer */
+#define SPARE_PAUSE_NS  (100 * WEIR_NS_PER_MS) /* pause of spares after one went to a program */
+#define CALM_NS         (2 * WEIR_NS_PER_S)    /* pause before spares change their domain */
+#define SLOW_START_NS   WEIR_NS_PER_S          /* a start that takes longer does not delay others */
+#define STARTS_AT_ONCE  3   /* starts with the same devices that keep the driver busy */
+#define OUT_OF_MEMORY   2   /* CUDA_ERROR_OUT_OF_MEMORY */
+#define UNKNOWN         999 /* CUDA_ERROR_UNKNOWN */
 
 static const struct weir_sup_tenant *tenant_of(const struct weir_supervisor *sup,
                                                const struct weir_sup_pending *p)
@@ -57,13 +57,13 @@ static bool is_of_programs(const struct weir_sup_worker *w)
     return w->used && w->kind == WEIR_WORKER_PROGRAM;
 }
 
-/* It opens its driver. */
+/* Is the worker opening its driver? */
 static bool is_starting(const struct weir_sup_worker *w)
 {
     return weir_program_worker_is_there(w) && !w->ready && w->pid > 0 && !w->program.terminated;
 }
 
-/* It is there for nobody, so it can be given up. */
+/* Does the worker serve nobody, so that it can end? */
 static bool is_idle(const struct weir_sup_worker *w)
 {
     return weir_program_worker_is_there(w) && !w->program.busy;
@@ -92,7 +92,7 @@ void weir_sup_program_stop(struct weir_supervisor *sup, int worker)
     weir_sup_worker_stop(sup, worker);
 }
 
-/* The worker that has this process, if any. */
+/* The worker that serves another connection of this process; -1: none. */
 static int worker_of_process(const struct weir_supervisor *sup, const struct weir_sup_pending *p)
 {
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
@@ -107,8 +107,8 @@ static int worker_of_process(const struct weir_supervisor *sup, const struct wei
     return -1;
 }
 
-/* A free worker that was the tenant's before, or else a spare. Rather one in the domain that most
- * programs are in: between domains the GPU takes turns. */
+/* A free worker that was the tenant's before, or else a spare. It prefers the domain with most
+ * programs, because the GPU takes turns between domains. */
 static int free_worker(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
                        const struct weir_program_kind *wanted)
 {
@@ -138,7 +138,7 @@ static bool is_better_to_share(const struct weir_sup_worker *a, const struct wei
                                               : a->program.n_guests < b->program.n_guests;
 }
 
-/* A worker of the tenant for a connection that gets none of its own: a busy one if any is. The
+/* A worker of the tenant for a connection without one of its own: a busy one if possible. The
  * tenant's limit holds there, too, whatever the share of its context. */
 static int shared_with(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
                        const struct weir_program_kind *wanted)
@@ -208,8 +208,8 @@ static void send_to(struct weir_supervisor *sup, struct weir_sup_pending *p, int
 }
 
 /*
- * All domains are full: have a worker that serves nobody leave its own, the one that has been idle
- * for longest, for each program that waits. false: not all of them can have a place so.
+ * All domains are full: for each waiting program, end the worker that has been idle for longest, to
+ * free its place. false: there are too few idle workers.
  */
 static bool clear_place(struct weir_supervisor *sup, const struct weir_program_kind *wanted)
 {
@@ -245,12 +245,12 @@ enum started {
 
 /* Why no worker is started for a program. */
 struct lack {
-    enum weir_status reason; /* for its library */
-    const char *why;         /* for people; static */
-    bool stays;              /* no worker that ends gives room */
+    enum weir_status reason; /* error for its library */
+    const char *why;         /* text for people; static */
+    bool stays;              /* the end of another worker does not help */
 };
 
-/* Does the start of other workers with these devices keep the driver busy? */
+/* Do starts of other workers with these devices keep the driver busy? */
 static bool is_driver_busy(const struct weir_supervisor *sup, const char *devices, uint64_t now_ns)
 {
     uint32_t n = 0;
@@ -264,14 +264,14 @@ static bool is_driver_busy(const struct weir_supervisor *sup, const char *device
     return n >= STARTS_AT_ONCE;
 }
 
-/* @param status  why there is no process. */
+/* There is no process. @param status  the reason */
 static enum started lacks_process(enum weir_status status, struct lack *ret_lack)
 {
     *ret_lack = (struct lack){.reason = status, .why = weir_sup_no_worker_text(status)};
     return NOT_STARTED;
 }
 
-/* There is no room in a domain. */
+/* There is no room in an MPS domain. */
 static enum started lacks_domain(enum weir_mps_room room, struct lack *ret_lack)
 {
     *ret_lack = (struct lack){.reason = WEIR_ERR_FULL,
@@ -283,8 +283,8 @@ static enum started lacks_domain(enum weir_mps_room room, struct lack *ret_lack)
     return NOT_STARTED;
 }
 
-/* Stop a worker on these devices that nobody uses, unless one is on its way out already, or on its
- * way up, so that it is looked at again when it is ready. false: all are used. */
+/* Stop an idle worker on these devices, unless one is ending already, or starting, so that its end
+ * or start is waited for. false: all are in use. */
 static bool make_room(struct weir_supervisor *sup, const char *devices)
 {
     int unused = -1;
@@ -306,8 +306,8 @@ static bool make_room(struct weir_supervisor *sup, const char *devices)
     return unused >= 0;
 }
 
-/* A worker like this needs a context and a place: may it be started, or when one has ended that
- * serves nobody?
+/* May a worker of this kind, which needs a context and a place, be started, now or after an idle
+ * one has ended?
  * @param ret_lack  written with NOT_STARTED. */
 static enum started find_room(struct weir_supervisor *sup, const struct weir_program_kind *wanted,
                               bool for_program, uint64_t now_ns, struct lack *ret_lack)
@@ -368,13 +368,13 @@ static enum started start_one(struct weir_supervisor *sup, const struct weir_pro
     return room == WEIR_MPS_ROOM_SOON ? STARTS_LATER : lacks_domain(room, ret_lack);
 }
 
-/* May programs of the tenant be in one worker, where they get none of their own? */
+/* May programs of the tenant share a worker if they get none of their own? */
 static bool may_share(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant)
 {
     return sup->config.workers.on_shortage == WEIR_SHORTAGE_SHARE && !weir_sup_is_strict(tenant);
 }
 
-/* Do programs hold what it lacks that have just ended? */
+/* Do programs that have just ended still hold what this one lacks? */
 static bool may_come(const struct weir_supervisor *sup, const struct weir_sup_pending *p,
                      const struct weir_program_kind *wanted, enum weir_status reason,
                      uint64_t now_ns)
@@ -387,7 +387,8 @@ static bool may_come(const struct weir_supervisor *sup, const struct weir_sup_pe
            weir_sup_any_has_ended(sup, of_holder ? tenant_of(sup, p) : NULL, devices);
 }
 
-/* It gets no worker of its own now: there is no room or no domain, or its tenant has its part. */
+/* The program gets no worker of its own now, for lack of room, of a domain, or of its tenant's
+ * part: let it share one, wait, or turn it away. */
 static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
                        const struct weir_program_kind *wanted, const struct lack *lack,
                        uint64_t now_ns)
@@ -403,13 +404,13 @@ static void do_without(struct weir_supervisor *sup, struct weir_sup_pending *p,
         weir_log_limit_thread(NULL, NULL);
         send_to(sup, p, worker);
     } else if (may_come(sup, p, wanted, lack->reason, now_ns)) {
-        return; /* what those hold goes first */
+        return; /* wait for what ended programs still hold */
     } else if (lack->stays || !make_room(sup, wanted->devices)) {
         weir_sup_turn_away(sup, p, lack->reason, OUT_OF_MEMORY, lack->why);
     }
 }
 
-/* Its tenant's programs have as many workers as they may. */
+/* Refuse a program whose tenant has as many workers as it may. */
 static void refuse_session(struct weir_supervisor *sup, struct weir_sup_pending *p)
 {
     const struct weir_sup_tenant *tenant = tenant_of(sup, p);
@@ -419,7 +420,7 @@ static void refuse_session(struct weir_supervisor *sup, struct weir_sup_pending 
     weir_sup_turn_away(sup, p, WEIR_ERR_QUOTA, OUT_OF_MEMORY, why);
 }
 
-/* Until when it waits for one of its tenant's places. */
+/* When a program stops waiting for one of its tenant's places. */
 static uint64_t place_until_ns(const struct weir_supervisor *sup, const struct weir_sup_pending *p)
 {
     bool soon = weir_sup_any_has_ended(sup, tenant_of(sup, p), NULL);
@@ -427,8 +428,8 @@ static uint64_t place_until_ns(const struct weir_supervisor *sup, const struct w
     return p->since_ns + (soon ? WEIR_ENDING_NS : PLACE_WAIT_NS);
 }
 
-/* Give the program a worker that is there, or turn it away. @param ahead  programs of its tenant
- * for which workers are to be started. @return one is to be started for this one, too */
+/* Give the program a worker that runs, or turn it away. @param ahead  earlier programs of its
+ * tenant that need new workers. @return this one needs a new worker, too */
 static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint32_t ahead,
                   struct weir_sup_contexts *contexts, uint64_t now_ns)
 {
@@ -439,7 +440,7 @@ static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint3
     uint32_t busy;
 
     if (worker < 0 && p->monitor) {
-        worker = shared_with(sup, p, &wanted); /* who only asks needs no context of its own */
+        worker = shared_with(sup, p, &wanted); /* who only asks for a status needs no own context */
     }
     if (worker >= 0) {
         send_to(sup, p, worker);
@@ -454,7 +455,7 @@ static bool place(struct weir_supervisor *sup, struct weir_sup_pending *p, uint3
     }
     lack.reason = weir_sup_contexts_ask(sup, contexts, tenant, &lack.why);
     if (lack.reason != WEIR_OK) {
-        if (ahead == 0 || !may_share(sup, tenant)) { /* else it waits for the worker of those */
+        if (ahead == 0 || !may_share(sup, tenant)) { /* else it waits to share a worker of those */
             do_without(sup, p, &wanted, &lack, now_ns);
         }
         return false;
@@ -533,8 +534,8 @@ static uint64_t spares_from_ns(const struct weir_supervisor *sup)
                : sup->programs.spares_paused_ns;
 }
 
-/* Spares beyond those that are about to be given out. Until the first is ready it is the only one:
- * should the driver not serve, that is said once. */
+/* Keep spares beyond those that are about to be given out. Until the first is ready, only one is
+ * started: a driver that fails is then reported once. */
 static void keep_spares(struct weir_supervisor *sup, const struct weir_spare_kinds *kinds,
                         uint64_t now_ns)
 {
@@ -578,7 +579,7 @@ static uint64_t idle_until_ns(const struct weir_supervisor *sup, const struct we
     return w->program.idle_since_ns + sup->config.workers.idle_s * WEIR_NS_PER_S;
 }
 
-/* Is there a tenant, or a program that waits, for which a worker like this is meant? */
+/* Could a tenant or a waiting program use a worker of this kind? */
 static bool has_use(const struct weir_supervisor *sup, const struct weir_spare_kinds *kinds,
                     const struct weir_sup_worker *w)
 {
@@ -590,14 +591,14 @@ static bool has_use(const struct weir_supervisor *sup, const struct weir_spare_k
     return weir_program_is_waited_for(sup, w);
 }
 
-/* No spare has been given out for a while, so a start takes nobody's time. */
+/* From when on no spare has been given out for so long that a start disturbs nobody. */
 static uint64_t calm_from_ns(const struct weir_supervisor *sup)
 {
     return sup->programs.spares_paused_ns != 0 ? sup->programs.spares_paused_ns + CALM_NS : 0;
 }
 
-/* Kept workers whose time is over, spares in a domain that later programs need not be in, and
- * spares that are of use to nobody. */
+/* Stop kept workers whose time is over, spares in a domain that later programs need not use, and
+ * spares that nobody can use. */
 static void stop_idle(struct weir_supervisor *sup, const struct weir_spare_kinds *kinds,
                       uint64_t now_ns)
 {
@@ -614,7 +615,7 @@ static void stop_idle(struct weir_supervisor *sup, const struct weir_spare_kinds
     }
 }
 
-/* One that opens its driver for as long as that never will: it counts as a spare, or as the worker
+/* End a worker that opens its driver for too long, because it counts as a spare or as the worker
  * that a program waits for. */
 static void end_stuck(struct weir_supervisor *sup, uint64_t now_ns)
 {
@@ -639,7 +640,7 @@ void weir_sup_announce(struct weir_supervisor *sup)
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
         const struct weir_sup_worker *w = &sup->workers[i];
 
-        all &= !w->used || w->ready || w->restarts != 0; /* one that fails keeps no other back */
+        all &= !w->used || w->ready || w->restarts != 0; /* a worker that fails delays no other */
     }
     if (all && !start_soon(sup)) {
         sup->life.announced = true;
@@ -673,10 +674,10 @@ static uint64_t pending_next_ns(const struct weir_supervisor *sup, const struct 
 
         next_ns = place_ns < next_ns ? place_ns : next_ns;
     }
-    return now_ns < ending_ns && ending_ns < next_ns ? ending_ns : next_ns; /* do_without() */
+    return now_ns < ending_ns && ending_ns < next_ns ? ending_ns : next_ns; /* for do_without() */
 }
 
-/* When a worker that starts is looked at again. */
+/* When a worker that starts must be looked at again. */
 static uint64_t start_next_ns(const struct weir_sup_worker *w, uint64_t now_ns)
 {
     uint64_t slow_ns = w->started_ns + SLOW_START_NS;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#define NO_ROOM_NS   (2 * WEIR_NS_PER_S)  /* until a context is tried for again */
+#define NO_ROOM_NS   (2 * WEIR_NS_PER_S)  /* pause before another context is tried */
 #define NO_SPARES_NS (30 * WEIR_NS_PER_S) /* the same for spares */
 
 static const struct weir_sup_shortage *find(const struct weir_supervisor *sup, const char *devices)
@@ -25,8 +25,8 @@ static const struct weir_sup_shortage *find(const struct weir_supervisor *sup, c
     return NULL;
 }
 
-/* The list's own, or that of the list which is over first: with more lists than there is room for,
- * some are tried again too early. */
+/* The list's entry, or a new one. A full table reuses the entry that ends first: with so many
+ * lists, some are tried again too early. */
 static struct weir_sup_shortage *make(struct weir_supervisor *sup, const char *devices)
 {
     const struct weir_sup_shortage *known = find(sup, devices);

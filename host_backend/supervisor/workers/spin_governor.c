@@ -2,9 +2,9 @@
  * Says on pages, one shared with each worker, who may wait by spinning
  * (host_backend/config/spin.h).
  *
- * While sessions are active it looks once in an epoch of 20 ms at how many threads of the machine
- * have or want a core; while none is, once a second whether one has become active, which
- * costs a look at the page.
+ * While sessions are active the governor looks once in an epoch of 20 ms at how many threads of the
+ * machine have or want a core. While no session is active, it only looks once a second at the pages
+ * whether one has become active.
  */
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/workers/workers.h"
@@ -20,9 +20,9 @@
 #define EPOCH_NS      (20 * WEIR_NS_PER_MS)
 #define IDLE_EPOCH_NS WEIR_NS_PER_S
 #define IDLE_AFTER    50u   /* epochs without an active session */
-#define ACTIVE_MAX    4096u /* sessions that a worker is believed to have */
+#define ACTIVE_MAX    4096u /* the most sessions that a worker is believed to have */
 
-/* The cores that this process, and so each of its workers, may use. */
+/* The cores that this process may use, and so each of its workers. */
 static uint32_t count_cores(void)
 {
     cpu_set_t set;
@@ -81,7 +81,7 @@ enum weir_status weir_sup_spin_worker_starts(struct weir_supervisor *sup,
     status = weir_spin_page_create(ret_fd, &worker->spin_page);
     if (status == WEIR_OK) {
         show(&sup->spin, worker->spin_page);
-        worker->giving.n_syncs = 0; /* the page counts from there */
+        worker->giving.n_syncs = 0; /* the new page counts from 0 */
     }
     return status;
 }
@@ -92,7 +92,7 @@ void weir_sup_spin_worker_gone(struct weir_sup_worker *worker)
     worker->spin_page = NULL;
 }
 
-/* Sessions that were active in the epoch that has ended. */
+/* Count the sessions that were active in the epoch that has ended. */
 static uint32_t take_active(const struct weir_supervisor *sup, uint32_t epoch)
 {
     uint32_t all = 0;
@@ -125,8 +125,8 @@ void weir_sup_spin_watch(struct weir_supervisor *sup, struct weir_host_loop *loo
     weir_host_loop_wake(loop, sup->spin.next_ns);
 }
 
-/* Threads of the machine that have or want a core, without this one.
- * "0.1 0.2 0.3 RUNNING/ALL PID" */
+/* Read how many threads of the machine run or want a core, without this one, from "0.1 0.2 0.3
+ * RUNNING/ALL PID". */
 static bool count_running(int fd, uint32_t *ret_running)
 {
     char text[128], *at;

@@ -24,8 +24,8 @@
 #include <poll.h>
 #include <unistd.h>
 
-#define NEXT_WAIT_NS (5 * WEIR_NS_PER_S)  /* for the next worker to end */
-#define ALL_WAIT_NS  (30 * WEIR_NS_PER_S) /* for all of them; as long again once they are killed */
+#define NEXT_WAIT_NS (5 * WEIR_NS_PER_S)  /* time for the next worker to end */
+#define ALL_WAIT_NS  (30 * WEIR_NS_PER_S) /* for all to end; as long again once they are killed */
 #define SAY_NS       (5 * WEIR_NS_PER_S)
 #define LOOK_MS      50
 
@@ -39,7 +39,8 @@ static unsigned n_alive(const struct weir_supervisor *sup)
     return n;
 }
 
-/* A worker may have to be killed so that its work does no harm (WEIR_LINK_LEFT_BEHIND). */
+/* One turn. A worker may have to be killed so that its work does no harm
+ * (WEIR_LINK_LEFT_BEHIND). */
 static void wait_once(struct weir_supervisor *sup)
 {
     struct pollfd waits[1 + WEIR_WORKERS_MAX] = {{sup->signal_fd, POLLIN, 0}};
@@ -71,7 +72,7 @@ static void wait_once(struct weir_supervisor *sup)
     weir_sup_giving_answer(sup, weir_clock_now_ns()); /* ends of sessions wait for that */
 }
 
-/* Until all have ended, or none does any more. */
+/* Wait until all have ended, or no further one ends in time. */
 static void wait_for_end(struct weir_supervisor *sup)
 {
     uint64_t since_ns = weir_clock_now_ns(), now_ns = since_ns, next_ns = since_ns,
@@ -119,7 +120,7 @@ void weir_sup_workers_stop(struct weir_supervisor *sup)
 
     sup->life.stopping = true;
     for (int i = 0; i < WEIR_WORKERS_MAX; i++) {
-        (void)weir_sup_worker_send(sup, i, &stop, -1); /* a lost link ends it, too */
+        (void)weir_sup_worker_send(sup, i, &stop, -1); /* a lost link ends the worker, too */
     }
     wait_for_end(sup);
     killed = kill_left(sup);

@@ -1,5 +1,5 @@
-/* What workers and the gate process are told of tenants, and the pages that tenants' workers charge
- * together. */
+/* Sends tenants' settings to workers and the gate process, and makes the pages that a tenant's
+ * workers charge together. */
 #include "host_backend/supervisor/state/supervisor.h"
 #include "host_backend/supervisor/state/worker_link.h"
 #include "host_backend/supervisor/workers/worker_for.h"
@@ -15,7 +15,7 @@ static struct weir_link_message message_of(const struct weir_sup_tenant *tenant,
         .tenant = {.index = tenant->index, .goings = tenant->goings, .config = tenant->config}};
 }
 
-/* Has it the page that all its workers charge together? Made with the first of them. */
+/* Has the tenant its account page? Made for its first worker. */
 static bool has_account(struct weir_sup_tenant *tenant)
 {
     void *page;
@@ -57,7 +57,7 @@ void weir_sup_tenant_tell(struct weir_supervisor *sup, struct weir_sup_tenant *t
             continue;
         }
         if (type == WEIR_LINK_TENANT) {
-            weir_sup_tenant_join(sup, tenant, i); /* it may be new to this worker */
+            weir_sup_tenant_join(sup, tenant, i); /* the tenant may be new to this worker */
         } else {
             (void)weir_sup_worker_send(sup, i, &message, -1);
         }

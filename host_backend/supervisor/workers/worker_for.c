@@ -83,7 +83,7 @@ bool weir_sup_worker_keep(const struct weir_sup_tenant *tenant, struct weir_tena
     const char *changed = NULL;
 
     if (tenant->gone && tenant->worker < 0) {
-        return true; /* nothing holds it to what it was */
+        return true; /* the tenant has no worker that fixes these settings */
     }
     if (now->isolation != settings->isolation || strcmp(now->group, settings->group) != 0) {
         changed = "isolation changes";

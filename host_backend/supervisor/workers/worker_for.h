@@ -10,16 +10,16 @@
 
 #include "host_backend/supervisor/state/supervisor.h"
 
-/** Has each of the tenant's programs a worker of its own? */
+/** Does each of the tenant's programs get a worker of its own? */
 bool weir_sup_by_program(const struct weir_sup_tenant *tenant);
 /** May guests of the tenant come by TCP? */
 bool weir_sup_has_remote_guests(const struct weir_supervisor *sup,
                                 const struct weir_sup_tenant *tenant);
-/** Is a worker of several tenants the one for its guests that are no processes of this machine, but
- * for a quarantine? Where each program has a worker, that is so if it has remote guests. */
+/** Do its guests outside this machine's processes use a shared worker, apart from quarantine? Where
+ * each program has a worker, that is so if the tenant has remote guests. */
 bool weir_sup_uses_shared_worker(const struct weir_supervisor *sup,
                                  const struct weir_sup_tenant *tenant);
-/** May none of its workers be under MPS, nor serve two programs at a time? */
+/** May its workers neither be under MPS nor serve two programs at a time? */
 bool weir_sup_is_strict(const struct weir_sup_tenant *tenant);
 /** Is the worker of its guests that are no processes of this machine, or of all its guests, for
  * this tenant alone? */
@@ -27,12 +27,12 @@ bool weir_sup_has_own_worker(const struct weir_supervisor *sup,
                              const struct weir_sup_tenant *tenant);
 /** Is it a worker of one of the tenant's programs? */
 bool weir_sup_is_of_program(const struct weir_sup_worker *w, const struct weir_sup_tenant *tenant);
-/** The devices of a tenant, as its worker has them. */
+/** The list of a tenant's devices, as its worker has it. */
 const char *weir_sup_devices_of(const struct weir_supervisor *sup,
                                 const struct weir_sup_tenant *tenant);
 /**
  * The worker that a tenant's programs share, or its machines if each program has one of its own.
- * Starts it when it is the first of its kind. -1: cannot, which is logged.
+ * Starts it if it does not exist. -1: it cannot start, which is logged.
  */
 int weir_sup_worker_for(struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);
 /**
@@ -47,7 +47,7 @@ bool weir_sup_worker_keep(const struct weir_sup_tenant *tenant,
 /** Is it one of the workers that have the tenant's work? */
 bool weir_sup_serves(const struct weir_supervisor *sup, int worker,
                      const struct weir_sup_tenant *tenant);
-/** The worker of the tenant's machines, started if there is none yet. -1: cannot. */
+/** The worker of the tenant's machines, started if it does not exist. -1: it cannot start. */
 int weir_sup_machine_worker(struct weir_supervisor *sup, struct weir_sup_tenant *tenant);
 /** Is the tenant's worker ready, with nothing left to read? */
 bool weir_sup_takes_guests(const struct weir_supervisor *sup, const struct weir_sup_tenant *tenant);

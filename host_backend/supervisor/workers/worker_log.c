@@ -1,7 +1,7 @@
 /*
- * A worker may be in a guest's hands, so it can write without end. It is read a piece at a time,
- * and after a whole piece not again for a moment: then it loses lines of its own, and costs others
- * little.
+ * A guest may control a worker, so the worker can write without end. The supervisor reads a piece
+ * at a time, and after a whole piece pauses for a moment: then such a worker loses lines of its
+ * own, and costs others little.
  */
 #include "host_backend/supervisor/workers/worker_log.h"
 
@@ -18,17 +18,17 @@
 #include <unistd.h>
 
 #define PIECE_BYTES 4096u
-#define PAUSE_NS    (10 * WEIR_NS_PER_MS) /* between pieces: 400 KiB/s, some 4000 lines */
-/* Of a process that has ended: all that a pipe holds by default. Another one may still write, such
- * as a compiler that has not seen yet that its worker is gone. */
+#define PAUSE_NS    (10 * WEIR_NS_PER_MS) /* pause between pieces: 400 KiB/s, some 4000 lines */
+/* How much to read of a process that has ended: all that a pipe holds by default. Another process
+ * may still write, such as a compiler that has not seen yet that its worker is gone. */
 #define LAST_PIECES (65536u / PIECE_BYTES)
 #define LINE_BYTES  1024u
 
 struct weir_sup_log {
     int fd;
-    struct weir_log_rate rate; /* of a process that serves no tenant, or several */
-    uint64_t next_ns;          /* it is not read before that */
-    uint32_t n;                /* bytes of the line that has not ended yet */
+    struct weir_log_rate rate; /* rate of a process that serves no tenant, or several */
+    uint64_t next_ns;          /* the pipe is not read before that */
+    uint32_t n;                /* bytes of the unfinished line */
     char line[LINE_BYTES];
 };
 
@@ -82,13 +82,13 @@ static void take(struct weir_sup_log *log, const char *who, const char *piece, s
     }
 }
 
-/* false: there is no more, now or ever. */
+/* Read a piece. @return false: there is no more, now or ever. */
 static bool read_piece(struct weir_sup_log *log, const char *who)
 {
     char piece[PIECE_BYTES];
     ssize_t n = read(log->fd, piece, sizeof piece);
 
-    if (n == 0) { /* whoever wrote has closed it, but has not ended yet */
+    if (n == 0) { /* all writers have closed the pipe, but the process has not ended */
         log->next_ns = WEIR_FOREVER;
     }
     if (n <= 0) {

@@ -1,10 +1,10 @@
 /*
- * What a worker or the gate process writes to its standard output and error. Each has a pipe of its
- * own, of which the supervisor reads the other end: it adds what a line needs and passes it on to
- * the host's log, within the rate of the worker's tenant. So no process can write to the log, or
+ * The log of a worker or the gate process: its standard output and error. Each process has a pipe
+ * of its own, of which the supervisor reads the other end: it completes each line and passes it on
+ * to the host's log, within the rate of the worker's tenant. So no process can write to the log, or
  * keep others from it.
  *
- * Whoever reads may be slow or gone: a write never waits, and fails without a signal.
+ * The log's reader may be slow or gone: a write never waits, and fails without a signal.
  *
  * All functions: @thread main
  */
@@ -29,12 +29,12 @@ enum weir_status weir_sup_log_open(struct weir_sup_log **ret_log, int *ret_fd) W
 /** Close it; what is in it is lost. NULL: nothing happens. */
 void weir_sup_log_free(struct weir_sup_log *log);
 
-/** Pass on what a worker has written, but no more than a few lines. @param worker  NULL: the gate
+/** Log what a worker has written, but no more than a few lines. @param worker  NULL: the gate
  * process. */
 void weir_sup_log_read(struct weir_supervisor *sup, struct weir_sup_worker *worker);
-/** Do so for all. */
+/** Call weir_sup_log_read() for all processes. */
 void weir_sup_logs_read(struct weir_supervisor *sup);
-/** The process has ended: pass on the rest, and close the pipe. Does nothing if it is closed. */
+/** The process has ended: log the rest, and close the pipe. Does nothing if it is closed. */
 void weir_sup_log_close(struct weir_supervisor *sup, struct weir_sup_worker *worker);
 /**
  * Watch what a process writes, or wake the loop when that is to be read again.

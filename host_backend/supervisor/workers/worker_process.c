@@ -26,10 +26,10 @@
 #include <unistd.h>
 
 #define TO_US_BYTES (4 << 20)
-/* Few messages fit: behind a tenant's flood, another one's guest waits for these alone. */
+/* Few messages fit: another tenant's guest only waits for these behind a flood of one tenant's. */
 #define TO_WORKER_BYTES (128 << 10)
 #define OUT_OF_THE_WAY  16    /* above all places that descriptors are moved to */
-#define OOM_SCORE       "100" /* as if a worker had a tenth of the machine's memory more than it has */
+#define OOM_SCORE       "100" /* like a tenth of the machine's memory more than it has */
 
 /*
  * Guests' memory is registered at the guests' own addresses, so the worker keeps away from where
@@ -49,7 +49,7 @@ static void lower_mappings(void)
 #endif
 }
 
-/* Who has a terminal can type there for others, and has signals sent to whoever is in front. */
+/* Leave the terminal: who has one can type there for others, and signal what runs in front. */
 static void leave_terminal(void)
 {
     int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -60,7 +60,8 @@ static void leave_terminal(void)
     }
 }
 
-/* dup2() to itself would keep close-on-exec, and one place may be what another lies in. */
+/* Move descriptors to their places. dup2() to itself would keep close-on-exec, and one place may be
+ * what another lies in. */
 static bool place_descriptors(const struct weir_sup_ends *ends)
 {
     bool listens = ends->listener >= 0;
@@ -75,17 +76,17 @@ static bool place_descriptors(const struct weir_sup_ends *ends)
         (listens && dup2(listener, WEIR_LINK_LISTENER_FD) < 0)) {
         return false;
     }
-    /* All are closed on exec anyway, unless one was forgotten; old kernels have no such call. */
+    /* All are closed on exec anyway, unless one was forgotten; old kernels lack close_range(). */
     (void)close_range(listens ? WEIR_LINK_LISTENER_FD + 1 : WEIR_LINK_FD + 1, ~0u, 0);
     return true;
 }
 
-/* For the GPU: root is not bound by this limit, other users are. */
+/* Allow locked memory, for the GPU: root is not bound by this limit, other users are. */
 static void allow_locked_memory(void)
 {
     const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
 
-    (void)setrlimit(RLIMIT_MEMLOCK, &none); /* not root's to raise: it stays */
+    (void)setrlimit(RLIMIT_MEMLOCK, &none); /* even root may not raise it: the limit stays */
 }
 
 /* Where the machine has no memory left, the kernel rather ends a worker than the supervisor, from
@@ -100,7 +101,7 @@ static void be_ended_first(void)
     }
 }
 
-/* All or nothing: a worker that could not be confined would be root. */
+/* Confine a worker or exit: one that could not be confined would be root. */
 static void confine(const struct weir_confine_user *user)
 {
     allow_locked_memory();
@@ -112,7 +113,7 @@ static void confine(const struct weir_confine_user *user)
     }
 }
 
-/* In the child, which may call anything, since the supervisor has one thread. */
+/* Become the process. The child may call anything, since the supervisor has one thread. */
 static _Noreturn void become(struct weir_supervisor *sup, const struct weir_sup_worker *w,
                              const struct weir_sup_ends *ends, pid_t supervisor)
 {
@@ -137,9 +138,9 @@ static _Noreturn void become(struct weir_supervisor *sup, const struct weir_sup_
     }
     weir_log_for_reader(); /* until exec */
     confine(&sup->worker_user);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* another user would have lost it */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a change of user would have cleared it */
     if (getppid() != supervisor) {
-        _exit(WEIR_WORKER_EXIT_FAILED); /* it died before the line above */
+        _exit(WEIR_WORKER_EXIT_FAILED); /* the supervisor died before the line above */
     }
     execv(program, argv);
     weir_log_error("supervisor: cannot execute it program=%s why=\"%s\"", program, strerror(errno));
@@ -166,7 +167,7 @@ static enum weir_status status_of_errno(int error)
     case ENOMEM:
     case ENOBUFS:
         return WEIR_ERR_NO_MEMORY;
-    case EAGAIN: /* of fork(): RLIMIT_NPROC, or the limit of a cgroup */
+    case EAGAIN: /* fork() reached RLIMIT_NPROC, or the limit of a cgroup */
         return WEIR_ERR_FULL;
     default:
         return WEIR_ERR_IO;
@@ -180,7 +181,7 @@ static enum weir_status open_link(int ret_pair[2])
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ret_pair) != 0) {
         return status_of_errno(errno);
     }
-    (void)fcntl(ret_pair[0], F_SETFL, O_NONBLOCK); /* this end alone */
+    (void)fcntl(ret_pair[0], F_SETFL, O_NONBLOCK); /* for this end alone */
     (void)setsockopt(ret_pair[0], SOL_SOCKET, SO_SNDBUF, &to_it, sizeof to_it);
     (void)setsockopt(ret_pair[1], SOL_SOCKET, SO_SNDBUF, &to_us, sizeof to_us);
     return WEIR_OK;
@@ -235,7 +236,7 @@ const char *weir_sup_no_worker_text(enum weir_status status)
 
 void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_config *config)
 {
-    int level = (int)strcspn(sup->config.log, ":"); /* what is behind it was opened for them */
+    int level = (int)strcspn(sup->config.log, ":"); /* the file behind it was opened for them */
 
     snprintf(config->driver, sizeof config->driver, "%s", sup->config.driver);
     snprintf(config->softgpu, sizeof config->softgpu, "%s", sup->config.softgpu);

@@ -11,11 +11,11 @@ struct weir_supervisor;
 struct weir_sup_log;
 struct weir_sup_worker;
 
-/* What such a process is given; borrowed. */
+/* Descriptors for such a process; borrowed. */
 struct weir_sup_ends {
-    int link;     /* its end */
+    int link;     /* the process's end of its link */
     int listener; /* a worker's socket for ZeroMQ; -1: none */
-    int log;      /* its end of the pipe for what it writes (worker_log.h) */
+    int log;      /* the process's end of the pipe for its log (worker_log.h) */
 };
 
 /**

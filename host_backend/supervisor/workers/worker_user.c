@@ -1,5 +1,5 @@
 /*
- * Whom workers run as, and what that user is given: the folder of the caches. Everything else
+ * Finds the user that workers run as, and gives that user the folder of the caches. Everything else
  * comes to a worker as a descriptor or over the link.
  */
 #include "host_backend/supervisor/state/supervisor.h"
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define DEVICE "/dev/nvidiactl"
-#define UVM    "/dev/nvidia-uvm" /* the driver makes it at its first use by root */
+#define UVM    "/dev/nvidia-uvm" /* the driver creates it when root first uses it */
 
 static const char *why_not(enum weir_status status)
 {

@@ -40,9 +40,9 @@
 #define PAUSE_LAST_NS      (10 * WEIR_NS_PER_S)
 #define SOUND_AFTER_NS     (30 * WEIR_NS_PER_S)
 #define RENEW_PAUSE_NS     WEIR_NS_PER_S
-#define STOPPED_WAIT_NS    (5 * WEIR_NS_PER_S) /* as long as one that is to end is waited for */
+#define STOPPED_WAIT_NS    (5 * WEIR_NS_PER_S) /* time for a stopped worker before it is killed */
 #define ENDPOINT_BYTES     (WEIR_CONFIG_PATH_BYTES + 96)
-#define SHARED_CONNECTIONS WEIR_CONTROL_MAX_CONNECTIONS /* of a worker of many tenants */
+#define SHARED_CONNECTIONS WEIR_CONTROL_MAX_CONNECTIONS /* for a worker of many tenants */
 
 enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
                                      const struct weir_sup_worker *like, int *ret_worker)
@@ -69,14 +69,14 @@ enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
     return WEIR_OK;
 }
 
-/* The shared worker of the host's own list: the one that remote guests come to. */
+/* Is this the shared worker of the host's own list, to which remote guests come? */
 static bool is_main(const struct weir_supervisor *sup, const struct weir_sup_worker *w)
 {
     return w->kind == WEIR_WORKER_SHARED && w->group[0] == 0 &&
            strcmp(w->devices, sup->config.devices) == 0;
 }
 
-/* What its sockets in the run directory are called after. */
+/* The name of a worker's sockets in the run directory. */
 static const char *name_of(const struct weir_supervisor *sup, const struct weir_sup_worker *w,
                            char *room, size_t bytes)
 {
@@ -92,7 +92,7 @@ static const char *name_of(const struct weir_supervisor *sup, const struct weir_
     return room;
 }
 
-/* Its file may be open to the supervisor's user alone. Without a key the worker does not listen. */
+/* Read the key; the file may be open to this user alone. Without one the worker does not listen. */
 static void read_server_key(const char *path, char ret_key[WEIR_KEY_Z85_BYTES])
 {
     enum weir_status status = *path != 0 ? weir_key_read(path, ret_key) : WEIR_OK;
@@ -103,7 +103,7 @@ static void read_server_key(const char *path, char ret_key[WEIR_KEY_Z85_BYTES])
     }
 }
 
-/* @param page_fd  as of WEIR_LINK_CONFIG: the first time; -1: again. */
+/* @param page_fd  the first time the page of WEIR_LINK_CONFIG; later -1. */
 static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
@@ -132,7 +132,7 @@ static bool send_config(struct weir_supervisor *sup, int worker, int page_fd)
     return weir_sup_worker_send(sup, worker, &message, page_fd);
 }
 
-/* The socket for guests that come through a tenant's and cannot share memory. */
+/* Path of the socket for guests that come through a tenant's and cannot share memory. */
 static void endpoint_of(const struct weir_supervisor *sup, const struct weir_sup_worker *w,
                         char path[ENDPOINT_BYTES])
 {
@@ -162,10 +162,10 @@ static enum weir_status open_endpoint(struct weir_supervisor *sup, const struct 
     endpoint_of(sup, w, path);
     unlink(path); /* whoever listened there before has ended */
     status = weir_sup_listen(path, 0666, ret_fd);
-    if (status != WEIR_OK && status != WEIR_ERR_NO_DESCRIPTOR) { /* which the caller tells */
+    if (status != WEIR_OK && status != WEIR_ERR_NO_DESCRIPTOR) { /* the caller reports that */
         int why = errno;
 
-        weir_log_limit_thread(&sup->rates.starts, "-"); /* each program that comes tries */
+        weir_log_limit_thread(&sup->rates.starts, "-"); /* each new program may cause it */
         weir_log_error("supervisor: a worker cannot start: no socket for ZeroMQ path=%s why=\"%s\"",
                        path, status == WEIR_ERR_IO ? strerror(why) : weir_status_text(status));
         weir_log_limit_thread(NULL, NULL);
@@ -178,13 +178,13 @@ static enum weir_status open_endpoint(struct weir_supervisor *sup, const struct 
 #endif
 }
 
-/* A worker that listened before it knows the tenants would turn their keys away. */
+/* Let a worker listen. If it did before it knows the tenants, it would refuse their keys. */
 static void let_listen(struct weir_supervisor *sup, int worker)
 {
     const struct weir_link_message message = {.type = WEIR_LINK_LISTEN};
     int fd = is_main(sup, &sup->workers[worker]) ? sup->tcp_fd : -1;
 
-    (void)!weir_sup_worker_send(sup, worker, &message, fd); /* as for send_config() */
+    (void)!weir_sup_worker_send(sup, worker, &message, fd); /* as in send_config() */
 }
 
 void weir_sup_workers_listen(struct weir_supervisor *sup)
@@ -197,7 +197,7 @@ void weir_sup_workers_listen(struct weir_supervisor *sup)
     }
 }
 
-/* Fork, with what the worker is to have. */
+/* Fork a worker, with its descriptors. */
 static enum weir_status launch(struct weir_supervisor *sup, struct weir_sup_worker *w)
 {
     enum weir_status status;
@@ -247,13 +247,13 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker)
     w->ready = w->told = false;
     w->answering = false;
     w->restart_at_ns = 0;
-    weir_log_limit_thread(&sup->rates.starts, "-"); /* programs without end may come */
+    weir_log_limit_thread(&sup->rates.starts, "-"); /* any number of programs may come */
     weir_log_info("supervisor: worker started worker=%d pid=%d mps_domain=%u", worker, (int)w->pid,
                   w->program.domain);
     weir_log_limit_thread(NULL, NULL);
     sup->worker_starts++;
     tell_event(sup, w, WEIR_EVENT_WORKER_STARTED, w->pid, "");
-    (void)send_config(sup, worker, page_fd); /* one that is gone is seen by SIGCHLD */
+    (void)send_config(sup, worker, page_fd); /* SIGCHLD reports a worker that is gone */
     close(page_fd);
     return WEIR_OK;
 }
@@ -278,7 +278,7 @@ static const char *why_text(int status, char *room, size_t bytes)
     return room;
 }
 
-/* Was this the end that renew() asked for? Then the next one starts without a pause. */
+/* Has the worker ended as renew() asked? Then the next one starts without a pause. */
 static bool on_renewed(struct weir_sup_worker *w, int status, uint64_t now_ns)
 {
     bool wanted = w->renewing;
@@ -295,7 +295,7 @@ static bool on_renewed(struct weir_sup_worker *w, int status, uint64_t now_ns)
     return true;
 }
 
-/* The driver may have no room for as many connections: then the next one does without the wish. */
+/* Give up a requested number of connections if the driver may have had no room for it. */
 static bool drop_connections(struct weir_sup_worker *w, int status)
 {
     w->connections_failed = w->connections != 0 && WEIR_WORKER_HAS_NO_DEVICE(status);
@@ -326,14 +326,14 @@ void weir_sup_no_gpu(struct weir_supervisor *sup)
     }
 }
 
-/* What it said before it died: whose fault that was, say. */
+/* Handle a dead worker's last messages: one may say whose fault that was. */
 static void take_last_messages(struct weir_supervisor *sup, int worker)
 {
     const struct weir_sup_worker *w = &sup->workers[worker];
     struct pollfd wait = {w->link, POLLIN, 0};
 
     while (w->link >= 0 && poll(&wait, 1, 0) > 0) {
-        weir_sup_worker_receive(sup, worker); /* closes the link at its end */
+        weir_sup_worker_receive(sup, worker); /* at the link's end, this closes it */
     }
 }
 
@@ -401,7 +401,7 @@ static void on_death(struct weir_supervisor *sup, int worker, int status)
     sup->listener->failed(sup, worker);
 }
 
-/* A signal has stopped it: its programs wait, and so does who gets it next. */
+/* A signal has stopped a worker: its programs wait, and so would the next one. */
 static void on_stop(struct weir_supervisor *sup, int worker)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
@@ -430,7 +430,7 @@ void weir_sup_workers_reap(struct weir_supervisor *sup)
     }
 }
 
-/* Kill those that are over their time. */
+/* Kill a worker whose time to end is over. */
 static void end_late(struct weir_supervisor *sup, int worker, uint64_t now_ns)
 {
     struct weir_sup_worker *w = &sup->workers[worker];
@@ -494,7 +494,7 @@ void weir_sup_workers_watch(struct weir_supervisor *sup, struct weir_host_loop *
         if (!w->used) {
             continue;
         }
-        weir_sup_log_watch(sup, w, loop, on_log, i); /* it may say why it sends what it sends */
+        weir_sup_log_watch(sup, w, loop, on_log, i); /* its log may explain its messages */
         weir_host_loop_watch(loop, w->link, weir_outbox_events(&w->outbox), on_link, sup, i);
         weir_host_loop_wake(loop, weir_outbox_due_ns(&w->outbox));
         if (w->pid == 0 && w->restart_at_ns != 0) {
@@ -576,7 +576,7 @@ static void receive(struct weir_supervisor *sup, int worker)
     sup->listener->hears(sup, worker, &heard);
 }
 
-/* One that a guest has taken over may have lines written without end. */
+/* Receive with a limit on log lines: a guest that controls a worker may cause them without end. */
 void weir_sup_worker_receive(struct weir_supervisor *sup, int worker)
 {
     weir_log_limit_thread(&sup->workers[worker].log_rate, "-");

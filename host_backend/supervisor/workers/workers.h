@@ -1,4 +1,4 @@
-/* Workers and the gate process: started, watched, told. All functions: @thread main */
+/* Starts and watches workers and the gate process. All functions: @thread main */
 #ifndef WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_WORKERS_H
 #define WEIR_HOST_BACKEND_SUPERVISOR_WORKERS_WORKERS_H
 
@@ -17,9 +17,9 @@ enum weir_status weir_sup_worker_start(struct weir_supervisor *sup, int worker) 
 enum weir_status weir_sup_worker_new(struct weir_supervisor *sup,
                                      const struct weir_sup_worker *like,
                                      int *ret_worker) WEIR_MUST_CHECK;
-/** All tenants of the configuration are there: workers that know theirs may listen for guests. */
+/** All tenants of the configuration exist: workers that know theirs may listen for guests. */
 void weir_sup_workers_listen(struct weir_supervisor *sup);
-/** Start those whose time has come. */
+/** Start workers whose restart is due. */
 void weir_sup_workers_tick(struct weir_supervisor *sup, uint64_t now_ns);
 /** Watch links and logs, and wake the loop when weir_sup_workers_tick() has something to do. */
 void weir_sup_workers_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
@@ -39,36 +39,36 @@ void weir_sup_worker_ready(struct weir_supervisor *sup, int worker,
  * @param connections  1 .. WEIR_CONTROL_MAX_CONNECTIONS; any other number is refused.
  */
 void weir_sup_worker_renew(struct weir_supervisor *sup, int worker, uint32_t connections);
-/** Look for dead workers (SIGCHLD). */
+/** Look for workers that have ended (SIGCHLD). */
 void weir_sup_workers_reap(struct weir_supervisor *sup);
 /** The first worker of all found no driver or no device: say so, and stop. */
 void weir_sup_no_gpu(struct weir_supervisor *sup);
 /** Close what is left of all workers when the host ends. */
 void weir_sup_workers_close(struct weir_supervisor *sup);
-/** Take over what a worker says of itself. */
+/** Store a worker's report about itself. */
 void weir_sup_worker_row(struct weir_sup_worker *worker, const struct weir_status_worker *row);
 
 /* worker_process.c */
 
-/** Why weir_sup_worker_new() or weir_sup_worker_start() failed, for people. */
+/** Why weir_sup_worker_new() or weir_sup_worker_start() failed, as a text for people. */
 const char *weir_sup_no_worker_text(enum weir_status status);
-/** Fill in what the workers and the gate process are configured alike. */
+/** Fill in the settings that the workers and the gate process have in common. */
 void weir_sup_config_fill(const struct weir_supervisor *sup, struct weir_link_config *config);
 
 /* tenant_link.c */
 
-/** Tell the gate process about all tenants. */
+/** Send all tenants to the gate process. */
 void weir_sup_tenants_tell_gate(struct weir_supervisor *sup);
-/** Tell the gate process whom a worker serves. */
+/** Send the gate process the tenants that a worker serves. */
 void weir_sup_tenants_serve(struct weir_supervisor *sup, int worker);
-/** Tell the gate, and then all workers that serve the tenant, a message about it: TENANT or
+/** Send the gate, and then all workers that serve the tenant, a message about it: TENANT or
  * TENANT_GONE of enum weir_link_type. */
 void weir_sup_tenant_tell(struct weir_supervisor *sup, struct weir_sup_tenant *tenant,
                           uint32_t type);
-/** Tell a worker that begins to serve a tenant its settings, and where they charge together. One
- * that does not read yet is told later. */
+/** Send a worker the settings and the account page of a tenant that it starts to serve. A worker
+ * that is still starting gets them when it reads. */
 void weir_sup_tenant_join(struct weir_supervisor *sup, struct weir_sup_tenant *tenant, int worker);
-/** A worker has ended: give back what it had charged. */
+/** A worker has ended: give back what it had charged to its tenants' accounts. */
 void weir_sup_tenants_settle(struct weir_supervisor *sup, int worker);
 
 /* gate.c */
@@ -76,34 +76,34 @@ void weir_sup_tenants_settle(struct weir_supervisor *sup, int worker);
 /** Start the gate process, if there is a scheduler.
  * @return WEIR_OK, WEIR_ERR_IO */
 enum weir_status weir_sup_gate_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
-/** The scheduler's policies are others. */
+/** Send the gate process changed policies. */
 void weir_sup_gate_configure(struct weir_supervisor *sup);
 /**
- * Send it a message. Tenants and policies need not be sent again: it is told them when it starts.
+ * Send the gate process a message. It gets tenants and policies by itself when it starts.
  * @param fd  goes with the message; borrowed; -1: none.
- * @return false: it does not run
+ * @return false: the gate process does not run
  */
 bool weir_sup_gate_send(struct weir_supervisor *sup, const struct weir_link_message *message,
                         int fd);
-/** Ask it for its status. */
+/** Ask the gate process for its status. */
 void weir_sup_gate_ask(struct weir_supervisor *sup, const struct weir_link_message *message);
-/** A worker without guests says which GPUs it has: the gate is to serve them. */
+/** A worker without guests reports its GPUs: have the gate process serve them. */
 void weir_sup_gate_gpus(struct weir_supervisor *sup, const struct weir_link_reads *reads);
-/** A worker whose GPUs are known gets a port, or hears that there is none. */
+/** Get a port for a worker whose GPUs are known, or tell it that there is none. */
 void weir_sup_gate_worker_starts(struct weir_supervisor *sup, int worker);
-/** A worker serves a tenant: to be told before the worker is, and after the tenant. */
+/** Tell the gate process that a worker serves a tenant: before the worker, after the tenant. */
 void weir_sup_gate_worker_serves(struct weir_supervisor *sup, int worker,
                                  const struct weir_sup_tenant *tenant);
-/** A worker has left the gate process, which does not read its port: look what is the matter. */
+/** A worker finds the gate process unresponsive, and has left it: check the gate process. */
 void weir_sup_gate_deaf(struct weir_supervisor *sup, int worker);
-/** A worker is gone: so is its work. */
+/** A worker is gone: remove its port, and so its work. */
 void weir_sup_gate_worker_gone(struct weir_supervisor *sup, int worker);
 void weir_sup_gate_receive(struct weir_supervisor *sup);
 void weir_sup_gate_reap(struct weir_supervisor *sup);
 void weir_sup_gate_tick(struct weir_supervisor *sup, uint64_t now_ns);
-/** Watch its link and log, and wake the loop when weir_sup_gate_tick() has something to do. */
+/** Watch the gate's link and log, and wake the loop when weir_sup_gate_tick() is due. */
 void weir_sup_gate_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-/** It has time to save what it knows, and is killed if it takes longer. */
+/** End the gate process. It has time to save what it knows, and is killed if it takes longer. */
 void weir_sup_gate_close(struct weir_supervisor *sup);
 
 /* worker_user.c */
@@ -114,7 +114,7 @@ void weir_sup_gate_close(struct weir_supervisor *sup);
  * @return WEIR_OK, WEIR_ERR_NOT_FOUND, WEIR_ERR_DENIED, WEIR_ERR_TOO_BIG
  */
 enum weir_status weir_sup_worker_user_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
-/** The folder of the caches as workers are told it. */
+/** Set the folder of the caches in the workers' settings. */
 void weir_sup_worker_user_cache(const struct weir_supervisor *sup, struct weir_forms_config *forms);
 
 /* spin_governor.c */
@@ -122,42 +122,42 @@ void weir_sup_worker_user_cache(const struct weir_supervisor *sup, struct weir_f
 /** Make the page that tells the gate process who may spin.
  * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY */
 enum weir_status weir_sup_spin_open(struct weir_supervisor *sup) WEIR_MUST_CHECK;
-/** Close its files, also if it was never opened. The page stays mapped. */
+/** Close the governor's files, also if it was never opened. The page stays mapped. */
 void weir_sup_spin_close(struct weir_supervisor *sup);
 /** Wake the loop at the end of the epoch. */
 void weir_sup_spin_watch(struct weir_supervisor *sup, struct weir_host_loop *loop);
-/** The epoch may have ended: decide for the next. */
+/** Decide for the next epoch, if one has ended. */
 void weir_sup_spin_tick(struct weir_supervisor *sup, uint64_t now_ns);
-/** Say on all pages how many tenants there are. */
+/** Show the number of tenants on all pages. */
 void weir_sup_spin_show(struct weir_supervisor *sup, uint32_t tenants);
 /**
  * Make the page of a worker that starts, which nobody else sees.
- * @param ret_fd  gives what is to be passed on to it.
+ * @param ret_fd  gives the descriptor to pass to the worker.
  * @return WEIR_OK, WEIR_ERR_IO, WEIR_ERR_NO_MEMORY
  */
 enum weir_status weir_sup_spin_worker_starts(struct weir_supervisor *sup,
                                              struct weir_sup_worker *worker,
                                              int *ret_fd) WEIR_MUST_CHECK;
-/** It has ended. Does nothing if it has no page. */
+/** A worker has ended: remove its page, if it has one. */
 void weir_sup_spin_worker_gone(struct weir_sup_worker *worker);
 
 /* keeper.c */
 
-/** Divide the descriptors that this process may have among the tenants: once, at the start. */
+/** Divide this process's limit of descriptors among the tenants: once, at the start. */
 void weir_sup_keeper_init(struct weir_supervisor *sup);
 /** Take over a chunk's descriptor and hold it; if its tenant may have no more of them, close it. */
 void weir_sup_keep(struct weir_supervisor *sup, int worker, const struct weir_link_chunk *chunk,
                    int fd);
 /** Close the descriptor of a worker's chunk. */
 void weir_sup_drop(struct weir_supervisor *sup, int worker, uint64_t id);
-/** Close those of all of its chunks. */
+/** Close the descriptors of all of a worker's chunks. */
 void weir_sup_drop_all(struct weir_supervisor *sup, int worker);
 
 /* claims.c */
 
 /**
- * A worker is about to use GPUs: claim them for this host, unless it is not exclusive. If another
- * host has one, the worker is killed, and a host that was not ready yet stops.
+ * Claim the GPUs that a worker is about to use, unless this host is not exclusive. If another host
+ * has one, the worker is killed, and a host that was not ready yet stops.
  */
 void weir_sup_claim(struct weir_supervisor *sup, int worker, const struct weir_link_devices *gpus);
 /** Watch for other hosts that ask who has a GPU. */
