@@ -71,7 +71,7 @@ static uint32_t read_sm(char *(*lookup)(const char *name))
         weir_log_warn("guest: not a percentage, ignored, variable=" SM_VARIABLE);
         return 0;
     }
-    return pct < 100 ? (uint32_t)pct : 0; /* 0, and all of it: no limit */
+    return pct < 100 ? (uint32_t)pct : 0; /* 100 or more: no limit */
 }
 
 static uint32_t read_connections(char *(*lookup)(const char *name))

@@ -32,7 +32,8 @@ static inline bool weir_register_any_private(void)
 CUresult weir_register_memory(struct weir_guest_ctx *ctx, uint64_t base, uint64_t bytes,
                               unsigned int flags);
 
-/** What weir_mem_remove() gave: make its pages private again, if nobody else uses them. */
+/** Unregister a range that weir_mem_remove() returned: its pages become private if no other range
+ * uses them. */
 void weir_register_undo(const struct weir_mem *mem);
 
 /**
@@ -49,10 +50,12 @@ CUresult weir_register_reach(uint64_t address);
  * be aligned. @thread any; no lock held */
 CUresult weir_register_reach_words(const void *data, uint64_t bytes);
 
-/** A kernel or a graph is about to be launched: share what it may find without being told. */
+/** A kernel or a graph is about to be launched: share the ranges that it may find without naming
+ * them. */
 void weir_register_before_launch(void);
 
-/** A graph has got a kernel: what is registered from now on may be in its arguments already. */
+/** Note that a graph has got a kernel, whose arguments may already name memory that is registered
+ * later. */
 void weir_register_note_graph(void);
 
 /**

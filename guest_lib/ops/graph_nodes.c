@@ -15,7 +15,7 @@
 #define MAX_DEPENDENCIES 4096
 #define TAKEN_SLOTS      4096
 
-/* What every add has in common. */
+/* What all functions that add a node have in common. */
 struct addition {
     uint64_t graph;
     uint64_t node; /* the new node's name */
@@ -111,7 +111,7 @@ CUresult weir_guest_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hG
  * program that gives a node new arguments before every launch need not wait to hear it again. */
 static uint64_t taken[TAKEN_SLOTS];
 
-/* Everything of it that the driver may refuse, as one number. */
+/* Everything in a node's parameters that the driver may refuse, as one number. */
 static uint64_t shape_of(const struct weir_op_graph_kernel_set_in *in,
                          const struct weir_guest_function *function)
 {
@@ -251,7 +251,8 @@ CUresult weir_guest_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode,
     .dst_height = (copy).dst.height, .width = (copy).width, .height = (copy).height,               \
     .depth = (copy).depth
 
-/* After the node took the copy: its pageable block belongs to the graph (or executable graph). */
+/* The node has taken the copy: its pageable block now belongs to the graph (or executable graph).
+ */
 static CUresult give_block(uint64_t owner, const struct weir_graph_copy *copy)
 {
     if (!copy->pageable) {

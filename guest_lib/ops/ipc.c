@@ -34,7 +34,7 @@ CUresult weir_guest_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
     return result;
 }
 
-/* Something lies there: the same memory, opened before, which counts; or the program's own. */
+/* Some range lies there: the same memory, opened before, which is counted; or the program's own. */
 static CUresult open_again(uint64_t base)
 {
     struct weir_mem there;
@@ -100,7 +100,7 @@ CUresult weir_guest_cuIpcCloseMemHandle(CUdeviceptr dptr)
     }
     result = weir_ctx_synchronize(ctx);
     if (result == CUDA_SUCCESS && weir_mem_count_opens(dptr, -1)) {
-        return CUDA_SUCCESS; /* it was opened more often */
+        return CUDA_SUCCESS; /* the memory was opened more often */
     }
     if (result != CUDA_SUCCESS || !weir_mem_remove(dptr, 1u << WEIR_MEM_IMPORTED, &mem)) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;

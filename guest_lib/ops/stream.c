@@ -63,7 +63,7 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
         weir_event_query(event) == CUDA_SUCCESS) {
         return weir_guest_report(); /* nothing to wait for */
     }
-    if (capturing) { /* by this it may join a capture */
+    if (capturing) { /* the stream may join a capture by this wait */
         rc = weir_guest_stream_mark_before_capture(stream);
         if (rc != CUDA_SUCCESS) {
             return rc;
