@@ -13,7 +13,7 @@
  * @param ret_welcome  what the host said, also when it refuses: then its status is returned.
  * @return WEIR_OK, what weir_region_open() says
  * @return WEIR_ERR_AGAIN      no worker serves the region now.
- * @return WEIR_ERR_NOT_FOUND  a region, and nobody who looks into it.
+ * @return WEIR_ERR_NOT_FOUND  a region, but no host reads it.
  * @return WEIR_ERR_TIMED_OUT, WEIR_ERR_PEER, WEIR_ERR_NO_MEMORY
  * @thread any
  */
