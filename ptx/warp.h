@@ -6,10 +6,10 @@
 
 /* What a mask names. */
 enum weir_ptx_mask {
-    WEIR_PTX_MASK_NONE,  /* the instruction has none */
-    WEIR_PTX_MASK_ALL,   /* the whole warp, as a constant */
-    WEIR_PTX_MASK_MET,   /* threads found before it in its own basic block: none of them can have
-                            ended */
+    WEIR_PTX_MASK_NONE, /* the instruction has no mask */
+    WEIR_PTX_MASK_ALL,  /* the constant for the whole warp */
+    WEIR_PTX_MASK_MET,  /* threads found before the instruction in its basic block: none of them can
+                           have ended */
     WEIR_PTX_MASK_OTHER, /* threads that may have ended */
 };
 

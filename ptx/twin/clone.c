@@ -73,7 +73,7 @@ static bool add_item(struct weir_ptx_module *module, uint32_t at, const struct w
                        sizeof(*item));
 }
 
-/* With the id that it gets. */
+/* Append a variable, which gets the next id. */
 static bool list_var(struct weir_ptx_module *module, struct weir_ptx_var *var)
 {
     var->id = module->n_vars;

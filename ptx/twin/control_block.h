@@ -46,8 +46,8 @@
  * parameter has no range.
  */
 #define WEIR_PTX_ASK_STOP           1u
-#define WEIR_PTX_ASK_MAX_SMS        4095u /* of count: all SMs, whatever the parameter says */
-#define WEIR_PTX_ASK_NO_BLOCK_LIMIT 63u   /* none, whatever the parameter says */
+#define WEIR_PTX_ASK_MAX_SMS        4095u /* as count: all SMs, whatever the parameter says */
+#define WEIR_PTX_ASK_NO_BLOCK_LIMIT 63u   /* no block limit, whatever the parameter says */
 #define WEIR_PTX_ASK(first, count, block_limit)                                                    \
     ((uint32_t)(block_limit) << 1 | (uint32_t)(first) << 7 | (uint32_t)(count) << 19)
 #define WEIR_PTX_ASK_LOOK WEIR_PTX_ASK(0, WEIR_PTX_ASK_MAX_SMS, 0)
@@ -60,29 +60,30 @@
  */
 struct weir_ptx_form_args {
     uint64_t control;     /* ticket, persistent: address of the control block */
-    uint32_t grid[3];     /* of the launch as the program made it */
-    uint32_t total;       /* blocks of it */
+    uint32_t grid[3];     /* grid of the launch that the program made */
+    uint32_t total;       /* number of blocks in grid */
     uint32_t row_magic;   /* i / grid[0] is (i * row_magic) >> row_shift for i < 2^31 */
-    uint32_t plane_magic; /* the same for grid[0] * grid[1] */
+    uint32_t plane_magic; /* as row_magic, for grid[0] * grid[1] */
     uint32_t row_shift;
     uint32_t plane_shift;
-    uint32_t first;       /* slice: its first block */
+    uint32_t first;       /* slice: the first block of the slice */
     uint32_t end;         /* ticket, persistent: blocks from here on are not begun */
     uint32_t task_blocks; /* persistent: blocks a worker takes at once, 1 .. MAX_TASK */
-    uint32_t sm_range;    /* persistent: where workers may work, 0: everywhere */
+    uint32_t sm_range;    /* persistent: the SMs where workers may work, 0: all */
     uint32_t block_limit; /* persistent: workers an SM may hold, 0: no limit */
-    uint32_t nearly_at;   /* persistent: whoever takes this block or a later one sets nearly */
+    uint32_t
+        nearly_at; /* persistent: the worker that takes this block or a later one sets nearly */
 };
 _Static_assert(sizeof(struct weir_ptx_form_args) == 64, "written into PTX");
 
 struct weir_ptx_control {
-    uint32_t stop; /* ticket: not 0: blocks end before they begin. The host's */
+    uint32_t stop; /* ticket: not 0: blocks end before they begin. Written by the host */
     uint32_t host_reserved[31];
 
     uint32_t next;     /* the first block that nobody has taken; may pass end */
-    uint32_t ask;      /* persistent: WEIR_PTX_ASK(), WEIR_PTX_ASK_STOP. The host's */
+    uint32_t ask;      /* persistent: WEIR_PTX_ASK() or WEIR_PTX_ASK_STOP. Written by the host */
     uint32_t done;     /* persistent: blocks done by workers that have left */
-    uint32_t workers;  /* persistent: those that have begun and not left */
+    uint32_t workers;  /* persistent: workers that have begun and not left */
     uint32_t finished; /* persistent: 1 once done is total, and all that the blocks have written
                           is visible to the whole system */
     uint32_t nearly;   /* persistent: 1 once block nearly_at or a later one is taken */

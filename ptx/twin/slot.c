@@ -9,7 +9,7 @@
  */
 #include "ptx/twin/editor.h"
 
-#define MAX_STATIC_SHARED_BYTES 49152u /* of every GPU */
+#define MAX_STATIC_SHARED_BYTES 49152u /* limit of every GPU */
 
 static bool reads_shared_size(const struct weir_ptx_inst *inst)
 {
@@ -72,7 +72,7 @@ enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name
 /* The address of the dynamic memory's end less some bytes, in a register of the given name. */
 static const char *end_less(struct weir_ptx_edit *edit, const char *reg, uint32_t bytes)
 {
-    /* The same register each time, so that paths may meet. */
+    /* Always use the same register, so that paths may meet. */
     if (!weir_ptx_edit_is_bound(edit, reg)) {
         weir_ptx_edit_reg(edit, reg, WEIR_PTX_TYPE_B32);
     }

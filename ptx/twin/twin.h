@@ -33,12 +33,13 @@
 struct weir_ptx_twin_info {
     const char *kernel; /* the original's name */
     enum weir_ptx_form form;
-    const char *name;              /* of the twin, in the module; NULL when it was refused */
-    enum weir_status status;       /* WEIR_OK, or why there is none */
-    char reason[160];              /* one sentence for a refused one */
-    uint32_t args_offset;          /* of struct weir_ptx_form_args in the parameter block */
-    uint32_t param_bytes;          /* of the twin's parameter block */
-    uint32_t static_shared_bytes;  /* that the twin has more than the kernel; mind alignment */
+    const char *name;        /* name of the twin in the module; NULL: it was refused */
+    enum weir_status status; /* WEIR_OK, or why there is none */
+    char reason[160];        /* one sentence that says why it was refused */
+    uint32_t args_offset;    /* offset of struct weir_ptx_form_args in the parameter block */
+    uint32_t param_bytes;    /* size of the twin's parameter block */
+    uint32_t
+        static_shared_bytes; /* how much more the twin has than the kernel; consider alignment */
     uint32_t dynamic_shared_bytes; /* to be added to each launch's, and to the attribute
                                       MAX_DYNAMIC_SHARED_SIZE_BYTES; the kernel's own size must
                                       be rounded up to 16 before */
@@ -55,9 +56,9 @@ struct weir_ptx_twin_want {
 
 /* What weir_ptx_twins() made. Lives in the module. */
 struct weir_ptx_twins {
-    struct weir_ptx_twin_info *infos; /* of each kernel and form asked for, in source order */
+    struct weir_ptx_twin_info *infos; /* one for each kernel and form requested, in source order */
     uint32_t n_infos;
-    uint32_t n_made; /* of these, not refused; with 0 the module is empty */
+    uint32_t n_made; /* number of infos that were not refused; 0: the module is empty */
     /* Names of variables of the original whose addresses the loader writes into
      * WEIR_PTX_BINDS_NAME, in this order. Without any, the module has no such variable. */
     const char *const *binds;
