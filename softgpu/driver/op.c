@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define CLEAR_BYTES (1u << 20) /* from which on giving pages back is worth a system call */
+#define CLEAR_BYTES (1u << 20) /* from this size on, giving pages back is worth a system call */
 
 struct weir_soft_op *weir_soft_op_new(enum weir_soft_op_kind kind, struct weir_soft_ctx *ctx)
 {
@@ -137,7 +137,7 @@ static void clear(char *at, size_t bytes)
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t head = (page - (uintptr_t)at % page) % page, whole = (bytes - head) / page * page;
 
-    if (madvise(at + head, whole, MADV_REMOVE) != 0) { /* other memory, say */
+    if (madvise(at + head, whole, MADV_REMOVE) != 0) { /* it may be other memory */
         memset(at, 0, bytes);
         return;
     }
@@ -369,7 +369,7 @@ static CUresult run_free(const struct weir_soft_op *op)
     WEIR_SOFT_LOCKED();
     struct weir_soft_alloc *alloc = weir_soft_space_at(op->free.address);
     if (alloc == NULL || alloc->id != op->free.id) {
-        return CUDA_SUCCESS; /* freed by its context's end */
+        return CUDA_SUCCESS; /* the end of its context freed it */
     }
     if (alloc->kind == WEIR_SOFT_ALLOC_GRAPH) {
         return weir_soft_space_set_accessible(alloc, false);

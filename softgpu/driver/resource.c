@@ -23,7 +23,7 @@
 struct resource_data {
     uint32_t magic;
     int device;
-    uint64_t cut; /* which call made it; 0: not made by a cut */
+    uint64_t cut; /* number of the call that made it; 0: it was not made by a cut */
     struct weir_exec_sms sms;
 };
 _Static_assert(sizeof(struct resource_data) <= sizeof(((CUdevResource *)0)->_internal_padding),
@@ -43,7 +43,7 @@ static void resource_write(CUdevResource *resource, const struct resource_data *
 {
     uint32_t n_sms = weir_exec_sms_count(&data->sms);
     memset(resource, 0, sizeof(*resource));
-    if (n_sms == 0) { /* a remainder of nothing */
+    if (n_sms == 0) { /* the remainder is empty */
         resource->type = CU_DEV_RESOURCE_TYPE_INVALID;
         return;
     }
@@ -172,7 +172,7 @@ CUresult weir_soft_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned i
             resource_write(&result[i], &part, flags);
         }
     }
-    if (remaining != NULL) { /* it may be the input itself, which has been read */
+    if (remaining != NULL) { /* the output may be the input, which has been read already */
         part.sms = take_sms(device, &whole.sms, &place, n_sms);
         resource_write(remaining, &part, CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING);
     }

@@ -443,7 +443,7 @@ CHAIN(64, uint64_t, unsigned __int128)
 MAD_CHAIN(32, uint32_t, int32_t, uint64_t, int64_t)
 MAD_CHAIN(64, uint64_t, int64_t, unsigned __int128, __int128)
 
-/* What one row of the table is for: an opcode, a type, and what else must hold. */
+/* What one row of the table applies to: an opcode, a type, and further conditions. */
 enum form { ANY, LO, HI, WIDE, SATURATE, RELU };
 struct row {
     uint16_t op;
