@@ -113,8 +113,7 @@ static bool is_forked(void)
     return weir_guest_phase_now() == WEIR_PHASE_FORKED;
 }
 
-/* Returns false in a child of the process that ran the function; then the caller does nothing here.
- */
+/* Returns false in a child of the process that ran the function; then the caller does nothing. */
 static bool run_job(const struct job *job)
 {
     pthread_mutex_lock(&runner.lock);
@@ -302,7 +301,8 @@ CUresult weir_callback_staging_write(uint64_t offset, const void *data, uint64_t
     return rc;
 }
 
-/* Ask for a piece, and read the channel until it is here, or somebody else has received it. */
+/* Ask for a piece, and read the channel until it has arrived, or until another thread has received
+ * it. */
 static CUresult read_piece(uint64_t offset, uint8_t *to, uint64_t bytes)
 {
     struct weir_channel *channel = weir_guest_channel();

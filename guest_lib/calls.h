@@ -150,8 +150,7 @@ void weir_calls_sum(enum weir_symbol symbol, struct weir_stats_counts *ret_count
  * time. @thread any; no lock held */
 void weir_calls_push(uint64_t now_ns);
 
-/** The process ends: send the counts to a remote host for the last time. @thread any; no lock held
- */
+/** The process ends: send the counts to a remote host a last time. @thread any; no lock held */
 void weir_calls_push_last(void);
 
 /** At the end of the process: print the table that WEIR_STATS asks for. @thread any */

@@ -144,8 +144,7 @@ void weir_channel_kill(struct weir_channel *channel, CUresult error)
     uint32_t alive = 0;
     uint32_t sticky =
         channel->header ? __atomic_load_n(&channel->header->sticky_error, __ATOMIC_ACQUIRE) : 0;
-    /* The host ends together with its GPU context: then the program gets the error of that context.
-     */
+    /* The host ends together with its GPU context: then the program gets that context's error. */
     error = sticky ? (CUresult)sticky : error;
     if (__atomic_compare_exchange_n(&channel->dead, &alive, (uint32_t)error, false,
                                     __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {

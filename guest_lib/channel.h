@@ -139,7 +139,7 @@ CUresult weir_channel_receive_fd(struct weir_channel *channel, int *ret_fd);
 
 /**
  * How long a thread may spin now: as the policy says, unless the host says that cores are short or
- * the last one that spun lost its core to somebody else.
+ * the last thread that spun lost its core.
  * @param spin_ns  of the policy.
  * @thread any
  */
@@ -163,8 +163,8 @@ CUresult weir_channel_word_wait(struct weir_channel *channel, uint32_t word, uin
                                 bool sleep_soon);
 
 /**
- * Read records for up to timeout_ns if nobody else does: how notifications are received while no
- * thread waits for a reply. For the callback runner. False: somebody else reads, or the host is
+ * Read records for up to timeout_ns if no other thread reads: so notifications are received while
+ * no thread waits for a reply. For the callback runner. False: another thread reads, or the host is
  * gone.
  * @thread any
  */

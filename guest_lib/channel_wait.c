@@ -36,8 +36,7 @@ static bool value_reached(uint32_t now, uint32_t value)
 uint32_t weir_channel_word(struct weir_channel *channel, uint32_t word)
 {
     if (!channel->remote) {
-        /* W1: meets the write of the GPU or the worker; what they wrote before the word is visible.
-         */
+        /* W1: meets the write of the GPU or the worker; what they wrote before it is visible. */
         return __atomic_load_n(&channel->words[word], __ATOMIC_ACQUIRE);
     }
     struct weir_op_word_peek_out out = {0};

@@ -167,8 +167,7 @@ CUresult weir_ctx_deactivate(struct weir_guest_ctx *ctx)
     waited = waited != CUDA_SUCCESS ? waited : settled;
     __atomic_store_n(&ctx->state, ctx->primary ? WEIR_CTX_INACTIVE : WEIR_CTX_DESTROYED,
                      __ATOMIC_SEQ_CST);
-    /* Wait until calls of other threads in the context have ended, and the work that they posted.
-     */
+    /* Wait until other threads' calls in the context have ended, and the work that they posted. */
     weir_inside_wait(ctx, weir_calls_thread.inside);
     settled = weir_streams_wait_all(ctx);
     waited = waited != CUDA_SUCCESS ? waited : settled;

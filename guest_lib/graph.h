@@ -22,8 +22,7 @@ struct weir_graph_function;
 struct weir_graph_set;
 struct weir_user_object;
 
-/** The set of a graph or an instantiated graph (by handle), made if there is none. NULL: no memory.
- */
+/** The set of a graph or instantiated graph (by handle), made if there is none. NULL: no memory. */
 struct weir_graph_set *weir_graph_set_of(uint64_t handle);
 
 /** The set of a graph or an instantiated graph, by handle; NULL: it has none. */

@@ -138,8 +138,7 @@ static void free_set(struct weir_graph_set *set, struct bound_set **pending)
     free(set);
 }
 
-/* Drop one reference of each set in the list, and of the sets that those held, without recursion.
- */
+/* Drop one reference of each set in the list and of the sets that those held, not recursively. */
 static void release_all(struct bound_set *pending)
 {
     while (pending) {

@@ -38,8 +38,7 @@ extern bool weir_inside_fences __attribute__((visibility("hidden"))); /* set by 
 /** Find out what the kernel offers. @thread init_lock held */
 void weir_inside_init(void);
 
-/** Take a place for this thread; NULL: no memory. Give it back with weir_inside_give(). @thread any
- */
+/** Take a place for this thread; NULL: no memory. weir_inside_give() gives it back. @thread any */
 struct weir_inside *weir_inside_take(void);
 void weir_inside_give(struct weir_inside *place);
 

@@ -260,8 +260,8 @@ static inline enum weir_side_kind weir_copy_side_on_wire(const struct weir_guest
                                               : WEIR_SIDE_ARRAY;
 }
 
-/** What a program's address means: GPU side (checked to hold `bytes`) or pageable, which registered
- * memory is, too, where its pages are not shared as one. */
+/** Find out what a program's address means: a GPU side (checked to hold `bytes`) or a pageable one.
+ * Registered memory is pageable, too, unless its pages are shared as one piece. */
 CUresult weir_copy_classify(uint64_t address, uint64_t bytes,
                             struct weir_guest_copy_side *ret_side);
 

@@ -2,9 +2,8 @@
  * The ranges that the program has registered, and when their pages are shared with the worker.
  *
  * A range is in the index as WEIR_MEM_REGISTERED; its device address there is 0 until all its pages
- * are shared. Those that kernels may find without being told (DEVICEMAP) are in a list until the
- * next launch. One lock is held for all of that, also while pages are replaced: whoever launches
- * waits.
+ * are shared. Ranges that kernels may find by themselves (DEVICEMAP) are in a list until the next
+ * launch. One lock guards all of that, also while pages are replaced: launches wait meanwhile.
  */
 #include "guest_lib/register.h"
 #include "base/log.h"

@@ -277,9 +277,9 @@ static const char *host_url(char room[WEIR_ROUTE_URL_BYTES])
 
 /*
  * CUDA has no error for "the host refuses you": a program gets "no device", and perhaps goes on
- * without. So its user is told, in a line and once. Not told is who asked for no host where there
- * is no place for one, as every program does that looks for a GPU on a machine without; nor who has
- * set WEIR_LOG, which gets a line of the log, or wants silence.
+ * without. So the library prints one line for the user. It prints none where the user named no host
+ * and there is no place for one, as happens for every program that looks for a GPU on a machine
+ * without; nor where WEIR_LOG is set, since the log then has a line, or the user wants silence.
  */
 #define DEFAULT_PLACE                                                                              \
     "/run/weir" /* folder of WEIR_DEFAULT_HOST: the host's, or a container's mount */

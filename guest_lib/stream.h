@@ -117,9 +117,10 @@ CUresult weir_guest_stream_new_legacy(struct weir_guest_ctx *ctx,
                                       struct weir_guest_stream **ret_stream);
 
 /**
- * Post its destruction, forget its handle. Work under way goes on: the struct stays as one of the
- * context's zombies until a last mark has been seen, so that points in it remain good. A stream
- * that has joined a capture cannot be marked: the host is told when no capture is under way.
+ * Post a stream's destruction and forget its handle. Work under way continues: the struct stays as
+ * one of the context's zombies until a last mark has been seen, so that points in it remain good. A
+ * stream that has joined a capture cannot be marked: the destruction is posted when no capture is
+ * under way.
  * @thread any
  */
 CUresult weir_guest_stream_drop(struct weir_guest_stream *stream);
@@ -131,8 +132,7 @@ CUresult weir_streams_wait_all(struct weir_guest_ctx *ctx);
 void weir_streams_forget(struct weir_guest_ctx *ctx);
 
 /**
- * Free zombies whose last mark has been seen, and tell the host of those that it could not be told
- * of under capture.
+ * Free zombies whose last mark has been seen, and post the destructions that a capture has delayed.
  * @thread any; no lock held
  */
 void weir_streams_reap(struct weir_guest_ctx *ctx);

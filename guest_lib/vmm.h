@@ -51,8 +51,8 @@ CUresult weir_guest_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle);
 /** Unmap whole mappings only. Waits for the program's work first. */
 CUresult weir_guest_vmm_unmap(uint64_t address, uint64_t bytes);
 /**
- * What one device may do. Every device that reaches the memory gets it with the first (the host
- * maps it for all), and only its own device's taking it away takes it from all.
+ * Set one device's access. When the first device gets access, all that reach the memory do (the
+ * host maps it for all); only when its own device loses access do all lose it.
  */
 CUresult weir_guest_vmm_access(uint64_t address, uint64_t bytes, CUdevice device, uint32_t flags);
 
@@ -63,8 +63,7 @@ bool weir_guest_vmm_reachable(const struct weir_mem *mem, CUdevice device);
 CUresult weir_guest_vmm_export(uint64_t handle, int *ret_fd);
 CUresult weir_guest_vmm_import(int fd, uint64_t *ret_handle);
 
-/** Read the token from an exported descriptor. @return false: it is no such descriptor @thread any
- */
+/** Read the token from an exported descriptor. @return false: it has none @thread any */
 bool weir_export_token(int fd, uint8_t ret_token[16]);
 
 /** Read the name of a pool (16 bytes) from an exported descriptor. */

@@ -63,8 +63,7 @@ CUresult weir_guest_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle han
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    /* Of the device where it lies; copies and kernels of every device that can
-     * reach it may use it. */
+    /* The memory belongs to the device where it lies; all devices that can reach it may use it. */
     const struct weir_mem mem = {
         .device = weir_guest_ordinal_of_host((int)out.device),
         .base = out.base,
