@@ -68,8 +68,7 @@ static void copy_out(const struct weir_ring *ring, uint32_t index, void *bytes, 
     memcpy((uint8_t *)bytes + first, ring->data, len - first);
 }
 
-/* Wake the peer if its flag says that it sleeps. Clearing the flag saves a system call per record.
- */
+/* Wake the peer if its flag says that it sleeps. Clearing the flag saves later system calls. */
 static void wake(const struct weir_ring *ring, uint32_t *waits, uint32_t *word)
 {
     if (__builtin_expect(__atomic_load_n(waits, __ATOMIC_SEQ_CST) != 0, 0)) {

@@ -57,8 +57,7 @@ struct shm {
     struct weir_ring to_peer; /* used by the sending thread */
     struct weir_ring from_peer; /* used by the receiving thread, as is the next member: */
     struct weir_ring_buffer received;
-    bool preempted; /* the receiving thread lost its core while it spun, so it sleeps the next time
-                     */
+    bool preempted; /* the receiving thread lost its core in a spin, so it sleeps next time */
     struct weir_shm_hooks hooks; /* for a region: hooks that stand in for the socket */
 };
 
@@ -176,8 +175,7 @@ static enum weir_status sleep_on(struct shm *shm, uint32_t *word, uint32_t seen,
             break;
         }
         uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
-        /* Do not ask before the first slice: most waits end within it, and asking is a system call.
-         */
+        /* Do not ask before the first slice: most waits end in it, and asking is a system call. */
         if ((left_ns == 0 || slept) && shm_peer_gone(&shm->base)) {
             status = WEIR_ERR_CLOSED;
             break;

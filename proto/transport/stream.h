@@ -34,8 +34,7 @@ struct weir_stream_link_ops {
     /* Write bytes of these parts, in order. 0: no room now. -1: the peer is gone. */
     ssize_t (*write)(struct weir_stream_link *link, struct iovec *parts, int n);
 
-    /* Close the link. child: this is a forked child, which must not harm the parent's connection.
-     */
+    /* Close the link. child: in a forked child, which must not harm the parent's connection. */
     void (*close)(struct weir_stream_link *link, bool child);
 };
 

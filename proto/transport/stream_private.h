@@ -61,7 +61,7 @@ static inline struct timespec weir_stream_timespec(uint64_t ns)
 
 /* stream_in.c: reading and waiting. The caller holds `lock` for all but the last two functions. */
 
-/** Note that nothing more will come. The first reason stays, but a protocol error replaces an end.
+/** Note that nothing more will come. The first reason stays, but a protocol error overrides an end.
  */
 void weir_stream_fail_locked(struct stream *s, enum weir_status reason);
 /**

@@ -39,7 +39,7 @@ enum weir_status weir_peer_of(int fd, struct weir_peer *ret_peer) WEIR_MUST_CHEC
 /**
  * Read a guest's Hello from an accepted socket and check its versions.
  *
- * A guest whose protocol or wire_hash differs is told so (weir_refuse) here.
+ * A guest whose protocol or wire_hash differs is refused here with that reason (weir_refuse).
  *
  * @param fd          accepted; borrowed; made non-blocking.
  * @param wire_hash   of the generated operations' layout of this side.

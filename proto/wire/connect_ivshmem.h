@@ -1,4 +1,4 @@
-/* The guest's handshake through a VM's region. Private to proto/wire. */
+/* The guest's handshake through the region of its virtual machine. Private to proto/wire. */
 #ifndef WEIR_PROTO_WIRE_CONNECT_IVSHMEM_H
 #define WEIR_PROTO_WIRE_CONNECT_IVSHMEM_H
 

@@ -12,7 +12,7 @@
 /**
  * Connect to "CID:PORT"; without ":PORT" to WEIR_VSOCK_PORT, "" to that of this machine's host.
  *
- * @param hello  may be NULL: then only look whether somebody listens.
+ * @param hello  may be NULL: then only test whether a host listens.
  * @return as weir_connect(). @thread any
  */
 enum weir_status weir_connect_vsock(const char *place, const struct weir_hello *hello,

@@ -27,8 +27,7 @@
 #define WEIR_CONTROL_TEXT_BYTES  256
 #define WEIR_CONTROL_TOKEN_BYTES 32
 
-/* Who is at the other end of a unix socket, told by the kernel;
- * pid 0 when it is not visible here. */
+/* Who is at the other end of a unix socket, as the kernel says; pid 0: not visible here. */
 struct weir_peer {
     pid_t pid;
     uid_t uid;
@@ -43,8 +42,7 @@ struct weir_limit_wish {
         memory_bytes[WEIR_CONTROL_MAX_DEVICES]; /* for each device, by its ordinal in the welcome */
     uint32_t sm_pct;                            /* 1 .. 99: the share of multiprocessors */
     uint32_t connections; /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS: for each of the worker's contexts */
-    bool launches_on_device; /* the guest's kernels launch kernels, so it needs a worker outside MPS
-                              */
+    bool launches_on_device; /* its kernels launch kernels, so it needs a worker outside MPS */
 };
 
 struct weir_hello {

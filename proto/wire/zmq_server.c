@@ -418,8 +418,7 @@ static void run_port(struct weir_zmq_server *server, struct weir_zmq_port *port)
     }
 }
 
-/* A connection's end takes effect after its last messages, which had all arrived before the report.
- */
+/* A connection's end takes effect after its last messages, which all arrived before the report. */
 static void run_monitor(struct weir_zmq_server *server, struct weir_zmq_port *port)
 {
     int ended[64];
@@ -575,8 +574,7 @@ static enum weir_status secure_port(struct weir_zmq_port *port, const char *secr
     return done ? WEIR_OK : WEIR_ERR_UNSUPPORTED; /* fails with a libzmq without CURVE */
 }
 
-/* Accept from a socket that other processes hold, too: it listens before we start and after we end.
- */
+/* Accept from a socket that other processes hold, too: it listens before we start and after. */
 static enum weir_status use_listener(struct weir_zmq_port *port, int fd)
 {
     int own = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* libzmq closes it */

@@ -126,8 +126,7 @@ static bool guest_ended_locked(struct weir_zmq_session *session)
     return !session->address.port || weir_deadline_left_ns(session->last_ns) == 0;
 }
 
-/* Sleep until something changes, at most until the deadline. WEIR_ERR_CLOSED: the guest has gone.
- */
+/* Sleep until something changes or the deadline comes. WEIR_ERR_CLOSED: the guest has gone. */
 static enum weir_status wait_locked(struct weir_zmq_session *session, uint64_t deadline_ns)
 {
     if (guest_ended_locked(session)) {

@@ -97,8 +97,7 @@ enum weir_status weir_zmq_session_expect(struct weir_zmq_server *server,
                                          uint8_t ret_token[WEIR_CONTROL_TOKEN_BYTES],
                                          struct weir_transport **ret_transport) WEIR_MUST_CHECK;
 
-/** Take the unix socket and the process as signs that the guest lives. @thread before any other use
- */
+/** Take the unix socket and the process as signs of the guest's life. @thread before other use */
 void weir_zmq_session_watch(struct weir_transport *t, int socket_fd, int pid_fd);
 
 /** Make a session that is in no list yet. @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY */
@@ -132,7 +131,7 @@ void weir_zmq_send_refusal_locked(struct weir_zmq_server *server,
                                   const struct weir_zmq_address *address, enum weir_status reason,
                                   int32_t result, const char *message);
 
-/** The I/O thread must look at the sockets again: somebody else used one and it is readable. */
+/** The I/O thread must look at the sockets again: another thread used one, and it is readable. */
 void weir_zmq_kick_locked(struct weir_zmq_server *server, const struct weir_zmq_port *port);
 
 #endif
