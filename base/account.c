@@ -138,8 +138,7 @@ static void release_page(struct weir_account *account, enum weir_account_item it
     }
 }
 
-/* Charge the total first: if the process dies in between, too much stays counted, not too little.
- */
+/* Charge the total first: if the process dies in between, too much stays counted. */
 static bool try_page(struct weir_account *account, enum weir_account_item item, uint64_t amount)
 {
     struct weir_account_page *page = account->page;

@@ -37,10 +37,11 @@ enum weir_log_verdict {
 };
 
 /**
- * A line is to be written: may it be?
+ * May a line be written?
  *
  * @param now_ns        by weir_clock_now_ns().
- * @param ret_left_out  with WEIR_LOG_WRITE, how many lines were left out since this was last told.
+ * @param ret_left_out  with WEIR_LOG_WRITE, how many lines were left out since this was last
+ * reported.
  * @thread any
  */
 enum weir_log_verdict weir_log_rate_ask(struct weir_log_rate *rate, enum weir_log_level level,

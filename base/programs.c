@@ -196,8 +196,8 @@ bool weir_process_is_gone(uint32_t pid)
     return gone;
 }
 
-/* Its process may have been waited for before the one that serves it has noticed. The token was
- * read before, so what is found may only be about the program that has it. */
+/* The program's parent may have waited for it before the serving process has noticed its end. The
+ * token was read before, so the result applies only to the program with that token. */
 static void ask_kernel(struct weir_program_row *row, uint64_t token)
 {
     uint32_t pid = (uint32_t)atomic_load_explicit(&row->pid_here, memory_order_relaxed);

@@ -22,8 +22,7 @@
 #define WEIR_PROGRAM_NAME_BYTES (WEIR_PROGRAM_NAME_WORDS * 8)
 #define WEIR_ANY_PLACE          UINT32_MAX
 
-/* For this time an ended program counts as if it held nothing, and others wait for what it holds.
- */
+/* For this time an ended program counts as holding nothing, and others wait for what it holds. */
 #define WEIR_ENDING_NS (5 * WEIR_NS_PER_S)
 
 struct weir_program_row {

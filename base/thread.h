@@ -1,5 +1,5 @@
 /* Threads for libraries that are loaded into other people's programs, which leave the program's
- * signals alone; and conditions with a steady clock. */
+ * signals alone; and conditions with a monotonic clock. */
 #ifndef WEIR_BASE_THREAD_H
 #define WEIR_BASE_THREAD_H
 
