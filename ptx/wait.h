@@ -44,7 +44,8 @@ bool weir_ptx_is_private_space(uint8_t space);
  * @param sees      asked for calls in loops.
  * @param context   given to sees.
  * @param spare     steps that the searches of all functions may take beyond what each has for its
- *                  size; where they end, every loop waits. What was taken is taken off.
+ *                  size; when they are used up, every loop counts as waiting. The steps taken are
+ * subtracted.
  * @param ret_inst  the branch that decides, or WEIR_PTX_NONE.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY
  * @thread any

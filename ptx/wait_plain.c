@@ -2,16 +2,17 @@
  * Loops that wait with plain loads: for (;;) if (*flag) break; where something keeps the compiler
  * from loading once (a fence, a store, a barrier).
  *
- * A branch of a loop that decides about going round waits if what it depends on (by data, and by
- * the branches that control where that is computed) holds a plain load, and there is a way from the
- * branch back to itself on which nothing of that makes progress. Progress is a register computed
- * from itself (i = i + 1, p = p->next), but not with what is loaded again and again from one
- * address; or a clock. So a loop over data ends by itself, though it may leave early because of
- * them; one that looks at the same place again does not, also when it is the inner one of two
- * that share their first block.
+ * A branch that decides whether a loop goes round again waits under two conditions. Its inputs (by
+ * data, and by the branches that control where these are computed) include a plain load, and there
+ * is a path from the branch back to itself on which none of its inputs makes progress. Progress is
+ * a register computed from itself (i = i + 1, p = p->next), but not with a value that is loaded
+ * again and again from one address; or a clock. So a loop over data ends by itself, though the data
+ * may end it early; a loop that reads the same place again does not, also when it is the inner one
+ * of two that share their first block.
  *
  * What is loaded from shared, local or parameter memory counts only in loops that also call
- * functions or load from elsewhere: one thread may have looked, and told the others.
+ * functions or load from elsewhere: one thread may have read the flag and passed its value to the
+ * others.
  *
  * Dependences are a graph: a node for each register of the function and each instruction of the
  * loop, edges from registers to the instructions that write them and from instructions to the

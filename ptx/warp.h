@@ -21,8 +21,8 @@ enum weir_ptx_mask {
 bool weir_ptx_inst_is_warp_sync(const struct weir_ptx_inst *inst);
 
 /**
- * What the mask of an instruction names that waits for threads of its warp by one. Matrix
- * instructions have none: all threads of the warp must be there.
+ * Which threads an instruction's mask names, for one that waits for threads of its warp. Matrix
+ * instructions have no mask: all threads of the warp must be there.
  *
  * @param func   the function.
  * @param first  first instruction of its basic block.

@@ -12,12 +12,15 @@
  * kernel writes the rest.
  *
  * A worker takes a task by one addition of 64 bits to the pair of next and ask, which gives both:
- * so the tasks and a stop have one order, and who comes behind the stop gives back what it added.
+ * so the tasks and a stop have one order, and a worker that comes behind the stop takes back what
+ * it added.
  *
- * Resume: take the stop out of ask and start again with the same block. Nothing else changes hands,
- * because a task that was taken is always finished: once no worker runs, blocks 0 .. min(next, end)
- * - 1 are done and no other was begun. A stop may only be taken out when that has come about
- * (workers is 0; of the ticket form: its grids have gone), or somebody may be about to give back.
+ * Resume: take the stop out of ask and start again with the same block. No other state is handed
+ * over, because a task that was taken is always finished: once no worker runs, blocks 0 ..
+ * min(next, end)
+ * - 1 are done and no other was begun. A stop may only be removed once no worker runs (workers is
+ * 0; ticket form: its grids have ended), because a running worker may be about to take back what it
+ * added.
  */
 #ifndef WEIR_PTX_TWIN_CONTROL_BLOCK_H
 #define WEIR_PTX_TWIN_CONTROL_BLOCK_H
@@ -32,17 +35,17 @@
 /* Logical blocks of one launch must be fewer: the index is divided by a multiplication. */
 #define WEIR_PTX_FORM_MAX_BLOCKS (1ull << 31)
 
-/* Blocks of a task: so many times all workers that ever start must not carry next over 2^32. */
+/* Most blocks of a task: all workers that ever start must not carry next over 2^32. */
 #define WEIR_PTX_FORM_MAX_TASK 4096u
 
 /* SMs first .. first + count - 1 as one word; count is 1 or more. Of 0, all SMs are meant. */
 #define WEIR_PTX_SM_RANGE(first, count) ((uint32_t)(first) | (uint32_t)(count) << 16)
 
 /*
- * What the host asks for, as one word: whether to stop (workers before their next task, blocks of
- * the ticket form before they begin), and where workers may be: on count SMs from first on, with
+ * The host's requests, as one word: whether to stop (workers before their next task, blocks of the
+ * ticket form before they begin), and where workers may be: on count SMs from first on, with
  * block_limit of them on an SM. 0 in count and block_limit: as in the parameter. A worker that
- * finds anything asked looks before each further task; ASK_LOOK asks for that alone, where the
+ * finds any request reads the word before each further task; ASK_LOOK requests only that, where the
  * parameter has no range.
  */
 #define WEIR_PTX_ASK_STOP           1u
@@ -99,7 +102,8 @@ _Static_assert(offsetof(struct weir_ptx_control, done) == 136, "aligned to 8");
 _Static_assert(offsetof(struct weir_ptx_control, workers) == 140, "one word of 64 bits with done");
 _Static_assert(offsetof(struct weir_ptx_control, running) == 256, "written into PTX");
 
-/* What must be zero before a control block is used again: running comes back to zero by itself. */
+/* The members that must be zeroed before a control block is used again: running returns to zero by
+ * itself. */
 #define WEIR_PTX_CONTROL_CLEAR_BYTES offsetof(struct weir_ptx_control, running)
 
 /**
@@ -116,7 +120,7 @@ bool weir_ptx_form_args_init(const uint32_t grid[3], struct weir_ptx_form_args *
 /**
  * Blocks done, once no worker runs.
  *
- * @param end  of the starts so far: the largest.
+ * @param the largest end of all starts so far.
  * @thread any
  */
 uint32_t weir_ptx_control_done(const struct weir_ptx_control *control, uint32_t end);
