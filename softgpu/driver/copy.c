@@ -363,8 +363,7 @@ static CUresult element_of(const CUDA_MEMCPY3D_BATCH_OP *op, size_t *ret_bytes)
     return CUDA_SUCCESS;
 }
 
-/* Convert one member of a batch to a plain copy; for a pointer's rows and layers, 0 means packed.
- */
+/* Make one member of a batch a plain copy; for a pointer's rows and layers, 0 means packed. */
 static CUresult box_of(const CUDA_MEMCPY3D_BATCH_OP *op, CUDA_MEMCPY3D *c)
 {
     const CUextent3D *e = &op->extent;

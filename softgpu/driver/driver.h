@@ -1,9 +1,9 @@
 /*
  * The state of softgpu's driver half, private to this folder.
  *
- * One lock (weir_soft_lock) guards every object below: API calls hold it while they look things up
- * and queue work, and let go of it before they wait or call the program's code. Work itself
- * (copies, kernels, host functions) runs on worker threads with no lock held; see task.c.
+ * One lock (weir_soft_lock) guards every object below: API calls hold it while they look up objects
+ * and queue work, and release it before they wait or call the program's code. Work itself (copies,
+ * kernels, host functions) runs on worker threads with no lock held; see task.c.
  *
  * A handle is the address of an object that stands in the handle table; a look-up never reads
  * memory that it has not found there, so wild handles are refused.
@@ -190,8 +190,7 @@ CUresult weir_soft_ctx_retain_primary(struct weir_soft_device *device);
 /** 201 when nobody holds it. The last one's waits for its work, letting go of the lock. */
 CUresult weir_soft_ctx_release_primary(struct weir_soft_device *device);
 void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult rc);
-/** Work in the context has failed. As weir_soft_ctx_fail(), but a failed assert is reported late.
- */
+/** Work in the context has failed. Like weir_soft_ctx_fail(), but an assert is reported late. */
 void weir_soft_ctx_kernel_failed(struct weir_soft_ctx *ctx, CUresult rc);
 /** Somebody asks about a stream or has waited for one. Gives the sticky error. */
 CUresult weir_soft_ctx_tell(struct weir_soft_ctx *ctx);
@@ -440,7 +439,8 @@ struct weir_soft_task *weir_soft_task_barrier(struct weir_soft_ctx *ctx);
 void weir_soft_ctx_settle(struct weir_soft_ctx *ctx);
 /** As the function above, but no other thread of the program gets the lock meanwhile. */
 void weir_soft_ctx_wait_keeping_out(struct weir_soft_ctx *ctx);
-/** With WEIR_SOFTGPU_WAITS, what NVIDIA's driver does when it loads or unloads code: as above. */
+/** Wait as the function above, if WEIR_SOFTGPU_WAITS is set: NVIDIA's driver does so when it loads
+ * or unloads code. */
 void weir_soft_ctx_wait_for_code(struct weir_soft_ctx *ctx);
 static inline bool weir_soft_task_is_done(const struct weir_soft_task *task)
 {

@@ -3,8 +3,8 @@
  * behind a parameter, and what several of them have in common.
  *
  * The functions that find something are called with the driver's lock held; what they find is
- * borrowed until it is let go. The others take the lock themselves. They give CUDA_SUCCESS, or what
- * the entry point is to return.
+ * borrowed until the lock is released. The other functions acquire the lock. They give
+ * CUDA_SUCCESS, or what the entry point is to return.
  */
 #ifndef WEIR_SOFTGPU_DRIVER_FORWARD_H
 #define WEIR_SOFTGPU_DRIVER_FORWARD_H

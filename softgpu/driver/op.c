@@ -72,12 +72,12 @@ void weir_soft_op_put(struct weir_soft_op *op)
 /* ------------------------------------------------------------------ copies and sets */
 
 /* A kernel may wait for a word that a copy brings, and a copy look at words that a kernel writes:
- * those that are aligned arrive whole, as from a GPU's copy engine, and after what was written
- * before them. Of large copies nobody expects it. */
+ * aligned words arrive whole, as from a GPU's copy engine, and after all bytes that were written
+ * before them. No program expects that of large copies. */
 #define WORDWISE_BYTES 256u
 
 /* A kernel may write what a large copy reads, too: on a GPU that is the program's affair. TSan is
- * told here, because it cannot name the copy in a suppression once its history is full. */
+ * informed here, because a suppression cannot name the copy once its history is full. */
 #ifdef __SANITIZE_THREAD__
 void AnnotateIgnoreReadsBegin(const char *file, int line);
 void AnnotateIgnoreReadsEnd(const char *file, int line);

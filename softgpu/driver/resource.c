@@ -3,8 +3,8 @@
  *
  * A resource is a value of the program's. Beside what the program may read it holds which SMs it
  * stands for and which cut it came from, in the bytes that are the driver's own; these are checked
- * whenever one comes back. Nothing is reserved: two cuts alike give the same parts, and green
- * contexts of both share their SMs.
+ * whenever the program passes a resource. Nothing is reserved: two identical cuts give the same
+ * parts, and green contexts of both share their SMs.
  *
  * A part is a number of neighbours in the row in which SMs of one host thread stand together, so
  * parts run beside each other as far as there are threads. %smid in a part is no range, then, as

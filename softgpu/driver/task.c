@@ -179,7 +179,7 @@ void weir_soft_task_start(struct weir_soft_task *task)
     }
 }
 
-/* What still runs in a context that has faulted: what somebody else waits for. */
+/* Work that still runs in a context that has faulted, and that other contexts wait for. */
 static bool runs_after_fault(const struct weir_soft_op *op)
 {
     return op->kind == WEIR_SOFT_OP_CALLBACK || op->kind == WEIR_SOFT_OP_FREE ||

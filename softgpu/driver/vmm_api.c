@@ -222,8 +222,7 @@ static struct weir_soft_device *device_on_bus(int pci_bus)
     return NULL;
 }
 
-/* NULL: the descriptor stands for no chunk, or for one of a device that this process does not see.
- */
+/* NULL: the descriptor stands for no chunk, or its device is not visible in this process. */
 static struct weir_soft_device *chunk_file_device(int fd)
 {
     static const char start[] = "/memfd:" CHUNK_NAME;

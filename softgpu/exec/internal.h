@@ -281,8 +281,8 @@ struct weir_x_barrier {
 };
 
 /*
- * Blocks that see each other's shared memory: all on one core, begun together, and none is given
- * back before the last of them is over. A part of the first one.
+ * Blocks that see each other's shared memory: all are on one core and begin together, and none is
+ * freed before the last one has ended. This struct is a part of the first block.
  */
 struct weir_x_cluster {
     uint32_t n_blocks;
@@ -580,7 +580,7 @@ weir_x_fn weir_x_find_cvt(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
 weir_x_fn weir_x_find_compare(const struct weir_ptx_inst *ir, struct weir_x_inst *out);
 weir_x_fn weir_x_find_round(const struct weir_ptx_inst *ir, struct weir_x_inst *out);
 weir_x_rmw_fn weir_x_find_rmw(const struct weir_ptx_inst *ir);
-/** What does the same in global memory, where that differs. */
+/** The handler that does the same in global memory, where that differs. */
 weir_x_rmw_fn weir_x_global_rmw(weir_x_rmw_fn rmw);
 
 /* mbarrier.c */

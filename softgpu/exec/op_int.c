@@ -241,7 +241,7 @@ static uint64_t extract(uint64_t x, uint32_t pos, uint32_t len, uint32_t width, 
     }
     len = len > 255 ? 255 : len;
     pos = pos > 255 ? 255 : pos;
-    /* Bits beyond the top are the sign, or zero. */
+    /* Bits above the top are copies of the sign, or zero. */
     bool sign = is_signed && (x >> (pos + len - 1 < width ? pos + len - 1 : width - 1) & 1u) != 0;
     uint64_t value = pos >= width ? 0 : x >> pos;
     uint32_t have = pos >= width ? 0 : width - pos;

@@ -405,7 +405,7 @@ WEIR_X_HANDLER(isspacep)
     return i + 1;
 }
 
-/* The same place in the shared memory of block b. WIDE: 64-bit rows; sub: a is generic */
+/* mapa: the same place in the shared memory of block b. WIDE: 64-bit rows; sub: a is generic */
 WEIR_X_HANDLER(mapa)
 {
     const weir_x_u32 *rank = weir_x_w32(w, i->b);
