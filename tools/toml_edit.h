@@ -15,7 +15,7 @@
  * "default", which a text without any has, then gets one, too, and so stays.
  * @param key of weir.toml; NULL: only make sure that the tenant exists.
  * @param value   without quotes, and without quotes, backslashes and control characters in it; NULL
- *                or "": the key goes.
+ *                or "": remove the key.
  * @return the new text, to be freed; NULL: no memory
  */
 char *weir_toml_set(const char *text, const char *tenant, const char *key, const char *value);
