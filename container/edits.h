@@ -18,8 +18,7 @@
 #define WEIR_CONTAINER_MOUNTS_MAX 16
 #define WEIR_CONTAINER_ENV_MAX    4
 
-/* Where the guest library looks for its host when no variable names one, without the file's name.
- */
+/* Where the guest library looks for its host if no variable names one, without the file's name. */
 #define WEIR_CONTAINER_RUN_DIR "/run/weir"
 /* Name of the socket in that folder, and in the tenant's folder on the host. */
 #define WEIR_CONTAINER_SOCKET "default.sock"

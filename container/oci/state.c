@@ -1,5 +1,4 @@
-/* See state.h. The user who makes a container chooses these texts, so each is checked before use.
- */
+/* See state.h. Whoever makes a container chooses these texts, so each is checked before use. */
 #include "container/oci/state.h"
 
 #include <jansson.h>

@@ -21,8 +21,7 @@ struct weir_oci_container {
     pid_t pid; /* pid of its first process, as the engine sees it */
     char bundle[PATH_MAX];
     char root[PATH_MAX]; /* folder of its files; absolute */
-    /* Requests as "KEY=VALUE". An annotation takes precedence over a variable of the same meaning.
-     */
+    /* Requests as "KEY=VALUE". An annotation overrides a variable of the same meaning. */
     char wishes[WEIR_OCI_WISHES_MAX][WEIR_OCI_WISH_BYTES];
     size_t n_wishes;
 };
