@@ -304,8 +304,7 @@ static int check_here(void)
 
 /* ---------------------------------------------------------------- slurmstepd */
 
-/* The shards that Slurm gave the step on this node: Slurm sets the variable, whatever the user set.
- */
+/* The shards that Slurm gave the step on this node: Slurm overrides what the user set. */
 static uint32_t shards_of(spank_t spank)
 {
     char text[16];
@@ -484,8 +483,7 @@ static void account(uint32_t job)
 
 #pragma GCC visibility push(default)
 
-/* Runs when the last task of a step on the job's first node has ended; the job has not ended yet.
- */
+/* Runs when the last task of a step on the job's first node has ended, but not the job. */
 int slurm_spank_task_exit(spank_t spank, int argc, char **argv)
 {
     static uint32_t n_exited;
