@@ -14,9 +14,8 @@
 #include <string.h>
 
 #define PUMP_NS (50 * WEIR_NS_PER_MS)
-#define OTHER_READ_NS                                                                              \
-    WEIR_NS_PER_MS /* while another thread reads the channel, the runner looks again after this    \
-                      time */
+/* While another thread reads the channel, the runner looks again after this time. */
+#define OTHER_READ_NS WEIR_NS_PER_MS
 
 struct entry {
     struct entry *next;
@@ -54,8 +53,8 @@ static struct {
     bool good;
 } wanted;
 
-static __thread uint64_t
-    own_ticket; /* ticket of the function that this thread runs; 0: it runs none */
+/* Ticket of the function that this thread runs; 0: it runs none. */
+static __thread uint64_t own_ticket;
 
 static uint32_t pending; /* atomic; counts functions that were entered and may still run */
 

@@ -18,12 +18,12 @@ _Static_assert((int)WEIR_SYMBOL_COUNT <= WEIR_STATS_MAX_FUNCTIONS, "room for eve
 __thread struct weir_calls_thread weir_calls_thread;
 uint32_t weir_calls_detail = WEIR_CALLS_UNDECIDED;
 
-static __thread bool
-    thread_over; /* the thread's block is given back, so its calls count in block 0 */
+/* The thread's block is given back, so its calls count in block 0. */
+static __thread bool thread_over;
 static __thread struct weir_calls_last last;
 
-#define POSTS_A_LOOK                                                                               \
-    1024 /* posted calls between two readings of the clock while the thread does not wait */
+/* Posted calls between two readings of the clock while the thread does not wait. */
+#define POSTS_A_LOOK 1024
 
 /* Calls are counted here while there is no page: before cuInit, and in sessions without one.
  * Atomic. */
@@ -176,8 +176,8 @@ static void count_posted(struct weir_calls_thread *mine, enum weir_symbol symbol
 bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol)
 {
     uint32_t marks = mine->marks;
-    if (marks == WEIR_CALLS_POSTED &&
-        mine->counts) { /* launches take this way: it must be as short as possible */
+    /* Launches take this way: it must be as short as possible. */
+    if (marks == WEIR_CALLS_POSTED && mine->counts) {
         count_posted(mine, symbol);
         return false;
     }

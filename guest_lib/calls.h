@@ -37,8 +37,8 @@ enum weir_calls_detail {
  * libraries run out of that.)
  */
 struct weir_calls_thread {
-    struct weir_stats_counts
-        *counts; /* the thread's block of the page; NULL: it has none, or shares one */
+    /* The thread's block of the page; NULL: it has none, or shares one. */
+    struct weir_stats_counts *counts;
     struct weir_inside *inside; /* NULL until the thread first uses a context */
     uint32_t marks;
     uint32_t block; /* number of the thread's block; 0: it has none */
@@ -105,8 +105,8 @@ static inline bool weir_calls_end(struct weir_calls_thread *mine, enum weir_symb
     weir_calls_leave(mine);
     if (__builtin_expect(mine->marks == 0 && counts, 1)) {
         uint64_t *guest = &counts[symbol].guest;
-        __atomic_store_n(guest, *guest + 1,
-                         __ATOMIC_RELAXED); /* no other thread writes this counter */
+        /* No other thread writes this counter. */
+        __atomic_store_n(guest, *guest + 1, __ATOMIC_RELAXED);
         return false;
     }
     return weir_calls_end_slow(mine, symbol);

@@ -210,8 +210,8 @@ static void put_text(struct weir_calls_log_line *line, const struct weir_calls_l
                        weir_calls_log_symbols[symbol].name);
     weir_calls_log_put_args(line, symbol, result, words, false);
     if (line->used > line->room - 128) {
-        line->used =
-            line->room - 128; /* the line has the result even if its arguments do not fit */
+        /* The line has the result even if its arguments do not fit. */
+        line->used = line->room - 128;
         weir_calls_log_put(line, "..");
     }
     weir_calls_log_put(line, ") = ");
@@ -238,8 +238,8 @@ static void put_json(struct weir_calls_log_line *line, const struct weir_calls_l
     weir_calls_log_put(line, "%s", weir_calls_log_symbols[symbol].n_args ? "," : "");
     weir_calls_log_put_args(line, symbol, result, words, true);
     if (line->used > line->room - 8) {
-        line->used =
-            bare; /* JSON that is cut off is not valid, so write the line without arguments */
+        /* JSON that is cut off is not valid, so write the line without arguments */
+        line->used = bare;
     }
     weir_calls_log_put(line, "}}");
 }

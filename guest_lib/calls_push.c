@@ -28,8 +28,8 @@ static void push(void)
     if (n) {
         struct weir_op_stats_put_in in = {.data = (const void *)rows,
                                           .n_data = n * (uint32_t)sizeof *rows};
-        (void)weir_call_stats_put(weir_guest_channel(), &in,
-                                  NULL); /* a dead host receives nothing */
+        /* A dead host receives nothing. */
+        (void)weir_call_stats_put(weir_guest_channel(), &in, NULL);
     }
     free(rows);
 }

@@ -21,8 +21,8 @@
 
 #define HOST_GONE     CUDA_ERROR_DEVICE_UNAVAILABLE
 #define PEER_CHECK_NS (50 * WEIR_NS_PER_MS)
-#define INLINE_BYTES                                                                               \
-    768 /* records up to this size are encoded on the stack, which is all but large launches */
+/* Records up to this size are encoded on the stack, which is all but large launches. */
+#define INLINE_BYTES    768
 #define PAUSES_PER_LOOK 8
 
 enum wait_state { WAITING, SLEEPING, DONE, LEAD };

@@ -19,9 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WEIR_FEW_SPIN_NS                                                                           \
-    (20 * WEIR_NS_PER_US) /* how long a thread spins where there are few cores or the host says    \
-                             that cores are short */
+/* How long a thread spins where there are few cores or the host says that cores are short. */
+#define WEIR_FEW_SPIN_NS (20 * WEIR_NS_PER_US)
 
 /* How threads wait; from the welcome and the number of processors. */
 struct weir_wait_policy {
@@ -40,8 +39,8 @@ typedef void (*weir_channel_notify_fn)(void *user, enum weir_op op, const void *
 /* Internally locked. Fields above the locks never change after weir_channel_init(). */
 struct weir_channel {
     struct weir_transport *transport;
-    struct weir_segment_header
-        *header; /* header of the segment, or &shadow; it holds deferred and sticky errors */
+    /* Header of the segment, or &shadow; it holds deferred and sticky errors. */
+    struct weir_segment_header *header;
     const uint32_t *words; /* NULL when remote */
     uint8_t *arena;        /* NULL when remote */
     uint64_t arena_bytes;
@@ -51,8 +50,8 @@ struct weir_channel {
     bool polled;     /* the host cannot wake this process by a futex, so waits sleep by the clock */
     struct weir_wait_policy wait;
     bool preempted; /* atomic: the last thread that spun lost its core, so the next one sleeps */
-    uint8_t (*device_of_thread)(
-        void); /* gives the device for each request; NULL: the host has one device */
+    /* Gives the device for each request; NULL: the host has one device. */
+    uint8_t (*device_of_thread)(void);
     weir_channel_notify_fn notify;
     void *notify_user;
 
@@ -65,8 +64,8 @@ struct weir_channel {
     struct weir_lock receive_lock; /* guards reading and waits */
     bool reading;                  /* a leader is in the transport's receiving end */
     struct weir_channel_wait *waits;
-    struct weir_segment_header
-        shadow; /* of a remote session: the errors that the last reply reported */
+    /* Of a remote session: the errors that the last reply reported. */
+    struct weir_segment_header shadow;
 };
 
 /**

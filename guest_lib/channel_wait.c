@@ -133,8 +133,8 @@ CUresult weir_channel_word_wait(struct weir_channel *channel, uint32_t word, uin
         }
         uint64_t now_ns = weir_clock_now_ns();
         uint64_t waited_ns = now_ns - start_ns;
-        if (now_ns - looked_ns >=
-            WEIR_PREEMPTED_NS) { /* another thread needs this core more, so sleep */
+        /* Another thread needs this core more, so sleep. */
+        if (now_ns - looked_ns >= WEIR_PREEMPTED_NS) {
             __atomic_store_n(&channel->preempted, true, __ATOMIC_RELAXED);
             return sleep_on_word(channel, word, value, start_ns);
         }

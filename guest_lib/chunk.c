@@ -23,8 +23,8 @@
 #define PINNED_GRAIN 4096         /* two allocations never share a page */
 
 struct weir_guest_chunk {
-    struct weir_range_region
-        region; /* must be first: a pointer to the region is a pointer to its chunk */
+    /* Must be first: a pointer to the region is a pointer to its chunk. */
+    struct weir_range_region region;
     uint64_t id;
     struct weir_guest_chunk *next;
 };

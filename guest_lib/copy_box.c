@@ -162,8 +162,8 @@ static CUresult cut_box(const struct weir_guest_copy_side *dst,
         first.height = y = box->height / 2;
         second.height -= y;
     } else {
-        first.width = x =
-            (box->width / 2 + 15) & ~15ull; /* a multiple of every array's element size */
+        /* A multiple of every array's element size. */
+        first.width = x = (box->width / 2 + 15) & ~15ull;
         second.width -= x;
     }
     CUresult rc = cut_box(dst, src, &first, stream);

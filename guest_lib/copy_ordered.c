@@ -27,8 +27,8 @@ static uint32_t n_pending;     /* atomic: number of functions that have yet to r
 struct block {
     uint64_t at; /* offset in the arena */
     uint64_t bytes;
-    uint32_t
-        users; /* atomic: counts the functions that use the block, and the thread that posts them */
+    /* Atomic: counts the functions that use the block, and the thread that posts them. */
+    uint32_t users;
 };
 
 /* What a function copies. */

@@ -65,10 +65,10 @@ struct weir_graph_set {
     struct bound_set *included;
     bool auto_free;
     bool launched;
-    struct weir_stream_point
-        last_launch; /* point of the last launch of anything that executes parts of this set */
-    struct weir_graph_set
-        *next; /* next set in the bucket; a set leaves its bucket when its handle is dropped */
+    /* Point of the last launch of anything that executes parts of this set. */
+    struct weir_stream_point last_launch;
+    /* Next set in the bucket; a set leaves its bucket when its handle is dropped. */
+    struct weir_graph_set *next;
 };
 
 /* Guards all sets and their contents. */

@@ -22,8 +22,8 @@ struct weir_guest_ctx;
 /* The place of one thread. Never freed, so that others may look at any time; later threads use it
  * again. */
 struct weir_inside {
-    const struct weir_guest_ctx
-        *ctx; /* atomic; NULL: the thread is in no call, or in one that has named no context */
+    /* Atomic; NULL: the thread is in no call, or in one that has named no context. */
+    const struct weir_guest_ctx *ctx;
     uint32_t taken; /* atomic: a thread has this place */
     struct weir_inside *next;
 } __attribute__((aligned(64)));

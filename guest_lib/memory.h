@@ -48,8 +48,8 @@ struct weir_mem {
     uint64_t device_base; /* address at which the GPU reaches `base` */
     struct weir_guest_ctx
         *ctx; /* NULL for library globals, and for memory of an invisible device */
-    CUdevice
-        device; /* the device where the memory lies, or that of its context; -1: not visible here */
+    /* The device where the memory lies, or that of its context; -1: not visible here. */
+    CUdevice device;
     uint64_t buffer_id;     /* unique, never reused */
     struct weir_pool *pool; /* pool of cuMemAllocAsync, or NULL */
     void *owner;            /* heap block, registration or IPC reference, depending on the kind */

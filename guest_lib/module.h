@@ -44,8 +44,8 @@ struct weir_guest_function {
     int32_t attributes[WEIR_FUNCTION_ATTRIBUTES];
     uint32_t attribute_mask; /* bit per attribute that is valid */
     CUdevice device;         /* the device that these attributes are of */
-    struct weir_function_elsewhere
-        *elsewhere[WEIR_GUEST_MAX_DEVICES]; /* a kernel's attributes on other devices; or NULL */
+    /* A kernel's attributes on other devices; or NULL. */
+    struct weir_function_elsewhere *elsewhere[WEIR_GUEST_MAX_DEVICES];
     uint64_t good_shapes[WEIR_FUNCTION_SHAPES]; /* atomic; unusual launches that the driver took, by
                                                    hash; 0: none */
     uint32_t epoch; /* atomic; grows whenever an attribute is set, which voids everything learnt
@@ -86,8 +86,8 @@ struct weir_library_variable {
 struct weir_library {
     uint64_t handle;
     struct weir_image_object image;
-    struct weir_library_variable
-        *variables; /* variables that the program asked for; guarded by image.lock */
+    /* Variables that the program asked for; guarded by image.lock. */
+    struct weir_library_variable *variables;
     /* For each device's context, once asked for; guarded by image.lock. */
     struct weir_guest_module *modules[WEIR_GUEST_MAX_DEVICES];
 };

@@ -34,8 +34,8 @@ uint64_t weir_guest_objects_next_id(void)
 
 void *weir_guest_object_get(unsigned int kind, const void *handle)
 {
-    weir_calls_enter(
-        WEIR_INSIDE_ANY); /* the context that the call names stays until the call ends */
+    /* The context that the call names stays until the call ends. */
+    weir_calls_enter(WEIR_INSIDE_ANY);
     return weir_id_table_get(weir_guest.objects.tables[kind], (uint64_t)(uintptr_t)handle);
 }
 

@@ -76,8 +76,8 @@ struct weir_guest_ctx {
 
     uint32_t state; /* atomic, enum weir_ctx_state */
     uint32_t flags; /* atomic */
-    uint32_t
-        retain_count;  /* retain count of a primary context; guarded by the lock in ops/device.c */
+    /* Retain count of a primary context; guarded by the lock in ops/device.c. */
+    uint32_t retain_count;
     bool going;        /* atomic: a thread is destroying it, or has done so */
     uint32_t attached; /* atomic; count of cuCtxAttach, in which its creation counts as one */
     uint32_t peers;    /* atomic; bit per device to which cuCtxEnablePeerAccess gave access */

@@ -22,8 +22,8 @@ struct weir_range_block {
     bool used;
     struct weir_range_region *region;
     struct weir_range_block *prev, *next; /* neighbours in order of addresses */
-    struct weir_range_block *class_prev,
-        *class_next; /* neighbours in the free list of its size class */
+    /* Neighbours in the free list of its size class. */
+    struct weir_range_block *class_prev, *class_next;
 };
 
 struct weir_range_region {

@@ -50,8 +50,8 @@ struct piece {
     bool bad;       /* some of its pages could not be moved */
     bool ended;     /* its pages are private again */
     uint64_t moved; /* bytes that have been moved */
-    uint8_t
-        *file; /* while the piece is being shared: a mapping of the part that has not been moved */
+    /* While the piece is being shared: a mapping of the part that has not been moved. */
+    uint8_t *file;
 };
 
 /* A part of a mapping of the program. */
@@ -308,8 +308,8 @@ static bool are_free(const struct move *m)
     if (aside == MAP_FAILED) {
         return false;
     }
-    (void)madvise(m->program, m->bytes,
-                  POPULATE_WRITE); /* pages of this process alone, not also of a child */
+    /* Pages of this process alone, not also of a child. */
+    (void)madvise(m->program, m->bytes, POPULATE_WRITE);
     if (ioctl(step.uffd, UFFDIO_REGISTER, &here) == 0) {
         if (ioctl(step.uffd, UFFDIO_REGISTER, &there) == 0) {
             moved = ask_to_move(aside, m->program, m->bytes);
@@ -574,8 +574,8 @@ static CUresult finish_piece(struct piece *piece)
         enter(piece);
         return rc;
     }
-    if (piece->file &&
-        piece->moved < piece->bytes) { /* unmap the rest; another mapping may be in its place */
+    /* Unmap the rest; another mapping may be in its place. */
+    if (piece->file && piece->moved < piece->bytes) {
         munmap(piece->file + piece->moved, piece->bytes - piece->moved);
     }
     if (piece->moved != 0) {

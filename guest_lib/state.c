@@ -135,8 +135,8 @@ static CUresult reserve_window(const struct weir_welcome *welcome)
     weir_guest.window_base = welcome->window_base;
     weir_guest.window_bytes = welcome->window_bytes;
     weir_guest.granularity_bytes = 0;
-    for (uint32_t i = 0; i < welcome->n_devices;
-         i++) { /* granularity of the host's pages, which are the largest */
+    /* Use the largest granularity of all devices, as the host does. */
+    for (uint32_t i = 0; i < welcome->n_devices; i++) {
         uint64_t bytes = welcome->devices[i].granularity_bytes;
         bytes = bytes ? bytes : 2 << 20;
         weir_guest.granularity_bytes =

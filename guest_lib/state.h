@@ -34,8 +34,8 @@ struct weir_guest_device {
     CUuuid uuid;
     uint64_t total_bytes; /* the tenant's quota, if it is smaller than the device */
     uint32_t peers;       /* bit per host ordinal of each device whose memory this one can reach */
-    uint8_t p2p[WEIR_CONTROL_MAX_DEVICES]
-               [WEIR_GUEST_P2P_ATTRIBUTES]; /* indexed by the other device's host ordinal */
+    /* Indexed by the other device's host ordinal. */
+    uint8_t p2p[WEIR_CONTROL_MAX_DEVICES][WEIR_GUEST_P2P_ATTRIBUTES];
     uint8_t luid[8];
     uint32_t luid_mask;
     char pci_bus_id[32];
@@ -59,8 +59,8 @@ struct weir_stream_capture_copy;
  */
 struct weir_guest {
     uint32_t phase; /* atomic, enum weir_guest_phase */
-    uint32_t
-        session; /* counts weir_guest_start(); what a thread remembers belongs to one session */
+    /* Counts weir_guest_start(); what a thread remembers belongs to one session. */
+    uint32_t session;
 
     /* Set by cuInit, then immutable. */
     struct weir_channel channel;

@@ -42,8 +42,8 @@
 /* The capture that began in a stream, if one did (ops/capture.c). */
 struct weir_guest_capture {
     bool under_way; /* atomic */
-    struct weir_guest_stream
-        *next; /* next in the list of all captures; that list's lock guards this and what follows */
+    /* Next in the list of all captures; that list's lock guards this and what follows. */
+    struct weir_guest_stream *next;
     CUstreamCaptureMode mode;
     pthread_t thread; /* thread that began the capture */
     bool broken;      /* the host has been asked to invalidate it */
@@ -67,8 +67,8 @@ struct weir_guest_stream {
     uint32_t word;
     uint64_t id;
 
-    uint64_t
-        started_own; /* number of pieces of work begun; the legacy stream uses its context's pair */
+    /* Number of pieces of work begun; the legacy stream uses its context's pair. */
+    uint64_t started_own;
     uint64_t finished_own; /* number of pieces of work whose record is sent */
     uint64_t ticks_own;    /* weir_clock_ticks() when the newest record was sent */
     uint64_t done;         /* all work up to this count is known to be complete */
@@ -173,8 +173,8 @@ static inline CUresult weir_guest_stream_work_end(struct weir_guest_stream *stre
 /* A point in a stream's work. Compare, keep, wait; plain data. */
 struct weir_stream_point {
     struct weir_guest_stream *stream;
-    uint64_t
-        stream_id;  /* if the struct was reused it has another id: then the point has long passed */
+    /* If the struct was reused it has another id: then the point has long passed. */
+    uint64_t stream_id;
     uint64_t count; /* count of finished posts that must be done */
 };
 

@@ -16,11 +16,11 @@
 struct weir_guest_vmm_handle {
     uint64_t handle; /* == the CUmemGenericAllocationHandle */
     uint64_t bytes;
-    CUmemAllocationProp
-        prop;        /* properties; the location is -1 for a device that is not visible here */
+    /* Properties; the location is -1 for a device that is not visible here. */
+    CUmemAllocationProp prop;
     int host_device; /* the host's ordinal of the device where the memory lies */
-    uint32_t
-        handles; /* the program's references, of which cuMemRelease drops one; 0: only mapped */
+    /* The program's references, of which cuMemRelease drops one; 0: only mapped. */
+    uint32_t handles;
     uint32_t maps;
 };
 

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static pthread_mutex_t primary_lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards retain counts and `going` */
+/* Guards retain counts and `going`. */
+static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t primary_gone = PTHREAD_COND_INITIALIZER;
 static __thread bool goes_here; /* the thread is taking a primary context apart */
 
