@@ -24,10 +24,10 @@
 #include <unistd.h>
 
 #define BEAT_NS (500 * WEIR_NS_PER_MS)
-#define HOST_BEAT_NS                                                                               \
-    (10 * WEIR_NS_PER_S)        /* after this time without a beat, the host counts as gone */
-#define BEAT_STACK (512u << 10) /* the stack also holds the program's static TLS */
-#define BAR0_BYTES 4096u
+/* After this time without a beat, the host counts as gone. */
+#define HOST_BEAT_NS (10 * WEIR_NS_PER_S)
+#define BEAT_STACK   (512u << 10) /* the stack also holds the program's static TLS */
+#define BAR0_BYTES   4096u
 
 /* ---------------------------------------------------------------- the region */
 

@@ -38,8 +38,8 @@
 #define WEIR_REGION_MAIL_BYTES    65536u /* largest Hello and largest Welcome */
 #define WEIR_REGION_OWNERS_OFFSET (UINT64_C(3) << 19)
 #define WEIR_REGION_MAX_UNITS     (WEIR_REGION_MAX_BYTES / WEIR_REGION_UNIT_BYTES)
-#define WEIR_REGION_BELL_OFFSET                                                                    \
-    12u /* offset of the doorbell register in BAR 0 (QEMU's ivshmem-spec) */
+/* Offset of the doorbell register in BAR 0 (QEMU's ivshmem-spec). */
+#define WEIR_REGION_BELL_OFFSET   12u
 #define WEIR_REGION_HOST_BELL     0u /* what the guest writes there: peer 0, vector 0 */
 #define WEIR_REGION_BOOT_ID_BYTES 16
 #define WEIR_REGION_PCI_VENDOR    0x1af4
@@ -51,8 +51,8 @@ struct weir_region_header {
     uint32_t pad0;
     uint64_t bytes;
     uint8_t pad1[40];
-    uint64_t
-        epoch; /* names the worker that serves the region; 0: none serves it. Written by the host */
+    /* Names the worker that serves the region; 0: none serves it. Written by the host. */
+    uint64_t epoch;
     uint32_t beat; /* the worker increments it while there are sessions */
     uint8_t boot_id[WEIR_REGION_BOOT_ID_BYTES]; /* boot of the guest that the slots belong to;
                                                    written by the host */

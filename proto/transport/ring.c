@@ -96,8 +96,8 @@ enum weir_status weir_ring_push(struct weir_ring *ring, const struct weir_record
         ring->seen = __atomic_load_n(&ring->control->head, __ATOMIC_ACQUIRE); /* A2 */
         used = ring->own - ring->seen;
         if (used > ring->size_bytes) {
-            ring->seen =
-                ring->own - ring->size_bytes; /* the ring counts as full for every later test */
+            /* The ring counts as full for every later test. */
+            ring->seen = ring->own - ring->size_bytes;
             return WEIR_ERR_PEER;
         }
         if (ring->size_bytes - used < len) {

@@ -15,9 +15,8 @@
 struct weir_shm_hooks {
     bool (*gone)(void *user);  /* is the peer gone? Must be cheap */
     void (*leave)(void *user); /* called when the guest's process ends; NULL at the host's end */
-    void (*close)(
-        void *user,
-        bool child); /* the last call; child: a forked child lets go of the parent's connection */
+    /* The last call; child: a forked child lets go of the parent's connection. */
+    void (*close)(void *user, bool child);
     int (*region_fd)(void *user);
     void (*ring_bell)(void *user);
     void *user;

@@ -26,8 +26,8 @@ struct weir_stats_counts {
     uint64_t waited;  /* calls that waited for the host or the GPU */
     uint64_t wait_ns; /* time of the waited calls, each from its first wait to its end */
     uint64_t max_ns;  /* the longest time of a waited call */
-    uint64_t
-        busy_ns; /* time of the other calls; only while calls are timed (WEIR_STATS, WEIR_TRACE) */
+    /* Time of the other calls; only while calls are timed (WEIR_STATS, WEIR_TRACE). */
+    uint64_t busy_ns;
 };
 
 struct weir_stats_page {

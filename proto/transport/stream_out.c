@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BEGUN_NS                                                                                   \
-    (50 * WEIR_NS_PER_MS)         /* time for the rest of a begun frame, before the rest is kept */
+/* Time for the rest of a begun frame, before the rest is kept. */
+#define BEGUN_NS     (50 * WEIR_NS_PER_MS)
 #define HELPER_STACK (512u << 10) /* the stack also holds the program's static TLS */
 #define FRAME_PARTS  3
 

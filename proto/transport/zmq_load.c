@@ -32,8 +32,8 @@ static void *open_library(void)
 {
     const char *wanted = getenv("WEIR_LIBZMQ");
     if (wanted && *wanted) {
-        return dlopen(
-            wanted, RTLD_NOW | RTLD_LOCAL); /* a user who names a library wants that one or none */
+        /* A user who names a library wants that one or none. */
+        return dlopen(wanted, RTLD_NOW | RTLD_LOCAL);
     }
     void *library = open_shipped();
     return library ? library : dlopen("libzmq.so.5", RTLD_NOW | RTLD_LOCAL);

@@ -39,9 +39,9 @@ struct weir_zmq_api {
 const struct weir_zmq_api *weir_zmq_load(void);
 
 #define WEIR_ZMQ_WINDOW_BYTES (64u << 20)
-#define WEIR_ZMQ_MESSAGE_COST                                                                      \
-    64u /* cost added for each message, so that empty ones cost something, too */
-#define WEIR_ZMQ_FRAME_MAX (WEIR_BULK_MAX_BYTES + 4096u)
+/* Cost added for each message, so that empty ones cost something, too. */
+#define WEIR_ZMQ_MESSAGE_COST 64u
+#define WEIR_ZMQ_FRAME_MAX    (WEIR_BULK_MAX_BYTES + 4096u)
 
 /*
  * A peer that ends is noticed at once, because its connection closes; one that is cut off, by

@@ -64,10 +64,10 @@ struct weir_welcome_params {
     struct weir_segment_params segment;
     const struct weir_device *devices;
     uint32_t n_devices; /* 1 .. WEIR_CONTROL_MAX_DEVICES */
-    const char
-        *transport; /* the only transport allowed; NULL: the guest's first choice that both have */
-    struct weir_zmq_server
-        *zmq; /* for unix sockets: the server that offers zmq over ipc; NULL: shm only */
+    /* The only transport allowed; NULL: the guest's first choice that both have. */
+    const char *transport;
+    /* For unix sockets: the server that offers zmq over ipc; NULL: shm only. */
+    struct weir_zmq_server *zmq;
     const char *zmq_ipc_path; /* that server's ipc endpoint in this tenant's directory; or NULL */
 };
 

@@ -25,12 +25,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEFAULT_TIMEOUT_NS                                                                         \
-    (60 * WEIR_NS_PER_S)    /* many contexts that are made at once may take this long */
-#define AGAIN_FIRST_MS   10 /* pause between attempts while a worker restarts */
-#define AGAIN_LAST_MS    160
-#define CLOSED_PORT_NS   (1500 * WEIR_NS_PER_MS)
-#define CONNECT_RETRY_MS 2 /* a full backlog of a non-blocking unix socket cannot be polled for */
+/* Many contexts that are made at once may take this long. */
+#define DEFAULT_TIMEOUT_NS (60 * WEIR_NS_PER_S)
+#define AGAIN_FIRST_MS     10 /* pause between attempts while a worker restarts */
+#define AGAIN_LAST_MS      160
+#define CLOSED_PORT_NS     (1500 * WEIR_NS_PER_MS)
+#define CONNECT_RETRY_MS   2 /* a full backlog of a non-blocking unix socket cannot be polled for */
 
 static bool transport_is_offered(enum weir_transport_id id)
 {

@@ -21,10 +21,10 @@
 #include <unistd.h>
 
 #define NAP_NS (100 * WEIR_NS_PER_US)
-#define LOOK_NS                                                                                    \
-    (200 * WEIR_NS_PER_MS) /* ring again after this time: the worker may have started meanwhile */
-#define DEAF_NS                                                                                    \
-    (3 * WEIR_NS_PER_S) /* a host that has not even taken the Hello by then is unresponsive */
+/* Ring again after this time: the worker may have started meanwhile. */
+#define LOOK_NS (200 * WEIR_NS_PER_MS)
+/* A host that has not even taken the Hello by then is unresponsive. */
+#define DEAF_NS   (3 * WEIR_NS_PER_S)
 #define BOOT_FILE "/proc/sys/kernel/random/boot_id"
 
 /* What was read from the mailbox. */

@@ -21,11 +21,11 @@
 #define WEIR_CONTROL_MAX_FACTS      1024u
 #define WEIR_CONTROL_MAX_TRANSPORTS 8u
 #define WEIR_CONTROL_MAX_DEVICES    16u
-#define WEIR_CONTROL_MAX_CONNECTIONS                                                               \
-    32u /* most connections of a context to its GPU: the driver's bound */
-#define WEIR_CONTROL_NAME_BYTES  16
-#define WEIR_CONTROL_TEXT_BYTES  256
-#define WEIR_CONTROL_TOKEN_BYTES 32
+/* Most connections of a context to its GPU: the driver's bound. */
+#define WEIR_CONTROL_MAX_CONNECTIONS 32u
+#define WEIR_CONTROL_NAME_BYTES      16
+#define WEIR_CONTROL_TEXT_BYTES      256
+#define WEIR_CONTROL_TOKEN_BYTES     32
 
 /* Who is at the other end of a unix socket, as the kernel says; pid 0: not visible here. */
 struct weir_peer {
@@ -38,9 +38,9 @@ struct weir_peer {
 /* What a guest requests, in its environment or by its code. Limits must lie below its tenant's. 0:
  * no request. */
 struct weir_limit_wish {
-    uint64_t
-        memory_bytes[WEIR_CONTROL_MAX_DEVICES]; /* for each device, by its ordinal in the welcome */
-    uint32_t sm_pct;                            /* 1 .. 99: the share of multiprocessors */
+    /* For each device, by its ordinal in the welcome. */
+    uint64_t memory_bytes[WEIR_CONTROL_MAX_DEVICES];
+    uint32_t sm_pct;      /* 1 .. 99: the share of multiprocessors */
     uint32_t connections; /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS: for each of the worker's contexts */
     bool launches_on_device; /* its kernels launch kernels, so it needs a worker outside MPS */
 };
@@ -118,8 +118,8 @@ void weir_hello_destroy(struct weir_hello *hello);
 /** Free a welcome and its arrays. Accepts NULL. @thread any */
 void weir_welcome_destroy(struct weir_welcome *welcome);
 
-#define WEIR_DEVICE_FACT_SMS                                                                       \
-    "affinity.sms" /* the answer of cuCtxGetExecAffinity(), if it succeeds */
+/* The answer of cuCtxGetExecAffinity(), if it succeeds. */
+#define WEIR_DEVICE_FACT_SMS "affinity.sms"
 
 /**
  * A fact of a device.

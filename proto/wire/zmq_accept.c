@@ -42,17 +42,17 @@
 #include <unistd.h>
 
 #define SAY_NS (10 * WEIR_NS_PER_S)
-#define HANDSHAKES_MAX                                                                             \
-    64 /* most handshakes under way: libzmq finishes 800 a second (measured on one core) */
-#define ADDRESS_BYTES 16
+/* Most handshakes under way: libzmq finishes 800 a second (measured on one core). */
+#define HANDSHAKES_MAX 64
+#define ADDRESS_BYTES  16
 
 /* A connection over tcp whose peer has not shown that it has a key. */
 struct handshake {
     int fd;  /* libzmq's descriptor */
     int own; /* our descriptor of the same connection */
     uint64_t since_ns;
-    uint8_t
-        from[ADDRESS_BYTES]; /* the peer's address; all addresses of an IPv6 network count as one */
+    /* The peer's address; all addresses of an IPv6 network count as one. */
+    uint8_t from[ADDRESS_BYTES];
 };
 
 #define EXPORTED __attribute__((visibility("default")))

@@ -30,8 +30,8 @@
 
 #define ZAP_ADDRESS "inproc://zeromq.zap.01"
 #define ZAP_FRAMES  8
-#define IPC_MODE                                                                                   \
-    0666 /* the token decides who gets a session; the directory decides who may connect at all */
+/* The token decides who gets a session; the directory decides who may connect at all. */
+#define IPC_MODE 0666
 
 #define MONITOR_EVENTS (ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
 
@@ -118,9 +118,8 @@ static void zap_run(struct weir_zmq_server *server)
         if (request.n >= 2 && request.lens[1] < sizeof request.frames[1]) {
             zap_answer(server, &request);
         } else {
-            zmq_send(server->zap, "", 0,
-                     ZMQ_DONTWAIT); /* the request did not come from libzmq: answer it to keep the
-                                       REP socket in step */
+            /* The request did not come from libzmq: answer it to keep the REP socket in step. */
+            zmq_send(server->zap, "", 0, ZMQ_DONTWAIT);
         }
     }
 }
@@ -189,8 +188,8 @@ static struct weir_zmq_address address_of(struct weir_zmq_port *port,
 
 static bool tokens_equal(const uint8_t *one, const uint8_t *other)
 {
-    uint8_t difference =
-        0; /* compare in constant time, so that the time shows nothing about a guess */
+    /* Compare in constant time, so that the time shows nothing about a guess. */
+    uint8_t difference = 0;
     for (size_t i = 0; i < WEIR_CONTROL_TOKEN_BYTES; i++) {
         difference |= one[i] ^ other[i];
     }
@@ -312,8 +311,8 @@ static struct weir_zmq_pending *take_hello_locked(struct weir_zmq_server *server
 {
     struct weir_hello *hello;
     struct weir_zmq_pending *pending = NULL;
-    read_monitor_locked(server,
-                        port); /* this must come before a new guest is known (see the top) */
+    /* This must come before a new guest is known (see the top). */
+    read_monitor_locked(server, port);
     struct weir_zmq_address address = address_of(port, message);
     enum weir_status status = WEIR_ERR_PEER;
     if (message->has_tail) {

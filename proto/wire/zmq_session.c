@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 #define SLICE_NS (100 * WEIR_NS_PER_MS)
-#define LAST_NS                                                                                    \
-    (500 * WEIR_NS_PER_MS) /* how long to wait for the next record that libzmq still holds */
+/* How long to wait for the next record that libzmq still holds. */
+#define LAST_NS       (500 * WEIR_NS_PER_MS)
 #define SPIN_BATCH    16
 #define TOKEN_LIFE_NS (30 * WEIR_NS_PER_S)
 

@@ -66,11 +66,11 @@ struct weir_zmq_session {
 };
 
 struct weir_zmq_server {
-    struct weir_zmq_server
-        *next; /* next of this process's servers; guarded by the lock of their list */
+    /* Next of this process's servers; guarded by the lock of their list. */
+    struct weir_zmq_server *next;
     const struct weir_zmq_api *api;
-    struct weir_zmq_server_params
-        params; /* only the callbacks; pointers to text are no longer valid */
+    /* Only the callbacks; pointers to text are no longer valid. */
+    struct weir_zmq_server_params params;
     void *ctx;
     struct weir_zmq_port *ports;
     size_t n_ports;
