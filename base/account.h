@@ -60,20 +60,20 @@ struct weir_supply {
 };
 
 #define WEIR_ACCOUNT_PLACES 512 /* number of places in a page */
-#define WEIR_ACCOUNT_KEPT                                                                          \
-    (WEIR_ACCOUNT_PLACES - 1) /* the place of kept memory, which belongs to no process */
+/* The place of kept memory, which belongs to no process. */
+#define WEIR_ACCOUNT_KEPT (WEIR_ACCOUNT_PLACES - 1)
 
 /* Lies in shared memory. Zeroed: nothing is used. Internally locked (lock-free). */
 struct weir_account_page {
     atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* total of the items that processes share */
-    atomic_uint_fast64_t of[WEIR_ACCOUNT_PLACES]
-                           [WEIR_ACCOUNT_COUNT]; /* how much each process has */
-    atomic_uint_fast64_t
-        granted[WEIR_ACCOUNT_COUNT]; /* how much is granted for now; weir_account_is_divided() */
-    atomic_uint
-        answered[WEIR_ACCOUNT_PLACES]; /* number of each process's last request that was answered */
-    struct weir_programs
-        programs; /* programs for which processes charge; a process may have several */
+    /* How much each process has. */
+    atomic_uint_fast64_t of[WEIR_ACCOUNT_PLACES][WEIR_ACCOUNT_COUNT];
+    /* How much is granted for now; weir_account_is_divided(). */
+    atomic_uint_fast64_t granted[WEIR_ACCOUNT_COUNT];
+    /* Number of each process's last request that was answered. */
+    atomic_uint answered[WEIR_ACCOUNT_PLACES];
+    /* Programs for which processes charge; a process may have several. */
+    struct weir_programs programs;
 };
 
 /* Zeroed: nothing is used, and nothing may be. Internally locked (lock-free). */

@@ -163,8 +163,8 @@ static void say_lost(void)
     uint64_t n = __atomic_exchange_n(&n_lost, 0, __ATOMIC_RELAXED);
     if (n && !say("log: lines were lost, since their reader had no room lines=%llu",
                   (unsigned long long)n)) {
-        __atomic_fetch_add(&n_lost, n - 1,
-                           __ATOMIC_RELAXED); /* the other lines, and not this report */
+        /* The other lines, and not this report. */
+        __atomic_fetch_add(&n_lost, n - 1, __ATOMIC_RELAXED);
     }
 }
 

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WEIR_LOG_RATE_LINES                                                                        \
-    200 /* lines of each level in an interval; ten times as many if debug lines are logged */
+/* Lines of each level in an interval; ten times as many if debug lines are logged. */
+#define WEIR_LOG_RATE_LINES      200
 #define WEIR_LOG_RATE_INTERVAL_S 10
 
 /* Internally locked. */

@@ -24,9 +24,8 @@ uint32_t weir_programs_last(const struct weir_programs *programs)
 {
     uint32_t used = atomic_load_explicit(&programs->used, memory_order_relaxed);
 
-    return used < WEIR_PROGRAMS
-               ? used
-               : WEIR_PROGRAMS; /* another process may have written a wrong number there */
+    /* Another process may have written a wrong number there. */
+    return used < WEIR_PROGRAMS ? used : WEIR_PROGRAMS;
 }
 
 static void note_used(struct weir_programs *programs, uint32_t number)

@@ -30,8 +30,8 @@ struct weir_program_row {
     atomic_uint_fast64_t ended; /* equals the token once the program has ended */
     atomic_uint_fast64_t ended_ns;
     atomic_uint_fast32_t place; /* place of the process that serves the program */
-    atomic_uint_fast32_t
-        pid_here; /* pid of the program, in the serving process's namespace; 0: not known */
+    /* Pid of the program, in the serving process's namespace; 0: not known. */
+    atomic_uint_fast32_t pid_here;
     atomic_uint_fast32_t pid;   /* pid by which the program knows itself; 0: not shown */
     atomic_uint_fast64_t bytes; /* device memory that the program holds */
     atomic_uint_fast64_t name[WEIR_PROGRAM_NAME_WORDS];
