@@ -24,10 +24,10 @@
 #include <string.h>
 
 #define MAX_PASSES 32 /* most passes of a fixed point over all instructions */
-#define STEPS_PER_BLOCK                                                                            \
-    512 /* budget of post-dominators and of regions, per block of the function */
-#define EDGES_SPARE                                                                                \
-    (4u << 20) /* how many edges tables of branches may have in addition to EDGES_PER_INST */
+/* Budget of post-dominators and of regions, per block of the function. */
+#define STEPS_PER_BLOCK 512
+/* How many edges tables of branches may have in addition to EDGES_PER_INST. */
+#define EDGES_SPARE    (4u << 20)
 #define EDGES_PER_INST 8
 
 struct builder {
@@ -40,8 +40,8 @@ struct builder {
     uint32_t *number; /* per block and the end: its place in that post-order, 0: not reached */
     uint32_t *stack;
     uint32_t *mark;
-    bool *
-        runs_out; /* per block and the end: from its start on, no thread needs to wait for others */
+    /* Per block and the end: from its start on, no thread needs to wait for others. */
+    bool *runs_out;
     uint64_t steps;
 };
 

@@ -26,8 +26,8 @@ struct weir_ptx_flow {
     uint32_t n_blocks;
     uint32_t *succs;
     uint32_t n_succs;
-    uint8_t
-        *varying; /* per register (and one for the carry): may its value differ between threads? */
+    /* Per register (and one for the carry): may its value differ between threads? */
+    uint8_t *varying;
     bool gave_up; /* the budget was exceeded: every block counts as parted, every register as
                      varying */
 };

@@ -26,8 +26,8 @@ struct weir_ptx_scan {
     uint32_t n_edges;
     uint32_t *shared; /* ids of the module's .shared variables that the function names */
     uint32_t n_shared;
-    struct weir_ptx_barrier_use
-        *barriers; /* one for each of WEIR_PTX_BARRIERS; NULL: the function uses no barrier */
+    /* One for each of WEIR_PTX_BARRIERS; NULL: the function uses no barrier. */
+    struct weir_ptx_barrier_use *barriers;
     uint32_t n_exits;
     uint32_t n_full;   /* number of barriers of all threads, which have no count */
     uint32_t full;     /* the first of these barriers */
@@ -42,8 +42,8 @@ struct weir_ptx_scan {
         uint32_t other;
     } warp[2];
     bool has_red; /* one of these barriers reduces */
-    bool
-        sees; /* an access sees what other blocks write; later this includes all called functions */
+    /* An access sees what other blocks write; later this includes all called functions. */
+    bool sees;
 };
 
 /**

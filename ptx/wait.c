@@ -24,8 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PASSES                                                                                 \
-    32 /* most passes of a fixed point over one loop; a loop that needs more counts as waiting */
+/* Most passes of a fixed point over one loop; a loop that needs more counts as waiting. */
+#define MAX_PASSES     32
 #define STEPS_PER_INST 128 /* budget of the searches inside loops */
 
 struct waits {

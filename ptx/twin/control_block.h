@@ -74,8 +74,8 @@ struct weir_ptx_form_args {
     uint32_t task_blocks; /* persistent: blocks a worker takes at once, 1 .. MAX_TASK */
     uint32_t sm_range;    /* persistent: the SMs where workers may work, 0: all */
     uint32_t block_limit; /* persistent: workers an SM may hold, 0: no limit */
-    uint32_t
-        nearly_at; /* persistent: the worker that takes this block or a later one sets nearly */
+    /* Persistent: the worker that takes this block or a later one sets nearly. */
+    uint32_t nearly_at;
 };
 _Static_assert(sizeof(struct weir_ptx_form_args) == 64, "written into PTX");
 

@@ -42,8 +42,8 @@ struct weir_ptx_twin {
     const struct weir_ptx_kernel *kernel; /* analysis of the original kernel */
     struct weir_ptx_func *entry;          /* the twin */
     enum weir_ptx_form form;
-    struct weir_ptx_func *
-        *funcs; /* the reached functions: their copies, or those changed in place */
+    /* The reached functions: their copies, or those changed in place. */
+    struct weir_ptx_func **funcs;
     uint32_t n_funcs;
     bool in_place; /* some of the functions are not copies */
     struct weir_ptx_var *args;

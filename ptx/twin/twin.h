@@ -38,8 +38,8 @@ struct weir_ptx_twin_info {
     char reason[160];        /* one sentence that says why it was refused */
     uint32_t args_offset;    /* offset of struct weir_ptx_form_args in the parameter block */
     uint32_t param_bytes;    /* size of the twin's parameter block */
-    uint32_t
-        static_shared_bytes; /* how much more the twin has than the kernel; consider alignment */
+    /* How much more the twin has than the kernel; consider alignment. */
+    uint32_t static_shared_bytes;
     uint32_t dynamic_shared_bytes; /* add this to each launch's size, and to the attribute
                                       MAX_DYNAMIC_SHARED_SIZE_BYTES; the kernel's own size must
                                       be rounded up to 16 before */
