@@ -34,8 +34,8 @@ static enum place place_of(uint64_t base, uint64_t bytes, bool must_be_device)
     if (!fits) { /* neighbouring mappings count as one */
         return weir_soft_memory_covers(base, bytes, WEIR_SOFT_READ) ? PLACE_DEVICE : PLACE_BAD;
     }
-    bool waits = alloc->kind ==
-                 WEIR_SOFT_ALLOC_GRAPH; /* the memory becomes accessible once its node has run */
+    /* The memory becomes accessible once its node has run. */
+    bool waits = alloc->kind == WEIR_SOFT_ALLOC_GRAPH;
     return alloc->accessible || waits ? PLACE_DEVICE : PLACE_BAD;
 }
 

@@ -164,8 +164,8 @@ struct weir_soft_ctx {
     unsigned api_version;
     uint64_t id;
     CUresult sticky; /* a kernel faulted: every later call returns this error */
-    CUresult
-        untold; /* an error that becomes sticky when a call asks about a stream or waits for one */
+    /* An error that becomes sticky when a call asks about a stream or waits for one. */
+    CUresult untold;
     uint32_t cancel;  /* read by running kernels */
     uint32_t closing; /* not 0: waits for a memory value end without success */
     struct weir_soft_stream *legacy;
@@ -415,8 +415,8 @@ struct weir_soft_task {
     struct weir_soft_task *live_next, **live_prev;
     struct weir_soft_op *op; /* NULL: the task only marks a point */
     struct weir_soft_ctx *ctx;
-    struct weir_soft_users
-        *users; /* counted until done: users of the graph whose launch ends with this task */
+    /* Counted until done: users of the graph whose launch ends with this task. */
+    struct weir_soft_users *users;
     int priority;
     uint64_t finished_ns;
     CUresult result;

@@ -35,8 +35,8 @@ _Static_assert(sizeof(struct handle) <= sizeof(CUipcEventHandle), "fits CUDA's o
 /* Memory of another process, which is mapped once however often it is opened. Under the lock. */
 static struct opened {
     struct handle handle;
-    uint64_t base,
-        id; /* id of the allocation in this process, which may have gone with its context */
+    /* Id of the allocation in this process, which may have gone with its context. */
+    uint64_t base, id;
     uint32_t count;
     struct opened *next;
 } * opened;

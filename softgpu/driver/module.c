@@ -350,8 +350,8 @@ CUresult weir_soft_cuModuleUnload(CUmodule handle)
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_soft_ctx_wait_for_code(ctx);
-    module = weir_soft_object_find(WEIR_SOFT_MODULE,
-                                   handle); /* the module may have been unloaded meanwhile */
+    /* The module may have been unloaded meanwhile. */
+    module = weir_soft_object_find(WEIR_SOFT_MODULE, handle);
     if (module == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }

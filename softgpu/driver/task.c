@@ -159,8 +159,8 @@ static void finish(struct weir_soft_task *task)
         struct weir_soft_users *users = t->users;
         t->users = NULL;
         weir_soft_task_put(t);
-        weir_soft_users_put(
-            users); /* this may release the lock, but only this function uses the list */
+        /* This may release the lock, but only this function uses the list. */
+        weir_soft_users_put(users);
     }
 }
 

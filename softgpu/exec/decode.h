@@ -33,9 +33,9 @@ struct weir_x_decoder {
 #define WEIR_X_MAX_FUNCS       16384u /* most functions that one kernel reaches */
 #define WEIR_X_MAX_SHARED_VARS 16384u
 #define WEIR_X_MAX_NESTING     256u /* deepest nesting of calls while decoding */
-#define WEIR_X_MAX_LOCAL_BYTES                                                                     \
-    (512u << 10) /* most local bytes of a function, per thread; CUDA's limit, too */
-#define WEIR_X_TOO_BIG (1u << 30) /* sums of sizes stop here: such a large kernel never runs */
+/* Most local bytes of a function, per thread; CUDA's limit, too. */
+#define WEIR_X_MAX_LOCAL_BYTES (512u << 10)
+#define WEIR_X_TOO_BIG         (1u << 30) /* sums of sizes stop here: such a large kernel never runs */
 
 /** The next multiple of a power of two, at most WEIR_X_TOO_BIG. */
 static inline uint32_t weir_x_align(uint64_t at, uint32_t align)

@@ -192,8 +192,8 @@ struct weir_x_func {
     uint32_t frame_bytes; /* size of the registers' frame */
     uint32_t local_bytes; /* size of .param and .local, from the frame's local base */
     uint32_t param_bytes; /* part of local_bytes for parameters and results */
-    uint64_t
-        deepest; /* local bytes of the function and everything it calls; set once all is decoded */
+    /* Local bytes of the function and everything it calls; set once all is decoded. */
+    uint64_t deepest;
     uint32_t n_regs32; /* number of 32-bit registers, for the register estimate */
     bool calls_indirect, recursive, visiting;
     const char *unsupported;
@@ -214,8 +214,8 @@ struct weir_x_frame {
     uint32_t mask; /* lanes that have not returned */
     uint32_t depth;
     uint32_t local_base;
-    uint32_t
-        saved_tops[WEIR_X_LANES]; /* tops of the caller's stack, if this function calls alloca */
+    /* Tops of the caller's stack, if this function calls alloca. */
+    uint32_t saved_tops[WEIR_X_LANES];
     uint32_t alloc_bytes;
     char regs[] __attribute__((aligned(64)));
 };
@@ -439,8 +439,8 @@ struct weir_exec_module {
  */
 #define WEIR_X_WINDOW_SHIFT 24
 #define WEIR_X_WINDOW_BYTES (1ull << WEIR_X_WINDOW_SHIFT)
-#define WEIR_X_WINDOWS                                                                             \
-    (WEIR_X_MAX_CLUSTER + 3) /* shared memory of each block, local memory, parameters */
+/* Shared memory of each block, local memory, parameters. */
+#define WEIR_X_WINDOWS (WEIR_X_MAX_CLUSTER + 3)
 extern uint64_t weir_x_window_shared;
 extern uint64_t weir_x_window_local;
 extern uint64_t weir_x_window_param;
