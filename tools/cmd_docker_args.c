@@ -29,8 +29,8 @@ static bool tenant_is_there(const char *run_dir, const char *tenant)
                 folder);
         return false;
     }
-    snprintf(path, sizeof(path), "%s/default.sock",
-             folder); /* the host leaves the folder behind when it ends */
+    /* The host leaves the folder behind when it ends. */
+    snprintf(path, sizeof(path), "%s/default.sock", folder);
     if (stat(path, &info) != 0 && errno == ENOENT) {
         fprintf(stderr, "weir docker-args: %s: not found (is weir serve running?)\n", path);
         return false;

@@ -85,8 +85,8 @@ static void print_settings(const struct weir_status_report *report)
         const struct weir_status_setting *s = &report->settings[i];
         printf("%-12s %-24s ", s->key, shown(s->value));
         if (strcmp(s->value, s->base) != 0 && t && strcmp(s->origin, t->source) == 0) {
-            printf("of the %s that were asked for",
-                   s->base); /* this is a share on demand whose settings were divided */
+            /* This is a share on demand whose settings were divided. */
+            printf("of the %s that were asked for", s->base);
         } else if (strcmp(s->value, s->base) != 0) {
             printf("by %s, until the host ends; %s: %s", s->origin, t ? t->source : "before",
                    shown(s->base));

@@ -13,8 +13,8 @@
 struct document {
     const char *text;
     struct weir_arena arena;
-    const struct weir_toml_value
-        *tenants; /* [[tenant]] or tenant = [...]; NULL: the text has neither */
+    /* [[tenant]] or tenant = [...]; NULL: the text has neither */
+    const struct weir_toml_value *tenants;
 };
 
 static bool open_document(struct document *d, const char *text)

@@ -45,9 +45,8 @@ static struct weir_status_rate tenant_rate(const struct weir_status_report *befo
     rate.quota_bytes = now->quota_bytes;
     memcpy(rate.tenant, now->name, sizeof rate.tenant);
     if (now->scheduled) {
-        rate.share_pct =
-            grown(old->service_sm_ns,
-                  now->service_sm_ns); /* becomes a percentage once all tenants are known */
+        /* Becomes a percentage once all tenants are known. */
+        rate.share_pct = grown(old->service_sm_ns, now->service_sm_ns);
         rate.sm_s = (double)now->service_sm_ns / 1e9;
         rate.to_device_bytes_per_s = grown(old->copy_h2d_bytes, now->copy_h2d_bytes) / seconds;
         rate.from_device_bytes_per_s = grown(old->copy_d2h_bytes, now->copy_d2h_bytes) / seconds;
