@@ -207,8 +207,8 @@ static enum weir_status write_file(const char *path, const struct weir_cdi_spec 
 enum weir_status weir_cdi_store(const char *path, const struct weir_cdi_spec *spec)
 {
     char temporary[PATH_MAX];
-    int n = snprintf(temporary, sizeof temporary, "%s.new",
-                     path); /* engines do not read files with such a name */
+    /* Engines do not read files with such a name. */
+    int n = snprintf(temporary, sizeof temporary, "%s.new", path);
     enum weir_status status;
 
     if (n < 0 || (size_t)n >= sizeof temporary) {

@@ -90,8 +90,8 @@ enum weir_status weir_container_edits_common(const char *guest_lib, const char *
     status = add_libraries(edits, guest_lib);
     if (status == WEIR_OK) {
         if (nvidia_smi != NULL) {
-            (void)!add_file(edits, nvidia_smi,
-                            WEIR_CONTAINER_NVIDIA_SMI); /* only if the file exists */
+            /* Only if the file exists. */
+            (void)!add_file(edits, nvidia_smi, WEIR_CONTAINER_NVIDIA_SMI);
         }
         *ret_edits = *edits;
     }

@@ -36,8 +36,8 @@ static enum weir_status parse(const char *what, const char *text, size_t bytes, 
 
 static bool take_text(const json_t *value, char *to, size_t bytes)
 {
-    const char *text = json_string_value(
-        value); /* NULL: the value is no string; a string never has a NUL inside */
+    /* NULL: the value is no string; a string never has a NUL inside */
+    const char *text = json_string_value(value);
 
     return text != NULL && *text != 0 && (size_t)snprintf(to, bytes, "%s", text) < bytes;
 }
@@ -168,8 +168,8 @@ enum weir_status weir_oci_config_read(const char *text, size_t bytes,
     }
     env = json_object_get(json_object_get(config, "process"), "env");
     status = take_root(config, container, ret_diag);
-    for (size_t i = json_array_size(env); i > 0 && status == WEIR_OK;
-         i--) { /* the last one of a name wins */
+    /* The last one of a name wins. */
+    for (size_t i = json_array_size(env); i > 0 && status == WEIR_OK; i--) {
         status = take_variable(json_string_value(json_array_get(env, i - 1)), container, ret_diag);
     }
     json_decref(config);
