@@ -507,8 +507,8 @@ int slurm_spank_task_exit(spank_t spank, int argc, char **argv)
 /* Runs for every job that has GPUs. A failure here would drain the node, so it never fails. */
 int slurm_spank_job_prolog(spank_t spank, int argc, char **argv)
 {
-    const char *list =
-        getenv("SLURM_JOB_GPUS"); /* slurmd sets this for this hook and for scripts */
+    /* slurmd sets this for this hook and for scripts. */
+    const char *list = getenv("SLURM_JOB_GPUS");
     char path[PATH_MAX];
     uint32_t job;
     read_rules(argc, argv);
