@@ -1,7 +1,7 @@
 /*
- * See account.h. All accesses are relaxed: a count publishes nothing but itself. What is granted is
- * trimmed to what is used: both sides write one of the two, pass a fence, and read the other, so
- * that one of them sees what the other has written.
+ * See account.h. All accesses are relaxed: a count publishes nothing but itself. A grant is trimmed
+ * to the amount used. The trimming side writes the grant and a charging one the use; then each
+ * passes a fence and reads the other number, so at least one of them sees the other's write.
  */
 #include "base/account.h"
 
@@ -64,13 +64,13 @@ bool weir_supply_allows(const struct weir_supply *supply, uint32_t who, uint64_t
         kept = supply->total / 2;
     }
     if (amount <= part && supply->used[who] <= part - amount) {
-        kept = 0; /* it is within its own part */
+        kept = 0; /* this user is within its own part */
     }
     left = taken < supply->total ? supply->total - taken : 0;
     return kept <= left && amount <= left - kept;
 }
 
-/* What comes from the pool when an account's use grows from less to more. */
+/* Returns how much comes from the pool when an account's use grows from less to more. */
 static uint64_t from_pool(const struct weir_account *account, enum weir_account_item item,
                           uint64_t less, uint64_t more)
 {
@@ -93,7 +93,7 @@ static bool take_from_pool(struct weir_account_pool *pool, enum weir_account_ite
     return true;
 }
 
-/* Is this an item that a tenant's processes have together? The others each process has itself. */
+/* Do a tenant's processes share this item? Of the others each process has its own. */
 static bool is_common(enum weir_account_item item)
 {
     return item == WEIR_ACCOUNT_DEVICE_MEMORY || item == WEIR_ACCOUNT_PINNED_MEMORY ||
@@ -112,7 +112,7 @@ bool weir_account_is_divided(enum weir_account_item item)
     return item == WEIR_ACCOUNT_PINNED_MEMORY || item == WEIR_ACCOUNT_HOST_MEMORY;
 }
 
-/* How much of the item all processes may have now; the limit, where that is less. */
+/* How much of the item all processes together may have now; the limit, if that is less. */
 static uint64_t granted_to(const struct weir_account *account, enum weir_account_item item)
 {
     uint64_t limit = weir_account_limit(account, item), granted = limit;
@@ -138,7 +138,7 @@ static void release_page(struct weir_account *account, enum weir_account_item it
     }
 }
 
-/* For all first: if the process dies between, too much stays counted, not too little. */
+/* Charge the total first: if the process dies in between, too much stays counted. */
 static bool try_page(struct weir_account *account, enum weir_account_item item, uint64_t amount)
 {
     struct weir_account_page *page = account->page;
@@ -164,12 +164,12 @@ static bool charge_page(struct weir_account *account, enum weir_account_item ite
     const struct weir_account_page *page = page_for(account, item);
     bool charged = page == NULL || try_page(account, item, amount);
 
-    /* What one was granted another may take. */
+    /* Another user may take what this one was granted. */
     for (int i = 0;
          !charged && i < ASKS_MAX && account->ask != NULL && weir_account_is_divided(item); i++) {
         if (!has_room(weir_account_limit(account, item),
                       atomic_load_explicit(&page->used[item], memory_order_relaxed), amount)) {
-            return false; /* it is over the limit */
+            return false; /* this user is over the limit */
         }
         account->ask(account, item, amount);
         charged = try_page(account, item, amount);
@@ -257,7 +257,7 @@ static bool charge_own(struct weir_account *account, enum weir_account_item item
                                                     memory_order_relaxed, memory_order_relaxed)) {
             return true;
         }
-        if (pooled != 0) { /* another thread was faster: once more, with what it has left */
+        if (pooled != 0) { /* another thread was faster: try again with what it has left */
             subtract(&account->pool->used[item], pooled, &before);
         }
     }
@@ -354,7 +354,7 @@ uint64_t weir_account_left(const struct weir_account *account, enum weir_account
     return used < limit ? limit - used : 0;
 }
 
-/* @param used  of device memory, at this place. */
+/* @param used device memory in use at this place. */
 static uint64_t of_ended_at(const struct weir_account *account, struct weir_programs *programs,
                             uint32_t place, uint64_t used, uint64_t besides, uint64_t max_age_ns)
 {

@@ -1,20 +1,20 @@
 /*
- * What somebody has of things that are limited, and how much of each it may have.
+ * How much of each limited item a user has, and how much it may have.
  *
  * One row for each thing that is counted. To count another one, add its row to enum
  * weir_account_item, set its limit, and charge and release it where it is taken and given back.
  *
  * Some things are there once for all accounts, such as a process's descriptors. For these a *pool*
  * guarantees each account an equal share, whatever the others use; shares together are half of all
- * there is. The other half goes to whoever asks first. A *supply* is the same for whoever counts
- * all users itself, and for a number of them that changes.
+ * there is. The other half goes to whoever asks first. A *supply* divides an item in this way for a
+ * caller that counts all users itself, and whose number of users changes.
  *
- * And what belongs to somebody as a whole may be used in several processes. There the account of
- * each process also charges a *page* of memory that all of them share, which the limits then hold
- * for. The page knows what each process has, so that whoever outlives it can give that back. What
- * several of them use, or none at the moment, has a place of its own: it is *kept*. Of memory of
- * the machine the page also says how much is *granted* for now, which whoever divides the machine
- * among all pages has written there. An account asks for more when it needs more.
+ * A user may have several processes. Then the account of each process also charges a *page* of
+ * memory that all of them share, and the limits apply to the page. The page records what each
+ * process has, so that a survivor can give it back. Memory that several processes use, or none at
+ * the moment, has a place of its own: it is *kept*. For memory of the machine the page also says
+ * how much is *granted* for now; the process that divides the machine among all pages writes that.
+ * An account asks for more when it needs more.
  */
 #ifndef WEIR_BASE_ACCOUNT_H
 #define WEIR_BASE_ACCOUNT_H
@@ -27,47 +27,53 @@
 enum weir_account_item {
     WEIR_ACCOUNT_DEVICE_MEMORY, /* bytes on all devices together */
     WEIR_ACCOUNT_PINNED_MEMORY, /* bytes of host memory that devices reach */
-    WEIR_ACCOUNT_DESCRIPTORS,   /* of a process, beside those of connections */
-    WEIR_ACCOUNT_MAPPINGS,      /* of a process's address space, for memory of the host */
+    WEIR_ACCOUNT_DESCRIPTORS,   /* a process's descriptors, apart from those of connections */
+    WEIR_ACCOUNT_MAPPINGS,      /* mappings in a process's address space, for memory of the host */
     WEIR_ACCOUNT_BUS_GUARDS,    /* places in a process's table of pages that may go away */
     WEIR_ACCOUNT_HOST_MEMORY,   /* bytes of a process's own, such as images */
-    WEIR_ACCOUNT_SESSIONS,      /* of programs that use the GPU */
+    WEIR_ACCOUNT_SESSIONS,      /* sessions of programs that use the GPU */
     WEIR_ACCOUNT_MONITORS,      /* connections that only ask, by NVML */
     WEIR_ACCOUNT_COUNT,
 };
 
-/* So much of each item. */
+/* An amount of each item. */
 struct weir_amounts {
     uint64_t of[WEIR_ACCOUNT_COUNT];
 };
 
 /* Zeroed: nothing is there. Internally locked (lock-free). */
 struct weir_account_pool {
-    uint64_t share[WEIR_ACCOUNT_COUNT]; /* that each account is guaranteed; immutable */
-    uint64_t limit[WEIR_ACCOUNT_COUNT]; /* of what all use above their shares; immutable */
-    atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* of that */
+    uint64_t share[WEIR_ACCOUNT_COUNT]; /* what each account is guaranteed; immutable */
+    uint64_t limit[WEIR_ACCOUNT_COUNT]; /* how much all may use above their shares; immutable */
+    atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* how much all use above their shares */
 };
 
 #define WEIR_SUPPLY_NOBODY UINT64_MAX
 
-/* What several divide, as one thread counts it. */
+/* What several users divide, as one thread counts it. */
 struct weir_supply {
-    uint64_t total;       /* in its unit */
-    uint64_t least;       /* part of each, if a half of all divided by their number is less */
-    const uint64_t *used; /* by each; borrowed; WEIR_SUPPLY_NOBODY: this place is nobody's */
-    uint32_t n;           /* places in used */
+    uint64_t total; /* in the item's unit */
+    uint64_t least; /* each user's least part, for when half of the total divided by their number is
+                       less */
+    const uint64_t *used; /* use of each place; borrowed; WEIR_SUPPLY_NOBODY: the place is free */
+    uint32_t n;           /* number of places in used */
 };
 
-#define WEIR_ACCOUNT_PLACES 512                       /* of a page */
-#define WEIR_ACCOUNT_KEPT   (WEIR_ACCOUNT_PLACES - 1) /* the place of no process */
+#define WEIR_ACCOUNT_PLACES 512 /* number of places in a page */
+/* The place of kept memory, which belongs to no process. */
+#define WEIR_ACCOUNT_KEPT (WEIR_ACCOUNT_PLACES - 1)
 
-/* In memory that is shared. Zeroed: nothing is used. Internally locked (lock-free). */
+/* Lies in shared memory. Zeroed: nothing is used. Internally locked (lock-free). */
 struct weir_account_page {
-    atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* of items that processes have together */
-    atomic_uint_fast64_t of[WEIR_ACCOUNT_PLACES][WEIR_ACCOUNT_COUNT]; /* the part of each process */
-    atomic_uint_fast64_t granted[WEIR_ACCOUNT_COUNT]; /* for now; weir_account_is_divided() */
-    atomic_uint answered[WEIR_ACCOUNT_PLACES]; /* number of each process's last question that was */
-    struct weir_programs programs; /* for which processes charge; one may have several */
+    atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT]; /* total of the items that processes share */
+    /* How much each process has. */
+    atomic_uint_fast64_t of[WEIR_ACCOUNT_PLACES][WEIR_ACCOUNT_COUNT];
+    /* How much is granted for now; weir_account_is_divided(). */
+    atomic_uint_fast64_t granted[WEIR_ACCOUNT_COUNT];
+    /* Number of each process's last request that was answered. */
+    atomic_uint answered[WEIR_ACCOUNT_PLACES];
+    /* Programs for which processes charge; a process may have several. */
+    struct weir_programs programs;
 };
 
 /* Zeroed: nothing is used, and nothing may be. Internally locked (lock-free). */
@@ -75,8 +81,8 @@ struct weir_account {
     atomic_uint_fast64_t limit[WEIR_ACCOUNT_COUNT];
     atomic_uint_fast64_t used[WEIR_ACCOUNT_COUNT];
     struct weir_account_pool *pool; /* borrowed; NULL: the limits alone count */
-    struct weir_account_page *page; /* borrowed; NULL: nobody else uses what this counts */
-    uint32_t place;                 /* of this process in the page */
+    struct weir_account_page *page; /* borrowed; NULL: no other process uses what this counts */
+    uint32_t place;                 /* this process's place in the page */
     /* Asks whoever divides an item for more than the page is granted, and waits for the answer.
      * NULL: nobody does, and what is granted does not count. */
     void (*ask)(struct weir_account *account, enum weir_account_item item, uint64_t amount);
@@ -99,24 +105,24 @@ void weir_account_pool_divide(struct weir_account_pool *pool, enum weir_account_
                               uint64_t total, uint32_t n_accounts);
 
 /**
- * Give back what a process had that has ended, and take out its programs. If it died in the middle
- * of a charge, that amount may stay counted until weir_account_page_clear().
+ * Give back what an ended process had, and remove its programs. If it died in the middle of a
+ * charge, that amount may stay counted until weir_account_page_clear().
  * @param place  its place, below WEIR_ACCOUNT_PLACES.
- * @thread any, but for nobody that charges from this place
+ * @thread any, but no thread that charges from this place
  */
 void weir_account_page_settle(struct weir_account_page *page, uint32_t place);
-/** Is it an item of which a page is granted so much for now? @thread any */
+/** Is it an item of which a page is granted an amount for now? @thread any */
 bool weir_account_is_divided(enum weir_account_item item);
 /**
- * Take back what is granted to a page and not used. Charges that go on meanwhile are undone, or are
- * seen here.
+ * Take back what is granted to a page but not used. Concurrent charges are either undone, or seen
+ * by this call.
  * @param granted  by the caller; what the page says of that is not believed.
  * @return what is granted from now on: at most as much
  * @thread one at a time
  */
 uint64_t weir_account_page_trim(struct weir_account_page *page, enum weir_account_item item,
                                 uint64_t granted);
-/** No process uses the page: only what is kept is used. @thread any */
+/** No process uses the page: clear everything in it but what is kept. @thread any */
 void weir_account_page_clear(struct weir_account_page *page);
 /**
  * Keep what a process has charged: from now on its end does not give it back. The process then
@@ -127,23 +133,24 @@ void weir_account_page_clear(struct weir_account_page *page);
  */
 bool weir_account_page_keep(struct weir_account_page *page, uint32_t place,
                             enum weir_account_item item, uint64_t amount);
-/** Something that was kept is given back. @thread any */
+/** Give back something that was kept. @thread any */
 void weir_account_page_release(struct weir_account_page *page, enum weir_account_item item,
                                uint64_t amount);
 
 /**
- * May somebody have more of a supply? Each is guaranteed a part: a half of it divided by their
- * number, and supply->least at the least. What is beyond the parts goes to whoever asks first.
- * Where there is not enough for all parts, a half of the supply is kept for those who have less
- * than theirs.
+ * May a user have more of a supply? Each user is guaranteed a part: half of the supply divided by
+ * the number of users, and at least supply->least. The rest goes to whoever asks first. If there is
+ * not enough for all parts, half of the supply is reserved for users that have less than their
+ * part.
  *
- * @param who     a place in supply->used that is somebody's.
+ * @param who     the user's place in supply->used.
  * @param amount  in the supply's unit.
  * @thread any; as supply->used
  */
 bool weir_supply_allows(const struct weir_supply *supply, uint32_t who, uint64_t amount);
 
-/** What each is guaranteed, if there is enough for all. @thread as weir_supply_allows() */
+/** The part that each user is guaranteed, if there is enough for all. @thread as
+ * weir_supply_allows() */
 uint64_t weir_supply_part(const struct weir_supply *supply);
 
 /**
@@ -167,11 +174,12 @@ void weir_account_limit_set(struct weir_account *account, enum weir_account_item
 bool weir_account_charge(struct weir_account *account, enum weir_account_item item,
                          uint64_t amount);
 
-/** Something that was charged is given back. @thread any */
+/** Give back something that was charged. @thread any */
 void weir_account_release(struct weir_account *account, enum weir_account_item item,
                           uint64_t amount);
 
-/** Something that was charged is kept in the page now: this process has it no more. @thread any */
+/** Something that was charged is kept in the page now: this process no longer counts it. @thread
+ * any */
 void weir_account_passed_on(struct weir_account *account, enum weir_account_item item,
                             uint64_t amount);
 
@@ -185,7 +193,7 @@ void weir_account_passed_on(struct weir_account *account, enum weir_account_item
 bool weir_account_charge_all(struct weir_account *account, const struct weir_amounts *amounts,
                              enum weir_account_item *ret_refused);
 
-/** What was charged together is given back. @thread any */
+/** Give back items that were charged together. @thread any */
 void weir_account_release_all(struct weir_account *account, const struct weir_amounts *amounts);
 
 /** An item's name for people, such as "descriptors". @thread any */
@@ -200,10 +208,10 @@ uint64_t weir_account_limit(const struct weir_account *account, enum weir_accoun
 uint64_t weir_account_left(const struct weir_account *account, enum weir_account_item item);
 
 /**
- * How much device memory programs hold that have ended, of this process or another. What a process
- * has charged that has no such program, the living have, also if the table does not say so.
+ * How much device memory ended programs hold, in this process or another. If a process has no such
+ * program, all that it has charged belongs to living ones, even if the table does not say so.
  * @param programs    the account's: its page's, if it has one.
- * @param besides     what living programs of this process have that is not in the table.
+ * @param besides     how much living programs of this process have that is not in the table.
  * @param max_age_ns  as of weir_programs_look().
  * @thread any
  */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define ARENA_ALIGN     16u
-#define CHUNK_MIN_BYTES 4000u        /* with malloc's own header about a page */
+#define CHUNK_MIN_BYTES 4000u        /* size with malloc's own header is about a page */
 #define CHUNK_MAX_BYTES (256u << 10) /* unless one allocation is larger */
 
 struct weir_arena_chunk {
@@ -42,7 +42,7 @@ void weir_arena_reset(struct weir_arena *arena)
     arena->used_bytes = 0;
 }
 
-/* A chunk behind the current one that holds bytes, old or new. */
+/* Find a chunk behind the current one that holds bytes, or make one. */
 static struct weir_arena_chunk *next_chunk(struct weir_arena *arena, size_t bytes)
 {
     struct weir_arena_chunk *last = arena->current;

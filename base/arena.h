@@ -12,14 +12,14 @@
 
 struct weir_arena_chunk;
 
-/* Owner thread only. Fields are private but where they say more; a zeroed arena is valid and gives
- * nothing (cap 0). */
+/* Only the owner's thread uses it. Fields are private unless a comment says otherwise; a zeroed
+ * arena is valid and gives no memory (cap 0). */
 struct weir_arena {
-    struct weir_arena_chunk *chunks;  /* all of them, in order of use */
+    struct weir_arena_chunk *chunks;  /* list of all chunks, in order of use */
     struct weir_arena_chunk *current; /* where the next allocation is tried; NULL: none yet */
-    size_t used_bytes;                /* handed out since the last reset */
+    size_t used_bytes;                /* bytes handed out since the last reset */
     size_t cap_bytes;                 /* the owner may raise it */
-    bool over_cap;                    /* the last NULL was for the cap, not for a lack of memory */
+    bool over_cap; /* the last NULL came from the cap, not from a lack of memory */
 };
 
 /** Make an arena that hands out at most cap_bytes between resets; allocates nothing yet. */
@@ -28,7 +28,7 @@ void weir_arena_init(struct weir_arena *arena, size_t cap_bytes);
 /** Free all memory. Accepts NULL and a zeroed arena; the arena may be initialised again. */
 void weir_arena_finish(struct weir_arena *arena);
 
-/** Forget everything that was handed out, keep the chunks for reuse. */
+/** Forget everything that was handed out, but keep the chunks for reuse. */
 void weir_arena_reset(struct weir_arena *arena);
 
 /**
@@ -42,7 +42,7 @@ void weir_arena_reset(struct weir_arena *arena);
  */
 void *weir_arena_alloc(struct weir_arena *arena, size_t bytes);
 
-/** The same with another alignment: a power of two up to 16. @thread owner */
+/** Take memory with another alignment: a power of two up to 16. @thread owner */
 void *weir_arena_alloc_aligned(struct weir_arena *arena, size_t bytes, size_t align);
 
 /** A copy of len bytes of text with a NUL behind it, or NULL. @thread owner */

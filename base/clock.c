@@ -8,7 +8,7 @@
 uint64_t weir_clock_now_ns(void)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
+    clock_gettime(CLOCK_MONOTONIC, &now); /* this cannot fail for CLOCK_MONOTONIC */
     return (uint64_t)now.tv_sec * WEIR_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 

@@ -27,7 +27,7 @@ static inline uint64_t weir_clock_ticks(void)
 }
 
 /*
- * A spin loop reads the clock every few hundred nanoseconds. Where two readings lie so far apart,
+ * A spin loop reads the clock every few hundred nanoseconds. If two readings lie this far apart,
  * the thread has lost its core in between: it should sleep instead, this time and the next.
  */
 #define WEIR_PREEMPTED_NS (200 * WEIR_NS_PER_US)
@@ -42,7 +42,7 @@ static inline void weir_cpu_pause(void)
 #endif
 }
 
-/** What poll() is to wait until next_ns; WEIR_FOREVER: -1, no limit. Rounded up. @thread any */
+/** The timeout for poll() until next_ns, rounded up; WEIR_FOREVER: -1, no limit. @thread any */
 static inline int weir_poll_ms(uint64_t next_ns, uint64_t now_ns)
 {
     if (next_ns == WEIR_FOREVER) {

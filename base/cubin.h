@@ -1,5 +1,5 @@
 /*
- * What CUDA's object files have that other ELF files have not.
+ * Properties of CUDA's object files that other ELF files lack.
  *
  * Only what both sides of a connection need to know to find an image's end. Any thread.
  */

@@ -7,14 +7,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* More than anybody may send: what should not come must be seen to be closed. */
+/* More than any peer may send, so that unexpected descriptors are seen and closed. */
 #define WEIR_FDS_MAX 8
 
-/* What came with a message. */
+/* Descriptors that came with a message. */
 struct weir_fds {
     int fd[WEIR_FDS_MAX]; /* the receiver closes them */
     uint32_t n;
-    bool fds_cut;   /* more descriptors were sent, or this process can open no more */
+    bool fds_cut;   /* more descriptors were sent, or this process cannot open more */
     bool bytes_cut; /* the message is longer than the buffer */
 };
 
@@ -31,7 +31,7 @@ ssize_t weir_fd_send(int socket_fd, const void *bytes, size_t len, int pass_fd, 
 /**
  * recvmsg() with descriptors, which are closed on exec. Goes on after a signal.
  *
- * @param capacity  of bytes.
+ * @param room in bytes.
  * @param flags     MSG_DONTWAIT or 0.
  * @param ret_fds   always written; empty on failure.
  * @return bytes received; -1: see errno.
@@ -40,7 +40,7 @@ ssize_t weir_fd_send(int socket_fd, const void *bytes, size_t len, int pass_fd, 
 ssize_t weir_fd_receive(int socket_fd, void *bytes, size_t capacity, int flags,
                         struct weir_fds *ret_fds);
 
-/** Close all of them; errno is preserved. @thread owner */
+/** Close all descriptors; errno is preserved. @thread owner */
 void weir_fds_close(struct weir_fds *fds);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WORD_MAX 32 /* names are shorter */
+#define WORD_MAX 32 /* all names are shorter */
 
 static int plain(char c)
 {
@@ -21,7 +21,7 @@ static size_t least(size_t a, size_t b, size_t c)
 /* Letters to put in, take out, change, or swap with the next (optimal string alignment). */
 static size_t edits(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 {
-    size_t row[3][WORD_MAX + 1]; /* this one, the one before, and the one before that */
+    size_t row[3][WORD_MAX + 1]; /* this row, the one before, and the one before that */
 
     for (size_t j = 0; j <= b_bytes; j++) {
         row[0][j] = j;

@@ -8,10 +8,10 @@
 struct weir_guess {
     const char *word;  /* borrowed */
     const char *best;  /* one of the names offered, borrowed; NULL: none is close */
-    size_t most_edits; /* private: how far off the next one may be */
+    size_t most_edits; /* private: how far the next name may be from the word */
 };
 
-/** Begin with a word that is none of the names. @thread owner */
+/** Begin with a word that is not one of the names. @thread owner */
 struct weir_guess weir_guess_begin(const char *word);
 
 /**

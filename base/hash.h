@@ -17,7 +17,7 @@ struct weir_hash weir_hash_of(const void *data, size_t len);
 /** A 64-bit hash (XXH3-64) for tables; not for names that travel between versions. @thread any */
 uint64_t weir_hash64_of(const void *data, size_t len);
 
-/** Where in a table of so many a key, which may be a plain number, belongs. @thread any */
+/** The place in a table of this size for a key, which may be a plain number. @thread any */
 static inline uint32_t weir_hash_slot(uint64_t key, uint32_t count)
 {
     return (uint32_t)((key * 0x9E3779B97F4A7C15u >> 32) * count >> 32);

@@ -22,18 +22,18 @@
 #include <stdlib.h>
 
 #define CHUNK_SLOTS 512u
-/* So many free slots wait before one is used again, while others are new. */
+/* A free slot is reused only when this many wait, as long as there are new ones. */
 #define REUSE_DISTANCE 64u
 
 struct slot {
     void *object;       /* atomic; valid while live */
     uint32_t state;     /* atomic; generation << 1 | live */
-    uint32_t next_free; /* own origin, under the lock: index + 1 of the next in the queue */
+    uint32_t next_free; /* own origin, guarded by the lock: index + 1 of the next in the queue */
 };
 
 struct side {
     struct slot **chunks; /* atomic pointers, one per CHUNK_SLOTS indices */
-    uint32_t end;         /* atomic; every index ever used is below */
+    uint32_t end;         /* atomic; every index ever used is less than this */
 };
 
 struct weir_id_table {
@@ -123,7 +123,8 @@ static void enter_locked(struct weir_id_table *table, struct side *side, struct 
     __atomic_fetch_add(&table->live, 1, __ATOMIC_RELAXED);
 }
 
-/* An index of our own origin to use next, or UINT32_MAX: the oldest free one, or a new one. */
+/* Returns an index of our own origin to use next: the oldest free one, or a new one; UINT32_MAX:
+ * none. */
 static uint32_t take_index_locked(struct weir_id_table *table)
 {
     struct side *side = &table->sides[table->origin_host];
@@ -176,7 +177,7 @@ enum weir_status weir_id_table_add(struct weir_id_table *table, void *object,
     return status;
 }
 
-/* Is this a possible handle of the table? */
+/* Is this a valid handle of the table? */
 static bool is_ours(const struct weir_id_table *table, weir_handle handle)
 {
     return (handle & 0xffff) == WEIR_HANDLE_TAG && weir_handle_kind(handle) == table->kind &&

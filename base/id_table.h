@@ -93,8 +93,7 @@ enum weir_status weir_id_table_put(struct weir_id_table *table, weir_handle hand
 /** The object of a handle, or NULL for anything that is not live in this table. @thread any */
 void *weir_id_table_get(const struct weir_id_table *table, weir_handle handle);
 
-/** Take a handle out; gives the object back, or NULL. Its generation never returns soon. @thread
- * any */
+/** Remove a handle; returns the object or NULL. Its generation is not reused soon. @thread any */
 void *weir_id_table_remove(struct weir_id_table *table, weir_handle handle);
 
 /** Number of live objects. @thread any */

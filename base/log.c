@@ -20,7 +20,7 @@
 
 /* Longer lines are cut; fits PIPE_BUF, so writes to pipes stay whole. */
 #define LINE_MAX_BYTES 1024
-/* Of a line that another process completes: it adds the time, a name and the level. */
+/* Room in a line that another process completes, which adds the time, a name and the level. */
 #define BARE_MAX_BYTES (LINE_MAX_BYTES - 128)
 
 static const char *const level_names[WEIR_LOG_COUNT] = {"none", "error", "warn", "info", "debug"};
@@ -32,9 +32,9 @@ static const char *log_who;
 
 static bool to_journal; /* standard error is the journal's stream */
 static bool is_bare;    /* another process completes the lines */
-static uint64_t n_lost; /* lines for which there was no room, and of which nobody knows; atomic */
+static uint64_t n_lost; /* lines that found no room and are not reported yet; atomic */
 
-/* Whose lines this thread writes; NULL: they are not limited. */
+/* The limit on lines that this thread writes; NULL: there is none. */
 static _Thread_local struct weir_log_rate *thread_rate;
 static _Thread_local const char *thread_whose;
 
@@ -126,7 +126,7 @@ static int format_prefix(char *line, const char *who, enum weir_log_level level)
     return len;
 }
 
-/* false: nobody can be told, or there is no room now and the line is counted. */
+/* Returns false if the line cannot be written; if only room is missing now, it is counted. */
 static bool WEIR_PRINTF(3, 0)
     write_line(const char *who, enum weir_log_level level, const char *fmt, va_list args)
 {
@@ -138,7 +138,7 @@ static bool WEIR_PRINTF(3, 0)
         len += n < room ? n : room;
     }
     line[len] = 0;
-    /* A message may quote what a guest said: it must not be able to forge lines. */
+    /* A message may quote a guest's text, which must not be able to forge lines. */
     len = (int)weir_text_blot(line);
     line[len++] = '\n';
     bool good = write(log_fd, line, (size_t)len) == len;
@@ -148,7 +148,7 @@ static bool WEIR_PRINTF(3, 0)
     return good;
 }
 
-/* A line about lines, which is not limited itself. */
+/* Write a line about lines that were left out; it is not limited itself. */
 static bool WEIR_PRINTF(1, 2) say(const char *fmt, ...)
 {
     va_list args;
@@ -163,11 +163,12 @@ static void say_lost(void)
     uint64_t n = __atomic_exchange_n(&n_lost, 0, __ATOMIC_RELAXED);
     if (n && !say("log: lines were lost, since their reader had no room lines=%llu",
                   (unsigned long long)n)) {
-        __atomic_fetch_add(&n_lost, n - 1, __ATOMIC_RELAXED); /* and this one, which is none */
+        /* The other lines, and not this report. */
+        __atomic_fetch_add(&n_lost, n - 1, __ATOMIC_RELAXED);
     }
 }
 
-/* May this thread write a line of this level now? Says what was left out before. */
+/* May this thread write a line of this level now? Reports lines that were left out before. */
 static bool may_write(enum weir_log_level level)
 {
     uint64_t left_out;

@@ -13,9 +13,9 @@
 #include "base/status.h"
 
 enum weir_log_level {
-    WEIR_LOG_NONE,  /* nothing at all */
+    WEIR_LOG_NONE,  /* no lines at all */
     WEIR_LOG_ERROR, /* an operator must act */
-    WEIR_LOG_WARN,  /* degraded */
+    WEIR_LOG_WARN,  /* the service is degraded */
     WEIR_LOG_INFO,  /* life cycle: one line per tenant event */
     WEIR_LOG_DEBUG,
     WEIR_LOG_COUNT
@@ -46,8 +46,8 @@ void weir_log_for_reader(void);
 
 /**
  * Write a line that another process has written: with the time, and its name in place of this
- * one's, so that nothing in it can be taken for a line of this process. What has no priority comes
- * from a library, and is a warning. Limited as all lines of this thread (base/log_rate.h).
+ * process's, so that it cannot be taken for a line of this process. A line without priority comes
+ * from a library and becomes a warning. Limited as all lines of this thread (base/log_rate.h).
  *
  * @param who   what that process is called, as of weir_log_init(); borrowed for the call.
  * @param line  without its newline. Not trusted; what is longer than a line is cut.
@@ -55,7 +55,7 @@ void weir_log_for_reader(void);
  */
 void weir_log_relay(const char *who, const char *line);
 
-/** The level now in force. @thread any */
+/** The level in force now. @thread any */
 enum weir_log_level weir_log_level(void);
 
 /** Write one line if the level is in force; errno is preserved. @thread any */

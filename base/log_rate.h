@@ -1,6 +1,6 @@
 /*
- * How many lines of the log somebody may cause: so many of each level in an interval, then none
- * until it is over. Their number is kept, and told with the next line.
+ * Limits the lines that one user may cause in the log: a number of each level in an interval, then
+ * none until it is over. Lines left out are counted, and the next line reports their number.
  */
 #ifndef WEIR_BASE_LOG_RATE_H
 #define WEIR_BASE_LOG_RATE_H
@@ -10,36 +10,38 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WEIR_LOG_RATE_LINES      200 /* of each level, and ten times as many for who debugs */
+/* Lines of each level in an interval; ten times as many if debug lines are logged. */
+#define WEIR_LOG_RATE_LINES      200
 #define WEIR_LOG_RATE_INTERVAL_S 10
 
 /* Internally locked. */
 struct weir_log_rate {
     pthread_mutex_t lock;
-    uint32_t several; /* it is for so many that may each cause as much; 0: for one */
-    uint64_t
-        since_ns[WEIR_LOG_COUNT]; /* when the interval began; guarded by lock, as is the rest */
-    uint32_t n[WEIR_LOG_COUNT];   /* lines in it */
-    uint64_t left_out;            /* of all levels, and not told yet */
+    uint32_t several; /* number of users that share it, each with its full limit; 0: one */
+    uint64_t since_ns[WEIR_LOG_COUNT]; /* when the interval began; guarded by lock, as are all
+                                          members below */
+    uint32_t n[WEIR_LOG_COUNT];        /* lines written in the interval */
+    uint64_t left_out; /* lines of all levels that were left out and not reported yet */
 };
 
 void weir_log_rate_init(struct weir_log_rate *rate);
 void weir_log_rate_finish(struct weir_log_rate *rate);
 
-/** How many lines of a level it lets through in an interval. @thread any */
+/** How many lines of a level it allows in an interval. @thread any */
 uint32_t weir_log_rate_lines(const struct weir_log_rate *rate, enum weir_log_level level);
 
 enum weir_log_verdict {
     WEIR_LOG_WRITE,
-    WEIR_LOG_WRITE_LAST, /* the last line of this level before some may be left out */
+    WEIR_LOG_WRITE_LAST, /* write this line, the last of its level before some may be left out */
     WEIR_LOG_LEAVE_OUT,
 };
 
 /**
- * A line is to be written: may it be?
+ * May a line be written?
  *
  * @param now_ns        by weir_clock_now_ns().
- * @param ret_left_out  with WEIR_LOG_WRITE, how many lines were left out since this was last told.
+ * @param ret_left_out  with WEIR_LOG_WRITE, how many lines were left out since this was last
+ * reported.
  * @thread any
  */
 enum weir_log_verdict weir_log_rate_ask(struct weir_log_rate *rate, enum weir_log_level level,

@@ -14,7 +14,7 @@ enum weir_priority {
 /** "low", "normal", "high", by class; NULL behind the last. */
 extern const char *const weir_priority_names[WEIR_PRIORITY_COUNT + 1];
 
-/** The class of a name. @return false: none; then nothing is written. @thread any */
+/** Find the class of a name. @return false: there is none, and nothing is written. @thread any */
 bool weir_priority_find(const char *name, enum weir_priority *ret_priority);
 
 #endif

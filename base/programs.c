@@ -1,6 +1,6 @@
 /*
- * See programs.h. A row is taken by its token: an exchange of 0 for a new one. What is said of an
- * earlier program of the row carries another token, so it says nothing of this one.
+ * See programs.h. Taking a row exchanges its token 0 for a new one. Marks about an earlier program
+ * of the row carry another token, so they do not apply to the present one.
  */
 #include "base/programs.h"
 
@@ -24,7 +24,8 @@ uint32_t weir_programs_last(const struct weir_programs *programs)
 {
     uint32_t used = atomic_load_explicit(&programs->used, memory_order_relaxed);
 
-    return used < WEIR_PROGRAMS ? used : WEIR_PROGRAMS; /* another process may have written there */
+    /* Another process may have written a wrong number there. */
+    return used < WEIR_PROGRAMS ? used : WEIR_PROGRAMS;
 }
 
 static void note_used(struct weir_programs *programs, uint32_t number)
@@ -87,7 +88,7 @@ void weir_programs_hold(struct weir_programs *programs, uint32_t number, uint64_
     }
 }
 
-/* The program that has, or had, this token. */
+/* A program that has, or had, this token. */
 static void end(struct weir_program_row *row, uint64_t token)
 {
     if (token != 0 && load(&row->ended) != token) {
@@ -132,7 +133,7 @@ void weir_programs_remove(struct weir_programs *programs, uint32_t number)
     given_back(programs);
 }
 
-/* Its program belongs to this process. */
+/* Does the row's program belong to the process of this place? */
 static bool is_of(const struct weir_program_row *row, uint32_t place)
 {
     uint32_t owner = (uint32_t)atomic_load_explicit(&row->place, memory_order_acquire);
@@ -155,10 +156,11 @@ static bool has_ended(const struct weir_program_row *row, uint64_t token)
     return atomic_load_explicit(&row->ended, memory_order_acquire) == token;
 }
 
-/* 0: there is none. */
+/* Returns a row's token; 0: it has no program. */
 static uint64_t token_of(const struct weir_program_row *row)
 {
-    /* P4: meets the release in take_out(): who sees a token sees no place of the program before. */
+    /* P4: meets the release in take_out(): a reader of a new token sees that the row has no old
+     * place. */
     return atomic_load_explicit(&row->token, memory_order_acquire);
 }
 
@@ -180,7 +182,7 @@ bool weir_programs_get(const struct weir_programs *programs, uint32_t number,
         .ended = has_ended(row, token),
         .bytes = load(&row->bytes)};
     memcpy(ret_program->name, words, sizeof words);
-    ret_program->name[sizeof words - 1] = '\0'; /* another process may have written there */
+    ret_program->name[sizeof words - 1] = '\0'; /* another process may have overwritten the NUL */
     return true;
 }
 
@@ -193,8 +195,8 @@ bool weir_process_is_gone(uint32_t pid)
     return gone;
 }
 
-/* Its process may have been waited for before the one that serves it has noticed. The token was
- * read before, so what is found may only be about the program that has it. */
+/* The program's parent may have waited for it before the serving process has noticed its end. The
+ * token was read before, so the result applies only to the program with that token. */
 static void ask_kernel(struct weir_program_row *row, uint64_t token)
 {
     uint32_t pid = (uint32_t)atomic_load_explicit(&row->pid_here, memory_order_relaxed);

@@ -1,12 +1,11 @@
 /*
- * The programs of somebody: what each holds, and which of them have ended without having given it
- * back.
+ * The programs of one user: what each holds, and which of them have ended without giving it back.
  *
  * Several processes may share a table, each with programs of its own: it lies in shared memory and
  * says which process a program belongs to. So each of them sees the end of all programs, by two
- * signs. The process that serves a program says so, once it has noticed (weir_programs_end()). And
- * whoever looks asks the kernel whether the program's process is still there, so a program whose
- * parent has waited for it is never taken for one that lives.
+ * signs. The process that serves a program marks its end once it has noticed (weir_programs_end()).
+ * And a reader asks the kernel whether the program's process still exists, so a program whose
+ * parent has waited for it never counts as alive.
  *
  * Internally locked (lock-free).
  */
@@ -18,47 +17,47 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WEIR_PROGRAMS           1024 /* in a table */
+#define WEIR_PROGRAMS           1024 /* number of rows in a table */
 #define WEIR_PROGRAM_NAME_WORDS 16
 #define WEIR_PROGRAM_NAME_BYTES (WEIR_PROGRAM_NAME_WORDS * 8)
 #define WEIR_ANY_PLACE          UINT32_MAX
 
-/* So long a program that has ended counts as if it held nothing, and so long others wait for what
- * it holds. */
+/* For this time an ended program counts as holding nothing, and others wait for what it holds. */
 #define WEIR_ENDING_NS (5 * WEIR_NS_PER_S)
 
 struct weir_program_row {
     atomic_uint_fast64_t token; /* never used twice; 0: the row is free */
-    atomic_uint_fast64_t ended; /* the token, once the program has ended */
+    atomic_uint_fast64_t ended; /* equals the token once the program has ended */
     atomic_uint_fast64_t ended_ns;
-    atomic_uint_fast32_t place;    /* of the process that serves it */
-    atomic_uint_fast32_t pid_here; /* of the program, where that process runs; 0: not known */
-    atomic_uint_fast32_t pid;      /* as it is called where it runs; 0: not to be shown */
-    atomic_uint_fast64_t bytes;    /* of device memory that it holds */
+    atomic_uint_fast32_t place; /* place of the process that serves the program */
+    /* Pid of the program, in the serving process's namespace; 0: not known. */
+    atomic_uint_fast32_t pid_here;
+    atomic_uint_fast32_t pid;   /* pid by which the program knows itself; 0: not shown */
+    atomic_uint_fast64_t bytes; /* device memory that the program holds */
     atomic_uint_fast64_t name[WEIR_PROGRAM_NAME_WORDS];
 };
 
 /* Zeroed: there is none. */
 struct weir_programs {
-    uint32_t ends; /* atomic: counts what has been given back; a futex */
+    uint32_t ends; /* atomic, a futex: grows whenever something is given back */
     atomic_uint_fast64_t tokens;
     atomic_uint used; /* rows from here on have never been used */
     struct weir_program_row rows[WEIR_PROGRAMS];
 };
 
-/* A program, as it was a moment ago. */
+/* A program's facts, as they were a moment ago. */
 struct weir_program {
     uint32_t place;
-    uint32_t pid; /* 0: not to be shown */
+    uint32_t pid; /* 0: the program is not shown */
     bool ended;
     uint64_t bytes;
     char name[WEIR_PROGRAM_NAME_BYTES];
 };
 
-/* Of several programs. */
+/* Sums over several programs. */
 struct weir_programs_sum {
     uint32_t n_ended;
-    uint64_t alive_bytes; /* of device memory, that the others hold */
+    uint64_t alive_bytes; /* device memory that the other programs hold */
 };
 
 /**
@@ -73,25 +72,25 @@ struct weir_programs_sum {
 uint32_t weir_programs_add(struct weir_programs *programs, uint32_t place, uint32_t pid_here,
                            const char *name);
 
-/** Show it in lists of processes. @param number  0: nothing is done. @param pid  as it calls
- * itself; 0: no longer. @thread any */
+/** Show a program in lists of processes. @param number 0: do nothing. @param pid its own pid; 0:
+ * show it no longer. @thread any */
 void weir_programs_show(struct weir_programs *programs, uint32_t number, uint32_t pid);
 
-/** So much device memory it holds. @param number  0: nothing is done. @thread any */
+/** Set how much device memory a program holds. @param number 0: do nothing. @thread any */
 void weir_programs_hold(struct weir_programs *programs, uint32_t number, uint64_t bytes);
 
-/** It has ended. @param number  0: nothing is done. @thread any */
+/** Mark that a program has ended. @param number 0: do nothing. @thread any */
 void weir_programs_end(struct weir_programs *programs, uint32_t number);
 
-/** It holds nothing any more: take it out, and wake those who wait.
- * @param number  0: nothing is taken out. @thread any */
+/** A program holds nothing any more: remove it, and wake those who wait. @param number 0: remove
+ * nothing. @thread any */
 void weir_programs_remove(struct weir_programs *programs, uint32_t number);
 
-/** Take out all that a process served which has died. @thread any */
+/** Remove all programs that a dead process served. @thread any */
 void weir_programs_settle(struct weir_programs *programs, uint32_t place);
 
 /**
- * Which program has a number?
+ * Get the program that has a number.
  * @param number       from 1 to weir_programs_last().
  * @param ret_program  its name may be parts of two if one program has just followed another.
  * @return false: none has; nothing is written.
@@ -112,7 +111,7 @@ uint32_t weir_programs_last(const struct weir_programs *programs);
 struct weir_programs_sum weir_programs_look(struct weir_programs *programs, uint32_t place,
                                             uint64_t max_age_ns);
 
-/** For weir_programs_await(): read it before you look for what is wanted. @thread any */
+/** Value for weir_programs_await(): read it before you look for what you need. @thread any */
 uint32_t weir_programs_ends(const struct weir_programs *programs);
 
 /**
@@ -122,8 +121,8 @@ uint32_t weir_programs_ends(const struct weir_programs *programs);
  */
 void weir_programs_await(struct weir_programs *programs, uint32_t ends, uint64_t timeout_ns);
 
-/** Is there no process of this number, in this pid namespace? @param pid  0: not known, false.
- * @thread any; errno is preserved */
+/** Is there no process with this number in this pid namespace? @param pid 0: not known, gives
+ * false. @thread any; errno is preserved */
 bool weir_process_is_gone(uint32_t pid);
 
 #endif

@@ -14,7 +14,7 @@ int32_t weir_utf8_next(const char **at)
         return -1;
     }
     for (unsigned i = 1; i <= more; i++) {
-        if ((byte[i] & 0xc0) != 0x80) { /* the NUL, too */
+        if ((byte[i] & 0xc0) != 0x80) { /* the NUL counts, too */
             return -1;
         }
         code = code << 6 | (byte[i] & 0x3f);

@@ -15,7 +15,8 @@ int weir_thread_start(pthread_t *ret_thread, size_t stack_bytes, void *(*run)(vo
         return error;
     }
     if (stack_bytes != 0) {
-        (void)pthread_attr_setstacksize(&attr, stack_bytes); /* too small: the default */
+        /* If the size is too small, the default stays. */
+        (void)pthread_attr_setstacksize(&attr, stack_bytes);
     }
     (void)sigfillset(&all);
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {

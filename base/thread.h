@@ -1,5 +1,5 @@
 /* Threads for libraries that are loaded into other people's programs, which leave the program's
- * signals alone; and conditions with a steady clock. */
+ * signals alone; and conditions with a monotonic clock. */
 #ifndef WEIR_BASE_THREAD_H
 #define WEIR_BASE_THREAD_H
 
@@ -31,13 +31,13 @@ int weir_thread_start(pthread_t *ret_thread, size_t stack_bytes, void *(*run)(vo
 void weir_thread_condition_init(pthread_cond_t *condition);
 
 /**
- * Wait for a condition, or until a time. As with pthread_cond_wait(), look at what is waited for
- * before and afterwards.
+ * Wait for a condition, or until a time. As with pthread_cond_wait(), test the condition before and
+ * afterwards.
  *
  * @param condition  of weir_thread_condition_init().
  * @param mutex      held by the caller.
  * @param end_ns     by weir_clock_now_ns().
- * @return false: it is that late
+ * @return false: the time has come
  */
 bool weir_thread_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t end_ns);
 

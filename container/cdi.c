@@ -1,6 +1,6 @@
 /*
- * Writing CDI. The JSON is small and of one shape, so it is printed; what comes from outside are
- * paths and tenants' names, which are escaped or refused.
+ * Writing CDI. The JSON is small and has one shape, so it is printed directly; only paths and
+ * tenants' names come from outside, and these are escaped or refused.
  *
  * Version: 0.3.0 knows env and mounts; names that begin with a digit need 0.5.0. Fields that a
  * version does not know make an engine refuse the whole file, so "type" of mounts (0.4.0) and
@@ -51,7 +51,7 @@ static void put_hook(FILE *out, const struct weir_cdi_spec *spec, const char *in
     fputs("]}]", out);
 }
 
-/* hooked: of whose hook; NULL: none. */
+/* hooked: the specification whose hook is added; NULL: none. */
 static void put_edits(FILE *out, const struct weir_container_edits *edits,
                       const struct weir_cdi_spec *hooked, const char *indent)
 {
@@ -108,14 +108,14 @@ const char *weir_cdi_all(const struct weir_cdi_spec *spec)
 
     for (size_t i = 0; i < spec->n_tenants; i++) {
         if (strcmp(spec->tenants[i], WEIR_CDI_ALL) == 0) {
-            return NULL; /* it is a tenant's */
+            return NULL; /* a tenant has this name */
         }
         all = strcmp(spec->tenants[i], WEIR_CDI_ALL_IS) == 0 ? spec->tenants[i] : all;
     }
     return all;
 }
 
-/* Look before anything is written: how many devices, and are all texts fit for JSON? */
+/* Before anything is written, count the devices and check that all texts are fit for JSON. */
 static enum weir_status check(const struct weir_cdi_spec *spec, const char **ret_version)
 {
     bool good = weir_text_ok(spec->run_dir) && (spec->hook == NULL || weir_text_ok(spec->hook));
@@ -172,7 +172,7 @@ static enum weir_status status_of_errno(void)
     return errno == EACCES || errno == EPERM || errno == EROFS ? WEIR_ERR_DENIED : WEIR_ERR_IO;
 }
 
-/* /var/run exists everywhere; the folder below it is made by whoever comes first. */
+/* /var/run exists everywhere; the first host makes the folder below it. */
 static enum weir_status make_folder(const char *path)
 {
     char folder[PATH_MAX];
@@ -207,7 +207,8 @@ static enum weir_status write_file(const char *path, const struct weir_cdi_spec 
 enum weir_status weir_cdi_store(const char *path, const struct weir_cdi_spec *spec)
 {
     char temporary[PATH_MAX];
-    int n = snprintf(temporary, sizeof temporary, "%s.new", path); /* no name that engines read */
+    /* Engines do not read files with such a name. */
+    int n = snprintf(temporary, sizeof temporary, "%s.new", path);
     enum weir_status status;
 
     if (n < 0 || (size_t)n >= sizeof temporary) {

@@ -14,9 +14,9 @@
 #define WEIR_CDI_DEFAULT_PATH "/var/run/cdi/weir.json"
 
 struct weir_cdi_spec {
-    const struct weir_container_edits *common; /* of all devices; borrowed */
-    const char *run_dir;                       /* the host's; borrowed */
-    const char *const *tenants;                /* a device each; borrowed */
+    const struct weir_container_edits *common; /* edits for all devices; borrowed */
+    const char *run_dir;                       /* the host's run directory; borrowed */
+    const char *const *tenants; /* tenants, each of which becomes a device; borrowed */
     size_t n_tenants;
     const char *hook; /* path of weir-oci-hook; borrowed; NULL: no share on demand */
 };

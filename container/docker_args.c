@@ -1,13 +1,13 @@
 /*
- * docker's --mount and not its -v: -v makes a missing source as an empty folder, where --mount says
- * that it is missing.
+ * docker's --mount and not its -v: -v creates a missing source as an empty folder, while --mount
+ * complains that it is missing.
  */
 #include "container/docker_args.h"
 #include "container/text.h"
 
 #include <string.h>
 
-/* The first path of all lists that is not good; NULL: all are. */
+/* Find the first path of all lists that cannot be written; NULL: all can be. */
 static const char *find_wrong(const struct weir_container_edits *const *edits, size_t n_edits,
                               bool (*good)(const char *path))
 {

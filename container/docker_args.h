@@ -1,4 +1,5 @@
-/* The same as arguments of `docker run`, for engines that do not know CDI (Docker before 25). */
+/* A container's edits as arguments of `docker run`, for engines that do not know CDI (Docker before
+ * 25). */
 #ifndef WEIR_CONTAINER_DOCKER_ARGS_H
 #define WEIR_CONTAINER_DOCKER_ARGS_H
 

@@ -46,7 +46,7 @@ static const struct {
 #define N_LIBRARIES (sizeof libraries / sizeof libraries[0])
 _Static_assert(N_LIBRARIES < WEIR_CONTAINER_MOUNTS_MAX, "room for nvidia-smi, too");
 
-/* The file that a path leads to, with all links followed: what a bind mount holds on to. */
+/* Find the file that a path leads to through all links: a bind mount holds on to that file. */
 static enum weir_status add_file(struct weir_container_edits *edits, const char *path,
                                  const char *target)
 {
@@ -90,7 +90,8 @@ enum weir_status weir_container_edits_common(const char *guest_lib, const char *
     status = add_libraries(edits, guest_lib);
     if (status == WEIR_OK) {
         if (nvidia_smi != NULL) {
-            (void)!add_file(edits, nvidia_smi, WEIR_CONTAINER_NVIDIA_SMI); /* where there is one */
+            /* Only if the file exists. */
+            (void)!add_file(edits, nvidia_smi, WEIR_CONTAINER_NVIDIA_SMI);
         }
         *ret_edits = *edits;
     }

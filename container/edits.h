@@ -18,21 +18,21 @@
 #define WEIR_CONTAINER_MOUNTS_MAX 16
 #define WEIR_CONTAINER_ENV_MAX    4
 
-/* Where the guest library looks for its host when nobody tells it, without the file's name. */
+/* Where the guest library looks for its host if no variable names one, without the file's name. */
 #define WEIR_CONTAINER_RUN_DIR "/run/weir"
-/* The socket's name there, and on the host in the tenant's folder. */
+/* Name of the socket in that folder, and in the tenant's folder on the host. */
 #define WEIR_CONTAINER_SOCKET "default.sock"
 /* The tenants' folders in the host's run directory. */
 #define WEIR_CONTAINER_FOLDER "containers"
-/* .. and those of shares on demand, where "none" is what a container has before it has one. */
+/* Folders of shares on demand; a container has "none" before it has a share. */
 #define WEIR_CONTAINER_SHARES "shares"
 
 /* On the host and in containers: the usual place. */
 #define WEIR_CONTAINER_NVIDIA_SMI "/usr/bin/nvidia-smi"
 
 struct weir_container_mount {
-    char source[PATH_MAX]; /* on the host; absolute */
-    const char *target;    /* in the container; static */
+    char source[PATH_MAX]; /* absolute path on the host */
+    const char *target;    /* path in the container; static */
 };
 
 /* A value type; 64 KiB, so not for small stacks. */
@@ -75,8 +75,8 @@ weir_container_edits_tenant(const char *run_dir, const char *tenant,
                             struct weir_container_edits *ret_edits) WEIR_MUST_CHECK;
 
 /**
- * The same of a container that gets a share on demand: an empty folder, over which weir-oci-hook
- * (container/oci) mounts the share's.
+ * What a container gets beside that for a share on demand: an empty folder, over which
+ * weir-oci-hook (container/oci) mounts the share's.
  * @return as weir_container_edits_tenant()
  * @thread any
  */

@@ -1,16 +1,17 @@
 /*
  * What weir-libvirt (container/libvirt/) tells the supervisor about domains, over a socket pair
- * (SOCK_SEQPACKET), one struct a packet. Nothing goes the other way; its end ends weir-libvirt.
+ * (SOCK_SEQPACKET), one struct a packet. The supervisor sends nothing; when it closes its end,
+ * weir-libvirt ends.
  *
- * The XML is read there, so the supervisor never parses it. What arrives here is checked again all
- * the same: every text may be anything.
+ * weir-libvirt parses the XML, so that the supervisor never does. The supervisor still checks
+ * everything that arrives: every text may be anything.
  */
 #ifndef WEIR_CONTAINER_LIBVIRT_MESSAGE_H
 #define WEIR_CONTAINER_LIBVIRT_MESSAGE_H
 
 #include <stdint.h>
 
-#define WEIR_LIBVIRT_FD           3 /* weir-libvirt's end after exec */
+#define WEIR_LIBVIRT_FD           3 /* descriptor of weir-libvirt's end after exec */
 #define WEIR_LIBVIRT_URI          "https://weir.dev/libvirt/1.0"
 #define WEIR_LIBVIRT_DOMAIN_BYTES 256
 #define WEIR_LIBVIRT_KEY_BYTES    32
@@ -19,9 +20,9 @@
 
 enum weir_libvirt_type {
     WEIR_LIBVIRT_ELEMENT = 1, /* the domain has an element with these settings */
-    WEIR_LIBVIRT_NONE,        /* it has none */
-    WEIR_LIBVIRT_BAD,         /* it has one that cannot be read: complaint says why */
-    WEIR_LIBVIRT_GONE,        /* there is no such domain any more */
+    WEIR_LIBVIRT_NONE,        /* the domain has no such element */
+    WEIR_LIBVIRT_BAD,  /* the domain has an element that cannot be read; complaint says why */
+    WEIR_LIBVIRT_GONE, /* the domain does not exist any more */
 };
 
 /* An attribute, or a child element as "<name>", which no tenant has. */
@@ -32,7 +33,7 @@ struct weir_libvirt_setting {
 
 /* A <tenant/> as it was read; zeroed where nothing is said, so that it can be compared whole. */
 struct weir_libvirt_element {
-    char tenant[64]; /* attribute "name"; "": the domain's */
+    char tenant[64]; /* attribute "name"; "": the tenant has the domain's name */
     uint32_t n_settings;
     struct weir_libvirt_setting settings[WEIR_LIBVIRT_SETTINGS_MAX];
 };

@@ -12,7 +12,7 @@ struct action {
 /* Guarded by lock; count is atomic, so that nobody pays while there is none. */
 static struct {
     struct weir_lock lock;
-    struct weir_lock running; /* one thread runs actions at a time: they are in order */
+    struct weir_lock running; /* held while one thread runs actions, so that they run in order */
     struct action *first;
     struct action **last;
     uint32_t count;

@@ -13,8 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PUMP_NS       (50 * WEIR_NS_PER_MS)
-#define OTHER_READ_NS WEIR_NS_PER_MS /* somebody else reads: look again after this */
+#define PUMP_NS (50 * WEIR_NS_PER_MS)
+/* While another thread reads the channel, the runner looks again after this time. */
+#define OTHER_READ_NS WEIR_NS_PER_MS
 
 struct entry {
     struct entry *next;
@@ -28,7 +29,7 @@ struct job {
     struct job *next;
     uint64_t token;
     uint64_t ticket;
-    uint32_t word; /* where the answer goes; or WEIR_WORD_NONE: a record */
+    uint32_t word; /* where the guest writes its answer; WEIR_WORD_NONE: it sends a record */
 };
 
 /* Guarded by lock. */
@@ -44,17 +45,18 @@ static struct {
     bool stop;
 } runner = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-/* What the function that runs has asked its host for. Guarded by runner.lock. */
+/* What a running function has requested from its host. Guarded by runner.lock. */
 static struct {
-    uint8_t *to; /* NULL: nothing */
+    uint8_t *to; /* NULL: nothing is requested */
     uint64_t bytes;
     bool answered;
     bool good;
 } wanted;
 
-static __thread uint64_t own_ticket; /* of the function that this thread runs; 0: none */
+/* Ticket of the function that this thread runs; 0: it runs none. */
+static __thread uint64_t own_ticket;
 
-static uint32_t pending; /* atomic; functions entered and neither removed nor, if once, run */
+static uint32_t pending; /* atomic; counts functions that were entered and may still run */
 
 static struct entry **find_locked(uint64_t token)
 {
@@ -65,7 +67,8 @@ static struct entry **find_locked(uint64_t token)
     return at;
 }
 
-/* Tell the host. Not through the ring where there is a word: the host may be slow to read there. */
+/* Report to the host that a function has run. With a word this does not use the ring, which the
+ * host may be slow to read. */
 static void answer(const struct job *job)
 {
     struct weir_channel *channel = weir_guest_channel();
@@ -81,10 +84,10 @@ static void answer(const struct job *job)
     }
     CUresult rc = weir_post_host_func_done(
         channel, &(struct weir_op_host_func_done_in){.ticket = job->ticket});
-    (void)rc; /* the host is gone: nothing waits for it any more */
+    (void)rc; /* the host is gone: no thread waits for the function any more */
 }
 
-/* The stream will never reach it: the host has refused what was posted. */
+/* The stream will never reach the function: the host has refused the record that was posted. */
 static void forget_refused(const struct job *job)
 {
     pthread_mutex_lock(&runner.lock);
@@ -109,7 +112,7 @@ static bool is_forked(void)
     return weir_guest_phase_now() == WEIR_PHASE_FORKED;
 }
 
-/* false: this is a child of the process that ran the function, and nothing is to be done here. */
+/* Returns false in a child of the process that ran the function; then the caller does nothing. */
 static bool run_job(const struct job *job)
 {
     pthread_mutex_lock(&runner.lock);
@@ -186,7 +189,7 @@ static void *runner_main(void *arg)
             forget_refused(job);
         } else if (!run_job(job)) {
             free(job);
-            return NULL; /* with the child's only thread the child ends */
+            return NULL; /* the child has no other thread, so it ends here */
         }
         free(job);
         pthread_mutex_lock(&runner.lock);
@@ -297,7 +300,8 @@ CUresult weir_callback_staging_write(uint64_t offset, const void *data, uint64_t
     return rc;
 }
 
-/* Ask for a piece, and read the channel until it is here, or somebody else has received it. */
+/* Ask for a piece, and read the channel until it has arrived, or until another thread has received
+ * it. */
 static CUresult read_piece(uint64_t offset, uint8_t *to, uint64_t bytes)
 {
     struct weir_channel *channel = weir_guest_channel();
@@ -373,7 +377,7 @@ void weir_callback_notify(void *user, enum weir_op op, const void *body, size_t 
     if (!job) {
         weir_log_error("guest: no memory for a host function");
         weir_channel_kill(weir_guest_channel(),
-                          CUDA_ERROR_OUT_OF_MEMORY); /* or it waits for ever */
+                          CUDA_ERROR_OUT_OF_MEMORY); /* otherwise the caller would wait for ever */
         return;
     }
     *job = (struct job){.token = call.token, .ticket = call.ticket, .word = call.word};

@@ -20,8 +20,8 @@ typedef void (*weir_callback_fn)(void *user);
  * Enter a function and start the runner if need be.
  *
  * @param fn, user   called on the runner's thread each time the host asks, with no lock held.
- * @param refused    called so instead if the host refuses what carried the token, which is
- * forgotten then; NULL: nobody need know.
+ * @param refused    called instead of fn if the host refuses the record that carried the token,
+ * which is then forgotten; NULL: no such call.
  * @param once       forget the token after the first call.
  * @param ret_token  what host_func or graph_add_host carries.
  * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY

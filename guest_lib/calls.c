@@ -18,16 +18,19 @@ _Static_assert((int)WEIR_SYMBOL_COUNT <= WEIR_STATS_MAX_FUNCTIONS, "room for eve
 __thread struct weir_calls_thread weir_calls_thread;
 uint32_t weir_calls_detail = WEIR_CALLS_UNDECIDED;
 
-static __thread bool thread_over; /* its block is given back: count in block 0 */
+/* The thread's block is given back, so its calls count in block 0. */
+static __thread bool thread_over;
 static __thread struct weir_calls_last last;
 
-#define POSTS_A_LOOK 1024 /* posted calls between looks at the clock, when nothing waits */
+/* Posted calls between two readings of the clock while the thread does not wait. */
+#define POSTS_A_LOOK 1024
 
-/* Counted while there is no page: before cuInit, and in sessions without one. Atomic. */
+/* Calls are counted here while there is no page: before cuInit, and in sessions without one.
+ * Atomic. */
 static struct weir_stats_counts own[WEIR_SYMBOL_COUNT];
 static struct weir_stats_page *page;         /* atomic */
-static struct weir_stats_page *private_page; /* ours, for a remote session */
-static uint32_t blocks_taken = 1;            /* atomic, a bit a block; block 0 is everybody's */
+static struct weir_stats_page *private_page; /* memory of this process, for a remote session */
+static uint32_t blocks_taken = 1; /* atomic; one bit for each block; all threads share block 0 */
 static pthread_key_t block_key;
 static bool have_block_key;
 static pthread_once_t block_key_once = PTHREAD_ONCE_INIT;
@@ -42,7 +45,7 @@ static void give_back(void *arg)
     mine->block = 0;
     thread_over = true;
     if (block) {
-        /* B1: the counts are in the block; meets the acquire of the next owner. */
+        /* B1: publishes the block's counts; meets the acquire of the block's next owner. */
         __atomic_fetch_and(&blocks_taken, ~(1u << block), __ATOMIC_RELEASE);
     }
     if (mine->inside) {
@@ -60,14 +63,15 @@ struct weir_inside *weir_calls_take_place(void)
 {
     struct weir_inside *place = weir_inside_take();
     pthread_once(&block_key_once, make_block_key);
-    if (place && have_block_key) { /* also in a thread that is over: the key's end comes again */
+    if (place && have_block_key) { /* also in a thread whose destructors have run: setting the key
+                                      runs this destructor again */
         pthread_setspecific(block_key, &weir_calls_thread);
     }
     weir_calls_thread.inside = place;
     return place;
 }
 
-/* Take a block for this thread; false: share. */
+/* Take a block for this thread; false: it shares block 0. */
 static bool take_block(struct weir_stats_page *from)
 {
     pthread_once(&block_key_once, make_block_key);
@@ -127,7 +131,7 @@ static void add(enum weir_symbol symbol, const struct weir_stats_counts *more)
 
 /* ---------------------------------------------------------------- a call */
 
-/* What the environment asks for; the first call decides. */
+/* Read what the environment asks for; the first call decides for all later ones. */
 static void decide(void)
 {
     uint32_t undecided = WEIR_CALLS_UNDECIDED;
@@ -172,7 +176,8 @@ static void count_posted(struct weir_calls_thread *mine, enum weir_symbol symbol
 bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol)
 {
     uint32_t marks = mine->marks;
-    if (marks == WEIR_CALLS_POSTED && mine->counts) { /* launches: as short as can be */
+    /* Launches take this way: it must be as short as possible. */
+    if (marks == WEIR_CALLS_POSTED && mine->counts) {
         count_posted(mine, symbol);
         return false;
     }
@@ -229,7 +234,7 @@ void weir_calls_session(struct weir_stats_page *new_page)
         void *memory = mmap(NULL, sizeof *new_page, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) {
-            return; /* count together, in own[] */
+            return; /* all threads count in own[] */
         }
         new_page = private_page = memory;
     }

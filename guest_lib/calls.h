@@ -1,8 +1,8 @@
 /*
  * Counting calls: every export begins with weir_calls_begin() and ends with weir_calls_end().
  *
- * What a call was is told by what its thread did meanwhile: the channel marks sending and waiting.
- * A call without a mark was answered in the guest. Counters lie in the session's statistics page
+ * How a call counts depends on what its thread did: the channel marks it when it sends or waits. A
+ * call without a mark was answered in the guest. Counters lie in the session's statistics page
  * (proto/transport/stats_page.h), a block a thread, so that counting is a plain addition; before
  * the session, and for a remote one, in memory of the process.
  *
@@ -19,34 +19,35 @@
 #include <stdint.h>
 
 enum weir_calls_mark {
-    WEIR_CALLS_POSTED = 1, /* sent something that has no reply */
-    WEIR_CALLS_WAITED = 2, /* waited for a reply, a word, or room in the ring */
+    WEIR_CALLS_POSTED = 1, /* the thread sent a record that has no reply */
+    WEIR_CALLS_WAITED = 2, /* the thread waited for a reply, a word, or room in the ring */
     WEIR_CALLS_DETAIL = 4, /* the call is timed */
 };
 
 enum weir_calls_detail {
     WEIR_CALLS_PLAIN = 0,
     WEIR_CALLS_TIMED = 1,     /* all calls are timed */
-    WEIR_CALLS_LOGGED = 2,    /* .. and printed */
-    WEIR_CALLS_UNDECIDED = 4, /* nobody has looked at the environment yet */
+    WEIR_CALLS_LOGGED = 2,    /* all calls are timed and printed */
+    WEIR_CALLS_UNDECIDED = 4, /* no thread has read the environment yet */
 };
 
 /*
- * Of the calling thread. An export asks for it once: in a library that is loaded late, finding it
- * is a call. (The static TLS block is no place for it: programs with many libraries run out of
- * that.)
+ * The state of the calling thread. An export looks it up once, because in a library that is loaded
+ * late the look-up is a function call. (The static TLS block is no place for it: programs with many
+ * libraries run out of that.)
  */
 struct weir_calls_thread {
-    struct weir_stats_counts *counts; /* its block of the page; NULL: none, or a shared one */
-    struct weir_inside *inside;       /* NULL until it first uses a context */
+    /* The thread's block of the page; NULL: it has none, or shares one. */
+    struct weir_stats_counts *counts;
+    struct weir_inside *inside; /* NULL until the thread first uses a context */
     uint32_t marks;
-    uint32_t block; /* its number; 0: none */
+    uint32_t block; /* number of the thread's block; 0: it has none */
     uint32_t posts;
     uint64_t start_ns;
     uint64_t wait_start_ns;
 };
 
-/* What became of a call, for those who print it. */
+/* How a call was answered, for those who print it. */
 struct weir_calls_last {
     uint64_t start_ns;
     uint64_t ns;
@@ -62,10 +63,11 @@ void weir_calls_begin_timed(struct weir_calls_thread *mine);
 /** The part of weir_calls_end() for all but calls answered in the guest. @thread any */
 bool weir_calls_end_slow(struct weir_calls_thread *mine, enum weir_symbol symbol);
 
-/** The thread's place in inside.h; NULL: no memory for one. @thread any */
+/** The calling thread's place in the list of inside.h; NULL: no memory for one. @thread any */
 struct weir_inside *weir_calls_take_place(void);
 
-/** The call uses the context from here on; WEIR_INSIDE_ANY: one that it will find. @thread any */
+/** Mark that the call uses the context from here on; WEIR_INSIDE_ANY: a context that it has yet to
+ * find. @thread any */
 static inline void weir_calls_enter(const struct weir_guest_ctx *ctx)
 {
     struct weir_inside *place = weir_calls_thread.inside;
@@ -77,7 +79,7 @@ static inline void weir_calls_enter(const struct weir_guest_ctx *ctx)
     }
 }
 
-/** The call uses no context any more: at its end, and before it waits for others' calls. */
+/** Mark that the call uses no context any more: at its end, and before it waits for other calls. */
 static inline void weir_calls_leave(const struct weir_calls_thread *mine)
 {
     if (mine->inside) {
@@ -85,7 +87,7 @@ static inline void weir_calls_leave(const struct weir_calls_thread *mine)
     }
 }
 
-/** A call begins. Gives what its end needs. @thread any */
+/** Begin a call. @return what weir_calls_end() needs @thread any */
 static inline struct weir_calls_thread *weir_calls_begin(void)
 {
     struct weir_calls_thread *mine = &weir_calls_thread;
@@ -96,29 +98,31 @@ static inline struct weir_calls_thread *weir_calls_begin(void)
     return mine;
 }
 
-/** Count the call. True: it is to be printed (weir_calls_log_add()). @thread any */
+/** Count the call. @return true: the caller must print it (weir_calls_log_add()) @thread any */
 static inline bool weir_calls_end(struct weir_calls_thread *mine, enum weir_symbol symbol)
 {
     struct weir_stats_counts *counts = mine->counts;
     weir_calls_leave(mine);
     if (__builtin_expect(mine->marks == 0 && counts, 1)) {
         uint64_t *guest = &counts[symbol].guest;
-        __atomic_store_n(guest, *guest + 1, __ATOMIC_RELAXED); /* this thread alone writes it */
+        /* No other thread writes this counter. */
+        __atomic_store_n(guest, *guest + 1, __ATOMIC_RELAXED);
         return false;
     }
     return weir_calls_end_slow(mine, symbol);
 }
 
-/** A record was sent that has no reply. @thread any */
+/** Mark that the thread sent a record that has no reply. @thread any */
 static inline void weir_calls_mark_posted(void)
 {
     weir_calls_thread.marks |= WEIR_CALLS_POSTED;
 }
 
-/** The thread is about to wait; the first time in a call the clock is read. @thread any */
+/** Mark that the thread is about to wait; the first time in a call this reads the clock. @thread
+ * any */
 void weir_calls_mark_waiting(void);
 
-/** The last ended call of this thread that weir_calls_end() said is to be printed. @thread any */
+/** The last ended call of this thread, if weir_calls_end() asked to print it. @thread any */
 struct weir_calls_last weir_calls_last(void);
 
 /**
@@ -142,13 +146,14 @@ void weir_calls_in_child(void);
  */
 void weir_calls_sum(enum weir_symbol symbol, struct weir_stats_counts *ret_counts);
 
-/** After a call that waited: tell a remote host, if a second is over. @thread any; no lock held */
+/** After a call that waited: send the counts to a remote host if a second has passed since the last
+ * time. @thread any; no lock held */
 void weir_calls_push(uint64_t now_ns);
 
-/** The process ends: tell a remote host for the last time. @thread any; no lock held */
+/** The process ends: send the counts to a remote host a last time. @thread any; no lock held */
 void weir_calls_push_last(void);
 
-/** At the process's end: print the table that WEIR_STATS asks for. @thread any */
+/** At the end of the process: print the table that WEIR_STATS asks for. @thread any */
 void weir_calls_report(void);
 
 #endif

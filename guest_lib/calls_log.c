@@ -22,10 +22,10 @@ static struct {
     bool asked; /* the environment has been looked at */
     bool json;
     bool finished;
-    bool eager; /* a forked child, which ends by _exit(): write each line at once */
-    int fd;     /* -1: none */
+    bool eager; /* this is a forked child, which ends by _exit(): it writes each line at once */
+    int fd;     /* -1: no file is open */
     pid_t pid;
-    uint64_t zero_ns; /* when the log began */
+    uint64_t zero_ns; /* when the log began, on the monotonic clock */
     uint64_t flushed_ns;
     size_t used;
     char *buffer;
@@ -33,7 +33,7 @@ static struct {
 
 /* ---------------------------------------------------------------- the file */
 
-/* The name with the process's number for each %p. */
+/* Make the file's name: each %p becomes the process's number. */
 static bool file_name(const char *pattern, char *name, size_t room)
 {
     size_t used = 0;
@@ -178,7 +178,7 @@ void weir_calls_log_finish(void)
             append_locked("\n]\n", 3);
         }
         flush_locked();
-        call_log.finished = true; /* exit handlers that still call are not recorded */
+        call_log.finished = true; /* calls from later exit handlers are not logged */
     }
     pthread_mutex_unlock(&call_log.lock);
 }
@@ -210,7 +210,8 @@ static void put_text(struct weir_calls_log_line *line, const struct weir_calls_l
                        weir_calls_log_symbols[symbol].name);
     weir_calls_log_put_args(line, symbol, result, words, false);
     if (line->used > line->room - 128) {
-        line->used = line->room - 128; /* whatever the arguments are, the result is there */
+        /* The line has the result even if its arguments do not fit. */
+        line->used = line->room - 128;
         weir_calls_log_put(line, "..");
     }
     weir_calls_log_put(line, ") = ");
@@ -237,12 +238,13 @@ static void put_json(struct weir_calls_log_line *line, const struct weir_calls_l
     weir_calls_log_put(line, "%s", weir_calls_log_symbols[symbol].n_args ? "," : "");
     weir_calls_log_put_args(line, symbol, result, words, true);
     if (line->used > line->room - 8) {
-        line->used = bare; /* cut JSON would be none: go without the arguments */
+        /* JSON that is cut off is not valid, so write the line without arguments */
+        line->used = bare;
     }
     weir_calls_log_put(line, "}}");
 }
 
-/* An error after which a program is likely to end. */
+/* Is this an error after which a program is likely to end? */
 static bool is_grave(CUresult result)
 {
     return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;

@@ -18,7 +18,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define WEIR_CALLS_LOG_LINE_BYTES 2048 /* longer lines are cut */
+#define WEIR_CALLS_LOG_LINE_BYTES 2048 /* longer lines are cut off */
 
 /* A growing line in fixed room. */
 struct weir_calls_log_line {
@@ -41,7 +41,8 @@ void weir_calls_log_add(enum weir_symbol symbol, CUresult result, const uint64_t
 /** The process ends: write all, and close a JSON file's list. @thread any */
 void weir_calls_log_finish(void);
 
-/** Append formatted text; what does not fit is left away. @thread any: the caller's line */
+/** Append formatted text to the line; text that does not fit is left out. @thread any: the caller's
+ * line */
 void weir_calls_log_put(struct weir_calls_log_line *line, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

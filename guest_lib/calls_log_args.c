@@ -85,7 +85,7 @@ static size_t form_bytes(enum weir_calls_log_form form)
 static void put_struct(struct weir_calls_log_line *line, const void *at, uint16_t table, int depth,
                        bool json);
 
-/* A value whose bits lie at at. */
+/* Print a value whose bits lie at `at`. */
 static void put_value(struct weir_calls_log_line *line, const void *at,
                       const struct weir_calls_log_item *item, int depth, bool json)
 {
@@ -155,7 +155,7 @@ static void put_struct(struct weir_calls_log_line *line, const void *at, uint16_
     weir_calls_log_put(line, "}");
 }
 
-/* Text that a call has written: its argument is where. */
+/* Print a text that a call has written; the argument is the text's address. */
 static void put_text_out(struct weir_calls_log_line *line, uint64_t word, bool wrote, bool json)
 {
     if (wrote) {

@@ -1,6 +1,6 @@
 /*
- * A remote guest tells the host what it has counted: about once a second while it waits for calls
- * anyway, and when the process ends. No thread, and nothing while the program does nothing.
+ * A remote guest sends the host its counts: about once a second, in a thread that waits for a call
+ * anyway, and when the process ends. No extra thread does this, so an idle program sends nothing.
  */
 #include "guest_lib/calls.h"
 #include "guest_lib/entry.h"
@@ -28,7 +28,8 @@ static void push(void)
     if (n) {
         struct weir_op_stats_put_in in = {.data = (const void *)rows,
                                           .n_data = n * (uint32_t)sizeof *rows};
-        (void)weir_call_stats_put(weir_guest_channel(), &in, NULL); /* a dead host hears nothing */
+        /* A dead host receives nothing. */
+        (void)weir_call_stats_put(weir_guest_channel(), &in, NULL);
     }
     free(rows);
 }

@@ -14,7 +14,7 @@ struct row {
     struct weir_stats_counts counts;
 };
 
-/* What waits longest comes first, then what is called most. */
+/* Sort functions by the time that they waited, then by their number of calls. */
 static int by_wait(const void *left, const void *right)
 {
     const struct weir_stats_counts *a = &((const struct row *)left)->counts;

@@ -19,9 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOST_GONE       CUDA_ERROR_DEVICE_UNAVAILABLE
-#define PEER_CHECK_NS   (50 * WEIR_NS_PER_MS)
-#define INLINE_BYTES    768 /* records up to this are encoded on the stack: any but large launches */
+#define HOST_GONE     CUDA_ERROR_DEVICE_UNAVAILABLE
+#define PEER_CHECK_NS (50 * WEIR_NS_PER_MS)
+/* Records up to this size are encoded on the stack, which is all but large launches. */
+#define INLINE_BYTES    768
 #define PAUSES_PER_LOOK 8
 
 enum wait_state { WAITING, SLEEPING, DONE, LEAD };
@@ -38,12 +39,13 @@ struct weir_channel_wait {
     uint32_t state; /* atomic, enum wait_state */
     enum weir_op op;
     CUresult result;
-    struct thread_buffer *reply; /* the waiter's own; the leader fills it */
+    struct thread_buffer *reply; /* the waiter's own buffer; the leader fills it */
     size_t body_bytes;
     void *ret_bulk;
     size_t ret_bulk_bytes;
-    struct weir_channel_piece *pieces; /* several calls in one; NULL: one */
-    size_t n_sent, n_open;             /* of them */
+    struct weir_channel_piece *pieces; /* the parts of a call that consists of several requests;
+                                          NULL: it is a single request */
+    size_t n_sent, n_open; /* how many of the pieces are sent, and how many have no reply yet */
 };
 
 struct thread_buffers {
@@ -142,7 +144,7 @@ void weir_channel_kill(struct weir_channel *channel, CUresult error)
     uint32_t alive = 0;
     uint32_t sticky =
         channel->header ? __atomic_load_n(&channel->header->sticky_error, __ATOMIC_ACQUIRE) : 0;
-    /* The host ends with its GPU context: then that is what the program is to hear. */
+    /* The host ends together with its GPU context: then the program gets that context's error. */
     error = sticky ? (CUresult)sticky : error;
     if (__atomic_compare_exchange_n(&channel->dead, &alive, (uint32_t)error, false,
                                     __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
@@ -163,7 +165,7 @@ void weir_channel_kill(struct weir_channel *channel, CUresult error)
     weir_lock_release(&channel->receive_lock);
 }
 
-/* CUDA's text of this error says nothing of what to do. */
+/* CUDA's text of this error does not say what the user can do. */
 static CUresult tell_of_launches(CUresult error)
 {
     static bool told;
@@ -237,7 +239,7 @@ static CUresult fill_wait(struct weir_channel_wait *wait, const struct weir_reco
     return (CUresult)record->status;
 }
 
-/* One of several replies; true: it was the last. */
+/* Take one of several replies. @return true: it was the last */
 static bool fill_piece(struct weir_channel_wait *wait, const struct weir_record *record,
                        const void *bulk, size_t bulk_bytes)
 {
@@ -249,7 +251,7 @@ static bool fill_piece(struct weir_channel_wait *wait, const struct weir_record 
         memcpy(piece->ret_bulk, bulk, bulk_bytes);
     }
     wait->result = wait->result == CUDA_SUCCESS ? result : wait->result;
-    piece->seq = 0; /* no request has this number: a second reply finds nothing */
+    piece->seq = 0; /* no request has this number, so a second reply finds no piece */
     return --wait->n_open == 0;
 }
 
@@ -333,7 +335,7 @@ static void stop_leading(struct weir_channel *channel)
     weir_lock_release(&channel->receive_lock);
 }
 
-/* Sleep until the state changes: somebody else reads. */
+/* Sleep until the wait's state changes, because another thread reads. */
 static void follow(struct weir_channel *channel, struct weir_channel_wait *wait)
 {
     uint64_t end_ns = weir_clock_now_ns() + weir_channel_spin_ns(channel, channel->wait.spin_ns);
@@ -372,7 +374,8 @@ static CUresult wait_for_reply(struct weir_channel *channel, struct weir_channel
         }
         stop_leading(channel);
     }
-    /* The one who set DONE may still hold the lock; its last touch of *wait must be over. */
+    /* The thread that set DONE may still hold the lock; it must be finished with *wait before the
+     * waiter returns. */
     weir_lock_acquire(&channel->receive_lock);
     weir_lock_release(&channel->receive_lock);
     return wait->result;
@@ -437,7 +440,7 @@ static void cancel_wait(struct weir_channel *channel, struct weir_channel_wait *
     weir_lock_release(&channel->receive_lock);
 }
 
-/* Send, and tell the statistics when there is no room at once. */
+/* Send a record, and mark a wait in the statistics if there is no room at once. */
 static enum weir_status send_record(struct weir_transport *transport, struct weir_record *record,
                                     const struct weir_channel_extra *extra)
 {
@@ -451,7 +454,8 @@ static enum weir_status send_record(struct weir_transport *transport, struct wei
     return status;
 }
 
-/* Number and send; wait (if any) is registered first, so that no reply can miss it. */
+/* Number the record and send it. A wait, if there is one, is registered first so that no reply can
+ * miss it. */
 static CUresult transmit(struct weir_channel *channel, struct weir_record *record,
                          const struct weir_channel_extra *extra, struct weir_channel_wait *wait)
 {
@@ -526,7 +530,7 @@ CUresult weir_channel_call_pieces(struct weir_channel *channel, enum weir_op op,
     if (rc == CUDA_SUCCESS) {
         return wait_for_reply(channel, &wait);
     }
-    cancel_wait(channel, &wait); /* replies to the others find nobody */
+    cancel_wait(channel, &wait); /* replies to the other pieces find no waiter */
     return rc;
 }
 
@@ -550,7 +554,8 @@ CUresult weir_channel_receive_fd(struct weir_channel *channel, int *ret_fd)
     }
     enum weir_status status = transport->ops->receive_fd(transport, 5 * WEIR_NS_PER_S, ret_fd);
     if (status == WEIR_ERR_NO_DESCRIPTOR) {
-        return CUDA_ERROR_OPERATING_SYSTEM; /* that one is lost, the next comes whole */
+        return CUDA_ERROR_OPERATING_SYSTEM; /* this descriptor is lost, but the next one arrives
+                                               complete */
     }
     return status == WEIR_OK ? CUDA_SUCCESS : channel_failed(channel, WEIR_ERR_PEER);
 }
@@ -569,8 +574,8 @@ CUresult weir_channel_report_slow(struct weir_channel *channel)
     }
     uint32_t seq = __atomic_load_n(&channel->header->deferred_seq, __ATOMIC_ACQUIRE);
     uint32_t error = __atomic_load_n(&channel->header->deferred_error, __ATOMIC_RELAXED);
-    /* Of several threads that see it one reports it; one that has seen an older one reports
-     * nothing. */
+    /* If several threads see the error, one of them reports it; a thread that sees an older one
+     * reports nothing. */
     uint32_t reported = __atomic_load_n(&channel->reported_seq, __ATOMIC_RELAXED);
     do {
         if ((int32_t)(seq - reported) <= 0) {

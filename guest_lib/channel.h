@@ -19,40 +19,43 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WEIR_FEW_SPIN_NS (20 * WEIR_NS_PER_US) /* a spin where cores are few or short */
+/* How long a thread spins where there are few cores or the host says that cores are short. */
+#define WEIR_FEW_SPIN_NS (20 * WEIR_NS_PER_US)
 
 /* How threads wait; from the welcome and the number of processors. */
 struct weir_wait_policy {
-    uint64_t spin_ns;      /* pause, before anything else */
-    uint64_t yield_ns;     /* then sched_yield until this long has passed in all */
-    uint64_t slice_min_ns; /* then sleep in slices growing from here */
-    uint64_t slice_max_ns; /* .. to a sixteenth of the time waited, at most this */
+    uint64_t spin_ns;      /* spin with pause instructions for this long first */
+    uint64_t yield_ns;     /* then call sched_yield until this long has passed in all */
+    uint64_t slice_min_ns; /* then sleep in slices that begin with this length */
+    uint64_t slice_max_ns; /* and grow to a sixteenth of the time waited, up to this length */
 };
 
 struct weir_channel_wait;
 
-/* What a notification is handed to; called by whichever thread reads, must not block. */
+/* Receives a notification. Whichever thread reads the channel calls it, so it must not block. */
 typedef void (*weir_channel_notify_fn)(void *user, enum weir_op op, const void *body,
                                        size_t body_bytes);
 
 /* Internally locked. Fields above the locks never change after weir_channel_init(). */
 struct weir_channel {
     struct weir_transport *transport;
-    struct weir_segment_header *header; /* the segment's, or &shadow: deferred and sticky errors */
-    const uint32_t *words;              /* NULL when remote */
-    uint8_t *arena;                     /* NULL when remote */
+    /* Header of the segment, or &shadow; it holds deferred and sticky errors. */
+    struct weir_segment_header *header;
+    const uint32_t *words; /* NULL when remote */
+    uint8_t *arena;        /* NULL when remote */
     uint64_t arena_bytes;
     uint32_t n_words;
     bool remote;
-    bool passes_fds; /* descriptors travel beside records */
-    bool polled;     /* no futex reaches from the host to here: sleep by the clock */
+    bool passes_fds; /* descriptors can be passed beside records */
+    bool polled;     /* the host cannot wake this process by a futex, so waits sleep by the clock */
     struct weir_wait_policy wait;
-    bool preempted; /* atomic: who spun last lost its core meanwhile, so the next one sleeps */
-    uint8_t (*device_of_thread)(void); /* for each request; NULL: the host has one device */
+    bool preempted; /* atomic: the last thread that spun lost its core, so the next one sleeps */
+    /* Gives the device for each request; NULL: the host has one device. */
+    uint8_t (*device_of_thread)(void);
     weir_channel_notify_fn notify;
     void *notify_user;
 
-    uint32_t dead;         /* atomic; 0 or the CUresult that every call gives from now on */
+    uint32_t dead;         /* atomic; 0, or the CUresult that every call returns from now on */
     uint32_t reported_seq; /* atomic; deferred errors up to this one have been returned */
 
     struct weir_lock send_lock; /* guards next_seq and the transport's sending end */
@@ -61,7 +64,8 @@ struct weir_channel {
     struct weir_lock receive_lock; /* guards reading and waits */
     bool reading;                  /* a leader is in the transport's receiving end */
     struct weir_channel_wait *waits;
-    struct weir_segment_header shadow; /* remote: the errors that the last reply told of */
+    /* Of a remote session: the errors that the last reply reported. */
+    struct weir_segment_header shadow;
 };
 
 /**
@@ -102,13 +106,13 @@ CUresult weir_channel_call(struct weir_channel *channel, enum weir_op op, const 
  */
 CUresult weir_channel_post(struct weir_channel *channel, enum weir_op op, const void *in);
 
-/* What may travel beside a call. Zero means nothing. */
+/* What may travel beside a call. Zero means that nothing does. */
 struct weir_channel_extra {
     const void *bulk; /* remote: sent beside the request */
     size_t bulk_bytes;
     void *ret_bulk; /* remote: the reply's bulk data goes here; must be exactly ret_bulk_bytes */
     size_t ret_bulk_bytes;
-    bool send_fd; /* co-located: fd follows the request */
+    bool send_fd; /* co-located: the descriptor fd is sent after the request */
     int fd;       /* borrowed */
 };
 
@@ -120,17 +124,11 @@ CUresult weir_channel_call_extra(struct weir_channel *channel, enum weir_op op, 
 struct weir_channel_piece {
     const void *in;
     void *ret_bulk;
-    size_t bytes; /* exactly */
+    size_t bytes; /* how many bytes the reply must bring, exactly */
     uint64_t seq;
 };
 
-/**
- * Send all these calls of a remote channel before the first one's reply is waited for.
- *
- * @param n  1 or more; as many replies may be on their way at a time.
- * @return CUDA_SUCCESS, or the first error, with what ret_bulk points to in any state
- * @thread any
- */
+/** Send all these calls of a remote channel, then wait for their replies. */
 CUresult weir_channel_call_pieces(struct weir_channel *channel, enum weir_op op,
                                   struct weir_channel_piece *pieces, size_t n);
 
@@ -140,13 +138,14 @@ CUresult weir_channel_receive_fd(struct weir_channel *channel, int *ret_fd);
 
 /**
  * How long a thread may spin now: as the policy says, unless the host says that cores are short or
- * the last one that spun lost its core to somebody else.
+ * the last thread that spun lost its core.
  * @param spin_ns  of the policy.
  * @thread any
  */
 uint64_t weir_channel_spin_ns(struct weir_channel *channel, uint64_t spin_ns);
 
-/** Has the word reached value (signed distance)? Remote: asks the host. @thread any */
+/** Has the word reached value (by signed distance)? In a remote session this asks the host. @thread
+ * any */
 bool weir_channel_word_reached(struct weir_channel *channel, uint32_t word, uint32_t value);
 
 /** The word's present content; 0 when remote and the host is gone. @thread any */
@@ -163,14 +162,14 @@ CUresult weir_channel_word_wait(struct weir_channel *channel, uint32_t word, uin
                                 bool sleep_soon);
 
 /**
- * Read records for up to timeout_ns if nobody else does: how notifications are received while no
- * thread waits for a reply. For the callback runner. False: somebody else reads, or the host is
+ * Read records for up to timeout_ns if no other thread reads: so notifications are received while
+ * no thread waits for a reply. For the callback runner. False: another thread reads, or the host is
  * gone.
  * @thread any
  */
 bool weir_channel_pump(struct weir_channel *channel, uint64_t timeout_ns);
 
-/** The host is gone or broke the protocol: every waiter wakes. @thread any */
+/** Mark the host as gone or as having broken the protocol, and wake every waiter. @thread any */
 void weir_channel_kill(struct weir_channel *channel, CUresult error);
 
 /**

@@ -14,7 +14,7 @@
 #define PEER_CHECK_NS   (50 * WEIR_NS_PER_MS)
 #define SOON_SPIN_NS    (5 * WEIR_NS_PER_US)
 #define PAUSES_PER_LOOK 16
-#define LONG_SLICE_NS   (5 * WEIR_NS_PER_MS) /* of a wait of 2.5 s or more */
+#define LONG_SLICE_NS   (5 * WEIR_NS_PER_MS) /* the longest slice, for a wait of 2.5 s or more */
 
 uint64_t weir_channel_spin_ns(struct weir_channel *channel, uint64_t spin_ns)
 {
@@ -36,7 +36,7 @@ static bool value_reached(uint32_t now, uint32_t value)
 uint32_t weir_channel_word(struct weir_channel *channel, uint32_t word)
 {
     if (!channel->remote) {
-        /* W1: meets the GPU's or the worker's write; what came before it is visible. */
+        /* W1: meets the write of the GPU or the worker; what they wrote before it is visible. */
         return __atomic_load_n(&channel->words[word], __ATOMIC_ACQUIRE);
     }
     struct weir_op_word_peek_out out = {0};
@@ -51,7 +51,7 @@ bool weir_channel_word_reached(struct weir_channel *channel, uint32_t word, uint
     return value_reached(weir_channel_word(channel, word), value);
 }
 
-/* The error that makes waiting pointless, or CUDA_SUCCESS. */
+/* Returns the error that makes waiting pointless, or CUDA_SUCCESS. */
 static CUresult hopeless(struct weir_channel *channel)
 {
     uint32_t error = __atomic_load_n(&channel->dead, __ATOMIC_ACQUIRE);
@@ -133,7 +133,8 @@ CUresult weir_channel_word_wait(struct weir_channel *channel, uint32_t word, uin
         }
         uint64_t now_ns = weir_clock_now_ns();
         uint64_t waited_ns = now_ns - start_ns;
-        if (now_ns - looked_ns >= WEIR_PREEMPTED_NS) { /* somebody else needs this core more */
+        /* Another thread needs this core more, so sleep. */
+        if (now_ns - looked_ns >= WEIR_PREEMPTED_NS) {
             __atomic_store_n(&channel->preempted, true, __ATOMIC_RELAXED);
             return sleep_on_word(channel, word, value, start_ns);
         }

@@ -18,27 +18,29 @@
 #include <unistd.h>
 
 #define CHUNK_BYTES  (32ull << 20)
-#define ROUND_BYTES  (2ull << 20) /* granularity of the GPU's own mappings */
-#define BLOCK_GRAIN  512          /* what cuMemAlloc aligns to at least */
-#define PINNED_GRAIN 4096         /* pages of different allocations are not shared */
+#define ROUND_BYTES  (2ull << 20) /* granularity of the GPU's mappings */
+#define BLOCK_GRAIN  512          /* minimum alignment of cuMemAlloc */
+#define PINNED_GRAIN 4096         /* two allocations never share a page */
 
 struct weir_guest_chunk {
-    struct weir_range_region region; /* first: a region is its chunk */
+    /* Must be first: a pointer to the region is a pointer to its chunk. */
+    struct weir_range_region region;
     uint64_t id;
     struct weir_guest_chunk *next;
 };
 
-/* Lives as long as its context's struct: who frees late finds that the memory is gone already. */
+/* A heap lives as long as its context's struct, so a late free finds that the memory is gone
+ * already. */
 struct weir_mem_heap {
-    struct weir_lock lock; /* guards all of it */
-    uint32_t epoch;        /* grows when the heap is emptied: blocks of before are gone */
+    struct weir_lock lock; /* guards the whole heap */
+    uint32_t epoch;        /* grows when the heap is emptied: blocks of an older epoch are gone */
     struct weir_range_heap ranges;
     struct weir_guest_chunk *chunks;
     struct weir_guest_ctx *ctx;
     bool pinned;
 };
 
-static struct weir_lock grant_lock; /* a reply and its descriptor are received by one thread */
+static struct weir_lock grant_lock; /* held while one thread receives a reply and its descriptor */
 static uint64_t cached_bytes[WEIR_GUEST_MAX_DEVICES]; /* atomic: free bytes of device chunks */
 
 void weir_mem_fd_lock(void)
@@ -98,7 +100,7 @@ static CUresult map_pinned(const struct weir_op_mem_grant_out *grant)
     void *want = (void *)(uintptr_t)grant->base;
     int fd;
     if (transport->ops->region_fd) {
-        /* A virtual machine: the chunk is a part of what it shares with the host. */
+        /* In a virtual machine the chunk is a part of the region that it shares with the host. */
         return mmap(want, grant->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                     transport->ops->region_fd(transport), (off_t)grant->fd_offset) == want
                    ? CUDA_SUCCESS
@@ -151,7 +153,8 @@ static CUresult grant_chunk(const struct weir_mem_heap *heap, uint64_t bytes,
         (!in_window(ret_grant->base, ret_grant->bytes) || ret_grant->bytes < bytes ||
          ret_grant->base % PINNED_GRAIN || ret_grant->bytes % PINNED_GRAIN)) {
         weir_log_error("guest: the host granted an impossible chunk");
-        /* Its descriptor may be on the way: the next one that comes could be that. */
+        /* The failed grant's descriptor may be on its way: the next descriptor that arrives could
+         * be that one. */
         rc = CUDA_ERROR_DEVICE_UNAVAILABLE;
         weir_channel_kill(weir_guest_channel(), rc);
     } else if (rc == CUDA_SUCCESS && heap->pinned) {
@@ -270,7 +273,8 @@ static void give_block(const struct weir_mem *mem)
 
 /* ---------------------------------------------------------------- allocations */
 
-/* Remote: memory that is called pinned is the program's own; copies treat it as pageable. */
+/* In a remote session "pinned" memory is ordinary memory of the program; copies treat it as
+ * pageable. */
 static CUresult alloc_plain(struct weir_mem *mem)
 {
     WEIR_GUEST_KEEP_ERRNO;

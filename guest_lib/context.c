@@ -28,7 +28,7 @@ struct weir_guest_ctx *weir_ctx_get(CUcontext handle)
     if (last_ctx.handle == handle && handle && last_ctx.session == weir_guest.session) {
         return last_ctx.ctx;
     }
-    /* Not weir_guest_object_get(): a context is never freed. */
+    /* weir_guest_object_get() is not needed here, because a context is never freed. */
     struct weir_guest_ctx *ctx =
         weir_id_table_get(weir_guest.objects.tables[WEIR_KIND_CONTEXT], (uintptr_t)handle);
     if (ctx) {
@@ -119,7 +119,7 @@ CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags,
     return CUDA_SUCCESS;
 }
 
-static bool any_was_active; /* atomic; a context of this process */
+static bool any_was_active; /* atomic; a context of this process was active */
 
 CUresult weir_ctx_activate(struct weir_guest_ctx *ctx)
 {
@@ -136,9 +136,9 @@ CUresult weir_ctx_activate(struct weir_guest_ctx *ctx)
         .flags = ctx->flags,
         .device = device->host_ordinal,
     };
-    /* The worker has a context on its first device. That of another may be opened only now, for
-     * which there may be no memory; and libraries of before may have to be loaded again, for which
-     * the GPU may be busy for too long: errors of this call, not of some later one. */
+    /* The worker has a context on its first device. The context of another device may be opened
+     * only now, and memory may be short for it. Libraries from before may have to be loaded again,
+     * and the GPU may be busy for too long. This call returns such errors, not a later one. */
     bool again = __atomic_exchange_n(&any_was_active, true, __ATOMIC_RELAXED);
     if (device->host_ordinal == 0 && !again) {
         rc = weir_post_ctx_create(weir_guest_channel(), &in);
@@ -167,7 +167,7 @@ CUresult weir_ctx_deactivate(struct weir_guest_ctx *ctx)
     waited = waited != CUDA_SUCCESS ? waited : settled;
     __atomic_store_n(&ctx->state, ctx->primary ? WEIR_CTX_INACTIVE : WEIR_CTX_DESTROYED,
                      __ATOMIC_SEQ_CST);
-    /* Calls that other threads have in it come to their end, and what they have posted. */
+    /* Wait until other threads' calls in the context have ended, and the work that they posted. */
     weir_inside_wait(ctx, weir_calls_thread.inside);
     settled = weir_streams_wait_all(ctx);
     waited = waited != CUDA_SUCCESS ? waited : settled;

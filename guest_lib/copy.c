@@ -12,7 +12,7 @@
 
 #define PIECE_MIN_BYTES (256ull << 10)
 #define PIECE_MAX_BYTES (4ull << 20)
-#define DEPTH           4 /* pieces on their way back at once */
+#define DEPTH           4 /* how many pieces may be on their way back at once */
 
 CUresult weir_copy_classify(uint64_t address, uint64_t bytes, struct weir_guest_copy_side *ret_side)
 {
@@ -61,7 +61,8 @@ static CUresult post_copy(uint64_t dst, uint64_t src, uint64_t bytes,
     return weir_copy_post(dst, src, bytes, 0, stream, flags);
 }
 
-/* Four pieces or more of a large copy are under way together; a small one goes in one. */
+/* A large copy is cut so that four or more pieces are under way together; a small copy is one
+ * piece. */
 static uint64_t piece_bytes(uint64_t bytes)
 {
     uint64_t piece = bytes / DEPTH & ~(PIECE_MIN_BYTES - 1);
@@ -112,7 +113,7 @@ static CUresult receive_piece(const struct incoming *piece)
     return rc;
 }
 
-/* The piece has its staging block. */
+/* Post one piece, whose staging block is taken already. */
 static CUresult send_for_piece(struct incoming *piece, uint64_t src, uint64_t rest,
                                struct weir_guest_stream *stream)
 {
@@ -215,7 +216,7 @@ CUresult weir_copy_source_ready(struct weir_guest_stream *stream, bool sync)
     return weir_guest_stream_synchronize(stream);
 }
 
-/* Is all of the stream's work known to be done, and what it waits for by itself? */
+/* Is all work of the stream known to be done, and all work that the stream waits for implicitly? */
 static bool is_idle(struct weir_guest_stream *stream)
 {
     struct weir_guest_stream *legacy = __atomic_load_n(&stream->ctx->legacy, __ATOMIC_ACQUIRE);

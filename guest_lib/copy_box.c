@@ -7,7 +7,7 @@
 #include "proto/guest_calls.h"
 #include <string.h>
 
-#define BOX_MAX_BYTES (4ull << 20) /* of one staged piece */
+#define BOX_MAX_BYTES (4ull << 20) /* largest staged piece */
 
 struct box {
     uint64_t width, height, depth;
@@ -55,7 +55,7 @@ static uint8_t *row_of(const struct weir_guest_copy_side *side, uint64_t y, uint
     return (uint8_t *)(uintptr_t)(side->address + (z * side->height + y) * side->pitch);
 }
 
-/* Between the program's rows and packed ones in the arena. */
+/* Copy between the program's rows and packed rows in the arena. */
 static CUresult move_rows(const struct weir_guest_copy_side *side, const struct box *box,
                           uint64_t offset, bool to_arena)
 {
@@ -102,7 +102,7 @@ static bool captured(const struct weir_guest_copy_side *dst, const struct weir_g
     return true;
 }
 
-/* One staged piece. */
+/* Copy one piece through a staging block. */
 static CUresult stage_box(const struct weir_guest_copy_side *dst,
                           const struct weir_guest_copy_side *src, const struct box *box,
                           struct weir_guest_stream *stream)
@@ -162,7 +162,8 @@ static CUresult cut_box(const struct weir_guest_copy_side *dst,
         first.height = y = box->height / 2;
         second.height -= y;
     } else {
-        first.width = x = (box->width / 2 + 15) & ~15ull; /* whole elements of any array */
+        /* A multiple of every array's element size. */
+        first.width = x = (box->width / 2 + 15) & ~15ull;
         second.width -= x;
     }
     CUresult rc = cut_box(dst, src, &first, stream);
@@ -209,7 +210,7 @@ CUresult weir_copy_box(const struct weir_guest_copy_side *dst,
     if ((from_program || to_program) && captured(dst, src, &box, stream, &rc)) {
         return rc;
     }
-    /* Pinned memory would be read when the stream is here. */
+    /* The GPU would read pinned memory only when the stream gets to the copy. */
     rc = src->registered && !sync ? weir_guest_stream_synchronize(stream)
          : from_program           ? weir_copy_source_ready(stream, sync)
                                   : CUDA_SUCCESS;

@@ -16,17 +16,19 @@
 #include "guest_lib/register.h"
 #include <stdlib.h>
 
-/* A host function costs a stream some 0.1 ms, as does copying a fraction of this. */
+/* Size of a block. A host function costs a stream about 0.1 ms, as does copying a fraction of a
+ * block. */
 #define BLOCK_BYTES (4ull << 20)
 
-static uint64_t waiting_bytes; /* atomic: of blocks that functions are yet to use */
-static uint32_t n_pending;     /* atomic: functions that are yet to run */
+static uint64_t waiting_bytes; /* atomic: bytes of blocks that functions have yet to use */
+static uint32_t n_pending;     /* atomic: number of functions that have yet to run */
 
 /* A block that functions use. */
 struct block {
-    uint64_t at; /* in the arena */
+    uint64_t at; /* offset in the arena */
     uint64_t bytes;
-    uint32_t users; /* atomic: functions, and who posts them */
+    /* Atomic: counts the functions that use the block, and the thread that posts them. */
+    uint32_t users;
 };
 
 /* What a function copies. */
@@ -34,7 +36,7 @@ struct part {
     void *to;
     const void *from;
     uint64_t bytes;
-    struct block *block; /* NULL: within the program */
+    struct block *block; /* NULL: the copy is within the program's memory */
 };
 
 static void put_block(struct block *block)
@@ -50,7 +52,7 @@ static void end_part(void *user)
     struct part *part = user;
     put_block(part->block);
     free(part);
-    /* C1: what was copied is there; meets C2 in weir_copies_ordered_pending(). */
+    /* C1: publishes the copied bytes; meets C2 in weir_copies_ordered_pending(). */
     __atomic_sub_fetch(&n_pending, 1, __ATOMIC_RELEASE);
 }
 
@@ -138,7 +140,7 @@ CUresult weir_copy_ordered(const struct weir_guest_copy_side *dst,
     uint64_t most = weir_staging_max_bytes() < BLOCK_BYTES ? weir_staging_max_bytes() : BLOCK_BYTES;
     uint64_t block_bytes = bytes < most ? bytes : most;
     struct block *block = take_block(block_bytes, false);
-    if (!block) { /* streams are stuck, perhaps until the program goes on: do without a block */
+    if (!block) { /* the streams may be stuck until the program goes on, so copy without a block */
         struct weir_guest_copy_side shared;
         if (weir_register_reach(mine->address) == CUDA_SUCCESS &&
             weir_copy_classify(mine->address, bytes, &shared) == CUDA_SUCCESS &&

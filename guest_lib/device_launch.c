@@ -15,7 +15,7 @@
 
 #define FATBIN_MAGIC 0xba55ed50u
 #define KIND_CUBIN   2u
-#define COMPRESSED   0xa000u       /* flags: LZ4 0x2000, zstd 0x8000 */
+#define COMPRESSED   0xa000u       /* compression flags of an entry: LZ4 0x2000, zstd 0x8000 */
 #define READ_MAX     (64ull << 20) /* of a table */
 /* Its whole name is __cuda_syscall_cnpv2LaunchDeviceV2. */
 #define SYSCALL_PREFIX "__cuda_syscall_cnp"
@@ -25,14 +25,14 @@ struct fatbin {
     uint32_t magic;
     uint16_t version;
     uint16_t header_bytes;
-    uint64_t bytes; /* behind the header */
+    uint64_t bytes; /* number of bytes behind the header */
 };
 
 struct fatbin_entry {
     uint16_t kind;
     uint16_t unknown_2;
     uint32_t header_bytes;
-    uint64_t bytes; /* behind the header */
+    uint64_t bytes; /* number of bytes behind the header */
     uint64_t unknown_16[3];
     uint64_t flags;
 };
@@ -46,7 +46,7 @@ static bool read_at(int fd, uint64_t at, void *to, size_t bytes)
     return at <= INT64_MAX && pread(fd, to, bytes, (off_t)at) == (ssize_t)bytes;
 }
 
-/* With a NUL behind it. @return to be freed, or NULL */
+/* Read a part of the file and put a NUL behind it. @return to be freed, or NULL */
 static void *read_new(int fd, struct part part)
 {
     char *bytes = part.bytes != 0 && part.bytes <= READ_MAX ? malloc(part.bytes + 1) : NULL;
@@ -60,7 +60,7 @@ static void *read_new(int fd, struct part part)
     return bytes;
 }
 
-/* A section of the ELF file that begins at base. */
+/* Find a section of the ELF file that begins at base. */
 static bool find_section(int fd, uint64_t base, const char *name, struct part *ret_part)
 {
     Elf64_Ehdr elf;

@@ -37,7 +37,7 @@
 CUresult weir_guest_refuse_unsafe(const struct weir_guest_ctx *ctx);
 
 /**
- * May a call go on that is unsafe while a stream is captured (proto/common/capture_mode.h)?
+ * May a call proceed that is unsafe while a stream is captured (proto/common/capture_mode.h)?
  *
  * @return CUDA_SUCCESS
  * @return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED  no; the captures that forbid it are invalidated
@@ -61,19 +61,20 @@ static inline void weir_guest_restore_errno(const int *saved)
     errno = *saved;
 }
 
-/** As weir_channel_report(): how launches, synchronising calls and queries end. @thread any */
+/** As weir_channel_report(). Launches, synchronising calls and queries end with it. @thread any */
 static inline CUresult weir_guest_report(void)
 {
     return weir_channel_report(&weir_guest.channel);
 }
 
-/** rc, or if that is CUDA_SUCCESS what earlier posted work left behind. @thread any */
+/** Returns rc, or if that is CUDA_SUCCESS the error that earlier posted work left. @thread any */
 static inline CUresult weir_guest_result(CUresult rc)
 {
     return rc != CUDA_SUCCESS ? rc : weir_guest_report();
 }
 
-/** Note at WEIR_LOG=warn that a program called what is not carried. @thread any */
+/** Write a line at WEIR_LOG=warn when a program called something that Weir does not support.
+ * @thread any */
 void weir_guest_unsupported(const char *symbol);
 
 #endif

@@ -115,7 +115,7 @@ void weir_event_drop(struct weir_guest_event *event, bool tell_host)
     if (tell_host) {
         CUresult rc = weir_post_event_destroy(weir_guest_channel(),
                                               &(struct weir_op_event_destroy_in){.e = event->wire});
-        (void)rc; /* a dead host has no events */
+        (void)rc; /* a dead host has no events, so it need not be sent anything */
     }
     if (event->word != WEIR_WORD_NONE) {
         weir_word_give(event->word, event->value);
@@ -179,7 +179,8 @@ static CUresult record_locked(struct weir_guest_event *event, struct weir_guest_
         .e = event->wire, .s = stream->handle, .value = event->value + 1, .flags = flags};
     bool captured = false;
     weir_guest_stream_work_begin(stream);
-    /* Another process that is told of the record must find it made: it has a ring of its own. */
+    /* Another process that learns of the record must find it made, although its records come by
+     * another ring. */
     if (weir_guest_capturing() || weir_event_is_shared(event)) {
         struct weir_op_event_record_out out = {0};
         rc = weir_call_event_record(weir_guest_channel(), &in, &out);
@@ -279,14 +280,14 @@ CUresult weir_event_query(struct weir_guest_event *event)
 {
     bool ask = weir_event_is_shared(event) || (weir_guest.channel.remote && event->recorded);
     weir_lock_acquire(&event->lock);
-    ask |= event->captured; /* the driver refuses, and invalidates the capture */
+    ask |= event->captured; /* the driver refuses the call and invalidates the capture */
     CUresult rc = ask || complete_locked(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     const struct weir_op_event_query_in in = {.e = event->wire};
     weir_lock_release(&event->lock);
     return ask ? weir_call_event_query(weir_guest_channel(), &in, NULL) : rc;
 }
 
-/* What another process or a graph records has no word here: ask, in growing intervals. */
+/* A record of another process or of a graph has no word here: ask the host in growing intervals. */
 static CUresult wait_shared(struct weir_guest_event *event)
 {
     uint32_t nobody = 0;

@@ -22,38 +22,42 @@ struct weir_graph_function;
 struct weir_graph_set;
 struct weir_user_object;
 
-/** The set of a graph or an instantiated graph (by handle), made if need be. NULL: no memory. */
+/** The set of a graph or instantiated graph (by handle), made if there is none. NULL: no memory. */
 struct weir_graph_set *weir_graph_set_of(uint64_t handle);
 
-/** The set of a handle if there is one; NULL otherwise. */
+/** The set of a graph or an instantiated graph, by handle; NULL: it has none. */
 struct weir_graph_set *weir_graph_set_find(uint64_t handle);
 
-/** The object of this handle can execute what `other` (a handle) has: hold its set. */
+/** The object of this handle can execute everything in `other` (a handle), so it holds the set of
+ * `other`. */
 CUresult weir_graph_set_include(uint64_t handle, uint64_t other);
 
 /** As weir_graph_set_include() after forgetting what was included before (exec update). */
 CUresult weir_graph_set_add_update(uint64_t handle, uint64_t other);
 
-/** The graph or instantiated graph is destroyed. Destructors run when the last holder is gone. */
+/** The graph or instantiated graph is destroyed. Destructors run when the last holder of its set is
+ * gone. */
 void weir_graph_set_drop(uint64_t handle);
 
-/** The set takes a function: freed with the set. */
+/** Give a function to the set, which frees it at its end. */
 void weir_graph_set_function(struct weir_graph_set *set, struct weir_graph_function *function);
 
-/** The set takes a pageable copy and its arena block. */
+/** Give a pageable copy and its arena block to the set. */
 CUresult weir_graph_set_copy(struct weir_graph_set *set,
                              const struct weir_stream_capture_copy *copy);
 
-/** The set takes a block of graph memory; freed: a free node of it, which takes nothing. */
+/** Give a block of graph memory to the set. freed: the block belongs to a free node, so the set
+ * does not own it. */
 CUresult weir_graph_set_mem(struct weir_graph_set *set, uint64_t base, bool freed);
 
 /** Has the graph itself nodes of memory? Such graphs cannot be cloned. */
 bool weir_graph_set_has_mem(uint64_t handle);
 
-/** Launches of this executable graph free what earlier ones left allocated. */
+/** Mark that launches of this executable graph free what earlier ones left allocated. */
 CUresult weir_graph_set_auto_free(uint64_t handle);
 
-/** Retain (delta > 0) or release (delta < 0) a user object; false: the graph has fewer. */
+/** Retain (delta > 0) or release (delta < 0) a user object. @return false: the graph has fewer
+ * references */
 bool weir_graph_set_user_object(struct weir_graph_set *set, struct weir_user_object *object,
                                 int64_t delta);
 
@@ -69,10 +73,11 @@ bool weir_graph_set_user_object(struct weir_graph_set *set, struct weir_user_obj
 CUresult weir_graph_function_new(CUhostFn fn, void *user, struct weir_graph_function **ret_function,
                                  uint64_t *ret_token);
 
-/** Of a function that no set has. Accepts NULL. @thread any; no lock held */
+/** Forget a function that no set holds. Accepts NULL. @thread any; no lock held */
 void weir_graph_function_free(struct weir_graph_function *function);
 
-/** The function does for launches of an executable graph (by handle) what the one of token does. */
+/** In launches of an executable graph (by handle), the function does what the function of token
+ * does. */
 CUresult weir_graph_function_replace(uint64_t handle, uint64_t token,
                                      struct weir_graph_function *function);
 
@@ -104,7 +109,7 @@ CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_gue
 
 /** Add references; false if they would overflow. */
 bool weir_user_object_retain(struct weir_user_object *object, uint32_t count);
-/** Drop references; the last one runs the program's destructor. false: there are fewer. */
+/** Drop references; the last one runs the program's destructor. @return false: there are fewer */
 bool weir_user_object_release(struct weir_user_object *object, uint32_t count);
 
 /* ---------------------------------------------------------------- nodes */
@@ -112,16 +117,16 @@ bool weir_user_object_release(struct weir_user_object *object, uint32_t count);
 struct weir_graph_node {
     uint64_t handle;
     CUgraphNodeType type;
-    uint32_t n_bodies; /* of a conditional node */
+    uint32_t n_bodies; /* number of graphs that are a conditional node's bodies */
     union {
         CUDA_MEMCPY3D copy;
         CUDA_MEMSET_NODE_PARAMS memset;
         CUDA_HOST_NODE_PARAMS host;
         CUDA_MEM_ALLOC_NODE_PARAMS alloc;
         CUdeviceptr freed;
-        CUDA_BATCH_MEM_OP_NODE_PARAMS memops; /* its array is the record's */
-        CUgraph *bodies;                      /* of a conditional node; the record's */
-        struct {                              /* filled by GetParams, lives as long as the node */
+        CUDA_BATCH_MEM_OP_NODE_PARAMS memops; /* its array belongs to the record */
+        CUgraph *bodies; /* bodies of a conditional node; the array belongs to the record */
+        struct {         /* filled by GetParams, lives as long as the node */
             void **pointers;
             uint8_t *packed;
         } kernel;
@@ -131,18 +136,19 @@ struct weir_graph_node {
 /** Remember a node; replaces a record of the same handle. CUDA_ERROR_OUT_OF_MEMORY */
 CUresult weir_graph_node_keep(const struct weir_graph_node *node);
 
-/** A copy of what is known; false for nodes made by capture or unknown. */
+/** Copy what is known of a node. @return false: it was made by capture, or is unknown */
 bool weir_graph_node_find(uint64_t handle, struct weir_graph_node *ret_node);
 
-/** The node is destroyed. */
+/** The node is destroyed: forget its record. */
 void weir_graph_node_forget(uint64_t handle);
 
-/** A node was added to a graph, with which it goes. Without memory it stays for good. */
+/** A node was added to a graph, and its record is freed with the graph. Without memory for that the
+ * record stays for good. */
 void weir_graph_node_own(uint64_t graph, uint64_t node);
 
 /** The graph is destroyed: forget the nodes that it was given, and their names. */
 void weir_graph_nodes_forget(uint64_t graph);
-/** A node is gone, and with it the nodes of its bodies, if it is a conditional one. */
+/** A node is gone, and with it all nodes in its bodies if it is conditional. */
 void weir_graph_node_bodies_forget(uint64_t handle);
 
 /** cuGraphAddNode of a conditional node; fills params->phGraph_out. @thread any */
@@ -163,7 +169,7 @@ CUresult weir_graph_add_conditional(CUgraphNode *ret_node, CUgraph graph,
 CUresult weir_graph_block_take(struct weir_guest_ctx *ctx, uint64_t bytes,
                                struct weir_graph_block *ret_block);
 
-/** No launch uses it any more. @thread any; no lock held */
+/** Give the block back: no launch uses it any more. @thread any; no lock held */
 void weir_graph_block_free(const struct weir_graph_block *block);
 
 /** The block as a side of a copy's operation: rows of width bytes, slices of height rows. */
@@ -208,7 +214,7 @@ bool weir_graph_capture_function(struct weir_guest_stream *stream, CUhostFn fn, 
 
 /* ---------------------------------------------------------------- copies of nodes */
 
-/* The wire's fields of a copy: graph_add_copy, graph_copy_set. */
+/* The wire's fields of a copy, as graph_add_copy and graph_copy_set have them. */
 struct weir_graph_copy {
     struct weir_guest_copy_side dst;
     struct weir_guest_copy_side src;

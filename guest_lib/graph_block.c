@@ -11,7 +11,7 @@
 #include "guest_lib/callback.h"
 #include "guest_lib/entry.h"
 
-static uint64_t kept_bytes; /* atomic: of the arena, by all graphs */
+static uint64_t kept_bytes; /* atomic: bytes of the arena that blocks of all graphs take */
 
 static bool keep_in_arena(uint64_t bytes, uint64_t *ret_offset)
 {
@@ -47,7 +47,7 @@ CUresult weir_graph_block_take(struct weir_guest_ctx *ctx, uint64_t bytes,
     return CUDA_SUCCESS;
 }
 
-/* Its context may be gone, and the address somebody else's since. */
+/* The block's context may be gone, and the address may be another owner's since then. */
 static bool is_there(const struct weir_graph_block *block)
 {
     struct weir_mem mem;
@@ -71,7 +71,7 @@ void weir_graph_block_side(const struct weir_graph_block *block, uint64_t width,
 {
     bool arena = block->place == WEIR_GRAPH_BLOCK_ARENA;
     *ret_side = (struct weir_guest_copy_side){
-        .kind = arena ? WEIR_COPY_PAGEABLE : WEIR_COPY_GPU, /* on the wire: an arena block */
+        .kind = arena ? WEIR_COPY_PAGEABLE : WEIR_COPY_GPU, /* on the wire this is an arena block */
         .address = block->at,
         .pitch = width,
         .height = height,

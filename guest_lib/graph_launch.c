@@ -44,7 +44,7 @@ static struct bound_set *included_by(const struct weir_graph_set *set)
     return first;
 }
 
-/* Does the copy have to move now? Once it has come from the GPU, it has not. */
+/* Does the copy have to move bytes now? A copy from the GPU that has been unpacked does not. */
 static bool take_due(struct bound_copy *copy, bool to_gpu)
 {
     pthread_mutex_lock(&weir_graph_lock);
@@ -54,7 +54,7 @@ static bool take_due(struct bound_copy *copy, bool to_gpu)
     return due;
 }
 
-/* Move the due copies of one direction in a set and all that it includes. */
+/* Move the due copies of one direction, in a set and in all sets that it includes. */
 static CUresult move_all(const struct weir_graph_set *set, bool to_gpu, enum movers which,
                          struct weir_guest_stream *stream)
 {
@@ -87,7 +87,7 @@ static void run_function(void *user)
     }
     function->fn(function->user);
     if (weir_guest_phase_now() == WEIR_PHASE_FORKED) {
-        return; /* it has, and this is the child: the copies are the parent's */
+        return; /* the function has forked and this is the child: the copies are the parent's */
     }
     for (const struct bound_function_copy *c = copies; c && result == CUDA_SUCCESS; c = c->next) {
         result = take_due(c->copy, true) ? weir_graph_block_move(&c->copy->copy, NULL) : result;
@@ -183,7 +183,7 @@ CUresult weir_graph_function_replace(uint64_t handle, uint64_t token,
 
 /* ---------------------------------------------------------------- their order */
 
-/* The copies of a set and of all that it includes, as the host is asked about them. */
+/* Collect the copies of a set and of all sets that it includes, to ask the host about them. */
 struct copy_list {
     struct bound_copy **copies;
     uint64_t *places;
@@ -278,7 +278,7 @@ static CUresult apply_locked(const struct weir_graph_set *set, const struct copy
             }
         }
         if (!function || out->blocks[i] >= list->n) {
-            continue; /* of a graph that the program is changing meanwhile */
+            continue; /* the program changes the graph meanwhile */
         }
         struct bound_copy *copy = list->copies[out->blocks[i]];
         if (copy->copy.block.place == WEIR_GRAPH_BLOCK_DEVICE) {
@@ -427,7 +427,8 @@ static void put_set(void *user)
     weir_graph_set_put(user);
 }
 
-/* Have the runner do it when the stream is here. The function drops a reference to the set. */
+/* Have the runner call the function when the stream gets there. The function drops a reference to
+ * the set. */
 static CUresult run_in_stream(struct weir_guest_stream *stream, weir_callback_fn fn,
                               struct weir_graph_set *set)
 {
@@ -468,7 +469,7 @@ CUresult weir_graph_set_before_launch(struct weir_graph_set *set, struct weir_gu
     return result;
 }
 
-/* The launch has ended. Copies that are still due are those that a launch under capture left. */
+/* The launch has ended. Copies that are still due were left by a launch under capture. */
 static void end_launch(void *user)
 {
     struct weir_graph_set *set = user;
@@ -490,7 +491,7 @@ CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_gue
     unpack = unpack && !weir_graph_is_captured(stream);
     CUresult result = unpack ? run_in_stream(stream, unpack_in_stream, set) : CUDA_SUCCESS;
     struct weir_stream_point point = weir_guest_stream_here(stream);
-    bool held = mems || copies || functions; /* what the launch uses stays until it has passed */
+    bool held = mems || copies || functions; /* the set must stay until the launch has passed */
     pthread_mutex_lock(&weir_graph_lock);
     note_launch_locked(set, &point);
     set->references += held ? 1 : 0;
@@ -506,7 +507,7 @@ CUresult weir_graph_set_after_launch(struct weir_graph_set *set, struct weir_gue
         result = move_all(set, false, DEVICE_BLOCKS, stream);
     }
     CUresult later = weir_guest_stream_on_passed(&point, end_launch, set);
-    if (later != CUDA_SUCCESS) { /* no memory to remember it */
+    if (later != CUDA_SUCCESS) { /* there is no memory to remember the launch */
         later = weir_guest_stream_wait(&point);
         end_launch(set);
     }

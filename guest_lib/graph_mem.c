@@ -90,7 +90,7 @@ void weir_graph_mem_drop(uint64_t base)
         __atomic_store_n(&n_blocks, n_blocks - 1, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&lock);
-    /* Its context may be gone, and the address somebody else's since. */
+    /* The block's context may be gone, and the address may be another owner's since then. */
     if (block && !live && weir_mem_find(base, &now) && now.buffer_id == block->mem.buffer_id &&
         weir_mem_remove(base, 1u << WEIR_MEM_DEVICE, &now)) {
         weir_mem_release(&now);
@@ -166,7 +166,7 @@ CUresult weir_guest_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_att
     return CUDA_SUCCESS;
 }
 
-/* High-water marks alone can be set, and to nothing but 0: they begin again at what there is. */
+/* Only high-water marks can be set, and only to 0: they begin again at the present value. */
 CUresult weir_guest_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr,
                                                  void *value)
 {

@@ -15,7 +15,7 @@
 struct weir_guest_ctx;
 struct weir_guest_stream;
 
-/** A block of a graph's memory; not live. @thread any */
+/** Note a block of a graph's memory; it is not live. @thread any */
 CUresult weir_graph_mem_new(struct weir_guest_ctx *ctx, uint64_t bytes, uint64_t *ret_base);
 
 /** Is there such a block? @thread any */
@@ -27,11 +27,11 @@ bool weir_graph_mem_known(uint64_t base);
  */
 void weir_graph_mem_drop(uint64_t base);
 
-/** A launch (live true) allocated the block, or freed it. @thread any */
+/** Note that a launch has allocated the block (live), or freed it. @thread any */
 void weir_graph_mem_set_live(uint64_t base, bool live);
 bool weir_graph_mem_is_live(uint64_t base);
 
-/** Is it a block that the program now frees by itself? Then *ret_result is the answer.
+/** Is the address a block that the program now frees directly? Then *ret_result is the answer.
  * @thread any */
 bool weir_graph_mem_free(uint64_t base, CUresult *ret_result);
 

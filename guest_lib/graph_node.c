@@ -13,7 +13,7 @@ struct record {
     struct record *next;
 };
 
-/* The nodes that a graph was given: they go with it. */
+/* The nodes that were added to a graph; they are forgotten with it. */
 struct family {
     uint64_t graph;
     uint64_t *nodes;
@@ -286,7 +286,7 @@ static CUresult read_side(CUmemorytype type, const void *host, CUdeviceptr devic
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct weir_guest_copy_side found = {.kind = WEIR_COPY_GPU};
-    (void)weir_register_reach(address); /* else the graph copies it as pageable memory */
+    (void)weir_register_reach(address); /* otherwise the graph copies the memory as pageable */
     CUresult result = weir_copy_classify(address, extent, &found);
     if (result == CUDA_SUCCESS) {
         side->kind = found.kind;

@@ -12,14 +12,14 @@
 /*
  * A pageable copy. It is *due* from a launch on until its bytes have reached the program (a copy
  * from the GPU), or until the launch has ended (one to the GPU). Launches of graphs that share
- * copies wait for each other, so this is said of one launch.
+ * copies wait for each other, so at most one launch makes a copy due.
  */
 struct bound_copy {
     struct weir_stream_capture_copy copy;
     bool due;
-    bool for_function;   /* a function of the graph comes after it and unpacks it */
-    uint64_t listed;     /* mark of the last list that has it (mark_listed_locked()) */
-    uint32_t references; /* of its set, and of functions */
+    bool for_function;   /* a function of the graph runs after this copy and unpacks it */
+    uint64_t listed;     /* mark of the last list that contains the copy (mark_listed_locked()) */
+    uint32_t references; /* references of the copy's set and of functions */
     struct bound_copy *next;
 };
 
@@ -34,7 +34,7 @@ struct weir_graph_function {
     weir_callback_fn fn;
     void *user;
     struct bound_function_copy *copies;
-    struct weir_graph_function *next; /* of its set */
+    struct weir_graph_function *next; /* next function in the set */
 };
 
 struct bound_object {
@@ -45,7 +45,7 @@ struct bound_object {
 
 struct bound_mem {
     uint64_t base;
-    bool freed; /* a free node's: not owned */
+    bool freed; /* the block belongs to a free node, so the set does not own it */
     struct bound_mem *next;
 };
 
@@ -57,7 +57,7 @@ struct bound_set {
 struct weir_graph_set {
     uint64_t handle;
     uint32_t references;
-    struct bound_copy *copies; /* as they were made */
+    struct bound_copy *copies; /* copies in the order in which they were made */
     struct bound_copy *last_copy;
     struct weir_graph_function *functions;
     struct bound_object *objects;
@@ -65,11 +65,13 @@ struct weir_graph_set {
     struct bound_set *included;
     bool auto_free;
     bool launched;
-    struct weir_stream_point last_launch; /* of anything that executes what the set has */
-    struct weir_graph_set *next;          /* in its bucket; out of it once its handle is dropped */
+    /* Point of the last launch of anything that executes parts of this set. */
+    struct weir_stream_point last_launch;
+    /* Next set in the bucket; a set leaves its bucket when its handle is dropped. */
+    struct weir_graph_set *next;
 };
 
-/* Guards all sets, and what is in them. */
+/* Guards all sets and their contents. */
 extern pthread_mutex_t weir_graph_lock;
 
 /** Drop a reference; the last one frees the set and drops those that it holds. No lock held. */

@@ -92,17 +92,17 @@ CUresult weir_graph_set_include(uint64_t handle, uint64_t other_handle)
     return result;
 }
 
-/* Its block is free: a function that still names it must not move it. */
+/* The copy's block is free, so a function that still names the copy must not move bytes. */
 static void retire_copy(struct bound_copy *copy)
 {
-    weir_graph_block_free(&copy->copy.block); /* launches hold the set until passed */
+    weir_graph_block_free(&copy->copy.block); /* launches hold the set until they have passed */
     pthread_mutex_lock(&weir_graph_lock);
     copy->due = false;
     pthread_mutex_unlock(&weir_graph_lock);
     weir_graph_copy_put(copy);
 }
 
-/* Free a set that nobody holds; what it included goes to the list to be looked at next. */
+/* Free a set that nobody holds. The sets that it included join the list to be examined next. */
 static void free_set(struct weir_graph_set *set, struct bound_set **pending)
 {
     while (set->functions) {
@@ -138,7 +138,7 @@ static void free_set(struct weir_graph_set *set, struct bound_set **pending)
     free(set);
 }
 
-/* Drop one reference of each set in the list, and of what those held, without recursion. */
+/* Drop one reference of each set in the list and of the sets that those held, not recursively. */
 static void release_all(struct bound_set *pending)
 {
     while (pending) {
@@ -200,7 +200,7 @@ CUresult weir_graph_set_add_update(uint64_t handle, uint64_t other_handle)
         set = set ? set : find_or_make_locked(handle);
         result = set ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    /* A launch under way may still use the old ones: they are kept until it has passed. */
+    /* A launch under way may still use the old sets, so they are kept until it has passed. */
     if (result == CUDA_SUCCESS && set &&
         (!set->launched || weir_guest_stream_passed(&set->last_launch))) {
         old = set->included;

@@ -28,7 +28,7 @@
 #define LINKED_MAGIC    0x4b4e4c57u /* "WLNK": what softgpu's linker makes */
 #define FATBIN_HEADER   16u
 #define WRAPPER_LINKED  2u     /* version of a wrapper with a list */
-#define MAX_LINKED      65536u /* parts of one */
+#define MAX_LINKED      65536u /* most parts of a wrapper's list */
 #define PIECE_MAX_BYTES (8ull << 20)
 
 struct wrapper {
@@ -89,7 +89,7 @@ static CUresult fatbin_size(const void *data, uint64_t *ret_bytes)
     return CUDA_SUCCESS;
 }
 
-/* Magic, number of parts, then the length of it all. */
+/* Check the magic and the number of parts, then find the length of the whole bundle. */
 static CUresult linked_size(const void *data, uint64_t *ret_bytes)
 {
     memcpy(ret_bytes, (const char *)data + 8, sizeof(*ret_bytes));
@@ -119,7 +119,7 @@ CUresult weir_guest_image_size(const void *data, uint64_t *ret_bytes)
                                                             : CUDA_ERROR_INVALID_IMAGE;
 }
 
-/* Send what the host does not have, piece by piece through the staging arena. */
+/* Send an image that the host does not have, piece by piece through the staging arena. */
 static CUresult upload(const struct weir_guest_image *image, const uint8_t *data)
 {
     uint64_t piece_max = weir_staging_max_bytes();
@@ -240,7 +240,8 @@ CUresult weir_guest_image_store_file(const char *path, struct weir_guest_image *
     off_t bytes = lseek(fd, 0, SEEK_END); /* fstat is a symbol of glibc 2.33 */
     char first;
     if (pread(fd, &first, sizeof first, 0) < 0) {
-        result = CUDA_ERROR_OUT_OF_MEMORY; /* a directory: so NVIDIA's driver says */
+        result = CUDA_ERROR_OUT_OF_MEMORY; /* it is a directory, for which NVIDIA's driver gives
+                                              this error */
     } else if (bytes > 0) {
         void *data = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data != MAP_FAILED) {

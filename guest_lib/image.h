@@ -1,6 +1,6 @@
 /*
- * Images: what a program hands to cuModuleLoadData without a length. Found out here are its kind
- * and size; then it is stored with the host under its hash, once per tenant.
+ * Images: what a program hands to cuModuleLoadData without a length. This code finds its kind and
+ * size, then stores it with the host under its hash, once per tenant.
  */
 #ifndef WEIR_GUEST_LIB_IMAGE_H
 #define WEIR_GUEST_LIB_IMAGE_H
@@ -14,7 +14,7 @@
 
 #define WEIR_IMAGE_MAX_BYTES (4ull << 30)
 
-/* An image that the host has. Plain data. */
+/* An image that the host has stored. Plain data. */
 struct weir_guest_image {
     struct weir_hash hash;
     uint64_t bytes;
@@ -45,7 +45,7 @@ CUresult weir_guest_image_store(const void *data, struct weir_guest_image *ret_i
 CUresult weir_guest_image_store_bytes(const void *data, uint64_t bytes,
                                       struct weir_guest_image *ret_image);
 
-/** Store a file. CUDA_ERROR_FILE_NOT_FOUND only if it cannot be opened. @thread any */
+/** Store a file. CUDA_ERROR_FILE_NOT_FOUND: the file cannot be opened. @thread any */
 CUresult weir_guest_image_store_file(const char *path, struct weir_guest_image *ret_image);
 
 /** Fetch a stored image (a linker's output) into new memory: free(). @thread any */

@@ -29,7 +29,7 @@ static uint32_t next_random_locked(void)
     return tree.random;
 }
 
-/* Everything below key goes left. Depth is logarithmic, so recursion is shallow. */
+/* Split a tree: keys below `key` go left. The depth is logarithmic, so recursion is shallow. */
 static void split(struct node *node, uint64_t key, struct node **ret_left, struct node **ret_right)
 {
     if (!node) {

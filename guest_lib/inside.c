@@ -7,11 +7,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SPIN_NS (20 * WEIR_NS_PER_US) /* most calls are over by then */
+#define SPIN_NS (20 * WEIR_NS_PER_US) /* most calls end within this time */
 #define NAP_NS  (50 * WEIR_NS_PER_US)
 
 bool weir_inside_fences;
-static struct weir_inside *places; /* atomic; grows only */
+static struct weir_inside *places; /* atomic; the list of all threads' places, which only grows */
 
 static long membarrier(int command)
 {
@@ -65,7 +65,7 @@ static bool others(const struct weir_inside *mine)
 
 static void barrier_in_all_threads(void)
 {
-    /* The first use registers the process, which is such a barrier, too, and takes longer. */
+    /* The first use registers the process. That takes longer and is such a barrier, too. */
     if (!weir_inside_fences && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
         (void)membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
         (void)membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);

@@ -19,16 +19,18 @@
 
 struct weir_guest_ctx;
 
-/* Of a thread. Never freed, so that others may look at any time; used again by later threads. */
+/* The place of one thread. Never freed, so that others may look at any time; later threads use it
+ * again. */
 struct weir_inside {
-    const struct weir_guest_ctx *ctx; /* atomic; NULL: in no call, or in one that has named none */
-    uint32_t taken;                   /* atomic */
+    /* Atomic; NULL: the thread is in no call, or in one that has named no context. */
+    const struct weir_guest_ctx *ctx;
+    uint32_t taken; /* atomic: a thread has this place */
     struct weir_inside *next;
 } __attribute__((aligned(64)));
 
-/* Some context: an object was looked up. The call may name it yet. */
+/* Stands for some context: the call has looked up an object and may name the context later. */
 #define WEIR_INSIDE_ANY ((const struct weir_guest_ctx *)1)
-/* Several. */
+/* Stands for several contexts. */
 #define WEIR_INSIDE_ALL ((const struct weir_guest_ctx *)2)
 
 extern bool weir_inside_fences __attribute__((visibility("hidden"))); /* set by cuInit */
@@ -36,11 +38,12 @@ extern bool weir_inside_fences __attribute__((visibility("hidden"))); /* set by 
 /** Find out what the kernel offers. @thread init_lock held */
 void weir_inside_init(void);
 
-/** A place; NULL: no memory. weir_inside_give() when it is needed no more. @thread any */
+/** Take a place for this thread; NULL: no memory. weir_inside_give() gives it back. @thread any */
 struct weir_inside *weir_inside_take(void);
 void weir_inside_give(struct weir_inside *place);
 
-/** Enter a context besides what the place is in. Look at the context's state after that. */
+/** Enter a context beside those that the place names already. Look at the context's state
+ * afterwards. */
 static inline void weir_inside_enter(struct weir_inside *place, const struct weir_guest_ctx *ctx)
 {
     const struct weir_guest_ctx *now = __atomic_load_n(&place->ctx, __ATOMIC_RELAXED);
@@ -52,13 +55,13 @@ static inline void weir_inside_enter(struct weir_inside *place, const struct wei
         (void)!__atomic_exchange_n(&place->ctx, all, __ATOMIC_SEQ_CST);
     } else {
         __atomic_store_n(&place->ctx, all, __ATOMIC_RELAXED);
-        __atomic_signal_fence(__ATOMIC_SEQ_CST); /* the rest is weir_inside_wait()'s */
+        __atomic_signal_fence(__ATOMIC_SEQ_CST); /* the barrier is executed by weir_inside_wait() */
     }
 }
 
 static inline void weir_inside_leave(struct weir_inside *place)
 {
-    /* I1: what the call did comes before; meets the acquire in weir_inside_wait(). */
+    /* I1: what the call did comes before this; meets the acquire in weir_inside_wait(). */
     __atomic_store_n(&place->ctx, NULL, __ATOMIC_RELEASE);
 }
 

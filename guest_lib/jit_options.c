@@ -44,7 +44,7 @@ CUresult weir_jit_read(const struct weir_guest_jit_options *options, struct weir
     return CUDA_SUCCESS;
 }
 
-/* As much of a text as fits, and how much that was, without the NUL. */
+/* Copy as much of a text as fits. @return how much that was, without the NUL */
 static void write_log(char *buffer, uint64_t bytes, void **ret_bytes, const char *text)
 {
     size_t n = text ? strlen(text) : 0;
@@ -65,6 +65,7 @@ void weir_jit_write_logs(const struct weir_jit_wire *wire, const char *info, con
     write_log(wire->info_log, wire->info_bytes, wire->ret_info_bytes, info);
     write_log(wire->error_log, wire->error_bytes, wire->ret_error_bytes, error);
     if (wire->ret_wall_time) {
-        *wire->ret_wall_time = NULL; /* a float 0: the host's time is not the program's */
+        *wire->ret_wall_time =
+            NULL; /* report 0 (a float), because the host's time is not the program's */
     }
 }

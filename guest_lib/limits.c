@@ -1,8 +1,8 @@
 /*
  * What a program's environment asks the host for: CUDA's number of connections, and HAMi's
- * variables. Whoever moves from HAMi has them in images and manifests; there they are the
- * limit itself, kept by a library in the program's process. Here they can only lower what the host
- * grants, so that editing or unsetting them gains nothing.
+ * variables. Users who move from HAMi have these variables in images and manifests. In HAMi they
+ * are the limit itself, which a library in the program's process enforces. Here they can only lower
+ * what the host grants, so that editing or unsetting them gains nothing.
  */
 #include "guest_lib/limits.h"
 
@@ -71,7 +71,7 @@ static uint32_t read_sm(char *(*lookup)(const char *name))
         weir_log_warn("guest: not a percentage, ignored, variable=" SM_VARIABLE);
         return 0;
     }
-    return pct < 100 ? (uint32_t)pct : 0; /* 0, and all of it: no limit */
+    return pct < 100 ? (uint32_t)pct : 0; /* 100 or more: no limit */
 }
 
 static uint32_t read_connections(char *(*lookup)(const char *name))

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* 0 free, 1 held, 2 held and somebody may sleep. Internally locked. */
+/* 0 free, 1 held, 2 held and a thread may sleep. Internally locked. */
 struct weir_lock {
     uint32_t word;
 };

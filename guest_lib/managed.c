@@ -25,7 +25,7 @@
 struct mirror {
     uint64_t address;
     uint64_t bytes;
-    uint8_t *known; /* what the device has, as far as was seen */
+    uint8_t *known; /* what the device has, as far as the guest knows */
     const void *owner;
     struct mirror *next;
 };
@@ -33,7 +33,7 @@ struct mirror {
 /* A page that holds at least one mirror stays mapped while any mirror lies in it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards mirrors */
 static struct mirror *mirrors;
-static bool stale; /* work was posted since the last pull; under lock */
+static bool stale; /* work was posted since the last pull; guarded by lock */
 uint32_t weir_managed_count;
 
 static uint64_t page_floor(uint64_t address)
@@ -57,7 +57,7 @@ static bool in_window(uint64_t page)
            page - weir_guest.window_base < weir_guest.window_bytes;
 }
 
-/* Inside the tenant's window the address stays reserved. */
+/* An address inside the tenant's window stays reserved. */
 static void unmap_page(uint64_t page, size_t page_bytes)
 {
     void *at = (void *)(uintptr_t)page;
@@ -91,7 +91,7 @@ static CUresult map_pages_locked(uint64_t address, uint64_t bytes)
     return CUDA_SUCCESS;
 }
 
-/* Copy between the device and staging, and wait; the mirror itself is ordinary memory. */
+/* Copy between the device and staging, and wait; the mirror is ordinary memory. */
 static CUresult transfer_on(struct weir_guest_stream *stream, uint64_t address, uint8_t *data,
                             uint64_t bytes, bool to_device)
 {
@@ -137,7 +137,7 @@ static CUresult transfer_on(struct weir_guest_stream *stream, uint64_t address, 
  * made in a context of this file's own, which nobody sees and which goes with the primary one. So
  * is one during a capture, which might forbid work in the legacy stream.
  */
-static struct weir_guest_ctx *own; /* under lock */
+static struct weir_guest_ctx *own; /* guarded by lock */
 
 static CUresult own_stream_locked(struct weir_guest_stream **ret_stream)
 {
@@ -282,6 +282,6 @@ void weir_managed_context_gone(void)
     pthread_mutex_unlock(&lock);
     if (gone) {
         (void)!weir_ctx_deactivate(
-            gone); /* its work has ended; the session's end frees it as well */
+            gone); /* its work has ended; the end of the session frees it as well */
     }
 }

@@ -36,7 +36,7 @@ bool weir_maps_visit(bool (*fn)(const struct weir_mapping *mapping, void *user),
     if (!file) {
         return false;
     }
-    /* What follows a line that is too long parses as none. */
+    /* The rest of a line that is too long does not parse as a line. */
     while (fgets(line, sizeof line, file) && (!parse(line, &mapping) || fn(&mapping, user))) {
     }
     fclose(file);

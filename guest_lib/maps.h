@@ -8,11 +8,11 @@
 /* A line of /proc/self/maps. */
 struct weir_mapping {
     uint64_t from, to;
-    uint64_t offset, inode; /* of the file */
+    uint64_t offset, inode; /* offset and inode of the mapped file */
     unsigned int major, minor;
-    int protection; /* PROT_READ .. */
+    int protection; /* PROT_READ and so on */
     bool shared;
-    char path[400]; /* "" where it is longer */
+    char path[400]; /* "" where the path is longer */
 };
 
 /**

@@ -28,7 +28,7 @@ enum weir_mem_kind {
     WEIR_MEM_IMPORTED, /* cuIpcOpenMemHandle */
     WEIR_MEM_MAPPED,   /* cuMemMap: flags are the access, owner is a struct weir_guest_vmm_handle */
     WEIR_MEM_PINNED,   /* cuMemHostAlloc: shared memory, device address == address */
-    WEIR_MEM_MANAGED,  /* cuMemAllocManaged: the same, other attributes */
+    WEIR_MEM_MANAGED,  /* cuMemAllocManaged: as PINNED, with other attributes */
     WEIR_MEM_REGISTERED, /* cuMemHostRegister: the program's own; device_base is 0 where the GPU
                             does not reach it */
     WEIR_MEM_HOST,       /* "pinned" in a remote session: ordinary memory */
@@ -41,19 +41,20 @@ struct weir_pool;
  */
 struct weir_mem {
     uint64_t base;
-    uint64_t bytes; /* as asked for */
+    uint64_t bytes; /* size that the program asked for */
     enum weir_mem_kind kind;
     unsigned int flags;   /* of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged; access;
                              CU_MEM_ATTACH_GLOBAL for a __managed__ variable */
-    uint64_t device_base; /* address for the GPU of `base` */
+    uint64_t device_base; /* address at which the GPU reaches `base` */
     struct weir_guest_ctx
-        *ctx;               /* NULL for library globals, and for memory of an invisible device */
-    CUdevice device;        /* where it lies, or its context is; -1: not visible here */
+        *ctx; /* NULL for library globals, and for memory of an invisible device */
+    /* The device where the memory lies, or that of its context; -1: not visible here. */
+    CUdevice device;
     uint64_t buffer_id;     /* unique, never reused */
-    struct weir_pool *pool; /* of cuMemAllocAsync, or NULL */
-    void *owner;            /* heap block, registration or IPC reference: per kind */
-    uint32_t handle_types;  /* of a mapping: what its memory may be exported as */
-    uint32_t heap_epoch;    /* of the heap that its block is of */
+    struct weir_pool *pool; /* pool of cuMemAllocAsync, or NULL */
+    void *owner;            /* heap block, registration or IPC reference, depending on the kind */
+    uint32_t handle_types;  /* handle types to which a mapping's memory may be exported */
+    uint32_t heap_epoch;    /* epoch of the heap that its block comes from */
     uint32_t opens;         /* cuIpcOpenMemHandle() calls beyond the first */
     bool sync_memops;       /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 };
@@ -62,7 +63,7 @@ static inline bool weir_mem_gpu_visible(const struct weir_mem *mem)
 {
     return mem->kind != WEIR_MEM_HOST && (mem->kind != WEIR_MEM_REGISTERED || mem->device_base);
 }
-/* Does the program itself read and write it at the GPU's address? */
+/* Does the program itself read and write the memory at the GPU's address? */
 static inline bool weir_mem_is_managed(const struct weir_mem *mem)
 {
     return mem->kind == WEIR_MEM_MANAGED || (mem->kind == WEIR_MEM_MODULE && mem->flags);
@@ -74,13 +75,14 @@ static inline bool weir_mem_on_device(const struct weir_mem *mem)
 
 /* ---------------------------------------------------------------- index */
 
-/** Enter a range; copied. False: no memory, or it overlaps another. @thread any */
+/** Enter a range, which is copied. @return false: no memory, or it overlaps another range @thread
+ * any */
 bool weir_mem_insert(const struct weir_mem *mem);
 
 /** The range that holds address. Interior addresses count. @thread any */
 bool weir_mem_find(uint64_t address, struct weir_mem *ret_mem);
 
-/** Take out the range that begins at base, if its kind is in the mask (1 << kind). @thread any */
+/** Remove the range that begins at base, if its kind is in the mask (1 << kind). @thread any */
 bool weir_mem_remove(uint64_t base, uint32_t kind_mask, struct weir_mem *ret_mem);
 
 /** Change sync_memops of the range that holds address. @thread any */
@@ -89,10 +91,10 @@ bool weir_mem_set_sync(uint64_t address, bool sync_memops);
 /** Change flags of the range that begins at base: a mapping's access. @thread any */
 void weir_mem_set_flags(uint64_t base, unsigned int flags);
 
-/** The GPU reaches a registered range from now on. @thread any */
+/** Set that the GPU reaches a registered range from now on. @thread any */
 void weir_mem_set_device(uint64_t base, uint64_t device_base);
 
-/** A range that overlaps this one, if there is one. @thread any */
+/** Find a range that overlaps this one. @return false: there is none @thread any */
 bool weir_mem_overlapping(uint64_t base, uint64_t bytes, struct weir_mem *ret_mem);
 
 /**
@@ -101,7 +103,7 @@ bool weir_mem_overlapping(uint64_t base, uint64_t bytes, struct weir_mem *ret_me
  */
 bool weir_mem_reaches(const struct weir_mem *mem, uint64_t address, uint64_t bytes);
 
-/** The device of a range. */
+/** The device that a range belongs to. */
 CUdevice weir_mem_device(const struct weir_mem *mem);
 
 /**
@@ -111,7 +113,7 @@ CUdevice weir_mem_device(const struct weir_mem *mem);
  */
 bool weir_mem_count_opens(uint64_t base, int by);
 
-/** Take out every range for which match is true; drop is called for each with no lock held. */
+/** Remove every range for which match is true; drop is called for each with no lock held. */
 void weir_mem_remove_if(bool (*match)(const struct weir_mem *mem, void *user),
                         void (*drop)(const struct weir_mem *mem), void *user);
 
@@ -146,14 +148,15 @@ CUresult weir_mem_alloc(struct weir_guest_ctx *ctx, enum weir_mem_kind kind, uin
 /** Return what weir_mem_remove() gave, at once: no work uses it any more. @thread any */
 void weir_mem_release(const struct weir_mem *mem);
 
-/** One thread at a time calls for a descriptor and receives it. */
+/** Held while a thread requests a descriptor and receives it. */
 void weir_mem_fd_lock(void);
 void weir_mem_fd_unlock(void);
 
 /** Give the current context's empty device chunks back to the host. @thread any; no lock held */
 void weir_mem_trim(void);
 
-/** The same, and first what was freed in pools: something else needs memory. */
+/** Give the current context's empty chunks back, after blocks that were freed in pools: other code
+ * needs memory. */
 void weir_mem_make_room(void);
 
 /** Bytes of granted chunks of a device that are free here. @thread any */
@@ -170,12 +173,12 @@ void weir_mem_finish(void);
 /** The CUmemoryPool. */
 uint64_t weir_pool_handle(const struct weir_pool *pool);
 
-/** A pool's block was freed by cuMemFree, or with its context: take it off the account. */
+/** A pool's block was freed by cuMemFree, or with its context: take it off the pool's account. */
 void weir_pool_forget(const struct weir_mem *mem);
 
 #define WEIR_MEM_OF_POOL 1u /* flags of an imported range: cuMemPoolImportPointer's */
 
-/** Was it made by cuMemPoolImportPointer? Then cuMemFree and cuMemFreeAsync take it. */
+/** Was the range made by cuMemPoolImportPointer? Then cuMemFree and cuMemFreeAsync accept it. */
 static inline bool weir_mem_is_pool_import(const struct weir_mem *mem)
 {
     return mem->kind == WEIR_MEM_IMPORTED && mem->flags == WEIR_MEM_OF_POOL;
@@ -192,7 +195,7 @@ CUresult weir_pool_free_import(uint64_t address);
  */
 bool weir_pools_give_back(bool all);
 
-/** What stream-ordered allocation kept of a context is gone. */
+/** Forget what stream-ordered allocation kept of a context: the context is gone. */
 void weir_pools_context_gone(struct weir_guest_ctx *ctx);
 void weir_pools_finish(void);
 
@@ -208,16 +211,14 @@ void weir_pools_finish(void);
  */
 CUresult weir_staging_take(uint64_t bytes, uint64_t *ret_offset);
 
-/**
- * The same without waiting. Who holds blocks that nobody else can free must not wait for more:
- * take with this, and give one's own blocks back when it fails.
- */
+/** Take a block like weir_staging_take(), but never wait. A caller that holds blocks that only it
+ * can free must use this, and give its own blocks back when it fails. */
 bool weir_staging_try(uint64_t bytes, uint64_t *ret_offset);
 
-/** The block is free once the point is passed. @thread any */
+/** Free the block once the point is passed. @thread any */
 void weir_staging_free_after(uint64_t offset, const struct weir_stream_point *point);
 
-/** The block is free now. @thread any */
+/** Free the block now. @thread any */
 void weir_staging_free(uint64_t offset);
 
 /** The largest block that weir_staging_take() promises; at most a quarter of the arena. */
@@ -244,14 +245,14 @@ enum weir_copy_side_kind {
 
 struct weir_guest_copy_side {
     enum weir_copy_side_kind kind;
-    uint64_t address;      /* for GPU the device address; for ARRAY the handle */
-    uint64_t x, y, z, lod; /* of arrays: x in bytes */
+    uint64_t address;      /* GPU: the device address; ARRAY: the handle */
+    uint64_t x, y, z, lod; /* position in an array; x in bytes */
     uint64_t pitch, height;
-    bool on_device;  /* device memory or an array: decides whether a call waits */
+    bool on_device;  /* the side is device memory or an array, which decides whether a call waits */
     bool registered; /* PAGEABLE: asynchronous copies keep the stream's order (copy_ordered.c) */
 };
 
-/** How operations name it; a pageable side is a block of the arena there. */
+/** How operations name the side; a pageable side is a block of the arena there. */
 static inline enum weir_side_kind weir_copy_side_on_wire(const struct weir_guest_copy_side *side)
 {
     return side->kind == WEIR_COPY_GPU        ? WEIR_SIDE_ADDRESS
@@ -259,8 +260,8 @@ static inline enum weir_side_kind weir_copy_side_on_wire(const struct weir_guest
                                               : WEIR_SIDE_ARRAY;
 }
 
-/** What a program's address means: GPU side (checked to hold `bytes`) or pageable, which registered
- * memory is, too, where its pages are not shared as one. */
+/** Find out what a program's address means: a GPU side (checked to hold `bytes`) or a pageable one.
+ * Registered memory is pageable, too, unless its pages are shared as one piece. */
 CUresult weir_copy_classify(uint64_t address, uint64_t bytes,
                             struct weir_guest_copy_side *ret_side);
 
@@ -299,7 +300,8 @@ CUresult weir_copy_ordered(const struct weir_guest_copy_side *dst,
                            const struct weir_guest_copy_side *src, uint64_t bytes,
                            struct weir_guest_stream *stream);
 
-/** May copies that were posted by it still read or write the program's memory? @thread any */
+/** May copies that were posted by weir_copy_ordered() still read or write the program's memory?
+ * @thread any */
 bool weir_copies_ordered_pending(void);
 
 /** Pitched or array copy; width in bytes. @thread any */

@@ -48,7 +48,7 @@ static struct weir_guest_function *find_locked(struct weir_image_object *image, 
     return NULL;
 }
 
-/* What both replies tell of a function. */
+/* The facts of a function that both replies contain. */
 struct description {
     const int32_t *attributes;
     uint32_t attribute_mask;
@@ -305,7 +305,7 @@ struct going_modules {
     struct weir_guest_module *first;
 };
 
-/* Nobody finds it, nor its functions, any more. */
+/* Remove the image, so that no look-up finds it or its functions any more. */
 static void hide_module_of(weir_handle handle, void *object, void *user)
 {
     struct weir_guest_module *module = object;

@@ -25,7 +25,8 @@ struct weir_function_param {
     uint32_t bytes;
 };
 
-/* A kernel's attributes on another device than that of its look-up. Atomic: 0 bits are unknown. */
+/* A kernel's attributes on a device other than that of its look-up. Atomic. A 0 bit in
+ * the mask: unknown. */
 struct weir_function_elsewhere {
     int32_t attributes[WEIR_FUNCTION_ATTRIBUTES];
     uint32_t attribute_mask;
@@ -34,43 +35,46 @@ struct weir_function_elsewhere {
 /* handle .. param_bytes immutable after creation; attributes are atomic. */
 struct weir_guest_function {
     uint64_t handle;
-    struct weir_guest_module *module; /* of a module's function; else NULL */
-    struct weir_library *library;     /* of a library's kernel; else NULL */
+    struct weir_guest_module *module; /* the module that has the function; else NULL */
+    struct weir_library *library;     /* the library that has the kernel; else NULL */
     char *name;
     struct weir_function_param *params;
     uint32_t n_params;
     uint32_t param_bytes;
     int32_t attributes[WEIR_FUNCTION_ATTRIBUTES];
-    uint32_t attribute_mask; /* which of them are valid */
-    CUdevice device;         /* whose attributes these are */
-    struct weir_function_elsewhere *elsewhere[WEIR_GUEST_MAX_DEVICES]; /* a kernel's; or NULL */
+    uint32_t attribute_mask; /* bit per attribute that is valid */
+    CUdevice device;         /* the device that these attributes are of */
+    /* A kernel's attributes on other devices; or NULL. */
+    struct weir_function_elsewhere *elsewhere[WEIR_GUEST_MAX_DEVICES];
     uint64_t good_shapes[WEIR_FUNCTION_SHAPES]; /* atomic; unusual launches that the driver took, by
                                                    hash; 0: none */
-    uint32_t epoch; /* atomic; grows whenever an attribute is set: what was learnt before is void */
-    struct weir_guest_function *next; /* in its image's list, under the image's lock */
+    uint32_t epoch; /* atomic; grows whenever an attribute is set, which voids everything learnt
+                       before */
+    struct weir_guest_function *next; /* next in the image's list, guarded by the image's lock */
 };
 
 /* What modules and libraries share: the functions found so far. */
 struct weir_image_object {
-    struct weir_guest_module *module; /* whose it is: one of the two */
+    struct weir_guest_module *module; /* the module or the library that the image belongs to */
     struct weir_library *library;
     struct weir_lock lock; /* guards the list */
     struct weir_guest_function *functions;
     uint32_t n_names; /* names and names_bytes: the enumeration, fetched once */
     char *names;
     bool names_known;
-    bool gone; /* under lock: nothing is added any more */
+    bool gone; /* guarded by lock: no function is added any more */
 };
 
 struct weir_guest_module {
     uint64_t handle;
     struct weir_guest_ctx *ctx;
-    struct weir_library *library; /* cuLibraryGetModule's; not unloaded by itself */
+    struct weir_library *library; /* the library, if cuLibraryGetModule made this module; it is not
+                                     unloaded on its own */
     struct weir_image_object image;
-    struct weir_guest_module *next_gone; /* while its context goes */
+    struct weir_guest_module *next_gone; /* links modules while their context is destroyed */
 };
 
-/* A variable of a library, as the host has told where it lies on a device. */
+/* Where the host says that a variable of a library lies on a device. */
 struct weir_library_variable {
     struct weir_library_variable *next;
     CUdevice device;
@@ -82,24 +86,25 @@ struct weir_library_variable {
 struct weir_library {
     uint64_t handle;
     struct weir_image_object image;
-    struct weir_library_variable *variables; /* that the program asked for; under image.lock */
-    /* Of each device's context, once asked for; under image.lock. */
+    /* Variables that the program asked for; guarded by image.lock. */
+    struct weir_library_variable *variables;
+    /* For each device's context, once asked for; guarded by image.lock. */
     struct weir_guest_module *modules[WEIR_GUEST_MAX_DEVICES];
 };
 
 /** The struct behind a handle, or NULL. @thread any */
 struct weir_guest_module *weir_module_get(CUmodule module);
 struct weir_library *weir_library_get(CUlibrary library);
-/** Takes functions and kernels alike. */
+/** As weir_guest_object_get(), for functions and kernels. */
 struct weir_guest_function *weir_function_get(const void *function);
 
-/* A function's attributes on one device; both are atomic. */
+/* A function's attributes on one device; both members are atomic. */
 struct weir_function_view {
     int32_t *attributes; /* WEIR_FUNCTION_ATTRIBUTES of them */
     uint32_t *mask;
 };
 
-/** Where a function's attributes on a device are kept. False: nowhere (no memory). @thread any */
+/** Find where a function's attributes on a device are kept. @return false: no memory @thread any */
 bool weir_function_on(struct weir_guest_function *function, CUdevice device,
                       struct weir_function_view *ret_view);
 
@@ -118,14 +123,14 @@ CUresult weir_image_count(struct weir_image_object *image, uint32_t *ret_count);
 CUresult weir_image_function_at(struct weir_image_object *image, uint32_t index,
                                 struct weir_guest_function **ret_function);
 
-/** Free a module's or library's functions and itself: it is unloaded or its context is gone. */
+/** Free a module or library and its functions: it is unloaded, or its context is gone. */
 void weir_module_forget(struct weir_guest_module *module);
 void weir_library_forget(struct weir_library *library);
 
 /** Forget where a library's variables lie on a device. @param device  or WEIR_EVERY_DEVICE */
 void weir_library_variables_forget(struct weir_library *library, CUdevice device);
 
-/** A context goes: forget its modules and, of the primary one, libraries' variables. */
+/** A context goes: forget its modules and, if it is the primary one, the libraries' variables. */
 void weir_modules_context_gone(struct weir_guest_ctx *ctx);
 
 /** The index-th function of a module; CUDA_ERROR_NOT_FOUND past the last. @thread any */
@@ -139,7 +144,7 @@ struct weir_guest_jit_options {
     void **values;
 };
 
-/** What travels of them, and where the logs go. Plain data; arrays have room for 64. */
+/** The options that travel, and where the logs go. Plain data; arrays have room for 64. */
 struct weir_jit_wire {
     uint32_t ids[64];
     uint64_t values[64];
@@ -213,7 +218,7 @@ static inline CUresult weir_managed_pull(void)
                : CUDA_SUCCESS;
 }
 
-/** Unmap the mirrors of an owner that is unloaded. */
+/** Unmap the mirrors of a module or library that is unloaded. */
 void weir_managed_forget(const void *owner);
 
 /** The primary context goes: so does the context that mirrors were filled in

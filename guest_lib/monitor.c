@@ -28,13 +28,13 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static struct weir_channel channel;
-static bool wanted;    /* opened and not closed */
+static bool wanted;    /* the library was opened and not closed since */
 static bool connected; /* channel is made */
 static bool prepared;  /* pthread_atfork was called */
 static uint64_t tried_ns;
-static uint32_t n_devices;                       /* of the last welcome */
-static uint32_t peers[WEIR_CONTROL_MAX_DEVICES]; /* bit per device that can be reached */
-static uint32_t asked_device;                    /* what the request in hand is about */
+static uint32_t n_devices;                       /* number of devices in the last welcome */
+static uint32_t peers[WEIR_CONTROL_MAX_DEVICES]; /* bit per device whose memory can be reached */
+static uint32_t asked_device;                    /* device that the present request is about */
 
 static void in_forked_child(void)
 {
@@ -122,7 +122,7 @@ static void disconnect_locked(void)
     }
 }
 
-/* The connection, made anew if it is gone, for a request about a device. */
+/* Connect again if the connection is gone, for a request about a device. */
 static nvmlReturn_t ready_locked(uint32_t device)
 {
     if (!wanted) {
@@ -172,7 +172,7 @@ static void monitor_close(void)
 static uint32_t monitor_device_count(void)
 {
     pthread_mutex_lock(&lock);
-    uint32_t count = wanted ? n_devices : 0; /* CUDA_VISIBLE_DEVICES is nothing to NVML */
+    uint32_t count = wanted ? n_devices : 0; /* NVML ignores CUDA_VISIBLE_DEVICES */
     pthread_mutex_unlock(&lock);
     return count;
 }
@@ -238,7 +238,7 @@ static nvmlReturn_t monitor_memory(uint32_t device, uint64_t *ret_free_bytes,
     }
     pthread_mutex_unlock(&lock);
     if (rc == NVML_SUCCESS) {
-        /* As cuMemGetInfo: what this process was granted and does not use is free to it. */
+        /* As cuMemGetInfo: memory that was granted to this process and is unused counts as free. */
         uint64_t available = out.free + cached_bytes(device);
         *ret_free_bytes = available < out.total ? available : out.total;
         *ret_total_bytes = out.total;

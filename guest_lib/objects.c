@@ -34,7 +34,8 @@ uint64_t weir_guest_objects_next_id(void)
 
 void *weir_guest_object_get(unsigned int kind, const void *handle)
 {
-    weir_calls_enter(WEIR_INSIDE_ANY); /* what is found stays until the call has left */
+    /* The context that the call names stays until the call ends. */
+    weir_calls_enter(WEIR_INSIDE_ANY);
     return weir_id_table_get(weir_guest.objects.tables[kind], (uint64_t)(uintptr_t)handle);
 }
 
@@ -72,7 +73,7 @@ void weir_arrays_context_gone(const struct weir_guest_ctx *ctx)
     }
 }
 
-/* What stands in the table for kinds that have no struct. */
+/* Placeholder in the table for kinds that have no struct. */
 static char placeholder;
 
 CUresult weir_guest_reserve(enum weir_kind kind, uint64_t *ret_handle)
@@ -113,7 +114,7 @@ CUresult weir_guest_adopt(enum weir_kind kind, uint64_t *handles, uint32_t n)
         if (status == WEIR_ERR_NO_MEMORY) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        if (status != WEIR_OK && status != WEIR_ERR_EXISTS) { /* another thread may adopt it too */
+        if (status != WEIR_OK && status != WEIR_ERR_EXISTS) { /* another thread may import it too */
             return CUDA_ERROR_UNKNOWN;
         }
     }
@@ -146,7 +147,7 @@ CUresult weir_guest_use(enum weir_kind kind, const void *value, uint64_t *ret_ha
     if (!object) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    /* Automatic functions name events for nodes of graphs only. */
+    /* Generated functions name events only for nodes of graphs. */
     *ret_handle =
         kind == WEIR_KIND_EVENT ? weir_event_use_in_graph(object) : (uint64_t)(uintptr_t)value;
     return CUDA_SUCCESS;

@@ -47,7 +47,7 @@ void *weir_guest_object_get(unsigned int kind, const void *handle);
 /** Name a struct. CUDA_SUCCESS or CUDA_ERROR_OUT_OF_MEMORY. @thread any */
 CUresult weir_guest_object_add(unsigned int kind, void *object, uint64_t *ret_handle);
 
-/** Forget a handle; gives the struct back, or NULL. @thread any */
+/** Forget a handle; returns the struct, or NULL. @thread any */
 void *weir_guest_object_remove(unsigned int kind, uint64_t handle);
 
 struct weir_guest_ctx;
@@ -74,15 +74,16 @@ struct weir_guest_ctx {
     uint64_t id;
     unsigned int api_version;
 
-    uint32_t state;        /* atomic, enum weir_ctx_state */
-    uint32_t flags;        /* atomic */
-    uint32_t retain_count; /* of a primary context; under the lock in ops/device.c */
-    bool going;            /* atomic: a thread is taking it apart, or has */
-    uint32_t attached;     /* atomic; its creation counts as one: cuCtxAttach */
-    uint32_t peers;        /* atomic; bit per device: cuCtxEnablePeerAccess */
-    uint32_t epoch;        /* atomic; counts activations: what belongs to an older one is dead */
+    uint32_t state; /* atomic, enum weir_ctx_state */
+    uint32_t flags; /* atomic */
+    /* Retain count of a primary context; guarded by the lock in ops/device.c. */
+    uint32_t retain_count;
+    bool going;        /* atomic: a thread is destroying it, or has done so */
+    uint32_t attached; /* atomic; count of cuCtxAttach, in which its creation counts as one */
+    uint32_t peers;    /* atomic; bit per device to which cuCtxEnablePeerAccess gave access */
+    uint32_t epoch;    /* atomic; counts activations: objects of an older activation are dead */
 
-    struct weir_guest_stream *legacy; /* made at activation, atomic */
+    struct weir_guest_stream *legacy; /* atomic; made at activation */
     CUfunc_cache cache_config;        /* atomic */
     struct weir_ctx_storage storage;  /* context-local storage of libraries */
     struct weir_coredump *coredump;   /* proto/common/coredump.h; NULL: none is set */
@@ -90,13 +91,13 @@ struct weir_guest_ctx {
     /* Work on the legacy stream and on every blocking stream of the context; see stream.h. */
     uint64_t blocking_started;
     uint64_t blocking_finished;
-    uint64_t blocking_ticks; /* when the newest of it was sent */
+    uint64_t blocking_ticks; /* when the newest of this work was sent */
 
     struct weir_lock lock;             /* guards the lists and everything below */
     struct weir_guest_stream *streams; /* every stream of the context, through next_in_ctx */
     struct weir_guest_stream
         *zombies; /* destroyed streams whose work is under way, through next_in_ctx */
-    struct weir_mem_heap *heaps[2]; /* of device and of pinned memory; made on first use */
+    struct weir_mem_heap *heaps[2]; /* heaps of device and of pinned memory; made on first use */
     uint64_t limit_values[WEIR_CTX_LIMITS];
     uint32_t limit_known; /* bit per CUlimit */
 };
@@ -122,7 +123,7 @@ CUdevice weir_device_current(void);
 CUresult weir_ctx_on_device(struct weir_guest_ctx *ctx, CUdevice device,
                             struct weir_guest_ctx **ret_ctx);
 
-/** The context behind a handle, in any state but unknown; NULL for what never was one. */
+/** The context behind a handle, in any state; NULL: the handle never named one. */
 struct weir_guest_ctx *weir_ctx_get(CUcontext handle);
 
 /** As weir_ctx_current() for a handle; NULL means the current one. */
@@ -132,7 +133,7 @@ CUresult weir_ctx_resolve(CUcontext handle, struct weir_guest_ctx **ret_ctx);
 CUresult weir_ctx_new(CUdevice device, bool primary, unsigned int flags,
                       struct weir_guest_ctx **ret_ctx);
 
-/** Make it usable: legacy stream, ctx_create. requires ctx->lock not held */
+/** Activate a context: make its legacy stream and send ctx_create. requires ctx->lock not held */
 CUresult weir_ctx_activate(struct weir_guest_ctx *ctx);
 
 /**

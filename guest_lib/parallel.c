@@ -14,7 +14,7 @@
 #define IDLE_SPINS                                                                                 \
     4000 /* pauses, about 0.15 ms: the next piece of a pipelined copy comes by then */
 
-/* The copy under way. next is atomic: who adds a slice to it copies that slice. */
+/* The copy under way. next is atomic: the thread that adds a slice to it copies that slice. */
 static struct {
     struct weir_lock busy; /* held by the thread whose copy it is */
     uint8_t *dst;
@@ -62,7 +62,8 @@ static void *helper_main(void *arg)
         uint32_t now = await_copy(seen);
         seen = now;
         __atomic_add_fetch(&team.inside, 1, __ATOMIC_SEQ_CST);
-        /* Joined in time? The owner closes first and then waits for inside to be 0. */
+        /* Did this helper join in time? The owner closes the copy first and then waits for inside
+         * to be 0. */
         if (__atomic_load_n(&team.generation, __ATOMIC_SEQ_CST) == now) {
             copy_slices();
         }

@@ -16,7 +16,7 @@ void weir_guest_printf_flush(struct weir_guest_ctx *ctx)
         CUresult rc = weir_call_printf_flush(
             weir_guest_channel(), &(struct weir_op_printf_flush_in){.c = ctx->handle}, &out);
         if (rc != CUDA_SUCCESS) {
-            break; /* the call that flushes reports what is wrong with the session */
+            break; /* the call that flushes reports errors of the session */
         }
         if (out.n_text) {
             wrote = true;

@@ -109,7 +109,7 @@ static int find_class(const struct weir_range_heap *heap, unsigned int c)
     return -1;
 }
 
-/* Of a class whose blocks may be too small: the smallest that fits among the first few. */
+/* In a class whose blocks may be too small, find the smallest that fits among the first few. */
 static struct weir_range_block *best_in_class(struct weir_range_block *block, uint64_t bytes)
 {
     struct weir_range_block *best = NULL;
@@ -166,7 +166,7 @@ struct weir_range_block *weir_guest_range_take(struct weir_range_heap *heap, uin
     return block;
 }
 
-/* Join block and its right neighbour, which is in no list. */
+/* Join a block with its right neighbour, which is in no list. */
 static void absorb_next(struct weir_range_heap *heap, struct weir_range_block *block)
 {
     struct weir_range_block *next = block->next;

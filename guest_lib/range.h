@@ -21,8 +21,9 @@ struct weir_range_block {
     uint64_t bytes;
     bool used;
     struct weir_range_region *region;
-    struct weir_range_block *prev, *next;             /* by address */
-    struct weir_range_block *class_prev, *class_next; /* of its free list */
+    struct weir_range_block *prev, *next; /* neighbours in order of addresses */
+    /* Neighbours in the free list of its size class. */
+    struct weir_range_block *class_prev, *class_next;
 };
 
 struct weir_range_region {
@@ -33,7 +34,7 @@ struct weir_range_region {
     void *user;
 };
 
-/* Not locked: the owner's lock guards it. A zeroed one with grain_bytes set is empty and valid. */
+/* Not locked: the owner's lock guards it. A zeroed heap with grain_bytes set is empty and valid. */
 struct weir_range_heap {
     uint64_t grain_bytes; /* power of two; every block begins and ends on a multiple */
     uint64_t free_bytes;
@@ -51,19 +52,19 @@ struct weir_range_heap {
 bool weir_guest_range_add(struct weir_range_heap *heap, struct weir_range_region *region,
                           uint64_t base, uint64_t bytes);
 
-/** Take out a region, whatever is in it: its blocks are gone. */
+/** Remove a region with everything in it: its blocks are gone. */
 void weir_guest_range_remove(struct weir_range_heap *heap, struct weir_range_region *region);
 
 /** A used block of at least bytes (> 0), or NULL: no room, or no memory for the struct. */
 struct weir_range_block *weir_guest_range_take(struct weir_range_heap *heap, uint64_t bytes);
 
-/** Give a block back; the struct is the heap's again. */
+/** Free a block; its struct belongs to the heap again. */
 void weir_guest_range_give(struct weir_range_heap *heap, struct weir_range_block *block);
 
 /** Free the spare structs; every region has been removed. */
 void weir_guest_range_finish(struct weir_range_heap *heap);
 
-/** Is everything consistent? For tests. */
+/** Is the heap consistent? For tests. */
 bool weir_guest_range_check(const struct weir_range_heap *heap,
                             const struct weir_range_region *region);
 

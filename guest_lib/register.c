@@ -2,9 +2,8 @@
  * The ranges that the program has registered, and when their pages are shared with the worker.
  *
  * A range is in the index as WEIR_MEM_REGISTERED; its device address there is 0 until all its pages
- * are shared. Those that kernels may find without being told (DEVICEMAP) are in a list until the
- * next launch. One lock is held for all of that, also while pages are replaced: whoever launches
- * waits.
+ * are shared. Ranges that kernels may find by themselves (DEVICEMAP) are in a list until the next
+ * launch. One lock guards all of that, also while pages are replaced: launches wait meanwhile.
  */
 #include "guest_lib/register.h"
 #include "base/log.h"
@@ -32,26 +31,27 @@
  * per MiB, and staged copies run at a quarter to a half of the bus's rate. Small ranges: as 1 MiB.
  */
 #define PAYS_BYTES (1ull << 20)
-/* What an asynchronous copy costs at least, by its host function, in bytes of a staged copy. */
+/* Least cost of an asynchronous copy, which needs a host function, in bytes of a staged copy. */
 #define ASYNC_BYTES (64ull << 10)
 
 struct registration {
-    uint64_t base;          /* key of the index */
-    uint64_t first, bytes;  /* its pages */
-    uint64_t copied;        /* bytes, while it is not shared */
-    uint64_t passed_device; /* of the first page, which the program shares with others; 0: not so */
+    uint64_t base;         /* key of the index */
+    uint64_t first, bytes; /* the range's pages */
+    uint64_t copied;       /* bytes that were copied from or to the range while it was not shared */
+    uint64_t passed_device; /* device address of the first page, if the program shares it with other
+                               processes; 0: not so */
     struct weir_guest_ctx *ctx;
-    struct registration *next, **back; /* in due */
-    bool shared;                       /* it uses pieces */
-    bool hopeless;                     /* sharing failed, and is not tried for speed again */
+    struct registration *next, **back; /* links in the list `due` */
+    bool shared;                       /* the range uses pieces (shared_pages.h) */
+    bool hopeless; /* sharing has failed, and is not tried again only for speed */
 };
 
 /* Guarded by lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct registration *due; /* to be shared at the next launch */
+static struct registration *due; /* registrations to be shared at the next launch */
 
 uint32_t weir_register_private_count;
-static uint32_t graphs_have_kernels; /* atomic */
+static uint32_t graphs_have_kernels; /* atomic: a graph has a kernel */
 
 /* Bounds of all addresses that were registered; atomic, they only grow. */
 static uint64_t lowest = UINT64_MAX, highest;
@@ -84,7 +84,7 @@ struct runs {
     size_t n, room;
 };
 
-/* Runs come in order; adjacent ones become one. */
+/* Add a run. Runs are added in order; adjacent ones become one. */
 static bool add_run(const struct weir_page_run *run, void *user)
 {
     struct runs *runs = user;
@@ -127,7 +127,7 @@ static bool use_pieces(struct registration *reg)
     return true;
 }
 
-/* Share ranges that are not. CUDA_SUCCESS: all of them are, now. */
+/* Share the ranges that are not shared yet. @return CUDA_SUCCESS: all of them are shared now */
 static CUresult share_locked(struct registration **regs, size_t n, bool must)
 {
     struct runs runs = {0};
@@ -158,7 +158,7 @@ static CUresult share_locked(struct registration **regs, size_t n, bool must)
     return rc;
 }
 
-/* The private range that an address lies in. */
+/* Find the private range that an address lies in. */
 static struct registration *find_locked(uint64_t address)
 {
     struct weir_mem mem;
@@ -167,7 +167,7 @@ static struct registration *find_locked(uint64_t address)
                : NULL;
 }
 
-/* behind: it may also be the end of a range, from which a kernel counts downwards. */
+/* behind: the address may also be the end of a range, from which a kernel counts downwards. */
 static CUresult reach(uint64_t address, bool behind)
 {
     WEIR_GUEST_KEEP_ERRNO;
@@ -205,7 +205,7 @@ CUresult weir_register_reach_words(const void *data, uint64_t bytes)
     return rc;
 }
 
-/* What cannot be shared stays as it is: most kernels do not look there. */
+/* A range that cannot be shared stays as it is: most kernels do not read it. */
 static void share_due(void)
 {
     WEIR_GUEST_KEEP_ERRNO;
@@ -292,7 +292,7 @@ bool weir_register_shared(const struct weir_mem *mem, uint64_t address, uint64_t
     pthread_mutex_lock(&lock);
     uint64_t alike = weir_pages_at(address, ret_device, &next);
     pthread_mutex_unlock(&lock);
-    if (!alike) { /* of what the program shares: it is one */
+    if (!alike) { /* the program shares the range with others: it is one piece */
         *ret_device = mem->device_base + (address - mem->base);
         alike = mem->base + mem->bytes - address;
     }
@@ -316,14 +316,16 @@ static bool find_mapping(const struct weir_mapping *map, void *user)
     return false;
 }
 
-/* The file of a shared mapping once more; -1: it is not to be had, or another has its name now. */
+/* Open the file of a shared mapping again; -1: it cannot be opened, or another file has its name
+ * now. */
 static int open_mapped(const struct weir_mapping *map)
 {
     char link[64];
     struct statx info;
     int fd = open(map->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) {
-        /* Without a name: needs CAP_CHECKPOINT_RESTORE, which root of a container may lack. */
+        /* Open it without a name. This needs CAP_CHECKPOINT_RESTORE, which root of a container may
+         * lack. */
         snprintf(link, sizeof link, "/proc/self/map_files/%llx-%llx", (unsigned long long)map->from,
                  (unsigned long long)map->to);
         fd = open(link, O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -337,12 +339,12 @@ static int open_mapped(const struct weir_mapping *map)
     return fd;
 }
 
-/* A shared mapping can be had twice by its address; a private one cannot (Linux 4.14). */
+/* A shared mapping can be duplicated by its address; a private one cannot (Linux 4.14). */
 static bool is_programs_shared(uint64_t page)
 {
     uint64_t device, next;
     if (weir_pages_at(page, &device, &next)) {
-        return false; /* it is shared with the worker */
+        return false; /* the memory is shared with the worker */
     }
     void *again = mremap((void *)(uintptr_t)page, 0, WEIR_PAGE_BYTES, MREMAP_MAYMOVE);
     if (again == MAP_FAILED) {
@@ -384,7 +386,7 @@ static void pass_locked(struct registration *reg, unsigned int flags)
 
 /* ---------------------------------------------------------------- registering */
 
-/* One page, where madvise() does not say: a system call that looks at a word, or adds 0 to it. */
+/* Test one page where madvise() cannot: a system call reads a word of it, or adds 0 to it. */
 static bool is_usable(uint64_t page, bool write)
 {
     static const struct timespec at_once;
@@ -397,7 +399,7 @@ static bool is_usable(uint64_t page, bool write)
     return waited == 0 || errno == EAGAIN || errno == ETIMEDOUT;
 }
 
-/* Could the driver pin it? The pages are there afterwards, as if it had. */
+/* Could the driver pin the range? The pages are present afterwards, as if it had. */
 static CUresult check_pages(uint64_t first, uint64_t bytes, bool write)
 {
     struct sysinfo machine;
@@ -447,7 +449,7 @@ static void widen(uint64_t low, uint64_t high)
     }
 }
 
-/* Enter it: from then on others may find it. */
+/* Enter the range in the index: from then on others may find it. */
 static CUresult enter_locked(struct weir_mem *mem, struct registration *reg)
 {
     bool remote = weir_guest.channel.remote;

@@ -32,7 +32,8 @@ static inline bool weir_register_any_private(void)
 CUresult weir_register_memory(struct weir_guest_ctx *ctx, uint64_t base, uint64_t bytes,
                               unsigned int flags);
 
-/** What weir_mem_remove() gave: make its pages private again, if nobody else uses them. */
+/** Unregister a range that weir_mem_remove() returned: its pages become private if no other range
+ * uses them. */
 void weir_register_undo(const struct weir_mem *mem);
 
 /**
@@ -45,14 +46,16 @@ void weir_register_undo(const struct weir_mem *mem);
  */
 CUresult weir_register_reach(uint64_t address);
 
-/** The same for all words of data that may be addresses, also of the end of a range. data need not
- * be aligned. @thread any; no lock held */
+/** As weir_register_reach(), for all words of data that may be addresses, also of the end of a
+ * range. data need not be aligned. @thread any; no lock held */
 CUresult weir_register_reach_words(const void *data, uint64_t bytes);
 
-/** A kernel or a graph is about to be launched: share what it may find without being told. */
+/** A kernel or a graph is about to be launched: share the ranges that it may find without naming
+ * them. */
 void weir_register_before_launch(void);
 
-/** A graph has got a kernel: what is registered from now on may be in its arguments already. */
+/** Note that a graph has got a kernel, whose arguments may already name memory that is registered
+ * later. */
 void weir_register_note_graph(void);
 
 /**
@@ -67,8 +70,8 @@ void weir_register_note_graph(void);
 CUresult weir_register_note_copy(uint64_t address, uint64_t bytes, bool writes, bool async);
 
 /**
- * How many of the bytes from address on a copy can treat alike: shared pages of one piece, or
- * memory that is not shared. At least 1, at most bytes.
+ * How many of the bytes from address on a copy can treat in the same way: shared pages of one
+ * piece, or memory that is not shared. At least 1, at most bytes.
  * @thread any
  */
 uint64_t weir_register_alike(uint64_t address, uint64_t bytes);

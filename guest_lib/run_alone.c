@@ -53,11 +53,11 @@ int __clone(int (*fn)(void *), void *stack, int flags, void *arg, ...);
 
 struct thread {
     pid_t tid;
-    int16_t signal; /* that it was about to take: it goes on with that */
+    int16_t signal; /* signal that the thread was about to take; it goes on with that */
     bool stopped;
 };
 
-/* In a mapping of its own with the task's stack behind it. */
+/* Lies in a mapping of its own, with the task's stack behind it. */
 struct alone {
     void (*fn)(void *user);
     void *user;
@@ -70,7 +70,7 @@ struct alone {
     uint8_t stack[STACK_BYTES] __attribute__((aligned(16)));
 };
 
-struct entry { /* of getdents64(2) */
+struct entry { /* an entry of getdents64(2) */
     uint64_t inode;
     int64_t next;
     uint16_t bytes;
@@ -148,7 +148,7 @@ static bool attach_all(struct alone *alone)
 }
 
 #if defined(__x86_64__)
-/* Of calls that return EINTR when they are broken off, those that have done nothing by then. */
+/* Is this a call that returns EINTR when it is interrupted, and that has done nothing by then? */
 static bool may_begin_anew(unsigned long call)
 {
     static const uint16_t calls[] = {
@@ -164,7 +164,7 @@ static bool may_begin_anew(unsigned long call)
     return false;
 }
 
-/* It returns EINTR all the same where a signal has come for which the program has a handler. */
+/* The call still returns EINTR if a signal has come for which the program has a handler. */
 static void begin_anew(pid_t tid)
 {
     struct user_regs_struct registers;
@@ -192,7 +192,7 @@ static bool await_stop(struct thread *thread, uint64_t end_ns)
         }
         (void)syscall(SYS_nanosleep, &nap, NULL);
     }
-    thread->stopped = got > 0 && WIFSTOPPED(status); /* else it has ended */
+    thread->stopped = got > 0 && WIFSTOPPED(status); /* otherwise the thread has ended */
     if (thread->stopped && status >> 16 == 0) {
         thread->signal = (int16_t)WSTOPSIG(status);
     } else if (thread->stopped) {
@@ -222,7 +222,7 @@ static bool stop_all(struct alone *alone)
     return true;
 }
 
-/* Those that have not stopped yet are let go by the task's end. */
+/* Threads that have not stopped yet are released by the task's end. */
 static int task_main(void *arg)
 {
     struct alone *alone = arg;
@@ -273,7 +273,8 @@ bool weir_run_alone(void (*fn)(void *user), void *user, const char **ret_why)
         alone->why = "it has no /proc";
     } else {
         run_task(alone);
-        /* Yama allows only ancestors and whom the process names: nobody knows the task's number. */
+        /* Yama lets only ancestors trace a process, and those whom it names, but the task's number
+         * is not known yet. */
         if (alone->denied && prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0) == 0) {
             run_task(alone);
             (void)prctl(PR_SET_PTRACER, 0, 0, 0, 0);

@@ -25,14 +25,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* In memory twice at a time; the threads stand still for about 0.2 ms per MiB. */
+/* In memory twice at a time. Moving it stops the threads for about 0.2 ms per MiB. */
 #define STEP_BYTES (32ull << 20)
-#define STEP_MOVES 256u /* ranges of pages */
+#define STEP_MOVES 256u /* most ranges of pages in one step */
 
-/* Newer than the oldest headers that this is built with. */
+/* Constants that the oldest headers for this build do not have. */
 #define POPULATE_READ    22
 #define POPULATE_WRITE   23
-#define FEATURE_MOVE     (1ull << 16) /* of userfaultfd, Linux 6.8 */
+#define FEATURE_MOVE     (1ull << 16) /* a feature of userfaultfd, Linux 6.8 */
 #define MOVE_ALLOW_HOLES 2
 struct move_pages {
     uint64_t to, from, bytes, mode;
@@ -42,15 +42,16 @@ struct move_pages {
 
 struct piece {
     uint64_t first, bytes;
-    uint64_t device; /* of the first page */
+    uint64_t device; /* device address of the first page */
     uint64_t inode, offset;
     unsigned int major, minor;
     uint32_t users;
-    bool of_host;   /* the worker has it still */
+    bool of_host;   /* the worker still has the region */
     bool bad;       /* some of its pages could not be moved */
     bool ended;     /* its pages are private again */
-    uint64_t moved; /* bytes */
-    uint8_t *file;  /* while it is being shared: a mapping of what has not been moved */
+    uint64_t moved; /* bytes that have been moved */
+    /* While the piece is being shared: a mapping of the part that has not been moved. */
+    uint8_t *file;
 };
 
 /* A part of a mapping of the program. */
@@ -60,16 +61,16 @@ struct part {
 };
 
 struct parts {
-    uint64_t from, to; /* what is looked for between these */
-    bool of_pieces;    /* pages of pieces; else private memory */
-    bool no_files;     /* .. and none of a file: a second copy would take memory */
+    uint64_t from, to; /* the addresses that are examined */
+    bool of_pieces;    /* looks for pages of pieces, else for private memory */
+    bool no_files;     /* and for no pages of files: a second copy would take memory */
     struct part *all;
     size_t n, room;
     bool short_of_memory;
     bool queues; /* the process has a ring of aio or io_uring */
 };
 
-/* Pages that move in one step. */
+/* The pages that move in one step. */
 struct move {
     struct piece *piece;
     uint8_t *program, *file;
@@ -77,17 +78,17 @@ struct move {
     int protection;
 };
 
-/* One at a time. Not on a stack: stacks move, too. */
+/* The step under way, of which there is one at a time. Not on a stack, because stacks move, too. */
 static struct {
     struct move moves[STEP_MOVES];
     size_t n;
     uint64_t bytes;
-    int uffd;       /* to ask whether pages are pinned; -1: that need not be asked */
+    int uffd;       /* userfaultfd that tells whether pages are pinned; -1: no need to test that */
     bool populates; /* the kernel can say whether pages may be read */
     const char *why;
 } step = {.uffd = -1};
 
-static struct piece **pieces; /* sorted */
+static struct piece **pieces; /* sorted by address */
 static size_t n_pieces, room_pieces;
 
 /* The pages of the fork that is under way, copied. */
@@ -99,7 +100,7 @@ static struct fork_copy {
 
 /* ---------------------------------------------------------------- pieces */
 
-/* The first piece that ends behind an address. */
+/* Find the first piece that ends behind an address. */
 static size_t piece_after(uint64_t address)
 {
     size_t low = 0, high = n_pieces;
@@ -190,7 +191,7 @@ uint64_t weir_pages_at(uint64_t address, uint64_t *ret_device, uint64_t *ret_nex
 
 /* ---------------------------------------------------------------- what the kernel says */
 
-/* Is it a piece's file, with the pages in their places? */
+/* Is the mapping a piece's file, with the pages in their places? */
 static bool is_of_piece(const struct weir_mapping *map, uint64_t from)
 {
     size_t at = piece_after(map->from > from ? map->from : from);
@@ -235,7 +236,7 @@ static const char *read_parts(struct parts *parts)
     return parts->short_of_memory ? "the program has no memory for it" : NULL;
 }
 
-/* The first part that ends behind an address. */
+/* Find the first part that ends behind an address. */
 static size_t part_after(const struct parts *parts, uint64_t address)
 {
     size_t low = 0, high = parts->n;
@@ -274,7 +275,7 @@ static void keep_growing(uint64_t first)
 
 /* ---------------------------------------------------------------- steps */
 
-/* How many of the bytes the kernel could move; pages that are not there count as moved. */
+/* Returns how many of the bytes the kernel could move; absent pages count as moved. */
 static uint64_t ask_to_move(void *to, const void *from, uint64_t bytes)
 {
     uint64_t done = 0;
@@ -294,7 +295,7 @@ static uint64_t ask_to_move(void *to, const void *from, uint64_t bytes)
     return done;
 }
 
-/* Is it sure that nothing has the pages pinned? The kernel moves no page that is. */
+/* Is it certain that nothing has pinned the pages? The kernel does not move pinned pages. */
 static bool are_free(const struct move *m)
 {
     uint8_t *aside =
@@ -307,7 +308,8 @@ static bool are_free(const struct move *m)
     if (aside == MAP_FAILED) {
         return false;
     }
-    (void)madvise(m->program, m->bytes, POPULATE_WRITE); /* pages of its own, not of a child too */
+    /* Pages of this process alone, not also of a child. */
+    (void)madvise(m->program, m->bytes, POPULATE_WRITE);
     if (ioctl(step.uffd, UFFDIO_REGISTER, &here) == 0) {
         if (ioctl(step.uffd, UFFDIO_REGISTER, &there) == 0) {
             moved = ask_to_move(aside, m->program, m->bytes);
@@ -320,7 +322,7 @@ static bool are_free(const struct move *m)
     return moved == m->bytes;
 }
 
-/* Alone in the process. */
+/* Move a step's pages while all other threads are stopped. */
 static const char *move_in(const struct move *m)
 {
     if (step.uffd >= 0 && !are_free(m)) {
@@ -373,7 +375,7 @@ static bool take_step_in(void)
 {
     const char *why = NULL;
     step.populates = madvise(NULL, 0, POPULATE_READ) == 0;
-    for (size_t i = 0; i < step.n; i++) { /* as much as can be done while the threads run */
+    for (size_t i = 0; i < step.n; i++) { /* do as much as possible while the threads run */
         (void)madvise(step.moves[i].file, step.moves[i].bytes, POPULATE_WRITE);
     }
     bool ran = !step.n || weir_run_alone(move_all_in, NULL, &why);
@@ -383,7 +385,7 @@ static bool take_step_in(void)
     return ran;
 }
 
-/* The pages that the file had are given back; the region's when the host hears of it. */
+/* The file's pages here are given back now, and those of the region when the host learns of it. */
 static bool take_step_out(void)
 {
     const char *why = NULL;
@@ -403,7 +405,7 @@ static bool take_step_out(void)
     return ran;
 }
 
-/* Another move, of at most STEP_BYTES; the step is taken when it is full. */
+/* Add a move of at most STEP_BYTES; a full step is carried out. */
 static bool add_move(const struct move *move, bool (*take_step)(void))
 {
     step.moves[step.n++] = *move;
@@ -504,7 +506,8 @@ static bool make_private(struct piece *piece)
             uint64_t left = parts.all[i].to - at;
             void *program = (void *)(uintptr_t)at;
             bytes = left < STEP_BYTES ? left : STEP_BYTES;
-            void *alias = mremap(program, 0, bytes, MREMAP_MAYMOVE); /* the same pages once more */
+            void *alias =
+                mremap(program, 0, bytes, MREMAP_MAYMOVE); /* maps the same pages once more */
             good = alias != MAP_FAILED && mprotect(alias, bytes, PROT_READ | PROT_WRITE) == 0;
             struct move move = {piece, program, alias, bytes, parts.all[i].protection};
             good = good && add_move(&move, take_step_out);
@@ -515,7 +518,8 @@ static bool make_private(struct piece *piece)
     return good;
 }
 
-/* The host clears the region's pages when it hears of it; other pages are the file's until then. */
+/* The host clears the region's pages when it learns of the end; other pages belong to the file
+ * until then. */
 static bool end_piece(struct piece *piece)
 {
     bool of_region = region_of_session() >= 0;
@@ -558,7 +562,7 @@ void weir_pages_leave(uint64_t first, uint64_t bytes)
     weir_pages_sweep(first, bytes);
 }
 
-/* All of its pages have moved, or none is to stay moved. */
+/* Either all pages of the piece have moved, or none is to stay moved. */
 static CUresult finish_piece(struct piece *piece)
 {
     const struct weir_op_host_replaced_in in = {.device_address = piece->device};
@@ -570,7 +574,8 @@ static CUresult finish_piece(struct piece *piece)
         enter(piece);
         return rc;
     }
-    if (piece->file && piece->moved < piece->bytes) { /* the rest; another may have its place */
+    /* Unmap the rest; another mapping may be in its place. */
+    if (piece->file && piece->moved < piece->bytes) {
         munmap(piece->file + piece->moved, piece->bytes - piece->moved);
     }
     if (piece->moved != 0) {
@@ -585,7 +590,7 @@ static CUresult finish_piece(struct piece *piece)
     return rc;
 }
 
-/* May some of the pages be in use by the kernel for something else? Then it is asked for each. */
+/* May the kernel use some of the pages for other purposes? Then each page is tested for that. */
 static const char *look_for_pins(const struct parts *parts, bool must)
 {
     struct uffdio_api api = {.api = UFFD_API, .features = FEATURE_MOVE};
@@ -651,7 +656,7 @@ CUresult weir_pages_share(struct weir_guest_ctx *ctx, const struct weir_page_run
 
 /* ---------------------------------------------------------------- fork */
 
-/* Where there is no memory for a copy the child shares the pages. */
+/* Without memory for a copy, the child shares the pages. */
 static void copy_part(const struct part *part)
 {
     uint64_t bytes = part->to - part->from;
@@ -684,7 +689,7 @@ void weir_pages_before_fork(void)
     for (size_t i = 0; i < parts.n; i++) {
         copy_part(&parts.all[i]);
     }
-    for (size_t i = 0; i < n_pieces && why; i++) { /* it has lost its /proc since */
+    for (size_t i = 0; i < n_pieces && why; i++) { /* the process has lost its /proc since */
         const struct part whole = {pieces[i]->first, pieces[i]->first + pieces[i]->bytes,
                                    PROT_READ | PROT_WRITE};
         copy_part(&whole);

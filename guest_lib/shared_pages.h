@@ -14,9 +14,9 @@
 
 #define WEIR_PAGE_BYTES 4096ull
 
-/* Private pages of the program that are to be shared. */
+/* Private pages of the program to be shared. */
 struct weir_page_run {
-    uint64_t first, bytes; /* whole pages */
+    uint64_t first, bytes; /* multiples of the page size */
 };
 
 /**
@@ -46,7 +46,7 @@ bool weir_pages_visit_gaps(uint64_t first, uint64_t bytes,
  */
 bool weir_pages_use(uint64_t first, uint64_t bytes, uint64_t *ret_device);
 
-/** Undo weir_pages_use(). No work uses the pages as this user's. */
+/** Undo weir_pages_use(), when no work uses the pages on this user's behalf. */
 void weir_pages_leave(uint64_t first, uint64_t bytes);
 
 /** Make pieces in [first, first + bytes) that have no users private again. */

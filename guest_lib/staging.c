@@ -16,8 +16,8 @@
 #include <string.h>
 
 #define GRAIN_BYTES  256ull
-#define LOOK_AT      8  /* blocks in flight that are looked at when there is room anyway */
-#define MARK_AT_ONCE 16 /* streams marked in one go when there is none */
+#define LOOK_AT      8  /* how many blocks in flight are examined when there is room anyway */
+#define MARK_AT_ONCE 16 /* how many streams are marked at once when there is no room */
 #define NAP_NS       (20 * WEIR_NS_PER_US)
 
 /*
@@ -38,16 +38,16 @@ struct flight {
 static struct {
     struct weir_lock lock;
     struct weir_range_heap heap;
-    struct weir_range_region *regions; /* the arena's parts */
+    struct weir_range_region *regions; /* regions for the arena's parts */
     uint32_t n_regions;
-    struct weir_range_block **by_offset; /* used blocks, by offset / GRAIN_BYTES */
-    struct flight *first;                /* oldest first */
+    struct weir_range_block **by_offset; /* used blocks, indexed by offset / GRAIN_BYTES */
+    struct flight *first;                /* list of flights, oldest first */
     struct flight **last;
     struct flight *spare;
     uint64_t bytes;
 } staging;
 
-/* From the last: of equally large parts the one added last is used first. */
+/* Add the last part first: of equally large parts, the one added last is used first. */
 static bool add_regions(void)
 {
     for (uint32_t i = staging.n_regions; i-- > 0;) {
@@ -109,7 +109,7 @@ static void give_locked(struct weir_range_block *block)
     weir_guest_range_give(&staging.heap, block);
 }
 
-/* Free what has landed; looks at no more than limit blocks. */
+/* Free the blocks whose points have passed; examines no more than limit blocks. */
 static void harvest_locked(unsigned int limit)
 {
     for (struct flight **at = &staging.first; *at && limit; limit--) {
@@ -137,7 +137,7 @@ static struct weir_range_block *take_locked(uint64_t bytes)
     return block;
 }
 
-/* Ask the streams with the oldest blocks to tell when they are done with them. */
+/* Mark the streams of the oldest blocks, so that these learn when the blocks are free. */
 static CUresult mark_oldest(struct weir_stream_point *ret_oldest)
 {
     struct weir_stream_point points[MARK_AT_ONCE];
@@ -155,8 +155,8 @@ static CUresult mark_oldest(struct weir_stream_point *ret_oldest)
     return rc;
 }
 
-/* The arena is full. A stream may be stuck for long, so any of them will do,
- * not just the oldest. */
+/* The arena is full. A stream may be stuck for long, so wait for any of them, not only for the
+ * oldest. */
 static CUresult wait_for_room(void)
 {
     struct weir_stream_point oldest;
@@ -233,7 +233,7 @@ void weir_staging_free_after(uint64_t offset, const struct weir_stream_point *po
         staging.last = &flight->next;
     }
     weir_lock_release(&staging.lock);
-    if (!flight) { /* no memory to remember it: wait instead */
+    if (!flight) { /* there is no memory to remember the flight: wait instead */
         CUresult rc = weir_guest_stream_wait(point);
         (void)rc; /* on error nothing runs any more, so the block is free as well */
         weir_staging_free(offset);

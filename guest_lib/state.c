@@ -41,7 +41,7 @@ struct weir_guest weir_guest = {.driver_version = CUDA_VERSION,
                                 .init_lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool window_reserved;
-static bool starting; /* cuInit is at work: a child forked now cannot go on with it */
+static bool starting; /* cuInit is running; a child that is forked now cannot continue it */
 
 CUresult weir_guest_phase_error(enum weir_guest_phase phase)
 {
@@ -135,7 +135,8 @@ static CUresult reserve_window(const struct weir_welcome *welcome)
     weir_guest.window_base = welcome->window_base;
     weir_guest.window_bytes = welcome->window_bytes;
     weir_guest.granularity_bytes = 0;
-    for (uint32_t i = 0; i < welcome->n_devices; i++) { /* the host's, which is the largest */
+    /* Use the largest granularity of all devices, as the host does. */
+    for (uint32_t i = 0; i < welcome->n_devices; i++) {
         uint64_t bytes = welcome->devices[i].granularity_bytes;
         bytes = bytes ? bytes : 2 << 20;
         weir_guest.granularity_bytes =
@@ -168,8 +169,8 @@ static CUresult reserve_window(const struct weir_welcome *welcome)
     return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
 }
 
-/* What records of the calling thread are for. Handlers that are given a context or a stream use its
- * device instead. */
+/* Returns the device that records of the calling thread are for. Handlers that are given a context
+ * or a stream use its device instead. */
 static uint8_t device_of_thread(void)
 {
     return (uint8_t)weir_guest.devices[weir_device_current()].host_ordinal;
@@ -276,12 +277,12 @@ static const char *host_url(char room[WEIR_ROUTE_URL_BYTES])
 
 /*
  * CUDA has no error for "the host refuses you": a program gets "no device", and perhaps goes on
- * without. So its user is told, in a line and once. Not told is who asked for no host where there
- * is no place for one, as every program does that looks for a GPU on a machine without; nor who has
- * set WEIR_LOG, which gets a line of the log, or wants silence.
+ * without. So the library prints one line for the user. It prints none where the user named no host
+ * and there is no place for one, as happens for every program that looks for a GPU on a machine
+ * without; nor where WEIR_LOG is set, since the log then has a line, or the user wants silence.
  */
 #define DEFAULT_PLACE                                                                              \
-    "/run/weir" /* of WEIR_DEFAULT_HOST: a host's folder, or a container's mount */
+    "/run/weir" /* folder of WEIR_DEFAULT_HOST: the host's, or a container's mount */
 
 static bool is_host_expected(void)
 {
@@ -289,7 +290,7 @@ static bool is_host_expected(void)
     return (asked && *asked) || access(DEFAULT_PLACE, F_OK) == 0;
 }
 
-/* What mostly is behind it, where no host has said why. */
+/* Name the usual cause, where no host has given a reason. */
 static const char *likely_cause(enum weir_status status, const char *host)
 {
     const char *place;
@@ -383,7 +384,7 @@ static CUresult connect_and_start(void)
 
 static void init_log(void)
 {
-    /* An unknown level: stay silent, there is nobody to tell. */
+    /* The level is unknown, so stay silent: there is no place to complain. */
     enum weir_status status = weir_log_init(getenv("WEIR_LOG"), "libcuda");
     (void)status;
 }

@@ -27,14 +27,15 @@ enum weir_guest_phase {
 #define WEIR_GUEST_P2P_ATTRIBUTES 6 /* CUdevice_P2PAttribute by number; 0 is not one */
 #define WEIR_GUEST_MAX_ATTRIBUTES CU_DEVICE_ATTRIBUTE_MAX
 
-/* What the host told of a device at the handshake. Immutable after cuInit. */
+/* What the host said of a device at the handshake. Immutable after cuInit. */
 struct weir_guest_device {
-    int host_ordinal; /* its place in the welcome */
+    int host_ordinal; /* the device's place in the welcome */
     char name[256];
     CUuuid uuid;
     uint64_t total_bytes; /* the tenant's quota, if it is smaller than the device */
-    uint32_t peers;       /* bit per host ordinal of a device whose memory it can reach */
-    uint8_t p2p[WEIR_CONTROL_MAX_DEVICES][WEIR_GUEST_P2P_ATTRIBUTES]; /* by host ordinal */
+    uint32_t peers;       /* bit per host ordinal of each device whose memory this one can reach */
+    /* Indexed by the other device's host ordinal. */
+    uint8_t p2p[WEIR_CONTROL_MAX_DEVICES][WEIR_GUEST_P2P_ATTRIBUTES];
     uint8_t luid[8];
     uint32_t luid_mask;
     char pci_bus_id[32];
@@ -42,9 +43,9 @@ struct weir_guest_device {
     int priority_least;
     int priority_greatest;
     int attributes[WEIR_GUEST_MAX_ATTRIBUTES];
-    uint64_t affinity_sms;            /* of cuCtxGetExecAffinity(); 0: not supported */
-    uint64_t limits[WEIR_CTX_LIMITS]; /* CUlimit as a fresh context has them .. */
-    uint32_t limits_known;            /* .. where the bit is set */
+    uint64_t affinity_sms;            /* for cuCtxGetExecAffinity(); 0: not supported */
+    uint64_t limits[WEIR_CTX_LIMITS]; /* values of a fresh context, by CUlimit */
+    uint32_t limits_known;            /* bit per CUlimit whose value is known */
     struct weir_guest_ctx *primary;   /* made at cuInit, inactive until retained */
 };
 
@@ -57,24 +58,26 @@ struct weir_stream_capture_copy;
  * pointer, and is valid in every phase.
  */
 struct weir_guest {
-    uint32_t phase;   /* atomic, enum weir_guest_phase */
-    uint32_t session; /* counts weir_guest_start(); what threads remember is of one session */
+    uint32_t phase; /* atomic, enum weir_guest_phase */
+    /* Counts weir_guest_start(); what a thread remembers belongs to one session. */
+    uint32_t session;
 
     /* Set by cuInit, then immutable. */
     struct weir_channel channel;
     int driver_version; /* as reported by cuDriverGetVersion */
     int n_devices;
     struct weir_guest_device devices[WEIR_GUEST_MAX_DEVICES];
-    uint64_t window_base; /* device addresses of this tenant; pinned memory lies here too */
+    uint64_t window_base; /* range of this tenant's device addresses; pinned memory lies here too */
     uint64_t window_bytes;
-    uint64_t granularity_bytes; /* of cuMemCreate and cuMemAddressReserve */
-    bool same_process;          /* loop transport: the worker's mappings are ours */
+    uint64_t granularity_bytes; /* granularity of cuMemCreate and cuMemAddressReserve */
+    bool same_process;          /* loop transport: the worker's mappings are in this process */
     bool launch_blocking;       /* WEIR_LAUNCH_BLOCKING or CUDA_LAUNCH_BLOCKING */
     int n_cpus;
 
     /* Flags that other parts raise; atomic. */
-    uint32_t captures_active; /* streams being captured: stream calls go to the host and wait */
-    uint32_t uses_printf;     /* a loaded image prints: synchronising calls fetch the text */
+    uint32_t captures_active; /* number of streams being captured; while it is not 0, stream calls
+                                 wait for the host */
+    uint32_t uses_printf;     /* a loaded image prints, so synchronising calls fetch the text */
 
     /*
      * Set by the graph code before the first capture begins; NULL until then. Asked for each
@@ -95,7 +98,7 @@ static inline enum weir_guest_phase weir_guest_phase_now(void)
     return (enum weir_guest_phase)__atomic_load_n(&weir_guest.phase, __ATOMIC_ACQUIRE);
 }
 
-/** What a call gives in a phase other than READY: 3 before cuInit and in a child, 4 at exit. */
+/** Error of a call in a phase other than READY: 3 before cuInit and in a child, 4 at exit. */
 CUresult weir_guest_phase_error(enum weir_guest_phase phase);
 
 /** Is any stream of the session being captured? @thread any */
@@ -113,7 +116,7 @@ static inline struct weir_guest_device *weir_guest_device_get(CUdevice device)
 /** Can a kernel on one visible device reach the memory of another? False for itself. @thread any */
 bool weir_guest_can_access(CUdevice device, CUdevice peer);
 
-/** The device that the host counts so, or -1 where it is not visible. @thread any */
+/** The device with this ordinal of the host, or -1 where it is not visible. */
 static inline CUdevice weir_guest_ordinal_of_host(int host_ordinal)
 {
     for (int i = 0; i < weir_guest.n_devices; i++) {

@@ -158,14 +158,14 @@ static void unlink_locked(struct weir_guest_stream **list, const struct weir_gue
     }
 }
 
-/* The last that the host hears of it. */
+/* Post the destruction: the last record about the stream. */
 static CUresult take_leave(struct weir_guest_stream *stream)
 {
     struct weir_stream_point point = weir_guest_stream_here(stream);
     weir_guest_object_remove(WEIR_KIND_STREAM, stream->handle);
     if (!weir_guest_stream_passed(&point)) {
         CUresult rc = weir_guest_stream_mark(&point);
-        (void)rc; /* a dead host: nothing is under way any more, and the post below says so */
+        (void)rc; /* the host is dead, so no work is under way, and the post below reports it */
     }
     return weir_post_stream_destroy(weir_guest_channel(),
                                     &(struct weir_op_stream_destroy_in){.s = stream->handle});
@@ -202,7 +202,7 @@ CUresult weir_guest_stream_drop(struct weir_guest_stream *stream)
     return rc;
 }
 
-/* No capture is under way: those that could not be marked can. */
+/* No capture is under way: mark the destroyed streams that could not be marked before. */
 static void let_go(struct weir_guest_ctx *ctx)
 {
     struct weir_guest_stream *going = NULL;
@@ -222,7 +222,7 @@ static void let_go(struct weir_guest_ctx *ctx)
     while (going) {
         struct weir_guest_stream *next = going->next_in_ctx;
         CUresult rc = take_leave(going);
-        (void)rc; /* the program was told that it is gone */
+        (void)rc; /* the program believes that the stream is gone */
         weir_lock_acquire(&ctx->lock);
         zombify_locked(ctx, going);
         weir_lock_release(&ctx->lock);
@@ -336,8 +336,8 @@ bool weir_guest_stream_passed(const struct weir_stream_point *point)
 }
 
 /*
- * Send a mark if none covers the point; tells which number to wait for and what it covers. While
- * something is captured the host must be asked: of a captured stream nobody would write the number.
+ * Send a mark if none covers the point; returns the number to wait for and what it covers. During a
+ * capture the host must be asked, because nothing would write the number of a captured stream.
  */
 static CUresult mark_point(const struct weir_stream_point *point, uint32_t *ret_value,
                            uint64_t *ret_covers)
@@ -380,8 +380,8 @@ CUresult weir_guest_stream_mark_before_capture(struct weir_guest_stream *stream)
     struct weir_stream_point point = weir_guest_stream_here(stream);
     CUresult rc = weir_guest_stream_mark(&point);
     if (rc == CUDA_SUCCESS && legacy && !(stream->flags & CU_STREAM_NON_BLOCKING)) {
-        point =
-            weir_guest_stream_here(legacy); /* a blocking stream's capture keeps its marks, too */
+        point = weir_guest_stream_here(
+            legacy); /* the host takes no mark of it either during a blocking stream's capture */
         rc = weir_guest_stream_mark(&point);
     }
     return rc;
@@ -428,7 +428,7 @@ CUresult weir_guest_stream_settled(struct weir_guest_ctx *ctx)
     if (__builtin_expect(__atomic_load_n(&weir_guest.uses_printf, __ATOMIC_RELAXED), 0)) {
         weir_guest_printf_flush(ctx);
     } else {
-        (void)weir_guest_stream_asserts(ctx); /* whoever calls reports what the session has */
+        (void)weir_guest_stream_asserts(ctx); /* the caller reports errors of the session */
     }
     return weir_managed_pull();
 }

@@ -41,13 +41,14 @@
 
 /* The capture that began in a stream, if one did (ops/capture.c). */
 struct weir_guest_capture {
-    bool under_way;                 /* atomic */
-    struct weir_guest_stream *next; /* of all; guarded, as what follows, by the lock of that list */
+    bool under_way; /* atomic */
+    /* Next in the list of all captures; that list's lock guards this and what follows. */
+    struct weir_guest_stream *next;
     CUstreamCaptureMode mode;
-    pthread_t thread; /* that began it */
-    bool broken;      /* the host was told to invalidate it */
+    pthread_t thread; /* thread that began the capture */
+    bool broken;      /* the host has been asked to invalidate it */
     uint64_t id;
-    uint64_t into; /* the graph that there was; 0: the capture makes one */
+    uint64_t into; /* the program's graph that it extends; 0: the capture makes one */
 };
 
 /*
@@ -57,8 +58,8 @@ struct weir_guest_capture {
 struct weir_guest_stream {
     uint64_t handle; /* == the CUstream, and its name on the wire */
     struct weir_guest_ctx *ctx;
-    uint32_t ctx_epoch; /* the context's activation that it belongs to */
-    unsigned int flags; /* as cuStreamCreate */
+    uint32_t ctx_epoch; /* activation of the context that the stream belongs to */
+    unsigned int flags; /* flags of cuStreamCreate */
     int priority;
     bool legacy;
     bool per_thread;
@@ -66,17 +67,19 @@ struct weir_guest_stream {
     uint32_t word;
     uint64_t id;
 
-    uint64_t started_own;  /* work begun; the legacy stream uses its context's pair */
-    uint64_t finished_own; /* work whose record is sent */
+    /* Number of pieces of work begun; the legacy stream uses its context's pair. */
+    uint64_t started_own;
+    uint64_t finished_own; /* number of pieces of work whose record is sent */
     uint64_t ticks_own;    /* weir_clock_ticks() when the newest record was sent */
-    uint64_t done;         /* all work up to this count has been seen complete */
+    uint64_t done;         /* all work up to this count is known to be complete */
 
     struct weir_lock lock; /* guards the pair below */
-    uint64_t mark_covers;  /* finished count that the newest mark covers */
-    uint32_t mark_value;   /* its number; continues from the word's former owner */
+    uint64_t mark_covers;  /* count of finished posts that the newest mark covers */
+    uint32_t mark_value;   /* the newest mark's number, counted on from the word's former owner */
 
-    struct weir_guest_stream *next_in_ctx; /* under ctx->lock; or the free list */
-    bool goes_later; /* under ctx->lock; a zombie of which the host does not know yet */
+    struct weir_guest_stream *next_in_ctx; /* guarded by ctx->lock; also links the free list */
+    bool goes_later; /* guarded by ctx->lock; a zombie that the host has not been asked to destroy
+                        yet */
 };
 
 static inline uint64_t *weir_guest_stream_started(struct weir_guest_stream *stream)
@@ -114,9 +117,10 @@ CUresult weir_guest_stream_new_legacy(struct weir_guest_ctx *ctx,
                                       struct weir_guest_stream **ret_stream);
 
 /**
- * Post its destruction, forget its handle. Work under way goes on: the struct stays as one of the
- * context's zombies until a last mark has been seen, so that points in it remain good. A stream
- * that has joined a capture cannot be marked: the host is told when no capture is under way.
+ * Post a stream's destruction and forget its handle. Work under way continues: the struct stays as
+ * one of the context's zombies until a last mark has been seen, so that points in it remain good. A
+ * stream that has joined a capture cannot be marked: the destruction is posted when no capture is
+ * under way.
  * @thread any
  */
 CUresult weir_guest_stream_drop(struct weir_guest_stream *stream);
@@ -128,8 +132,7 @@ CUresult weir_streams_wait_all(struct weir_guest_ctx *ctx);
 void weir_streams_forget(struct weir_guest_ctx *ctx);
 
 /**
- * Free zombies whose last mark has been seen, and tell the host of those that it could not be told
- * of under capture.
+ * Free zombies whose last mark has been seen, and post the destructions that a capture has delayed.
  * @thread any; no lock held
  */
 void weir_streams_reap(struct weir_guest_ctx *ctx);
@@ -170,8 +173,9 @@ static inline CUresult weir_guest_stream_work_end(struct weir_guest_stream *stre
 /* A point in a stream's work. Compare, keep, wait; plain data. */
 struct weir_stream_point {
     struct weir_guest_stream *stream;
-    uint64_t stream_id; /* a reused struct has another id: then the point has long been passed */
-    uint64_t count;     /* finished count that must be done */
+    /* If the struct was reused it has another id: then the point has long passed. */
+    uint64_t stream_id;
+    uint64_t count; /* count of finished posts that must be done */
 };
 
 /** Everything posted so far. Costs nothing on the wire. @thread any */
@@ -200,7 +204,7 @@ CUresult weir_guest_stream_mark_before_capture(struct weir_guest_stream *stream)
  * done. CUDA_SUCCESS, a sticky error, or the host is gone. @thread any; no lock held */
 CUresult weir_guest_stream_wait(const struct weir_stream_point *point);
 
-/** Work up to the point is known to be done, by whatever evidence. @thread any */
+/** Note that work up to the point is known to be done, by whatever evidence. @thread any */
 void weir_guest_stream_note_done(const struct weir_stream_point *point);
 
 /**
@@ -245,17 +249,18 @@ struct weir_guest_event {
     uint64_t handle; /* == the CUevent */
     struct weir_guest_ctx *ctx;
     unsigned int flags;
-    bool imported; /* opened from another process: has no word, ask the host */
-    bool exported; /* another process may record it: never changes its name, ask the host */
-    bool in_graph; /* atomic, never unset: so may a launch of a graph */
+    bool imported; /* opened from another process: it has no word, so the host is asked */
+    bool exported; /* another process may record it: it never changes its name, and the host is
+                      asked */
+    bool in_graph; /* atomic, never unset: a launch of a graph may record it, as above */
 
     struct weir_lock lock; /* guards what follows */
-    uint64_t wire;         /* its name on the wire now; == handle until it moved */
+    uint64_t wire;         /* the event's name on the wire now; == handle until it moved */
     uint32_t word;
-    uint32_t value; /* of the newest record */
+    uint32_t value; /* number in the word for the newest record */
     bool recorded;
     bool captured;               /* the newest record became a graph's edge */
-    struct weir_stream_point at; /* where the newest record stands */
+    struct weir_stream_point at; /* point of the newest record */
     struct weir_guest_event *next_free;
 };
 
@@ -264,7 +269,7 @@ struct weir_guest_event {
  */
 CUresult weir_event_get(CUevent handle, struct weir_guest_event **ret_event);
 
-/** Can another process, or a graph, record it or wait for it? Then the host is asked about it. */
+/** Can another process or a graph record it or wait for it? Then the host is asked about it. */
 bool weir_event_is_shared(const struct weir_guest_event *event);
 /** A graph is to record it or to wait for it. @return its name on the wire, which does not change
  * any more. @thread any */
@@ -273,7 +278,7 @@ uint64_t weir_event_use_in_graph(struct weir_guest_event *event);
 CUresult weir_event_new(struct weir_guest_ctx *ctx, unsigned int flags, bool imported,
                         struct weir_guest_event **ret_event);
 
-/** Forget it; tell_host posts event_destroy. @thread any */
+/** Forget the event; tell_host: also post event_destroy. @thread any */
 void weir_event_drop(struct weir_guest_event *event, bool tell_host);
 
 /** cuEventRecordWithFlags. @thread any */
@@ -310,11 +315,11 @@ struct weir_graph_block {
     enum {
         WEIR_GRAPH_BLOCK_ARENA,
         WEIR_GRAPH_BLOCK_PINNED,
-        WEIR_GRAPH_BLOCK_DEVICE, /* remote sessions: what does not fit into the arena */
+        WEIR_GRAPH_BLOCK_DEVICE, /* of a remote session, for bytes that do not fit into the arena */
     } place;
-    uint64_t at; /* offset in the arena, or address */
+    uint64_t at; /* offset in the arena, or address of memory */
     uint64_t bytes;
-    uint64_t buffer_id; /* of the memory at the address */
+    uint64_t buffer_id; /* buffer_id of the memory at the address */
 };
 
 /*
@@ -325,12 +330,12 @@ struct weir_graph_block {
 struct weir_stream_capture_copy {
     bool to_gpu;
     uint8_t *host;       /* first byte in the program's memory */
-    uint64_t row_bytes;  /* width; rows are packed in the block */
-    uint64_t host_pitch; /* from row to row */
-    uint64_t host_slice; /* from slice to slice, bytes */
-    uint64_t n_rows;     /* per slice; 1 for a linear copy */
+    uint64_t row_bytes;  /* width of a row; rows are packed in the block */
+    uint64_t host_pitch; /* bytes from row to row */
+    uint64_t host_slice; /* bytes from slice to slice */
+    uint64_t n_rows;     /* rows per slice; 1 for a linear copy */
     uint64_t n_slices;
-    struct weir_graph_block block; /* of n_slices * n_rows * row_bytes; taken by the hook */
+    struct weir_graph_block block; /* block of n_slices * n_rows * row_bytes; the hook takes it */
 };
 
 /*
@@ -354,7 +359,7 @@ typedef void (*weir_stream_action_fn)(void *user);
 CUresult weir_guest_stream_on_passed(const struct weir_stream_point *point,
                                      weir_stream_action_fn fn, void *user);
 
-/** Run the actions whose points are passed. Called by every call that sees completion. */
+/** Run the actions whose points have passed. Every call that sees completion calls this. */
 void weir_guest_stream_run_actions(void);
 
 /* ---------------------------------------------------------------- words and threads */
@@ -367,11 +372,10 @@ void weir_guest_stream_run_actions(void);
  */
 CUresult weir_word_take(uint32_t *ret_word, uint32_t *ret_value);
 
-/** Give it back; last_value: the newest number asked for, which may still be written.
- * @thread any */
+/** Give the word back; last_value: newest number that may still be written to it. @thread any */
 void weir_word_give(uint32_t word, uint32_t last_value);
 
-/** Start and end, from weir_guest_start() and weir_guest_stop(). */
+/** Called by weir_guest_start() and weir_guest_stop(). */
 CUresult weir_words_init(void);
 void weir_words_finish(void);
 void weir_streams_finish(void);

@@ -13,7 +13,7 @@ struct own_stream {
     struct own_stream *next;
     struct weir_guest_ctx *ctx;
     struct weir_guest_stream *stream;
-    uint64_t stream_id; /* differs once the context was reset: then the stream is gone */
+    uint64_t stream_id; /* differs after the context was reset: then the stream is gone */
     uint32_t session;
 };
 
@@ -28,7 +28,7 @@ static bool is_alive(const struct own_stream *own)
            __atomic_load_n(&own->stream->id, __ATOMIC_ACQUIRE) == own->stream_id;
 }
 
-/* Its context may be going meanwhile, and takes its streams along. */
+/* The stream's context may be going, and then destroys its streams. */
 static void drop_own_streams(void *list)
 {
     bool ready = weir_guest_phase_now() == WEIR_PHASE_READY;
@@ -36,7 +36,7 @@ static void drop_own_streams(void *list)
         struct own_stream *next = own->next;
         if (ready && weir_ctx_use(own->ctx, NULL) && is_alive(own)) {
             CUresult rc = weir_guest_stream_drop(own->stream);
-            (void)rc; /* the thread is ending: nobody to tell */
+            (void)rc; /* the thread is ending, so it ignores errors */
         }
         weir_calls_leave(&weir_calls_thread);
         free(own);

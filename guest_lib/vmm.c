@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct weir_lock vmm_lock; /* guards all handles; taken before the index's */
+static struct weir_lock vmm_lock; /* guards all handles; acquired before the index's lock */
 
 static struct weir_guest_vmm_handle *find_locked(uint64_t handle)
 {
@@ -18,7 +18,7 @@ static struct weir_guest_vmm_handle *find_locked(uint64_t handle)
     return found && found->handles ? found : NULL;
 }
 
-/* A handle that the host does not know yet. */
+/* Release a handle that the host does not know yet. */
 static struct weir_guest_vmm_handle *new_handle(void)
 {
     struct weir_guest_vmm_handle *made = calloc(1, sizeof *made);
@@ -35,7 +35,7 @@ static void drop_handle(struct weir_guest_vmm_handle *handle)
     free(handle);
 }
 
-/* Nobody refers to it any more: the host may let go. */
+/* Nothing refers to the handle any more, so the host may release it. */
 static void release_if_unused_locked(struct weir_guest_vmm_handle *handle)
 {
     if (handle->handles || handle->maps) {
@@ -118,7 +118,7 @@ bool weir_guest_vmm_get(uint64_t handle, struct weir_guest_vmm_handle *ret_facts
 static CUresult map_locked(const struct weir_mem *mem, struct weir_guest_vmm_handle *handle)
 {
     struct weir_op_vmm_map_in in = {.address = mem->base, .bytes = mem->bytes, .h = handle->handle};
-    /* A part of the memory: whether that may be is the driver's to say. */
+    /* Mapping a part of the memory: the driver decides whether that is allowed. */
     CUresult rc = mem->bytes < handle->bytes ? weir_call_vmm_map(weir_guest_channel(), &in, NULL)
                                              : weir_post_vmm_map(weir_guest_channel(), &in);
     if (rc == CUDA_SUCCESS) {
@@ -180,11 +180,11 @@ static void wait_context(weir_handle handle, void *object, void *user)
     struct weir_guest_ctx *ctx = object;
     if (weir_ctx_use(ctx, NULL)) {
         CUresult rc = weir_streams_wait_all(ctx);
-        (void)rc; /* a capture, or an error that the next call tells of */
+        (void)rc; /* a capture, or an error that the next call reports */
     }
 }
 
-/* A kernel that is still running would end everybody's context if its memory went away. */
+/* If its memory went away under a running kernel, that would end all programs' context. */
 static void wait_for_work(void)
 {
     if (weir_guest.objects.tables[WEIR_KIND_CONTEXT]) {

@@ -16,9 +16,11 @@
 struct weir_guest_vmm_handle {
     uint64_t handle; /* == the CUmemGenericAllocationHandle */
     uint64_t bytes;
-    CUmemAllocationProp prop; /* its location: -1 for a device that is not visible here */
-    int host_device;          /* where it lies, as the host counts */
-    uint32_t handles; /* references of the program: cuMemRelease drops one; 0: only mapped */
+    /* Properties; the location is -1 for a device that is not visible here. */
+    CUmemAllocationProp prop;
+    int host_device; /* the host's ordinal of the device where the memory lies */
+    /* The program's references, of which cuMemRelease drops one; 0: only mapped. */
+    uint32_t handles;
     uint32_t maps;
 };
 
@@ -35,36 +37,36 @@ bool weir_guest_vmm_in_one_space(uint64_t base, uint64_t bytes);
 /** Does the address lie in a reservation? @thread any; two loads for ordinary addresses */
 bool weir_guest_vmm_is_reserved(uint64_t address);
 
-/** New memory; prop is checked. @thread any; waits */
+/** Make memory; prop has been checked. @thread any; waits */
 CUresult weir_guest_vmm_create(uint64_t bytes, const CUmemAllocationProp *prop,
                                uint64_t *ret_handle);
 CUresult weir_guest_vmm_release(uint64_t handle);
-/** One more reference to what is mapped at the address. */
+/** Add a reference to the memory that is mapped at the address. */
 CUresult weir_guest_vmm_retain(uint64_t address, CUmemGenericAllocationHandle *ret_handle);
-/** A copy of a live handle's facts. */
+/** Copy what is known of a live handle. */
 bool weir_guest_vmm_get(uint64_t handle, struct weir_guest_vmm_handle *ret_facts);
 
-/** Map the first bytes; everything but the handle, ranges and overlaps has been checked. */
+/** Map the first bytes; all arguments but the handle, ranges and overlaps have been checked. */
 CUresult weir_guest_vmm_map(uint64_t address, uint64_t bytes, uint64_t handle);
-/** Whole mappings only. Waits for the program's work first. */
+/** Unmap whole mappings only. Waits for the program's work first. */
 CUresult weir_guest_vmm_unmap(uint64_t address, uint64_t bytes);
 /**
- * What one device may do. Every device that reaches the memory gets it with the first (the host
- * maps it for all), and only its own device's taking it away takes it from all.
+ * Set one device's access. When the first device gets access, all that reach the memory do (the
+ * host maps it for all); only when its own device loses access do all lose it.
  */
 CUresult weir_guest_vmm_access(uint64_t address, uint64_t bytes, CUdevice device, uint32_t flags);
 
 /** Can the device use the memory: its own, or one that reaches it? @thread any */
 bool weir_guest_vmm_reachable(const struct weir_mem *mem, CUdevice device);
 
-/** A descriptor that stands for the memory. */
+/** Make a descriptor that stands for the memory. */
 CUresult weir_guest_vmm_export(uint64_t handle, int *ret_fd);
 CUresult weir_guest_vmm_import(int fd, uint64_t *ret_handle);
 
-/** The token in an exported descriptor; false: it is none. @thread any */
+/** Read the token from an exported descriptor. @return false: it has none @thread any */
 bool weir_export_token(int fd, uint8_t ret_token[16]);
 
-/** The same for a pool's name of 16 bytes. */
+/** Read the name of a pool (16 bytes) from an exported descriptor. */
 CUresult weir_export_pool(const uint8_t name[16], int *ret_fd);
 CUresult weir_import_pool(int fd, uint8_t ret_name[16]);
 

@@ -19,7 +19,7 @@
 
 struct space {
     uint64_t base, bytes;
-    struct weir_range_block *block; /* of a slab; NULL: the host's own reservation */
+    struct weir_range_block *block; /* the block of a slab; NULL: a reservation of the host */
 };
 
 struct slab {
@@ -166,7 +166,7 @@ static CUresult add_slab_locked(void)
     return CUDA_SUCCESS;
 }
 
-/* The block may begin before the place, where that is to be aligned. */
+/* The block may begin before the place, if the place is to be aligned. */
 static CUresult reserve_small_locked(uint64_t bytes, uint64_t alignment, uint64_t *ret_base)
 {
     uint64_t unit = weir_guest_vmm_unit();
@@ -213,7 +213,7 @@ CUresult weir_guest_vmm_reserve(uint64_t bytes, uint64_t alignment, uint64_t hin
     weir_lock_acquire(&spaces.lock);
     CUresult rc = small && !hint ? reserve_small_locked(bytes, alignment, ret_base)
                                  : CUDA_ERROR_OUT_OF_MEMORY;
-    /* Where there is no room for a slab there may be some for this one alone. */
+    /* If there is no room for a slab, there may be some for this reservation alone. */
     if (rc == CUDA_ERROR_OUT_OF_MEMORY) {
         rc = reserve_large_locked(bytes, alignment, hint, ret_base);
     }

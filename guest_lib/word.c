@@ -37,7 +37,7 @@ void weir_words_finish(void)
     memset(&words, 0, sizeof words);
 }
 
-/* Has the last write of a returned word landed? Then hand it out. */
+/* Hand out the oldest returned word if its last write has landed. */
 static bool take_returned_locked(uint32_t *ret_word, uint32_t *ret_value)
 {
     struct returned_word *oldest = &words.queue[words.head];
@@ -61,7 +61,7 @@ static void rotate_locked(void)
 
 static CUresult take_locked(uint32_t *ret_word, uint32_t *ret_value)
 {
-    bool remote = weir_guest.channel.remote; /* looking costs a round trip there */
+    bool remote = weir_guest.channel.remote; /* there a look costs a round trip */
     if (words.count && !remote && take_returned_locked(ret_word, ret_value)) {
         return CUDA_SUCCESS;
     }

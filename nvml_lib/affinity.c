@@ -71,7 +71,8 @@ static nvmlReturn_t near(nvmlDevice_t device, cpu_set_t *ret_set)
     return known ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
-/* The calling thread alone. None of the processors may be the program's: it stays where it is. */
+/* Set the affinity of the calling thread alone. If the program may use none of the processors, it
+ * stays unchanged. */
 static nvmlReturn_t stay_on(const cpu_set_t *set)
 {
     int saved = errno;

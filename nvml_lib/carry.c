@@ -61,11 +61,11 @@ nvmlReturn_t weir_nvml_carry_text(nvmlDevice_t device, bool has_device, const ch
     return rc;
 }
 
-/* Numbers out: up to four words or two double words, each to its own place. */
+/* Numbers as outputs: up to four words or two double words, each for its own pointer. */
 struct outs {
     u32 *words[4];
     u64 *wides[2];
-    unsigned long *duration; /* follows a wide */
+    unsigned long *duration; /* a second wide number follows the first */
 };
 
 static nvmlReturn_t carry_numbers(const char *function, nvmlDevice_t device,
@@ -177,7 +177,7 @@ static nvmlReturn_t carry_pair(const char *function, nvmlDevice_t device, void *
     return rc;
 }
 
-/* A list: how many there are goes back also when they do not fit. */
+/* A list: the number of entries is returned even if they do not fit. */
 static nvmlReturn_t carry_list(const char *function, nvmlDevice_t device, const u32 *first,
                                u32 *count, void *list, u32 each)
 {
@@ -213,7 +213,7 @@ static nvmlReturn_t carry_list(const char *function, nvmlDevice_t device, const 
         __VA_ARGS__                                                                                \
     }
 
-/* One of these a shape: declares and defines the function of a row. */
+/* One macro for each shape: declares and defines the function of a row. */
 #define FUNCTION(name, parameters)                                                                 \
     WEIR_NVML_EXPORT nvmlReturn_t name parameters;                                                 \
     nvmlReturn_t name parameters

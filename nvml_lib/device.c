@@ -1,6 +1,6 @@
 /*
- * Devices, their memory, and what is known of them without asking: a tenant has one device, with no
- * neighbour, undivided.
+ * Devices, their memory, and facts that are known without asking the host: a tenant has one device,
+ * with no neighbour, undivided.
  */
 #include "nvml_lib/lib.h"
 
@@ -14,14 +14,14 @@
 #define TEXT_BYTES        96
 #define P2P_OK            0u
 #define P2P_NOT_SUPPORTED 5u
-#define P2P_WRITE         1u /* capabilities: read 0, write 1, and others */
+#define P2P_WRITE         1u /* index of a capability: read is 0, write is 1 */
 #define FIELDS_MAX        256
 
 #define EXPORT(name, parameters)                                                                   \
     WEIR_NVML_EXPORT nvmlReturn_t name parameters;                                                 \
     nvmlReturn_t name parameters
 
-/* Handles point here; what they point at is never looked into. */
+/* Handles point to such structs, whose content is never read. */
 struct nvmlDevice_st {
     uint32_t index;
 };
@@ -53,7 +53,7 @@ nvmlReturn_t weir_nvml_enter_device(nvmlDevice_t device, uint32_t *ret_index)
     return rc;
 }
 
-/* Enter, with a device and something to write to. */
+/* Check that the library is initialised, the device valid and the output pointer set. */
 static nvmlReturn_t enter_with(nvmlDevice_t device, const void *out)
 {
     uint32_t index;
@@ -101,7 +101,7 @@ EXPORT(nvmlDeviceGetHandleByIndex, (unsigned int index, nvmlDevice_t *device))
     return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
 
-/* The device whose text, as a carried function gives it, is this one. */
+/* Find the device for which a carried function returns this text. */
 static nvmlReturn_t find_by_text(const char *function, const char *text, nvmlDevice_t *device)
 {
     nvmlReturn_t rc = enter_system(device);
@@ -191,7 +191,7 @@ EXPORT(nvmlDeviceGetHandleByPciBusId, (const char *bus_id, nvmlDevice_t *device)
     return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
 }
 
-/* The guest's number of it, not the host's. */
+/* The guest's number of the device, not the host's. */
 EXPORT(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned int *index))
 {
     nvmlReturn_t rc = enter_with(device, index);
@@ -224,7 +224,7 @@ EXPORT(nvmlDeviceGetMemoryInfo, (nvmlDevice_t device, nvmlMemory_t *memory))
     return rc;
 }
 
-/* Nothing is reserved beside: total is what cuMemGetInfo calls so. */
+/* No memory is reserved: the total is that of cuMemGetInfo. */
 EXPORT(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *memory))
 {
     nvmlMemory_t got;
@@ -244,7 +244,7 @@ EXPORT(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *memory
 
 /* ---------------------------------------------------------------- neighbours and divisions */
 
-/* NCCL asks this of the device with itself, too, at its start, and takes no error. */
+/* At its start NCCL also asks this about a device and itself, and accepts no error. */
 EXPORT(nvmlDeviceGetP2PStatus,
        (nvmlDevice_t device, nvmlDevice_t peer, unsigned int capability, unsigned int *status))
 {
@@ -259,7 +259,7 @@ EXPORT(nvmlDeviceGetP2PStatus,
     return rc;
 }
 
-/* How far apart two devices are is not told. */
+/* The distance between two devices is not revealed. */
 EXPORT(nvmlDeviceGetTopologyCommonAncestor,
        (nvmlDevice_t device, nvmlDevice_t peer, unsigned int *level))
 {
@@ -340,7 +340,7 @@ EXPORT(nvmlDeviceGetFieldValues, (nvmlDevice_t device, int count, nvmlFieldValue
 
 /* ---------------------------------------------------------------- the system */
 
-/* Without nvmlInit too. */
+/* Works without nvmlInit, too. */
 EXPORT(nvmlSystemGetCudaDriverVersion_v2, (int *version))
 {
     return version ? weir_nvml_cuda_version(version) : NVML_ERROR_INVALID_ARGUMENT;

@@ -2,8 +2,8 @@
  * Weir's libnvidia-ml.so.1: beginning and end.
  *
  * The library knows nothing of hosts: everything goes through a table of Weir's libcuda.so.1
- * (proto/nvml/session_table.h). That one is looked for in the program first, then beside this file,
- * so that both are of one installation and a program that uses CUDA has one of it.
+ * (proto/nvml/session_table.h). It looks for that library in the program first, then beside this
+ * file, so that both come from one installation and a program that uses CUDA has it once.
  *
  * nvmlInit counts, as NVML's: functions work until nvmlShutdown was called as often. The library
  * needs libc alone, prints nothing, and is never unloaded while libcuda.so.1 is.
@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define INIT_FLAGS 3u /* no GPUs needed, no attaching */
+#define INIT_FLAGS 3u /* initialise without GPUs, or without attaching to them */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static const struct weir_nvml_table *table;              /* found once, then kept */
@@ -41,7 +41,7 @@ static const struct weir_nvml_table *table_of(void *library)
                : NULL;
 }
 
-/* libcuda.so.1 of the folder that this library was loaded from. */
+/* Load libcuda.so.1 from the folder of this library. */
 static void *open_beside(void)
 {
     Dl_info info;
@@ -69,7 +69,7 @@ static const struct weir_nvml_table *find_table_locked(void)
         library = open_beside();
         table = library ? table_of(library) : NULL;
     }
-    return table; /* its library stays open: the table is its memory */
+    return table; /* libcuda.so.1 stays open, because the table lies in its memory */
 }
 
 static void in_forked_child(void)

@@ -41,7 +41,7 @@ struct weir_nvml_carry {
 };
 
 /**
- * Ask the host. On NVML_SUCCESS exactly out_bytes were written; otherwise nothing.
+ * Ask the host. NVML_SUCCESS: exactly out_bytes were written; otherwise nothing was.
  * @param device  NULL for the functions that have none (has_device false).
  */
 nvmlReturn_t weir_nvml_carry(nvmlDevice_t device, bool has_device,
@@ -60,10 +60,10 @@ struct weir_nvml_process_list {
     struct weir_nvml_process entries[WEIR_NVML_PROCESSES_MAX];
 };
 
-/** What a process was started as, if that is to be seen here, else its name. @thread any */
+/** The path that a process was started by, if it is visible here, else its name. @thread any */
 void weir_nvml_process_name(const struct weir_nvml_process *process, char *name, size_t bytes);
 
-/** Gives a list to free(). */
+/** Get the list of processes, to be freed with free(). */
 nvmlReturn_t weir_nvml_processes(nvmlDevice_t device, struct weir_nvml_process_list **ret_list);
 
 #endif

@@ -36,14 +36,14 @@ nvmlReturn_t weir_nvml_processes(nvmlDevice_t device, struct weir_nvml_process_l
     return NVML_SUCCESS;
 }
 
-/* The three layouts that a list of processes has had. */
+/* The three layouts that a list of processes has had in NVML's versions. */
 static void fill(void *infos, uint32_t i, size_t each, const struct weir_nvml_process *process)
 {
     nvmlProcessDetail_v1_t detail = {.pid = process->pid,
                                      .usedGpuMemory = process->used_bytes,
                                      .gpuInstanceId = NVML_NOT_AVAILABLE_ID,
                                      .computeInstanceId = NVML_NOT_AVAILABLE_ID};
-    memcpy((uint8_t *)infos + i * each, &detail, each); /* each extends the one before */
+    memcpy((uint8_t *)infos + i * each, &detail, each); /* each layout extends the one before */
 }
 
 static nvmlReturn_t compute_processes(nvmlDevice_t device, unsigned int *count, void *infos,
@@ -179,7 +179,7 @@ static bool name_from_proc(unsigned int pid, char *name, size_t bytes)
     if (n <= 0) {
         return false;
     }
-    name[n] = '\0'; /* the arguments after the first have NULs before them */
+    name[n] = '\0'; /* NULs separate the arguments, so the text ends after the first */
     return true;
 }
 
@@ -187,13 +187,13 @@ void weir_nvml_process_name(const struct weir_nvml_process *process, char *name,
 {
     bool found = name_from_proc(process->pid, name, bytes);
     const char *slash = found ? strrchr(name, '/') : NULL;
-    /* In another container the pid is somebody else's here. */
+    /* In another container the pid may belong to another process here. */
     if (!found || strcmp(slash ? slash + 1 : name, process->name) != 0) {
         snprintf(name, bytes, "%s", process->name);
     }
 }
 
-/* By the host's list, because /proc may know another process by that pid. */
+/* Use the name from the host's list, because /proc may have another process with that pid. */
 static bool name_from_host(unsigned int pid, char *name, size_t bytes)
 {
     struct weir_nvml_process_list *list;

@@ -21,37 +21,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VISITS_PER_KERNEL 256u /* what an entry costs that calls nothing: a bound on memory too */
+#define VISITS_PER_KERNEL 256u /* cost of an entry that calls nothing; it bounds memory, too */
 
 enum {
     REACHED = 1u << 0,
-    PARTED = 1u << 1,  /* its threads may have parted before it is called */
-    ENDED = 1u << 2,   /* some of them may have ended before */
-    POINTED = 1u << 3, /* it may be called through a pointer, or by such a function */
+    PARTED = 1u << 1,  /* threads may have parted before the function is called */
+    ENDED = 1u << 2,   /* some threads may have ended before */
+    POINTED = 1u << 3, /* the function may be called through a pointer, or by a function that is */
 };
 
 struct builder {
     const struct weir_ptx_module *module;
     uint32_t flags;
-    struct weir_ptx_scan *scans; /* per function */
-    struct weir_ptx_flow *flows; /* per function; blocks is NULL without body */
-    bool *taken;                 /* per function: its address is taken */
+    struct weir_ptx_scan *scans; /* per function: what it contains */
+    struct weir_ptx_flow *flows; /* per function: its flow; blocks is NULL without a body */
+    bool *taken;                 /* per function: is its address taken? */
     uint32_t *stamps;            /* per variable */
     uint32_t *targets;           /* functions with a body whose address is taken */
     uint32_t n_targets;
-    uint64_t pointer_facts; /* of functions without a body whose address is taken */
+    uint64_t pointer_facts; /* facts of functions without a body whose address is taken */
     uint32_t *first;        /* the call graph; its last node is "through a pointer" */
     uint32_t *to;
     struct weir_ptx_parts parts;
-    bool *sees; /* per part of the call graph */
+    bool *sees; /* per part of the call graph: does it see other blocks' writes? */
     /* of the kernel at hand */
-    uint8_t *marks; /* per function */
-    uint32_t *list; /* functions reached, in that order */
+    uint8_t *marks; /* per function: its marks */
+    uint32_t *list; /* functions reached, in the order in which they were reached */
     uint32_t n_list;
     uint32_t *work;
     uint32_t n_work;
     bool *is_queued;
-    uint8_t pointer_marks; /* with which the targets of pointers were reached */
+    uint8_t pointer_marks; /* marks with which the targets of pointers were reached */
     uint64_t visits;
 };
 
@@ -126,7 +126,7 @@ static void take_inits(struct builder *b, struct weir_ptx_var *const *vars, uint
     }
 }
 
-/* What a call through a pointer may mean. */
+/* The functions that a call through a pointer may reach. */
 static void find_targets(struct builder *b)
 {
     const struct weir_ptx_module *module = b->module;

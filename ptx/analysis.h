@@ -41,8 +41,8 @@ _Static_assert(WEIR_PTX_FACT_COUNT <= 64, "facts are bits of a uint64_t");
 struct weir_ptx_fact_info {
     const char *key;  /* "early_exit" */
     const char *says; /* completes "this kernel ..." */
-    const char *why;  /* of a refused form; NULL where refuses is 0 */
-    uint8_t refuses;  /* bit per form */
+    const char *why;  /* why the form is refused; NULL where refuses is 0 */
+    uint8_t refuses;  /* bit per form that the fact refuses */
 };
 
 enum weir_ptx_analyze_flag {
@@ -58,7 +58,7 @@ enum weir_ptx_analyze_flag {
 struct weir_ptx_place {
     const struct weir_ptx_func *func; /* NULL: the fact does not hold */
     uint32_t inst;  /* index in func->insts, WEIR_PTX_NONE for the whole function */
-    uint32_t count; /* instructions of which it holds; 1 for whole functions */
+    uint32_t count; /* number of instructions for which it holds; 1 for whole functions */
 };
 
 /* Instructions that use one barrier number. */
@@ -66,8 +66,8 @@ struct weir_ptx_barrier_use {
     uint32_t n_sync; /* sync without a reduction; arrive and red are not among them */
     uint32_t n_arrive;
     uint32_t n_red;
-    uint32_t n_counted; /* of the above, with a thread count */
-    uint32_t threads;   /* the count where all counted ones have the same constant, else 0 */
+    uint32_t n_counted; /* how many of these have a thread count */
+    uint32_t threads;   /* the count, if all of these have the same constant one; else 0 */
 };
 
 /* One entry. Immutable; points into the module. */

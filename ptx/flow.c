@@ -23,22 +23,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PASSES      32  /* of a fixed point over all instructions */
-#define STEPS_PER_BLOCK 512 /* of post-dominators and of regions, per block of the function */
-#define EDGES_SPARE     (4u << 20) /* what tables of branches may have beyond EDGES_PER_INST */
-#define EDGES_PER_INST  8
+#define MAX_PASSES 32 /* most passes of a fixed point over all instructions */
+/* Budget of post-dominators and of regions, per block of the function. */
+#define STEPS_PER_BLOCK 512
+/* How many edges tables of branches may have in addition to EDGES_PER_INST. */
+#define EDGES_SPARE    (4u << 20)
+#define EDGES_PER_INST 8
 
 struct builder {
     struct weir_ptx_flow *flow;
-    uint32_t *block_of; /* per instruction and the end */
+    uint32_t *block_of; /* per instruction and the end: its block */
     uint32_t *preds;
-    uint32_t *pred;  /* per block and the end, and one more: index in preds */
+    uint32_t *pred;  /* per block and the end, and one more: index of its predecessors in preds */
     uint32_t *order; /* blocks in post-order of the reversed graph; then, which parted threads */
     uint32_t n_order;
-    uint32_t *number; /* per block and the end: place in that order's post-order, 0: not reached */
+    uint32_t *number; /* per block and the end: its place in that post-order, 0: not reached */
     uint32_t *stack;
     uint32_t *mark;
-    bool *runs_out; /* per block and the end: from its start on nothing need wait for others */
+    /* Per block and the end: from its start on, no thread needs to wait for others. */
+    bool *runs_out;
     uint64_t steps;
 };
 
@@ -234,7 +237,7 @@ static enum weir_status find_edges(struct builder *b)
         total += flow->blocks[i].n_succs;
     }
     if (total > (uint64_t)EDGES_PER_INST * flow->func->n_insts + EDGES_SPARE) {
-        flow->gave_up = true; /* large tables, many times */
+        flow->gave_up = true; /* large branch tables that are used many times */
         for (uint32_t i = 0; i < flow->n_blocks; i++) {
             flow->blocks[i].succ = flow->blocks[i].n_succs = 0;
         }
@@ -273,7 +276,7 @@ static void visit_back(struct builder *b, uint32_t root)
     uint32_t depth = 0;
 
     b->stack[depth++] = root;
-    b->number[root] = UINT32_MAX; /* under way */
+    b->number[root] = UINT32_MAX; /* the node is being visited */
     next[root] = b->pred[root];
     while (depth) {
         uint32_t at = b->stack[depth - 1];

@@ -10,12 +10,13 @@
 
 struct weir_ptx_block {
     uint32_t first;   /* first instruction */
-    uint32_t end;     /* one past its last */
-    uint32_t succ;    /* index of its successors in flow->succs */
-    uint32_t n_succs; /* flow->n_blocks among them is the end of the function */
-    uint32_t ipdom;   /* immediate post-dominator; n_blocks: the end */
-    bool parted;      /* threads may come here without the others of their block */
-    bool ended;       /* ... and the others may have left the function, or be about to */
+    uint32_t end;     /* one past the last instruction */
+    uint32_t succ;    /* index of the block's successors in flow->succs */
+    uint32_t n_succs; /* number of successors; flow->n_blocks among them stands for the end of the
+                         function */
+    uint32_t ipdom;   /* immediate post-dominator; n_blocks: the end of the function */
+    bool parted;      /* threads may reach the block without the others of their thread block */
+    bool ended;       /* as parted, and the others may have left the function, or be about to */
 };
 
 /* Immutable once made. Owned by whoever made it. */
@@ -25,8 +26,10 @@ struct weir_ptx_flow {
     uint32_t n_blocks;
     uint32_t *succs;
     uint32_t n_succs;
-    uint8_t *varying; /* per register (and one for the carry): may differ between threads */
-    bool gave_up;     /* over budget: every block is parted, every register varies */
+    /* Per register (and one for the carry): may its value differ between threads? */
+    uint8_t *varying;
+    bool gave_up; /* the budget was exceeded: every block counts as parted, every register as
+                     varying */
 };
 
 /**

@@ -119,7 +119,7 @@ enum weir_ptx_op {
 
 enum weir_ptx_op_flag {
     WEIR_PTX_OPF_DST = 1u << 0,     /* operand 0 is written */
-    WEIR_PTX_OPF_DST_OPT = 1u << 1, /* ... in some forms */
+    WEIR_PTX_OPF_DST_OPT = 1u << 1, /* operand 0 is written in some forms */
     WEIR_PTX_OPF_SAME = 1u << 2,    /* all registers as wide as types[0] */
     WEIR_PTX_OPF_MEM = 1u << 3,     /* addresses memory */
     WEIR_PTX_OPF_LOAD = 1u << 4,
@@ -193,8 +193,8 @@ struct weir_ptx_var {
     bool managed;       /* .attribute(.managed) */
     bool unified;       /* .attribute(.unified(a, b)) */
     bool ptr;           /* parameter marked .ptr */
-    uint8_t ptr_space;  /* ... into this space, NONE for generic */
-    uint32_t ptr_align; /* ... aligned so, 0 unsaid */
+    uint8_t ptr_space;  /* state space that the .ptr parameter points into, NONE for generic */
+    uint32_t ptr_align; /* alignment of what it points to, 0: not given */
     uint32_t align;     /* bytes, a power of two; the natural one where unsaid */
     bool align_given;
     uint64_t dims[WEIR_PTX_MAX_DIMS]; /* outermost first; 0 in an unsized one */
@@ -423,7 +423,7 @@ struct weir_ptx_module {
     uint32_t n_vars;
     struct weir_ptx_func **funcs; /* each once, declared or defined */
     uint32_t n_funcs;
-    /* Room in these arrays, for passes that make them longer; 0: none beyond what is there. */
+    /* Room in these arrays, for passes that make them longer; 0: no spare room. */
     uint32_t cap_items;
     uint32_t cap_vars;
     uint32_t cap_funcs;

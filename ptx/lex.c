@@ -44,7 +44,8 @@ static void new_line(struct weir_ptx_lexer *lexer)
     lexer->line_start = lexer->at + 1;
 }
 
-/* One that does not end is given back, for the diagnostic to point at its beginning. */
+/* Read a comment. One that does not end is given back, for the diagnostic to point at its
+ * beginning. */
 static bool skip_comment(struct weir_ptx_lexer *lexer)
 {
     struct weir_ptx_lexer start = *lexer;

@@ -21,15 +21,15 @@ enum weir_ptx_name_kind {
     WEIR_PTX_NAME_FUNC,
     WEIR_PTX_NAME_LABEL,
     WEIR_PTX_NAME_TABLE,
-    WEIR_PTX_NAME_MARK, /* only that the name is taken */
+    WEIR_PTX_NAME_MARK, /* only marks that the name is taken */
 };
 
 struct weir_ptx_name {
     struct weir_ptx_name *chain; /* next in the bucket, or in the free list */
-    struct weir_ptx_name *older; /* inserted before this one */
+    struct weir_ptx_name *older; /* the entry that was inserted before this one */
     const char *text;            /* borrowed */
     uint32_t len;
-    uint32_t depth; /* scope that it was declared in */
+    uint32_t depth; /* scope in which the name was declared */
     uint64_t hash;
     uint8_t kind;   /* enum weir_ptx_name_kind */
     uint8_t type;   /* REG, RANGE */

@@ -124,7 +124,7 @@ void weir_ptx_vec_free(struct weir_ptx_vec *vec);
 /** A constant integer expression. A binary operator is part of it. */
 bool weir_ptx_parse_const(struct weir_ptx_parser *p, uint64_t *ret_value);
 
-/** The same within bounds; what names it in the diagnostic. */
+/** Read a number within bounds; the diagnostic calls it `what`. */
 bool weir_ptx_parse_const_max(struct weir_ptx_parser *p, uint64_t max, const char *what,
                               uint64_t *ret_value);
 

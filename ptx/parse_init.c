@@ -11,7 +11,8 @@
 
 struct init_state {
     struct weir_ptx_var *var;
-    uint64_t strides[WEIR_PTX_MAX_DIMS + 2]; /* elements under one brace of each level */
+    /* Per level: how many elements lie under one of its braces. */
+    uint64_t strides[WEIR_PTX_MAX_DIMS + 2];
     uint32_t n_levels;
     uint64_t end; /* one past the last element given */
 };

@@ -1,7 +1,7 @@
 /*
  * Instructions and operands.
  *
- * What an operand means is told by its tokens alone, apart from three opcodes: bra takes a label,
+ * The tokens of an operand alone decide its meaning, apart from three opcodes: bra takes a label,
  * brx a table, call lists and a function.
  */
 #include "ptx/parse.h"

@@ -70,7 +70,7 @@ enum weir_status weir_ptx_check(const struct weir_ptx_module *module,
 enum weir_status weir_ptx_print(const struct weir_ptx_module *module, FILE *out) WEIR_MUST_CHECK;
 
 /**
- * The same into memory.
+ * Print the module into memory.
  *
  * @param ret_text       gives a NUL-terminated text; the caller frees it.
  * @param ret_len_bytes  its length without the NUL; may be NULL.

@@ -6,7 +6,7 @@
 
 struct weir_ptx_seen {
     uint32_t fact; /* enum weir_ptx_fact */
-    uint32_t inst; /* the first */
+    uint32_t inst; /* the first instruction for which it holds */
     uint32_t count;
 };
 
@@ -14,7 +14,7 @@ struct weir_ptx_edge {
     uint32_t func; /* callee's id; module->n_funcs: through a pointer */
     uint32_t inst;
     bool parted; /* called at a place where threads may have parted */
-    bool ended;  /* ... and some may have left */
+    bool ended;  /* as parted, and some threads may have left */
 };
 
 /* One function with a body. Owned by the analysis while it works. */
@@ -24,24 +24,26 @@ struct weir_ptx_scan {
     uint32_t n_seen;
     struct weir_ptx_edge *edges;
     uint32_t n_edges;
-    uint32_t *shared; /* ids of the module's .shared variables that it names */
+    uint32_t *shared; /* ids of the module's .shared variables that the function names */
     uint32_t n_shared;
-    struct weir_ptx_barrier_use *barriers; /* all WEIR_PTX_BARRIERS; NULL: no such instruction */
+    /* One for each of WEIR_PTX_BARRIERS; NULL: the function uses no barrier. */
+    struct weir_ptx_barrier_use *barriers;
     uint32_t n_exits;
-    uint32_t n_full;   /* barriers of all threads: without a count */
-    uint32_t full;     /* the first of them */
-    uint32_t n_parted; /* those of them where threads may have parted */
+    uint32_t n_full;   /* number of barriers of all threads, which have no count */
+    uint32_t full;     /* the first of these barriers */
+    uint32_t n_parted; /* number of these barriers where threads may have parted */
     uint32_t parted;
     /* Instructions that wait for a warp (ptx/warp.h), [1]: where threads may have left the
      * function. */
     struct weir_ptx_warp_use {
         uint32_t n;
         uint32_t first;
-        uint32_t n_other; /* whose mask may name others than those that are there */
+        uint32_t n_other; /* number of these whose mask may name threads that are not there */
         uint32_t other;
     } warp[2];
-    bool has_red; /* one of the full barriers reduces */
-    bool sees;    /* an access sees what other blocks write; later, with all that it calls */
+    bool has_red; /* one of these barriers reduces */
+    /* An access sees what other blocks write; later this includes all called functions. */
+    bool sees;
 };
 
 /**
@@ -65,7 +67,8 @@ bool weir_ptx_scan_note(struct weir_ptx_scan *scan, enum weir_ptx_fact fact, uin
 /** Whether an instruction is a barrier of all threads of the block. @thread any */
 bool weir_ptx_is_full_barrier(const struct weir_ptx_inst *inst);
 
-/** What a function without body stands for: a fact of the device runtime's, or UNKNOWN_CALL. */
+/** The fact that a function without body stands for: one of the device runtime's, or UNKNOWN_CALL.
+ */
 enum weir_ptx_fact weir_ptx_fact_of_extern(const char *name);
 
 /** Free what a scan holds. @thread any */

@@ -5,12 +5,12 @@
 struct tarjan {
     const struct weir_ptx_graph *graph;
     struct weir_ptx_parts *parts;
-    uint32_t *index; /* per node: when it was entered, 0: not yet */
+    uint32_t *index; /* per node: number in the order of entering, 0: not entered yet */
     uint32_t *low;
     uint32_t *next; /* edge to follow next */
     uint32_t *path;
     uint32_t n_path;
-    uint32_t n_nodes; /* of parts->nodes, whose other end is the stack */
+    uint32_t n_nodes; /* number of nodes in parts->nodes, at whose other end the stack lies */
     uint32_t stack;   /* lowest index of the stack, which grows downwards */
     uint32_t count;
 };

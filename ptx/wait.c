@@ -24,24 +24,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PASSES     32  /* of a fixed point over one loop; past it the loop waits */
-#define STEPS_PER_INST 128 /* of the searches inside loops */
+/* Most passes of a fixed point over one loop; a loop that needs more counts as waiting. */
+#define MAX_PASSES     32
+#define STEPS_PER_INST 128 /* budget of the searches inside loops */
 
 struct waits {
     const struct weir_ptx_flow *flow;
     weir_ptx_call_sees_fn sees;
     void *context;
-    struct weir_ptx_parts parts; /* of the blocks */
-    uint32_t *first;             /* edges of the blocks, as a graph */
+    struct weir_ptx_parts parts; /* strongly connected parts of the blocks' graph */
+    uint32_t *first;             /* edges of the blocks' graph */
     uint32_t *to;
-    uint8_t *state;     /* per register and the carry: tainted, in the loop at hand */
-    uint32_t *n_writes; /* per register and the carry: instructions of the loop that write it */
+    uint8_t *state;     /* per register and the carry: is it tainted in the loop at hand? */
+    uint32_t *n_writes; /* per register and the carry: how many instructions of the loop write it */
     uint32_t *stack;
     uint32_t *mark;
     uint32_t n_marks;
     bool *tainted_place; /* per block */
     bool memory;         /* plain loads of this loop are tainted */
-    uint64_t steps;      /* left of the budget */
+    uint64_t steps;      /* steps left of the budget */
 };
 
 /* Take steps from the budget; when it is used up, every loop waits. */
@@ -61,7 +62,7 @@ bool weir_ptx_is_private_space(uint8_t space)
 bool weir_ptx_inst_sees(const struct weir_ptx_inst *inst)
 {
     if (weir_ptx_is_private_space(inst->space) || inst->scope == WEIR_PTX_MOD_CTA) {
-        return false; /* among blocks, a block's scope orders nothing */
+        return false; /* between blocks, a scope of one block orders nothing */
     }
     switch (inst->op) {
     case WEIR_PTX_OP_ATOM:
@@ -81,7 +82,7 @@ static const struct weir_ptx_inst *inst_at(const struct waits *w, uint32_t i)
     return &w->flow->func->insts[i];
 }
 
-/* What a loop ends by itself */
+/* What ends a loop without help from other blocks */
 
 static void count_write(void *context, uint32_t reg)
 {
@@ -98,7 +99,7 @@ static bool is_reg(const struct weir_ptx_operand *op, uint32_t reg)
 struct part {
     struct weir_ptx_loop loop;
     uint32_t n_insts;
-    bool ends_alone_add; /* its only atomic is an addition of a positive constant */
+    bool ends_alone_add; /* the only atomic of the loop is an addition of a positive constant */
 };
 
 static bool is_same_place(const struct weir_ptx_operand *a, const struct weir_ptx_operand *b)

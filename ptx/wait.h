@@ -4,7 +4,7 @@
 
 #include "ptx/flow.h"
 
-#define WEIR_PTX_WAIT_STEPS_SPARE (256u << 20) /* per module */
+#define WEIR_PTX_WAIT_STEPS_SPARE (256u << 20) /* steps to spare for each module */
 
 /** Whether a call in a loop may reach an access that sees what other blocks write. */
 typedef bool (*weir_ptx_call_sees_fn)(void *context, const struct weir_ptx_inst *call);
@@ -13,8 +13,8 @@ typedef bool (*weir_ptx_call_sees_fn)(void *context, const struct weir_ptx_inst 
 struct weir_ptx_loop {
     const uint32_t *blocks;
     uint32_t n_blocks;
-    const uint32_t *part_of; /* per block of the function, and the end */
-    uint32_t part;           /* of this loop's blocks */
+    const uint32_t *part_of; /* part of each block of the function, and of its end */
+    uint32_t part;           /* the part that this loop's blocks form */
 };
 
 /** Take steps from a budget; false once it is used up. */
@@ -44,7 +44,8 @@ bool weir_ptx_is_private_space(uint8_t space);
  * @param sees      asked for calls in loops.
  * @param context   given to sees.
  * @param spare     steps that the searches of all functions may take beyond what each has for its
- *                  size; where they end, every loop waits. What was taken is taken off.
+ *                  size; when they are used up, every loop counts as waiting. The steps taken are
+ * subtracted.
  * @param ret_inst  the branch that decides, or WEIR_PTX_NONE.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY
  * @thread any

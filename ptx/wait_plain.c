@@ -2,16 +2,17 @@
  * Loops that wait with plain loads: for (;;) if (*flag) break; where something keeps the compiler
  * from loading once (a fence, a store, a barrier).
  *
- * A branch of a loop that decides about going round waits if what it depends on (by data, and by
- * the branches that control where that is computed) holds a plain load, and there is a way from the
- * branch back to itself on which nothing of that makes progress. Progress is a register computed
- * from itself (i = i + 1, p = p->next), but not with what is loaded again and again from one
- * address; or a clock. So a loop over data ends by itself, though it may leave early because of
- * them; one that looks at the same place again does not, also when it is the inner one of two
- * that share their first block.
+ * A branch that decides whether a loop goes round again waits under two conditions. Its inputs (by
+ * data, and by the branches that control where these are computed) include a plain load, and there
+ * is a path from the branch back to itself on which none of its inputs makes progress. Progress is
+ * a register computed from itself (i = i + 1, p = p->next), but not with a value that is loaded
+ * again and again from one address; or a clock. So a loop over data ends by itself, though the data
+ * may end it early; a loop that reads the same place again does not, also when it is the inner one
+ * of two that share their first block.
  *
  * What is loaded from shared, local or parameter memory counts only in loops that also call
- * functions or load from elsewhere: one thread may have looked, and told the others.
+ * functions or load from elsewhere: one thread may have read the flag and passed its value to the
+ * others.
  *
  * Dependences are a graph: a node for each register of the function and each instruction of the
  * loop, edges from registers to the instructions that write them and from instructions to the
@@ -24,30 +25,30 @@
 #include <stdlib.h>
 
 enum change {
-    STILL,  /* the same in every turn */
-    LOADED, /* read from memory in every turn, at the same place */
-    MOVING, /* depends on progress */
+    STILL,  /* the same value in every turn of the loop */
+    LOADED, /* read from memory in every turn, at the same address */
+    MOVING, /* depends on the loop's progress */
 };
 
 struct search {
     const struct weir_ptx_flow *flow;
     const struct weir_ptx_loop *loop;
     uint64_t *steps;
-    uint32_t n_regs;          /* and the carry: the first nodes */
-    uint32_t n_insts;         /* of the loop: the other nodes */
+    uint32_t n_regs;          /* number of registers and the carry, which are the first nodes */
+    uint32_t n_insts;         /* number of the loop's instructions, which are the other nodes */
     uint32_t *inst;           /* per instruction of the loop: its place in the function */
-    uint32_t *block;          /* per instruction of the loop */
+    uint32_t *block;          /* per instruction of the loop: its block */
     uint32_t *node_of_branch; /* per block of the function: node of its last instruction */
-    uint32_t *first;          /* data dependences */
+    uint32_t *first;          /* edges of the data dependences */
     uint32_t *to;
-    uint32_t *control_first; /* per block of the function: branches that it depends on */
+    uint32_t *control_first; /* per block of the function: the branches that it depends on */
     uint32_t *control_to;
-    struct weir_ptx_parts parts; /* of the data dependences */
-    uint8_t *change;             /* per part */
+    struct weir_ptx_parts parts; /* strongly connected parts of the data dependences */
+    uint8_t *change;             /* per part: how its value changes */
     uint32_t *stack;
     uint32_t *mark;      /* per node: number of the slice that it is in */
     uint32_t *mark_slow; /* per block: number of the slice that makes progress there */
-    uint32_t *mark_way;  /* per block: number of the slice whose ways came by */
+    uint32_t *mark_way;  /* per block: number of the slice whose paths passed it */
     uint32_t n_marks;
     /* while edges are counted or written */
     uint32_t from;
@@ -173,7 +174,7 @@ static bool is_progress(const struct search *s, uint32_t node)
     return true;
 }
 
-/* What a part is, when all that it depends on is known. */
+/* Classify a part, when everything that it depends on is classified. */
 static enum change change_of(const struct search *s, uint32_t part)
 {
     bool moves = false, loads = false;
@@ -258,7 +259,8 @@ static void reach(struct search *s, uint32_t node, uint32_t *depth)
     }
 }
 
-/* All that a branch depends on; marks the blocks with progress. @return whether a load is there */
+/* Collect everything that a branch depends on, and mark the blocks with progress. @return is there
+ * a load among it? */
 static bool slice(struct search *s, uint32_t branch)
 {
     uint32_t depth = 0;
@@ -333,7 +335,7 @@ static bool waits(struct search *s, uint32_t branch)
 
     s->n_marks++;
     if (in_loop(s, ipdom) && !comes_back(s, branch, ipdom, false)) {
-        return false; /* chooses between two ways through one turn */
+        return false; /* the branch chooses between two ways through one turn */
     }
     return slice(s, branch) && s->mark_slow[branch] != s->n_marks &&
            comes_back(s, branch, flow->n_blocks, true);

@@ -6,10 +6,10 @@
 
 /* What a mask names. */
 enum weir_ptx_mask {
-    WEIR_PTX_MASK_NONE,  /* the instruction has none */
-    WEIR_PTX_MASK_ALL,   /* the whole warp, as a constant */
-    WEIR_PTX_MASK_MET,   /* threads found before it in its own basic block: none of them can have
-                            ended */
+    WEIR_PTX_MASK_NONE, /* the instruction has no mask */
+    WEIR_PTX_MASK_ALL,  /* the constant for the whole warp */
+    WEIR_PTX_MASK_MET,  /* threads found before the instruction in its basic block: none of them can
+                           have ended */
     WEIR_PTX_MASK_OTHER, /* threads that may have ended */
 };
 
@@ -21,8 +21,8 @@ enum weir_ptx_mask {
 bool weir_ptx_inst_is_warp_sync(const struct weir_ptx_inst *inst);
 
 /**
- * What the mask of an instruction names that waits for threads of its warp by one. Matrix
- * instructions have none: all threads of the warp must be there.
+ * Which threads an instruction's mask names, for one that waits for threads of its warp. Matrix
+ * instructions have no mask: all threads of the warp must be there.
  *
  * @param func   the function.
  * @param first  first instruction of its basic block.

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The position of an item in a list, from 0; -1: it is not there. */
+/* Returns the position of an item in a list, from 0; -1: it is not there. */
 static int find(const char *list, const char *item, size_t bytes)
 {
     for (int at = 0; *list; at++) {
@@ -16,7 +16,7 @@ static int find(const char *list, const char *item, size_t bytes)
     return -1;
 }
 
-/* Goes on to the next item; NULL behind the last. */
+/* Returns the next item; NULL behind the last. */
 static const char *next(const char *item)
 {
     item += strcspn(item, ",");

@@ -1,24 +1,24 @@
 /*
- * Lists of GPUs as Slurm and Weir write them: "0,2", by number, with commas and no blanks. Knows
- * nothing of either.
+ * Lists of GPUs as Slurm and Weir write them: "0,2", by number, with commas and no blanks. This
+ * code depends on neither.
  */
 #ifndef WEIR_SLURM_GPUS_H
 #define WEIR_SLURM_GPUS_H
 
 #include <stdbool.h>
 
-#define WEIR_GPUS_BYTES 256 /* of a list */
+#define WEIR_GPUS_BYTES 256 /* largest list, with the NUL */
 
-/** Is it a list of one at least, without one that is named twice? @thread any */
+/** Does the list name at least one GPU, and none of them twice? @thread any */
 bool weir_gpus_ok(const char *list);
 
-/** Do two lists name the same, in whatever order? @thread any */
+/** Do two lists name the same GPUs, in any order? @thread any */
 bool weir_gpus_same(const char *a, const char *b);
 
 /**
- * CUDA_VISIBLE_DEVICES of a program whose devices are those of a list and are counted from 0: where
- * those that it may use stand there. All of them if none does.
- * @param used  NULL: all.
+ * CUDA_VISIBLE_DEVICES of a program whose devices are those of a list and are counted from 0: the
+ * positions in that list of the devices that it may use; all positions if none of these is in it.
+ * @param used  the devices that it may use; NULL: all.
  * @thread any
  */
 void weir_gpus_visible(const char *list, const char *used, char ret_list[WEIR_GPUS_BYTES]);

@@ -7,7 +7,7 @@
 #include <strings.h>
 
 #define DEFAULT_RUN_DIR "/run/weir"
-#define DEFAULT_WEIGHT  100u /* Weir's own */
+#define DEFAULT_WEIGHT  100u /* Weir's own default */
 #define WEIGHT_MAX      10000u
 
 #define REFUSE(...) (weir_diag_set(ret_diag, 0, 0, __VA_ARGS__), WEIR_ERR_INVALID)
@@ -30,7 +30,7 @@ enum weir_status weir_share_size(const char *text, uint64_t *ret_bytes)
     }
     unsigned long long number = strtoull(text, &end, 10);
     if (*end) {
-        const char *unit = strchr(units, *end & ~0x20); /* in capitals */
+        const char *unit = strchr(units, *end & ~0x20); /* compare as a capital letter */
         if (!unit || (end[1] && strcasecmp(end + 1, "B") != 0 && strcasecmp(end + 1, "iB") != 0)) {
             return WEIR_ERR_INVALID;
         }
@@ -247,7 +247,7 @@ enum weir_status weir_share_wish_check(const struct weir_share_wish *wish,
     return WEIR_OK;
 }
 
-/* The most memory that a job with so many shards may have; 0: all. */
+/* The most memory that a job with this number of shards may have; 0: all. */
 static uint64_t most_of(const struct weir_share_rules *rules, uint32_t shards)
 {
     uint64_t most = rules->max_mem_bytes;
@@ -256,7 +256,7 @@ static uint64_t most_of(const struct weir_share_rules *rules, uint32_t shards)
         return most;
     }
     if (__builtin_mul_overflow(rules->mem_per_shard_bytes, shards, &of_shards)) {
-        return most; /* more than any device has */
+        return most; /* this is more than any device has */
     }
     return most == 0 || of_shards < most ? of_shards : most;
 }

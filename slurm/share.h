@@ -1,6 +1,6 @@
 /*
  * What a Slurm job may have of a node's GPU: the administrator's arguments in plugstack.conf, the
- * user's options, and what follows from both. Knows nothing of Slurm.
+ * user's options, and what follows from both. This code does not depend on Slurm.
  */
 #ifndef WEIR_SLURM_SHARE_H
 #define WEIR_SLURM_SHARE_H
@@ -20,12 +20,12 @@ enum weir_share_account { WEIR_SHARE_ACCOUNT_NONE, WEIR_SHARE_ACCOUNT_COMMENT };
 
 /* Arguments of the plugin. Sizes in bytes; 0: none was given. */
 struct weir_share_rules {
-    char run_dir[80];         /* of weir serve; default /run/weir */
+    char run_dir[80];         /* run directory of weir serve; default /run/weir */
     char guest_lib[PATH_MAX]; /* folder of the guest's libcuda.so.1; "": beside the plugin */
-    uint32_t max_weight, default_weight; /* 100 each where they are not given */
+    uint32_t max_weight, default_weight; /* default 100 each */
     uint64_t max_mem_bytes, default_mem_bytes;
     uint64_t mem_per_shard_bytes;
-    enum weir_priority max_priority; /* default normal */
+    enum weir_priority max_priority; /* default: normal */
     enum weir_share_gpus gpus;
     enum weir_share_account account;
 };
@@ -52,7 +52,7 @@ struct weir_share {
 const char *weir_share_option_name(enum weir_share_option option);
 
 /**
- * Read "key=value" arguments. What is in order is taken even if another is wrong.
+ * Read "key=value" arguments. Valid arguments are taken even if another one is wrong.
  *
  * @param ret_rules  always filled.
  * @param ret_diag   the first complaint.
@@ -81,7 +81,8 @@ enum weir_status weir_share_wish_take(struct weir_share_wish *wish, enum weir_sh
                                       const char *text, struct weir_diag *ret_diag) WEIR_MUST_CHECK;
 
 /**
- * Is a wish within the rules, as far as can be told where it is made? Shards are known on the node.
+ * Is a wish within the rules, as far as can be told where it is made? The number of shards is known
+ * only on the node.
  * @return WEIR_OK, WEIR_ERR_INVALID
  * @thread any
  */

@@ -45,10 +45,10 @@ static struct weir_share_rules rules;
 static struct weir_share_wish wish;
 static bool has_wish;
 
-/* slurmstepd's: read by its tasks, which are forked. */
-static bool is_ours;               /* the step's tasks get the job's tenant */
-static char problem[400];          /* .. or this, and do not start; "": none */
-static char gpus[WEIR_GPUS_BYTES]; /* the tenant's devices; "": all of the host's */
+/* Set in slurmstepd and read by its tasks, which are forked from it. */
+static bool is_ours;      /* the step's tasks get the job's tenant */
+static char problem[400]; /* otherwise the reason why the tasks do not start; "": there is none */
+static char gpus[WEIR_GPUS_BYTES]; /* the tenant's devices; "": all devices of the host */
 
 #define PROBLEM(...) (void)snprintf(problem, sizeof(problem), __VA_ARGS__)
 
@@ -70,7 +70,7 @@ static const char *error_in(const struct weir_status_report *report)
 
 /* ---------------------------------------------------------------- the tenant */
 
-/* Does a tenant that is there have this setting, from the beginning? */
+/* Did the existing tenant have this setting from the beginning? */
 static bool has(const struct weir_status_report *report, const char *key, const char *value)
 {
     for (size_t i = 0; i < report->n_settings; i++) {
@@ -82,7 +82,8 @@ static bool has(const struct weir_status_report *report, const char *key, const 
     return false;
 }
 
-/* Sizes are written in several ways: compared by what they mean. Bytes alone have no unit there. */
+/* Compare sizes by their meaning, since they are written in several ways. Plain bytes have no unit
+ * there. */
 static bool has_memory(const struct weir_status_report *report, uint64_t bytes)
 {
     for (size_t i = 0; i < report->n_settings; i++) {
@@ -95,7 +96,7 @@ static bool has_memory(const struct weir_status_report *report, uint64_t bytes)
     return false;
 }
 
-/* The devices that a tenant has, as it was made. */
+/* Note the devices that the tenant was made with. */
 static void note_gpus(const struct weir_status_report *report)
 {
     for (size_t i = 0; i < report->n_settings; i++) {
@@ -106,7 +107,8 @@ static void note_gpus(const struct weir_status_report *report)
     }
 }
 
-/* It is there already: made by an earlier step, so for this user and with the same wishes. */
+/* The tenant exists already: check that an earlier step made it for this user and with the same
+ * wishes. */
 static void compare(const struct weir_status_report *report, const char *name, const char *user)
 {
     char weight[16];
@@ -122,7 +124,7 @@ static void compare(const struct weir_status_report *report, const char *name, c
     }
 }
 
-/* Ask the host; NULL: it does not answer, and that is the problem. */
+/* Ask the host. NULL: it does not answer, and `problem` says so. */
 static struct weir_status_report *ask(const char *const *words, size_t n_words)
 {
     struct weir_status_report *report;
@@ -135,7 +137,7 @@ static struct weir_status_report *ask(const char *const *words, size_t n_words)
     return report;
 }
 
-/* Is it there, or is there a problem already? */
+/* Does the tenant exist, or is there a problem already? */
 static bool is_there(const char *name, const char *user)
 {
     const char *const words[] = {"tenant", "show", name};
@@ -151,13 +153,13 @@ static bool is_there(const char *name, const char *user)
 
 /* ---------------------------------------------------------------- the job's GPUs */
 
-/* Where the prolog notes them. false: very long. */
+/* Path where the prolog notes the job's GPUs. false: it is very long. */
 static bool note_path(uint32_t job, char path[PATH_MAX])
 {
     return snprintf(path, PATH_MAX, "%s/slurm/%u", rules.run_dir, job) < PATH_MAX;
 }
 
-/* What the prolog has noted; "": nothing, or no list. */
+/* Read what the prolog has noted; "": nothing, or no valid list. */
 static void read_note(uint32_t job, char list[WEIR_GPUS_BYTES])
 {
     char path[PATH_MAX];
@@ -172,7 +174,7 @@ static void read_note(uint32_t job, char list[WEIR_GPUS_BYTES])
     fclose(file);
 }
 
-/* Are they all that the host has? Then the job's programs are served with everybody's. */
+/* Does the job have all of the host's GPUs? Then its programs share workers with all tenants. */
 static bool are_all(const char *list)
 {
     static const char *const words[] = {"status"};
@@ -221,7 +223,7 @@ static void make_tenant(const char *name, const char *user, const struct weir_sh
     }
     struct weir_status_report *report = ask(words, n);
     const char *why = report ? error_in(report) : NULL;
-    if (why && !is_there(name, user)) { /* else another step was faster */
+    if (why && !is_there(name, user)) { /* otherwise another step was faster */
         PROBLEM("the host of this node's GPU refuses the job: %s", why);
     }
     weir_status_report_destroy(report);
@@ -257,7 +259,7 @@ static struct spank_option options[] = {
      on_option},
 };
 
-/* Of a job that asks for something, and of the node: the rules must be in order. */
+/* Needed for a job that asks for something, and on the node: the rules must be valid. */
 static void read_rules(int argc, char **argv)
 {
     struct weir_diag diag = {0};
@@ -302,7 +304,7 @@ static int check_here(void)
 
 /* ---------------------------------------------------------------- slurmstepd */
 
-/* That Slurm gave the step on this node: it sets the variable, whatever the user's has. */
+/* The shards that Slurm gave the step on this node: Slurm overrides what the user set. */
 static uint32_t shards_of(spank_t spank)
 {
     char text[16];
@@ -360,7 +362,7 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
 
 #pragma GCC visibility pop
 
-/* The administrator's, or the folder "guest" beside this plugin. */
+/* The administrator's folder, or "guest" beside this plugin. */
 static bool guest_folder(char folder[PATH_MAX])
 {
     Dl_info self;
@@ -373,7 +375,7 @@ static bool guest_folder(char folder[PATH_MAX])
                              self.dli_fname) < PATH_MAX;
 }
 
-/* In front of what the job has, unless a step of the job has put it there. */
+/* Put the folder in front of the job's paths, unless a step of the job has done so. */
 static bool add_library_path(spank_t spank, const char *folder)
 {
     static char old[65536];
@@ -393,7 +395,7 @@ static bool add_library_path(spank_t spank, const char *folder)
     return spank_setenv(spank, "LD_LIBRARY_PATH", joined, 1) == ESPANK_SUCCESS;
 }
 
-/* A tenant's devices are counted from 0; Slurm says which of the node's a step has. */
+/* A tenant's devices are counted from 0; Slurm says which of the node's devices a step has. */
 static bool set_visible(spank_t spank)
 {
     char used[WEIR_GPUS_BYTES] = "";
@@ -402,7 +404,7 @@ static bool set_visible(spank_t spank)
         return true;
     }
     if (spank_getenv(spank, "SLURM_STEP_GPUS", used, sizeof(used)) != ESPANK_SUCCESS) {
-        used[0] = '\0'; /* a batch script: all of the job's */
+        used[0] = '\0'; /* a batch script may use all devices of the job */
     }
     weir_gpus_visible(gpus, used, visible);
     return spank_setenv(spank, "CUDA_VISIBLE_DEVICES", visible, 1) == ESPANK_SUCCESS;
@@ -464,7 +466,7 @@ static void write_use(uint32_t job, const struct weir_status_tenant *t)
     }
 }
 
-/* Of the whole job up to now, on this node. */
+/* Report what the whole job has used up to now, on this node. */
 static void account(uint32_t job)
 {
     static const char *const words[] = {"status"};
@@ -481,7 +483,7 @@ static void account(uint32_t job)
 
 #pragma GCC visibility push(default)
 
-/* When the last task of a step on the job's first node has ended: the job has not yet. */
+/* Runs when the last task of a step on the job's first node has ended, but not the job. */
 int slurm_spank_task_exit(spank_t spank, int argc, char **argv)
 {
     static uint32_t n_exited;
@@ -502,10 +504,11 @@ int slurm_spank_task_exit(spank_t spank, int argc, char **argv)
 
 /* ---------------------------------------------------------------- the job */
 
-/* Of every job that has GPUs. What fails here drains the node, so nothing does. */
+/* Runs for every job that has GPUs. A failure here would drain the node, so it never fails. */
 int slurm_spank_job_prolog(spank_t spank, int argc, char **argv)
 {
-    const char *list = getenv("SLURM_JOB_GPUS"); /* slurmd's own, with this hook and scripts */
+    /* slurmd sets this for this hook and for scripts. */
+    const char *list = getenv("SLURM_JOB_GPUS");
     char path[PATH_MAX];
     uint32_t job;
     read_rules(argc, argv);
@@ -530,11 +533,11 @@ static void remove_note(uint32_t job)
     if (note_path(job, path)) {
         (void)unlink(path);
         *strrchr(path, '/') = '\0';
-        (void)rmdir(path); /* if that was the last */
+        (void)rmdir(path); /* succeeds if this was the last note */
     }
 }
 
-/* Of every job: no step may have lived to say that there is a tenant. */
+/* Runs for every job: perhaps no step has lived long enough to note that there is a tenant. */
 int slurm_spank_job_epilog(spank_t spank, int argc, char **argv)
 {
     char name[WEIR_TENANT_NAME_BYTES];
@@ -550,7 +553,8 @@ int slurm_spank_job_epilog(spank_t spank, int argc, char **argv)
     name_of(job, name);
     status = weir_control_ask(rules.run_dir, words, 3, -1, &report);
     if (status == WEIR_OK) {
-        weir_status_report_destroy(report); /* an error in it: there was none */
+        weir_status_report_destroy(
+            report); /* an error in the report means that there was no tenant */
     } else if (status != WEIR_ERR_NOT_FOUND) {
         slurm_error("weir: tenant %s is not removed: %s/admin.sock: %s", name, rules.run_dir,
                     weir_status_text(status));

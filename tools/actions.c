@@ -1,11 +1,11 @@
-/* Commands with actions: weir tenant set, weir trace start, .. */
+/* Commands with actions, such as weir tenant set and weir trace start. */
 #include "base/guess.h"
 #include "tools/command.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Does the option take the next word for its value? As getopt_long, names may be cut short. */
+/* Does the option take the next word as its value? As in getopt_long, names may be cut short. */
 static bool takes_next(const char *word, const char *const *valued)
 {
     if (strncmp(word, "--", 2) != 0 || strchr(word, '=')) {
@@ -42,7 +42,7 @@ static void print_help(FILE *to, const struct weir_actions *all)
 
 int weir_actions_run(int argc, char **argv, const struct weir_actions *all)
 {
-    static char full[32]; /* what an action gets for argv[0], and so what its help shows */
+    static char full[32]; /* argv[0] of the action, which its help shows */
     int at = find_word(argc, argv, all->valued);
     if (at == argc) {
         for (int i = 1; i < argc; i++) {

@@ -1,4 +1,4 @@
-/* A subcommand asks a running host. */
+/* How a subcommand asks a running host. */
 #ifndef WEIR_TOOLS_ASK_H
 #define WEIR_TOOLS_ASK_H
 
@@ -16,14 +16,15 @@ struct weir_status_report *weir_ask(const char *command, const char *run_dir,
                                     int *ret_exit);
 
 /**
- * Whose programs a worker serves: "alice: train (12), bob: infer (34)", or "no program".
+ * List the programs that a worker serves, by tenant: "alice: train (12), bob: infer (34)", or "no
+ * program".
  *
  * @return room; what does not fit is left out.
  */
 const char *weir_worker_programs(const struct weir_status_report *report,
                                  const struct weir_status_worker *worker, char *room, size_t bytes);
 
-/** Complain that the host cannot be asked. @return the exit status */
+/** Print that the host cannot be asked. @return the exit status */
 int weir_ask_failed(const char *command, const char *run_dir, enum weir_status status);
 
 #endif

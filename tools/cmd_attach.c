@@ -2,8 +2,8 @@
  * weir attach: give a virtual machine of libvirt the devices of a tenant's channel.
  *
  * Three things, in the order in which they need each other: the tenant exists in the host, with its
- * socket; the domain's metadata says what it is to get, so that the next host knows it, too; the
- * domain has the device. Each may have been done before: then it stays as it is.
+ * socket; the domain's metadata has the tenant's settings, so that the next host knows them, too;
+ * the domain has the device. A step that was done before is left as it is.
  */
 #include "host_backend/config/config.h"
 #include "host_backend/config/control.h"
@@ -28,12 +28,12 @@ struct request {
     const char *connect;
     const char *weight, *memory, *priority;
     const char *channel, *ports;
-    char vsock_cid[16];    /* "": not by vsock */
-    char memory_path[256]; /* of an NVDIMM */
+    char vsock_cid[16];    /* "": vsock is not used */
+    char memory_path[256]; /* file of an NVDIMM */
     struct weir_channel_plan plan;
 };
 
-/* "weight=300" and so on: what of the tenant is asked for. */
+/* List the tenant's requested settings: "weight=300" and so on. */
 static size_t list_settings(const struct request *r, char words[SETTINGS_MAX][80])
 {
     const struct {
@@ -51,7 +51,8 @@ static size_t list_settings(const struct request *r, char words[SETTINGS_MAX][80
     return n;
 }
 
-/* Ask the host; prints its complaints. WEIR_ERR_NOT_FOUND also when it knows no such tenant. */
+/* Ask the host, and print its complaints. WEIR_ERR_NOT_FOUND: for instance, it has no such tenant.
+ */
 static enum weir_status ask(const struct request *r, const char *action, bool quiet,
                             const char words[][80], size_t n_words)
 {
@@ -75,7 +76,7 @@ static enum weir_status ask(const struct request *r, const char *action, bool qu
     return status;
 }
 
-/* The tenant is there, with these settings. */
+/* Make sure that the tenant exists with these settings. */
 static bool provide_tenant(const struct request *r)
 {
     char words[SETTINGS_MAX][80];
@@ -97,7 +98,7 @@ static bool provide_tenant(const struct request *r)
     return status == WEIR_OK;
 }
 
-/* The settings as libvirt keeps them: those that are asked for are new, others stay. */
+/* Write the settings as libvirt keeps them: requested ones are new, all others stay. */
 static bool write_metadata(const struct request *r, struct weir_virt_domain *domain)
 {
     static const unsigned int places[] = {WEIR_VIRT_LIVE, WEIR_VIRT_CONFIG};
@@ -117,7 +118,7 @@ static bool write_metadata(const struct request *r, struct weir_virt_domain *dom
     return good;
 }
 
-/* Add the channel's device to the machine that runs, or to the definition. */
+/* Add the channel's device to the running machine, or to its definition. */
 static bool add_device(const struct request *r, struct weir_virt_domain *domain, bool live)
 {
     char *device = weir_channel_device(&r->plan);
@@ -162,7 +163,7 @@ static bool add_everywhere(const struct request *r, struct weir_virt_domain *dom
     return good;
 }
 
-/* The machine's CID, or one for it: the tenant must know it before the machine connects. */
+/* Find the machine's CID, or choose one: the tenant must know it before the machine connects. */
 static bool choose_cid(struct request *r, struct weir_virt_domain *domain)
 {
     char *xml = weir_virt_xml(domain, !domain->persistent);
@@ -183,7 +184,7 @@ static bool choose_cid(struct request *r, struct weir_virt_domain *domain)
     return true;
 }
 
-/* The machine's definition, or the machine if it has none, has a place for an NVDIMM. */
+/* Does the machine's definition, or the machine if it has none, have a place for an NVDIMM? */
 static bool has_memory_room(const struct request *r, struct weir_virt_domain *domain)
 {
     char *xml = weir_virt_xml(domain, !domain->persistent);
@@ -200,7 +201,7 @@ static bool has_memory_room(const struct request *r, struct weir_virt_domain *do
     return room;
 }
 
-/* The file is there since the tenant is. */
+/* Get the size of the memory's file, which exists since the tenant does. */
 static bool measure_memory(struct request *r)
 {
     struct stat info;
@@ -220,7 +221,7 @@ static bool is_plain(const char *text)
     return !text || !strpbrk(text, "<>&'\"");
 }
 
-/* Before libvirt is asked anything: a value that no tenant can have. */
+/* Find a setting that no tenant can have, before libvirt is asked anything. */
 static bool settings_good(const struct request *r)
 {
     const struct {
@@ -245,7 +246,7 @@ static bool settings_good(const struct request *r)
     return true;
 }
 
-/* What is asked for makes sense, whatever the machine. */
+/* Make the plan, and check the requests that do not depend on the machine. */
 static bool make_plan(struct request *r)
 {
     r->plan = (struct weir_channel_plan){

@@ -24,7 +24,7 @@ static void list(const struct weir_cdi_spec *spec)
     }
 }
 
-/* Of the tenants in a report; complains on stderr. */
+/* Write the specification for the tenants in a report; complains on stderr. */
 static enum weir_status generate(const struct weir_status_report *report, const char *output,
                                  bool names)
 {

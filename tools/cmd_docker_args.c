@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-/* Who may not look into the host's folders is answered all the same: docker's daemon may. */
+/* A user who may not look into the host's folders still gets an answer: docker's daemon may look.
+ */
 static bool tenant_is_there(const char *run_dir, const char *tenant)
 {
     char folder[PATH_MAX], path[PATH_MAX + sizeof("/default.sock")];
@@ -28,7 +29,8 @@ static bool tenant_is_there(const char *run_dir, const char *tenant)
                 folder);
         return false;
     }
-    snprintf(path, sizeof(path), "%s/default.sock", folder); /* a host leaves the folder behind */
+    /* The host leaves the folder behind when it ends. */
+    snprintf(path, sizeof(path), "%s/default.sock", folder);
     if (stat(path, &info) != 0 && errno == ENOENT) {
         fprintf(stderr, "weir docker-args: %s: not found (is weir serve running?)\n", path);
         return false;

@@ -38,7 +38,7 @@ static void way(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void mend(const char *kind, const char *remedy, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* One line, with what would mend it under it. */
+/* Print one line, and under it what would solve the problem. */
 static void tell(const char *result, const char *remedy, const char *format, va_list args)
     __attribute__((format(printf, 3, 0)));
 
@@ -68,7 +68,7 @@ static void ok(const char *format, ...)
     va_end(args);
 }
 
-/* A way to a host: no fault if it is closed. */
+/* Print a line about a way to a host, which is no fault if it is closed. */
 static void way(const char *format, ...)
 {
     va_list args;
@@ -199,7 +199,7 @@ static void check_driver(void)
 }
 #endif
 
-/* Which host a program started here would use. */
+/* Find the host that a program started here would use. */
 static const char *host_url(const char *run_dir, char *url, size_t bytes)
 {
     if (!run_dir) {
@@ -214,8 +214,8 @@ static const char *host_url(const char *run_dir, char *url, size_t bytes)
 }
 
 /*
- * The ways to a host that nobody has named, best first: which would be taken, and why not the ones
- * before it. Said where there is more to it than the socket of this machine.
+ * The ways to a host that nobody has named, best first: print which one would be used, and why
+ * those before it would not. Not printed if the socket of this machine is the only way.
  */
 static void print_routes(const char *url)
 {
@@ -252,15 +252,15 @@ static const char *tenant_url(const char *run_dir, const struct weir_status_repo
     return room;
 }
 
-/* What the kernel says of a process in /proc/PID/status. */
+/* What /proc/PID/status says of a process. */
 struct confinement {
     uid_t uid;
-    bool capable; /* it has capabilities, or could get some */
+    bool capable; /* the process has capabilities, or could get some */
     bool no_new_privileges;
-    bool filtered; /* system calls */
+    bool filtered; /* its system calls are filtered */
 };
 
-/* The number behind a name. */
+/* Read the number behind a name. */
 static uint64_t fact_of(const char *text, const char *name, int base)
 {
     const char *at = strstr(text, name);
@@ -297,7 +297,7 @@ static void check_worker_user(const struct confinement *worker, const struct con
     }
 }
 
-/* All workers are made alike: one is looked at. */
+/* Look at one worker, because all are made in the same way. */
 static void check_workers(const struct weir_status_report *report)
 {
     struct confinement worker, host;
@@ -318,7 +318,7 @@ static void check_workers(const struct weir_status_report *report)
     }
 }
 
-/* nvidia-smi on the host shows workers: whose they are. */
+/* nvidia-smi on the host shows workers: print whose programs they serve. */
 static void map_workers(const struct weir_status_report *report)
 {
     for (size_t i = 0; i < report->n_workers; i++) {
@@ -347,7 +347,7 @@ static void check_memory(const struct weir_status_report *report)
     }
 }
 
-/* Gives what a program is to be tried with; NULL: there is no host. */
+/* Returns the host's address for the trial of a program; NULL: there is no host. */
 static const char *check_host(const char *run_dir, const char *url, char room[PATH_MAX])
 {
     static const char *const of_machines[] = {"devdax://", "ivshmem://", "vsock://"};
@@ -399,7 +399,8 @@ static const char *check_host(const char *run_dir, const char *url, char room[PA
     return NULL;
 }
 
-/* In the child: what a program does first. The exit status is the first CUresult that is not 0. */
+/* Runs in the child, and calls what a program calls first. The exit status is the first CUresult
+ * that is not 0. */
 static int probe_guest(const char *library, const char *url)
 {
     setenv("WEIR_HOST", url, 1);

@@ -9,15 +9,15 @@
 #include <string.h>
 #include <time.h>
 
-#define EVENTS_MAX 1024 /* that a host keeps */
+#define EVENTS_MAX 1024 /* how many events a host keeps */
 
 struct wish {
     const char *run_dir;
-    const char *tenant; /* NULL: any */
+    const char *tenant; /* NULL: any tenant */
     bool json;
     bool follow;
-    char since[32];  /* UTC, as events have it; "": whenever */
-    uint64_t number; /* of the first event that is wanted; 0: any */
+    char since[32];  /* UTC, in the form that events have; "": any time */
+    uint64_t number; /* number of the first event to show; 0: any */
 };
 
 static bool is_wanted(const struct wish *wish, const struct weir_status_event *e)
@@ -72,7 +72,7 @@ static struct weir_status_report *ask(const struct wish *wish, int *ret_exit)
     return weir_ask("events", wish->run_dir, words, 1, -1, ret_exit);
 }
 
-/* Of those that are wanted, only the last n of now, and what comes after. */
+/* Of the present events to show, print only the last n, and then those that follow. */
 static int skip_to_last(struct wish *wish, long long n)
 {
     int exit_status = WEIR_EXIT_OK;
@@ -91,7 +91,7 @@ static int skip_to_last(struct wish *wish, long long n)
     return exit_status;
 }
 
-/* "10m" is so long ago, "2026-01-31" or "2026-01-31T12:00" a time. */
+/* "10m" means that long ago; "2026-01-31" or "2026-01-31T12:00" is a time. */
 static bool read_since(const char *text, char *ret_since, size_t bytes)
 {
     static const struct {

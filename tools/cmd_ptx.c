@@ -1,4 +1,4 @@
-/* weir ptx: what is done with PTX files; each action is a file of its own. */
+/* weir ptx: actions on PTX files; each action has a file of its own. */
 #include "tools/command.h"
 #include "tools/ptx_inspect.h"
 #include "tools/ptx_transform.h"

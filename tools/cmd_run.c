@@ -15,15 +15,15 @@
 
 #define WISH_BYTES 128
 
-/* What cannot work is better said now than as "no CUDA device" by the program. */
+/* weir run reports what cannot work, because the program would only say "no CUDA device". */
 
 static const char *name_or_environment(const char *given, const char *variable)
 {
     return given ? given : getenv(variable);
 }
 
-/* Is there a host whose tenants have their sockets in the folder of this one? It may not be for
- * this user to ask. */
+/* Is there a host with tenants' sockets in the folder of this socket? This user may not be allowed
+ * to ask it. */
 static bool host_there(const char *path)
 {
     char run_dir[PATH_MAX];
@@ -69,8 +69,8 @@ static bool host_good(const char *host)
     return !problem;
 }
 
-/* A name that cannot be looked up now may be so later, as when a machine starts; not one that is
- * not there. */
+/* Is there such a name? One that cannot be looked up now may be found later, for instance while a
+ * machine starts; one that does not exist will not. */
 static bool name_there(const char *host)
 {
     char name[256];
@@ -149,7 +149,7 @@ static bool set_library_path(const char *folder)
     return set;
 }
 
-/* What a share on demand is asked for: the options that are given. */
+/* Collect the options that a share on demand is requested with. */
 struct wishes {
     const char *memory, *weight, *priority, *sm_limit, *sessions;
     bool any;
@@ -160,7 +160,7 @@ static bool wants_share(const struct wishes *w)
     return w->any || w->memory || w->weight || w->priority || w->sm_limit || w->sessions;
 }
 
-/* The URL of a tenant that the host makes for this process; complains. */
+/* Get the URL of a tenant that the host makes for this process; complains on stderr. */
 static int make_share(const struct wishes *w, const char *run_dir, char *url, size_t bytes)
 {
     const struct {
@@ -264,7 +264,7 @@ int weir_cmd_run(int argc, char **argv)
     } else if (!host && !tenant && !run_dir) {
         host = getenv("WEIR_HOST");
     }
-    const char *meant = NULL; /* the tenant of a host that only a folder was named of */
+    const char *meant = NULL; /* the tenant, if the host is only given by its folder */
     if (!host || !*host) {
         meant = tenant ? tenant : "default";
         snprintf(url, sizeof(url), "ipc://%s/%s.sock",

@@ -25,7 +25,7 @@ struct wish {
     bool open, learn, replay, quick, shares, all, json, cost;
 };
 
-/* What listens to a run. */
+/* What receives the events of a run. */
 struct listeners {
     struct weir_sim_timeline *timeline;
     struct weir_sched_trace *trace;
@@ -48,7 +48,7 @@ static void on_hold(void *user, const struct weir_sim_hold *hold)
 static void on_record(void *user, const struct weir_sched_record *record)
 {
     struct listeners *l = user;
-    /* One thread is both ends here: room is made when it is needed. */
+    /* This thread is both ends of the ring, so it makes room when room is needed. */
     static uint32_t since_flush;
     (void)weir_sched_trace_put(l->trace, record);
     if (++since_flush >= RING_RECORDS / 4) {
@@ -235,7 +235,7 @@ static void name_policies(const struct weir_policy_set *set, char *ret_text, siz
     }
 }
 
-/* The same load with other settings, too. */
+/* Run the same load with other settings, too. */
 static bool compare(const struct wish *wish, const struct weir_sim_load *load,
                     const struct weir_sim_params *params)
 {
@@ -281,7 +281,7 @@ static bool simulate(const struct wish *wish, const struct weir_sim_gpu_params *
     return is_good;
 }
 
-/* The same decisions? Exit status 1 when not. */
+/* Are the decisions the same? Exit status 1 if not. */
 static bool replay(const struct wish *wish, const struct weir_policy_set *policies,
                    const void *data, uint64_t bytes)
 {

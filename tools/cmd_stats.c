@@ -13,8 +13,8 @@
 #define ROWS_SHOWN 25
 
 struct wish {
-    const char *tenant; /* NULL: any */
-    long long session;  /* 0: any */
+    const char *tenant; /* NULL: any tenant */
+    long long session;  /* 0: any session */
     bool all;
     bool json;
     bool predictions;
@@ -91,7 +91,7 @@ static void add_to(struct weir_status_function *total, const struct weir_status_
     total->max_ns = f->max_ns > total->max_ns ? f->max_ns : total->max_ns;
 }
 
-/* The counters of one session, or of one device: they lie together. */
+/* Find where the counters of one session or one device end; they are adjacent. */
 static size_t counts_of(const struct weir_status_count *rows, size_t n, size_t first)
 {
     size_t last = first;
@@ -165,7 +165,7 @@ static void print_json(const struct weir_status_counted *session,
     printf("}\n");
 }
 
-/* Of each device, behind the sessions. */
+/* Print the runs of each device, after the sessions. */
 static void show_runs(const struct weir_status_report *report, bool json)
 {
     for (size_t first = 0, n; first < report->n_runs; first += n) {
@@ -204,7 +204,7 @@ static void show_predictions(const struct weir_status_report *report, const stru
     }
 }
 
-/* How many sessions it has shown. */
+/* Print the sessions. @return how many were shown */
 static size_t show(const struct weir_status_report *report, const struct wish *wish,
                    compare_fn compare)
 {
@@ -235,7 +235,7 @@ static size_t show(const struct weir_status_report *report, const struct wish *w
         }
         shown++;
     }
-    /* Of one that is asked for and not there the caller complains. */
+    /* For a session or tenant that was named and does not exist, the caller complains. */
     if (!shown && !wish->session && !wish->tenant && !(wish->json && report->n_runs)) {
         printf(wish->json ? "{\"sessions\":0}\n" : "(no sessions)\n");
     }
@@ -245,7 +245,8 @@ static size_t show(const struct weir_status_report *report, const struct wish *w
     return shown;
 }
 
-/* One that has no sessions is good, one that there is not is a typing error. */
+/* Does the tenant exist? One without sessions is fine; a name that does not exist is a typing
+ * error. */
 static bool tenant_is_there(const char *run_dir, const char *tenant)
 {
     static const char *const words[] = {"status"};
@@ -269,7 +270,7 @@ static bool tenant_is_there(const char *run_dir, const char *tenant)
     return there;
 }
 
-/* No session was shown: was it asked for one that is not there? */
+/* No session was shown: is that fine, or does a named session or tenant not exist? */
 static bool nothing_is_good(const char *run_dir, const struct wish *wish)
 {
     if (wish->tenant && !tenant_is_there(run_dir, wish->tenant)) {

@@ -53,7 +53,7 @@ static int list(const struct request *r)
     return WEIR_EXIT_OK;
 }
 
-/* Prints what the host has to say; false when it refused. */
+/* Print the host's notes; false: it refused the request. */
 static bool print_notes(const struct weir_status_report *report)
 {
     bool good = true;
@@ -85,7 +85,8 @@ static void print_settings(const struct weir_status_report *report)
         const struct weir_status_setting *s = &report->settings[i];
         printf("%-12s %-24s ", s->key, shown(s->value));
         if (strcmp(s->value, s->base) != 0 && t && strcmp(s->origin, t->source) == 0) {
-            printf("of the %s that were asked for", s->base); /* divided: a share on demand */
+            /* This is a share on demand whose settings were divided. */
+            printf("of the %s that were asked for", s->base);
         } else if (strcmp(s->value, s->base) != 0) {
             printf("by %s, until the host ends; %s: %s", s->origin, t ? t->source : "before",
                    shown(s->base));
@@ -120,7 +121,7 @@ static void print_changes(const struct request *r, const struct weir_status_repo
     }
 }
 
-/* A file's text, to be freed; NULL after a complaint. */
+/* Read a file's text, to be freed; NULL after a complaint. */
 static char *read_file(const char *path)
 {
     FILE *file = fopen(path, "r");
@@ -139,7 +140,7 @@ static char *read_file(const char *path)
     return text;
 }
 
-/* Written beside it, checked as a host would, and put in its place. */
+/* Write the text to a file beside it, check it as a host would, and rename it into place. */
 static bool replace_file(const char *path, const char *text)
 {
     char beside[PATH_MAX];
@@ -171,7 +172,7 @@ static bool replace_file(const char *path, const char *text)
     return good;
 }
 
-/* The file's text with what was asked for, to be freed. */
+/* The file's text with the requested changes, to be freed. */
 static char *edited(const struct request *r, char *text)
 {
     const char *name = r->words[1];
@@ -181,7 +182,7 @@ static char *edited(const struct request *r, char *text)
         char key[64];
         const char *equals = strchr(r->words[i], '=');
         if (!equals[1]) {
-            continue; /* it goes back to what the file says */
+            continue; /* the setting returns to the value in the file */
         }
         snprintf(key, sizeof(key), "%.*s", (int)(equals - r->words[i]), r->words[i]);
         for (char *c = key; *c; c++) {
@@ -194,7 +195,7 @@ static char *edited(const struct request *r, char *text)
     return next;
 }
 
-/* What the host has taken goes into its file; it reads that again, so that both agree. */
+/* Save what the host has accepted in its file. The host reads that again, so that both agree. */
 static bool save(const struct request *r, const struct weir_status_report *report)
 {
     if (!report->config[0]) {
@@ -280,7 +281,7 @@ static bool take_words(int argc, char **argv, const char *usage, const char *abo
     if (!weir_options_parse(argc, argv, usage, about, options, &first, ret_exit)) {
         return false;
     }
-    r->words[r->n_words++] = strchr(argv[0], ' ') + 1; /* behind "tenant" */
+    r->words[r->n_words++] = strchr(argv[0], ' ') + 1; /* the action's name, behind "tenant" */
     for (; first < argc && r->n_words < WORDS_MAX; first++) {
         r->words[r->n_words++] = argv[first];
     }

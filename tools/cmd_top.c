@@ -23,7 +23,7 @@ struct wish {
     const char *run_dir;
     bool batch, once, json;
     enum weir_top_sort sort;
-    long long frames; /* 0: no end */
+    long long frames; /* 0: endless */
     long long interval_ms;
 };
 
@@ -36,7 +36,7 @@ static void on_signal(int number)
     told_to_stop = 1;
 }
 
-/* The rows of a frame. */
+/* Print the rows of a frame. */
 static void print_json(const struct weir_top_rates *rates)
 {
     for (size_t i = 0; i < rates->n_devices; i++) {
@@ -106,11 +106,11 @@ static enum key wait_for(uint64_t due_ms, bool in_place)
     return KEY_END;
 }
 
-/* Frames until enough were shown, q, a signal, or the host's end. */
+/* Show frames until enough were shown, q is hit, a signal comes, or the host ends. */
 static enum weir_status show(struct wish *wish, const struct weir_top_screen *screen,
                              struct weir_status_report *before)
 {
-    struct weir_status_report *now = NULL; /* of the last frame, with `before` */
+    struct weir_status_report *now = NULL; /* report of the last frame, with `before` */
     uint64_t due_ms = monotonic_ms() + (uint64_t)wish->interval_ms;
     enum weir_status status = WEIR_OK;
     for (long long i = 0; wish->frames == 0 || i < wish->frames;) {
@@ -120,7 +120,7 @@ static enum weir_status show(struct wish *wish, const struct weir_top_screen *sc
         }
         if (key == KEY_SORT) {
             wish->sort = (wish->sort + 1) % WEIR_TOP_SORT_COUNT;
-            if (now) { /* the same numbers in another order */
+            if (now) { /* show the same numbers in another order */
                 (void)print_frame(wish, screen, before, now);
             }
             continue;
@@ -136,7 +136,7 @@ static enum weir_status show(struct wish *wish, const struct weir_top_screen *sc
             status = WEIR_ERR_NO_MEMORY;
         }
         if (status != WEIR_OK || ferror(stdout)) {
-            break; /* the host has ended, or whoever read it has gone */
+            break; /* the host has ended, or the reader of the output has */
         }
         i++;
     }
@@ -145,7 +145,7 @@ static enum weir_status show(struct wish *wish, const struct weir_top_screen *sc
     return status;
 }
 
-/* The terminal's other screen, and keys without Enter; given back by close_terminal(). */
+/* Switch to the terminal's other screen, and get keys without Enter; close_terminal() undoes it. */
 static bool open_terminal(void)
 {
     struct sigaction stop = {.sa_handler = on_signal};

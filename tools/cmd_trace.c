@@ -1,4 +1,4 @@
-/* weir trace: scheduling recorded from a running host, made up, shown, and explained. */
+/* weir trace: scheduling that was recorded from a running host or made up, shown and explained. */
 #include "sched/trace/trace.h"
 #include "tools/ask.h"
 #include "tools/command.h"
@@ -16,7 +16,7 @@
 
 static const struct weir_option no_options[] = {{.name = NULL}};
 
-/* Created anew, or a file that the user may write: --force is not needed for what is empty. */
+/* Create the output file; --force overwrites an existing one. */
 static int create_file(const char *path, bool force)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (force ? O_TRUNC : O_EXCL), 0666);
@@ -188,7 +188,7 @@ static int generate(int argc, char **argv)
 
 /* ------------------------------------------------------------------ start, stop */
 
-/* What the workers say; false: nobody says anything good. */
+/* Print what the workers answer; false: no worker was successful. */
 static bool print_answers(const struct weir_status_report *report)
 {
     for (size_t i = 0; i < report->n_notes; i++) {

@@ -23,8 +23,9 @@ typedef int (*weir_command_fn)(int argc, char **argv);
 struct weir_option {
     const char *name;  /* without "--" */
     const char *value; /* placeholder of its value in the help; NULL: a flag */
-    const char *help;  /* NULL: not in the help, for a name that only says what replaces it */
-    /* Where it goes: *text for one with a value (borrowed from argv), *flag for one without. */
+    const char *help;  /* NULL: the name is not in the help; it only says what replaces it */
+    /* Where the value goes: *text for an option with a value (borrowed from argv), *flag for one
+     * without. */
     const char **text;
     bool *flag;
 };
@@ -44,28 +45,28 @@ struct weir_option {
 bool weir_options_parse(int argc, char **argv, const char *usage, const char *about,
                         const struct weir_option *options, int *ret_first, int *ret_exit);
 
-/** The same up to the first other word, which is a program with options of its own. */
+/** Parse options up to the first other word, which is a program with options of its own. */
 bool weir_options_parse_front(int argc, char **argv, const char *usage, const char *about,
                               const struct weir_option *options, int *ret_first, int *ret_exit);
 
-/** Are no words left? Complains of the first that is, for a command that takes only options. */
+/** Are no words left? Complains about the first one, for a command that takes only options. */
 bool weir_options_no_more(int argc, char **argv, int first);
 
-/** Is it -h or --help? */
+/** Is the word -h or --help? */
 bool weir_option_is_help(const char *word);
 
 struct weir_action {
     const char *name;
     weir_command_fn function; /* argv[0] is "COMMAND ACTION" */
-    const char *summary;      /* NULL: as an option's help */
+    const char *summary;      /* NULL: not in the help, as for an option */
 };
 
 /* A command that has actions: weir tenant set, weir trace start. */
 struct weir_actions {
     const char *command;
     const char *about;
-    const struct weir_action *rows; /* ended by one without name */
-    const char *const *valued;      /* all actions' options with a value; ended by NULL */
+    const struct weir_action *rows; /* ended by a row without name */
+    const char *const *valued;      /* options with a value, of all actions; ended by NULL */
 };
 
 /**
@@ -76,14 +77,14 @@ struct weir_actions {
  */
 int weir_actions_run(int argc, char **argv, const struct weir_actions *actions);
 
-/** "8080" and so on; false with a complaint unless it is a number of [min, max]. */
+/** Read a number; false with a complaint unless it lies in [min, max]. */
 bool weir_option_number(const char *name, const char *text, long long min, long long max,
                         long long *ret_value);
 
-/** A size such as 512M or 8GiB in bytes; false with a complaint. */
+/** Read a size such as 512M or 8GiB in bytes; false with a complaint. */
 bool weir_option_bytes(const char *name, const char *text, unsigned long long *ret_bytes);
 
-/** "512 MiB", "1.5 GiB", .. @return text */
+/** Print a size as "512 MiB", "1.5 GiB" and so on. @return text */
 const char *weir_human_bytes(unsigned long long bytes, char text[16]);
 
 /**
@@ -92,13 +93,13 @@ const char *weir_human_bytes(unsigned long long bytes, char text[16]);
  */
 bool weir_path_guest_lib(char *ret_path, size_t bytes);
 
-/** softgpu's library, likewise. */
+/** Find softgpu's library in the same way. */
 bool weir_path_softgpu(char *ret_path, size_t bytes);
 
-/** The program that follows libvirt's domains, likewise. */
+/** Find the program that follows libvirt's domains, in the same way. */
 bool weir_path_libvirt(char *ret_path, size_t bytes);
 
-/** The program that gives a container a share on demand, likewise. */
+/** Find the program that gives a container a share on demand, in the same way. */
 bool weir_path_oci_hook(char *ret_path, size_t bytes);
 
 #endif

@@ -7,10 +7,13 @@
  * new start files mean that no constructors run: the program has none.
  */
 #if defined(__x86_64__) && defined(__GLIBC__)
-__attribute__((visibility("hidden"))) /* or libc's own would be this one, too */
-int __libc_start_main(int (*main)(int, char **, char **), int argc, char **argv,
-                      void (*init)(void), void (*fini)(void), void (*rtld_fini)(void),
-                      void *stack_end);
+__attribute__((visibility("hidden"))) /* without this, libc's own calls would get this function, too
+                                       */
+                                      int
+                                      __libc_start_main(int (*main)(int, char **, char **),
+                                                        int argc, char **argv, void (*init)(void),
+                                                        void (*fini)(void), void (*rtld_fini)(void),
+                                                        void *stack_end);
 int old_start_main(int (*main)(int, char **, char **), int argc, char **argv, void (*init)(void),
                    void (*fini)(void), void (*rtld_fini)(void), void *stack_end);
 

@@ -48,7 +48,7 @@ int main(int argc, char **argv)
         print_help(stderr);
         return WEIR_EXIT_USAGE;
     }
-    if (strcmp(argv[1], "help") == 0) { /* "help COMMAND" is "COMMAND --help" */
+    if (strcmp(argv[1], "help") == 0) { /* "help COMMAND" means "COMMAND --help" */
         static char help[] = "--help";
         memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof argv[0]);
         argv[argc - 1] = help;

@@ -26,7 +26,7 @@ static void print_help(const char *command, const char *usage, const char *about
     printf("  %-28s %s\n", "-h, --help", "show this text");
 }
 
-/* The rows in getopt_long's form, and --help behind them. */
+/* Make the rows in getopt_long's form, with --help behind them. */
 static void list_options(const struct weir_option *options, struct option list[OPTIONS_MAX])
 {
     size_t n = 0;
@@ -39,7 +39,7 @@ static void list_options(const struct weir_option *options, struct option list[O
     list[n + 1] = (struct option){.name = NULL};
 }
 
-/* What getopt_long has complained about, if it is a name that no option begins with. */
+/* Returns the name that getopt_long has complained about, if no option begins with it. */
 static void suggest(const char *word, const struct weir_option *options)
 {
     char name[64];
@@ -71,7 +71,7 @@ static bool parse(int argc, char **argv, const char *letters, const char *usage,
 
     list_options(options, list);
     snprintf(full, sizeof(full), "weir %s", command);
-    argv[0] = full; /* what getopt_long's complaints begin with */
+    argv[0] = full; /* getopt_long's complaints begin with this */
     optind = 0;
     while ((found = getopt_long(argc, argv, letters, list, &index)) == 0) {
         if (options[index].value) {

@@ -25,7 +25,7 @@ static bool program_folder(char *ret_path, size_t bytes)
     return true;
 }
 
-/* The first of the folders under the program's own that holds file. */
+/* Find the first of the folders below the program's that holds file. */
 static bool find(const char *file, const char *const *folders, char *ret_folder, size_t bytes)
 {
     char base[PATH_MAX];
@@ -69,7 +69,7 @@ bool weir_path_softgpu(char *ret_path, size_t bytes)
     return snprintf(ret_path, bytes, "%s/%s", folder, file) < (int)bytes;
 }
 
-/* A program of ours that is none of the user's; folder: where the build tree has it. */
+/* Find a program of ours that is not the user's; folder: its folder in the build tree. */
 static bool find_program(const char *file, const char *folder, char *ret_path, size_t bytes)
 {
     const char *const folders[] = {"../" WEIR_LIBDIR "/weir", "../lib/weir", ".", folder, NULL};

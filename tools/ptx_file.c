@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All of a stream, up to one byte more than a PTX text may have. */
+/* Read all of a stream, up to one byte more than a PTX text may have. */
 static char *read_all(FILE *in, size_t *ret_len)
 {
     const size_t max = (size_t)WEIR_PTX_MAX_TEXT_BYTES + 1;

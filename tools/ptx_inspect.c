@@ -119,7 +119,7 @@ static bool is_in_name(char c)
     return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || strchr("_$%.", c);
 }
 
-/* Take a name out of a text where names begin with it; returns the new length. */
+/* Remove a name from a text wherever a name begins with it; returns the new length. */
 static size_t cut_name(char *text, size_t len, const char *name)
 {
     size_t name_len = strlen(name);
@@ -139,7 +139,7 @@ static size_t cut_name(char *text, size_t len, const char *name)
 }
 
 /*
- * The same for kernels whose code is the same: a hash of the text of all that can be called,
+ * A number that kernels with the same code share: a hash of the text of everything that they call,
  * without the kernel's name, the module's version and its target.
  */
 static enum weir_status hash_kernel(const struct weir_ptx_module *module,

@@ -21,7 +21,7 @@ struct transform {
     bool list;
 };
 
-/* Twins of all kernels that were asked for and admit the form; false after an error. */
+/* Make twins of all requested kernels that admit the form; false after an error. */
 static bool make_twins(struct weir_ptx_module *module, const struct transform *t,
                        enum weir_ptx_form form)
 {
@@ -53,7 +53,8 @@ static bool make_twins(struct weir_ptx_module *module, const struct transform *t
     return ok && n_made > 0;
 }
 
-/* The module that a host would load beside the original; what it must fill in, as comments. */
+/* Print the module that a host would load beside the original; the values that the host must fill
+ * in are comments. */
 static bool make_apart(struct weir_ptx_module *module, const struct transform *t,
                        enum weir_ptx_form form)
 {

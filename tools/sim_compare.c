@@ -1,4 +1,4 @@
-/* The same load twice, under two settings: what it did in a table with a column each. */
+/* Run the same load under two settings, and print the results in tables with a column for each. */
 #include "tools/sim_compare.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 
 struct side {
     struct weir_sim_result result;
-    uint64_t wait_p50_ns, wait_p99_ns, wait_max_ns; /* of all items */
+    uint64_t wait_p50_ns, wait_p99_ns, wait_max_ns; /* waits of all items */
 };
 
 static int by_value(const void *left, const void *right)

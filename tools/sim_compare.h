@@ -7,8 +7,8 @@
 struct weir_sim_compare {
     const struct weir_sim_load *load;
     struct weir_sim_params params[2];
-    const char *label[2]; /* what is said of the settings of each */
-    uint32_t rows;        /* of tenants, at most */
+    const char *label[2]; /* description of each run's settings */
+    uint32_t rows;        /* most rows of tenants */
 };
 
 /**

@@ -19,7 +19,7 @@ static const char *name_of(const struct weir_sim_report *r, uint32_t tenant, cha
     return name[0] ? name : scratch;
 }
 
-/* SMs for the whole time. */
+/* SM time of the whole run: the number of SMs times its duration. */
 static double sm_time(const struct weir_sim_report *r)
 {
     return (double)r->result->end_ns * r->params->gpu.sms;
@@ -112,7 +112,7 @@ static void print_tenants(const struct weir_sim_report *r)
     }
 }
 
-/* What a tenant held in a bucket, of all that was held in it. */
+/* A tenant's part of everything that was held in a bucket. */
 static double bucket_share(const struct weir_sim_result *result, uint32_t bucket, uint32_t tenant)
 {
     const double *row = result->bucket_sm_ns + (size_t)bucket * result->n_tenants;

@@ -6,14 +6,14 @@
 #include <string.h>
 
 #define WORD_BYTES    128u
-#define SMALL_DEVICES 3u /* as host_backend/gate/make.c has it */
+#define SMALL_DEVICES 3u /* the same number as in host_backend/gate/make.c */
 #define AT(field)     offsetof(struct weir_sched_config, field)
 
-/* A number of struct weir_sched_config; those of 64 bits are times. */
+/* A number of struct weir_sched_config; numbers of 64 bits are times. */
 static const struct number {
     const char *name;
     size_t offset;
-    uint64_t factor; /* of a time, in ns; 0: it is a number of 32 bits */
+    uint64_t factor; /* nanoseconds of a time's unit; 0: the setting is a number of 32 bits */
     uint64_t min, max;
 } numbers[] = {
     {"alone_us", AT(alone_ns), 1000, 1, 1000000},
@@ -72,7 +72,7 @@ static bool set_fill(struct weir_sim_params *params, const char *value)
     return true;
 }
 
-/* Names with '+' between them, as commas are between settings. */
+/* Read names with '+' between them, because commas separate settings. */
 static bool set_policies(struct weir_sim_params *params, char *value)
 {
     for (char *at = strchr(value, '+'); at != NULL; at = strchr(at, '+')) {

@@ -13,7 +13,8 @@
 struct document {
     const char *text;
     struct weir_arena arena;
-    const struct weir_toml_value *tenants; /* [[tenant]] or tenant = [...]; NULL: there is none */
+    /* [[tenant]] or tenant = [...]; NULL: the text has neither */
+    const struct weir_toml_value *tenants;
 };
 
 static bool open_document(struct document *d, const char *text)
@@ -63,14 +64,14 @@ static size_t line_start(const char *text, size_t at)
     return at;
 }
 
-/* Behind the newline, or the end of the text. */
+/* Find the position behind the newline, or the end of the text. */
 static size_t line_end(const char *text, size_t at)
 {
     at += strcspn(text + at, "\n");
     return at + (text[at] == '\n');
 }
 
-/* Numbers stand bare, as people write them. */
+/* Print a value; numbers have no quotes, as people write them. */
 static void print_value(FILE *out, const char *value)
 {
     bool number = *value && strspn(value, "0123456789") == strlen(value);
@@ -86,7 +87,7 @@ static void print_assignment(FILE *out, const char *key, const char *value)
     }
 }
 
-/* A text's beginning; what comes behind it begins on a line of its own. */
+/* Print the beginning of a text, and end its last line. */
 static void print_lines(FILE *out, const char *text, size_t bytes)
 {
     fwrite(text, 1, bytes, out);
@@ -95,7 +96,7 @@ static void print_lines(FILE *out, const char *text, size_t bytes)
     }
 }
 
-/* A key's value changed, its lines taken out, or a line put in behind the name's. */
+/* Print a text with a key's value changed, its lines removed, or a line added after the name's. */
 static void print_set(FILE *out, const char *text, const struct weir_toml_value *tenant,
                       const char *key, const char *value)
 {

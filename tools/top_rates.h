@@ -13,14 +13,14 @@ enum weir_top_sort {
     WEIR_TOP_SORT_COUNT
 };
 
-/** "share" and so on. */
+/** The name of an order, such as "share". */
 extern const char *const weir_top_sort_names[WEIR_TOP_SORT_COUNT];
 
-/* Rows of arrays that weir_top_rates_finish() frees. */
+/* Rows with arrays that weir_top_rates_finish() frees. */
 struct weir_top_rates {
     struct weir_status_rate *devices, *tenants, *processes;
-    const struct weir_status_device **device_of; /* of a row of devices; borrowed */
-    const struct weir_status_tenant **tenant_of; /* likewise */
+    const struct weir_status_device **device_of; /* the device of each row; borrowed */
+    const struct weir_status_tenant **tenant_of; /* the tenant of each row; borrowed */
     size_t n_devices, n_tenants, n_processes;
     double seconds;
 };
@@ -29,7 +29,7 @@ struct weir_top_rates {
 bool weir_top_rates_make(const struct weir_status_report *before,
                          const struct weir_status_report *now, enum weir_top_sort sort,
                          struct weir_top_rates *ret_rates);
-/** Accepts a zeroed one. */
+/** Free the arrays. Accepts zeroed rates. */
 void weir_top_rates_finish(struct weir_top_rates *rates);
 
 #endif

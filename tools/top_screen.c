@@ -1,6 +1,6 @@
 /*
- * Lines are cut at the terminal's width and number of rows, so a frame never scrolls. What programs
- * call themselves is made visible before it gets here.
+ * Lines are cut at the terminal's width and number of rows, so a frame never scrolls. Control
+ * characters in programs' names are replaced before the names get here.
  */
 #include "tools/top_screen.h"
 
@@ -23,8 +23,8 @@ static const char *const codes[] = {"0", "1", "2", "32", "33", "31", "7"};
 
 struct page {
     const struct weir_top_screen *screen;
-    size_t columns, rows; /* of the terminal; SIZE_MAX: no end */
-    size_t column, row;   /* that is written next */
+    size_t columns, rows; /* size of the terminal; SIZE_MAX: unlimited */
+    size_t column, row;   /* place of the next character */
 };
 
 static struct page open_page(const struct weir_top_screen *screen)
@@ -33,7 +33,7 @@ static struct page open_page(const struct weir_top_screen *screen)
     struct page page = {.screen = screen, .columns = SIZE_MAX, .rows = SIZE_MAX};
     if (screen->in_place && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 3 &&
         size.ws_col > 20) {
-        page.rows = size.ws_row - 1u; /* the last line's end would scroll */
+        page.rows = size.ws_row - 1u; /* a newline in the last row would scroll */
         page.columns = size.ws_col;
     }
     return page;
@@ -77,7 +77,7 @@ static enum colour colour_of(double pct)
     return pct >= 90 ? RED : pct >= 60 ? YELLOW : GREEN;
 }
 
-/* "[||||    ]  42%"; a dash where nobody knows. */
+/* Print "[|||| ] 42%", or a dash for an unknown value. */
 static void put_bar(struct page *page, const char *name, double pct)
 {
     int cells = isnan(pct) ? 0 : (int)(fmin(fmax(pct, 0), 100) * BAR_CELLS / 100 + 0.5);

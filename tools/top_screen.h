@@ -1,11 +1,11 @@
-/* weir top: a frame as text, in place on a terminal or a line after the other. */
+/* weir top: a frame as text, in place on a terminal, or one after the other. */
 #ifndef WEIR_TOOLS_TOP_SCREEN_H
 #define WEIR_TOOLS_TOP_SCREEN_H
 
 #include "tools/top_rates.h"
 
 struct weir_top_screen {
-    bool in_place; /* on a terminal, over the last frame */
+    bool in_place; /* draw on a terminal, over the last frame */
     bool colours;
 };
 

@@ -15,7 +15,7 @@
 #define SPEC_MAX_BYTES (16u << 20)
 #define DAY_NS         86400e9
 
-/* Read to the end. NULL: errno says why. */
+/* Read a file to its end. NULL: errno has the reason. */
 static void *read_all(int fd, uint64_t max_bytes, uint64_t *ret_bytes)
 {
     char *data = NULL;
@@ -56,7 +56,7 @@ static bool read_path(const char *command, const char *path, uint64_t max_bytes,
     struct stat info;
     bool is_file = fd >= 0 && fstat(fd, &info) == 0;
     if (is_file && (S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode))) {
-        is_file = false; /* it may have no end */
+        is_file = false; /* such a device may have no end */
         errno = EINVAL;
     }
     void *data = is_file ? read_all(fd, max_bytes, ret_bytes) : NULL;

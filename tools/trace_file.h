@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /**
- * All of a file, or of standard input ("-").
+ * Read a whole file, or standard input ("-").
  *
  * @param ret_data  free().
  * @return false, with a complaint.
@@ -16,7 +16,7 @@
 bool weir_trace_file_read(const char *command, const char *path, void **ret_data,
                           uint64_t *ret_bytes);
 
-/** A time such as 20us, 1.5ms or 2s in nanoseconds; false with a complaint. */
+/** Read a time such as 20us, 1.5ms or 2s, in nanoseconds; false with a complaint. */
 bool weir_option_time(const char *name, const char *text, uint64_t *ret_ns);
 
 /**
@@ -29,7 +29,7 @@ bool weir_option_time(const char *name, const char *text, uint64_t *ret_ns);
 bool weir_trace_file_generate(const char *command, const char *spec, const char *seed,
                               const char *duration, const struct weir_sim_gpu_params *gpu, int fd);
 
-/** The same into memory. @param ret_data free(). */
+/** Make up a trace in memory. @param ret_data free(). */
 bool weir_trace_generate_data(const char *command, const char *spec, const char *seed,
                               const char *duration, const struct weir_sim_gpu_params *gpu,
                               void **ret_data, uint64_t *ret_bytes);

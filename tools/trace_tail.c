@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TENANTS_MAX 25u /* in text */
+#define TENANTS_MAX 25u /* most tenants in the text output */
 
 static double ms(uint64_t ns)
 {

@@ -35,7 +35,7 @@ static bool load(const char *command)
     return complete;
 }
 
-/* Errors are printed by us, once, with the command that they belong to. */
+/* We print errors ourselves, once, with the command that they belong to. */
 static void be_silent(void *user, void *error)
 {
     (void)user;

@@ -9,12 +9,12 @@
 #define WEIR_VIRT_CONFIG 2u /* VIR_DOMAIN_AFFECT_CONFIG */
 
 struct weir_virt_domain {
-    const char *command; /* "attach": complaints begin with it */
+    const char *command; /* "attach", for instance: complaints begin with it */
     const char *name;    /* borrowed */
     void *connection;
     void *handle;
-    bool active;     /* it runs */
-    bool persistent; /* it is defined */
+    bool active;     /* the domain runs */
+    bool persistent; /* the domain is defined */
 };
 
 /**
@@ -27,10 +27,10 @@ bool weir_virt_open(struct weir_virt_domain *domain, const char *command, const 
                     const char *name);
 void weir_virt_close(struct weir_virt_domain *domain);
 
-/** Its XML, live or as it will be at the next start; to be freed; NULL after a complaint. */
+/** The domain's XML, live or as of its next start; to be freed; NULL after a complaint. */
 char *weir_virt_xml(struct weir_virt_domain *domain, bool live);
 
-/** Is this a q35 machine, where devices must be there at the start? */
+/** Is the machine a q35, whose devices must be there at its start? */
 bool weir_virt_is_q35(const char *xml);
 
 /** Add or remove a device; flags: WEIR_VIRT_*. Complains on stderr. */
@@ -43,10 +43,10 @@ bool weir_virt_detach(struct weir_virt_domain *domain, const char *xml, unsigned
  */
 bool weir_virt_metadata(struct weir_virt_domain *domain, const char *element, unsigned int flags);
 
-/** The element as it is, live or of the definition (one WEIR_VIRT_*); to be freed; NULL: none. */
+/** The present element, live or of the definition (one WEIR_VIRT_*); to be freed; NULL: none. */
 char *weir_virt_metadata_get(struct weir_virt_domain *domain, unsigned int flag);
 
-/** Where the domain's changes go: both for a defined one that runs. */
+/** The flags for a change of the domain: both, for a defined one that runs. */
 static inline unsigned int weir_virt_flags(const struct weir_virt_domain *domain)
 {
     return (domain->active ? WEIR_VIRT_LIVE : 0) | (domain->persistent ? WEIR_VIRT_CONFIG : 0);

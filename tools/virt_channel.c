@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_CID 0x10000u      /* those below are what people give by hand */
-#define SPARE_KIB (64ull << 20) /* address space for memory devices, 64 GiB: costs nothing */
+#define FIRST_CID 0x10000u      /* people give CIDs below this by hand */
+#define SPARE_KIB (64ull << 20) /* address space for memory devices, 64 GiB; it costs nothing */
 
 enum weir_channel weir_channel_find(const char *name)
 {
@@ -105,7 +105,7 @@ bool weir_channel_has_memory_room(const char *xml)
     return strstr(xml, "<maxMemory slots=") && numa && strstr(numa, "<cell ");
 }
 
-/* The number that an element has for its text; 0: there is no such element. */
+/* Read the number in an element's text; 0: there is no such element. */
 static unsigned long long number_in(const char *xml, const char *element)
 {
     const char *at = strstr(xml, element);

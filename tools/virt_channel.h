@@ -17,12 +17,13 @@ struct weir_channel_plan {
     enum weir_channel channel;
     const char *tenant;
     const char *run_dir;
-    uint32_t cid;            /* of vsock */
-    const char *memory_path; /* of an NVDIMM: its file .. */
-    uint64_t memory_bytes;   /* .. and how large that is */
+    uint32_t cid;            /* CID of a vsock device */
+    const char *memory_path; /* file of an NVDIMM */
+    uint64_t memory_bytes;   /* size of that file */
 };
 
-/** "ivshmem", "vsock", "devdax"; WEIR_BY_COUNT: there is no such channel. */
+/** The channel of a name: "ivshmem", "vsock" or "devdax"; WEIR_BY_COUNT: there is no such channel.
+ */
 enum weir_channel weir_channel_find(const char *name);
 
 /** The device's XML; to be freed. NULL: out of memory. */
@@ -31,19 +32,20 @@ char *weir_channel_device(const struct weir_channel_plan *plan);
 /** Does a domain's XML have the device? */
 bool weir_channel_has(const struct weir_channel_plan *plan, const char *xml);
 
-/** Why a machine with this XML gets it with its next start only; NULL: it can be added at once. */
+/** Why a machine with this XML gets the device only at its next start; NULL: it can be added now.
+ */
 const char *weir_channel_waits(const struct weir_channel_plan *plan, const char *xml);
 
 /** Can a running machine be asked to let go of it? QEMU does not unplug an NVDIMM. */
 bool weir_channel_unplugs(const struct weir_channel_plan *plan);
 
-/** Has a domain with this XML a place for memory devices: maxMemory, and a NUMA cell? */
+/** Does this XML have what memory devices need: maxMemory and a NUMA cell? */
 bool weir_channel_has_memory_room(const char *xml);
 
-/** What such a domain needs, as lines of XML; to be freed. NULL: out of memory. */
+/** The XML lines that such a domain needs; to be freed. NULL: out of memory. */
 char *weir_channel_memory_room(const char *xml);
 
-/** "the device", "the NVDIMM": for people. */
+/** The device's name for people: "the device", "the NVDIMM". */
 void weir_channel_text(const struct weir_channel_plan *plan, char *text, unsigned int text_bytes);
 
 /**
@@ -52,7 +54,7 @@ void weir_channel_text(const struct weir_channel_plan *plan, char *text, unsigne
  */
 uint32_t weir_channel_cid_of(const char *xml);
 
-/** A CID for a domain without one, from its UUID: the same each time. */
+/** Choose a CID for a domain without one, from its UUID: the same one each time. */
 uint32_t weir_channel_cid_for(const char *xml);
 
 #endif

@@ -12,18 +12,17 @@
 #define BLANKS " \t\r\n"
 
 struct attribute {
-    const char *name, *value; /* in the element */
+    const char *name, *value; /* these point into the element */
     int name_len, value_len;
 };
 
-/* Where the attributes of an element begin. */
+/* Find where the attributes of an element begin. */
 static const char *first_of(const char *element)
 {
     return element + strcspn(element, BLANKS "/>");
 }
 
-/* The attribute that begins at or after `at`; gives where the next one may,
- * or NULL: there is none. */
+/* Read the attribute at or after `at`; returns where the next may begin, or NULL: there is none. */
 static const char *next_of(const char *at, struct attribute *ret)
 {
     const char *end;
@@ -99,7 +98,7 @@ char *weir_virt_element(const char *old, const char *machine, const char *tenant
     if (old && belongs_to(old, machine, tenant)) {
         for (const char *at = first_of(old); (at = next_of(at, &a));) {
             if (!is_replaced(&a, words, n_words)) {
-                /* With its own quotes: the value may have the others in it. */
+                /* Keep the value's own quotes: it may contain the other kind. */
                 fprintf(out, " %.*s=%.*s", a.name_len, a.name, a.value_len + 2, a.value - 1);
             }
         }

@@ -3,9 +3,9 @@
  *
  * A process apart, because libvirt's calls block, and so that neither its libraries nor XML are in
  * the supervisor. Read-only: it needs no rights with libvirt. It reads every domain when it
- * connects and a domain again with each of its events, and tells the supervisor what it reads; what
- * is new of that, the supervisor sees. With the connection lost (libvirtd restarts, domains live
- * on) it connects again. It ends with the supervisor's end of descriptor 3.
+ * connects and a domain again with each of its events, and tells the supervisor what it reads; the
+ * supervisor finds out what is new. When the connection is lost (libvirtd restarts, domains live
+ * on) it connects again. It ends when the supervisor closes its end of descriptor 3.
  */
 #include "base/log.h"
 #include "container/libvirt/metadata.h"
@@ -30,14 +30,14 @@
 
 struct watch {
     virConnectPtr connection;
-    bool lost;   /* the connection */
-    bool parted; /* the supervisor */
+    bool lost;   /* the connection to libvirt is lost */
+    bool parted; /* the supervisor has closed its end */
 };
 
 static void no_print(void *user, virErrorPtr error)
 {
     (void)user;
-    (void)error; /* libvirt would print each to stderr, "no metadata" too */
+    (void)error; /* otherwise libvirt would print each error to stderr, also "no metadata" */
 }
 
 static void tell(struct watch *w, const struct weir_libvirt_message *message)
@@ -66,7 +66,7 @@ static void read_domain(struct watch *w, virDomainPtr domain)
         int code = virGetLastErrorCode();
 
         if (code != VIR_ERR_NO_DOMAIN_METADATA && code != VIR_ERR_NO_DOMAIN) {
-            return; /* of the connection: all is read again when there is a new one */
+            return; /* the connection has failed; everything is read again over a new one */
         }
         message.type = code == VIR_ERR_NO_DOMAIN ? WEIR_LIBVIRT_GONE : WEIR_LIBVIRT_NONE;
     } else if (weir_metadata_parse(text, strlen(text), &message.element, &diag) == WEIR_OK) {
@@ -88,7 +88,7 @@ static void on_metadata(virConnectPtr connection, virDomainPtr domain, int type,
     }
 }
 
-/* A start may have brought other metadata into effect, an end those of the definition. */
+/* A start may have put other metadata into effect, and an end those of the definition. */
 static int on_lifecycle(virConnectPtr connection, virDomainPtr domain, int event, int detail,
                         void *user)
 {
@@ -117,10 +117,12 @@ static void on_supervisor(int watch, int fd, int events, void *user)
     (void)watch;
     (void)fd;
     (void)events;
-    w->parted = true; /* it never sends: whatever happens there is its end */
+    w->parted =
+        true; /* the supervisor never sends, so any event means that it has closed its end */
 }
 
-/* libvirt has one type for callbacks of all events; compilers let casts by void (*)(void) be. */
+/* libvirt has one type for callbacks of all events; compilers accept casts by way of void
+ * (*)(void). */
 #define CALLBACK(f) VIR_DOMAIN_EVENT_CALLBACK((void (*)(void))(f))
 
 static bool follow(struct watch *w)
@@ -133,7 +135,7 @@ static bool follow(struct watch *w)
                                             CALLBACK(on_lifecycle), w, NULL) >= 0;
 }
 
-/* Events are asked for first, so that no change falls between. */
+/* Subscribe to events first, so that no change falls in between. */
 static bool read_all(struct watch *w)
 {
     virDomainPtr *domains = NULL;
@@ -180,7 +182,7 @@ static bool connect_to(struct watch *w, const char *uri, bool complain)
     return false;
 }
 
-/* True: the supervisor is gone. */
+/* Returns true if the supervisor is gone. */
 static bool pause_ms(int ms)
 {
     struct pollfd link = {WEIR_LIBVIRT_FD, POLLIN, 0};

@@ -1,8 +1,9 @@
 /*
  * The <tenant/> element, read by libxml2.
  *
- * Whoever may edit a domain wrote it, which need not be whoever runs this host: so it is small, has
- * no document type (and with that no entities), and nothing is ever loaded for it.
+ * A user who may edit a domain wrote the element, and that need not be the owner of this host. So
+ * it must be small and have no document type (and so no entities), and nothing is ever loaded for
+ * it.
  */
 #include "container/libvirt/metadata.h"
 
@@ -21,7 +22,7 @@ static bool has_document_type(const char *text, size_t bytes)
     return memmem(text, bytes, word, sizeof word - 1) != NULL;
 }
 
-/* Printable ASCII alone: keys and values go into logs and into weir.toml's rules. */
+/* Only printable ASCII is allowed: keys and values go into logs and into weir.toml's rules. */
 static bool is_plain(const char *text)
 {
     for (; *text != 0; text++) {

@@ -27,7 +27,7 @@ static int fail(const char *why)
     return EXIT_FAILURE;
 }
 
-/* To its end; NULL: it cannot be read, or is very long. */
+/* Read standard input to its end; NULL: it cannot be read, or is very long. */
 static char *read_all(int fd, size_t *ret_bytes)
 {
     size_t used = 0, room = 1u << 16;

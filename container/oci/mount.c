@@ -49,7 +49,7 @@ static enum weir_status enter(pid_t pid, struct weir_diag *ret_diag)
                         : FAILED("the container's mounts, process %d: %s", (int)pid, strerror(why));
 }
 
-/* -1, with errno. */
+/* Returns -1 on failure, with errno. */
 static int open_below(const char *root, const char *target)
 {
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT};

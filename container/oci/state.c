@@ -1,4 +1,4 @@
-/* See state.h. Who makes a container chooses these texts: each is checked before it is taken. */
+/* See state.h. Whoever makes a container chooses these texts, so each is checked before use. */
 #include "container/oci/state.h"
 
 #include <jansson.h>
@@ -8,7 +8,7 @@
 
 #define WRONG(...) (weir_diag_set(ret_diag, 0, 0, __VA_ARGS__), WEIR_ERR_INVALID)
 
-/* Variables, and what each asks for. */
+/* Variables, and the key of what each requests. */
 static const struct {
     const char *variable, *key;
 } variables[] = {{"WEIR_MEMORY", "memory"},
@@ -36,7 +36,8 @@ static enum weir_status parse(const char *what, const char *text, size_t bytes, 
 
 static bool take_text(const json_t *value, char *to, size_t bytes)
 {
-    const char *text = json_string_value(value); /* NULL: it is none; never with a NUL inside */
+    /* NULL: the value is no string; a string never has a NUL inside */
+    const char *text = json_string_value(value);
 
     return text != NULL && *text != 0 && (size_t)snprintf(to, bytes, "%s", text) < bytes;
 }
@@ -52,7 +53,7 @@ static bool same_key(const char *wish, const char *key, size_t key_bytes)
     return wish[key_bytes] == '=';
 }
 
-/* One more wish, unless there is one of this key. */
+/* Add a wish, unless there is one with this key already. */
 static enum weir_status add_wish(struct weir_oci_container *container, const char *key,
                                  const char *value, struct weir_diag *ret_diag)
 {
@@ -167,7 +168,8 @@ enum weir_status weir_oci_config_read(const char *text, size_t bytes,
     }
     env = json_object_get(json_object_get(config, "process"), "env");
     status = take_root(config, container, ret_diag);
-    for (size_t i = json_array_size(env); i > 0 && status == WEIR_OK; i--) { /* the last one wins */
+    /* The last one of a name wins. */
+    for (size_t i = json_array_size(env); i > 0 && status == WEIR_OK; i--) {
         status = take_variable(json_string_value(json_array_get(env, i - 1)), container, ret_diag);
     }
     json_decref(config);

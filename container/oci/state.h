@@ -1,5 +1,5 @@
 /*
- * What a container engine says of a container to a hook: the OCI runtime's state, and the
+ * What a container engine tells a hook about a container: the OCI runtime's state, and the
  * container's config.json. Of both this takes what a share on demand needs.
  *
  * Source: the OCI runtime specification 1.0.2, "State" and "Configuration"
@@ -18,10 +18,10 @@
 
 struct weir_oci_container {
     char id[256];
-    pid_t pid; /* of its first process, as the engine sees it */
+    pid_t pid; /* pid of its first process, as the engine sees it */
     char bundle[PATH_MAX];
-    char root[PATH_MAX]; /* of its files; absolute */
-    /* "KEY=VALUE": what it asks for. An annotation goes before a variable of the same meaning. */
+    char root[PATH_MAX]; /* folder of its files; absolute */
+    /* Requests as "KEY=VALUE". An annotation overrides a variable of the same meaning. */
     char wishes[WEIR_OCI_WISHES_MAX][WEIR_OCI_WISH_BYTES];
     size_t n_wishes;
 };

@@ -20,7 +20,7 @@ enum pending_kind { PENDING_COPY, PENDING_FUNCTION, PENDING_ALLOC, PENDING_FREE 
 struct pending {
     uint64_t capture;
     enum pending_kind kind;
-    uint64_t address; /* of the block of PENDING_ALLOC and PENDING_FREE */
+    uint64_t address; /* address of the block of PENDING_ALLOC and PENDING_FREE */
     struct weir_stream_capture_copy copy;
     struct weir_graph_function *function;
     struct pending *next;
@@ -39,7 +39,7 @@ static CUresult info_of(struct weir_guest_stream *stream, struct weir_op_capture
 static bool capture_of(struct weir_guest_stream *stream, uint64_t *ret_id, CUresult *ret_result)
 {
     struct weir_op_capture_info_out out;
-    if (stream->legacy) { /* never is; of others' captures the work itself will be told */
+    if (stream->legacy) { /* it never is; the work itself gets the errors of other captures */
         *ret_result = CUDA_SUCCESS;
         return false;
     }
@@ -114,7 +114,7 @@ bool weir_graph_capture_function(struct weir_guest_stream *stream, CUhostFn fn, 
 
 /* ---------------------------------------------------------------- memory */
 
-/* An empty node after what the stream's work depends on; later work depends on it. */
+/* Add an empty node after the stream's dependencies; later work depends on it. */
 static CUresult insert_node(CUstream stream, CUgraphNode *ret_node)
 {
     CUstreamCaptureStatus status;
@@ -225,7 +225,7 @@ static void let_go(const struct pending *item)
     }
 }
 
-/* Give what was met during a capture to its graph; without a graph, let it go. */
+/* Give what a capture has met to its graph; without a graph, free it. */
 static CUresult settle(uint64_t capture, uint64_t graph)
 {
     CUresult result = CUDA_SUCCESS;
@@ -313,7 +313,7 @@ CUresult weir_guest_capture_leave(struct weir_guest_stream *stream, uint64_t gra
     return settle(id, graph);
 }
 
-/* A capture that forbids what the thread is doing, and that the host has to invalidate still. */
+/* A capture that forbids the thread's call, and that the host has yet to invalidate. */
 static struct weir_guest_stream *find_forbidding(const struct weir_guest_ctx *ctx,
                                                  bool *ret_forbidden)
 {
@@ -335,7 +335,7 @@ CUresult weir_guest_refuse_unsafe(const struct weir_guest_ctx *ctx)
     struct weir_guest_stream *stream;
     bool forbidden = false;
     while ((stream = find_forbidding(ctx, &forbidden)) != NULL) {
-        (void)weir_guest_stream_ask_host(stream); /* which invalidates it */
+        (void)weir_guest_stream_ask_host(stream); /* this invalidates the capture */
     }
     return forbidden ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
@@ -407,7 +407,7 @@ static CUresult end(struct weir_guest_stream *stream, uint64_t into, CUgraph *re
     return result == CUDA_SUCCESS ? settled : result;
 }
 
-/* How the capture that began in a stream was begun. @return false: none did */
+/* Get the mode in which the stream's capture began. @return false: none began in it */
 static bool how_begun(struct weir_guest_stream *stream, struct weir_guest_capture *ret_capture)
 {
     pthread_mutex_lock(&captures.lock);
@@ -422,7 +422,7 @@ void weir_graph_capture_abandon(struct weir_guest_stream *stream)
     CUgraph graph;
     if (how_begun(stream, &begun) && end(stream, begun.into, &graph) == CUDA_SUCCESS &&
         !begun.into) {
-        (void)weir_guest_cuGraphDestroy(graph); /* nobody has it */
+        (void)weir_guest_cuGraphDestroy(graph); /* no graph owns it */
     }
 }
 

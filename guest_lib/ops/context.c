@@ -87,7 +87,7 @@ CUresult weir_guest_cuCtxDestroy_v2(CUcontext ctx)
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if (__atomic_exchange_n(&found->going, true, __ATOMIC_RELAXED)) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* or another thread is about to */
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* another thread destroys it, or is about to */
     }
     CUresult rc = weir_ctx_deactivate(found);
     if (weir_ctx_stack_current() == ctx) {

@@ -5,7 +5,8 @@
 #include "proto/guest_hand.h"
 #include "proto/structs.h"
 
-/* What kernels find in memory is copied there in small pieces, if addresses are in it. */
+/* Host data up to this size is searched for addresses: programs copy addresses for kernels in small
+ * pieces. */
 #define ADDRESSES_BYTES (64u << 10)
 
 /* @param type  what the caller says of the side: of device memory it must be. */

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER; /* retain counts, and going */
+/* Guards retain counts and `going`. */
+static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t primary_gone = PTHREAD_COND_INITIALIZER;
 static __thread bool goes_here; /* the thread is taking a primary context apart */
 
@@ -133,8 +134,8 @@ static CUresult retain_locked(struct weir_guest_ctx *ctx)
 
 /*
  * While a thread takes a primary context apart, others that retain or release it wait here.
- * Destructors of context-local storage call back in meanwhile, in that same thread: to them it is
- * gone. @return false: this is such a call
+ * Destructors of context-local storage call back in that same thread; for them the context is gone.
+ * @return false: this is such a call
  */
 static bool lock_primary(const struct weir_guest_ctx *ctx)
 {

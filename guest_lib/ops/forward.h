@@ -81,7 +81,8 @@ CUresult weir_guest_surface_find(CUsurfObject object, struct weir_guest_texture 
  */
 CUresult weir_guest_node_record(CUgraphNode node, CUgraphNodeType type,
                                 struct weir_graph_node *ret_record);
-/** The same of nodes that allocate or free: CUDA_ERROR_INVALID_VALUE in both cases. */
+/** As weir_guest_node_record(), for nodes that allocate or free: CUDA_ERROR_INVALID_VALUE in both
+ * cases. */
 CUresult weir_guest_memory_node_record(CUgraphNode node, CUgraphNodeType type,
                                        struct weir_graph_node *ret_record);
 
@@ -99,7 +100,7 @@ static inline void *weir_guest_exec_get(CUgraphExec handle)
 
 /* ---------------------------------------------------------------- streams */
 
-/** Have the stream write a value to memory, or wait for one: of the four operations that do. */
+/** Have the stream write a value to memory or wait for one. */
 CUresult weir_guest_stream_value(CUstream stream, CUstreamBatchMemOpType operation,
                                  CUdeviceptr address, uint64_t value, unsigned int flags);
 
@@ -132,7 +133,7 @@ CUresult weir_guest_memset(CUdeviceptr dst, size_t pitch, uint32_t value, uint32
  */
 CUresult weir_guest_copy(uint64_t dst, CUmemorytype dst_type, uint64_t src, CUmemorytype src_type,
                          uint64_t bytes, CUstream stream, bool sync);
-/** The same between contexts, of device memory. */
+/** Copy device memory between contexts, as the function above. */
 CUresult weir_guest_copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
                               CUcontext src_context, size_t bytes, CUstream stream, bool sync);
 /** One row of an array, or memory; at: the offset in the array, or the address. */

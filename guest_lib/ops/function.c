@@ -29,7 +29,7 @@ CUresult weir_function_attribute(struct weir_guest_function *function, CUdevice 
     return result;
 }
 
-/* What the driver surely takes; it is asked about the rest. */
+/* Limits that the driver surely accepts; it is asked about other values. */
 static bool surely_taken(const struct weir_guest_function *function, CUdevice device,
                          uint32_t index, int value)
 {

@@ -308,7 +308,7 @@ CUresult weir_guest_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsig
 
 /* ---------------------------------------------------------------- generic nodes */
 
-/* The two versions of kernel parameters are laid out alike. */
+/* The two versions of kernel parameters have the same layout. */
 static const CUDA_KERNEL_NODE_PARAMS *kernel_of(const CUDA_KERNEL_NODE_PARAMS_v3 *p)
 {
     _Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS_v3) == sizeof(CUDA_KERNEL_NODE_PARAMS),
@@ -316,7 +316,8 @@ static const CUDA_KERNEL_NODE_PARAMS *kernel_of(const CUDA_KERNEL_NODE_PARAMS_v3
     return (const CUDA_KERNEL_NODE_PARAMS *)(const void *)p;
 }
 
-/* Laid out alike, and written to: the node's address is an output. */
+/* Both structs have the same layout, and this one is written to: the node's address is an output.
+ */
 static CUDA_MEM_ALLOC_NODE_PARAMS *alloc_of(CUDA_MEM_ALLOC_NODE_PARAMS_v2 *p)
 {
     _Static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS_v2) == sizeof(CUDA_MEM_ALLOC_NODE_PARAMS),

@@ -15,7 +15,7 @@
 #define MAX_DEPENDENCIES 4096
 #define TAKEN_SLOTS      4096
 
-/* What every add has in common. */
+/* What all functions that add a node have in common. */
 struct addition {
     uint64_t graph;
     uint64_t node; /* the new node's name */
@@ -107,11 +107,12 @@ CUresult weir_guest_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hG
     return result;
 }
 
-/* What the driver has taken as a node's function and shape, as hashes, one a slot; atomic. A
- * program that gives a node new arguments before every launch need not wait to hear it again. */
+/* Hashes of functions and shapes that the driver has accepted for a node, one in each slot; atomic.
+ * So a program that gives a node new arguments before every launch need not wait for the driver
+ * each time. */
 static uint64_t taken[TAKEN_SLOTS];
 
-/* Everything of it that the driver may refuse, as one number. */
+/* Everything in a node's parameters that the driver may refuse, as one number. */
 static uint64_t shape_of(const struct weir_op_graph_kernel_set_in *in,
                          const struct weir_guest_function *function)
 {
@@ -251,7 +252,7 @@ CUresult weir_guest_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode,
     .dst_height = (copy).dst.height, .width = (copy).width, .height = (copy).height,               \
     .depth = (copy).depth
 
-/* After the node took the copy: its pageable block belongs to the graph (or executable graph). */
+/* The node has taken the copy: its pageable block now belongs to the (executable) graph. */
 static CUresult give_block(uint64_t owner, const struct weir_graph_copy *copy)
 {
     if (!copy->pageable) {

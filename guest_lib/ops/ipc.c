@@ -34,7 +34,7 @@ CUresult weir_guest_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
     return result;
 }
 
-/* Something lies there: the same memory, opened before, which counts; or the program's own. */
+/* Some range lies there: the same memory, opened before, which is counted; or the program's own. */
 static CUresult open_again(uint64_t base)
 {
     struct weir_mem there;
@@ -63,8 +63,7 @@ CUresult weir_guest_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle han
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    /* Of the device where it lies; copies and kernels of every device that can
-     * reach it may use it. */
+    /* The memory belongs to the device where it lies; all devices that can reach it may use it. */
     const struct weir_mem mem = {
         .device = weir_guest_ordinal_of_host((int)out.device),
         .base = out.base,
@@ -100,7 +99,7 @@ CUresult weir_guest_cuIpcCloseMemHandle(CUdeviceptr dptr)
     }
     result = weir_ctx_synchronize(ctx);
     if (result == CUDA_SUCCESS && weir_mem_count_opens(dptr, -1)) {
-        return CUDA_SUCCESS; /* it was opened more often */
+        return CUDA_SUCCESS; /* the memory was opened more often */
     }
     if (result != CUDA_SUCCESS || !weir_mem_remove(dptr, 1u << WEIR_MEM_IMPORTED, &mem)) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What launches have in common, however they were asked for. */
+/* What all kinds of launches have in common. */
 struct request {
     struct weir_launch_dims dims;
     CUstream stream;
@@ -57,7 +57,7 @@ static void compiled_cluster(const struct weir_guest_function *function, uint32_
     }
 }
 
-/* Is all right but for what attributes and flags may change? */
+/* Is the configuration valid, apart from what attributes and flags may change? */
 static bool dims_good(const struct weir_guest_function *function,
                       const struct weir_launch_dims *dims, const struct weir_guest_ctx *ctx)
 {
@@ -69,7 +69,7 @@ static bool dims_good(const struct weir_guest_function *function,
            divides(cluster, dims->grid);
 }
 
-/* Would the driver surely take it? No is not an error: then it is asked. */
+/* Would the driver surely accept the launch? If not, it is asked; that is no error. */
 static bool surely_good(struct weir_guest_function *function, const struct weir_launch_dims *dims,
                         const struct weir_guest_ctx *ctx)
 {
@@ -152,14 +152,14 @@ static uint64_t shape_of(const struct weir_guest_function *function, const struc
         shape.attributes[i] = request->attributes[i];
         CUevent *event = event_in(&shape.attributes[i]);
         if (event) {
-            *event = NULL; /* any will do */
+            *event = NULL; /* the shape is the same for any event */
         }
     }
     uint64_t hash = weir_hash64_of(&shape, bytes);
     return hash ? hash : 1;
 }
 
-/* The bytes of an attribute's value that mean something; 0: it does not travel. */
+/* Returns how many bytes of an attribute's value matter; 0: the attribute does not travel. */
 static size_t attribute_bytes(CUlaunchAttributeID id)
 {
     const CUlaunchAttributeValue *v = NULL;
@@ -217,7 +217,8 @@ CUresult weir_launch_attributes(const CUlaunchAttribute *attributes, uint32_t co
         if (kept == WEIR_LAUNCH_ATTRIBUTES_MAX) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        /* What lies behind the value is the caller's stack: shapes are compared by their bytes. */
+        /* The bytes behind the value come from the caller's stack, so clear them: shapes are
+         * compared by bytes. */
         memset(&ret_attributes[kept], 0, sizeof(ret_attributes[kept]));
         ret_attributes[kept].id = attributes[i].id;
         memcpy(&ret_attributes[kept].value, &attributes[i].value, bytes);

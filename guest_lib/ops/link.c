@@ -11,8 +11,8 @@
 
 struct link {
     uint64_t handle;
-    struct weir_jit_wire jit; /* where logs go: the program keeps the buffers until completion */
-    void *cubin;              /* given out by cuLinkComplete; lives as long as the link */
+    struct weir_jit_wire jit; /* log buffers, which the program keeps until completion */
+    void *cubin;              /* output of cuLinkComplete; lives as long as the link */
 };
 
 static struct link *link_get(CUlinkState state)

@@ -17,14 +17,14 @@
 enum question { BLOCKS, SHARED_BYTES, ACTIVE_CLUSTERS, CLUSTER_SIZE };
 
 struct answer {
-    uint64_t question; /* its hash; 0: empty */
+    uint64_t question; /* hash of the question; 0: empty */
     uint64_t value;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards answers */
 static struct answer answers[SLOTS];
 
-/* A function and what is asked of it, as one number. */
+/* Hash a function and the question about it. */
 static uint64_t question_of(const struct weir_guest_function *function, enum question kind,
                             uint64_t a, uint64_t b, uint64_t c)
 {
@@ -190,7 +190,7 @@ CUresult weir_guest_occupancy_clusters(int *ret_value, CUfunction func,
         return result;
     }
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < count; i++) { /* events have nothing to do with it */
+    for (uint32_t i = 0; i < count; i++) { /* events do not change the answer */
         if (attributes[i].id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT &&
             attributes[i].id != CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
             attributes[kept++] = attributes[i];

@@ -30,17 +30,17 @@ struct weir_pool {
     CUdevice device;
     bool is_default;
     bool destroyed;
-    uint32_t access;          /* atomic; bit per other device that cuMemPoolSetAccess has let in */
-    bool imported;            /* nothing is allocated from it here */
-    bool exportable;          /* made with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
-    uint8_t name[NAME_BYTES]; /* what an exported descriptor tells of it */
-    struct weir_pool *next;   /* of all pools; never freed but by weir_pools_finish() */
+    uint32_t access; /* atomic; bit per other device to which cuMemPoolSetAccess gave access */
+    bool imported;   /* from another process: nothing is allocated from it here */
+    bool exportable; /* made with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
+    uint8_t name[NAME_BYTES]; /* the name in an exported descriptor */
+    struct weir_pool *next;   /* next of all pools; only weir_pools_finish() frees them */
 
     struct weir_lock lock; /* guards what follows */
     int reuse[3];          /* the three CU_MEMPOOL_ATTR_REUSE_* */
     uint64_t release_threshold;
     uint64_t used, used_high;
-    uint64_t reserved, reserved_high; /* used and pending */
+    uint64_t reserved, reserved_high; /* bytes used and pending */
     struct pending *pending;          /* newest first */
 };
 
@@ -214,7 +214,7 @@ static bool fits(const struct pending *pending, uint64_t bytes)
     return pending->block_bytes >= bytes && pending->block_bytes - bytes <= slack;
 }
 
-/* A pending block for this stream: its own, or one whose point is passed. */
+/* Take a pending block for this stream: its own, or one whose point has passed. */
 static struct pending *take_pending(struct weir_pool *pool, const struct weir_guest_ctx *ctx,
                                     struct weir_guest_stream *stream, uint64_t bytes)
 {
@@ -437,7 +437,7 @@ CUresult weir_guest_cuMemPoolDestroy(CUmemoryPool pool)
     if (pools.current[found->device] == found) {
         pools.current[found->device] = NULL;
     }
-    harvest_locked(found, 0); /* the rest when it is passed, and wanted */
+    harvest_locked(found, 0); /* the rest is freed when it has passed and is wanted */
     weir_lock_release(&pools.lock);
     return CUDA_SUCCESS;
 }
@@ -744,7 +744,7 @@ CUresult weir_guest_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool me
 
 /* ---------------------------------------------------------------- ends */
 
-/* The context's work has ended: its pending blocks, and what is used of it, are nobody's. */
+/* The context's work has ended: no owner has its pending and used blocks any more. */
 void weir_pools_context_gone(struct weir_guest_ctx *ctx)
 {
     weir_lock_acquire(&pools.lock);

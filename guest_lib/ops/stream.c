@@ -63,7 +63,7 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
         weir_event_query(event) == CUDA_SUCCESS) {
         return weir_guest_report(); /* nothing to wait for */
     }
-    if (capturing) { /* by this it may join a capture */
+    if (capturing) { /* the stream may join a capture by this wait */
         rc = weir_guest_stream_mark_before_capture(stream);
         if (rc != CUDA_SUCCESS) {
             return rc;
@@ -76,7 +76,8 @@ CUresult weir_guest_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned
     struct weir_op_stream_wait_event_in in = {
         .s = stream->handle, .e = event->wire, .flags = Flags};
     weir_guest_stream_work_begin(stream);
-    /* Another process that is told of the wait may record anew: it waits for the record before. */
+    /* Another process that learns of this wait may record a shared event again, so the host must
+     * have taken the wait before. */
     rc = capturing || shared ? weir_call_stream_wait_event(weir_guest_channel(), &in, NULL)
                              : weir_post_stream_wait_event(weir_guest_channel(), &in);
     weir_lock_release(&event->lock);

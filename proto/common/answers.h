@@ -1,5 +1,5 @@
 /*
- * Answers that the guest library and softgpu give alike. Their generated entry points have checked
+ * Answers that the guest library and softgpu both give. Their generated entry points have checked
  * the arguments.
  */
 #ifndef WEIR_PROTO_COMMON_ANSWERS_H
@@ -7,11 +7,11 @@
 
 #include "proto/cuda_abi.h"
 
-/** A text in the program's buffer of `room` bytes (from 1), cut off if it is longer. CUDA_SUCCESS.
- * @thread any */
+/** Copy a text into the program's buffer of `room` bytes (at least 1), cut off if it is longer.
+ * CUDA_SUCCESS. @thread any */
 CUresult weir_answer_text(const char *text, char *buffer, int room);
 
-/** No atomic operation is offered: count times 0. CUDA_SUCCESS. @thread any */
+/** Report that no atomic operation is offered: writes count zeros. CUDA_SUCCESS. @thread any */
 CUresult weir_answer_no_atomics(unsigned int *capabilities, unsigned int count);
 
 /** As cuGetErrorName and cuGetErrorString: NULL and CUDA_ERROR_INVALID_VALUE for no error. @thread

@@ -4,9 +4,9 @@
  * A call that no graph can contain, as cuMemAlloc or cuEventQuery, is potentially unsafe while a
  * stream is captured: the captured work may depend on what it does. Each capture has a mode, and so
  * has each thread. If they forbid the call, it gives CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the
- * capture is invalidated. proto/api marks these calls (`unsafe_in_capture`); those that depend on
- * more than that the call is made ask for themselves. They are the calls that NVIDIA's driver 580
- * refused on an H200 (2026-11-29).
+ * capture is invalidated. proto/api marks these calls (`unsafe_in_capture`); calls whose safety
+ * depends on more than that they are made test it on their own. They are the calls that NVIDIA's
+ * driver 580 refused on an H200 (2026-11-29).
  *
  * Source: CUDA's documentation of cuThreadExchangeStreamCaptureMode.
  */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NAME_BYTES 1024 /* as CUDA's documentation says, with the NUL */
+#define NAME_BYTES 1024 /* size that CUDA's documentation names, with the NUL */
 
 /* Zeroed: nothing is set. */
 struct weir_coredump {
@@ -36,7 +36,8 @@ static size_t bytes_of(CUcoredumpSettings attrib)
     return attrib == CU_COREDUMP_GENERATION_FLAGS ? sizeof(int) : sizeof(bool);
 }
 
-/* core.cuda.HOST.PID and corepipe.cuda.HOST.PID; only the host is triggered. */
+/* The default names are core.cuda.HOST.PID and corepipe.cuda.HOST.PID; of the flags, only
+ * CU_COREDUMP_TRIGGER_HOST is set. */
 static void fill_default(struct weir_coredump *settings)
 {
     char host[256] = "";

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-/* A slot that was used and is free again: readers go on past it. */
+/* Marks a slot that was used and is free again: readers skip it. */
 static char tombstone;
 #define TOMBSTONE ((void *)&tombstone)
 
@@ -23,7 +23,7 @@ void weir_ctx_storage_finish(struct weir_ctx_storage *storage)
     storage->first.next = NULL;
 }
 
-/* The slot of a key, or NULL. Lock-free: slots are published by their key (R1). */
+/* Find the slot of a key, or NULL. Lock-free: slots are published by their key (R1). */
 static struct weir_ctx_storage_slot *find(struct weir_ctx_storage *storage, const void *key)
 {
     struct weir_ctx_storage_chunk *chunk = &storage->first;
@@ -112,8 +112,8 @@ enum weir_status weir_ctx_storage_remove(struct weir_ctx_storage *storage, void 
     return status;
 }
 
-/* Take any one entry out. Destructors may put new entries,
- * so the caller asks until none is left. */
+/* Take out any one entry. Destructors may add entries, so the caller repeats this until none is
+ * left. */
 static bool take_any(struct weir_ctx_storage *storage, struct weir_ctx_storage_slot *ret_slot)
 {
     bool found = false;

@@ -5,11 +5,11 @@
  * has no size slot); callers check that it is large enough and call slots by number. Every
  * libcudart asks for six tables before its first call and checks one keyed hash; cuBLAS, cuBLASLt
  * and cuFFT ask for three more. Slots that nobody was seen to call return CUDA_ERROR_NOT_SUPPORTED,
- * and unknown tables are refused: a refusal is survived by every caller met, a table that claims
- * success is not.
+ * and unknown tables are refused: every known caller survives a refusal, but not a table that
+ * claims success.
  *
- * This file is all there is of it, and WEIR_WITH_EXPORT_TABLES=OFF leaves it out; programs that use
- * the Driver API directly still work then, programs on libcudart do not.
+ * All support for such tables is in this file. WEIR_WITH_EXPORT_TABLES=OFF leaves it out; then
+ * programs that use the Driver API directly still work, programs on libcudart do not.
  *
  * Public sources: the table names, layouts and slot numbers and the integrity hash are published by
  * ZLUDA (vosen/ZLUDA, MIT/Apache-2.0) and SveSop/nvcuda (LGPL); MD2 is RFC 1319, HMAC RFC 2104. The
@@ -55,7 +55,7 @@ static CUresult cudart_primary_context(CUcontext *ret_context, CUdevice device)
 
 /* ---- TOOLS_RUNTIME_CALLBACK_HOOKS: enable words that callers keep and read for ever. */
 
-#define HOOK_WORDS_A 1024 /* both counts as drivers 535 and 550 give them */
+#define HOOK_WORDS_A 1024 /* both counts are those of drivers 535 and 550 */
 #define HOOK_WORDS_B 14
 static uint64_t hook_words_a[HOOK_WORDS_A];
 static uint64_t hook_words_b[HOOK_WORDS_B];

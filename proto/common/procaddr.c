@@ -6,7 +6,7 @@
 
 #define FLAGS_MAX 3u
 
-/* The first row of a base name, or the row count. */
+/* Find the first row of a base name, or return the row count. */
 static unsigned find_base(const char *name)
 {
     unsigned low = 0, high = weir_procaddr_row_count;

@@ -3,7 +3,7 @@
  *
  * A base name has up to four forms (name, name_v2, ...), each of them valid from one CUDA version
  * on, and some forms have a per-thread variant. The answer is the newest form that the asked
- * version has. Serves the guest library and softgpu alike; the table is generated from proto/api.
+ * version has. The guest library and softgpu both use it; the table is generated from proto/api.
  */
 #ifndef WEIR_PROTO_COMMON_PROCADDR_H
 #define WEIR_PROTO_COMMON_PROCADDR_H
@@ -14,7 +14,7 @@
 /* One form of a base name. Sorted by base, variant, since. */
 struct weir_procaddr_row {
     const char *base;
-    unsigned char variant; /* the per-thread form */
+    unsigned char variant; /* which variant this form is, for instance the per-thread one */
     int since;             /* CUDA version, 11030 for 11.3 */
     enum weir_symbol symbol;
 };

@@ -30,7 +30,7 @@ typedef enum nvmlReturn_enum {
 typedef struct nvmlDevice_st *nvmlDevice_t;
 typedef struct nvmlEventSet_st *nvmlEventSet_t;
 
-#define NVML_NOT_AVAILABLE_ID 0xffffffffu /* GPU and compute instance without MIG */
+#define NVML_NOT_AVAILABLE_ID 0xffffffffu /* id of GPU and compute instance without MIG */
 
 /* The first word of a versioned structure: its size, and its version in the top byte. */
 #define WEIR_NVML_VERSION(bytes, version)     ((uint32_t)(bytes) | (uint32_t)(version) << 24)

@@ -26,17 +26,17 @@
 struct weir_nvml_request {
     const char *function;
     uint32_t arguments[WEIR_NVML_ARGUMENTS];
-    void *data;         /* in and out; see shapes.h */
-    uint32_t in_bytes;  /* of data, sent */
-    uint32_t out_bytes; /* room in data */
-    uint32_t ret_bytes; /* written */
+    void *data;         /* inputs and outputs; see shapes.h */
+    uint32_t in_bytes;  /* bytes of data that are sent */
+    uint32_t out_bytes; /* room in data for the answer */
+    uint32_t ret_bytes; /* bytes of the answer that were written */
 };
 
 #define WEIR_NVML_PROCESSES_MAX      1024
 #define WEIR_NVML_PROCESS_NAME_BYTES 128
 
 struct weir_nvml_process {
-    uint32_t pid; /* in the guest's own namespace */
+    uint32_t pid; /* pid in the guest's own pid namespace */
     uint64_t used_bytes;
     char name[WEIR_NVML_PROCESS_NAME_BYTES];
 };
@@ -51,12 +51,12 @@ struct weir_nvml_table {
     void (*close)(void);
     /* How many devices the tenant has. 0 when not connected. */
     uint32_t (*device_count)(void);
-    /* Can a device reach the memory of another of the tenant's? */
+    /* Can a device reach the memory of another device of the tenant? */
     bool (*can_access)(uint32_t device, uint32_t peer);
     nvmlReturn_t (*call)(uint32_t device, struct weir_nvml_request *request);
-    /* What cuMemGetInfo gives in this process. */
+    /* Gives what cuMemGetInfo gives in this process. */
     nvmlReturn_t (*memory)(uint32_t device, uint64_t *ret_free_bytes, uint64_t *ret_total_bytes);
-    /* Those of the tenant that have a CUDA context. room: WEIR_NVML_PROCESSES_MAX. */
+    /* Lists the tenant's processes that have a CUDA context. room: WEIR_NVML_PROCESSES_MAX. */
     nvmlReturn_t (*processes)(uint32_t device, struct weir_nvml_process *processes,
                               uint32_t *ret_count);
     /* As cuDriverGetVersion. */

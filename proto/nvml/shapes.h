@@ -68,8 +68,8 @@ enum weir_nvml_shape {
 enum weir_nvml_keep { WEIR_NVML_STATIC, WEIR_NVML_LIVE };
 
 #define WEIR_NVML_ARGUMENTS     3
-#define WEIR_NVML_TEXT_MAX      1024 /* longer buffers are offered as this much */
-#define WEIR_NVML_ARRAY_MAX     1024 /* entries; the same */
+#define WEIR_NVML_TEXT_MAX      1024 /* longer buffers are offered with this size */
+#define WEIR_NVML_ARRAY_MAX     1024 /* entries; longer arrays are offered with this size */
 #define WEIR_NVML_DATA_MAX      16384
 #define WEIR_NVML_VERSIONED_MAX 4096
 

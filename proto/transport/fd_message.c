@@ -87,7 +87,7 @@ enum weir_status weir_fd_message_send(int socket_fd, const void *bytes, size_t l
     return status;
 }
 
-/* The only descriptor to *ret_fd, if one may come; everything else is closed. */
+/* Give the only descriptor to *ret_fd if one is expected; close all others. */
 static enum weir_status take_fd(struct weir_fds *fds, int *ret_fd)
 {
     if (!fds->fds_cut && (fds->n == 0 || (fds->n == 1 && ret_fd))) {
@@ -116,8 +116,8 @@ enum weir_status weir_fd_message_receive(int socket_fd, void *bytes, size_t capa
         if (len < 0 && errno == EAGAIN) {
             status = wait_ready(socket_fd, POLLIN, deadline_ns);
         } else if (len < 0 && errno == ECONNRESET && !was_reset) {
-            /* A peer that closes with something of ours unread resets the socket; what it said
-             * before is told only after that error. */
+            /* A peer that closes with unread bytes of ours resets the socket; its earlier messages
+             * are delivered only after that error. */
             was_reset = true;
         } else if (len < 0) {
             status = status_of_errno(errno);

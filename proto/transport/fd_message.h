@@ -35,19 +35,20 @@ enum weir_status weir_fd_message_receive(int socket_fd, void *bytes, size_t capa
                                          uint64_t deadline_ns, size_t *ret_len,
                                          int *ret_fd) WEIR_MUST_CHECK;
 
-/** Is the other end of the socket gone, or pid_fd's process (-1: not asked)? @thread any */
+/** Is the other end of the socket gone, or the process of pid_fd (-1: do not test that)? @thread
+ * any */
 bool weir_fd_peer_gone(int socket_fd, int pid_fd);
 
 /**
- * What tells a socket from all others, as long as the system runs.
- * @return 0: it is none, or the kernel does not say. @thread any; errno is preserved
+ * A number that no other socket has while the system runs. @return 0: it is no socket, or the
+ * kernel gives no number. @thread any; errno is preserved
  */
 uint64_t weir_socket_cookie(int socket_fd);
 
-/** The absolute time that lies timeout_ns ahead; WEIR_FOREVER stays. @thread any */
+/** Gives the absolute time that lies timeout_ns ahead; WEIR_FOREVER stays. @thread any */
 uint64_t weir_deadline_after(uint64_t timeout_ns);
 
-/** What is left until a deadline, 0 when it has passed; WEIR_FOREVER stays. @thread any */
+/** Gives the time that is left until a deadline, 0 after it; WEIR_FOREVER stays. @thread any */
 uint64_t weir_deadline_left_ns(uint64_t deadline_ns);
 
 #endif

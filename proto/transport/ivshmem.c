@@ -23,9 +23,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BEAT_NS      (500 * WEIR_NS_PER_MS)
-#define HOST_BEAT_NS (10 * WEIR_NS_PER_S) /* without a beat of the host's: it is gone */
-#define BEAT_STACK   (512u << 10)         /* the program's static TLS lies in it, too */
+#define BEAT_NS (500 * WEIR_NS_PER_MS)
+/* After this time without a beat, the host counts as gone. */
+#define HOST_BEAT_NS (10 * WEIR_NS_PER_S)
+#define BEAT_STACK   (512u << 10) /* the stack also holds the program's static TLS */
 #define BAR0_BYTES   4096u
 
 /* ---------------------------------------------------------------- the region */
@@ -47,7 +48,7 @@ static enum weir_status status_of_errno(void)
     }
 }
 
-/* A file beside another one; false: the path is too long. */
+/* Make the path of a file beside another one. @return false: the path is too long */
 static bool beside(const char *path, const char *name, char text[PATH_MAX])
 {
     const char *slash = strrchr(path, '/');
@@ -72,7 +73,7 @@ static void enable_device(const char *path)
     }
     fd = now == '1' ? -1 : open(name, O_WRONLY | O_CLOEXEC);
     if (fd >= 0) {
-        (void)!write(fd, "1", 1); /* what is still off shows in the magic */
+        (void)!write(fd, "1", 1); /* if memory space is still off, reading the magic shows that */
         close(fd);
     }
 }
@@ -97,7 +98,8 @@ static enum weir_status map_bell(const char *path, struct weir_region *region)
     return status;
 }
 
-/* What the kernel says of a character device's memory; 0: nothing, so it is no dax device. */
+/* Read from the kernel how large a character device's memory is; 0: unknown, so it is no dax
+ * device. */
 static uint64_t size_of_device(const struct statx *info)
 {
     char name[64], text[32];
@@ -193,9 +195,9 @@ struct guest_end {
     struct weir_region_slot *slot;
     uint64_t session;
     uint64_t epoch;
-    uint32_t host_beat;    /* atomic, as is the next: the host's beat as last seen */
-    uint64_t host_beat_ns; /* and since when */
-    uint32_t stop;         /* atomic, futex: the thread is to end */
+    uint32_t host_beat;    /* atomic, as is the next member: the host's beat as last seen */
+    uint64_t host_beat_ns; /* when host_beat last changed */
+    uint32_t stop;         /* atomic, a futex: asks the thread to end */
     pthread_t thread;
 };
 
@@ -221,8 +223,8 @@ static bool host_beats(struct guest_end *end, const struct weir_region_header *h
     /* B2: whoever finds this beat finds its time; meets the release below. */
     if (beat != __atomic_load_n(&end->host_beat, __ATOMIC_ACQUIRE)) {
         __atomic_store_n(&end->host_beat_ns, now_ns, __ATOMIC_RELAXED);
-        /* B2: the time first: else another thread that asks between the two, the first for long,
-         * would take the host for dead. */
+        /* B2: store the time first. Otherwise a thread that reads between the two stores, and that
+         * is the first to do so for long, would take the host for dead. */
         __atomic_store_n(&end->host_beat, beat, __ATOMIC_RELEASE);
         return true;
     }
@@ -300,7 +302,7 @@ enum weir_status weir_ivshmem_guest(const struct weir_region *region, uint32_t s
     params.view.polled = true;
     enum weir_status status = weir_shm_create(&params, &transport);
     if (status == WEIR_OK && !start_beats(end)) {
-        free(transport); /* nothing but its own memory is its own yet */
+        free(transport); /* the transport owns only its own memory so far */
         status = WEIR_ERR_NO_MEMORY;
     }
     if (status != WEIR_OK) {

@@ -21,12 +21,12 @@
 
 /* The guest's view of its VM's region. Immutable once open. */
 struct weir_region {
-    enum weir_transport_id id; /* DEVDAX for a character device, else IVSHMEM */
+    enum weir_transport_id id; /* DEVDAX for a character device, otherwise IVSHMEM */
     int fd;
     uint64_t bytes;
-    void *control;           /* WEIR_REGION_CONTROL_BYTES of it */
-    void *bell_page;         /* BAR 0; NULL: the host looks by itself */
-    volatile uint32_t *bell; /* the doorbell register in it */
+    void *control;           /* the first WEIR_REGION_CONTROL_BYTES of the region */
+    void *bell_page;         /* BAR 0; NULL: the host polls instead */
+    volatile uint32_t *bell; /* the doorbell register in BAR 0 */
 };
 
 /**
@@ -40,7 +40,7 @@ struct weir_region {
  * @return WEIR_ERR_NOT_FOUND  no such file.
  * @return WEIR_ERR_DENIED     no permission (resource files are root's unless udev says otherwise;
  *                             a kernel in lockdown lets nobody map them).
- * @return WEIR_ERR_PEER       it is no region of ours, or of another version.
+ * @return WEIR_ERR_PEER       the file is no region, or one of another version.
  * @return WEIR_ERR_NO_MEMORY, WEIR_ERR_IO
  * @thread any; errno is preserved
  */
@@ -69,10 +69,11 @@ enum weir_status weir_ivshmem_guest(const struct weir_region *region, uint32_t s
                                     const struct weir_segment_view *view,
                                     struct weir_transport **ret_transport) WEIR_MUST_CHECK;
 
-/* What the host's end asks of whoever keeps the region. */
+/* What the host's end requires from the code that owns the region. */
 struct weir_ivshmem_keeper {
-    bool (*gone)(void *user);  /* has the guest's process ended? Cheap; any thread */
-    void (*close)(void *user); /* the end is being destroyed, and its mapping is gone */
+    bool (*gone)(void *user);  /* tests whether the guest's process has ended; it is cheap; any
+                                  thread may call it */
+    void (*close)(void *user); /* called when the end is being destroyed and its mapping is gone */
     void *user;
 };
 

@@ -1,5 +1,5 @@
-/* Both ends of a co-located session in one process: what shm is, without the handshake.
- * For tests. */
+/* Both ends of a co-located session in one process: the shm transport without the handshake. For
+ * tests. */
 #include "proto/transport/segment_map.h"
 #include "proto/transport/shm.h"
 #include <errno.h>

@@ -12,8 +12,7 @@
  * ivshmem-doorbell device; or it lies behind the first unit of a file that QEMU opens as an NVDIMM,
  * and is all of /dev/dax0.0 in the guest. Every process of the guest can write all of it: the guest
  * is one tenant and one domain of trust. Shared segment rules: the host copies once, then checks;
- * what it decides with is in its own memory, and the copies here are for the guest and for the next
- * worker.
+ * it bases decisions on its own memory; the copies here are for the guest and for the next worker.
  *
  * Source: docs/design/kvm.md
  */
@@ -28,7 +27,7 @@
 
 /* What devdax and the GPU's mappings align to. */
 #define WEIR_REGION_UNIT_BYTES (UINT64_C(2) << 20)
-#define WEIR_REGION_MIN_BYTES  (UINT64_C(62) << 20) /* an NVDIMM of 64 MiB has that much of it */
+#define WEIR_REGION_MIN_BYTES  (UINT64_C(62) << 20) /* an NVDIMM of 64 MiB leaves this much */
 #define WEIR_REGION_MAX_BYTES  (UINT64_C(64) << 30)
 
 #define WEIR_REGION_CONTROL_BYTES WEIR_REGION_UNIT_BYTES
@@ -36,11 +35,12 @@
 #define WEIR_REGION_SLOTS         512u
 #define WEIR_REGION_MAIL_OFFSET   65536u
 #define WEIR_REGION_MAILBOXES     8u
-#define WEIR_REGION_MAIL_BYTES    65536u /* of a Hello, of a Welcome */
+#define WEIR_REGION_MAIL_BYTES    65536u /* largest Hello and largest Welcome */
 #define WEIR_REGION_OWNERS_OFFSET (UINT64_C(3) << 19)
 #define WEIR_REGION_MAX_UNITS     (WEIR_REGION_MAX_BYTES / WEIR_REGION_UNIT_BYTES)
-#define WEIR_REGION_BELL_OFFSET   12u /* of the doorbell register in BAR 0 (QEMU's ivshmem-spec) */
-#define WEIR_REGION_HOST_BELL     0u  /* what the guest writes there: peer 0, vector 0 */
+/* Offset of the doorbell register in BAR 0 (QEMU's ivshmem-spec). */
+#define WEIR_REGION_BELL_OFFSET   12u
+#define WEIR_REGION_HOST_BELL     0u /* what the guest writes there: peer 0, vector 0 */
 #define WEIR_REGION_BOOT_ID_BYTES 16
 #define WEIR_REGION_PCI_VENDOR    0x1af4
 #define WEIR_REGION_PCI_DEVICE    0x1110
@@ -51,32 +51,34 @@ struct weir_region_header {
     uint32_t pad0;
     uint64_t bytes;
     uint8_t pad1[40];
-    uint64_t epoch; /* which worker serves the region; 0: none now. Written by the host */
-    uint32_t beat;  /* the worker counts while there are sessions */
-    uint8_t boot_id[WEIR_REGION_BOOT_ID_BYTES]; /* of the guest whose slots these are: the host's */
+    /* Names the worker that serves the region; 0: none serves it. Written by the host. */
+    uint64_t epoch;
+    uint32_t beat; /* the worker increments it while there are sessions */
+    uint8_t boot_id[WEIR_REGION_BOOT_ID_BYTES]; /* boot of the guest that the slots belong to;
+                                                   written by the host */
     uint8_t pad2[36];
 };
 
 struct weir_region_slot {
-    uint64_t session; /* the host: not 0 while it serves it */
+    uint64_t session; /* written by the host: not 0 while it serves the session */
     uint8_t pad0[24];
-    uint32_t guest_beat; /* the guest's process counts while it lives */
-    uint32_t guest_left; /* it ended in order: nothing of it is in use */
+    uint32_t guest_beat; /* the guest's process increments it while it lives */
+    uint32_t guest_left; /* the guest's process has ended in order: it uses nothing of the slot */
     uint8_t pad1[24];
 };
 
 /* The low bits of a mailbox's state; above them is a number that the guest picked. */
 #define WEIR_MAIL_FREE    0u
 #define WEIR_MAIL_CLAIMED 1u /* a guest writes its Hello */
-#define WEIR_MAIL_HELLO   2u /* it is there */
-#define WEIR_MAIL_TAKEN   3u /* the host has read it */
-#define WEIR_MAIL_WELCOME 4u /* the answer is there */
+#define WEIR_MAIL_HELLO   2u /* the Hello is complete */
+#define WEIR_MAIL_TAKEN   3u /* the host has read the Hello */
+#define WEIR_MAIL_WELCOME 4u /* the Welcome is complete */
 #define WEIR_MAIL_MASK    7u
 
 struct weir_region_mailbox {
     uint32_t state;
     uint32_t hello_bytes;
-    uint8_t boot_id[WEIR_REGION_BOOT_ID_BYTES]; /* of the guest's kernel */
+    uint8_t boot_id[WEIR_REGION_BOOT_ID_BYTES]; /* boot id of the guest's kernel */
     uint32_t welcome_bytes;
     uint32_t slot;
     uint64_t segment_offset;
@@ -112,7 +114,7 @@ static inline struct weir_region_mailbox *weir_region_mailbox(void *control, uin
            box;
 }
 
-/* Slot + 1 of each unit's owner, 0: free. */
+/* For each unit its owner's slot + 1; 0: the unit is free. */
 static inline uint16_t *weir_region_owners(void *control)
 {
     return (uint16_t *)(void *)((uint8_t *)control + WEIR_REGION_OWNERS_OFFSET);

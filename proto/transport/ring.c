@@ -68,7 +68,7 @@ static void copy_out(const struct weir_ring *ring, uint32_t index, void *bytes, 
     memcpy((uint8_t *)bytes + first, ring->data, len - first);
 }
 
-/* Wake the peer if it said that it sleeps. Taking the flag back saves a system call per record. */
+/* Wake the peer if its flag says that it sleeps. Clearing the flag saves later system calls. */
 static void wake(const struct weir_ring *ring, uint32_t *waits, uint32_t *word)
 {
     if (__builtin_expect(__atomic_load_n(waits, __ATOMIC_SEQ_CST) != 0, 0)) {
@@ -96,7 +96,8 @@ enum weir_status weir_ring_push(struct weir_ring *ring, const struct weir_record
         ring->seen = __atomic_load_n(&ring->control->head, __ATOMIC_ACQUIRE); /* A2 */
         used = ring->own - ring->seen;
         if (used > ring->size_bytes) {
-            ring->seen = ring->own - ring->size_bytes; /* stays "full", whoever asks again */
+            /* The ring counts as full for every later test. */
+            ring->seen = ring->own - ring->size_bytes;
             return WEIR_ERR_PEER;
         }
         if (ring->size_bytes - used < len) {

@@ -19,9 +19,9 @@ struct weir_ring {
     uint8_t *data;                     /* shared, size_bytes of it */
     uint32_t size_bytes;               /* a power of two */
     uint32_t own;                      /* our own index; never read back from shared memory */
-    uint32_t seen;                     /* the peer's index as last read, for waiting */
-    volatile uint32_t *bell;           /* how the peer is woken; NULL: by futex */
-    uint32_t bell_value;               /* what is stored there */
+    uint32_t seen;           /* the peer's index as last read; a waiter waits for it to change */
+    volatile uint32_t *bell; /* register that wakes the peer; NULL: the peer is woken by futex */
+    uint32_t bell_value;     /* value to store in the bell */
 };
 
 /* A private copy of the newest record. Zeroed is empty. */
@@ -37,13 +37,11 @@ void weir_ring_init(struct weir_ring *ring, struct weir_ring_control *control, u
 /** Free the buffer's memory. Accepts a zeroed one. @thread owner */
 void weir_ring_buffer_finish(struct weir_ring_buffer *buffer);
 
-/**
- * Is this a length that a record may have?
- * @return WEIR_OK, WEIR_ERR_INVALID (below a header, or not a multiple of 8), WEIR_ERR_TOO_BIG
- */
+/** Is this a valid length of a record? */
 enum weir_status weir_record_check_length(uint32_t len_bytes);
 
-/** Check what a caller wants to send. @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_TOO_BIG */
+/** Check a record before it is sent. @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_TOO_BIG
+ */
 enum weir_status weir_record_check_send(const struct weir_record *record, const void *bulk,
                                         size_t bulk_bytes);
 

@@ -46,11 +46,12 @@
 /*
  * The worker registers words at once and the arena in parts, each when the GPU is first to reach it
  * (registering takes about 0.3 ms per MiB). Parts begin at 0, 256 KiB, 1, 4, 8 and 16 MiB, and from
- * there every 16 MiB. What the GPU copies lies in one part: the driver knows no range across two.
+ * there every 16 MiB. Memory that the GPU copies must lie in one part: the driver knows no range
+ * across two.
  */
 #define WEIR_SEGMENT_PART_MAX_BYTES (16ull << 20)
 
-/** Which part of the arena an offset lies in. */
+/** Which part of the arena does an offset lie in? */
 static inline uint32_t weir_segment_part(uint64_t offset)
 {
     if (offset >= WEIR_SEGMENT_PART_MAX_BYTES) {
@@ -60,7 +61,7 @@ static inline uint32_t weir_segment_part(uint64_t offset)
            (offset >= 8u << 20);
 }
 
-/** Where a part begins; the next one's beginning, or the arena's end, is its end. */
+/** Where a part begins. It ends where the next one begins, or at the arena's end. */
 static inline uint64_t weir_segment_part_start(uint32_t part)
 {
     static const uint32_t small[] = {0, 256u << 10, 1u << 20, 4u << 20, 8u << 20};
@@ -85,10 +86,10 @@ struct weir_ring_control {
     uint8_t pad1[56];
 };
 
-/* What the host says of the guest's waiting, at any time. */
+/* How the host lets the guest wait; it may change this at any time. */
 enum weir_segment_spin {
     WEIR_SEGMENT_SPIN_AS_YOU_LIKE, /* the guest has cores of its own, or the host does not know */
-    WEIR_SEGMENT_SPIN_NO,          /* cores are short: look for 20 us, then sleep */
+    WEIR_SEGMENT_SPIN_NO,          /* cores are short: spin for 20 us, then sleep */
     WEIR_SEGMENT_SPIN_YES,
 };
 
@@ -98,20 +99,20 @@ struct weir_segment_header {
     uint64_t segment_bytes;
     uint64_t words_offset;
     uint32_t n_words;
-    uint32_t ring_bytes; /* of each ring, a power of two */
+    uint32_t ring_bytes; /* size of each ring, a power of two */
     uint64_t to_host_offset;
     uint64_t to_guest_offset;
     uint64_t arena_offset;
     uint64_t arena_bytes;
-    uint64_t stats_offset; /* of a struct weir_stats_page; 0: there is none */
+    uint64_t stats_offset; /* offset of a struct weir_stats_page; 0: there is none */
     uint8_t pad0[56];
     /* State line, written by the host only. */
     uint32_t closed;         /* not 0: the host has ended the session; value is a CUresult */
     uint32_t deferred_seq;   /* counts deferred errors */
-    uint32_t deferred_error; /* CUresult of the newest one */
+    uint32_t deferred_error; /* CUresult of the newest deferred error */
     uint32_t sticky_error;   /* CUresult of an error that never goes away, or 0 */
     uint32_t spin;           /* enum weir_segment_spin: may the guest wait by spinning? */
-    uint32_t unchecked;      /* not 0: a kernel may have failed an assert, and printf_flush tells */
+    uint32_t unchecked; /* not 0: a kernel may have failed an assert, and printf_flush finds out */
     uint8_t pad1[40];
     struct weir_ring_control to_host;
     struct weir_ring_control to_guest;
@@ -123,24 +124,24 @@ _Static_assert(sizeof(struct weir_segment_header) == 448, "layout shared between
 /* What a worker chooses. Zero means the default in brackets. */
 struct weir_segment_params {
     uint32_t n_words;     /* completion words [65536] */
-    uint32_t ring_bytes;  /* of each ring, a power of two [4 MiB: any record fits] */
-    uint64_t arena_bytes; /* staging [64 MiB], rounded up to pages */
+    uint32_t ring_bytes;  /* size of each ring, a power of two [4 MiB: any record fits] */
+    uint64_t arena_bytes; /* size of the staging arena [64 MiB], rounded up to pages */
 };
 
 /* One end's private, checked copy of the geometry, with pointers into its own mapping. */
 struct weir_segment_view {
-    void *base; /* NULL: remote, seen from the guest; all pointers are NULL then */
+    void *base; /* NULL at the guest's end of a remote session, where all pointers are NULL */
     uint64_t bytes;
     struct weir_segment_header *header;
-    uint32_t *words; /* n_words of them; written by worker and GPU, read by the guest */
+    uint32_t *words; /* n_words words; written by worker and GPU, read by the guest */
     uint32_t n_words;
-    uint32_t ring_bytes; /* 0: remote */
+    uint32_t ring_bytes; /* 0: the session is remote */
     uint8_t *to_host;
     uint8_t *to_guest;
     uint8_t *arena;
     uint64_t arena_bytes;
-    struct weir_stats_page *stats; /* NULL: none */
-    bool polled; /* no futex reaches from there to here: words and rings are looked at */
+    struct weir_stats_page *stats; /* NULL: there is no statistics page */
+    bool polled; /* the peer cannot wake this end by futex, so this end polls words and rings */
 };
 
 #endif

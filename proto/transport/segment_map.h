@@ -18,7 +18,7 @@
 enum weir_status weir_segment_create(const struct weir_segment_params *params, int *ret_fd,
                                      struct weir_segment_view *ret_view) WEIR_MUST_CHECK;
 
-/** The same without rings, in anonymous memory: the worker's end of a remote session. */
+/** Make a segment without rings in anonymous memory: the worker's end of a remote session. */
 enum weir_status weir_segment_create_private(const struct weir_segment_params *params,
                                              struct weir_segment_view *ret_view) WEIR_MUST_CHECK;
 
@@ -50,14 +50,14 @@ enum weir_status weir_segment_create_at(const struct weir_segment_params *params
                                         uint64_t offset, uint64_t unit,
                                         struct weir_segment_view *ret_view) WEIR_MUST_CHECK;
 
-/** How large weir_segment_create_at() would make it; 0 when the sizes are impossible. */
+/** The size that weir_segment_create_at() would give the segment; 0: the sizes are impossible. */
 uint64_t weir_segment_bytes(const struct weir_segment_params *params, uint64_t unit);
 
-/** weir_segment_map() of such a segment: there are no seals to look at. */
+/** Like weir_segment_map(), for a segment inside another file: there are no seals to check. */
 enum weir_status weir_segment_map_at(int fd, uint64_t offset, uint64_t expected_bytes,
                                      struct weir_segment_view *ret_view) WEIR_MUST_CHECK;
 
-/** Undo any. Accepts a zeroed view. @thread any */
+/** Undo any of these calls. Accepts a zeroed view. @thread any */
 void weir_segment_unmap(struct weir_segment_view *view);
 
 #endif

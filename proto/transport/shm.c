@@ -2,11 +2,12 @@
  * The co-located transport: two rings in the shared segment, and the unix socket of the handshake
  * for what memory cannot do: pass descriptors, and tell that the other process is gone.
  *
- * Waiting is adaptive. A waiter first spins for as long as it was told; then it raises its "waits"
- * flag, looks once more and sleeps on the peer's index itself (a futex in the segment), in slices,
- * because a dead peer wakes nobody: after each slice it asks the socket. The slices are long where
- * somebody else watches the socket, and wakes the waiter when the peer has died. The peer makes the
- * system call to wake only when it finds the flag raised, and once more when it ends in order.
+ * Waiting is adaptive. A waiter first spins for the time that its caller allows; then it raises its
+ * "waits" flag, looks once more and sleeps on the peer's index itself (a futex in the segment), in
+ * slices, because a dead peer wakes nobody: after each slice it asks the socket. The slices are
+ * long where another thread watches the socket and wakes the waiter when the peer dies. The peer
+ * makes the system call to wake only when it finds the flag raised, and once more when it ends in
+ * order.
  *
  * When the peer has gone, what it had published before is still received; only then comes CLOSED.
  */
@@ -23,9 +24,9 @@
 #include <unistd.h>
 
 /*
- * A dead peer is noticed one slice late at most. Short at first, for a death in the middle of a
- * call; longer for those who wait idly. A wake-up by whoever watches the socket is lost if it comes
- * between the waiter's last look and its sleep, so watched slices end, too.
+ * A dead peer is noticed at most one slice late. Slices are short at first, for a death in the
+ * middle of a call, and longer for idle waits. The watcher's wake-up is lost if it comes between
+ * the waiter's last look and its sleep, so slices end even when the socket is watched.
  */
 #define FIRST_SLICE_NS   (20 * WEIR_NS_PER_MS)
 #define LAST_SLICE_NS    (250 * WEIR_NS_PER_MS)
@@ -34,12 +35,13 @@
 /* A full ring means that the peer is far behind: a short spin, then sleep. */
 #define SEND_SPIN_NS (5 * WEIR_NS_PER_US)
 
-/* Looks between two readings of the clock while spinning. */
+/* How often a spinning thread looks at the word between two readings of the clock. */
 #define SPIN_BATCH 16
 
 #define SEND_FD_TIMEOUT_NS (5 * WEIR_NS_PER_S)
 
-/* Of a waiter that nobody wakes: the first costs about a scheduler's tick, the last is idling. */
+/* Naps of a waiter that nothing wakes: the first lasts about a scheduler's tick, the last is for
+ * idling. */
 #define FIRST_NAP_NS (20 * WEIR_NS_PER_US)
 #define LAST_NAP_NS  (2 * WEIR_NS_PER_MS)
 
@@ -47,16 +49,16 @@ struct shm {
     struct weir_transport base;
     struct weir_segment_view view;
     int socket_fd;
-    uint64_t cookie; /* the socket's, in a program that may close what is not its own; 0: not so */
+    uint64_t cookie; /* identifies the socket, in a program that may close descriptors of others; 0:
+                        not needed */
     int pid_fd;
-    int gone;                   /* atomic, relaxed: once set it stays */
-    bool watched;               /* somebody calls look(); set before others use the transport */
-    struct weir_ring to_peer;   /* the sending thread's */
-    struct weir_ring from_peer; /* the receiving thread's, as is: */
+    int gone;                 /* atomic, relaxed: once set it stays */
+    bool watched;             /* another thread calls look(); set before others use the transport */
+    struct weir_ring to_peer; /* used by the sending thread */
+    struct weir_ring from_peer; /* used by the receiving thread, as is the next member: */
     struct weir_ring_buffer received;
-    bool preempted; /* the receiving thread's: it lost its core while it spun, and sleeps the next
-                       time */
-    struct weir_shm_hooks hooks; /* of a region: instead of the socket */
+    bool preempted; /* the receiving thread lost its core in a spin, so it sleeps next time */
+    struct weir_shm_hooks hooks; /* for a region: hooks that stand in for the socket */
 };
 
 static struct shm *shm_of(struct weir_transport *t)
@@ -74,8 +76,8 @@ static const struct weir_segment_view *shm_view(struct weir_transport *t)
     return &shm_of(t)->view;
 }
 
-/* Daemons close all descriptors, and what they open then may have our number: that is neither asked
- * for our peer, nor sent anything, nor closed. */
+/* Daemons close all descriptors, and a file that they open then may get our socket's number. Such a
+ * descriptor is not asked about our peer, not sent anything, and not closed. */
 static bool has_socket(const struct shm *shm)
 {
     return shm->socket_fd >= 0 &&
@@ -97,7 +99,7 @@ static bool shm_peer_gone(struct weir_transport *t)
     return gone;
 }
 
-/* Spin until the word leaves seen; false when the time is over, or the core was taken away. */
+/* Spin until the word differs from `seen`; false: the time is over, or the thread lost its core. */
 static bool spin(const uint32_t *word, uint32_t seen, uint64_t spin_ns, bool *preempted)
 {
     if (spin_ns == 0 || *preempted) {
@@ -128,7 +130,7 @@ static void nap(uint64_t ns)
 }
 
 /*
- * The same where nobody can wake us: naps of an eighth of the time waited. No flag is raised, so
+ * Wait where nothing can wake us: by naps of an eighth of the time waited. No flag is raised, so
  * the peer makes no system calls on our behalf.
  */
 static enum weir_status doze_on(struct shm *shm, const uint32_t *word, uint32_t seen,
@@ -157,7 +159,7 @@ static enum weir_status doze_on(struct shm *shm, const uint32_t *word, uint32_t 
     }
 }
 
-/* Sleep until the peer's index leaves seen. OK also when it only may have. */
+/* Sleep until the peer's index differs from `seen`. Also returns OK when it only may differ. */
 static enum weir_status sleep_on(struct shm *shm, uint32_t *word, uint32_t seen, uint32_t *waits,
                                  uint64_t deadline_ns)
 {
@@ -173,7 +175,7 @@ static enum weir_status sleep_on(struct shm *shm, uint32_t *word, uint32_t seen,
             break;
         }
         uint64_t left_ns = weir_deadline_left_ns(deadline_ns);
-        /* Not before the first slice: most waits end in it, and asking is a system call. */
+        /* Do not ask before the first slice: most waits end in it, and asking is a system call. */
         if ((left_ns == 0 || slept) && shm_peer_gone(&shm->base)) {
             status = WEIR_ERR_CLOSED;
             break;
@@ -212,7 +214,8 @@ static enum weir_status shm_send(struct weir_transport *t, const struct weir_rec
             status = sleep_on(shm, &control->head, shm->to_peer.seen, &control->producer_waits,
                               deadline_ns);
         } else if (weir_deadline_left_ns(deadline_ns) == 0) {
-            status = WEIR_ERR_TIMED_OUT; /* room comes in crumbs, or the index only flickers */
+            status = WEIR_ERR_TIMED_OUT; /* room comes in too small amounts, or the index only
+                                            flickers */
         } else {
             status = WEIR_OK;
         }
@@ -237,10 +240,10 @@ static enum weir_status await_record(struct shm *shm, uint64_t spin_ns, uint64_t
     if (waited == WEIR_ERR_TIMED_OUT) {
         return waited;
     }
-    /* Also when the peer is gone: it may have sent between our last look and its end. */
+    /* Try this even if the peer is gone: it may have sent between our last look and its end. */
     enum weir_status status = weir_ring_pop(&shm->from_peer, &shm->received);
     if (status == WEIR_ERR_AGAIN) {
-        /* An index that moved and came back is a lie. */
+        /* An index that moved and came back breaks the protocol. */
         status = waited == WEIR_ERR_CLOSED ? WEIR_ERR_CLOSED : WEIR_ERR_PEER;
     }
     return status;
@@ -325,7 +328,8 @@ static bool shm_watch(struct weir_transport *t, int epoll_fd, uint64_t key)
     return shm->watched;
 }
 
-/* Whoever sleeps on either index asks the socket now, not when its slice is over. */
+/* Wake threads that sleep on either index, so that they ask the socket now and not after their
+ * slice. */
 static void shm_look(struct weir_transport *t)
 {
     struct shm *shm = shm_of(t);
@@ -353,7 +357,8 @@ static void let_go(struct weir_transport *t, bool child)
     if (shm->pid_fd >= 0) {
         close(shm->pid_fd);
     }
-    /* A peer that sleeps on either index asks the socket now, not when its slice is over. */
+    /* Wake a peer that sleeps on either index, so that it asks the socket now and not after its
+     * slice. */
     if (!shm->to_peer.bell) {
         weir_futex_wake(&shm->to_peer.control->tail, 1);
         weir_futex_wake(&shm->from_peer.control->head, 1);

@@ -9,26 +9,27 @@
 #include <stdbool.h>
 
 /*
- * What stands in for the socket where there is none (regions): how the peer's life is told, and
- * what is done at the end. Called by whoever calls the transport; no lock is held.
+ * What stands in for the socket where there is none (regions): they tell whether the peer lives,
+ * and clean up at the end. Callers of the transport call them; no lock is held.
  */
 struct weir_shm_hooks {
-    bool (*gone)(void *user);              /* cheap */
-    void (*leave)(void *user);             /* the guest's process ends; NULL at the host's end */
-    void (*close)(void *user, bool child); /* the last call; child: a forked one lets go */
+    bool (*gone)(void *user);  /* is the peer gone? Must be cheap */
+    void (*leave)(void *user); /* called when the guest's process ends; NULL at the host's end */
+    /* The last call; child: a forked child lets go of the parent's connection. */
+    void (*close)(void *user, bool child);
     int (*region_fd)(void *user);
     void (*ring_bell)(void *user);
     void *user;
 };
 
 struct weir_shm_params {
-    enum weir_transport_id id; /* SHM or LOOP: only the name differs. Others: with hooks */
+    enum weir_transport_id id; /* SHM or LOOP, which differ only in name; others need hooks */
     bool is_host;
-    int socket_fd;                 /* liveness and descriptors; non-blocking SEQPACKET; or -1 */
-    int pid_fd;                    /* of the peer's process, or -1 */
-    struct weir_segment_view view; /* with rings */
-    struct weir_shm_hooks hooks;   /* IVSHMEM and DEVDAX only */
-    volatile uint32_t *bell;       /* how the peer is woken; NULL: by futex */
+    int socket_fd; /* shows the peer's life and passes descriptors; non-blocking SEQPACKET; or -1 */
+    int pid_fd;    /* pidfd of the peer's process, or -1 */
+    struct weir_segment_view view; /* a view with rings */
+    struct weir_shm_hooks hooks;   /* for IVSHMEM and DEVDAX only */
+    volatile uint32_t *bell; /* register that wakes the peer; NULL: the peer is woken by futex */
     uint32_t bell_value;
 };
 

@@ -22,15 +22,16 @@
 /* One function's numbers. Times are in nanoseconds. */
 struct weir_stats_counts {
     uint64_t guest;   /* calls answered in the guest */
-    uint64_t posted;  /* calls that sent and did not wait */
+    uint64_t posted;  /* calls that sent a record and did not wait */
     uint64_t waited;  /* calls that waited for the host or the GPU */
-    uint64_t wait_ns; /* of the waited calls, from the first wait to the end of the call */
-    uint64_t max_ns;  /* the longest of those */
-    uint64_t busy_ns; /* of the others; only while calls are timed (WEIR_STATS, WEIR_TRACE) */
+    uint64_t wait_ns; /* time of the waited calls, each from its first wait to its end */
+    uint64_t max_ns;  /* the longest time of a waited call */
+    /* Time of the other calls; only while calls are timed (WEIR_STATS, WEIR_TRACE). */
+    uint64_t busy_ns;
 };
 
 struct weir_stats_page {
-    uint32_t magic; /* written last; 0: a guest that does not count */
+    uint32_t magic; /* written last; 0: the guest does not count */
     uint32_t n_functions;
     uint8_t pad[56];
     char names[WEIR_STATS_MAX_FUNCTIONS][WEIR_STATS_NAME_BYTES];

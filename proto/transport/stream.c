@@ -1,10 +1,10 @@
 /*
  * An end of the stream transport.
  *
- * Receiving: whoever needs something pumps the link, which puts whole frames into the inbox. Of
- * those that must wait one polls the descriptor; the others sleep on the condition until the poller
- * has pumped. A sender that has no room pumps as well, so two ends that send to each other never
- * stand still.
+ * Receiving: a thread that needs a frame pumps the link, which puts whole frames into the inbox. Of
+ * the threads that must wait, one polls the descriptor; the others sleep on the condition until the
+ * poller has pumped. A sender that has no room pumps as well, so two ends that send to each other
+ * never stand still.
  *
  * Sending: the caller writes itself. A frame of which a part went out when the time was over is
  * taken whole: the rest is kept, and a helper thread, made at its first need, pushes it on.
@@ -67,7 +67,7 @@ static struct weir_stream_node *take_first_locked(struct stream *s)
     return node;
 }
 
-/* What came before the end is received; what came before a lie is not. */
+/* Frames from before the peer's end are received; frames from before a protocol error are not. */
 static enum weir_status await_locked(struct stream *s, uint64_t spin_ns, uint64_t deadline_ns)
 {
     spin_ns = weir_useful_spin_ns(spin_ns);
@@ -89,7 +89,7 @@ static enum weir_status await_locked(struct stream *s, uint64_t spin_ns, uint64_
             return WEIR_ERR_TIMED_OUT;
         }
         if (spin_end_ns && weir_deadline_left_ns(spin_end_ns) != 0) {
-            pthread_mutex_unlock(&s->lock); /* let a sender in */
+            pthread_mutex_unlock(&s->lock); /* lets a sender acquire the lock */
             weir_cpu_pause();
             pthread_mutex_lock(&s->lock);
         } else {
@@ -111,9 +111,9 @@ static enum weir_status receive_frame(struct stream *s, uint64_t spin_ns, uint64
 }
 
 /*
- * A machine that was reset leaves its connections behind, and no word comes of it. Its new kernel
- * answers what is sent to them. A guest that does not read meanwhile has a buffer to be filled:
- * then nothing is sent any more, which it cannot miss.
+ * A machine that was reset leaves its connections open without notice. Its new kernel refuses what
+ * is sent over them, so the host pings. If a guest does not read, its buffer fills up; then no ping
+ * is sent, and the guest misses nothing.
  */
 static void ping(struct stream *s)
 {
@@ -124,7 +124,7 @@ static void ping(struct stream *s)
     s->pinged_ns = now_ns;
     int saved_errno = errno;
     enum weir_status status = weir_stream_send_frame(s, WEIR_STREAM_PING, NULL, 0, NULL, 0, 0);
-    (void)status; /* a guest that is gone shows when reading */
+    (void)status; /* reading will show that a guest is gone */
     errno = saved_errno;
 }
 
@@ -205,13 +205,13 @@ static void stream_destroy(struct weir_transport *t)
     pthread_mutex_lock(&s->out_lock);
     enum weir_status status = weir_stream_push_rest_locked(s, weir_deadline_after(LINGER_NS));
     pthread_mutex_unlock(&s->out_lock);
-    (void)status; /* the peer sees the end in the middle of a frame */
+    (void)status; /* the peer sees that the connection ends inside a frame */
     s->link->ops->close(s->link, false);
     free_stream(s);
     errno = saved_errno;
 }
 
-/* Locks may be held by threads that are not here: what is not a descriptor is left as it is. */
+/* Threads that do not exist here may hold locks: only descriptors are released, all else stays. */
 static void stream_abandon(struct weir_transport *t)
 {
     struct stream *s = stream_of(t);

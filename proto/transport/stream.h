@@ -1,11 +1,11 @@
 /*
- * The stream transport: records over what carries bytes in order: a socket (vsock). A remote
- * transport. Private to proto/.
+ * The stream transport: records over a link that carries bytes in order, which is a socket (vsock).
+ * A remote transport. Private to proto/.
  *
  * Frames: a header of 24 bytes, a head (a record, or a handshake's message) and perhaps bulk data.
- * Both ends are the same code; there is no thread for receiving: whoever waits reads, and who waits
- * for the GPU's callbacks may read, too (weir_transport_ops.attend). What was read and not yet
- * received is bounded: then an end stops reading, and the peer's writes wait.
+ * Both ends are the same code; there is no thread for receiving: a waiting thread reads, also one
+ * that waits for the GPU's callbacks (weir_transport_ops.attend). The bytes that were read and not
+ * yet received are bounded: at the bound an end stops reading, and the peer's writes wait.
  *
  * Source: docs/design/ring.md
  */
@@ -23,17 +23,18 @@
 struct weir_stream_link;
 
 /*
- * What carries the bytes. read and the rest of what is about receiving is called by one thread at a
- * time, write by one thread at a time; the two may run side by side. Nothing waits.
+ * Functions of a link, which carries the bytes. One thread at a time calls read and the other
+ * receiving functions, and one at a time calls write; the two may run in parallel. None of them
+ * waits.
  */
 struct weir_stream_link_ops {
     /* Read up to len bytes. 0: none now. -1: the peer is gone, and all that it sent was read. */
     ssize_t (*read)(struct weir_stream_link *link, void *bytes, size_t len);
 
-    /* Take bytes of these parts, in order. 0: no room now. -1: the peer is gone. */
+    /* Write bytes of these parts, in order. 0: no room now. -1: the peer is gone. */
     ssize_t (*write)(struct weir_stream_link *link, struct iovec *parts, int n);
 
-    /* The end is over. child: in a forked child, where the parent's is not to be harmed. */
+    /* Close the link. child: in a forked child, which must not harm the parent's connection. */
     void (*close)(struct weir_stream_link *link, bool child);
 };
 
@@ -46,7 +47,7 @@ struct weir_stream_link {
 /* How often the end of an idle host pings. */
 #define WEIR_STREAM_PING_NS UINT64_C(10000000000)
 
-/* Read and not yet received, at one end. */
+/* Most bytes at one end that are read and not yet received. */
 #define WEIR_STREAM_WINDOW_BYTES (64u << 20)
 
 #define WEIR_STREAM_MAGIC 0x53524957u /* "WIRS" */
@@ -55,15 +56,16 @@ enum weir_stream_kind {
     WEIR_STREAM_HELLO = 1, /* guest to host, first; the head is weir.control.Hello */
     WEIR_STREAM_WELCOME,   /* the answer; the head is weir.control.Welcome */
     WEIR_STREAM_RECORD,
-    WEIR_STREAM_PING /* host to guest, empty: says nothing, but a kernel that is new refuses it */
+    WEIR_STREAM_PING /* host to guest, empty: it carries nothing, but a newly booted kernel refuses
+                        it */
 };
 
 struct weir_stream_frame {
     uint32_t magic;
     uint32_t kind;
     uint32_t head_bytes;
-    uint32_t bulk_bytes; /* of records only */
-    uint64_t pad;        /* 0 */
+    uint32_t bulk_bytes; /* bulk data of a record */
+    uint64_t pad;        /* always 0 */
 };
 _Static_assert(sizeof(struct weir_stream_frame) == 24, "layout on the wire");
 

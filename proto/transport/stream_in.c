@@ -9,7 +9,7 @@
 #include <sys/eventfd.h>
 
 #define SLICE_NS   (250 * WEIR_NS_PER_MS)
-#define PUMP_BYTES (1u << 20) /* at a time, once there is something to receive */
+#define PUMP_BYTES (1u << 20) /* bytes to read at a time once there is something to receive */
 
 /* ---------------------------------------------------------------- reading */
 
@@ -50,7 +50,7 @@ static enum weir_status begin_node_locked(struct stream *s)
     return WEIR_OK;
 }
 
-/* Show a record to whoever wants to know it early. */
+/* Show a record to the glance function, before it is received. */
 static void glance_locked(struct stream *s, const struct weir_stream_node *node)
 {
     /* G1: meets the release in weir_session_create(): glance_user is visible. */
@@ -88,7 +88,7 @@ static enum weir_status end_node_locked(struct stream *s)
     return WEIR_OK;
 }
 
-/* Where the next bytes of the arriving frame belong, and how many of them lie together. */
+/* Find where the next bytes of the arriving frame belong, and how many of them lie together. */
 static uint8_t *gap_of(const struct stream *s, size_t *ret_len)
 {
     const struct weir_stream_frame *frame = &s->partial->frame;
@@ -101,7 +101,7 @@ static uint8_t *gap_of(const struct stream *s, size_t *ret_len)
     return s->partial->bytes + weir_stream_bulk_offset(frame) + (at - frame->head_bytes);
 }
 
-/* Move the arriving frame on by one step. 0: the link has nothing now; -1: failed. */
+/* Read one more part of the arriving frame. 0: the link has nothing now; -1: failed. */
 static ssize_t fill_node_locked(struct stream *s)
 {
     size_t len, ready = s->in_end - s->in_at;
@@ -112,7 +112,7 @@ static ssize_t fill_node_locked(struct stream *s)
         memcpy(gap, s->in + s->in_at, (size_t)n);
         s->in_at += (size_t)n;
     } else if (len >= WEIR_STREAM_IN_BYTES / 2) {
-        n = s->link->ops->read(s->link, gap, len); /* bulk data: straight to its place */
+        n = s->link->ops->read(s->link, gap, len); /* read bulk data directly to its place */
     } else {
         n = s->link->ops->read(s->link, s->in, WEIR_STREAM_IN_BYTES);
         s->in_at = 0;
@@ -125,7 +125,7 @@ static ssize_t fill_node_locked(struct stream *s)
     return n;
 }
 
-/* The next header into `in`. */
+/* Read the next header into `in`. */
 static ssize_t fill_header_locked(struct stream *s)
 {
     size_t ready = s->in_end - s->in_at;
@@ -224,7 +224,7 @@ void weir_stream_wait_locked(struct stream *s, bool writer, uint64_t left_ns)
     if (reads) {
         s->is_polled = false;
         weir_stream_pump_locked(s);
-        pthread_cond_broadcast(&s->pumped); /* somebody else must poll now */
+        pthread_cond_broadcast(&s->pumped); /* another thread must poll now */
     }
 }
 

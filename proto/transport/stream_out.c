@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BEGUN_NS     (50 * WEIR_NS_PER_MS) /* for the rest of a frame, before it is kept */
-#define HELPER_STACK (512u << 10)          /* the program's static TLS lies in it, too */
+/* Time for the rest of a begun frame, before the rest is kept. */
+#define BEGUN_NS     (50 * WEIR_NS_PER_MS)
+#define HELPER_STACK (512u << 10) /* the stack also holds the program's static TLS */
 #define FRAME_PARTS  3
 
 /* A frame that is being written. */
@@ -26,7 +27,7 @@ static void drop_rest_locked(struct stream *s)
     s->rest_at = s->rest_len = 0;
 }
 
-/* One attempt to push on what was kept. WEIR_ERR_AGAIN: no room. */
+/* Try once to write the rest that was kept. WEIR_ERR_AGAIN: no room. */
 static enum weir_status push_rest_once_locked(struct stream *s)
 {
     while (s->rest_at < s->rest_len) {
@@ -70,7 +71,7 @@ static void consume(struct outgoing *out, size_t n)
     }
 }
 
-/* The time is over in the middle of a frame: keep what is left of it. */
+/* The time is over inside a frame: keep the rest of it. */
 static enum weir_status keep_rest_locked(struct stream *s, const struct outgoing *out)
 {
     size_t len = 0;
@@ -143,13 +144,13 @@ enum weir_status weir_stream_send_frame(struct stream *s, enum weir_stream_kind 
 
 /* ---------------------------------------------------------------- the helper */
 
-/* Push on, without keeping senders out while there is no room. */
+/* Write the rest, but let senders in while there is no room. */
 static void help_with_rest_locked(struct stream *s)
 {
     struct pollfd room = {.fd = s->link->fd, .events = POLLOUT};
     enum weir_status status = push_rest_once_locked(s);
     if (status == WEIR_ERR_CLOSED) {
-        drop_rest_locked(s); /* the reading side sees why */
+        drop_rest_locked(s); /* the reading side learns the reason */
     } else if (status == WEIR_ERR_AGAIN) {
         pthread_mutex_unlock(&s->out_lock);
         poll(&room, 1, (int)(BEGUN_NS / WEIR_NS_PER_MS));

@@ -21,24 +21,24 @@ struct stream {
     struct weir_stream_link *link;
     struct weir_segment_view view;
     int wake_fd;
-    struct weir_stream_node *held; /* the receiver's: borrowed by its caller */
-    uint64_t pinged_ns;            /* the receiver's */
+    struct weir_stream_node *held; /* owned by the receiver: lent to its caller */
+    uint64_t pinged_ns;            /* used by the receiver only */
     pthread_t helper;
-    bool has_helper; /* out_lock */
-    bool stop;       /* out_lock */
+    bool has_helper; /* guarded by out_lock */
+    bool stop;       /* guarded by out_lock */
     pthread_cond_t out_changed;
     pthread_mutex_t out_lock;
-    uint8_t *rest; /* of a frame: what has not gone out; out_lock, as are: */
+    uint8_t *rest; /* the part of a frame that is not written yet; guarded by out_lock, as are: */
     size_t rest_at, rest_len;
     pthread_cond_t pumped;
     pthread_mutex_t lock;     /* guards what follows, and reading from the link */
     enum weir_status failure; /* why nothing more will come; WEIR_OK while all is well */
     bool is_polled;
     struct weir_stream_node *first, *last;
-    uint64_t waiting_bytes;           /* in the inbox */
-    struct weir_stream_node *partial; /* its frame is arriving */
+    uint64_t waiting_bytes;           /* bytes in the inbox */
+    struct weir_stream_node *partial; /* the node whose frame is arriving */
     size_t partial_at;
-    size_t in_at, in_end; /* of in, what was read and not looked at */
+    size_t in_at, in_end; /* the part of `in` that was read and not yet parsed */
     _Alignas(16) uint8_t in[WEIR_STREAM_IN_BYTES];
 };
 
@@ -47,7 +47,7 @@ static inline size_t weir_stream_bulk_offset(const struct weir_stream_frame *fra
     return frame->bulk_bytes ? ((size_t)frame->head_bytes + 15) & ~(size_t)15 : frame->head_bytes;
 }
 
-/* What a frame takes in memory, and counts in the window. */
+/* How many bytes a frame takes in memory, which also count in the window. */
 static inline size_t weir_stream_node_bytes(const struct weir_stream_frame *frame)
 {
     return weir_stream_bulk_offset(frame) + frame->bulk_bytes;
@@ -59,16 +59,17 @@ static inline struct timespec weir_stream_timespec(uint64_t ns)
                              .tv_nsec = (long)(ns % WEIR_NS_PER_S)};
 }
 
-/* stream_in.c: reading, and waiting. All but the last two want the lock. */
+/* stream_in.c: reading and waiting. The caller holds `lock` for all but the last two functions. */
 
-/** Nothing more will come; the first reason stays, but for a lie, which counts more than an end. */
+/** Note that nothing more will come. The first reason stays, but a protocol error overrides an end.
+ */
 void weir_stream_fail_locked(struct stream *s, enum weir_status reason);
 /**
  * Take what has arrived; true when a frame had, or the end. It may stop before all is read, but
  * never without anything for the receiver, so nobody sleeps on bytes that are here already.
  */
 bool weir_stream_pump_locked(struct stream *s);
-/** Rouse whoever waits, after something came in while a caller used the link. */
+/** Wake all waiting threads, after something came in while a caller used the link. */
 void weir_stream_notify_locked(struct stream *s);
 /** Both. */
 void weir_stream_take_locked(struct stream *s);
@@ -82,15 +83,16 @@ enum weir_status weir_stream_wait_for_room(struct stream *s, uint64_t deadline_n
 /** End the connection, for instance behind half a frame. @return status */
 enum weir_status weir_stream_break_off(struct stream *s, enum weir_status status);
 
-/* stream_out.c: writing, and the helper. */
+/* stream_out.c: writing, and the helper thread. */
 
 enum weir_status weir_stream_send_frame(struct stream *s, enum weir_stream_kind kind,
                                         const void *head, size_t head_bytes, const void *bulk,
                                         size_t bulk_bytes, uint64_t deadline_ns) WEIR_MUST_CHECK;
-/** Push on what was kept of a frame. out_lock is held. */
+/** Write on the rest of a frame that was kept. The caller holds out_lock. */
 enum weir_status weir_stream_push_rest_locked(struct stream *s,
                                               uint64_t deadline_ns) WEIR_MUST_CHECK;
-/** Without one (no memory) the next caller pushes. out_lock is held, or nobody knows s yet. */
+/** Start the helper thread. Without one (no memory) the next caller writes the rest. The caller
+ * holds out_lock, or no other thread knows s yet. */
 void weir_stream_start_helper_locked(struct stream *s);
 void weir_stream_stop_helper(struct stream *s);
 

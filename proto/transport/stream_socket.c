@@ -21,8 +21,8 @@ static ssize_t socket_read(struct weir_stream_link *link, void *bytes, size_t le
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             return 0;
         }
-        /* A peer that closes with something of ours unread resets the socket: what it said before
-         * may be told only after that error. */
+        /* A peer that closes with unread bytes of ours resets the socket; its earlier bytes may be
+         * delivered only after that error. */
         if (n < 0 && errno == ECONNRESET && !s->was_reset) {
             s->was_reset = true;
         } else if (n == 0 || errno != EINTR) {

@@ -3,9 +3,9 @@
 #include <string.h>
 
 /*
- * Spinning. A message passes through three or four threads that need the cores too: on two cores a
- * round trip took 80-90 us asleep (99th percentile 0.15 ms), but 300 us (2.8 ms) with spins of 200
- * us at both ends (bench_roundtrip, 2026-11-21). So with few cores nobody spins.
+ * With few cores no thread spins, because a message passes through three or four threads that need
+ * the cores, too. On two cores a round trip took 80-90 us without spins (99th percentile 0.15 ms),
+ * but 300 us (2.8 ms) with spins of 200 us at both ends (bench_roundtrip, 2026-11-21).
  */
 #define SPIN_MAX_NS   200000u
 #define SPIN_MIN_CPUS 6
@@ -33,7 +33,7 @@ enum weir_transport_id weir_transport_find(const char *name)
 
 uint64_t weir_useful_spin_ns(uint64_t wanted_ns)
 {
-    static int n_cpus; /* atomic, relaxed: who comes first asks, any number of times */
+    static int n_cpus; /* atomic, relaxed: early threads may each ask the system */
     int n = __atomic_load_n(&n_cpus, __ATOMIC_RELAXED);
     if (n == 0) {
         cpu_set_t cpus;

@@ -20,21 +20,21 @@
 
 /* Every record begins with this. Lengths include it; bodies are padded to 8 bytes. */
 struct weir_record {
-    uint32_t len_bytes;    /* header and body, a multiple of 8, at most WEIR_RECORD_MAX_BYTES */
-    uint16_t op;           /* enum weir_op */
-    uint8_t flags;         /* WEIR_RECORD_* */
-    uint8_t device;        /* of a request: the sending thread's, by its place in the welcome */
-    uint64_t seq;          /* the sender's number; a reply repeats the request's */
-    int32_t status;        /* of a reply: CUresult */
-    uint32_t deferred_seq; /* of a reply: as in the segment's header, for remote guests */
+    uint32_t len_bytes; /* header and body, a multiple of 8, at most WEIR_RECORD_MAX_BYTES */
+    uint16_t op;        /* a value of enum weir_op */
+    uint8_t flags;      /* WEIR_RECORD_* */
+    uint8_t device; /* of a request: device of the sending thread, by its place in the welcome */
+    uint64_t seq;   /* the sender's number; a reply has its request's number */
+    int32_t status; /* of a reply: its CUresult */
+    uint32_t deferred_seq; /* of a reply to a remote guest: deferred_seq of the segment's header */
     uint32_t deferred_error;
     uint32_t sticky_error;
 };
 _Static_assert(sizeof(struct weir_record) == 32, "layout on the wire");
 
-#define WEIR_RECORD_POSTED 0x1u /* no reply is wanted */
+#define WEIR_RECORD_POSTED 0x1u /* the sender wants no reply */
 #define WEIR_RECORD_REPLY  0x2u
-#define WEIR_RECORD_NOTIFY 0x4u /* host to guest, unasked */
+#define WEIR_RECORD_NOTIFY 0x4u /* the host sends it without a request */
 
 #define WEIR_RECORD_MAX_BYTES (2u << 20) /* a record is small; bulk data does not travel in it */
 #define WEIR_BULK_MAX_BYTES   (16u << 20)
@@ -42,7 +42,7 @@ _Static_assert(sizeof(struct weir_record) == 32, "layout on the wire");
 struct weir_transport;
 
 struct weir_transport_ops {
-    const char *name; /* of transports.def */
+    const char *name; /* the name in transports.def */
 
     /* The segment's mapping in this process; NULL at the guest's end of a remote transport. */
     void *(*segment)(struct weir_transport *t);
@@ -78,20 +78,21 @@ struct weir_transport_ops {
     bool (*peer_gone)(struct weir_transport *t);
 
     /*
-     * Add to an epoll set, under the key, what shows once that the peer has gone. Whoever reads the
-     * set then calls look(); so send and receive ask only once a second. false: they go on asking.
-     * NULL: they notice anyway, or cannot be told. Before others use the transport.
+     * Add to an epoll set, under the key, a descriptor that becomes ready when the peer has gone.
+     * The reader of the set then calls look(), so that send and receive ask only once a second.
+     * false: they go on asking. NULL: they notice anyway, or cannot be informed. Call it before
+     * others use the transport.
      */
     bool (*watch)(struct weir_transport *t, int epoll_fd, uint64_t key);
 
-    /* Have whoever waits in send or receive ask whether the peer is there. Any thread. NULL: as
-     * watch. */
+    /* Wake threads that wait in send or receive, so that they ask whether the peer is there. Any
+     * thread. NULL: as watch. */
     void (*look)(struct weir_transport *t);
 
     /*
-     * Look at what arrives, as receive does but without taking any of it, until something has come
+     * Process what arrives, as receive does but without taking a record, until something has come
      * or the time is over: for a thread that waits for a glance while the receiver is elsewhere.
-     * timeout_ns is not 0. Any number of threads. NULL: a thread of the transport's looks anyway.
+     * timeout_ns is not 0. Any number of threads. NULL: a thread of the transport does this anyway.
      */
     void (*attend)(struct weir_transport *t, uint64_t timeout_ns);
 
@@ -101,7 +102,7 @@ struct weir_transport_ops {
 
     /*
      * The file of which segment and granted memory are parts, at the offsets that the host names;
-     * NULL: they come as descriptors. The guest's end only.
+     * NULL: these come as descriptors. At the guest's end only.
      */
     int (*region_fd)(struct weir_transport *t);
 
@@ -112,8 +113,8 @@ struct weir_transport_ops {
     void (*ring_bell)(struct weir_transport *t);
 
     /*
-     * The process ends: tell the host, which would not notice otherwise. Nothing is sent or
-     * received any more. NULL: it does notice.
+     * The process ends: notify the host, which would not notice otherwise. Nothing is sent or
+     * received afterwards. NULL: the host notices by itself.
      */
     void (*leave)(struct weir_transport *t);
 
@@ -159,7 +160,7 @@ const struct weir_transport_kind *weir_transport_kind(enum weir_transport_id id)
 /** The id of a name, or WEIR_TRANSPORT_COUNT. @thread any */
 enum weir_transport_id weir_transport_find(const char *name);
 
-/** The caller's spin as far as it does good where others must run in between. @thread any */
+/** The caller's spin time, shortened where other threads need the cores. @thread any */
 uint64_t weir_useful_spin_ns(uint64_t wanted_ns);
 
 /**

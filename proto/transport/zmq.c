@@ -1,12 +1,12 @@
 /*
  * The guest's end of the ZeroMQ transport: one DEALER socket, and two threads that use it.
  *
- * libzmq ends the process when one of its descriptors is missing or is another's, and programs do
- * close descriptors that they did not open: daemons close all of them. So libzmq's are not in the
- * program's table. The receiver, our first thread, leaves that table for an empty one, which all
- * threads that it starts share with it: the sender and libzmq's own. Only these call what uses
- * descriptors. The program's threads put messages into one queue and take records out of another.
- * A forked child inherits nothing of this.
+ * libzmq ends the process when one of its descriptors is missing or is another's, and some programs
+ * close descriptors that they did not open: daemons close all. So libzmq's are not in the program's
+ * table. The receiver, our first thread, leaves that table for an empty one, which all threads that
+ * it starts share with it: the sender and libzmq's own. Only these call what uses descriptors. The
+ * program's threads put messages into one queue and take records out of another. A forked child
+ * inherits nothing of this.
  *
  * The receiver sleeps in poll() on the descriptors of the socket and its monitor, and "pumps" the
  * socket: takes what has arrived, handles credit and goodbye, queues the records. The socket's
@@ -36,8 +36,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LINGER_MS 200 /* for the last posted records when the guest closes */
-/* That a client opens: libzmq's for threads, sockets and the connection, and an event of ours. */
+#define LINGER_MS 200 /* time to send the last posted records when the guest closes */
+/* Descriptors that a client opens: libzmq's for threads, sockets and the connection, and one event
+ * of ours. */
 #define DESCRIPTORS 10
 
 #define MONITOR_EVENTS                                                                             \
@@ -54,35 +55,35 @@ struct outgoing {
 struct client {
     struct weir_transport base;
     const struct weir_zmq_api *api;
-    const struct weir_zmq_client_params *params; /* the receiver's, until there is an answer */
+    const struct weir_zmq_client_params *params; /* used by the receiver until there is an answer */
     struct weir_segment_view view;
-    struct weir_zmq_node *held; /* borrowed by the caller of receive */
+    struct weir_zmq_node *held; /* lent to the caller of receive */
     pthread_t receiver;
 
-    /* The receiver's, but for wake_fd, by which the sender tells it that the client closes. */
+    /* Used by the receiver, but for wake_fd, by which the sender signals that the client closes. */
     pthread_t sender;
     bool has_sender;
     void *ctx;
     void *monitor;
-    int socket_fd; /* of the unix handshake, or -1 */
+    int socket_fd; /* socket of the unix handshake, or -1 */
     int zmq_fd;
     int monitor_fd;
     int wake_fd;
 
     pthread_mutex_t lock; /* guards everything below, and all use of the socket */
-    pthread_cond_t came;  /* a record, credit, the answer or a failure */
-    pthread_cond_t asked; /* there is something to send, or the client closes */
+    pthread_cond_t came;  /* signals a record, credit, the answer or a failure */
+    pthread_cond_t asked; /* signals that there is something to send, or that the client closes */
     void *socket;
     struct weir_zmq_flow flow;
     struct weir_zmq_inbox inbox;
-    struct outgoing *first; /* to send */
+    struct outgoing *first; /* messages to send */
     struct outgoing *last;
-    uint64_t begun_ns; /* to connect */
+    uint64_t begun_ns; /* when connecting began */
     bool is_connected;
     bool is_secured;
     bool is_closing;
     enum weir_status failure; /* why nothing more will come; WEIR_OK while all is well */
-    void *answer;             /* to Hello */
+    void *answer;             /* the answer to Hello */
     size_t answer_len;
     size_t answer_max_bytes;
 };
@@ -156,9 +157,9 @@ static void pump_locked(struct client *client)
 }
 
 /*
- * A host that cannot read our Hello (its key is another) hangs up without a word, and at once. So
- * does one to which connections without a key come in a flood. One with far more to do than it has
- * cores hangs up when the handshake's time is over: come again.
+ * A host that cannot read our Hello, because it has another key, hangs up at once without an
+ * answer. So does a host that is flooded with connections without a key. A host with far more to do
+ * than it has cores hangs up when the handshake's time is over: then try again.
  */
 static enum weir_status why_hung_up(const struct client *client)
 {
@@ -218,7 +219,7 @@ static void receive_until_over(struct client *client)
     for (;;) {
         pump_locked(client);
         check_peer_locked(client);
-        pump_locked(client); /* its last words */
+        pump_locked(client); /* take the host's last messages */
         if (client->is_closing || client->failure != WEIR_OK) {
             break;
         }
@@ -231,7 +232,7 @@ static void receive_until_over(struct client *client)
 
 /* ---------------------------------------------------------------- sending */
 
-/* A copy of what is to be sent; NULL: no memory. */
+/* Copy a message that is to be sent; NULL: no memory. */
 static struct outgoing *make_outgoing(const struct weir_zmq_api *api, const void *head,
                                       size_t head_len, const void *tail, size_t tail_len)
 {
@@ -347,7 +348,7 @@ static bool zmq_peer_gone(struct weir_transport *t)
     return gone;
 }
 
-/* Wait until something has come; the time is over: false. */
+/* Wait until something has arrived; false: the time is over. */
 static bool wait_locked(struct client *client, uint64_t deadline_ns)
 {
     if (weir_deadline_left_ns(deadline_ns) == 0) {
@@ -356,7 +357,7 @@ static bool wait_locked(struct client *client, uint64_t deadline_ns)
     return weir_thread_condition_wait(&client->came, &client->lock, deadline_ns);
 }
 
-/* Wait for window, then have it sent; the message is the sender's on WEIR_OK. */
+/* Wait for room in the window, then queue the message, which the sender owns on WEIR_OK. */
 static enum weir_status put_record_locked(struct client *client, struct outgoing *out,
                                           uint64_t cost, uint64_t deadline_ns)
 {
@@ -397,7 +398,7 @@ static enum weir_status zmq_send_record(struct weir_transport *t, const struct w
     return status;
 }
 
-/* Look for a record without the lock for a while. */
+/* Spin for a while, looking for a record without the lock. */
 static void spin(const struct client *client, uint64_t spin_ns)
 {
     uint64_t end_ns = weir_deadline_after(spin_ns);
@@ -516,7 +517,7 @@ static enum weir_status open_socket(struct client *client,
     const struct weir_zmq_api *api = client->api;
     const int linger_ms = LINGER_MS, no_reconnect = -1, unlimited = 0;
     const int patient =
-        0; /* a worker that is being replaced answers later: the deadline bounds it */
+        0; /* a worker that is being replaced answers later, so only the deadline limits this */
     client->ctx = api->zmq_ctx_new();
     client->socket = client->ctx ? api->zmq_socket(client->ctx, ZMQ_DEALER) : NULL;
     if (!client->socket) {
@@ -581,7 +582,7 @@ static void leave_table(struct client *client)
     }
 }
 
-/* libzmq ends the program when it gets some of the descriptors that it wants, but not all. */
+/* libzmq ends the program when it gets only some of the descriptors that it needs. */
 static bool has_descriptors(const struct client *client)
 {
     int fds[DESCRIPTORS];
@@ -646,7 +647,7 @@ static void *run_receiver(void *user)
     pthread_mutex_unlock(&client->lock);
     if (status == WEIR_OK) {
         receive_until_over(client);
-        pthread_join(client->sender, NULL); /* when the client closes */
+        pthread_join(client->sender, NULL); /* this returns when the client closes */
     }
     if (client->monitor) {
         client->api->zmq_socket_monitor(client->socket, NULL, 0);
@@ -724,7 +725,7 @@ enum weir_status weir_zmq_client_connect(const struct weir_zmq_client_params *pa
     *ret_answer = client->answer;
     *ret_answer_len = client->answer_len;
     client->answer = NULL;
-    client->answer_max_bytes = 0; /* a second answer is a lie */
+    client->answer_max_bytes = 0; /* a second answer breaks the protocol */
     pthread_mutex_unlock(&client->lock);
     *ret_transport = &client->base;
     return WEIR_OK;

@@ -1,7 +1,7 @@
 /*
  * The guest's end of the ZeroMQ transport. Private to proto/.
  *
- * Knows nothing of what Hello and Welcome contain: they are bytes here.
+ * This code does not look into Hello and Welcome: they are bytes here.
  */
 #ifndef WEIR_PROTO_TRANSPORT_ZMQ_H
 #define WEIR_PROTO_TRANSPORT_ZMQ_H
@@ -13,14 +13,14 @@
 
 struct weir_zmq_client_params {
     const char *endpoint;   /* "tcp://HOST:PORT" or "ipc://PATH" */
-    const char *public_key; /* Z85, all three or none */
+    const char *public_key; /* keys in Z85; all three are given, or none */
     const char *secret_key;
     const char *server_key;
-    const void *hello; /* first message */
+    const void *hello; /* the first message */
     size_t hello_len;
     size_t answer_max_bytes;
-    int socket_fd;        /* liveness beside ZeroMQ's own: a copy is kept; -1: none */
-    uint64_t deadline_ns; /* of weir_clock_now_ns() */
+    int socket_fd; /* shows the host's life beside ZeroMQ's own signs: a copy is kept; -1: none */
+    uint64_t deadline_ns; /* on the clock of weir_clock_now_ns() */
 };
 
 /**
@@ -40,7 +40,7 @@ enum weir_status weir_zmq_client_connect(const struct weir_zmq_client_params *pa
                                          struct weir_transport **ret_transport, void **ret_answer,
                                          size_t *ret_answer_len) WEIR_MUST_CHECK;
 
-/** What the answer said about the worker's segment. @thread before any other use */
+/** Set what the answer said about the worker's segment. @thread before any other use */
 void weir_zmq_client_set_view(struct weir_transport *t, uint32_t n_words, uint64_t arena_bytes);
 
 #endif

@@ -11,7 +11,7 @@
 
 static struct weir_zmq_api loaded;
 static bool is_loaded;
-static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER; /* guards both */
+static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER; /* guards both variables */
 
 /* weir-remote/libzmq.so.5 in the folder that this code was loaded from. */
 static void *open_shipped(void)
@@ -32,7 +32,8 @@ static void *open_library(void)
 {
     const char *wanted = getenv("WEIR_LIBZMQ");
     if (wanted && *wanted) {
-        return dlopen(wanted, RTLD_NOW | RTLD_LOCAL); /* who names one wants that one or none */
+        /* A user who names a library wants that one or none. */
+        return dlopen(wanted, RTLD_NOW | RTLD_LOCAL);
     }
     void *library = open_shipped();
     return library ? library : dlopen("libzmq.so.5", RTLD_NOW | RTLD_LOCAL);

@@ -12,7 +12,7 @@ static bool set_int(const struct weir_zmq_api *api, void *socket, int option, in
 bool weir_zmq_socket_setup(const struct weir_zmq_api *api, void *socket)
 {
     const int64_t max_bytes = WEIR_ZMQ_FRAME_MAX;
-    /* No high-water marks to send: the window bounds that, and so sending never waits. */
+    /* No high-water marks for sending: the window limits the messages, so sending never waits. */
     return api->zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof max_bytes) == 0 &&
            set_int(api, socket, ZMQ_SNDHWM, 0) &&
            set_int(api, socket, ZMQ_HEARTBEAT_IVL, WEIR_ZMQ_HEARTBEAT_INTERVAL_MS) &&
@@ -258,7 +258,7 @@ bool weir_zmq_monitor_read(const struct weir_zmq_api *api, void *monitor, int *r
         *ret_event = event;
         found = true;
         if (api->zmq_msg_more(&frame)) {
-            drop_rest(api, monitor); /* the address */
+            drop_rest(api, monitor); /* drop the frame with the address */
         }
     }
     api->zmq_msg_close(&frame);

@@ -9,8 +9,8 @@
  *
  * Flow control is ours, by credit, because ZeroMQ counts messages and not bytes and a ROUTER that
  * is full for one peer would have to hold up or drop. A sender may be WEIR_ZMQ_WINDOW_BYTES ahead
- * of what the receiver has consumed; the receiver tells its total now and then. So each session has
- * a bounded amount in flight in either direction, and a guest that sends more is a liar.
+ * of what the receiver has consumed; the receiver sends its total now and then. So each session has
+ * a bounded amount in flight in either direction, and a guest that sends more breaks the protocol.
  *
  * Source: docs/design/ring.md
  */
@@ -39,14 +39,15 @@ struct weir_zmq_api {
 const struct weir_zmq_api *weir_zmq_load(void);
 
 #define WEIR_ZMQ_WINDOW_BYTES (64u << 20)
-#define WEIR_ZMQ_MESSAGE_COST 64u /* per message, so that empty ones cost something too */
+/* Cost added for each message, so that empty ones cost something, too. */
+#define WEIR_ZMQ_MESSAGE_COST 64u
 #define WEIR_ZMQ_FRAME_MAX    (WEIR_BULK_MAX_BYTES + 4096u)
 
 /*
  * A peer that ends is noticed at once, because its connection closes; one that is cut off, by
- * ZeroMQ's own heartbeat in INTERVAL + TIMEOUT. So long because a peer may stand still without
- * being lost: a guest in a debugger, either of them on a machine with far more to run than it has
- * cores.
+ * ZeroMQ's own heartbeat in INTERVAL + TIMEOUT. These times are long, because a peer may stand
+ * still without being lost: a guest in a debugger, either of them on a machine with far more to run
+ * than it has cores.
  */
 #define WEIR_ZMQ_HEARTBEAT_INTERVAL_MS 200
 #define WEIR_ZMQ_HEARTBEAT_TIMEOUT_MS  5000
@@ -71,15 +72,15 @@ _Static_assert(sizeof(struct weir_zmq_control) == 16, "layout on the wire");
 /* Totals of one session at one end. Guarded by the owner's lock. */
 struct weir_zmq_flow {
     uint64_t sent;
-    uint64_t acknowledged; /* of sent, by the peer's credit */
+    uint64_t acknowledged; /* part of sent that the peer has acknowledged by credit */
     uint64_t received;
-    uint64_t consumed; /* of received, by the caller of receive */
-    uint64_t credited; /* the last total that we told the peer */
+    uint64_t consumed; /* part of received that the caller of receive has taken */
+    uint64_t credited; /* the last total that was sent to the peer as credit */
 };
 
 /* Two frames to send, or as received. */
 struct weir_zmq_message {
-    zmq_msg_t identity; /* ROUTER only */
+    zmq_msg_t identity; /* of a ROUTER socket only */
     zmq_msg_t head;
     zmq_msg_t tail;
     bool has_identity;
@@ -104,7 +105,7 @@ struct weir_zmq_inbox {
 /** Options of every DEALER and ROUTER socket. @return false: libzmq refused */
 bool weir_zmq_socket_setup(const struct weir_zmq_api *api, void *socket);
 
-/** An empty message, and the end of any. */
+/** Make a message empty, and free any message. */
 void weir_zmq_message_init(const struct weir_zmq_api *api, struct weir_zmq_message *message);
 void weir_zmq_message_finish(const struct weir_zmq_api *api, struct weir_zmq_message *message);
 
@@ -119,7 +120,7 @@ enum weir_status weir_zmq_message_address(const struct weir_zmq_api *api,
                                           size_t len);
 
 /**
- * Send it, never waiting; the message is empty afterwards, also on failure.
+ * Send a message without waiting; the message is empty afterwards, also on failure.
  * @return WEIR_OK, WEIR_ERR_CLOSED (no such peer any more), WEIR_ERR_IO
  * @thread the socket's lock is held
  */
@@ -127,7 +128,7 @@ enum weir_status weir_zmq_message_send(const struct weir_zmq_api *api, void *soc
                                        struct weir_zmq_message *message);
 
 /**
- * Receive the next one, never waiting.
+ * Receive the next message without waiting.
  *
  * @param message  initialised, empty; filled on WEIR_OK only.
  * @return WEIR_OK, WEIR_ERR_AGAIN (none), WEIR_ERR_PEER (too many or too few frames: dropped),
@@ -141,16 +142,16 @@ enum weir_status weir_zmq_message_receive(const struct weir_zmq_api *api, void *
 bool weir_zmq_control_read(const struct weir_zmq_api *api, struct weir_zmq_message *message,
                            struct weir_zmq_control *ret_control);
 
-/** What a message costs its sender's window. */
+/** How much a message takes of its sender's window. */
 uint64_t weir_zmq_cost(size_t record_bytes, size_t bulk_bytes);
 
-/** May cost more be sent now? */
+/** Does the window have room for cost more? */
 bool weir_zmq_flow_may_send(const struct weir_zmq_flow *flow, uint64_t cost);
 
-/** The peer's credit arrived. @return false: it is impossible */
+/** Take the peer's credit. @return false: the value is impossible */
 bool weir_zmq_flow_credit(struct weir_zmq_flow *flow, uint64_t total);
 
-/** The caller took a message. @return true: tell the peer flow->consumed now */
+/** Note that the caller took a message. @return true: send flow->consumed to the peer now */
 bool weir_zmq_flow_consume(struct weir_zmq_flow *flow, uint64_t cost);
 
 /**
@@ -160,7 +161,7 @@ bool weir_zmq_flow_consume(struct weir_zmq_flow *flow, uint64_t cost);
 enum weir_status weir_zmq_inbox_put(const struct weir_zmq_api *api, struct weir_zmq_inbox *inbox,
                                     struct weir_zmq_flow *flow, struct weir_zmq_message *message);
 
-/** Take the oldest, or NULL. Free it with weir_zmq_node_free(). */
+/** Take the oldest record, or NULL. Free it with weir_zmq_node_free(). */
 struct weir_zmq_node *weir_zmq_inbox_take(struct weir_zmq_inbox *inbox);
 
 /** Free a node. Accepts NULL. */

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define LISTEN_BACKLOG 128
-/* A guest that does not take its Welcome is no guest. */
+/* how long a guest may take to receive its Welcome */
 #define SEND_TIMEOUT_NS (2 * WEIR_NS_PER_S)
 
 #ifndef SO_PEERPIDFD
@@ -30,7 +30,7 @@
 
 /* ---------------------------------------------------------------- listening */
 
-/* Does anybody listen there? A stream socket or a full backlog also count as somebody. */
+/* Does a process listen there? A stream socket or a full backlog also counts as a listener. */
 static bool somebody_listens(const struct sockaddr_un *address)
 {
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -115,7 +115,7 @@ enum weir_status weir_peer_of(int fd, struct weir_peer *ret_peer)
 }
 
 /*
- * A descriptor that tells when the guest's process has ended, or -1. The socket alone would not: a
+ * A descriptor that shows when the guest's process has ended, or -1. The socket alone would not: a
  * child that the guest forked holds it open.
  */
 static int open_peer_process(int fd)
@@ -129,7 +129,7 @@ static int open_peer_process(int fd)
     if (weir_peer_of(fd, &peer) != WEIR_OK || peer.pid <= 0) {
         return -1;
     }
-    return (int)syscall(SYS_pidfd_open, peer.pid, 0); /* close-on-exec by itself */
+    return (int)syscall(SYS_pidfd_open, peer.pid, 0); /* the descriptor is close-on-exec */
 }
 
 /* ---------------------------------------------------------------- hello */
@@ -226,7 +226,7 @@ static bool is_possible(const struct weir_welcome_params *params, enum weir_tran
     return id != WEIR_TRANSPORT_ZMQ || (params->zmq && params->zmq_ipc_path);
 }
 
-/* The guest's first choice that both have, or WEIR_TRANSPORT_COUNT. */
+/* Choose the guest's first transport that both sides have, or WEIR_TRANSPORT_COUNT. */
 static enum weir_transport_id choose(const struct weir_hello *hello,
                                      const struct weir_welcome_params *params)
 {

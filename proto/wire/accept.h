@@ -39,7 +39,7 @@ enum weir_status weir_peer_of(int fd, struct weir_peer *ret_peer) WEIR_MUST_CHEC
 /**
  * Read a guest's Hello from an accepted socket and check its versions.
  *
- * A guest whose protocol or wire_hash differs is told so (weir_refuse) here.
+ * A guest whose protocol or wire_hash differs is refused here with that reason (weir_refuse).
  *
  * @param fd          accepted; borrowed; made non-blocking.
  * @param wire_hash   of the generated operations' layout of this side.
@@ -53,19 +53,21 @@ enum weir_status weir_peer_of(int fd, struct weir_peer *ret_peer) WEIR_MUST_CHEC
 enum weir_status weir_accept_hello(int fd, uint64_t wire_hash, uint64_t timeout_ns,
                                    struct weir_hello **ret_hello) WEIR_MUST_CHECK;
 
-/* What a worker tells a guest that it takes. Strings and device are borrowed for the call. */
+/* What a worker sends a guest that it accepts. Strings and device are borrowed for the call. */
 struct weir_welcome_params {
     uint64_t session;
     const char *tenant;
     uint64_t memory_quota_bytes;
     uint64_t window_base;
     uint64_t window_bytes;
-    uint64_t spin_ns; /* hint; 0: none */
+    uint64_t spin_ns; /* a hint for the guest; 0: none */
     struct weir_segment_params segment;
     const struct weir_device *devices;
-    uint32_t n_devices;          /* 1 .. WEIR_CONTROL_MAX_DEVICES */
-    const char *transport;       /* force one; NULL: the guest's first choice that both have */
-    struct weir_zmq_server *zmq; /* unix sockets: to offer zmq over ipc; NULL: shm only */
+    uint32_t n_devices; /* 1 .. WEIR_CONTROL_MAX_DEVICES */
+    /* The only transport allowed; NULL: the guest's first choice that both have. */
+    const char *transport;
+    /* For unix sockets: the server that offers zmq over ipc; NULL: shm only. */
+    struct weir_zmq_server *zmq;
     const char *zmq_ipc_path; /* that server's ipc endpoint in this tenant's directory; or NULL */
 };
 
@@ -88,7 +90,7 @@ enum weir_status weir_accept_welcome(int fd, const struct weir_hello *hello,
                                      struct weir_transport **ret_transport) WEIR_MUST_CHECK;
 
 /**
- * Tell a guest why it is not taken. Never waits; the caller closes fd.
+ * Send a guest the reason for its refusal. Never waits; the caller closes fd.
  *
  * @param fd       accepted, after its hello or before.
  * @param reason   WEIR_ERR_DENIED, _QUOTA, _VERSION, or what else is true.

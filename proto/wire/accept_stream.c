@@ -7,7 +7,7 @@
 #include "proto/wire/control_codec.h"
 #include <stdlib.h>
 
-#define SEND_TIMEOUT_NS (2 * WEIR_NS_PER_S) /* for a guest that does not take its Welcome */
+#define SEND_TIMEOUT_NS (2 * WEIR_NS_PER_S) /* how long a guest may take to receive its Welcome */
 
 enum weir_status weir_stream_hello(struct weir_transport *t, uint64_t wire_hash,
                                    uint64_t timeout_ns, struct weir_hello **ret_hello)
@@ -52,7 +52,7 @@ enum weir_status weir_stream_welcome(struct weir_transport *t,
     if (status != WEIR_OK) {
         return status;
     }
-    weir_stream_set_view(t, &view); /* the transport's from here on */
+    weir_stream_set_view(t, &view); /* from here on the transport owns the view */
     weir_welcome_prepare(params, &welcome);
     weir_text_set(welcome.transport, sizeof welcome.transport, t->ops->name);
     welcome.n_words = view.n_words;

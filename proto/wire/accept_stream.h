@@ -1,6 +1,6 @@
 /*
- * The host's handshake over the stream transport: a virtual machine's vsock connection.
- * Who is calling is known before: by the machine's CID.
+ * The host's handshake over the stream transport: a virtual machine's vsock connection. The
+ * caller's machine is known before, by its CID.
  */
 #ifndef WEIR_PROTO_WIRE_ACCEPT_STREAM_H
 #define WEIR_PROTO_WIRE_ACCEPT_STREAM_H
@@ -11,7 +11,8 @@
 #include "proto/wire/control.h"
 
 /**
- * Read a guest's Hello and check its versions; one that differs is told so.
+ * Read a guest's Hello and check its versions; a guest whose versions differ is refused with that
+ * reason.
  *
  * @param t  of weir_stream_create(); stays the caller's.
  * @return as weir_accept_hello() @thread owner

@@ -48,7 +48,7 @@ static bool is_vsock(const char *place)
 static const struct {
     const char *scheme;
     bool (*is_place)(const char *place);
-    const char *form; /* what a wrong place is told */
+    const char *form; /* error text for a place of the wrong form */
 } schemes[WEIR_SCHEME_COUNT] = {
     [WEIR_SCHEME_IPC] = {"ipc://", is_socket, "ipc://PATH is wanted, PATH of at most 107 bytes"},
     [WEIR_SCHEME_TCP] = {"tcp://", is_address_and_port,

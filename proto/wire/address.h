@@ -6,8 +6,9 @@
 
 enum weir_scheme {
     WEIR_SCHEME_IPC,     /* a unix socket */
-    WEIR_SCHEME_TCP,     /* from another machine */
-    WEIR_SCHEME_IVSHMEM, /* a virtual machine's ways, from here on: a device's resource2 */
+    WEIR_SCHEME_TCP,     /* a connection from another machine */
+    WEIR_SCHEME_IVSHMEM, /* from here on, ways out of a virtual machine; this one is a device's
+                            resource2 */
     WEIR_SCHEME_DEVDAX,
     WEIR_SCHEME_VSOCK,
     WEIR_SCHEME_COUNT

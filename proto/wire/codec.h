@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* What is left of a record. Once bad, always bad: decoders look once, at the end. */
+/* What is left of a record. Once set, `bad` stays set, so decoders check it once, at the end. */
 struct weir_codec_reader {
     const uint8_t *at; /* 8-byte aligned */
     size_t left;

@@ -25,8 +25,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEFAULT_TIMEOUT_NS (60 * WEIR_NS_PER_S) /* as long as many contexts at once may take */
-#define AGAIN_FIRST_MS     10                   /* between attempts while a worker restarts */
+/* Many contexts that are made at once may take this long. */
+#define DEFAULT_TIMEOUT_NS (60 * WEIR_NS_PER_S)
+#define AGAIN_FIRST_MS     10 /* pause between attempts while a worker restarts */
 #define AGAIN_LAST_MS      160
 #define CLOSED_PORT_NS     (1500 * WEIR_NS_PER_MS)
 #define CONNECT_RETRY_MS   2 /* a full backlog of a non-blocking unix socket cannot be polled for */
@@ -128,7 +129,8 @@ static enum weir_status exchange(int fd, const struct weir_hello *hello, uint64_
     if (status == WEIR_OK) {
         status = weir_fd_message_send(fd, request.bytes, request.len, -1, deadline_ns);
     }
-    /* A host that refuses at once may have closed before our Hello: its answer is there still. */
+    /* A host that refuses at once may have closed before our Hello arrived: its answer can still be
+     * read. */
     if (status == WEIR_OK || (status == WEIR_ERR_CLOSED && answer)) {
         status = weir_fd_message_receive(fd, answer, WEIR_CONTROL_MAX_BYTES, deadline_ns, &len,
                                          &segment_fd);
@@ -343,15 +345,15 @@ static enum weir_status attempt(const struct weir_connect_params *params, struct
     return WEIR_ERR_INVALID;
 }
 
-/* Was it hung up on in the handshake, and by no worker that says so? */
+/* Did the host hang up during the handshake, without a worker's answer? */
 static bool was_hung_up_on(enum weir_status status, const struct weir_welcome *welcome)
 {
     return status == WEIR_ERR_FULL && !welcome;
 }
 
 /*
- * The port of a host that is being restarted is closed for a moment: not yet "nobody is there".
- * A host that hangs up in the handshake is flooded, or has another key.
+ * The port of a host that is being restarted is closed for a moment: that does not mean yet that no
+ * host is there. A host that hangs up in the handshake is flooded, or has another key.
  */
 static bool is_reason_to_insist(const struct weir_connect_params *params, enum weir_status status,
                                 const struct weir_welcome *welcome, uint64_t closed_port_end_ns)
@@ -407,7 +409,7 @@ enum weir_status weir_connect(const struct weir_connect_params *params,
     if (status == WEIR_OK) {
         status = insist(params, &hello, deadline_ns, ret_transport, ret_welcome);
     }
-    /* Without a transport, a welcome is only of use when it says why. */
+    /* A welcome without a transport is only useful if it gives a reason. */
     if (status != WEIR_OK && *ret_welcome && (*ret_welcome)->status == WEIR_OK) {
         weir_welcome_destroy(*ret_welcome);
         *ret_welcome = NULL;

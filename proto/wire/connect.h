@@ -8,21 +8,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Zero what is not wanted. All strings are borrowed for the call. */
+/* Zero what is not needed. All strings are borrowed for the call. */
 struct weir_connect_params {
     const char *host;      /* "ipc://PATH" (a unix socket), "tcp://HOST:PORT", or, in a virtual
                             * machine, "ivshmem://PATH" (its device's resource2 in sysfs),
                             * "vsock://CID:PORT" */
-    const char *transport; /* "shm" or "zmq" to force one of ipc; NULL: best first */
+    const char *transport; /* "shm" or "zmq" to use only that one over ipc; NULL: the best */
     const char *program;   /* the program's name, for people */
-    const char *version;   /* of the guest library, for people */
-    uint64_t wire_hash;    /* of the generated operations' layout */
+    const char *version;   /* the guest library's version, for people */
+    uint64_t wire_hash;    /* hash of the layout of the generated operations */
     bool monitor;          /* the connection will only ask about device and tenant */
-    const struct weir_limit_wish *wish; /* NULL: none */
-    uint64_t timeout_ns;                /* for all attempts; 0 means 60 s */
+    const struct weir_limit_wish *wish; /* limits to ask for; NULL: none */
+    uint64_t timeout_ns;                /* time for all attempts; 0 means 60 s */
     const char *public_key; /* tcp: this client's CURVE key: 40 Z85 characters, or a file's path */
-    const char *secret_key; /* tcp: likewise */
-    const char *server_key; /* tcp: the host's public key, likewise */
+    const char *secret_key; /* tcp: this client's secret key, in the same form */
+    const char *server_key; /* tcp: the host's public key, in the same form */
 };
 
 /**

@@ -2,8 +2,9 @@
  * The handshake through a region: a mailbox is claimed, filled, and read again.
  *
  * All of the mailbox is shared with other processes of the guest and with the host, so its state is
- * changed by compare-and-swap only, from values that carry a number of our own: who is too slow and
- * loses his mailbox finds out and starts anew. What comes back is copied once and then checked.
+ * changed by compare-and-swap only, from values that carry a number of our own: a process that is
+ * too slow and loses its mailbox detects that and starts again. The answer is copied once and then
+ * checked.
  */
 #include "proto/wire/connect_ivshmem.h"
 #include "base/clock.h"
@@ -19,12 +20,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NAP_NS    (100 * WEIR_NS_PER_US)
-#define LOOK_NS   (200 * WEIR_NS_PER_MS) /* ring again: the worker may have come meanwhile */
-#define DEAF_NS   (3 * WEIR_NS_PER_S)    /* a host that has not even taken the Hello */
+#define NAP_NS (100 * WEIR_NS_PER_US)
+/* Ring again after this time: the worker may have started meanwhile. */
+#define LOOK_NS (200 * WEIR_NS_PER_MS)
+/* A host that has not even taken the Hello by then is unresponsive. */
+#define DEAF_NS   (3 * WEIR_NS_PER_S)
 #define BOOT_FILE "/proc/sys/kernel/random/boot_id"
 
-/* What the mailbox said. */
+/* What was read from the mailbox. */
 struct answer {
     uint8_t *bytes;
     uint32_t len;
@@ -52,7 +55,7 @@ static int hex_digit(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* All zero where there is no such file: then the host cannot tell one boot from the next. */
+/* All zero without such a file: then the host cannot distinguish two boots. */
 static void read_boot_id(uint8_t id[WEIR_REGION_BOOT_ID_BYTES])
 {
     char text[64];
@@ -78,7 +81,7 @@ static bool change(struct weir_region_mailbox *box, uint32_t from, uint32_t to)
                                        __ATOMIC_SEQ_CST);
 }
 
-/* A mailbox of ours, or NULL when the time is over. */
+/* Claim a mailbox; NULL: the time is over. */
 static struct weir_region_mailbox *claim(const struct weir_region *region, uint32_t number,
                                          uint64_t deadline_ns)
 {
@@ -89,7 +92,8 @@ static struct weir_region_mailbox *claim(const struct weir_region *region, uint3
                 return box;
             }
         }
-        weir_region_ring(region); /* the host takes back what dead guests have claimed */
+        weir_region_ring(
+            region); /* so that the host frees mailboxes that dead guests have claimed */
         nap();
     } while (weir_deadline_left_ns(deadline_ns) != 0);
     return NULL;
@@ -109,7 +113,8 @@ static enum weir_status await(const struct weir_region *region,
             return WEIR_OK;
         }
         if (state != (number | WEIR_MAIL_HELLO) && state != (number | WEIR_MAIL_TAKEN)) {
-            return WEIR_ERR_AGAIN; /* it was taken away: a new worker, or we were too slow */
+            return WEIR_ERR_AGAIN; /* the mailbox was taken away by a new worker, or because we were
+                                      too slow */
         }
         if (__atomic_load_n(&header->epoch, __ATOMIC_ACQUIRE) == 0) {
             return WEIR_ERR_AGAIN;
@@ -171,7 +176,7 @@ static enum weir_status exchange(const struct weir_region *region,
     return status;
 }
 
-/* Is a part of the region where the host says that it is? */
+/* Does this part of the region lie where the host says? */
 static bool part_fits(const struct weir_region *region, uint64_t offset, uint64_t bytes)
 {
     return offset >= WEIR_REGION_CONTROL_BYTES && offset % WEIR_REGION_UNIT_BYTES == 0 &&

@@ -1,4 +1,4 @@
-/* The guest's handshake through a VM's region. Private to proto/wire. */
+/* The guest's handshake through the region of its virtual machine. Private to proto/wire. */
 #ifndef WEIR_PROTO_WIRE_CONNECT_IVSHMEM_H
 #define WEIR_PROTO_WIRE_CONNECT_IVSHMEM_H
 
@@ -13,7 +13,7 @@
  * @param ret_welcome  what the host said, also when it refuses: then its status is returned.
  * @return WEIR_OK, what weir_region_open() says
  * @return WEIR_ERR_AGAIN      no worker serves the region now.
- * @return WEIR_ERR_NOT_FOUND  a region, and nobody who looks into it.
+ * @return WEIR_ERR_NOT_FOUND  a region, but no host reads it.
  * @return WEIR_ERR_TIMED_OUT, WEIR_ERR_PEER, WEIR_ERR_NO_MEMORY
  * @thread any
  */

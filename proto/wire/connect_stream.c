@@ -24,7 +24,8 @@ enum weir_status weir_greet_stream(struct weir_transport *t, const struct weir_h
     if (status == WEIR_OK) {
         status = weir_stream_say(t, WEIR_STREAM_HELLO, request.bytes, request.len, deadline_ns);
     }
-    /* A host that refuses at once may have closed before our Hello: its answer is there still. */
+    /* A host that refuses at once may have closed before our Hello arrived: its answer can still be
+     * read. */
     if (status == WEIR_OK || status == WEIR_ERR_CLOSED) {
         status = weir_stream_hear(t, WEIR_STREAM_WELCOME, WEIR_CONTROL_MAX_BYTES, deadline_ns,
                                   &answer, &len);
@@ -45,7 +46,7 @@ enum weir_status weir_greet_stream(struct weir_transport *t, const struct weir_h
     return WEIR_OK;
 }
 
-/* A link, which is taken, becomes a session's transport. */
+/* Turn a link, which is taken, into a session's transport. */
 static enum weir_status start(struct weir_stream_link *link, const struct weir_hello *hello,
                               uint64_t deadline_ns, struct weir_transport **ret_transport,
                               struct weir_welcome **ret_welcome)

@@ -7,12 +7,12 @@
 #include "proto/wire/control.h"
 
 #define WEIR_VSOCK_SCHEME "vsock://"
-#define WEIR_VSOCK_PORT   7070 /* unless somebody says otherwise */
+#define WEIR_VSOCK_PORT   7070 /* the default port */
 
 /**
  * Connect to "CID:PORT"; without ":PORT" to WEIR_VSOCK_PORT, "" to that of this machine's host.
  *
- * @param hello  may be NULL: then only look whether somebody listens.
+ * @param hello  may be NULL: then only test whether a host listens.
  * @return as weir_connect(). @thread any
  */
 enum weir_status weir_connect_vsock(const char *place, const struct weir_hello *hello,
@@ -20,7 +20,7 @@ enum weir_status weir_connect_vsock(const char *place, const struct weir_hello *
                                     struct weir_welcome **ret_welcome) WEIR_MUST_CHECK;
 
 /**
- * Hello and Welcome over a stream that is there.
+ * Exchange Hello and Welcome over a connected stream.
  *
  * @param t            stays the caller's; ready for records on WEIR_OK.
  * @param ret_welcome  also on refusal.

@@ -1,5 +1,5 @@
 /*
- * Between the plain structs of control.h and protobuf-c's.
+ * Conversion between the plain structs of control.h and those of protobuf-c.
  *
  * A message is at most WEIR_CONTROL_MAX_BYTES and what unpacking allocates comes from an arena with
  * a cap, because two bytes of an empty sub-message become a struct of fifty: nothing that a peer
@@ -183,7 +183,7 @@ static enum weir_status fill_device(struct weir_arena *arena, const struct weir_
     return done ? WEIR_OK : WEIR_ERR_NO_MEMORY;
 }
 
-/* Every device of a welcome; messages is room for them. */
+/* Pack every device of a welcome; messages has room for them. */
 static enum weir_status fill_devices(struct weir_arena *arena, const struct weir_welcome *welcome,
                                      Weir__Control__Device messages[WEIR_CONTROL_MAX_DEVICES],
                                      Weir__Control__Device *list[WEIR_CONTROL_MAX_DEVICES])
@@ -244,7 +244,7 @@ static void *arena_alloc(void *arena, size_t bytes)
 static void arena_free(void *arena, void *memory)
 {
     (void)arena;
-    (void)memory; /* all at once, by weir_arena_finish() */
+    (void)memory; /* weir_arena_finish() frees everything at once */
 }
 
 static ProtobufCMessage *unpack(const ProtobufCMessageDescriptor *descriptor,
@@ -258,7 +258,7 @@ static ProtobufCMessage *unpack(const ProtobufCMessageDescriptor *descriptor,
     return protobuf_c_message_unpack(descriptor, &allocator, len, bytes);
 }
 
-/* Sticky: checked once per message. */
+/* Sticky: callers check it once per message. */
 static void take_text(bool *ok, char *field, size_t field_bytes, const char *text)
 {
     if (strlen(text) >= field_bytes) {
@@ -327,7 +327,7 @@ out:
     return status;
 }
 
-/* Attributes and facts; false when memory is out. */
+/* Decode attributes and facts; false: memory is out. */
 static bool take_lists(bool *ok, const Weir__Control__Device *message, struct weir_device *device)
 {
     if (message->n_attributes > WEIR_CONTROL_MAX_ATTRIBUTES ||
@@ -398,7 +398,7 @@ static enum weir_status take_welcome(const Weir__Control__Welcome *message,
              welcome->arena_bytes <= WEIR_SEGMENT_MAX_ARENA &&
              welcome->window_base <= UINT64_MAX - welcome->window_bytes;
         for (size_t i = 0; ok && i < message->n_devices; i++) {
-            welcome->n_devices++; /* first: what it has taken is freed with it */
+            welcome->n_devices++; /* count it first, so that its memory is freed with it */
             if (!take_device(&ok, message->devices[i], &welcome->devices[i])) {
                 return WEIR_ERR_NO_MEMORY;
             }

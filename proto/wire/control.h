@@ -16,52 +16,53 @@
 /* Grows when guest and worker of different versions can no longer talk. */
 #define WEIR_PROTOCOL 1u
 
-#define WEIR_CONTROL_MAX_BYTES       (64u << 10) /* of one encoded message */
-#define WEIR_CONTROL_MAX_ATTRIBUTES  1024u
-#define WEIR_CONTROL_MAX_FACTS       1024u
-#define WEIR_CONTROL_MAX_TRANSPORTS  8u
-#define WEIR_CONTROL_MAX_DEVICES     16u
-#define WEIR_CONTROL_MAX_CONNECTIONS 32u /* of a context to its GPU: the driver's bound */
+#define WEIR_CONTROL_MAX_BYTES      (64u << 10) /* largest encoded message */
+#define WEIR_CONTROL_MAX_ATTRIBUTES 1024u
+#define WEIR_CONTROL_MAX_FACTS      1024u
+#define WEIR_CONTROL_MAX_TRANSPORTS 8u
+#define WEIR_CONTROL_MAX_DEVICES    16u
+/* Most connections of a context to its GPU: the driver's bound. */
+#define WEIR_CONTROL_MAX_CONNECTIONS 32u
 #define WEIR_CONTROL_NAME_BYTES      16
 #define WEIR_CONTROL_TEXT_BYTES      256
 #define WEIR_CONTROL_TOKEN_BYTES     32
 
-/* Who is at the other end of a unix socket, told by the kernel;
- * pid 0 when it is not visible here. */
+/* Who is at the other end of a unix socket, as the kernel says; pid 0: not visible here. */
 struct weir_peer {
     pid_t pid;
     uid_t uid;
     gid_t gid;
-    bool known; /* false over the network: there is a key instead */
+    bool known; /* false: the peer is in the network, and has a key instead */
 };
 
-/* What a guest asks for, in its environment or by its code. The limits are below those of its
- * tenant. 0: none. */
+/* What a guest requests, in its environment or by its code. Limits must lie below its tenant's. 0:
+ * no request. */
 struct weir_limit_wish {
-    uint64_t memory_bytes[WEIR_CONTROL_MAX_DEVICES]; /* by the welcome's ordinals */
-    uint32_t sm_pct;                                 /* 1 .. 99: the share of multiprocessors */
-    uint32_t connections;    /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS: of the worker's contexts */
-    bool launches_on_device; /* a worker whose kernels can launch kernels: outside MPS */
+    /* For each device, by its ordinal in the welcome. */
+    uint64_t memory_bytes[WEIR_CONTROL_MAX_DEVICES];
+    uint32_t sm_pct;      /* 1 .. 99: the share of multiprocessors */
+    uint32_t connections; /* 1 .. WEIR_CONTROL_MAX_CONNECTIONS: for each of the worker's contexts */
+    bool launches_on_device; /* its kernels launch kernels, so it needs a worker outside MPS */
 };
 
 struct weir_hello {
     uint32_t protocol;
     uint64_t wire_hash;
-    uint32_t pid; /* as the guest says; see peer */
+    uint32_t pid; /* as the guest says; peer has the kernel's answer */
     char version[WEIR_CONTROL_TEXT_BYTES];
     char program[WEIR_CONTROL_TEXT_BYTES];
     uint32_t n_transports;
     char transports[WEIR_CONTROL_MAX_TRANSPORTS][WEIR_CONTROL_NAME_BYTES];
     bool has_token;
     uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
-    bool monitor; /* a connection of NVML: it may only ask */
+    bool monitor; /* an NVML connection: it may only ask */
     struct weir_limit_wish wish;
     struct weir_peer peer; /* filled by the receiver, not from the message */
 };
 
 struct weir_device_attribute {
-    int32_t id;     /* CUdevice_attribute */
-    int32_t result; /* CUresult of asking the driver for it */
+    int32_t id;     /* a CUdevice_attribute */
+    int32_t result; /* the CUresult of asking the driver for the attribute */
     int64_t value;
 };
 
@@ -80,7 +81,7 @@ struct weir_device {
     uint32_t luid_mask;
     char pci_bus_id[32];
     uint64_t total_memory_bytes;
-    bool real; /* false: softgpu */
+    bool real; /* false: the device is softgpu's */
     int32_t stream_priority_least;
     int32_t stream_priority_greatest;
     uint64_t granularity_bytes;
@@ -106,8 +107,8 @@ struct weir_welcome {
     uint64_t window_bytes;
     char tenant[WEIR_CONTROL_TEXT_BYTES];
     uint64_t memory_quota_bytes;
-    uint64_t spin_ns;   /* 0: choose yourself */
-    uint32_t n_devices; /* 1 or more where status is WEIR_OK */
+    uint64_t spin_ns;   /* 0: the guest chooses */
+    uint32_t n_devices; /* at least 1 if status is WEIR_OK */
     struct weir_device devices[WEIR_CONTROL_MAX_DEVICES];
 };
 
@@ -117,7 +118,8 @@ void weir_hello_destroy(struct weir_hello *hello);
 /** Free a welcome and its arrays. Accepts NULL. @thread any */
 void weir_welcome_destroy(struct weir_welcome *welcome);
 
-#define WEIR_DEVICE_FACT_SMS "affinity.sms" /* what cuCtxGetExecAffinity() answers, if it does */
+/* The answer of cuCtxGetExecAffinity(), if it succeeds. */
+#define WEIR_DEVICE_FACT_SMS "affinity.sms"
 
 /**
  * A fact of a device.

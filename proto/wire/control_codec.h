@@ -44,7 +44,7 @@ struct weir_welcome_params;
 void weir_welcome_prepare(const struct weir_welcome_params *params,
                           struct weir_welcome *ret_welcome);
 
-/** The refusal with these words, encoded. @thread any */
+/** Encode a refusal with these words. @thread any */
 enum weir_status weir_refusal_encode(enum weir_status reason, int32_t result, const char *message,
                                      struct weir_control_bytes *ret_bytes) WEIR_MUST_CHECK;
 

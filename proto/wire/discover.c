@@ -21,7 +21,7 @@
 #define ANY_IVSHMEM   "ivshmem://"
 #define ANY_DEVDAX    "devdax://"
 #define VSOCK         "/dev/vsock"
-#define VSOCK_WAIT_NS WEIR_NS_PER_S /* for an answer from the host's kernel */
+#define VSOCK_WAIT_NS WEIR_NS_PER_S /* how long to wait for an answer from the host's kernel */
 
 static void look_for_socket(struct weir_route *route)
 {
@@ -37,7 +37,7 @@ static void look_for_socket(struct weir_route *route)
 
 /* ---------------------------------------------------------------- devices with a region */
 
-/* Of a device that has a region: how it is named, and why it may not be opened. */
+/* A device that has a region: its name, and why it cannot be opened. */
 struct device_kind {
     const char *scheme;
     const char *missing, *denied;
@@ -70,7 +70,7 @@ static const char *why_not(const struct device_kind *kind, enum weir_status stat
     }
 }
 
-/* The names in a folder, until look() has seen enough. */
+/* Call look() for the names in a folder, until it returns true. */
 static bool any_in(const char *folder, bool (*look)(const char *name, struct weir_route *route),
                    struct weir_route *route)
 {
@@ -86,8 +86,8 @@ static bool any_in(const char *folder, bool (*look)(const char *name, struct wei
     return enough;
 }
 
-/* Of several devices the first that is a region is taken; else it is said what is wrong with the
- * last. */
+/* Take the first of several devices that is a region. If none is, describe the last one's problem.
+ */
 static bool try_device(const struct device_kind *kind, const char *path, const char *name,
                        struct weir_route *route)
 {
@@ -131,7 +131,7 @@ static void look_for_devdax(struct weir_route *route)
     }
 }
 
-/* A file of a PCI device that holds one hexadecimal number; -1: not to be read. */
+/* Read a file of a PCI device that holds one hexadecimal number; -1: it cannot be read. */
 static long read_number(const char *device, const char *name)
 {
     char path[320], text[32];
@@ -218,7 +218,7 @@ static void tell_of_tcp(struct weir_route *route)
              "taken only where WEIR_HOST, WEIR_KEY and WEIR_SERVER_KEY name a host");
 }
 
-/* Each finds a route whose status is WEIR_ERR_NOT_FOUND, and says what it finds out. */
+/* Each function gets a route whose status is WEIR_ERR_NOT_FOUND, and fills in what it finds. */
 static void (*const ways[])(struct weir_route *) = {look_for_socket, look_for_devdax,
                                                     look_for_ivshmem, look_for_vsock, tell_of_tcp};
 #define N_WAYS (sizeof ways / sizeof ways[0])

@@ -1,5 +1,5 @@
 /*
- * Where a process finds its host when nobody says so: the ways there are, best first.
+ * Where a process finds its host when the user names none: all possible ways, best first.
  *
  * Used by the guest library, which takes the first that works, and by weir doctor, which prints
  * them all.
@@ -16,10 +16,10 @@
 #define WEIR_DEFAULT_HOST     "ipc:///run/weir/default.sock"
 
 struct weir_route {
-    const char *kind;               /* "socket", "devdax", "ivshmem", "vsock" and so on; static */
-    enum weir_status status;        /* WEIR_OK: it can be used; WEIR_ERR_NOT_FOUND: there is none */
-    char url[WEIR_ROUTE_URL_BYTES]; /* for weir_connect(); "" where there is none */
-    char about[WEIR_ROUTE_TEXT_BYTES]; /* what was found, or why it cannot be used */
+    const char *kind;        /* "socket", "devdax", "ivshmem", "vsock" and so on; static */
+    enum weir_status status; /* WEIR_OK: the route works; WEIR_ERR_NOT_FOUND: it does not exist */
+    char url[WEIR_ROUTE_URL_BYTES]; /* address for weir_connect(); "" if the route does not exist */
+    char about[WEIR_ROUTE_TEXT_BYTES]; /* what was found, or why the route cannot be used */
 };
 
 /**

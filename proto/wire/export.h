@@ -18,7 +18,7 @@
 
 struct weir_export_message {
     char magic[8];
-    uint8_t token[WEIR_EXPORT_TOKEN_BYTES]; /* random; good for the tenant that made it alone */
+    uint8_t token[WEIR_EXPORT_TOKEN_BYTES]; /* random; only valid for the tenant that made it */
 };
 _Static_assert(sizeof(struct weir_export_message) == 24, "on the wire");
 

@@ -37,15 +37,16 @@ CUresult weir_guest_use(enum weir_kind kind, const void *value, uint64_t *ret_ha
  */
 CUresult weir_guest_reserve(enum weir_kind kind, uint64_t *ret_handle);
 
-/** The object is gone, or was never made: its name is free again. @thread any */
+/** The object is gone or was never made: its name may be used again. @thread any */
 void weir_guest_drop(enum weir_kind kind, uint64_t handle);
 
 /**
- * Objects that the host names to the program (nodes of a captured graph, a graph's event).
+ * Import objects that the host has named (nodes of a captured graph, a graph's event).
  *
  * @param handles  n handles, of this kind or 0; in place, each becomes the value that the program
  * gets.
- * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN (the host lies)
+ * @return CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN (the host's handles are
+ * invalid)
  * @thread any
  */
 CUresult weir_guest_adopt(enum weir_kind kind, uint64_t *handles, uint32_t n);

@@ -10,7 +10,7 @@ enum weir_kind {
     WEIR_KIND_COUNT
 };
 
-/** "stream" and so on; "?" outside the table. @thread any */
+/** The name of a kind, such as "stream"; "?" outside the table. @thread any */
 const char *weir_kind_name(enum weir_kind kind);
 
 #endif

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/** The same in every build of the same description; what Hello and the worker compare.
- * @thread any */
+/** Every build of the same description gives the same value; the worker compares it with that in
+ * Hello. @thread any */
 uint64_t weir_op_hash(void);
 
 #endif

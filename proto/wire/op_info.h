@@ -13,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of in_bytes(): the struct cannot be encoded (a count over its limit, or NULL with a count). */
+/* Result of in_bytes() if the struct cannot be encoded (a count over its limit, or NULL with a
+ * count). */
 #define WEIR_OP_BYTES_INVALID SIZE_MAX
 
 #define WEIR_OP_POSTED 0x1u /* may be sent without a reply */
@@ -30,12 +31,12 @@ enum weir_field_shape {
 struct weir_op_field {
     const char *name;
     enum weir_field_shape shape;
-    uint32_t offset;       /* in the struct */
-    uint32_t elem_bytes;   /* of one element */
+    uint32_t offset;       /* offset in the struct */
+    uint32_t elem_bytes;   /* size of one element */
     uint32_t count;        /* elements of a scalar (1) or fixed array */
-    uint32_t max;          /* most elements of an array; of a string, with its NUL */
-    uint32_t count_offset; /* of the uint32_t count of an array or bytes */
-    uint32_t kind;         /* enum weir_kind of a handle; 0: it is none */
+    uint32_t max;          /* most elements of an array; most bytes of a string, with its NUL */
+    uint32_t count_offset; /* offset of the uint32_t count of an array or bytes */
+    uint32_t kind;         /* enum weir_kind of a handle; 0: the field is no handle */
 };
 
 /*

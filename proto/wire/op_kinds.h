@@ -13,14 +13,14 @@ enum weir_grant_kind {
 };
 
 /* copy: flags */
-#define WEIR_COPY_DST_IN_ARENA 1u /* dst is an offset */
-#define WEIR_COPY_SRC_IN_ARENA 2u /* src is one */
+#define WEIR_COPY_DST_IN_ARENA 1u /* dst is an offset in the arena */
+#define WEIR_COPY_SRC_IN_ARENA 2u /* src is an offset in the arena */
 
 /* copy_3d and copies of graphs: the two sides */
 enum weir_side_kind {
-    WEIR_SIDE_ADDRESS, /* of the device */
-    WEIR_SIDE_ARENA,   /* an offset */
-    WEIR_SIDE_ARRAY,   /* a handle */
+    WEIR_SIDE_ADDRESS, /* an address of the device */
+    WEIR_SIDE_ARENA,   /* an offset in the arena */
+    WEIR_SIDE_ARRAY,   /* the handle of an array */
     WEIR_SIDE_KIND_COUNT
 };
 
@@ -35,7 +35,7 @@ enum weir_value_kind {
 
 /* module_load, library_load */
 enum weir_image_kind {
-    WEIR_IMAGE_PLAIN,  /* fatbin, cubin or PTX as it is */
+    WEIR_IMAGE_PLAIN,  /* one fatbin, cubin or PTX text */
     WEIR_IMAGE_BUNDLE, /* several fatbins to be device-linked (proto/wire/bundle.h) */
     WEIR_IMAGE_KIND_COUNT
 };
@@ -51,7 +51,7 @@ enum weir_tensor_map_kind {
     WEIR_TENSOR_MAP_TILED,
     WEIR_TENSOR_MAP_IM2COL,
     WEIR_TENSOR_MAP_IM2COL_WIDE,
-    WEIR_TENSOR_MAP_ADDRESS, /* no new map: another address for an old one */
+    WEIR_TENSOR_MAP_ADDRESS, /* do not make a map, but put another address into an old one */
 };
 
 #endif

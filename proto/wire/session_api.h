@@ -14,7 +14,7 @@
 
 struct weir_session;
 
-/** The driver that the session's work goes to; its context is current. @thread session */
+/** The driver that executes the session's work; its context is current. @thread session */
 const struct weir_driver *weir_session_driver(struct weir_session *session);
 
 /**
@@ -39,7 +39,7 @@ CUresult weir_session_stream_begin(struct weir_session *session, uint64_t handle
                                    CUstream *ret_stream);
 
 /**
- * Is this range of device addresses the session's to use?
+ * May the session use this range of device addresses?
  *
  * @param bytes  at least 1.
  * @return CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE
@@ -61,7 +61,7 @@ CUresult weir_session_device(struct weir_session *session, int32_t ordinal, CUde
 CUresult weir_session_put(struct weir_session *session, enum weir_kind kind, uint64_t handle,
                           void *object);
 
-/** Can weir_session_put() take this name? Asked before the object is made. @thread session */
+/** Can weir_session_put() take this name? Called before the object is made. @thread session */
 CUresult weir_session_free_name(struct weir_session *session, enum weir_kind kind, uint64_t handle);
 
 /**
@@ -75,12 +75,12 @@ CUresult weir_session_free_name(struct weir_session *session, enum weir_kind kin
 CUresult weir_session_name(struct weir_session *session, enum weir_kind kind, void *object,
                            uint64_t *ret_handle);
 
-/** The driver has destroyed the object: forget the handle, and what died with it.
- * @thread session */
+/** The driver has destroyed the object: forget its handle, and objects that ended with it. @thread
+ * session */
 void weir_session_drop(struct weir_session *session, enum weir_kind kind, uint64_t handle);
 
-/** Destroy an object, for which the driver waits until the device is idle.
- * @return the driver's, CUDA_ERROR_INVALID_HANDLE. @thread session */
+/** Destroy an object; the driver waits until the device is idle for that. @return the driver's
+ * result, or CUDA_ERROR_INVALID_HANDLE @thread session */
 CUresult weir_session_remove(struct weir_session *session, enum weir_kind kind, uint64_t handle);
 
 /** Memory until this call's reply is sent, zeroed; NULL when there is none left. @thread session */

@@ -15,10 +15,11 @@
  * A connection to a unix socket is turned away unless its process is about to bring a token, which
  * it has got through a tenant's socket.
  *
- * Whoever reaches a tcp socket may leave its handshake unfinished, for 5 s. So many can be under
- * way at a time. When another one comes, the oldest is hung up of the address with most of them:
- * one of a guest that has a key takes some milliseconds, and is not that old. To hang up the right
- * one, a second descriptor of each is kept: libzmq's own may stand for another connection by then.
+ * Whoever reaches a tcp socket may leave its handshake unfinished, for 5 s. HANDSHAKES_MAX of them
+ * can be under way at a time. When another one comes, the oldest is hung up of the address with
+ * most of them: one of a guest that has a key takes some milliseconds, and is not that old. To hang
+ * up the right one, a second descriptor of each is kept: libzmq's own may stand for another
+ * connection by then.
  *
  * Until weir_zmq_accept_guard() is called, both do what the C library's do; afterwards, too, for
  * sockets that are no streams: those are Weir's own, not libzmq's.
@@ -40,35 +41,37 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SAY_NS         (10 * WEIR_NS_PER_S)
-#define HANDSHAKES_MAX 64 /* at a time: libzmq finishes 800 a second (measured on one core) */
+#define SAY_NS (10 * WEIR_NS_PER_S)
+/* Most handshakes under way: libzmq finishes 800 a second (measured on one core). */
+#define HANDSHAKES_MAX 64
 #define ADDRESS_BYTES  16
 
 /* A connection over tcp whose peer has not shown that it has a key. */
 struct handshake {
-    int fd;  /* libzmq's */
-    int own; /* another descriptor of it */
+    int fd;  /* libzmq's descriptor */
+    int own; /* our descriptor of the same connection */
     uint64_t since_ns;
-    uint8_t from[ADDRESS_BYTES]; /* a network of IPv6 whose host may be any is one address */
+    /* The peer's address; all addresses of an IPv6 network count as one. */
+    uint8_t from[ADDRESS_BYTES];
 };
 
 #define EXPORTED __attribute__((visibility("default")))
 
 static struct {
     pthread_mutex_t lock; /* guards what follows but first_refused, which is set before */
-    bool guards;          /* read without the lock: it is set once, as is: */
+    bool guards;          /* set once and read without the lock, as is the next member: */
     bool (*expects)(const struct weir_peer *peer);
     int first_refused; /* descriptors from this number on are not for ZeroMQ */
-    int reserve;       /* -1: could not be had again yet */
+    int reserve;       /* -1: the reserve could not be opened again yet */
     uint64_t n_refused;
     uint64_t said_ns;
     int n_handshakes, most_handshakes;
-    struct handshake handshakes[HANDSHAKES_MAX]; /* the oldest first */
+    struct handshake handshakes[HANDSHAKES_MAX]; /* sorted by age, the oldest first */
 } guard = {.lock = PTHREAD_MUTEX_INITIALIZER, .reserve = -1, .first_refused = INT_MAX};
 
 static int open_reserve(void)
 {
-    return eventfd(0, EFD_CLOEXEC); /* any descriptor will do */
+    return eventfd(0, EFD_CLOEXEC); /* the reserve may be any kind of descriptor */
 }
 
 void weir_zmq_accept_guard(bool (*expects)(const struct weir_peer *peer))
@@ -81,7 +84,7 @@ void weir_zmq_accept_guard(bool (*expects)(const struct weir_peer *peer))
         guard.most_handshakes = HANDSHAKES_MAX;
         if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < INT_MAX) {
             guard.first_refused = (int)(limit.rlim_cur - limit.rlim_cur / 4);
-            if (limit.rlim_cur / 8 < HANDSHAKES_MAX) { /* each has two descriptors */
+            if (limit.rlim_cur / 8 < HANDSHAKES_MAX) { /* each handshake has two descriptors */
                 guard.most_handshakes = (int)limit.rlim_cur / 8;
             }
         }
@@ -108,7 +111,7 @@ static void say_refused_locked(void)
     }
 }
 
-/* The connection must go, or the listener would stay ready. */
+/* Accept and close the connection, or the listener would stay ready. */
 static void turn_away_one(int listener)
 {
     int fd;
@@ -177,7 +180,7 @@ static bool find_address(int fd, uint8_t ret_from[ADDRESS_BYTES])
     return true;
 }
 
-/* Of the address with most handshakes. */
+/* Find the oldest handshake of the address that has most of them. */
 static int oldest_locked(void)
 {
     int oldest = 0, most = 0;
@@ -196,7 +199,7 @@ static int oldest_locked(void)
     return oldest;
 }
 
-/* A connection over tcp has come. false: there is no descriptor for it. */
+/* Note a new connection over tcp. false: there is no descriptor for it. */
 static bool begin_handshake(int fd)
 {
     struct handshake h = {
@@ -210,10 +213,10 @@ static bool begin_handshake(int fd)
         return false;
     }
     pthread_mutex_lock(&guard.lock);
-    settle_locked(fd); /* of another one that had this number */
+    settle_locked(fd); /* forget an older connection that had this number */
     while (guard.n_handshakes != 0 &&
            h.since_ns - guard.handshakes[0].since_ns > WEIR_ZMQ_HANDSHAKE_MS * WEIR_NS_PER_MS) {
-        forget_locked(0); /* libzmq has ended it */
+        forget_locked(0); /* libzmq has closed the connection */
     }
     if (guard.n_handshakes == guard.most_handshakes) {
         oldest = oldest_locked();
@@ -227,7 +230,7 @@ static bool begin_handshake(int fd)
 
 /* ---------------------------------------------------------------- accepting */
 
-/* @return an option of a socket that is a number; -1: it has none */
+/* @return a socket's option that is a number; -1: the socket has none */
 static int option(int fd, int name)
 {
     int value;

@@ -1,6 +1,6 @@
 /*
- * How libzmq accepts connections in this process: it is kept from what it does not survive, and
- * from taking all descriptors. Private to proto/wire.
+ * How libzmq accepts connections in this process: the code here keeps libzmq from running out of
+ * descriptors, which it does not survive, and from taking all of them. Private to proto/wire.
  */
 #ifndef WEIR_PROTO_WIRE_ZMQ_ACCEPT_H
 #define WEIR_PROTO_WIRE_ZMQ_ACCEPT_H
@@ -9,13 +9,14 @@
 #include <stdbool.h>
 
 /**
- * From now on; for every accept() and accept4() of the process.
+ * Guard every accept() and accept4() of the process from now on.
  * @param expects  may this process connect to a unix socket now? Called by libzmq's I/O thread.
  * @thread any; the same function each time
  */
 void weir_zmq_accept_guard(bool (*expects)(const struct weir_peer *peer));
 
-/** Its handshake is over, or its connection. @param fd  as libzmq's monitors tell it @thread any */
+/** The handshake of this connection is over, or the connection is. @param fd as libzmq's monitors
+ * give it @thread any */
 void weir_zmq_accept_settled(int fd);
 
 #endif

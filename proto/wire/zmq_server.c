@@ -5,10 +5,10 @@
  * Sockets are shared with the sessions' senders under the lock, so the thread never polls a socket,
  * only its (edge-triggered) descriptor; a sender whose use swallowed an edge kicks the thread.
  *
- * Who has gone: a ROUTER does not tell, but its monitor gives the descriptor of each connection
- * that ends, and a message tells the descriptor that it came over. libzmq reports the end before it
- * closes the descriptor, so whoever uses the same number later can only say Hello after that
- * report: reading the monitor before each Hello keeps the two apart.
+ * Which guests have gone: a ROUTER does not report that, but its monitor gives the descriptor of
+ * each connection that ends, and each message has the descriptor that it came over. libzmq reports
+ * the end before it closes the descriptor, so a later user of the same number can only say Hello
+ * after that report: reading the monitor before each Hello keeps the two apart.
  *
  * What a peer sends without a session is dropped.
  */
@@ -30,11 +30,12 @@
 
 #define ZAP_ADDRESS "inproc://zeromq.zap.01"
 #define ZAP_FRAMES  8
-#define IPC_MODE    0666 /* the token says who may; the directory says who may even knock */
+/* The token decides who gets a session; the directory decides who may connect at all. */
+#define IPC_MODE 0666
 
 #define MONITOR_EVENTS (ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
 
-/* Servers of this process. The lock is taken before any server's. */
+/* The list of this process's servers. Its lock is acquired before any server's. */
 static struct {
     pthread_mutex_t lock;
     struct weir_zmq_server *first;
@@ -117,7 +118,8 @@ static void zap_run(struct weir_zmq_server *server)
         if (request.n >= 2 && request.lens[1] < sizeof request.frames[1]) {
             zap_answer(server, &request);
         } else {
-            zmq_send(server->zap, "", 0, ZMQ_DONTWAIT); /* not libzmq's doing: keep REP in step */
+            /* The request did not come from libzmq: answer it to keep the REP socket in step. */
+            zmq_send(server->zap, "", 0, ZMQ_DONTWAIT);
         }
     }
 }
@@ -186,7 +188,8 @@ static struct weir_zmq_address address_of(struct weir_zmq_port *port,
 
 static bool tokens_equal(const uint8_t *one, const uint8_t *other)
 {
-    uint8_t difference = 0; /* in constant time: nobody learns how much of a guess was right */
+    /* Compare in constant time, so that the time shows nothing about a guess. */
+    uint8_t difference = 0;
     for (size_t i = 0; i < WEIR_CONTROL_TOKEN_BYTES; i++) {
         difference |= one[i] ^ other[i];
     }
@@ -211,13 +214,13 @@ static struct weir_zmq_session *find_expected_locked(struct weir_zmq_server *ser
     return NULL;
 }
 
-/* A process of another pid namespace has none here: then its user must do. */
+/* A process of another pid namespace has no number here: then its user id must suffice. */
 static bool is_same(const struct weir_peer *a, const struct weir_peer *b)
 {
     return a->pid == b->pid && (a->pid != 0 || a->uid == b->uid);
 }
 
-/* For each token there is one connection. */
+/* Each token allows one connection. */
 static bool take_connection_locked(struct weir_zmq_server *server, const struct weir_peer *peer)
 {
     uint64_t now_ns = weir_clock_now_ns();
@@ -255,11 +258,12 @@ static void hello_ipc_locked(struct weir_zmq_server *server, const struct weir_z
         weir_zmq_send_refusal_locked(server, address, WEIR_ERR_DENIED, 0, "no valid token");
         return;
     }
-    struct weir_welcome welcome = {.status = WEIR_OK,
-                                   .transport = "zmq",
-                                   .n_devices = 1, /* empty: the first welcome told of them */
-                                   .n_words = session->view.n_words,
-                                   .arena_bytes = session->view.arena_bytes};
+    struct weir_welcome welcome = {
+        .status = WEIR_OK,
+        .transport = "zmq",
+        .n_devices = 1, /* its fields are empty: the first welcome described the devices */
+        .n_words = session->view.n_words,
+        .arena_bytes = session->view.arena_bytes};
     struct weir_control_bytes bytes;
     session->address = *address;
     memset(session->token, 0, sizeof session->token);
@@ -307,7 +311,8 @@ static struct weir_zmq_pending *take_hello_locked(struct weir_zmq_server *server
 {
     struct weir_hello *hello;
     struct weir_zmq_pending *pending = NULL;
-    read_monitor_locked(server, port); /* see the top: before anybody new is known */
+    /* This must come before a new guest is known (see the top). */
+    read_monitor_locked(server, port);
     struct weir_zmq_address address = address_of(port, message);
     enum weir_status status = WEIR_ERR_PEER;
     if (message->has_tail) {
@@ -359,7 +364,7 @@ static bool is_pending_locked(struct weir_zmq_server *server, const struct weir_
     return false;
 }
 
-/* A new guest that on_hello must hear of, or NULL. */
+/* Returns a new guest for on_hello, or NULL. */
 static struct weir_zmq_pending *take_message_locked(struct weir_zmq_server *server,
                                                     struct weir_zmq_port *port,
                                                     struct weir_zmq_message *message)
@@ -377,7 +382,7 @@ static struct weir_zmq_pending *take_message_locked(struct weir_zmq_server *serv
 
 static void announce(struct weir_zmq_server *server, struct weir_zmq_pending *pending)
 {
-    /* pending is the callee's from here, and may be gone when on_hello returns. */
+    /* From here on_hello owns pending, which may be gone when on_hello returns. */
     char tenant[WEIR_CONTROL_TEXT_BYTES];
     struct weir_hello *hello = pending->hello;
     memcpy(tenant, pending->tenant, sizeof tenant);
@@ -412,8 +417,7 @@ static void run_port(struct weir_zmq_server *server, struct weir_zmq_port *port)
     }
 }
 
-/* A connection's end counts after its last messages,
- * which were all there before it was reported. */
+/* A connection's end takes effect after its last messages, which all arrived before the report. */
 static void run_monitor(struct weir_zmq_server *server, struct weir_zmq_port *port)
 {
     int ended[64];
@@ -472,7 +476,7 @@ static void *run(void *user)
 
 /* ---------------------------------------------------------------- answering */
 
-/* Take pending out of the server's list; true while its guest is still there. */
+/* Remove pending from the server's list; true: its guest is still there. */
 static bool unlink_pending_locked(struct weir_zmq_pending *pending)
 {
     struct weir_zmq_pending **at = &pending->server->pendings;
@@ -566,10 +570,10 @@ static enum weir_status secure_port(struct weir_zmq_port *port, const char *secr
                 zmq_setsockopt(port->socket, ZMQ_CURVE_SECRETKEY, secret_key,
                                WEIR_KEY_TEXT_BYTES - 1) == 0 &&
                 zmq_setsockopt(port->socket, ZMQ_ZAP_DOMAIN, domain, strlen(domain)) == 0;
-    return done ? WEIR_OK : WEIR_ERR_UNSUPPORTED; /* a libzmq without CURVE */
+    return done ? WEIR_OK : WEIR_ERR_UNSUPPORTED; /* fails with a libzmq without CURVE */
 }
 
-/* Accept from a socket that others hold, too: it listens before we come and after we go. */
+/* Accept from a socket that other processes hold, too: it listens before we start and after. */
 static enum weir_status use_listener(struct weir_zmq_port *port, int fd)
 {
     int own = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* libzmq closes it */
@@ -583,7 +587,7 @@ static enum weir_status use_listener(struct weir_zmq_port *port, int fd)
     return WEIR_OK;
 }
 
-/* @param bound  it listens at that endpoint already. */
+/* @param bound the socket listens at that endpoint already. */
 static enum weir_status bind_port(struct weir_zmq_port *port, const char *endpoint, bool bound)
 {
     if (zmq_bind(port->socket, endpoint) != 0) {
@@ -642,7 +646,7 @@ static enum weir_status open_port(struct weir_zmq_server *server, struct weir_zm
         status = use_listener(port, listener);
     }
     if (status == WEIR_OK) {
-        status = open_monitor(server, port); /* before anybody can connect */
+        status = open_monitor(server, port); /* before any peer can connect */
     }
     return status == WEIR_OK ? bind_port(port, endpoint, listener > 0) : status;
 }

@@ -28,9 +28,9 @@ struct weir_zmq_server_params {
     size_t n_endpoints;
     int tcp_fd; /* a socket that listens at the tcp endpoint already, borrowed for the call; 0:
                  * none, the endpoint is bound here */
-    int ipc_fd; /* likewise for the ipc endpoint, whose file is then the caller's to remove */
+    int ipc_fd; /* a socket that listens at the ipc endpoint already; the caller removes its file */
     const char *secret_key; /* Z85; needed when there is a tcp endpoint */
-    uint64_t wire_hash;     /* hellos with another one are refused here */
+    uint64_t wire_hash;     /* a Hello with another hash is refused here */
 
     /*
      * Which tenant has this public key (Z85, NUL-terminated)? Copies the tenant's name, at most
@@ -63,7 +63,7 @@ enum weir_status weir_zmq_server_create(const struct weir_zmq_server_params *par
                                         struct weir_zmq_server **ret_server) WEIR_MUST_CHECK;
 
 /**
- * Stop. Every transport of it must have been destroyed and every pending answered.
+ * Stop the server. All its transports must have been destroyed and every pending guest answered.
  * Accepts NULL. @thread owner
  */
 void weir_zmq_server_destroy(struct weir_zmq_server *server);
@@ -75,7 +75,7 @@ void weir_zmq_server_destroy(struct weir_zmq_server *server);
 const char *weir_zmq_server_endpoint(const struct weir_zmq_server *server, size_t index);
 
 /**
- * Take a guest. Frees pending whatever happens.
+ * Accept a guest. Frees pending in any case.
  *
  * The segment is anonymous memory of this process; params->zmq and params->zmq_ipc_path are unused.
  *

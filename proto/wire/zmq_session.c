@@ -4,7 +4,7 @@
  * Sending goes straight to the ROUTER socket under the server's lock; receiving waits on the
  * session's inbox, which the server's I/O thread fills. The peer's window
  * (proto/transport/zmq_wire.h) bounds what we may send, ours bounds what the inbox holds: a guest
- * that sends beyond it has broken the protocol and loses its session.
+ * that sends more has broken the protocol and loses its session.
  */
 #include "proto/wire/zmq_session.h"
 #include "base/clock.h"
@@ -20,8 +20,9 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define SLICE_NS      (100 * WEIR_NS_PER_MS)
-#define LAST_NS       (500 * WEIR_NS_PER_MS) /* for the next record that libzmq still holds */
+#define SLICE_NS (100 * WEIR_NS_PER_MS)
+/* How long to wait for the next record that libzmq still holds. */
+#define LAST_NS       (500 * WEIR_NS_PER_MS)
 #define SPIN_BATCH    16
 #define TOKEN_LIFE_NS (30 * WEIR_NS_PER_S)
 
@@ -110,8 +111,9 @@ static bool socket_ended(const struct weir_zmq_session *session)
 }
 
 /*
- * The unix socket ends at once, the guest's last records come by another way: a bound session ends
- * when ZeroMQ says so, behind them, and by the socket only if it does not.
+ * The unix socket may end before the guest's last records have come over ZeroMQ. So a bound session
+ * ends when ZeroMQ reports the end, behind the records, and by the socket only if that report does
+ * not come.
  */
 static bool guest_ended_locked(struct weir_zmq_session *session)
 {
@@ -124,7 +126,7 @@ static bool guest_ended_locked(struct weir_zmq_session *session)
     return !session->address.port || weir_deadline_left_ns(session->last_ns) == 0;
 }
 
-/* Sleep until something changes, at most to the deadline; says when the guest has gone. */
+/* Sleep until something changes or the deadline comes. WEIR_ERR_CLOSED: the guest has gone. */
 static enum weir_status wait_locked(struct weir_zmq_session *session, uint64_t deadline_ns)
 {
     if (guest_ended_locked(session)) {
@@ -198,7 +200,7 @@ static void take_control_locked(struct weir_zmq_session *session,
     }
 }
 
-/* Show the newest record to whoever wants to know it early. */
+/* Show the newest record to the glance function, before it is received. */
 static void glance_locked(struct weir_zmq_session *session)
 {
     /* G1: meets the release in weir_session_create(): glance_user is visible. */
@@ -226,7 +228,7 @@ void weir_zmq_session_deliver_locked(struct weir_zmq_session *session,
     if (status != WEIR_OK) {
         weir_zmq_session_fail_locked(session, status);
     } else {
-        session->last_ns = 0; /* there may be more behind it */
+        session->last_ns = 0; /* more records may follow this one */
         glance_locked(session);
     }
     pthread_cond_broadcast(&session->changed);
@@ -250,7 +252,7 @@ static void spin(const struct weir_zmq_session *session, uint64_t spin_ns)
 static enum weir_status take_locked(struct weir_zmq_session *session, uint64_t deadline_ns,
                                     struct weir_zmq_node **ret_node)
 {
-    /* What came before the end is received; what came before a lie is not. */
+    /* Records from before the end are received; records from before a protocol error are not. */
     while (session->failure != WEIR_ERR_PEER) {
         struct weir_zmq_node *node = weir_zmq_inbox_take(&session->inbox);
         if (node) {
@@ -354,8 +356,8 @@ static void session_destroy(struct weir_transport *t)
         }
     }
     if (session->address.port && session->failure != WEIR_ERR_CLOSED) {
-        /* A ROUTER cannot hang up on one peer, so the guest is told.
-         * Should that fail, it has gone. */
+        /* A ROUTER cannot close one peer's connection, so send the guest a message. If that fails,
+         * it has gone. */
         enum weir_status sent =
             weir_zmq_send_control_locked(server, &session->address, WEIR_ZMQ_BYE, 0, NULL, 0);
         (void)sent;

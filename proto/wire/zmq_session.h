@@ -1,4 +1,4 @@
-/* Between accept.c, zmq_server.c and zmq_session.c. Private to proto/wire. */
+/* What accept.c, zmq_server.c and zmq_session.c share. Private to proto/wire. */
 #ifndef WEIR_PROTO_WIRE_ZMQ_SESSION_H
 #define WEIR_PROTO_WIRE_ZMQ_SESSION_H
 
@@ -12,10 +12,11 @@
 
 #define WEIR_ZMQ_IDENTITY_MAX 255u
 
-/* Where a guest is: behind which socket, under which name, over which connection. */
+/* How to reach a guest: its socket, its name there, its connection. */
 struct weir_zmq_address {
     struct weir_zmq_port *port;
-    int connection_fd; /* libzmq's: only compared with what the monitor says */
+    int connection_fd; /* libzmq's descriptor; it is only compared with those that the monitor
+                          reports */
     size_t identity_len;
     uint8_t identity[WEIR_ZMQ_IDENTITY_MAX];
 };
@@ -32,10 +33,10 @@ struct weir_zmq_port {
 
 struct weir_zmq_pending {
     struct weir_zmq_server *server;
-    struct weir_zmq_pending *next; /* server's lock */
+    struct weir_zmq_pending *next; /* guarded by the server's lock */
     struct weir_zmq_address address;
-    bool is_gone;             /* server's lock */
-    struct weir_hello *hello; /* until on_hello has returned */
+    bool is_gone;             /* guarded by the server's lock */
+    struct weir_hello *hello; /* valid until on_hello has returned */
     char tenant[WEIR_CONTROL_TEXT_BYTES];
 };
 
@@ -47,27 +48,29 @@ struct weir_zmq_session {
     struct weir_transport base;
     struct weir_zmq_server *server;
     struct weir_segment_view view;
-    int socket_fd; /* of the unix handshake, or -1 */
-    int pid_fd;    /* of the guest's process, or -1 */
+    int socket_fd; /* socket of the unix handshake, or -1 */
+    int pid_fd;    /* pidfd of the guest's process, or -1 */
     struct weir_zmq_node *held;
     pthread_cond_t changed;
     /* lock_guards */
     struct weir_zmq_session *next;
-    struct weir_zmq_address address; /* port NULL: expected */
+    struct weir_zmq_address address; /* with port NULL the session is expected */
     struct weir_zmq_flow flow;
     struct weir_zmq_inbox inbox;
     enum weir_status failure; /* WEIR_OK while all is well */
     uint8_t token[WEIR_CONTROL_TOKEN_BYTES];
-    uint64_t expires_ns;   /* of the token */
-    struct weir_peer peer; /* who has got it */
-    bool came;             /* a connection of that process has: there is one for each token */
-    uint64_t last_ns;      /* the unix socket has ended: until when records are waited for */
+    uint64_t expires_ns;   /* when the token expires */
+    struct weir_peer peer; /* the process that got the token */
+    bool came;             /* that process has connected: each token allows one connection */
+    uint64_t last_ns;      /* after the unix socket has ended: when to stop waiting for records */
 };
 
 struct weir_zmq_server {
-    struct weir_zmq_server *next; /* of this process's; under the lock of their list */
+    /* Next of this process's servers; guarded by the lock of their list. */
+    struct weir_zmq_server *next;
     const struct weir_zmq_api *api;
-    struct weir_zmq_server_params params; /* callbacks only; its pointers to text are gone */
+    /* Only the callbacks; pointers to text are no longer valid. */
+    struct weir_zmq_server_params params;
     void *ctx;
     struct weir_zmq_port *ports;
     size_t n_ports;
@@ -77,8 +80,8 @@ struct weir_zmq_server {
     int stop; /* atomic */
     bool has_thread;
     pthread_t thread;
-    struct weir_log_rate log_rate; /* of the I/O thread: anybody can make it write lines */
-    pthread_mutex_t lock;          /* guards use of the ports' sockets, and: */
+    struct weir_log_rate log_rate; /* limits the I/O thread's lines: any peer can cause some */
+    pthread_mutex_t lock;          /* guards use of the ports' sockets, and what follows: */
     struct weir_zmq_session *sessions;
     struct weir_zmq_pending *pendings;
 };
@@ -94,22 +97,22 @@ enum weir_status weir_zmq_session_expect(struct weir_zmq_server *server,
                                          uint8_t ret_token[WEIR_CONTROL_TOKEN_BYTES],
                                          struct weir_transport **ret_transport) WEIR_MUST_CHECK;
 
-/** Take the unix socket and the process as signs of life. @thread before any other use */
+/** Take the unix socket and the process as signs of the guest's life. @thread before other use */
 void weir_zmq_session_watch(struct weir_transport *t, int socket_fd, int pid_fd);
 
-/** Make a session in no list yet. @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY */
+/** Make a session that is in no list yet. @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY */
 enum weir_status weir_zmq_session_create(struct weir_zmq_server *server,
                                          const struct weir_segment_params *segment,
                                          struct weir_zmq_session **ret_session) WEIR_MUST_CHECK;
 
-/** Free it, not in any list. Accepts NULL. */
+/** Free a session that is in no list. Accepts NULL. */
 void weir_zmq_session_free(struct weir_zmq_session *session);
 
 /** A message for a bound session has arrived (I/O thread). */
 void weir_zmq_session_deliver_locked(struct weir_zmq_session *session,
                                      struct weir_zmq_message *message);
 
-/** Nothing more will come or go; the first reason stays. */
+/** Note that nothing more will come or go; the first reason stays. */
 void weir_zmq_session_fail_locked(struct weir_zmq_session *session, enum weir_status reason);
 
 /** Send a control message to an address. */
@@ -118,7 +121,7 @@ enum weir_status weir_zmq_send_control_locked(struct weir_zmq_server *server,
                                               uint64_t value, const void *payload,
                                               size_t payload_len);
 
-/** Send an encoded Welcome, however it came about; frees bytes. */
+/** Send an encoded Welcome, and free bytes. */
 enum weir_status weir_zmq_send_welcome_locked(struct weir_zmq_server *server,
                                               const struct weir_zmq_address *address,
                                               struct weir_control_bytes *bytes);
@@ -128,7 +131,7 @@ void weir_zmq_send_refusal_locked(struct weir_zmq_server *server,
                                   const struct weir_zmq_address *address, enum weir_status reason,
                                   int32_t result, const char *message);
 
-/** The I/O thread must look at the sockets again: somebody else used one and it is readable. */
+/** The I/O thread must look at the sockets again: another thread used one, and it is readable. */
 void weir_zmq_kick_locked(struct weir_zmq_server *server, const struct weir_zmq_port *port);
 
 #endif

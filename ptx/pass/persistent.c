@@ -1,6 +1,6 @@
 /*
  * Persistent: a worker is a block that takes tasks, runs of task_blocks logical blocks, until none
- * is left, it is told to stop, or its SM is no longer in the range or holds more workers than the
+ * is left, the host stops it, or its SM is no longer in the range or holds more workers than the
  * block limit.
  *
  *     start   the leader counts itself in at its SM, and leaves if it is not wanted there
@@ -14,34 +14,35 @@
  *             take
  *     leave   the leader adds what the worker did to done, and counts itself out
  *
- * Telling. The leader asks when its own warp is through, while others may still be at work, and
- * tells the others between two barriers: behind the first one nobody looks at the last task any
- * more. It is also what keeps the kernel's own shared memory from being overwritten while slow
- * threads still read it. Between the blocks of one task there is a barrier only for kernels with
- * shared memory or barriers, whose blocks must not overlap.
+ * Passing on a task. The leader takes the next task when its own warp is through, while others may
+ * still be at work. It passes the task on between two barriers: behind the first one no thread
+ * reads the last task any more. This barrier also keeps the kernel's own shared memory from being
+ * overwritten while slow threads still read it. Between the blocks of one task there is a barrier
+ * only for kernels with shared memory or barriers, whose blocks must not overlap.
  *
  * Asking. One addition to the pair of next and ask gives the task and what the host wants. Behind a
  * stop, the leader takes back what it added and leaves. That is right because nobody takes the stop
  * out of ask while a worker is counted in workers, and it is counted from before its first look
- * until after the taking back. Places are another matter, since others go on taking tasks: who
- * finds in ask that there is something to look at does the task, and looks before the next one
- * (STATE_CAREFUL), as at the start. Where tasks are so long that this one more would
- * matter, the host asks for something from the start that changes nothing (WEIR_PTX_ASK_LOOK).
+ * until after the taking back. Changes of places need no order, since other workers go on taking
+ * tasks: a worker that finds a request in ask does the task, and checks its place before the next
+ * one (STATE_CAREFUL), as at the start. Where tasks are so long that one more would matter, the
+ * host makes from the start a request that changes nothing (WEIR_PTX_ASK_LOOK).
  *
- * Cost. What is done for each block counts most: in short kernels ten instructions are 5 %. So a
- * block's end is one look into shared memory. A turn is one trip to the L2 cache and two barriers.
- * One register lives through the kernel's body, %wn; the rest is in the slot: first block, end,
- * and, for the leader only, the blocks it has taken and a word with its SM. What it has done is
- * added to done once, when it leaves, behind one fence.
+ * Cost. The work for each block matters most: in short kernels ten instructions are 5 %. So the end
+ * of a block is one read of shared memory. A turn is one trip to the L2 cache and two barriers. One
+ * register lives through the kernel's body, %wn; the rest is in the slot: first block, end, and,
+ * for the leader only, the blocks it has taken and a word with its SM. The worker adds its blocks
+ * to done once, when it leaves, behind one fence.
  *
  * Order. All threads have come to take's barrier before the leader leaves; its fence, then, puts
- * all they have written before its addition to done. Whoever finds that done is total has so seen
- * all workers' additions, and a fence of the system puts all of it before finished.
+ * all they have written before its addition to done. A worker that finds done equal to total has
+ * seen all workers' additions, and a fence of the system puts all of it before finished.
  *
- * The SM of a worker is the one it started on; should the hardware move it, the counters still
- * add up. A worker over the block limit leaves by an exchange of just the count that is too high:
- * of those that come to an SM at the same time as many stay as the block limit allows. (An addition
- * taken back where it was one too many let others in meanwhile: up to four where two were allowed.)
+ * The SM of a worker is the one it started on; should the hardware move it, the counters still add
+ * up. A worker over the block limit leaves by an exchange of just the count that is too high: of
+ * the workers that come to an SM at the same time, the block limit's number stays. (With additions
+ * that are undone where there is one too many, others came in meanwhile: up to four where two were
+ * allowed.)
  */
 #include "ptx/pass/passes.h"
 #include "ptx/twin/editor.h"

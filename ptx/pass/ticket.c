@@ -1,11 +1,11 @@
 /*
  * Ticket: each block of a one-dimensional grid takes the next logical block, or ends at once when
- * it is told to stop or none is left.
+ * the host stops the launch or no block is left.
  *
- * One thread asks and tells the others through shared memory. The barrier between may be number 0:
- * all threads of the block are still there, and whoever comes to the kernel's own barrier 0 next
- * has passed this one, as all others have arrived at it. Nothing is written after that, so that no
- * second barrier is needed.
+ * One thread takes the block and passes its number to the others through shared memory. The barrier
+ * in between may be number 0: all threads of the block are still there, and a thread that comes to
+ * the kernel's own barrier 0 next has passed this one, since all others have arrived at it. Nothing
+ * is written after that, so that no second barrier is needed.
  */
 #include "ptx/pass/passes.h"
 #include "ptx/twin/editor.h"

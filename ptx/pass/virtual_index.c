@@ -28,7 +28,7 @@ void weir_ptx_grid_emit(struct weir_ptx_edit *edit)
                        ARG(grid), ARG(grid) + 4, ARG(grid) + 8);
 }
 
-/* Stored by all threads alike: each reads what it wrote itself, or its equal. */
+/* All threads store the same values: each reads what it wrote itself, or an equal value. */
 static void emit_store(struct weir_ptx_edit *edit)
 {
     const char *index = weir_ptx_slot_index(edit);
@@ -42,7 +42,8 @@ static void emit_store(struct weir_ptx_edit *edit)
 
 void weir_ptx_index_emit(struct weir_ptx_edit *edit)
 {
-    /* Most grids have one dimension or two, which all threads of the grid find out alike. */
+    /* Most grids have one or two dimensions, and all threads of a grid take the same branch here.
+     */
     weir_ptx_edit_text(edit,
                        ".reg .pred %%p;\n.reg .b32 %%m, %%s, %%t, %%r;\n.reg .b64 %%q;\n"
                        "ld.param.b32 %%t, [" WEIR_PTX_ARGS_NAME "+%zu];\n"

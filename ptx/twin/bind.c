@@ -11,7 +11,7 @@
 
 struct binding {
     struct weir_ptx_module *module;
-    uint32_t *place; /* per variable of the module: index in the table and one, or 0 */
+    uint32_t *place; /* per variable of the module: its index in the table plus one, or 0 */
     uint32_t n;
 };
 

@@ -40,7 +40,8 @@ static void *insert(struct weir_ptx_module *module, const void *data, uint32_t n
     return bigger;
 }
 
-/* The same with room for more, so that many insertions take linear memory. */
+/* Insert an element and keep spare room in the array, so that many insertions take linear memory.
+ */
 static bool insert_into(struct weir_ptx_module *module, void *array, uint32_t *n, uint32_t *cap,
                         uint32_t at, const void *elem, size_t bytes)
 {
@@ -73,7 +74,7 @@ static bool add_item(struct weir_ptx_module *module, uint32_t at, const struct w
                        sizeof(*item));
 }
 
-/* With the id that it gets. */
+/* Append a variable, which gets the next id. */
 static bool list_var(struct weir_ptx_module *module, struct weir_ptx_var *var)
 {
     var->id = module->n_vars;

@@ -12,12 +12,15 @@
  * kernel writes the rest.
  *
  * A worker takes a task by one addition of 64 bits to the pair of next and ask, which gives both:
- * so the tasks and a stop have one order, and who comes behind the stop gives back what it added.
+ * so the tasks and a stop have one order, and a worker that comes behind the stop takes back what
+ * it added.
  *
- * Resume: take the stop out of ask and start again with the same block. Nothing else changes hands,
- * because a task that was taken is always finished: once no worker runs, blocks 0 .. min(next, end)
- * - 1 are done and no other was begun. A stop may only be taken out when that has come about
- * (workers is 0; of the ticket form: its grids have gone), or somebody may be about to give back.
+ * Resume: take the stop out of ask and start again with the same block. No other state is handed
+ * over, because a task that was taken is always finished: once no worker runs, blocks 0 ..
+ * min(next, end)
+ * - 1 are done and no other was begun. A stop may only be removed once no worker runs (workers is
+ * 0; ticket form: its grids have ended), because a running worker may be about to take back what it
+ * added.
  */
 #ifndef WEIR_PTX_TWIN_CONTROL_BLOCK_H
 #define WEIR_PTX_TWIN_CONTROL_BLOCK_H
@@ -32,22 +35,22 @@
 /* Logical blocks of one launch must be fewer: the index is divided by a multiplication. */
 #define WEIR_PTX_FORM_MAX_BLOCKS (1ull << 31)
 
-/* Blocks of a task: so many times all workers that ever start must not carry next over 2^32. */
+/* Most blocks of a task: all workers that ever start must not carry next over 2^32. */
 #define WEIR_PTX_FORM_MAX_TASK 4096u
 
 /* SMs first .. first + count - 1 as one word; count is 1 or more. Of 0, all SMs are meant. */
 #define WEIR_PTX_SM_RANGE(first, count) ((uint32_t)(first) | (uint32_t)(count) << 16)
 
 /*
- * What the host asks for, as one word: whether to stop (workers before their next task, blocks of
- * the ticket form before they begin), and where workers may be: on count SMs from first on, with
+ * The host's requests, as one word: whether to stop (workers before their next task, blocks of the
+ * ticket form before they begin), and where workers may be: on count SMs from first on, with
  * block_limit of them on an SM. 0 in count and block_limit: as in the parameter. A worker that
- * finds anything asked looks before each further task; ASK_LOOK asks for that alone, where the
+ * finds any request reads the word before each further task; ASK_LOOK requests only that, where the
  * parameter has no range.
  */
 #define WEIR_PTX_ASK_STOP           1u
-#define WEIR_PTX_ASK_MAX_SMS        4095u /* of count: all SMs, whatever the parameter says */
-#define WEIR_PTX_ASK_NO_BLOCK_LIMIT 63u   /* none, whatever the parameter says */
+#define WEIR_PTX_ASK_MAX_SMS        4095u /* as count: all SMs, whatever the parameter says */
+#define WEIR_PTX_ASK_NO_BLOCK_LIMIT 63u   /* no block limit, whatever the parameter says */
 #define WEIR_PTX_ASK(first, count, block_limit)                                                    \
     ((uint32_t)(block_limit) << 1 | (uint32_t)(first) << 7 | (uint32_t)(count) << 19)
 #define WEIR_PTX_ASK_LOOK WEIR_PTX_ASK(0, WEIR_PTX_ASK_MAX_SMS, 0)
@@ -60,29 +63,30 @@
  */
 struct weir_ptx_form_args {
     uint64_t control;     /* ticket, persistent: address of the control block */
-    uint32_t grid[3];     /* of the launch as the program made it */
-    uint32_t total;       /* blocks of it */
+    uint32_t grid[3];     /* grid of the launch that the program made */
+    uint32_t total;       /* number of blocks in grid */
     uint32_t row_magic;   /* i / grid[0] is (i * row_magic) >> row_shift for i < 2^31 */
-    uint32_t plane_magic; /* the same for grid[0] * grid[1] */
+    uint32_t plane_magic; /* as row_magic, for grid[0] * grid[1] */
     uint32_t row_shift;
     uint32_t plane_shift;
-    uint32_t first;       /* slice: its first block */
+    uint32_t first;       /* slice: the first block of the slice */
     uint32_t end;         /* ticket, persistent: blocks from here on are not begun */
     uint32_t task_blocks; /* persistent: blocks a worker takes at once, 1 .. MAX_TASK */
-    uint32_t sm_range;    /* persistent: where workers may work, 0: everywhere */
+    uint32_t sm_range;    /* persistent: the SMs where workers may work, 0: all */
     uint32_t block_limit; /* persistent: workers an SM may hold, 0: no limit */
-    uint32_t nearly_at;   /* persistent: whoever takes this block or a later one sets nearly */
+    /* Persistent: the worker that takes this block or a later one sets nearly. */
+    uint32_t nearly_at;
 };
 _Static_assert(sizeof(struct weir_ptx_form_args) == 64, "written into PTX");
 
 struct weir_ptx_control {
-    uint32_t stop; /* ticket: not 0: blocks end before they begin. The host's */
+    uint32_t stop; /* ticket: not 0: blocks end before they begin. Written by the host */
     uint32_t host_reserved[31];
 
     uint32_t next;     /* the first block that nobody has taken; may pass end */
-    uint32_t ask;      /* persistent: WEIR_PTX_ASK(), WEIR_PTX_ASK_STOP. The host's */
+    uint32_t ask;      /* persistent: WEIR_PTX_ASK() or WEIR_PTX_ASK_STOP. Written by the host */
     uint32_t done;     /* persistent: blocks done by workers that have left */
-    uint32_t workers;  /* persistent: those that have begun and not left */
+    uint32_t workers;  /* persistent: workers that have begun and not left */
     uint32_t finished; /* persistent: 1 once done is total, and all that the blocks have written
                           is visible to the whole system */
     uint32_t nearly;   /* persistent: 1 once block nearly_at or a later one is taken */
@@ -98,7 +102,8 @@ _Static_assert(offsetof(struct weir_ptx_control, done) == 136, "aligned to 8");
 _Static_assert(offsetof(struct weir_ptx_control, workers) == 140, "one word of 64 bits with done");
 _Static_assert(offsetof(struct weir_ptx_control, running) == 256, "written into PTX");
 
-/* What must be zero before a control block is used again: running comes back to zero by itself. */
+/* The members that must be zeroed before a control block is used again: running returns to zero by
+ * itself. */
 #define WEIR_PTX_CONTROL_CLEAR_BYTES offsetof(struct weir_ptx_control, running)
 
 /**
@@ -115,7 +120,7 @@ bool weir_ptx_form_args_init(const uint32_t grid[3], struct weir_ptx_form_args *
 /**
  * Blocks done, once no worker runs.
  *
- * @param end  of the starts so far: the largest.
+ * @param the largest end of all starts so far.
  * @thread any
  */
 uint32_t weir_ptx_control_done(const struct weir_ptx_control *control, uint32_t end);

@@ -39,18 +39,19 @@ enum weir_ptx_virtual {
 /* Owner thread only; lives for one weir_ptx_twin(). */
 struct weir_ptx_twin {
     struct weir_ptx_module *module;
-    const struct weir_ptx_kernel *kernel; /* of the original */
+    const struct weir_ptx_kernel *kernel; /* analysis of the original kernel */
     struct weir_ptx_func *entry;          /* the twin */
     enum weir_ptx_form form;
-    struct weir_ptx_func **funcs; /* reached: the copies, or those changed in place */
+    /* The reached functions: their copies, or those changed in place. */
+    struct weir_ptx_func **funcs;
     uint32_t n_funcs;
-    bool in_place; /* some of them are not copies */
+    bool in_place; /* some of the functions are not copies */
     struct weir_ptx_var *args;
     struct weir_ptx_var *task;  /* ticket, persistent: weir$task or weir$dynamic */
     struct weir_ptx_var *index; /* where reached functions read the index, else NULL */
     struct weir_ptx_var *binds; /* weir$binds, in the pass that makes it */
     bool slot_dynamic;          /* task and index lie at the end of the dynamic shared memory */
-    uint32_t virtuals[WEIR_PTX_VIRTUAL_COUNT]; /* register ids in entry */
+    uint32_t virtuals[WEIR_PTX_VIRTUAL_COUNT]; /* ids of the virtual registers in entry */
     uint32_t tail;                             /* persistent: label that ends a logical block */
     bool block_barrier; /* persistent: logical blocks of one task must not overlap */
     bool warp_votes;    /* persistent: exchanges within a warp that has parted need a vote */
@@ -61,7 +62,7 @@ struct weir_ptx_flow;
 
 struct weir_ptx_edit_name {
     char text[16];
-    uint8_t type; /* of a register; WEIR_PTX_TYPE_NONE for a label */
+    uint8_t type; /* type of a register; WEIR_PTX_TYPE_NONE for a label */
     uint32_t id;
 };
 
@@ -78,7 +79,7 @@ struct weir_ptx_edit {
     struct weir_ptx_reg *regs;
     uint32_t n_regs;
     uint32_t cap_regs;
-    struct weir_ptx_label *labels; /* of old ones, inst still counts in the old body */
+    struct weir_ptx_label *labels; /* for old labels, inst still refers to the old body */
     uint32_t n_labels;
     uint32_t cap_labels;
     uint32_t n_old_labels;
@@ -199,12 +200,12 @@ enum weir_status weir_ptx_warp_exits(const struct weir_ptx_kernel *kernel, bool 
 
 /* The part of one body's rewriting that is about warps. */
 struct weir_ptx_warp_edit {
-    struct weir_ptx_flow *flow; /* of the old body */
-    uint32_t *writes;           /* per register of it: the only instruction that writes it */
+    struct weir_ptx_flow *flow; /* flow of the old body */
+    uint32_t *writes; /* per register of the old body: the only instruction that writes it */
     bool on;
     bool is_entry;
     uint32_t mask;  /* register with the last vote, WEIR_PTX_NONE: none yet */
-    uint32_t block; /* where it was taken */
+    uint32_t block; /* block in which the vote was taken */
 };
 
 /** Begin; before weir_ptx_edit_finish() of the same body, call weir_ptx_warp_edit_finish(). */

@@ -130,7 +130,7 @@ static enum weir_status make_entry(struct weir_ptx_twin *twin, struct weir_ptx_f
     return status;
 }
 
-/* What a twin may add to the memory of its module, over the bound that its text gave it. */
+/* How much a twin may add to the memory of its module, beyond the bound from the module's text. */
 #define TWIN_BYTES          ((size_t)256 << 10)
 #define TWIN_BYTES_PER_INST ((size_t)4 << 10)
 #define MAX_MODULE_BYTES    ((size_t)2 << 30)

@@ -34,8 +34,8 @@ bool weir_ptx_func_has(const struct weir_ptx_func *func,
 }
 
 /* Bits of marks[func->id]. */
-#define POINTED 1u /* can be reached by a pointer */
-#define WANTED  2u /* must change, or calls one that must */
+#define POINTED 1u /* the function can be reached through a pointer */
+#define WANTED  2u /* the function must change, or calls one that must */
 
 static struct weir_ptx_func *target(struct weir_ptx_func *func)
 {
@@ -166,7 +166,7 @@ enum weir_status weir_ptx_pointed_has(struct weir_ptx_module *module,
 {
     *ret_has = false;
     if (kernel->n_funcs <= 1) {
-        return WEIR_OK; /* without a look at the whole module */
+        return WEIR_OK; /* without examining the whole module */
     }
     uint8_t *marks = mark_all(module, is);
 

@@ -1,6 +1,6 @@
 /*
- * The slot: shared memory of a twin for what one thread tells the others, and for the block index
- * where functions read it.
+ * The slot: shared memory of a twin, by which one thread passes the task to the others, and which
+ * holds the block index where functions read it.
  *
  * Two variables of the module, in front of the kernel's own. That costs an aligned kernel dearly:
  * behind 16 bytes, an array aligned to 1,024 begins at 1,024. So where the module has dynamic
@@ -9,7 +9,7 @@
  */
 #include "ptx/twin/editor.h"
 
-#define MAX_STATIC_SHARED_BYTES 49152u /* of every GPU */
+#define MAX_STATIC_SHARED_BYTES 49152u /* limit of every GPU */
 
 static bool reads_shared_size(const struct weir_ptx_inst *inst)
 {
@@ -62,7 +62,8 @@ enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name
         twin->info->static_shared_bytes += bytes;
         return weir_ptx_shared_var(twin->module, name, bytes, ret_var);
     }
-    /* Room for all of it: the task lies last, so that its place is the same with an index. */
+    /* Make room for all of the slot: the task is last, so that it has the same place with an index.
+     */
     twin->info->dynamic_shared_bytes = bytes == WEIR_PTX_TASK_BYTES && !twin->index
                                            ? WEIR_PTX_TASK_BYTES
                                            : WEIR_PTX_TASK_BYTES + WEIR_PTX_INDEX_BYTES;
@@ -72,7 +73,7 @@ enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name
 /* The address of the dynamic memory's end less some bytes, in a register of the given name. */
 static const char *end_less(struct weir_ptx_edit *edit, const char *reg, uint32_t bytes)
 {
-    /* The same register each time, so that paths may meet. */
+    /* Always use the same register, so that paths may meet. */
     if (!weir_ptx_edit_is_bound(edit, reg)) {
         weir_ptx_edit_reg(edit, reg, WEIR_PTX_TYPE_B32);
     }

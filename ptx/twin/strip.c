@@ -1,13 +1,14 @@
-/* What a module needs not for its twins: originals, functions and variables they do not reach. */
+/* Removes what a module's twins do not need: originals, and functions and variables that they do
+ * not reach. */
 #include "ptx/twin/editor.h"
 
 #include <stdlib.h>
 
 struct strip {
     struct weir_ptx_module *module;
-    bool *func_used; /* by id */
+    bool *func_used; /* used functions, by id */
     bool *var_used;
-    struct weir_ptx_func **work; /* used, their bodies not looked at yet */
+    struct weir_ptx_func **work; /* used functions whose bodies have not been examined yet */
     uint32_t n_work;
 };
 
@@ -18,11 +19,11 @@ static void use_func(struct strip *s, struct weir_ptx_func *func)
         s->work[s->n_work++] = func;
     }
     if (func->is_alias && func->alias_of) {
-        use_func(s, func->alias_of); /* which is no alias */
+        use_func(s, func->alias_of); /* the target is no alias itself */
     }
 }
 
-/* What an initialiser names is not looked at: in a module of twins there are none. */
+/* Initialisers are not searched for names: a module of twins has none. */
 static void use_var(struct strip *s, const struct weir_ptx_var *var)
 {
     if (!var->func) {
@@ -158,7 +159,7 @@ void weir_ptx_define_consts(struct weir_ptx_module *module)
 
         if (item->kind == WEIR_PTX_ITEM_VAR && item->var->space == WEIR_PTX_SPACE_CONST) {
             if (item->var->user) {
-                continue; /* declared before */
+                continue; /* the function was declared before */
             }
             item->var->user = item->var;
             item->var->linkage = WEIR_PTX_LINKAGE_VISIBLE;

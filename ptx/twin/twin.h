@@ -29,35 +29,36 @@
  */
 #define WEIR_PTX_FINISH_NAME "weir$finish"
 
-/* How a twin came out. Texts live as long as the module. */
+/* How making a twin has ended. Texts live as long as the module. */
 struct weir_ptx_twin_info {
     const char *kernel; /* the original's name */
     enum weir_ptx_form form;
-    const char *name;              /* of the twin, in the module; NULL when it was refused */
-    enum weir_status status;       /* WEIR_OK, or why there is none */
-    char reason[160];              /* one sentence for a refused one */
-    uint32_t args_offset;          /* of struct weir_ptx_form_args in the parameter block */
-    uint32_t param_bytes;          /* of the twin's parameter block */
-    uint32_t static_shared_bytes;  /* that the twin has more than the kernel; mind alignment */
-    uint32_t dynamic_shared_bytes; /* to be added to each launch's, and to the attribute
+    const char *name;        /* name of the twin in the module; NULL: it was refused */
+    enum weir_status status; /* WEIR_OK, or why there is no twin */
+    char reason[160];        /* one sentence that says why it was refused */
+    uint32_t args_offset;    /* offset of struct weir_ptx_form_args in the parameter block */
+    uint32_t param_bytes;    /* size of the twin's parameter block */
+    /* How much more the twin has than the kernel; consider alignment. */
+    uint32_t static_shared_bytes;
+    uint32_t dynamic_shared_bytes; /* add this to each launch's size, and to the attribute
                                       MAX_DYNAMIC_SHARED_SIZE_BYTES; the kernel's own size must
                                       be rounded up to 16 before */
     bool uses_matrix;              /* the kernel has matrix instructions: tensor cores */
     uint32_t barriers; /* block-wide barriers that the form adds for one block of a task of one */
 };
 
-/* A kernel whose twins are wanted. */
+/* A request for twins of a kernel. */
 struct weir_ptx_twin_want {
     const char *kernel; /* NULL: every kernel of the module */
-    uint32_t forms;     /* WEIR_PTX_FORM_BIT of each; those not admitted are reported */
+    uint32_t forms;     /* WEIR_PTX_FORM_BIT of each requested form; refused ones are reported */
     uint32_t max_regs;  /* 0, or .maxnreg of the twins, in place of .minnctapersm */
 };
 
 /* What weir_ptx_twins() made. Lives in the module. */
 struct weir_ptx_twins {
-    struct weir_ptx_twin_info *infos; /* of each kernel and form asked for, in source order */
+    struct weir_ptx_twin_info *infos; /* one for each kernel and form requested, in source order */
     uint32_t n_infos;
-    uint32_t n_made; /* of these, not refused; with 0 the module is empty */
+    uint32_t n_made; /* number of infos that were not refused; 0: the module is empty */
     /* Names of variables of the original whose addresses the loader writes into
      * WEIR_PTX_BINDS_NAME, in this order. Without any, the module has no such variable. */
     const char *const *binds;
@@ -115,7 +116,7 @@ enum weir_status weir_ptx_twin(struct weir_ptx_module *module, const struct weir
                                struct weir_ptx_twin_info *ret_info) WEIR_MUST_CHECK;
 
 /**
- * Take the kernels out of a module that are not twins.
+ * Remove the kernels of a module that are not twins.
  *
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY
  * @thread owner

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#define MAX_CONST_BYTES 65536u /* of a module (PTX ISA, state spaces) */
+#define MAX_CONST_BYTES 65536u /* limit of a module (PTX ISA, state spaces) */
 
 /* Why a kernel that the analysis admits cannot have twins in another module, or NULL. */
 static const char *why_not_apart(const struct weir_ptx_kernel *kernel)

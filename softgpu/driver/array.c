@@ -158,7 +158,8 @@ CUresult weir_soft_cuArrayDestroy(CUarray handle)
         return CUDA_ERROR_ARRAY_IS_MAPPED; /* a level belongs to its mipmapped array */
     }
     weir_soft_ctx_settle(array->object.ctx);
-    array = weir_soft_object_find(WEIR_SOFT_ARRAY, handle); /* it may have gone meanwhile */
+    /* The array may have been destroyed meanwhile. */
+    array = weir_soft_object_find(WEIR_SOFT_ARRAY, handle);
     if (array != NULL) {
         weir_soft_object_retire(array);
     }
@@ -277,7 +278,8 @@ CUresult weir_soft_cuMipmappedArrayDestroy(CUmipmappedArray handle)
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_soft_ctx_settle(mipmap->object.ctx);
-    mipmap = weir_soft_object_find(WEIR_SOFT_MIPMAP, handle); /* it may have gone meanwhile */
+    /* The array may have been destroyed meanwhile. */
+    mipmap = weir_soft_object_find(WEIR_SOFT_MIPMAP, handle);
     if (mipmap == NULL) {
         return CUDA_SUCCESS;
     }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct weir_soft_capture *captures; /* all that have not ended */
+static struct weir_soft_capture *captures; /* list of all captures that have not ended */
 
 /* ------------------------------------------------------------------ sets of nodes */
 
@@ -149,7 +149,7 @@ void weir_soft_capture_abandon(struct weir_soft_stream *stream)
     if (capture == NULL) {
         return;
     }
-    if (capture->origin != stream) { /* its work stays in the graph */
+    if (capture->origin != stream) { /* the work stays in the graph */
         capture->invalidated |= !nodes_merge(&capture->left, &stream->capture_nodes);
         stream_leave(stream);
         return;
@@ -382,7 +382,7 @@ static bool is_under_way(const struct weir_soft_capture *capture)
 
 CUresult weir_soft_capture_refuse_event(const struct weir_soft_event *event)
 {
-    event->capture->invalidated = true; /* of one that has ended nobody asks any more */
+    event->capture->invalidated = true; /* a capture that has ended is not asked about any more */
     return CUDA_ERROR_CAPTURED_EVENT;
 }
 

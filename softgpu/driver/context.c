@@ -163,7 +163,7 @@ static void retire_streams(struct weir_soft_ctx *ctx)
         ctx->streams = stream->next;
         weir_soft_capture_abandon(stream);
         weir_soft_object_retire(stream);
-        weir_soft_object_put(stream); /* the list's reference */
+        weir_soft_object_put(stream); /* the reference that the list holds */
     }
     ctx->legacy = NULL;
 }
@@ -563,7 +563,7 @@ CUresult weir_soft_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
     if ((ctx->peers & bit) != 0) {
         return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
     }
-    ctx->peers |= bit; /* and nothing else: all memory is this process's */
+    ctx->peers |= bit; /* nothing else to do: all memory belongs to this process */
     return CUDA_SUCCESS;
 }
 

@@ -34,14 +34,15 @@ static enum place place_of(uint64_t base, uint64_t bytes, bool must_be_device)
     if (!fits) { /* neighbouring mappings count as one */
         return weir_soft_memory_covers(base, bytes, WEIR_SOFT_READ) ? PLACE_DEVICE : PLACE_BAD;
     }
-    bool waits = alloc->kind == WEIR_SOFT_ALLOC_GRAPH; /* accessible once its node has run */
+    /* The memory becomes accessible once its node has run. */
+    bool waits = alloc->kind == WEIR_SOFT_ALLOC_GRAPH;
     return alloc->accessible || waits ? PLACE_DEVICE : PLACE_BAD;
 }
 
 struct end {
     size_t x_bytes, y, z, lod;
     CUmemorytype type;
-    uint64_t address; /* of host, device or unified memory */
+    uint64_t address; /* address of host, device or unified memory */
     CUarray array;
     size_t pitch, height;
 };
@@ -249,7 +250,7 @@ static CUresult copy_1d(uint64_t dst, CUmemorytype dst_type, uint64_t src, CUmem
     return weir_soft_copy_3d(&asked, stream, wait);
 }
 
-/* Without host memory on a side: asynchronous to the program even without "Async". */
+/* A copy without host memory on either side is asynchronous to the program even without "Async". */
 static bool waits(bool wait, CUmemorytype dst, CUmemorytype src)
 {
     bool memory = dst == CU_MEMORYTYPE_HOST || src == CU_MEMORYTYPE_HOST;
@@ -362,7 +363,7 @@ static CUresult element_of(const CUDA_MEMCPY3D_BATCH_OP *op, size_t *ret_bytes)
     return CUDA_SUCCESS;
 }
 
-/* One member of a batch as a plain copy; of a pointer's rows and layers, 0 means packed. */
+/* Make one member of a batch a plain copy; for a pointer's rows and layers, 0 means packed. */
 static CUresult box_of(const CUDA_MEMCPY3D_BATCH_OP *op, CUDA_MEMCPY3D *c)
 {
     const CUextent3D *e = &op->extent;
@@ -468,7 +469,7 @@ CUresult weir_soft_set_make(const CUDA_MEMSET_NODE_PARAMS *set, struct weir_soft
 CUresult weir_soft_memset(CUdeviceptr dst, size_t pitch, unsigned value, unsigned element_bytes,
                           size_t width, size_t height, CUstream handle, bool wait)
 {
-    (void)wait; /* in the stream's order, whatever the call */
+    (void)wait; /* every call fills memory in the stream's order */
     WEIR_SOFT_LOCKED();
     struct weir_soft_stream *stream;
     struct weir_soft_op *op;

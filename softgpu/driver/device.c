@@ -129,7 +129,7 @@ static bool mps_is_there(void)
     const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
     char path[PATH_MAX];
 
-    if (folder == NULL) { /* not what a real GPU's MPS has in its usual place */
+    if (folder == NULL) { /* the usual place is not searched: a real GPU's MPS may be there */
         return false;
     }
     snprintf(path, sizeof path, "%s/control", folder);
@@ -238,7 +238,7 @@ CUresult weir_soft_device_engine(struct weir_soft_device *device,
     return CUDA_SUCCESS;
 }
 
-/* What does not depend on the device; ids are CUdevice_attribute's. Absent ones are 0. */
+/* Attributes that do not depend on the device; ids are CUdevice_attribute's. Absent ones are 0. */
 static const int fixed_attributes[] = {
     [1] = 1024,
     [2] = 1024,

@@ -97,7 +97,7 @@ CUresult weir_soft_cuDeviceCanAccessPeer(int *can, CUdevice dev, CUdevice peer)
     if (weir_soft_device_at(dev) == NULL || weir_soft_device_at(peer) == NULL) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    *can = dev != peer; /* all their memory is this process's */
+    *can = dev != peer; /* all memory of the devices belongs to this process */
     return CUDA_SUCCESS;
 }
 

@@ -1,9 +1,9 @@
 /*
  * The state of softgpu's driver half, private to this folder.
  *
- * One lock (weir_soft_lock) guards every object below: API calls hold it while they look things up
- * and queue work, and let go of it before they wait or call the program's code. Work itself
- * (copies, kernels, host functions) runs on worker threads with no lock held; see task.c.
+ * One lock (weir_soft_lock) guards every object below: API calls hold it while they look up objects
+ * and queue work, and release it before they wait or call the program's code. Work itself (copies,
+ * kernels, host functions) runs on worker threads with no lock held; see task.c.
  *
  * A handle is the address of an object that stands in the handle table; a look-up never reads
  * memory that it has not found there, so wild handles are refused.
@@ -87,7 +87,7 @@ struct weir_soft_ctx;
 struct weir_soft_object {
     enum weir_soft_kind kind;
     uint32_t refs;
-    struct weir_soft_ctx *ctx;     /* whose destruction takes the object along; may be NULL */
+    struct weir_soft_ctx *ctx; /* context whose destruction also destroys the object; may be NULL */
     void (*release)(void *object); /* called with the lock held when refs reaches 0 */
 };
 
@@ -114,21 +114,23 @@ struct weir_soft_device {
     int pci_bus;
     uint32_t compute_capability;
     uint32_t sm_count;
-    bool under_mps;           /* a client of MPS, as far as that can be told from outside */
-    struct weir_exec_sms sms; /* that its contexts may use; those of an MPS client may be fewer */
-    uint32_t usable_sms;      /* how many that are */
+    bool under_mps; /* looks like a client of MPS */
+    struct weir_exec_sms
+        sms;             /* SMs that its contexts may use; an MPS client's contexts may use fewer */
+    uint32_t usable_sms; /* number of these SMs */
     uint64_t total_bytes;
     uint64_t used_bytes;
-    struct weir_exec_device *engine; /* made at the first module */
+    struct weir_exec_device *engine; /* made when the first module is loaded */
     struct weir_soft_ctx *primary;   /* made by cuInit, lives for ever */
     struct weir_soft_pool *default_pool;
     struct weir_soft_pool *current_pool;
     uint64_t graph_used_bytes, graph_high_bytes;
-    int place_fd; /* of the primary context among those of all processes; -1: it has none */
+    int place_fd; /* the primary context's place among the contexts of all processes; -1: it has
+                     none */
 };
 
 uint32_t weir_soft_device_count(void);
-/** NULL for a bad ordinal. */
+/** The device with an ordinal; NULL for a bad ordinal. */
 struct weir_soft_device *weir_soft_device_at(int ordinal);
 CUresult weir_soft_device_engine(struct weir_soft_device *device,
                                  struct weir_exec_device **ret_engine);
@@ -139,7 +141,7 @@ CUresult weir_soft_devices_init(void);
 bool weir_soft_device_waits(void);
 /** Before a primary context becomes active; the lock is not held. */
 CUresult weir_soft_device_make_room(struct weir_soft_device *device);
-/** It has gone, and with it the place that it had among the contexts of all processes. */
+/** A primary context is gone: give back its place among the contexts of all processes. */
 void weir_soft_device_give_room(struct weir_soft_device *device);
 /** Before memory is freed, WEIR_SOFTGPU_FREE_MS pass; the lock is not held. */
 void weir_soft_device_free_slowly(void);
@@ -155,23 +157,24 @@ struct weir_soft_ctx {
     struct weir_soft_object object;
     struct weir_soft_device *device;
     bool primary;
-    bool active;       /* usable: created, or primary and retained */
-    uint32_t retained; /* of a primary */
+    bool active;       /* usable: it was created, or is primary and retained */
+    uint32_t retained; /* retain count of a primary context */
     uint32_t attached;
     unsigned flags;
     unsigned api_version;
     uint64_t id;
-    CUresult sticky;  /* a kernel faulted: every later call gives this */
-    CUresult untold;  /* becomes sticky when somebody asks about a stream or waits for one */
+    CUresult sticky; /* a kernel faulted: every later call returns this error */
+    /* An error that becomes sticky when a call asks about a stream or waits for one. */
+    CUresult untold;
     uint32_t cancel;  /* read by running kernels */
-    uint32_t closing; /* waits for a memory value give up */
+    uint32_t closing; /* not 0: waits for a memory value end without success */
     struct weir_soft_stream *legacy;
-    struct weir_soft_stream *streams; /* list through next */
-    struct weir_soft_task *tasks;     /* live ones, list through live_next */
+    struct weir_soft_stream *streams; /* list linked through next */
+    struct weir_soft_task *tasks;     /* list of live tasks, linked through live_next */
     size_t limits[WEIR_SOFT_LIMIT_COUNT];
     CUfunc_cache cache_config;
     uint32_t n_captures;
-    struct weir_coredump *coredump; /* settings of its own; NULL: none */
+    struct weir_coredump *coredump; /* the context's own settings; NULL: none */
     uint32_t peers;                 /* bit per device: cuCtxEnablePeerAccess */
     struct weir_ctx_storage storage;
 };
@@ -187,7 +190,7 @@ CUresult weir_soft_ctx_retain_primary(struct weir_soft_device *device);
 /** 201 when nobody holds it. The last one's waits for its work, letting go of the lock. */
 CUresult weir_soft_ctx_release_primary(struct weir_soft_device *device);
 void weir_soft_ctx_fail(struct weir_soft_ctx *ctx, CUresult rc);
-/** Work in the context has failed. As weir_soft_ctx_fail(), but where an assert is told late. */
+/** Work in the context has failed. Like weir_soft_ctx_fail(), but an assert is reported late. */
 void weir_soft_ctx_kernel_failed(struct weir_soft_ctx *ctx, CUresult rc);
 /** Somebody asks about a stream or has waited for one. Gives the sticky error. */
 CUresult weir_soft_ctx_tell(struct weir_soft_ctx *ctx);
@@ -205,8 +208,8 @@ struct weir_soft_green {
     struct weir_soft_object object; /* its ctx is the device's primary context, which it retains */
     struct weir_exec_sms sms;
     uint64_t id;
-    bool destroyed;              /* what its streams then say */
-    struct weir_soft_task *held; /* counted: what streams made from now on wait for, or NULL */
+    bool destroyed;              /* not 0: its streams return errors */
+    struct weir_soft_task *held; /* counted: the task that its new streams wait for, or NULL */
 };
 
 /** A resource of these SMs, or of all where sms is NULL.
@@ -237,10 +240,10 @@ struct weir_soft_alloc {
     struct weir_soft_device *device;
     unsigned flags;
     uint64_t id;
-    uint64_t span_bytes; /* what it takes in the arena, or of the mapping */
-    uint64_t map_base;   /* of kinds that are a mapping of their own */
-    bool accessible;     /* entered in the memory map */
-    bool freeing;        /* cuMemFreeAsync has been called */
+    uint64_t span_bytes; /* bytes that it takes in the arena, or of its mapping */
+    uint64_t map_base;   /* start of the mapping, for kinds that have their own */
+    bool accessible;     /* it is entered in the memory map */
+    bool freeing;        /* cuMemFreeAsync was called for it */
     bool graph_live;     /* GRAPH: a launch has allocated it, nothing has freed it */
     bool read_only;
     bool sync_memops;
@@ -281,7 +284,7 @@ struct weir_soft_chunk {
     uint64_t bytes;
     CUmemAllocationProp prop;
     struct weir_soft_device *device; /* NULL: host memory */
-    uint32_t handles;                /* times the program holds the handle */
+    uint32_t handles;                /* how many times the program holds the handle */
 };
 
 struct weir_soft_pool {
@@ -306,10 +309,10 @@ enum weir_soft_op_kind {
     WEIR_SOFT_OP_SET,
     WEIR_SOFT_OP_HOST,
     WEIR_SOFT_OP_CALLBACK,
-    WEIR_SOFT_OP_RECORD, /* of a graph */
-    WEIR_SOFT_OP_WAIT,   /* of a graph */
+    WEIR_SOFT_OP_RECORD, /* a graph's record of an event */
+    WEIR_SOFT_OP_WAIT,   /* a graph's wait for an event */
     WEIR_SOFT_OP_MEMOPS,
-    WEIR_SOFT_OP_ALLOC, /* of a graph */
+    WEIR_SOFT_OP_ALLOC, /* a graph's allocation */
     WEIR_SOFT_OP_FREE,
     WEIR_SOFT_OP_IPC_SIGNAL,
     WEIR_SOFT_OP_IPC_WAIT
@@ -323,7 +326,7 @@ struct weir_soft_copy {
     uint64_t width_bytes, height, depth;
 };
 
-#define WEIR_SOFT_LAUNCH_ATTRIBUTES 24u /* ids below it are kept */
+#define WEIR_SOFT_LAUNCH_ATTRIBUTES 24u /* attributes with ids below this are kept */
 
 struct weir_soft_op_kernel {
     struct weir_soft_function *function; /* counted */
@@ -332,7 +335,7 @@ struct weir_soft_op_kernel {
     unsigned block[3];
     unsigned shared_bytes;
     bool cooperative;
-    bool in_part; /* runs on `sms` alone */
+    bool in_part; /* it runs only on the SMs in `sms` */
     struct weir_exec_sms sms;
     int priority;
     void *params;    /* packed; owned */
@@ -355,7 +358,7 @@ struct weir_soft_op {
             CUDA_MEMCPY3D asked;
             struct weir_soft_array *arrays[2]; /* counted */
             void *staged;                      /* owned copy of pageable source bytes */
-            bool mapped[2];                    /* this end lay in a mapping of cuMemMap */
+            bool mapped[2];                    /* this side lay in a mapping of cuMemMap */
         } copy;
         CUDA_MEMSET_NODE_PARAMS set;
         struct {
@@ -379,7 +382,7 @@ struct weir_soft_op {
         } alloc;
         struct {
             uint64_t address;
-            uint64_t id; /* of the allocation, in case the address is reused */
+            uint64_t id; /* id of the allocation, in case its address is reused */
         } free;
         struct {
             struct weir_soft_event *event; /* counted */
@@ -405,14 +408,15 @@ void weir_soft_set_run(const CUDA_MEMSET_NODE_PARAMS *set);
 struct weir_soft_task {
     uint32_t done; /* futex; 1 when finished */
     uint32_t refs;
-    uint32_t n_waits; /* unfinished predecessors, +1 while being built */
+    uint32_t n_waits; /* number of unfinished predecessors, +1 while the task is being built */
     uint32_t n_next, cap_next;
     struct weir_soft_task **next; /* counted */
     struct weir_soft_task *queue_next;
     struct weir_soft_task *live_next, **live_prev;
-    struct weir_soft_op *op; /* NULL: a mark */
+    struct weir_soft_op *op; /* NULL: the task only marks a point */
     struct weir_soft_ctx *ctx;
-    struct weir_soft_users *users; /* counted, until done; of the graph whose launch it ends */
+    /* Counted until done: users of the graph whose launch ends with this task. */
+    struct weir_soft_users *users;
     int priority;
     uint64_t finished_ns;
     CUresult result;
@@ -433,9 +437,10 @@ struct weir_soft_task *weir_soft_task_barrier(struct weir_soft_ctx *ctx);
 /** Wait for everything that may use memory of the context: freeing synchronises. Lets go of the
  * lock meanwhile, so what the caller looked up before may be gone. */
 void weir_soft_ctx_settle(struct weir_soft_ctx *ctx);
-/** The same, and no other thread of the program gets the lock meanwhile. */
+/** As the function above, but no other thread of the program gets the lock meanwhile. */
 void weir_soft_ctx_wait_keeping_out(struct weir_soft_ctx *ctx);
-/** With WEIR_SOFTGPU_WAITS, what NVIDIA's driver does when it loads or unloads code: as above. */
+/** Wait as the function above, if WEIR_SOFTGPU_WAITS is set: NVIDIA's driver does so when it loads
+ * or unloads code. */
 void weir_soft_ctx_wait_for_code(struct weir_soft_ctx *ctx);
 static inline bool weir_soft_task_is_done(const struct weir_soft_task *task)
 {
@@ -457,16 +462,16 @@ struct weir_soft_capture {
     CUstreamCaptureMode mode;
     bool invalidated;
     bool own_graph;
-    struct weir_soft_stream *origin; /* borrowed; ends with it */
-    struct weir_soft_nodes left;     /* the last ones of joined streams that were destroyed */
-    pthread_t thread;                /* that began it */
-    struct weir_soft_capture *next;  /* list of all */
+    struct weir_soft_stream *origin; /* borrowed; the capture ends with it */
+    struct weir_soft_nodes left;     /* last nodes of joined streams that were destroyed */
+    pthread_t thread;                /* thread that began the capture */
+    struct weir_soft_capture *next;  /* next in the list of all captures */
     uint32_t refs;
 };
 
 struct weir_soft_stream {
     struct weir_soft_object object;
-    struct weir_soft_stream *next; /* of the context's list; counted by it */
+    struct weir_soft_stream *next; /* next in the context's list, which counts the stream */
     unsigned flags;
     int priority;
     uint64_t id;
@@ -486,7 +491,7 @@ struct weir_soft_event {
     struct weir_soft_capture *capture; /* counted: recorded in a capturing stream */
     struct weir_soft_nodes capture_nodes;
     struct weir_soft_shared_event *shared; /* mapped page of an interprocess event, or NULL */
-    int shared_fd;                         /* of its maker; -1 */
+    int shared_fd;                         /* descriptor of the event's maker; -1: none */
 };
 
 /* An interprocess event: how often it was recorded, and up to which record it has happened. */
@@ -541,12 +546,12 @@ void weir_soft_nodes_clear(struct weir_soft_nodes *nodes);
 
 /* PTX texts that make one module, taken from any container. */
 struct weir_soft_image {
-    struct weir_exec_source *sources; /* texts owned */
+    struct weir_exec_source *sources; /* owns the texts */
     uint32_t n_sources;
-    bool saw_cubin; /* there was machine code, which cannot run here */
+    bool saw_cubin; /* the container has machine code, which cannot run here */
 };
 
-/* Where a container reader says why. */
+/* Receives the reason when a container cannot be read. */
 struct weir_soft_log {
     char text[512];
 };
@@ -571,9 +576,9 @@ struct weir_soft_module {
     struct weir_soft_object object;
     struct weir_exec_module *exec;
     struct weir_soft_apart *apart; /* twins, when the environment asks for them: see forms.h */
-    struct weir_soft_function **functions; /* borrowed; in order of the exec module */
+    struct weir_soft_function **functions; /* borrowed; in the order of the exec module */
     uint32_t n_functions;
-    struct weir_soft_library *library; /* borrowed; NULL for modules of their own */
+    struct weir_soft_library *library; /* borrowed; NULL: the module belongs to no library */
 };
 
 struct weir_soft_function {
@@ -644,7 +649,7 @@ struct weir_soft_launch_args {
     unsigned block[3];
     unsigned shared_bytes;
     bool cooperative;
-    const struct weir_exec_sms *sms; /* that it is held to, or NULL */
+    const struct weir_exec_sms *sms; /* SMs that the launch is limited to, or NULL */
     void **params;
     void **extra;
     const CUlaunchAttribute *attributes;
@@ -662,7 +667,7 @@ CUresult weir_soft_launch_make(struct weir_soft_ctx *ctx, const struct weir_soft
 struct weir_soft_graph_memory {
     uint32_t refs;
     uint64_t base;
-    uint64_t id; /* of the allocation, in case the address is reused */
+    uint64_t id; /* id of the allocation, in case its address is reused */
 };
 void weir_soft_graph_memory_put(struct weir_soft_graph_memory *memory);
 /** Allocate what op->alloc.asked says; fills asked.dptr. Puts op on failure. */
@@ -675,7 +680,7 @@ struct weir_soft_node {
     CUgraphNodeType type;
     struct weir_soft_op *op;            /* counted; NULL for child graphs */
     struct weir_soft_graph *child;      /* counted */
-    struct weir_soft_nodes before;      /* what it depends on */
+    struct weir_soft_nodes before;      /* nodes that this one depends on */
     struct weir_soft_node *cloned_from; /* identity only: never followed */
     uint32_t mark;
     uint32_t order;
@@ -690,7 +695,7 @@ struct weir_soft_user_object {
 
 struct weir_soft_user_refs {
     struct weir_soft_user_object *object;
-    uint64_t count; /* references to it */
+    uint64_t count; /* number of references to it */
 };
 
 /* What an executable has of its graph's user objects, and each of its launches until it is done. */
@@ -729,8 +734,8 @@ struct weir_soft_array {
     uint64_t base, bytes;
     uint64_t element_bytes, row_bytes, slice_bytes;
     uint64_t rows, slices;
-    struct weir_soft_mipmap *mipmap; /* counted, when a level */
-    void *memory;                    /* owned, when not a level */
+    struct weir_soft_mipmap *mipmap; /* counted, if the array is a level of a mipmapped array */
+    void *memory;                    /* owned, if the array is no level */
 };
 
 struct weir_soft_mipmap {

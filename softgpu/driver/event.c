@@ -162,7 +162,8 @@ CUresult weir_soft_cuEventDestroy_v2(CUevent handle)
     if (event == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    weir_soft_task_put(event->task); /* a graph's names the event: they would keep each other */
+    weir_soft_task_put(
+        event->task); /* the graph's node names the event, and they would keep each other alive */
     event->task = NULL;
     weir_soft_object_retire(event);
     return CUDA_SUCCESS;

@@ -35,9 +35,9 @@ struct entry {
     uint32_t kind, arch;
     uint64_t flags;
     const uint8_t *payload;
-    uint64_t payload_bytes;    /* stored, padded */
-    uint32_t compressed_bytes; /* exact; 0: not compressed */
-    uint64_t text_bytes;       /* after decompression */
+    uint64_t payload_bytes;    /* compressed size in the file, padded */
+    uint32_t compressed_bytes; /* exact compressed size; 0: not compressed */
+    uint64_t text_bytes;       /* size after decompression */
 };
 
 static uint32_t read32(const uint8_t *at)

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_ROUNDS 64 /* of one launch; the last runs to the end */
+#define MAX_ROUNDS 64 /* most parts of one launch; the last runs to the end */
 
 enum weir_ptx_form weir_soft_forms_which(void)
 {
@@ -80,7 +80,7 @@ void weir_soft_forms_rewrite(const struct weir_exec_source *source, char **ret_t
 
     *ret_text = NULL;
     if (weir_ptx_parse(source->text, source->bytes, 0, NULL, &module) != WEIR_OK) {
-        return; /* the load will say why */
+        return; /* loading will give the reason */
     }
     if (!make_twins(module, weir_soft_forms_which()) ||
         weir_ptx_print_buffer(module, ret_text, ret_len) != WEIR_OK) {
@@ -100,14 +100,14 @@ bool weir_soft_forms_is_twin(const struct weir_exec_kernel *kernel)
 /* One launch under way. */
 struct run {
     struct weir_exec_device *engine;
-    struct weir_exec_launch launch;  /* of the twin */
-    struct weir_ptx_form_args *args; /* in launch.params */
+    struct weir_exec_launch launch;  /* parameters of the twin */
+    struct weir_ptx_form_args *args; /* the arguments' place in launch.params */
     struct weir_ptx_control *control;
     struct weir_exec_fault *fault;
     uint64_t total;
     uint32_t starts;
     uint64_t random;
-    uint64_t stop_turns; /* how long the thread that stops it waits */
+    uint64_t stop_turns; /* how long the thread that stops the launch waits */
 };
 
 /* xorshift64*: uniform in 0 .. n - 1. */
@@ -220,7 +220,7 @@ static enum weir_status check_control(const struct run *run, bool persistent)
     for (uint32_t i = 0; i < WEIR_PTX_CONTROL_SMS; i++) {
         workers += control->running[i];
     }
-    /* Tasks taken are done, all of them: a stop tells exactly how far the kernel came. */
+    /* All tasks that were taken are done, so a stop shows exactly how far the kernel came. */
     bool ok =
         workers == 0 && control->workers == 0 &&
         (!persistent || (control->done == done && control->finished == (done == args->total)));
@@ -243,7 +243,7 @@ static enum weir_status run_controlled(struct run *run, bool persistent)
         if (status == WEIR_OK) {
             status = check_control(run, persistent);
         }
-        /* What was asked for beyond the end was not begun. */
+        /* Blocks behind the requested end were not begun. */
         run->control->next = weir_ptx_control_done(run->control, run->args->end);
     }
     return status;

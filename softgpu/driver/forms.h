@@ -26,7 +26,7 @@ enum weir_ptx_form weir_soft_forms_which(void);
  * @thread any */
 uint64_t weir_soft_forms_order_seed(void);
 
-/** Whether the twins of a module of so many texts are to be loaded apart. @thread any */
+/** Are the twins of a module with this number of texts loaded separately? @thread any */
 bool weir_soft_forms_are_apart(uint32_t n_sources);
 
 /**

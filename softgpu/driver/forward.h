@@ -3,8 +3,8 @@
  * behind a parameter, and what several of them have in common.
  *
  * The functions that find something are called with the driver's lock held; what they find is
- * borrowed until it is let go. The others take the lock themselves. They give CUDA_SUCCESS, or what
- * the entry point is to return.
+ * borrowed until the lock is released. The other functions acquire the lock. They give
+ * CUDA_SUCCESS, or what the entry point is to return.
  */
 #ifndef WEIR_SOFTGPU_DRIVER_FORWARD_H
 #define WEIR_SOFTGPU_DRIVER_FORWARD_H
@@ -54,7 +54,7 @@ struct weir_soft_texture {
     struct weir_soft_texture *next;
 };
 
-/** NULL: there is none; the second one: or it has no view. */
+/** The object behind a handle, or NULL; the second function also gives NULL without a view. */
 const struct weir_soft_texture *weir_soft_texture_find(CUtexObject object);
 const struct weir_soft_texture *weir_soft_surface_find(CUsurfObject object);
 
@@ -72,7 +72,7 @@ struct weir_soft_graph_exec;
 /** An instantiated graph by handle: CUDA_ERROR_INVALID_VALUE. */
 CUresult weir_soft_exec_find(CUgraphExec handle, struct weir_soft_graph_exec **ret_exec);
 
-/** One parameter of a function; CUDA_ERROR_INVALID_VALUE past the last. The lock is held. */
+/** Get one parameter of a function; CUDA_ERROR_INVALID_VALUE past the last. The lock is held. */
 CUresult weir_soft_function_parameter(const struct weir_soft_function *function, size_t index,
                                       size_t *offset, size_t *bytes);
 
@@ -96,10 +96,10 @@ CUresult weir_soft_memset(CUdeviceptr dst, size_t pitch, unsigned value, unsigne
  */
 CUresult weir_soft_copy(uint64_t dst, CUmemorytype dst_type, uint64_t src, CUmemorytype src_type,
                         size_t bytes, CUstream stream, bool wait);
-/** The same between contexts, of device memory. */
+/** Copy device memory between contexts, as the function above. */
 CUresult weir_soft_copy_peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcontext src_ctx,
                              size_t bytes, CUstream stream, bool wait);
-/** One row of an array, or memory; at: the offset in the array, or the address. */
+/** A side that is one row of an array, or memory; at: the offset in the array, or the address. */
 CUresult weir_soft_copy_row(CUmemorytype dst_type, CUarray dst_array, uint64_t dst_at,
                             CUmemorytype src_type, CUarray src_array, uint64_t src_at, size_t bytes,
                             CUstream stream, bool wait);

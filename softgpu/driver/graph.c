@@ -30,7 +30,7 @@ void weir_soft_user_object_drop(struct weir_soft_user_object *object, uint64_t c
         CUhostFn destroy = object->destroy;
         void *ptr = object->ptr;
         weir_soft_object_retire(object);
-        weir_soft_unlock(); /* the program's code: no lock */
+        weir_soft_unlock(); /* this is the program's code, so no lock is held */
         destroy(ptr);
         weir_soft_lock();
     }
@@ -205,7 +205,7 @@ static struct weir_soft_node *clone_of(const struct weir_soft_graph *clone,
     return NULL;
 }
 
-/* Without edges. Each original's order becomes the index of its copy. */
+/* Clone the nodes without edges. Each original's order becomes the index of its copy. */
 static CUresult clone_nodes(const struct weir_soft_graph *graph, struct weir_soft_graph *clone,
                             struct weir_soft_node **ret_copies)
 {

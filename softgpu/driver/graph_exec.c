@@ -20,7 +20,7 @@ struct exec_node {
     uint32_t n_before;
     bool disabled;
     bool has_next;
-    struct weir_soft_task *task; /* of the launch being made */
+    struct weir_soft_task *task; /* task of the launch being made */
 };
 
 struct weir_soft_graph_exec {
@@ -30,7 +30,7 @@ struct weir_soft_graph_exec {
     cuuint64_t flags;
     struct weir_soft_task *last; /* counted: the end of the last launch */
     struct weir_soft_users
-        *users; /* counted; of the whole graph. NULL: none, or of a child graph */
+        *users; /* counted; users of the whole graph. NULL: none, or this is a child graph */
 };
 
 static void exec_free_nodes(struct weir_soft_graph_exec *exec)
@@ -528,7 +528,8 @@ CUresult weir_soft_cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode sour
     return exec_replace(node, made, op);
 }
 
-/* The same shape: as many nodes of the same types with the same edges, in the graph's own order. */
+/* Tests for the same shape: equal numbers and types of nodes with the same edges, in the graph's
+ * own order. */
 static CUgraphExecUpdateResult compare(const struct weir_soft_graph_exec *exec,
                                        struct weir_soft_node **order, uint32_t n,
                                        struct weir_soft_node **ret_bad)
@@ -597,7 +598,7 @@ CUresult weir_soft_cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgrap
     WEIR_SOFT_TRY(exec_node_find(handle, source, child, CU_GRAPH_NODE_TYPE_GRAPH, &node));
     WEIR_SOFT_TRY(weir_soft_exec_find(handle, &exec));
     WEIR_SOFT_TRY(weir_soft_graph_find(child, &graph));
-    WEIR_SOFT_TRY(weir_soft_users_add(&exec->users, graph)); /* those of before stay, too */
+    WEIR_SOFT_TRY(weir_soft_users_add(&exec->users, graph)); /* the objects from before stay, too */
     return exec_update(node->child, graph, &bad) == CU_GRAPH_EXEC_UPDATE_SUCCESS
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;

@@ -139,7 +139,7 @@ CUresult weir_soft_graph_memory_make(struct weir_soft_op *op)
     op->alloc.asked.dptr = alloc->base;
     op->alloc.asked.accessDescs = NULL;
     op->alloc.asked.accessDescCount = 0;
-    (void)weir_soft_space_set_accessible(alloc, false); /* until its node has run */
+    (void)weir_soft_space_set_accessible(alloc, false); /* inaccessible until its node has run */
     return CUDA_SUCCESS;
 }
 
@@ -408,7 +408,7 @@ CUresult weir_soft_node_of(CUgraphNode handle, CUgraphNodeType type,
     return (*ret_node)->type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The same for a call that also has an argument, which must not be NULL. */
+/* As the function above, for a call that also has an argument, which must not be NULL. */
 static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *given,
                         struct weir_soft_node **ret_node)
 {
@@ -431,8 +431,8 @@ CUresult weir_soft_cuGraphKernelNodeGetParams_v2(CUgraphNode handle,
         .blockDimY = k->block[1],
         .blockDimZ = k->block[2],
         .sharedMemBytes = k->shared_bytes,
-        .kernelParams = k->pointers, /* live as long as the node keeps these parameters */
-        .kern = (CUkernel)k->function->of_kernel, /* what cudart knows it by */
+        .kernelParams = k->pointers, /* they live as long as the node keeps these parameters */
+        .kern = (CUkernel)k->function->of_kernel, /* the name by which cudart knows the kernel */
         .ctx = (CUcontext)node->op->ctx};
     return CUDA_SUCCESS;
 }

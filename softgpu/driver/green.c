@@ -1,11 +1,11 @@
 /*
  * Green contexts: a part of the SMs, and streams whose kernels run on it alone.
  *
- * A green context is no context of its own: its streams are the primary context's, with its
- * memory, functions, events and faults, and each remembers the green context that it was made in.
- * A kernel takes the SMs along when it is launched or captured, so nothing that is queued or in a
- * graph needs the green context any more; a node of a graph keeps the SMs that it was captured
- * with, in whatever stream the graph is launched.
+ * A green context is no context of its own: its streams are the primary context's, with its memory,
+ * functions, events and faults, and each remembers the green context that it was made in. A kernel
+ * gets its own copy of the set of SMs when it is launched or captured, so queued work and graphs do
+ * not need the green context; a node of a graph keeps the SMs that it was captured with, in
+ * whatever stream the graph is launched.
  *
  * Streams outlive their green context as handles that answer CUDA_ERROR_CONTEXT_IS_DESTROYED, until
  * the primary context goes. A green context cannot be made current (cuCtxFromGreenCtx), so its

@@ -27,7 +27,7 @@ struct handle {
     uint32_t reserved;
     uint64_t offset;
     uint64_t bytes;
-    uint64_t id; /* of the allocation or event: handles of different ones differ */
+    uint64_t id; /* id of the allocation or event, so that handles of different ones differ */
 };
 _Static_assert(sizeof(struct handle) <= sizeof(CUipcMemHandle), "fits CUDA's opaque handle");
 _Static_assert(sizeof(struct handle) <= sizeof(CUipcEventHandle), "fits CUDA's opaque handle");
@@ -35,7 +35,8 @@ _Static_assert(sizeof(struct handle) <= sizeof(CUipcEventHandle), "fits CUDA's o
 /* Memory of another process, which is mapped once however often it is opened. Under the lock. */
 static struct opened {
     struct handle handle;
-    uint64_t base, id; /* of the allocation here; it may have gone with its context */
+    /* Id of the allocation in this process, which may have gone with its context. */
+    uint64_t base, id;
     uint32_t count;
     struct opened *next;
 } * opened;
@@ -112,7 +113,8 @@ CUresult weir_soft_cuIpcOpenMemHandle_v2(CUdeviceptr *ret, CUipcMemHandle opaque
     }
     WEIR_SOFT_TRY(weir_soft_ctx_current(&ctx));
     if (handle.pid == getpid()) {
-        return CUDA_ERROR_INVALID_CONTEXT; /* as on a device: not in the process that made it */
+        return CUDA_ERROR_INVALID_CONTEXT; /* a device, too, refuses this in the process that made
+                                              the handle */
     }
     struct opened *before = find_opened(&handle, 0);
     if (before != NULL) {

@@ -14,7 +14,7 @@ struct weir_soft_link {
     struct weir_soft_object object;
     struct weir_soft_image image;
     struct weir_soft_jit jit;
-    void **values; /* of the program, to report log sizes into; borrowed */
+    void **values; /* the program's option values, to report log sizes into; borrowed */
     char *output;
 };
 

@@ -91,7 +91,7 @@ static void variable_release(void *user, uint64_t address)
 {
     (void)user;
     struct weir_soft_alloc *alloc = weir_soft_space_at(address);
-    if (alloc != NULL) { /* else the context took it along */
+    if (alloc != NULL) { /* otherwise the context has destroyed it */
         weir_soft_space_free(alloc);
     }
 }
@@ -350,7 +350,8 @@ CUresult weir_soft_cuModuleUnload(CUmodule handle)
         return CUDA_ERROR_INVALID_HANDLE;
     }
     weir_soft_ctx_wait_for_code(ctx);
-    module = weir_soft_object_find(WEIR_SOFT_MODULE, handle); /* it may have gone meanwhile */
+    /* The module may have been unloaded meanwhile. */
+    module = weir_soft_object_find(WEIR_SOFT_MODULE, handle);
     if (module == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }

@@ -15,7 +15,7 @@
 static struct {
     struct weir_soft_object **slots;
     uint32_t n_slots; /* power of two */
-    uint32_t n_used;  /* live and tombstones */
+    uint32_t n_used;  /* number of live entries and tombstones */
     uint32_t n_live;
 } table;
 

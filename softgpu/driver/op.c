@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define CLEAR_BYTES (1u << 20) /* from which on giving pages back is worth a system call */
+#define CLEAR_BYTES (1u << 20) /* from this size on, giving pages back is worth a system call */
 
 struct weir_soft_op *weir_soft_op_new(enum weir_soft_op_kind kind, struct weir_soft_ctx *ctx)
 {
@@ -72,12 +72,12 @@ void weir_soft_op_put(struct weir_soft_op *op)
 /* ------------------------------------------------------------------ copies and sets */
 
 /* A kernel may wait for a word that a copy brings, and a copy look at words that a kernel writes:
- * those that are aligned arrive whole, as from a GPU's copy engine, and after what was written
- * before them. Of large copies nobody expects it. */
+ * aligned words arrive whole, as from a GPU's copy engine, and after all bytes that were written
+ * before them. No program expects that of large copies. */
 #define WORDWISE_BYTES 256u
 
 /* A kernel may write what a large copy reads, too: on a GPU that is the program's affair. TSan is
- * told here, because it cannot name the copy in a suppression once its history is full. */
+ * informed here, because a suppression cannot name the copy once its history is full. */
 #ifdef __SANITIZE_THREAD__
 void AnnotateIgnoreReadsBegin(const char *file, int line);
 void AnnotateIgnoreReadsEnd(const char *file, int line);
@@ -137,7 +137,7 @@ static void clear(char *at, size_t bytes)
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t head = (page - (uintptr_t)at % page) % page, whole = (bytes - head) / page * page;
 
-    if (madvise(at + head, whole, MADV_REMOVE) != 0) { /* other memory, say */
+    if (madvise(at + head, whole, MADV_REMOVE) != 0) { /* it may be other memory */
         memset(at, 0, bytes);
         return;
     }
@@ -369,7 +369,7 @@ static CUresult run_free(const struct weir_soft_op *op)
     WEIR_SOFT_LOCKED();
     struct weir_soft_alloc *alloc = weir_soft_space_at(op->free.address);
     if (alloc == NULL || alloc->id != op->free.id) {
-        return CUDA_SUCCESS; /* freed by its context's end */
+        return CUDA_SUCCESS; /* the end of its context freed it */
     }
     if (alloc->kind == WEIR_SOFT_ALLOC_GRAPH) {
         return weir_soft_space_set_accessible(alloc, false);

@@ -1,8 +1,8 @@
 /*
  * cuPointerGetAttribute(s), and advice on managed ranges.
  *
- * The single form refuses an address that is nobody's with CUDA_ERROR_INVALID_VALUE, the plural
- * form answers neutral values: callers tell host memory by exactly that.
+ * The single form refuses an unknown address with CUDA_ERROR_INVALID_VALUE, the plural form answers
+ * neutral values: callers recognise host memory by exactly that.
  */
 #include "softgpu/driver/driver.h"
 

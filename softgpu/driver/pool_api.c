@@ -72,7 +72,7 @@ CUresult weir_soft_cuMemPoolDestroy(CUmemoryPool handle)
     if (pool->device->current_pool == pool) {
         pool->device->current_pool = pool->device->default_pool;
     }
-    weir_soft_object_retire(pool); /* lives on until its last allocation is freed */
+    weir_soft_object_retire(pool); /* the pool lives until its last allocation is freed */
     return CUDA_SUCCESS;
 }
 

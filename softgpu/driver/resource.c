@@ -3,8 +3,8 @@
  *
  * A resource is a value of the program's. Beside what the program may read it holds which SMs it
  * stands for and which cut it came from, in the bytes that are the driver's own; these are checked
- * whenever one comes back. Nothing is reserved: two cuts alike give the same parts, and green
- * contexts of both share their SMs.
+ * whenever the program passes a resource. Nothing is reserved: two identical cuts give the same
+ * parts, and green contexts of both share their SMs.
  *
  * A part is a number of neighbours in the row in which SMs of one host thread stand together, so
  * parts run beside each other as far as there are threads. %smid in a part is no range, then, as
@@ -23,7 +23,7 @@
 struct resource_data {
     uint32_t magic;
     int device;
-    uint64_t cut; /* which call made it; 0: not made by a cut */
+    uint64_t cut; /* number of the call that made it; 0: it was not made by a cut */
     struct weir_exec_sms sms;
 };
 _Static_assert(sizeof(struct resource_data) <= sizeof(((CUdevResource *)0)->_internal_padding),
@@ -43,7 +43,7 @@ static void resource_write(CUdevResource *resource, const struct resource_data *
 {
     uint32_t n_sms = weir_exec_sms_count(&data->sms);
     memset(resource, 0, sizeof(*resource));
-    if (n_sms == 0) { /* a remainder of nothing */
+    if (n_sms == 0) { /* the remainder is empty */
         resource->type = CU_DEV_RESOURCE_TYPE_INVALID;
         return;
     }
@@ -172,7 +172,7 @@ CUresult weir_soft_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned i
             resource_write(&result[i], &part, flags);
         }
     }
-    if (remaining != NULL) { /* it may be the input itself, which has been read */
+    if (remaining != NULL) { /* the output may be the input, which has been read already */
         part.sms = take_sms(device, &whole.sms, &place, n_sms);
         resource_write(remaining, &part, CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING);
     }

@@ -29,7 +29,7 @@ struct extent {
 static struct {
     int fd;
     uint64_t base, bytes;
-    struct extent *free_at; /* sorted by address, never adjacent */
+    struct extent *free_at; /* free ranges, sorted by address and never adjacent */
     uint32_t n_free, cap_free;
     struct weir_soft_alloc **allocs; /* sorted by base */
     uint32_t n_allocs, cap_allocs;

@@ -75,7 +75,8 @@ static void stream_destroy(struct weir_soft_stream *stream)
 
 struct thread_streams {
     struct {
-        struct weir_soft_stream *stream; /* may be gone: compare id after a look-up */
+        struct weir_soft_stream
+            *stream; /* the stream may be gone: compare its id after a look-up */
         struct weir_soft_ctx *ctx;
         uint64_t id;
     } at[THREAD_STREAMS];
@@ -441,7 +442,7 @@ static CUresult check_item(const CUstreamBatchMemOpParams *item)
         bool wide = item->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 ||
                     item->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
         uint64_t bytes = wide ? 8 : 4;
-        uint64_t address = item->waitValue.address; /* both structs begin alike */
+        uint64_t address = item->waitValue.address; /* both structs begin with the same members */
         struct weir_soft_alloc *alloc = weir_soft_space_find(address);
         return address % bytes == 0 && alloc != NULL &&
                        alloc->bytes - (address - alloc->base) >= bytes

@@ -24,7 +24,7 @@
 #define MAX_THREADS  1024
 
 static struct {
-    struct weir_soft_task *first; /* ready, by priority: smaller numbers first */
+    struct weir_soft_task *first; /* ready tasks by priority: smaller numbers first */
     uint32_t n_ready, n_idle, n_threads;
     pthread_cond_t more;
     bool have_cond;
@@ -37,7 +37,7 @@ struct weir_soft_task *weir_soft_task_new(struct weir_soft_ctx *ctx, struct weir
     if (task == NULL) {
         return NULL;
     }
-    task->refs = 2; /* the caller's and its own, until it has run */
+    task->refs = 2; /* one reference for the caller, and the task's own until it has run */
     task->n_waits = 1;
     task->op = op;
     if (op != NULL) {
@@ -144,7 +144,7 @@ static void finish(struct weir_soft_task *task)
         weir_futex_wake(&t->done, INT32_MAX);
         for (uint32_t i = 0; i < t->n_next; i++) {
             struct weir_soft_task *later = t->next[i];
-            assert(later->refs > 1); /* its own, until it has run, and t's */
+            assert(later->refs > 1); /* its own reference until it has run, and that of t */
             if (--later->n_waits == 0) {
                 if (is_mark(later)) {
                     later->queue_next = list;
@@ -153,13 +153,14 @@ static void finish(struct weir_soft_task *task)
                     make_ready(later);
                 }
             }
-            weir_soft_task_put(later); /* its own reference keeps it */
+            weir_soft_task_put(later); /* its own reference keeps it alive */
         }
         t->n_next = 0;
         struct weir_soft_users *users = t->users;
         t->users = NULL;
         weir_soft_task_put(t);
-        weir_soft_users_put(users); /* may let go of the lock: the list is ours */
+        /* This may release the lock, but only this function uses the list. */
+        weir_soft_users_put(users);
     }
 }
 
@@ -178,7 +179,7 @@ void weir_soft_task_start(struct weir_soft_task *task)
     }
 }
 
-/* What still runs in a context that has faulted: what somebody else waits for. */
+/* Work that still runs in a context that has faulted, and that other contexts wait for. */
 static bool runs_after_fault(const struct weir_soft_op *op)
 {
     return op->kind == WEIR_SOFT_OP_CALLBACK || op->kind == WEIR_SOFT_OP_FREE ||
@@ -252,7 +253,7 @@ struct weir_soft_task *weir_soft_task_barrier(struct weir_soft_ctx *ctx)
     }
     for (struct weir_soft_task *t = ctx->tasks; t != NULL; t = t->live_next) {
         if (!weir_soft_task_after(mark, t)) {
-            break; /* without memory the barrier covers less; the caller waits once more */
+            break; /* without memory the barrier covers fewer tasks, and the caller waits again */
         }
     }
     weir_soft_task_start(mark);

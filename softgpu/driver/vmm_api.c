@@ -222,7 +222,7 @@ static struct weir_soft_device *device_on_bus(int pci_bus)
     return NULL;
 }
 
-/* NULL: the descriptor is none of a chunk, or of a device that this process does not see. */
+/* NULL: the descriptor stands for no chunk, or its device is not visible in this process. */
 static struct weir_soft_device *chunk_file_device(int fd)
 {
     static const char start[] = "/memfd:" CHUNK_NAME;
@@ -341,7 +341,7 @@ CUresult weir_soft_cuMemUnmap(CUdeviceptr base, size_t bytes)
         weir_soft_object_ref(chunk);
         weir_soft_space_free(alloc);
         map_nothing(at, step, MAP_FIXED);
-        chunk->object.refs--; /* ours: the table's is left */
+        chunk->object.refs--; /* our reference; the table's stays */
         if (chunk->handles == 0 && chunk->object.refs == 1) {
             weir_soft_object_retire(chunk);
         }

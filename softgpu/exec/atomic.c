@@ -33,7 +33,7 @@ CAS(cas_16, uint16_t)
 CAS(cas_32, uint32_t)
 CAS(cas_64, uint64_t)
 
-/* next is computed from old and v until nobody came between. */
+/* Compute next from old and v, and repeat until no other thread has written in between. */
 #define LOOP(name, type, next)                                                                     \
     static uint64_t name(void *place, uint64_t value, uint64_t compare)                            \
     {                                                                                              \
@@ -72,7 +72,8 @@ static bool is_nan_f64(uint64_t a)
     return (a & (UINT64_MAX >> 1)) > 0x7ff0000000000000ull;
 }
 
-/* Of two NaN the first, quieted: said here, because a compiler may exchange what it adds. */
+/* Of two NaNs, gives the first, quieted. This is explicit, because a compiler may exchange the
+ * operands of an addition. */
 static uint64_t add_bits_f64(uint64_t a, uint64_t b)
 {
     double x, y;

@@ -277,7 +277,7 @@ static bool complete(const struct weir_x_block *block, const struct weir_x_barri
            bar->arrived >= (bar->expected != 0 ? bar->expected : block->live_threads);
 }
 
-/* All live threads of the cluster have arrived: those who wait look again. */
+/* All live threads of the cluster have arrived, so the waiting ones look again. */
 static void check_cluster(struct weir_x_cluster *cluster)
 {
     if (cluster->arrived == 0 || cluster->arrived < cluster->live_threads) {
@@ -322,7 +322,7 @@ void weir_x_block_threads_left(struct weir_x_warp *w, uint32_t mask)
     }
     cluster->live_threads -= n;
     for (uint32_t rest = mask; rest != 0; rest &= rest - 1) {
-        /* It has arrived in this phase: it must not count twice. */
+        /* The thread has arrived in this phase: it must not count twice. */
         cluster->arrived -= w->cluster_arrivals[__builtin_ctz(rest)] > cluster->phase;
     }
     check_cluster(cluster);

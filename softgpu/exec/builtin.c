@@ -19,14 +19,14 @@
 
 #define PRINT_MAX    65536u
 #define STRING_MAX   16384u
-#define NUMBER_MAX   9999 /* of a width or precision */
+#define NUMBER_MAX   9999 /* largest width or precision */
 #define HEAP_CLASSES 48
 #define HEAP_LIVE    0x57454952u
 #define HEAP_FREE    0x46524545u
 
 struct heap_block {
     uint32_t state; /* HEAP_LIVE or HEAP_FREE: what free() checks */
-    uint32_t class; /* log2 of the bytes with this header */
+    uint32_t class; /* log2 of the block's size, header included */
     struct heap_block *next;
 };
 
@@ -132,7 +132,8 @@ static void put(struct print *p, const char *spec, ...)
     }
 }
 
-/* One conversion whose spec ends at its letter; length is what hh h l ll z .. said, in bytes. */
+/* Print one conversion whose spec ends at its letter; length is the size in bytes that hh, h, l, ll
+ * or z asks for. */
 static void convert(struct print *p, const char *spec, char letter, uint32_t length)
 {
     char text[STRING_MAX];

@@ -13,16 +13,16 @@ struct weir_x_const {
 struct weir_x_decoder {
     struct weir_exec_kernel *kernel;
     struct weir_x_func *func;
-    const struct weir_ptx_inst *ir; /* being decoded */
-    weir_x_ref *regs;               /* by register id */
-    uint32_t *starts;               /* first internal instruction, by IR instruction */
-    uint32_t *places;               /* of .local and .param variables, by id */
-    uint32_t *param_places;         /* parameters, then results */
+    const struct weir_ptx_inst *ir; /* the instruction being decoded */
+    weir_x_ref *regs;               /* rows of the registers, by register id */
+    uint32_t *starts;               /* index of the first internal instruction, by IR instruction */
+    uint32_t *places;               /* places of .local and .param variables, by id */
+    uint32_t *param_places;         /* places of the parameters, then of the results */
     struct weir_x_const *consts;
     uint32_t n_consts, consts_room, consts_bytes;
     uint32_t code_room;
     bool no_memory;
-    weir_x_ref sink; /* row for results that nobody wants */
+    weir_x_ref sink; /* row for results that are not used */
     bool has_sink;
     bool failed; /* this instruction is unsupported */
     char reason[100];
@@ -30,11 +30,12 @@ struct weir_x_decoder {
 
 /* Limits that no compiler's output comes near;
  * they bound what hostile code can make decoding cost. */
-#define WEIR_X_MAX_FUNCS       16384u /* that one kernel reaches */
+#define WEIR_X_MAX_FUNCS       16384u /* most functions that one kernel reaches */
 #define WEIR_X_MAX_SHARED_VARS 16384u
-#define WEIR_X_MAX_NESTING     256u         /* calls, as decoding descends into them */
-#define WEIR_X_MAX_LOCAL_BYTES (512u << 10) /* of a function, per thread; CUDA's limit too */
-#define WEIR_X_TOO_BIG         (1u << 30) /* what sums of sizes stop at: nothing so big ever runs */
+#define WEIR_X_MAX_NESTING     256u /* deepest nesting of calls while decoding */
+/* Most local bytes of a function, per thread; CUDA's limit, too. */
+#define WEIR_X_MAX_LOCAL_BYTES (512u << 10)
+#define WEIR_X_TOO_BIG         (1u << 30) /* sums of sizes stop here: such a large kernel never runs */
 
 /** The next multiple of a power of two, at most WEIR_X_TOO_BIG. */
 static inline uint32_t weir_x_align(uint64_t at, uint32_t align)

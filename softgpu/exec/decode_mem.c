@@ -148,7 +148,7 @@ static bool decode_atom(struct weir_x_decoder *x)
         out.d = red ? WEIR_X_NO_REF : weir_x_dest(x, &ir->operands[0]);
         out.b = weir_x_source(x, &o[1], bits, type);
     }
-    if (cas) { /* d, [a], compare, value */
+    if (cas) { /* operands: d, [a], compare, value */
         out.c = out.b;
         out.b = weir_x_source(x, &o[2], bits, type);
     }
@@ -169,7 +169,7 @@ static bool decode_atom(struct weir_x_decoder *x)
     return true;
 }
 
-/* st.async and red.async: done at once, and then an mbarrier is told of the bytes. */
+/* st.async and red.async: executed at once, and then an mbarrier counts their bytes. */
 static bool decode_async(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;
@@ -397,8 +397,8 @@ static bool decode_args(struct weir_x_decoder *x, const struct weir_ptx_operand 
         } else if (!frame_argument(x, o, arg.bytes, &ours)) {
             return false;
         }
-        /* A register in the callee is known only while it is decoded:
-         * its rows are laid out alike. */
+        /* A register in the callee is known only while it is decoded, but its rows have the same
+         * layout. */
         uint32_t theirs = theirs_reg ? vars[k]->reg : places[k];
         if ((theirs_reg && vars[k]->func == NULL) ||
             arg.bytes > (theirs_reg || ours_reg ? 8u : ~0u)) {

@@ -55,7 +55,7 @@ static uint32_t source_bits(const struct weir_ptx_inst *ir, uint32_t k)
     }
 }
 
-/* d, then up to four sources into a, b, c, e; the handler from the tables. */
+/* Decode d, then up to four sources into a, b, c, e; the handler comes from the tables. */
 static bool decode_arithmetic(struct weir_x_decoder *x)
 {
     const struct weir_ptx_inst *ir = x->ir;

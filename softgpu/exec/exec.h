@@ -20,8 +20,8 @@ struct weir_exec_kernel;
 
 struct weir_exec_device_params {
     uint32_t sm_count;            /* what kernels see as %nsmid, 1 .. WEIR_EXEC_MAX_SMS */
-    uint32_t thread_count;        /* host threads that stand for them, 1 .. sm_count */
-    uint32_t compute_capability;  /* e.g. 90: what %-registers and target checks go by */
+    uint32_t thread_count;        /* host threads that act as these SMs, 1 .. sm_count */
+    uint32_t compute_capability;  /* e.g. 90: decides %-registers and target checks */
     uint32_t max_threads_per_sm;  /* 2048 */
     uint32_t max_blocks_per_sm;   /* 32 */
     uint32_t shared_bytes_per_sm; /* 233472 */
@@ -118,7 +118,7 @@ struct weir_exec_kernel_info {
     uint32_t n_params;
     uint32_t param_bytes;
     uint32_t static_shared_bytes;
-    uint32_t local_bytes; /* per thread */
+    uint32_t local_bytes; /* local memory of each thread */
     uint32_t const_bytes;
     uint32_t registers;           /* an estimate as ptxas would give, 16 .. 255 */
     uint32_t max_threads;         /* from .maxntid/.reqntid, else 1024 */
@@ -128,8 +128,8 @@ struct weir_exec_kernel_info {
     uint32_t ptx_version;         /* e.g. 90 */
     uint32_t target;              /* e.g. 75 */
     bool uses_printf;
-    bool launches;           /* it launches kernels, which is among what cannot run here */
-    const char *unsupported; /* why it cannot run here, or NULL */
+    bool launches;           /* the kernel launches kernels, which cannot run here */
+    const char *unsupported; /* why the kernel cannot run here, or NULL */
 };
 const struct weir_exec_kernel_info *weir_exec_kernel_info(const struct weir_exec_kernel *kernel);
 
@@ -150,7 +150,7 @@ struct weir_exec_fault {
     uint32_t block[3];
     uint32_t thread[3];
     uint64_t address;
-    uint32_t line; /* of the PTX text */
+    uint32_t line; /* line of the PTX text */
     char message[160];
 };
 
@@ -169,7 +169,7 @@ struct weir_exec_launch {
     void (*print)(void *user, const char *text, size_t bytes);
     void *print_user;
     uint64_t heap_bytes; /* device malloc heap limit */
-    /* Where its blocks run; those that the device has not do not count. NULL: on all SMs. */
+    /* SMs on which its blocks run; SMs that the device does not have are ignored. NULL: all SMs. */
     const struct weir_exec_sms *sms;
     /* Set by another thread to end the grid early (the process goes away).
      * Read with relaxed loads. */
@@ -223,8 +223,8 @@ enum weir_exec_texture_address { /* CUaddress_mode's values */
 struct weir_exec_texture_level {
     uint64_t base;                 /* address of texel (0,0,0) */
     uint64_t width, height, depth; /* in texels; height and depth 0 where absent; layers in depth */
-    uint64_t row_bytes;            /* from row to row */
-    uint64_t slice_bytes;          /* from slice or layer to slice or layer */
+    uint64_t row_bytes;            /* bytes from row to row */
+    uint64_t slice_bytes;          /* bytes from slice or layer to the next */
 };
 struct weir_exec_texture {
     enum weir_exec_texture_format format;

@@ -8,7 +8,7 @@
 /* A binary format of up to 64 bits. */
 struct weir_x_format {
     uint8_t exponent_bits;
-    uint8_t mantissa_bits; /* stored */
+    uint8_t mantissa_bits; /* mantissa bits that are stored */
     uint8_t finite_only;   /* 1: no infinity, only all ones is NaN (e4m3) */
 };
 extern const struct weir_x_format weir_x_format_f16, weir_x_format_bf16, weir_x_format_tf32,
@@ -35,8 +35,8 @@ static inline float weir_x_bf16_to_float(uint16_t h)
     return f;
 }
 
-/* Without branches, so that loops of it vectorise: the multiplication moves the exponent and makes
- * subnormal numbers normal. */
+/* Converts without branches, so that loops of it vectorise: the multiplication moves the exponent
+ * and makes subnormal numbers normal. */
 static inline float weir_x_half_to_float(uint16_t h)
 {
     uint32_t rest = (uint32_t)h & 0x7fffu;

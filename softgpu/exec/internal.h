@@ -23,8 +23,8 @@
 #define WEIR_X_FULL  0xffffffffu
 
 typedef uint32_t weir_x_ref;
-#define WEIR_X_BASE_REGS     0u /* the running frame */
-#define WEIR_X_BASE_CONSTS   1u /* the running function's immediates, each 32 times */
+#define WEIR_X_BASE_REGS     0u /* registers of the running frame */
+#define WEIR_X_BASE_CONSTS   1u /* immediates of the running function, each 32 times */
 #define WEIR_X_BASE_SPECIALS 2u /* the warp's special registers */
 #define WEIR_X_NO_REF        UINT32_MAX
 
@@ -100,11 +100,11 @@ typedef uint64_t (*weir_x_rmw_fn)(void *place, uint64_t value, uint64_t compare)
 #define WEIR_X_F_RELEASE 0x400u
 #define WEIR_X_F_SIGNED  0x800u
 #define WEIR_X_F_XORSIGN 0x1000u
-#define WEIR_X_F_MULTI   0x2000u /* one address per warp: it is an immediate */
+#define WEIR_X_F_MULTI   0x2000u /* the warp has one address, an immediate */
 
 enum weir_x_round { WEIR_X_RN, WEIR_X_RZ, WEIR_X_RM, WEIR_X_RP, WEIR_X_RNA };
 
-/* Where an address points, after NONE (generic) was told apart. */
+/* Where an address points, once NONE (generic) has been resolved. */
 enum weir_x_space {
     WEIR_X_GENERIC,
     WEIR_X_GLOBAL,
@@ -118,19 +118,19 @@ enum weir_x_space {
 
 struct weir_x_inst {
     weir_x_fn fn;
-    weir_x_fn inner; /* what a guarded instruction runs */
+    weir_x_fn inner; /* the handler that a guarded instruction runs */
     weir_x_ref d, a, b, c, e;
     weir_x_ref guard;
     uint32_t guard_flip; /* 0 or ~0 */
     uint32_t flags;      /* WEIR_X_F_* */
     uint32_t line;
-    uint8_t type;  /* enum weir_ptx_type that it works on */
-    uint8_t type2; /* of the source or the result where that differs */
+    uint8_t type;  /* enum weir_ptx_type of the operation */
+    uint8_t type2; /* type of the source or the result, where that differs */
     uint8_t round; /* enum weir_x_round */
     uint8_t space; /* enum weir_x_space */
-    uint8_t bytes; /* of one element in memory */
-    uint8_t vec;   /* elements */
-    uint8_t sub;   /* meaning depends on fn */
+    uint8_t bytes; /* size of one element in memory */
+    uint8_t vec;   /* number of elements */
+    uint8_t sub;   /* its meaning depends on fn */
     uint8_t sub2;
     union {
         uint64_t imm;
@@ -143,10 +143,10 @@ struct weir_x_inst {
     uint64_t imm2;          /* address offset where the union holds something else */
 };
 
-/* One way that a call's argument or result goes: from register or frame to register or frame. */
+/* How one argument or result of a call moves: from register or frame to register or frame. */
 struct weir_x_arg {
     bool from_reg, to_reg;
-    bool wide;     /* registers of 64 bits */
+    bool wide;     /* the registers have 64 bits */
     uint32_t from; /* weir_x_ref or offset in the frame's local bytes */
     uint32_t to;
     uint32_t bytes;
@@ -161,12 +161,12 @@ enum weir_x_builtin {
 };
 
 struct weir_x_call {
-    const struct weir_x_func *callee; /* NULL: through inst->a */
+    const struct weir_x_func *callee; /* NULL: the callee's address is in inst->a */
     struct weir_x_arg *args;
     struct weir_x_arg *results;
     uint32_t n_args;
     uint32_t n_results;
-    uint32_t param_bytes; /* an indirect callee must agree */
+    uint32_t param_bytes; /* an indirect callee must have the same number */
 };
 
 /* A branch table. */
@@ -187,13 +187,14 @@ struct weir_x_func {
     const struct weir_ptx_func *ir;
     struct weir_x_inst *code;
     uint32_t n_code;
-    char *consts; /* aligned to 64 */
+    char *consts; /* immediates, aligned to 64 */
     uint32_t consts_bytes;
-    uint32_t frame_bytes; /* of registers */
-    uint32_t local_bytes; /* of .param and .local, from the frame's local base */
-    uint32_t param_bytes; /* of them, parameters and results */
-    uint64_t deepest;     /* local bytes with everything it calls; set once all is decoded */
-    uint32_t n_regs32;    /* for the register estimate */
+    uint32_t frame_bytes; /* size of the registers' frame */
+    uint32_t local_bytes; /* size of .param and .local, from the frame's local base */
+    uint32_t param_bytes; /* part of local_bytes for parameters and results */
+    /* Local bytes of the function and everything it calls; set once all is decoded. */
+    uint64_t deepest;
+    uint32_t n_regs32; /* number of 32-bit registers, for the register estimate */
     bool calls_indirect, recursive, visiting;
     const char *unsupported;
     struct weir_x_func **callees;
@@ -201,19 +202,20 @@ struct weir_x_func {
     bool uses_printf;
     bool launches;
     bool uses_alloca, uses_alloca_below;
-    struct weir_x_piece *pieces; /* what code points to */
-    struct weir_x_func *next;    /* of the kernel */
+    struct weir_x_piece *pieces; /* pieces that the code points to */
+    struct weir_x_func *next;    /* next function of the kernel */
 };
 
 /* Registers of one activation; shared by the lanes that made the call together. */
 struct weir_x_frame {
     struct weir_x_frame *parent;
-    const struct weir_x_inst *return_to; /* one past the call */
+    const struct weir_x_inst *return_to; /* the instruction after the call */
     const struct weir_x_func *func;
     uint32_t mask; /* lanes that have not returned */
     uint32_t depth;
     uint32_t local_base;
-    uint32_t saved_tops[WEIR_X_LANES]; /* of the caller's stack, if this function calls alloca */
+    /* Tops of the caller's stack, if this function calls alloca. */
+    uint32_t saved_tops[WEIR_X_LANES];
     uint32_t alloc_bytes;
     char regs[] __attribute__((aligned(64)));
 };
@@ -221,7 +223,7 @@ struct weir_x_frame {
 enum weir_x_state {
     WEIR_X_RUNNABLE,
     WEIR_X_WAIT_BARRIER,
-    WEIR_X_WAIT_SYNC, /* for other lanes of the warp */
+    WEIR_X_WAIT_SYNC, /* waits for other lanes of the warp */
 };
 
 /* Lanes of a warp that are at the same place of the same activation. */
@@ -231,35 +233,35 @@ struct weir_x_group {
     uint32_t mask;
     uint8_t state;
     uint8_t barrier;
-    uint64_t stamp; /* when it last ran */
+    uint64_t stamp; /* when the group last ran */
 };
 
 enum weir_x_event {
     WEIR_X_EVENT_NONE,
     WEIR_X_EVENT_SWITCH, /* groups have changed; w->resume is set */
     WEIR_X_EVENT_GONE,   /* the running group's lanes have exited */
-    WEIR_X_EVENT_YIELD,  /* give others a turn; w->resume is set */
+    WEIR_X_EVENT_YIELD,  /* let other groups run; w->resume is set */
     WEIR_X_EVENT_FAULT,
 };
 
 struct weir_x_warp {
     char *base[4];
-    uint32_t mask; /* lanes of the running group that the instruction is for */
+    uint32_t mask; /* lanes of the running group that execute the instruction */
     uint32_t group_mask;
     struct weir_x_frame *frame;
-    char *local; /* of lane 0 */
+    char *local; /* local memory of lane 0 */
     uint64_t local_bytes;
     struct weir_x_block *block;
     struct weir_x_core *core;
     const struct weir_x_inst *resume;
-    uint8_t event;  /* enum weir_x_event */
-    bool fair;      /* the next pick is the group that has waited longest */
-    uint32_t live;  /* lanes that have not exited */
-    uint32_t carry; /* condition code of .cc, a bit per lane */
-    uint32_t cluster_arrivals[WEIR_X_LANES]; /* at barrier.cluster */
-    uint32_t stack_top[WEIR_X_LANES]; /* in local memory: what alloca has taken begins here */
-    uint32_t lowest_top;              /* of them all: frames end below it */
-    uint32_t index;                   /* in the block */
+    uint8_t event;                           /* enum weir_x_event */
+    bool fair;                               /* pick the group next that has waited longest */
+    uint32_t live;                           /* lanes that have not exited */
+    uint32_t carry;                          /* condition code of .cc, a bit per lane */
+    uint32_t cluster_arrivals[WEIR_X_LANES]; /* arrivals at barrier.cluster */
+    uint32_t stack_top[WEIR_X_LANES];        /* start of alloca's allocations in local memory */
+    uint32_t lowest_top;                     /* the lowest of all stack tops: frames end below it */
+    uint32_t index;                          /* index in the block */
     uint32_t n_groups;
     uint32_t current;
     uint64_t stamp;
@@ -269,24 +271,24 @@ struct weir_x_warp {
 
 #define WEIR_X_BARRIERS 16
 #define WEIR_X_CLUSTER_BARRIER                                                                     \
-    WEIR_X_BARRIERS /* what a group waits at, in place of a barrier's id */
+    WEIR_X_BARRIERS /* stands for barrier.cluster in place of a barrier's id */
 #define WEIR_X_MAX_CLUSTER 16u
 struct weir_x_barrier {
-    uint32_t arrived;  /* threads */
-    uint32_t expected; /* 0: all that have not exited */
+    uint32_t arrived;  /* number of threads that have arrived */
+    uint32_t expected; /* 0: all threads that have not exited */
     uint32_t red_popc, red_and, red_or;
     bool in_use;
 };
 
 /*
- * Blocks that see each other's shared memory: all on one core, begun together, and none is given
- * back before the last of them is over. A part of the first one.
+ * Blocks that see each other's shared memory: all are on one core and begin together, and none is
+ * freed before the last one has ended. This struct is a part of the first block.
  */
 struct weir_x_cluster {
     uint32_t n_blocks;
     uint32_t n_over;
     uint32_t live_threads;
-    uint32_t arrived; /* threads, in this phase of barrier.cluster */
+    uint32_t arrived; /* threads that have arrived in this phase of barrier.cluster */
     uint32_t phase;
     struct weir_x_block *blocks[WEIR_X_MAX_CLUSTER];
 };
@@ -294,7 +296,7 @@ struct weir_x_cluster {
 enum weir_x_block_state { WEIR_X_BLOCK_RUNNING, WEIR_X_BLOCK_DONE, WEIR_X_BLOCK_STOPPED };
 
 struct weir_x_block {
-    struct weir_x_block *next; /* resident on the same core, or spare */
+    struct weir_x_block *next; /* next block on the same core, or in the list of spare ones */
     struct weir_x_grid *grid;
     struct weir_x_core *core;
     uint64_t arena_bytes;
@@ -307,25 +309,25 @@ struct weir_x_block {
     const char *params;
     uint32_t param_bytes;
     struct weir_x_barrier barriers[WEIR_X_BARRIERS];
-    struct weir_x_cluster *cluster; /* of the first block of it */
+    struct weir_x_cluster *cluster; /* lies in the cluster's first block */
     struct weir_x_cluster own_cluster;
     uint32_t cluster_rank;
     struct weir_x_warp **warps;
 };
 
 #define WEIR_X_RANGES 8
-/* What a host thread that runs blocks has of its own. */
+/* What belongs to one host thread that runs blocks. */
 struct weir_x_core {
-    struct weir_x_core *next; /* spare */
+    struct weir_x_core *next; /* next in the list of spare cores */
     struct weir_exec_device *device;
-    struct weir_exec_sms sms; /* that it stands for */
-    uint32_t turn;            /* blocks begun: says which of its SMs the next one is on */
+    struct weir_exec_sms sms; /* the SMs that the thread acts as */
+    uint32_t turn; /* number of blocks begun, which decides on which of its SMs the next one is */
     uint32_t sm;
     uint64_t range_generation;
     uint32_t n_ranges;
-    struct weir_soft_range ranges[WEIR_X_RANGES]; /* most recent first */
-    struct weir_x_frame *spare_frames[24];        /* by log2 of their size */
-    uint64_t frame_bytes;                         /* of all frames, in use and spare */
+    struct weir_soft_range ranges[WEIR_X_RANGES]; /* sorted by last use, the most recent first */
+    struct weir_x_frame *spare_frames[24];        /* lists by log2 of the frames' size */
+    uint64_t frame_bytes;                         /* size of all frames, in use and spare */
     struct weir_x_block *resident;
     uint32_t n_resident;
 };
@@ -337,23 +339,23 @@ struct weir_x_grid {
     struct weir_exec_device *device;
     uint64_t id;
     uint64_t n_blocks;
-    uint64_t next_block; /* in the order of clusters; device lock */
-    uint64_t active;     /* blocks begun and not over; device lock */
-    uint32_t stop;       /* atomic: fault or cancel */
-    uint32_t faulted;    /* atomic: whoever turns it writes fault */
+    uint64_t next_block; /* counts in the order of clusters; guarded by the device lock */
+    uint64_t active;     /* blocks begun and not ended; guarded by the device lock */
+    uint32_t stop;       /* atomic: set by a fault or by cancel */
+    uint32_t faulted;    /* atomic: the thread that sets it writes fault */
     struct weir_exec_fault fault;
     uint32_t threads;
     uint32_t n_warps;
     uint64_t shared_bytes;
     uint64_t local_bytes;
     uint64_t arena_bytes;
-    uint32_t per_sm;          /* blocks that fit one */
-    struct weir_exec_sms sms; /* where they may run: never none */
-    uint32_t cluster[3];      /* blocks */
+    uint32_t per_sm;          /* how many blocks fit one SM */
+    struct weir_exec_sms sms; /* SMs where the blocks may run; at least one */
+    uint32_t cluster[3];      /* size of a cluster, in blocks */
     uint32_t cluster_blocks;
     bool explicit_cluster; /* the launch or the kernel named a size */
-    uint32_t *workspace;   /* what cooperative groups' grid barrier counts in */
-    bool done;             /* device lock */
+    uint32_t *workspace;   /* counter of cooperative groups' grid barrier */
+    bool done;             /* guarded by the device lock */
     pthread_cond_t wake;
 };
 
@@ -361,15 +363,15 @@ struct weir_x_heap;
 
 struct weir_exec_device {
     struct weir_exec_device_params params;
-    pthread_mutex_t lock; /* guards all below but the atomics */
+    pthread_mutex_t lock; /* guards all members below but the atomics */
     pthread_cond_t work;
     pthread_t *threads;
     struct weir_x_core *cores;
-    uint32_t n_threads; /* running; 0 before first use */
+    uint32_t n_threads; /* threads that run; 0 before first use */
     bool stopping;
     struct weir_x_grid *grids;
     struct weir_x_block *spare_blocks;
-    struct weir_x_core *spare_cores; /* of threads that launch */
+    struct weir_x_core *spare_cores; /* cores of threads that launch */
     uint32_t n_spare;
     uint64_t n_grids;
     pthread_mutex_t heap_lock;
@@ -379,7 +381,7 @@ struct weir_exec_device {
 /* A definition at module scope. */
 struct weir_x_symbol {
     const char *name;
-    struct weir_ptx_var *var; /* one of the two */
+    struct weir_ptx_var *var; /* the variable; either this or the function is set */
     struct weir_ptx_func *func;
     uint8_t rank; /* 0 visible, 1 weak, 2 common, 3 private to its source */
 };
@@ -393,14 +395,14 @@ struct weir_exec_kernel {
     bool decoded;
     struct weir_x_func *entry;
     struct weir_x_func *funcs;
-    struct weir_x_func **by_id; /* module->n_functions, those decoded */
+    struct weir_x_func **by_id; /* module->n_functions entries: the decoded functions by id */
     /* Places of shared variables. */
     struct weir_x_shared_place *shared;
     uint32_t n_shared;
-    uint32_t dynamic_at; /* where dynamic shared memory begins, 0: at the static end */
+    uint32_t dynamic_at; /* start of dynamic shared memory, 0: at the end of the static part */
     uint32_t static_shared_bytes;
-    uint32_t n_funcs; /* decoded */
-    uint32_t nesting; /* of decoding, now */
+    uint32_t n_funcs; /* number of decoded functions */
+    uint32_t nesting; /* present nesting of decoding */
     uint64_t stack_bytes;
 };
 
@@ -418,7 +420,7 @@ struct weir_exec_module {
     uint32_t n_sources;
     struct weir_x_symbol *symbols; /* sorted by name */
     uint32_t n_symbols;
-    struct weir_ptx_func **functions; /* by id: those with bodies, not entries */
+    struct weir_ptx_func **functions; /* functions with bodies that are no entries, by id */
     uint32_t n_functions;
     bool *address_taken;
     struct weir_exec_kernel *kernels;
@@ -437,7 +439,8 @@ struct weir_exec_module {
  */
 #define WEIR_X_WINDOW_SHIFT 24
 #define WEIR_X_WINDOW_BYTES (1ull << WEIR_X_WINDOW_SHIFT)
-#define WEIR_X_WINDOWS      (WEIR_X_MAX_CLUSTER + 3) /* shared, one a block, local, parameters */
+/* Shared memory of each block, local memory, parameters. */
+#define WEIR_X_WINDOWS (WEIR_X_MAX_CLUSTER + 3)
 extern uint64_t weir_x_window_shared;
 extern uint64_t weir_x_window_local;
 extern uint64_t weir_x_window_param;
@@ -565,7 +568,7 @@ void weir_x_heap_destroy(struct weir_exec_device *device);
 /** Turn lane addresses of a space into host addresses for the warp's mask. */
 bool weir_x_translate(struct weir_x_warp *w, const struct weir_x_inst *i, enum weir_x_space space,
                       uint64_t addr[WEIR_X_LANES], uint32_t bytes, uint32_t align, uint32_t access);
-/** One generic address of a lane; NULL when bytes are not all accessible. */
+/** Resolve one generic address of a lane; NULL: some of the bytes are not accessible. */
 void *weir_x_generic(struct weir_x_warp *w, uint32_t lane, uint64_t address, uint64_t bytes,
                      uint32_t access);
 
@@ -577,7 +580,7 @@ weir_x_fn weir_x_find_cvt(const struct weir_ptx_inst *ir, struct weir_x_inst *ou
 weir_x_fn weir_x_find_compare(const struct weir_ptx_inst *ir, struct weir_x_inst *out);
 weir_x_fn weir_x_find_round(const struct weir_ptx_inst *ir, struct weir_x_inst *out);
 weir_x_rmw_fn weir_x_find_rmw(const struct weir_ptx_inst *ir);
-/** What does the same in global memory, where that differs. */
+/** The handler that does the same in global memory, where that differs. */
 weir_x_rmw_fn weir_x_global_rmw(weir_x_rmw_fn rmw);
 
 /* mbarrier.c */
@@ -610,9 +613,9 @@ WEIR_X_HANDLER(frame_address);
 WEIR_X_HANDLER(unsupported);
 
 /* sms.c: sets of SMs. */
-/** Those that the host thread of this index stands for. */
+/** The SMs that the host thread of this index acts as. */
 struct weir_exec_sms weir_x_sms_of_thread(const struct weir_exec_device *device, uint32_t index);
-/** Those that a launch may have, of the device's; none, if it names others alone. */
+/** The device's SMs that a launch may use; none, if it names only others. */
 struct weir_exec_sms weir_x_sms_of_launch(const struct weir_exec_device *device,
                                           const struct weir_exec_launch *launch);
 struct weir_exec_sms weir_x_sms_common(const struct weir_exec_sms *a,

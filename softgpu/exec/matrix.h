@@ -13,9 +13,9 @@
 enum weir_x_role { WEIR_X_ROLE_A, WEIR_X_ROLE_B, WEIR_X_ROLE_C, WEIR_X_ROLE_D };
 
 struct weir_x_fragment {
-    uint8_t type;   /* of an element */
-    uint8_t bits;   /* of one */
-    uint8_t n_regs; /* per lane */
+    uint8_t type;   /* type of an element */
+    uint8_t bits;   /* size of an element */
+    uint8_t n_regs; /* registers of each lane */
     uint8_t pack;   /* elements in one register */
     uint16_t rows, cols;
     const weir_x_ref *refs;
@@ -29,11 +29,11 @@ enum weir_x_matrix_kind { WEIR_X_MATRIX_MMA, WEIR_X_MATRIX_VOLTA, WEIR_X_MATRIX_
 struct weir_x_matrix_op {
     uint8_t kind;
     bool saturate;
-    bool use_xor; /* of single bits */
-    bool column;  /* wmma load and store: layout in memory */
+    bool use_xor; /* single-bit matrices: use xor */
+    bool column;  /* wmma load and store: the layout in memory is column-major */
     bool column_a, column_b;
-    bool store;  /* stmatrix, wmma.store */
-    bool trans;  /* ldmatrix, stmatrix */
+    bool store;  /* stmatrix and wmma.store */
+    bool trans;  /* ldmatrix and stmatrix: transpose */
     bool sparse; /* A holds half of its columns */
     uint8_t round;
     uint8_t selector; /* which lanes hold metadata */

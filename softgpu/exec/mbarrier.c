@@ -136,9 +136,9 @@ bool weir_x_decode_copy_arrive(struct weir_x_decoder *x)
 }
 
 /*
- * a + imm2: where to; refs: values; rmw: what is done there, NULL to store; b + e: the object that
- * is told. PTX leaves it undefined in a cluster of one block; an H200 (CUDA 13.0) takes it for an
- * illegal instruction, and so does this.
+ * a + imm2: where to; refs: values; rmw: what is done there, NULL to store; b + e: the mbarrier
+ * that counts the bytes. PTX leaves it undefined in a cluster of one block; an H200 (CUDA 13.0)
+ * takes it for an illegal instruction, and so does this.
  */
 WEIR_X_HANDLER(store_async)
 {

@@ -84,10 +84,11 @@ const struct weir_ptx_var *weir_x_var_resolve(const struct weir_exec_module *mod
 
 static uint8_t rank_of(uint8_t linkage)
 {
-    return linkage == WEIR_PTX_LINKAGE_VISIBLE  ? 0
-           : linkage == WEIR_PTX_LINKAGE_WEAK   ? 1
-           : linkage == WEIR_PTX_LINKAGE_COMMON ? 2
-                                                : 3; /* private: only for look-ups from outside */
+    return linkage == WEIR_PTX_LINKAGE_VISIBLE ? 0
+           : linkage == WEIR_PTX_LINKAGE_WEAK  ? 1
+           : linkage == WEIR_PTX_LINKAGE_COMMON
+               ? 2
+               : 3; /* a private symbol is hidden only from look-ups from outside */
 }
 
 static bool in_memory(const struct weir_ptx_var *var)

@@ -1,6 +1,7 @@
 /*
- * cp.async.bulk between shared and global memory, and between blocks of a cluster: done at once,
- * and then the mbarrier that the copy names is told of its bytes. Tensors are not here.
+ * cp.async.bulk between shared and global memory, and between blocks of a cluster: executed at
+ * once, and then the mbarrier that the copy names counts its bytes. Tensor copies are not
+ * supported.
  */
 #include "softgpu/exec/decode.h"
 
@@ -20,7 +21,7 @@ struct bulk {
     weir_x_ref size;
 };
 
-/* One lane's address as the host's; 0 after a fault. */
+/* Convert one lane's address to a host address; 0 after a fault. */
 static uint64_t reach(struct weir_x_warp *w, const struct weir_x_inst *i, const struct end *end,
                       uint32_t lane, uint32_t bytes, uint32_t align, uint32_t access)
 {

@@ -56,7 +56,7 @@ INT_SET(s64, int64_t, weir_x_w64, weir_x_u64)
     COMPARE(nan_##t, T, row, cell, load, x != x || y != y)
 #define HALF(v)      weir_x_half_to_float((uint16_t)(v))
 #define HALF_HIGH(v) weir_x_half_to_float((uint16_t)((v) >> 16))
-/* The same with .ftz: what has no exponent is a zero. */
+/* Conversions with .ftz: a number whose exponent is 0 becomes a zero. */
 #define FTZ(v)      ((uint16_t)((v) & (((v)&0x7c00u) == 0 ? 0x8000u : 0xffffu)))
 #define HALF_FTZ(v) weir_x_half_to_float(FTZ(v))
 #define HIGH_FTZ(v) weir_x_half_to_float(FTZ((v) >> 16))

@@ -230,11 +230,11 @@ static uint64_t nan_to_f64(uint8_t from, uint64_t bits)
            payload << (52 - f->mantissa_bits);
 }
 
-/* One value into the result's format with the instruction's flags. */
+/* Convert one value to the result's format with the instruction's flags. */
 static uint64_t to_format(const struct weir_x_inst *i, double x)
 {
     const struct weir_x_format *format = format_of(i->type);
-    bool narrow = i->type == WEIR_PTX_TYPE_F16; /* .ftz is for what is f32 on both sides */
+    bool narrow = i->type == WEIR_PTX_TYPE_F16; /* .ftz matters only if both sides are f32 */
     if ((i->flags & WEIR_X_F_FTZ) != 0 && i->type2 == WEIR_PTX_TYPE_F32 && !narrow &&
         fabs(x) < 0x1p-126) {
         x = copysign(0.0, x);
@@ -277,8 +277,8 @@ static const struct weir_x_inst *float_to_float(struct weir_x_warp *w, const str
     return i + 1;
 }
 
-/* cvt.rna.tf32.f32: halves away from zero, a NaN is cut off; .satfinite brings what has the highest
- * exponent then, NaN too, one step down. */
+/* cvt.rna.tf32.f32: halves round away from zero, a NaN is cut off; .satfinite then reduces values
+ * with the highest exponent, NaN too, by one step. */
 static const struct weir_x_inst *tf32_rna(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
     weir_x_u32 *d = weir_x_w32(w, i->d);

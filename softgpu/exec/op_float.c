@@ -117,7 +117,7 @@ static bool rounds_to_tiny(uint8_t op, uint8_t round, float x, float y, float z)
                                 : magnitude < 0x1p-126;
 }
 
-/* .ftz of what can come near FLT_MIN without being exact. */
+/* .ftz for results that can come near FLT_MIN without being exact. */
 #define TINY(name, attr, op, has_c, expr)                                                          \
     attr static const struct weir_x_inst *name(struct weir_x_warp *w, const struct weir_x_inst *i) \
     {                                                                                              \

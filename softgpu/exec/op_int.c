@@ -241,7 +241,7 @@ static uint64_t extract(uint64_t x, uint32_t pos, uint32_t len, uint32_t width, 
     }
     len = len > 255 ? 255 : len;
     pos = pos > 255 ? 255 : pos;
-    /* Bits beyond the top are the sign, or zero. */
+    /* Bits above the top are copies of the sign, or zero. */
     bool sign = is_signed && (x >> (pos + len - 1 < width ? pos + len - 1 : width - 1) & 1u) != 0;
     uint64_t value = pos >= width ? 0 : x >> pos;
     uint32_t have = pos >= width ? 0 : width - pos;
@@ -443,7 +443,7 @@ CHAIN(64, uint64_t, unsigned __int128)
 MAD_CHAIN(32, uint32_t, int32_t, uint64_t, int64_t)
 MAD_CHAIN(64, uint64_t, int64_t, unsigned __int128, __int128)
 
-/* What one row of the table is for: an opcode, a type, and what else must hold. */
+/* What one row of the table applies to: an opcode, a type, and further conditions. */
 enum form { ANY, LO, HI, WIDE, SATURATE, RELU };
 struct row {
     uint16_t op;

@@ -390,7 +390,7 @@ static bool is_of_space(const struct weir_x_warp *w, uint8_t space, uint64_t add
     case WEIR_X_LOCAL:
     case WEIR_X_PARAM:
         return address >> WEIR_X_WINDOW_SHIFT == window_of(space) >> WEIR_X_WINDOW_SHIFT;
-    default: /* global is what nothing else is */
+    default: /* an address is global if it is in no other space */
         return address - weir_x_window_shared >= WEIR_X_WINDOW_BYTES * WEIR_X_WINDOWS &&
                !is_const(w, address);
     }
@@ -405,7 +405,7 @@ WEIR_X_HANDLER(isspacep)
     return i + 1;
 }
 
-/* The same place in the shared memory of block b. WIDE: 64-bit rows; sub: a is generic */
+/* mapa: the same place in the shared memory of block b. WIDE: 64-bit rows; sub: a is generic */
 WEIR_X_HANDLER(mapa)
 {
     const weir_x_u32 *rank = weir_x_w32(w, i->b);

@@ -25,7 +25,7 @@ struct video {
     bool saturate;
     bool wrap;                        /* of shifts */
     bool minus_ab, minus_c, plus_one; /* of V_MAD */
-    uint8_t scale;                    /* ... how far it is shifted down */
+    uint8_t scale;                    /* how far V_MAD shifts its result down */
     uint8_t bits;                     /* of one element: 32 (scalar), 16, 8 */
     /* Scalar: the part of each that is meant, and of d that is written. */
     uint8_t at_a, bits_a, at_b, bits_b, at_d, bits_d;

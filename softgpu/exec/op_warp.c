@@ -37,7 +37,8 @@ static bool wait_here(struct weir_x_warp *w, const struct weir_x_inst *i)
     return false;
 }
 
-/* true: the warp's mask holds lanes that may go on. false: the handler returns NULL. */
+/* Returns true if the warp's mask now holds only lanes that may go on. false: the handler returns
+ * NULL. */
 bool weir_x_take_part(struct weir_x_warp *w, const struct weir_x_inst *i)
 {
     uint32_t ready = ready_lanes(w, i, w->mask);
@@ -81,7 +82,7 @@ WEIR_X_HANDLER(warp_sync)
         weir_x_warp_fork(w, w->mask & ~ready, i);
         w->groups[w->n_groups - 1].state = WEIR_X_WAIT_SYNC;
     }
-    /* All that these lanes met go on with them. */
+    /* All lanes that have met here go on. */
     uint32_t met = 0;
     WEIR_X_EACH_ACTIVE(w, l, met |= members_of(w, i, l));
     uint32_t n_groups = w->n_groups;

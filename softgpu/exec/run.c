@@ -25,9 +25,9 @@
 
 #define BLOCK_ROUNDS  8u
 #define CALLER_BLOCKS 2u
-/* Of one thread, with all that it calls. */
+/* Most local memory of one thread, with everything that it calls. */
 #define MAX_LOCAL_BYTES (1u << 20)
-/* What the hardware keeps of each block's shared memory for itself. */
+/* Shared memory that the hardware reserves in each block. */
 #define RESERVED_SHARED_BYTES 1024u
 
 static pthread_once_t windows_once = PTHREAD_ONCE_INIT;
@@ -403,7 +403,7 @@ static bool start_threads_locked(struct weir_exec_device *device)
     return true;
 }
 
-/* Is there a thread for it? Not all may have been started. */
+/* Is there a thread that can run the grid? Perhaps not all have been started. */
 static bool has_core_locked(const struct weir_x_grid *grid)
 {
     const struct weir_exec_device *device = grid->device;

@@ -3,7 +3,8 @@
 
 #define WORDS (WEIR_EXEC_MAX_SMS / 64)
 
-/* Of so many host threads the one of index `t` stands for the SMs t, t + threads, t + 2 threads. */
+/* Of `threads` host threads, the one of index `t` acts as the SMs t, t + threads, t + 2 threads and
+ * so on. */
 uint32_t weir_exec_sm_at(const struct weir_exec_device *device, uint32_t place)
 {
     const struct weir_exec_device_params *p = &device->params;

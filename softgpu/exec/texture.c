@@ -19,8 +19,8 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct weir_exec_texture *objects[OBJECTS]; /* atomic; written under lock */
-static uint32_t first_free;                        /* a hint; under lock */
-static uint32_t running;                           /* grids; atomic */
+static uint32_t first_free;                        /* a hint; guarded by lock */
+static uint32_t running;                           /* atomic: number of running grids */
 
 /* Taken out of the table, but a grid that was running then may still read it. Under lock. */
 struct retired {
@@ -131,12 +131,12 @@ static uint32_t channel_bytes(enum weir_exec_texture_format format)
     return 4;
 }
 
-/* What one fetch works on. */
+/* The state of one fetch. */
 struct sampler {
     struct weir_x_warp *w;
     const struct weir_exec_texture *t;
     const struct weir_exec_texture_level *level;
-    bool bad; /* memory that is not there */
+    bool bad; /* the memory does not exist */
 };
 
 /* Index of a texel by address mode; -1 is the border. */
@@ -173,7 +173,7 @@ static const char *texel_pointer(struct sampler *s, int64_t x, int64_t y, int64_
     return p;
 }
 
-/* One channel as raw bits, sign-extended. */
+/* Read one channel as raw bits, sign-extended. */
 static int64_t raw_channel(const struct weir_exec_texture *t, const char *p, uint32_t channel)
 {
     uint32_t bytes = channel_bytes(t->format);

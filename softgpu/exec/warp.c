@@ -20,7 +20,7 @@
 /* Instructions before a divergent warp turns to another of its groups. */
 #define GROUP_QUANTUM 512u
 
-/* Of one core: what deep recursion can take before it is a stack overflow. */
+/* Most frame memory of one core: deeper recursion is a stack overflow. */
 #define MAX_FRAME_BYTES (1ull << 30)
 
 static uint32_t size_class(uint32_t bytes)
