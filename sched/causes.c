@@ -1,10 +1,10 @@
 /*
- * Why items wait, for schedule traces. After each decision every queue whose next item waits is
- * asked for the cause, as the decision has just found it; a record is made when that has changed.
- * So a trace says of each moment of a wait what it was for, and nobody has to reckon it again.
+ * Why items wait, for schedule traces. After each decision the cause is determined for every queue
+ * whose next item waits, and recorded when it has changed. So a trace gives the cause of each
+ * moment of a wait, and readers need not work it out.
  *
- * Only while nothing may pass beside the scheduler, as while a host records: a host that does not
- * record pays nothing for it.
+ * This happens only while no work may bypass the scheduler, as in a host that records. A host that
+ * does not record pays nothing for it.
  */
 #include "sched/private.h"
 
@@ -15,7 +15,7 @@ const struct weir_sched_cause_info weir_sched_causes[WEIR_SCHED_CAUSE_COUNT] = {
 #undef WEIR_SCHED_CAUSE
 };
 
-/* Has the tenant work at the front of a queue on the device, of this resource? */
+/* Has the tenant a head item of this resource? */
 static bool is_at_front(const struct weir_sched *sched, enum weir_sched_resource resource,
                         const struct tenant *tenant)
 {
@@ -27,7 +27,7 @@ static bool is_at_front(const struct weir_sched *sched, enum weir_sched_resource
     return front != NULL;
 }
 
-/* Its turn has come, or nobody's has. */
+/* The cause for a queue whose tenant has the turn, or while nobody has it. */
 static enum weir_sched_cause cause_of_due(const struct weir_sched *sched, const struct queue *queue)
 {
     const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
@@ -83,7 +83,7 @@ static enum weir_sched_cause cause_of_copy(const struct weir_sched *sched,
     return front != NULL ? WEIR_SCHED_CAUSE_CLASS : WEIR_SCHED_CAUSE_TURN;
 }
 
-/* The first item of a queue that waits: a stopped one, or the next to be granted. */
+/* Record the cause of a queue's first item that waits: a stopped one, or the next to be granted. */
 static void look(struct weir_sched *sched, const struct queue *queue)
 {
     bool is_stopped = queue->first != NULL && queue->first->state == WEIR_SCHED_STOPPED;

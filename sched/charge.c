@@ -1,33 +1,33 @@
 /*
- * Service, charged as time passes.
+ * Charge tenants for their service as time passes.
  *
- * Of each queue only the first item on the device is at work (the others wait for it): the fronts.
- * A copy direction is served in equal parts to its fronts. SMs go to the fronts of compute in the
- * order in which they came to the device, higher classes first, as the device itself deals them
- * out: whoever has a range of SMs pays for that range, whoever has none for all that are left, so
- * that a newcomer behind a kernel that runs out pays nothing until it is gone. Items with a block
- * limit share SMs with each other, and what they have is charged in equal parts.
+ * Only the first item of each queue on the device is at work, since the others wait for it. These
+ * are the head items (front_* in the code). The head items of a copy direction share it equally.
+ * The head items of compute get SMs in the order in which they came to the device, higher classes
+ * first, as the device itself assigns them. An item with a range of SMs pays for that range, an
+ * item without one for all SMs that are left. So a newcomer behind a kernel that ends pays nothing
+ * until it has ended. Items with a block limit share SMs with each other and pay equal parts.
  *
- * The device may let one that came later go in between. When such a one ends, what it is known to
- * take is charged to its tenant, and the one before it gets a credit.
+ * The device may run a later item in between. When such an item ends, its tenant is charged the
+ * item's known duration (its claim), and the tenant of the head item before it gets a credit.
  *
- * Small work is dealt the SMs that it needs, and all of them if there is nothing else on the device
- * and somebody waits: who waits for a turn is to get its share of the time, and not of the SMs that
- * the other happens to need.
+ * Small items get the SMs that they need. They get all SMs if there is nothing else on the device
+ * and another tenant waits: that tenant is to get its share of the time, and not of the SMs that
+ * the small items happen to need.
  *
- * Where equals share the device, one below the other (fill.c), time says little of what either had:
- * in the end each pays for its items what they are known to take alone.
+ * Where one tenant fills below an equal (fill.c), time says little about the SMs that either had.
+ * So in the end each pays for its items what they are known to take alone.
  *
- * An item that is at the front may be waiting itself: for a host function, for a value, for a
- * kernel that comes later. Nobody says so; but when one behind it ends as soon as if it had been
- * alone, those before it do not hold the device. They are dealt to last from then on.
+ * A head item may itself wait for a host function, a value or a later kernel. The scheduler cannot
+ * see this; but when an item behind it ends as soon as if it had been alone, the head items before
+ * that one do not hold the device. From then on they get SMs last.
  */
 #include "sched/private.h"
 
 #include <assert.h>
 
-#define LONG_NS       50000000u /* nothing that is known takes so long */
-#define FILLED_MAX_NS 5000000u  /* of the device's time: what fillers paid is remembered */
+#define LONG_NS       50000000u /* no known item takes so long */
+#define FILLED_MAX_NS 5000000u  /* bound on filled_ns, as time of the device */
 
 static bool goes_before(const struct item *a, const struct item *b)
 {
@@ -73,13 +73,13 @@ void front_remove(struct weir_sched *sched, struct item *item)
     item->is_front = false;
 }
 
-/* Is it kept to some SMs, or to some blocks on each, or does it need no more? */
+/* Is the item kept to some SMs, or to some blocks on each, or is it small? */
 static bool is_placed(const struct item *item)
 {
     return !is_everywhere(&item->place) || item->small_sms != 0;
 }
 
-/* The first that is not kept to a place, if the item is behind it. */
+/* The first head item that holds the device without a place, if it is before `item`; or NULL. */
 static struct item *front_before(const struct weir_sched *sched, const struct item *item)
 {
     struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
@@ -90,7 +90,7 @@ static struct item *front_before(const struct weir_sched *sched, const struct it
     return front != item ? front : NULL;
 }
 
-/* What an item that is done must have been served beside those before it. */
+/* The time that an ended item must have been served beside those before it. */
 static uint64_t claim_ns(const struct weir_sched *sched, const struct item *done)
 {
     uint64_t served_ns = done->served_ns / sched->config.sms;
@@ -99,7 +99,7 @@ static uint64_t claim_ns(const struct weir_sched *sched, const struct item *done
     return min_u64(claim, sched->now_ns - done->started_ns);
 }
 
-/* Was it done as if nothing had been before it? Or has that been there for very long? */
+/* Did an item end as if nothing had been before it? Or has `before` been there for very long? */
 static bool went_past(const struct weir_sched *sched, const struct item *before,
                       const struct item *done)
 {
@@ -117,7 +117,7 @@ void fronts_disturb(struct weir_sched *sched)
     }
 }
 
-/* It is charged its claim, of which the one before it had nothing. */
+/* Charge an ended item its claim, in which the item before it was not served. */
 static uint64_t charge_claim(struct weir_sched *sched, struct item *done, struct item *before)
 {
     uint64_t claim = claim_ns(sched, done);
@@ -143,7 +143,7 @@ void fronts_yield(struct weir_sched *sched, struct item *done)
         return;
     }
     before = front_before(sched, done);
-    if (done->filler) { /* it had what others left; they pay for their own time all the same */
+    if (done->filler) { /* others that had left it SMs pay for their own time all the same */
         (void)charge_claim(sched, done, before);
         return;
     }
@@ -174,12 +174,12 @@ bool is_among_equals(const struct weir_sched *sched, const struct item *item)
 }
 
 /*
- * Beside small work an item is charged the SMs that this leaves, for as long as it takes, and in
- * the end what it takes alone. The difference is the small work's: it was charged for SMs that the
- * item had after all, or it made the item slower, since both want the same memory. So both are
- * charged as if they had taken turns, and all together what the device has. But the small work owes
- * no more than half of what the item was charged: else who makes kernels longer than they are known
- * to be would have the others pay for them.
+ * The service that small items owe for an ended item. Beside small items an item is charged the SMs
+ * that these leave while it runs, and in the end what it takes alone. The small items pay, or get
+ * back, the difference: they were charged for SMs that the item had after all, or they slowed it
+ * down, since both use the same memory. So both are charged as if they had taken turns. But small
+ * items owe at most half of what the item was charged: otherwise a tenant whose kernels are longer
+ * than they are known to be would have the others pay for them.
  */
 static int64_t owed_by_small(const struct weir_sched *sched, const struct item *done,
                              int64_t costs_ns)
@@ -210,7 +210,7 @@ static void charge_queue(struct queue *queue, int64_t more_ns)
     queue->service_ns += more_ns > 0 ? (uint64_t)more_ns : 0;
 }
 
-/* Tenants of one class have paid for filling: add it up, less what leaders were paid back. */
+/* Add to filled_ns what equals paid for filling, or subtract what leaders got back. */
 static void note_filled(struct weir_sched *sched, int64_t paid_ns, int64_t most_ns)
 {
     sched->filled_ns += paid_ns;
@@ -244,7 +244,7 @@ void charge_by_work(struct weir_sched *sched, const struct item *done)
         }
         note_filled(sched, more_ns + (done->fills_equal ? paid_ns : 0), most_ns);
     } else if (done->beside_small) {
-        int64_t back_ns = owed_ns > 0 ? owed_ns : 0; /* at most */
+        int64_t back_ns = owed_ns > 0 ? owed_ns : 0; /* most that it gets back */
 
         more_ns = more_ns > -back_ns ? more_ns : -back_ns;
         sched->turn.used_ns += more_ns > 0 && done->queue->tenant == sched->turn.leader
@@ -257,22 +257,22 @@ void charge_by_work(struct weir_sched *sched, const struct item *done)
     sched->small_owe_ns += owed_ns;
 }
 
-/* What a front is served in a step. */
+/* The service of a head item in a step. */
 struct part {
     struct item *item;
     uint64_t service_ns;
-    uint32_t with;      /* the part whose range it shares; its own index: nobody's */
-    uint32_t range_sms; /* of that part: what all who share have of it */
+    uint32_t with;      /* index of the part whose range it shares, or its own index */
+    uint32_t range_sms; /* SMs that all items that share this part's range have */
 };
 
-#define PARTS_MAX 128u /* more fronts than that are never served at a time, not even together */
+#define PARTS_MAX 128u /* at most so many head items are served at a time */
 
 static void pay(struct weir_sched *sched, struct item *item, enum weir_sched_resource resource,
                 uint64_t service_ns, uint64_t ns)
 {
     item->served_ns += service_ns;
     item->busy_ns += ns;
-    if (resource == WEIR_SCHED_COMPUTE) { /* what it was charged for others' work */
+    if (resource == WEIR_SCHED_COMPUTE) { /* use up its credit first */
         uint64_t credit_ns = min_u64(item->queue->tenant->credit_ns, service_ns);
 
         item->queue->tenant->credit_ns -= credit_ns;
@@ -321,7 +321,7 @@ static uint32_t find_range(const struct part *parts, uint32_t count, const struc
     return i;
 }
 
-/* Several of a tenant's in one range: it pays for the range once, each as large as its own is. */
+/* A tenant pays once for a range that several of its items share, in proportion to their sizes. */
 static void share_range(struct part *parts, uint32_t count, uint32_t first)
 {
     uint64_t sms = 0;
@@ -331,7 +331,7 @@ static void share_range(struct part *parts, uint32_t count, uint32_t first)
         sms += parts[i].with == first ? parts[i].item->place.sm_count : 0;
         whole_ns += parts[i].with == first ? parts[i].service_ns : 0;
     }
-    assert(sms != 0); /* the first itself is one of them */
+    assert(sms != 0); /* parts[first] is one of them */
     for (uint32_t i = first; i < count; i++) {
         if (parts[i].with == first) {
             parts[i].service_ns = whole_ns * parts[i].item->place.sm_count / sms;
@@ -339,7 +339,7 @@ static void share_range(struct part *parts, uint32_t count, uint32_t first)
     }
 }
 
-/* Does somebody of the leader's class have work, none of which is on the device? */
+/* Has a tenant of the leader's class or above work, of which none is on the device? */
 static bool keeps_waiting(const struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
@@ -353,17 +353,16 @@ static bool keeps_waiting(const struct weir_sched *sched)
     return false;
 }
 
-/* ns * claim may be beyond 64 bits. */
+/* In double, since ns * claim may exceed 64 bits. */
 static uint64_t part_of(uint64_t ns, uint64_t claim, uint64_t claims)
 {
     return (uint64_t)((double)ns * (double)claim / (double)claims);
 }
 
 /*
- * To small work what it needs, or of all SMs the part that all of it together leaves it. Where it
- * has the device and anybody is in company, or kept waiting, it pays for all of the device, in
- * proportion to what it needs, and the more for being above (small.c): what it leaves is nobody's
- * for its sake.
+ * Deal SMs to small items: what they need, or less if there are not enough. If only small items are
+ * on the device and they are of several tenants or keep another waiting, they pay for all SMs, in
+ * proportion to their claims (small.c): nobody else can have the SMs that they leave idle.
  */
 static uint32_t deal_small(const struct weir_sched *sched, uint64_t ns, struct part *parts,
                            uint32_t *left)
@@ -396,8 +395,8 @@ static uint32_t deal_small(const struct weir_sched *sched, uint64_t ns, struct p
     return count;
 }
 
-/* Deal SMs out: first to small work, then by ranges and to whoever takes all,
- * then what is left to those with block limits. */
+/* Deal SMs out: first to small items, then to items with ranges or without a place, then what is
+ * left to items with block limits. */
 static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
 {
     uint32_t left = sched->config.sms;
@@ -439,7 +438,7 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
     shared_ns = ns * left;
     for (uint32_t i = small_count; i < count; i++) {
         if (parts[i].item->place.block_limit != 0) {
-            assert(sharing != 0); /* it was counted above */
+            assert(sharing != 0); /* the loop above counted it */
             parts[i].service_ns = shared_ns / sharing;
             shared_ns -= parts[i].service_ns;
             sharing--;
@@ -448,7 +447,7 @@ static uint32_t deal(struct weir_sched *sched, uint64_t ns, struct part *parts)
     return count;
 }
 
-/* Whose company an item is in, for what can be learned from it. */
+/* Note the item that ran beside another, for learn_durations.c. */
 static void note_company(struct item *item, const struct item *beside, uint64_t ns)
 {
     struct company company = {.key = beside->params.key,
@@ -464,7 +463,7 @@ static void note_company(struct item *item, const struct item *beside, uint64_t 
     }
 }
 
-/* A leader that lingers keeps others away: it pays for what nobody uses, if there are others. */
+/* A leader that lingers keeps waiting tenants from the device, so it pays for the idle time. */
 static void charge_lingering(struct weir_sched *sched, uint64_t ns)
 {
     struct turn *turn = &sched->turn;
@@ -479,8 +478,7 @@ static void charge_lingering(struct weir_sched *sched, uint64_t ns)
     }
 }
 
-/* Small work at the front pays what small work owes, or is paid back, in proportion to what it is
- * served. */
+/* Charge, or pay back, small_owe_ns to the small head items in proportion to their service. */
 static void settle_with_small(struct weir_sched *sched, const struct part *parts, uint32_t count)
 {
     double all_ns = 0;
@@ -495,7 +493,7 @@ static void settle_with_small(struct weir_sched *sched, const struct part *parts
     sched->small_owe_ns = all_ns > 0 ? 0 : sched->small_owe_ns;
 }
 
-/* Was the whole device dealt to small work? */
+/* Was the whole device dealt to small items? */
 static bool is_crowd(const struct weir_sched *sched, uint64_t ns, const struct part *parts,
                      uint32_t count)
 {
@@ -526,7 +524,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
         pay(sched, item, WEIR_SCHED_COMPUTE, parts[i].service_ns, ns);
         group_serve(sched, item, parts[i].service_ns, ns);
         item->beside_waits |= waits && !item->waits;
-        /* What was granted while it filled is not of this turn. */
+        /* An item that was granted while its tenant filled does not count for this turn. */
         led |=
             item->queue->tenant == sched->turn.leader && !(item->fills_equal && item->beside_small);
         if (count == 1) {
@@ -543,7 +541,7 @@ static void charge_compute(struct weir_sched *sched, uint64_t ns)
         small_sms(parts[count - 1].item) == 0) {
         parts[count - 1].item->with_small_ns += parts[count - 1].service_ns != 0 ? ns : 0;
     }
-    if (count != 0 && small_sms(parts[0].item) != 0) { /* small work is dealt to first */
+    if (count != 0 && small_sms(parts[0].item) != 0) { /* small items come first */
         settle_with_small(sched, parts, count);
         for (struct item *i = sched->front_first[0]; i != NULL; i = i->front_next) {
             i->beside_small = true;

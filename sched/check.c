@@ -1,7 +1,7 @@
-/* What must hold between calls. Costs a look at everything; for tests, fuzzers and debug builds. */
+/* Invariants between calls. A check looks at everything: for tests, fuzzers and debug builds. */
 #include "sched/private.h"
 
-/* What a walk over queues and items adds up to. */
+/* Sums over all queues and items. */
 struct sums {
     uint32_t items, queues, busy, members, fillers, equal_fillers, teachers;
     uint32_t fronts[RESOURCES], listed[RESOURCES], on[RESOURCES], tenants[RESOURCES];
@@ -150,7 +150,7 @@ static const char *check_tenant(const struct weir_sched *sched, const struct ten
     return NULL;
 }
 
-/* Two neighbours of a direction's list. */
+/* Are two neighbours of a direction's list in order? */
 static bool is_in_order(const struct queue *a, const struct queue *b)
 {
     enum weir_priority of_a = a->tenant->view.priority;
@@ -206,7 +206,7 @@ static const char *check_lists(const struct weir_sched *sched, const struct sums
     return NULL;
 }
 
-/* Has a member no range of SMs, or one that is another's, too? */
+/* Has a member no range of SMs, or one that overlaps another's? */
 static bool places_overlap(const struct turn *turn)
 {
     bool overlap = false;

@@ -2,21 +2,20 @@
  * Copies: each direction has a list of queues whose next item is a copy that way, higher classes
  * first, then by their tenants' shares (copy_share.c).
  *
- * Without a policy of kind ORDER the shortest of the first few whose shares allow it is granted:
- * while one tenant alone copies that way, up to alone_ns; else, and for a moment after that, up to
- * inflight_ns of predicted rest in the direction, so that the copy engine never waits and a
- * newcomer waits for little more than the copy that runs. With such a policy a copy is granted when
- * the device has less than inflight_ns to do in that direction: one runs, one follows at once,
- * everything else is still to be decided. It chooses among the tenants that are not ahead of the
- * first of the list by more than ORDER_SLACK_NS.
+ * Without a policy of kind ORDER the shortest of the first few copies whose shares allow it is
+ * granted. If one tenant alone copies in a direction, it gets up to alone_ns. If several do, or did
+ * a moment ago, they get up to inflight_ns of predicted rest in the direction, so that the copy
+ * engine never waits and a newcomer waits for little more than the copy that runs. With such a
+ * policy a copy is granted when the device has less than inflight_ns to do in the direction: one
+ * runs, one follows at once, all others are decided later. The policy chooses among the tenants
+ * that are not ahead of the first of the list by more than ORDER_SLACK_NS.
  *
- * A copy in pieces goes on before another is chosen (copy_share.c). One of LONG_COPY_NS or more has
- * the direction for itself, where several tenants copy: it waits for the end of those before it,
- * and the next for its.
+ * A copy in pieces continues before another is chosen (copy_share.c). If several tenants copy, a
+ * copy of LONG_COPY_NS or more has the direction for itself: it waits for the end of the copies
+ * before it, and the next copy waits for its end.
  *
- * A task, as CuMAS has it: copies to the device, then compute, then copies back. A queue's task
- * under way and its last one are kept, because live the items behind the next one are not known
- * yet.
+ * A task, as CuMAS defines it, is copies to the device, then compute, then copies back. A queue
+ * keeps its task under way and its last one, because a live program's later items are not known.
  *
  * Source: CuMAS (ICS 2016) 3.1, 3.2
  */
@@ -31,7 +30,7 @@
 
 /* ---- tasks ---- */
 
-/* Does an item begin a new task, after what this one has had? */
+/* Does an item of this resource begin a new task after the items of `task`? */
 static bool begins_task(const struct task *task, enum weir_sched_resource resource)
 {
     return resource == WEIR_SCHED_TO_DEVICE
@@ -54,7 +53,7 @@ void task_grow(struct weir_sched *sched, struct item *item)
     sched->memory_bytes += item->params.memory_bytes;
 }
 
-/* Its memory is free again once its last copy back is done. */
+/* Free the memory of a task that has ended with its last copy back. */
 void task_shrink(struct weir_sched *sched, struct queue *queue)
 {
     const struct item *next = queue->candidate;
@@ -66,13 +65,13 @@ void task_shrink(struct weir_sched *sched, struct queue *queue)
     }
 }
 
-/* Of a copy in pieces, those that have not come yet. */
+/* The time of the pieces of a copy that have not arrived yet. */
 static uint64_t rest_behind_ns(const struct item *item)
 {
     return item->next == NULL ? item->rest_ns : 0;
 }
 
-/* What is to come of the task that a queue's candidate stands in. */
+/* The rest of the task from the queue's listed copy on. */
 static struct weir_policy_task task_ahead(const struct queue *queue)
 {
     const struct item *copy = queue->listed;
@@ -112,7 +111,7 @@ static uint64_t rest_ns(const struct weir_sched *sched, const struct item *item)
     return item->counted_ns - min_u64(served_time_ns(sched, item), item->counted_ns);
 }
 
-/* Predicted rest of what is at work in a direction: fronts, and the copies behind each. */
+/* Predicted rest of the copies on the device in a direction: head items and those behind them. */
 static uint64_t busy_ns(const struct weir_sched *sched, enum weir_sched_resource way)
 {
     uint64_t sum_ns = 0;
@@ -123,7 +122,7 @@ static uint64_t busy_ns(const struct weir_sched *sched, enum weir_sched_resource
     return sum_ns;
 }
 
-/* What the last task had of a resource, and this one has not had yet. */
+/* The time on a resource that the last task had beyond this one. */
 static uint64_t missing_ns(const struct queue *queue, const struct task *known,
                            enum weir_sched_resource resource)
 {
@@ -133,9 +132,9 @@ static uint64_t missing_ns(const struct queue *queue, const struct task *known,
 }
 
 /*
- * What a queue's task under way still takes of each resource: what is granted, what waits behind
- * it, and where the queue ends early, what its last task had. A task whose next copy to the device
- * waits is asked about by itself.
+ * The time that a queue's task under way still needs of each resource: its granted items, those
+ * that wait behind them, and those that have not arrived, as in the last task. Nothing is counted
+ * from the next copy to the device on, because that is a candidate of its own.
  */
 static void task_rest(const struct weir_sched *sched, const struct queue *queue,
                       struct task *ret_rest)
@@ -161,7 +160,7 @@ static void task_rest(const struct weir_sched *sched, const struct queue *queue,
     }
 }
 
-/* Put a task behind what there is: each resource is free when that is done. */
+/* Add a task behind the others, to find when each resource is free. */
 static void busy_append(uint64_t *busy_ns, const struct task *rest)
 {
     const uint64_t *ns = rest->ns;
@@ -179,8 +178,8 @@ static void busy_append(uint64_t *busy_ns, const struct task *rest)
     busy_ns[WEIR_SCHED_FROM_DEVICE] += ns[WEIR_SCHED_FROM_DEVICE];
 }
 
-/* Until each resource is free of the tasks under way, one behind the other: those that copy to the
- * device come last. */
+/* The time until the tasks under way, one after the other, leave each resource free. Tasks that
+ * copy to the device come last. */
 static void busy_with_tasks(const struct weir_sched *sched, uint64_t *ret_busy_ns)
 {
     struct task rest;
@@ -208,12 +207,12 @@ static bool is_long(const struct item *copy)
 }
 
 /*
- * Does a copy have to wait for the end of those at work in its direction, but for pieces of its
- * own, and until when? For that of a long one, and if it is long itself, for that of any. Where the
- * long one is under way by then, too, the other's end is not seen before its own, nor does what the
- * other's stream holds next begin (H200, 2026-11-23: kernels waited 3 ms for data that had long
- * been there, and 2.5 to 5 ms where a copy of 0.1 ms had been granted just before the long one).
- * Once an end is overdue it is waited for no longer: it may be waiting itself.
+ * Must a copy wait for the end of other queues' copies in its direction, and until when? It waits
+ * for a long copy and, if it is long itself, for any. If both were on the device, the end of the
+ * shorter would not be seen before the end of the long one, and its stream would not go on either
+ * (H200, 2026-11-23: kernels waited 3 ms for data that had long been there, and 2.5 to 5 ms where a
+ * copy of 0.1 ms had been granted just before the long one). It does not wait for an overdue end,
+ * since that copy may be waiting itself.
  */
 static bool has_to_wait(const struct weir_sched *sched, enum weir_sched_resource way,
                         const struct queue *own, bool for_any, uint64_t *wake_ns)
@@ -231,7 +230,7 @@ static bool has_to_wait(const struct weir_sched *sched, enum weir_sched_resource
     return hold != 0;
 }
 
-/* Does a queue's copy have to wait for another's end, or for the next of who had the direction? */
+/* Must a queue's copy wait for another's end, or for the next copy of the last tenant? */
 static bool is_held(struct weir_sched *sched, enum weir_sched_resource way,
                     const struct queue *queue, uint64_t *wake_ns)
 {
@@ -249,7 +248,7 @@ static bool is_held(struct weir_sched *sched, enum weir_sched_resource way,
     return true;
 }
 
-/* It goes next, when it has not to wait any more. */
+/* Choose the queue whose copy is granted next, as soon as it need not wait. */
 static void name_next(struct weir_sched *sched, enum weir_sched_resource way, struct queue *queue)
 {
     const struct item *copy = queue->listed;
@@ -268,7 +267,7 @@ static void grant_copy(struct weir_sched *sched, struct queue *queue)
     tenant_refresh(sched, queue->tenant);
 }
 
-/* The queue whose copy goes on before `next`, if its next piece is there. */
+/* The queue whose copy in pieces continues before `next`, if its next piece has arrived. */
 static struct queue *next_piece(const struct weir_sched *sched, enum weir_sched_resource way,
                                 const struct queue *next)
 {
@@ -279,9 +278,9 @@ static struct queue *next_piece(const struct weir_sched *sched, enum weir_sched_
 }
 
 /*
- * Of the queues that have room for more of their own: the shortest copy among the first LOOK_AT
- * whose tenants are not ahead of the first by more than SHORT_SLACK_NS. What waits for the data of
- * a short copy need not wait for a long one, too.
+ * The queue with the shortest copy among the first LOOK_AT that have room for more and whose
+ * tenants are not ahead of the first by more than SHORT_SLACK_NS. Work that needs the data of a
+ * short copy then need not wait for a long one, too.
  */
 static struct queue *shortest_with_room(const struct weir_sched *sched,
                                         enum weir_sched_resource way, uint64_t bound_ns)
@@ -308,7 +307,7 @@ static struct queue *shortest_with_room(const struct weir_sched *sched,
     return best;
 }
 
-/* Whose copy is next, without a policy: NULL if none has room. */
+/* The queue whose copy is next without a policy; NULL: none has room. */
 static struct queue *next_by_shares(const struct weir_sched *sched, enum weir_sched_resource way,
                                     uint64_t bound_ns)
 {
@@ -321,7 +320,7 @@ static struct queue *next_by_shares(const struct weir_sched *sched, enum weir_sc
     return whole->on_device == 0 || queue_rest_ns(sched, whole) < bound_ns ? whole : NULL;
 }
 
-/* Somebody of a lower class has waited too long: its queue, once each starve_ns at most. */
+/* A queue whose copy has waited for starve_ns, at limited intervals; or NULL. */
 static struct queue *starved(struct weir_sched *sched, enum weir_sched_resource way)
 {
     struct queue *oldest = sched->copy_first[way];
@@ -417,7 +416,7 @@ static uint32_t collect(const struct weir_sched *sched, enum weir_sched_resource
     return count;
 }
 
-/* Which of the tasks; WEIR_POLICY_WAIT: none. */
+/* Ask the policy for a task's index; WEIR_POLICY_WAIT: none. */
 static uint32_t ask_order(struct weir_sched *sched, enum weir_sched_resource way,
                           const struct weir_policy_task *tasks, uint32_t count)
 {
@@ -441,7 +440,7 @@ static uint32_t ask_order(struct weir_sched *sched, enum weir_sched_resource way
     return pick;
 }
 
-/* Is it time to decide which copy is next? Else *wake_ns is when it will be. */
+/* Is it time to decide which copy is next? If not, *wake_ns is when it will be. */
 static bool is_due(const struct weir_sched *sched, enum weir_sched_resource way, uint64_t *wake_ns)
 {
     uint64_t left_ns = busy_ns(sched, way);
@@ -459,8 +458,8 @@ static bool is_due(const struct weir_sched *sched, enum weir_sched_resource way,
 }
 
 /*
- * Whose copy is next: asked for once, though it may have to wait for the end of another then,
- * unless somebody comes of a higher class, or who is behind it by too much. NULL: nobody's.
+ * The queue whose copy the policy named, or names now. It is asked once, though the copy may then
+ * wait for another's end, unless a tenant of a higher class or one far behind arrives. NULL: none.
  */
 static struct queue *next_in_order(struct weir_sched *sched, enum weir_sched_resource way)
 {

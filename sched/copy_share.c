@@ -29,19 +29,19 @@
  */
 #include "sched/private.h"
 
-#define FRACTION_BITS 10 /* virtual time counts in 1/1024 ns at weight 1 */
-#define WAIT_PART     8u /* of a tenant's copies between two pauses: others wait no longer .. */
-#define WAIT_MAX_NS   500000u             /* .. nor longer than this */
-#define COPY_SLICE_NS 5000000u            /* a change costs some 60 us: little more than 1 % */
-#define COPY_TAIL_NS  (COPY_SLICE_NS / 4) /* a rest so short is not put off */
-#define END_SEEN_NS   40000u /* until the end of a copy is seen and the next one has begun */
+#define FRACTION_BITS 10       /* virtual time counts in 1/1024 ns at weight 1 */
+#define WAIT_PART     8u       /* others wait at most 1/WAIT_PART of a tenant's stretch_ns, */
+#define WAIT_MAX_NS   500000u  /* and at most this long */
+#define COPY_SLICE_NS 5000000u /* a change of copies costs some 60 us: little more than 1 % */
+#define COPY_TAIL_NS  (COPY_SLICE_NS / 4) /* a copy with a shorter rest continues to its end */
+#define END_SEEN_NS   40000u              /* from the end of a copy until the next one begins */
 
 static uint64_t to_virtual(const struct tenant *tenant, uint64_t ns)
 {
     return (min_u64(ns, PREDICTED_MAX_NS) << FRACTION_BITS) / tenant->view.weight;
 }
 
-/* Virtual times run free. */
+/* Compare virtual times, which may wrap around. */
 static bool is_before(uint64_t a, uint64_t b)
 {
     return (int64_t)(a - b) < 0;
@@ -69,7 +69,7 @@ void copy_tag(struct weir_sched *sched, struct item *item)
     share->latest = later_of(share->latest, tenant->copy_end[way]);
 }
 
-/* A tenant has copies of a direction again: how long had it none? */
+/* A tenant has copies of a direction again: note the length of the pause. */
 static void note_gap(const struct weir_sched *sched, struct tenant *tenant,
                      enum weir_sched_resource way)
 {
@@ -150,7 +150,7 @@ void copy_unlist(struct weir_sched *sched, struct queue *queue)
     }
 }
 
-/* In another class its place is at that class's virtual time. */
+/* In its new class the tenant starts at that class's virtual time. */
 void copies_change_class(struct weir_sched *sched, struct tenant *tenant)
 {
     for (int way = WEIR_SCHED_TO_DEVICE; way < RESOURCES; way++) {
@@ -163,7 +163,7 @@ void copies_change_class(struct weir_sched *sched, struct tenant *tenant)
     }
 }
 
-/* The tenant that others waited for pays for the time in which nobody copied. */
+/* The tenant that others waited for pays for the idle time. */
 static void pay_for_waiting(struct weir_sched *sched, struct copy_share *share,
                             enum weir_sched_resource way)
 {

@@ -8,7 +8,7 @@
 #define QUEUES_MAX  (1u << 24)
 #define ITEMS_MAX   (1u << 26)
 
-/* Bytes a nanosecond, of what was never seen. */
+/* Speeds in bytes a nanosecond assumed for copies and memsets without a prediction. */
 #define GUESS_BUS_GB_S    40u
 #define GUESS_MEMORY_GB_S 1000u
 
@@ -22,8 +22,8 @@ void weir_sched_config_init(struct weir_sched_config *config, uint32_t sms)
         .quiet_ns = 2000000,
         .starve_ns = 2000000000,
         .lease_ns = 2000000000,
-        .stop_ns = 25000,   /* 11-20 us until seen, and a task of about 10 us */
-        .launch_ns = 12000, /* an end seen on the host, a launch, its first block */
+        .stop_ns = 25000,   /* 11-20 us until the stop is seen, and a task of about 10 us */
+        .launch_ns = 12000, /* until the host sees an end, launches, and the first block runs */
         .overhead_ppm = 15000,
         .order_window = 8,
     };
@@ -201,7 +201,8 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
     return WEIR_OK;
 }
 
-/* Its place among fronts and in lists of copies follows its class: all out, and all in again. */
+/* Change a tenant's class. Its head items and listed copies are sorted by class, so list them
+ * again. */
 static void resort(struct weir_sched *sched, struct tenant *tenant, enum weir_priority priority)
 {
     for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
@@ -269,7 +270,7 @@ static bool are_apart(const struct weir_sched *sched)
     return false;
 }
 
-/* A tenant's queues have changed: are they of one domain? */
+/* After a tenant's queues changed: note whether they have one domain. */
 static void domain_refresh(struct weir_sched *sched, struct tenant *tenant)
 {
     uint32_t index = 0;

@@ -1,16 +1,16 @@
 /*
- * Decisions about compute: who has it (the turn), what of others is stopped, what is granted.
+ * Decisions about compute: which tenants have the turn, which items are stopped and granted.
  *
- *     one tenant ready    everything is granted, up to alone_ns
+ *     one tenant ready    its items are granted, up to alone_ns
  *     several             the policy `next` names a leader for a slice; a group around it (group.c)
- *                         has the device; who is not in it is stopped where that can be and pays,
- *                         or runs out; members are granted up to inflight_ns a queue
+ *                         has the device. Items of other tenants are stopped where that is possible
+ *                         and pays, or run to their end. Members get up to inflight_ns a queue
  *
- * The slice is time in which the leader was served: behind a kernel that runs out it does not pass.
- * A leader without work keeps its place for linger_ns, and pays for it. Before the policy the
- * watchdog is asked (watchdog.c).
+ * The slice counts time in which the leader is served, not its wait for others' kernels to end. A
+ * leader without work keeps its place for linger_ns, and pays for it. The watchdog is asked before
+ * the policy (watchdog.c).
  *
- * Everything here is a function of what the core knows and of the time it was given.
+ * Decisions depend only on the core's state and on the time it was given.
  */
 #include "sched/private.h"
 
@@ -70,7 +70,7 @@ static uint32_t longest_waiting(struct weir_sched *sched,
     return best;
 }
 
-/* Of these tenants; leader: NULL, or who has it until then. */
+/* Ask the policy to choose among these tenants. leader: the present one, or NULL. */
 static struct weir_policy_choice ask_next(struct weir_sched *sched, enum weir_policy_why why,
                                           const struct tenant *leader,
                                           const struct weir_policy_tenant *const *ready,
@@ -103,7 +103,7 @@ static struct weir_policy_choice ask_next(struct weir_sched *sched, enum weir_po
     return choice;
 }
 
-/* May all that a tenant has on the device be moved? */
+/* Can all of a tenant's compute on the device be moved? */
 static bool all_movable(const struct weir_sched *sched, const struct tenant *tenant)
 {
     if (sched->env.resize == NULL) {
@@ -156,9 +156,9 @@ static void choose(struct weir_sched *sched, enum weir_policy_why why)
 }
 
 /*
- * Has the leader nothing to be granted, and of each queue one last piece of compute on the device,
- * before a copy? Whoever is next could be there when that is done, as at the end of a slice.
- * *wake_ns: when no more than inflight_ns of it will be left.
+ * Is the leader's work about to end: nothing can be granted, and each queue has at most one compute
+ * item on the device, with a copy behind it? Then the next leader can be granted work now, as at
+ * the end of a slice. *wake_ns: when at most inflight_ns of the leader's work will be left.
  */
 static bool is_spent(const struct weir_sched *sched, uint64_t *wake_ns)
 {
@@ -197,10 +197,10 @@ static bool has_heirs(const struct weir_sched *sched, const struct tenant *leade
 }
 
 /*
- * The leader is about to have no work: choose the next one now, from the others. Else it would be
- * chosen when the last kernel is seen done, and the device wait until its thread is awake (some 60
- * us at each end of a task on an H200, 2026-11-23). Not beside policies of groups, which are about
- * what runs, and not for a leader whose place is kept.
+ * If the leader's work is about to end, choose its successor now from the others. Otherwise the
+ * choice would wait until the last kernel is seen to end, and the device until the next thread
+ * wakes (some 60 us at each end of a task on an H200, 2026-11-23). Not with a policy `together`,
+ * which goes by what runs, nor for a leader that may linger.
  */
 static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
 {
@@ -215,7 +215,7 @@ static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
         !has_heirs(sched, old)) {
         return;
     }
-    /* Asked without it, which stays ready until its last piece is done. */
+    /* The old leader stays ready until its last item ends, so leave it out. */
     for (uint32_t i = 0; i < sched->ready_count; i++) {
         if (sched->ready[i] != &old->view) {
             sched->order[others++] = sched->ready[i];
@@ -229,7 +229,7 @@ static void hand_over(struct weir_sched *sched, uint64_t *wake_ns)
     }
 }
 
-/* Is somebody of the leader's class ready, too? */
+/* Is another tenant of the leader's class or above ready? */
 static bool has_equals(const struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
@@ -243,7 +243,7 @@ static bool has_equals(const struct weir_sched *sched)
     return false;
 }
 
-/* Somebody of a higher class than the leader's is ready. */
+/* Is a tenant of a higher class than the leader's ready? */
 static bool outranked(const struct weir_sched *sched)
 {
     for (uint32_t i = 0; i < sched->ready_count; i++) {
@@ -254,9 +254,9 @@ static bool outranked(const struct weir_sched *sched)
     return false;
 }
 
-#define KEPT_OUT_NS 4000000u /* nobody is kept out for longer by work that fills */
+#define KEPT_OUT_NS 4000000u /* longest wait of a tenant while others fill for an absent leader */
 
-/* Has somebody of the leader's class waited for long who cannot fill? */
+/* Has a tenant of the leader's class that cannot fill waited for KEPT_OUT_NS? */
 static bool keeps_out(struct weir_sched *sched)
 {
     const struct tenant *leader = sched->turn.leader;
@@ -274,14 +274,14 @@ static bool keeps_out(struct weir_sched *sched)
     return false;
 }
 
-/* Do others fill while the leader is away, and nobody else wants its place? */
+/* Does the absent leader keep its turn, because equals fill and no other tenant claims it? */
 static bool is_kept(struct weir_sched *sched)
 {
     return sched->turn.kept_until_ns > sched->now_ns && sched->equal_fillers != 0 &&
            (!sched->arrived || sched->ready_count < 2) && !keeps_out(sched);
 }
 
-/* WEIR_POLICY_WHY_COUNT: no reason to ask. */
+/* The reason to ask the policy `next` now. WEIR_POLICY_WHY_COUNT: there is none. */
 static enum weir_policy_why reason_to_ask(struct weir_sched *sched)
 {
     struct turn *turn = &sched->turn;
@@ -314,14 +314,14 @@ static bool same_place(const struct weir_sched_place *a, const struct weir_sched
            a->block_limit == b->block_limit;
 }
 
-/* Is it worth stopping, and allowed? */
+/* May the item be stopped, and does that pay? */
 static bool should_stop(const struct weir_sched *sched, const struct item *item, uint64_t *wake_ns)
 {
     uint64_t rest_ns = item_rest_ns(sched, item);
 
     if (item->state != WEIR_SCHED_GRANTED || !is_compute(item) || !is_stoppable(item) ||
         (rest_ns > 1 && rest_ns <= item->queue->tenant->view.stop_ns)) {
-        return false; /* a rest of 1 is one that was predicted wrongly: it is not known */
+        return false; /* a rest of 1: the prediction was too short, the rest is unknown */
     }
     if (sched->now_ns < item->no_stop_before_ns) {
         *wake_ns = min_u64(*wake_ns, item->no_stop_before_ns);
@@ -330,7 +330,7 @@ static bool should_stop(const struct weir_sched *sched, const struct item *item,
     return true;
 }
 
-/* Of a queue the first that can be is enough: what is behind it waits for it. */
+/* Stop the first item of a queue that can be stopped: those behind it wait for it. */
 static void stop_queue(struct weir_sched *sched, const struct queue *queue, uint64_t *wake_ns)
 {
     struct item *item = queue->first;
@@ -344,7 +344,7 @@ static void stop_queue(struct weir_sched *sched, const struct queue *queue, uint
     }
 }
 
-/* Stop what is on the device of tenants that are not members. */
+/* Stop the items of tenants that are not members. */
 static void evict(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
@@ -356,7 +356,7 @@ static void evict(struct weir_sched *sched, uint64_t *wake_ns)
     }
 }
 
-/* Stop what is held by an SM limit; what has no range will be when its budget is used up. */
+/* Stop items that an SM limit holds. Wake up when the budget of one without a range is used up. */
 static void hold(struct weir_sched *sched, uint64_t *wake_ns)
 {
     struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
@@ -372,8 +372,8 @@ static void hold(struct weir_sched *sched, uint64_t *wake_ns)
     }
 }
 
-/* Where an item of a member goes. What cannot be moved is everywhere,
- * but pays as its group says. */
+/* The place of a member's item. An item that cannot be moved runs anywhere, but in a group of
+ * several it is charged for the member's place. */
 static struct weir_sched_place place_of(const struct weir_sched *sched, const struct item *item,
                                         const struct weir_sched_place *place)
 {
@@ -390,7 +390,7 @@ static struct weir_sched_place place_of(const struct weir_sched *sched, const st
     return own;
 }
 
-/* What a member has on the device: let it go on, and where it belongs now. */
+/* Resume and place a member's items on the device as the turn says. */
 static void settle(struct weir_sched *sched, struct queue *queue,
                    const struct weir_sched_place *member_place)
 {
@@ -425,9 +425,9 @@ static void settle(struct weir_sched *sched, struct queue *queue,
 }
 
 /*
- * May the leader be granted more behind what a queue has on the device? Not what would begin after
- * its slice: that the policy decides now, so that whoever is next is there when the last of this is
- * done.
+ * Will the leader's slice end before another item of this queue could begin? Then nothing more is
+ * granted. The slice ends now, and the policy chooses, so that the next leader's work is there when
+ * the queue's last item ends.
  */
 static bool ends_before(struct weir_sched *sched, const struct queue *queue)
 {
@@ -445,10 +445,10 @@ static bool ends_before(struct weir_sched *sched, const struct queue *queue)
 }
 
 /*
- * How much a member's queue may have on the device. A leader without equals has nobody to make way
- * for: all others are of lower classes, and the device, or a stop, lets it go first. Else enough
- * that the next is there when what runs ends, also where that ends sooner than predicted: seen too
- * late, an end costs 0.1 ms of an idle device (an H200's kernels of 5 ms that had been stopped).
+ * How much predicted work a member's queue may have on the device. A leader without equals may have
+ * alone_ns: others are of lower classes, and wait for it or are stopped anyway. Otherwise so much
+ * that the next item is there when the running one ends, even sooner than predicted: an end that is
+ * seen too late costs 0.1 ms of an idle device (an H200's kernels of 5 ms that had been stopped).
  */
 static uint64_t bound_of(const struct weir_sched *sched, const struct queue *queue)
 {
@@ -487,8 +487,8 @@ bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id id)
 }
 
 /*
- * May a queue have so much more on the device? One item at least, unless its limit holds it. Few of
- * what is not known: it may be long, and others' turns would come late.
+ * May a queue have one more item on the device? The first always may. Only UNKNOWN_MAX may follow
+ * each other if the last has no prediction: it may be long, and delay others' turns.
  */
 static bool has_room(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns)
 {
@@ -501,7 +501,7 @@ static bool has_room(const struct weir_sched *sched, const struct queue *queue, 
                                       limit_has_room(sched, queue)));
 }
 
-/* A queue's next items, as far as the bound lets them. */
+/* Grant a queue's next items, as far as the bound allows. */
 static void grant_queue(struct weir_sched *sched, struct queue *queue,
                         const struct weir_sched_place *member_place, uint64_t bound_ns)
 {
@@ -518,11 +518,11 @@ static void grant_queue(struct weir_sched *sched, struct queue *queue,
             break;
         }
         item_start(sched, item, &place);
-        queue->settled.valid = settled; /* it is where it belongs */
+        queue->settled.valid = settled; /* the new item is at its place */
     }
 }
 
-/* When a queue's turn to be granted more comes, if its head is at work. */
+/* Wake up when the queue can be granted more, if its head item is at work. */
 void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
               uint64_t *wake_ns)
 {
@@ -537,8 +537,8 @@ void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_
 }
 
 /*
- * Has somebody of another domain work on the device? The device would slice its time between the
- * two, so neither would be served as is charged, and both would seem to take longer than they do.
+ * Has a tenant of another domain work on the device? The device would slice its time between the
+ * domains, so charges would be wrong, and items would seem to take longer than they do.
  */
 static bool is_foreign(const struct weir_sched *sched)
 {
@@ -556,18 +556,18 @@ static bool is_foreign(const struct weir_sched *sched)
 }
 
 /*
- * Has somebody who is not a member more than one piece of work on the device, which nobody stops?
- * Streams take turns there: the member's work would come between them, and who is served when could
- * not be told from what is seen done. So the members begin when the last of it runs, whose SMs they
- * take as they become free. Lower classes do not count: the device lets them wait. Nor do fillers,
- * but in a turn from which durations are learned.
+ * Must members wait, because a tenant outside the group has several running items in a queue? The
+ * device alternates between streams: the members' work would come in between, and ends would not
+ * tell which item was served when. So members begin when the last such item runs, and take its SMs
+ * as they become free. Lower classes do not count, since the device lets them wait. Fillers count
+ * only in a clean turn, in which durations are learned.
  */
 static bool is_crowded(const struct weir_sched *sched)
 {
     const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
 
     if (sched->now_ns >= sched->turn.clear_by_ns) {
-        return false; /* it may be waiting for what we hold back */
+        return false; /* that work may wait for the members' items */
     }
     for (; front != NULL; front = front->front_next) {
         const struct tenant *tenant = front->queue->tenant;
@@ -595,9 +595,9 @@ static void serve_member(struct weir_sched *sched, struct tenant *tenant,
 }
 
 /*
- * Nobody else is there: up to alone_ns over all queues, but one item of each at least. While equals
- * had work until a moment ago, only as much as who fills may have: a program that waits for each of
- * its kernels or graphs is back soon, and would wait for all of this each time.
+ * Grant a lone tenant up to alone_ns over all queues, but at least one item of each. If equals had
+ * work until a moment ago, grant only as much as to a filler: a program that waits for each of its
+ * kernels or graphs is back soon, and would wait for all of this each time.
  */
 static void serve_alone(struct weir_sched *sched, struct tenant *tenant, uint64_t *wake_ns)
 {
@@ -631,7 +631,7 @@ static void rule_alone(struct weir_sched *sched, uint64_t *wake_ns)
     if (sched->turn.leader != tenant || sched->turn.members != 1 || sched->turn.slice_ns != 0) {
         turn_begin(sched, tenant, 0, 0);
         group_alone(sched);
-        if (sched->now_ns < sched->quiet_from_ns) { /* others are back soon, and so may it be */
+        if (sched->now_ns < sched->quiet_from_ns) { /* let it linger, as equals are back soon */
             sched->turn.linger_ns =
                 ask_next(sched, WEIR_POLICY_EMPTY, NULL, sched->ready, 1).linger_ns;
         }
@@ -728,7 +728,7 @@ void decide(struct weir_sched *sched)
 {
     uint64_t wake_ns;
 
-    /* What is granted may bring something else to the fore of its queue. */
+    /* Repeat, since a grant may change which tenants are ready. */
     do {
         min_share_look(sched);
         wake_ns = NEVER;

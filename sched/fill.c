@@ -1,55 +1,55 @@
 /*
- * Filling: what the leader's kernels leave of the device goes to one other tenant at a time.
+ * Filling: one other tenant at a time, the filler, uses what the leader's kernels leave of the
+ * device.
  *
  * A device whose streams have levels places the blocks of a higher level first, so work at a lower
- * one costs the leader little: it gets SMs at the ends of kernels, between them, and where a grid
- * is too small for all. Of a lower class that is all there is to it. Of the leader's own class a
- * filler is granted at the lowest level, and only what lets go of its SMs soon, because a block
- * that runs is not taken off them. Work of lower classes would run before it there, and may
- * be long. So equals and lower classes never fill together: one begins when the other's work is
- * done.
+ * level costs the leader little: it gets SMs at the ends of kernels, between them, and where a grid
+ * is too small for all SMs. This is all for a filler of a lower class. A filler of the leader's own
+ * class (an equal) is granted at the lowest level, and only items that release their SMs soon,
+ * because running blocks are not taken off the SMs. Work of lower classes would run before its
+ * items there, and may be long. So equals and lower classes never fill together: one begins when
+ * the other's work is done.
  *
- * Who fills is the policy's to say. What a filler has done is charged when it is done, with the
- * time that it is known to take alone, since who of the two had the SMs is the device's secret; so
- * all tenants' service together may be more than the device's time. Among equals the leader, too,
- * pays for its work and not for the time in which a filler was in its way: what its kernels take
- * alone. It gets back no more than fillers have paid, so that who makes kernels longer than they
- * are known to be gains nothing by leading.
+ * The policy chooses the filler. The core cannot see which of the two had the SMs. So a filler's
+ * item is charged when it ends, with its known time alone, and all tenants' service together may be
+ * more than the device's time. Among equals the leader, too, pays its kernels' known time alone,
+ * and not for the time in which a filler delayed it. It gets back no more than fillers have paid,
+ * so a tenant gains nothing by kernels that are longer than predicted.
  *
- * So shares are as good as predictions, and beside an equal nothing can be learned but what is
- * forgotten as soon as something better is known. Hence equals share only what both are sure of,
- * or what is too short to matter: a tenant of whom something came that was not yet learned of often
- * enough has turns of its own for a while, in proportion to what that takes, and until such an item
- * of a turn is done, which may wait for longer than that before it begins, no equal fills anything.
- * And every tenant has a turn now and then in which none of its equals fills, which begins when
- * those that do are done, and what it gave the device has no such company afterwards either; who
- * had none for long does not fill, falls behind, and so gets one.
+ * So shares are only as good as predictions, but durations beside an equal are only suppositions.
+ * Hence equals fill only with items, and beside items, whose durations are sure or very short:
+ *
+ *   - when an item arrives whose duration is to be learned, its tenant has turns of its own for a
+ *     time in proportion to that duration, and no equal fills while such an item is on the device;
+ *   - every tenant now and then has a *clean* turn, which begins when equal fillers are done and
+ *     has none, as long as its items are on the device. A tenant without a clean turn for long may
+ *     not fill, so it falls behind and gets one.
  *
  * Source: in effect NVIDIA's MPS, where clients' kernels fill each other's gaps, but under shares.
  * The levels: CUDA's stream priorities.
  */
 #include "sched/private.h"
 
-#define TURN_NS 1000000u /* a filler is chosen anew after that */
-/* Where nobody fills it is asked again with the next event, or, of many who are ready, after that
- * time each: the answer costs some tens of ns each. */
+#define TURN_NS 1000000u /* a new filler is chosen after this time */
+/* If the policy names no filler, it is asked again at the next event or, if more than FEW tenants
+ * are ready, after ASK_NS for each: each costs some tens of ns. */
 #define FEW          8u
 #define ASK_NS       1000u
-#define BLOCK_MAX_NS 500000u /* a leader's blocks wait no longer for one */
-/* Times inflight_ns: by what it has queued who fills keeps nobody of higher classes waiting, and an
- * equal that fills no more than itself, when its turn comes. */
+#define BLOCK_MAX_NS 500000u /* longest block of an equal that the leader may have to wait for */
+/* A filler may have so many inflight_ns of work in flight: it delays no higher class, but an
+ * equal's queued work delays that tenant itself when its turn comes. */
 #define DEPTH        8u
 #define DEPTH_EQUALS 2u
-#define LONG_NS      1000000u   /* beside such a kernel of the leader's no equal fills .. */
-#define SHORT_PART   8u         /* .. with what is that much shorter */
-#define CLEAN_NS     200000000u /* a tenant's turn is clean if its last that was began before that */
-#define DRAIN_NS     5000000u /* it waits for others' fillers that are under way, at most so long */
-/* A tenant has turns of its own for so many times as long as something takes that is still to be
- * learned, at most so long. */
+#define LONG_NS      1000000u   /* beside a stoppable kernel of the leader's of this length */
+#define SHORT_PART   8u         /* no equal fills with items shorter than 1/SHORT_PART of it */
+#define CLEAN_NS     200000000u /* time from one clean turn of a tenant to the next */
+#define DRAIN_NS     5000000u   /* longest wait of a clean turn for equal fillers under way */
+/* Time for which a tenant has turns of its own, in times the duration of an item that is still to
+ * be learned, and the longest such time. */
 #define UNSURE_TIMES 16u
 #define UNSURE_NS    50000000u
 
-/* Does it begin its turn with something from which there is to be learned? */
+/* Is the duration of one of the tenant's listed items still to be learned? */
 static bool has_to_learn(const struct tenant *tenant)
 {
     const struct queue *queue = tenant->queues;
@@ -79,9 +79,8 @@ bool fill_drains(const struct weir_sched *sched, const struct item *front)
     return sched->turn.clean && front->fills_equal && front->queue->tenant != sched->turn.leader;
 }
 
-/* In proportion to what it takes: a training step has hundreds of kernels, some of which the marks
- * never separate often enough, and one of them is always on its way; but they are a small part of
- * its time. */
+/* The time is in proportion to the item's: a training step has hundreds of kernels, a few of which
+ * are never seen to end separately often enough, but these are a small part of the step's time. */
 void fill_arrival(struct weir_sched *sched, const struct item *item)
 {
     uint64_t *unsure_ns = &item->queue->tenant->unsure_ns;
@@ -109,14 +108,14 @@ void fill_grant(struct weir_sched *sched, struct item *item)
     }
 }
 
-/* Is something on the device that would be seen disturbed, and hence teach nothing? Not for ever,
- * for it may be long. */
+/* Is an item on the device that would teach nothing beside a filler? It counts for a bounded time,
+ * since it may be long. */
 static bool is_learning(const struct weir_sched *sched)
 {
     return sched->teachers != 0 && sched->now_ns < sched->teachers_ns;
 }
 
-/* May this equal fill, as far as what is known of its work and of the leader's is true? */
+/* Are the durations of this equal's and the leader's work known well enough for it to fill? */
 static bool is_known_well(const struct weir_sched *sched, const struct tenant *filler)
 {
     const struct tenant *leader = sched->turn.leader;
@@ -125,7 +124,7 @@ static bool is_known_well(const struct weir_sched *sched, const struct tenant *f
            sched->now_ns >= filler->unsure_ns && sched->now_ns - filler->clean_ns < 2 * CLEAN_NS;
 }
 
-/* How long its blocks keep their SMs. */
+/* How long the item's blocks keep their SMs. */
 static uint64_t block_ns(const struct weir_sched *sched, const struct item *item)
 {
     uint64_t at_once = (uint64_t)item->params.blocks_per_sm * sched->config.sms;
@@ -151,7 +150,7 @@ uint64_t fill_bound_ns(const struct weir_sched *sched, const struct tenant *tena
                                                                             : WEIR_SCHED_BELOW);
 }
 
-/* At the lowest level it would wait for all of theirs, and its tenant is no lower than they. */
+/* Is work of a lower class on the device? An equal's item would wait for it at the lowest level. */
 static bool is_below_lower(const struct weir_sched *sched)
 {
     const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];
@@ -163,8 +162,8 @@ static bool is_below_lower(const struct weir_sched *sched)
     return front != NULL;
 }
 
-/* Is it short beside what the leader has there, and that can be stopped? At the lowest level it
- * would wait for that and for the next one; its own turn comes sooner. */
+/* Is an item short beside a stoppable kernel of the leader? At the lowest level it would wait for
+ * that kernel and for the next one; its own turn comes sooner. */
 static bool is_short_here(const struct weir_sched *sched, const struct item *item)
 {
     const struct queue *queue = sched->turn.leader->queues;
@@ -224,7 +223,7 @@ static void fill_queue(struct weir_sched *sched, struct queue *queue, uint64_t *
     struct item *item;
 
     if (queue->on_device != 0 && queue->first->state != WEIR_SCHED_GRANTED) {
-        return; /* behind something that is stopped it would wait */
+        return; /* an item would wait behind the stopped one */
     }
     while ((item = queue->listed) != NULL && fills(sched, item)) {
         if (queue->on_device != 0 && queue_rest_ns(sched, queue) >= bound_ns) {

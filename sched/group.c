@@ -1,11 +1,10 @@
 /*
- * The group: the leader and whom it shares the device with, each with its place.
+ * The group: the leader and the tenants that share the device with it, each with its place.
  *
- * Four ways to one: the leader alone; the leader beside the one it took the device from (a
- * newcomer that needs few SMs, FLEP's spatial preemption); a leader with an SM limit beside those
- * that wait longest for the SMs that their limits leave; what the policy `together` says.
- *
- * Nobody loses by the last one: group_account.c.
+ * There are four kinds of groups: the leader alone; a leader that needs few SMs beside the tenant
+ * that it took the device from (FLEP's spatial preemption); a leader with an SM limit beside the
+ * tenants that wait longest for the SMs that the limit leaves; a group that the policy `together`
+ * makes. group_account.c sees to it that no tenant loses by the last kind.
  */
 #include "base/hash.h"
 #include "sched/private.h"
@@ -55,7 +54,7 @@ void group_alone(struct weir_sched *sched)
     }
 }
 
-/* Has a tenant compute to be granted that goes where it likes? */
+/* Is an unmovable compute item of the tenant listed? It may use any SM. */
 static bool wants_all(const struct tenant *tenant)
 {
     const struct queue *queue = tenant->queues;
@@ -67,7 +66,7 @@ static bool wants_all(const struct tenant *tenant)
     return queue != NULL;
 }
 
-/* SMs that a tenant's movable work can have, by its own limit and its queues'. */
+/* Most SMs that the limits of a tenant and its queues allow its movable work. */
 static uint32_t widest(const struct tenant *tenant)
 {
     uint32_t sms = 0;
@@ -95,8 +94,8 @@ static bool stays_beside(const struct weir_sched *sched, uint32_t at)
 }
 
 /*
- * A group with a time of its own, or of those with SM limits, outlives its leader's slice, if the
- * next leader is in it, too.
+ * Does the group continue under a new leader? A group with a time of its own, or one made by SM
+ * limits, does if the new leader is a member.
  */
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader)
 {
@@ -137,7 +136,7 @@ void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms)
     sched->turn.spatial = true;
 }
 
-/* Can a tenant have a range of SMs beside the leader? */
+/* Can a tenant work in a range of SMs beside the leader? */
 static bool suits(const struct weir_sched *sched, const struct tenant *tenant)
 {
     return tenant->is_ready && !tenant->exclusive && tenant->view.kernel.movable &&
@@ -151,9 +150,9 @@ static bool goes_before(const struct weir_policy_tenant *a, const struct weir_po
 }
 
 /*
- * Who is next to have some of so many SMs: of the highest class, who waits longest; NULL: nobody.
- * What can be moved but not stopped runs in a context that has a share of the SMs, whatever place
- * it is given: it needs room for all of that.
+ * The next tenant to get some of `sms` SMs: of the highest class, the one that waits longest; NULL:
+ * none. Work that can be moved but not stopped runs in a context that has a share of the SMs,
+ * whatever place it is given, so there must be room for that whole share.
  */
 static struct tenant *next_beside(struct weir_sched *sched, uint32_t sms)
 {
@@ -172,7 +171,7 @@ static struct tenant *next_beside(struct weir_sched *sched, uint32_t sms)
     return best;
 }
 
-/* The SMs from one on that no member has; *first is then behind them. */
+/* The next range of SMs, from *first on, that no member has. *first is then behind the range. */
 static struct weir_sched_place free_from(const struct weir_sched *sched, uint32_t *first)
 {
     const struct turn *turn = &sched->turn;
@@ -199,7 +198,7 @@ static struct weir_sched_place free_from(const struct weir_sched *sched, uint32_
     return place;
 }
 
-/* The largest range of SMs that no member has; none: sm_count is 0. */
+/* The largest range of SMs that no member has; sm_count 0: there is none. */
 static struct weir_sched_place free_sms(const struct weir_sched *sched)
 {
     struct weir_sched_place best = {0};
@@ -213,7 +212,7 @@ static struct weir_sched_place free_sms(const struct weir_sched *sched)
     return best;
 }
 
-/* Let others have the SMs that the members' limits leave. */
+/* Let other tenants join for the SMs that the members' limits leave. */
 static void group_fill(struct weir_sched *sched)
 {
     struct turn *turn = &sched->turn;
@@ -242,8 +241,7 @@ void group_of(struct weir_sched *sched)
     }
 }
 
-/* Without the members that have nothing to do, or nothing for their SMs; the others stay where they
- * are. */
+/* Remove members that have no work for their SMs; the others stay where they are. */
 static void drop_idle(struct weir_sched *sched)
 {
     struct turn *turn = &sched->turn;
@@ -261,7 +259,7 @@ static void drop_idle(struct weir_sched *sched)
     turn->members = left;
 }
 
-/* Is somebody of a lower class beside the leader, while one of a higher class has no SMs? */
+/* Is a member beside the leader of a lower class than a tenant that has no SMs? */
 static bool is_lower_beside(struct weir_sched *sched)
 {
     const struct turn *turn = &sched->turn;
@@ -276,9 +274,9 @@ static bool is_lower_beside(struct weir_sched *sched)
 }
 
 /*
- * The one that needed few SMs now needs more: it gets all, and the other is stopped. Likewise one
- * with a limit whose next cannot be moved: that is held to it in time. Else others come and go
- * beside one with a limit.
+ * If a spatial leader now needs more SMs, it gets all, and the other member is stopped. If the next
+ * item of a leader with a limit cannot be moved, it is alone, too: its limit then bounds its time.
+ * Otherwise other tenants join and leave beside a leader with a limit.
  */
 void group_outgrown(struct weir_sched *sched)
 {
@@ -310,7 +308,7 @@ void group_outgrown(struct weir_sched *sched)
     }
 }
 
-/* Is the group to be asked for again? Says why in group_why. */
+/* Must the policy be asked for the group again? Sets group_why. */
 bool group_is_over(struct weir_sched *sched)
 {
     struct turn *turn = &sched->turn;
@@ -388,7 +386,7 @@ void order_ready(struct weir_sched *sched)
     sched->order_count = sched->turn.leader->exclusive ? 1 : count;
 }
 
-/* Of those, whom a policy may put into the leader's group. */
+/* Keep in sched->order only the tenants that a policy may put into the leader's group. */
 static void order_joiners(struct weir_sched *sched)
 {
     uint32_t count = 1;
@@ -403,7 +401,7 @@ static void order_joiners(struct weir_sched *sched)
     sched->order_count = count;
 }
 
-/* The places, cut to the tenants' limits. */
+/* Form the group that the policy chose, with places cut to the tenants' limits. */
 static void group_take(struct weir_sched *sched, const struct weir_policy_group *group)
 {
     group_clear(sched);
@@ -428,27 +426,27 @@ static void group_take(struct weir_sched *sched, const struct weir_policy_group 
 
 /*
  * A kernel that never shares need not be movable, which costs some kernels 5 % and more. So a
- * kernel that the policy left alone UNPAIRED_AFTER times in a row, though another was there that
- * could be moved, counts as *unpaired* for a while. Then one more question tells whether it still
- * is.
+ * kernel that the policy left alone UNPAIRED_AFTER times in a row, though another tenant had one
+ * that could be moved, counts as *unpaired* for a while. Then one more question tells whether it
+ * still is.
  *
- * Where the others' kernels are the same each time, there is less to wait for: STEADY_AFTER times
- * are enough. If all of those are long themselves, nobody is there for whom it would have to be
- * stopped. This also holds without a policy of that kind, where nobody has a kernel beside it.
+ * If the other tenants' kernels are long and the same each time (steady), STEADY_AFTER times are
+ * enough. Then nobody has a short kernel for which this one would have to be stopped, either. This
+ * also holds without a policy `together`, where no kernel has another beside it.
  *
- * A kernel that turns out much slower as its original (its caches may be another's in between)
- * becomes movable again, and so does the only other, if there is just one.
+ * A kernel that turns out much slower in its original form (others may use the caches in between)
+ * becomes movable again, and so does the other tenant's kernel, if there is just one.
  */
 #define UNPAIRED_AFTER 32u
 #define STEADY_AFTER   8u
 #define UNPAIRED_NS    2000000000u
 #define LONG_NS        1000000u
-#define SPENT_MIN      8u   /* kernels, before times are compared; of runs half as many */
-#define SPENT_MAX      32u  /* older ones count less and less */
+#define SPENT_MIN      8u   /* kernels before times are compared; stoppable ones half as many */
+#define SPENT_MAX      32u  /* then older ones count half */
 #define MUCH_SLOWER    1.25 /* the device's own speed varies by 15 % in a second (an H200) */
 #define RUNS_NS        30000000000u
 
-/* One takes the place of another whose hash is the same. */
+/* A kernel replaces another one with the same hash. */
 static uint32_t unpaired_slot(uint64_t key)
 {
     return weir_hash_slot(key, UNPAIRED_SLOTS);
@@ -461,9 +459,9 @@ static bool may_share(const struct weir_sched *sched, const struct weir_policy_t
            !group_is_barred(sched, tenant_of(tenant));
 }
 
-/* The equals of a tenant that are there. */
+/* The other ready tenants of a tenant's class. */
 struct others {
-    uint64_t sum; /* of what their kernels are */
+    uint64_t sum; /* sum of the hashes of their kernels' keys */
     uint32_t count;
     const struct weir_policy_tenant *last;
     bool are_long, may_share;
@@ -484,7 +482,7 @@ static bool is_steady(const struct unpaired *unpaired)
     return unpaired->steady == STEADY_AFTER;
 }
 
-/* Who was found unpaired in one company is asked about again in another. */
+/* If the other tenants' kernels have changed, start to count again. */
 static void note_steady(struct unpaired *unpaired, const struct others *others)
 {
     if (unpaired->company != others->sum || !others->are_long) {
@@ -498,14 +496,14 @@ static void note_steady(struct unpaired *unpaired, const struct others *others)
     unpaired->steady += others->are_long && unpaired->steady < STEADY_AFTER;
 }
 
-/* Of these others nobody was beside it, perhaps because nobody says who could be. */
+/* Count that none of these other tenants ran beside a tenant's kernel. */
 static void note_unpaired(struct weir_sched *sched, const struct weir_policy_tenant *tenant,
                           const struct others *others)
 {
     struct unpaired *unpaired = &sched->unpaired[unpaired_slot(tenant->kernel.key)];
     bool asked = sched->policy[WEIR_POLICY_TOGETHER].ops != NULL;
 
-    if (unpaired->key == tenant->kernel.key) { /* however it is launched now */
+    if (unpaired->key == tenant->kernel.key) { /* in any form of launch */
         note_steady(unpaired, others);
     }
     if (asked ? !others->may_share || !may_share(sched, tenant) : !tenant->kernel.stoppable) {
@@ -523,7 +521,8 @@ static void note_unpaired(struct weir_sched *sched, const struct weir_policy_ten
                              : 0;
 }
 
-/* Two tenants always get the same decision, so both launch in the same form. */
+/* Note that the leader is alone. If there is just one other tenant, note it for that one, too, so
+ * that both launch in the same form. */
 static void note_alone(struct weir_sched *sched)
 {
     const struct weir_policy_tenant *leader = &sched->turn.leader->view;
@@ -558,7 +557,7 @@ static void note_company(struct weir_sched *sched)
     }
 }
 
-/* Nobody was asked: only of kernels that are launched as runs, or that this was found out of. */
+/* Without a policy to ask, note only kernels that are launched stoppable or have a slot. */
 void group_note(struct weir_sched *sched)
 {
     const struct weir_policy_kernel *kernel = &sched->turn.leader->view.kernel;

@@ -1,40 +1,40 @@
 /*
- * What tenants get done in a group that a policy has made, against what they would in turns.
+ * Compare the work that tenants get done in a policy's group with what turns would give them.
  *
- * What a policy puts together may suit two kernels and not their tenants' weights, or be a mistake:
- * a kernel that finds no room on the SMs beside another's stands still for as long as they are
- * together, and its tenant waits for nothing that could be granted. So the core keeps an account of
- * each member. In turns it would have been at work for its weight's part of the time; what it gets
- * done is what its kernels are known to take alone:
+ * A policy's group may suit two kernels but not their tenants' weights, or be a mistake: a kernel
+ * that finds no room on the SMs beside another's does not progress while they are together, and the
+ * watchdog cannot see that, since its tenant has nothing waiting. So the core keeps an account of
+ * each member. In turns a member would work for its weight's part of the time. The work that it got
+ * done is measured by the time that its kernels are known to take alone:
  *
  *     owed = its part of the time  -  what it got done
  *
- * A kernel on the device is taken to be as fast as alone until it has had the time that it is known
- * to take, and not to get on after that. When it ends or has stopped, it is known how much of it is
- * done, and that is set right.
+ * The core assumes that a kernel on the device is as fast as alone until it has had its known time,
+ * and does not progress after that. When the kernel ends or has stopped, its progress is known, and
+ * the account is corrected.
  *
- * When a member is owed too much, the group ends, accounts are settled, and until both of these are
- * made up for its members take turns, as their policy `next` says:
+ * When a member is owed too much, the group ends and the accounts are settled. The members take
+ * turns, as their policy `next` says, until both of these are true:
  *
- *   - who got more done than its part pays that to those who got less;
- *   - what they got done less together than in turns is no more than LOSS_PART of the time.
+ *   - members that got more done than their part have paid it back to those that got less;
+ *   - the loss of all members together is at most 1/LOSS_PART of the time.
  *
- * What is gained by sharing stays where it is: nobody is owed for what another got done beyond.
+ * A member keeps what it gains by sharing: the others are not owed for it.
  *
- * While the group has the device its members pay for it by weight, whatever places they have. By
- * places a policy could have one of two equals pay for three quarters of the device; that one would
- * wait for its turn for as long again once they are not in a group any more.
+ * While the group has the device its members pay for it by weight, whatever places they have. If
+ * they paid by places, a policy could make one of two equals pay for three quarters of the device,
+ * and that tenant would wait accordingly longer for its turns after the group.
  */
 #include "sched/private.h"
 
-/* So much is half of a slice of `fair` (SLICE_MAX_NS there); of a trial, so much that a kernel of
- * 14 ms can end that has a quarter of its blocks on half of the SMs, and so takes eight times as
- * long. */
+/* Most that a member may be owed: half of the longest slice of `fair`. In a trial it is enough for
+ * a kernel of 14 ms to end with a quarter of its blocks on half of the SMs, eight times as long. */
 #define OWED_MOST_NS  4000000
 #define TRIAL_MOST_NS 40000000
 #define OWED_CAP_NS   200000000
-#define BARRED_MAX_NS 10000000000 /* kernels change: nobody waits longer to try others */
-/* Predictions err by 3 %. Trials may cost more: else what is learned in 1.5 s takes 3.5 s. */
+#define BARRED_MAX_NS 10000000000 /* longest bar from groups, since kernels change */
+/* Losses may be 1/LOSS_PART, as predictions err by 3 %. Trials may lose more, so that they take 1.5
+ * s and not 3.5. */
 #define LOSS_PART  32
 #define TRIAL_PART 16
 
@@ -83,7 +83,7 @@ void group_serve(struct weir_sched *sched, struct item *item, uint64_t service_n
     owe(member->tenant, -(double)hoped_ns);
 }
 
-/* Of those that have work: the sum of their weights; 0: fewer than two have. */
+/* The sum of the weights of members that have work; 0: fewer than two have. */
 static double weights_of(const struct turn *turn, uint64_t *ret_paid_ns)
 {
     uint32_t count = 0;
@@ -141,8 +141,8 @@ static int64_t most_ns(const struct weir_sched *sched)
     return sched->turn.sample ? TRIAL_MOST_NS : OWED_MOST_NS;
 }
 
-/* Let those who got more done than their part pay those who got less, and bar all from groups until
- * that and what they lost together is made up for. */
+/* Let members that got more done than their part pay those that got less. Bar all of them from
+ * groups until that and their common loss are made up for. */
 static void settle(struct weir_sched *sched)
 {
     struct turn *turn = &sched->turn;
@@ -157,7 +157,7 @@ static void settle(struct weir_sched *sched)
         struct tenant *tenant = turn->member[i].tenant;
         double part = tenant->view.weight / weights;
         double due_ns = (double)tenant->owed_ns - part * lost_ns;
-        double alone_ns = due_ns / (1 - part); /* in which it gets that, beside its own part */
+        double alone_ns = due_ns / (1 - part); /* time to get due_ns in addition to its part */
 
         charge_more(tenant, -(int64_t)(due_ns * sched->config.sms));
         tenant->owed_ns = 0;

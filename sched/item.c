@@ -1,6 +1,6 @@
 /*
- * Items: how they come, what becomes of them, how they go. Every entry does its part, makes the
- * queue's and tenant's standing anew (ready.c) and ends with decide().
+ * Items: arrival, grant, stop, resume and end. Every function of the interface changes an item,
+ * refreshes its queue and tenant (ready.c) and ends with decide().
  */
 #include "sched/private.h"
 
@@ -14,7 +14,7 @@ void time_is(struct weir_sched *sched, uint64_t now_ns)
     charge_until(sched, sched->now_ns);
 }
 
-/* Where it is given to the device. What is kept to a part is charged as if it could be anywhere. */
+/* The place given to the device. An item kept to part_sms is charged as if it were anywhere. */
 static struct weir_sched_place place_on_device(const struct item *item)
 {
     return item->part_sms != 0 ? (struct weir_sched_place){.sm_count = item->part_sms}
@@ -91,7 +91,7 @@ static void append(struct weir_sched *sched, struct queue *queue, struct item *i
     tenant->waiting++;
 }
 
-/* What a queue has on the device comes to so much more, or less. */
+/* Add a compute item to its queue's counts of the device, or remove it. */
 static void count_kernel(struct item *item, bool more)
 {
     struct queue *queue = item->queue;
@@ -118,7 +118,7 @@ static void count_wait(struct tenant *tenant, uint64_t ns)
     tenant->waited_ns += ns;
 }
 
-/* From waiting to granted; it must be the candidate of its queue. */
+/* Change an item from waiting to granted; it must be the candidate of its queue. */
 static void grant(struct weir_sched *sched, struct item *item)
 {
     struct queue *queue = item->queue;
@@ -153,7 +153,7 @@ static void grant(struct weir_sched *sched, struct item *item)
     queue_refresh(sched, queue);
 }
 
-/* Of a START record's value. */
+/* Values of a START record. */
 enum { REC_BELOW = 1, REC_ABOVE = 2 };
 
 void item_start(struct weir_sched *sched, struct item *item, const struct weir_sched_place *place)
@@ -173,7 +173,7 @@ void item_start(struct weir_sched *sched, struct item *item, const struct weir_s
     sched->env.start(sched->env.user, item->id, item->params.user, &on_device, level_of(item));
 }
 
-/* It stops, is stopped, or goes on: its queue is to be seen to, and its tenant's view made anew. */
+/* After an item's state changed: its queue must be settled, and its tenant's view refreshed. */
 static void state_changed(struct item *item)
 {
     item->queue->settled.valid = false;
@@ -192,7 +192,7 @@ void item_stop(struct weir_sched *sched, struct item *item)
     sched->env.stop(sched->env.user, item->id, item->params.user, sched->config.lease_ns);
 }
 
-/* Stopped, and goes on: whoever let it. */
+/* A stopped item runs again, by the scheduler's order or not. */
 static void goes_on(struct weir_sched *sched, struct item *item)
 {
     item->state = WEIR_SCHED_GRANTED;
@@ -224,7 +224,7 @@ void item_resize(struct weir_sched *sched, struct item *item, const struct weir_
     sched->env.resize(sched->env.user, item->id, item->params.user, place);
 }
 
-/* The way past the scheduler opens when nobody else has had work for a while. */
+/* Let a tenant's work bypass the scheduler when no other tenant has had work for quiet_ns. */
 static void look_alone(struct weir_sched *sched, struct tenant *tenant)
 {
     weir_sched_id alone = atomic_load_explicit(&sched->shared.alone, memory_order_relaxed);
@@ -241,7 +241,7 @@ static void look_alone(struct weir_sched *sched, struct tenant *tenant)
     }
 }
 
-/* What the pieces of a copy behind this one take, if they are as fast. */
+/* The time of a copy's later pieces, if they are as fast as this one. */
 static uint64_t rest_of(const struct item *item)
 {
     const struct weir_sched_item_params *p = &item->params;
@@ -312,7 +312,7 @@ enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns,
     return WEIR_OK;
 }
 
-/* The counts that an item on the device stands in. */
+/* Remove an item from all counts of the device. */
 static void leave_device(struct weir_sched *sched, struct item *item)
 {
     struct queue *queue = item->queue;
@@ -339,7 +339,7 @@ static void leave_device(struct weir_sched *sched, struct item *item)
     }
 }
 
-/* Take an item out, whatever its state. The tenant's standing is the caller's to refresh. */
+/* Remove an item in any state. The caller refreshes the tenant. */
 void item_drop(struct weir_sched *sched, struct item *item)
 {
     struct queue *queue = item->queue;
@@ -381,7 +381,7 @@ static void finish(struct weir_sched *sched, struct item *item, uint64_t took_ns
     }
     group_learn(sched, item);
     group_correct(item, item->counted_ns);
-    sched->copy_done_ns[resource_of(item)] = sched->now_ns; /* of compute it is not looked at */
+    sched->copy_done_ns[resource_of(item)] = sched->now_ns; /* used for copies only */
     for (uint32_t i = 0; i < turn->members && is_compute(item); i++) {
         turn->member[i].tried |= turn->member[i].tenant == tenant;
     }
@@ -419,8 +419,8 @@ enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, 
 }
 
 /*
- * Several that were seen to be done at once: when each was is not known, but of like ones the mean
- * is. What the first has been charged is what they all took.
+ * Learn from several items that were seen to end together. If they are identical, each took the
+ * mean: the first was charged the time of all.
  */
 static bool learn_alike(struct weir_sched *sched, struct queue *queue, const struct item *last)
 {
@@ -437,7 +437,7 @@ static bool learn_alike(struct weir_sched *sched, struct queue *queue, const str
     return true;
 }
 
-/* The first was served for as long as all of them took. */
+/* Correct the group's account: the first item was served for the time of all. */
 static void correct_all(struct queue *queue, const struct item *last)
 {
     uint64_t done_ns = last->counted_ns;
@@ -494,7 +494,7 @@ enum weir_status weir_sched_withdraw(struct weir_sched *sched, uint64_t now_ns, 
     return WEIR_OK;
 }
 
-/* How far it has come is known exactly now: what was charged for it is only time. */
+/* Correct served_ns by the exact number of blocks done; so far it came from the time. */
 static void note_done(struct weir_sched *sched, struct item *item, uint32_t done_blocks)
 {
     uint32_t blocks = item->params.blocks;

@@ -1,32 +1,33 @@
 /*
- * What a finished item teaches: how long such items take (predict.c), and for kernels how fast they
- * are at a place and in a company (measure.c). Only what was undisturbed teaches: never moved, and
- * in one company most of its time; less what others are known to have taken in between. A
- * kernel that was stopped teaches how long it took by the time in which it was served, for else
- * long ones would never be known where there is contention; each stop adds some microseconds of
- * draining to that. It says nothing about places. Of one that never has more SMs than its limit,
- * what the time on all would be is reckoned from them.
+ * Learn from a finished item how long such items take (predict.c) and, if it is a kernel, how fast
+ * it is at a place and beside a partner (measure.c). Only an undisturbed item teaches: it was never
+ * moved, and had the same partner, or none, most of its time. Time that others are known to have
+ * taken in between is subtracted. A kernel that was stopped teaches the time in which it was
+ * served, because otherwise long kernels would never be known under contention; each stop adds some
+ * microseconds of draining. It teaches nothing about places. If a limit keeps a kernel to fewer
+ * SMs, its time on all SMs is computed from these.
  *
- * Several that are seen to be done at once teach their sum: each is taken to have been as much
- * longer or shorter than it is known to be as all of them were. A kernel timed by itself takes some
- * microseconds more than between others, which would add up. If they are alike, what the first is
- * said to have taken, an equal part, is one observation with the weight of all.
+ * Several items that were seen to end together teach the sum of their times: each is assumed to
+ * deviate from its known time in the same ratio as the sum. This is better than to time each kernel
+ * by itself, which adds some microseconds. If they are identical, the first is reported with an
+ * equal part of the time, and that counts as one observation with the weight of all.
  */
 #include "sched/private.h"
 
 #define NEARLY(part, whole) ((part) >= (whole) - (whole) / 32)
-/* Of a partner, whose kernels end and begin meanwhile, with something else between them. */
+/* For time with a partner, whose kernels end and begin with something else between them. */
 #define MOSTLY(part, whole) ((part) >= (whole) - (whole) / 8)
-#define UNSURE              8u /* that part of its time at least, before a kernel's first is believed */
-#define TOGETHER_MAX        2.0 /* what several took is no more times as much as was predicted */
-#define DOUBTED             4u  /* more than so many times as much teaches all the same */
-#define QUEUED_MIN_NS       100000u /* ends are seen up to some 20 us late */
-#define CLEAN               4u      /* so much weight has what is seen without equals that fill */
-#define CLEAN_MIN_NS        250000u
-#define SWITCH_MOST         16u /* of so many times what a switch takes it is a small part */
+#define UNSURE              8u /* a kernel's first time counts if served 1/UNSURE of its span */
+#define TOGETHER_MAX                                                                               \
+    2.0 /* largest ratio of times that teach to the prediction, for several items */
+#define DOUBTED       4u      /* a doubtful time over DOUBTED times the prediction still teaches */
+#define QUEUED_MIN_NS 100000u /* ends are seen up to some 20 us late */
+#define CLEAN         4u      /* weight of an item that kept equals from filling */
+#define CLEAN_MIN_NS  250000u
+#define SWITCH_MOST   16u /* a switch is negligible in an item of so many times SWITCH_NS */
 
-/* Where equals fill little else teaches, so what does stands for much, if it is long: the ends of
- * short ones are seen too late for that. */
+/* The weight of an observation. Where equals fill, few items teach, so a long item that kept equals
+ * from filling gets more weight. The ends of short items are seen too late for that. */
 static uint32_t weight_of(const struct item *item)
 {
     bool clean = item->teaches && !is_unsure(item) && item->busy_ns >= CLEAN_MIN_NS;
@@ -42,8 +43,8 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
     bool alone = NEARLY(item->alone_ns, item->busy_ns);
     bool paired = item->partner.key != 0 && MOSTLY(item->partner_ns, item->busy_ns);
     uint32_t sms = place->sm_count != 0 ? place->sm_count : sched->config.sms;
-    /* Who always has small graphs beside it would never be sure of anything, and pay for all the
-     * time in which its kernels are there. */
+    /* Otherwise a tenant that always has small graphs beside it would never have sure predictions,
+     * and would pay for all the time in which its kernels are on the device. */
     bool nearly_alone =
         alone || (is_unsure(item) && NEARLY(item->alone_ns + item->with_small_ns, item->busy_ns));
     const struct weir_policy_measure *measure;
@@ -71,17 +72,17 @@ static void learn_kernel(struct weir_sched *sched, struct item *item, uint64_t t
             sched->policy[i].ops->measured(&sched->policy[i], measure);
         }
     }
-    if (paired) { /* a company that has lost its worth is found out, though its kernels go on */
+    if (paired) { /* ask the policy whether this pair still pays */
         sched->group_stale = true;
         sched->group_why = WEIR_POLICY_RETRY;
     }
 }
 
 /*
- * A copy that had company in its direction: copies of a direction are done one after the other, so
- * the first of those under way took the time since the one before it was done. That has to be
- * learned from: where many copy, one always waits on the device behind the one that is under way.
- * 0: it says nothing, since the end of one of them may have been seen late.
+ * The duration of a copy that had others beside it in its direction. Copies of a direction run one
+ * after the other, so the first of them took the time since the previous copy ended. This has to be
+ * learned, because where many tenants copy, a copy always waits behind the one under way. 0: the
+ * time says nothing, since one of the two ends may have been seen late.
  */
 static uint64_t queued_copy_ns(const struct weir_sched *sched, const struct item *item)
 {
@@ -104,11 +105,11 @@ static void learn_copy(struct weir_sched *sched, const struct item *item, uint64
 }
 
 /*
- * Beside a filler, or being one, or in a part of the device, it took longer by an unknown time, so
- * that tells of gross errors only. Among equals of those in one direction, since who was kept
- * waiting says nothing of what it takes, and would pay for it; and of none where durations are
- * known, since the short ones of a kernel whose durations vary would be learned, and the long ones
- * not.
+ * Is a disturbed time the first one, or does it show a gross error? An item beside a filler, one
+ * that fills, or one in a part of the device takes longer by an unknown time. Among equals only a
+ * much shorter time counts, since an item that was kept waiting would be thought long and pay for
+ * that. If the prediction is sure it does not count either, or only the short times of a kernel
+ * whose duration varies would be learned.
  */
 static bool is_hint(const struct weir_sched *sched, const struct item *item, uint64_t took_ns)
 {
@@ -120,11 +121,10 @@ static bool is_hint(const struct weir_sched *sched, const struct item *item, uin
 }
 
 /*
- * It was stopped in between, and stood beside a kernel that seemed to wait, since another's had
- * ended as if it had been alone: that one may have been at work all the same, and this one the
- * slower for it. What is sure was contradicted so by what both took together (md, 6.7 ms for 3.0;
- * H200, 2026-11-23), and a policy that compares what kernels take at a place with what they take
- * alone went by that.
+ * Is an item's time doubtful? It was stopped in between, and was beside a kernel that seemed to
+ * wait (item.waits) but may have been at work and made it slower. Such times contradicted a sure
+ * prediction (md, 6.7 ms instead of 3.0; H200, 2026-11-23), and misled a policy that compares
+ * kernels' times at a place with their times alone.
  */
 static bool is_doubtful(const struct weir_sched *sched, const struct item *item, uint64_t took_ns)
 {
@@ -134,10 +134,10 @@ static bool is_doubtful(const struct weir_sched *sched, const struct item *item,
 }
 
 /*
- * What a kernel took that stood behind another's for a part of its time. If the device took them
- * one after the other, as it mostly does, that is the time in which it was served; if it ran in
- * what the other left, anything up to the time since it was first of its queue. So it tells of
- * predictions outside of that only, and of what nothing is known about it is a supposition. 0: it
+ * The time of a kernel that was behind another's for a part of its time. If the device ran them one
+ * after the other, as it mostly does, that is the time in which it was served. If it ran on SMs
+ * that the other left, it took up to the time since it became a head item. So only a prediction
+ * outside this range is corrected, and the first time of a kernel is only supposed. 0: the time
  * says nothing.
  */
 static uint64_t between_ns(const struct weir_sched *sched, const struct item *item,
@@ -156,9 +156,9 @@ static uint64_t between_ns(const struct weir_sched *sched, const struct item *it
 }
 
 /*
- * It came to the device as the first of its domain after another's, and is so short that the change
- * of context is much of what it took. So it takes no longer than that: where nothing is known that
- * is a supposition, and where less is known it says nothing.
+ * Is the device's change to the item's domain a large part of its time? Then the item takes at most
+ * this time: learn() supposes it if nothing is known, and ignores it if it is not below the
+ * prediction.
  */
 static bool has_switch_in_it(const struct item *item, uint64_t took_ns)
 {
@@ -167,7 +167,7 @@ static bool has_switch_in_it(const struct item *item, uint64_t took_ns)
     return item->after_switch && all_ns < SWITCH_MOST * SWITCH_NS;
 }
 
-/* What it would have taken on all SMs, as far as its waves of blocks tell: it is kept to a part. */
+/* The time on all SMs of an item that was kept to a part of them, estimated by waves of blocks. */
 static uint64_t time_on_all_ns(const struct weir_sched *sched, const struct item *item,
                                uint64_t took_ns)
 {
@@ -184,7 +184,7 @@ static uint64_t time_on_all_ns(const struct weir_sched *sched, const struct item
 
 void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
 {
-    /* In a part only what is not known well is learned. */
+    /* On a part of the SMs only unsure durations are learned. */
     bool disturbed =
         item->beside_filler || item->filler || (item->part_sms != 0 && !is_unsure(item));
     bool supposed = disturbed && is_unsure(item);
@@ -213,7 +213,7 @@ void learn(struct weir_sched *sched, struct item *item, uint64_t took_ns)
     }
 }
 
-/* Nothing but items of one tenant were at work since the first of them came to the front? */
+/* Were only items of this queue at work since the first of them became its head item? */
 static bool were_alone(const struct weir_sched *sched, const struct item *first)
 {
     uint64_t span_ns = sched->now_ns - first->head_ns;
@@ -259,7 +259,7 @@ void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const w
     }
     ratio = (double)(sched->now_ns - first->head_ns) / (double)predicted_ns;
     if (ratio < 1 / TOGETHER_MAX || ratio > TOGETHER_MAX) {
-        return; /* one of them did something else, or something else was there */
+        return; /* an item worked differently, or something disturbed them */
     }
     item = first;
     for (uint32_t i = 0; i < count; i++, item = item->next) {

@@ -1,31 +1,31 @@
 /*
  * SM limits: how much of the SMs a tenant, or one of its queues, may use.
  *
- * What can be moved is given no more SMs than its limit (place_of() in decide.c) and so keeps to it
- * without anybody looking. All other compute is held to it in time: who is limited has a budget of
- * SM-nanoseconds, which grows with time by as many SMs as the limit is, at most to what BURST_NS
- * bring, and shrinks by what its work is served. Who has used it up is *held*: none of its compute
- * is ready, what can be stopped is stopped, until the budget is worth RESUME_NS again. What cannot
- * be stopped runs out, and is paid back before anything else is granted; so over any time T, what
- * is served is at most the limit times (T + BURST_NS), and what was under way at its end: of each
- * queue one item at least, ITEMS_MAX at most, and in between as much as the budget is worth.
+ * A movable item gets no more SMs than its limit (place_of() in decide.c). All other compute is
+ * limited in time: each limit has a budget of SM-nanoseconds. The budget grows with time by the SMs
+ * of the limit, up to BURST_NS of time, and shrinks by the service of its items. When it is used up
+ * its queues are *held* until it is worth RESUME_NS again: none of their compute is ready, and
+ * items that can be stopped are. Other items run to their end, and the budget recovers before
+ * anything else is granted. So over any time T the service is at most the limit times (T +
+ * BURST_NS), and the items under way at its end: of each queue at least one, at most ITEMS_MAX, and
+ * in between as many as the budget is worth.
  *
  * A kernel uses no more SMs than it has blocks, whatever it is charged for.
  *
- * It costs nothing while nobody is limited; else a look at each who is, in each decision.
+ * Each decision looks at each tenant that has limits; without limits this costs nothing.
  */
 #include "sched/private.h"
 
 #define BURST_NS  10000000
-#define RESUME_NS 1000000 /* turns of so long: each ends with a wait of the owner's timer */
-#define ITEMS_MAX 16u     /* of a queue on the device: predictions can be wrong, or made so */
+#define RESUME_NS 1000000 /* shortest run between holds: each ends with a wait for the timer */
+#define ITEMS_MAX 16u     /* most items of a queue on the device, as predictions may be wrong */
 
 static bool is_limited(const struct weir_sched *sched, const struct budget *budget)
 {
     return budget->sms < sched->config.sms;
 }
 
-/* What came and went since it was last looked at. */
+/* Update a budget by the time and the service since seen_ns. */
 static void settle(struct budget *budget, uint64_t now_ns)
 {
     int64_t burst = BURST_NS * (int64_t)budget->sms;
@@ -98,7 +98,7 @@ void limit_set(struct weir_sched *sched, struct tenant *tenant, struct budget *b
     }
     if (tenant->limits != 0 &&
         atomic_load_explicit(&sched->shared.alone, memory_order_relaxed) == tenant->view.id) {
-        weir_sched_close(sched); /* who is limited is looked at */
+        weir_sched_close(sched); /* limited work must not bypass the scheduler */
     }
 }
 
@@ -153,7 +153,7 @@ bool limit_has_room(const struct weir_sched *sched, const struct queue *queue)
             queue_rest_ns(sched, queue) < limit_room_ns(sched, queue));
 }
 
-/* Is it held? When it might be no more goes into the timer. */
+/* Is the budget used up? *wake_ns is when it may be no more. */
 static bool look(const struct weir_sched *sched, struct budget *budget, uint64_t *wake_ns)
 {
     int64_t enough = RESUME_NS * (int64_t)budget->sms;

@@ -1,7 +1,7 @@
 /*
- * How fast kernels were where. A table of fixed size: a key has a window of slots; where all are
- * taken the one unused longest goes, so that no tenant's many kernels cost more than memory that is
- * there anyway. All measures of a key lie in its window of slots.
+ * Measured speeds of kernels at places, in a table of fixed size. All measures of a key lie in its
+ * window of slots. If all of these are taken, the one unused longest is replaced, so that many
+ * kernels need no more memory.
  */
 #include "sched/measure.h"
 #include "base/hash.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define MEASURES_WINDOW 32u /* measures of keys that share a hash */
+#define MEASURES_WINDOW 32u /* slots for the measures of keys with one hash */
 #define MEASURES_SLOTS  (256u * MEASURES_WINDOW)
 #define MEAN_WINDOW     16u
 
@@ -35,7 +35,7 @@ static bool is_it(const struct weir_policy_measure *m, uint64_t key,
            m->partner_block_limit == partner->block_limit;
 }
 
-/* The slot of a measure, or of the one that has to make room for it. */
+/* The slot of a measure, or else the slot to replace for it. */
 static uint32_t slot_for(const struct measures *measures, uint64_t key,
                          const struct weir_sched_place *place, const struct company *partner)
 {

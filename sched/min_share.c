@@ -1,17 +1,17 @@
 /*
- * Guaranteed shares: what a tenant weighs among those that have work.
+ * Guaranteed shares: the weights of tenants among those that have work.
  *
  * A tenant with a min_share gets that part of the device's time while it has work, however many
- * others have work and whatever they weigh. Policies know weights alone; so the weights that they
- * see are made from the tenants' own. Of the active tenants of a class, those whose weight gives
- * them less than their min_share get just that, and the others divide the rest by weight. Where all
- * weights give enough, policies see the tenants' own.
+ * others have work and whatever their weights. Policies know weights alone, so the weights that
+ * they see are computed from the configured ones. Of the active tenants of a class, those whose
+ * weight gives them less than their min_share get exactly that, and the others divide the rest by
+ * weight. If no tenant needs its guarantee, policies see the configured weights.
  *
- * A tenant is active while it has work and for ACTIVE_NS after: a program that is back at once does
- * not change what all others weigh twice for each of its kernels.
+ * A tenant is active while it has work and for ACTIVE_NS after that, so a program that is back at
+ * once does not change all others' weights twice for each of its kernels.
  *
- * Min_shares of more than all together are met in proportion, and nobody else gets more than a
- * weight of 1. They hold within a class: a higher one goes first.
+ * Min_shares that sum up to more than 100 % are met in proportion, and other tenants get a weight
+ * of 1. Min_shares count within a class: a higher class goes first.
  *
  * Source: mClock (Gulati, Merchant, Varman, OSDI 2010) has reservations beside weights. It keeps
  * them by a tag of each request. Here they are kept by weights, because turns, fillers, small
@@ -20,7 +20,7 @@
 #include "sched/private.h"
 
 #define ACTIVE_NS UINT64_C(100000000)
-#define WHOLE     10000u /* the weights of a class, where they are not the tenants' own */
+#define WHOLE     10000u /* sum of the computed weights of a class */
 
 _Static_assert(WHOLE <= WEIR_SCHED_WEIGHT_MAX, "policies see such weights");
 
@@ -35,10 +35,10 @@ static uint32_t part_of(const struct tenant *tenant) /* of WHOLE */
     return tenant->min_share * (WHOLE / 100);
 }
 
-/* Of the active tenants of a class. */
+/* The division of the device among the active tenants of a class. */
 struct division {
-    uint64_t weights; /* of those that get less than a min_share of theirs would be, or have none */
-    uint64_t parts;   /* of the others */
+    uint64_t weights; /* sum of the weights of tenants that are not guaranteed */
+    uint64_t parts;   /* sum of the guaranteed parts, of WHOLE */
 };
 
 static uint64_t rest_of(const struct division *d)
@@ -59,7 +59,8 @@ static struct tenant *next_active(const struct weir_sched *sched, enum weir_prio
     return NULL;
 }
 
-/* Give a min_share to those whose weight gives them less; that leaves less for the others. */
+/* Guarantee the min_share of tenants whose weight gives them less. Repeat, as the others then get
+ * less. */
 static struct division divide(struct weir_sched *sched, enum weir_priority class)
 {
     struct division d = {0};

@@ -1,37 +1,37 @@
 /*
  * The gain of pairs: does it pay that two tenants of one class fill each other's gaps (fill.c)?
  *
- * Mostly it does. But some kernels want the same cache and slow each other down: one of dense
- * algebra with tensor cores took 18 ms instead of 1.9 below one that walks a table, which itself
- * took twice as long (an H200). In turns both are better off.
+ * Mostly it does. But some kernels use the same cache and slow each other down: a dense-algebra
+ * kernel with tensor cores took 18 ms instead of 1.9 below a kernel that walks a table, which
+ * itself took twice as long (an H200). Both are faster in turns.
  *
- * So for each two tenants the core adds up how long their items took that had only the other's
- * beside them, while somebody filled, and what those items take alone. The quotient says how fast
- * each tenant was. If the speeds of both add up to less than LEAST, the two do not fill for each
+ * So for each pair of tenants the core sums up the durations of items that had only the other's
+ * beside them while an equal filled, and the durations of the same items alone. The quotient is the
+ * speed of each tenant. If both speeds add up to less than LEAST, the two do not fill for each
  * other for a while, and for twice as long each further time.
  *
- * Where several items are seen done at once, the first is charged with all the time.
+ * If several items were seen to end together, the whole time is added with the first.
  *
- * Two tenants' small items beside each other (small.c) each pay for a part of the time; but in that
- * time both together get more done than one of them alone. So the lighter of two, which always has
- * company, would get more for what it pays than the heavier one, which is alone while the lighter
- * one waits: of two LLM engines with weights 3:1 the first had 71 % of the tokens in 75 % of the
- * time (H100, 2026-11-27). So in the end each pays for as much more as the two get done together.
- * How much that is, is seen from items that were alone for a part of their time, of tenants of whom
- * it is known what an item takes alone; the slower of the two speaks for both. Who is never alone
- * is known by what it takes in company only. Where neither is alone both pay for the time.
+ * Small items of two tenants beside each other (small.c) each pay for a part of the time; but in
+ * that time both together get more done than one of them alone. So the tenant of less weight, which
+ * always runs beside the other, would get more for its pay than the heavier one, which is alone
+ * while the lighter one waits: of two LLM engines with weights 3:1 the first had 71 % of the tokens
+ * in 75 % of the time (H100, 2026-11-27). So when an item ends it pays for the work that the two
+ * get done together beyond one. That is learned from items that were alone for a part of their time
+ * and whose duration alone is known; the slower of the two counts for both. If neither tenant is
+ * ever alone, both pay for the time only.
  */
 #include "base/hash.h"
 #include "sched/private.h"
 
-#define SEEN_NS  50000000u   /* of each one's items, before it is judged */
-#define BAR_NS   2000000000u /* doubled each time */
+#define SEEN_NS  50000000u   /* time of each tenant's items before the pair is judged */
+#define BAR_NS   2000000000u /* first time without filling; it doubles each time */
 #define BARS_MAX 4u
-#define LEAST    0.9 /* of what turns would give; they lose some percent, too */
+#define LEAST    0.9 /* least sum of speeds; turns give 1 less some percent */
 #define SEVERAL  UINT64_MAX
-#define SPEEDS   8.0 /* a speed is the mean of about so many */
+#define SPEEDS   8.0 /* a speed is the mean of about so many items */
 
-/* The slot that two may have, and their ids as they are there. */
+/* The slot of a pair of tenants, and their ids in its order. */
 static uint32_t slot_of(weir_sched_id a, weir_sched_id b, weir_sched_id ret_of[2])
 {
     ret_of[0] = min_u64(a, b);
@@ -64,7 +64,7 @@ static struct pair_gain *gain_of(struct weir_sched *sched, weir_sched_id a, weir
     return gain;
 }
 
-/* Whom an item was beside, with one more. */
+/* The tenant that an item was beside, or SEVERAL, after it was beside `other`, too. */
 static weir_sched_id with_other(weir_sched_id before, const struct item *other)
 {
     weir_sched_id id = other->queue->tenant->view.id;

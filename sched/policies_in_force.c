@@ -1,5 +1,5 @@
-/* Policies in force: their memory, their comings and goings,
- * and what is said about their mistakes. */
+/* Policies in force: their memory, how they are set and removed,
+ * and how their mistakes are logged. */
 #include "sched/private.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@ void policies_finish(struct weir_sched *sched)
     }
 }
 
-/* A tenant's memory for a policy of a kind. */
+/* Allocate a policy's state of a tenant. */
 static enum weir_status tenant_state(const struct weir_policy_ops *ops, void **ret_state)
 {
     *ret_state = NULL;
@@ -69,7 +69,7 @@ static enum weir_status tenant_state(const struct weir_policy_ops *ops, void **r
     return WEIR_OK;
 }
 
-/* All the memory that a new policy needs, before the old one is touched. NULL: there is none. */
+/* Allocate all states of a new policy, before the old one is removed. NULL: no memory. */
 static void **all_states(struct weir_sched *sched, const struct weir_policy_ops *ops)
 {
     void **states = calloc((size_t)sched->tenants.live + 1, sizeof(*states));

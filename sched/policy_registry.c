@@ -41,7 +41,7 @@ const char *weir_policy_kind_text(enum weir_policy_kind kind)
     return (unsigned)kind < WEIR_POLICY_KIND_COUNT ? text[kind] : "?";
 }
 
-/* With the names that there are. */
+/* Report an unknown name, with a list of the known ones. */
 static void name_unknown(struct weir_diag *diag, uint32_t column, const char *name, size_t len)
 {
     const struct weir_policy_ops *ops;

@@ -1,7 +1,8 @@
-/* What policies see of a tenant: made anew before they are asked, where it changed. */
+/* The view of a tenant that policies see, refreshed before they are asked if it is stale. */
 #include "sched/private.h"
 
-/* The better of two to stand for a tenant: what runs, what is stopped, what has waited longest. */
+/* Which of two items becomes the tenant's view.kernel: one that runs, else is stopped, else waits
+ * longest. */
 static const struct item *better(const struct item *a, const struct item *b)
 {
     if (a == NULL || b == NULL) {
@@ -57,7 +58,7 @@ static const struct item *first_kernel(const struct queue *queue)
     return item;
 }
 
-/* The same of what cannot be stopped, which may be a long list. */
+/* view_device() for a queue without stoppable items: it needs only sums, as there may be many. */
 static const struct item *view_fixed(const struct weir_sched *sched, const struct queue *queue,
                                      struct weir_policy_tenant *view)
 {
@@ -75,7 +76,7 @@ static const struct item *view_fixed(const struct weir_sched *sched, const struc
     return first;
 }
 
-/* What of a queue is on the device; the first to stand for it. */
+/* Add a queue's items on the device to the view. @return the first compute item of them, or NULL */
 static const struct item *view_device(const struct weir_sched *sched, struct queue *queue,
                                       struct weir_policy_tenant *view)
 {

@@ -1,14 +1,14 @@
 /*
- * Durations learned: a table of straight lines.
+ * Learned durations: a table of straight lines.
  *
- * Each key has weighted sums from which the line follows when it is asked for. They fade by 1/64
+ * Each key has weighted sums, from which the line is computed when it is needed. They fade by 1/64
  * with each observation. As long as all observations have had about the same size, the line through
- * them is not determined; then time is taken to be in proportion to size (CuMAS's time per
+ * them is not determined; then time is assumed to be in proportion to size (CuMAS's time per
  * block), which is exact for that very size. A single observation far off the prediction (a clock
- * that changed, a disturbance that nobody saw) is pulled in to four times of it, so that one cannot
+ * that changed, an unseen disturbance) is limited to four times the prediction, so that one cannot
  * spoil what many taught, and five can still change it. A kernel's first observations are often
- * spoilt, by others that begin, too: until several have agreed, each that does not begins anew. Of
- * kernels the line is corrected so that what it says of all comes to what all took.
+ * disturbed by other programs that start, too: among the first EARLY ones, each that disagrees
+ * discards those before. Kernels' lines are raised to the mean (struct model).
  *
  * Source: FLEP (ASPLOS 2017) 4.2: linear regression per kernel, there over grid, block, input and
  * shared memory sizes and offline, here over blocks alone and while running: block and shared
@@ -24,22 +24,22 @@
 #include <string.h>
 
 #define CAPACITY_MAX (1u << 20)
-#define OWNER_PART   4u    /* of the table one owner may have a part of so many */
-#define OWNERS_MAX   1024u /* a power of two, with the one without a name */
+#define OWNER_PART   4u    /* an owner may have at most 1/OWNER_PART of the table */
+#define OWNERS_MAX   1024u /* a power of two; includes the owner without a name */
 #define FADE         (1.0 - 1.0 / 64)
-#define MEAN_FADE    (1.0 - 1.0 / 32) /* of the sums that are not weighted */
+#define MEAN_FADE    (1.0 - 1.0 / 32) /* fading of the unweighted sums */
 #define SPREAD_MIN   1e-4 /* square of the sizes' relative spread below which they count as equal */
 #define ERROR_WINDOW 16u
 #define TRUSTED      8u /* observations after which outliers are pulled in */
 #define PULL         4.0
 #define RATIO_MIN    0.0625
 #define RATIO_MAX    64.0
-#define EARLY        8u /* observations: of the first, one that does not agree begins anew */
+#define EARLY        8u /* among the first EARLY observations one that disagrees starts anew */
 #define AGREES       0.25
-#define SURE_AGREED  2u  /* observations in a row that agree with those before .. */
-#define SURE_SEEN    16u /* .. or so many at all */
-#define BYTE_MAX_NS  0.1 /* of copies and memsets of which only one size was seen */
-#define ALIKE_MAX    8u  /* of like ones seen at once count */
+#define SURE_AGREED  2u  /* a key is sure after so many observations in a row that agree, */
+#define SURE_SEEN    16u /* or so many in all */
+#define BYTE_MAX_NS  0.1 /* most time per byte of copies and memsets with one known size */
+#define ALIKE_MAX    8u  /* most identical items that count in one observation */
 
 enum weir_status weir_predict_create(uint32_t capacity, struct weir_predict **ret_predict)
 {
@@ -137,13 +137,13 @@ static void evict_oldest(struct weir_predict *predict, struct owner *owner)
     predict->free = (uint32_t)(entry - predict->entry) + 1;
 }
 
-/* Has `a` to give up an entry before `b`? */
+/* Must owner `a` give up an entry before owner `b`? */
 static bool gives_before(const struct owner *a, const struct owner *b)
 {
     return a->in_use != b->in_use ? !a->in_use : a->count > b->count;
 }
 
-/* Who gives up an entry for another of `owner`; NULL: nobody need. */
+/* The owner that gives up an entry for a new one of `owner`; NULL: there is room. */
 static struct owner *giver(struct weir_predict *predict, struct owner *owner)
 {
     uint32_t most = predict->capacity / OWNER_PART;
@@ -185,13 +185,13 @@ static struct entry *entry_for(struct weir_predict *predict, struct owner *owner
     return &predict->entry[name - 1];
 }
 
-/* Copies have no key, but an owner. */
+/* The key in the table: copies and memsets keep only their owner. */
 static uint64_t key_in(enum weir_sched_class class, uint64_t key, uint32_t owner)
 {
     return is_kernel(class) ? key : (uint64_t)owner << WEIR_PREDICT_KEY_BITS;
 }
 
-/* Without making it the newest; NULL: there is none. */
+/* Find a key's entry without making it the newest; NULL: there is none. */
 static struct entry *find(const struct weir_predict *predict, enum weir_sched_class class,
                           uint64_t key)
 {
@@ -233,7 +233,7 @@ struct entry *predict_entry(struct weir_predict *predict, enum weir_sched_class 
 
 /* ---------------------------------------------------------------- owners */
 
-/* A place for another owner; 0: there is none. */
+/* The index for a new owner; 0: there is none. */
 static uint32_t owner_place(struct weir_predict *predict)
 {
     struct owner *grown;
@@ -316,13 +316,14 @@ static void line_of(const struct model *m, bool kernel, double *ret_launch, doub
             *ret_launch = launch;
             return;
         }
-        if (size < 0) { /* larger ones were quicker: size does not matter */
+        if (size < 0) { /* larger items were quicker: size does not matter */
             *ret_size = 0;
             *ret_launch = m->wy / m->w;
             return;
         }
     }
-    /* Through zero, the least relative error; but no copy is as slow as those of some bytes. */
+    /* A line through zero with the least relative error; but large copies are faster per byte than
+     * those of a few bytes. */
     *ret_size = m->wxx > 0 ? m->wxy / m->wxx : 0;
     *ret_launch = m->wxx > 0 ? 0 : m->wy / m->w;
     if (!kernel && *ret_size > BYTE_MAX_NS) {
@@ -331,7 +332,7 @@ static void line_of(const struct model *m, bool kernel, double *ret_launch, doub
     }
 }
 
-/* The line, of kernels raised: all that was seen took so long. */
+/* The line. A kernel's is raised until its predictions sum up to the observed times. */
 static void mean_line_of(const struct model *m, bool kernel, double *ret_launch, double *ret_size)
 {
     double said, ratio;
@@ -405,7 +406,7 @@ static struct weir_predict_error sum_up(const struct errors *errors)
     };
 }
 
-/* What was said before, against what was seen. */
+/* Compare the prediction with the observed time and update the error statistics. */
 static void judge(struct weir_predict *predict, enum weir_sched_class class, struct model *model,
                   double said, double took)
 {
@@ -435,7 +436,7 @@ static void observe(struct weir_predict *predict, struct model *m, double x, dou
     predict->learned++;
 }
 
-/* NULL: that is nothing to learn from. */
+/* The entry that learns an observation; NULL: the observation teaches nothing. */
 static struct entry *entry_to_teach(struct weir_predict *predict, enum weir_sched_class class,
                                     uint64_t key, uint64_t took_ns)
 {

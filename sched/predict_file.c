@@ -1,6 +1,6 @@
 /*
- * What was learned, as bytes: header, owners' names, entries of each owner from the one unused
- * longest to the newest, checksum. All numbers little-endian, doubles as their 64 bits.
+ * The file format of learned durations: header, owners' names, entries of each owner from the one
+ * unused longest to the newest, checksum. All numbers little-endian, doubles as their 64 bits.
  *
  *     0   "WEIRPRED"
  *     8   version
@@ -85,7 +85,7 @@ static bool is_kept(const struct entry *entry)
     return entry->class != WEIR_SCHED_GRAPH && !entry->supposed;
 }
 
-/* @return how many */
+/* @return the number of entries written */
 static uint32_t put_entries(uint8_t *at, const struct weir_predict *predict, uint32_t owner,
                             uint32_t as)
 {
@@ -99,7 +99,7 @@ static uint32_t put_entries(uint8_t *at, const struct weir_predict *predict, uin
     return count;
 }
 
-/* Those of whom nothing is known are left out. */
+/* Is the owner's name written? Not if it has no entries. */
 static bool has_name(const struct weir_predict *predict, uint32_t owner)
 {
     return owner != 0 && predict->owner[owner].count != 0;
@@ -145,7 +145,7 @@ static bool is_sound(double value)
     return isfinite(value) && value >= 0;
 }
 
-/* False: no observation could have made this. */
+/* False: no observations could have led to this model. */
 static bool get_entry(const uint8_t *at, struct entry *ret_entry)
 {
     struct entry entry = {
@@ -174,7 +174,7 @@ static bool get_entry(const uint8_t *at, struct entry *ret_entry)
            m->n > 0;
 }
 
-/* Take a line of the file as if it had been learned now, unless another owner has its key now. */
+/* Import an entry as if it had been learned now, unless another owner has its key. */
 static void take_over(struct weir_predict *predict, const struct entry *entry, uint32_t owner)
 {
     struct entry *known;
@@ -188,7 +188,7 @@ static void take_over(struct weir_predict *predict, const struct entry *entry, u
     known->seen = UINT32_MAX;
 }
 
-/* An image's parts, which are of the right lengths. */
+/* The parts of an image; open_image() checked their lengths. */
 struct image {
     const uint8_t *names, *entries;
     uint64_t n_names, n_entries;

@@ -5,38 +5,38 @@
 #include "sched/predict.h"
 
 /*
- * Weighted sums over what was seen of size x and time y, each weighted 1 / y^2, so that the line
- * through them has the least relative error: 2 % of a copy of 4 bytes counts like 2 % of 4 GB.
- * Where the same size takes different times (one kernel, other arguments) that is below their mean,
- * and sums of predictions would be too small: so the line is raised until what it says of all that
- * was seen comes to what all took, for which there are the sums that are not weighted.
+ * Sums over observations of size x and time y. Each is weighted 1 / y^2, so that the line through
+ * them has the least relative error: 2 % of a copy of 4 bytes counts like 2 % of 4 GB. Where the
+ * same size takes different times (one kernel, other arguments) that line is below their mean, and
+ * sums of predictions would be too small. So the line is raised until its predictions of all
+ * observations sum up to the observed times. The unweighted sums serve for this.
  */
 struct model {
     double w, wx, wy, wxx, wxy;
     double n, x, y; /* not weighted */
-    double error;   /* mean relative error of what was predicted before each observation */
+    double error;   /* mean relative error of the predictions before each observation */
     uint64_t samples;
 };
 
 struct entry {
     uint64_t key;
     uint32_t class;        /* enum weir_sched_class */
-    uint32_t owner;        /* its place */
+    uint32_t owner;        /* index of its owner */
     uint32_t chain;        /* index + 1 of the next in the bucket, or in the free list */
-    uint32_t newer, older; /* index + 1, of the same owner */
-    bool supposed;         /* the model is of disturbed observations */
-    uint32_t seen;         /* undisturbed ones */
-    uint32_t agreed;       /* of the last of them, with what had been said before */
-    uint64_t size;         /* of the last one */
+    uint32_t newer, older; /* index + 1 of the owner's entries used next and before */
+    bool supposed;         /* the model comes from disturbed observations */
+    uint32_t seen;         /* number of undisturbed observations */
+    uint32_t agreed;       /* how many of them in a row agreed with the prediction */
+    uint64_t size;         /* size in the last observation */
     struct model model;
 };
 
-/* Whose keys they are. The first has no name: keys of nobody in particular. */
+/* An owner of keys. The first has no name and owns the keys that belong to nobody. */
 struct owner {
     char name[WEIR_PREDICT_NAME_BYTES];
     bool in_use;
-    uint32_t count;          /* of its entries */
-    uint32_t newest, oldest; /* index + 1 */
+    uint32_t count;          /* number of its entries */
+    uint32_t newest, oldest; /* index + 1 of its entries used last and first */
 };
 
 /* Errors of predictions, counted in bins that grow by 2^(1/16) each from 2^-10 on. */
@@ -52,9 +52,9 @@ struct errors {
 
 struct weir_predict {
     uint32_t capacity, count;
-    uint32_t made, free; /* entries that were ever in use; of those that are not: index + 1 */
+    uint32_t made, free; /* entries ever used; index + 1 of the first free one */
     uint32_t bucket_mask;
-    uint32_t *bucket; /* index + 1 */
+    uint32_t *bucket; /* index + 1 of an entry */
     struct entry *entry;
     struct owner *owner;
     uint32_t n_owners, owners_room;
@@ -62,12 +62,12 @@ struct weir_predict {
     struct errors kernels, copies;
 };
 
-/* The entry of a key, made if `make`, moved to its owner's newest; NULL: there is none. */
+/* Find a key's entry, or make it if `make`, and make it its owner's newest; NULL: there is none. */
 struct entry *predict_entry(struct weir_predict *predict, enum weir_sched_class class, uint64_t key,
                             bool make);
-/* Whose key that is. */
+/* Index of a key's owner; 0: nobody. */
 uint32_t predict_owner_of(const struct weir_predict *predict, uint64_t key);
-/* Of a name, made if there is none; 0: there is no room for it. */
+/* Index of the owner with a name, which is made if there is none; 0: there is no room. */
 uint32_t predict_owner_named(struct weir_predict *predict, const char *name);
 
 bool predict_is_sure(const struct entry *entry);

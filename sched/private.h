@@ -1,4 +1,4 @@
-/* What the core's files share. docs/design/scheduling.md has the model; each file its part. */
+/* Types and functions that the core's files share. docs/design/scheduling.md explains the model. */
 #ifndef WEIR_SCHED_PRIVATE_H
 #define WEIR_SCHED_PRIVATE_H
 
@@ -16,22 +16,22 @@
     (WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE | WEIR_SCHED_STARTED | WEIR_SCHED_TENSOR |          \
      WEIR_SCHED_UNSURE | WEIR_SCHED_OWN_LEVELS)
 
-/* Bounds on what policies ask for, and the watchdog's. */
+/* Bounds on the answers of policies, and on the watchdog's rescues. */
 #define SLICE_MIN_NS      20000u
 #define SLICE_MAX_NS      1000000000u
 #define RESCUE_SLICE_NS   500000u
-#define RESCUE_EVERY      10u       /* rescues take at most that part of the time */
-#define WAKE_MIN_NS       10000u    /* timers are not set for less */
-#define CLEAR_MAX_NS      1000000u  /* a newcomer waits no longer for what others queued .. */
-#define CLEAR_DOMAIN_NS   50000000u /* .. in its own domain, and no longer than this in others */
+#define RESCUE_EVERY      10u       /* rescues take at most 1/RESCUE_EVERY of the time */
+#define WAKE_MIN_NS       10000u    /* shortest time for which a timer is set */
+#define CLEAR_MAX_NS      1000000u  /* how long a turn waits for work queued before it, */
+#define CLEAR_DOMAIN_NS   50000000u /* and so much longer if that is of another domain */
 #define SWITCH_NS         150000u   /* a GPU changes its context: 148 us on an H100 */
-#define UNKNOWN_MAX       2u        /* items on the device behind one of which nothing is known */
+#define UNKNOWN_MAX       2u /* most items of a queue on the device if the last has no prediction */
 #define UNPAIRED_SLOTS    256u
 #define PAIR_GAIN_SLOTS   256u
 #define SMALL_PRICE_SLOTS 1024u
-#define UNSURE_PART       8u /* of a long item's predicted time: it may end so much sooner .. */
-#define UNSURE_MAX_NS     1000000u /* .. or so much */
-#define STOP_AGAIN_NS     1000000u /* an item that would not stop is not asked again before */
+#define UNSURE_PART       8u       /* an item may end sooner by 1/8 of its predicted time, */
+#define UNSURE_MAX_NS     1000000u /* and by no more than this */
+#define STOP_AGAIN_NS     1000000u /* pause after a stop that failed */
 #define PREDICTED_MAX_NS  1000000000000000u /* 11 days: sums and products stay in 64 bits */
 
 struct queue;
@@ -41,54 +41,54 @@ struct item {
     weir_sched_id id;
     struct queue *queue;
     struct item *next, *prev;             /* in the queue */
-    struct item *front_next, *front_prev; /* in fronts; see charge.c */
+    struct item *front_next, *front_prev; /* among the head items: charge.c */
     bool is_front;
-    bool waits;           /* as a front it does not hold the device, as has been seen */
-    bool filler;          /* granted below the leader's work */
-    bool fills_equal;     /* and the leader is of its own class */
-    bool above;           /* granted before what is plain of its class: small.c */
-    bool teaches;         /* while it is on the device no equal fills; fill.c */
-    uint32_t alike;       /* so many, it is the first of, are seen done at once; 0: itself */
-    uint32_t part_sms;    /* a kernel that is kept to so many SMs: room.c; 0: it has all */
-    uint32_t small_sms;   /* it needs no more of the device; 0: it may need all; small.c */
-    weir_sched_id sharer; /* of what was alone beside it while somebody filled, the tenant; or .. */
-    uint64_t shared_ns;   /* .. pair_gain.c's mark for several. And how long */
-    weir_sched_id small_other; /* the same of small ones, .. */
-    uint64_t two_ns;           /* .. how long it was beside that one's alone, .. */
-    uint64_t two_service_ns;   /* .. and what it was served meanwhile */
-    bool beside_waits;         /* while it was served there was one that waited, as it seemed */
-    bool beside_filler; /* one was on the device meanwhile: what it took is taken for a hint only */
-    bool beside_small;  /* small work was dealt SMs while it was a front: charge.c */
-    bool after_switch;  /* the device turned to its domain for it: that time is in what it took */
-    bool disturbed;     /* moved, or not seen from its beginning: nothing is learned from it */
-    bool tagged;        /* a copy that has its start tag: copy_share.c */
-    bool interrupted;   /* has been stopped: what is learned is the time it was served */
-    uint8_t cause;      /* why it waits, as last recorded: enum weir_sched_cause */
+    bool waits;                /* seen not to hold the device though it is a head item */
+    bool filler;               /* was granted below the leader's work */
+    bool fills_equal;          /* a filler of the leader's own class */
+    bool above;                /* was granted above its class's plain items: small.c */
+    bool teaches;              /* no equal may fill while it is on the device: fill.c */
+    uint32_t alike;            /* the first of this many identical items that ended together */
+    uint32_t part_sms;         /* a kernel: it is kept to this many SMs: room.c; 0: all */
+    uint32_t small_sms;        /* it needs only this many SMs: small.c; 0: perhaps all */
+    weir_sched_id sharer;      /* the only other tenant on the device while an equal filled, */
+    uint64_t shared_ns;        /* or SEVERAL (pair_gain.c); and how long that lasted */
+    weir_sched_id small_other; /* a small item: the other tenant with small items */
+    uint64_t two_ns;           /* time beside one item of small_other and nothing else */
+    uint64_t two_service_ns;   /* service charged to it in that time */
+    bool beside_waits;         /* was served while another head item seemed to wait */
+    bool beside_filler;        /* a filler shared the device: the duration is only a hint */
+    bool beside_small;         /* small items had SMs while it was a head item: charge.c */
+    bool after_switch;         /* its duration includes a change of the device to its domain */
+    bool disturbed;            /* was moved, or its start was not seen: do not learn from it */
+    bool tagged;               /* a copy with a start tag: copy_share.c */
+    bool interrupted;          /* was stopped: learn the time in which it was served */
+    uint8_t cause;             /* why it waits, as last recorded: enum weir_sched_cause */
     struct weir_sched_item_params params;
     enum weir_sched_item_state state;
     struct weir_sched_place place;
     uint32_t done_blocks;
     uint64_t predicted_ns; /* 0: not known */
-    uint64_t counted_ns;   /* the same, or the guess */
+    uint64_t counted_ns;   /* predicted_ns, or else a guess */
     uint64_t arrived_ns;
-    uint64_t since_ns;   /* waits since; of a stopped one: stopped since */
+    uint64_t since_ns;   /* when it began to wait or, if stopped, was stopped */
     uint64_t started_ns; /* when it was granted or, later, resumed */
-    uint64_t head_ns;    /* first of its queue on the device since */
+    uint64_t head_ns;    /* when it became the first item of its queue on the device */
     uint64_t stop_asked_ns;
     uint64_t no_stop_before_ns;
-    uint64_t served_ns;     /* charged for it, as service is; corrected by done_blocks */
-    uint64_t crowd_ns;      /* of that, where small work was dealt the whole device: small.c */
+    uint64_t served_ns;     /* service charged as it ran; corrected by done_blocks */
+    uint64_t crowd_ns;      /* part of served_ns while small items had all SMs: small.c */
     uint64_t busy_ns;       /* time in which it was served */
-    uint64_t alone_ns;      /* of that, without company */
-    uint64_t with_small_ns; /* of that, with nothing but small work beside it */
-    uint64_t beside_ns;     /* of that, what others took in between */
-    int64_t beyond_ns;      /* charged for it beyond served_ns: claims, less what was credited */
-    uint64_t partner_ns;    /* of that, in the company of `partner` alone */
+    uint64_t alone_ns;      /* part of busy_ns in which it was alone on the device */
+    uint64_t with_small_ns; /* part of busy_ns with only small items beside it */
+    uint64_t beside_ns;     /* part of busy_ns that later items claimed: charge.c */
+    int64_t beyond_ns;      /* other charges for it: its claims, less credits: charge.c */
+    uint64_t partner_ns;    /* part of busy_ns with only `partner` beside it */
     struct company partner;
-    uint64_t group_ns;   /* time in which it was served in a policy's group, .. */
-    uint64_t hoped_ns;   /* .. and what it is taken to have got done there: group_account.c */
+    uint64_t group_ns;   /* part of busy_ns while its tenant was in a policy's group */
+    uint64_t hoped_ns;   /* work assumed done in group_ns: group_account.c */
     uint64_t copy_start; /* start tag of a copy, in virtual time */
-    uint64_t rest_ns;    /* of a copy in pieces, what those behind this one will take */
+    uint64_t rest_ns;    /* a copy in pieces: predicted time of the later pieces */
 };
 
 /* A task in CuMAS's sense: copies to the device, then compute, then copies back. */
@@ -97,20 +97,20 @@ struct task {
     uint64_t memory_bytes;
 };
 
-/* What of the SMs somebody may use; limit.c. */
+/* The SM limit of a tenant or queue, and what is left of it: limit.c. */
 struct budget {
-    uint32_t sms;  /* all: no limit */
+    uint32_t sms;  /* all SMs of the device: no limit */
     bool held;     /* it is used up */
-    int64_t left;  /* SM-nanoseconds, as of seen_ns */
-    uint64_t used; /* served since then */
+    int64_t left;  /* SM-nanoseconds that were left at seen_ns */
+    uint64_t used; /* SM-nanoseconds served since seen_ns */
     uint64_t seen_ns;
 };
 
-/* What settle() has seen to of a queue: nothing is stopped, and all is where it belongs. */
+/* settle() (decide.c) resumed and placed a queue's items for these settings. */
 struct settled {
-    struct weir_sched_place place; /* of the member */
+    struct weir_sched_place place; /* of the queue's tenant in the group */
     uint32_t limit_sms;
-    bool in_company; /* with other members */
+    bool in_company; /* the group has other members */
     bool valid;
 };
 
@@ -122,97 +122,97 @@ struct queue {
     struct item *first, *last;
     struct item *candidate;              /* the first that waits */
     struct item *listed;                 /* the candidate, if it could be granted */
-    struct queue *list_next, *list_prev; /* of a direction, if `listed` is a copy */
+    struct queue *list_next, *list_prev; /* in its direction's list, if `listed` is a copy */
     uint32_t domain;                     /* of weir_sched_queue_add() */
     uint32_t on_device;
     bool heads;         /* its first item is compute and on the device */
     uint64_t device_ns; /* counted_ns of what is on the device */
-    uint64_t copies_ns; /* of that, copies */
-    uint32_t kernels;   /* compute on the device; so that nobody need look at all of it: */
-    uint32_t stoppable; /* of them */
-    uint64_t fixed_ns;  /* predicted of those that are not stoppable */
+    uint64_t copies_ns; /* part of device_ns that is copies */
+    uint32_t kernels;   /* compute items on the device */
+    uint32_t stoppable; /* how many of `kernels` can be stopped */
+    uint64_t fixed_ns;  /* predicted time of the `kernels` that cannot be stopped */
     struct settled settled;
-    struct task task; /* what has been granted of the task under way */
+    struct task task; /* the granted part of the task under way */
     struct task last_task;
     struct budget limit;
     uint64_t service_ns; /* compute that was charged to it, in SM-nanoseconds */
-    bool held;           /* by its limit or its tenant's: its compute waits */
+    bool held;           /* its own or its tenant's limit is used up: its compute waits */
 };
 
 /* A tenant's pauses between its copies of a direction. */
 struct copy_gap {
-    uint64_t since_ns;   /* it has had none, or had none last; NEVER: it always had some */
-    uint64_t usual_ns;   /* NEVER: not known */
-    uint64_t before_ns;  /* service of the direction up to the last pause */
-    uint64_t stretch_ns; /* between the last two pauses */
+    uint64_t since_ns;   /* since when, or when last, it had no copy; NEVER: it always had one */
+    uint64_t usual_ns;   /* usual length of a pause; NEVER: not known */
+    uint64_t before_ns;  /* its service in this direction up to the last pause */
+    uint64_t stretch_ns; /* its service between the last two pauses */
 };
 
 struct tenant {
-    struct weir_policy_tenant view; /* what policies see, and where id, weight .. are kept */
-    uint32_t weight;                /* its own; view.weight is what min_share.c makes of it */
+    struct weir_policy_tenant view; /* what policies see; also holds id, priority and others */
+    uint32_t weight;                /* as configured; min_share.c derives view.weight from it */
     uint32_t min_share;             /* percent; 0: none */
-    bool active;     /* it has work, or had some just now; where there is a min_share */
-    bool guaranteed; /* it gets its min_share, since its weight would give it less */
+    bool active;     /* it has, or just had, work; kept if any tenant has a min_share */
+    bool guaranteed; /* its weight would give it less than its min_share */
     uint32_t sm_limit_pct;
     bool exclusive;                             /* never in a group with others */
-    struct budget limit;                        /* of all its queues together */
-    uint32_t limits;                            /* its own, if it has one, and its queues' */
-    struct tenant *limited_next, *limited_prev; /* if it has any */
+    struct budget limit;                        /* its own limit, for all its queues together */
+    uint32_t limits;                            /* how many limits it and its queues have */
+    struct tenant *limited_next, *limited_prev; /* in sched->limited, if it has limits */
     void *user;
     char name[NAME_BYTES];
     struct queue *queues;
     uint64_t waited_ns, finished, stops;
     uint64_t waits[WEIR_SCHED_WAITS];
-    uint64_t credit_ns; /* of service on SMs: charged before, and others' */
-    uint64_t due_ns;    /* the watchdog helps it until its service comes to so much .. */
-    uint64_t helped_ns; /* .. and helped it last */
+    uint64_t credit_ns; /* SM service that it paid for others' work and need not pay again */
+    uint64_t due_ns;    /* the watchdog helps it until its service reaches this */
+    uint64_t helped_ns; /* when the watchdog helped it last */
     uint32_t queue_count, waiting, granted, stopped; /* items */
     uint32_t heads;                                  /* queues */
-    uint32_t copies[RESOURCES]; /* of each direction: items on the device, and queues listed */
-    uint64_t clean_ns;          /* when it last began to lead without fillers; fill.c */
-    uint64_t unsure_ns;         /* until then its durations are still to be learned */
-    uint32_t domain;            /* of its queues .. */
-    bool one_domain;            /* .. if all are of the same one */
-    int64_t owed_ns;            /* what it got done less in groups than it would in turns, .. */
-    uint64_t barred_until_ns;   /* .. and until then it is in none: group_account.c */
+    uint32_t copies[RESOURCES]; /* by direction: copies on the device, and listed queues */
+    uint64_t clean_ns;          /* when its last turn without equal fillers began: fill.c */
+    uint64_t unsure_ns;         /* until then no equal fills beside it: fill.c */
+    uint32_t domain;            /* of its queues, if one_domain */
+    bool one_domain;            /* all its queues have the same domain */
+    int64_t owed_ns;            /* work that it is behind in groups: group_account.c */
+    uint64_t barred_until_ns;   /* until then it joins no group */
     bool is_ready;
-    bool stale;                   /* view.kernel and its neighbours are to be made anew */
+    bool stale;                   /* view.kernel and its neighbours must be computed again */
     uint64_t idle_ns;             /* when it was last ready; NEVER: not yet */
     uint64_t copy_end[RESOURCES]; /* where its tagged copies end, in virtual time */
     struct copy_gap copy_gap[RESOURCES];
 };
 
-/* What kernels took that were launched in the same way. */
+/* Time and blocks of kernels that were launched in one form. */
 struct spent {
     double ns, blocks;
     uint32_t count;
 };
 
-/* A kernel that was alone in its turns, though others were there: group.c. */
+/* A kernel that ran alone in its turns though other tenants had work: group.c. */
 struct unpaired {
     uint64_t key;
-    uint64_t until_ns; /* 0: not often enough in a row yet */
+    uint64_t until_ns; /* it counts as unpaired until then; 0: it does not */
     uint32_t count;
-    uint64_t company; /* of the others' kernels, as last seen .. */
-    uint32_t steady;  /* .. so many times in a row */
-    uint64_t other;   /* if it is one: what that is */
-    struct spent as_run, as_is;
-    uint64_t not_before_ns; /* runs are faster: nothing is said of it until then */
+    uint64_t company;           /* sum of hashes of the other tenants' kernels */
+    uint32_t steady;            /* how often in a row `company` was the same and all long */
+    uint64_t other;             /* key of the other tenant's kernel, if there is just one */
+    struct spent as_run, as_is; /* stoppable launches; other launches */
+    uint64_t not_before_ns;     /* stoppable launches are faster: not unpaired before then */
 };
 
-/* Two equals of which one filled below the other: what both got done. */
+/* Two tenants of one class that fill for each other: how fast both are: pair_gain.c. */
 struct pair_gain {
     weir_sched_id of[2]; /* tenants, the lesser id first */
     struct pair_gain_side {
-        uint64_t ns;     /* what its items took that had only the other's beside them .. */
-        double alone_ns; /* .. and what those take alone */
+        uint64_t ns;     /* duration of its items that had only the other's beside them */
+        double alone_ns; /* duration of the same items alone */
     } side[2];
-    uint64_t barred_until_ns; /* in turns they are better off */
-    uint32_t bars;            /* judged so, in a row */
-    double small_speed[2];    /* of small items, of the speed alone; 0: not known */
+    uint64_t barred_until_ns; /* they do not fill for each other until then */
+    uint32_t bars;            /* how often they were barred in a row */
+    double small_speed[2];    /* of small items, relative to alone; 0: not known */
 };
 
-/* What a small item is charged among others, at each level: small.c. */
+/* What a small item costs at each level while small items have all SMs: small.c. */
 struct small_price {
     weir_sched_id tenant;
     uint64_t key;
@@ -222,31 +222,31 @@ struct small_price {
 struct turn_member {
     struct tenant *tenant;
     struct weir_sched_place place;
-    uint64_t key;     /* of the kernel for which the group was made */
-    bool tried;       /* sample: has finished an item */
-    uint64_t paid_ns; /* of service, for the time that passes */
+    uint64_t key;     /* of its kernel when the group was made */
+    bool tried;       /* in a sample: it has finished an item */
+    uint64_t paid_ns; /* service charged to it in the step that is being charged */
 };
 
-/* Who has the compute resource. */
+/* The turn: which tenants have the compute resource now. */
 struct turn {
     struct tenant *leader;
-    uint64_t slice_ns, used_ns; /* used: time in which the leader was served */
+    uint64_t slice_ns, used_ns; /* used_ns: time in which the leader was served */
     uint64_t linger_ns;
     uint64_t linger_until_ns;        /* 0: the leader has work */
-    uint64_t keep_ns, kept_until_ns; /* likewise, while others fill */
-    uint64_t clear_by_ns;     /* until then its members wait for what others queued to run out */
-    struct tenant *filler;    /* is granted what the device has room for beside the leader .. */
-    uint64_t filler_until_ns; /* .. for so long .. */
-    uint64_t nobody_until_ns; /* .. and if there is none, it is not asked again until then */
-    bool clean;               /* none of its equals fills, for what is to be learned */
+    uint64_t keep_ns, kept_until_ns; /* as linger, while equals fill */
+    uint64_t clear_by_ns;            /* until then members wait for others' queued work to end */
+    struct tenant *filler;           /* may fill what the leader leaves, */
+    uint64_t filler_until_ns;        /* until then; after that one is chosen anew */
+    uint64_t nobody_until_ns;        /* no filler: do not ask the policy again before */
+    bool clean;                      /* no equal fills, so that durations can be learned */
     bool preempt;
-    bool has_equals; /* others of the leader's class, or above, are ready */
-    bool rescue;     /* the watchdog's: nobody is asked before it is over */
+    bool has_equals; /* other tenants of the leader's class or above are ready */
+    bool rescue;     /* the watchdog's turn: no policy is asked before its end */
     struct turn_member member[WEIR_POLICY_GROUP_MAX]; /* the leader is the first */
     uint32_t members;
     bool sample, spatial;
-    bool beside;             /* spatial, since the leader's SM limit leaves room for the other */
-    uint64_t valid_until_ns; /* 0: until the kernels change */
+    bool beside;             /* spatial, because SM limits leave SMs for other members */
+    uint64_t valid_until_ns; /* 0: the group is valid until a member's kernel changes */
 };
 
 /* How a copy direction is shared: copy_share.c. */
@@ -255,10 +255,10 @@ struct copy_share {
     uint64_t latest;                   /* the latest end of any copy */
     weir_sched_id tenant;              /* whose copy was granted last */
     weir_sched_id whole;               /* queue of the copy whose pieces are under way; 0: none */
-    uint64_t whole_ns;                 /* its pieces granted since another's was chosen .. */
-    uint64_t left_ns;                  /* .. and what it has left */
-    uint64_t idle_since_ns;            /* nobody copies, for the sake of its next one; 0: no */
-    uint64_t shared_until_ns;          /* of late several tenants had copies */
+    uint64_t whole_ns;                 /* predicted time of its pieces granted in a row */
+    uint64_t left_ns;                  /* predicted time of its remaining pieces */
+    uint64_t idle_since_ns;   /* idle since then for the next copy of `tenant`; 0: not so */
+    uint64_t shared_until_ns; /* until then the direction counts as shared */
 };
 
 struct weir_sched {
@@ -269,62 +269,63 @@ struct weir_sched {
     struct table tenants, queues, items;
     struct weir_sched_counts counts;
     uint64_t now_ns;
-    uint64_t armed_ns; /* the timer */
+    uint64_t armed_ns; /* when env.timer is set to fire */
 
     struct item *front_first[RESOURCES];
     struct item *front_last[RESOURCES];
-    uint64_t charged_ns; /* up to when service is charged */
+    uint64_t charged_ns; /* service is charged up to this time */
 
     const struct weir_policy_tenant **ready; /* in the order in which they became ready */
-    const struct weir_policy_tenant **order; /* of them, those that one question is about */
+    const struct weir_policy_tenant *
+        *order; /* the part of `ready` that the policy is asked about */
     uint32_t ready_count, ready_capacity;
-    uint32_t order_count; /* without those that share with nobody */
+    uint32_t order_count; /* of `order` */
     struct turn turn;
     bool arrived;     /* somebody became ready since `next` was asked */
     bool again;       /* readiness changed while deciding */
-    bool changed;     /* weights, tenants, policies */
-    bool group_stale; /* ask `together` */
+    bool changed;     /* weights, tenants or policies changed */
+    bool group_stale; /* the policy `together` must be asked */
     enum weir_policy_why group_why;
-    uint64_t rescue_after_ns;
+    uint64_t rescue_after_ns; /* the watchdog looks again at this time */
 
     uint32_t with_min_share; /* tenants */
-    bool shares_stale;       /* what tenants weigh is to be made anew .. */
-    uint64_t shares_ns;      /* .. or at this time, if one has a min_share */
+    bool shares_stale;       /* weights must be computed again now, */
+    uint64_t shares_ns;      /* or at this time, if any tenant has a min_share */
 
-    uint32_t fillers;         /* on the device, of the leader's class or another */
-    uint32_t equal_fillers;   /* of them, of the leader's class .. */
-    uint64_t equal_filled_ns; /* .. and when one was last there */
-    uint32_t teachers;        /* items on the device that are to be learned from .. */
-    uint64_t teachers_ns;     /* .. and until when they are to have no company of fillers */
+    uint32_t fillers;         /* fillers' items on the device, of any class */
+    uint32_t equal_fillers;   /* the fillers of the leader's own class, */
+    uint64_t equal_filled_ns; /* and when one was last on the device */
+    uint32_t teachers;        /* items on the device with item.teaches */
+    uint64_t teachers_ns;     /* until then they keep equals from filling */
     struct pair_gain pair_gain[PAIR_GAIN_SLOTS];
     struct {
         weir_sched_id queue;
         uint64_t at_ns;
         struct pair_gain_side *side;
-    } seen; /* what was done last and told something of that */
+    } seen; /* the last end that was added to pair_gain: queue, time and side */
     struct unpaired unpaired[UNPAIRED_SLOTS];
-    int64_t filled_ns; /* what equals below paid, less what those above were paid back */
+    int64_t filled_ns; /* charges to equal fillers, less what leaders got back: charge.c */
     struct small_price small_price[SMALL_PRICE_SLOTS];
     double above_counts;           /* a small item above counts as so many plain ones */
-    uint64_t room_ns;              /* how long small items were there lately: room.c */
-    weir_sched_id room_for;        /* whose the last of them was, .. */
-    enum weir_priority room_class; /* .. and its class */
-    int64_t small_owe_ns;          /* small work, of service on SMs; negative: it is owed that */
+    uint64_t room_ns;              /* how long small items were on the device lately: room.c */
+    weir_sched_id room_for;        /* the tenant of the last such item, */
+    enum weir_priority room_class; /* and its class */
+    int64_t small_owe_ns; /* SM service that small items owe; negative: that they get back */
     struct queue *copy_first[RESOURCES], *copy_last[RESOURCES];
-    struct queue *copy_next[RESOURCES]; /* of them, who waits for the end of another; or NULL */
+    struct queue *copy_next[RESOURCES]; /* its chosen copy waits for another's end; or NULL */
     uint32_t copy_tenants[RESOURCES];   /* with copies of that direction */
     uint32_t copies_on[RESOURCES];      /* on the device */
-    uint64_t copy_check_ns[RESOURCES];  /* nobody can have waited too long before */
-    uint64_t copy_done_ns[RESOURCES];   /* when the last one of a direction was done */
+    uint64_t copy_check_ns[RESOURCES];  /* no copy can have starved before */
+    uint64_t copy_done_ns[RESOURCES];   /* when the last copy of a direction ended */
     struct copy_share copy_share[RESOURCES];
     uint64_t memory_bytes; /* of tasks under way */
 
-    uint32_t busy_tenants; /* with items */
+    uint32_t busy_tenants; /* tenants with items */
     uint64_t switch_ns;    /* 0: all tenants are in one domain */
     uint32_t last_domain;  /* of the compute that was granted last */
-    struct tenant *sole;   /* the only one of them, at its last arrival */
+    struct tenant *sole;   /* the only busy tenant at the last arrival */
     uint64_t sole_since_ns;
-    uint64_t quiet_from_ns; /* if no equals are ready for compute until then */
+    uint64_t quiet_from_ns; /* until then a lone tenant's equals are expected back */
 
     struct tenant *limited; /* who has limits */
 
@@ -357,23 +358,23 @@ static inline bool is_stoppable(const struct item *item)
 {
     return (item->params.flags & WEIR_SCHED_STOPPABLE) != 0;
 }
-/* Is what it takes not known, or a supposition? */
+/* Is the item's duration unknown or only supposed? */
 static inline bool is_unsure(const struct item *item)
 {
     return item->predicted_ns == 0 || (item->params.flags & WEIR_SCHED_UNSURE) != 0;
 }
 #define BRIEF_NS 50000u
-/* May it be so long that a wrong prediction would move shares, if it filled? */
+/* Could the item be so long that a wrong prediction would shift shares, if it filled? */
 static inline bool is_too_unsure(const struct item *item)
 {
     return is_unsure(item) && (item->predicted_ns == 0 || item->predicted_ns > BRIEF_NS);
 }
-/* Is there something to be learned from what it takes? */
+/* Is the item's duration still to be learned? */
 static inline bool is_to_learn(const struct item *item)
 {
     return is_compute(item) && item->params.key != 0 && is_unsure(item);
 }
-/* Does one take what the other does? */
+/* Are the two items identical, so that they should take the same time? */
 static inline bool is_like(const struct item *a, const struct item *b)
 {
     return a->params.class == b->params.class && a->params.key == b->params.key &&
@@ -383,7 +384,7 @@ static inline bool is_at_work(const struct item *item)
 {
     return item->state == WEIR_SCHED_GRANTED || item->state == WEIR_SCHED_STOPPING;
 }
-/* May both have work on the device at a time, and run at a time? */
+/* Can the device run both tenants' work at the same time (one domain)? */
 static inline bool is_beside(const struct tenant *a, const struct tenant *b)
 {
     return a->one_domain && b->one_domain && a->domain == b->domain;
@@ -400,17 +401,17 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
-/* All SMs, and as many blocks on each as fit. */
+/* Does the place mean all SMs, with as many blocks on each as fit? */
 static inline bool is_everywhere(const struct weir_sched_place *place)
 {
     return place->sm_count == 0 && place->block_limit == 0;
 }
-/* The part of the SMs that it needs, if no place was given to it; 0: it may need all. */
+/* The number of SMs that an item without a given place needs; 0: perhaps all. */
 static inline uint32_t small_sms(const struct item *item)
 {
     return is_everywhere(&item->place) ? item->small_sms : 0;
 }
-/* Service as time: of a copy engine, or of all SMs; of small work, of its own. */
+/* The item's service as time: of its copy engine, of all SMs or, if it is small, of its own SMs. */
 static inline uint64_t served_time_ns(const struct weir_sched *sched, const struct item *item)
 {
     return small_sms(item) != 0 ? item->busy_ns
@@ -420,34 +421,34 @@ static inline uint64_t served_time_ns(const struct weir_sched *sched, const stru
 
 /* charge.c */
 void charge_until(struct weir_sched *sched, uint64_t now_ns);
-bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* now, on SMs */
-/** A tenant pays so much service on SMs, or is paid it back. */
+bool is_served(struct weir_sched *sched, const struct tenant *tenant); /* does it use SMs now? */
+/** Charge a tenant more SM service or, if negative, give it credit. */
 void charge_more(struct tenant *tenant, int64_t more_ns);
 void front_add(struct weir_sched *sched, struct item *item);
 void front_remove(struct weir_sched *sched, struct item *item);
-/** Has an item on the device shared it with one that fills below its own class, or is it one? */
+/** Is the item an equal filler, or has an equal filler been on the device beside it? */
 bool is_among_equals(const struct weir_sched *sched, const struct item *item);
 
-/** Such an item is done: in the end it costs what it is known to take alone, if that is known. */
+/** An item that ran beside others ends: correct its charge to its known duration alone. */
 void charge_by_work(struct weir_sched *sched, const struct item *done);
-/** A filler comes: what is at work has it beside it from now on. */
+/** A filler starts: mark all head items of compute as beside_filler. */
 void fronts_disturb(struct weir_sched *sched);
-/** An item is done: did those before it hold the device? */
+/** An item ends: charge its claim, and find out whether earlier head items hold the device. */
 void fronts_yield(struct weir_sched *sched, struct item *done);
 
 /* limit.c */
 void limit_set(struct weir_sched *sched, struct tenant *tenant, struct budget *budget,
                uint32_t pct);
 void limit_drop(struct weir_sched *sched, struct tenant *tenant, const struct budget *budget);
-/** An item was served so much, in so much time. */
+/** Charge an item's limits the service that it had in `ns`. */
 void limit_pay(struct weir_sched *sched, const struct item *item, uint64_t service_ns, uint64_t ns);
-/** SMs that what can be moved may have of a queue. */
+/** Most SMs that a queue's movable items may have. */
 uint32_t limit_sms(const struct queue *queue);
-/** May a queue have more on the device of what cannot be moved? */
+/** Do the limits allow a queue one more item that cannot be moved? */
 bool limit_has_room(const struct weir_sched *sched, const struct queue *queue);
-/** Time of the whole device that it may still have; NEVER: no limit. */
+/** Time of the whole device that the queue's limits still allow; NEVER: no limit. */
 uint64_t limit_room_ns(const struct weir_sched *sched, const struct queue *queue);
-/** Who is held, and who not any more. */
+/** Find out which queues their limits hold now. */
 void limits_look(struct weir_sched *sched, uint64_t *wake_ns);
 
 /* item.c */
@@ -473,65 +474,64 @@ enum weir_status ready_reserve(struct weir_sched *sched);
 /* policy_view.c */
 void view_refresh(struct weir_sched *sched, struct tenant *tenant);
 
-/* decide.c: what every call into the core ends with */
+/* decide.c: every call into the core ends with decide() */
 void decide(struct weir_sched *sched);
-void turn_forget(struct weir_sched *sched, const struct tenant *tenant); /* it goes */
+void turn_forget(struct weir_sched *sched, const struct tenant *tenant); /* is removed */
 void turn_begin(struct weir_sched *sched, struct tenant *leader, uint64_t slice_ns,
                 uint64_t keep_ns);
 void wake_for(const struct weir_sched *sched, const struct queue *queue, uint64_t bound_ns,
-              uint64_t *wake_ns); /* when it can be granted more, if its head is at work */
+              uint64_t *wake_ns); /* when the queue can be granted more */
 
 /* causes.c */
-/** A decision is made: record why items wait now, where traces are wanted. */
+/** After a decision: record in the trace, if one is wanted, why items wait now. */
 void causes_look(struct weir_sched *sched);
 
 /* watchdog.c */
-/** Give the turn to who has waited for too long. */
+/** Give the turn to a tenant that has waited for too long. */
 void watchdog_look(struct weir_sched *sched);
-/** Nobody waits now. */
+/** No tenant waits now: look again after the time that one may wait. */
 void watchdog_rest(struct weir_sched *sched);
 
-/* fill.c: what the leader leaves of the device */
+/* fill.c: another tenant's items fill what the leader leaves of the device */
 void fill(struct weir_sched *sched, uint64_t *wake_ns);
-/** May an item of the tenant that fills be granted, if there is room? */
+/** May this item of the filler be granted, if there is room? */
 bool fills(const struct weir_sched *sched, const struct item *item);
 uint64_t fill_bound_ns(const struct weir_sched *sched, const struct tenant *tenant);
-/** A turn begins: nobody fills yet, and perhaps no equal may. */
+/** A turn begins: there is no filler yet. Decide whether the turn is clean. */
 void fill_begin(struct weir_sched *sched);
-/** Is the leader's turn a clean one, and this at the front to be done before it? */
+/** Must this head item end before the leader's clean turn begins? */
 bool fill_drains(const struct weir_sched *sched, const struct item *front);
-/** An item has come: is what it takes known? */
+/** An item arrives: if its duration is to be learned, keep equals from filling for a while. */
 void fill_arrival(struct weir_sched *sched, const struct item *item);
-/** An item is granted. */
+/** An item is granted: count it if it fills or teaches. */
 void fill_grant(struct weir_sched *sched, struct item *item);
 
 /* min_share.c */
 
-/** What a tenant weighs, and is guaranteed. */
+/** Set a tenant's weight and guaranteed share. */
 void min_share_set(struct weir_sched *sched, struct tenant *tenant, uint32_t weight,
                    uint32_t min_share);
-/** Make the weights that policies see anew, if who has work has changed. */
+/** Compute the weights that policies see again, if other tenants have work now. */
 void min_share_look(struct weir_sched *sched);
 
 /* small.c */
-#define SMALL_PART 2u /* of the device: what needs more takes turns */
+#define SMALL_PART 2u /* an item that needs more than 1/SMALL_PART of the SMs is not small */
 /** Set item->small_sms of an item that has arrived. */
 void small_look(const struct weir_sched *sched, struct item *item);
-/** Does an item that is granted now go before what is plain of its class? */
+/** Is an item that is granted now to go above the plain items of its class? */
 bool small_goes_above(const struct weir_sched *sched, const struct item *item);
-/** What a small item has of the device, in proportion to others, where all of it is dealt to small
- * items. */
+/** A small item's claim: while small items have all SMs, each gets a part in proportion to it. */
 uint64_t small_claim(const struct weir_sched *sched, const struct item *item);
-/** An item is done: learn what an item above counts as. */
+/** An item ends: learn how many plain items one above counts as. */
 void small_done(struct weir_sched *sched, const struct item *done);
 void small_init(struct weir_sched *sched);
 /** Grant small items beside the leader, up to config.small_sms. */
 void small_pass(struct weir_sched *sched);
 
 /* room.c */
-/** Time passes. @param small  a front item that is small; NULL: there is none */
+/** Note that `ns` have passed. @param small  a small head item; NULL: there is none */
 void room_pass(struct weir_sched *sched, const struct item *small, uint64_t ns);
-/** Do kernels leave room for small items now? */
+/** Must kernels leave room for small items now? */
 bool room_is_made(const struct weir_sched *sched);
 /** The SMs that an item is to have if it is granted now; 0: all. */
 uint32_t room_part(const struct weir_sched *sched, const struct item *item);
@@ -540,73 +540,74 @@ uint32_t room_part(const struct weir_sched *sched, const struct item *item);
 /** May one of the two fill below the other? */
 bool pair_gain_may_fill(const struct weir_sched *sched, const struct tenant *a,
                         const struct tenant *b);
-/** Time passes with what is on the device. */
+/** Note for `ns` which items were beside each other. */
 void pair_gain_pass(struct weir_sched *sched, uint64_t ns);
-/** An item is done, and was not yet taken off the device. */
+/** An item ends, but still counts as on the device: add it to its pair's speeds. */
 void pair_gain_done(struct weir_sched *sched, const struct item *done);
-/* A small item was beside another tenant's only for a while, in which it was served so much. */
+/* For `ns` a small item had only another tenant's small item beside it, and had this service. */
 void pair_gain_two_small(struct item *item, const struct item *other, uint64_t ns,
                          uint64_t service_ns);
-/* A small item is done. @return service that it has to pay for what two get done together */
+/* A small item ends. @return service to charge, because two together get more done than one */
 uint64_t pair_gain_small_done(struct weir_sched *sched, const struct item *done);
 
 /* group.c */
 void group_alone(struct weir_sched *sched);
-void group_of(struct weir_sched *sched); /* the leader, and who has what its SM limit leaves */
+void group_of(
+    struct weir_sched *sched); /* the leader, and tenants on the SMs that its limit leaves */
 void group_spatial(struct weir_sched *sched, struct tenant *other, uint32_t sms);
 void group_ask(struct weir_sched *sched, enum weir_policy_why why);
 bool group_keeps(struct weir_sched *sched, const struct tenant *leader);
 void group_outgrown(struct weir_sched *sched);
-/** The leader's turn begins, and no policy says who shares: is it always alone? */
+/** The leader's turn begins without a policy `together`: note that its kernel runs alone. */
 void group_note(struct weir_sched *sched);
-/** An item is done: is it slower as it is than as a run? */
+/** An item ends: find out whether its kernel is slower when it is not launched stoppable. */
 void group_learn(struct weir_sched *sched, const struct item *item);
-/** Make sched->order: the leader, and whom it may have beside it; their views are made anew. */
+/** Set sched->order to the leader and the tenants that may run beside it; refresh their views. */
 void order_ready(struct weir_sched *sched);
 bool group_is_over(struct weir_sched *sched);
 
-/* group_account.c: what is got done in groups, against what would be in turns */
-/** Is it a group of several that a policy has made? */
+/* group_account.c: compares the work done in groups with what turns would give */
+/** Has the turn a group of several members that a policy has made? */
 bool group_is_policys(const struct weir_sched *sched);
-/** An item is served on the device while a policy's group has it. */
+/** Account for an item's service, if its tenant is in a policy's group. */
 void group_serve(struct weir_sched *sched, struct item *item, uint64_t service_ns, uint64_t ns);
-/** Time has passed, and what was served in it is said. */
+/** Charge the step of `ns` to the group's members by weight, after group_serve() for each item. */
 void group_pass(struct weir_sched *sched, uint64_t ns);
-/** It is known now how much of an item is done, as time alone; or of it and others behind it. */
+/** Correct the account: `done_ns` of an item's work, as time alone, is known to be done. */
 void group_correct(struct item *item, uint64_t done_ns);
-/** Has a member got too little done? Then accounts are settled, and all are barred from groups. */
+/** If a member has got too little done, settle accounts and bar all members from groups. */
 bool group_settle(struct weir_sched *sched);
 bool group_is_barred(const struct weir_sched *sched, const struct tenant *tenant);
-/** When a member may have got too little done. */
+/** Wake up when a member may have got too little done. */
 void group_wake(const struct weir_sched *sched, uint64_t *wake_ns);
 
-/* copy_share.c: whose copy is first in a direction */
+/* copy_share.c: which tenant's copy goes first in a direction */
 void copy_list(struct weir_sched *sched, struct queue *queue);
 void copy_unlist(struct weir_sched *sched, struct queue *queue);
-/** A tenant has one copy of a direction more, or less: on the device, or listed. */
+/** Count one more, or one less, copy of a tenant on the device or listed in a direction. */
 void copies_count(struct weir_sched *sched, struct tenant *tenant, enum weir_sched_resource way,
                   bool more);
-/** The tenant is in another class now; its queues are not listed yet. */
+/** Call this after a tenant's class changed and before its queues are listed. */
 void copies_change_class(struct weir_sched *sched, struct tenant *tenant);
 /** Give a copy its start tag, unless it has one. */
 void copy_tag(struct weir_sched *sched, struct item *item);
-/** A copy goes to the device; it is still listed. */
+/** A copy is granted; it is still listed. */
 void copy_share_grant(struct weir_sched *sched, struct item *copy);
-/** A tagged copy goes: it costs what it was served. */
+/** A tagged copy ends: charge what it was served instead of its prediction. */
 void copy_share_end(struct weir_sched *sched, const struct item *copy);
 /** Do several tenants have copies of a direction, or had them until a moment ago? */
 bool copies_are_shared(struct weir_sched *sched, enum weir_sched_resource way);
-/** How long the end of a copy is waited for. */
+/** How long others wait for the end of a copy. */
 uint64_t copy_patience_ns(const struct weir_sched *sched, const struct item *copy);
-/** What a copy takes with all its pieces behind it. */
+/** Predicted time of a copy with all its later pieces. */
 static inline uint64_t copy_whole_ns(const struct item *copy)
 {
     return copy->counted_ns + copy->rest_ns;
 }
-/** The queue whose copy, of several pieces, goes on before `next` is granted; NULL: none. */
+/** The queue whose copy in pieces continues before `next` is granted; NULL: none. */
 struct queue *copy_going_on(const struct weir_sched *sched, enum weir_sched_resource way,
                             const struct queue *next);
-/** Is the listed copy of a queue no more than so much of its tenant's service behind a tag? */
+/** Does a queue's listed copy start by at most slack_ns of its tenant's service after a tag? */
 bool copy_is_within(const struct queue *queue, uint64_t start, uint64_t slack_ns);
 /**
  * Should a queue wait for the next copy of the tenant that had the direction last?

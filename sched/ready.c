@@ -1,17 +1,19 @@
 /*
- * Who is ready for what: kept as items come and go, so that a decision need not look at all queues.
+ * Which tenants are ready: updated as items come and go, so that a decision need not look at all
+ * queues.
  *
  * A queue is *listed* when its candidate, the first item that waits, could be granted. A copy
  * always can. Compute cannot while copies of some length are before it on the device, because
- * whoever gets SMs must be able to use them. A tenant is *ready* when one of its queues has listed
- * compute, or has compute at its head on the device. A queue that an SM limit holds has neither.
+ * a tenant that gets SMs must be able to use them. A tenant is *ready* when one of its queues has
+ * listed compute, or has compute at its head on the device. A queue that an SM limit holds has
+ * neither.
  */
 #include "sched/private.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define GAP_MAX_NS                                                                                 \
-    1000000u /* what a longer absence counts: no longer one says whether the next is short */
+    1000000u /* longer gaps count as this: they do not tell whether the next is short */
 
 uint64_t item_rest_ns(const struct weir_sched *sched, const struct item *item)
 {

@@ -1,27 +1,27 @@
 /*
  * Room: beside small graphs, kernels leave a part of the device's SMs free.
  *
- * A small graph is many short kernels, one behind the other. Each of them waits until blocks of
- * another's kernel have ended, even at a higher level, because a block that runs is not taken off
- * its SM. A token of a language model, whose graph has a thousand kernels, took 14 ms beside a
- * training so, and 6.8 alone. If the training's kernels are kept to 80 of 132 SMs, the token takes
- * 10 to 11, and the training gets as much done as before: its kernels use the SMs that they have
- * better. (H100, docs/measurements/other-programs.md, "Room for small graphs".)
+ * A small graph is many short kernels, one after the other. Even at a higher level each of them
+ * waits until blocks of another tenant's kernel have ended, because a running block is not taken
+ * off its SM. So a token of a language model, whose graph has a thousand kernels, took 14 ms beside
+ * a training, and 6.8 alone. If the training's kernels are kept to 80 of 132 SMs, the token takes
+ * 10 to 11 ms, and the training gets as much done as before, since its kernels make better use of
+ * their SMs. (H100, docs/measurements/other-programs.md, "Room for small graphs".)
  *
  * So while other tenants' small graphs are on the device most of the time, a kernel is granted with
- * config.room_sms of the SMs. A kernel whose blocks would all be on the device at once, but not in
- * so many SMs, has them all: its blocks may wait for each other. What can be stopped is not kept to
- * a part, since its form knows no green context.
+ * config.room_sms of the SMs. A kernel whose blocks fit on the device at once, but not on the part,
+ * has all SMs: its blocks may wait for each other. A kernel that can be stopped is not kept to a
+ * part, since that form of launch cannot use a green context.
  *
- * Who has a part pays as before: in the end for what its kernel takes alone, if that is known
- * (charge.c). The duration there teaches only what was not known well, as it would be on all SMs
+ * A kernel on a part of the SMs costs as before: in the end its time alone, if that is known
+ * (charge.c). Its duration there is learned, converted to all SMs, only if it was unsure
  * (learn_durations.c).
  */
 #include "sched/private.h"
 
-/* How long small graphs were there, less how long they were not: room is made from one time on, and
- * the sum goes no further than the other. So one short graph now and then moves nobody's stream,
- * and the pause between two graphs neither. */
+/* Bounds on room_ns, which grows while small graphs are on the device and shrinks while none is:
+ * room is made from ROOM_FROM_NS on, and ROOM_MOST_NS is the most. So neither a short graph now and
+ * then nor the pause between two graphs changes the SMs of others' kernels. */
 #define ROOM_FROM_NS 1000000u
 #define ROOM_MOST_NS 2000000u
 
@@ -51,7 +51,7 @@ bool room_is_made(const struct weir_sched *sched)
     return sched->room_ns >= ROOM_FROM_NS;
 }
 
-/* Is it for another tenant, of its class or a higher one? */
+/* Is the room for another tenant, of this tenant's class or a higher one? */
 static bool is_for_another(const struct weir_sched *sched, const struct tenant *tenant)
 {
     const struct item *front = sched->front_first[WEIR_SCHED_COMPUTE];

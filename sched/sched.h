@@ -37,7 +37,7 @@ struct weir_policy_ops;
 struct weir_sched;
 struct weir_sched_record;
 
-/* A tenant, queue or item of one scheduler, below 2^63. 0 is none. */
+/* The id of a tenant, queue or item of one scheduler, below 2^63. 0 names none. */
 typedef uint64_t weir_sched_id;
 
 enum weir_sched_class {
@@ -65,36 +65,36 @@ enum weir_sched_item_state {
     WEIR_SCHED_GONE
 };
 
-/* Where an item may work. All zero: anywhere. */
+/* The SMs on which an item may run. All zero: anywhere. */
 struct weir_sched_place {
     uint32_t sm_first;
     uint32_t sm_count;    /* 0: all SMs */
-    uint32_t block_limit; /* blocks of it per SM, 0: as many as fit */
+    uint32_t block_limit; /* most blocks of the item on an SM; 0: as many as fit */
 };
 
 #define WEIR_SCHED_WEIGHT_MAX 10000u
 
 struct weir_sched_tenant_params {
-    const char *name;   /* for the log; borrowed for the call, cut at 63 bytes; NULL: "" */
+    const char *name;   /* for the log; copied, cut at 63 bytes; NULL: "" */
     uint32_t weight;    /* 1 .. WEIR_SCHED_WEIGHT_MAX */
-    uint32_t min_share; /* percent, 0 .. 100: of the device's time, whatever others weigh, while it
-                           has work and no higher class has (sched/min_share.c); 0: none */
+    uint32_t min_share; /* percent, 0 .. 100: guaranteed part of the device's time while it has
+                           work and no higher class has (sched/min_share.c); 0: none */
     uint32_t sm_limit;  /* percent, 1 .. 100: the share of the SMs that its movable work may use at
                            a time, and of the SMs' time that its other compute work may take */
     enum weir_priority priority;
-    bool exclusive; /* its compute work never runs together with others' */
-    void *user; /* handed to policies' log lines and weir_sched_tenant_query(); not looked into */
+    bool exclusive; /* its compute work never runs together with other tenants' */
+    void *user;     /* the owner's; returned by weir_sched_tenant_query() and not used otherwise */
 };
 
-/* What may be done to an item, and what is known of it. */
+/* What the scheduler may do to an item, and what is known about it. */
 enum weir_sched_item_flags {
-    WEIR_SCHED_STOPPABLE = 1, /* env.stop and env.resume may be called for it */
-    WEIR_SCHED_MOVABLE = 2,   /* env.start, resume and resize can choose its SMs */
-    WEIR_SCHED_STARTED = 4, /* the device has it already, because it passed the gate undecided. The
-                               scheduler does not call env.start, and charges it from now on */
-    WEIR_SCHED_TENSOR = 8,  /* a kernel that uses tensor cores */
-    WEIR_SCHED_UNSURE = 16, /* predicted_ns is unreliable (weir_predict_is_sure()). The scheduler
-                               itself sets this when it asks config.predict */
+    WEIR_SCHED_STOPPABLE = 1,  /* env.stop and env.resume may be called for it */
+    WEIR_SCHED_MOVABLE = 2,    /* env.start, resume and resize can choose its SMs */
+    WEIR_SCHED_STARTED = 4,    /* the item bypassed the scheduler and is on the device already. The
+                                  scheduler does not call env.start, and charges it from now on */
+    WEIR_SCHED_TENSOR = 8,     /* a kernel that uses tensor cores */
+    WEIR_SCHED_UNSURE = 16,    /* predicted_ns is unreliable (weir_predict_is_sure()). The scheduler
+                                  itself sets this when it asks config.predict */
     WEIR_SCHED_OWN_LEVELS = 32 /* a graph whose kernels have different priorities of their own */
 };
 
@@ -103,13 +103,13 @@ struct weir_sched_item_params {
     enum weir_sched_class class;
     uint32_t flags;      /* enum weir_sched_item_flags */
     uint64_t key;        /* names the kernel and its block geometry; 0: not known. Its highest bits
-                            may name an owner (predict.h); of a copy nothing else counts */
-    uint64_t bytes;      /* copies and memsets: how much */
+                            may name an owner (predict.h); of a copy only these count */
+    uint64_t bytes;      /* size of a copy or memset */
     uint64_t rest_bytes; /* a copy that comes in pieces: bytes of the pieces behind this one, which
                             are the queue's next items; 0: this is the last */
-    uint32_t blocks;     /* kernels: of the grid; graphs: SMs that they need; 0: not known */
-    uint32_t blocks_per_sm; /* kernels: blocks that fit on an SM; such graphs: 1; 0: not known */
-    uint64_t predicted_ns;  /* duration alone on the device; 0: config.predict is asked */
+    uint32_t blocks;     /* kernels: blocks of the grid; graphs: SMs needed; 0: not known */
+    uint32_t blocks_per_sm; /* kernels: blocks that fit on an SM; graphs: 1; 0: not known */
+    uint64_t predicted_ns;  /* duration alone on the device; 0: ask config.predict */
     uint64_t memory_bytes;  /* simulation: device memory that it allocates while it runs; live: 0 */
     void *user;             /* passed to the environment */
 };
@@ -126,18 +126,18 @@ enum weir_sched_fill {
 
 extern const char *const weir_sched_fill_words[]; /* by enum weir_sched_fill; then NULL */
 
-/* At which level the device runs a grant: blocks of a higher level are placed first. */
+/* The level at which the device runs an item: it places blocks of a higher level first. */
 enum weir_sched_level {
-    WEIR_SCHED_PLAIN,       /* of its tenant's class */
+    WEIR_SCHED_PLAIN,       /* the level of its tenant's class */
     WEIR_SCHED_BELOW,       /* below all classes: it fills what a higher class leaves */
-    WEIR_SCHED_BELOW_EQUAL, /* the same, and what another tenant of its own class leaves */
-    WEIR_SCHED_ABOVE,       /* before what is plain of its class, and after higher classes */
+    WEIR_SCHED_BELOW_EQUAL, /* as BELOW, but it fills what a tenant of its own class leaves */
+    WEIR_SCHED_ABOVE,       /* above plain items of its class, below higher classes */
     WEIR_SCHED_LEVEL_COUNT
 };
 
 /**
- * What the scheduler asks of the world. Every function is called inside a call into the scheduler,
- * with whatever lock its owner holds; none may block or call in again. `item_user` is the
+ * What the scheduler asks its environment to do. It calls every function inside a call into it,
+ * with the lock that its owner holds; none may block or call in again. `item_user` is the
  * item's params.user.
  */
 struct weir_sched_env {
@@ -153,7 +153,7 @@ struct weir_sched_env {
     void (*start)(void *user, weir_sched_id item, void *item_user,
                   const struct weir_sched_place *place, enum weir_sched_level level);
     /**
-     * A hint that a copy will be granted soon, so that its thread may get ready: it is the next,
+     * A hint that a copy will be granted soon, so that its thread may get ready: the copy is next,
      * and the copy before it has at most inflight_ns to go. Given once each time the copy becomes
      * the next. Another copy may still be granted first. Not in schedule traces. NULL: not wanted.
      */
@@ -165,7 +165,7 @@ struct weir_sched_env {
      * item itself and calls weir_sched_running(). NULL: nothing is ever stopped.
      */
     void (*stop)(void *user, weir_sched_id item, void *item_user, uint64_t lease_ns);
-    /** Let an item go on for which weir_sched_stopped() was called. NULL if stop is. */
+    /** Continue an item for which weir_sched_stopped() was called. NULL if `stop` is NULL. */
     void (*resume)(void *user, weir_sched_id item, void *item_user,
                    const struct weir_sched_place *place);
     /** Move a granted item. Called for MOVABLE items only. NULL: nothing is ever moved. */
@@ -184,23 +184,23 @@ struct weir_sched_env {
 #define WEIR_SCHED_WINDOW_MAX 10u /* CuMAS looks at no larger ones */
 
 struct weir_sched_config {
-    uint32_t sms;              /* of the device, 1 or more */
+    uint32_t sms;              /* number of SMs of the device, 1 or more */
     uint64_t alone_ns;         /* most predicted work in flight of a tenant that is alone */
     uint64_t inflight_ns;      /* most predicted work in flight per queue, with several tenants */
-    uint64_t guess_ns;         /* assumed duration of an item without prediction in these two; for
-                                  copies and memsets see weir_sched_guess_ns() */
+    uint64_t guess_ns;         /* assumed duration, in alone_ns and inflight_ns, of an item without
+                                  prediction; copies and memsets: weir_sched_guess_ns() */
     uint64_t quiet_ns;         /* a tenant is alone when all others had no work for this long */
     uint64_t starve_ns;        /* an item that waited this long is granted despite the policy */
     uint64_t lease_ns;         /* an item stopped for this long is resumed despite the policy */
-    uint64_t stop_ns;          /* assumed time from stop to stopped, until it was measured */
+    uint64_t stop_ns;          /* assumed time from env.stop to stopped(), until one was measured */
     uint64_t launch_ns;        /* time from grant to first block */
     uint32_t overhead_ppm;     /* part of the time that may be lost by switching between tenants */
-    enum weir_sched_fill fill; /* who may have what the leader leaves: see env.start */
+    enum weir_sched_fill fill; /* who may fill what the leader leaves: see env.start */
     uint32_t small_sms;    /* graphs that need only a part of the device may run beside the leader
                               until they need this many SMs together (small.c); 0: none may */
     uint32_t above;        /* 1: the device has a level for small items of the normal class, between
                               that class and the high one */
-    uint32_t room_sms;     /* beside small graphs other tenants' kernels get only the first so many
+    uint32_t room_sms;     /* beside small graphs other tenants' kernels get only the first room_sms
                               SMs (room.c); 0: all of them */
     uint32_t order_window; /* tasks that an order policy looks at; 2 .. WEIR_SCHED_WINDOW_MAX */
     uint64_t memory_limit_bytes;  /* most memory_bytes of running items together; 0: no limit */
@@ -245,8 +245,8 @@ uint64_t weir_sched_guess_ns(const struct weir_sched_config *config, enum weir_s
                              uint64_t bytes);
 
 /*
- * What threads may read without the lock. While one tenant has work, its work may pass beside the
- * scheduler:
+ * The state that threads may read without the lock. While one tenant has work, its work may bypass
+ * the scheduler:
  *
  * - A gate that reads its own tenant's id in `alone` gives work to the device without the lock, up
  *   to alone_ns of predicted work in flight for each queue. It notes what it gave.
@@ -285,7 +285,7 @@ void weir_sched_destroy(struct weir_sched *sched);
 const struct weir_sched_shared *weir_sched_shared(const struct weir_sched *sched);
 
 /**
- * Let no work pass without a decision any more.
+ * Let no work bypass the scheduler any more.
  *
  * The first arrival after only one tenant had work for quiet_ns allows it again (shared->alone),
  * unless that tenant or one of its queues has an SM limit.
@@ -295,8 +295,8 @@ const struct weir_sched_shared *weir_sched_shared(const struct weir_sched *sched
 weir_sched_id weir_sched_close(struct weir_sched *sched);
 
 /**
- * May a tenant that is alone pass without decisions? At first it may not. Simulations and owners
- * without a gate leave it so. As long as it may not, env.trace is also told why items wait.
+ * May the work of a lone tenant bypass the scheduler? At first it may not. Simulations and owners
+ * without a gate leave it so. As long as it may not, env.trace also gets the causes of waits.
  * @thread owner
  */
 void weir_sched_allow_alone(struct weir_sched *sched, bool allow);
@@ -314,7 +314,7 @@ enum weir_status weir_sched_policy_set(struct weir_sched *sched, uint64_t now_ns
                                        const struct weir_policy_ops *ops) WEIR_MUST_CHECK;
 
 /**
- * Go without a policy of a kind: together, order; `next` goes back to fair. kind is an enum
+ * Remove the policy of a kind. The kind `next` goes back to `fair`. `kind` is an enum
  * weir_policy_kind (policy.h). @thread owner
  */
 enum weir_status weir_sched_policy_clear(struct weir_sched *sched, uint64_t now_ns,
@@ -330,8 +330,8 @@ enum weir_status weir_sched_tenant_add(struct weir_sched *sched, uint64_t now_ns
                                        weir_sched_id *ret_tenant) WEIR_MUST_CHECK;
 
 /**
- * Change all but name and user; in force from the next decision on, which is made at once.
- * params->name and user are not looked at.
+ * Change a tenant's parameters except name and user. They count from a decision made at once.
+ * params->name and params->user are ignored.
  * @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_STALE
  * @thread owner
  */
@@ -340,7 +340,7 @@ weir_sched_tenant_set(struct weir_sched *sched, uint64_t now_ns, weir_sched_id t
                       const struct weir_sched_tenant_params *params) WEIR_MUST_CHECK;
 
 /**
- * A tenant goes: its queues and items are forgotten, as by weir_sched_withdraw().
+ * Remove a tenant. Its queues and items are forgotten, as by weir_sched_withdraw().
  * @return WEIR_OK, WEIR_ERR_STALE
  * @thread owner
  */
@@ -348,7 +348,7 @@ enum weir_status weir_sched_tenant_remove(struct weir_sched *sched, uint64_t now
                                           weir_sched_id tenant);
 
 /**
- * @param sm_limit  as the tenant's, of this queue alone; the lower one holds. 100: none.
+ * @param sm_limit  as a tenant's, for this queue alone; the lower one counts. 100: none.
  * @param domain    names the context, or the MPS server, that its work runs in. The device runs
  * work of one domain at a time, so tenants share it side by side only in one domain.
  * @return WEIR_OK, WEIR_ERR_STALE, WEIR_ERR_INVALID, WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_BIG
@@ -358,25 +358,25 @@ enum weir_status weir_sched_queue_add(struct weir_sched *sched, weir_sched_id te
                                       uint32_t sm_limit, uint32_t domain,
                                       weir_sched_id *ret_queue) WEIR_MUST_CHECK;
 
-/** Its items are withdrawn. @return WEIR_OK, WEIR_ERR_STALE @thread owner */
+/** Remove a queue; its items are withdrawn. @return WEIR_OK, WEIR_ERR_STALE @thread owner */
 enum weir_status weir_sched_queue_remove(struct weir_sched *sched, uint64_t now_ns,
                                          weir_sched_id queue);
 
-/** Compute that was charged to it, in SM-nanoseconds, up to the last call. 0: no such queue.
+/** Compute charged to a queue up to the last call, in SM-nanoseconds. 0: no such queue.
  * @thread owner */
 uint64_t weir_sched_queue_service(const struct weir_sched *sched, weir_sched_id queue);
 
 /**
- * An item comes to the end of a queue.
+ * Append an item to a queue.
  *
- * env->start may be called for it, and anything for others, before this returns; what is not
- * started now is started inside some later call, of whomever.
+ * Before this returns env->start may be called for the item, and anything for others. An item that
+ * is not started now is started inside a later call into the scheduler.
  *
  * @param params    borrowed for the call.
  * @param ret_item  written before the environment is called.
  * @return WEIR_OK
  * @return WEIR_ERR_STALE      no such queue.
- * @return WEIR_ERR_INVALID    class or flags out of range; STARTED behind one that waits.
+ * @return WEIR_ERR_INVALID    class or flags out of range; STARTED behind an item that waits.
  * @return WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_BIG  nothing happened.
  * @thread owner
  */
@@ -387,11 +387,11 @@ enum weir_status weir_sched_arrive(struct weir_sched *sched, uint64_t now_ns, we
 /**
  * A granted item has ended.
  *
- * @param took_ns  its time on the device, if the environment measured it; 0: the time since it
- *                 became its queue's front item; WEIR_SCHED_UNKNOWN: learn nothing from it.
+ * @param took_ns  its time on the device, if the environment measured that; 0: the time since it
+ *                 became its queue's head item; WEIR_SCHED_UNKNOWN: learn nothing from it.
  * @return WEIR_OK
- * @return WEIR_ERR_STALE    it was withdrawn or reported before. Harmless.
- * @return WEIR_ERR_INVALID  it is still waiting; nothing changes.
+ * @return WEIR_ERR_STALE    the item was withdrawn or reported before. Harmless.
+ * @return WEIR_ERR_INVALID  the item is still waiting; nothing changes.
  * @thread owner
  */
 enum weir_status weir_sched_finished(struct weir_sched *sched, uint64_t now_ns, weir_sched_id item,
@@ -411,7 +411,7 @@ void weir_sched_done_together(struct weir_sched *sched, uint64_t now_ns, const w
                               uint32_t count);
 
 /**
- * A granted item and all before it in its queue have ended: a mark behind it was reached.
+ * A granted item and all before it in its queue have ended, since a mark behind it was reached.
  * @return as weir_sched_finished()
  * @thread owner
  */
@@ -447,7 +447,7 @@ enum weir_status weir_sched_running(struct weir_sched *sched, uint64_t now_ns, w
  */
 enum weir_status weir_sched_withdraw(struct weir_sched *sched, uint64_t now_ns, weir_sched_id item);
 
-/** The time of env->timer has come. Earlier and more often is harmless. @thread owner */
+/** Call this at the time of env->timer. Earlier or additional calls are harmless. @thread owner */
 void weir_sched_tick(struct weir_sched *sched, uint64_t now_ns);
 
 /* Waits are counted by their length: up to 10 us, 100 us, 1 ms, 10 ms, 100 ms, 1 s, and longer. */
@@ -457,12 +457,12 @@ struct weir_sched_tenant_info {
     struct weir_sched_tenant_params params; /* name: borrowed until the tenant goes */
     uint64_t
         service_ns[WEIR_SCHED_RESOURCE_COUNT]; /* compute: SM-nanoseconds. Up to the last call */
-    uint64_t waited_ns;               /* sum over items, arrival to start; and stopped to resumed */
-    uint64_t waits[WEIR_SCHED_WAITS]; /* how many of each length; waited_ns is their sum */
-    uint64_t finished;                /* items */
+    uint64_t waited_ns; /* summed: from arrival to start, and from stopped to resumed */
+    uint64_t waits[WEIR_SCHED_WAITS]; /* number of waits by length; waited_ns is their sum */
+    uint64_t finished;                /* number of items */
     uint64_t stops;
     uint32_t queues;
-    uint32_t waiting, granted, stopped; /* items; granted: with those that are stopping */
+    uint32_t waiting, granted, stopped; /* numbers of items; granted includes stopping */
 };
 /** @return WEIR_OK, WEIR_ERR_STALE @thread owner */
 enum weir_status weir_sched_tenant_query(const struct weir_sched *sched, weir_sched_id tenant,
@@ -482,8 +482,8 @@ enum weir_status weir_sched_item_query(const struct weir_sched *sched, weir_sche
                                        struct weir_sched_item_info *ret_info) WEIR_MUST_CHECK;
 
 /**
- * Does an item wait only for earlier work of its own queue? That is so while its tenant is served,
- * and only the bound on work in flight holds the item back. It ends with the tenant's turn, or
+ * Does an item wait only for earlier work of its own queue? It does while its tenant is served,
+ * and only the bound on work in flight holds the item back. This ends with the tenant's turn, or
  * with the room that it may fill.
  * @return false also for items that do not wait, and for copies
  * @thread owner
@@ -492,7 +492,7 @@ bool weir_sched_waits_for_room(const struct weir_sched *sched, weir_sched_id ite
 
 enum weir_sched_unpaired {
     WEIR_SCHED_NOT_UNPAIRED,
-    WEIR_SCHED_UNPAIRED,       /* it need not be movable for a while */
+    WEIR_SCHED_UNPAIRED,       /* the kernel need not be movable for a while */
     WEIR_SCHED_STEADY_UNPAIRED /* nor stoppable: all tenants of its class always launch the same
                                   long kernels */
 };
@@ -510,8 +510,8 @@ enum weir_sched_unpaired weir_sched_is_unpaired(const struct weir_sched *sched, 
 struct weir_sched_counts {
     uint64_t arrivals, starts, stops, resumes, resizes, finishes, withdrawals;
     uint64_t decisions; /* times that the policy `next` was asked */
-    uint64_t switches;  /* times that it named another tenant */
-    uint64_t rescues;   /* grants by the watchdog */
+    uint64_t switches;  /* times that the leader changed */
+    uint64_t rescues;   /* turns and copies granted by the watchdog or after starve_ns */
     uint64_t nonsense;  /* answers of policies that were refused */
     uint32_t tenants, queues, items;
 };
@@ -520,7 +520,7 @@ void weir_sched_count(const struct weir_sched *sched, struct weir_sched_counts *
 
 /**
  * Check the invariants of all lists, counts, states and sums.
- * @return NULL, or which one is broken; a static string.
+ * @return NULL, or a static string that names the broken invariant.
  * @thread owner
  */
 const char *weir_sched_check(const struct weir_sched *sched);
@@ -528,24 +528,24 @@ const char *weir_sched_check(const struct weir_sched *sched);
 /* Kinds of records of a schedule trace. Add new ones at the end: files keep these numbers. */
 enum weir_sched_record_kind {
     WEIR_SCHED_REC_TENANT_ADD, /* value: weir_sched_tenant_packed() */
-    WEIR_SCHED_REC_TENANT_SET, /* the same */
+    WEIR_SCHED_REC_TENANT_SET, /* value: weir_sched_tenant_packed() */
     WEIR_SCHED_REC_TENANT_REMOVE,
     WEIR_SCHED_REC_QUEUE_ADD, /* value: weir_sched_queue_packed() */
     WEIR_SCHED_REC_QUEUE_REMOVE,
-    WEIR_SCHED_REC_ARRIVE,  /* class, flags, key, bytes, blocks, blocks a SM; value: predicted_ns.
-                               key of a copy: its rest_bytes */
-    WEIR_SCHED_REC_START,   /* place; value: 1 below, 2 above: enum weir_sched_level */
+    WEIR_SCHED_REC_ARRIVE,  /* class, flags, key, bytes, blocks, blocks_per_sm; value: predicted_ns.
+                               A copy's key is its rest_bytes */
+    WEIR_SCHED_REC_START,   /* place; value: 1 a filler, 2 above (enum weir_sched_level), 0 else */
     WEIR_SCHED_REC_STOP,    /* value: lease_ns */
-    WEIR_SCHED_REC_STOPPED, /* blocks: done */
+    WEIR_SCHED_REC_STOPPED, /* blocks: done_blocks */
     WEIR_SCHED_REC_RESUME,  /* place */
     WEIR_SCHED_REC_RESIZE,  /* place */
     WEIR_SCHED_REC_RUNNING, /* value: may_stop */
-    WEIR_SCHED_REC_FINISH,  /* value: took_ns as given; flags: how it was told */
+    WEIR_SCHED_REC_FINISH,  /* value: took_ns as given; flags: WEIR_SCHED_REC_THROUGH, _MORE */
     WEIR_SCHED_REC_WITHDRAW,
     WEIR_SCHED_REC_CHOOSE, /* tenant: the leader, 0: none; value: slice_ns */
     WEIR_SCHED_REC_TICK,
-    WEIR_SCHED_REC_WAIT, /* value: why the item waits from now on, enum weir_sched_cause. Without
-                            one, from its arrival or stop on: OWN */
+    WEIR_SCHED_REC_WAIT, /* value: enum weir_sched_cause of the item's wait from now on. Before the
+                            first such record, from arrival or stop on, the cause is OWN */
     WEIR_SCHED_REC_KIND_COUNT
 };
 
@@ -558,33 +558,33 @@ enum weir_sched_cause {
 
 extern const struct weir_sched_cause_info {
     const char *word, *text;
-    bool is_explained; /* the policy, or what a device can do, justifies it */
+    bool is_explained; /* the policy or the device's abilities justify this wait */
 } weir_sched_causes[WEIR_SCHED_CAUSE_COUNT];
 
-/** A queue's parameters as they stand in records: its SM limit, 0: none; its domain. @thread any */
+/** Pack a queue's SM limit (none: 0) and domain into a record's value. @thread any */
 static inline uint64_t weir_sched_queue_packed(uint32_t sm_limit, uint32_t domain)
 {
     return (sm_limit < 100 ? sm_limit : 0) | (uint64_t)domain << 8;
 }
-/** The SM limit of such a value: 1 .. 100 if it is one. @thread any */
+/** Unpack a queue's SM limit: 1 .. 100 if the value is valid. @thread any */
 static inline uint32_t weir_sched_queue_sm_limit(uint64_t value)
 {
     return (value & 0xff) != 0 ? (uint32_t)(value & 0xff) : 100;
 }
-/** Its domain. @thread any */
+/** Unpack a queue's domain. @thread any */
 static inline uint32_t weir_sched_queue_domain(uint64_t value)
 {
     return (uint32_t)(value >> 8);
 }
 
-/** A tenant's parameters as they stand in records: not its name, nor user. @thread any */
+/** Pack a tenant's parameters, without name and user, into a record's value. @thread any */
 static inline uint64_t weir_sched_tenant_packed(const struct weir_sched_tenant_params *params)
 {
     return params->weight | (uint64_t)params->priority << 32 | (uint64_t)params->sm_limit << 40 |
            (uint64_t)params->exclusive << 48 | (uint64_t)params->min_share << 49;
 }
 
-/** The other way round; of what is no such value with a weight of 0. @thread any */
+/** Unpack a tenant's parameters; from an invalid value with a weight of 0. @thread any */
 static inline struct weir_sched_tenant_params weir_sched_tenant_unpacked(uint64_t value)
 {
     return (struct weir_sched_tenant_params){
@@ -596,18 +596,18 @@ static inline struct weir_sched_tenant_params weir_sched_tenant_unpacked(uint64_
     };
 }
 
-/* In flags of WEIR_SCHED_REC_FINISH, beside the item's own. */
-#define WEIR_SCHED_REC_THROUGH 0x4000u /* by weir_sched_finished_through() */
-#define WEIR_SCHED_REC_MORE    0x8000u /* and the next FINISH is of the same call */
+/* Flags of WEIR_SCHED_REC_FINISH, besides the item's own. */
+#define WEIR_SCHED_REC_THROUGH 0x4000u /* reported by weir_sched_finished_through() */
+#define WEIR_SCHED_REC_MORE    0x8000u /* the next FINISH belongs to the same call */
 
 struct weir_sched_record {
     uint64_t at_ns;
-    weir_sched_id tenant, queue, item; /* as far as it concerns one */
+    weir_sched_id tenant, queue, item; /* 0 where the record concerns none */
     uint64_t key, bytes, value;
     uint32_t blocks, blocks_per_sm;
     struct weir_sched_place place;
     uint8_t kind;  /* enum weir_sched_record_kind */
-    uint8_t class; /* enum weir_sched_class, of items */
+    uint8_t class; /* of items: enum weir_sched_class */
     uint16_t flags;
 };
 

@@ -8,25 +8,25 @@
  * chooses the tenant with the least virtual time, and none that is ahead of its share by more than
  * a slice. This is start-time fair queueing with a depth, where the depth is counted in SMs.
  *
- * Only graphs are granted so. A program that launches single kernels would have some of them run
- * beside the leader while others take turns, and that made its longest waits longer: eager
- * inference beside a training had a p99 of 20 ms with it, and of 12 without (H100, 2026-11-25).
+ * Only graphs are granted so. If a program launches single kernels, some of them would run beside
+ * the leader while others take turns, and the longest waits would grow: eager inference beside a
+ * training had a p99 of 20 ms instead of 12 (H100, 2026-11-25).
  *
  * Levels. The device places blocks of a higher stream priority first, so a small item that is
- * granted *above* is done sooner than plain ones of its class. Without that a tenant with one graph
- * at a time on the device cannot have more than its graph's time among the others allows, whatever
- * it weighs. Two kinds go above: among many small items of unequal tenants, those of
+ * granted *above* ends sooner than plain ones of its class. Without this level, a tenant with one
+ * graph at a time would be limited by its graph's time among the others, whatever its weight. Two
+ * kinds of items go above: among many small items of tenants with different weights, those of
  * tenants that are behind their share; beside another tenant's kernels that may fill the device,
- * those of tenants that are not ahead of theirs, since such kernels take the SMs that become free
- * while the graph's next kernel is not there yet.
+ * those of tenants that are not ahead of their share, since such kernels take the SMs that become
+ * free before the graph's next kernel comes.
  *
- * Where all of the device is dealt to small items, one above gets more done in the same time, and
- * counts as so many plain ones (above_counts). How many is seen from keys that are granted at
- * both levels: an item is to cost the same at both. So virtual time keeps meaning work, and who is
- * above is so only until it has what is due.
+ * Where small items have all SMs, one above gets more done in the same time, and counts as several
+ * plain ones (above_counts). Their number is learned from keys that are granted at both levels, so
+ * that an item costs the same at both. So virtual time still measures work, and a tenant's items go
+ * above only until it has its share.
  *
- * A small item is charged its SMs for as long as it is on the device, or its part of all of them
- * where it keeps the rest from others (charge.c).
+ * A small item is charged its SMs for as long as it is on the device, or its part of all SMs where
+ * it keeps the others from use (charge.c).
  *
  * Source: SFQ(D): Jin, Chase, Kaur, Interposed Proportional Sharing for a Storage Service Utility
  * (SIGMETRICS 2004).
@@ -35,24 +35,25 @@
 
 #include "base/hash.h"
 
-/* So far behind its share an item goes before other small ones, or so far ahead before large ones.
- * With less, equals would go before each other all the time; with 2 ms weights hold less well. */
+/* A tenant's items go above other small ones if it is this far behind its share, and above large
+ * ones if it is at most this far ahead of their tenant. With less, equals would alternate all the
+ * time; with 2 ms shares follow weights less well. */
 #define LAG_NS 1000000
-/* Where kernels leave room they are not much slower for it. */
+/* The same where kernels leave room (room.c), since small items then slow them less. */
 #define LAG_ROOM_NS 4000000
 
-/* Among small items only where those on the device need that part of the budget: fewer do not take
- * much longer for each other, and the heavy one among two gets its share by turns. */
+/* Items go above other small ones only if those on the device need 1/CROWD_PART of the budget:
+ * fewer do not slow each other much, and the heavier of two tenants gets its share by turns. */
 #define CROWD_PART 2
 
-/* An item above counts as so many plain ones: at first, and at least, and at most. */
+/* The number of plain items that one above counts as: at first, at least, and at most. */
 #define COUNTS_BEGIN 4.0
 #define COUNTS_MIN   1.0
 #define COUNTS_MAX   16.0
-#define COUNTS_STEPS 64  /* it changes by so small a part of what is amiss, .. */
-#define COUNTS_RATIO 2.0 /* .. which is at most so much: one graph may take any time */
-#define PRICES_SEEN  8   /* a price is the mean of about so many */
-#define CLAIM_UNIT   16  /* claims are whole numbers */
+#define COUNTS_STEPS 64  /* a correction is 1/COUNTS_STEPS of the error, */
+#define COUNTS_RATIO 2.0 /* whose ratio is bounded, as one graph may take any time */
+#define PRICES_SEEN  8   /* a price is the mean of about so many items */
+#define CLAIM_UNIT   16  /* scale that makes claims whole numbers */
 
 bool weir_sched_is_small(const struct weir_sched_config *config, uint32_t sms)
 {
@@ -85,8 +86,8 @@ static uint32_t in_use(const struct weir_sched *sched)
     return sms;
 }
 
-/* A queue of the tenant whose next item is small and may be granted; NULL: there is none. Small
- * items of the same queue may be on the device already. */
+/* A queue of the tenant whose next item is small and may be granted; NULL: there is none. The queue
+ * may have other small items on the device. */
 static struct queue *queue_of_small(const struct weir_sched *sched, const struct tenant *tenant)
 {
     for (struct queue *queue = tenant->queues; queue != NULL; queue = queue->next) {
@@ -134,9 +135,9 @@ static struct tenant *ask(struct weir_sched *sched, uint32_t room)
 }
 
 /*
- * Has the leader something on the device that was granted while it filled? That is at the lowest
- * stream priority: small items that keep passing would keep it from the SMs, and with it the
- * leader, whose turn would never end because it is not served.
+ * Has the leader an item on the device that was granted while the leader was a filler? This item is
+ * at the lowest stream priority: more small items would keep it, and so the leader, from the SMs,
+ * and the leader's turn would never end, because it is not served.
  */
 static bool is_leader_below(const struct weir_sched *sched)
 {
@@ -175,7 +176,7 @@ void small_pass(struct weir_sched *sched)
 
 /* ---- the level of a small item ---- */
 
-/* Another tenant of its class with something on the device that may need all of it; or NULL. */
+/* Another tenant of the same class with an item on the device that may need all SMs; or NULL. */
 static const struct tenant *large_beside(const struct weir_sched *sched,
                                          const struct tenant *tenant)
 {
@@ -189,7 +190,7 @@ static const struct tenant *large_beside(const struct weir_sched *sched,
     return front != NULL ? front->queue->tenant : NULL;
 }
 
-/* SMs that what is above on the device needs together. */
+/* SMs that the items above on the device need together. */
 static uint32_t above_sms(const struct weir_sched *sched)
 {
     uint32_t sms = 0;
@@ -201,7 +202,7 @@ static uint32_t above_sms(const struct weir_sched *sched)
     return sms;
 }
 
-/* Equals get the same at one level. */
+/* Has a ready tenant of the class another weight? If not, all get the same at one level. */
 static bool has_unequals(const struct weir_sched *sched, const struct tenant *tenant)
 {
     uint32_t i = 0;

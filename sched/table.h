@@ -1,4 +1,4 @@
-/* Ids to objects: index + generation, objects that stay where they are. Private to sched/. */
+/* A table from ids (index and generation) to objects, which never move. Private to sched/. */
 #ifndef WEIR_SCHED_TABLE_H
 #define WEIR_SCHED_TABLE_H
 
@@ -6,22 +6,22 @@
 
 struct table {
     size_t object_bytes;
-    uint32_t limit; /* most objects */
-    uint32_t made;  /* slots that exist */
+    uint32_t limit; /* largest number of objects */
+    uint32_t made;  /* number of slots that exist */
     uint32_t live;
-    uint32_t free_first; /* index + 1 of a free slot, 0: none */
+    uint32_t free_first; /* index + 1 of the first free slot; 0: none */
     uint32_t chunks;
-    void **chunk; /* each TABLE_CHUNK slots */
+    void **chunk; /* each has TABLE_CHUNK slots */
 };
 
 void table_init(struct table *table, size_t object_bytes, uint32_t limit);
 void table_finish(struct table *table);
 
-/* A zeroed object and its id. WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_BIG. */
+/* Add a zeroed object. @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_TOO_BIG */
 enum weir_status table_add(struct table *table, weir_sched_id *ret_id,
                            void **ret_object) WEIR_MUST_CHECK;
 
-/* NULL: there is none (any more). */
+/* The object with an id; NULL: it does not exist, or not any more. */
 void *table_get(const struct table *table, weir_sched_id id);
 
 void table_remove(struct table *table, weir_sched_id id);

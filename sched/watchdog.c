@@ -1,13 +1,11 @@
 /*
- * The watchdog: whatever the policy `next` says, nobody with work waits without end.
+ * The watchdog: no tenant with work waits without end, whatever the policy `next` says.
  *
- * Who has waited for starve_ns is *helped*: it has the device for a slice that no policy is asked
- * about. Of the leader's class or a higher one it is helped until it has had its weight's part of
- * the time that it waited for: else who is never named would get one slice for each starve_ns, and
- * a kernel that is longer than a slice would not end. All help together takes a tenth of the time
- * at most, so a policy that prefers others may still do that.
- *
- * Who waits is looked at only when somebody can have waited for too long.
+ * A tenant that has waited for starve_ns (or lease_ns, if less) is *helped*: it has the device for
+ * a slice, and no policy is asked. If it is of the leader's class or a higher one, it is helped
+ * until it has had its weight's part of the time that it waited. Otherwise a tenant that is never
+ * named would get one slice for each starve_ns, and a kernel longer than a slice would not end. All
+ * help together takes at most a tenth of the time, so a policy may still prefer others.
  */
 #include "sched/private.h"
 
@@ -18,7 +16,7 @@ static uint64_t patience_ns(const struct weir_sched *sched)
     return min_u64(sched->config.starve_ns, sched->config.lease_ns);
 }
 
-/* Can it be let wait? Not the leader, nor a member that has something on the device. */
+/* Does the tenant wait? Not if it is the leader, or a member with items on the device. */
 static bool may_starve(struct weir_sched *sched, struct tenant *tenant)
 {
     view_refresh(sched, tenant);
@@ -26,7 +24,7 @@ static bool may_starve(struct weir_sched *sched, struct tenant *tenant)
            tenant->view.waiting_since_ns != NEVER;
 }
 
-/* Has it not had yet what it is due since it waited for too long? Not beside a higher class. */
+/* Is a helped tenant still due service? Not while a higher class leads. */
 static bool is_due(const struct weir_sched *sched, const struct tenant *tenant)
 {
     const struct tenant *leader = sched->turn.leader;
@@ -35,14 +33,14 @@ static bool is_due(const struct weir_sched *sched, const struct tenant *tenant)
            (leader == NULL || tenant->view.priority >= leader->view.priority);
 }
 
-/* Since when has it waited, and not been helped? */
+/* Since when has the tenant waited without help? */
 static uint64_t since_ns(const struct tenant *tenant)
 {
     return max_u64(tenant->view.waiting_since_ns, tenant->helped_ns);
 }
 
-/* Of those that are to be helped now, who has waited longest; or NULL, and *ret_next_ns is when one
- * will be. */
+/* The tenant that has waited longest of those to be helped now; NULL: none, and *ret_next_ns is
+ * when to look again. */
 static struct tenant *to_help(struct weir_sched *sched, uint64_t *ret_next_ns)
 {
     struct tenant *best = NULL;
@@ -65,7 +63,7 @@ static struct tenant *to_help(struct weir_sched *sched, uint64_t *ret_next_ns)
     return best;
 }
 
-/* Its weight's part of the time that it was let wait for; in all, not only in the next slice. */
+/* The service up to which a tenant is helped: its weight's part of the time that it waited. */
 static uint64_t due_ns(const struct weir_sched *sched, const struct tenant *tenant)
 {
     uint64_t weights = 0;
@@ -73,7 +71,7 @@ static uint64_t due_ns(const struct weir_sched *sched, const struct tenant *tena
     for (uint32_t i = 0; i < sched->ready_count; i++) {
         weights += sched->ready[i]->priority == tenant->view.priority ? sched->ready[i]->weight : 0;
     }
-    assert(weights != 0); /* it is ready itself, and weighs 1 at least */
+    assert(weights != 0); /* the tenant is ready itself, and its weight is 1 or more */
     return tenant->view.service_ns[WEIR_SCHED_COMPUTE] +
            patience_ns(sched) * sched->config.sms * tenant->view.weight / weights;
 }

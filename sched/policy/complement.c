@@ -1,5 +1,5 @@
 /*
- * complement: kernels that want different things of the device share it, on disjoint ranges of SMs.
+ * complement: kernels that use different resources share the device, on disjoint ranges of SMs.
  *
  * Slate labels kernels by compute and memory intensity and looks up in a table which pairs gain by
  * running at the same time; others run alone. A kernel that saturates the memory does not get
@@ -16,10 +16,10 @@
  *     below 0.85       partial      medium memory
  *     else             saturates    high memory
  *
- * (speed: time alone on all SMs / time there). The best speed in any company counts: a kernel that
- * saturates the memory looks as if it scaled beside another such, and is recognized beside one that
- * does not. So what is slower than `saturates` is believed when two others have been beside it. The
- * table is Slate's Table I, without the rows that scaling cannot tell apart:
+ * (speed: time alone on all SMs / time there). The best speed beside any partner counts: a kernel
+ * that saturates the memory looks as if it scaled beside another such, and is recognized beside one
+ * that does not. So a class other than `saturates` counts only after two partners. The table is
+ * Slate's Table I, without the rows that scaling cannot tell apart:
  *
  *                  small   scales   partial   saturates
  *     small        yes     yes      yes       yes
@@ -42,36 +42,36 @@
  */
 #include "sched/policy/pair.h"
 
-#define KERNELS    1024u /* remembered; a new one takes the place of whose hash is the same */
+#define KERNELS    1024u /* slots; a new kernel replaces one with the same hash */
 #define PAIRS      1024u
-#define SCALES     0.62 /* of halved SMs 0.5 is left, with what launching costs less */
+#define SCALES     0.62 /* halved SMs leave 0.5, and more with the cost of launching */
 #define PARTIAL    0.85
 #define MIN_GAIN   1.03
-#define BETTER     1.01 /* a division has to be better by that to be taken */
+#define BETTER     1.01 /* a division is taken if its gain is so many times the best */
 #define STEPS      8u   /* a step is an eighth of the SMs */
-#define MUCH       1.05 /* more: else who has waited longer goes first */
-#define UNTRIED    3.0  /* more than any gain: what is not known goes first */
-#define EXPECTED   1.3  /* of a pair that the table allows: who has a better one keeps it */
-#define WEIGHT_OLD 0.75 /* speeds of a pair that runs: moving means */
+#define MUCH       1.05 /* with a smaller ratio of gains the longest wait decides */
+#define UNTRIED    3.0  /* more than any gain: unknown pairs go first */
+#define EXPECTED   1.3  /* assumed gain of a pair that the table allows; better ones are kept */
+#define WEIGHT_OLD 0.75 /* for moving means of a running pair's speeds */
 
 struct known_kernel {
     uint64_t key;
-    double solo_ns;    /* of a block, on all SMs; 0: not seen */
-    double half_speed; /* the best seen; 0: not seen */
-    uint64_t beside;   /* whom it was seen beside first, there */
-    bool surely;       /* and another */
+    double solo_ns;    /* time of a block alone on all SMs; 0: not seen */
+    double half_speed; /* best speed seen on half of the SMs; 0: not seen */
+    uint64_t beside;   /* key of its first partner on halves */
+    bool surely;       /* it has had another partner, too */
 };
 
-/* Of two keys the smaller is the first, and has the SMs from 0 on. */
+/* A pair of kernels. The one with the smaller key is the first, and has the SMs from 0 on. */
 struct known_pair {
     uint64_t key[2];
-    uint32_t sms;      /* the first's, now */
-    double speed[2];   /* measured there; 0: not yet */
-    uint32_t best_sms; /* 0: none measured */
+    uint32_t sms;      /* SMs of the first in the present division */
+    double speed[2];   /* speeds measured there; 0: not yet */
+    uint32_t best_sms; /* best division so far; 0: none measured */
     double best_gain;
-    int32_t step;   /* the next; 0: settled */
-    uint32_t asked; /* since one was measured that had not been; of a refused one: since it was */
-    bool turned;    /* the other direction has been taken */
+    int32_t step;   /* next change of sms; 0: settled */
+    uint32_t asked; /* questions since a new measure or, if refused, since then */
+    bool turned;    /* the search has changed its direction */
     bool refused;
 };
 
@@ -105,14 +105,14 @@ static bool is_division(const struct weir_policy *self, int64_t sms)
     return sms >= (int64_t)step_of(self) && sms <= (int64_t)(self->config->sms - step_of(self));
 }
 
-/* No better that way: the other, once; then what was best is it. */
+/* The last step gave no gain: search in the other direction, once, and then settle. */
 static void pair_turn(struct known_pair *pair)
 {
     pair->step = pair->turned ? 0 : -pair->step;
     pair->turned = true;
 }
 
-/* Both have been measured at a division: which one is next. */
+/* Both kernels were measured at a division: choose the next division. */
 static void pair_move(const struct weir_policy *self, struct known_pair *pair)
 {
     double gain = pair->speed[0] + pair->speed[1];
@@ -139,7 +139,7 @@ static void pair_move(const struct weir_policy *self, struct known_pair *pair)
     }
 }
 
-/* It cannot be measured: what is known has to do. */
+/* A division cannot be measured: settle for the best one known. */
 static void pair_settle(struct known_pair *pair)
 {
     pair->step = 0;
@@ -162,7 +162,7 @@ static void learn_pair(const struct weir_policy *self, const struct weir_policy_
     if ((side == 0 ? measure->sm_count : measure->partner_sm_count) != pair->sms && !both) {
         return;
     }
-    if (pair->speed[side] == 0) { /* the same one again and again is no way forward */
+    if (pair->speed[side] == 0) { /* only a kernel not measured yet is progress */
         pair->asked = 0;
     }
     for (uint32_t i = side; i <= (both ? 1 : side); i++) {
@@ -204,7 +204,7 @@ static void complement_measured(struct weir_policy *self, const struct weir_poli
     learn_pair(self, measure, speed);
 }
 
-/* ---- who beside whom ---- */
+/* ---- which kernels run beside each other ---- */
 
 static enum scaling scaling_of(struct weir_policy *self, const struct weir_policy_kernel *kernel)
 {
@@ -232,7 +232,7 @@ static bool table_says(enum scaling a, enum scaling b)
     return table[a][b];
 }
 
-/* What a kernel takes alone has to be known before it can be slower; its slot is made here. */
+/* Is the kernel's time alone known, to compare with? Makes its slot. */
 static bool has_solo(struct weir_policy *self, const struct weir_policy_kernel *kernel)
 {
     struct known_kernel *known = kernel_slot(self->state, kernel->key);
@@ -246,7 +246,7 @@ static bool has_solo(struct weir_policy *self, const struct weir_policy_kernel *
     return known->solo_ns > 0;
 }
 
-/* The first division of a pair: what the small one needs, else halves. */
+/* The first division of a pair: the SMs that a small kernel needs, else halves. */
 static uint32_t first_sms(const struct weir_policy *self, const struct weir_policy_kernel *first,
                           const struct weir_policy_kernel *second)
 {
@@ -269,7 +269,7 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct weir_po
         *pair = (struct known_pair){.key = {first->key, second->key},
                                     .sms = first_sms(self, first, second),
                                     .step = (int32_t)step_of(self)};
-        if (first->key == second->key) { /* halves suit both alike */
+        if (first->key == second->key) { /* halves suit identical kernels */
             pair->step = 0;
             pair->sms = self->config->sms / 2;
         }
@@ -277,7 +277,7 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct weir_po
     return pair;
 }
 
-/* What a partner would bring: 0 nothing, 1 and more the gain; what has to be tried goes first. */
+/* The gain with a partner: 0 none, 1 and more; UNTRIED if the pair is to be tried first. */
 static double gain_of(struct weir_policy *self, const struct weir_policy_tenant *leader,
                       const struct weir_policy_tenant *other, struct known_pair **ret_pair)
 {

@@ -2,57 +2,55 @@
  * fair: weighted shares of the device's time.
  *
  * FLEP's FFS serves kernels in rounds, each for an epoch of T times its weight, and makes T just so
- * long that the cost of preempting everybody once stays below a part of the round:
+ * long that the cost of preempting each once stays below a part of the round:
  *
  *     sum(O_i) / (T * sum(W_i)) <= max_overhead
  *
- * Here as there T follows from what stopping was measured to cost (tenant->stop_ns, and a launch),
- * and from what a change of context costs where tenants are in different ones (switch_ns).
- * What differs:
+ * Here, too, T follows from the measured costs of stopping (tenant->stop_ns, and a launch) and,
+ * where tenants are in different domains, of a change of context (switch_ns). What differs:
  *
  * - Rounds cannot give exact shares when work cannot be stopped at an epoch's end, or comes and
  * goes: an epoch that a kernel of 20 ms overran by ten times is never paid back. So shares are kept
- * by virtual time: each tenant has the service it was given, divided by its weight; V is the
- * weighted mean of the ready ones. Who is not ahead of V is entitled, and of the entitled the one
- * whose slice would have to be over first (its virtual time plus slice / weight) is served. With
- * slices of T times the weight this is FFS's round; kernels that overrun are paid back exactly, and
- * no tenant is ever more than about one slice, or one of its kernels, ahead or behind. (Stoica and
- * Abdel-Wahab's earliest eligible virtual deadline first, 1995.)
- * - Tenants of one weight add the same to their virtual time in each turn, so they would all come
- * one after the other. Among many a round takes some 300 ms, and in a second three or four of it
- * pass: each second would have too much of some weights. So each tenant has a place within a slice
- * of its own, and slices are short enough for six rounds in a second.
+ * by virtual time: a tenant's virtual time is its service divided by its weight; V is the weighted
+ * mean of the ready tenants. A tenant that is not ahead of V is entitled. Of the entitled tenants
+ * the one whose slice must end first (its virtual time plus slice / weight) is served. With slices
+ * of T times the weight this is FFS's round; overruns are paid back exactly, and a tenant is never
+ * more than about one slice, or one of its kernels, ahead or behind. (Stoica and Abdel-Wahab's
+ * earliest eligible virtual deadline first, 1995.)
+ * - Tenants of one weight add the same to their virtual time in each turn, so their turns would
+ * follow each other. Among many tenants a round takes some 300 ms, so only three or four fit into a
+ * second, and each second would have too much of some weights. So each tenant's deadline has its
+ * own offset within a slice, and slices are short enough for six rounds in a second.
  * - Where tenants are in different domains, the device stays in one for as long as a change of
- * domain costs divided by max_overhead: if somebody there is entitled, the choice is among those.
+ * domain costs divided by max_overhead, if a tenant of that domain is entitled.
  * - A slice has at most SLICE_MAX_NS: a heavy tenant's epoch is not one long block, others come
  *   between. And at least SLICE_MIN_NS: light tenants come seldom rather than too briefly.
- * - What is granted and cannot be stopped counts as served already: else whoever comes behind a
- * long kernel would be chosen as if it cost nothing.
- * - Who was away and had too much before pays for it, but for no longer than 100 ms of waiting or
- * so: in a crowd its share is small, and a service that others had to wait for while it started
- * would stand still for a second.
- * - Idle tenants accumulate no credit: who becomes ready starts at V, or where it was if that is
- * ahead. V stays where it was while nobody is ready: else the next to come would begin behind
- * whoever had the device to itself before, who would owe for that. Who was away only as long as a
- * program takes between two pieces of work keeps what it is behind, up to a bound: a service that
- * has one graph at a time on the device is without work after each, and would never get a greater
- * share otherwise.
+ * - Granted work that cannot be stopped counts as served already: otherwise a tenant with a long
+ * kernel on the device would be chosen as if that cost nothing.
+ * - A tenant that was away and had too much before pays for it, but waits at most DEBT_WAIT_NS:
+ * among many tenants its share is small, and a service that had used much while it started would
+ * stand still for a second.
+ * - Idle tenants accumulate no credit: a tenant that becomes ready starts at V, or where it was if
+ * that is ahead. V does not change while none is ready: otherwise a tenant that had the device to
+ * itself would owe for that to the next one. A tenant that was away only as long as a program takes
+ * between two pieces of work keeps what it is behind, up to a bound: a service with one graph at a
+ * time is without work after each, and would never get a greater share otherwise.
  * - A tenant that synchronizes after each kernel is without work for some microseconds each time.
- * Its place is kept that long if it usually is back within LINGER_MAX_NS, for less than stopping
- * another would cost; it pays for that. After long kernels it is kept for longer: who comes in
- * between has the device for as long as its own kernel takes, and with one kernel at a time each
- * two tenants would get the same whatever they weigh.
- * - What a leader leaves of the device goes to whoever is furthest behind of its class, and not
- * ahead of V by more than a slice; if nobody is, of the classes below.
- * - Who was away sleeps and then needs little, as a program that answers requests does, or a person
- * who tries something: it goes first when it comes back, also within another's slice, until it has
- * had as much of the device as it was away for, 4 ms at most, and only while it is ahead of its
- * share by no more than its part of 4 ms. So it gains no more than that once: its virtual time goes
- * on as everybody's does. While it launches one kernel after the other its place is kept between
- * them, and for 3 ms after the last if others fill meanwhile: then what comes next finds only their
- * kernels at the lowest stream priority before it. This is borrowed virtual time (Duda and
- * Cheriton, BVT, SOSP 1999), where who borrows is told by its absence. What passed beside the
- * scheduler, which did not see it, is no absence.
+ * It keeps its place that long, and pays for it, if it usually is back within LINGER_MAX_NS, which
+ * is less than stopping another costs. After long kernels it keeps it longer: a tenant that came in
+ * between would have the device for a whole kernel, and with one kernel at a time each, two tenants
+ * would get the same whatever their weights.
+ * - A filler is chosen from the classes below the leader's. If there is none, it is the tenant of
+ * the leader's class that is furthest behind, unless it is ahead of V by more than a slice.
+ * - A tenant that was away often needs little when it comes back, as a program that answers
+ * requests or a person who tries something. It goes first, also within another's slice, until it
+ * has had as much of the device as it was away for, at most 4 ms, and only while it is ahead of its
+ * share by at most its part of 4 ms. It gains no more than that once, since its virtual time goes
+ * on. While it launches one kernel after the other it keeps its place between them, and for 3 ms
+ * after the last one if others fill meanwhile, so that its next item finds only items at the lowest
+ * stream priority before it. This is borrowed virtual time (Duda and Cheriton, BVT, SOSP 1999),
+ * where an absence gives the right to borrow. Work that bypassed the scheduler unseen is no
+ * absence.
  * - Classes: the highest class with work has the device; a newcomer of a higher class gets it at
  * once.
  *
@@ -64,27 +62,28 @@
 
 #define SLICE_MIN_NS 200000u
 #define SLICE_MAX_NS 8000000u
-#define MIXED_NS     160000000u /* a round of the longest slices of many with different weights */
-#define FEW          8u /* so many tenants have so short a round that their order does not matter */
+#define MIXED_NS     160000000u /* length of a round of many tenants with different weights */
+#define FEW          8u /* a round of so few tenants is so short that order does not matter */
 /* 2^64 by the golden ratio: multiples of it, for numbers in a row, are spread evenly. */
 #define GOLDEN         UINT64_C(0x9e3779b97f4a7c15)
 #define ROUND_MAX_NS   10000000000u /* ten seconds: slices have their own bound */
 #define LINGER_MAX_NS  50000u
-#define LINGER_PART    8u       /* or for that part of what it usually has, .. */
-#define LINGER_LONG_NS 1000000u /* .. and no longer than this */
-#define FORGET_NS      200000u  /* away for longer, or than that: what it is behind is bounded .. */
-#define CREDIT_NS      8000000u /* .. by so much of the device's time .. */
-#define AWAY_NS        2000000u /* .. and away for longer than this it has no credit */
-#define AHEAD_NS       4000000u /* what runs beside turns may be so far ahead, at equal weights */
-#define DEBT_MAX_NS    20000000u  /* what who was away still owes of what it had too much, .. */
-#define DEBT_WAIT_NS   250000000u /* .. and that it waits for no longer than this */
-#define FILL_TURN      (1u << 20) /* what a turn below a higher class counts, at weight 1 */
+#define LINGER_PART    8u       /* or its place is kept for 1/LINGER_PART of its kernel's time, */
+#define LINGER_LONG_NS 1000000u /* and no longer than this */
+#define FORGET_NS      200000u  /* after a longer absence (or pause_of()) its credit is bounded */
+#define CREDIT_NS      8000000u /* by this much of the device's time, */
+#define AWAY_NS        2000000u /* and after a longer absence than this it has none */
+#define AHEAD_NS       4000000u /* small items' tenants may be so far ahead of V at equal weights */
+#define DEBT_MAX_NS    20000000u  /* most debt that a tenant keeps when it comes back, */
+#define DEBT_WAIT_NS   250000000u /* and the longest that it waits for this debt */
+#define FILL_TURN      (1u << 20) /* cost of a turn as a filler below a higher class, at weight 1 */
 #define FILL_SAVED     (8u * FILL_TURN / 100)
-#define REST_MAX_NS    4000000u /* what an absence is worth at most, of the device's time .. */
-#define REST_MIN_NS    100000u  /* .. and what is too little to go first for */
-#define REST_LINGER_NS 100000u  /* who goes first keeps its place so long, .. */
-#define REST_KEEP_NS   3000000u /* .. and so long while others fill */
-#define FRACTION_BITS  10       /* virtual time counts in 1/1024 ns at weight 1 */
+#define REST_MAX_NS    4000000u /* most device time for which an absence lets a tenant go first, */
+#define REST_MIN_NS    100000u  /* and the least */
+#define REST_LINGER_NS                                                                             \
+    100000u /* a tenant that goes first keeps its place this long without work, */
+#define REST_KEEP_NS  3000000u /* and this long while others fill */
+#define FRACTION_BITS 10       /* virtual time counts in 1/1024 ns at weight 1 */
 
 static struct fair_tenant *fair_of(const struct weir_policy_tenant *tenant)
 {
@@ -96,7 +95,7 @@ static uint64_t to_virtual(const struct weir_policy *self, const struct weir_pol
 {
     uint64_t divisor = (uint64_t)self->config->sms * tenant->weight;
 
-    assert(divisor != 0);                     /* a device has SMs, and a weight is 1 at least */
+    assert(divisor != 0);                     /* a device has SMs, and a weight is 1 or more */
     if (sm_ns >> (64 - FRACTION_BITS) == 0) { /* most of the cost of a decision is division */
         return (sm_ns << FRACTION_BITS) / divisor;
     }
@@ -118,7 +117,7 @@ static void settle(const struct weir_policy *self, const struct weir_policy_tena
     }
 }
 
-/* With what is granted already and cannot be taken back. */
+/* The virtual time, including granted work that cannot be stopped. */
 static uint64_t position(const struct weir_policy *self, const struct weir_policy_tenant *tenant)
 {
     uint64_t at = fair_of(tenant)->virtual_ns;
@@ -126,7 +125,7 @@ static uint64_t position(const struct weir_policy *self, const struct weir_polic
     return tenant->committed_ns != 0 ? at + to_virtual(self, tenant, tenant->committed_ns) : at;
 }
 
-/* What was measured to be lost when this tenant has to make way. */
+/* The measured cost of taking the device from this tenant. */
 static uint64_t switch_cost_ns(const struct weir_policy *self,
                                const struct weir_policy_tenant *tenant)
 {
@@ -134,18 +133,18 @@ static uint64_t switch_cost_ns(const struct weir_policy *self,
            (tenant->kernel.stoppable ? tenant->stop_ns : 0);
 }
 
-/* Of the highest class that is ready: what a decision is made from. */
+/* The ready tenants of the highest class, summed up for a decision. */
 struct round {
     enum weir_priority class;
-    uint64_t weights;
+    uint64_t weights; /* sum */
     uint32_t count;
-    uint32_t weight;   /* of each; 0: not all have the same */
-    uint32_t heaviest; /* weight of any */
+    uint32_t weight;   /* weight of each; 0: weights differ */
+    uint32_t heaviest; /* largest weight */
     uint64_t cost_ns;
-    uint64_t unit; /* T: of a round, what weight 1 gets; 1/65536 ns */
+    uint64_t unit; /* T: part of a round for weight 1, in 1/65536 ns */
     uint64_t base;
-    __int128 sum;  /* of positions, from base, each times its weight */
-    uint64_t mean; /* V, once all are in it */
+    __int128 sum;  /* sum of weight * (position - base) */
+    uint64_t mean; /* V, when all tenants were added */
 };
 
 static uint64_t mean_of(const struct round *round)
@@ -153,7 +152,7 @@ static uint64_t mean_of(const struct round *round)
     return round->base + (uint64_t)(int64_t)(round->sum / (__int128)round->weights);
 }
 
-/* It was away, had too much before, and has had nothing since it came back. */
+/* Has a tenant that came back with a debt waited for it long enough? */
 static bool has_waited_for_debt(const struct weir_policy_next_view *view,
                                 const struct weir_policy_tenant *tenant)
 {
@@ -163,9 +162,9 @@ static bool has_waited_for_debt(const struct weir_policy_next_view *view,
 }
 
 /*
- * Who comes back, or comes from another class, finds its place among those who were there before
- * it, or where the last one was that has gone: at V, at most so far ahead of it as debts go, or
- * behind it as credit goes. Who has waited long enough for its debt has none any more.
+ * Place a tenant that comes back, or from another class, relative to V of the ready tenants or, if
+ * there are none, to the last one that ran out of work: ahead by at most its debt's bound, behind
+ * by at most its credit's. A tenant that has waited long enough for its debt has none any more.
  */
 static void place(const struct weir_policy *self, const struct round *round,
                   const struct weir_policy_tenant *tenant, bool has_waited)
@@ -230,7 +229,7 @@ static void add(const struct weir_policy *self, struct round *round,
     round->sum += (__int128)(int64_t)(at - round->base) * tenant->weight;
 }
 
-/* Who comes back is placed among those who were there before it. */
+/* Place the tenants that came back relative to those that were there before, and add them. */
 static void add_who_comes_back(const struct weir_policy *self,
                                const struct weir_policy_next_view *view, struct round *round)
 {
@@ -271,7 +270,7 @@ static struct round look(const struct weir_policy *self, const struct weir_polic
     }
     round_ns = round.cost_ns * 1000000 / self->config->overhead_ppm;
     round_ns = round_ns < ROUND_MAX_NS ? round_ns : ROUND_MAX_NS;
-    assert(round.weights != 0); /* somebody is ready, and weighs 1 at least */
+    assert(round.weights != 0); /* a tenant is ready, and its weight is 1 or more */
     round.unit = (round_ns << 16) / round.weights;
     round.mean = mean_of(&round);
     ((struct fair *)self->state)->mean_ns = round.mean;
@@ -285,10 +284,10 @@ static bool is_mixed(const struct round *round)
     return round->weight == 0 && round->count > FEW;
 }
 
-/* The longest slice among many of different weights: the heaviest have their part of MIXED_NS, and
- * others as much less as they weigh less, so that everybody has a turn in each round. A tenant with
- * longer kernels than that has the slice of the heaviest: its kernel would be stopped in each turn
- * otherwise. */
+/* The longest slice among many tenants of different weights: the heaviest have their part of
+ * MIXED_NS, others less in proportion to their weight, so that each has a turn in each round. A
+ * tenant with longer kernels than its slice has the slice of the heaviest: otherwise its kernel
+ * would be stopped in each turn. */
 static uint64_t mixed_most_ns(const struct round *round, const struct weir_policy_tenant *tenant)
 {
     uint64_t heaviest_ns = MIXED_NS / round->count;
@@ -309,8 +308,9 @@ static uint64_t slice_of(const struct round *round, const struct weir_policy_ten
     return slice_ns > SLICE_MIN_NS ? slice_ns : SLICE_MIN_NS;
 }
 
-/* Where a tenant would be after its turn, which takes as long as what cannot be stopped in it;
- * among many with different weights up to a slice behind that, always the same for one tenant. */
+/* The virtual time of a tenant after its turn, which takes at least as long as a kernel that cannot
+ * be stopped. Among many tenants with different weights an offset within a slice, always the same
+ * for one tenant, is added. */
 static uint64_t deadline(const struct weir_policy *self, const struct round *round,
                          const struct weir_policy_tenant *tenant)
 {
@@ -331,8 +331,8 @@ static bool is_small_graph(const struct weir_policy *self, const struct weir_pol
            weir_sched_is_small(self->config, tenant->kernel.need_sms);
 }
 
-/* Has it been away, has it not had since what that is worth, and is it no further ahead of its
- * share than that allows? Small graphs run beside the leader and need not lead. */
+/* Does a tenant go first after an absence: has it not used it up, and is it not too far ahead of
+ * its share? Small graphs run beside the leader and need not lead. */
 static bool goes_first(const struct weir_policy *self, const struct round *round,
                        const struct weir_policy_tenant *tenant)
 {
@@ -359,7 +359,7 @@ static uint32_t pick_rested(const struct weir_policy *self,
     return best;
 }
 
-/* The entitled tenant whose slice would have to be over first. @param domain  0: of any */
+/* The entitled tenant whose slice must end first. @param domain  0: of any */
 static uint32_t pick(const struct weir_policy *self, const struct weir_policy_next_view *view,
                      const struct round *round, uint64_t domain)
 {
@@ -384,8 +384,8 @@ static uint32_t pick(const struct weir_policy *self, const struct weir_policy_ne
     return best;
 }
 
-/* The domain in which the device has not been for long enough for what turning to it has cost, or
- * to another will; 0: there is none. */
+/* The domain in which the device must stay, because it has been there for too short to justify the
+ * cost of a change; 0: there is none. */
 static uint64_t domain_to_stay_in(const struct weir_policy *self,
                                   const struct weir_policy_next_view *view)
 {
@@ -417,8 +417,8 @@ static uint32_t index_of(const struct weir_policy_next_view *view,
     return i;
 }
 
-/* How long it may be without work and still be seen as at work. What graphs take that are never
- * alone on the device is not predicted, but how long they are there is known. */
+/* How long a tenant may be without work and still count as at work. The duration of graphs that are
+ * never alone is not predicted, but how long they are on the device is known. */
 static uint64_t pause_of(const struct weir_policy_tenant *tenant)
 {
     const struct weir_policy_kernel *kernel = &tenant->kernel;
@@ -432,7 +432,7 @@ static uint64_t pause_of(const struct weir_policy_tenant *tenant)
     return most_ns > LINGER_MAX_NS ? most_ns : LINGER_MAX_NS;
 }
 
-/* How long its place is kept when it is without work. */
+/* How long a leader without work keeps its place. */
 static uint64_t linger_of(const struct weir_policy_tenant *tenant)
 {
     uint64_t most_ns = pause_of(tenant);
@@ -440,7 +440,7 @@ static uint64_t linger_of(const struct weir_policy_tenant *tenant)
     return tenant->gap_ns <= most_ns / 2 ? most_ns : 0;
 }
 
-/* Does it launch kernel after kernel, most of which end before the next one comes? */
+/* Does a tenant launch kernel after kernel, most of which end before the next one comes? */
 static bool has_short_pauses(const struct weir_policy_tenant *tenant)
 {
     uint64_t pause_ns = fair_of(tenant)->pause_ns;
@@ -469,7 +469,7 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
     if (chosen == UINT32_MAX) {
         chosen = pick(self, view, &round, 0);
     }
-    if (chosen != UINT32_MAX) { /* the mean is never below all, but for rounding */
+    if (chosen != UINT32_MAX) { /* rounding of the mean may leave no tenant entitled */
         choice->ready = chosen;
     }
     tenant = view->ready[choice->ready];
@@ -486,11 +486,11 @@ void fair_next(struct weir_policy *self, const struct weir_policy_next_view *vie
 typedef bool (*suits_fn)(const struct weir_policy_next_view *view,
                          const struct weir_policy_tenant *tenant);
 
-/* Of the leader's class, among those that suit: the one that is furthest behind. A tenant that is
- * ahead of V by more than its slice does not count. But it may be ahead by equals_ns where all
- * weights are the same: the device then gives everybody the same by itself, and waits would only
- * add to the longest times. Else by what the heaviest is served in ahead_ns, which is less than
- * the credit that this one has when it was away for a moment. */
+/* The tenant that is furthest behind, of the leader's class and of those that suit. It must not be
+ * ahead of V by more than its slice or, if all weights are the same, by more than equals_ns: the
+ * device then gives all the same by itself, and waits would only prolong the longest times. If
+ * weights differ, it may be ahead by its weight's part of ahead_ns, which the heaviest may have in
+ * full; this is less than the credit of a tenant that was away for a moment. */
 static uint32_t furthest_behind(const struct weir_policy *self,
                                 const struct weir_policy_next_view *view, suits_fn suits,
                                 uint64_t ahead_ns, uint64_t equals_ns, bool with_leader)
@@ -553,7 +553,8 @@ int64_t fair_lag_ns(const struct weir_policy *self, const struct weir_policy_ten
                : 0;
 }
 
-/* Of the next lower class: in turns by weight (stride scheduling). Who was away saved few. */
+/* A filler of the next lower class: in turns by weight (stride scheduling). An absence saves few
+ * turns. */
 static uint32_t filler_below(const struct weir_policy_next_view *view)
 {
     enum weir_priority class = WEIR_PRIORITY_LOW;
@@ -617,7 +618,7 @@ void fair_ready(struct weir_policy *self, uint64_t now_ns, struct weir_policy_te
 
 void fair_idle(struct weir_policy *self, uint64_t now_ns, struct weir_policy_tenant *tenant)
 {
-    settle(self, tenant); /* alone it was served without a decision */
+    settle(self, tenant); /* a lone tenant was served without a decision */
     ((struct fair *)self->state)->last_ns[tenant->priority] = fair_of(tenant)->virtual_ns;
     fair_of(tenant)->idle_ns = now_ns;
 }

@@ -4,30 +4,30 @@
 
 #include "sched/policy.h"
 
-/* The state of whoever calls these. */
+/* The state of a policy that calls these functions. */
 struct fair {
-    /* Where the tenant of each class was that has run out of work last: V, while none is ready. */
+    /* By class: virtual time of the tenant that ran out of work last; V while none is ready. */
     uint64_t last_ns[WEIR_PRIORITY_COUNT];
-    uint64_t mean_ns;              /* V of the last round .. */
-    enum weir_priority mean_class; /* .. and its class */
-    uint64_t domain;               /* whose work the device has .. */
-    uint64_t domain_ns;            /* .. since then */
+    uint64_t mean_ns;              /* V of the last round, */
+    enum weir_priority mean_class; /* and its class */
+    uint64_t domain;               /* the domain whose work the device has, */
+    uint64_t domain_ns;            /* since this time */
 };
 
-/* The first member of the tenant's state of whoever calls these. */
+/* The first member of the tenant's state in a policy that calls these functions. */
 struct fair_tenant {
-    uint64_t virtual_ns;        /* wraps; only differences mean something */
-    uint64_t seen_ns;           /* service up to which virtual_ns counts */
-    uint64_t position;          /* virtual_ns and what is committed, at the last decision */
-    uint64_t idle_ns, ready_ns; /* since when it has no work, or has some */
-    enum weir_priority class;   /* in which virtual_ns counts */
-    bool placed;
-    bool owes;          /* it came back ahead of V, and has not been served since */
-    bool keeps_credit;  /* it was away for a moment only */
-    bool reweighed;     /* its virtual time was counted at another weight */
-    uint64_t pause_ns;  /* usual time without work of less than FORGET_NS; 0: it had none */
-    uint64_t rested_ns; /* what is left of its rest's worth, of the device's time */
-    uint64_t fill_pass; /* turns below a higher class, each divided by the weight */
+    uint64_t virtual_ns;        /* may wrap around: only differences count */
+    uint64_t seen_ns;           /* the service that virtual_ns includes */
+    uint64_t position;          /* virtual_ns plus committed work, at the last decision */
+    uint64_t idle_ns, ready_ns; /* since when it has no work; since when it has some */
+    enum weir_priority class;   /* the class in which virtual_ns counts */
+    bool placed;                /* virtual_ns was placed relative to V: place() */
+    bool owes;                  /* it came back ahead of V and was not served since */
+    bool keeps_credit;          /* it was away for no longer than AWAY_NS */
+    bool reweighed;             /* its weight, class or limit changed */
+    uint64_t pause_ns;          /* usual length of its short pauses; 0: it had none */
+    uint64_t rested_ns;         /* device time for which it may still go first after a rest */
+    uint64_t fill_pass;         /* counts its turns as a filler below a higher class, by weight */
 };
 
 void fair_next(struct weir_policy *self, const struct weir_policy_next_view *view,

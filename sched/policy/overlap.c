@@ -48,13 +48,13 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* A step of a search, of which a window of n takes n * 2^n: 30 us with 8. */
+/* Time of a step of the search; a window of n tasks takes n * 2^n steps: 30 us with 8. */
 #define STEP_NS       15u
 #define WORTH         64u /* a window with less work than so many searches take is not ordered */
-#define SOONER        64u /* by such a part of an order by rule a searched one is to end before it */
-#define OVERTAKEN_MAX 3u  /* times the window: less loses to windows that begin anew each time */
+#define SOONER        64u /* a searched order must end 1/SOONER sooner than the order by rule */
+#define OVERTAKEN_MAX 3u  /* most tasks that overtake one, in windows: fewer give longer orders */
 
-/* The best order of a subset: where each resource ends, and who is last. */
+/* The best order of a subset: when each resource is free, and the last task. */
 struct best {
     uint64_t send_ns, process_ns, receive_ns;
     uint8_t last;
@@ -89,8 +89,9 @@ static struct best append(const struct best *before, const struct overlap_task *
 }
 
 /*
- * When there is memory for a task behind the best order of `set`: who ends last there is looked at
- * first, and whoever does not fit beside it has to have ended. Ends of an order never decrease.
+ * The time when there is memory for a task behind the best order of `set`. From the last task
+ * backwards, the first one that does not fit beside the others must have ended before. Ends in an
+ * order never decrease.
  */
 static uint64_t memory_free_ns(const struct overlap_task *tasks, const struct overlap_start *start,
                                const struct best *best, uint32_t set, uint64_t bytes)
@@ -110,7 +111,7 @@ static uint64_t memory_free_ns(const struct overlap_task *tasks, const struct ov
                : 0;
 }
 
-/* Sooner done; else sooner ready for the next. */
+/* Does order `a` end sooner or, on a tie, leave the other resources sooner? */
 static bool is_better(const struct best *a, const struct best *b)
 {
     if (a->receive_ns != b->receive_ns) {
@@ -124,7 +125,7 @@ static void search_set(const struct overlap_task *tasks, const struct overlap_st
 {
     bool found = false;
 
-    /* From the last to come on: among equals who came first goes first. */
+    /* From the latest arrival on, so that on a tie the earlier arrival goes first. */
     for (uint32_t left = set; left != 0;) {
         uint32_t k = 31u - (uint32_t)__builtin_clz(left);
         uint32_t others = set & ~(1u << k);
@@ -181,15 +182,14 @@ uint64_t overlap_total_ns(const struct overlap_task *tasks, uint32_t count,
 
 /* ---- Johnson's rule ---- */
 
-/* A task of two machines, the first of which is the copy to the device,
- * or goes on to the kernels. */
+/* A task as two machines see it: the first is the copy to the device, or this and the kernels. */
 struct pair {
     uint64_t first_ns, second_ns;
 };
 
 /*
- * The pairs that three machines are taken for: what comes behind the copy to the device, with the
- * copy back and without; Campbell, Dudek and Smith's sums; and what they leave the kernels out of.
+ * The pairs of machines that stand for three: the copy to the device and all behind it, or only the
+ * kernels; Campbell, Dudek and Smith's sums; the two copies without the kernels.
  */
 enum pairing { SEND_REST, SEND_PROCESS, SUMS, SEND_BACK, PAIRINGS };
 
@@ -211,7 +211,7 @@ static struct pair pair_of(const struct overlap_task *task, enum pairing pairing
     }
 }
 
-/* Who gives the second machine more than it takes of the first: those first, shortest first part
+/* Johnson's rule: first the tasks whose second part is longer than the first, shortest first part
  * ahead; then the others, longest second part ahead. */
 static bool goes_before(struct pair a, struct pair b)
 {
@@ -227,7 +227,7 @@ static bool goes_before(struct pair a, struct pair b)
 static void order_by_rule(const struct overlap_task *tasks, uint32_t count, enum pairing pairing,
                           uint8_t *ret_order)
 {
-    for (uint32_t i = 0; i < count; i++) { /* of equals, who came first */
+    for (uint32_t i = 0; i < count; i++) { /* on a tie the earlier arrival goes first */
         struct pair own = pair_of(&tasks[i], pairing);
         uint32_t at = i;
 
@@ -261,15 +261,15 @@ uint64_t overlap_order_by_rules(const struct overlap_task *tasks, uint32_t count
 
 struct waiting {
     weir_sched_id item;
-    uint32_t overtaken; /* by so many */
+    uint32_t overtaken; /* how many tasks have overtaken it */
 };
 
 struct overlap {
-    struct waiting window[OVERLAP_TASKS_MAX]; /* in the order in which they came */
+    struct waiting window[OVERLAP_TASKS_MAX]; /* in the order of arrival */
     uint32_t count;
-    weir_sched_id order[OVERLAP_TASKS_MAX]; /* found last; some may have gone since */
+    weir_sched_id order[OVERLAP_TASKS_MAX]; /* last order found; some items may be gone */
     uint32_t ordered;
-    bool used; /* one of that order has been named: what is under way is another now */
+    bool used; /* an item of `order` was named, so the work under way has changed */
 };
 
 static const struct waiting *find_waiting(const struct overlap *overlap, weir_sched_id item)
@@ -282,7 +282,7 @@ static const struct waiting *find_waiting(const struct overlap *overlap, weir_sc
     return NULL;
 }
 
-/* The first tasks that wait. @return whether there are others than before among them */
+/* Set the window to the first waiting tasks. @return whether it has new ones */
 static bool move_window(struct overlap *overlap, uint32_t window,
                         const struct weir_policy_order_view *view)
 {
@@ -307,7 +307,7 @@ static bool fits(const struct weir_policy_order_view *view, const struct weir_po
            view->memory_used_bytes + task->memory_bytes <= view->memory_limit_bytes;
 }
 
-/* The order in which tasks should go: by rule, unless a search finds one that is worth it. */
+/* Find the order of the tasks: by rule, unless a search finds one that is enough sooner. */
 static void find_order(const struct overlap_task *tasks, uint32_t count,
                        const struct overlap_start *start, uint8_t *ret_order)
 {
@@ -319,7 +319,7 @@ static void find_order(const struct overlap_task *tasks, uint32_t count,
     }
 }
 
-/* Put the window into order. */
+/* Order the window. */
 static void arrange(struct overlap *overlap, const struct weir_policy_order_view *view)
 {
     struct overlap_task tasks[OVERLAP_TASKS_MAX];
@@ -354,7 +354,7 @@ static void arrange(struct overlap *overlap, const struct weir_policy_order_view
     }
 }
 
-/* The first of the order that has not gone and for which there is memory. */
+/* The first item of the order that still waits and for which there is memory. */
 static uint32_t first_that_fits(const struct overlap *overlap,
                                 const struct weir_policy_order_view *view)
 {

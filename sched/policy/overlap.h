@@ -7,16 +7,16 @@
 
 #define OVERLAP_TASKS_MAX WEIR_SCHED_WINDOW_MAX /* 2^10 subsets */
 
-/* Copies to the device, then kernels, then copies back; the memory it holds from first to last. */
+/* A task: copies to the device, then kernels, then copies back, and the memory held meanwhile. */
 struct overlap_task {
     uint64_t send_ns, process_ns, receive_ns;
     uint64_t memory_bytes;
 };
 
-/* What is under way when the first of the tasks could begin; from now. */
+/* The work under way when the first task could begin. Times count from now. */
 struct overlap_start {
-    uint64_t send_ns, process_ns, receive_ns; /* until each resource is free */
-    uint64_t memory_used_bytes;               /* free again when all three are */
+    uint64_t send_ns, process_ns, receive_ns; /* time until each resource is free */
+    uint64_t memory_used_bytes;               /* memory that is free when all three resources are */
     uint64_t memory_limit_bytes;              /* 0: none */
 };
 
@@ -24,12 +24,12 @@ struct overlap_start {
 uint64_t overlap_total_ns(const struct overlap_task *tasks, uint32_t count,
                           const struct overlap_start *start, const uint8_t *order);
 
-/* The order found by dynamic programming, and when its last task ends. */
+/* Find an order by dynamic programming. @return when its last task ends */
 uint64_t overlap_search(const struct overlap_task *tasks, uint32_t count,
                         const struct overlap_start *start, uint8_t *ret_order);
 
-/* The best of the orders that Johnson's rule makes of pairs of the three parts, and when its last
- * task ends. Few steps, for any count. */
+/* Find the best of the orders that Johnson's rule gives for pairs of the three parts. @return when
+ * its last task ends. This takes few steps for any count. */
 uint64_t overlap_order_by_rules(const struct overlap_task *tasks, uint32_t count,
                                 const struct overlap_start *start, uint8_t *ret_order);
 

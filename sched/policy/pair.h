@@ -1,19 +1,19 @@
-/* What the policies of kind TOGETHER ask of a kernel before they share the device with it. */
+/* Common parts of the policies of kind TOGETHER that pair two kernels. */
 #ifndef WEIR_SCHED_POLICY_PAIR_H
 #define WEIR_SCHED_POLICY_PAIR_H
 
 #include "base/hash.h"
 #include "sched/policy.h"
 
-/* A newcomer or a leaver costs two resizes of the others, 11 to 25 us each on an H200. */
+/* A kernel that joins or leaves costs two resizes of the others, 11 to 25 us each on an H200. */
 #define PAIR_MIN_NS   200000u
 #define PAIR_GAP_NS   1000000u
 #define PAIR_VALID_NS 500000000u
 
 /*
- * Can its kernel share? It has to be known and movable, and its tenant to have all SMs when alone:
- * else nothing says how much slower a part of them is. Short kernels of a client that waits for
- * each would have the others resized all the time.
+ * Can a tenant's kernel share the device? It must be known and movable, and its tenant must have
+ * all SMs when alone, to compare with its speed on a part. It must not be a short kernel of a
+ * client that waits for each, since the others would be resized all the time.
  */
 static inline bool pair_is_able(const struct weir_policy *self,
                                 const struct weir_policy_tenant *tenant)
@@ -25,13 +25,13 @@ static inline bool pair_is_able(const struct weir_policy *self,
            (kernel->predicted_ns >= PAIR_MIN_NS || tenant->gap_ns > PAIR_GAP_NS);
 }
 
-/* Of two kernels, whichever is the first. */
+/* A key for two kernels, the same in both orders. */
 static inline uint64_t pair_key(uint64_t a, uint64_t b)
 {
     return a < b ? a * 31 + b : b * 31 + a;
 }
 
-/* Long enough for each member to finish two items at half its speed. */
+/* Length of a trial: each member can finish two items at half its speed. */
 static inline uint64_t pair_sample_ns(const struct weir_policy_tenant *a,
                                       const struct weir_policy_tenant *b)
 {
@@ -41,8 +41,8 @@ static inline uint64_t pair_sample_ns(const struct weir_policy_tenant *a,
     return most < PAIR_VALID_NS / 5 ? 5 * most + PAIR_MIN_NS : PAIR_VALID_NS;
 }
 
-/* Time of a block alone on all SMs, as predicted: what a place is compared with. 0: not known, or
- * not well: too much, and every place would seem to be worth it. */
+/* Predicted time of a block alone on all SMs, to compare a place with. 0: not known or unsure: if
+ * it were too long, every place would seem to gain. */
 static inline double pair_solo_ns(const struct weir_policy_kernel *kernel)
 {
     return kernel->unsure
@@ -50,7 +50,7 @@ static inline double pair_solo_ns(const struct weir_policy_kernel *kernel)
                : (double)kernel->predicted_ns / (kernel->blocks != 0 ? kernel->blocks : 1);
 }
 
-/* Half of the SMs for each; who came first has the first half. */
+/* Give each of two tenants half of the SMs; the older one has the first half. */
 static inline void pair_halves(const struct weir_policy *self,
                                const struct weir_policy_together_view *view, uint32_t index,
                                struct weir_policy_group *group)
@@ -63,11 +63,11 @@ static inline void pair_halves(const struct weir_policy *self,
         (struct weir_sched_place){.sm_first = half, .sm_count = self->config->sms - half};
 }
 
-/* While something is tried: questions without it having been measured; then before it is again. */
+/* Questions for which a trial waits to be measured, and after which it is tried again. */
 #define PAIR_PATIENCE 32u
 #define PAIR_AGAIN    20000u
 
-/* Is it still worth waiting for what a search wants measured? Counts on while it is not. */
+/* May a search wait for its measure at this question? Counts the questions. */
 static inline bool pair_is_patient(uint32_t *asked)
 {
     if (*asked <= PAIR_PATIENCE) {
@@ -78,15 +78,15 @@ static inline bool pair_is_patient(uint32_t *asked)
 }
 
 /*
- * Programs of many kernels may never have the same two side by side for a whole one: trying would
- * go on for ever, pair after pair. After so many trials in a row that nothing came of there is a
- * pause.
+ * Programs of many kernels may never have the same two side by side for a whole kernel, so trials
+ * of pair after pair would never end. After PAIR_BARREN_MAX trials in a row without a measure there
+ * is a pause of PAIR_PAUSE_ASKED.
  */
 #define PAIR_BARREN_MAX  256u
 #define PAIR_PAUSE_ASKED 4096u
 
 struct pair_brake {
-    uint32_t barren; /* trials since something was measured; above the limit: questions */
+    uint32_t barren; /* trials since the last measure, and those refused in a pause */
 };
 
 static inline void pair_learned(struct pair_brake *brake)
@@ -94,7 +94,7 @@ static inline void pair_learned(struct pair_brake *brake)
     brake->barren = 0;
 }
 
-/* An answer that is a trial is taken back in a pause: the leader alone, as it came filled in. */
+/* In a pause replace an answer that is a trial by the preset one, the leader alone. */
 static inline void pair_limit(struct pair_brake *brake, struct weir_policy_group *group)
 {
     if (!group->sample) {

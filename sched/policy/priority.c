@@ -8,12 +8,11 @@
  *
  * What differs:
  *
- * - Kernels that are not known yet have no remaining time. As long as one of a class has none,
+ * - Unknown kernels have no remaining time. As long as a tenant of a class has such a kernel,
  * `fair` decides within that class.
  * - FLEP's programs end. Here one that launches short kernels for ever would keep longer ones out
  * for good, so a rest counts for less the longer its kernel has waited: it is divided by the
- * slowdown so far, the very thing that HPF minimizes the mean of. Who came first by that is let
- * finish what it began.
+ * slowdown so far, whose mean HPF minimizes. A tenant chosen by that may finish its kernel.
  * - Spatially only where the newcomer needs less than half of the SMs: else what remains is not
  * worth resizing twice. (Measured on an H200: a resize takes 11 to 25 us, as long as a stop.)
  *
@@ -23,11 +22,11 @@
 
 #define SLICE_MIN_NS 100000u
 #define SLICE_MAX_NS 20000000u
-#define TOP_SLICE_NS 10000000u /* nobody to give way to: only how often we are asked */
+#define TOP_SLICE_NS 10000000u /* slice without competitors: only how often the policy is asked */
 
 struct priority_tenant {
     struct fair_tenant fair;
-    uint64_t finishes_at_ns; /* service up to which it is not preempted by equals */
+    uint64_t finishes_at_ns; /* equals do not preempt it until its service reaches this */
 };
 
 static struct priority_tenant *priority_of(const struct weir_policy_tenant *tenant)
@@ -35,11 +34,11 @@ static struct priority_tenant *priority_of(const struct weir_policy_tenant *tena
     return tenant->state[WEIR_POLICY_NEXT];
 }
 
-/* The highest class that is ready. */
+/* The ready tenants of the highest class. */
 struct top {
     enum weir_priority class;
     uint32_t count;
-    uint32_t first; /* index */
+    uint32_t first; /* index of the first */
     bool unknown;   /* one of them has no known rest */
 };
 
@@ -62,7 +61,7 @@ static struct top look(const struct weir_policy_next_view *view)
     return top;
 }
 
-/* Its rest, divided by how much slower it is already for having waited. */
+/* The rest of a tenant's kernel, divided by its slowdown by waiting so far. */
 static uint64_t aged_rest_ns(const struct weir_policy_next_view *view,
                              const struct weir_policy_tenant *tenant)
 {
@@ -79,7 +78,7 @@ static bool may_finish(const struct weir_policy_tenant *tenant)
     return tenant->service_ns[WEIR_SCHED_COMPUTE] < priority_of(tenant)->finishes_at_ns;
 }
 
-/* What cannot be stopped ends before anybody else's work begins; the choice is what comes then. */
+/* Would the leader's work have to be stopped for another? Unstoppable work ends before that. */
 static bool is_to_stop(const struct weir_policy_tenant *leader)
 {
     return leader != NULL && leader->granted > 0 && leader->stoppable;

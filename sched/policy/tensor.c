@@ -41,11 +41,11 @@
 
 #define KERNELS    512u
 #define PAIRS      1024u
-#define BLOCKS_MAX 32u  /* on an SM: as many as any device has */
-#define AS_FAST    0.97 /* of the speed with all blocks; ISPA's predictions err by 2 to 4 % */
-#define MIN_GAIN   0.03 /* of the shorter kernel's time */
-#define EXPECTED   0.65 /* speed of each of a pair that was not measured: 30 % gained */
-#define UNTRIED    1e30 /* ns: what is not known goes first */
+#define BLOCKS_MAX 32u  /* most blocks on an SM of any device */
+#define AS_FAST    0.97 /* part of the speed with all blocks; ISPA's predictions err by 2 to 4 % */
+#define MIN_GAIN   0.03 /* as part of the shorter kernel's time */
+#define EXPECTED   0.65 /* speed assumed for each kernel of an unmeasured pair: a gain of 30 % */
+#define UNTRIED    1e30 /* ns: unknown pairs go first */
 
 /* ---- searches and model ---- */
 
@@ -90,21 +90,21 @@ double tensor_pair_ns(double a_ns, double b_ns, double a_speed, double b_speed)
     return b_ns + a_ns * (1 - b_speed) / a_speed;
 }
 
-/* ---- what is measured ---- */
+/* ---- measures ---- */
 
 struct known_kernel {
     uint64_t key;
-    double solo_ns; /* of a block, on all SMs; 0: not known */
+    double solo_ns; /* time of a block alone on all SMs; 0: not known */
     struct tensor_search search;
-    uint32_t blocks; /* that fit on an SM */
-    uint32_t asked;  /* since something was measured */
+    uint32_t blocks; /* how many fit on an SM */
+    uint32_t asked;  /* questions since the last measure */
 };
 
-/* The kernel on tensor cores is the first. */
+/* A pair of kernels. The first one uses tensor cores. */
 struct known_pair {
     uint64_t key[2];
-    uint32_t block_limit[2]; /* 0: they do not fit */
-    double speed[2];         /* together: time alone / time there; 0: not measured */
+    uint32_t block_limit[2]; /* 0: the kernels do not fit together */
+    double speed[2];         /* time alone / time together; 0: not measured */
     uint32_t asked;
     bool refused;
 };
@@ -136,7 +136,7 @@ static void learn_pair(struct tensor *state, const struct weir_policy_measure *m
         pair->block_limit[1 - side] != measure->partner_block_limit) {
         return;
     }
-    if (pair->speed[side] == 0) { /* the same one again and again is no way forward */
+    if (pair->speed[side] == 0) { /* only a kernel not measured yet is progress */
         pair->asked = 0;
     }
     pair->speed[side] = speed;
@@ -168,9 +168,9 @@ static void tensor_measured(struct weir_policy *self, const struct weir_policy_m
     }
 }
 
-/* ---- who beside whom ---- */
+/* ---- which kernels run beside each other ---- */
 
-/* A kernel's slot, made if it is not there; NULL: it cannot share. */
+/* Find or make a kernel's slot; NULL: the kernel cannot share. */
 static struct known_kernel *kernel_of(struct weir_policy *self,
                                       const struct weir_policy_tenant *tenant)
 {
@@ -237,7 +237,7 @@ static double pair_ns(const struct known_pair *pair, double tensor_ns, double ot
                              : tensor_pair_ns(tensor_ns, other_ns, EXPECTED, EXPECTED);
 }
 
-/* What the pair gains, in ns; 0: it does not. */
+/* The time that a pair gains, ns; 0: none. */
 static double gain_of(struct weir_policy *self, const struct weir_policy_tenant *tensor,
                       const struct weir_policy_tenant *other, struct known_kernel *const *kernel)
 {
@@ -263,7 +263,7 @@ static double gain_of(struct weir_policy *self, const struct weir_policy_tenant 
     return gain_ns >= MIN_GAIN * shorter_ns ? gain_ns : 0;
 }
 
-/* Both on halves of the SMs, each with the number of blocks that its search asks for. */
+/* Put both kernels on halves of the SMs, each with the blocks that its search asks for. */
 static void search_on(const struct weir_policy *self, const struct weir_policy_together_view *view,
                       uint32_t index, struct known_kernel *const *kernel,
                       struct weir_policy_group *group)
@@ -278,7 +278,7 @@ static void search_on(const struct weir_policy *self, const struct weir_policy_t
     group->sample = true;
 }
 
-/* kernel[0] is the leader's here. */
+/* Make the group of a pair; kernel[0] is the leader's. */
 static void share(struct weir_policy *self, const struct weir_policy_together_view *view,
                   uint32_t index, struct known_kernel *const *kernel,
                   struct weir_policy_group *group)
@@ -341,7 +341,7 @@ static void tensor_together(struct weir_policy *self, const struct weir_policy_t
             kernel[1] = both[1];
         }
     }
-    /* Keys whose slot is the same drive each other out; then nobody shares this time. */
+    /* Keys with the same slot replace each other; then no kernels share this time. */
     if (kernel[1] != NULL && kernel[0]->key == leader->kernel.key &&
         kernel[1]->key == view->ready[best_index]->kernel.key) {
         share(self, view, best_index, kernel, group);

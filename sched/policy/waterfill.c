@@ -41,16 +41,16 @@
 
 #define KERNELS  256u
 #define PAIRS    1024u
-#define POINTS   3u /* of a curve: all blocks, half of them, a quarter */
+#define POINTS   3u /* samples of a curve: all blocks, half of them, a quarter */
 #define LIMIT    1.2
 #define MIN_GAIN 1.02
-#define TRIED    4u   /* of each of two, before divisions are compared; the first does not count */
-#define BETTER   1.02 /* so many times as good is better */
-#define UNTRIED  10.0 /* more than any gain: what is not known goes first */
+#define TRIED    4u /* samples of each kernel before divisions are compared; the first is ignored */
+#define BETTER   1.02 /* a division is better if its gain is so many times the best */
+#define UNTRIED  10.0 /* more than any gain: unknown pairs go first */
 
 /* ---- Algorithm 1 ---- */
 
-/* Where a kernel's curve has its steps up: performance that fewer blocks do not have. */
+/* The steps up of a kernel's curve: numbers of blocks that are faster than all smaller ones. */
 struct steps {
     double best[WATERFILL_BLOCKS_MAX];
     uint32_t blocks[WATERFILL_BLOCKS_MAX];
@@ -72,7 +72,7 @@ static void steps_make(const struct waterfill_curve *curve, struct steps *steps)
     }
 }
 
-/* Performance where it is now, of the best. */
+/* The performance at the present step, as a part of the best. */
 static double level(const struct steps *steps)
 {
     double most = steps->best[steps->count - 1];
@@ -97,7 +97,7 @@ bool waterfill_divide(const struct waterfill_curve *const *curves, uint32_t coun
                       uint32_t *ret_blocks, double *ret_kept)
 {
     struct steps steps[WATERFILL_KERNELS_MAX];
-    double left = 1 + 1e-9; /* of an SM; thirds add up */
+    double left = 1 + 1e-9; /* free part of an SM; the excess lets three thirds fit */
     uint32_t low;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -135,14 +135,14 @@ bool waterfill_is_tolerable(const double *kept, uint32_t count)
     return true;
 }
 
-/* ---- what is measured ---- */
+/* ---- measures ---- */
 
 struct known_kernel {
     uint64_t key;
-    double solo_ns;       /* of a block, on all SMs; 0: not known */
-    double speed[POINTS]; /* on half of them, blocks per ns and SM; 0: not sampled */
-    uint32_t blocks;      /* that fit on an SM */
-    uint32_t asked;       /* since something was measured */
+    double solo_ns;       /* time of a block alone on all SMs; 0: not known */
+    double speed[POINTS]; /* on half of the SMs, blocks per ns and SM; 0: not sampled */
+    uint32_t blocks;      /* how many fit on an SM */
+    uint32_t asked;       /* questions since the last measure */
 };
 
 enum mode { SAME_SMS, APART, REFUSED };
@@ -153,21 +153,21 @@ struct division {
     double speed[2]; /* time alone / time there; 0: not measured */
 };
 
-/* Where a better division is searched for. */
+/* The search for a better division. */
 struct search {
-    struct division best; /* so far */
+    struct division best; /* best division so far */
     enum way way;
-    bool moved; /* that way it became better */
-    /* Of what is tried now. */
+    bool moved; /* a step in this direction was better */
+    /* Samples of the division that is tried now. */
     uint32_t samples[2];
-    double block_ns[2]; /* sum, but for the first */
+    double block_ns[2]; /* sum without the first sample */
 };
 
-/* Of two keys the smaller is the first. */
+/* A pair of kernels. The one with the smaller key is the first. */
 struct known_pair {
     uint64_t key[2];
     struct division now;
-    double expected; /* the sum of both, by their curves */
+    double expected; /* sum of both speeds by their curves */
     enum mode mode;
     struct search search;
     uint32_t asked;
@@ -217,7 +217,7 @@ static bool is_as_told(const struct known_pair *pair, const struct weir_policy_m
     return pair->mode == APART && measure->sm_count != 0 && measure->block_limit == 0;
 }
 
-/* Is what both do there known? */
+/* Are both kernels' speeds in the division known? */
 static bool is_measured(const struct division *division)
 {
     return division->speed[0] > 0 && division->speed[1] > 0;
@@ -233,7 +233,7 @@ static bool is_searched(const struct known_pair *pair)
     return pair->mode == SAME_SMS && pair->search.way != SEARCHED;
 }
 
-/* One block more for the one, and no more for the other than there is room for then. */
+/* Try a division with one more block for one kernel, and for the other what fits beside it. */
 static bool take_step(struct waterfill *state, struct known_pair *pair)
 {
     const struct search *search = &pair->search;
@@ -274,7 +274,7 @@ static void turn_round(struct search *search)
     search->way = search->moved ? SEARCHED : search->way + 1;
 }
 
-/* The division was measured: is it the best so far, and which is tried next? */
+/* The division was measured: keep it if it is the best so far, and choose the next one. */
 static void search_on(struct waterfill *state, struct known_pair *pair)
 {
     struct search *search = &pair->search;
@@ -297,14 +297,14 @@ static void search_on(struct waterfill *state, struct known_pair *pair)
     search->block_ns[0] = search->block_ns[1] = 0;
 }
 
-/* A kernel was measured where the search has it. */
+/* Take a measure of a kernel in the division that is tried. */
 static void learn_division(struct waterfill *state, struct known_pair *pair, uint32_t side,
                            double block_ns)
 {
     struct search *search = &pair->search;
 
     if (search->samples[side] <= search->samples[1 - side]) {
-        pair->asked = 0; /* the same one again and again is no way forward */
+        pair->asked = 0; /* only the kernel with fewer samples is progress */
     }
     search->block_ns[side] += search->samples[side] > 0 ? block_ns : 0;
     search->samples[side]++;
@@ -371,9 +371,9 @@ static void waterfill_measured(struct weir_policy *self, const struct weir_polic
     }
 }
 
-/* ---- who beside whom ---- */
+/* ---- which kernels run beside each other ---- */
 
-/* A kernel's slot, made if it is not there; NULL: it cannot share. */
+/* Find or make a kernel's slot; NULL: the kernel cannot share. */
 static struct known_kernel *kernel_of(struct weir_policy *self,
                                       const struct weir_policy_tenant *tenant)
 {
@@ -405,7 +405,7 @@ static uint32_t missing(const struct known_kernel *kernel)
     return i;
 }
 
-/* Straight lines through what was sampled, and nothing without blocks. */
+/* Make the curve of straight lines through the samples and zero. */
 static void curve_of(const struct known_kernel *kernel, struct waterfill_curve *ret_curve)
 {
     uint32_t from = 0;
@@ -447,7 +447,7 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct known_k
         pair->mode = APART;
         pair->expected = 1;
     }
-    if (a->key == b->key) { /* like kernels have like parts */
+    if (a->key == b->key) { /* identical kernels have equal parts */
         pair->now.block_limit[0] = pair->now.block_limit[1] =
             pair->now.block_limit[0] < pair->now.block_limit[1] ? pair->now.block_limit[0]
                                                                 : pair->now.block_limit[1];
@@ -456,7 +456,7 @@ static struct known_pair *pair_of(struct weir_policy *self, const struct known_k
     return pair;
 }
 
-/* Both have been sampled: what are they worth together? 0: nothing. */
+/* The gain of two sampled kernels together; 0: none. */
 static double measured_gain(struct weir_policy *self, const struct known_kernel *a,
                             const struct known_kernel *b)
 {
@@ -497,7 +497,8 @@ static double gain_of(struct weir_policy *self, struct known_kernel *a, struct k
     return measured_gain(self, a, b);
 }
 
-/* At a quarter of its blocks on half of the SMs a kernel takes eight times as long. */
+/* Length of a sample: with a quarter of its blocks on half of the SMs a kernel takes eight times as
+ * long. */
 static uint64_t sample_ns(const struct weir_policy_tenant *a, const struct weir_policy_tenant *b)
 {
     return 4 * pair_sample_ns(a, b);

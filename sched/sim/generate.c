@@ -1,5 +1,5 @@
 /*
- * From groups of tenants to a trace.
+ * Generate a trace from groups of tenants.
  *
  * Each stream of each tenant is a little machine that makes one item after the other: a task is a
  * copy to the device, kernels, a copy back, as far as the group has them. The machine knows when
@@ -18,16 +18,16 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of waves of blocks that a kernel is made of when the line says nothing. */
+/* Default number of waves of blocks of a kernel. */
 #define WAVES 8u
 
-#define OWN_CONTEXTS 100000u /* above those that a line can name */
+#define OWN_CONTEXTS 100000u /* first number of a tenant's own context, above those of the text */
 
 #define RING_RECORDS  4096u
 #define FLUSH_RECORDS 2048u
 #define PPM           1e6
 
-enum event_kind { FINISH, ARRIVE }; /* of equal times, what ends goes first */
+enum event_kind { FINISH, ARRIVE }; /* at equal times ends go first */
 
 struct item {
     uint64_t id;
@@ -40,14 +40,14 @@ struct stream {
     const struct weir_sim_group *group;
     uint32_t tenant; /* from 0 */
     uint64_t random;
-    uint64_t made;      /* items */
+    uint64_t made;      /* number of items made */
     uint64_t task;      /* number of the task that the next item is of */
-    uint32_t part;      /* of the task: 0 its first item */
-    uint64_t due_ns;    /* when the next task comes by itself */
-    uint64_t finish_ns; /* of the last item */
+    uint32_t part;      /* position in the task; 0: its first item */
+    uint64_t due_ns;    /* when the next task comes, if streams do not wait */
+    uint64_t finish_ns; /* end of the last item */
     uint64_t last_arrive_ns;
     uint64_t last_start_ns;
-    uint64_t rest_bytes; /* of a copy, that its next pieces have */
+    uint64_t rest_bytes; /* bytes of the next pieces of a copy */
     struct item next;
 };
 
@@ -68,7 +68,7 @@ struct generator {
     struct event *heap;
     uint32_t n_heap, cap_heap;
     uint64_t n_items;
-    uint32_t n_put;  /* since the last flush */
+    uint32_t n_put;  /* records put since the last flush */
     bool has_failed; /* the file could not be written */
 };
 
@@ -101,7 +101,7 @@ static double draw(uint64_t *state, const struct weir_sim_range *range)
     return fmin(low * pow(range->high / low, next_part(state)), range->high);
 }
 
-/* A sequence for something that is named by numbers. */
+/* A random sequence for an object named by numbers. */
 static uint64_t sequence(uint64_t seed, uint64_t a, uint64_t b, uint64_t c)
 {
     uint64_t state = seed;
@@ -192,7 +192,7 @@ static uint32_t parts_of(const struct weir_sim_group *group)
     return group->kernels + (group->h2d_bytes.high > 0) + (group->d2h_bytes.high > 0);
 }
 
-/* When the next task of a stream that does not wait comes; also burst's. */
+/* The time of the next task of a stream that does not wait, bursts included. */
 static void plan_task(struct stream *s)
 {
     const struct weir_sim_group *group = s->group;
@@ -215,7 +215,7 @@ static uint64_t arrival_of(struct stream *s)
         return s->last_start_ns + (uint64_t)draw(&s->random, &group->stage_ns);
     }
     if (s->part) {
-        return s->last_arrive_ns; /* a task is sent at once */
+        return s->last_arrive_ns; /* the items of a task are sent at once */
     }
     if (group->arrivals != WEIR_SIM_LOOP) {
         plan_task(s);
@@ -261,7 +261,7 @@ static double fill_kernel(const struct generator *g, struct stream *s)
     return kernel.ns * (1 + group->jitter * (2 * next_part(&s->random) - 1));
 }
 
-/* The stream's next item into s->next; false: there is none any more. */
+/* Make the stream's next item in s->next; false: the stream has ended. */
 static bool make_item(struct generator *g, uint32_t index)
 {
     struct stream *s = &g->streams[index];
@@ -309,7 +309,7 @@ static void flush(struct generator *g)
     g->n_put = 0;
 }
 
-/* Flushed before the ring is full: nothing may be lost here. */
+/* Put a record, and flush before the ring is full: nothing may be lost here. */
 static void put(struct generator *g, const struct weir_sched_record *record)
 {
     (void)weir_sched_trace_put(g->trace, record);
@@ -379,7 +379,7 @@ static enum weir_status introduce(struct generator *g)
     if (tenants > WEIR_SIM_GENERATE_TENANTS_MAX) {
         return WEIR_ERR_TOO_BIG;
     }
-    assert(streams > 0); /* of each group there is one at least */
+    assert(streams > 0); /* each group has at least one */
     g->streams = calloc(streams, sizeof *g->streams);
     if (!g->streams) {
         return WEIR_ERR_NO_MEMORY;

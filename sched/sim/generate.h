@@ -1,9 +1,9 @@
 /*
- * Loads that nobody recorded: tenants by the thousand, from one line of text, as a trace.
+ * Generated loads: up to thousands of tenants, from one line of text, as a trace.
  *
- * The trace has each tenant as if it were alone on the device, so that what waits for what is told
- * by its times as in a recording (sched/sim/load.h). The same line, seed and duration give the same
- * bytes. Source: weir-trace(1), docs/design/simulation.md
+ * The trace has each tenant as if it were alone on the device, so that its times tell which item
+ * waits for which, as in a recording (sched/sim/load.h). The same line, seed and duration give the
+ * same bytes. Source: weir-trace(1), docs/design/simulation.md
  */
 #ifndef WEIR_SCHED_SIM_GENERATE_H
 #define WEIR_SCHED_SIM_GENERATE_H
@@ -17,9 +17,9 @@
 #define WEIR_SIM_GENERATE_ITEMS_MAX   (UINT32_C(1) << 25)
 
 struct weir_sim_generate_params {
-    struct weir_sim_gpu_params gpu; /* whose SMs and bandwidths the times are for */
+    struct weir_sim_gpu_params gpu; /* the GPU for which times are computed */
     uint64_t seed;
-    uint64_t duration_ns; /* nobody begins an item later */
+    uint64_t duration_ns; /* no item begins later */
 };
 
 /**
@@ -27,8 +27,8 @@ struct weir_sim_generate_params {
  *
  * @param spec      groups of tenants with ';' or newlines between them, each of KEY=VALUE words; as
  *                  weir-trace(1) lists them.
- * @param fd        takes it, also on failure.
- * @param ret_diag  what is wrong with spec, and where; on other errors a message without place.
+ * @param fd        the output; it is closed, also on failure.
+ * @param ret_diag  the error in spec, and its place; on other errors a message without place.
  * @return WEIR_OK
  * @return WEIR_ERR_SYNTAX   ret_diag.
  * @return WEIR_ERR_TOO_BIG  more than the two limits above.

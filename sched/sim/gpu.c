@@ -1,5 +1,5 @@
 /*
- * The model of a GPU: streams, engines and time. gpu_share.c says how fast kernels get on.
+ * The model of a GPU: streams, engines and time. gpu_share.c computes the speeds of kernels.
  *
  * Time passes in steps in which nothing changes: weir_sim_gpu_advance() goes to the next moment at
  * which a unit begins, ends, stops, or becomes known to the host, lets everybody work until then,
@@ -19,10 +19,10 @@
 
 #define NEVER UINT64_MAX
 
-/* A context has the SMs for so long while another one waits for them; the driver's default. */
+/* A context keeps the SMs this long while another one waits for them; the driver's default. */
 #define CONTEXT_SLICE_NS 2000000u
 
-/* No unit of work is longer: a day. Keeps sums of times far from overflow. */
+/* The longest unit of work is a day, so that sums of times do not overflow. */
 #define TIME_MAX_NS UINT64_C(86400000000000)
 
 enum weir_status weir_sim_gpu_create(const struct weir_sim_gpu_params *params,
@@ -241,7 +241,7 @@ enum weir_status weir_sim_gpu_resume(struct weir_sim_gpu *gpu, uint64_t now_ns, 
         unit->ready_ns = now_ns + gpu->params.resume_ns;
         unit->parallel = (double)blocks_left(unit) / unit->work.blocks_per_sm;
     } else if (unit->state == WEIR_SIM_UNIT_STOPPING) {
-        /* Its stop is taken back before it came about: what has left comes back later. */
+        /* The stop is revoked before it took effect: SMs that were left come back later. */
         unit->state = unit->is_on ? WEIR_SIM_UNIT_RUNNING : WEIR_SIM_UNIT_QUEUED;
         unit->stop_ns = NEVER;
         unit->next_place = *place;
@@ -282,7 +282,7 @@ enum weir_status weir_sim_gpu_resize(struct weir_sim_gpu *gpu, uint64_t now_ns, 
         unit->next_place_ns = NEVER;
         return WEIR_OK;
     }
-    /* Who only grows starts blocks; who leaves an SM lets its task there come to its end. */
+    /* A unit that only grows starts blocks; one that leaves an SM first ends its task there. */
     uint64_t after_ns = is_within(gpu, &unit->place, place)
                             ? gpu->params.resume_ns
                             : gpu->params.stop_ns + (uint64_t)task_ns(unit);
@@ -308,7 +308,7 @@ static bool is_waiting_compute(const struct weir_sim_unit *unit)
            unit->state == WEIR_SIM_UNIT_QUEUED;
 }
 
-/* Does another context's kernel wait for longer than a time slice? Then no more of this begin. */
+/* Has another context's kernel waited for a time slice? Then no more of this context's begin. */
 static bool has_to_yield(const struct weir_sim_gpu *gpu)
 {
     for (size_t i = 0; i < gpu->n_units; i++) {
@@ -322,7 +322,7 @@ static bool has_to_yield(const struct weir_sim_gpu *gpu)
     return false;
 }
 
-/* Does the context that has the SMs keep them: by what runs, or by what begins now? */
+/* Does the context that has the SMs keep them, by a kernel that runs or that begins now? */
 static bool is_kept(const struct weir_sim_gpu *gpu)
 {
     bool is_wanted = false;
@@ -352,7 +352,7 @@ static uint64_t context_lets(const struct weir_sim_gpu *gpu, const struct weir_s
     return unit->ready_ns > gpu->context_ns ? unit->ready_ns : gpu->context_ns;
 }
 
-/* When something becomes of a unit by itself. */
+/* The time of a unit's next change by itself. */
 static uint64_t unit_next_ns(const struct weir_sim_gpu *gpu, const struct weir_sim_unit *unit)
 {
     uint64_t next = NEVER;
@@ -392,7 +392,7 @@ uint64_t weir_sim_gpu_next_ns(const struct weir_sim_gpu *gpu)
     return next;
 }
 
-/* Everybody works until to_ns; no rate changes on the way. */
+/* Let all units work until to_ns; no rate changes on the way. */
 static void work_until(struct weir_sim_gpu *gpu, uint64_t to_ns)
 {
     double ns = (double)(to_ns - gpu->now_ns);
@@ -421,7 +421,7 @@ static void work_until(struct weir_sim_gpu *gpu, uint64_t to_ns)
     gpu->now_ns = to_ns;
 }
 
-/* The SMs go to another context; what asked for it begins when that is done. */
+/* Give the SMs to another context; its unit begins after the change. */
 static bool change_context(struct weir_sim_gpu *gpu, const struct weir_sim_unit *unit)
 {
     if (unit->work.engine != WEIR_SIM_COMPUTE || unit->work.context == gpu->context) {
@@ -459,7 +459,7 @@ static void begin(struct weir_sim_gpu *gpu, struct weir_sim_unit *unit)
     gpu->is_stale = true;
 }
 
-/* It holds no SMs any more. */
+/* Release a unit's SMs. */
 static void let_go(struct weir_sim_gpu *gpu, struct weir_sim_unit *unit)
 {
     if (unit->shares) {
@@ -508,7 +508,7 @@ static void stop_now(struct weir_sim_gpu *gpu, struct weir_sim_unit *unit)
         return;
     }
     let_go(gpu, unit);
-    /* A block is done or not: what was begun of one came to its end before the stop. */
+    /* Only whole blocks are done: blocks that had begun ended before the stop. */
     unit->left = (double)unit->work.sm_ns * blocks_left(unit) / unit->work.blocks;
     unit->state = WEIR_SIM_UNIT_STOPPED;
     unit->stop_ns = NEVER;
@@ -537,7 +537,7 @@ static void forget(struct weir_sim_gpu *gpu, size_t i)
     memmove(gpu->units + i, gpu->units + i + 1, (gpu->n_units - i) * sizeof *gpu->units);
 }
 
-/* What is due of a unit now; true: the host learns something. */
+/* Make a unit's change that is due now; true: the host gets an event. */
 static bool change(struct weir_sim_gpu *gpu, size_t i, struct weir_sim_event *ret_event)
 {
     struct weir_sim_unit *unit = gpu->units[i];
@@ -567,7 +567,7 @@ static bool change(struct weir_sim_gpu *gpu, size_t i, struct weir_sim_event *re
     return false;
 }
 
-/* The first unit of which something is due now, or n_units. */
+/* The first unit with a change due now, or n_units. */
 static size_t find_due(const struct weir_sim_gpu *gpu)
 {
     size_t i = 0;

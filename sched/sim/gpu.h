@@ -1,9 +1,9 @@
 /*
  * A model of a GPU, on a virtual clock: kernels on SMs, a copy engine for each direction.
  *
- * Work goes through one queue per stream; each kernel is a fluid: it holds shares of SMs and gets
- * done at a rate that follows from them. Nothing in here schedules: who starts, stops and resizes
- * what is the caller's affair. Deterministic: the same calls give the same times.
+ * Work goes through one queue per stream. Each kernel is a fluid: it holds shares of SMs, and its
+ * rate follows from them. The model does not schedule: the caller decides what starts, stops and
+ * changes its size. The same calls give the same times.
  *
  * Owner thread only. Source: docs/design/simulation.md
  */
@@ -15,10 +15,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* SMs that a model may have. */
+/* Most SMs of a model. */
 #define WEIR_SIM_SMS_MAX 512u
 
-/* What the columns of gpus.def mean is said there. */
+/* The columns of gpus.def, which explains them. */
 struct weir_sim_gpu_params {
     const char *name;
     const char *about;
@@ -33,12 +33,12 @@ struct weir_sim_gpu_params {
     uint64_t resume_ns;
     uint64_t drain_ps; /* for each warp */
     uint64_t switch_ns;
-    uint64_t wake_ns; /* this and the next are for whoever starts the work */
+    uint64_t wake_ns; /* this and spin_ns are used by the caller that starts work */
     uint64_t spin_ns;
 };
 
 /**
- * Parameters by name, with settings behind it: "h200" or "h200,sms=66,stop_ns=5000".
+ * Find parameters by name, with settings behind it: "h200" or "h200,sms=66,stop_ns=5000".
  *
  * @param text        a name of gpus.def, then any of its columns with another value.
  * @param ret_params  on success; its texts are static.
@@ -71,27 +71,27 @@ enum weir_sim_engine {
 /* A piece of work as the GPU sees it. */
 struct weir_sim_work {
     enum weir_sim_engine engine;
-    uint64_t owner;    /* whose it is: tenant; only handed on */
+    uint64_t owner;    /* its tenant; only passed on to the watcher */
     uint32_t stream;   /* work of one stream runs in the order of its starts */
-    uint32_t rank;     /* stream priority: of two that want SMs the higher goes first */
-    bool graph;        /* compute: a CUDA graph of small kernels; shared out in gpu_share.c */
+    uint32_t rank;     /* stream priority: the higher one gets SMs first */
+    bool graph;        /* compute: a CUDA graph of small kernels; see gpu_share.c */
     uint32_t context;  /* compute: kernels of one context only are on the SMs at a time */
-    uint64_t delay_ns; /* until it is launched */
-    uint64_t bytes;    /* copies */
+    uint64_t delay_ns; /* time until it is launched */
+    uint64_t bytes;    /* size of a copy */
     uint64_t sm_ns;    /* compute: SM-nanoseconds of all its blocks, undisturbed */
     uint32_t blocks;   /* compute; 1 or more */
     uint32_t block_threads;
-    uint32_t blocks_per_sm; /* that fit; 1 or more */
-    uint32_t task_blocks;   /* of a persistent form: a stop waits for so many; 0: 1 */
-    bool one_shot;          /* ticket form: a stop lets all that is left begin and end at once */
-    /* How much of the GPU's memory bandwidth and tensor cores it takes when alone, and which share
-     * of its blocks on an SM is enough for its full speed; 0 .. 1, need: 0 means 1. */
+    uint32_t blocks_per_sm; /* how many fit on an SM; 1 or more */
+    uint32_t task_blocks;   /* persistent form: blocks of a task, which a stop waits for; 0: 1 */
+    bool one_shot;          /* ticket form: at a stop the other blocks begin and end at once */
+    /* need: the part of its blocks on an SM that is enough for full speed (0 means 1). memory and
+     * tensor: the part of the GPU's bandwidth and tensor cores that it uses alone. All 0 .. 1. */
     double need;
     double memory;
     double tensor;
 };
 
-/* Where it may run; sm_count 0: everywhere; block_limit 0: as many blocks on an SM as fit. */
+/* The SMs for a unit; sm_count 0: all of them; block_limit 0: as many blocks on an SM as fit. */
 struct weir_sim_place {
     uint32_t sm_first;
     uint32_t sm_count;
@@ -99,7 +99,7 @@ struct weir_sim_place {
 };
 
 enum weir_sim_event_kind {
-    WEIR_SIM_FINISHED, /* and known to the host: notice_ns later than on the GPU */
+    WEIR_SIM_FINISHED, /* the host knows this notice_ns later than the GPU */
     WEIR_SIM_STOPPED,
 };
 
@@ -107,12 +107,12 @@ struct weir_sim_event {
     enum weir_sim_event_kind kind;
     uint64_t id;          /* as given to start */
     uint64_t at_ns;       /* when the host knows */
-    uint64_t begun_ns;    /* first began to run on the GPU */
-    uint64_t ended_ns;    /* when it finished or stopped there */
-    uint32_t done_blocks; /* of compute */
+    uint64_t begun_ns;    /* when the work first began to run on the GPU */
+    uint64_t ended_ns;    /* when the work finished or stopped there */
+    uint32_t done_blocks; /* compute: blocks done */
 };
 
-/* Somebody held SMs [sm_first, sm_first + sm_count), each to a share, for a time. */
+/* A unit held a share of each SM in [sm_first, sm_first + sm_count) for a time. */
 struct weir_sim_hold {
     uint64_t id;
     uint64_t owner;
@@ -120,17 +120,17 @@ struct weir_sim_hold {
     uint64_t to_ns;
     uint32_t sm_first;
     uint32_t sm_count;
-    float share; /* of each of them, 0 .. 1 */
+    float share; /* part of each SM, 0 .. 1 */
 };
 
-/* What has been used until now. */
+/* The use of the GPU until now. */
 struct weir_sim_usage {
     uint64_t now_ns;
-    double sm_ns;                       /* held */
+    double sm_ns;                       /* SM-nanoseconds held */
     double dram_ns;                     /* full-bandwidth nanoseconds */
-    double engine_ns[WEIR_SIM_ENGINES]; /* busy; of compute: any kernel at work */
-    double idle_sm_ns;                  /* not held while some compute was started or stopping */
-    uint64_t switches;                  /* from one context to another */
+    double engine_ns[WEIR_SIM_ENGINES]; /* busy time; for compute: any kernel at work */
+    double idle_sm_ns; /* SM-nanoseconds free while compute was started or stopping */
+    uint64_t switches; /* number of context changes */
 };
 
 /* Called with every piece of SM time held; NULL: not wanted. */
@@ -148,7 +148,7 @@ enum weir_status weir_sim_gpu_create(const struct weir_sim_gpu_params *params,
 /** Accepts NULL. */
 void weir_sim_gpu_destroy(struct weir_sim_gpu *gpu);
 
-/** Whom to tell of SM time held, from now on. */
+/** Set the function that gets SM time held from now on. */
 void weir_sim_gpu_watch(struct weir_sim_gpu *gpu, weir_sim_hold_fn hold, void *user);
 
 /**
@@ -164,7 +164,7 @@ enum weir_status weir_sim_gpu_start(struct weir_sim_gpu *gpu, uint64_t now_ns, u
 /** Compute only. WEIR_SIM_STOPPED follows, or WEIR_SIM_FINISHED. WEIR_ERR_NOT_FOUND */
 enum weir_status weir_sim_gpu_stop(struct weir_sim_gpu *gpu, uint64_t now_ns, uint64_t id);
 
-/** Of work that is stopping or stopped. WEIR_ERR_NOT_FOUND, WEIR_ERR_INVALID (place) */
+/** Resume work that is stopping or stopped. WEIR_ERR_NOT_FOUND, WEIR_ERR_INVALID (place) */
 enum weir_status weir_sim_gpu_resume(struct weir_sim_gpu *gpu, uint64_t now_ns, uint64_t id,
                                      const struct weir_sim_place *place);
 
@@ -172,18 +172,18 @@ enum weir_status weir_sim_gpu_resume(struct weir_sim_gpu *gpu, uint64_t now_ns, 
 enum weir_status weir_sim_gpu_resize(struct weir_sim_gpu *gpu, uint64_t now_ns, uint64_t id,
                                      const struct weir_sim_place *place);
 
-/** When something will happen next unless something else is done; UINT64_MAX: never. */
+/** The time of the next event if nothing else is called; UINT64_MAX: none. */
 uint64_t weir_sim_gpu_next_ns(const struct weir_sim_gpu *gpu);
 
 /**
- * Let time pass, at most to to_ns, at most to the next event.
+ * Let time pass up to to_ns or to the next event, whichever is earlier.
  *
- * @return true: ret_event happened, and it is ret_event->at_ns. false: it is to_ns.
+ * @return true: ret_event happened, and the time is ret_event->at_ns. false: the time is to_ns.
  */
 bool weir_sim_gpu_advance(struct weir_sim_gpu *gpu, uint64_t to_ns,
                           struct weir_sim_event *ret_event);
 
-/** The run is over: tell the watcher what is held until now. */
+/** End the run: report to the watcher the SM time held until now. */
 void weir_sim_gpu_end(struct weir_sim_gpu *gpu);
 
 void weir_sim_gpu_usage(const struct weir_sim_gpu *gpu, struct weir_sim_usage *ret_usage);

@@ -1,4 +1,4 @@
-/* The GPUs of gpus.def by name, and what may be changed of them. */
+/* Finding the GPUs of gpus.def by name, and changing their parameters. */
 #include "sched/sim/gpu.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ struct column {
 #field, offsetof(struct weir_sim_gpu_params, field), 1, 1000000000                         \
     }
 
-/* All but sms, which is no uint64_t. */
+/* All parameters but sms, which is no uint64_t. */
 static const struct column columns[] = {
     BANDWIDTH(h2d_mb_s), BANDWIDTH(d2h_mb_s), LATENCY(launch_ns), LATENCY(notice_ns),
     LATENCY(h2d_ns),     LATENCY(d2h_ns),     LATENCY(stop_ns),   LATENCY(resume_ns),

@@ -1,16 +1,16 @@
-/* What the files of the GPU's model share. */
+/* Types and functions that the files of the GPU's model share. */
 #ifndef WEIR_SCHED_SIM_GPU_PRIVATE_H
 #define WEIR_SCHED_SIM_GPU_PRIVATE_H
 
 #include "sched/sim/gpu.h"
 
 enum weir_sim_unit_state {
-    WEIR_SIM_UNIT_QUEUED, /* behind others of its stream, not ready yet, or its engine is busy */
+    WEIR_SIM_UNIT_QUEUED, /* not ready, or waits for its stream or engine */
     WEIR_SIM_UNIT_RUNNING,
-    WEIR_SIM_UNIT_STOPPING, /* told to stop; works until stop_ns */
-    WEIR_SIM_UNIT_DRAINING, /* works no more, holds its SMs until stop_ns */
+    WEIR_SIM_UNIT_STOPPING, /* ordered to stop; works until stop_ns */
+    WEIR_SIM_UNIT_DRAINING, /* does no work, but holds its SMs until stop_ns */
     WEIR_SIM_UNIT_STOPPED,
-    WEIR_SIM_UNIT_DONE, /* on the GPU; told to the host at notice_ns */
+    WEIR_SIM_UNIT_DONE, /* has ended on the GPU; the host knows at notice_ns */
 };
 
 /* One started piece of work. Owned by the GPU. */
@@ -21,24 +21,24 @@ struct weir_sim_unit {
     struct weir_sim_place next_place; /* from next_place_ns on */
     uint64_t next_place_ns;           /* UINT64_MAX: no change under way */
     enum weir_sim_unit_state state;
-    bool head; /* the first of its stream */
+    bool head; /* it is the first of its stream */
     bool has_begun;
-    bool is_on;          /* its launch is on the device: it takes SMs when there are any */
-    uint64_t launched;   /* the how many-th launch it is; going on is another */
-    uint64_t ready_ns;   /* does not begin before */
-    uint64_t settled_ns; /* from then on its rank counts against what runs; UINT64_MAX: it does */
+    bool is_on;          /* it is on the device and takes SMs when there are free ones */
+    uint64_t launched;   /* number of its last launch; a resume is a launch, too */
+    uint64_t ready_ns;   /* earliest beginning */
+    uint64_t settled_ns; /* its rank counts against running units from then on; UINT64_MAX: now */
     uint64_t begun_ns;
-    uint64_t finish_ns; /* if nothing changes; UINT64_MAX: it makes no progress */
+    uint64_t finish_ns; /* its end if nothing changes; UINT64_MAX: it makes no progress */
     uint64_t stop_ns;
     uint64_t notice_ns;
-    double left;     /* compute: SM-nanoseconds of work; else nanoseconds of its engine */
+    double left;     /* work left, in SM-nanoseconds or nanoseconds of a copy engine */
     double parallel; /* SMs that its blocks can fill */
-    double rate;     /* of left, per nanosecond */
+    double rate;     /* decrease of `left` in a nanosecond */
     double share;    /* SMs held */
-    double claim;    /* what it has of what is short, against others */
+    double claim;    /* its weight against others where a resource is short */
     double speed;    /* rate as a part of its full speed: 0 .. 1 */
     uint64_t held_from_ns;
-    float *shares; /* held of each SM */
+    float *shares; /* the part of each SM that it holds */
 };
 
 struct weir_sim_gpu {
@@ -49,10 +49,10 @@ struct weir_sim_gpu {
     uint64_t launches;
     struct weir_sim_unit **sorted; /* scratch, as long as units */
     bool is_stale;                 /* shares and rates must be found anew */
-    bool has_context;              /* a kernel has come */
-    bool has_others;               /* kernels of two contexts have come */
-    uint32_t context;              /* whose kernels may be on the SMs .. */
-    uint64_t context_ns;           /* .. from then on */
+    bool has_context;              /* a kernel has arrived */
+    bool has_others;               /* kernels of two contexts have arrived */
+    uint32_t context;              /* the context whose kernels may be on the SMs, */
+    uint64_t context_ns;           /* from this time on */
     uint64_t now_ns;
     weir_sim_hold_fn hold;
     void *hold_user;
@@ -63,13 +63,13 @@ struct weir_sim_gpu {
 /** Find shares of SMs, rates and finish times of all units at gpu->now_ns. */
 void weir_sim_gpu_share(struct weir_sim_gpu *gpu);
 
-/** Tell the watcher what a unit has held since held_from_ns. */
+/** Report to the watcher the SMs that a unit has held since held_from_ns. */
 void weir_sim_gpu_tell_held(struct weir_sim_gpu *gpu, struct weir_sim_unit *unit);
 
 /** The time of one block, nanoseconds. */
 double weir_sim_block_ns(const struct weir_sim_work *work);
 
-/** Does it hold SMs? */
+/** Does the unit hold SMs? */
 static inline bool weir_sim_unit_holds(const struct weir_sim_unit *unit)
 {
     return unit->work.engine == WEIR_SIM_COMPUTE && unit->is_on &&

@@ -1,5 +1,5 @@
 /*
- * Who holds which SMs, and how fast everybody gets on.
+ * Which kernels hold which SMs, and how fast they are.
  *
  * Shares. Kernels are served in the order of rank, then of their launches, as the hardware does:
  * the blocks of the first are placed before those of the next, over all SMs alike. What was stopped
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parts of an SM that come from rounding: nobody's block fits. */
+/* Smaller parts of an SM come from rounding: no block fits. */
 #define NOTHING 1e-6
 
 double weir_sim_block_ns(const struct weir_sim_work *work)
@@ -37,7 +37,7 @@ static bool goes_before(const struct weir_sim_unit *a, const struct weir_sim_uni
     return a->work.rank != b->work.rank ? a->work.rank > b->work.rank : a->launched < b->launched;
 }
 
-/* Kernels that hold SMs, the first to be served first. */
+/* Sort the kernels that hold SMs in the order in which they are served. */
 static size_t sort_units(struct weir_sim_gpu *gpu)
 {
     size_t n = 0;
@@ -63,7 +63,7 @@ static double block_limit_of(const struct weir_sim_unit *unit)
                : 1.0;
 }
 
-/* Give a kernel its part of what is free; true: it holds other SMs than before. */
+/* Give a kernel its part of the free SMs; true: it holds other SMs than before. */
 static bool place_unit(struct weir_sim_gpu *gpu, struct weir_sim_unit *unit, float *new_held)
 {
     uint32_t sms = gpu->params.sms;
@@ -95,13 +95,13 @@ static double full_speed(const struct weir_sim_gpu *gpu, const struct weir_sim_u
     return fmin((double)unit->work.blocks / unit->work.blocks_per_sm, gpu->params.sms);
 }
 
-/* Graphs that want more of a resource than there is share it. One of a higher rank gets so many
+/* Graphs that need more of a resource than there is share it. One of a higher rank gets this many
  * times the part of one of a lower rank. */
 #define GRAPH_RANK_GAIN 6.0
-/* The speed of a graph whose kernels wait, each anew, for the SMs that others of its rank hold. */
+/* The speed of a graph each of whose kernels waits for SMs that others of its rank hold. */
 #define GRAPH_BESIDE 0.48
 
-/* Graphs whose kernels go before those of other graphs have more. */
+/* The weight of a unit where a resource is short: more for a graph above other graphs. */
 static double claim_of(struct weir_sim_unit **units, size_t n, const struct weir_sim_unit *unit)
 {
     uint32_t rank = unit->work.rank;
@@ -122,7 +122,8 @@ static void limit(struct weir_sim_unit **units, size_t n, double (*part_of)(cons
     }
     double level = 1;
     for (size_t round = 0; wanted > 1 && round <= n; round++) {
-        /* Those below the level keep what they have; the level is what is left for each other. */
+        /* Kernels below the level keep their use; the others share the rest, which sets the level.
+         */
         double kept = 0;
         double greedy = 0;
         for (size_t i = 0; i < n; i++) {
@@ -147,7 +148,7 @@ static void limit(struct weir_sim_unit **units, size_t n, double (*part_of)(cons
     }
 }
 
-/* Do kernels of another, of the same rank or a higher one, take all SMs that become free? */
+/* Does a kernel of the same or a higher rank take all SMs that become free, before a graph? */
 static bool waits_for_sms(const struct weir_sim_gpu *gpu, size_t n,
                           const struct weir_sim_unit *unit)
 {

@@ -1,4 +1,4 @@
-/* From the ids of a trace, any 64-bit numbers but 0, to indices. Owner thread only. */
+/* A map from the ids of a trace, any 64-bit numbers but 0, to indices. Owner thread only. */
 #ifndef WEIR_SCHED_SIM_IDMAP_H
 #define WEIR_SCHED_SIM_IDMAP_H
 
@@ -12,23 +12,23 @@ struct weir_sim_idmap_slot {
     bool is_gone;
 };
 
-/* A zeroed one is valid and empty. Fields are private. */
+/* A zeroed map is valid and empty. Fields are private. */
 struct weir_sim_idmap {
     struct weir_sim_idmap_slot *slots;
     size_t cap;  /* a power of two, or 0 */
-    size_t used; /* slots with an id, gone or not */
+    size_t used; /* slots with an id, removed ones included */
 };
 
-/** Frees; a zeroed map is left. */
+/** Free the map's memory; leaves a zeroed map. */
 void weir_sim_idmap_finish(struct weir_sim_idmap *map);
 
-/** false: out of memory, or the id is 0. What it meant before is replaced. */
+/** Set or replace an id's value. false: out of memory, or the id is 0. */
 bool weir_sim_idmap_set(struct weir_sim_idmap *map, uint64_t id, uint64_t value);
 
-/** false: unknown. */
+/** Get an id's value. false: the id is unknown. */
 bool weir_sim_idmap_get(const struct weir_sim_idmap *map, uint64_t id, uint64_t *ret_value);
 
-/** Of an unknown one nothing happens. */
+/** Remove an id. An unknown id is ignored. */
 void weir_sim_idmap_remove(struct weir_sim_idmap *map, uint64_t id);
 
 #endif

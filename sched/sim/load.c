@@ -1,5 +1,5 @@
 /*
- * From a trace to a load: follow what became of every item, then decide how much work it was.
+ * Make a load of a trace: follow every item through the trace, then compute how much work it was.
  *
  * First pass, record by record: a struct story for each item (when it came, began, ran where, and
  * whether another tenant's kernels ran meanwhile). Then, with all stories known, the work of each
@@ -18,27 +18,27 @@
 
 #define NEVER UINT64_MAX
 
-/* Work of an item is cut there: a day of all SMs that a model may have. */
+/* Most work of an item: a day of all SMs that a model may have. */
 #define SM_NS_MAX 4e16
 
-/* Kernels beside a new one that are told that they are not alone; above, only the new one is. */
+/* Most kernels beside a new one that are marked as disturbed; above this only the new one is. */
 #define BESIDE_MAX 64u
 
 struct story {
     uint64_t arrived_ns;
-    uint64_t started_ns; /* NEVER: not */
-    uint64_t ended_ns;   /* finished or withdrawn; NEVER: not */
-    uint64_t since_ns;   /* has run since; NEVER: does not run */
+    uint64_t started_ns; /* NEVER: not started */
+    uint64_t ended_ns;   /* when it finished or was withdrawn; NEVER: not yet */
+    uint64_t since_ns;   /* it has run since then; NEVER: it does not run */
     double ran_sm_ns;
     struct weir_sched_place place;
     bool is_disturbed; /* another tenant's compute ran beside it */
-    bool was_moved;    /* stopped or resized: took_ns is not one run's */
+    bool was_moved;    /* it was stopped or resized, so took_ns is not one run's */
     bool is_open;
     bool is_withdrawn;
-    bool is_beside; /* in reading.beside */
+    bool is_beside; /* it is listed in reading.beside */
 };
 
-/* Mean work of a block, of undisturbed kernels of a key. */
+/* The sums for the mean work of a block, from undisturbed kernels of a key. */
 struct key_mean {
     double sm_ns;
     double blocks;
@@ -54,12 +54,12 @@ struct reading {
     uint32_t n_beside, cap_beside;
     struct key_mean *means;
     uint32_t n_means, cap_means;
-    uint64_t base_ns; /* the first record's time */
+    uint64_t base_ns; /* time of the first record */
     bool has_base;
     bool is_loose; /* the trace has gaps: unknown ids are skipped */
 };
 
-/* One more element at the end of an array; its capacity doubles. */
+/* Add an element at the end of an array; its capacity doubles. */
 static enum weir_status add_one(void *array, uint32_t *n, uint32_t *cap, size_t bytes)
 {
     void **at = array;
@@ -206,7 +206,7 @@ static void fill_item(struct reading *r, const struct weir_sched_record *rec, ui
                    .blocks_per_sm = rec->blocks_per_sm,
                    .predicted_ns = rec->value,
                    .memory_bytes = weir_sched_trace_memory_bytes(rec)},
-        /* What is not known of a geometry: it fills the device once. */
+        /* Without a known geometry the kernel fills the device once. */
         .blocks = rec->blocks && rec->blocks_per_sm ? rec->blocks : load->header.sms,
         .blocks_per_sm = rec->blocks && rec->blocks_per_sm ? rec->blocks_per_sm : 1,
     };
@@ -245,7 +245,7 @@ static enum weir_status add_item(struct reading *r, const struct weir_sched_reco
     return WEIR_OK;
 }
 
-/* SMs that an item holds at its place, if nobody is in its way. */
+/* SMs that an item holds at its place if it is alone. */
 static double sms_of(const struct reading *r, uint32_t i)
 {
     const struct weir_sim_item *item = &r->load->items[i];
@@ -257,7 +257,7 @@ static double sms_of(const struct reading *r, uint32_t i)
     return fmin(sms, (double)item->blocks / item->blocks_per_sm);
 }
 
-/* What it has run since since_ns is counted. */
+/* Add an item's run since since_ns to its work. */
 static void count_run(struct reading *r, uint32_t i, uint64_t now_ns)
 {
     struct story *story = &r->stories[i];
@@ -267,12 +267,12 @@ static void count_run(struct reading *r, uint32_t i, uint64_t now_ns)
     story->since_ns = NEVER;
 }
 
-/* Mark it, and those of others that are on the device, as not alone. */
+/* Mark an item, and other tenants' items on the device, as disturbed. */
 static enum weir_status put_beside(struct reading *r, uint32_t i)
 {
     struct weir_sim_load *load = r->load;
     if (load->header.flags & WEIR_SCHED_TRACE_GENERATED) {
-        return WEIR_OK; /* everybody is alone in it */
+        return WEIR_OK; /* each tenant is alone in a generated trace */
     }
     r->stories[i].is_disturbed |= r->n_beside > BESIDE_MAX;
     for (uint32_t k = 0; k < r->n_beside && k < BESIDE_MAX; k++) {
@@ -302,7 +302,7 @@ static void take_from_beside(struct reading *r, uint32_t i)
     }
 }
 
-/* It goes on the device: it runs from now on if it is the first of its queue there. */
+/* An item is started or resumed. It runs if it is the first of its queue on the device. */
 static enum weir_status go(struct reading *r, uint32_t i, const struct weir_sched_record *rec)
 {
     struct story *story = &r->stories[i];
@@ -347,7 +347,7 @@ static void end(struct reading *r, uint32_t i, const struct weir_sched_record *r
     }
 }
 
-/* What became of an item. */
+/* Follow a record about an item. */
 static enum weir_status follow(struct reading *r, const struct weir_sched_record *rec)
 {
     uint64_t now_ns = rec->at_ns - r->base_ns;
@@ -461,7 +461,7 @@ static bool is_measured(const struct story *story)
     return story->ended_ns != NEVER && !story->is_withdrawn && story->ran_sm_ns > 0;
 }
 
-/* Sum up, by key, what undisturbed kernels took. */
+/* Sum up, by key, the work of undisturbed kernels. */
 static enum weir_status find_means(struct reading *r)
 {
     for (uint32_t i = 0; i < r->load->n_items; i++) {
@@ -485,7 +485,7 @@ static enum weir_status find_means(struct reading *r)
     return WEIR_OK;
 }
 
-/* SM-nanoseconds of a compute item's work; < 0: nothing says. */
+/* SM-nanoseconds of a compute item's work; < 0: not known. */
 static double work_of(struct reading *r, uint32_t i)
 {
     const struct weir_sim_item *item = &r->load->items[i];
@@ -528,7 +528,7 @@ static void set_anchor(struct reading *r, uint32_t i, uint32_t before, bool is_o
     }
 }
 
-/* Work, anchors, and the queues' chains: without what nothing is known of, and what never ran. */
+/* Set items' work, arrivals and queues. Leave out items of unknown work or that never ran. */
 static void settle(struct reading *r, bool is_open)
 {
     struct weir_sim_load *load = r->load;

@@ -1,6 +1,6 @@
 /*
- * What a trace says of the work itself, without what was decided about it: who sends what, when or
- * after what, and how much of a device it takes.
+ * The load: the work that a trace contains, without the decisions about it. It says which tenant
+ * sends which items, when or after which item, and how much of a device they take.
  *
  * Source: docs/design/simulation.md
  */
@@ -11,22 +11,22 @@
 
 #define WEIR_SIM_NONE UINT32_MAX
 
-/* When an item comes. */
+/* When an item arrives. */
 enum weir_sim_after {
-    WEIR_SIM_AT,           /* at delay_ns from the beginning, whatever became of those before it */
-    WEIR_SIM_AFTER_START,  /* delay_ns after the one before it in its queue was started */
-    WEIR_SIM_AFTER_FINISH, /* delay_ns after the one before it was known to be finished */
+    WEIR_SIM_AT,           /* at delay_ns from the beginning, whether others have ended or not */
+    WEIR_SIM_AFTER_START,  /* delay_ns after the item before it in its queue was started */
+    WEIR_SIM_AFTER_FINISH, /* delay_ns after that item was known to be finished */
 };
 
 struct weir_sim_item {
     uint32_t tenant;
     uint32_t queue;
-    uint32_t next; /* of its queue, or WEIR_SIM_NONE */
+    uint32_t next; /* next item of its queue, or WEIR_SIM_NONE */
     enum weir_sim_after after;
     uint64_t delay_ns;
     struct weir_sched_item_params params; /* user: not used */
-    uint64_t sm_ns;                       /* compute: work, in SM-nanoseconds */
-    uint32_t blocks;                      /* as params', but never 0 */
+    uint64_t sm_ns;                       /* compute: its work in SM-nanoseconds */
+    uint32_t blocks;                      /* as params.blocks, but never 0 */
     uint32_t blocks_per_sm;
     struct weir_sched_trace_nature nature;
 };
@@ -35,7 +35,7 @@ struct weir_sim_queue {
     uint32_t tenant;
     uint32_t first; /* item, or WEIR_SIM_NONE */
     uint32_t last;
-    uint32_t sm_limit; /* of 100, 1 .. 100 */
+    uint32_t sm_limit; /* percent, 1 .. 100 */
     uint32_t domain;   /* of weir_sched_queue_add() */
 };
 
@@ -46,7 +46,7 @@ struct weir_sim_tenant {
     uint32_t context; /* tenants of one context share the SMs at a time, others take turns */
 };
 
-/* Somebody changed a tenant's weight, priority or limit. */
+/* A change of a tenant's weight, priority or limit. */
 struct weir_sim_change {
     uint64_t at_ns;
     uint32_t tenant;
@@ -63,22 +63,22 @@ struct weir_sim_load {
     uint32_t n_tenants, n_queues, n_items, n_changes;
     uint32_t cap_tenants, cap_queues, cap_items, cap_changes;
     uint64_t lost;      /* records that the trace says are missing */
-    uint32_t left_out;  /* items of which nothing says how long they take */
-    uint32_t estimated; /* items whose time is that of others of their key, or a prediction */
-    uint32_t unknown;   /* records about what nobody introduced, after a loss or from the middle */
+    uint32_t left_out;  /* items whose duration is unknown */
+    uint32_t estimated; /* items whose duration was taken from their key or a prediction */
+    uint32_t unknown;   /* records about unknown ids, because records before them are missing */
     bool is_cut;
 };
 
 /**
  * Read a trace to its end.
  *
- * How long an item takes is what it took, as far as it was undisturbed: else what blocks of its key
- * took undisturbed, else what it took, else what was predicted. Each item waits for what it waited
- * for in the trace: it came after the one before it in its queue was finished, or started, and so
- * it does again, as long after; unless the arrival says that it came by itself.
+ * An item's work is its duration in the trace if it was undisturbed; otherwise the undisturbed
+ * duration of blocks of its key, or its own duration, or its prediction. If an item arrived in the
+ * trace after the item before it in its queue had finished, or started, it arrives as long after
+ * that again, unless its record says that it came at its own time.
  *
  * @param data       the file's bytes, for the call.
- * @param is_open    all arrivals at their times.
+ * @param is_open    true: all items arrive at their times in the trace.
  * @param ret_load   on success; weir_sim_load_finish() frees it.
  * @param ret_error  filled in unless WEIR_OK: what is wrong, at which offset.
  * @return WEIR_OK

@@ -1,4 +1,4 @@
-/* Every tenant once more, alone: what STP, ANTT and fairness are measured against. */
+/* Run every tenant alone, to compute STP, ANTT and fairness of the run together. */
 #include "sched/sim/metrics.h"
 
 #include <math.h>
@@ -231,7 +231,7 @@ enum weir_status weir_sim_measure(const struct weir_sim_load *load,
     uint32_t *new_index = calloc(load->n_items + 1u, sizeof *new_index);
     uint64_t *scratch = calloc(load->n_items + 1u, sizeof *scratch);
     enum weir_status status = WEIR_ERR_NO_MEMORY;
-    /* Neither pictures nor costs. A run that is cut is cut alike: alone, more is done by then. */
+    /* Without pictures and costs. until_ns also cuts the runs alone, which do more by then. */
     alone_params.watch = (struct weir_sim_watch){0};
     alone_params.clock = NULL;
     alone_params.bucket_ns = 0;

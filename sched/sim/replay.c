@@ -6,11 +6,11 @@
  *                 │ told            │ told
  *     replay   ARRIVE  START  ARRIVE  CHOOSE  STOP ...
  *
- * A record of the file that the replay has not made yet is an input: it is told to the scheduler,
- * which traces it first and then what it decides. If it is none (a decision), the replay lacks it.
+ * A record of the file that the replay has not made yet is an input: the scheduler gets it, and
+ * traces first the input and then its decisions. If it is a decision, the replay differs.
  *
- * weir_sched_finished_through() is traced as the FINISHes that it is made of, which say so and are
- * told as one.
+ * weir_sched_finished_through() is traced as several FINISH records, whose flags say so, and is
+ * replayed as one call.
  */
 #include "sched/sim/replay.h"
 
@@ -21,7 +21,7 @@
 
 #define TEXT_BYTES WEIR_SIM_REPLAY_TEXT_BYTES
 
-/* Tenants, queues and items are numbered apart. */
+/* Tenants, queues and items have ids of their own. */
 enum space { TENANT, QUEUE, ITEM, SPACES };
 
 struct replay {
@@ -29,10 +29,10 @@ struct replay {
     struct weir_sched_trace_reader reader;
     struct weir_sched_trace_error *error;
     struct weir_sched *sched;
-    struct weir_sim_idmap ids[SPACES]; /* from the trace's to this scheduler's */
-    struct weir_sched_record *made;    /* by this scheduler, not compared yet */
+    struct weir_sim_idmap ids[SPACES]; /* from the trace's ids to this scheduler's */
+    struct weir_sched_record *made;    /* records of this scheduler that are not compared yet */
     size_t first_made, n_made, cap_made;
-    bool is_short; /* of memory, in a callback */
+    bool is_short; /* memory was short in a callback */
     bool has_policies;
 };
 
@@ -63,7 +63,7 @@ static void on_record(void *user, const struct weir_sched_record *record)
 {
     struct replay *r = user;
     if (record->kind == WEIR_SCHED_REC_WAIT) {
-        return; /* a remark on decisions; files of earlier versions have none */
+        return; /* WAIT only explains decisions; files of earlier versions have none */
     }
     if (r->n_made == r->cap_made) {
         size_t cap = r->cap_made ? 2 * r->cap_made : 64;
@@ -87,7 +87,7 @@ static enum weir_status complain(struct replay *r, enum weir_status status, cons
 
 /* ------------------------------------------------------------------ telling */
 
-/* This scheduler's id for one of the trace's; 0 is 0. */
+/* This scheduler's id for an id of the trace; 0 for 0. */
 static uint64_t mapped(const struct replay *r, uint64_t id, enum space space)
 {
     uint64_t mine = 0;
@@ -142,7 +142,7 @@ static bool peek(const struct replay *r, uint64_t offset, struct weir_sched_reco
     return true;
 }
 
-/* One that was finished by itself, or all that one call has finished. */
+/* Replay the end of one item, or of all that one call has finished. */
 static enum weir_status tell_finish(struct replay *r, const struct weir_sched_record *rec)
 {
     struct weir_sched_record last = *rec, next;
@@ -159,7 +159,7 @@ static enum weir_status tell_finish(struct replay *r, const struct weir_sched_re
     return weir_sched_finished_through(r->sched, rec->at_ns, mapped(r, last.item, ITEM));
 }
 
-/* Tell the scheduler an input; WEIR_ERR_UNSUPPORTED: the record is none. */
+/* Give the scheduler an input; WEIR_ERR_UNSUPPORTED: the record is not an input. */
 static enum weir_status tell(struct replay *r, const struct weir_sched_record *rec)
 {
     weir_sched_id item = mapped(r, rec->item, ITEM);
@@ -219,7 +219,7 @@ static bool is_decision(uint8_t kind)
            kind == WEIR_SCHED_REC_CHOOSE;
 }
 
-/* Of an arrival, the place carries what only files have. */
+/* Compare places, except of arrivals, which use the field for facts that only files have. */
 static bool is_same_place(const struct weir_sched_record *a, const struct weir_sched_record *b)
 {
     return a->kind == WEIR_SCHED_REC_ARRIVE ||
@@ -265,7 +265,7 @@ static void differ(struct replay *r, const struct weir_sched_record *traced,
     }
 }
 
-/* The next record of the core in the trace, against what the replay makes of it. */
+/* Compare the next record of the core in the trace with the replay's. */
 static enum weir_status compare(struct replay *r, const struct weir_sched_record *traced)
 {
     if (r->first_made == r->n_made) {
@@ -313,7 +313,7 @@ static enum weir_status go_through(struct replay *r)
     while (status == WEIR_OK && !r->result->differs) {
         status = weir_sched_trace_next(&r->reader, &record, r->error);
         if (status == WEIR_ERR_NOT_FOUND) {
-            /* A file that was cut may end between an input and what followed from it. */
+            /* A file that was cut may end between an input and its decisions. */
             if (r->first_made < r->n_made && r->reader.has_ended) {
                 differ(r, NULL, &r->made[r->first_made]);
             }

@@ -7,8 +7,8 @@
  * scheduler's orders come while it is being called; they are noted, and carried out on the GPU in
  * their order when the call has returned, as an environment must.
  *
- * A lease is the environment's to keep: a stopped item that the scheduler has forgotten goes on
- * after it, and the scheduler is told.
+ * The environment keeps leases: a stopped item that the scheduler has forgotten is resumed when its
+ * lease ends, and the scheduler gets a report.
  */
 #include "sched/sim/sim.h"
 
@@ -21,17 +21,17 @@
 
 #define NEVER UINT64_MAX
 
-/* Keys that a run learns durations of. */
+/* Most keys whose durations a run learns. */
 #define PREDICT_KEYS 65536u
 
-/* Traces do not say; the kernels whose ticket form was measured have that many. */
+/* Threads of a block, which traces lack: as in the kernels whose ticket form was measured. */
 #define BLOCK_THREADS 256u
 
-/* So many events in a row at one time: nothing goes on, somebody loops. */
+/* After so many events in a row at one time the scheduler is in a loop. */
 #define STANDSTILL_MAX 10000000u
 
-/* Fillers are below the lowest class, and what is above is so in its class, as live
- * (host_backend/worker/device/gates.c). */
+/* Fillers rank below the lowest class, and items above rank between their class and the next one,
+ * as live (host_backend/worker/device/gates.c). */
 #define RANK_OF_FILLERS 0u
 #define RANK_OF_CLASSES 1u
 #define RANKS_OF_CLASS  2u
@@ -46,13 +46,13 @@ struct order {
     enum weir_sched_level level;
 };
 
-/* What the run knows of an item. */
+/* The run's state of an item. */
 struct fate {
     weir_sched_id id;
     uint64_t started_ns;
     uint64_t span_ns;  /* where its current span on the device began, if known */
-    uint64_t lease_ns; /* when it goes on whatever the scheduler does */
-    bool has_waited;   /* its first span was told */
+    uint64_t lease_ns; /* when it is resumed without an order of the scheduler */
+    bool has_waited;   /* its first span was reported */
     bool was_stopped;
 };
 
@@ -81,11 +81,11 @@ struct run {
     uint64_t now_ns;
     uint64_t timer_ns;
     uint64_t left;     /* items that have not finished */
-    bool is_short;     /* of memory, inside a callback */
-    const char *wrong; /* what the scheduler did that it must not */
+    bool is_short;     /* memory was short inside a callback */
+    const char *wrong; /* a mistake of the scheduler, or NULL */
 };
 
-/* ------------------------------------------------------------------ what the scheduler orders */
+/* ------------------------------------------------------------------ orders of the scheduler */
 
 static struct order *note(struct run *run, enum order_kind kind, void *item_user,
                           const struct weir_sched_place *place)
@@ -202,7 +202,7 @@ static struct arrival heap_pop(struct run *run)
     return top;
 }
 
-/* The next item of a queue comes, if it is this that it waited for. */
+/* Let the next item of a queue arrive, if it waited for this event. */
 static void call_next(struct run *run, uint32_t item, enum weir_sim_after what)
 {
     uint32_t next = run->load->items[item].next;
@@ -258,7 +258,7 @@ static void on_hold(void *user, const struct weir_sim_hold *hold)
     }
 }
 
-/* Buckets up to now, if there are any: times are not known before. */
+/* Add buckets up to until_ns, if the run has any: its length is not known before. */
 static enum weir_status grow_buckets(struct run *run, uint64_t until_ns)
 {
     struct weir_sim_result *result = run->result;
@@ -291,7 +291,7 @@ static bool is_copy(enum weir_sched_class class)
     return class == WEIR_SCHED_H2D || class == WEIR_SCHED_D2H;
 }
 
-/* Recordings of a host have domains of queues; loads that were made up have contexts of tenants. */
+/* Recordings of a host have domains of queues; generated loads have contexts of tenants. */
 static uint32_t context_of(const struct run *run, uint32_t queue)
 {
     const struct weir_sim_queue *q = &run->load->queues[queue];
@@ -325,7 +325,7 @@ static struct weir_sim_work work_of(const struct run *run, uint32_t i)
     };
 }
 
-/* The scheduler says when a stopped item goes on; should it forget, its lease does. */
+/* Note the lease of a stopped item, which resumes it if the scheduler does not. */
 static enum weir_status lease_add(struct run *run, uint32_t item, uint64_t lease_ns)
 {
     if (run->n_leases == run->cap_leases) {
@@ -364,7 +364,7 @@ static enum weir_status started(struct run *run, uint32_t item)
     return WEIR_OK;
 }
 
-/* Whoever waited for the grant spun for a while, and then slept. */
+/* The time to wake the thread that waited for the grant: it spun for a while, and then slept. */
 static uint64_t wake_ns(const struct run *run, uint32_t item)
 {
     uint64_t waited_ns = run->now_ns - run->result->arrived_ns[item];
@@ -513,7 +513,7 @@ static enum weir_status lease_is_over(struct run *run, uint32_t item)
     const struct weir_sim_place anywhere = {0};
     lease_end(run, item);
     if (weir_sim_gpu_resume(run->gpu, run->now_ns, item, &anywhere) != WEIR_OK) {
-        return WEIR_OK; /* it has gone on, or ended, already */
+        return WEIR_OK; /* the item has been resumed, or has ended, already */
     }
     uint64_t began_ns = clock_of(run);
     return called(run, began_ns,
@@ -549,7 +549,7 @@ static uint32_t first_lease(const struct run *run)
     return first;
 }
 
-/* Everything that happens at the next time at which something does. */
+/* Handle all events of the next time that has any. */
 static enum weir_status step(struct run *run, uint64_t until_ns, bool *ret_over)
 {
     const struct weir_sim_load *load = run->load;
@@ -611,7 +611,7 @@ static enum weir_status loop(struct run *run)
     return WEIR_OK;
 }
 
-/* What is still on the device when the run is cut is part of what tenants got. */
+/* When the run is cut, count the items that are still on the device. */
 static enum weir_status close_run(struct run *run, uint64_t until_ns)
 {
     struct weir_sim_event event;

@@ -1,5 +1,5 @@
 /*
- * A load on a model of a GPU, scheduled by the very scheduler that runs live.
+ * Simulation of a load on a model of a GPU, with the same scheduler that runs live.
  *
  * Virtual clock, no threads; the same load, parameters and scheduler give the same run to the last
  * bit. Source: docs/design/simulation.md
@@ -11,24 +11,24 @@
 #include "sched/sim/gpu.h"
 #include "sched/sim/load.h"
 
-/* A piece of a run as it happens, for pictures. Times from the run's beginning. */
+/* An interval in which an item was on the device, for pictures. Times from the run's beginning. */
 struct weir_sim_span {
     uint32_t item;
     uint32_t tenant;
     uint32_t queue;
     enum weir_sched_class class;
-    uint64_t from_ns; /* on the device, or in its engine */
+    uint64_t from_ns; /* beginning on the device, or in its copy engine */
     uint64_t to_ns;
-    uint64_t waited_ns; /* before it was started; of a later span 0 */
-    bool has_finished;  /* else it was stopped */
+    uint64_t waited_ns; /* wait before the start; 0 in later spans of an item */
+    bool has_finished;  /* false: it was stopped */
 };
 
-/* Whom a run tells what happens, as it happens. Any may be NULL. */
+/* Functions that a run calls when something happens. Each may be NULL. */
 struct weir_sim_watch {
     void *user;
     void (*span)(void *user, const struct weir_sim_span *span);
     weir_sim_hold_fn hold; /* owner: the tenant's index */
-    /* As struct weir_sched_env's trace: what a recording of the run would be made of. */
+    /* As struct weir_sched_env's trace: the records of a recording of the run. */
     void (*record)(void *user, const struct weir_sched_record *record);
     /* After each call into the scheduler. tenants: their ids, by index. */
     void (*called)(void *user, uint64_t now_ns, const struct weir_sched *sched,
@@ -39,48 +39,48 @@ struct weir_sim_params {
     struct weir_sim_gpu_params gpu;
     struct weir_policy_set policies;
     struct weir_sched_config config; /* sms is taken from gpu; predict from learns */
-    bool knows_contexts;             /* the scheduler is told of GPU contexts, as domains */
-    bool own_contexts;  /* each tenant is in a GPU context of its own, whatever the load says */
-    bool learns;        /* predictions are learned in the run instead of taken from the trace */
-    uint64_t until_ns;  /* it ends there at the latest; 0: when all work is done */
-    uint64_t bucket_ns; /* of shares over time; 0: none are kept */
+    bool knows_contexts;             /* the scheduler gets GPU contexts as domains */
+    bool own_contexts;  /* each tenant has a GPU context of its own, whatever the load says */
+    bool learns;        /* durations are learned in the run instead of taken from the trace */
+    uint64_t until_ns;  /* latest end of the run; 0: when all work is done */
+    uint64_t bucket_ns; /* interval of shares over time; 0: none are kept */
     struct weir_sim_watch watch;
-    uint64_t (*clock)(void);                   /* to measure what deciding costs; NULL: it is not */
+    uint64_t (*clock)(void);                   /* to measure the cost of decisions, or NULL */
     void (*log)(void *user, const char *line); /* the scheduler's lines for operators; or NULL */
     void *log_user;
 };
 
-/* What a tenant got. Times in nanoseconds. */
+/* The result of a tenant. Times in nanoseconds. */
 struct weir_sim_tenant_result {
-    uint64_t items; /* that came */
+    uint64_t items; /* items that arrived */
     uint64_t finished;
     uint64_t first_ns;   /* its first arrival */
-    double sm_ns;        /* held */
-    uint64_t copy_ns[2]; /* to the device, from it: its engine's time */
+    double sm_ns;        /* SM-nanoseconds held */
+    uint64_t copy_ns[2]; /* time of the copy engine to the device, and from it */
     uint64_t copied_bytes[2];
     uint64_t stops;
-    uint64_t waited_ns; /* sum over items, arrival to start */
+    uint64_t waited_ns; /* sum over items of the time from arrival to start */
     uint64_t waited_max_ns;
     uint64_t kernels; /* compute items that finished */
 };
 
 struct weir_sim_decisions {
     struct weir_sched_counts counts;
-    uint64_t calls;   /* into the scheduler */
-    uint64_t cost_ns; /* of all of them; by params.clock */
+    uint64_t calls;   /* calls into the scheduler */
+    uint64_t cost_ns; /* time of all calls, by params.clock */
     uint64_t cost_max_ns;
 };
 
 struct weir_sim_result {
     uint64_t end_ns;
-    bool was_cut; /* by until_ns: work is left */
+    bool was_cut; /* until_ns ended the run before all work was done */
     struct weir_sim_usage usage;
     struct weir_sim_decisions decisions;
     struct weir_sim_tenant_result *tenants;
     uint32_t n_tenants;
-    uint64_t *arrived_ns;  /* of each item; UINT64_MAX: it did not come */
-    uint64_t *finished_ns; /* likewise, known to be finished */
-    uint64_t *waited_ns;   /* likewise, arrival to start */
+    uint64_t *arrived_ns;  /* by item; UINT64_MAX: it did not arrive */
+    uint64_t *finished_ns; /* by item, when it was known to be finished; UINT64_MAX: not */
+    uint64_t *waited_ns;   /* by item, from arrival to start; UINT64_MAX: not started */
     uint32_t n_items;
     double *bucket_sm_ns; /* [bucket * n_tenants + tenant]: SM-nanoseconds held */
     uint32_t n_buckets;
@@ -95,8 +95,8 @@ struct weir_sim_result {
  * @return WEIR_OK
  * @return WEIR_ERR_INVALID   parameters that no scheduler or device takes.
  * @return WEIR_ERR_TOO_BIG   more than WEIR_SIM_BUCKETS_MAX numbers for shares over time.
- * @return WEIR_ERR_INTERNAL  the scheduler broke its promises, or work was left that nobody
- *                            will ever start: a mistake in it.
+ * @return WEIR_ERR_INTERNAL  the scheduler broke its promises, or left work that it would
+ *                            never start: a mistake in the scheduler.
  * @return WEIR_ERR_NO_MEMORY
  * @thread any
  */
@@ -110,7 +110,7 @@ enum weir_status weir_sim_run(const struct weir_sim_load *load,
 /** Accepts NULL and a zeroed result. @thread any */
 void weir_sim_result_finish(struct weir_sim_result *result);
 
-/** Fill in defaults: policy fair, the config of the trace, everybody's work to its end.
+/** Fill in defaults: policy fair, the config of the trace, all work to its end.
  * @thread any */
 void weir_sim_params_init(struct weir_sim_params *params, const struct weir_sim_load *load,
                           const struct weir_sim_gpu_params *gpu);

@@ -1,6 +1,6 @@
 /*
- * The generator's little language: groups with ';' or newlines between them, words with blanks,
- * KEY=VALUE each. '#' begins a comment. weir-trace(1) lists the keys.
+ * The parser of the generator's language: groups with ';' or newlines between them, words with
+ * blanks, KEY=VALUE each. '#' begins a comment. weir-trace(1) lists the keys.
  */
 #include "sched/sim/spec.h"
 
@@ -20,7 +20,7 @@ struct key {
     const char *name;
     enum value_kind kind;
     size_t offset;
-    double min; /* of numbers, and of both ends of ranges */
+    double min; /* least value of numbers, and of both ends of ranges */
     double max;
 };
 
@@ -86,7 +86,7 @@ static const struct unit byte_units[] = {
     {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0}, {NULL, 0}};
 static const struct unit no_units[] = {{"", 1}, {NULL, 0}};
 
-/* A number and its unit, all of the text. */
+/* Parse a number and its unit, which must be all of the text. */
 static bool read_number(const char *text, const struct unit *units, const struct key *key,
                         double *ret_value)
 {
@@ -317,7 +317,7 @@ static struct weir_sim_group defaults(const struct scan *scan, uint32_t number)
     return group;
 }
 
-/* Blanks and comments; true: a group ends here. */
+/* Skip blanks and comments; true: a group ends here. */
 static bool skip(struct scan *scan)
 {
     bool is_end = false;
@@ -351,7 +351,7 @@ static enum weir_status read_group(struct scan *scan, struct weir_sim_group *gro
                       "a task without kernels and copies is none");
         return WEIR_ERR_SYNTAX;
     }
-    if (group->graph_sms.high > 0) { /* nobody stops a graph, or moves it */
+    if (group->graph_sms.high > 0) { /* graphs can be neither stopped nor moved */
         group->flags &= ~(uint32_t)(WEIR_SCHED_STOPPABLE | WEIR_SCHED_MOVABLE);
         group->blocks = group->graph_sms;
         group->blocks_per_sm = 1;

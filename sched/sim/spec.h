@@ -1,4 +1,4 @@
-/* What a line for the generator says: groups of tenants that are alike. */
+/* The input of the generator: groups of identical tenants. */
 #ifndef WEIR_SCHED_SIM_SPEC_H
 #define WEIR_SCHED_SIM_SPEC_H
 
@@ -16,15 +16,15 @@ struct weir_sim_range {
 };
 
 enum weir_sim_arrivals {
-    WEIR_SIM_LOOP,    /* the next when the last one (of `depth`) has finished, and think */
-    WEIR_SIM_POISSON, /* rate tasks a second, whatever becomes of them */
-    WEIR_SIM_BURST,   /* burst tasks at once, every period */
+    WEIR_SIM_LOOP,    /* think_ns after the last of `depth` tasks has finished */
+    WEIR_SIM_POISSON, /* `rate` tasks a second, whether others have finished or not */
+    WEIR_SIM_BURST,   /* `burst` tasks at once, every period_ns */
 };
 
 #define WEIR_SIM_OWN_CONTEXT UINT32_MAX
 
 struct weir_sim_group {
-    uint32_t line; /* where it begins in the text */
+    uint32_t line; /* where the group begins in the text */
     uint32_t column;
     char name[48];
     uint32_t tenants;
@@ -34,33 +34,33 @@ struct weir_sim_group {
     uint32_t min_share;
     uint32_t context; /* GPU context of all of them; WEIR_SIM_OWN_CONTEXT: one for each */
     uint32_t streams;
-    uint32_t keys;                   /* different kernels */
-    struct weir_sim_range kernel_ns; /* alone; drawn for each key */
-    struct weir_sim_range blocks;    /* likewise; 0: eight times what fits */
+    uint32_t keys;                   /* number of different kernels */
+    struct weir_sim_range kernel_ns; /* duration alone, drawn for each key */
+    struct weir_sim_range blocks;    /* drawn for each key; 0: eight times what fits */
     uint32_t blocks_per_sm;
-    struct weir_sim_range graph_sms; /* kernels are graphs that need so many SMs; 0: they are not */
-    uint32_t flags;                  /* of the kernels: enum weir_sched_item_flags */
-    double jitter; /* of each launch: its time lies within that part of the kernel's */
+    struct weir_sim_range graph_sms; /* SMs of graphs instead of kernels; 0: no graphs */
+    uint32_t flags;                  /* the kernels' enum weir_sched_item_flags */
+    double jitter; /* a launch's time differs from the kernel's by at most this part */
     double need, memory, tensor;
-    uint32_t kernels;                /* of a task */
-    struct weir_sim_range h2d_bytes; /* before them; 0: none */
-    struct weir_sim_range d2h_bytes; /* behind them */
-    uint64_t memory_bytes;           /* of a task */
-    uint64_t cut_bytes;              /* copies come in pieces of so many; 0: whole */
+    uint32_t kernels;                /* number of kernels of a task */
+    struct weir_sim_range h2d_bytes; /* copy before the kernels; 0: none */
+    struct weir_sim_range d2h_bytes; /* copy behind the kernels; 0: none */
+    uint64_t memory_bytes;           /* device memory of a task */
+    uint64_t cut_bytes;              /* size of the pieces of copies; 0: whole copies */
     struct weir_sim_range stage_ns;  /* from the start of a piece until the next one comes */
     enum weir_sim_arrivals arrivals;
     struct weir_sim_range think_ns;
-    uint32_t depth; /* tasks that are sent before the first of them is waited for */
+    uint32_t depth; /* tasks that are sent before the stream waits for the first of them */
     double rate;
     uint32_t burst;
     uint64_t period_ns;
     uint64_t start_ns;
-    uint64_t items; /* that each of them sends, at most; 0: no end but the duration's */
+    uint64_t items; /* most items of each stream; 0: only the duration ends it */
     bool is_predicted;
 };
 
 /**
- * @param ret_groups  on success; free().
+ * @param ret_groups  on success; the caller frees it with free().
  * @param ret_diag    on WEIR_ERR_SYNTAX.
  * @return WEIR_OK, WEIR_ERR_SYNTAX, WEIR_ERR_NO_MEMORY
  */

@@ -2,8 +2,8 @@
  * Trace events: docs of the format are Google's "Trace Event Format". Times are microseconds with
  * three decimals, exact to the nanosecond.
  *
- * Holds come when they end, so a counter event for each would lie in the past of others; the
- * viewers sort. A tenant's counter is the sum of what begins minus what ends, so each hold is
+ * Holds are reported when they end, so a counter event for each would lie in the past of others;
+ * the viewers sort. A tenant's counter is the sum of what begins minus what ends, so each hold is
  * written as two steps of its own counter track: SMs at its beginning, and what is left at its end
  * is the next hold's. To keep files small, holds that follow each other without a gap are one step.
  */
@@ -16,7 +16,7 @@
 #define PID_TENANTS 1u
 #define PID_ENGINES 2u
 
-/* What a tenant holds since a time; parts of one moment are summed up. */
+/* The SMs that a tenant holds since a time; changes at one time are summed up. */
 struct held {
     uint64_t from_ns;
     uint64_t to_ns;
@@ -137,7 +137,7 @@ static void put_counter(struct weir_sim_timeline *t, uint32_t tenant, uint64_t a
     fprintf(t->out, ",\"args\":{\"SMs\":%.3f}}", sms);
 }
 
-/* A step of a tenant's counter is known when something later begins. */
+/* Write a step of a tenant's counter when a later one begins, since it is complete then. */
 static void put_held(struct weir_sim_timeline *t, uint32_t tenant, uint64_t next_ns)
 {
     const struct held *held = &t->held[tenant];

@@ -2,7 +2,7 @@
  * A run as Chrome's trace events (JSON), which Perfetto and chrome://tracing show: a track for each
  * queue with what was on the device, one for each copy engine, and the SMs that each tenant holds.
  *
- * Written as it comes; nothing is kept but what each tenant holds now.
+ * Events are written as they come; only the SMs that each tenant holds now are kept.
  */
 #ifndef WEIR_SCHED_SIM_TIMELINE_H
 #define WEIR_SCHED_SIM_TIMELINE_H
@@ -19,11 +19,11 @@ struct weir_sim_timeline;
 enum weir_status weir_sim_timeline_open(FILE *out, const struct weir_sim_load *load,
                                         struct weir_sim_timeline **ret_timeline) WEIR_MUST_CHECK;
 
-/** For struct weir_sim_watch. */
+/** To be called by the functions of struct weir_sim_watch. */
 void weir_sim_timeline_span(struct weir_sim_timeline *timeline, const struct weir_sim_span *span);
 void weir_sim_timeline_hold(struct weir_sim_timeline *timeline, const struct weir_sim_hold *hold);
 
-/** The end of the file. Accepts NULL. @return WEIR_OK, WEIR_ERR_IO */
+/** Write the end of the file, and free the timeline. Accepts NULL. @return WEIR_OK, WEIR_ERR_IO */
 enum weir_status weir_sim_timeline_close(struct weir_sim_timeline *timeline);
 
 #endif

@@ -1,4 +1,4 @@
-/* Adds up what a trace says of waits: nothing is reckoned here but durations. */
+/* Sums up the causes of waits in a trace; only durations are computed here. */
 #include "sched/sim/waits.h"
 
 #include "sched/sim/idmap.h"
@@ -7,22 +7,22 @@
 
 struct item {
     struct weir_sim_wait wait;
-    uint64_t since_ns; /* it waits since then, for `cause` */
+    uint64_t since_ns; /* it has waited since then, for `cause` */
     uint8_t cause;
     bool is_waiting, was_granted;
 };
 
 struct reading {
     struct weir_sim_waits *waits;
-    struct weir_sim_idmap tenants, queues, items; /* ids to indices; queues to their tenants' */
+    struct weir_sim_idmap tenants, queues, items; /* from ids to indices; a queue's: its tenant's */
     struct item *rows;
     uint32_t n_rows, cap_rows, cap_tenants, cap_worst;
     uint64_t begin_ns, at_ns;
-    uint8_t event; /* the kind of what the scheduler was told last */
+    uint8_t event; /* kind of the scheduler's last input */
     bool has_begun;
 };
 
-/* Room for one more; false: no memory. */
+/* Make room for one more element; false: no memory. */
 static bool grow(void **rows, uint32_t n, uint32_t *cap, size_t row_bytes)
 {
     if (n == *cap) {
@@ -70,7 +70,7 @@ static void keep_worst(struct reading *r, const struct weir_sim_wait *wait)
     waits->worst[at] = *wait;
 }
 
-/* What the item waits now counts for its cause. */
+/* Add the item's wait up to now to its cause. */
 static void count(const struct reading *r, struct item *item)
 {
     if (item->is_waiting) {
@@ -82,7 +82,7 @@ static void count(const struct reading *r, struct item *item)
     }
 }
 
-/* Of an item that goes, or is left in the end. */
+/* Add the waits of an item that is gone, or left at the end, to its tenant's. */
 static void tell(struct reading *r, const struct item *item)
 {
     const struct weir_sim_waited *waited = &item->wait.waited;
@@ -125,14 +125,14 @@ static enum weir_status arrive(struct reading *r, const struct weir_sched_record
     return WEIR_OK;
 }
 
-/* The last row takes the place of one that goes. */
+/* Remove a row: the last one takes its place. */
 static void drop(struct reading *r, uint64_t index)
 {
     struct item *last = &r->rows[--r->n_rows];
     weir_sim_idmap_remove(&r->items, r->rows[index].wait.item);
     if (index != r->n_rows) {
         r->rows[index] = *last;
-        (void)weir_sim_idmap_set(&r->items, last->wait.item, index); /* it has a slot */
+        (void)weir_sim_idmap_set(&r->items, last->wait.item, index); /* its id has a slot already */
     }
 }
 
@@ -207,8 +207,7 @@ static void name_tenant(struct reading *r, const struct weir_sched_record *recor
     }
 }
 
-/* A queue or tenant goes with its items: those that were never granted wait no more, and are not
- * told of. */
+/* Remove the items of a removed queue or tenant. Those that were never granted are not counted. */
 static void remove_items(struct reading *r, const struct weir_sched_record *record)
 {
     bool all = record->kind == WEIR_SCHED_REC_TENANT_REMOVE;
@@ -309,7 +308,7 @@ enum weir_status weir_sim_waits_read(const void *data, uint64_t bytes, uint32_t 
     struct reading r = {.waits = &waits, .cap_worst = n_worst, .event = WEIR_SCHED_REC_KIND_COUNT};
     enum weir_status status =
         waits.worst ? read_all(&r, data, bytes, ret_error) : WEIR_ERR_NO_MEMORY;
-    for (uint32_t i = 0; status == WEIR_OK && i < r.n_rows; i++) { /* what is left */
+    for (uint32_t i = 0; status == WEIR_OK && i < r.n_rows; i++) { /* items left at the end */
         count(&r, &r.rows[i]);
         tell(&r, &r.rows[i]);
     }

@@ -1,8 +1,8 @@
 /*
- * The reading side of a trace: every byte is taken for somebody's mischief.
+ * The reading side of a trace. No byte of it is trusted.
  *
- * Each record is checked by itself. What ids mean is followed by those who use a trace: a file that
- * began in the middle, or lost records, has ids that nobody introduced.
+ * Each record is checked by itself. The users of a trace follow its ids: a file that began in the
+ * middle, or lost records, has ids without the records that introduce them.
  */
 #include "sched/trace/trace.h"
 

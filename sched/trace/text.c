@@ -1,4 +1,4 @@
-/* Traces as text: a line a record, SECONDS KIND and what it has, as weir-trace(1) describes. */
+/* Traces as text: each record is a line of SECONDS KIND and its fields, as in weir-trace(1). */
 #include "sched/trace/trace.h"
 
 #include <inttypes.h>

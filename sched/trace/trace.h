@@ -1,13 +1,12 @@
 /*
- * Traces of a scheduler: what came, what was decided, what became of it, in a file.
+ * Traces of a scheduler: its inputs and its decisions, in a file.
  *
- * A file is a header and records of one size, in the order in which they happened. Everything that
- * the core was told is in it with its time, so the core can be told the same again
- * (sched/sim/replay.h) and must decide the same; and everything that arrived, so a simulation can
- * try other policies on it (sched/sim/sim.h).
+ * A file is a header and records of one size, in order of time. It has every input of the core with
+ * its time, so a replay can repeat them (sched/sim/replay.h) and the core must decide the same. It
+ * has every arrival, so a simulation can try other policies (sched/sim/sim.h).
  *
- * Writing costs the scheduler a copy of 80 bytes. Whoever holds its lock puts records into a ring;
- * another thread flushes them to a descriptor, when it likes. If it is too slow, records are
+ * Writing costs the scheduler a copy of 80 bytes. The thread that holds its lock puts records into
+ * a ring; another thread flushes them to a descriptor at any time. If that is too slow, records are
  * dropped and the file says how many; the scheduler never waits.
  *
  * Numbers in files are little-endian. Source: docs/design/simulation.md
@@ -26,9 +25,8 @@
 #define WEIR_SCHED_TRACE_VERSION      1u
 #define WEIR_SCHED_TRACE_HEADER_BYTES 128u
 #define WEIR_SCHED_TRACE_RECORD_BYTES 80u
-#define WEIR_SCHED_TRACE_TEXT_BYTES                                                                \
-    60u /* of a record that carries text; not ended by NUL when full */
-#define WEIR_SCHED_TRACE_NAME_BYTES 64u /* a tenant's, with its NUL */
+#define WEIR_SCHED_TRACE_TEXT_BYTES   60u /* text in a record; not ended by NUL when full */
+#define WEIR_SCHED_TRACE_NAME_BYTES   64u /* a tenant's, with its NUL */
 
 enum weir_sched_trace_kind {
 #define WEIR_SCHED_TRACE_KIND(name, number, word) WEIR_SCHED_TRACE_##name = number,
@@ -38,11 +36,11 @@ enum weir_sched_trace_kind {
 
 enum weir_sched_trace_flags {
     WEIR_SCHED_TRACE_MIDDLE = 1,    /* recording began while work was under way */
-    WEIR_SCHED_TRACE_GENERATED = 2, /* made by a program: times are those of each tenant alone */
-    WEIR_SCHED_TRACE_FILL = 4,      /* struct weir_sched_config's fill: lower classes */
-    WEIR_SCHED_TRACE_FILL_ALL = 8,  /* the same: all */
-    WEIR_SCHED_TRACE_ABOVE = 16,    /* its above */
-    WEIR_SCHED_TRACE_CAUSES = 32,   /* a scheduler says in it why items wait */
+    WEIR_SCHED_TRACE_GENERATED = 2, /* generated: the times are of each tenant alone */
+    WEIR_SCHED_TRACE_FILL = 4,      /* config.fill is WEIR_SCHED_FILL_LOWER */
+    WEIR_SCHED_TRACE_FILL_ALL = 8,  /* config.fill is WEIR_SCHED_FILL_ALL */
+    WEIR_SCHED_TRACE_ABOVE = 16,    /* config.above is set */
+    WEIR_SCHED_TRACE_CAUSES = 32,   /* the trace has the causes of waits */
 };
 
 /* The first bytes of a file. */
@@ -54,12 +52,12 @@ struct weir_sched_trace_header {
     uint32_t sms;
     uint32_t flags; /* enum weir_sched_trace_flags */
     uint32_t overhead_ppm;
-    uint64_t wall_ns; /* when it began, since 1970; 0: not known */
+    uint64_t wall_ns; /* beginning of the trace, since 1970; 0: not known */
     uint64_t alone_ns, inflight_ns, guess_ns, quiet_ns, starve_ns, lease_ns, stop_ns, launch_ns;
     uint64_t memory_limit_bytes;
     uint32_t order_window; /* 0: the default */
-    uint32_t small_sms;    /* struct weir_sched_config's */
-    uint32_t room_sms;     /* the same */
+    uint32_t small_sms;    /* config.small_sms */
+    uint32_t room_sms;     /* config.room_sms */
     uint32_t reserved2;    /* 0 */
 };
 _Static_assert(sizeof(struct weir_sched_trace_header) == WEIR_SCHED_TRACE_HEADER_BYTES,
@@ -69,7 +67,7 @@ _Static_assert(sizeof(struct weir_sched_record) == WEIR_SCHED_TRACE_RECORD_BYTES
 _Static_assert(offsetof(struct weir_sched_record, kind) == 76, "part of the format");
 
 /*
- * ARRIVE has one fact more in files than in the core's record: memory_bytes in place.sm_first (low
+ * In files an ARRIVE record also has memory_bytes, which the core's lacks: in place.sm_first (low
  * half) and place.sm_count (high half). The core leaves the place of an arrival zero.
  */
 static inline uint64_t weir_sched_trace_memory_bytes(const struct weir_sched_record *arrive)
@@ -77,7 +75,7 @@ static inline uint64_t weir_sched_trace_memory_bytes(const struct weir_sched_rec
     return arrive->place.sm_first | (uint64_t)arrive->place.sm_count << 32;
 }
 
-/* The key of an arrival is a kernel's or graph's, or the rest_bytes of a copy. */
+/* The field `key` of an arrival is the key of a kernel or graph, or the rest_bytes of a copy. */
 static inline bool weir_sched_trace_is_copy(const struct weir_sched_record *arrive)
 {
     return arrive->class == WEIR_SCHED_H2D || arrive->class == WEIR_SCHED_D2H;
@@ -92,8 +90,9 @@ static inline uint64_t weir_sched_trace_rest_bytes(const struct weir_sched_recor
 }
 
 /*
- * In files an arrival may say that it comes at its time, whatever became of those before it in its
- * queue: place.block_limit is 1. Without that, a simulation has it wait for what it waited for.
+ * If place.block_limit of an arrival in a file is 1, the item comes at its time, whether those
+ * before it in its queue have ended or not. Otherwise a simulation lets it wait for them as in the
+ * trace.
  */
 static inline bool weir_sched_trace_is_open(const struct weir_sched_record *arrive)
 {
@@ -101,22 +100,22 @@ static inline bool weir_sched_trace_is_open(const struct weir_sched_record *arri
 }
 
 /*
- * In generated files a TENANT_ADD says in `bytes` in which GPU context the tenant works. Recordings
- * of a host have 0: it records the worker that all share.
+ * In generated files `bytes` of a TENANT_ADD is the GPU context in which the tenant works.
+ * Recordings of a host have 0, since all tenants share its worker.
  */
 static inline uint32_t weir_sched_trace_context(const struct weir_sched_record *tenant_add)
 {
     return (uint32_t)tenant_add->bytes;
 }
 
-/* What kernels of a key are like, in millionths; 0 need: 1. See struct weir_sim_work. */
+/* The nature of a key's kernels, in millionths; need_ppm 0 means all. See struct weir_sim_work. */
 struct weir_sched_trace_nature {
     uint32_t need_ppm;
     uint32_t memory_ppm;
     uint32_t tensor_ppm;
 };
 
-/* Is this a record of the core's, which a replay tells it or compares? */
+/* Is this a record of the core's, which a replay repeats or compares? */
 static inline bool weir_sched_trace_is_core(uint8_t kind)
 {
     return kind < WEIR_SCHED_REC_KIND_COUNT;
@@ -125,7 +124,7 @@ static inline bool weir_sched_trace_is_core(uint8_t kind)
 /* ------------------------------------------------------------------ writing */
 
 /*
- * Producer/consumer pair: put(), tenant_name(), policy() and kernel() by whoever holds the
+ * Producer/consumer pair: put(), tenant_name(), policy() and kernel() by the thread that holds the
  * scheduler's lock; flush() and destroy() by one other thread, or the same.
  */
 struct weir_sched_trace;
@@ -133,11 +132,12 @@ struct weir_sched_trace;
 /**
  * Begin a trace: the header is written at once.
  *
- * @param config        of the scheduler; read only.
+ * @param config        the scheduler's; read only.
  * @param flags         enum weir_sched_trace_flags.
- * @param wall_ns       when, since 1970; 0: not to be told.
- * @param ring_records  how many may wait for a flush: rounded up to a power of two, 16 .. 2^24.
- * @param fd            takes it, also on failure; blocking.
+ * @param wall_ns       the time since 1970; 0: do not record it.
+ * @param ring_records  most records that wait for a flush: rounded up to a power of two, 16 ..
+ * 2^24.
+ * @param fd            the output, blocking; it is taken over, also on failure.
  * @return WEIR_OK, WEIR_ERR_NO_MEMORY, WEIR_ERR_INVALID (ring_records, no SMs), WEIR_ERR_IO
  * @thread any
  */
@@ -153,36 +153,35 @@ enum weir_status weir_sched_trace_create(const struct weir_sched_config *config,
 bool weir_sched_trace_put(struct weir_sched_trace *trace, const struct weir_sched_record *record);
 
 /**
- * Say what a tenant is called. name: cut at 63 bytes. Here and below, at_ns counts in the first
- * record only: later ones have the time of the record before them, as the scheduler's clock may
- * stand.
+ * Record a tenant's name, cut at 63 bytes. Here and below, at_ns counts in the first record only:
+ * later ones have the time of the record before them, as the scheduler's clock may stand.
  * @thread producer
  */
 void weir_sched_trace_tenant_name(struct weir_sched_trace *trace, uint64_t at_ns,
                                   weir_sched_id tenant, const char *name);
 
-/** Say which policy of a kind (enum weir_policy_kind) is in charge; NULL: none. @thread producer */
+/** Record the policy of a kind (enum weir_policy_kind) in force; NULL: none. @thread producer */
 void weir_sched_trace_policy(struct weir_sched_trace *trace, uint64_t at_ns, uint8_t kind,
                              const char *name);
 
-/** Say what kernels of a key are like. @thread producer */
+/** Record the nature of a key's kernels. @thread producer */
 void weir_sched_trace_kernel(struct weir_sched_trace *trace, uint64_t at_ns, uint64_t key,
                              const struct weir_sched_trace_nature *nature);
 
 /**
- * Write what has been put.
+ * Write the records that have been put.
  *
- * @return WEIR_OK      all of it is written.
- * @return WEIR_ERR_IO  it could not be; from then on records are dropped, and this is the answer.
+ * @return WEIR_OK      all records are written.
+ * @return WEIR_ERR_IO  writing failed; from then on records are dropped, and this is returned.
  * @thread consumer
  */
 enum weir_status weir_sched_trace_flush(struct weir_sched_trace *trace);
 
-/** Records that were dropped, so far. @thread any */
+/** The number of records dropped so far. @thread any */
 uint64_t weir_sched_trace_lost(const struct weir_sched_trace *trace);
 
 /**
- * Flush, write the END record, close. Nobody may put any more. Accepts NULL.
+ * Flush, write the END record, close. The producer must have stopped. Accepts NULL.
  * @return as weir_sched_trace_flush()
  * @thread consumer
  */
@@ -190,31 +189,31 @@ enum weir_status weir_sched_trace_destroy(struct weir_sched_trace *trace);
 
 /* ------------------------------------------------------------------ reading */
 
-/* What is wrong with a file, and where. */
+/* An error in a file, and its place. */
 struct weir_sched_trace_error {
-    uint64_t offset; /* of the record, or the field of the header */
+    uint64_t offset; /* offset of the record, or of the field of the header */
     char text[160];
 };
 
-/* Goes through a file in memory. Owner thread only; the fields are for reading. */
+/* A reader of a file in memory. Owner thread only; the fields are for reading. */
 struct weir_sched_trace_reader {
     struct weir_sched_trace_header header;
     const uint8_t *data; /* borrowed */
     uint64_t bytes;
-    uint64_t offset; /* of the next record */
-    uint64_t at_ns;  /* of the last one */
+    uint64_t offset; /* offset of the next record */
+    uint64_t at_ns;  /* time of the last record */
     bool has_ended;  /* the END record has been read */
     bool is_cut;     /* the last record is not whole: the writer was killed */
 };
 
 /**
- * Look at the header.
+ * Check the header, and prepare to read records.
  *
- * @param data       a file's bytes, as long as the reader lives.
+ * @param data       a file's bytes; borrowed as long as the reader is used.
  * @param ret_error  filled in unless WEIR_OK.
  * @return WEIR_OK
- * @return WEIR_ERR_SYNTAX   this is no trace, or a damaged one.
- * @return WEIR_ERR_VERSION  of another version.
+ * @return WEIR_ERR_SYNTAX   the file is no trace, or damaged.
+ * @return WEIR_ERR_VERSION  the trace has another version.
  * @thread any
  */
 enum weir_status weir_sched_trace_open(const void *data, uint64_t bytes,
@@ -222,11 +221,11 @@ enum weir_status weir_sched_trace_open(const void *data, uint64_t bytes,
                                        struct weir_sched_trace_error *ret_error) WEIR_MUST_CHECK;
 
 /**
- * The next record, checked by itself: its kind, its time (not before the last one's), its values.
- * Whether its ids exist is for whoever follows them.
+ * Read the next record and check its kind, its time (not before the last one's) and its values. The
+ * caller must check whether its ids exist.
  *
  * @return WEIR_OK
- * @return WEIR_ERR_NOT_FOUND  there is none: the file is over.
+ * @return WEIR_ERR_NOT_FOUND  the file has no more records.
  * @return WEIR_ERR_SYNTAX     ret_error says why. Reading cannot go on.
  * @thread owner
  */
@@ -250,7 +249,7 @@ const char *weir_sched_trace_class_word(uint8_t class_);
 /** Print a record as one line. @thread any */
 void weir_sched_trace_print(FILE *out, const struct weir_sched_record *record);
 
-/** Fill in what the header says of the scheduler; predict stays as it is. @thread any */
+/** Set a configuration from a header; config->predict does not change. @thread any */
 void weir_sched_trace_config(const struct weir_sched_trace_header *header,
                              struct weir_sched_config *config);
 

@@ -1,9 +1,9 @@
 /*
- * The writing side of a trace: a ring between whoever schedules and whoever writes.
+ * The writing side of a trace: a ring between the scheduler's thread and the writer's.
  *
- * Indices run free and are masked on use. When the ring is full, records are counted instead; the
- * count goes into the file as a LOST record as soon as there is room, before the next one, so that
- * a reader knows where something is missing.
+ * Indices wrap around and are masked on use. When the ring is full, records are counted instead;
+ * the count goes into the file as a LOST record as soon as there is room, before the next one, so
+ * that a reader knows where something is missing.
  */
 #include "sched/trace/trace.h"
 
@@ -24,9 +24,9 @@ struct weir_sched_trace {
     struct weir_sched_record *ring;
     uint32_t mask;
     int fd;
-    bool has_failed;          /* consumer's */
-    uint64_t lost_told;       /* producer's: in LOST records */
-    uint64_t at_ns;           /* producer's: of the last record that was put */
+    bool has_failed;          /* consumer's: writing has failed */
+    uint64_t lost_told;       /* producer's: lost records that LOST records report */
+    uint64_t at_ns;           /* producer's: time of the last record that was put */
     _Atomic uint64_t put;     /* records put; T1 publishes, T2 acquires */
     _Atomic uint64_t flushed; /* records written; T3 publishes, T4 acquires */
     _Atomic uint64_t lost;    /* written by the producer, read by anyone */
@@ -158,13 +158,13 @@ bool weir_sched_trace_put(struct weir_sched_trace *trace, const struct weir_sche
     return true;
 }
 
-/* Text lies over the fields between tenant and kind. */
+/* Put a text record: its text lies over the fields between tenant and kind. */
 static void set_text(struct weir_sched_record *record, const char *text, size_t bytes)
 {
     memcpy((char *)record + offsetof(struct weir_sched_record, queue), text, bytes);
 }
 
-/* A record of ours: not after what the scheduler, whose clock may stand, says next. */
+/* Put a record of our own with the last record's time, as the scheduler's clock may stand. */
 static void put_own(struct weir_sched_trace *trace, struct weir_sched_record record)
 {
     record.at_ns = trace->at_ns ? trace->at_ns : record.at_ns;
