@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Features that this library does not support: libraries then take another path instead of failing.
- */
+/* Features that this library does not support: libraries then take another path instead
+ * of failing. */
 static const struct {
     CUdevice_attribute id;
     int value;

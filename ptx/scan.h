@@ -67,8 +67,8 @@ bool weir_ptx_scan_note(struct weir_ptx_scan *scan, enum weir_ptx_fact fact, uin
 /** Whether an instruction is a barrier of all threads of the block. @thread any */
 bool weir_ptx_is_full_barrier(const struct weir_ptx_inst *inst);
 
-/** The fact that a function without body stands for: one of the device runtime's, or UNKNOWN_CALL.
- */
+/** The fact that a function without body stands for: one of the device runtime's,
+ * or UNKNOWN_CALL. */
 enum weir_ptx_fact weir_ptx_fact_of_extern(const char *name);
 
 /** Free what a scan holds. @thread any */

@@ -51,8 +51,8 @@ static size_t list_settings(const struct request *r, char words[SETTINGS_MAX][80
     return n;
 }
 
-/* Ask the host, and print its complaints. WEIR_ERR_NOT_FOUND: for instance, it has no such tenant.
- */
+/* Ask the host, and print its complaints. WEIR_ERR_NOT_FOUND: for instance, it has no
+ * such tenant. */
 static enum weir_status ask(const struct request *r, const char *action, bool quiet,
                             const char words[][80], size_t n_words)
 {

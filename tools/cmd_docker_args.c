@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-/* A user who may not look into the host's folders still gets an answer: docker's daemon may look.
- */
+/* A user who may not look into the host's folders still gets an answer: docker's daemon
+ * may look. */
 static bool tenant_is_there(const char *run_dir, const char *tenant)
 {
     char folder[PATH_MAX], path[PATH_MAX + sizeof("/default.sock")];

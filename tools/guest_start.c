@@ -7,8 +7,7 @@
  * new start files mean that no constructors run: the program has none.
  */
 #if defined(__x86_64__) && defined(__GLIBC__)
-__attribute__((visibility("hidden"))) /* without this, libc's own calls would get this function, too
-                                       */
+__attribute__((visibility("hidden"))) /* else libc's own calls would get it */
                                       int
                                       __libc_start_main(int (*main)(int, char **, char **),
                                                         int argc, char **argv, void (*init)(void),

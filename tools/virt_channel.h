@@ -22,8 +22,8 @@ struct weir_channel_plan {
     uint64_t memory_bytes;   /* size of that file */
 };
 
-/** The channel of a name: "ivshmem", "vsock" or "devdax"; WEIR_BY_COUNT: there is no such channel.
- */
+/** The channel of a name: "ivshmem", "vsock" or "devdax"; WEIR_BY_COUNT: there is no
+ * such channel. */
 enum weir_channel weir_channel_find(const char *name);
 
 /** The device's XML; to be freed. NULL: out of memory. */
@@ -32,8 +32,8 @@ char *weir_channel_device(const struct weir_channel_plan *plan);
 /** Does a domain's XML have the device? */
 bool weir_channel_has(const struct weir_channel_plan *plan, const char *xml);
 
-/** Why a machine with this XML gets the device only at its next start; NULL: it can be added now.
- */
+/** Why a machine with this XML gets the device only at its next start; NULL: it can be
+ * added now. */
 const char *weir_channel_waits(const struct weir_channel_plan *plan, const char *xml);
 
 /** Can a running machine be asked to let go of it? QEMU does not unplug an NVDIMM. */

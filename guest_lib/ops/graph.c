@@ -316,8 +316,8 @@ static const CUDA_KERNEL_NODE_PARAMS *kernel_of(const CUDA_KERNEL_NODE_PARAMS_v3
     return (const CUDA_KERNEL_NODE_PARAMS *)(const void *)p;
 }
 
-/* Both structs have the same layout, and this one is written to: the node's address is an output.
- */
+/* Both structs have the same layout, and this one is written to: the node's address is
+ * an output. */
 static CUDA_MEM_ALLOC_NODE_PARAMS *alloc_of(CUDA_MEM_ALLOC_NODE_PARAMS_v2 *p)
 {
     _Static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS_v2) == sizeof(CUDA_MEM_ALLOC_NODE_PARAMS),

@@ -40,8 +40,8 @@ void weir_ring_buffer_finish(struct weir_ring_buffer *buffer);
 /** Is this a valid length of a record? */
 enum weir_status weir_record_check_length(uint32_t len_bytes);
 
-/** Check a record before it is sent. @return WEIR_OK, WEIR_ERR_INVALID, WEIR_ERR_TOO_BIG
- */
+/** Check a record before it is sent. @return WEIR_OK,
+ * WEIR_ERR_INVALID, WEIR_ERR_TOO_BIG */
 enum weir_status weir_record_check_send(const struct weir_record *record, const void *bulk,
                                         size_t bulk_bytes);
 

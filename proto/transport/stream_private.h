@@ -61,8 +61,8 @@ static inline struct timespec weir_stream_timespec(uint64_t ns)
 
 /* stream_in.c: reading and waiting. The caller holds `lock` for all but the last two functions. */
 
-/** Note that nothing more will come. The first reason stays, but a protocol error overrides an end.
- */
+/** Note that nothing more will come. The first reason stays, but a protocol error overrides
+ * an end. */
 void weir_stream_fail_locked(struct stream *s, enum weir_status reason);
 /**
  * Take what has arrived; true when a frame had, or the end. It may stop before all is read, but

@@ -42,8 +42,8 @@ static void emit_store(struct weir_ptx_edit *edit)
 
 void weir_ptx_index_emit(struct weir_ptx_edit *edit)
 {
-    /* Most grids have one or two dimensions, and all threads of a grid take the same branch here.
-     */
+    /* Most grids have one or two dimensions, and all threads of a grid take the same
+     * branch here. */
     weir_ptx_edit_text(edit,
                        ".reg .pred %%p;\n.reg .b32 %%m, %%s, %%t, %%r;\n.reg .b64 %%q;\n"
                        "ld.param.b32 %%t, [" WEIR_PTX_ARGS_NAME "+%zu];\n"

@@ -40,8 +40,8 @@ static void *insert(struct weir_ptx_module *module, const void *data, uint32_t n
     return bigger;
 }
 
-/* Insert an element and keep spare room in the array, so that many insertions take linear memory.
- */
+/* Insert an element and keep spare room in the array, so that many insertions take
+ * linear memory. */
 static bool insert_into(struct weir_ptx_module *module, void *array, uint32_t *n, uint32_t *cap,
                         uint32_t at, const void *elem, size_t bytes)
 {

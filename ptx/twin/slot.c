@@ -62,8 +62,8 @@ enum weir_status weir_ptx_slot_make(struct weir_ptx_twin *twin, const char *name
         twin->info->static_shared_bytes += bytes;
         return weir_ptx_shared_var(twin->module, name, bytes, ret_var);
     }
-    /* Make room for all of the slot: the task is last, so that it has the same place with an index.
-     */
+    /* Make room for all of the slot: the task is last, so that it has the same place with
+     * an index. */
     twin->info->dynamic_shared_bytes = bytes == WEIR_PTX_TASK_BYTES && !twin->index
                                            ? WEIR_PTX_TASK_BYTES
                                            : WEIR_PTX_TASK_BYTES + WEIR_PTX_INDEX_BYTES;

@@ -122,8 +122,8 @@ static void limit(struct weir_sim_unit **units, size_t n, double (*part_of)(cons
     }
     double level = 1;
     for (size_t round = 0; wanted > 1 && round <= n; round++) {
-        /* Kernels below the level keep their use; the others share the rest, which sets the level.
-         */
+        /* Kernels below the level keep their use; the others share the rest, which sets
+         * the level. */
         double kept = 0;
         double greedy = 0;
         for (size_t i = 0; i < n; i++) {
