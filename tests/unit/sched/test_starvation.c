@@ -182,16 +182,21 @@ static const struct weir_policy_ops bad_next[] = {
 
 /* ---- runs ---- */
 
-static struct tl_sim *make(const struct company *company, const struct weir_policy_ops *next,
-                           const struct weir_policy_ops *together)
+static struct tl_sim *new_sim(void)
 {
     struct tl_sim_params params;
-    struct tl_sim *sim;
 
     tl_sim_params_init(&params, SMS);
     params.check = true;
     params.config.starve_ns = SECOND_NS;
-    sim = tl_sim_create(&params);
+    return tl_sim_create(&params);
+}
+
+static struct tl_sim *make(const struct company *company, const struct weir_policy_ops *next,
+                           const struct weir_policy_ops *together)
+{
+    struct tl_sim *sim = new_sim();
+
     tl_sim_policy(sim, WEIR_POLICY_NEXT, next);
     tl_sim_policy(sim, WEIR_POLICY_TOGETHER, together);
     for (uint32_t i = 0; i < count_of(company); i++) {
@@ -351,13 +356,8 @@ static void check_copies(const struct weir_policy_ops *order)
                                      .predicted = true,
                                      .think_ns = 2000};
     bool waits = order != NULL && order->order == none;
-    struct tl_sim_params params;
-    struct tl_sim *sim;
+    struct tl_sim *sim = new_sim();
 
-    tl_sim_params_init(&params, SMS);
-    params.check = true;
-    params.config.starve_ns = SECOND_NS;
-    sim = tl_sim_create(&params);
     tl_sim_policy(sim, WEIR_POLICY_ORDER, order);
     for (uint32_t i = 0; i < 2; i++) {
         tl_sim_tenant(sim, weight[i], WEIR_PRIORITY_NORMAL, &load);

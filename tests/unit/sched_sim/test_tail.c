@@ -2,8 +2,7 @@
  * Why items wait: traces made by hand, in which one wait has a known cause, and runs of the
  * scheduler, in which none may be unexplained beyond a bound.
  */
-#include "sched/sim/generate.h"
-#include "sched/sim/sim.h"
+#include "tests/lib/tl_recorded.h"
 #include "tests/lib/tl_tail.h"
 
 #include "../../lib/tl_cmocka.h"
@@ -279,47 +278,13 @@ static void records_about_the_unknown_are_counted(void **state)
 
 /* ------------------------------------------------------------------ runs of the scheduler */
 
-static void on_record(void *user, const struct weir_sched_record *record)
-{
-    assert_true(weir_sched_trace_put(user, record));
-}
-
 static struct tl_tail tail_of(const char *spec, const char *policy, bool fills, uint64_t run_ns)
 {
-    struct weir_sim_generate_params made = {.seed = 3, .duration_ns = run_ns};
-    struct weir_sched_trace_error where;
-    struct weir_sched_trace *trace;
-    struct weir_sim_params params;
-    struct weir_sim_result result;
-    struct weir_sim_load load;
-    struct weir_diag diag;
-    char error[256];
-    int fd = memfd_create("load", MFD_CLOEXEC), load_fd = dup(fd);
-    assert_int_equal(weir_sim_gpu_find("h200", &made.gpu, error), WEIR_OK);
-    assert_int_equal(weir_sim_generate(spec, &made, fd, &diag), WEIR_OK);
-    uint64_t bytes = (uint64_t)lseek(load_fd, 0, SEEK_END);
-    void *data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, load_fd, 0);
-    assert_int_equal(weir_sim_load_read(data, bytes, false, &load, &where), WEIR_OK);
-    munmap(data, bytes);
-    close(load_fd);
-    weir_sim_params_init(&params, &load, &made.gpu);
-    assert_int_equal(weir_policy_set_parse(policy, &params.policies, NULL), WEIR_OK);
-    params.config.fill = fills ? WEIR_SCHED_FILL_ALL : WEIR_SCHED_FILL_NONE;
-    params.config.small_sms = fills ? 3 * SMS : 0;
-    params.until_ns = run_ns;
-    fd = memfd_create("run", MFD_CLOEXEC);
-    int run_fd = dup(fd);
-    params.config.sms = params.gpu.sms;
-    assert_int_equal(weir_sched_trace_create(&params.config, fills ? WEIR_SCHED_TRACE_FILL_ALL : 0,
-                                             0, 1u << 18, fd, &trace),
-                     WEIR_OK);
-    weir_sched_trace_policy(trace, 0, 0, policy);
-    params.watch = (struct weir_sim_watch){.user = trace, .record = on_record};
-    assert_int_equal(weir_sim_run(&load, &params, &result, error), WEIR_OK);
-    assert_int_equal(weir_sched_trace_destroy(trace), WEIR_OK);
-    weir_sim_result_finish(&result);
-    weir_sim_load_finish(&load);
-    return read_fd(run_fd);
+    struct tl_recorded run;
+    tl_recorded_make(&run, spec, policy, run_ns);
+    run.params.config.fill = fills ? WEIR_SCHED_FILL_ALL : WEIR_SCHED_FILL_NONE;
+    run.params.config.small_sms = fills ? 3 * SMS : 0;
+    return read_fd(tl_recorded_run(&run, fills ? WEIR_SCHED_TRACE_FILL_ALL : 0));
 }
 
 #define SERVICE "graph=19 kernel=510us think=60us"

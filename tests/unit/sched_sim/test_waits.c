@@ -2,9 +2,8 @@
  * Why items waited, as traces say it: traces made by hand, in which the sums are known, and runs of
  * the scheduler, which must name the causes that their loads are made for.
  */
-#include "sched/sim/generate.h"
-#include "sched/sim/sim.h"
 #include "sched/sim/waits.h"
+#include "tests/lib/tl_recorded.h"
 
 #include "../../lib/tl_cmocka.h"
 #include <stdio.h>
@@ -186,45 +185,14 @@ static void what_says_no_causes_is_refused(void **state)
 
 /* ------------------------------------------------------------------ runs of the scheduler */
 
-static void on_record(void *user, const struct weir_sched_record *record)
-{
-    assert_true(weir_sched_trace_put(user, record));
-}
-
 /* apart: the scheduler is told of the GPU contexts in which tenants work. */
 static struct weir_sim_waits waits_of(const char *spec, const char *policy, bool apart)
 {
-    struct weir_sim_generate_params made = {.seed = 3, .duration_ns = 100 * MS};
-    struct weir_sched_trace_error where;
-    struct weir_sched_trace *trace;
-    struct weir_sim_params params;
-    struct weir_sim_result result;
     struct weir_sim_waits waits;
-    struct weir_sim_load load;
-    struct weir_diag diag;
-    char error[256];
-    int fd = memfd_create("load", MFD_CLOEXEC), load_fd = dup(fd);
-    assert_int_equal(weir_sim_gpu_find("h200", &made.gpu, error), WEIR_OK);
-    assert_int_equal(weir_sim_generate(spec, &made, fd, &diag), WEIR_OK);
-    uint64_t bytes = (uint64_t)lseek(load_fd, 0, SEEK_END);
-    void *data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, load_fd, 0);
-    assert_int_equal(weir_sim_load_read(data, bytes, false, &load, &where), WEIR_OK);
-    munmap(data, bytes);
-    close(load_fd);
-    weir_sim_params_init(&params, &load, &made.gpu);
-    assert_int_equal(weir_policy_set_parse(policy, &params.policies, NULL), WEIR_OK);
-    params.knows_contexts = apart;
-    params.until_ns = 100 * MS;
-    params.config.sms = params.gpu.sms;
-    fd = memfd_create("run", MFD_CLOEXEC);
-    int run_fd = dup(fd);
-    assert_int_equal(weir_sched_trace_create(&params.config, 0, 0, 1u << 18, fd, &trace), WEIR_OK);
-    params.watch = (struct weir_sim_watch){.user = trace, .record = on_record};
-    assert_int_equal(weir_sim_run(&load, &params, &result, error), WEIR_OK);
-    assert_int_equal(weir_sched_trace_destroy(trace), WEIR_OK);
-    weir_sim_result_finish(&result);
-    weir_sim_load_finish(&load);
-    assert_int_equal(read_fd(run_fd, &waits), WEIR_OK);
+    struct tl_recorded run;
+    tl_recorded_make(&run, spec, policy, 100 * MS);
+    run.params.knows_contexts = apart;
+    assert_int_equal(read_fd(tl_recorded_run(&run, 0), &waits), WEIR_OK);
     return waits;
 }
 
